@@ -1,0 +1,98 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the tests of all scenarios share: the laboratory, its nodes over SSH, its API server."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import testinfra
+import yaml
+
+PROJECT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(PROJECT / "tests" / "lab"))
+
+
+class Run(NamedTuple):
+    """How a playbook ended."""
+
+    returncode: int
+    output: str
+
+    def operations(self) -> Counter[str]:
+        """Count the connection plugin's remote operations, keyed by host (needs -vvv)."""
+        return Counter(re.findall(r"^<([^>]+)> SSH: (?:EXEC|PUT|FETCH)", self.output, re.M))
+
+
+class Laboratory:
+    """The laboratory of one scenario."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.folder = PROJECT / ".lab" / name
+        self.inventory = self.folder / "inventory.yml"
+        group = yaml.safe_load(self.inventory.read_text())["gpu_nodes"]
+        self.addresses = {node: host["ansible_host"] for node, host in group["hosts"].items()}
+
+    def lab(self, *words: str) -> str:
+        return subprocess.run(
+            [PROJECT / "tests/lab/lab", words[0], f"--name={self.name}", *words[1:]],
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+        ).stdout
+
+    def kubectl(self, *words: str, stdin: str | None = None) -> str:
+        """Run kubectl; its words of failure are in the exception."""
+        result = subprocess.run(
+            [PROJECT / "tests/lab/lab", "kubectl", f"--name={self.name}", *words],
+            input=stdin,
+            capture_output=True,
+            text=True,
+        )
+        assert result.returncode == 0, result.stderr
+        return result.stdout
+
+    def objects(self, *words: str) -> Any:
+        return json.loads(self.kubectl("get", *words, "-o", "json"))
+
+    def host(self, node: str) -> Any:
+        """Return the testinfra host of a node, as the user that Ansible is too."""
+        return testinfra.get_host(
+            f"ssh://admin@{self.addresses[node]}",
+            ssh_identity_file=str(self.folder / "ssh/id_ed25519"),
+            ssh_extra_args=f"-o UserKnownHostsFile={self.folder / 'ssh/known_hosts'}",
+            sudo=True,
+        )
+
+    def playbook(self, name: str, *options: str, inventory: Path | None = None) -> Run:
+        """Run a playbook of the installed collection, as a user would."""
+        environment = {
+            key: value
+            for key, value in os.environ.items()
+            if not key.startswith(("ANSIBLE_", "MOLECULE_", "RUN_RECORD"))
+        }
+        result = subprocess.run(
+            ["ansible-playbook", "-i", inventory or self.inventory, name, *options],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=self.folder,
+            env={**environment, "ANSIBLE_COLLECTIONS_PATH": str(PROJECT / ".ansible/installed")},
+        )
+        return Run(result.returncode, result.stdout)
+
+
+@pytest.fixture(scope="session")
+def laboratory(request: pytest.FixtureRequest) -> Laboratory:
+    """The laboratory of the scenario whose tests run."""
+    return Laboratory(f"molecule-{Path(os.environ['MOLECULE_SCENARIO_DIRECTORY']).name}")

@@ -1,0 +1,55 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Write each run of a playbook as one line of JSON, so that tests can compare runs.
+
+A line: `{"check": bool, "changed": [[host, task], …], "announced": [[host, step], …]}`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from ansible import context
+from ansible.plugins.callback import CallbackBase
+
+DOCUMENTATION = r"""
+name: run_record
+type: aggregate
+short_description: Record what each run changed and announced
+description:
+  - Appends a line of JSON to the file that the environment variable E(RUN_RECORD) names.
+"""
+
+
+class CallbackModule(CallbackBase):  # type: ignore[misc]
+    CALLBACK_VERSION = 2.0
+    CALLBACK_TYPE = "aggregate"
+    CALLBACK_NAME = "run_record"
+    CALLBACK_NEEDS_ENABLED = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._changed: list[tuple[str, str]] = []
+        self._announced: list[tuple[str, str]] = []
+
+    def v2_runner_on_ok(self, result: Any) -> None:
+        host, task, values = result._host.get_name(), result._task.get_name(), result._result
+        for step in values.get("steps", []) if isinstance(values.get("steps"), list) else []:
+            self._announced.append((host, step["name"]))
+        if values.get("changed"):
+            self._changed.append((host, task.rpartition(" : ")[2]))
+
+    def v2_playbook_on_stats(self, stats: Any) -> None:
+        if set(stats.processed) <= {"localhost"}:
+            return  # the scenario's own create and destroy
+        record = {
+            "check": context.CLIARGS["check"],
+            "changed": self._changed,
+            "announced": self._announced,
+        }
+        with Path(os.environ["RUN_RECORD"]).open("a") as file:
+            file.write(json.dumps(record) + "\n")

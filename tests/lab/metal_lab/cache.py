@@ -1,0 +1,94 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What takes long to build is built once and kept, named after everything it was made from."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+
+LAB_SOURCES = Path(__file__).resolve().parent.parent
+
+CACHE = (
+    Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").expanduser() / "metal-gpu"
+)
+
+UNUSED_S = 14 * 24 * 3600
+
+console = Console(highlight=False, soft_wrap=True)
+
+
+def say(text: str) -> None:
+    """Tell the person at the terminal what happens now."""
+    console.print(text, markup=False)
+
+
+def give_back(path: Path) -> None:
+    """Leave nothing in a user's folders that belongs to root, where sudo made this process root."""
+    user = os.environ.get("SUDO_UID")
+    if user is not None and path.exists():
+        subprocess.run(["chown", "-R", "-h", f"{user}:{os.environ['SUDO_GID']}", path], check=True)
+
+
+def digest(*inputs: str | Path) -> str:
+    """Return 12 hex digits that change whenever one of the inputs does.
+
+    A text counts as it is; a file with its content; a folder with every file below it.
+    """
+    state = hashlib.sha256()
+    for item in inputs:
+        if isinstance(item, str):
+            state.update(b"text\0" + item.encode() + b"\0")
+            continue
+        files = [item] if item.is_file() else sorted(p for p in item.rglob("*") if p.is_file())
+        for path in files:
+            if "__pycache__" in path.parts:
+                continue
+            state.update(str(path.relative_to(item.parent)).encode() + b"\0" + path.read_bytes())
+    return state.hexdigest()[:12]
+
+
+@contextmanager
+def locked(name: str) -> Iterator[None]:
+    """Hold the machine-wide lock `name`: two laboratories never build the same thing at once."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def built(name: str, key: str, what: str, build: Callable[[Path], None]) -> Path:
+    """Return the folder `name-key` of the cache; call `build` with an empty folder if there is none.
+
+    The folder appears under its name only when `build` has returned, so that a crash in the middle
+    leaves nothing that looks finished. Folders of the same name that no laboratory has used for a
+    fortnight are removed.
+    """
+    target = CACHE / "lab" / f"{name}-{key}"
+    with locked(f"build-{name}"):
+        if target.exists():
+            os.utime(target)
+            return target
+        say(f"building {what}")
+        started = time.monotonic()
+        unfinished = target.with_name(target.name + ".unfinished")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir(parents=True)
+        build(unfinished)
+        for stale in target.parent.glob(f"{name}-*"):
+            if time.time() - stale.stat().st_mtime > UNUSED_S:
+                shutil.rmtree(stale)
+        unfinished.rename(target)
+        give_back(CACHE)
+        say(f"built {what} in {time.monotonic() - started:.0f} s")
+    return target

@@ -1,0 +1,63 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a laboratory consists of: a YAML file in tests/lab/labs or of a Molecule scenario.
+
+    nodes:
+      - {name: gpu-1, os: debian12, machine: p100x4}
+      - {name: gpu-2, os: debian13, machine: p100x4, containerd: imports, kubelet: historical-gate}
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from metal_lab.cache import LAB_SOURCES
+from metal_lab.node_image import SUITES
+
+MACHINES = LAB_SOURCES / "machines"
+ENGINES = ("plain", "imports")
+
+
+class Node(NamedTuple):
+    """A machine of the laboratory."""
+
+    name: str
+    os: str  # a key of node_image.SUITES
+    machine: str  # a file of tests/lab/machines, without suffix
+    containerd: str = "plain"  # whether the owner's config.toml already imports a folder
+
+
+def read(path: Path) -> tuple[Node, ...]:
+    """Read a description; end with the file and what is wrong with it where it is not one."""
+    try:
+        content = yaml.safe_load(path.read_text())
+        nodes = tuple(_node(item, path) for item in content["nodes"])
+    except (OSError, yaml.YAMLError, KeyError, TypeError) as error:
+        raise SystemExit(f"{path}: not the description of a laboratory: {error}") from error
+    names = [node.name for node in nodes]
+    if len(set(names)) != len(names):
+        raise SystemExit(f"{path}: two nodes of one name among {', '.join(names)}")
+    return nodes
+
+
+def _node(item: dict[str, Any], path: Path) -> Node:
+    node = Node(**item)
+    machines = sorted(file.stem for file in MACHINES.glob("*.yml"))
+    for value, known, what in (
+        (node.os, sorted(SUITES), "os"),
+        (node.machine, machines, "machine"),
+        (node.containerd, ENGINES, "containerd"),
+    ):
+        if value not in known:
+            raise SystemExit(f"{path}: {node.name}: {what} {value!r} is none of {', '.join(known)}")
+    return node
+
+
+def machine(node: Node) -> dict[str, Any]:
+    """Return the machine description of `node`."""
+    description: dict[str, Any] = yaml.safe_load((MACHINES / f"{node.machine}.yml").read_text())
+    return description

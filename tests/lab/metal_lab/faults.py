@@ -1,0 +1,43 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What can be broken on a node. Faults of the hardware are the simulated hardware's own verbs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from metal_lab import nodes
+from metal_lab.state import State
+
+# Shell scripts, run as root in the node.
+SCRIPTS = {
+    # The article's step of 2018, as three generations of administrators wrote it down.
+    "historical-gate": """
+        set -eu
+        printf 'featureGates:\\n  DevicePlugins: true\\n' >> /var/lib/kubelet/config.yaml
+        echo 'KUBELET_EXTRA_ARGS=--feature-gates=DevicePlugins=true --v=2' > /etc/default/kubelet
+        mkdir -p /etc/systemd/system/kubelet.service.d
+        printf '[Service]\\nEnvironment="KUBELET_SYSTEM_ARGS=--feature-gates=DevicePlugins=true"\\n' \\
+            > /etc/systemd/system/kubelet.service.d/20-gpu.conf
+        systemctl daemon-reload
+        systemctl restart kubelet
+    """,
+    # A comma where none belongs: containerd still runs, with what it read at its start.
+    "invalid-containerd-config": """
+        set -eu
+        printf '[plugins\\n  x = ,\\n' >> /etc/containerd/config.toml
+    """,
+}
+
+
+def inject(state: State, node: str, fault: str, arguments: Sequence[str]) -> str:
+    """Break `fault` on `node`; return what the node said."""
+    if fault == "list":
+        hardware = nodes.execute(state, node, ["/usr/local/lib/metal-lab/hardware.py", "faults"])
+        return "\n".join([*SCRIPTS, hardware])
+    if fault in SCRIPTS:
+        return nodes.execute(state, node, ["sh", "-c", SCRIPTS[fault]])
+    return nodes.execute(
+        state, node, ["/usr/local/lib/metal-lab/hardware.py", "fault", fault, *arguments]
+    )

@@ -1,0 +1,216 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The order of things: build, start, look, take away."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import yaml
+
+from metal_lab import control_plane, mirror, nodes, packages, pod_images, programs
+from metal_lab.cache import CACHE, LAB_SOURCES, built, digest, give_back, say
+from metal_lab.description import Node
+from metal_lab.node_image import image
+from metal_lab.processes import is_alive, start, stop
+from metal_lab.state import State, load
+from silicon.build import build as build_silicon
+
+MIRROR_PORT = 8080
+
+
+class Parts(NamedTuple):
+    """What every laboratory of this machine shares, from the cache."""
+
+    programs: Path
+    images: Path
+    mirror: Path
+    fingerprint: str
+    node_images: dict[str, str]  # os → Docker image
+
+
+def prepare(systems: set[str]) -> Parts:
+    """Build what is not there yet."""
+    real = programs.build()
+    kernel = _kernel_release()
+
+    def silicon(driver: str) -> Path:
+        sources = LAB_SOURCES / "silicon"
+        key = digest(driver, sources / "nvml", sources / "nvidia-smi", sources / "build.py")
+        return built(
+            f"silicon-{driver}",
+            key,
+            f"the stand-in for the driver's library, {driver}",
+            lambda out: build_silicon(driver, out),
+        )
+
+    key = digest(
+        real.name,
+        kernel,
+        LAB_SOURCES / "packages",
+        LAB_SOURCES / "silicon",
+        LAB_SOURCES / "metal_lab" / "packages.py",
+        LAB_SOURCES / "metal_lab" / "mirror.py",
+    )
+    pool = built(
+        "packages", key, "the packages", lambda out: packages.build(out, real, silicon, kernel)
+    )
+    keys = CACHE / "lab" / "gnupg"
+    published = built(
+        "mirror", key, "the mirror", lambda out: mirror.publish(pool, out, keys)
+    )
+    return Parts(
+        programs=real,
+        images=pod_images.build(real),
+        mirror=published,
+        fingerprint=mirror.fingerprint(keys),
+        node_images={name: image(name, pool) for name in sorted(systems)},
+    )
+
+
+def _kernel_release() -> str:
+    return subprocess.run(
+        ["uname", "-r"], check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+def up(name: str, description: tuple[Node, ...]) -> State:
+    """Start laboratory `name`, or leave it alone where it already runs as described."""
+    parts = prepare({node.os for node in description})
+    key = digest(repr(description), repr(parts), LAB_SOURCES / "node_templates")
+    state = load(name)
+    if state.description == key and is_up(state):
+        say(f"laboratory {name} is up already")
+        return state
+    down(state)
+    started = time.monotonic()
+    state = State(name, programs=str(parts.programs))
+    state.save()
+    try:
+        _start(state, description, parts)
+    except BaseException:
+        say(f"laboratory {name} did not come up; logs: {state.folder / 'logs'}")
+        raise
+    state.description = key
+    state.save()
+    give_back(state.folder.parent)
+    say(f"laboratory {name} is up: {len(description)} nodes, {time.monotonic() - started:.0f} s")
+    return state
+
+
+def _start(state: State, description: tuple[Node, ...], parts: Parts) -> None:
+    say("starting the control plane")
+    state.gateway = nodes.create_network(state)
+    state.save()
+    logs = state.folder / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    authority = control_plane.write_credentials(state.folder / "pki", state.gateway)
+    (state.folder / "kubeconfig").write_text(
+        (state.folder / "pki" / "admin.kubeconfig").read_text()
+    )
+    (state.folder / "kubeconfig").chmod(0o600)
+    state.processes["mirror"] = start(
+        [sys.executable, "-m", "metal_lab.mirror", parts.mirror, state.gateway, str(MIRROR_PORT)],
+        logs / "mirror.log",
+    )
+    state.save()
+    control_plane.run(state, parts.programs)
+
+    say(f"booting {', '.join(node.name for node in description)}")
+    ssh = state.folder / "ssh"
+    ssh.mkdir(exist_ok=True)
+    private, public = nodes.ssh_key_pair()
+    key_file = ssh / "id_ed25519"
+    key_file.touch(mode=0o600)
+    key_file.write_bytes(private)
+    known_hosts = b""
+    for number, node in enumerate(description, 1):
+        files, host_key = nodes.files(state, node, number, authority, public, {})
+        address = nodes.start(
+            state, node, number, parts.node_images[node.os], parts.images, files
+        )
+        state.nodes[node.name] = address
+        state.save()
+        known_hosts += address.encode() + b" " + host_key
+    (ssh / "known_hosts").write_bytes(known_hosts)
+    _write_inventory(state, description, parts)
+    wait_until_ready(state)
+
+
+def wait_until_ready(state: State, timeout_s: int = 120) -> None:
+    """Wait until every node is Ready; end with what its kubelet says where one is not."""
+    kubectl = Path(state.programs) / "kubectl"
+
+    def wait(node: str) -> str | None:
+        for condition in ("create", "condition=Ready"):
+            result = subprocess.run(
+                [kubectl, "wait", f"--for={condition}", f"node/{node}", f"--timeout={timeout_s}s"],
+                env=nodes.environment(state),
+                capture_output=True,
+                text=True,
+            )
+            if result.returncode != 0:
+                journal = nodes.execute(
+                    state, node, ["journalctl", "-u", "kubelet", "-n", "15", "-o", "cat"]
+                )
+                return f"node {node} is not Ready: {result.stderr.strip()}\n{journal}"
+        return None
+
+    with ThreadPoolExecutor() as pool:
+        failures = [failure for failure in pool.map(wait, state.nodes) if failure]
+    if failures:
+        raise SystemExit("\n".join(failures))
+
+
+def is_up(state: State) -> bool:
+    """Tell whether all processes and all nodes of the laboratory run."""
+    return (
+        bool(state.processes)
+        and all(is_alive(process) for process in state.processes.values())
+        and nodes.running(state) == set(state.nodes)
+    )
+
+
+def down(state: State) -> None:
+    """Take everything away; harmless where there is nothing, or only the rest of a crash."""
+    nodes.remove_all(state)
+    stop(list(state.processes.values()))
+    state.forget()
+
+
+def _write_inventory(state: State, description: tuple[Node, ...], parts: Parts) -> None:
+    """Write the inventory that a user would have written for these machines."""
+    mirror_url = f"http://{state.gateway}:{MIRROR_PORT}"
+    hosts = {
+        node.name: {"ansible_host": state.nodes[node.name], "gpu_count": _gpu_count(state, node)}
+        for node in description
+    }
+    inventory = {
+        "gpu_nodes": {
+            "hosts": hosts,
+            "vars": {
+                "ansible_user": "admin",
+                "ansible_ssh_private_key_file": str(state.folder / "ssh" / "id_ed25519"),
+                "ansible_ssh_common_args": "-o UserKnownHostsFile="
+                + str(state.folder / "ssh" / "known_hosts"),
+                "ansible_ssh_pipelining": True,
+                "ansible_python_interpreter": "/usr/bin/python3",
+                "metal_gpu_kubeconfig": str(state.folder / "kubeconfig"),
+                **mirror.inventory_variables(mirror_url, parts.fingerprint),
+            },
+        }
+    }
+    header = "# Written by the laboratory; what a user would write for machines of his own.\n"
+    (state.folder / "inventory.yml").write_text(header + yaml.safe_dump(inventory, width=100))
+
+
+def _gpu_count(state: State, node: Node) -> int:
+    content = nodes.execute(state, node.name, ["cat", "/usr/local/lib/metal-lab/machine.json"])
+    return len(json.loads(content)["gpus"])

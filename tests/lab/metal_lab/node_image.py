@@ -1,0 +1,131 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The disk of a node: Debian with systemd, sshd, containerd and a kubelet; no trace of NVIDIA."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from metal_lab.cache import LAB_SOURCES, built, digest, say
+
+SUITES = {"debian12": "bookworm", "debian13": "trixie"}
+
+PACKAGES = (
+    "systemd,systemd-sysv,dbus,udev,python3,python3-apt,python3-debian,kmod,iproute2,"
+    "openssh-server,iptables,ca-certificates,procps,pciutils,sudo,runc,"
+    "containernetworking-plugins,initramfs-tools,conntrack,ethtool"
+)
+
+# Their work is the host's, or would reach the kernel that all nodes share.
+MASKED_UNITS = (
+    "systemd-udevd.service",
+    "systemd-udevd-control.socket",
+    "systemd-udevd-kernel.socket",
+    "systemd-udev-trigger.service",
+    "systemd-modules-load.service",
+    "systemd-sysctl.service",
+    "systemd-networkd-wait-online.service",
+    "systemd-timesyncd.service",
+    "systemd-binfmt.service",
+    "proc-sys-fs-binfmt_misc.automount",
+    "sys-kernel-debug.mount",
+    "sys-kernel-tracing.mount",
+    "dev-hugepages.mount",
+    "dev-mqueue.mount",
+    "console-getty.service",
+    "getty.target",
+    "apt-daily.timer",
+    "apt-daily-upgrade.timer",
+    "e2scrub_all.timer",
+    "fstrim.timer",
+)
+
+NODE_FILES = LAB_SOURCES / "node"
+HARDWARE_FILES = LAB_SOURCES / "silicon" / "node"
+
+
+def _run(command: Sequence[str | Path], **options: object) -> None:
+    result = subprocess.run(
+        [str(word) for word in command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        **options,  # type: ignore[call-overload]
+    )
+    if result.returncode != 0:
+        raise SystemExit(f"{' '.join(map(str, command))} failed:\n{result.stdout[-3000:]}")
+
+
+def _base(suite: str) -> Path:
+    """Return a folder with `rootfs.tar`, a small Debian straight from its archive."""
+
+    def build(out: Path) -> None:
+        rootfs = out / "rootfs"
+        mirror = os.environ.get("METAL_LAB_DEBIAN_MIRROR")
+        _run(
+            ["debootstrap", "--variant=minbase", f"--include={PACKAGES}", suite, rootfs]
+            + ([mirror] if mirror else [])
+        )
+        _run(["tar", "-C", rootfs, "--one-file-system", "-cf", out / "rootfs.tar", "."])
+        shutil.rmtree(rootfs)
+
+    return built(f"base-{suite}", digest(PACKAGES), f"Debian {suite} (1 minute)", build)
+
+
+def _package(pool: Path, name: str, suite: str) -> Path:
+    """Return the newest .deb of `name`, for `suite` where packages differ between suites."""
+    found = sorted(pool.rglob(f"{name}_*.deb"))
+    for_suite = [path for path in found if suite in path.name] or found
+    if not for_suite:
+        raise SystemExit(f"no package {name} below {pool}")
+    return for_suite[-1]
+
+
+def image(os_name: str, pool: Path) -> str:
+    """Return the name of the Docker image of nodes that run `os_name`, built at the first call."""
+    suite = SUITES[os_name]
+    base = _base(suite)
+    key = digest(base.name, pool.name, Path(__file__), NODE_FILES, HARDWARE_FILES)
+    name = f"metal-gpu-lab/{os_name}:{key}"
+    if subprocess.run(["docker", "image", "inspect", name], capture_output=True).returncode == 0:
+        return name
+
+    def build(out: Path) -> None:
+        rootfs = out / "rootfs"
+        rootfs.mkdir()
+        _run(["tar", "-C", rootfs, "-xf", base / "rootfs.tar"])
+        for package in ("containerd.io", "kubelet"):
+            deb = _package(pool, package, suite)
+            shutil.copy(deb, rootfs / "tmp" / deb.name)
+            # Their services start when a node boots, not in this chroot.
+            _run(
+                ["chroot", rootfs, "dpkg", "--install", f"/tmp/{deb.name}"],
+                env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND": "noninteractive"},
+            )
+            (rootfs / "tmp" / deb.name).unlink()
+        for folder in (NODE_FILES, HARDWARE_FILES):
+            _run(["cp", "-rT", "--no-preserve=ownership", folder, rootfs])
+        _run(["chroot", rootfs, "/bin/sh", "-eu", "/usr/local/lib/metal-lab/prepare-image"])
+        for unit in MASKED_UNITS:
+            link = rootfs / "etc/systemd/system" / unit
+            link.unlink(missing_ok=True)
+            link.symlink_to("/dev/null")
+        archive = subprocess.Popen(
+            ["tar", "-C", rootfs, "--one-file-system", "-c", "."], stdout=subprocess.PIPE
+        )
+        _run(["docker", "import", "-", name], stdin=archive.stdout)
+        if archive.wait() != 0:
+            raise SystemExit(f"cannot pack the image of {os_name}")
+        shutil.rmtree(rootfs)
+
+    folder = built(f"node-{os_name}", key, f"the image of {os_name} nodes", build)
+    if subprocess.run(["docker", "image", "inspect", name], capture_output=True).returncode != 0:
+        say(f"Docker has lost the image of {os_name} nodes")
+        shutil.rmtree(folder)
+        return image(os_name, pool)
+    return name

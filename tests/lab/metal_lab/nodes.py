@@ -1,0 +1,276 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Nodes: Docker containers with systemd and sshd, joined to the control plane by their kubelets."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import tarfile
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ed25519
+
+from metal_lab import pki
+from metal_lab.cache import LAB_SOURCES
+from metal_lab.control_plane import server
+from metal_lab.description import Node, machine
+from metal_lab.pod_images import PAUSE_IMAGE
+from metal_lab.state import State
+from silicon.machine import machine_json
+
+CAP_SYS_RESOURCE = 24  # linux/capability.h
+
+_templates = jinja2.Environment(
+    loader=jinja2.FileSystemLoader(LAB_SOURCES / "node_templates"),
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+)
+
+
+def docker(*words: str | Path, stdin: bytes | None = None) -> str:
+    """Run a docker command; end with its own words where it fails."""
+    result = subprocess.run(
+        ["docker", *(str(word) for word in words)], input=stdin, capture_output=True
+    )
+    if result.returncode != 0:
+        raise SystemExit(f"docker {words[0]} failed: {result.stderr.decode().strip()}")
+    return result.stdout.decode().strip()
+
+
+@cache
+def cgroup_version() -> int:
+    return 2 if Path("/sys/fs/cgroup/cgroup.controllers").exists() else 1
+
+
+@cache
+def can_lower_oom_score() -> bool:
+    """Tell whether this machine may hand out CAP_SYS_RESOURCE, which some sandboxes lack."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("CapBnd:"):
+            return bool(int(line.split()[1], 16) >> CAP_SYS_RESOURCE & 1)
+    return False
+
+
+def _privileges() -> list[str]:
+    """Return what lets systemd, containerd and a kubelet run in a container of this machine."""
+    if can_lower_oom_score():
+        return ["--privileged"]
+    return [
+        "--cap-add=ALL",
+        "--cap-drop=SYS_RESOURCE",
+        "--security-opt=seccomp=unconfined",
+        "--security-opt=apparmor=unconfined",
+        "--device-cgroup-rule=a *:* rwm",
+        "--device=/dev/kmsg",
+    ]
+
+
+def ssh_key_pair() -> tuple[bytes, bytes]:
+    """Return a private key in OpenSSH's format and its public line."""
+    key = ed25519.Ed25519PrivateKey.generate()
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.OpenSSH,
+        serialization.NoEncryption(),
+    )
+    public = key.public_key().public_bytes(
+        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+    )
+    return private, public + b"\n"
+
+
+def create_network(state: State) -> str:
+    """Create the laboratory's network and return the address of its gateway: this machine.
+
+    Nodes keep their addresses over reboots, which Docker allows only in a subnet that was named;
+    the first one that nothing else on this machine uses is taken.
+    """
+    refusal = ""
+    first = int(state.id[-2:], 16)
+    for number in range(first, first + 256):
+        subnet = f"172.30.{number % 256}"
+        result = subprocess.run(
+            ["docker", "network", "create", f"--label={state.label}", f"--subnet={subnet}.0/24"]
+            + [f"--gateway={subnet}.1", state.id],
+            capture_output=True,
+            text=True,
+        )
+        if result.returncode == 0:
+            return f"{subnet}.1"
+        refusal = result.stderr.strip()
+        if "overlaps" not in refusal:
+            break
+    raise SystemExit(f"docker network create failed: {refusal}")
+
+
+def start(
+    state: State, node: Node, number: int, image: str, images: Path, files: dict[str, bytes]
+) -> str:
+    """Create and boot a node; return its address.
+
+    `files` (keyed by path) are there before its first process: it boots as a machine that its
+    installer has finished with.
+    """
+    container = state.container(node.name)
+    options = [
+        *_privileges(),
+        f"--name={container}",
+        f"--hostname={node.name}",
+        f"--label={state.label}",
+        f"--network={state.id}",
+        f"--ip={_address(state.gateway, number)}",
+        "--restart=unless-stopped",  # systemd ends when the node reboots: start it again
+        "--cgroupns=private",
+        "--env=container=docker",
+        "--tmpfs=/run",
+        "--tmpfs=/tmp:exec",
+        "--volume=/var/lib/containerd",
+        "--volume=/var/lib/kubelet",
+        f"--volume={images}:/usr/local/lib/metal-lab/images:ro",
+        "--stop-signal=SIGRTMIN+3",
+    ]
+    if cgroup_version() == 1:
+        # systemd 256 and later boots on the legacy hierarchy only when told so twice.
+        options.append(
+            "--env=SYSTEMD_PROC_CMDLINE="
+            "SYSTEMD_CGROUP_ENABLE_LEGACY_FORCE=1 systemd.unified_cgroup_hierarchy=0"
+        )
+    docker("create", *options, image, "/usr/local/sbin/metal-lab-init")
+    docker("cp", "-", f"{container}:/", stdin=_archive(files))
+    docker("start", container)
+    return _address(state.gateway, number)
+
+
+def _address(gateway: str, number: int) -> str:
+    """Return the address of node `number` (from 1), which it keeps over reboots."""
+    return f"{gateway.rpartition('.')[0]}.{10 + number}"
+
+
+def files(
+    state: State,
+    node: Node,
+    number: int,
+    authority: pki.Authority,
+    login: bytes,
+    apt_sources: dict[str, bytes],
+) -> tuple[dict[str, bytes], bytes]:
+    """Return the files of a node, keyed by path, and the public key of its sshd."""
+    host_key, host_public = ssh_key_pair()
+    identity = authority.issue(f"system:node:{node.name}", "system:nodes")
+    values = {
+        "node": node,
+        "pause_image": PAUSE_IMAGE,
+        "cgroup_version": cgroup_version(),
+        "can_lower_oom_score": can_lower_oom_score(),
+    }
+
+    def rendered(template: str) -> bytes:
+        return _templates.get_template(template).render(values).encode()
+
+    content = {
+        "etc/ssh/ssh_host_ed25519_key": host_key,
+        "etc/ssh/ssh_host_ed25519_key.pub": host_public,
+        "home/admin/.ssh/authorized_keys": login,
+        "etc/kubernetes/kubelet.conf": pki.kubeconfig(
+            server(state.gateway), authority.certificate, identity
+        ).encode(),
+        "etc/kubernetes/pki/ca.crt": authority.certificate,
+        "etc/containerd/config.toml": rendered("containerd.toml.j2"),
+        "var/lib/kubelet/config.yaml": rendered("kubelet.yaml.j2"),
+        "var/lib/kubelet/kubeadm-flags.env": b'KUBELET_KUBEADM_ARGS=""\n',
+        "etc/cni/net.d/10-bridge.conflist": json.dumps(_network(number), indent=2).encode(),
+        "usr/local/lib/metal-lab/machine.json": json.dumps(
+            machine_json(machine(node), node.name), indent=2
+        ).encode(),
+        **apt_sources,
+    }
+    return content, host_public
+
+
+def _network(number: int) -> dict[str, Any]:
+    return {
+        "cniVersion": "1.0.0",
+        "name": "pods",
+        "plugins": [
+            {
+                "type": "bridge",
+                "bridge": "cni0",
+                "isGateway": True,
+                "ipMasq": True,
+                "ipam": {
+                    "type": "host-local",
+                    "ranges": [[{"subnet": f"10.244.{number}.0/24"}]],
+                    "routes": [{"dst": "0.0.0.0/0"}],
+                },
+            }
+        ],
+    }
+
+
+def _archive(files: dict[str, bytes]) -> bytes:
+    """Return a tar archive; private keys are for root alone, the user's files are the user's."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for path, content in files.items():
+            entry = tarfile.TarInfo(path)
+            entry.size = len(content)
+            secret = path.endswith(("_key", ".conf")) or "authorized_keys" in path
+            entry.mode = 0o600 if secret else 0o644
+            if path.startswith("home/admin/"):
+                entry.uid = entry.gid = 1000  # the first user of a fresh Debian
+            archive.addfile(entry, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def execute(state: State, node: str, command: Sequence[str], stdin: bytes | None = None) -> str:
+    """Run a command as root in a node, by way of Docker; end with its words where it fails."""
+    return docker("exec", "--interactive", state.container(node), *command, stdin=stdin)
+
+
+def remove_all(state: State) -> None:
+    """Remove everything of the laboratory that Docker holds."""
+    containers = docker("ps", "--all", "--quiet", f"--filter=label={state.label}").split()
+    if containers:
+        docker("rm", "--force", "--volumes", *containers)
+    networks = docker("network", "ls", "--quiet", f"--filter=label={state.label}").split()
+    if networks:
+        docker("network", "rm", *networks)
+
+
+def running(state: State) -> set[str]:
+    """Return the names of the nodes that run."""
+    prefix = state.container("")
+    names = docker(
+        "ps", f"--filter=label={state.label}", "--format={{.Names}}"
+    ).split()
+    return {name.removeprefix(prefix) for name in names}
+
+
+def ssh_command(state: State, node: str) -> list[str]:
+    """Return the command that logs in to a node as its user."""
+    address = state.nodes.get(node)
+    if address is None:
+        raise SystemExit(f"no node {node!r} here, only {', '.join(state.nodes) or 'none'}")
+    return [
+        "ssh",
+        "-i",
+        str(state.folder / "ssh" / "id_ed25519"),
+        "-o",
+        f"UserKnownHostsFile={state.folder / 'ssh' / 'known_hosts'}",
+        f"admin@{address}",
+    ]
+
+
+def environment(state: State) -> dict[str, str]:
+    return {**os.environ, "KUBECONFIG": str(state.folder / "kubeconfig")}

@@ -1,0 +1,131 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Container images for pods, written as archives that `ctr images import` and `docker load` read.
+
+Source: https://github.com/moby/docker-image-spec/blob/main/v1.2.md (combined image JSON and layers)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from metal_lab.cache import LAB_SOURCES, built, digest
+from metal_lab.programs import DEVICE_PLUGIN
+
+PAUSE_IMAGE = "registry.k8s.io/pause:3.10"
+PLUGIN_IMAGE = f"nvcr.io/nvidia/k8s-device-plugin:v{DEVICE_PLUGIN}"
+CUDA_IMAGE = "nvcr.io/nvidia/cuda:13.0.2-base-ubuntu24.04"
+# The same image without the variable that every CUDA image sets.
+BUSYBOX_IMAGE = "docker.io/library/busybox:1.35"
+
+BUSYBOX_APPLETS = ("sh", "sleep", "ls", "cat", "env", "true", "false", "grep", "sort", "head", "wc")
+
+Tree = Mapping[str, Path | bytes | str]  # a file to copy, a content, or where a link points
+
+
+def _layer(tree: Tree) -> bytes:
+    """Return a tar archive; text values become symbolic links, folders come first."""
+    buffer = io.BytesIO()
+    folders = {str(parent) for name in tree for parent in Path(name).parents} - {"."}
+    folders |= {"dev", "etc", "proc", "root", "run", "sys", "tmp", "var"}
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for folder in sorted(folders):
+            entry = tarfile.TarInfo(folder)
+            entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+            archive.addfile(entry)
+        for name, content in sorted(tree.items()):
+            entry = tarfile.TarInfo(name)
+            entry.mode = 0o755
+            if isinstance(content, str):
+                entry.type, entry.linkname = tarfile.SYMTYPE, content
+                archive.addfile(entry)
+                continue
+            data = content if isinstance(content, bytes) else content.read_bytes()
+            entry.size = len(data)
+            archive.addfile(entry, io.BytesIO(data))
+    return buffer.getvalue()
+
+
+def write_image(
+    path: Path, name: str, tree: Tree, env: Sequence[str] = (), command: Sequence[str] = ("/bin/sh",)
+) -> None:
+    """Write an image archive of one layer to `path`."""
+    layer = _layer(tree)
+    config = {
+        "architecture": "amd64",
+        "os": "linux",
+        "config": {
+            "Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", *env],
+            "Entrypoint": list(command),
+        },
+        "rootfs": {
+            "type": "layers",
+            "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"],
+        },
+    }
+    manifest = [{"Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"]}]
+    with tarfile.open(path, "w") as archive:
+        for file, data in (
+            ("config.json", json.dumps(config).encode()),
+            ("layer.tar", layer),
+            ("manifest.json", json.dumps(manifest).encode()),
+        ):
+            entry = tarfile.TarInfo(file)
+            entry.size = len(data)
+            archive.addfile(entry, io.BytesIO(data))
+
+
+def _libraries_of(program: Path) -> dict[str, Path]:
+    """Return what the dynamic loader would load for `program`, keyed by path in the image."""
+    words = subprocess.run(["ldd", program], check=True, capture_output=True, text=True).stdout
+    paths = [word for word in words.split() if word.startswith("/")]
+    return {path.lstrip("/"): Path(path).resolve() for path in paths}
+
+
+def _busybox() -> dict[str, Path | str]:
+    program = shutil.which("busybox")
+    if program is None:
+        raise SystemExit("busybox is missing: run scripts/bootstrap, which installs busybox-static")
+    return {
+        "bin/busybox": Path(program),
+        **{f"bin/{applet}": "busybox" for applet in BUSYBOX_APPLETS},
+    }
+
+
+def build(programs: Path) -> Path:
+    """Return the folder of image archives, built at the first call."""
+
+    def build_all(out: Path) -> None:
+        pause = out / "pause"
+        source = LAB_SOURCES / "programs" / "pause.c"
+        subprocess.run(["gcc", "-static", "-O2", "-s", "-o", pause, source], check=True)
+        write_image(out / "pause.tar", PAUSE_IMAGE, {"pause": pause}, command=["/pause"])
+        pause.unlink()
+
+        plugin = programs / "nvidia-device-plugin"
+        visible = ["NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=compute,utility"]
+        libraries = _libraries_of(plugin)
+        write_image(
+            out / "device-plugin.tar",
+            PLUGIN_IMAGE,
+            {
+                "usr/bin/nvidia-device-plugin": plugin,
+                "usr/bin/gpu-feature-discovery": programs / "gpu-feature-discovery",
+                **libraries,
+            },
+            env=visible,
+            command=["nvidia-device-plugin"],
+        )
+        write_image(out / "cuda.tar", CUDA_IMAGE, {**_busybox(), **libraries}, env=visible)
+        write_image(out / "busybox.tar", BUSYBOX_IMAGE, _busybox())
+
+    key = digest(Path(__file__), LAB_SOURCES / "programs" / "pause.c", programs.name)
+    return built("images", key, "the images of the pods", build_all)

@@ -1,0 +1,44 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+from metal_lab.cache import LAB_SOURCES
+from metal_lab.description import MACHINES, machine, read
+
+GOOD = "nodes:\n  - {name: gpu-1, os: debian12, machine: p100x4}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        pytest.param("", "not the description", id="empty"),
+        pytest.param("nodes: [", "not the description", id="not-yaml"),
+        pytest.param(GOOD + GOOD[7:], "two nodes of one name among gpu-1, gpu-1", id="twice"),
+        pytest.param(GOOD.replace("debian12", "plan9"), "os 'plan9' is none of debian12", id="os"),
+        pytest.param(GOOD.replace("p100x4", "p100x5"), "machine 'p100x5' is none of", id="machine"),
+        pytest.param(GOOD.replace("os:", "system:"), "not the description", id="unknown-key"),
+    ],
+)
+def test_read_names_the_file_and_the_reason(tmp_path, text, message):
+    path = tmp_path / "lab.yml"
+    path.write_text(text)
+    with pytest.raises(SystemExit, match=message) as caught:
+        read(path)
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("path", sorted((LAB_SOURCES / "labs").glob("*.yml")), ids=str)
+def test_own_laboratories_can_be_read(path):
+    assert read(path)
+
+
+def test_every_machine_can_be_used(tmp_path):
+    path = tmp_path / "lab.yml"
+    names = [file.stem for file in MACHINES.glob("*.yml")]
+    assert {"p100x4", "a100x8", "h100x8", "t4x1", "mixed"} <= set(names)
+    for name in names:
+        path.write_text(GOOD.replace("p100x4", name))
+        (node,) = read(path)
+        assert machine(node)

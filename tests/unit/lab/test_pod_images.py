@@ -1,0 +1,28 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import tarfile
+
+from metal_lab.pod_images import write_image
+
+
+def test_image_archive(tmp_path):
+    path = tmp_path / "image.tar"
+    write_image(path, "example/tool:1", {"bin/tool": b"program", "bin/alias": "tool"}, env=["A=b"])
+    with tarfile.open(path) as archive:
+        layer = archive.extractfile("layer.tar").read()
+        config = json.load(archive.extractfile("config.json"))
+        manifest = json.load(archive.extractfile("manifest.json"))
+    assert manifest == [
+        {"Config": "config.json", "RepoTags": ["example/tool:1"], "Layers": ["layer.tar"]}
+    ]
+    assert config["rootfs"]["diff_ids"] == [f"sha256:{hashlib.sha256(layer).hexdigest()}"]
+    assert "A=b" in config["config"]["Env"]
+    with tarfile.open(fileobj=io.BytesIO(layer)) as tree:
+        assert tree.getmember("bin/alias").linkname == "tool"
+        assert tree.getmember("etc").isdir()  # what the runtime mounts into
