@@ -25,6 +25,12 @@ description:
 """
 
 
+def _step(line: str) -> str | None:
+    """Return the name in a line "Name of the step (reason)"; None where it is a finding's."""
+    name = line.partition(" (")[0]
+    return None if line.startswith(" ") or name.split()[0].isupper() else name
+
+
 class CallbackModule(CallbackBase):  # type: ignore[misc]
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "aggregate"
@@ -38,8 +44,8 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
 
     def v2_runner_on_ok(self, result: Any) -> None:
         host, task, values = result._host.get_name(), result._task.get_name(), result._result
-        for step in values.get("steps", []) if isinstance(values.get("steps"), list) else []:
-            self._announced.append((host, step["name"]))
+        if task.endswith("Announce what will be done, and why"):
+            self._announced += [(host, step) for step in map(_step, values["msg"]) if step]
         if values.get("changed"):
             self._changed.append((host, task.rpartition(" : ")[2]))
 

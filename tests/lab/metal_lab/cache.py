@@ -67,7 +67,7 @@ def locked(name: str) -> Iterator[None]:
         yield
 
 
-def built(name: str, key: str, what: str, build: Callable[[Path], None]) -> Path:
+def built(name: str, key: str, what: str, build: Callable[[Path], object]) -> Path:
     """Return the folder `name-key` of the cache; call `build` with an empty folder if there is none.
 
     The folder appears under its name only when `build` has returned, so that a crash in the middle

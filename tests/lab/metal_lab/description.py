@@ -61,3 +61,8 @@ def machine(node: Node) -> dict[str, Any]:
     """Return the machine description of `node`."""
     description: dict[str, Any] = yaml.safe_load((MACHINES / f"{node.machine}.yml").read_text())
     return description
+
+
+def gpu_count(node: Node) -> int:
+    """Return the number of GPUs that `node` was bought with."""
+    return sum(group["count"] for group in machine(node)["gpus"])

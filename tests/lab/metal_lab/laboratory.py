@@ -5,19 +5,19 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import yaml
 
 from metal_lab import control_plane, mirror, nodes, packages, pod_images, programs
-from metal_lab.cache import CACHE, LAB_SOURCES, built, digest, give_back, say
-from metal_lab.description import Node
+from metal_lab.cache import CACHE, LAB_SOURCES, built, digest, give_back, locked, say
+from metal_lab.description import Node, gpu_count
 from metal_lab.node_image import image
 from metal_lab.processes import is_alive, start, stop
 from metal_lab.state import State, load
@@ -48,7 +48,7 @@ def prepare(systems: set[str]) -> Parts:
             f"silicon-{driver}",
             key,
             f"the stand-in for the driver's library, {driver}",
-            lambda out: build_silicon(driver, out),
+            partial(build_silicon, driver),
         )
 
     key = digest(
@@ -63,14 +63,17 @@ def prepare(systems: set[str]) -> Parts:
         "packages", key, "the packages", lambda out: packages.build(out, real, silicon, kernel)
     )
     keys = CACHE / "lab" / "gnupg"
-    published = built(
-        "mirror", key, "the mirror", lambda out: mirror.publish(pool, out, keys)
-    )
+    with locked("gnupg"):
+        fingerprint = mirror.fingerprint(keys)
+
+    def publish(out: Path) -> None:
+        mirror.publish(pool, out, keys)
+
     return Parts(
         programs=real,
         images=pod_images.build(real),
-        mirror=published,
-        fingerprint=mirror.fingerprint(keys),
+        mirror=built("mirror", digest(pool.name, fingerprint), "the mirror", publish),
+        fingerprint=fingerprint,
         node_images={name: image(name, pool) for name in sorted(systems)},
     )
 
@@ -132,7 +135,8 @@ def _start(state: State, description: tuple[Node, ...], parts: Parts) -> None:
     key_file.write_bytes(private)
     known_hosts = b""
     for number, node in enumerate(description, 1):
-        files, host_key = nodes.files(state, node, number, authority, public, {})
+        files, host_key = nodes.files(state, node, number, authority, public)
+        files |= _apt_source(state, parts)
         address = nodes.start(
             state, node, number, parts.node_images[node.os], parts.images, files
         )
@@ -142,6 +146,47 @@ def _start(state: State, description: tuple[Node, ...], parts: Parts) -> None:
     (ssh / "known_hosts").write_bytes(known_hosts)
     _write_inventory(state, description, parts)
     wait_until_ready(state)
+
+
+def _mirror_url(state: State) -> str:
+    return f"http://{state.gateway}:{MIRROR_PORT}"
+
+
+def _apt_source(state: State, parts: Parts) -> dict[str, bytes]:
+    """Return the files by which a node knows its distribution's archive: a mirror in house."""
+    (archive,) = (
+        repository
+        for repository in mirror.repositories(parts.fingerprint)
+        if repository.pool == "debian"
+    )
+    keyring = "usr/share/keyrings/debian-mirror.asc"
+    line = archive.source(_mirror_url(state), f"/{keyring}")
+    return {
+        keyring: (parts.mirror / archive.key).read_bytes(),
+        "etc/apt/sources.list.d/debian.list": f"{line}\n".encode(),
+    }
+
+
+def _mirror_variables(state: State, parts: Parts) -> dict[str, str]:
+    """Return the roles' variables that send them to the mirror instead of upstream."""
+    url = _mirror_url(state)
+    keys = {item.pool: item.key for item in mirror.repositories(parts.fingerprint)}
+    variables: dict[str, str] = {}
+    for role, path, key in (
+        ("containerd", "docker", keys["docker/bookworm"]),
+        (
+            "nvidia_driver",
+            "nvidia/{{ metal_gpu_node.os.id }}{{ metal_gpu_node.os.version_id }}/x86_64/",
+            keys["nvidia"],
+        ),
+        ("nvidia_container_runtime", "toolkit/stable/deb/amd64/", keys["toolkit"]),
+    ):
+        variables |= {
+            f"{role}_repository_url": f"{url}/{path}",
+            f"{role}_repository_key": f"{url}/{key}",
+            f"{role}_repository_fingerprint": parts.fingerprint,
+        }
+    return variables
 
 
 def wait_until_ready(state: State, timeout_s: int = 120) -> None:
@@ -187,9 +232,8 @@ def down(state: State) -> None:
 
 def _write_inventory(state: State, description: tuple[Node, ...], parts: Parts) -> None:
     """Write the inventory that a user would have written for these machines."""
-    mirror_url = f"http://{state.gateway}:{MIRROR_PORT}"
     hosts = {
-        node.name: {"ansible_host": state.nodes[node.name], "gpu_count": _gpu_count(state, node)}
+        node.name: {"ansible_host": state.nodes[node.name], "gpu_count": gpu_count(node)}
         for node in description
     }
     inventory = {
@@ -203,14 +247,9 @@ def _write_inventory(state: State, description: tuple[Node, ...], parts: Parts) 
                 "ansible_ssh_pipelining": True,
                 "ansible_python_interpreter": "/usr/bin/python3",
                 "metal_gpu_kubeconfig": str(state.folder / "kubeconfig"),
-                **mirror.inventory_variables(mirror_url, parts.fingerprint),
+                **_mirror_variables(state, parts),
             },
         }
     }
     header = "# Written by the laboratory; what a user would write for machines of his own.\n"
     (state.folder / "inventory.yml").write_text(header + yaml.safe_dump(inventory, width=100))
-
-
-def _gpu_count(state: State, node: Node) -> int:
-    content = nodes.execute(state, node.name, ["cat", "/usr/local/lib/metal-lab/machine.json"])
-    return len(json.loads(content)["gpus"])

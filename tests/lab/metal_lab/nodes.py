@@ -163,7 +163,6 @@ def files(
     number: int,
     authority: pki.Authority,
     login: bytes,
-    apt_sources: dict[str, bytes],
 ) -> tuple[dict[str, bytes], bytes]:
     """Return the files of a node, keyed by path, and the public key of its sshd."""
     host_key, host_public = ssh_key_pair()
@@ -193,7 +192,6 @@ def files(
         "usr/local/lib/metal-lab/machine.json": json.dumps(
             machine_json(machine(node), node.name), indent=2
         ).encode(),
-        **apt_sources,
     }
     return content, host_public
 

@@ -1,0 +1,91 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+MAKEFLAGS += --no-print-directory
+
+LAB ?= default
+SCENARIO ?= default
+SCENARIOS := $(patsubst molecule/%/molecule.yml,%,$(wildcard molecule/*/molecule.yml))
+
+# The checkout under the name that Python and Ansible know it by; conftest.py makes the same link.
+TREE := $(CURDIR)/.ansible/collections
+LINK := $(TREE)/ansible_collections/metal/gpu
+
+export PATH := $(CURDIR)/.venv/bin:$(PATH):/usr/sbin:/sbin
+lint changelog: export ANSIBLE_COLLECTIONS_PATH := $(TREE)
+export METAL_LAB_NAME := $(LAB)
+
+.DEFAULT_GOAL := help
+.PHONY: help bootstrap environments demo test lint unit sanity molecule changelog lab-up lab-down clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+bootstrap:
+	@scripts/bootstrap
+
+environments:
+	@scripts/bootstrap checks
+
+demo: lab-up ## start a laboratory and turn its bare nodes into proven GPU nodes
+	@scripts/install-collection
+	@echo "== ansible-playbook metal.gpu.site"
+	@ANSIBLE_COLLECTIONS_PATH=$(CURDIR)/.ansible/installed \
+	  ansible-playbook --inventory .lab/$(LAB)/inventory.yml metal.gpu.site
+	@printf '%s\n' \
+	  '== look around:  tests/lab/lab kubectl describe nodes' \
+	  '                 tests/lab/lab ssh gpu-1 nvidia-smi' \
+	  '   run it again: make demo       (changes nothing)' \
+	  '   take it away: make lab-down'
+
+test: bootstrap ## run everything: lint, unit, sanity, every Molecule scenario (what .ci/run calls)
+	@scripts/run-tests lint unit sanity $(addprefix molecule-,$(SCENARIOS))
+
+lint: environments $(LINK) ## check style, types, documentation, licences and changelog
+	@scripts/lint
+
+unit: environments ## run the unit tests, on both versions of ansible-core
+	@for python in .venv .venv-2.19; do \
+	  [ -e $$python ] || continue; \
+	  echo "== pytest, $$($$python/bin/ansible --version | head -n 1)"; \
+	  $$python/bin/python -m pytest tests/unit -q; \
+	done
+
+sanity: environments ## run ansible-test sanity, on both versions of ansible-core
+	@for python in .venv .venv-2.19; do \
+	  [ -e $$python ] || continue; \
+	  echo "== ansible-test sanity, $$($$python/bin/ansible --version | head -n 1)"; \
+	  $$python/bin/python scripts/sanity.py; \
+	done
+
+molecule: molecule-$(SCENARIO) ## run one scenario on the installed artifact: make molecule SCENARIO=default
+
+molecule-%: bootstrap
+	@scripts/install-collection
+	@echo "== molecule test --scenario-name $*"
+	@ANSIBLE_COLLECTIONS_PATH=$(CURDIR)/.ansible/installed molecule test --scenario-name $*
+
+changelog: environments $(LINK) ## write CHANGELOG.md anew from changelogs/fragments and the plugins
+	@date=$$(sed -n "s/^ *release_date: '\(.*\)'/\1/p" changelogs/changelog.yaml | tail -n 1); \
+	antsibull-changelog release --update-existing --refresh --reload-plugins --date "$$date"
+
+lab-up: bootstrap ## start a laboratory, bare nodes and all: make lab-up LAB=default
+	@tests/lab/lab up
+
+lab-down: ## end every laboratory of this checkout
+	@for lab in .lab/*/; do \
+	  [ ! -d "$$lab" ] || tests/lab/lab down --name "$$(basename "$$lab")"; \
+	done
+
+clean: lab-down ## also stop the Docker engine that bootstrap started and remove what checks left
+	@scripts/docker-engine stop
+	@echo "== removing .ansible, .lab, .venv and the caches of the tools"
+	@rm -rf .ansible .cache .lab .mypy_cache .pytest_cache .ruff_cache .venv .venv-2.19
+	@find . -name __pycache__ -prune -exec rm -rf {} +
+	@echo "   kept for the next run: $${XDG_CACHE_HOME:-~/.cache}/metal-gpu"
+
+$(LINK):
+	@mkdir -p $(@D)
+	@ln -sfn ../../../.. $@

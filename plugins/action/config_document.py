@@ -1,0 +1,195 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Edits a configuration file on the controller: the module of the same name reads it, and
+replaces it only where something changes."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import shlex
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+
+from ansible_collections.metal.gpu.plugins.modules.config_document import ARGUMENT_SPEC
+from ansible_collections.metal.gpu.plugins.plugin_utils import document_history as history
+from ansible_collections.metal.gpu.plugins.plugin_utils import document_toml
+from ansible_collections.metal.gpu.plugins.plugin_utils.document_model import (
+    DocumentError,
+    Malformed,
+    position,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents import (
+    Edits,
+    Language,
+    ListEdit,
+    key_path,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_EDITS = ("merge", "append", "discard", "remove")
+_LANGUAGES: dict[str, Language] = {
+    ".json": "json",
+    ".yaml": "yaml",
+    ".yml": "yaml",
+    ".toml": "toml",
+}
+
+
+class ActionModule(ActionBase):
+    TRANSFERS_FILES = False
+    _supports_check_mode = True
+    _supports_async = False
+
+    def run(
+        self, tmp: str | None = None, task_vars: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        super().run(tmp, task_vars)
+        _result, args = self.validate_argument_spec(
+            ARGUMENT_SPEC, required_if=[("state", "present", _EDITS, True)]
+        )
+        # As the task has it: `~` and variables in paths are the node's, not the controller's.
+        node_args = {
+            name: self._task.args.get(name, args[name]) for name in ("path", "owner", "state_dir")
+        }
+        try:
+            language, edits, validate = _language(args), _edits(args), _argv(args["validate"])
+        except DocumentError as error:
+            raise AnsibleActionFail(str(error)) from None
+
+        found = self._call(node_args, task_vars)
+        if found.get("failed"):
+            return found
+        try:
+            content = _decode(found["content"])
+            after, request = _plan(found, content, language, edits, args)
+        except DocumentError as error:
+            raise AnsibleActionFail(f"{args['path']}: {error}") from None
+        result = {
+            "changed": after != content,
+            "path": found["file"],
+            "diff": {
+                "before_header": found["file"],
+                "after_header": found["file"],
+                "before": content or "",
+                "after": after or "",
+            },
+        }
+        if request and not self._task.check_mode:
+            request["validate"] = validate
+            written = self._call({**node_args, "_write": json.dumps(request)}, task_vars)
+            if written.get("failed"):
+                return written
+            if "backup_file" in written:
+                result["backup_file"] = written["backup_file"]
+        return result
+
+    def _call(self, args: dict[str, Any], task_vars: dict[str, Any] | None) -> dict[str, Any]:
+        result: dict[str, Any] = self._execute_module(
+            module_name="metal.gpu.config_document", module_args=args, task_vars=task_vars
+        )
+        return result
+
+
+def _plan(
+    found: Mapping[str, Any],
+    content: str | None,
+    language: Language,
+    edits: Edits | None,
+    args: Mapping[str, Any],
+) -> tuple[str | None, dict[str, Any] | None]:
+    """Return what the file shall be, and what to ask of the node so that it is; None: nothing.
+
+    Without edits, the file shall be what it was. Raises DocumentError.
+    """
+    past = history.recall(found["remembered"], content)
+    if edits is None:
+        after, coming = history.give_back(content, language, past), None
+        if past is None:
+            return after, None
+        directories = past.directories
+    else:
+        if content is None and not args["create"]:
+            raise DocumentError("no such file, and create is false")
+        after = history.change(content, language, edits)
+        if after is None or after == content:
+            return after, None
+        directories = tuple(found["missing_directories"])
+        coming = history.extend(past, content, language, written=after, made=directories)
+    pasts = [one for one in (coming, past) if one]
+    return after, {
+        "expected": _sha256(content),
+        "content": None if after is None else base64.b64encode(after.encode()).decode(),
+        "state_during": history.remember(*pasts),
+        "state_after": history.remember(coming) if coming else None,
+        "directories": list(directories),
+        "backup": args["backup"] and past is None,
+    }
+
+
+def _language(args: Mapping[str, Any]) -> Language:
+    suffix = PurePosixPath(args["path"]).suffix
+    language: Language | None = args["format"] or _LANGUAGES.get(suffix)
+    if language is None:
+        raise DocumentError(f"{args['path']}: the suffix tells no language, so set format")
+    if language == "toml":
+        document_toml.require_tomlkit()
+    return language
+
+
+def _edits(args: Mapping[str, Any]) -> Edits | None:
+    """Return the edits of the task as plain data, None for `state: absent`."""
+    if args["state"] == "absent":
+        given = [name for name in _EDITS if args[name] is not None]
+        if given:
+            raise DocumentError(
+                f"state: absent gives back every change of the owner, and takes no {given[0]}"
+            )
+        return None
+    merge, append, discard, remove = (_plain(args[name]) for name in _EDITS)
+    return Edits(
+        merge=merge or {},
+        append=_list_edits(append),
+        discard=_list_edits(discard),
+        remove=tuple(map(key_path, remove or [])),
+    )
+
+
+def _list_edits(edits: list[dict[str, Any]] | None) -> tuple[ListEdit, ...]:
+    return tuple(ListEdit(key_path(edit["path"]), edit["items"]) for edit in edits or [])
+
+
+def _plain(value: Any) -> Any:
+    """Return a copy without what Ansible attaches to values, such as where they come from."""
+    return json.loads(json.dumps(value, default=str))
+
+
+def _argv(command: Any) -> list[str] | None:
+    if command is None:
+        return None
+    argv = shlex.split(command) if isinstance(command, str) else [str(word) for word in command]
+    if not any("%s" in word for word in argv):
+        raise DocumentError("validate has no %s, which stands for the path of the new file")
+    return argv
+
+
+def _decode(content: str | None) -> str | None:
+    if content is None:
+        return None
+    raw = base64.b64decode(content)
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        before = raw[: error.start].decode()
+        raise Malformed("not UTF-8", *position(before, len(before))) from None
+
+
+def _sha256(content: str | None) -> str | None:
+    return None if content is None else hashlib.sha256(content.encode()).hexdigest()

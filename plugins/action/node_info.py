@@ -1,0 +1,29 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Controller side of metal.gpu.node_info: run the module once, interpret what it hands over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+
+from ansible_collections.metal.gpu.plugins.plugin_utils.observation import interpret
+
+
+class ActionModule(ActionBase):
+    TRANSFERS_FILES = False
+    _supports_check_mode = True
+    _supports_async = False
+
+    def run(
+        self, tmp: str | None = None, task_vars: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        super().run(tmp, task_vars)
+        result: dict[str, Any] = self._execute_module(
+            module_name="metal.gpu.node_info", task_vars=task_vars
+        )
+        raw = result.pop("raw", None)
+        if raw is not None:
+            result["gpu_node"] = interpret(raw)
+        return result

@@ -1,0 +1,52 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see https://www.gnu.org/licenses/gpl-3.0.txt)
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
+
+DOCUMENTATION = r"""
+name: finding
+short_description: A finding by its code
+version_added: 1.0.0
+author:
+  - metal.gpu contributors (!UNKNOWN)
+description:
+  - Fills in the texts of a finding. C(docs/troubleshooting.md) has a section on each code.
+positional: host
+options:
+  _input:
+    description: The code, such as V(NODE_UNREACHABLE).
+    type: str
+    required: true
+  host:
+    description: The inventory host that it is about.
+    type: str
+    required: true
+  evidence:
+    description: What the texts of this finding name, given as keywords.
+    type: dict
+"""
+
+EXAMPLES = r"""
+- name: Report a host that cannot be reached
+  ansible.builtin.debug:
+    msg: "{{ 'NODE_UNREACHABLE' | metal.gpu.finding(inventory_hostname, error='timed out') }}"
+"""
+
+RETURN = r"""
+_value:
+  description:
+    - The finding, with C(code), C(severity) (V(refusal), V(failure) or V(notice)), C(host),
+      C(message), C(remedy) and C(reference).
+  type: dict
+"""
+
+
+class FilterModule:
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        return {"finding": finding}

@@ -1,0 +1,96 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see https://www.gnu.org/licenses/gpl-3.0.txt)
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.error import URLError
+
+from ansible.errors import AnsibleError
+from ansible.module_utils.common.text.converters import to_native
+from ansible.module_utils.urls import ConnectionError as FetchError
+from ansible.module_utils.urls import SSLValidationError, open_url
+from ansible.plugins.lookup import LookupBase
+
+from ansible_collections.metal.gpu.plugins.plugin_utils.pinned_key import KeyRefused, pinned_key
+
+DOCUMENTATION = r"""
+name: signing_key
+short_description: A repository's signing key, checked against its fingerprint
+version_added: 1.0.0
+author:
+  - metal.gpu contributors (!UNKNOWN)
+description:
+  - Fetches an OpenPGP public key on the controller and returns it armoured, as the C(signed_by)
+    of P(ansible.builtin.deb822_repository#module) takes it.
+  - Fails when the key is not the one that was expected, naming both fingerprints.
+options:
+  _terms:
+    description:
+      - Where the key is, as a URL, a file on the controller, or the armoured key itself.
+    type: list
+    elements: str
+    required: true
+  fingerprint:
+    description:
+      - The fingerprint of its primary key. Blanks and case do not matter.
+    type: str
+    required: true
+"""
+
+EXAMPLES = r"""
+- name: Add Docker's repository
+  ansible.builtin.deb822_repository:
+    name: docker
+    uris: https://download.docker.com/linux/debian
+    suites: bookworm
+    components: stable
+    signed_by: "{{ lookup('metal.gpu.signing_key', 'https://download.docker.com/linux/debian/gpg',
+      fingerprint='9DC8 5822 9FC7 DD38 854A E2D8 8D81 803C 0EBF CD88') }}"
+"""
+
+RETURN = r"""
+_raw:
+  description: The armoured keys.
+  type: list
+  elements: str
+"""
+
+
+class LookupModule(LookupBase):
+    def run(self, terms: list[str], variables: Any = None, **kwargs: Any) -> list[str]:
+        self.set_options(var_options=variables, direct=kwargs)
+        fingerprint = self.get_option("fingerprint")
+        try:
+            return [
+                pinned_key(self._read(term, variables), fingerprint, _label(term)) for term in terms
+            ]
+        except KeyRefused as error:
+            raise AnsibleError(str(error)) from error
+
+    def _read(self, term: str, variables: Any) -> bytes:
+        if term.lstrip().startswith("-----BEGIN"):
+            return term.encode()
+        if term.startswith(("http://", "https://")):
+            return _fetch(term)
+        path = self.find_file_in_search_path(variables, "files", term)
+        if path is None:
+            raise AnsibleError(f"there is no signing key {term} on the controller")
+        try:
+            with open(path, "rb") as file:
+                return file.read()
+        except OSError as error:
+            raise AnsibleError(f"cannot read the signing key {path}: {error}") from error
+
+
+def _fetch(url: str) -> bytes:
+    try:
+        with open_url(url) as response:
+            return bytes(response.read())
+    except (URLError, SSLValidationError, FetchError, OSError) as error:
+        raise AnsibleError(f"cannot fetch the signing key {url}: {to_native(error)}") from error
+
+
+def _label(term: str) -> str:
+    return "the given signing key" if term.lstrip().startswith("-----BEGIN") else term

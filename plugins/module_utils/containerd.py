@@ -1,0 +1,90 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: BSD-2-Clause
+
+"""Understand containerd's configuration, its own file and the merged result. No I/O.
+
+Documents are already loaded from TOML. The merged one is what `containerd config dump` prints.
+
+Source: docs/man/containerd-config.toml.5.md and docs/cri/config.md of containerd; seen with
+1.6.20 (configuration version 2) and 2.4.2 (version 4).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ansible_collections.metal.gpu.plugins.module_utils.mappings import section, sections
+from ansible_collections.metal.gpu.plugins.module_utils.version import release
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+UNIT = "containerd.service"
+CONFIG_FLAGS = ("--config", "-c")
+DEFAULT_CONFIG = "/etc/containerd/config.toml"
+DEFAULT_SOCKET = "/run/containerd/containerd.sock"
+
+# Where the CRI runtime's settings live: configuration version 3 and 4, 2, 1.
+_CRI_SECTIONS = ("io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri", "cri")
+# Disabling any of these takes CRI away.
+_CRI_PLUGINS = {*_CRI_SECTIONS, "io.containerd.cri.v1.images"}
+_CDI_ALWAYS = (2, 0)  # from here on, CDI is on unless switched off
+_REFUSAL = re.compile(r"^containerd: (.*)", re.MULTILINE)
+_LOGGED = re.compile(
+    r'column=(?P<column>\d+) error="(?P<error>(?:\\.|[^"\\])*)" file=(?P<file>\S+) row=(?P<row>\d+)'
+)
+
+
+class Runtime(NamedTuple):
+    """A way to start containers that pods can ask for."""
+
+    type: str
+    binary: str  # empty: the default of the type
+    systemd_cgroup: bool
+
+
+class Effective(NamedTuple):
+    """What containerd makes of all its files."""
+
+    socket: str
+    cri_enabled: bool
+    cdi_enabled: bool
+    default_runtime: str | None
+    runtimes: Mapping[str, Runtime]
+
+
+def parse_effective(dump: Mapping[str, Any], version: str) -> Effective:
+    """Read the merged configuration of a containerd of this version."""
+    plugins = section(dump, "plugins")
+    cri = next((section(plugins, name) for name in _CRI_SECTIONS if name in plugins), {})
+    grpc = section(plugins, "io.containerd.server.v1.grpc") or section(dump, "grpc")
+    return Effective(
+        socket=grpc.get("address") or DEFAULT_SOCKET,
+        cri_enabled=not _CRI_PLUGINS.intersection(dump.get("disabled_plugins", [])),
+        cdi_enabled=cri.get("enable_cdi", release(version) >= _CDI_ALWAYS),
+        default_runtime=section(cri, "containerd").get("default_runtime_name"),
+        runtimes={
+            name: _parse_runtime(runtime)
+            for name, runtime in sections(cri, "containerd", "runtimes").items()
+        },
+    )
+
+
+def parse_refusal(stderr: str) -> str:
+    """Say why `containerd config dump` failed, with the place where containerd tells it."""
+    logged = _LOGGED.search(stderr)
+    if logged:
+        error = logged["error"].replace('\\"', '"')
+        return f"{logged['file']}, line {logged['row']}, column {logged['column']}: {error}"
+    refusal = _REFUSAL.search(stderr)
+    return refusal[1] if refusal else stderr.strip() or "containerd config dump failed"
+
+
+def _parse_runtime(runtime: Mapping[str, Any]) -> Runtime:
+    options = section(runtime, "options")
+    return Runtime(
+        type=runtime.get("runtime_type", ""),
+        binary=options.get("BinaryName", ""),
+        systemd_cgroup=options.get("SystemdCgroup", False),
+    )

@@ -1,0 +1,45 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: BSD-2-Clause
+
+"""Understand CRI-O's configuration. No I/O; documents are already loaded from TOML.
+
+Source: docs/crio.conf.5.md of CRI-O: crio.conf, then crio.conf.d/* in lexical order; a running
+CRI-O prints the result with `crio status config`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ansible_collections.metal.gpu.plugins.module_utils.mappings import section, sections
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+UNIT = "crio.service"
+CONFIG_PATTERNS = ("/etc/crio/crio.conf", "/etc/crio/crio.conf.d/*")
+
+
+class Runtime(NamedTuple):
+    """A way to start containers that pods can ask for."""
+
+    type: str | None
+    binary: str | None
+
+
+class Effective(NamedTuple):
+    """What CRI-O makes of its files."""
+
+    default_runtime: str | None  # None: the built-in one
+    runtimes: Mapping[str, Runtime]
+
+
+def parse_effective(documents: Iterable[Mapping[str, Any]]) -> Effective:
+    """Merge the runtimes of configuration files, in the order given."""
+    default: str | None = None
+    runtimes: dict[str, Runtime] = {}
+    for document in documents:
+        default = section(document, "crio", "runtime").get("default_runtime", default)
+        for name, runtime in sections(document, "crio", "runtime", "runtimes").items():
+            runtimes[name] = Runtime(runtime.get("runtime_type"), runtime.get("runtime_path"))
+    return Effective(default, runtimes)

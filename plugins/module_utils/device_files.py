@@ -1,0 +1,45 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: BSD-2-Clause
+
+"""Find the character devices through which programs reach the NVIDIA driver.
+
+Only `read_device_files` does I/O; it takes the root directory as an argument.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import NamedTuple
+
+PATTERNS = ("dev/nvidia*", "dev/nvidia-caps/*")
+
+
+class DeviceFile(NamedTuple):
+    """A character device; its mode is octal text, such as "0666"."""
+
+    path: str
+    major: int
+    minor: int
+    mode: str
+
+
+def read_device_files(root: Path) -> tuple[DeviceFile, ...]:
+    """Read the device files, by path. A file that goes away meanwhile is left out."""
+    files = []
+    for path in sorted(path for pattern in PATTERNS for path in root.glob(pattern)):
+        try:
+            status = path.stat()
+        except OSError:
+            continue
+        if stat.S_ISCHR(status.st_mode):
+            files.append(
+                DeviceFile(
+                    path=f"/{path.relative_to(root)}",
+                    major=os.major(status.st_rdev),
+                    minor=os.minor(status.st_rdev),
+                    mode=f"{stat.S_IMODE(status.st_mode):04o}",
+                )
+            )
+    return tuple(files)

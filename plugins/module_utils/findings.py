@@ -1,0 +1,258 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: BSD-2-Clause
+
+"""What each finding means, and what a person does about it.
+
+A finding is a plain dictionary, so that it travels through Ansible unchanged: code, severity,
+host, message, remedy and reference. The message names the host, what was found and what was
+expected; the section of docs/troubleshooting.md named after the code tells the whole story.
+No function does I/O.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Any
+
+REFUSAL = "refusal"  # nothing is changed on this node
+FAILURE = "failure"  # a layer differs: the node is not what it was declared to be
+NOTICE = "notice"  # worth knowing, stops nothing
+
+DOCUMENT = "docs/troubleshooting.md"
+
+
+class UnknownCode(KeyError):
+    """No finding has this code: a programming error."""
+
+
+class Meaning(NamedTuple):
+    """One kind of finding. The texts are `str.format` templates over the evidence."""
+
+    severity: str
+    message: str
+    remedy: str
+
+
+CATALOGUE: dict[str, Meaning] = {
+    # --- the node as a machine -------------------------------------------------------------
+    "NODE_UNREACHABLE": Meaning(
+        REFUSAL,
+        "cannot be reached: {error}",
+        "check `ssh` to it by hand with the inventory's user, key and address; take it out of the "
+        "group while it is away, or set metal_gpu_skip_refused",
+    ),
+    "NODE_NOT_OBSERVED": Meaning(
+        REFUSAL,
+        "could not be observed: {error}",
+        "the node needs Python 3.9 or newer, and the inventory's user must become root; try "
+        "`ansible NODE -b -m metal.gpu.node_info`",
+    ),
+    "NODE_NAME_TWICE": Meaning(
+        REFUSAL,
+        "is the Kubernetes node {node}, and so is {other}",
+        "keep one of the two in the inventory, or give each kubelet its own --hostname-override",
+    ),
+    "NODE_NOT_IN_CLUSTER": Meaning(
+        REFUSAL,
+        "is no node of the cluster: the API server does not know {node}",
+        "join it to the cluster first, or point metal_gpu_kubeconfig and metal_gpu_context at the "
+        "cluster that it belongs to",
+    ),
+    "CLUSTER_UNUSABLE": Meaning(
+        REFUSAL,
+        "the API server gave no answer that can be used: {error}",
+        "check metal_gpu_kubeconfig and metal_gpu_context with `kubectl get nodes`",
+    ),
+    "OS_UNSUPPORTED": Meaning(
+        REFUSAL,
+        "runs {found}; supported are {expected}",
+        "reinstall the node with a supported system, or take it out of the group",
+    ),
+    "INIT_UNSUPPORTED": Meaning(
+        REFUSAL,
+        "does not run systemd, which every role needs",
+        "boot the node with systemd",
+    ),
+    "NO_GPU": Meaning(
+        REFUSAL,
+        "has no NVIDIA GPU on its PCI bus (vendor 10de, class 0300 or 0302)",
+        "take the node out of the group; if it should have one, look at `lspci -d 10de:`, the "
+        "seating of the card, its power, and Above 4G Decoding in the firmware",
+    ),
+    "GPU_COUNT_DIFFERS": Meaning(
+        REFUSAL,
+        "declares gpu_count {declared}, its PCI bus has {found}: {addresses}",
+        "correct gpu_count in the inventory, or find the card that is missing: compare the "
+        "addresses with a sibling of the node",
+    ),
+    "GPU_PASSED_THROUGH": Meaning(
+        REFUSAL,
+        "gives {addresses} to virtual machines (bound to vfio-pci)",
+        "remove the binding (vfio-pci.ids on the kernel command line, or modprobe.d) and reboot, "
+        "or take the node out of the group",
+    ),
+    # --- driver ----------------------------------------------------------------------------
+    "GPU_UNSUPPORTED_BY_DRIVER": Meaning(
+        REFUSAL,
+        "{address} is a {generation} GPU (device {device}), which driver {version} does not "
+        "support; {expected} does",
+        "set nvidia_driver_version for this node to a version of such a branch",
+    ),
+    "FLAVOUR_UNSUPPORTED": Meaning(
+        REFUSAL,
+        "no kernel module fits all its GPUs with nvidia_driver_flavour {flavour}: {evidence}",
+        "set nvidia_driver_flavour to auto; GPUs that need different modules cannot share a node",
+    ),
+    "NOUVEAU_LOADED": Meaning(
+        REFUSAL,
+        "has nouveau loaded, which cannot be replaced without a reboot, and nvidia_driver_reboot_ok"
+        " is {reboot_ok}",
+        "set nvidia_driver_reboot_ok to true for this node, or blacklist nouveau and reboot it "
+        "yourself",
+    ),
+    "REBOOT_NEEDED": Meaning(
+        REFUSAL,
+        "needs a reboot ({evidence}), and nvidia_driver_reboot_ok is {reboot_ok}",
+        "set nvidia_driver_reboot_ok to true for this node, or drain and reboot it yourself",
+    ),
+    "SECURE_BOOT_ON": Meaning(
+        REFUSAL,
+        "has Secure Boot on: the kernel would refuse the driver's module, which is built on the "
+        "node and not signed",
+        "turn Secure Boot off in the firmware of the node",
+    ),
+    "DRIVER_FROM_ELSEWHERE": Meaning(
+        REFUSAL,
+        "has driver {found} from no package, as the .run installer leaves it",
+        "remove it with `nvidia-installer --uninstall` and run again; packages and the .run "
+        "installer overwrite each other's files",
+    ),
+    "DRIVER_BROKEN": Meaning(
+        REFUSAL,
+        "has driver {found} installed, and it does not work: {error}",
+        "look at `nvidia-smi` and `dmesg | grep -i nvrm` on the node; repair the driver, or remove "
+        "it and run again",
+    ),
+    "DRIVER_KEPT": Meaning(
+        NOTICE,
+        "keeps its working driver {found}; nvidia_driver_version is {expected}",
+        "nothing to do; to change the version, drain the node and remove the driver first",
+    ),
+    # --- container engine ------------------------------------------------------------------
+    "ENGINE_UNSUPPORTED": Meaning(
+        REFUSAL,
+        "has a kubelet that talks to {found}; supported is containerd",
+        "point the kubelet at containerd, or take the node out of the group",
+    ),
+    "CONTAINERD_CONFIG_INVALID": Meaning(
+        REFUSAL,
+        "containerd's configuration cannot be used: {error}",
+        "correct the file and check it with `containerd config dump`; it was left untouched",
+    ),
+    "CRI_DISABLED": Meaning(
+        REFUSAL,
+        "{path} turns containerd's CRI plugin off, so that no kubelet can use it",
+        "remove it from disabled_plugins; the file was written by hand, so it is left to you",
+    ),
+    "CONTAINERD_IN_USE": Meaning(
+        REFUSAL,
+        "has a kubelet that runs pods in containerd, which therefore is not removed",
+        "drain the node and remove the kubelet first",
+    ),
+    "CDI_UNSUPPORTED": Meaning(
+        REFUSAL,
+        "runs containerd {found}, which cannot read the CDI specifications of this toolkit; "
+        "{expected} or newer can",
+        "update containerd, or set device_plugin_device_list_strategy to envvar and "
+        "nvidia_container_runtime_cdi to false",
+    ),
+    "TOOLKIT_KEPT": Meaning(
+        NOTICE,
+        "keeps its newer container toolkit {found}; nvidia_container_runtime_version is {expected}",
+        "nothing to do",
+    ),
+    # --- kubelet and device plugin ---------------------------------------------------------
+    "KUBELET_MISSING": Meaning(
+        REFUSAL,
+        "has no kubelet",
+        "install the kubelet and join the node to the cluster first",
+    ),
+    "KUBELET_CONFIG_INVALID": Meaning(
+        REFUSAL,
+        "the kubelet's configuration cannot be used: {error}",
+        "correct the file; it was left untouched",
+    ),
+    "KUBELET_DOWN": Meaning(
+        FAILURE,
+        "the kubelet does not start: {error}",
+        "look at `journalctl -u kubelet` on the node",
+    ),
+    "DEVICE_PLUGIN_FOREIGN": Meaning(
+        REFUSAL,
+        "the cluster already runs NVIDIA's device plugin as {found}",
+        "remove that one (with Helm: `helm uninstall`), or leave device_plugin out: two plugins "
+        "for one resource take GPUs from each other",
+    ),
+    # --- verdict ---------------------------------------------------------------------------
+    "NVML_UNAVAILABLE": Meaning(
+        FAILURE,
+        "the driver does not answer: {error}",
+        "look at `nvidia-smi` and `dmesg | grep -i nvrm` on the node",
+    ),
+    "NVML_COUNT_DIFFERS": Meaning(
+        FAILURE,
+        "the PCI bus has {pci} GPUs, the driver sees {nvml}; it does not see {addresses}",
+        "look for Xid messages with `dmesg | grep -i xid`; a GPU that fell off the bus needs a "
+        "reboot, and one that keeps falling off needs to be replaced",
+    ),
+    "GPU_FAULTY": Meaning(
+        FAILURE,
+        "GPU {index} ({address}, {uuid}) reports: {error}",
+        "drain the node and reset or replace this GPU",
+    ),
+    "CAPACITY_DIFFERS": Meaning(
+        FAILURE,
+        "has {expected} GPUs, the cluster counts {found} in its capacity{evidence}",
+        "look at the log of the device plugin's pod on this node",
+    ),
+    "ALLOCATABLE_DIFFERS": Meaning(
+        FAILURE,
+        "has {expected} GPUs, the cluster can hand out {found}{evidence}",
+        "the device plugin calls a GPU unhealthy after a critical Xid: look at its log and at "
+        "`dmesg | grep -i xid`, then restart its pod",
+    ),
+    "SMOKE_FAILED": Meaning(
+        FAILURE,
+        "a smoke pod with {asked} GPUs failed: {error}",
+        "look at the RuntimeClass, the image and the events named in the message",
+    ),
+    "SMOKE_DIFFERS": Meaning(
+        FAILURE,
+        "a smoke pod saw GPUs that the node does not have: {uuids}",
+        "look at the CDI specifications in /etc/cdi and /var/run/cdi for old ones, and restart "
+        "nvidia-cdi-refresh.service and the device plugin's pod",
+    ),
+    "SMOKE_NOT_RUN": Meaning(
+        NOTICE,
+        "was not proven by a smoke pod: {evidence}",
+        "nothing to do; drain the node to have every GPU proven",
+    ),
+}
+
+
+def finding(code: str, host: str, **evidence: Any) -> dict[str, str]:
+    """Return the finding `code` about `host`, its texts filled in. Raises UnknownCode."""
+    try:
+        meaning = CATALOGUE[code]
+    except KeyError as error:
+        raise UnknownCode(code) from error
+    return {
+        "code": code,
+        "severity": meaning.severity,
+        "host": host,
+        "message": f"{host}: " + meaning.message.format(**evidence),
+        "remedy": meaning.remedy.format(**evidence),
+        "reference": f"{DOCUMENT}#{code.lower()}",
+    }

@@ -1,0 +1,92 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: BSD-2-Clause
+
+"""What is this GPU? From the PCI device id to what decides about its driver.
+
+NVIDIA hands device ids out in blocks, one chip after the other, so that an id tells the
+generation without a list of every card. Blocks as in the PCI ID repository; driver branches from
+NVIDIA's driver and architecture matrix. No function does I/O.
+
+Source: https://pci-ids.ucw.cz/read/PC/10de
+Source: https://docs.nvidia.com/datacenter/tesla/drivers/cuda-toolkit-driver-and-architecture-matrix.html
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+OPEN = "open"
+PROPRIETARY = "proprietary"
+
+
+class Generation(NamedTuple):
+    """What GPUs of one architecture have in common."""
+
+    name: str
+    flavours: tuple[str, ...]  # kernel modules that drive it, the recommended one first
+    first_branch: int | None  # None: older than every branch that matters here
+    last_branch: int | None  # None: still supported
+
+
+# The open module needs the GPU's own system processor, which came with Turing.
+_KEPLER = Generation("Kepler or older", (PROPRIETARY,), None, 470)
+_MAXWELL = Generation("Maxwell", (PROPRIETARY,), None, 580)
+_PASCAL = Generation("Pascal", (PROPRIETARY,), None, 580)
+_VOLTA = Generation("Volta", (PROPRIETARY,), None, 580)
+_TURING = Generation("Turing", (OPEN, PROPRIETARY), None, None)
+_AMPERE = Generation("Ampere", (OPEN, PROPRIETARY), 450, None)
+_HOPPER = Generation("Hopper", (OPEN, PROPRIETARY), 525, None)
+_GRACE_HOPPER = Generation("Grace Hopper", (OPEN,), 525, None)
+_ADA = Generation("Ada", (OPEN, PROPRIETARY), 525, None)
+_BLACKWELL = Generation("Blackwell", (OPEN,), 570, None)
+_BLACKWELL_ULTRA = Generation("Blackwell Ultra", (OPEN,), 580, None)
+# NVIDIA brings new GPUs out with the open module only.
+NEWER = Generation("newer", (OPEN,), None, None)
+
+# Last id of each block, in order; a block begins after the one before it.
+_BLOCKS: tuple[tuple[int, Generation], ...] = (
+    (0x133F, _KEPLER),
+    (0x15EF, _MAXWELL),  # GM107, GM108, GM204, GM206
+    (0x15FF, _PASCAL),  # GP100
+    (0x17FF, _MAXWELL),  # GM200
+    (0x1D7F, _PASCAL),  # GP102 … GP108
+    (0x1DFF, _VOLTA),  # GV100
+    (0x1FFF, _TURING),  # TU102 … TU117
+    (0x20FF, _AMPERE),  # GA100
+    (0x21FF, _TURING),  # TU116
+    (0x22FF, _AMPERE),  # GA102
+    (0x233F, _HOPPER),  # GH100
+    (0x234F, _GRACE_HOPPER),
+    (0x23FF, _HOPPER),
+    (0x25FF, _AMPERE),  # GA103 … GA107
+    (0x28FF, _ADA),  # AD102 … AD107
+    (0x2FFF, _BLACKWELL),  # GB100 … GB207
+    (0x317F, NEWER),
+    (0x31FF, _BLACKWELL_ULTRA),  # GB110
+)
+
+
+def generation(device: str) -> Generation:
+    """Return the generation of a PCI device id such as "15f8" (hexadecimal, any case)."""
+    number = int(device, 16)
+    return next((found for last, found in _BLOCKS if number <= last), NEWER)
+
+
+def branch(version: str) -> int:
+    """Return the branch of a driver version: 580 for "580.178.04"."""
+    return int(version.partition(".")[0])
+
+
+def supports(found: Generation, version: str) -> bool:
+    """Whether a driver of this version has code for the generation."""
+    number = branch(version)
+    return (found.first_branch or 0) <= number and (
+        found.last_branch is None or number <= found.last_branch
+    )
+
+
+def branches(found: Generation) -> str:
+    """Say in words which branches support the generation."""
+    if found.last_branch is not None:
+        return f"branch {found.last_branch} or older"
+    return f"branch {found.first_branch} or newer"

@@ -1,0 +1,71 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: BSD-2-Clause
+
+"""Find the NVIDIA GPUs in the slots, whatever driver has them.
+
+Only `read_gpus` does I/O; it takes the root directory as an argument.
+
+Source: https://docs.kernel.org/PCI/sysfs-pci.html
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+DEVICES = Path("sys/bus/pci/devices")
+NVIDIA = "10de"
+# NVIDIA's sound functions, USB controllers, bridges and NVSwitches share the vendor.
+GPU_CLASSES = ("0300", "0302")  # VGA controller, 3D controller
+
+
+class PciDevice(NamedTuple):
+    """A function on the PCI bus; the ids are hexadecimal without "0x"."""
+
+    address: str  # as sysfs writes it, such as "0000:03:00.0"
+    vendor: str
+    device: str
+    class_: str  # base class and subclass, such as "0302"
+    driver: str | None  # name of the bound driver
+    numa_node: int | None
+
+
+def normalise_address(address: str) -> str:
+    """Write an address as sysfs does; nvidia-smi has "00000000:03:00.0". Raises ValueError."""
+    domain, bus, slot = address.split(":")
+    device, function = slot.split(".")
+    return f"{int(domain, 16):04x}:{int(bus, 16):02x}:{int(device, 16):02x}.{int(function, 16):x}"
+
+
+def is_gpu(device: PciDevice) -> bool:
+    return device.vendor == NVIDIA and device.class_ in GPU_CLASSES
+
+
+def read_gpus(root: Path) -> tuple[PciDevice, ...]:
+    """Read the GPUs, by address. A device that goes away meanwhile is left out."""
+    gpus = []
+    directories = (root / DEVICES).iterdir() if (root / DEVICES).is_dir() else ()
+    for directory in sorted(directories):
+        try:
+            device = _read_device(directory)
+        except (OSError, ValueError):
+            continue
+        if is_gpu(device):
+            gpus.append(device)
+    return tuple(gpus)
+
+
+def _read_device(directory: Path) -> PciDevice:
+    def attribute(name: str) -> str:
+        return (directory / name).read_text(encoding="ascii").strip()
+
+    driver = directory / "driver"
+    numa_node = int(attribute("numa_node")) if (directory / "numa_node").exists() else -1
+    return PciDevice(
+        address=directory.name,
+        vendor=attribute("vendor")[2:],
+        device=attribute("device")[2:],
+        class_=attribute("class")[2:6],  # the last two digits are the programming interface
+        driver=driver.resolve().name if driver.is_symlink() else None,
+        numa_node=numa_node if numa_node >= 0 else None,
+    )

@@ -1,0 +1,122 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: BSD-2-Clause
+
+"""Do all the layers agree about a node's GPUs? No function does I/O.
+
+Every layer can be wrong while the others are right: a GPU in the slot that the driver lost, a
+capacity that nobody corrected since, pods that see other GPUs than the node has.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ansible_collections.metal.gpu.plugins.module_utils.findings import FAILURE, REFUSAL, finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+LAYERS = ("declared", "pci", "nvml", "capacity", "allocatable", "smoke")
+
+
+def reconcile(
+    host: str,
+    node: Mapping[str, Any] | None,
+    declared: int | None,
+    cluster: Mapping[str, Any] | None,
+    smoke: Mapping[str, Any] | None,
+    known: Iterable[Mapping[str, str]] = (),
+) -> dict[str, Any]:
+    """Return the verdict on a node: its layers, its findings, and whether it is ok.
+
+    `node` is what metal.gpu.node_info observed, `cluster` and `smoke` are the node's rows from
+    metal.gpu.gpu_capacity and metal.gpu.gpu_smoke_pod. None means that there is no answer;
+    why there is none is `known`.
+    """
+    layers: dict[str, Any] = dict.fromkeys(LAYERS)
+    layers["declared"] = declared
+    findings = [dict(one) for one in known]
+    if node is not None:
+        layers["pci"] = len(node["pci"])
+        layers["nvml"] = sum(device["error"] is None for device in node["nvml"]["devices"])
+        findings += _judge_hardware(host, node, declared)
+    if cluster is not None:
+        layers["capacity"] = cluster["capacity"]
+        layers["allocatable"] = cluster["allocatable"]
+        expected = declared if declared is not None else layers["pci"]
+        findings += _judge_cluster(host, cluster, expected)
+    if smoke is not None:
+        layers["smoke"] = f"{len(smoke['uuids'])}/{smoke['gpus']}" if smoke["gpus"] else "busy"
+        uuids = None if node is None else [gpu["uuid"] for gpu in node["nvml"]["devices"]]
+        findings += _judge_smoke(host, smoke, uuids)
+    return {
+        "host": host,
+        "layers": layers,
+        "findings": findings,
+        "ok": not any(found["severity"] in (FAILURE, REFUSAL) for found in findings),
+    }
+
+
+def _judge_hardware(
+    host: str, node: Mapping[str, Any], declared: int | None
+) -> Iterator[dict[str, str]]:
+    slots = [gpu["address"] for gpu in node["pci"]]
+    devices = node["nvml"]["devices"]
+    failure = node["nvml"]["failure"]
+    if not slots:
+        yield finding("NO_GPU", host)
+    elif declared is not None and declared != len(slots):
+        addresses = ", ".join(slots)
+        yield finding(
+            "GPU_COUNT_DIFFERS", host, declared=declared, found=len(slots), addresses=addresses
+        )
+    if failure is not None and not devices:
+        yield finding("NVML_UNAVAILABLE", host, error=failure["message"] or failure["code"])
+        return
+    lost = [slot for slot in slots if slot not in [gpu["pci_address"] for gpu in devices]]
+    if lost:
+        yield finding(
+            "NVML_COUNT_DIFFERS",
+            host,
+            pci=len(slots),
+            nvml=len(devices),
+            addresses=", ".join(lost),
+        )
+    for gpu in devices:
+        if gpu["error"] is not None:
+            yield finding(
+                "GPU_FAULTY",
+                host,
+                index=gpu["index"],
+                address=gpu["pci_address"],
+                uuid=gpu["uuid"],
+                error=gpu["error"],
+            )
+
+
+def _judge_cluster(
+    host: str, cluster: Mapping[str, Any], expected: int | None
+) -> Iterator[dict[str, str]]:
+    evidence = "".join(f"; {text}" for text in cluster["evidence"])
+    if cluster["state"] == "missing":
+        yield finding("NODE_NOT_IN_CLUSTER", host, node=host)
+        return
+    for layer, code in (("capacity", "CAPACITY_DIFFERS"), ("allocatable", "ALLOCATABLE_DIFFERS")):
+        found = cluster[layer]
+        if found != expected:
+            text = "none" if found is None else found
+            yield finding(code, host, expected=expected, found=text, evidence=evidence)
+            return  # the second of them says nothing new
+
+
+def _judge_smoke(
+    host: str, smoke: Mapping[str, Any], uuids: list[str] | None
+) -> Iterator[dict[str, str]]:
+    if smoke["state"] == "busy":
+        yield finding("SMOKE_NOT_RUN", host, evidence=smoke["message"])
+    elif smoke["state"] == "failed":
+        events = "".join(f"; {text}" for text in smoke["events"])
+        yield finding("SMOKE_FAILED", host, asked=smoke["gpus"], error=smoke["message"] + events)
+    strangers = [uuid for uuid in smoke["uuids"] if uuids is not None and uuid not in uuids]
+    if strangers:
+        yield finding("SMOKE_DIFFERS", host, uuids=", ".join(strangers))

@@ -1,0 +1,206 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: BSD-2-Clause
+
+"""Understand systemd's units: their state, and the command line a service really gets. No I/O.
+
+A command line is put together from the unit file, its drop-ins and environment files. Each word
+keeps the file that it came from, because that is the file to edit.
+
+Source: systemd.unit(5), systemd.service(5) "COMMAND LINES", systemd.exec(5) "ENVIRONMENT",
+systemd.syntax(7); src/basic/env-file.c for the syntax of environment files.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+# A file in an earlier directory hides its namesakes in later ones.
+UNIT_DIRECTORIES = (
+    "/etc/systemd/system",
+    "/run/systemd/system",
+    "/usr/local/lib/systemd/system",
+    "/usr/lib/systemd/system",
+    "/lib/systemd/system",
+)
+# What `systemctl is-enabled` takes for enabled: the unit starts without further ado.
+ENABLED = ("enabled", "enabled-runtime", "static", "alias", "indirect", "generated")
+
+_VARIABLE = re.compile(r"\$(?:\$|\{(\w+)\}|(\w+))")
+_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+# Quoted pieces first, then anything up to the end of the line; a backslash continues it.
+_ENTRY = re.compile(
+    r"""^[ \t]*(?P<name>[^\s#;=][^=\n]*?)[ \t]*=[ \t]*"""
+    r"""(?P<quoted>(?:"(?:\\.|[^"\\])*"[ \t]*|'[^']*'[ \t]*)*)(?P<plain>(?:\\.|[^\\\n])*)""",
+    re.MULTILINE | re.DOTALL,
+)
+_QUOTED = re.compile(r""""((?:\\.|[^"\\])*)"|'([^']*)\'""", re.DOTALL)
+
+
+class Assignment(NamedTuple):
+    """A variable set for a service."""
+
+    name: str
+    value: str
+    file: str
+
+
+class Word(NamedTuple):
+    """A word of a command line."""
+
+    text: str
+    file: str
+    variable: str | None  # the one it was taken from, whole
+    effective: bool  # False: written down, but the variable is set anew or not used
+
+
+class Service(NamedTuple):
+    """What a unit starts, as far as the texts at hand tell."""
+
+    words: tuple[Word, ...]  # the command line; after it what is written without effect
+    environment_files: tuple[str, ...]  # patterns of paths, in the order they are read
+
+
+def parse_show(stdout: str) -> dict[str, dict[str, str]]:
+    """Parse `systemctl show UNIT...`: properties, keyed by unit."""
+    blocks = (block.splitlines() for block in stdout.split("\n\n"))
+    units = (dict(line.split("=", 1) for line in block if "=" in line) for block in blocks)
+    return {unit["Id"]: unit for unit in units if "Id" in unit}
+
+
+def parse_environment_file(text: str) -> dict[str, str]:
+    """Parse an environment file. A name that is none, as in "export A=1", is ignored."""
+    return {
+        match["name"]: _unquote(match["quoted"], match["plain"])
+        for match in _ENTRY.finditer(text)
+        if _NAME.fullmatch(match["name"])
+    }
+
+
+def parse_service(
+    texts: Mapping[str, str], unit: str, other_environment_files: Iterable[str] = ()
+) -> Service:
+    """Put the command line of a unit together from texts keyed by path.
+
+    Texts of environment files may be missing; then their variables are taken as unset. Other
+    environment files are those that people write to although this unit does not read them.
+    """
+    commands: list[tuple[str, str]] = []
+    environment: list[Assignment] = []
+    patterns: list[str] = []
+    for name, value, file in _directives(texts, unit):
+        if name == "ExecStart":
+            commands = [*commands, (value, file)] if value else []
+        elif name == "Environment":
+            pairs = (word.partition("=") for word in split_words(value))
+            assigned = [Assignment(name, text, file) for name, dummy, text in pairs]
+            environment = [*environment, *assigned] if value else []
+        elif name == "EnvironmentFile":
+            patterns = [*patterns, value.lstrip("-")] if value else []
+    read = [path for pattern in patterns for path in sorted(texts) if fnmatchcase(path, pattern)]
+    unread = [path for path in other_environment_files if path in texts and path not in read]
+    environment += _assignments(texts, read)
+    last = {assignment.name: assignment for assignment in environment}
+    words = [word for line, file in commands for word in _expand(line, file, last)]
+    used = {match[1] or match[2] for line, file in commands for match in _VARIABLE.finditer(line)}
+    for assignment in [*environment, *_assignments(texts, unread)]:
+        if assignment.name not in used or assignment is not last.get(assignment.name):
+            words += _words(assignment, effective=False)
+    return Service(tuple(words), tuple(patterns))
+
+
+def split_words(text: str) -> list[str]:
+    """Split at blanks outside quotes; an unbalanced quote makes the whole text invalid."""
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return []
+
+
+def _directives(texts: Mapping[str, str], unit: str) -> Iterator[tuple[str, str, str]]:
+    """Yield name, value and file of the [Service] section, in the order systemd applies them."""
+    fragments = [f"{directory}/{unit}" for directory in UNIT_DIRECTORIES]
+    files = [path for path in fragments if path in texts][:1]
+    dropins: dict[str, str] = {}
+    for fragment in fragments:
+        for path in texts:
+            if fnmatchcase(path, f"{fragment}.d/*.conf"):
+                dropins.setdefault(path.rsplit("/", 1)[1], path)
+    files += [dropins[name] for name in sorted(dropins)]
+    for file in files:
+        section = ""
+        for line in _logical_lines(texts[file]):
+            name, assigns, value = line.partition("=")
+            if line.startswith("["):
+                section = line
+            elif assigns and section == "[Service]":
+                yield name.strip(), value.strip(), file
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    """Join continued lines; a comment between them does not end the line."""
+    pending = ""
+    for raw in text.splitlines():
+        line = raw.strip()
+        if not line.startswith(("#", ";")):
+            pending = f"{pending} {line}".strip()
+            if pending.endswith("\\"):
+                pending = pending[:-1].rstrip()
+            else:
+                yield pending
+                pending = ""
+    yield pending
+
+
+def _assignments(texts: Mapping[str, str], paths: Iterable[str]) -> list[Assignment]:
+    return [
+        Assignment(name, value, path)
+        for path in paths
+        for name, value in parse_environment_file(texts[path]).items()
+    ]
+
+
+def _expand(line: str, file: str, variables: Mapping[str, Assignment]) -> Iterator[Word]:
+    """Replace the variables of a command line.
+
+    "$NAME" as a word of its own becomes as many words as its value has, "${NAME}" becomes text.
+    """
+    for word in split_words(line.lstrip("-@:+!")):  # marks on how to run it
+        match = _VARIABLE.fullmatch(word)
+        if match and match[2]:
+            if match[2] in variables:
+                yield from _words(variables[match[2]], effective=True)
+        else:
+            yield Word(_substitute(word, variables), file, None, True)
+
+
+def _words(assignment: Assignment, *, effective: bool) -> Iterator[Word]:
+    for text in split_words(assignment.value):
+        yield Word(text, assignment.file, assignment.name, effective)
+
+
+def _substitute(word: str, variables: Mapping[str, Assignment]) -> str:
+    def value(match: re.Match[str]) -> str:
+        if match[0] == "$$":
+            return "$"
+        if match[1]:
+            return variables[match[1]].value if match[1] in variables else ""
+        return match[0]  # "$NAME" inside a word stays as it is
+
+    return _VARIABLE.sub(value, word)
+
+
+def _unquote(quoted: str, plain: str) -> str:
+    """Undo the quoting of an environment file, where a backslash joins lines."""
+    pieces = (
+        # In double quotes only these characters lose their backslash.
+        re.sub(r'\\(["\\`$])', r"\1", double.replace("\\\n", "")) or single
+        for double, single in _QUOTED.findall(quoted)
+    )
+    rest = re.sub(r"\\(.)", r"\1", plain.replace("\\\n", ""), flags=re.DOTALL)
+    return "".join(pieces) + rest.rstrip()

@@ -1,0 +1,472 @@
+#!/usr/bin/python
+
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see https://www.gnu.org/licenses/gpl-3.0.txt)
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: config_document
+short_description: Change single keys of a JSON, YAML or TOML file, and give them back
+version_added: 1.0.0
+author:
+  - metal.gpu contributors (!UNKNOWN)
+description:
+  - Merges keys into a configuration file, adds items to its lists, takes items and keys out.
+  - Only the text of those keys is edited. All other keys, the order, comments, quotes, indentation
+    and line endings stay as they are.
+  - Remembers what the file was before, so that O(state=absent) gives it back.
+  - Keys are merged one by one, so several tasks can work on the same file, also with the same
+    O(owner).
+attributes:
+  check_mode:
+    support: partial
+    description: Reads the file, returns the same diff as a real run, and writes nothing.
+    details: O(validate) does not run, because the candidate would have to be written.
+  diff_mode:
+    support: full
+    description: Shows the file before and after.
+  idempotent:
+    support: full
+    description: A second run changes nothing.
+  safe_file_operations:
+    support: full
+    description:
+      - The file is replaced in one step, and only if it still is the one that was read.
+  platform:
+    support: full
+    platforms: posix
+    description: Works on any node with Python 3.9 or newer, and needs no package there.
+options:
+  path:
+    description:
+      - The file. Where it is a symbolic link, what it points to is edited.
+      - An empty file is taken for an empty document.
+    type: path
+    required: true
+  format:
+    description:
+      - Language of the file.
+      - If not set, the suffix of O(path) tells; V(.yml) is YAML too.
+    type: str
+    choices: [json, yaml, toml]
+  merge:
+    description:
+      - Keys to set, in nested tables as in the file.
+      - A table is merged into the one in the file. A list or a single value replaces
+        what is there.
+      - Fails where one has a table, a list or a single value and the other does not, and
+        names the key.
+    type: dict
+  append:
+    description: Lists that have to contain some items. Those they lack are added at the end.
+    type: list
+    elements: dict
+    suboptions:
+      path:
+        description: Key path of the list, as in O(remove). A missing list is created.
+        type: raw
+        required: true
+      items:
+        description: The items.
+        type: list
+        elements: raw
+        required: true
+  discard:
+    description: Lists that must not contain some items. A list stays, also when it is empty then.
+    type: list
+    elements: dict
+    suboptions:
+      path:
+        description: Key path of the list, as in O(remove).
+        type: raw
+        required: true
+      items:
+        description: The items.
+        type: list
+        elements: raw
+        required: true
+  remove:
+    description:
+      - Key paths to take out, with all that is below them. A table that this leaves empty goes too.
+      - A key path is a list of keys, or a text with dots between the keys. Write V(\\.) for
+        a dot within a key.
+      - O(remove) comes first, then O(discard), O(merge) and O(append).
+    type: list
+    elements: raw
+  state:
+    description:
+      - V(present) makes the changes.
+      - V(absent) gives back what the tasks of this O(owner) have changed. Where nobody else
+        has changed the file since, it becomes what it was, byte for byte. Otherwise the keys
+        get their former values, and those that somebody else has changed since stay.
+      - A file that was created goes unless it holds something else by now, and directories
+        that were created for it go when they are empty.
+    type: str
+    choices: [present, absent]
+    default: present
+  owner:
+    description: Whose changes these are. Each owner's can be given back without the others'.
+    type: str
+    default: metal.gpu
+  state_dir:
+    description:
+      - Directory on the node for what the file was before.
+      - Only its owner can read it, since configuration files can hold secrets.
+    type: path
+    default: /var/lib/metal-gpu/config_document
+  validate:
+    description:
+      - Command that judges the new file, before the old one is replaced. V(%s) stands
+        for its path. If it fails, so does the task, and nothing is changed.
+      - A list of arguments, or a text that is split as a shell would. There is no shell.
+      - The candidate is beside the file, but has another suffix.
+    type: raw
+  backup:
+    description:
+      - Keep a copy of the file as it was before the first change, named RV(backup_file).
+      - O(state=absent) removes it if it is equal to the file then.
+    type: bool
+    default: true
+  create:
+    description:
+      - Create a missing file with mode 0644, and its directories with mode 0755.
+      - If V(false), a missing file is an error.
+    type: bool
+    default: true
+  _write:
+    description:
+      - For the action plugin, which tells the node what to write. A task cannot set it.
+    type: str
+requirements:
+  - tomlkit (on the controller, for TOML only)
+notes:
+  - A run without change costs one remote operation, a run with a change two.
+  - Mode, owner and group of an existing file stay.
+  - Fails with the line and the column where the file is not valid, and changes nothing. That
+    includes YAML files of several documents and keys that are there twice.
+  - Fails, and changes nothing, where a key cannot be edited without rewriting others, such as
+    a value that is a YAML alias.
+"""
+
+EXAMPLES = r"""
+- name: Register the NVIDIA runtime with Docker and make it the default
+  metal.gpu.config_document:
+    path: /etc/docker/daemon.json
+    merge:
+      default-runtime: nvidia
+      runtimes:
+        nvidia:
+          path: nvidia-container-runtime
+          args: []
+    validate: [dockerd, --validate, --config-file, "%s"]
+  become: true
+  notify: Restart Docker
+
+- name: Have containerd read drop-in files and start its CRI plugin
+  metal.gpu.config_document:
+    path: /etc/containerd/config.toml
+    merge:
+      version: 3
+    append:
+      - path: imports
+        items: [/etc/containerd/conf.d/*.toml]
+    discard:
+      - path: disabled_plugins
+        items: [cri]
+    validate: [containerd, --config, "%s", config, dump]
+  become: true
+
+- name: Register the NVIDIA runtime with containerd in a file of its own
+  metal.gpu.config_document:
+    path: /etc/containerd/conf.d/99-nvidia.toml
+    merge:
+      version: 3
+      plugins:
+        io.containerd.cri.v1.runtime:
+          containerd:
+            runtimes:
+              nvidia:
+                runtime_type: io.containerd.runc.v2
+                options:
+                  BinaryName: /usr/bin/nvidia-container-runtime
+                  SystemdCgroup: true
+  become: true
+
+- name: Remove the gate that new kubelets do not know, and featureGates if that was all
+  metal.gpu.config_document:
+    path: /var/lib/kubelet/config.yaml
+    remove:
+      - featureGates.DevicePlugins
+  become: true
+
+- name: Remove a runtime whose path has dots within a key
+  metal.gpu.config_document:
+    path: /etc/containerd/config.toml
+    remove:
+      - [plugins, io.containerd.cri.v1.runtime, containerd, runtimes, nvidia]
+  become: true
+
+- name: Give Docker's configuration back
+  metal.gpu.config_document:
+    path: /etc/docker/daemon.json
+    state: absent
+  become: true
+"""
+
+RETURN = r"""
+path:
+  description: The file that is edited. Differs from O(path) where that is a symbolic link.
+  returned: success
+  type: str
+  sample: /etc/docker/daemon.json
+backup_file:
+  description: Copy of the file as it was before the first change.
+  returned: when a copy was made
+  type: str
+  sample: /etc/docker/daemon.json.metal.gpu-orig
+"""
+
+import base64
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from ansible.module_utils.basic import AnsibleModule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_LIST_EDIT: dict[str, Any] = {
+    "type": "list",
+    "elements": "dict",
+    "options": {
+        "path": {"type": "raw", "required": True},
+        "items": {"type": "list", "elements": "raw", "required": True},
+    },
+}
+
+# What a task may say. The action plugin of the same name checks it and decides on the controller.
+ARGUMENT_SPEC: dict[str, Any] = {
+    "path": {"type": "path", "required": True},
+    "format": {"type": "str", "choices": ["json", "yaml", "toml"]},
+    "merge": {"type": "dict"},
+    "append": _LIST_EDIT,
+    "discard": _LIST_EDIT,
+    "remove": {"type": "list", "elements": "raw"},
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "owner": {"type": "str", "default": "metal.gpu"},
+    "state_dir": {"type": "path", "default": "/var/lib/metal-gpu/config_document"},
+    "validate": {"type": "raw"},
+    "backup": {"type": "bool", "default": True},
+    "create": {"type": "bool", "default": True},
+}
+
+# What the action plugin says besides; without it the module only reads. A JSON text, so that it is
+# kept out of the node's log as a whole: configuration files can hold secrets. Its keys:
+#   expected         SHA-256 of the file that was read, null for no file
+#   content          the coming file in Base64, null for no file
+#   state_during     what to remember while the file is replaced
+#   state_after      what to remember from then on, null for nothing
+#   directories      to make for the file, or to remove after it; outermost first
+#   validate         command, null for none
+#   backup           whether to copy the file first
+_WRITE: dict[str, Any] = {"type": "str", "no_log": True}
+
+_FILE_MODE = 0o644
+_DIRECTORY_MODE = 0o755
+
+
+class Refused(Exception):
+    """The file must not, or cannot, be read or replaced; it is as it was."""
+
+
+class Place:
+    """The file and what is kept about it."""
+
+    def __init__(self, path: str, owner: str, state_dir: str) -> None:
+        self.path = os.path.realpath(path)  # a link is left to point where it points
+        self.state_dir = state_dir
+        self.state = os.path.join(state_dir, quote(f"{self.path}@{owner}", safe="@") + ".json")
+        self.backup = f"{self.path}.{quote(owner, safe='@ ')}-orig"
+
+
+def read(place: Place) -> dict[str, Any]:
+    """Return what the controller decides on; `content` is Base64. Raises Refused."""
+    content, state = _content(place.path), _content(place.state)
+    return {
+        "changed": False,
+        "file": place.path,  # AnsibleModule reports mode and more about what is called `path`
+        "content": None if content is None else base64.b64encode(content).decode(),
+        "remembered": None if state is None else state.decode(),
+        "missing_directories": list(_missing_directories(place.path)),
+    }
+
+
+def write(place: Place, request: dict[str, Any], module: Any) -> dict[str, Any]:
+    """Replace or remove the file, and keep the state of it. Raises Refused.
+
+    The state is written before the file and again after it: wherever this is cut off, the
+    state covers the file that is there then.
+    """
+    content = None if request["content"] is None else base64.b64decode(request["content"])
+    result: dict[str, Any] = {"changed": False}
+    if _sha256(content) != request["expected"]:
+        result.update(_replace(place, content, request, module), changed=True)
+    if request["state_after"] is not None:
+        _save(place, request["state_after"])
+    else:
+        _forget(place, content)
+    if content is None:
+        for directory in reversed(request["directories"]):
+            with contextlib.suppress(OSError):  # somebody else uses it by now
+                os.rmdir(directory)
+    return result
+
+
+def _replace(
+    place: Place, content: bytes | None, request: dict[str, Any], module: Any
+) -> dict[str, Any]:
+    result = {}
+    directories = [] if content is None else request["directories"]
+    with _directories(directories), _candidate(place.path, content) as candidate:
+        if candidate and request["validate"]:
+            _validate(place.path, request["validate"], candidate, module.run_command)
+        found = _content(place.path)
+        if _sha256(found) != request["expected"]:
+            raise Refused(f"{place.path} was changed by somebody else while it was being edited")
+        _save(place, request["state_during"])
+        if request["backup"] and found is not None:
+            module.preserved_copy(place.path, place.backup)
+            result["backup_file"] = place.backup
+        if candidate:
+            module.atomic_move(candidate, place.path)
+            if found is None:
+                os.chmod(place.path, _FILE_MODE)  # whatever the umask
+        else:
+            os.unlink(place.path)
+        _sync(os.path.dirname(place.path))
+    return result
+
+
+def _content(path: str) -> bytes | None:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise Refused(f"cannot read {path}: {error.strerror}") from error
+
+
+def _sha256(content: bytes | None) -> str | None:
+    return None if content is None else hashlib.sha256(content).hexdigest()
+
+
+def _missing_directories(path: str) -> Iterator[str]:
+    """Yield the directories that are missing for a file, outermost first."""
+    directory = os.path.dirname(path)
+    if not os.path.isdir(directory):
+        yield from _missing_directories(directory)
+        yield directory
+
+
+@contextlib.contextmanager
+def _directories(paths: list[str]) -> Iterator[None]:
+    """Make directories, and take them back if the block fails."""
+    made = []
+    try:
+        for path in paths:
+            if not os.path.isdir(path):
+                os.mkdir(path)
+                os.chmod(path, _DIRECTORY_MODE)  # whatever the umask
+                made.append(path)
+        yield
+    except BaseException:
+        for path in reversed(made):
+            with contextlib.suppress(OSError):
+                os.rmdir(path)
+        raise
+
+
+@contextlib.contextmanager
+def _candidate(path: str, content: bytes | None) -> Iterator[str | None]:
+    """Write the coming file beside the old one. Nothing of it is left after the block.
+
+    Its name ends in random letters, so that no program takes it for one of its files, as
+    containerd would any `*.toml` in its `conf.d`.
+    """
+    if content is None:
+        yield None
+        return
+    directory, name = os.path.split(path)
+    descriptor, candidate = tempfile.mkstemp(prefix=f".{name}.", dir=directory)
+    try:
+        _write_through(descriptor, content)
+        yield candidate
+    finally:
+        with contextlib.suppress(FileNotFoundError):  # moved to its place
+            os.unlink(candidate)
+
+
+def _validate(path: str, command: list[str], candidate: str, run_command: Any) -> None:
+    argv = [argument.replace("%s", candidate) for argument in command]
+    code, out, err = run_command(argv)
+    if code:
+        said = (err.strip() or out.strip()).replace(candidate, path)
+        raise Refused(f"{command[0]} refuses the new {path} (exit code {code}): {said}")
+
+
+def _save(place: Place, state: str) -> None:
+    os.makedirs(place.state_dir, mode=0o700, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=place.state_dir)
+    _write_through(descriptor, state.encode())
+    os.replace(temporary, place.state)
+    _sync(place.state_dir)
+
+
+def _forget(place: Place, content: bytes | None) -> None:
+    """Remove the state, its directory if that was the last, and a backup that adds nothing."""
+    with contextlib.suppress(OSError):
+        os.unlink(place.state)
+        os.removedirs(place.state_dir)
+    if content is not None and _content(place.backup) == content:
+        os.unlink(place.backup)
+
+
+def _write_through(descriptor: int, content: bytes) -> None:
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync(directory: str) -> None:
+    """Make sure that a rename survives a power cut."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={**ARGUMENT_SPEC, "_write": _WRITE}, supports_check_mode=True
+    )
+    place = Place(*(module.params[name] for name in ("path", "owner", "state_dir")))
+    request = module.params["_write"]
+    try:
+        result = write(place, json.loads(request), module) if request else read(place)
+    except Refused as error:
+        module.fail_json(msg=str(error))
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,325 @@
+#!/usr/bin/python
+
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see https://www.gnu.org/licenses/gpl-3.0.txt)
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: gpu_capacity
+short_description: Wait until nodes offer the expected number of GPUs
+version_added: 1.0.0
+author:
+  - metal.gpu contributors (!UNKNOWN)
+description:
+  - Waits until every named node has exactly the expected amount of a resource, in its capacity and
+    in what is allocatable.
+  - Follows all nodes by one list and one watch, and returns at the moment the last of them is as
+    expected.
+  - When the time is up it fails and says for each node what is missing, with the newest evidence,
+    which are conditions of the node and phase and last log line of its device plugin pods.
+extends_documentation_fragment:
+  - metal.gpu.attributes
+  - metal.gpu.attributes.actiongroup_gpu
+  - metal.gpu.kubeconfig
+attributes:
+  check_mode:
+    support: full
+    description: Changes nothing in any mode, and waits in check mode too.
+  diff_mode:
+    support: N/A
+    description: Changes nothing.
+  idempotent:
+    support: full
+    description: Changes nothing.
+options:
+  nodes:
+    description:
+      - The expected amount for each node, keyed by the node's name in the cluster.
+      - Amounts are Kubernetes quantities, such as V(4) or V(16Gi).
+      - A node without an amount (V(null)) has to exist, and is reported as it is.
+    type: dict
+    required: true
+  resource:
+    description: Name of the resource.
+    type: str
+    default: nvidia.com/gpu
+  wait_timeout:
+    description:
+      - How many seconds to wait.
+      - V(0) judges the present state and does not wait.
+    type: int
+    default: 300
+notes:
+  - Needs the permission to list and watch nodes. The evidence needs the permission to list pods
+    in all namespaces and to get C(pods/log), and is left out without it.
+  - A node that the cluster does not have may still join, so it is waited for like all others.
+seealso:
+  - module: metal.gpu.gpu_smoke_pod
+  - name: Device plugins
+    description: How GPUs get into capacity and allocatable.
+    link: https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/
+"""
+
+EXAMPLES = r"""
+- name: Wait for the GPUs of two nodes
+  metal.gpu.gpu_capacity:
+    kubeconfig: ~/.kube/config
+    nodes:
+      gpu-1: 4
+      gpu-2: 8
+  delegate_to: localhost
+  run_once: true
+
+- name: Look once at all nodes of a group, whatever they have
+  metal.gpu.gpu_capacity:
+    nodes: "{{ dict(groups['gpu_nodes'] | product([none])) }}"
+    wait_timeout: 0
+  delegate_to: localhost
+  run_once: true
+  register: gpus
+
+- name: Wait for MIG slices
+  metal.gpu.gpu_capacity:
+    context: production
+    resource: nvidia.com/mig-1g.10gb
+    nodes:
+      gpu-3: 7
+  delegate_to: localhost
+  run_once: true
+"""
+
+RETURN = r"""
+nodes:
+  description: Each node, keyed by name.
+  returned: when the API server answered, also on failure
+  type: dict
+  contains:
+    state:
+      description:
+        - V(ok) when the node is as expected, V(missing) when the cluster does not have it,
+          V(differs) otherwise.
+      type: str
+    capacity:
+      description:
+        - The resource in the node's capacity. V(null) where the node does not know the resource,
+          or does not exist.
+      type: int
+    allocatable:
+      description: The same for what is allocatable.
+      type: int
+    expected:
+      description: The expected amount, V(null) where none was given.
+      type: int
+    seconds:
+      description: Seconds until the node was as expected, or until the module gave up.
+      type: float
+    message:
+      description: What is missing. Empty when nothing is.
+      type: str
+    evidence:
+      description: What the node and its device plugin pods say, where the node is not as expected.
+      type: list
+      elements: str
+  sample:
+    gpu-1:
+      state: ok
+      capacity: 4
+      allocatable: 4
+      expected: 4
+      seconds: 2.7
+      message: ""
+      evidence: []
+    gpu-2:
+      state: differs
+      capacity: 8
+      allocatable: 7
+      expected: 8
+      seconds: 300.0
+      message: "expected 8, capacity is 8, allocatable is 7: 1 not healthy"
+      evidence:
+        - "pod kube-system/nvidia-device-plugin-x2x9k is Running, and logged last: XidCriticalError:
+          Xid=79 on Device=GPU-4d23e6a1; marking device as unhealthy."
+"""
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.metal.gpu.plugins.module_utils import (
+    kube,
+    kube_settings,
+    node_status,
+    pod_status,
+)
+from ansible_collections.metal.gpu.plugins.module_utils.quantity import (
+    QuantityInvalid,
+    parse_quantity,
+    plain,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from decimal import Decimal
+
+    from ansible_collections.metal.gpu.plugins.module_utils.node_status import NodeStatus
+
+ARGUMENT_SPEC: dict[str, Any] = {
+    **kube_settings.AUTH_ARGUMENTS,
+    "nodes": {"type": "dict", "required": True},
+    "resource": {"type": "str", "default": "nvidia.com/gpu"},
+    "wait_timeout": {"type": "int", "default": 300},
+}
+
+# Evidence costs two requests for each node; the first ones explain the others.
+EVIDENCE_NODES = 20
+LOG_LINES = 5  # the last can be empty
+
+
+def parse_expected(nodes: Mapping[str, Any]) -> dict[str, Decimal | None]:
+    """Parse the option nodes. Raises ValueError, with the node's name."""
+    if not nodes:
+        raise ValueError("nodes is empty: name at least one node")
+    expected = {}
+    for name, amount in nodes.items():
+        try:
+            expected[name] = None if amount is None else parse_quantity(amount)
+        except QuantityInvalid as error:
+            raise ValueError(f"nodes: {name}: {error}") from error
+    return expected
+
+
+def run(
+    client: kube.Client,
+    expected: Mapping[str, Decimal | None],
+    resource: str,
+    wait_timeout: int,
+    clock: Callable[[], float] = time.monotonic,
+) -> dict[str, Any]:
+    """Return the module's result, with "failed" where a node differs; raise kube.KubeError."""
+    timer = kube.Timer(wait_timeout, clock)
+    found: dict[str, NodeStatus] = {}
+    reached = wait(client, expected, resource, found, timer)
+    differing = [name for name in expected if name not in reached]
+    evidence = {
+        name: read_evidence(client, name, found.get(name)) for name in differing[:EVIDENCE_NODES]
+    }
+    nodes = {
+        name: {
+            **_describe(found.get(name), amount, resource),
+            "seconds": round(reached.get(name, timer.elapsed_s()), 1),
+            "evidence": evidence.get(name, []),
+        }
+        for name, amount in expected.items()
+    }
+    result: dict[str, Any] = {"changed": False, "nodes": nodes}
+    if differing:
+        head = (
+            f"{len(differing)} of {len(expected)} nodes do not have the expected {resource} "
+            f"after {timer.elapsed_s():.0f} s:"
+        )
+        rows = [
+            "; ".join([f"{name}: {nodes[name]['message']}", *nodes[name]["evidence"]])
+            for name in differing
+        ]
+        result.update(failed=True, msg="\n".join([head, *rows]))
+    return result
+
+
+def wait(
+    client: kube.Client,
+    expected: Mapping[str, Decimal | None],
+    resource: str,
+    found: dict[str, NodeStatus],
+    timer: kube.Timer,
+) -> dict[str, float]:
+    """Fill `found` until all nodes are as expected or time is up.
+
+    Returns the seconds after which each node was as expected, without those that are not.
+    """
+
+    def keep(node: dict[str, Any]) -> NodeStatus | None:
+        named = node["metadata"]["name"] in expected
+        return node_status.parse_node(node, resource) if named else None
+
+    reached: dict[str, float] = {}
+    query = kube.only("metadata.name", expected)
+    for changed in client.follow("nodes", found, keep, timer, query=query):
+        for name in changed:
+            judgement = node_status.judge(found.get(name), expected[name], resource)
+            if judgement.state == "ok":
+                reached.setdefault(name, timer.elapsed_s())
+            else:
+                reached.pop(name, None)
+        if len(reached) == len(expected):
+            break
+    return reached
+
+
+def read_evidence(client: kube.Client, name: str, node: NodeStatus | None) -> list[str]:
+    """Return what explains the state of a node, newest knowledge there is."""
+    if node is None:
+        return []
+    evidence = list(node.troubles)
+    try:
+        pods = client.snapshot(
+            "pods",
+            lambda pod: pod if pod_status.is_device_plugin(pod) else None,
+            query={"fieldSelector": f"spec.nodeName={name}"},
+        )
+    except kube.KubeError as error:
+        return [*evidence, f"its pods cannot be read: {error}"]
+    if not pods:
+        return [*evidence, "no device plugin pod runs on it"]
+    for key, pod in pods.items():
+        text = f"pod {key} is {pod_status.describe(pod)}"
+        last = _read_last_line(client, pod)
+        evidence.append(f"{text}, and logged last: {last}" if last else text)
+    return evidence
+
+
+def _read_last_line(client: kube.Client, pod: Mapping[str, Any]) -> str:
+    """Return the last line a pod has logged, empty where there is none to be had."""
+    metadata, container = pod["metadata"], pod["spec"]["containers"][0]["name"]
+    try:
+        tail = client.log_tail(metadata["name"], metadata["namespace"], container, LOG_LINES)
+    except kube.KubeError:
+        return ""  # not started yet, or its kubelet does not answer: the phase tells that
+    return next((line.strip() for line in reversed(tail.splitlines()) if line.strip()), "")
+
+
+def _describe(node: NodeStatus | None, expected: Decimal | None, resource: str) -> dict[str, Any]:
+    def number(amount: Decimal | None) -> int | float | None:
+        return None if amount is None else plain(amount)
+
+    judgement = node_status.judge(node, expected, resource)
+    return {
+        "state": judgement.state,
+        "message": judgement.message,
+        "capacity": number(node.capacity) if node else None,
+        "allocatable": number(node.allocatable) if node else None,
+        "expected": number(expected),
+    }
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    params = module.params
+    try:
+        expected = parse_expected(params["nodes"])
+    except ValueError as error:
+        module.fail_json(msg=str(error))
+    try:
+        client = kube_settings.client_for(module)
+        result = run(client, expected, params["resource"], params["wait_timeout"])
+    except kube.KubeError as error:
+        module.fail_json(msg=str(error))
+    if result.pop("failed", False):
+        module.fail_json(**result)
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

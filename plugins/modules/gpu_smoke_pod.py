@@ -1,0 +1,384 @@
+#!/usr/bin/python
+
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see https://www.gnu.org/licenses/gpl-3.0.txt)
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: gpu_smoke_pod
+short_description: Run nvidia-smi in a pod on each node
+version_added: 1.0.0
+author:
+  - metal.gpu contributors (!UNKNOWN)
+description:
+  - Runs a pod on each named node, on all of them at once, that asks for GPUs by its limits and
+    lists the GPUs it sees. A node passes when these are exactly as many as the pod asked for.
+  - Fails without waiting where a pod can never run, such as for its image, its RuntimeClass,
+    admission control, a taint, or a lack of GPUs, and reports the pod's events.
+  - Deletes its pods in any case, and waits until their GPUs are free again. Where it is killed
+    before it can, the next run in the same namespace deletes them.
+extends_documentation_fragment:
+  - metal.gpu.attributes
+  - metal.gpu.attributes.actiongroup_gpu
+  - metal.gpu.kubeconfig
+attributes:
+  check_mode:
+    support: full
+    description: Reads the nodes and says how many GPUs it would ask for. Creates no pod.
+  diff_mode:
+    support: N/A
+    description: Leaves nothing behind that could be compared.
+  idempotent:
+    support: full
+    description: Reports a change only where it deletes pods that an earlier run has left behind.
+options:
+  nodes:
+    description:
+      - The number of GPUs to test for each node, keyed by the node's name in the cluster.
+      - V(free), or no number (V(null)), stands for all GPUs of the node that no other pod has
+        claimed. A node where there is none is reported as busy, and is no failure.
+    type: dict
+    required: true
+  image:
+    description:
+      - The image of the pods, by tag or by digest.
+      - It needs a shell, while C(nvidia-smi) comes from the node.
+    type: str
+    required: true
+  image_pull_secrets:
+    description: Names of Secrets in O(namespace) with the credentials for the image.
+    type: list
+    elements: str
+    default: []
+  runtime_class:
+    description: Name of the RuntimeClass of the pods. The default is the node's default runtime.
+    type: str
+  tolerations:
+    description: Tolerations of the pods, as in a Pod.
+    type: list
+    elements: dict
+    default:
+      - key: nvidia.com/gpu
+        operator: Exists
+        effect: NoSchedule
+  resource:
+    description: Name of the resource to ask for.
+    type: str
+    default: nvidia.com/gpu
+  namespace:
+    description: Namespace of the pods.
+    type: str
+    default: default
+  wait_for_gpus:
+    description: Whether a pod waits while other pods have the GPUs it asks for.
+    type: bool
+    default: false
+  wait_timeout:
+    description: How many seconds to wait for the pods, above V(0).
+    type: int
+    default: 300
+notes:
+  - Needs the permissions to list nodes, to create, list, watch and C(deletecollection) pods in
+    O(namespace), to list and watch events there, and to list pods in all namespaces where a node
+    is to be tested with the GPUs that are free.
+  - The pods meet the Pod Security Standard C(restricted), ask for no CPU or memory, and have no
+    service account token.
+seealso:
+  - module: metal.gpu.gpu_capacity
+"""
+
+EXAMPLES = r"""
+- name: Test two GPUs of one node, and whatever is free on another
+  metal.gpu.gpu_smoke_pod:
+    image: nvcr.io/nvidia/cuda:13.0.2-base-ubuntu24.04
+    runtime_class: nvidia
+    nodes:
+      gpu-1: 2
+      gpu-2: free
+  delegate_to: localhost
+  run_once: true
+
+- name: Test every free GPU of a group, with an image from a private registry
+  metal.gpu.gpu_smoke_pod:
+    kubeconfig: /etc/kubernetes/admin.conf
+    image: "{{ registry }}/cuda@{{ digest }}"
+    image_pull_secrets: [registry]
+    namespace: gpu-tests
+    nodes: "{{ dict(groups['gpu_nodes'] | product(['free'])) }}"
+    tolerations:
+      - operator: Exists
+  delegate_to: localhost
+  run_once: true
+"""
+
+RETURN = r"""
+nodes:
+  description: Each node, keyed by name.
+  returned: when the API server answered, also on failure
+  type: dict
+  contains:
+    state:
+      description:
+        - V(ok) when the pod saw as many GPUs as it asked for, V(busy) when no GPU was free,
+          V(planned) in check mode, V(failed) otherwise.
+      type: str
+    gpus:
+      description: How many GPUs the pod asked for, V(0) where there was none.
+      type: int
+    uuids:
+      description: The GPUs that the pod saw.
+      type: list
+      elements: str
+    pod:
+      description: Name of the pod, empty where there was none.
+      type: str
+    phase:
+      description: Last phase of the pod, empty where there was none.
+      type: str
+    message:
+      description: Why the node is not V(ok).
+      type: str
+    events:
+      description: Newest events of a pod that never ran, oldest first.
+      type: list
+      elements: str
+    seconds:
+      description: Seconds until this was known.
+      type: float
+  sample:
+    gpu-1:
+      state: ok
+      gpus: 2
+      uuids:
+        - GPU-0f5a7b7e-1c9e-4a54-9e0f-3c3c1c6d2f10
+        - GPU-5c1f2a34-7d0b-4a0e-8a55-0e6a9b1f4c21
+      pod: metal-gpu-smoke-gpu-1-7xk2p
+      phase: Succeeded
+      message: ""
+      events: []
+      seconds: 1.9
+    gpu-2:
+      state: busy
+      gpus: 0
+      uuids: []
+      pod: ""
+      phase: ""
+      message: other pods have claimed all 4 nvidia.com/gpu
+      events: []
+      seconds: 0.1
+swept:
+  description: Pods of earlier runs that were deleted, or would be in check mode.
+  returned: success
+  type: list
+  elements: str
+  sample: []
+"""
+
+import os
+import signal
+import sys
+import time
+import uuid
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.metal.gpu.plugins.module_utils import (
+    kube,
+    kube_settings,
+    node_status,
+    process_identity,
+    smoke_pod,
+    smoke_run,
+)
+from ansible_collections.metal.gpu.plugins.module_utils.smoke_pod import Verdict, Wish
+from ansible_collections.metal.gpu.plugins.module_utils.smoke_run import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import FrameType
+
+FREE = "free"
+SWEEP_S = 30.0
+
+ARGUMENT_SPEC: dict[str, Any] = {
+    **kube_settings.AUTH_ARGUMENTS,
+    "nodes": {"type": "dict", "required": True},
+    "image": {"type": "str", "required": True},
+    "image_pull_secrets": {"type": "list", "elements": "str", "default": [], "no_log": False},
+    "runtime_class": {"type": "str"},
+    "tolerations": {
+        "type": "list",
+        "elements": "dict",
+        "default": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+    },
+    "resource": {"type": "str", "default": "nvidia.com/gpu"},
+    "namespace": {"type": "str", "default": "default"},
+    "wait_for_gpus": {"type": "bool", "default": False},
+    "wait_timeout": {"type": "int", "default": 300},
+}
+
+
+def parse_counts(nodes: Mapping[str, Any]) -> dict[str, int | None]:
+    """Parse the option nodes; None stands for all free GPUs. Raises ValueError."""
+    if not nodes:
+        raise ValueError("nodes is empty: name at least one node")
+    counts: dict[str, int | None] = {}
+    for name, count in nodes.items():
+        if count is None or count == FREE:
+            counts[name] = None
+        elif not isinstance(count, bool) and str(count).isdecimal() and int(count) > 0:
+            counts[name] = int(count)
+        else:
+            raise ValueError(f"nodes: {name}: {count!r} is neither a number above 0 nor {FREE!r}")
+    return counts
+
+
+def run(
+    client: kube.Client,
+    counts: Mapping[str, int | None],
+    template: smoke_pod.Template,
+    namespace: str,
+    *,
+    wait_for_gpus: bool,
+    check_mode: bool,
+    clock: Callable[[], float] = time.monotonic,
+) -> dict[str, Any]:
+    """Return the module's result, with "failed" where a node failed; raise kube.KubeError."""
+    timer = kube.Timer(template.limit_s, clock)
+    leftovers = smoke_run.read_leftovers(client, namespace)
+    if leftovers and not check_mode:
+        smoke_run.remove_leftovers(client, namespace, leftovers, kube.Timer(SWEEP_S, clock))
+
+    wishes, outcomes = choose(client, counts, template.resource, wait_for_gpus, timer)
+    if check_mode:
+        outcomes += [Outcome(wish, "", Verdict("planned", "", ""), 0.0) for wish in wishes]
+    elif wishes:
+        outcomes += smoke_run.prove(client, namespace, template, wishes, timer)
+
+    by_node = {outcome.wish.node: _describe(outcome) for outcome in outcomes}
+    nodes = {name: by_node[name] for name in counts}
+    result: dict[str, Any] = {
+        "changed": bool(leftovers),
+        "nodes": nodes,
+        "swept": sorted(leftovers),
+    }
+    failed = {name: node for name, node in nodes.items() if node["state"] == "failed"}
+    if failed:
+        rows = [f"{name}: {_explain(node)}" for name, node in failed.items()]
+        head = f"{len(failed)} of {len(nodes)} nodes failed the smoke test:"
+        result.update(failed=True, msg="\n".join([head, *rows]))
+    return result
+
+
+def choose(
+    client: kube.Client,
+    counts: Mapping[str, int | None],
+    resource: str,
+    wait_for_gpus: bool,
+    timer: kube.Timer,
+) -> tuple[list[Wish], list[Outcome]]:
+    """Return what to test, and the outcomes for nodes where there is nothing to be tested."""
+    found = client.snapshot(
+        "nodes",
+        lambda node: (
+            node_status.parse_node(node, resource) if node["metadata"]["name"] in counts else None
+        ),
+        query=kube.only("metadata.name", counts),
+    )
+    wanted = {
+        name: found[name].allocatable or Decimal(0)
+        for name, count in counts.items()
+        if count is None and name in found
+    }
+    free = smoke_run.read_free_gpus(client, wanted, resource) if wanted else {}
+
+    wishes, outcomes = [], []
+    for name, count in counts.items():
+        shortage = "wait" if wait_for_gpus else "failed" if count else "busy"
+        wish = Wish(name, count or free.get(name, 0), shortage)
+        if name not in found:
+            verdict = Verdict("failed", "", "the cluster has no such node")
+        elif not wish.gpus:
+            verdict = Verdict("busy", "", _busy(resource, int(wanted[name])))
+        else:
+            wishes.append(wish)
+            continue
+        outcomes.append(Outcome(wish, "", verdict, timer.elapsed_s()))
+    return wishes, outcomes
+
+
+def _busy(resource: str, allocatable: int) -> str:
+    if allocatable:
+        return f"other pods have claimed all {allocatable} {resource}"
+    return f"the node has no allocatable {resource}"
+
+
+def _describe(outcome: Outcome) -> dict[str, Any]:
+    verdict = outcome.verdict
+    return {
+        "state": verdict.state,
+        "gpus": outcome.wish.gpus,
+        "uuids": list(verdict.uuids),
+        "pod": outcome.pod,
+        "phase": verdict.phase,
+        "message": verdict.message,
+        "events": list(outcome.events),
+        "seconds": round(outcome.seconds, 1),
+    }
+
+
+def _explain(node: Mapping[str, Any]) -> str:
+    """Return message and events of a node, less the events that repeat the message."""
+    message: str = node["message"]
+    news = [text for text in node["events"] if text.partition(": ")[2] not in message]
+    return "; ".join([message, *news])
+
+
+def _leave(signum: int, frame: FrameType | None) -> None:
+    """End by an exception, so that the pods are deleted on the way out."""
+    sys.exit(128 + signum)
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    params = module.params
+    try:
+        counts = parse_counts(params["nodes"])
+        if params["wait_timeout"] <= 0:
+            raise ValueError("wait_timeout has to be above 0")
+    except ValueError as error:
+        module.fail_json(msg=str(error))
+    template = smoke_pod.Template(
+        run=uuid.uuid4().hex[:12],
+        process=process_identity.read_identity(os.getpid()),
+        image=params["image"],
+        resource=params["resource"],
+        runtime_class=params["runtime_class"],
+        pull_secrets=params["image_pull_secrets"],
+        tolerations=params["tolerations"],
+        limit_s=params["wait_timeout"],
+    )
+    signal.signal(signal.SIGTERM, _leave)
+    signal.signal(signal.SIGHUP, _leave)
+    try:
+        result = run(
+            kube_settings.client_for(module),
+            counts,
+            template,
+            params["namespace"],
+            wait_for_gpus=params["wait_for_gpus"],
+            check_mode=module.check_mode,
+        )
+    except kube.KubeError as error:
+        module.fail_json(msg=str(error))
+    if result.pop("failed", False):
+        module.fail_json(**result)
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

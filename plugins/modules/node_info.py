@@ -1,0 +1,757 @@
+#!/usr/bin/python
+
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see https://www.gnu.org/licenses/gpl-3.0.txt)
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: node_info
+short_description: Observe everything about a GPU node at once
+version_added: 1.0.0
+author:
+  - metal.gpu contributors (!UNKNOWN)
+description:
+  - Looks at hardware, kernel, NVIDIA driver, NVIDIA Container Toolkit, container engines and
+    kubelet of a node, in one remote operation.
+  - Nothing is changed, and nothing fails because it is absent. What is absent or cannot be known
+    is V(null), an empty list or an empty dictionary.
+  - The node only hands over texts of files and outputs of commands. They are interpreted on the
+    controller, which alone has parsers for TOML and YAML.
+attributes:
+  action:
+    support: full
+    description: An action plugin of the same name interprets on the controller what the node tells.
+  async:
+    support: none
+    description: Observing takes less than a second where C(nvidia-smi) answers.
+  check_mode:
+    support: full
+    description: Only reads, in check mode too.
+  diff_mode:
+    support: none
+    description: Changes nothing, so there is nothing to compare.
+  idempotent:
+    support: full
+    description: Only reads.
+  platform:
+    support: full
+    platforms: linux
+    description: Works on Linux nodes with Python 3.9 or later and GNU coreutils.
+options:
+  packages:
+    description:
+      - Names of packages to report in RV(gpu_node.packages), or patterns as the shell has them.
+      - Packages of the NVIDIA driver and of the toolkit are reported without being asked for.
+    type: list
+    elements: str
+    default: []
+  repositories:
+    description:
+      - Names of APT repositories to report in RV(gpu_node.repositories).
+      - A repository is named like its file in C(/etc/apt/sources.list.d), without suffix.
+    type: list
+    elements: str
+    default: []
+notes:
+  - Without O(ignore:become) the node hides some answers, such as the configuration of the kubelet.
+    They are reported with an C(error) where there is one, else as unknown.
+  - A command that does not end is given up after 10 seconds, C(nvidia-smi) after 30 seconds,
+    because it initialises every GPU first where persistence mode is off.
+"""
+
+EXAMPLES = r"""
+- name: Observe the node
+  metal.gpu.node_info:
+  register: node
+  become: true
+
+- name: Stop where the driver has lost a GPU
+  ansible.builtin.assert:
+    that: node.gpu_node.nvml.devices | length == node.gpu_node.pci | length
+    fail_msg: "{{ node.gpu_node.nvml.failure }}"
+
+- name: Observe the node, two packages and a repository
+  metal.gpu.node_info:
+    packages:
+      - python3-debian
+      - linux-headers-*
+    repositories:
+      - nvidia-cuda
+  become: true
+"""
+
+RETURN = r"""
+gpu_node:
+  description: The node as it was found.
+  returned: success
+  type: dict
+  contains:
+    os:
+      description: The operating system.
+      type: dict
+      contains:
+        id:
+          description: Identifier of the distribution, from C(/etc/os-release).
+          type: str
+        version_id:
+          description: Version of the distribution.
+          type: str
+        codename:
+          description: Name of the version.
+          type: str
+        family:
+          description: One of V(debian), V(redhat), V(suse), V(other).
+          type: str
+        name:
+          description: The name for people.
+          type: str
+        architecture:
+          description: Machine name, as C(uname -m) has it.
+          type: str
+      sample:
+        id: debian
+        version_id: "12"
+        codename: bookworm
+        family: debian
+        name: Debian GNU/Linux 12 (bookworm)
+        architecture: x86_64
+    hostname:
+      description: Name of the host.
+      type: str
+      sample: gpu-1
+    boot_id:
+      description: Another one after each boot.
+      type: str
+      sample: 5a1f4e0e-8b1b-4b43-9d0c-0c5d3e0c9a11
+    init:
+      description: V(systemd) or V(other).
+      type: str
+      sample: systemd
+    kernel:
+      description: The running kernel.
+      type: dict
+      contains:
+        release:
+          description: Release, as C(uname -r) has it.
+          type: str
+        headers:
+          description: Whether modules can be built for it.
+          type: bool
+        modules:
+          description: Loaded modules among C(nvidia*), C(nouveau) and C(vfio_pci).
+          type: list
+          elements: str
+      sample:
+        release: 6.1.0-26-amd64
+        headers: true
+        modules: [nvidia, nvidia_uvm]
+    secure_boot:
+      description: Whether Secure Boot is on. V(null) without EFI.
+      type: bool
+      sample: false
+    pci:
+      description: GPUs in the slots, by address. Vendor 10de, class 0300 or 0302, nothing else.
+      type: list
+      elements: dict
+      contains:
+        address:
+          description: Address with a domain of four digits, as sysfs has it.
+          type: str
+        vendor:
+          description: Vendor id.
+          type: str
+        device:
+          description: Device id.
+          type: str
+        class:
+          description: Class id.
+          type: str
+        driver:
+          description: The kernel driver that is bound to it.
+          type: str
+        numa_node:
+          description: Number of its NUMA node.
+          type: int
+      sample:
+        - address: "0000:03:00.0"
+          vendor: 10de
+          device: 15f8
+          class: "0302"
+          driver: nvidia
+          numa_node: 0
+    driver:
+      description: The NVIDIA driver.
+      type: dict
+      contains:
+        packages:
+          description: Versions of the installed packages that belong to it, by name.
+          type: dict
+        module_version:
+          description: Version of the loaded module.
+          type: str
+        disk_version:
+          description: Version of the module that would be loaded now.
+          type: str
+        flavour:
+          description: Flavour of the loaded module, V(open) or V(proprietary).
+          type: str
+        nouveau_blacklisted:
+          description: Whether C(modprobe.d) keeps nouveau from being loaded.
+          type: bool
+        modules_load:
+          description: Modules that C(modules-load.d) loads at boot.
+          type: list
+          elements: str
+        persistenced:
+          description: State of C(nvidia-persistenced.service).
+          type: dict
+          contains:
+            installed:
+              description: Whether there is such a unit.
+              type: bool
+            enabled:
+              description: Whether it starts at boot.
+              type: bool
+            active:
+              description: Whether it runs.
+              type: bool
+      sample:
+        packages:
+          nvidia-driver-cuda: 580.178.04-1
+        module_version: 580.178.04
+        disk_version: 580.178.04
+        flavour: open
+        nouveau_blacklisted: true
+        modules_load: [nvidia_uvm]
+        persistenced:
+          installed: true
+          enabled: true
+          active: true
+    nvml:
+      description: What the driver says about the GPUs.
+      type: dict
+      contains:
+        driver_version:
+          description: Version the driver reports.
+          type: str
+        devices:
+          description: GPUs in the order of the driver.
+          type: list
+          elements: dict
+          contains:
+            index:
+              description: Number of the GPU.
+              type: int
+            uuid:
+              description: Unique name of the GPU.
+              type: str
+            name:
+              description: Model.
+              type: str
+            memory_mib:
+              description: Memory in MiB.
+              type: int
+            pci_address:
+              description: Address as in RV(gpu_node.pci).
+              type: str
+            minor:
+              description: Number of its device file.
+              type: int
+            persistence_mode:
+              description: Whether persistence mode is on.
+              type: bool
+            error:
+              description: What the driver says instead of a value, such as V([GPU is lost]).
+              type: str
+        failure:
+          description: Why not all GPUs can be shown. V(null) where they can.
+          type: dict
+          contains:
+            code:
+              description:
+                - One of V(not_installed), V(timeout), V(driver_not_loaded), V(library_mismatch),
+                  V(library_not_found), V(no_devices), V(gpu_lost), V(gpu_error), V(no_permission),
+                  V(blocked_by_system), V(inforom_corrupted), V(insufficient_power),
+                  V(interrupt_problem), V(function_not_found), V(not_supported),
+                  V(invalid_argument), V(unknown).
+                - V(gpu_lost) and V(gpu_error) come with the GPUs that still answer.
+              type: str
+            exit_code:
+              description: Exit code of C(nvidia-smi).
+              type: int
+            message:
+              description: First line it printed.
+              type: str
+      sample:
+        driver_version: 580.178.04
+        devices:
+          - index: 0
+            uuid: GPU-6b7c1c5f-9d3e-5d0a-8f0b-5a3d1f1f2c01
+            name: Tesla P100-PCIE-16GB
+            memory_mib: 16384
+            pci_address: "0000:03:00.0"
+            minor: 0
+            persistence_mode: true
+            error: null
+        failure: null
+    device_files:
+      description: Character devices of the driver.
+      type: list
+      elements: dict
+      contains:
+        path:
+          description: Path.
+          type: str
+        major:
+          description: Major number.
+          type: int
+        minor:
+          description: Minor number.
+          type: int
+        mode:
+          description: Permissions, octal.
+          type: str
+      sample:
+        - path: /dev/nvidia0
+          major: 195
+          minor: 0
+          mode: "0666"
+    toolkit:
+      description: The NVIDIA Container Toolkit.
+      type: dict
+      contains:
+        packages:
+          description: Versions of its installed packages, by name.
+          type: dict
+        version:
+          description: Version of C(nvidia-ctk), else of the package.
+          type: str
+        cdi_refresh:
+          description: State of C(nvidia-cdi-refresh.path), as in RV(gpu_node.driver.persistenced).
+          type: dict
+        char_dev_rule:
+          description: Whether a udev rule makes the links in C(/dev/char) that runc looks for.
+          type: bool
+      sample:
+        packages:
+          nvidia-container-toolkit: 1.20.1-1
+        version: 1.20.1
+        cdi_refresh:
+          installed: true
+          enabled: true
+          active: true
+        char_dev_rule: true
+    cdi:
+      description: What the Container Device Interface offers.
+      type: dict
+      contains:
+        spec_files:
+          description: Specification files.
+          type: list
+          elements: str
+        devices:
+          description: Qualified names of the devices in them, each once.
+          type: list
+          elements: str
+      sample:
+        spec_files: [/var/run/cdi/nvidia.yaml]
+        devices: [nvidia.com/gpu=0, nvidia.com/gpu=all]
+    engines:
+      description: The container engines, each of them whether installed or not.
+      type: dict
+      contains:
+        containerd:
+          description: The containerd service.
+          type: dict
+          contains:
+            installed:
+              description: Whether the program is there.
+              type: bool
+            version:
+              description: Its version.
+              type: str
+            running:
+              description: Whether its unit is active. V(null) without systemd.
+              type: bool
+            socket:
+              description: Where it listens.
+              type: str
+            config:
+              description: >-
+                Its own configuration file. C(version) and C(imports) are the ones written in the
+                file. C(error) is why the file cannot be read or why containerd refuses its
+                configuration, with file, line and column where they are known.
+              type: dict
+            cri_enabled:
+              description: Whether the kubelet can use it.
+              type: bool
+            cdi_enabled:
+              description: Whether it handles CDI devices for pods.
+              type: bool
+            default_runtime:
+              description: Runtime of pods without RuntimeClass.
+              type: str
+            runtimes:
+              description: Runtimes by name, from C(containerd config dump).
+              type: dict
+        docker:
+          description: >-
+            The Docker Engine. While it runs it is asked, otherwise its configuration file is read.
+            C(runtimes) have C(type) and C(binary).
+          type: dict
+        crio:
+          description: >-
+            CRI-O. While it runs it is asked, otherwise its configuration files are read.
+            C(runtimes) have C(type) and C(binary).
+          type: dict
+      sample:
+        containerd:
+          installed: true
+          version: 2.4.2
+          running: true
+          socket: /run/containerd/containerd.sock
+          config:
+            path: /etc/containerd/config.toml
+            exists: true
+            version: 3
+            imports: [/etc/containerd/conf.d/*.toml]
+            text_sha256: e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
+            error: null
+          cri_enabled: true
+          cdi_enabled: true
+          default_runtime: runc
+          runtimes:
+            runc:
+              type: io.containerd.runc.v2
+              binary: ""
+              systemd_cgroup: true
+        docker:
+          installed: false
+          version: null
+          running: false
+          config:
+            path: /etc/docker/daemon.json
+            exists: false
+            error: null
+          default_runtime: null
+          runtimes: {}
+          cgroup_driver: null
+          cdi_enabled: null
+        crio:
+          installed: false
+          version: null
+          running: false
+          default_runtime: null
+          runtimes: {}
+    kubelet:
+      description: The kubelet.
+      type: dict
+      contains:
+        installed:
+          description: Whether the program is there.
+          type: bool
+        version:
+          description: Its version.
+          type: str
+        running:
+          description: Whether its unit is active. V(null) without systemd.
+          type: bool
+        unit_state:
+          description: State of its unit, in systemd's words.
+          type: dict
+        node_name:
+          description: Name under which it registers.
+          type: str
+        flags:
+          description: >-
+            Every flag, with the C(file) it is written in and the C(variable) that holds it there.
+            A flag that is not C(effective) is written down, but its variable is set anew by another
+            file, or is not used by the unit.
+          type: list
+          elements: dict
+        config:
+          description: The file of C(--config), with its C(content).
+          type: dict
+        config_dir:
+          description: The directory of C(--config-dir), with its files.
+          type: dict
+        feature_gates:
+          description: >-
+            Every place where a feature gate is set. C(where) is V(flag) or V(config). C(flag) is
+            the variable that holds the flag, else V(--feature-gates). C(effective) as in
+            RV(gpu_node.kubelet.flags).
+          type: list
+          elements: dict
+        endpoint:
+          description: Socket of the container runtime.
+          type: str
+        last_error:
+          description: Why it ended, from its journal. V(null) while it runs.
+          type: str
+      sample:
+        installed: true
+        version: 1.37.1
+        running: true
+        unit_state:
+          active: active
+          sub: running
+          result: success
+        node_name: gpu-1
+        flags:
+          - name: --config
+            value: /var/lib/kubelet/config.yaml
+            file: /usr/lib/systemd/system/kubelet.service.d/10-kubeadm.conf
+            variable: KUBELET_CONFIG_ARGS
+            effective: true
+        config:
+          path: /var/lib/kubelet/config.yaml
+          exists: true
+          error: null
+          content:
+            cgroupDriver: systemd
+        config_dir:
+          path: null
+          files: []
+        feature_gates:
+          - name: DevicePlugins
+            value: true
+            file: /etc/default/kubelet
+            where: flag
+            flag: KUBELET_EXTRA_ARGS
+            effective: true
+        endpoint: unix:///run/containerd/containerd.sock
+        last_error: null
+    cgroup:
+      description: Control groups.
+      type: dict
+      contains:
+        version:
+          description: V(1) or V(2).
+          type: int
+        driver:
+          description: The cgroup driver that the kubelet is told to use.
+          type: str
+      sample:
+        version: 2
+        driver: systemd
+    packages:
+      description: >-
+        The installed ones of O(packages), by name. C(held) is V(null) where the package manager
+        does not tell.
+      type: dict
+      sample:
+        python3-debian:
+          version: 0.1.49
+          held: false
+    repositories:
+      description: The existing ones of O(repositories), by name.
+      type: dict
+      sample:
+        nvidia-cuda:
+          path: /etc/apt/sources.list.d/nvidia-cuda.sources
+          text: "Types: deb"
+    reboot_required:
+      description: Whether the operating system asks for a reboot.
+      type: bool
+      sample: false
+"""
+
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.metal.gpu.plugins.module_utils import (
+    cdi,
+    containerd,
+    crio,
+    docker,
+    kubelet,
+    nvidia_driver,
+    nvidia_smi,
+    packages,
+    systemd,
+)
+from ansible_collections.metal.gpu.plugins.module_utils.command_line import parse_flags, value_of
+from ansible_collections.metal.gpu.plugins.module_utils.commands import (
+    Command,
+    Output,
+    read_outputs,
+)
+from ansible_collections.metal.gpu.plugins.module_utils.device_files import read_device_files
+from ansible_collections.metal.gpu.plugins.module_utils.node_files import NodeFiles
+from ansible_collections.metal.gpu.plugins.module_utils.pci import read_gpus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+ARGUMENT_SPEC: dict[str, Any] = {
+    "packages": {"type": "list", "elements": "str", "default": []},
+    "repositories": {"type": "list", "elements": "str", "default": []},
+}
+
+FILES = (
+    "/etc/os-release",
+    "/usr/lib/os-release",
+    "/proc/sys/kernel/hostname",
+    "/proc/sys/kernel/osrelease",
+    "/proc/sys/kernel/random/boot_id",
+    "/proc/driver/nvidia/version",
+    "/proc/driver/nvidia/gpus/*/information",
+    # Only loadable modules have a state. Unlike /proc/modules, it is there on every kernel.
+    *(f"/sys/module/{name}/initstate" for name in nvidia_driver.MODULES),
+    "/sys/module/nvidia/version",
+    "/sys/firmware/efi/efivars/SecureBoot-*",
+    *(f"{directory}/*.{suffix}" for directory in cdi.DIRECTORIES for suffix in ("yaml", "json")),
+    *crio.CONFIG_PATTERNS,
+    *kubelet.ENVIRONMENT_FILES,
+)
+# Directories, pattern, and what a text must contain to be worth carrying to the controller.
+LAYERED_FILES = (
+    ("{}/modprobe.d", "*.conf", "nouveau"),
+    ("{}/modules-load.d", "*.conf", ""),
+    ("{}/udev/rules.d", "*.rules", "create-dev-char-symlinks"),
+)
+LAYERS = ("/etc", "/run", "/usr/local/lib", "/usr/lib", "/lib")
+PATHS = {
+    "systemd": "/run/systemd/system",
+    "headers": "/lib/modules/{release}/build",
+    "cgroup": "/sys/fs/cgroup",
+    "cgroup_v2": "/sys/fs/cgroup/cgroup.controllers",
+    "reboot_required": "/run/reboot-required",
+}
+UNITS = (
+    kubelet.UNIT,
+    containerd.UNIT,
+    docker.UNIT,
+    crio.UNIT,
+    "nvidia-persistenced.service",
+    "nvidia-cdi-refresh.path",
+)
+# How a service is told where its configuration file lies, and where it looks by itself.
+CONFIGURED: dict[str, tuple[tuple[str, ...], str | None]] = {
+    kubelet.UNIT: (("--config",), None),
+    containerd.UNIT: (containerd.CONFIG_FLAGS, containerd.DEFAULT_CONFIG),
+    docker.UNIT: (("--config-file",), docker.DEFAULT_CONFIG),
+}
+UNIT_PROPERTIES = ("Id", "LoadState", "ActiveState", "SubState", "Result", "UnitFileState")
+# A kubelet that finds an unknown gate in its configuration file panics, with a long trace.
+JOURNAL = ("journalctl", f"--unit={kubelet.UNIT}", "--lines=200", "--output=cat", "--no-pager")
+SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")  # not on the path of ordinary users
+
+
+class Node(NamedTuple):
+    """The ways to look at a node; tests plant other ones."""
+
+    root: Path
+    run_command: Callable[..., tuple[int, str, str]]
+    find_program: Callable[[str], str | None]
+
+
+def run(node: Node, asked_packages: list[str], asked_repositories: list[str]) -> dict[str, Any]:
+    """Return everything that the action plugin interprets."""
+    files = NodeFiles(node.root)
+    files.read_all(FILES)
+    for directory, pattern, containing in LAYERED_FILES:
+        files.read_layered([directory.format(layer) for layer in LAYERS], pattern, containing)
+    files.read_all(
+        f"/etc/apt/sources.list.d/{name}.{suffix}"
+        for name in asked_repositories
+        for suffix in ("sources", "list")
+    )
+    read_service_files(files)
+    release = files.texts.get("/proc/sys/kernel/osrelease", "").strip()
+    return {
+        "changed": False,
+        "raw": {
+            "asked": {"packages": asked_packages, "repositories": asked_repositories},
+            "architecture": os.uname().machine,
+            "pci": [gpu._asdict() for gpu in read_gpus(node.root)],
+            "device_files": [file._asdict() for file in read_device_files(node.root)],
+            "paths": {
+                name: files.exists(path.format(release=release)) for name, path in PATHS.items()
+            },
+            "outputs": read_programs(node, files, asked_packages),
+            "texts": files.texts,
+            "errors": files.errors,
+        },
+    }
+
+
+def read_service_files(files: NodeFiles) -> None:
+    """Read the units of the engines and the kubelet, and the files that they name."""
+    for unit, (names, default) in CONFIGURED.items():
+        files.read_layered(systemd.UNIT_DIRECTORIES, unit)
+        files.read_layered([f"{path}/{unit}.d" for path in systemd.UNIT_DIRECTORIES], "*.conf")
+        files.read_all(systemd.parse_service(files.texts, unit).environment_files)
+        flags = parse_flags(systemd.parse_service(files.texts, unit).words)
+        config = value_of(flags, *names) or default
+        if config:
+            files.read(config)
+        directory = value_of(flags, "--config-dir")
+        if directory:
+            files.read_all([f"{directory}/**/*.conf"])
+
+
+def read_programs(
+    node: Node, files: NodeFiles, asked_packages: Iterable[str]
+) -> dict[str, dict[str, Any]]:
+    """Run every program that is there; return the outputs, keyed by what they answer."""
+    has_dpkg = node.find_program(packages.DPKG_QUERY[0])
+    query = packages.DPKG_QUERY if has_dpkg else packages.RPM_QUERY
+    flags = parse_flags(systemd.parse_service(files.texts, containerd.UNIT).words)
+    config = value_of(flags, *containerd.CONFIG_FLAGS)
+    if config is None and files.exists(containerd.DEFAULT_CONFIG):
+        config = containerd.DEFAULT_CONFIG
+    # containerd 1.x fails on `config dump` where it would start without a file.
+    dump = ("--config", config, "config", "dump") if config else ("config", "default")
+    commands = {
+        "units": Command(
+            ("systemctl", "show", f"--property={','.join(UNIT_PROPERTIES)}", "--", *UNITS)
+        ),
+        "packages": Command((*query, "--", *nvidia_driver.PACKAGE_PATTERNS, *asked_packages)),
+        "module": Command(("modinfo", "-F", "version", "nvidia")),
+        "nvidia_smi": Command(nvidia_smi.QUERY, timeout_s=30),
+        "toolkit": Command(("nvidia-ctk", "--version")),
+        "containerd": Command(("containerd", "--version")),
+        "containerd_dump": Command(("containerd", *dump)),
+        "docker": Command(("dockerd", "--version")),
+        "docker_info": Command(docker.INFO),
+        "crio": Command(("crio", "--version")),
+        "crio_config": Command(("crio", "status", "config")),
+        "kubelet": Command(("kubelet", "--version")),
+    }
+    outputs = run_present(node, commands)
+    if "kubelet" in outputs and "units" in outputs:
+        state = systemd.parse_show(outputs["units"].stdout).get(kubelet.UNIT, {})
+        if state.get("ActiveState") != "active":
+            outputs.update(run_present(node, {"journal": Command(JOURNAL)}))
+    return {name: output._asdict() for name, output in outputs.items()}
+
+
+def run_present(node: Node, commands: Mapping[str, Command]) -> dict[str, Output]:
+    """Run the commands whose programs exist."""
+    present = {}
+    for name, command in commands.items():
+        program = node.find_program(command.argv[0])
+        if program:
+            present[name] = command._replace(argv=(program, *command.argv[1:]))
+    return read_outputs(present, node.run_command)
+
+
+def find_program(name: str) -> str | None:
+    return shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", os.defpath), *SBIN)))
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    node = Node(Path("/"), module.run_command, find_program)
+    module.exit_json(**run(node, module.params["packages"], module.params["repositories"]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What must containerd's configuration say for the NVIDIA runtime, and in which file?
+
+The additions are written in the version of the configuration that is there: containerd migrates
+old versions as a whole, and mixing two in one file, or a newer drop-in with an older file, loses
+settings or stops containerd, depending on its version.
+
+Source: https://github.com/containerd/containerd/blob/main/docs/cri/config.md
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import Any
+
+from ansible_collections.metal.gpu.plugins.module_utils.version import release
+
+RUNTIME = "nvidia"
+RUNTIME_TYPE = "io.containerd.runc.v2"
+RUNTIME_BINARY = "/usr/bin/nvidia-container-runtime"
+CONFIG = "/etc/containerd/config.toml"
+DROP_IN = "99-metal-gpu.toml"
+
+# Older ones cannot read version 0.7.0 of CDI specifications, which the toolkit writes.
+CDI_SINCE = "1.7.16"
+
+# From here on a file adds to what there is; before, a drop-in replaces a plugin's whole section,
+# and a list of runtimes replaces the built-in one, which has runc.
+# Source: https://github.com/containerd/containerd/issues/5837; `config dump` of 1.6.20.
+_MERGES_SINCE = (2, 1)
+_VERSION_3_SINCE = (2, 0)
+
+
+def cri_plugin(config_version: int | None) -> str:
+    """Return the table of the CRI runtime; a file without a version is version 1."""
+    match config_version:
+        case None | 0 | 1:
+            return "cri"
+        case 2:
+            return "io.containerd.grpc.v1.cri"
+        case _:
+            return "io.containerd.cri.v1.runtime"
+
+
+def new_config_version(containerd_version: str) -> int:
+    """Return the version to begin a new file with."""
+    return 3 if release(containerd_version) >= _VERSION_3_SINCE else 2
+
+
+def reads_cdi(containerd_version: str) -> bool:
+    return release(containerd_version) >= release(CDI_SINCE)
+
+
+def target(path: str, imports: Sequence[str], containerd_version: str) -> str:
+    """Return the file to write: a drop-in of our own where that is safe, else the main file."""
+    if release(containerd_version) >= _MERGES_SINCE:
+        for pattern in map(PurePosixPath, imports):
+            if pattern.name == "*.toml" and pattern.is_absolute():
+                return str(pattern.with_name(DROP_IN))
+    return path
+
+
+def runtime_keys(
+    config_version: int | None,
+    *,
+    systemd_cgroup: bool,
+    default: bool,
+    enable_cdi: bool,
+    keep_runc: bool,
+) -> dict[str, Any]:
+    """Return the keys that register the NVIDIA runtime, for a file of this version.
+
+    `enable_cdi` writes the switch; leave it out where CDI is on anyway. `keep_runc` writes down
+    the built-in runtime, too.
+    """
+    # All handlers on runc have to agree with the kubelet about who owns the cgroups.
+    options = {"SystemdCgroup": systemd_cgroup}
+    runtimes: dict[str, Any] = {
+        RUNTIME: {
+            "runtime_type": RUNTIME_TYPE,
+            "options": {"BinaryName": RUNTIME_BINARY, **options},
+        }
+    }
+    if keep_runc:
+        runtimes["runc"] = {"runtime_type": RUNTIME_TYPE, "options": options}
+    containerd: dict[str, Any] = {"runtimes": runtimes}
+    if default:
+        containerd["default_runtime_name"] = RUNTIME
+    plugin: dict[str, Any] = {"containerd": containerd}
+    if enable_cdi:
+        plugin["enable_cdi"] = True
+    return {"plugins": {cri_plugin(config_version): plugin}}
+
+
+def edit(engine: Mapping[str, Any], *, default: bool) -> dict[str, Any]:
+    """Return the file to edit (path) and the keys to merge into it (merge).
+
+    `engine` is `engines.containerd` of an observation. The NVIDIA runtime takes its cgroup driver
+    from the runc that is in use.
+    """
+    config, version = engine["config"], engine["version"]
+    runc = engine["runtimes"].get("runc") or {}
+    config_version = config["version"] if config["exists"] else new_config_version(version)
+    path = config["path"] or CONFIG
+    if config["exists"]:
+        path = target(path, config["imports"], version)
+    keys = runtime_keys(
+        config_version,
+        systemd_cgroup=bool(runc.get("systemd_cgroup")),
+        default=default,
+        enable_cdi=reads_cdi(version) and not engine["cdi_enabled"],
+        keep_runc=bool(runc) and release(version) < _MERGES_SINCE,
+    )
+    # A file of our own says its version; one that is there has said it, or is version 1.
+    own = not config["exists"] or path != config["path"]
+    if own and config_version is not None:
+        keys = {"version": config_version, **keys}
+    return {"path": path, "merge": keys}

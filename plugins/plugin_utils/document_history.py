@@ -1,0 +1,99 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a file was before its first change by an owner, so that this can be given back.
+
+The node keeps it as an opaque text, its *state*. No function does I/O.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, NamedTuple
+
+from . import documents
+from .document_model import DocumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from .documents import Edits, Language
+
+
+class StateUnreadable(DocumentError, ValueError):
+    """The state is not what `remember` writes."""
+
+
+class Past(NamedTuple):
+    """What one owner has done to a file."""
+
+    original: str | None  # what it would be without them; None: there would be no file
+    written: str  # as they left it
+    directories: tuple[str, ...] = ()  # made for the file, outermost first
+
+
+def remember(*pasts: Past) -> str:
+    """Return the state from which `recall` chooses."""
+    return json.dumps({"version": 1, "pasts": [past._asdict() for past in pasts]})
+
+
+def recall(state: str | None, content: str | None) -> Past | None:
+    """Return the past of a file with this content, or None where it has none.
+
+    The state holds two while a change is under way, the coming one first: had the change been cut
+    off, the file would tell which is true. Raises StateUnreadable.
+    """
+    if state is None:
+        return None
+    try:
+        pasts = [
+            Past(past["original"], past["written"], tuple(past["directories"]))
+            for past in json.loads(state)["pasts"]
+        ]
+        return next((past for past in pasts if past.written == content), pasts[-1])
+    except (ValueError, LookupError, TypeError) as error:
+        raise StateUnreadable(f"the state of this file is damaged: {error!r}") from error
+
+
+def change(content: str | None, language: Language, edits: Edits) -> str | None:
+    """Return the content after the edits, None for no file. Raises DocumentError."""
+    before = content or ""
+    after = documents.render(
+        before, language, documents.apply(documents.parse(before, language), edits)
+    )
+    return content if after == before else after
+
+
+def give_back(content: str | None, language: Language, past: Past | None) -> str | None:
+    """Return the content without what the owner wrote, None for no file.
+
+    To the byte what it was where nobody has touched it since, and equal in meaning where somebody
+    has. Raises DocumentError.
+    """
+    if content is None or past is None:
+        return content
+    if content == past.written:
+        return past.original
+    current, written, original = (
+        documents.parse(text, language) for text in (content, past.written, past.original or "")
+    )
+    rest = documents.render(content, language, documents.give_back(current, written, original))
+    if past.original is None and rest.strip() in ("", "{}"):
+        return None
+    return rest
+
+
+def extend(
+    past: Past | None,
+    content: str | None,
+    language: Language,
+    *,
+    written: str,
+    made: Iterable[str] = (),
+) -> Past:
+    """Return the past of a file after one more change. Raises DocumentError."""
+    if past is None:
+        return Past(content, written, tuple(made))
+    # Somebody else may have changed the file since: without us it would have that change.
+    original = give_back(content, language, past)
+    return Past(original, written, tuple(dict.fromkeys((*past.directories, *made))))

@@ -1,0 +1,398 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Turn what a node handed over into the observation `gpu_node`. No I/O.
+
+TOML and YAML are loaded here; the libraries in module_utils, which run on the node too, take
+documents that are loaded already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
+from hashlib import sha256
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple
+
+from ansible_collections.metal.gpu.plugins.module_utils import (
+    cdi,
+    containerd,
+    crio,
+    docker,
+    kubelet,
+    nvidia_driver,
+    nvidia_smi,
+    packages,
+    systemd,
+)
+from ansible_collections.metal.gpu.plugins.module_utils.command_line import (
+    Flag,
+    parse_flags,
+    value_of,
+)
+from ansible_collections.metal.gpu.plugins.module_utils.commands import Output
+from ansible_collections.metal.gpu.plugins.module_utils.os_release import parse_os_release
+from ansible_collections.metal.gpu.plugins.module_utils.version import (
+    parse_version,
+    upstream_version,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.loaders import (
+    Document,
+    load_json,
+    load_toml,
+    load_yaml,
+)
+
+_SECURE_BOOT_FLAG = 4  # an EFI variable starts with four bytes of attributes
+
+
+class Raw:
+    """What the module handed over, with questions that several parts ask."""
+
+    def __init__(self, raw: Mapping[str, Any]) -> None:
+        self.asked: Mapping[str, list[str]] = raw["asked"]
+        self.architecture: str = raw["architecture"]
+        self.pci: list[dict[str, Any]] = raw["pci"]
+        self.device_files: list[dict[str, Any]] = raw["device_files"]
+        self.paths: Mapping[str, bool] = raw["paths"]
+        self.texts: Mapping[str, str] = raw["texts"]
+        self.errors: Mapping[str, str] = raw["errors"]
+        self.outputs = {name: Output(**output) for name, output in raw["outputs"].items()}
+        self.units = systemd.parse_show(self.stdout("units"))
+        self.packages = packages.parse_packages(self.stdout("packages"))
+
+    def stdout(self, name: str) -> str:
+        return self.outputs[name].stdout if name in self.outputs else ""
+
+    def text(self, path: str) -> str | None:
+        """Return the stripped text of a file; None where it is absent or empty."""
+        return self.texts.get(path, "").strip() or None
+
+    def find(self, *patterns: str) -> list[str]:
+        """Return the paths of the texts that match a pattern, sorted."""
+        return sorted(
+            path for path in self.texts for pattern in patterns if fnmatchcase(path, pattern)
+        )
+
+    def is_active(self, unit: str) -> bool | None:
+        """Tell whether a unit runs; None where no systemd answers."""
+        if not self.units:
+            return None
+        return self.units.get(unit, {}).get("ActiveState") == "active"
+
+    def flags(self, unit: str, *other_environment_files: str) -> tuple[Flag, ...]:
+        service = systemd.parse_service(self.texts, unit, other_environment_files)
+        return parse_flags(service.words)
+
+    def versions(self, belongs: Callable[[str], bool]) -> dict[str, str]:
+        return {name: package.version for name, package in self.packages.items() if belongs(name)}
+
+
+class KubeletSetup(NamedTuple):
+    """What a kubelet is started with."""
+
+    flags: tuple[Flag, ...]
+    path: str | None  # of --config
+    config: Document
+    directory: str | None  # of --config-dir
+    dropins: Mapping[str, Mapping[str, Any]]  # contents, keyed by path, in the order they are read
+
+    @property
+    def documents(self) -> dict[str, Mapping[str, Any]]:
+        """All configuration, keyed by path; later documents win."""
+        own = {self.path: self.config.content} if self.path else {}
+        return {**own, **self.dropins}
+
+
+def interpret(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `gpu_node`, as the documentation of metal.gpu.node_info describes it."""
+    node = Raw(raw)
+    setup = _kubelet_setup(node)
+    return {
+        "os": _os(node),
+        "hostname": node.text("/proc/sys/kernel/hostname"),
+        "boot_id": node.text("/proc/sys/kernel/random/boot_id"),
+        "init": "systemd" if node.paths["systemd"] else "other",
+        "kernel": {
+            "release": node.text("/proc/sys/kernel/osrelease"),
+            "headers": node.paths["headers"],
+            "modules": [path.split("/")[3] for path in node.find("/sys/module/*/initstate")],
+        },
+        "secure_boot": _secure_boot(node),
+        "pci": [_row(device) for device in node.pci],
+        "driver": _driver(node),
+        "nvml": _nvml(node),
+        "device_files": node.device_files,
+        "toolkit": _toolkit(node),
+        "cdi": _cdi(node),
+        "engines": {
+            "containerd": _containerd(node),
+            "docker": _docker(node),
+            "crio": _crio(node),
+        },
+        "kubelet": _kubelet(node, setup),
+        "cgroup": _cgroup(node, setup),
+        "packages": {
+            name: package._asdict()
+            for name, package in node.packages.items()
+            if any(fnmatchcase(name, pattern) for pattern in node.asked["packages"])
+        },
+        "repositories": _repositories(node),
+        "reboot_required": node.paths["reboot_required"],
+    }
+
+
+def _os(node: Raw) -> dict[str, Any]:
+    text = node.texts.get("/etc/os-release") or node.texts.get("/usr/lib/os-release", "")
+    return {**parse_os_release(text)._asdict(), "architecture": node.architecture}
+
+
+def _secure_boot(node: Raw) -> bool | None:
+    for path in node.find("/sys/firmware/efi/efivars/SecureBoot-*"):
+        return node.texts[path][_SECURE_BOOT_FLAG:] == "\x01"
+    return None
+
+
+def _driver(node: Raw) -> dict[str, Any]:
+    loaded = nvidia_driver.parse_loaded_module(node.texts.get("/proc/driver/nvidia/version", ""))
+    module_version = node.text("/sys/module/nvidia/version")
+    return {
+        "packages": node.versions(nvidia_driver.is_driver_package),
+        "module_version": module_version or (loaded.version if loaded else None),
+        "disk_version": node.stdout("module").strip() or None,
+        "flavour": loaded.flavour if loaded else None,
+        "nouveau_blacklisted": any(
+            nvidia_driver.is_nouveau_blocked(node.texts[path])
+            for path in node.find("*/modprobe.d/*.conf")
+        ),
+        "modules_load": [
+            name
+            for path in node.find("*/modules-load.d/*.conf")
+            for name in nvidia_driver.parse_modules_load(node.texts[path])
+        ],
+        "persistenced": _unit(node, "nvidia-persistenced.service"),
+    }
+
+
+def _nvml(node: Raw) -> dict[str, Any]:
+    if "nvidia_smi" not in node.outputs:
+        failure: nvidia_smi.NvmlFailure | None = nvidia_smi.NOT_INSTALLED
+        devices: tuple[nvidia_smi.NvmlDevice, ...] = ()
+    else:
+        output = node.outputs["nvidia_smi"]
+        failure = nvidia_smi.parse_failure(*output)
+        devices = nvidia_smi.parse_devices(output.stdout)
+    minors = {
+        PurePosixPath(path).parent.name.lower(): nvidia_driver.parse_minor(node.texts[path])
+        for path in node.find("/proc/driver/nvidia/gpus/*/information")
+    }
+    rows = [
+        {**_row(device._asdict()), "minor": minors.get(device.pci_address or "")}
+        for device in devices
+    ]
+    versions = [version for row in rows if (version := row.pop("driver_version"))]
+    return {
+        "driver_version": versions[0] if versions else None,
+        "devices": rows,
+        "failure": failure._asdict() if failure else None,
+    }
+
+
+def _toolkit(node: Raw) -> dict[str, Any]:
+    versions = node.versions(nvidia_driver.is_toolkit_package)
+    # A program that somebody built without a version says "unknown".
+    packaged = versions.get("nvidia-container-toolkit-base") or versions.get(
+        "nvidia-container-toolkit"
+    )
+    return {
+        "packages": versions,
+        "version": parse_version(node.stdout("toolkit"))
+        or (upstream_version(packaged) if packaged else None),
+        "cdi_refresh": _unit(node, "nvidia-cdi-refresh.path"),
+        "char_dev_rule": any(
+            "create-dev-char-symlinks" in line and not line.lstrip().startswith("#")
+            for path in node.find("*/udev/rules.d/*.rules")
+            for line in node.texts[path].splitlines()
+        ),
+    }
+
+
+def _cdi(node: Raw) -> dict[str, Any]:
+    files = node.find(*(f"{directory}/*" for directory in cdi.DIRECTORIES))
+    # YAML is a superset of JSON as far as these files go.
+    documents = [load_yaml(path, node.texts[path]).content for path in files]
+    devices = [name for document in documents for name in cdi.parse_devices(document)]
+    return {"spec_files": files, "devices": list(dict.fromkeys(devices))}
+
+
+def _containerd(node: Raw) -> dict[str, Any]:
+    path = value_of(node.flags(containerd.UNIT), *containerd.CONFIG_FLAGS)
+    path = path or containerd.DEFAULT_CONFIG
+    text = node.texts.get(path, "")
+    own = load_toml(path, text)
+    version = parse_version(node.stdout("containerd"))
+    dump = node.outputs.get("containerd_dump")
+    error = _read_error(node, path) or own.error
+    effective = None
+    if dump and dump.rc == 0 and version:
+        merged = load_toml("containerd config dump", dump.stdout)
+        effective = containerd.parse_effective(merged.content, version)
+    elif dump and not error:
+        error = containerd.parse_refusal(dump.stderr)
+    return {
+        "installed": "containerd" in node.outputs,
+        "version": version,
+        "running": "containerd" in node.outputs and node.is_active(containerd.UNIT),
+        "socket": effective.socket if effective else None,
+        "config": {
+            "path": path,
+            "exists": _exists(node, path),
+            "version": own.content.get("version"),
+            "imports": own.content.get("imports", []),
+            "text_sha256": sha256(text.encode()).hexdigest() if path in node.texts else None,
+            "error": error,
+        },
+        "cri_enabled": effective.cri_enabled if effective else None,
+        "cdi_enabled": effective.cdi_enabled if effective else None,
+        "default_runtime": effective.default_runtime if effective else None,
+        "runtimes": _runtimes(effective.runtimes if effective else {}),
+    }
+
+
+def _docker(node: Raw) -> dict[str, Any]:
+    path = value_of(node.flags(docker.UNIT), "--config-file") or docker.DEFAULT_CONFIG
+    document = load_json(path, node.texts.get(path, ""))
+    version = parse_version(node.stdout("docker"))
+    info = docker.parse_info(node.stdout("docker_info"))
+    effective = None
+    if info:
+        effective = docker.effective_from_info(info)
+    elif version:
+        effective = docker.effective_from_file(document.content, version)
+    return {
+        "installed": "docker" in node.outputs,
+        "version": version,
+        "running": "docker" in node.outputs and (bool(info) or node.is_active(docker.UNIT)),
+        "config": {
+            "path": path,
+            "exists": _exists(node, path),
+            "error": _read_error(node, path) or document.error,
+        },
+        "default_runtime": effective.default_runtime if effective else None,
+        "runtimes": _runtimes(effective.runtimes if effective else {}),
+        "cgroup_driver": effective.cgroup_driver if effective else None,
+        "cdi_enabled": effective.cdi_enabled if effective else None,
+    }
+
+
+def _crio(node: Raw) -> dict[str, Any]:
+    answer = node.outputs.get("crio_config")
+    if answer and answer.rc == 0:
+        documents = [load_toml("crio status config", answer.stdout)]
+    else:
+        documents = [load_toml(path, node.texts[path]) for path in node.find("/etc/crio/*")]
+    effective = crio.parse_effective(document.content for document in documents)
+    installed = "crio" in node.outputs
+    return {
+        "installed": installed,
+        "version": parse_version(node.stdout("crio")),
+        "running": installed and node.is_active(crio.UNIT),
+        "default_runtime": effective.default_runtime,
+        "runtimes": _runtimes(effective.runtimes),
+    }
+
+
+def _kubelet_setup(node: Raw) -> KubeletSetup:
+    flags = node.flags(kubelet.UNIT, *kubelet.ENVIRONMENT_FILES)
+    path, directory = value_of(flags, "--config"), value_of(flags, "--config-dir")
+    return KubeletSetup(
+        flags=flags,
+        path=path,
+        config=load_yaml(path, node.texts.get(path, "")) if path else Document({}, None),
+        directory=directory,
+        dropins={
+            file: load_yaml(file, node.texts[file]).content
+            for file in (node.find(f"{directory}/*.conf") if directory else ())
+        },
+    )
+
+
+def _kubelet(node: Raw, setup: KubeletSetup) -> dict[str, Any]:
+    installed = "kubelet" in node.outputs
+    version = parse_version(node.stdout("kubelet"))
+    state = node.units.get(kubelet.UNIT, {})
+    gates = kubelet.feature_gates(setup.flags, setup.documents.items())
+    hostname = node.text("/proc/sys/kernel/hostname") or ""
+    return {
+        "installed": installed,
+        "version": version,
+        "running": installed and node.is_active(kubelet.UNIT),
+        "unit_state": {
+            "active": state.get("ActiveState"),
+            "sub": state.get("SubState"),
+            "result": state.get("Result"),
+        },
+        "node_name": kubelet.node_name(setup.flags, hostname),
+        "flags": [flag._asdict() for flag in setup.flags],
+        "config": {
+            "path": setup.path,
+            "exists": _exists(node, setup.path),
+            "error": _read_error(node, setup.path) or setup.config.error,
+            "content": setup.config.content,
+        },
+        "config_dir": {
+            "path": setup.directory,
+            "files": [
+                {"path": path, "content": content} for path, content in setup.dropins.items()
+            ],
+        },
+        "feature_gates": [gate._asdict() for gate in gates],
+        "endpoint": kubelet.endpoint(setup.flags, setup.documents.values(), version),
+        "last_error": kubelet.parse_last_error(node.stdout("journal")),
+    }
+
+
+def _cgroup(node: Raw, setup: KubeletSetup) -> dict[str, Any]:
+    version = None
+    if node.paths["cgroup"]:
+        version = 2 if node.paths["cgroup_v2"] else 1
+    driver = None
+    if "kubelet" in node.outputs:
+        driver = kubelet.cgroup_driver(setup.flags, setup.documents.values())
+    return {"version": version, "driver": driver}
+
+
+def _repositories(node: Raw) -> dict[str, Any]:
+    found = {}
+    for name in node.asked["repositories"]:
+        paths = [f"/etc/apt/sources.list.d/{name}.{suffix}" for suffix in ("sources", "list")]
+        for path in paths:
+            if path in node.texts and name not in found:
+                found[name] = {"path": path, "text": node.texts[path]}
+    return found
+
+
+def _unit(node: Raw, name: str) -> dict[str, Any]:
+    unit = node.units.get(name, {})
+    return {
+        "installed": unit.get("LoadState") == "loaded",
+        "enabled": unit.get("UnitFileState") in systemd.ENABLED,
+        "active": unit.get("ActiveState") == "active",
+    }
+
+
+def _row(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Take the underscore off the keys that Python would not have without."""
+    return {key.rstrip("_"): value for key, value in record.items()}
+
+
+def _runtimes(runtimes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    return {name: runtime._asdict() for name, runtime in runtimes.items()}
+
+
+def _exists(node: Raw, path: str | None) -> bool | None:
+    return None if path in node.errors else path in node.texts
+
+
+def _read_error(node: Raw, path: str | None) -> str | None:
+    return f"{path}: {node.errors[path]}" if path and path in node.errors else None

@@ -1,0 +1,44 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a plan is: the steps to take with their reasons, or the refusals.
+
+A planner is a pure function of an observation (what metal.gpu.node_info returned) and of
+wishes (the role's variables). `--check` shows its plan, the role carries it out, and the second
+run finds it empty.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
+
+
+@dataclass
+class Plan:
+    """Steps and refusals as they are found. The name of a step is that of its task."""
+
+    host: str
+    steps: list[dict[str, str]] = field(default_factory=list)
+    refusals: list[dict[str, str]] = field(default_factory=list)
+    notices: list[dict[str, str]] = field(default_factory=list)
+    data: dict[str, Any] = field(default_factory=dict)  # what the tasks need to know
+
+    def step(self, name: str, reason: str | None) -> None:
+        """Add a step, if there is a reason for it."""
+        if reason:
+            self.steps.append({"name": name, "reason": reason})
+
+    def refuse(self, code: str, **evidence: Any) -> None:
+        self.refusals.append(finding(code, self.host, **evidence))
+
+    def notice(self, code: str, **evidence: Any) -> None:
+        self.notices.append(finding(code, self.host, **evidence))
+
+    def result(self) -> dict[str, Any]:
+        """Return the plan as data. A plan with refusals has no steps."""
+        if self.refusals:
+            self.steps = []
+        return asdict(self)

@@ -1,0 +1,133 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Is there a containerd that a kubelet can use?
+
+Installs one where there is none. A containerd that is there belongs to its owner: it is started,
+and the package's own configuration, which turns the kubelet's interface off, is put right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan_packages import (
+    Repository,
+    hold_gap,
+    repository_gap,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan_preflight import refuse_platform
+
+PYTHON_DEBIAN = "Install python3-debian for the Docker repository"
+REPOSITORY = "Add the Docker repository"
+INSTALL = "Install containerd"
+HOLD = "Hold containerd"
+CRI = "Turn on what the kubelet needs of containerd"
+START = "Start containerd"
+
+REMOVE = "Remove containerd"
+REMOVE_REPOSITORY = "Remove the Docker repository"
+
+STEPS = (PYTHON_DEBIAN, REPOSITORY, INSTALL, HOLD, CRI, START, REMOVE, REMOVE_REPOSITORY)
+
+REPOSITORY_NAME = "docker"
+PACKAGE = "containerd.io"
+CONFIG = "/etc/containerd/config.toml"
+
+
+def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
+    """Plan containerd. Wishes: host, state, version, repository url, suite and fingerprint."""
+    made = Plan(wishes["host"])
+    refuse_platform(made, node)
+    refuse_engine(made, node)
+    if made.refusals:
+        return made.result()
+    if wishes["state"] == "absent":
+        _plan_absent(made, node)
+    elif node["engines"]["containerd"]["installed"]:
+        _plan_installed(made, node)
+    else:
+        _plan_missing(made, node, wishes)
+    return made.result()
+
+
+def refuse_engine(made: Plan, node: Mapping[str, Any]) -> None:
+    """Refuse a kubelet that uses another engine, and a configuration nobody can read."""
+    endpoint = node["kubelet"]["endpoint"] or ""
+    if endpoint and "containerd" not in endpoint:
+        made.refuse("ENGINE_UNSUPPORTED", found=endpoint)
+    error = node["engines"]["containerd"]["config"]["error"]
+    if error:
+        made.refuse("CONTAINERD_CONFIG_INVALID", error=error)
+
+
+def _plan_missing(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]) -> None:
+    system = node["os"]
+    repository = repository_gap(
+        node,
+        Repository(
+            REPOSITORY_NAME,
+            wishes["repository_url"],
+            wishes["repository_suite"],
+            "stable",
+            wishes["repository_fingerprint"],
+        ),
+    )
+    if repository and "python3-debian" not in node["packages"]:
+        made.step(PYTHON_DEBIAN, "deb822_repository needs it on the node")
+    made.step(REPOSITORY, repository)
+    build = f"{system['id']}.{system['version_id']}~{system['codename']}"
+    made.data["packages"] = [f"{PACKAGE}={wishes['version']}-1~{build}"]
+    made.step(INSTALL, "there is no containerd")
+    made.step(HOLD, hold_gap(node, [PACKAGE]))
+    _plan_cri(made, "Docker's package turns the CRI plugin off")
+    made.step(START, "there is no containerd")
+
+
+def _plan_installed(made: Plan, node: Mapping[str, Any]) -> None:
+    engine = node["engines"]["containerd"]
+    config = engine["config"]
+    if engine["cri_enabled"] is False:
+        # Docker's package ships a file without a version; one that has a version was written by
+        # somebody who wanted the plugin off.
+        if config["version"] is None:
+            _plan_cri(made, f"{config['path']} turns the CRI plugin off, as Docker packages it")
+        else:
+            made.refuse("CRI_DISABLED", path=config["path"])
+    if not engine["running"]:
+        made.step(START, "it is not running")
+
+
+def _plan_cri(made: Plan, reason: str) -> None:
+    """Plan the edit of the file without a version that Docker's package ships."""
+    made.data["config"] = {
+        "path": CONFIG,
+        "discard": [{"path": ["disabled_plugins"], "items": ["cri"]}],
+        # systemd owns the control groups of the node; two owners take pods from each other.
+        "merge": {
+            "plugins": {
+                "cri": {
+                    "containerd": {
+                        "runtimes": {
+                            "runc": {
+                                "runtime_type": "io.containerd.runc.v2",
+                                "options": {"SystemdCgroup": True},
+                            }
+                        }
+                    }
+                }
+            }
+        },
+    }
+    made.step(CRI, reason)
+
+
+def _plan_absent(made: Plan, node: Mapping[str, Any]) -> None:
+    if PACKAGE in node["packages"]:
+        if node["kubelet"]["running"]:
+            made.refuse("CONTAINERD_IN_USE")
+        made.step(REMOVE, f"{PACKAGE} is installed")
+    if REPOSITORY_NAME in node["repositories"]:
+        made.step(REMOVE_REPOSITORY, "it is there")

@@ -1,0 +1,128 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which edits let this kubelet speak to device plugins?
+
+The feature gate DevicePlugins had to be set up to Kubernetes 1.9, was harmless up to 1.27, and
+since 1.28 it is unknown, which ends the kubelet. It is taken out from 1.10 on, so that the next
+upgrade of the node goes well.
+
+Source: https://kubernetes.io/docs/reference/command-line-tools-reference/feature-gates-removed/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.metal.gpu.plugins.module_utils.version import release
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
+
+GATE = "DevicePlugins"
+
+CONFIGURATION = "Take the gate out of the kubelet's configuration"
+FLAGS = "Correct the gate in the kubelet's flags"
+DROP_IN = "Set the gate in a drop-in of the kubelet"
+RESTART = "Restart the kubelet"
+
+STEPS = (CONFIGURATION, FLAGS, DROP_IN, RESTART)
+
+_LAST_WITH_GATE_OFF = (1, 9)
+_VARIABLE = "KUBELET_EXTRA_ARGS"
+_DEFAULT_HEALTH_PORT = 10248
+
+# A line that is no comment, up to the flag. Only one line is looked at at a time.
+_LINE = r"^((?![ \t]*[#;]).*?"
+_FLAG = r"--feature[-_]gates[= ][\"']?"
+_VALUE = r"=[^\s\"',\\]*"
+_END = r"(?=[\s\"'\\]|$)"
+
+# In this order: with others behind it, with others before it, alone. Then the flag goes too.
+REMOVALS: tuple[tuple[str, str], ...] = (
+    (rf"{_LINE}{_FLAG}(?:[^\s\"',]+,)*){GATE}{_VALUE},", r"\1"),
+    (rf"{_LINE}{_FLAG}[^\s\"']*?),{GATE}{_VALUE}{_END}", r"\1"),
+    (rf"{_LINE})[ \t]*--feature[-_]gates[= ]([\"']?){GATE}{_VALUE}\2{_END}", r"\1"),
+)
+ADDITION = (rf"{_LINE}{_FLAG}[^\s\"'\\]+)", rf"\1,{GATE}=true")
+NEW_FLAG = (rf"{_LINE}{_VARIABLE}=[\"']?)", rf"\1--feature-gates={GATE}=true ")
+
+
+def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
+    """Plan the edits. Wishes: host, state."""
+    made = Plan(wishes["host"])
+    kubelet = node["kubelet"]
+    if not kubelet["installed"]:
+        made.refuse("KUBELET_MISSING")
+        return made.result()
+    if kubelet["config"]["error"]:
+        made.refuse("KUBELET_CONFIG_INVALID", error=kubelet["config"]["error"])
+        return made.result()
+    wanted = release(kubelet["version"])[:2] <= _LAST_WITH_GATE_OFF
+    places = [gate for gate in kubelet["feature_gates"] if gate["name"] == GATE]
+    made.data |= {"configuration": [], "flags": [], "health_url": _health_url(kubelet)}
+    if not wanted or wishes["state"] == "absent":
+        _plan_removal(made, kubelet, places)
+    elif not any(gate["value"] and gate["effective"] for gate in places):
+        _plan_setting(made, kubelet, places)
+    if made.steps:
+        made.step(RESTART, "it reads its settings when it starts")
+    elif not kubelet["running"] and wishes["state"] == "present":
+        made.step(RESTART, f"it is not running: {kubelet['last_error'] or 'it said nothing'}")
+    made.data["daemon_reload"] = any(
+        "/systemd/system/" in edit["path"] for edit in made.data["flags"]
+    ) or any(step["name"] == DROP_IN for step in made.steps)
+    return made.result()
+
+
+def _plan_removal(made: Plan, kubelet: Mapping[str, Any], places: list[Mapping[str, Any]]) -> None:
+    why = f"kubelet {kubelet['version']} " + (
+        "ends when it meets the gate"
+        if release(kubelet["version"])[:2] >= (1, 28)
+        else "needs no gate"
+    )
+    documents = _files(places, "config")
+    texts = _files(places, "flag")
+    made.data["configuration"] = [
+        {"path": path, "remove": [["featureGates", GATE]]} for path in documents
+    ]
+    made.data["flags"] = [
+        {"path": path, "regexp": regexp, "replace": replacement}
+        for path in texts
+        for regexp, replacement in REMOVALS
+    ]
+    made.step(CONFIGURATION, f"{', '.join(documents)}: {why}" if documents else None)
+    made.step(FLAGS, f"{', '.join(texts)}: {why}" if texts else None)
+
+
+def _plan_setting(made: Plan, kubelet: Mapping[str, Any], places: list[Mapping[str, Any]]) -> None:
+    """Set the gate where a user of this kubelet would look for it: in its flags."""
+    why = f"kubelet {kubelet['version']} needs the gate"
+    flags = [flag for flag in kubelet["flags"] if flag["effective"]]
+    gates = [flag["file"] for flag in flags if flag["name"] == "--feature-gates"]
+    extra = [flag["file"] for flag in flags if flag["variable"] == _VARIABLE]
+    edits: list[tuple[str, tuple[str, str]]] = []
+    # One that says false goes first; the regular expressions below add and do not replace.
+    edits += [(path, removal) for path in _files(places, "flag") for removal in REMOVALS]
+    if gates and not _files(places, "flag"):
+        edits.append((gates[-1], ADDITION))
+    elif extra:
+        edits.append((extra[-1], NEW_FLAG))
+    else:
+        made.step(DROP_IN, why)
+    made.data["flags"] = [
+        {"path": path, "regexp": regexp, "replace": replacement}
+        for path, (regexp, replacement) in edits
+    ]
+    made.step(FLAGS, why if edits else None)
+
+
+def _files(places: list[Mapping[str, Any]], where: str) -> list[str]:
+    return list(dict.fromkeys(gate["file"] for gate in places if gate["where"] == where))
+
+
+def _health_url(kubelet: Mapping[str, Any]) -> str | None:
+    """Return where the kubelet tells that it is well; None where its owner turned that off."""
+    content = kubelet["config"]["content"] or {}
+    port = content.get("healthzPort", _DEFAULT_HEALTH_PORT)
+    address = content.get("healthzBindAddress", "127.0.0.1")
+    return f"http://{address}:{port}/healthz" if port else None

@@ -1,0 +1,160 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What does this node need so that its engine can give GPUs to containers?
+
+Source: https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.metal.gpu.plugins.module_utils.version import release, upstream_version
+from ansible_collections.metal.gpu.plugins.plugin_utils import containerd_keys
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan_containerd import refuse_engine
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan_packages import (
+    Repository,
+    hold_gap,
+    installed,
+    packages_gap,
+    repository_gap,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan_preflight import refuse_platform
+
+PYTHON_DEBIAN = "Install python3-debian for the container toolkit's repository"
+REPOSITORY = "Add the container toolkit's repository"
+INSTALL = "Install the container toolkit"
+HOLD = "Hold the container toolkit"
+RULE = "Link the character devices of the GPUs"
+REGISTER = "Register the NVIDIA runtime"
+CDI = "Write the CDI specification"
+
+UNREGISTER = "Take the NVIDIA runtime out of containerd"
+REMOVE_RULE = "Stop linking the character devices of the GPUs"
+REMOVE = "Remove the container toolkit"
+REMOVE_REPOSITORY = "Remove the container toolkit's repository"
+
+STEPS = (
+    *(PYTHON_DEBIAN, REPOSITORY, INSTALL, HOLD, RULE, REGISTER, CDI),
+    *(UNREGISTER, REMOVE_RULE, REMOVE, REMOVE_REPOSITORY),
+)
+
+REPOSITORY_NAME = "nvidia-container-toolkit"
+PACKAGES = (
+    "nvidia-container-toolkit",
+    "nvidia-container-toolkit-base",
+    "libnvidia-container-tools",
+    "libnvidia-container1",
+)
+
+
+def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
+    """Plan the container runtime.
+
+    Wishes: host, state, version, default (whether it becomes the default runtime), cdi, and of
+    the repository url, suite and fingerprint.
+    """
+    made = Plan(wishes["host"])
+    refuse_platform(made, node)
+    refuse_engine(made, node)
+    if made.refusals:
+        return made.result()
+    if wishes["state"] == "absent":
+        _plan_absent(made, node)
+    else:
+        _plan_toolkit(made, node, wishes)
+        _plan_registration(made, node, wishes)
+        if wishes["cdi"]:
+            made.step(CDI, _cdi_gap(node))
+    return made.result()
+
+
+def _plan_toolkit(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]) -> None:
+    wanted = dict.fromkeys(PACKAGES, f"{wishes['version']}-1")
+    found = node["toolkit"]["version"]
+    if found is not None and release(upstream_version(found)) > release(wishes["version"]):
+        made.notice("TOOLKIT_KEPT", found=found, expected=wishes["version"])
+    else:
+        missing = packages_gap(node, wanted)
+        if missing:
+            repository = repository_gap(
+                node,
+                Repository(
+                    REPOSITORY_NAME,
+                    wishes["repository_url"],
+                    wishes["repository_suite"],
+                    "",
+                    wishes["repository_fingerprint"],
+                ),
+            )
+            if repository and "python3-debian" not in node["packages"]:
+                made.step(PYTHON_DEBIAN, "deb822_repository needs it on the node")
+            made.step(REPOSITORY, repository)
+        made.data["packages"] = [f"{name}={version}" for name, version in wanted.items()]
+        made.step(INSTALL, missing)
+        made.data["hold"] = list(PACKAGES)
+        made.step(HOLD, hold_gap(node, PACKAGES))
+    if not node["toolkit"]["char_dev_rule"]:
+        made.step(RULE, "no udev rule calls create-dev-char-symlinks")
+
+
+def _plan_registration(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]) -> None:
+    engine = node["engines"]["containerd"]
+    if not engine["installed"]:
+        # The containerd role comes before this one; what it installs is not there to be read yet.
+        made.data["config"] = None
+        made.step(REGISTER, "there is no containerd yet")
+        return
+    if wishes["cdi"] and not containerd_keys.reads_cdi(engine["version"]):
+        made.refuse("CDI_UNSUPPORTED", found=engine["version"], expected=containerd_keys.CDI_SINCE)
+    made.data["config"] = containerd_keys.edit(engine, default=wishes["default"])
+    made.step(REGISTER, _registration_gap(engine, wishes))
+
+
+def _registration_gap(engine: Mapping[str, Any], wishes: Mapping[str, Any]) -> str | None:
+    found = engine["runtimes"].get(containerd_keys.RUNTIME)
+    if found is None:
+        return "containerd has no runtime nvidia"
+    reasons = []
+    if found["binary"] != containerd_keys.RUNTIME_BINARY:
+        reasons.append(f"its runtime nvidia runs {found['binary'] or 'runc'}")
+    runc = engine["runtimes"].get("runc") or {}
+    if found["systemd_cgroup"] != bool(runc.get("systemd_cgroup")):
+        reasons.append("its runtimes runc and nvidia differ in SystemdCgroup")
+    if wishes["default"] and engine["default_runtime"] != containerd_keys.RUNTIME:
+        reasons.append(f"its default runtime is {engine['default_runtime']}")
+    if wishes["cdi"] and not engine["cdi_enabled"]:
+        reasons.append("CDI is off")
+    return ", ".join(reasons) or None
+
+
+def _cdi_gap(node: Mapping[str, Any]) -> str | None:
+    """Return why the CDI specification has to be written again."""
+    known = node["cdi"]["devices"]
+    if "nvidia.com/gpu=all" not in known:
+        return "there is none"
+    # Devices are named by index, by UUID, or both, as the toolkit is configured.
+    missing = [
+        gpu["uuid"]
+        for gpu in node["nvml"]["devices"]
+        if not {f"nvidia.com/gpu={gpu['index']}", f"nvidia.com/gpu={gpu['uuid']}"} & set(known)
+    ]
+    return f"it lacks {', '.join(missing)}" if missing else None
+
+
+def _plan_absent(made: Plan, node: Mapping[str, Any]) -> None:
+    engine = node["engines"]["containerd"]
+    if engine["installed"]:
+        made.data["config"] = containerd_keys.edit(engine, default=False)
+    packages = installed(node, PACKAGES)
+    made.data["packages"] = packages
+    if containerd_keys.RUNTIME in engine["runtimes"]:
+        made.step(UNREGISTER, "containerd has a runtime nvidia")
+    if node["toolkit"]["char_dev_rule"]:
+        made.step(REMOVE_RULE, "a udev rule links them")
+    made.step(REMOVE, f"{', '.join(packages)} installed" if packages else None)
+    if REPOSITORY_NAME in node["repositories"]:
+        made.step(REMOVE_REPOSITORY, "it is there")

@@ -1,0 +1,258 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What does this node need for a working NVIDIA driver?
+
+A driver that works is kept, whatever its version: replacing one takes the node's pods away, which
+is not for a run that may have been meant for something else.
+
+Source: https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.metal.gpu.plugins.module_utils import gpu_models
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan_packages import (
+    Repository,
+    hold_gap,
+    installed,
+    packages_gap,
+    repository_gap,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan_preflight import refuse_platform
+
+PYTHON_DEBIAN = "Install python3-debian for the NVIDIA repository"
+REPOSITORY = "Add the NVIDIA repository"
+BLACKLIST = "Keep nouveau from being loaded"
+PIN = "Pin the driver version"
+INSTALL = "Install the driver"
+HOLD = "Hold the driver"
+MODULES_LOAD = "Load the NVIDIA modules at boot"
+REBOOT = "Reboot into the NVIDIA driver"
+LOAD = "Load the NVIDIA modules"
+PERSISTENCE = "Start the persistence daemon"
+
+REMOVE_FILES = "Let nouveau be loaded again, and the NVIDIA modules not"
+REMOVE = "Remove the driver"
+UNLOAD = "Unload the NVIDIA modules"
+REMOVE_REPOSITORY = "Remove the NVIDIA repository"
+
+STEPS = (
+    *(PYTHON_DEBIAN, REPOSITORY, BLACKLIST, PIN, INSTALL, HOLD, MODULES_LOAD, REBOOT, LOAD),
+    *(PERSISTENCE, REMOVE_FILES, REMOVE, UNLOAD, REMOVE_REPOSITORY),
+)
+
+REPOSITORY_NAME = "nvidia-cuda"
+MODULES = ("nvidia", "nvidia_uvm")
+# Parts that have to be of one version; tools such as nvidia-settings need not.
+_CORE_PACKAGES = ("nvidia-driver", "nvidia-kernel", "libcuda1", "libnvidia-ml1")
+# Here the driver answers, and says that a GPU is broken: nothing that another driver would mend.
+_BROKEN_GPU = ("gpu_lost", "gpu_error", "inforom_corrupted", "insufficient_power")
+_KERNEL_PACKAGE = {
+    gpu_models.OPEN: "nvidia-kernel-open-dkms",
+    gpu_models.PROPRIETARY: "nvidia-kernel-dkms",
+}
+
+
+def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
+    """Plan the driver.
+
+    Wishes: host, state, version, flavour (auto, open or proprietary), reboot_ok (True, False or
+    None for unset), and of the repository url, suite and fingerprint.
+    """
+    made = Plan(wishes["host"])
+    refuse_platform(made, node)
+    if wishes["state"] == "absent":
+        _plan_absent(made, node)
+    elif not node["pci"]:
+        made.refuse("NO_GPU")
+    elif _works(node):
+        _plan_working(made, node, wishes)
+    else:
+        _plan_present(made, node, wishes)
+    return made.result()
+
+
+def _works(node: Mapping[str, Any]) -> bool:
+    failure = node["nvml"]["failure"]
+    working = failure is None or failure["code"] in _BROKEN_GPU
+    return bool(node["driver"]["packages"]) and working
+
+
+def _plan_working(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]) -> None:
+    """A driver of the wanted version is held and comes back after a boot; others are left alone."""
+    found = node["nvml"]["driver_version"]
+    if found != wishes["version"]:
+        made.notice("DRIVER_KEPT", found=found, expected=wishes["version"])
+        return
+    names = installed(node, _packages(found, node["driver"]["flavour"]))
+    made.data["hold"] = names
+    if not node["driver"]["nouveau_blacklisted"]:
+        made.step(BLACKLIST, "nothing in modprobe.d blacklists it")
+    made.step(HOLD, hold_gap(node, names))
+    made.step(MODULES_LOAD, _boot_reason(node))
+    made.step(LOAD, _unloaded_reason(node))
+    made.step(PERSISTENCE, _persistence_reason(node))
+
+
+def _plan_present(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]) -> None:
+    version, driver = wishes["version"], node["driver"]
+    flavour = _choose_flavour(made, node, wishes)
+    _refuse(made, node, wishes)
+    if flavour is None:
+        return
+    packages = _packages(version, flavour)
+    pinning = {f"nvidia-driver-pinning-{version}": f"{version}-1"}
+    kernel = node["kernel"]
+    headers = f"linux-headers-{kernel['release']}"
+    made.data |= {
+        "flavour": flavour,
+        "pinning": _arguments(pinning),
+        "packages": _arguments(packages) + ([] if kernel["headers"] else [headers]),
+        "hold": list(packages),
+    }
+    missing = packages_gap(node, packages)
+    pin_missing = packages_gap(node, pinning)
+    if not kernel["headers"]:
+        missing = "; ".join(filter(None, (missing, f"{headers} is not installed")))
+    if missing or pin_missing:
+        repository = repository_gap(
+            node,
+            Repository(
+                REPOSITORY_NAME,
+                wishes["repository_url"],
+                wishes["repository_suite"],
+                "",
+                wishes["repository_fingerprint"],
+            ),
+        )
+        if repository and "python3-debian" not in node["packages"]:
+            made.step(PYTHON_DEBIAN, "deb822_repository needs it on the node")
+        made.step(REPOSITORY, repository)
+    if not driver["nouveau_blacklisted"]:
+        made.step(BLACKLIST, "nothing in modprobe.d blacklists it")
+    made.step(PIN, pin_missing)
+    made.step(INSTALL, missing)
+    made.step(HOLD, hold_gap(node, packages))
+    made.step(MODULES_LOAD, _boot_reason(node))
+    reboot = _reboot_reason(node, wishes)
+    made.step(REBOOT, reboot)
+    made.step(LOAD, None if reboot else _unloaded_reason(node))
+    made.step(PERSISTENCE, _persistence_reason(node))
+    if not made.steps:
+        made.refuse("DRIVER_BROKEN", found=version, error=_error(node))
+
+
+def _boot_reason(node: Mapping[str, Any]) -> str | None:
+    names = [name for name in MODULES if name not in node["driver"]["modules_load"]]
+    return f"nothing in modules-load.d names {' or '.join(names)}" if names else None
+
+
+def _unloaded_reason(node: Mapping[str, Any]) -> str | None:
+    names = [name for name in MODULES if name not in node["kernel"]["modules"]]
+    return f"{' and '.join(names)} not loaded" if names else None
+
+
+def _error(node: Mapping[str, Any]) -> str:
+    return (node["nvml"]["failure"] or {}).get("message") or "nvidia-smi gave no reason"
+
+
+def _persistence_reason(node: Mapping[str, Any]) -> str | None:
+    daemon = node["driver"]["persistenced"]
+    if not daemon["installed"]:
+        return "nvidia-persistenced is not installed"
+    lacking = [state for state in ("enabled", "active") if not daemon[state]]
+    return f"nvidia-persistenced is not {' and not '.join(lacking)}" if lacking else None
+
+
+def _packages(version: str, flavour: str | None) -> dict[str, str]:
+    """Packages of a compute-only driver, with the version each has to have."""
+    kernel = _KERNEL_PACKAGE[flavour or gpu_models.OPEN]
+    return dict.fromkeys(("nvidia-driver-cuda", kernel, "nvidia-persistenced"), f"{version}-1")
+
+
+def _arguments(packages: Mapping[str, str]) -> list[str]:
+    return [f"{name}={version}" for name, version in packages.items()]
+
+
+def _choose_flavour(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]) -> str | None:
+    """Return the kernel module that drives every GPU of the node, or refuse."""
+    generations = {gpu["address"]: gpu_models.generation(gpu["device"]) for gpu in node["pci"]}
+    for gpu in node["pci"]:
+        found = generations[gpu["address"]]
+        if not gpu_models.supports(found, wishes["version"]):
+            made.refuse(
+                "GPU_UNSUPPORTED_BY_DRIVER",
+                address=gpu["address"],
+                generation=found.name,
+                device=gpu["device"],
+                version=wishes["version"],
+                expected=gpu_models.branches(found),
+            )
+    wanted = (
+        (gpu_models.OPEN, gpu_models.PROPRIETARY)
+        if wishes["flavour"] == "auto"
+        else (wishes["flavour"],)
+    )
+    for flavour in wanted:
+        if all(flavour in found.flavours for found in generations.values()):
+            return flavour
+    made.refuse(
+        "FLAVOUR_UNSUPPORTED",
+        flavour=wishes["flavour"],
+        evidence=", ".join(
+            f"{address} is {found.name} and takes {' or '.join(found.flavours)}"
+            for address, found in generations.items()
+        ),
+    )
+    return None
+
+
+def _refuse(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]) -> None:
+    driver = node["driver"]
+    reboot_ok = {True: "true", False: "false", None: "not set"}[wishes["reboot_ok"]]
+    if node["secure_boot"]:
+        made.refuse("SECURE_BOOT_ON")
+    found = driver["module_version"] or driver["disk_version"] or node["nvml"]["driver_version"]
+    if found and not driver["packages"]:
+        made.refuse("DRIVER_FROM_ELSEWHERE", found=found)
+        return
+    others = {
+        version.partition("-")[0]
+        for name, version in driver["packages"].items()
+        if name.startswith(_CORE_PACKAGES) and not name.startswith("nvidia-driver-pinning")
+    } - {wishes["version"]}
+    if others:
+        made.refuse("DRIVER_BROKEN", found=" and ".join(sorted(others)), error=_error(node))
+    elif "nouveau" in node["kernel"]["modules"] and not wishes["reboot_ok"]:
+        made.refuse("NOUVEAU_LOADED", reboot_ok=reboot_ok)
+    elif _reboot_reason(node, wishes) and not wishes["reboot_ok"]:
+        made.refuse("REBOOT_NEEDED", evidence=_reboot_reason(node, wishes), reboot_ok=reboot_ok)
+
+
+def _reboot_reason(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> str | None:
+    """Return why the modules cannot simply be loaded."""
+    if "nouveau" in node["kernel"]["modules"]:
+        return "nouveau is loaded"
+    loaded = node["driver"]["module_version"]
+    if loaded and loaded != wishes["version"]:
+        return f"the module of driver {loaded} is loaded, not of {wishes['version']}"
+    return None
+
+
+def _plan_absent(made: Plan, node: Mapping[str, Any]) -> None:
+    packages = sorted(node["driver"]["packages"])
+    # Satellites have longer names than the module that they use, and modprobe wants them first.
+    loaded = [name for name in node["kernel"]["modules"] if name.startswith("nvidia")]
+    made.data |= {"packages": packages, "modules": sorted(loaded, key=len, reverse=True)}
+    # The repository goes last: as long as it is there, a run that was cut short is taken up again.
+    if packages or REPOSITORY_NAME in node["repositories"]:
+        made.step(REMOVE_FILES, "the driver goes")
+    made.step(REMOVE, f"{len(packages)} packages are installed" if packages else None)
+    made.step(UNLOAD, f"{', '.join(loaded)} loaded" if loaded else None)
+    if REPOSITORY_NAME in node["repositories"]:
+        made.step(REMOVE_REPOSITORY, "it is there")

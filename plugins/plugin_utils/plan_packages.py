@@ -1,0 +1,98 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is missing in a node's apt sources and packages? Used by every plan that installs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ansible_collections.metal.gpu.plugins.plugin_utils.pinned_key import KeyRefused, fingerprint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+class Repository(NamedTuple):
+    """An apt source as a role wants it."""
+
+    name: str
+    url: str
+    suite: str
+    components: str  # empty for a flat repository, whose suite is "/"
+    fingerprint: str
+
+
+def repository_gap(node: Mapping[str, Any], wanted: Repository) -> str | None:
+    """Return why the repository has to be written, or None where it is as wanted."""
+    found = node["repositories"].get(wanted.name)
+    if found is None:
+        return f"/etc/apt/sources.list.d/{wanted.name}.sources does not exist"
+    if found["path"].endswith(".list"):  # somebody's own, in the old form, which serves as well
+        return None if wanted.url in found["text"] else f"{found['path']} has not {wanted.url}"
+    fields = parse_deb822(found["text"])
+    expected = {
+        "types": "deb",
+        "uris": wanted.url,
+        "suites": wanted.suite,
+        "components": wanted.components,
+        "enabled": "yes",
+    }
+    defaults = {"enabled": "yes"}
+    for field, value in expected.items():
+        have = fields.get(field, defaults.get(field, ""))
+        if have.strip().rstrip("/") != value.strip().rstrip("/"):
+            return f"{found['path']} has {field.capitalize()} {have or 'empty'}, not {value}"
+    try:
+        key = fingerprint(fields.get("signed-by", "").encode())
+    except KeyRefused as error:
+        return f"{found['path']} holds no usable key: {error}"
+    if key != "".join(wanted.fingerprint.split()).upper():
+        return f"{found['path']} trusts the key {key}, not {wanted.fingerprint}"
+    return None
+
+
+def parse_deb822(text: str) -> dict[str, str]:
+    """Parse the first stanza of a .sources file: values keyed by lower-case field name.
+
+    Continuation lines are joined; a line of one full stop stands for an empty one.
+    """
+    fields: dict[str, str] = {}
+    name = ""
+    for line in text.splitlines():
+        if line.startswith("#"):
+            continue
+        if not line.strip():
+            if fields:
+                break
+        elif line[0] in " \t":
+            word = line.strip()
+            fields[name] += "\n" + ("" if word == "." else word)
+        else:
+            name, _, value = line.partition(":")
+            name = name.strip().lower()
+            fields[name] = value.strip()
+    return fields
+
+
+def packages_gap(node: Mapping[str, Any], wanted: Mapping[str, str]) -> str | None:
+    """Return why packages have to be installed, or None where each has the wanted version."""
+    reasons = []
+    for name, version in wanted.items():
+        found = node["packages"].get(name)
+        if found is None:
+            reasons.append(f"{name} is not installed")
+        elif found["version"] != version:
+            reasons.append(f"{name} is {found['version']}, not {version}")
+    return "; ".join(reasons) or None
+
+
+def hold_gap(node: Mapping[str, Any], names: Iterable[str]) -> str | None:
+    """Return why packages have to be held, or None where all of them are."""
+    loose = [name for name in names if not node["packages"].get(name, {}).get("held")]
+    return f"{', '.join(loose)} can be upgraded by anyone" if loose else None
+
+
+def installed(node: Mapping[str, Any], names: Iterable[str]) -> list[str]:
+    """Return those of the packages that are installed."""
+    return [name for name in names if name in node["packages"]]

@@ -1,0 +1,74 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Can this machine become a GPU node at all? Changes nothing, so it has refusals and no steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
+
+SUPPORTED = {("debian", "12"): "Debian 12", ("debian", "13"): "Debian 13"}
+ARCHITECTURE = "x86_64"
+
+
+def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
+    """Judge the machine. Wishes: host, gpu_count (None where it was not declared)."""
+    made = Plan(wishes["host"])
+    refuse_platform(made, node)
+    addresses = [gpu["address"] for gpu in node["pci"]]
+    if not addresses:
+        made.refuse("NO_GPU")
+    elif wishes["gpu_count"] is not None and wishes["gpu_count"] != len(addresses):
+        made.refuse(
+            "GPU_COUNT_DIFFERS",
+            declared=wishes["gpu_count"],
+            found=len(addresses),
+            addresses=", ".join(addresses),
+        )
+    passed_through = [gpu["address"] for gpu in node["pci"] if gpu["driver"] == "vfio-pci"]
+    if passed_through:
+        made.refuse("GPU_PASSED_THROUGH", addresses=", ".join(passed_through))
+    if node["kubelet"]["installed"]:
+        made.data["node_name"] = node["kubelet"]["node_name"]
+    else:
+        made.refuse("KUBELET_MISSING")
+    return made.result()
+
+
+def refuse_platform(made: Plan, node: Mapping[str, Any]) -> None:
+    """Refuse a system that no role knows. Every plan that installs packages asks this."""
+    system = node["os"] or {}
+    known = (system.get("id"), system.get("version_id")) in SUPPORTED
+    if not known or system.get("architecture") != ARCHITECTURE:
+        name = system.get("name") or system.get("id") or "an unknown system"
+        made.refuse(
+            "OS_UNSUPPORTED",
+            found=f"{name} on {system.get('architecture') or 'an unknown architecture'}",
+            expected=f"{' and '.join(SUPPORTED.values())} on {ARCHITECTURE}",
+        )
+    if node["init"] != "systemd":
+        made.refuse("INIT_UNSUPPORTED")
+
+
+def name_clashes(node_names: Mapping[str, str]) -> list[dict[str, str]]:
+    """Return a refusal for each host that is the same Kubernetes node as another one.
+
+    `node_names` has the node name of each inventory host.
+    """
+    hosts: dict[str, list[str]] = {}
+    for host, node in node_names.items():
+        hosts.setdefault(node, []).append(host)
+    return [
+        finding("NODE_NAME_TWICE", host, node=node, other=_others(host, same))
+        for node, same in hosts.items()
+        if len(same) > 1
+        for host in same
+    ]
+
+
+def _others(host: str, same: Iterable[str]) -> str:
+    return " and ".join(other for other in same if other != host)

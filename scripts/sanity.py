@@ -1,0 +1,114 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Runs `ansible-test sanity` with the ansible-core of the Python that runs this file.
+
+usage: .venv/bin/python scripts/sanity.py [--test NAME ...]
+
+ansible-test has habits that this script works around:
+
+- It insists on a physical directory ansible_collections/metal/gpu and asks a git repository around
+  it for its files. So it gets a copy, elsewhere, of what git tracks or would track.
+- It fetches get-pip.py from a host of its own. Where only a package index can be reached, a
+  stand-in serves, in the place below the home folder that it looks into first.
+- It hides pip's environment variables from pip. So it gets a home folder of its own in which
+  pip's settings are a file.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from ansible.release import __version__ as core_version
+from ansible_test._internal.python_requirements import get_venv_packages
+
+ROOT = Path(__file__).resolve().parent.parent
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "metal-gpu"
+
+GET_PIP = """\
+import ensurepip
+import os
+import runpy
+import sys
+
+
+def main():
+    wanted = [argument for argument in sys.argv[1:] if argument.startswith("pip==")]
+    ensurepip.bootstrap(upgrade=True, default_pip=True)
+    del os.environ["PIP_CONFIG_FILE"]  # ensurepip has pip ignore its settings
+    sys.argv = ["pip", "install", "--disable-pip-version-check", "-q", *wanted]
+    runpy.run_module("pip", run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+class _Python:
+    """As much of ansible-test's PythonConfig as is needed here."""
+
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def copy_checkout(copy: Path) -> None:
+    """Copy the checkout without what git ignores."""
+    listing = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    for name in filter(None, listing.stdout.split("\0")):
+        if (source := ROOT / name).exists():  # git lists files that were deleted but not committed
+            (target := copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target, follow_symlinks=False)
+
+
+def pip_settings() -> str:
+    """Return the settings of this user's pip, from wherever they come, as one file."""
+    listing = subprocess.run(
+        [sys.executable, "-m", "pip", "config", "list"],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    settings = re.findall(r"^(?:global|:env:)\.([\w-]+)='(.*)'$", listing.stdout, re.MULTILINE)
+    return "\n".join(["[global]", *(f"{key} = {value}" for key, value in dict(settings).items())])
+
+
+def make_home(home: Path) -> None:
+    """Write the home folder; what ansible-test keeps there serves the next run."""
+    pip_version = get_venv_packages(_Python)["pip"].replace(".", "_")
+    for path, content in {
+        home / ".config" / "pip" / "pip.conf": pip_settings(),
+        home / ".ansible" / "test" / "cache" / f"get_pip_{pip_version}.py": GET_PIP,
+    }.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+
+
+def main() -> int:
+    """Return the exit status of ansible-test."""
+    home = CACHE / "ansible-test"
+    make_home(home)
+    ansible_test = Path(sys.executable).with_name("ansible-test")
+    command = [ansible_test, "sanity", "--python", _Python.version, "--requirements"]
+    environment = {**os.environ, "HOME": str(home), "LC_ALL": "C.UTF-8"}
+    with TemporaryDirectory(prefix="metal-gpu-sanity-") as tree:
+        copy = Path(tree, "ansible_collections", "metal", "gpu")
+        copy_checkout(copy)
+        status = subprocess.call([*command, *sys.argv[1:]], cwd=copy, env=environment)
+    print(f"sanity: {'FAILED' if status else 'clean'} on ansible-core {core_version}")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

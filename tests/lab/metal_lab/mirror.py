@@ -1,0 +1,230 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A signed apt mirror over HTTP, laid out like the upstream repositories that it stands for.
+
+`publish` turns the pools of `metal_lab.packages` into repositories, `serve` hands them out:
+`python -m metal_lab.mirror DIRECTORY ADDRESS PORT`, which writes its access log to standard error.
+
+Source: https://wiki.debian.org/DebianRepository/Format
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import hashlib
+import os
+import shutil
+import signal
+import socketserver
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from email.utils import format_datetime
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import NamedTuple
+
+from metal_lab.programs import KUBERNETES
+
+KEY_OWNER = "metal.gpu laboratory"
+KUBERNETES_MINOR = KUBERNETES.rpartition(".")[0]
+
+
+class Repository(NamedTuple):
+    """Where one pool is published. Paths are relative to the address of the mirror."""
+
+    pool: str
+    path: str
+    key: str  # where upstream has its key; NVIDIA names the file after the key
+    suite: str = ""  # empty: a flat repository, without suites and components
+
+    @property
+    def folder(self) -> str:
+        """Return the folder of Release, relative to `path`."""
+        return f"dists/{self.suite}" if self.suite else "."
+
+    def source(self, address: str, keyring: str) -> str:
+        """Return the line for apt; the keyring is a path on the node, `.asc` where armoured."""
+        where = f"{self.suite} stable" if self.suite else "/"
+        return f"deb [arch=amd64 signed-by={keyring}] {address}/{self.path}/ {where}"
+
+
+def repositories(fingerprint: str) -> tuple[Repository, ...]:
+    """Return what a mirror signed with this key consists of."""
+    nvidia_key = f"{fingerprint[-8:]}.pub"
+    core = f"kubernetes/core:/stable:/v{KUBERNETES_MINOR}/deb"
+    return (
+        Repository("docker/bookworm", "docker", "docker/gpg", "bookworm"),
+        Repository("docker/trixie", "docker", "docker/gpg", "trixie"),
+        *(
+            Repository("nvidia", f"nvidia/{os}/x86_64", f"nvidia/{os}/x86_64/{nvidia_key}")
+            for os in ("debian12", "debian13")
+        ),
+        Repository("toolkit", "toolkit/stable/deb/amd64", "toolkit/gpgkey"),
+        Repository("kubernetes", core, f"{core}/Release.key"),
+        Repository("debian", "debian", "debian/gpg"),
+    )
+
+
+class Published(NamedTuple):
+    """A mirror that can be served."""
+
+    fingerprint: str
+    repositories: tuple[Repository, ...]
+
+
+# ---------------------------------------------------------------------------------------------
+# Index files
+
+
+def stanza(control: str, filename: str, content: bytes) -> str:
+    """Return the entry of one package: its control file, and where and what its file is."""
+    return (
+        f"{control.rstrip()}\n"
+        f"Filename: {filename}\n"
+        f"Size: {len(content)}\n"
+        f"SHA256: {hashlib.sha256(content).hexdigest()}\n"
+    )
+
+
+def release(repository: Repository, indices: Mapping[str, bytes], date: datetime) -> str:
+    """Return the text of Release, which names every index file with its checksum."""
+    fields = {
+        "Origin": KEY_OWNER,
+        "Label": repository.path.partition("/")[0],
+        "Suite": repository.suite,
+        "Codename": repository.suite,
+        "Date": format_datetime(date, usegmt=True),
+        "Architectures": "amd64",
+        "Components": "stable" if repository.suite else "",
+    }
+    lines = [f"{name}: {value}" for name, value in fields.items() if value]
+    lines.append("SHA256:")
+    lines += [
+        f" {hashlib.sha256(content).hexdigest()} {len(content)} {path}"
+        for path, content in indices.items()
+    ]
+    return "\n".join(lines) + "\n"
+
+
+# ---------------------------------------------------------------------------------------------
+# Publishing
+
+
+@contextmanager
+def _gpg(home: Path) -> Iterator[Callable[..., str]]:
+    """Give a function that runs gpg in this home; end the agent that gpg starts afterwards."""
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    options = ["--batch", "--yes", "--quiet", "--pinentry-mode=loopback", "--passphrase="]
+
+    def gpg(*arguments: str | Path) -> str:
+        command = ["gpg", f"--homedir={home}", *options, *arguments]
+        return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+    try:
+        yield gpg
+    finally:
+        subprocess.run(["gpgconf", f"--homedir={home}", "--kill", "gpg-agent"], check=True)
+
+
+def _fingerprint(gpg: Callable[..., str]) -> str:
+    """Return the fingerprint of the home's only key, made at the first call."""
+    if not gpg("--list-secret-keys", "--with-colons"):
+        gpg("--quick-generate-key", KEY_OWNER, "ed25519", "sign", "never")
+    listing = gpg("--list-secret-keys", "--with-colons")
+    return next(line.split(":")[9] for line in listing.splitlines() if line.startswith("fpr:"))
+
+
+def fingerprint(gpg_home: Path) -> str:
+    """Return the fingerprint of the mirror's key, which is made at the first call."""
+    with _gpg(gpg_home) as gpg:
+        return _fingerprint(gpg)
+
+
+def _link_or_copy(source: Path, target: Path) -> None:
+    target.unlink(missing_ok=True)
+    try:
+        os.link(source, target)
+    except OSError:  # another file system, or one without links
+        shutil.copyfile(source, target)
+
+
+def _publish(pool: Path, repository: Repository, out: Path, date: datetime) -> Path:
+    """Lay out one repository, up to its unsigned Release file; return that."""
+    root = out / repository.path
+    index = root / repository.folder
+    # The index is relative to Release, the packages in it are relative to the repository.
+    debs = index / "pool/stable/amd64" if repository.suite else root
+    packages = Path("stable/binary-amd64/Packages" if repository.suite else "Packages")
+    debs.mkdir(parents=True, exist_ok=True)
+    (index / packages).parent.mkdir(parents=True, exist_ok=True)
+
+    stanzas = []
+    for source in sorted((pool / repository.pool).glob("*.deb")):
+        target = debs / source.name
+        _link_or_copy(source, target)
+        control = subprocess.run(
+            ["dpkg-deb", "--field", source], stdout=subprocess.PIPE, text=True, check=True
+        ).stdout
+        stanzas.append(stanza(control, str(target.relative_to(root)), source.read_bytes()))
+    text = "\n".join(stanzas).encode()
+    indices = {str(packages): text, f"{packages}.gz": gzip.compress(text, mtime=0)}
+    for path, content in indices.items():
+        (index / path).write_bytes(content)
+    (index / "Release").write_text(release(repository, indices, date))
+    return index / "Release"
+
+
+def publish(pool: Path, out: Path, gpg_home: Path) -> Published:
+    """Publish the pools below `pool` as repositories below `out`, signed with the key in gpg_home.
+
+    The packages are hard links where the file system allows it. `out` is then served as it is.
+    """
+    date = datetime.now(UTC)
+    with _gpg(gpg_home) as gpg:
+        key = _fingerprint(gpg)
+        published = Published(key, repositories(key))
+        for repository in published.repositories:
+            unsigned = _publish(pool, repository, out, date)
+            gpg("--clearsign", f"--output={unsigned.with_name('InRelease')}", unsigned)
+            gpg("--armor", "--detach-sign", f"--output={unsigned}.gpg", unsigned)
+            (out / repository.key).write_text(gpg("--armor", "--export", key))
+    return published
+
+
+# ---------------------------------------------------------------------------------------------
+# Serving
+
+
+class _Handler(SimpleHTTPRequestHandler):
+    # apt fetches many small files: it may keep its connection.
+    protocol_version = "HTTP/1.1"
+
+
+class _Server(ThreadingHTTPServer):
+    # A client that went away must not keep the server from ending.
+    daemon_threads = True
+
+    def server_bind(self) -> None:
+        """Bind without the inherited look-up of the own name, which takes seconds without DNS."""
+        socketserver.TCPServer.server_bind(self)
+
+
+def serve(directory: Path, address: str, port: int) -> None:
+    """Serve the directory until SIGTERM; each request is a line on standard error."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    with _Server((address, port), partial(_Handler, directory=str(directory))) as server:
+        server.serve_forever()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m metal_lab.mirror")
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("address")
+    parser.add_argument("port", type=int)
+    serve(**vars(parser.parse_args()))

@@ -1,0 +1,372 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The .deb packages of the mirror: upstream's names, versions, files and relations.
+
+A package is a row of data. Its files are `binaries` built elsewhere, and what lies in its folder
+below tests/lab/packages, where each file is a Jinja template named like its result plus `.j2`:
+
+    root/            files as they lie on the node; below /etc they are configuration files
+    *.sh.j2          its own part of a maintainer script, included by those in common/
+    triggers.j2      dpkg triggers
+
+The same input gives the same bytes, so that a laboratory can keep what it has built.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from metal_lab.cache import LAB_SOURCES
+from metal_lab.programs import CONTAINERD, KUBERNETES, TOOLKIT
+
+SOURCES = LAB_SOURCES / "packages"
+LIBRARIES = "/usr/lib/x86_64-linux-gnu"
+EMPTY = Path(os.devnull)  # the source of an empty file
+
+DRIVERS = ("580.178.04", "580.173.02")  # the newest first
+SUITES = {"bookworm": "12", "trixie": "13"}
+
+MAINTAINER_SCRIPTS = ("postinst", "prerm", "postrm")
+
+# Older than any file, and newer files get it: dpkg-deb only ever makes files older.
+SOURCE_DATE_EPOCH = "1577836800"
+
+_templates = Environment(
+    loader=FileSystemLoader(SOURCES),
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+    autoescape=False,  # shell and units, not HTML
+)
+
+
+@dataclass(frozen=True)
+class Package:
+    """One binary package."""
+
+    name: str
+    version: str
+    summary: str
+    section: str = "utils"
+    depends: tuple[str, ...] = ()
+    provides: tuple[str, ...] = ()
+    conflicts: tuple[str, ...] = ()
+    replaces: tuple[str, ...] = ()
+    binaries: Mapping[str, Path] = field(default_factory=dict)  # keyed by place on the node
+    links: Mapping[str, str] = field(default_factory=dict)  # place on the node → target
+    units: tuple[str, ...] = ()  # enabled and started when it is installed
+    folder: str = ""  # below tests/lab/packages, where it is not the name
+    facts: Mapping[str, str] = field(default_factory=dict)  # for its templates
+    keeps_configuration: bool = True  # /etc outlives the removal, until the purge
+
+    @property
+    def source_folder(self) -> str:
+        return self.folder or self.name
+
+
+def control(package: Package) -> str:
+    """Return the text of the package's control file."""
+    fields = {
+        "Package": package.name,
+        "Version": package.version,
+        "Architecture": "amd64",
+        "Maintainer": "metal.gpu contributors <lab@metal-gpu.invalid>",
+        "Section": package.section,
+        "Priority": "optional",
+        "Depends": ", ".join(package.depends),
+        "Provides": ", ".join(package.provides),
+        "Conflicts": ", ".join(package.conflicts),
+        "Replaces": ", ".join(package.replaces),
+        "Description": f"{package.summary}\n Made by the laboratory of metal.gpu.",
+    }
+    return "".join(f"{name}: {value}\n" for name, value in fields.items() if value)
+
+
+def _render(template: str, package: Package) -> str:
+    return _templates.get_template(template).render(package=package)
+
+
+def control_files(package: Package) -> dict[str, str]:
+    """Return the texts of everything in the package's control archive, keyed by name."""
+    source = SOURCES / package.source_folder
+    files = {"control": control(package)}
+    for script in MAINTAINER_SCRIPTS:
+        if package.units or (source / f"{script}.sh.j2").exists():
+            files[script] = _render(f"common/{script}.j2", package)
+    if (source / "triggers.j2").exists():
+        files["triggers"] = _render(f"{package.source_folder}/triggers.j2", package)
+    elif any(".so." in path for path in package.binaries):
+        files["triggers"] = "activate-noawait ldconfig\n"
+    configuration = sorted(path for path in texts(package) if path.startswith("/etc/"))
+    if configuration and package.keeps_configuration:
+        files["conffiles"] = "".join(f"{path}\n" for path in configuration)
+    return files
+
+
+def texts(package: Package) -> dict[str, str]:
+    """Return the texts that the package installs, keyed by their place on the node."""
+    root = SOURCES / package.source_folder / "root"
+    files = {f"/usr/share/doc/{package.name}/copyright": _render("common/copyright.j2", package)}
+    for template in sorted(root.rglob("*.j2")):
+        place = f"/{template.relative_to(root).with_suffix('')}"
+        files[place] = _render(str(template.relative_to(SOURCES)), package)
+    return files
+
+
+def build_deb(package: Package, folder: Path) -> Path:
+    """Build the package into the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    deb = folder / f"{package.name}_{package.version}_amd64.deb"
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".") as temporary:
+        tree = Path(temporary)
+
+        def place(path: str) -> Path:
+            target = tree / path.lstrip("/")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            return target
+
+        for path, text in texts(package).items():
+            place(path).write_text(text)
+        for path, source in package.binaries.items():
+            shutil.copyfile(source, place(path))
+        for path, text in control_files(package).items():
+            place(f"DEBIAN/{path}").write_text(text)
+        for path, target in package.links.items():
+            place(path).symlink_to(target)
+        # Whatever the umask and the sources say.
+        for found in (tree, *tree.rglob("*")):
+            if not found.is_symlink():
+                found.chmod(0o755 if found.is_dir() or _is_executable(found) else 0o644)
+        subprocess.run(
+            ["dpkg-deb", "--root-owner-group", "-Znone", "--build", tree, deb],
+            env={**os.environ, "SOURCE_DATE_EPOCH": SOURCE_DATE_EPOCH},
+            stdout=subprocess.DEVNULL,
+            check=True,
+        )
+    return deb
+
+
+def _is_executable(path: Path) -> bool:
+    return path.parent.name == "bin" or path.name in MAINTAINER_SCRIPTS
+
+
+# ---------------------------------------------------------------------------------------------
+# What the mirror holds
+
+
+def _exactly(version: str, *names: str) -> tuple[str, ...]:
+    return tuple(f"{name} (= {version})" for name in names)
+
+
+def _programs(folder: Path, *names: str) -> dict[str, Path]:
+    return {f"/usr/bin/{name}": folder / name for name in names}
+
+
+def containerd(programs: Path, suite: str) -> Package:
+    """Return containerd.io as Docker packages it, but with Debian's runc instead of its own."""
+    return Package(
+        "containerd.io",
+        f"{CONTAINERD}-1~debian.{SUITES[suite]}~{suite}",
+        "open and reliable container runtime",
+        section="admin",
+        depends=("runc",),
+        binaries=_programs(programs, "containerd", "containerd-shim-runc-v2", "ctr"),
+        units=("containerd.service",),
+    )
+
+
+def kubernetes(programs: Path) -> Iterator[Package]:
+    """Yield the node's part of Kubernetes."""
+    version = f"{KUBERNETES}-1.1"
+    yield Package(
+        "kubelet",
+        version,
+        "node agent of Kubernetes",
+        section="admin",
+        depends=("iproute2", "iptables", "mount", "util-linux"),
+        binaries=_programs(programs, "kubelet"),
+        units=("kubelet.service",),
+    )
+    yield Package(
+        "kubectl",
+        version,
+        "command line of Kubernetes",
+        section="admin",
+        binaries=_programs(programs, "kubectl"),
+    )
+
+
+def toolkit(programs: Path) -> Iterator[Package]:
+    """Yield the NVIDIA container toolkit, whose packages want exactly each other's version."""
+    version = f"{TOOLKIT}-1"
+    yield Package(
+        "nvidia-container-toolkit-base",
+        version,
+        "NVIDIA container runtime and CDI tools",
+        binaries=_programs(programs, "nvidia-ctk", "nvidia-cdi-hook", "nvidia-container-runtime"),
+        units=("nvidia-cdi-refresh.path", "nvidia-cdi-refresh.service"),
+    )
+    yield Package(
+        "nvidia-container-toolkit",
+        version,
+        "NVIDIA container toolkit",
+        depends=_exactly(version, "nvidia-container-toolkit-base", "libnvidia-container-tools"),
+        binaries=_programs(programs, "nvidia-container-runtime-hook"),
+        links={"/usr/bin/nvidia-container-toolkit": "nvidia-container-runtime-hook"},
+    )
+    yield Package(
+        "libnvidia-container-tools",
+        version,
+        "placeholder without programs: the legacy mode is not part of the laboratory",
+        depends=_exactly(version, "libnvidia-container1"),
+    )
+    yield Package(
+        "libnvidia-container1",
+        version,
+        "placeholder without library: the legacy mode is not part of the laboratory",
+        section="libs",
+    )
+
+
+def driver(driver_version: str, silicon: Path) -> Iterator[Package]:
+    """Yield one version of the driver, both flavours of its module, around the stand-in silicon."""
+    version = f"{driver_version}-1"
+    exactly = partial(_exactly, version)
+
+    def nvidia(name: str, summary: str, section: str = "non-free/kernel", **more: Any) -> Package:
+        return Package(name, version, summary, section, **more)
+
+    def libraries(*names: str) -> dict[str, Path]:
+        files = [f"{name}.so.{driver_version}" for name in names]
+        return {f"{LIBRARIES}/{file}": silicon / file for file in files}
+
+    yield nvidia(
+        "libnvidia-ml1",
+        "stand-in for NVIDIA's management library",
+        section="non-free/libs",
+        # The second carries the description of the simulated machine while the module is loaded.
+        # Under this name nvidia-ctk brings it into containers, beside the first, which reads it.
+        binaries=libraries("libnvidia-ml", "libnvidia-sandboxutils"),
+        links={f"{LIBRARIES}/libnvidia-ml.so.1": f"libnvidia-ml.so.{driver_version}"},
+    )
+    yield nvidia(
+        "libcuda1",
+        "stand-in for NVIDIA's CUDA driver library",
+        section="non-free/libs",
+        binaries=libraries("libcuda"),
+        links={f"{LIBRARIES}/libcuda.so.1": f"libcuda.so.{driver_version}"},
+    )
+    yield nvidia(
+        "nvidia-smi",
+        "stand-in for NVIDIA's system management interface",
+        depends=exactly("libnvidia-ml1"),
+        binaries=_programs(silicon, "nvidia-smi"),
+    )
+    yield nvidia("nvidia-modprobe", "stand-in for NVIDIA's module loader")
+    yield nvidia(
+        "nvidia-persistenced",
+        "stand-in for NVIDIA's persistence daemon",
+        units=("nvidia-persistenced.service",),
+    )
+    yield nvidia("nvidia-kernel-support", "settings for NVIDIA's kernel module", depends=("kmod",))
+    yield nvidia("firmware-nvidia-gsp", "placeholder without firmware: the GPUs are simulated")
+    for flavour, name, other in (
+        ("open", "nvidia-kernel-open-dkms", "nvidia-kernel-dkms"),
+        ("proprietary", "nvidia-kernel-dkms", "nvidia-kernel-open-dkms"),
+    ):
+        yield nvidia(
+            name,
+            f"stand-in for NVIDIA's {flavour} kernel module",
+            depends=exactly("nvidia-kernel-support", "firmware-nvidia-gsp"),
+            conflicts=(other,),
+            folder="nvidia-kernel-dkms",
+            facts={"driver": driver_version, "flavour": flavour},
+        )
+    yield nvidia(
+        "nvidia-driver-cuda",
+        "NVIDIA driver for computing (metapackage)",
+        depends=exactly(
+            "libcuda1",
+            "libnvidia-ml1",
+            "nvidia-kernel-support",
+            "nvidia-modprobe",
+            "nvidia-persistenced",
+            "nvidia-smi",
+        ),
+    )
+    # Like upstream's, these two are content with a newer driver: only pinning holds it back.
+    # https://forums.developer.nvidia.com/t/353805
+    for name, module in (
+        ("nvidia-open", "nvidia-kernel-open-dkms"),
+        ("cuda-drivers", "nvidia-kernel-dkms"),
+    ):
+        yield nvidia(
+            name,
+            "NVIDIA driver without its desktop parts (metapackage)",
+            depends=(
+                f"nvidia-driver-cuda (>= {driver_version})",
+                f"{module} (>= {driver_version})",
+            ),
+        )
+    yield nvidia(
+        f"nvidia-driver-pinning-{driver_version}",
+        f"keeps the NVIDIA driver at {driver_version}",
+        section="admin",
+        provides=("nvidia-driver-pinning",),
+        conflicts=("nvidia-driver-pinning",),
+        replaces=("nvidia-driver-pinning",),
+        folder="nvidia-driver-pinning",
+        facts={"driver": driver_version},
+        # A preference that outlived its package would pin the next one's version away.
+        keeps_configuration=False,
+    )
+
+
+def headers(kernel_release: str) -> Package:
+    """Return the headers of the running kernel: enough for the stand-in of dkms."""
+    source = f"/usr/src/linux-headers-{kernel_release}"
+    return Package(
+        f"linux-headers-{kernel_release}",
+        "1-1",
+        "placeholder without headers: the laboratory compiles no module",
+        section="kernel",
+        binaries={f"{source}/Makefile": EMPTY},
+        links={f"/usr/lib/modules/{kernel_release}/build": source},
+    )
+
+
+def pools(
+    programs: Path, silicon: Callable[[str], Path], kernel_release: str
+) -> dict[str, Iterable[Package]]:
+    """Return all packages, keyed by the pool that they go to."""
+    return {
+        **{f"docker/{suite}": [containerd(programs, suite)] for suite in SUITES},
+        "nvidia": [package for version in DRIVERS for package in driver(version, silicon(version))],
+        "toolkit": toolkit(programs),
+        "kubernetes": kubernetes(programs),
+        "debian": [headers(kernel_release)],
+    }
+
+
+def build(out: Path, programs: Path, silicon: Callable[[str], Path], kernel_release: str) -> None:
+    """Build all packages, each pool into its own folder below `out`.
+
+    `programs` is the folder of the real programs. `silicon` gives, for a version of the driver,
+    the folder with its stand-ins: nvidia-smi and libnvidia-ml, libcuda and libnvidia-sandboxutils
+    with `.so.VERSION`.
+    """
+    for pool, packages in pools(programs, silicon, kernel_release).items():
+        for package in packages:
+            build_deb(package, out / pool)

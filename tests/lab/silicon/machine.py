@@ -1,0 +1,95 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From a machine description (tests/lab/machines/*.yml) to the machine.json of one node.
+
+The same description and node name always give the same hardware: places on the bus depend on the
+description alone, UUIDs and serial numbers on the node's name too, so that nodes of one model
+differ as real ones do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "https://github.com/metal-gpu/metal.gpu/tests/lab")
+
+# The first bus of each of the two CPUs.
+ROOT_BUSES = (0x03, 0x83)
+
+
+def machine_json(description: Mapping[str, Any], node_name: str) -> dict[str, Any]:
+    """The hardware of a node as tests/lab/silicon/node reads it.
+
+    `functions` are all PCI functions in bus order; those with a `gpu` are GPUs. `faults` is what
+    `hardware.py fault` has done to the machine since.
+    """
+    functions = [*_gpu_functions(description["gpus"], node_name), *description.get("functions", [])]
+    return {
+        "node": node_name,
+        "driver_version": description["driver_version"],
+        "secure_boot": description.get("secure_boot"),
+        "nouveau": description.get("nouveau", False),
+        "functions": sorted(map(_complete, functions), key=lambda function: function["address"]),
+        "faults": [],
+    }
+
+
+def _gpu_functions(groups: list[dict[str, Any]], node_name: str) -> Iterator[dict[str, Any]]:
+    total = sum(group["count"] for group in groups)
+    models = [group for group in groups for _ in range(group["count"])]
+    for position, model in enumerate(models):
+        slot, numa_node = _slot(position, total)
+        address = f"{slot}.0"
+        identity = f"{node_name}/{address}"
+        yield {
+            **model["pci"],
+            "address": address,
+            "vendor": "10de",
+            "numa_node": numa_node,
+            "gpu": {
+                "name": model["model"],
+                "uuid": f"GPU-{uuid.uuid5(NAMESPACE, identity)}",
+                "serial": _serial(identity),
+                **{
+                    key: model[key]
+                    for key in ("memory_mib", "compute_capability", "architecture", "power_w")
+                },
+                "mig": model.get("mig", False),
+            },
+        }
+        if audio := model.get("audio_device"):
+            yield {
+                "address": f"{slot}.1",
+                "vendor": "10de",
+                "device": audio,
+                "class": "0403",
+                "subsystem": model["pci"]["subsystem"],
+                "numa_node": numa_node,
+                "driver": "snd_hda_intel",
+            }
+
+
+def _slot(position: int, total: int) -> tuple[str, int]:
+    """Place of a GPU without its function, and its CPU: the first half sits on the first CPU."""
+    first_half = (total + 1) // 2
+    numa_node, offset = divmod(position, first_half)
+    return f"0000:{ROOT_BUSES[numa_node] + offset:02x}:00", numa_node
+
+
+def _serial(identity: str) -> str:
+    """Thirteen digits, as on NVIDIA's data centre boards."""
+    return f"{int(hashlib.sha256(identity.encode()).hexdigest(), 16) % 10**10 + 320 * 10**10:013d}"
+
+
+def _complete(function: Mapping[str, Any]) -> dict[str, Any]:
+    """With everything that a function need not say."""
+    return {
+        "subsystem": f"{function['vendor']}:0000",
+        "revision": "00",
+        "numa_node": int(int(function["address"].split(":")[1], 16) >= 0x80),
+        "driver": None,  # what drives it when no GPU driver does
+        **function,
+    }

@@ -1,0 +1,90 @@
+#!/usr/bin/python3
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The GPU hardware of a laboratory node.
+
+hardware.py boot                    at the start of the node (metal-lab-hardware.service)
+hardware.py modprobe|rmmod|modinfo|lsmod ARGUMENT...
+hardware.py persistence on|off      what nvidia-persistenced asks of the driver
+hardware.py refresh                 after the driver's libraries have been replaced
+hardware.py fault NAME [ARGUMENT...]
+hardware.py faults                  what there is to break
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from simulation import boot, kmod, trees
+from simulation.faults import FAULTS, FaultError
+from simulation.state import Kernel, Machine, Node
+
+
+def main(arguments: list[str]) -> int:
+    node = Node()
+    if not arguments:
+        sys.exit(__doc__)
+    if arguments == ["faults"]:
+        print("\n".join(f"{name:18}{fault.__doc__}" for name, fault in FAULTS.items()))
+        return 0
+    if arguments[0] == "modinfo":
+        return kmod.modinfo(node, Machine.load(node), arguments[1:])
+    if arguments[0] == "lsmod":
+        return kmod.lsmod(node, Kernel.load(node))
+    if os.geteuid() != 0:
+        sys.exit(f"{arguments[0]}: ERROR: Operation not permitted")
+    with node.lock():
+        status, driver_came = run(node, *arguments)
+    if driver_came:  # rules may load more modules, hence without the lock
+        boot.send_driver_events(node)
+    return status
+
+
+def run(node: Node, verb: str, *arguments: str) -> tuple[int, bool]:
+    """Change the state as the verb says, then make everything visible follow.
+
+    Returns the exit status, and whether the driver has just been loaded.
+    """
+    machine, kernel = Machine.load(node), Kernel.load(node)
+    had_driver = kernel.driver is not None
+    if had_driver:
+        absent = [address for address in kernel.persistent if address not in kernel.minors]
+        kernel.persistent = absent + trees.read_persistence(node)
+    status = change(node, machine, kernel, verb, list(arguments))
+    machine.save()
+    kernel.save()
+    trees.render(node, machine, kernel, trees.make_device_node)
+    boot.render_os_release(node, machine)
+    return status, kernel.driver is not None and not had_driver
+
+
+def change(node: Node, machine: Machine, kernel: Kernel, verb: str, arguments: list[str]) -> int:
+    if verb == "boot":
+        boot.mount_trees(node)
+        node.modules.mkdir(parents=True, exist_ok=True)
+        if not kernel.file.exists():
+            boot.coldplug(node, machine, kernel)
+        return 0
+    if verb == "modprobe":
+        return kmod.modprobe(node, machine, kernel, arguments)
+    if verb == "rmmod":
+        return kmod.rmmod(node, machine, kernel, arguments)
+    if verb == "persistence" and arguments in (["on"], ["off"]):
+        if arguments == ["on"] and not kernel.driver:
+            sys.exit("persistence: the nvidia module is not loaded")
+        kernel.persistent = list(kernel.minors) if arguments == ["on"] else []
+        return 0
+    if verb == "refresh" and not arguments:
+        return 0
+    if verb == "fault" and arguments and arguments[0] in FAULTS:
+        try:
+            FAULTS[arguments[0]](node, machine, kernel, arguments[1:])
+        except (FaultError, kmod.KmodError) as error:
+            sys.exit(f"{arguments[0]}: {error}")
+        return 0
+    sys.exit(__doc__)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

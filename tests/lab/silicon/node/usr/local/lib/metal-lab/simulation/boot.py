@@ -1,0 +1,169 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a boot does: mount the simulated trees over the host's, find the hardware, load drivers.
+
+The mounts live in the node's mount namespace and go with it: the next boot starts afresh.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+from . import kmod
+from .state import Kernel, Machine, Node
+
+TREES = ("/sys/bus/pci", "/sys/module", "/sys/firmware", "/proc/driver")
+OS_RELEASE = "/usr/lib/os-release"
+UNKNOWN_OS = """\
+PRETTY_NAME="Unknownix 1 (nowhere)"
+NAME="Unknownix"
+VERSION_ID="1"
+VERSION_CODENAME=nowhere
+ID=unknownix
+"""
+
+
+def mount_trees(node: Node) -> None:
+    """Once per boot; harmless when repeated."""
+    if not is_mounted("/sys/bus/pci"):
+        originals = node.state / "sys-module"
+        originals.mkdir(parents=True, exist_ok=True)
+        _mount("--bind", "/sys/module", str(originals))
+        for tree in TREES:
+            _mount("-t", "tmpfs", "-o", "mode=0755", "metal-lab", tree)
+        # The host's own modules stay visible behind links.
+        for module in originals.iterdir():
+            Path("/sys/module", module.name).symlink_to(module)
+    for original, name in (("/proc/modules", "proc-modules"), ("/proc/devices", "proc-devices")):
+        # A kernel without loadable modules has no /proc/modules, and none can be made.
+        if Path(original).exists() and not is_mounted(original):
+            content = Path(original).read_text()
+            (node.state / f"{name}.host").write_text(content)
+            (node.state / name).write_text(content)
+            _mount("--bind", str(node.state / name), original)
+    boot_id = "/proc/sys/kernel/random/boot_id"
+    if not is_mounted(boot_id):
+        (node.state / "boot_id").write_text(f"{uuid.uuid4()}\n")
+        _mount("--bind", str(node.state / "boot_id"), boot_id)
+
+
+def render_os_release(node: Node, machine: Machine) -> None:
+    """Another operating system's name, or the true one again."""
+    wanted = machine.has_fault("os-unknown")
+    if wanted and not is_mounted(OS_RELEASE):
+        (node.state / "os-release").write_text(UNKNOWN_OS)
+        _mount("--bind", str(node.state / "os-release"), OS_RELEASE)
+    elif is_mounted(OS_RELEASE) and not wanted:
+        subprocess.run(["umount", OS_RELEASE], check=True)
+
+
+def is_mounted(path: str) -> bool:
+    mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+    return any(line.split()[4] == path for line in mounts)
+
+
+def _mount(*arguments: str) -> None:
+    subprocess.run(["mount", *arguments], check=True)
+
+
+def coldplug(node: Node, machine: Machine, kernel: Kernel) -> None:
+    """Give every GPU the driver that udev would find for it, then follow modules-load.d.
+
+    systemd-modules-load cannot: it asks libkmod, which knows nothing of simulated modules.
+    """
+    for fault in machine.faults("vfio"):  # vfio-pci.ids= on the kernel's command line
+        bind_vfio(machine, kernel, fault["address"])
+    for module in ("nouveau", "nvidia"):
+        if not kmod.is_blacklisted(node, module):
+            try_to_load(node, machine, kernel, module)
+    for name in modules_to_load(node):
+        try_to_load(node, machine, kernel, name)
+
+
+def bind_vfio(machine: Machine, kernel: Kernel, address: str) -> None:
+    kernel.forget(address)
+    kernel.bound[address] = "vfio-pci"
+    if "vfio_pci" not in kernel.modules:
+        kernel.modules.append("vfio_pci")
+
+
+def modules_to_load(node: Node) -> list[str]:
+    """The simulated modules that modules-load.d names."""
+    texts = _drop_ins(node, ("/etc", "/run", "/usr/lib"), "modules-load.d", "*.conf")
+    names = [kmod.simulated_name(line.strip()) for text in texts for line in text.splitlines()]
+    return [name for name in names if name and not kmod.is_blacklisted(node, name)]
+
+
+def _drop_ins(node: Node, roots: tuple[str, ...], folder: str, pattern: str) -> list[str]:
+    """Contents in the order of the files' names; a file hides its like in later roots."""
+    files: dict[str, Path] = {}
+    for root in roots:
+        for file in node.path(f"{root}/{folder}").glob(pattern):
+            files.setdefault(file.name, file)
+    return [files[name].read_text() for name in sorted(files)]
+
+
+def try_to_load(node: Node, machine: Machine, kernel: Kernel, module: str) -> None:
+    """As at boot: what does not load is a line in the log."""
+    try:
+        kmod.load(node, machine, kernel, module)
+    except kmod.ModuleNotFound:
+        pass
+    except kmod.KmodError as error:
+        print(f"modprobe: {error}", file=sys.stderr)
+
+
+# ---- uevents ----------------------------------------------------------------------------------
+
+RULE_ITEM = re.compile(r'(\w+(?:\{[^}]*\})?)\s*([=!+:-]?=)\s*"((?:[^"\\]|\\.)*)"')
+DRIVER_EVENTS = (  # what the kernel sends when the NVIDIA module has been loaded
+    {"ACTION": "add", "SUBSYSTEM": "module", "KERNEL": "nvidia", "DEVPATH": "/module/nvidia"},
+    {
+        "ACTION": "add",
+        "SUBSYSTEM": "drivers",
+        "KERNEL": "nvidia",
+        "DEVPATH": "/bus/pci/drivers/nvidia",
+    },
+)
+
+
+def commands_for(node: Node, event: dict[str, str]) -> list[str]:
+    """What the udev rules that match an event run and start.
+
+    Of the language of rules this knows matches by the event's own keys, RUN and SYSTEMD_WANTS. It
+    follows no GOTO, so a rule has to name what it is about itself.
+    """
+    texts = _drop_ins(node, ("/etc", "/run", "/usr/lib"), "udev/rules.d", "*.rules")
+    commands = []
+    for line in "\n".join(texts).replace("\\\n", " ").splitlines():
+        items = [] if line.lstrip().startswith("#") else RULE_ITEM.findall(line)
+        matches = [item for item in items if item[1] in ("==", "!=")]
+        if not any(key in ("KERNEL", "DEVPATH") for key, _, _ in matches):
+            continue
+        if all(_fits(event.get(key), value) == (sign == "==") for key, sign, value in matches):
+            assigned = [(key, value) for key, sign, value in items if sign not in ("==", "!=")]
+            commands += [value for key, value in assigned if key == "RUN"]
+            commands += [
+                f"systemctl start --no-block {value}"
+                for key, value in assigned
+                if key == "ENV{SYSTEMD_WANTS}"
+            ]
+    return commands
+
+
+def _fits(value: str | None, pattern: str) -> bool:
+    return value is not None and any(
+        fnmatch.fnmatchcase(value, alternative) for alternative in pattern.split("|")
+    )
+
+
+def send_driver_events(node: Node) -> None:
+    """udev does not see a simulated module, so its rules are followed here."""
+    for event in DRIVER_EVENTS:
+        for command in commands_for(node, event):
+            subprocess.run(command, shell=True, check=False, capture_output=True)

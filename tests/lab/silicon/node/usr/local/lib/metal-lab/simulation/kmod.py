@@ -1,0 +1,311 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""modprobe, rmmod, modinfo and lsmod for the modules of GPUs, in the words of kmod.
+
+The NVIDIA module on disk is a text that the laboratory's DKMS package installs:
+
+    version=580.178.04
+    flavour=open
+
+Every other module goes to the real modprobe.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from .state import Driver, Kernel, Machine, Node
+
+# Modules of the NVIDIA driver, each with those that it needs.
+NVIDIA_MODULES: dict[str, tuple[str, ...]] = {
+    "nvidia": (),
+    "nvidia_uvm": ("nvidia",),
+    "nvidia_modeset": ("nvidia",),
+    "nvidia_drm": ("nvidia_modeset", "nvidia"),
+}
+SIMULATED = (*NVIDIA_MODULES, "nouveau")
+
+MODPROBE_CONFIGURATION = ("/etc/modprobe.d", "/run/modprobe.d", "/usr/lib/modprobe.d")
+NOUVEAU_FILE = "kernel/drivers/gpu/drm/nouveau/nouveau.ko"
+
+
+class KmodError(Exception):
+    """What modprobe says before it exits with 1."""
+
+
+class ModuleNotFound(KmodError):
+    pass
+
+
+def simulated_name(name: str) -> str | None:
+    """The module that a user means, or None where it is none of ours."""
+    name = name.replace("-", "_")
+    return name if name in SIMULATED else None
+
+
+def driver_file(node: Node) -> Path | None:
+    """nvidia.ko for the running kernel, the one from DKMS first as in depmod.d."""
+    files = sorted(node.modules.glob("**/nvidia.ko"), key=lambda file: "updates" not in file.parts)
+    return files[0] if files else None
+
+
+def read_driver(file: Path) -> Driver:
+    fields = dict(re.findall(r"^(\w+)=(.*)$", file.read_text(), re.MULTILINE))
+    return Driver(fields["version"], fields["flavour"])
+
+
+def find_file(node: Node, machine: Machine, module: str) -> Path:
+    """Where the module lies; raises ModuleNotFound."""
+    if module == "nouveau" and machine.has_nouveau:
+        return node.modules / NOUVEAU_FILE
+    driver = driver_file(node)
+    if module in NVIDIA_MODULES and driver:
+        return driver.with_name(module.replace("_", "-") + ".ko")
+    raise ModuleNotFound(
+        f"FATAL: Module {module} not found in directory /lib/modules/{node.release}"
+    )
+
+
+def is_blacklisted(node: Node, module: str) -> bool:
+    pattern = re.compile(
+        rf"^\s*(blacklist\s+{module}|install\s+{module}\s+/(usr/)?bin/(true|false))\s*$",
+        re.MULTILINE,
+    )
+    return any(
+        pattern.search(file.read_text().replace("-", "_"))
+        for directory in MODPROBE_CONFIGURATION
+        for file in node.path(directory).glob("*.conf")
+    )
+
+
+# ---- loading ----------------------------------------------------------------------------------
+
+
+def load(node: Node, machine: Machine, kernel: Kernel, module: str) -> list[Path]:
+    """Load a module and what it needs; returns the files inserted. Raises KmodError."""
+    file = find_file(node, machine, module)
+    if module in kernel.modules:
+        return []
+    inserted = []
+    for needed in reversed(NVIDIA_MODULES.get(module, ())):
+        inserted += load(node, machine, kernel, needed)
+    if module == "nouveau":
+        bind_free_gpus(machine, kernel, "nouveau")
+    elif machine.secure_boot:  # nothing signs what DKMS builds in the laboratory
+        raise KmodError(f"ERROR: could not insert '{module}': Key was rejected by service")
+    elif module == "nvidia":
+        _probe_nvidia(machine, kernel, read_driver(file))
+    kernel.modules.append(module)
+    return [*inserted, file]
+
+
+def bind_free_gpus(machine: Machine, kernel: Kernel, driver: str) -> list[str]:
+    """Bind all GPUs that nothing drives; returns their addresses."""
+    free = [gpu["address"] for gpu in machine.gpus if gpu["address"] not in kernel.bound]
+    kernel.bound.update(dict.fromkeys(free, driver))
+    return free
+
+
+def _probe_nvidia(machine: Machine, kernel: Kernel, driver: Driver) -> None:
+    mine = [
+        gpu["address"]
+        for gpu in machine.gpus
+        if gpu["address"] not in kernel.bound and driver.drives(gpu["gpu"])
+    ]
+    if not mine:  # as with real ones: no GPU, another driver has it, or it is not supported
+        raise KmodError("ERROR: could not insert 'nvidia': No such device")
+    kernel.driver = driver
+    kernel.bound.update(dict.fromkeys(mine, "nvidia"))
+    kernel.minors.update({address: minor for minor, address in enumerate(mine)})
+
+
+def unload(node: Node, machine: Machine, kernel: Kernel, module: str) -> None:
+    """As modprobe -r: also what only this module needed. Raises KmodError where it is in use."""
+    find_file(node, machine, module)
+    if module not in kernel.modules:
+        return
+    if users(node, kernel, module):
+        raise KmodError(f"FATAL: Module {module} is in use.")
+    _remove(kernel, module)
+    for needed in NVIDIA_MODULES.get(module, ()):
+        if needed in kernel.modules and not users(node, kernel, needed):
+            _remove(kernel, needed)
+
+
+def users(node: Node, kernel: Kernel, module: str) -> list[str]:
+    """Who keeps a module from being unloaded."""
+    found = [other for other in kernel.modules if module in NVIDIA_MODULES.get(other, ())]
+    if module == "nouveau":
+        return [*found, "console"]  # it drives the screen
+    if module == "nvidia":
+        found += [
+            f"{address}, persistent" for address in kernel.persistent if address in kernel.minors
+        ]
+        found += [f"process {pid}" for pid in nvml_processes(node)]
+    return found
+
+
+def nvml_processes(node: Node) -> list[int]:
+    """Processes that use the driver. Real ones hold /dev/nvidiactl, which nothing opens here."""
+    found = []
+    for maps in node.path("/proc").glob("[0-9]*/maps"):
+        try:
+            if "/libnvidia-ml.so." in maps.read_text():
+                found.append(int(maps.parent.name))
+        except OSError:  # gone meanwhile
+            continue
+    return found
+
+
+def evict_nvidia(kernel: Kernel) -> None:
+    """Throw the driver out whoever uses it, as pulling the power would."""
+    loaded = [module for module in kernel.modules if module in NVIDIA_MODULES]
+    kernel.evicted += loaded
+    for module in reversed(loaded):
+        _remove(kernel, module)
+
+
+def _remove(kernel: Kernel, module: str) -> None:
+    kernel.modules.remove(module)
+    if module == "nvidia":
+        kernel.driver = None
+    kernel.release_gpus(module)
+
+
+# ---- commands ---------------------------------------------------------------------------------
+
+
+def _modprobe_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="modprobe", add_help=False, allow_abbrev=False)
+    parser.add_argument("-a", "--all", action="store_true")
+    parser.add_argument("-r", "--remove", action="store_true")
+    parser.add_argument("-n", "--dry-run", "--show", action="store_true", dest="dry_run")
+    parser.add_argument("-q", "--quiet", action="store_true")
+    parser.add_argument("-v", "--verbose", action="store_true")
+    parser.add_argument("-b", "--use-blacklist", action="store_true")
+    parser.add_argument("--first-time", action="store_true")
+    parser.add_argument("names", nargs="*")
+    return parser
+
+
+def modprobe(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> int:
+    """The shim's whole work; returns the exit status."""
+    options, unknown = _modprobe_parser().parse_known_args(arguments)
+    # Without -a only the first name is a module, the others are its parameters.
+    names = options.names if options.all or options.remove else options.names[:1]
+    ours = [name for name in names if simulated_name(name)]
+    others = [name for name in names if not simulated_name(name)]
+    if unknown or not ours:
+        return subprocess.run(["/sbin/modprobe", *arguments], check=False).returncode
+
+    status = 0
+    for name in ours:
+        try:
+            _modprobe_one(node, machine, kernel, name.replace("-", "_"), options)
+        except KmodError as error:
+            status = 1
+            if not (options.quiet and isinstance(error, ModuleNotFound)):
+                print(f"modprobe: {error}", file=sys.stderr)
+    if others:
+        flags = [argument for argument in arguments if argument.startswith("-")]
+        real = subprocess.run(["/sbin/modprobe", *flags, *others], check=False)
+        status = status or real.returncode
+    return status
+
+
+def _modprobe_one(
+    node: Node, machine: Machine, kernel: Kernel, module: str, options: argparse.Namespace
+) -> None:
+    if options.use_blacklist and is_blacklisted(node, module):
+        return
+    if options.first_time and options.remove and module not in kernel.modules:
+        raise KmodError(f"FATAL: Module {module} is not in kernel.")
+    if options.first_time and not options.remove and module in kernel.modules:
+        raise KmodError(f"ERROR: could not insert '{module}': Module already in kernel")
+    if options.dry_run:
+        needed = () if options.remove else reversed(NVIDIA_MODULES.get(module, ()))
+        for each in (*needed, module):
+            file = find_file(node, machine, each)
+            if options.verbose and not options.remove and each not in kernel.modules:
+                print(f"insmod {file}")
+    elif options.remove:
+        unload(node, machine, kernel, module)
+    else:
+        for file in load(node, machine, kernel, module):
+            if options.verbose:
+                print(f"insmod {file}")
+
+
+def rmmod(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> int:
+    status = 0
+    for name in (argument for argument in arguments if not argument.startswith("-")):
+        module = simulated_name(name)
+        if module is None:
+            status |= subprocess.run(["/sbin/rmmod", name], check=False).returncode
+        elif module not in kernel.modules:
+            status = 1
+            print(f"rmmod: ERROR: Module {module} is not currently loaded", file=sys.stderr)
+        elif users(node, kernel, module):
+            status = 1
+            print(f"rmmod: ERROR: Module {module} is in use", file=sys.stderr)
+        else:
+            _remove(kernel, module)
+    return status
+
+
+def modinfo(node: Node, machine: Machine, arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="modinfo", add_help=False, allow_abbrev=False)
+    parser.add_argument("-F", "--field")
+    parser.add_argument("-n", "--filename", action="store_true")
+    parser.add_argument("-k", "--set-version", dest="release", default=node.release)
+    parser.add_argument("names", nargs="*")
+    options, unknown = parser.parse_known_args(arguments)
+    if unknown or not all(simulated_name(name) for name in options.names) or not options.names:
+        return subprocess.run(["/sbin/modinfo", *arguments], check=False).returncode
+
+    status = 0
+    for name in options.names:
+        try:
+            fields = module_fields(Node(node.root, options.release), machine, name)
+        except ModuleNotFound:
+            status = 1
+            print(f"modinfo: ERROR: Module {name} not found.", file=sys.stderr)
+            continue
+        wanted = "filename" if options.filename else options.field
+        if wanted:
+            print("".join(f"{value}\n" for key, value in fields.items() if key == wanted), end="")
+        else:
+            print("".join(f"{key + ':':<16}{value}\n" for key, value in fields.items()), end="")
+    return status
+
+
+def module_fields(node: Node, machine: Machine, name: str) -> dict[str, str]:
+    """What modinfo tells of a simulated module. Raises ModuleNotFound."""
+    module = name.replace("-", "_")
+    file = find_file(node, machine, module)
+    common = {"name": module, "vermagic": f"{node.release} SMP preempt mod_unload modversions"}
+    if module == "nouveau":
+        return {"filename": str(file), "license": "GPL and additional rights", **common}
+    driver = read_driver(file.with_name("nvidia.ko"))
+    return {
+        "filename": str(file),
+        "version": driver.version,
+        "license": "Dual MIT/GPL" if driver.flavour == "open" else "NVIDIA",
+        "depends": ",".join(NVIDIA_MODULES[module]),
+        **common,
+    }
+
+
+def lsmod(node: Node, kernel: Kernel) -> int:
+    """The real one needs /proc/modules, which a kernel without loadable modules does not have."""
+    lines = (node.state / "proc-modules").read_text().splitlines()
+    print(f"{'Module':<20}{'Size':>10}  Used by")
+    for line in lines:
+        name, size, count, used_by = line.split()[:4]
+        used = "" if used_by == "-" else used_by.rstrip(",")
+        print(f"{name:<20}{size:>10}  {count} {used}".rstrip())
+    return 0

@@ -1,0 +1,169 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the machine is, and what its kernel has done to it since boot.
+
+The machine outlives a reboot (machine.json), the kernel's memory does not (it is in /run).
+Everything else that this package writes follows from these two.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+Function = dict[str, Any]
+
+PRE_TURING = ("maxwell", "pascal", "volta")  # no GSP: only the proprietary module drives them
+LAST_BRANCH_FOR_PRE_TURING = 580
+OPEN_ONLY = ("blackwell",)
+
+
+@dataclass(frozen=True)
+class Node:
+    """The file system that the simulation writes to; tests plant a root of their own."""
+
+    root: Path = Path("/")
+    release: str = os.uname().release
+
+    def path(self, absolute: str) -> Path:
+        return self.root / absolute.lstrip("/")
+
+    @property
+    def state(self) -> Path:
+        return self.path("/run/metal-lab")
+
+    @property
+    def modules(self) -> Path:
+        return self.path(f"/lib/modules/{self.release}")
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """One at a time: faults come from outside while units load modules."""
+        self.state.mkdir(parents=True, exist_ok=True)
+        with (self.state / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+@dataclass
+class Machine:
+    """The hardware with its faults."""
+
+    file: Path
+    content: dict[str, Any]
+
+    @classmethod
+    def load(cls, node: Node) -> Machine:
+        file = node.path("/usr/local/lib/metal-lab/machine.json")
+        return cls(file, json.loads(file.read_text()))
+
+    def save(self) -> None:
+        self.file.write_text(json.dumps(self.content, indent=2) + "\n")
+
+    @property
+    def all_gpus(self) -> list[Function]:
+        return [function for function in self.content["functions"] if "gpu" in function]
+
+    @property
+    def functions(self) -> list[Function]:
+        """What is on the bus, in bus order."""
+        if self.has_fault("remove-all-gpus"):
+            return [function for function in self.content["functions"] if "gpu" not in function]
+        return [
+            function
+            for function in self.content["functions"]
+            if not self.has_fault("lose-gpu", function["address"])
+        ]
+
+    @property
+    def gpus(self) -> list[Function]:
+        return [function for function in self.functions if "gpu" in function]
+
+    @property
+    def secure_boot(self) -> bool | None:
+        """None: the machine has no EFI."""
+        return True if self.has_fault("secure-boot") else self.content["secure_boot"]
+
+    @property
+    def has_nouveau(self) -> bool:
+        """Whether the distribution's kernel comes with nouveau."""
+        return self.content["nouveau"] or self.has_fault("nouveau")
+
+    def faults(self, name: str) -> list[dict[str, Any]]:
+        return [fault for fault in self.content["faults"] if fault["name"] == name]
+
+    def has_fault(self, name: str, address: str | None = None) -> bool:
+        return any(fault.get("address") == address for fault in self.faults(name))
+
+    def add_fault(self, name: str, **details: Any) -> None:
+        fault = {"name": name, **details}
+        if fault not in self.content["faults"]:
+            self.content["faults"].append(fault)
+
+    def gpu_state(self, address: str) -> str:
+        """As the driver's view has it: ok, lost, xid48."""
+        if self.has_fault("gpu-lost", address):
+            return "lost"
+        xids = [fault["xid"] for fault in self.faults("xid") if fault["address"] == address]
+        return f"xid{xids[-1]}" if xids else "ok"
+
+
+@dataclass
+class Driver:
+    """An NVIDIA kernel module: on disk, or loaded."""
+
+    version: str
+    flavour: str  # open or proprietary
+
+    def drives(self, gpu: dict[str, Any]) -> bool:
+        if gpu["architecture"] in PRE_TURING:
+            branch = int(self.version.split(".")[0])
+            return self.flavour == "proprietary" and branch <= LAST_BRANCH_FOR_PRE_TURING
+        return self.flavour == "open" or gpu["architecture"] not in OPEN_ONLY
+
+
+@dataclass
+class Kernel:
+    """The memory of the running kernel."""
+
+    file: Path
+    modules: list[str] = field(default_factory=list)  # simulated ones, in the order of loading
+    driver: Driver | None = None  # the loaded NVIDIA module
+    bound: dict[str, str] = field(default_factory=dict)  # address of a GPU -> driver
+    minors: dict[str, int] = field(default_factory=dict)  # address -> /dev/nvidia<minor>
+    # Addresses in persistence mode. One that nvidia does not drive now had it when it went, and
+    # nvidia-persistenced, which is still there, has it again when it comes back.
+    persistent: list[str] = field(default_factory=list)
+    evicted: list[str] = field(default_factory=list)  # modules that a fault has thrown out
+
+    @classmethod
+    def load(cls, node: Node) -> Kernel:
+        file = node.state / "kernel.json"
+        if not file.exists():
+            return cls(file)
+        content = json.loads(file.read_text())
+        driver = content.pop("driver")
+        return cls(file, driver=Driver(**driver) if driver else None, **content)
+
+    def save(self) -> None:
+        content = {
+            **vars(self),
+            "driver": vars(self.driver) if self.driver else None,
+        }
+        del content["file"]
+        self.file.write_text(json.dumps(content, indent=2) + "\n")
+
+    def release_gpus(self, driver: str) -> None:
+        """The driver lets go of its GPUs, as on unload."""
+        for address in [address for address, name in self.bound.items() if name == driver]:
+            self.forget(address)
+
+    def forget(self, address: str) -> None:
+        self.bound.pop(address, None)
+        self.minors.pop(address, None)

@@ -1,0 +1,382 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""/sys, /proc, /dev and the driver's view of the GPUs, written from the state.
+
+render() makes all of them what they have to be, whatever they were: every verb changes the state
+and then renders.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from .kmod import NVIDIA_MODULES
+from .state import Driver, Function, Kernel, Machine, Node
+
+MakeNode = Callable[[str, int, int], None]  # as os.mknod
+
+NVIDIA_MAJOR = 195
+UVM_MAJOR = 510  # real kernels assign it
+CONTROL_MINOR, MODESET_MINOR = 255, 254
+
+DEVICE_FILES = {  # module -> its files besides those of the GPUs
+    "nvidia": {"nvidiactl": (NVIDIA_MAJOR, CONTROL_MINOR)},
+    "nvidia_modeset": {"nvidia-modeset": (NVIDIA_MAJOR, MODESET_MINOR)},
+    "nvidia_uvm": {"nvidia-uvm": (UVM_MAJOR, 0), "nvidia-uvm-tools": (UVM_MAJOR, 1)},
+}
+CHARACTER_DEVICES = {  # module -> its lines in /proc/devices
+    "nvidia": ((NVIDIA_MAJOR, "nvidia"), (NVIDIA_MAJOR, "nvidiactl")),
+    "nvidia_modeset": ((NVIDIA_MAJOR, "nvidia-modeset"),),
+    "nvidia_uvm": ((UVM_MAJOR, "nvidia-uvm"),),
+}
+MODULE_SIZES = {
+    "nvidia": 14381056,
+    "nvidia_uvm": 2076672,
+    "nvidia_modeset": 1724416,
+    "nvidia_drm": 135168,
+    "nouveau": 2424832,
+    "vfio_pci": 16384,
+}
+
+# nvml.h: NVML_DEVICE_ARCH_*, NVML_BRAND_*
+ARCHITECTURES = {
+    "maxwell": 3,
+    "pascal": 4,
+    "volta": 5,
+    "turing": 6,
+    "ampere": 7,
+    "ada": 8,
+    "hopper": 9,
+    "blackwell": 10,
+}
+BRAND_TESLA, BRAND_NVIDIA = 2, 14
+
+LIBRARY_DIRECTORIES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64")
+MARKER = b"metal-lab-machine 1\n"
+
+
+def render(
+    node: Node, machine: Machine, kernel: Kernel, make_node: MakeNode = lambda *_: None
+) -> None:
+    """make_node gets path, mode and device number; it needs a privilege that tests lack."""
+    render_pci(node, machine, kernel)
+    render_modules(node, kernel)
+    render_proc(node, machine, kernel)
+    render_devices(node, kernel, make_node)
+    render_description(node, machine, kernel)
+    render_secure_boot(node, machine)
+
+
+def write(path: Path, content: str) -> None:
+    """Write in place, so that bind mounts of the file follow."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists() or path.read_text() != content:
+        path.write_text(content)
+
+
+# ---- /sys/bus/pci -----------------------------------------------------------------------------
+
+
+def render_pci(node: Node, machine: Machine, kernel: Kernel) -> None:
+    bus = node.path("/sys/bus/pci")
+    devices = bus / "devices"
+    devices.mkdir(parents=True, exist_ok=True)
+    present = {function["address"]: function for function in machine.functions}
+    for gone in {entry.name for entry in devices.iterdir()} - set(present):
+        shutil.rmtree(devices / gone)
+    for address, function in present.items():
+        lost = machine.gpu_state(address) == "lost"
+        for name, content in pci_files(function).items():
+            write(devices / address / name, content)
+        # A GPU that has fallen off the bus answers ones: `lspci` shows "rev ff".
+        config = b"\xff" * 256 if lost else pci_config(function)
+        (devices / address / "config").write_bytes(config)
+        driver = kernel.bound.get(address)
+        if "gpu" not in function:
+            driver = function["driver"]
+        _bind(bus, address, driver)
+
+
+def _bind(bus: Path, address: str, driver: str | None) -> None:
+    link = bus / "devices" / address / "driver"
+    if link.is_symlink():
+        if os.readlink(link) == f"../../drivers/{driver}":
+            return
+        (bus / "devices" / os.readlink(link)[len("../") :] / address).unlink(missing_ok=True)
+        link.unlink()
+    if driver:
+        directory = bus / "drivers" / driver
+        directory.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(f"../../drivers/{driver}")
+        back = directory / address
+        if not back.is_symlink():
+            back.symlink_to(f"../../devices/{address}")
+
+
+def pci_files(function: Function) -> dict[str, str]:
+    vendor, device, class_ = function["vendor"], function["device"], function["class"]
+    subsystem_vendor, subsystem_device = function["subsystem"].split(":")
+    modalias = (
+        f"pci:v0000{vendor}d0000{device}sv0000{subsystem_vendor}sd0000{subsystem_device}"
+        f"bc{class_[:2]}sc{class_[2:]}i00"
+    ).upper()
+    no_region = " ".join(["0x0000000000000000"] * 3) + "\n"
+    return {
+        "vendor": f"0x{vendor}\n",
+        "device": f"0x{device}\n",
+        "class": f"0x{class_}00\n",
+        "subsystem_vendor": f"0x{subsystem_vendor}\n",
+        "subsystem_device": f"0x{subsystem_device}\n",
+        "revision": f"0x{function['revision']}\n",
+        "numa_node": f"{function['numa_node']}\n",
+        "irq": "16\n",
+        "enable": "1\n",
+        "modalias": f"pci{modalias[3:]}\n",
+        "resource": "0x00000000f8000000 0x00000000f8ffffff 0x0000000000040200\n" + no_region * 12,
+    }
+
+
+def pci_config(function: Function) -> bytes:
+    """The first 64 bytes say who it is, the rest is empty."""
+    vendor, device = int(function["vendor"], 16), int(function["device"], 16)
+    class_ = int(function["class"], 16) << 8
+    subsystem_vendor, subsystem_device = (int(x, 16) for x in function["subsystem"].split(":"))
+    config = bytearray(256)
+    struct.pack_into("<HHHH", config, 0x00, vendor, device, 0x0406, 0x0010)
+    struct.pack_into("<I", config, 0x08, class_ << 8 | int(function["revision"], 16))
+    struct.pack_into("<HH", config, 0x2C, subsystem_vendor, subsystem_device)
+    return bytes(config)
+
+
+# ---- modules: /sys/module, /proc/modules, /proc/devices ---------------------------------------
+
+
+def render_modules(node: Node, kernel: Kernel) -> None:
+    """/proc files are bind mounts of those in node.state (boot.py)."""
+    users = {
+        module: [other for other in kernel.modules if module in NVIDIA_MODULES.get(other, ())]
+        for module in kernel.modules
+    }
+    _render_sys_module(node, kernel, users)
+    lines = [
+        f"{module} {MODULE_SIZES[module]} {len(users[module])} "
+        f"{''.join(user + ',' for user in users[module]) or '-'} Live 0x0000000000000000 (OE)\n"
+        for module in reversed(kernel.modules)
+    ]
+    write(node.state / "proc-modules", "".join(lines) + _host_file(node, "proc-modules.host"))
+
+    devices = [
+        f"{major:3} {name}\n"
+        for module in kernel.modules
+        for major, name in CHARACTER_DEVICES.get(module, ())
+    ]
+    host = _host_file(node, "proc-devices.host")
+    head, separator, blocks = host.partition("\nBlock devices:")
+    write(node.state / "proc-devices", head + "".join(devices) + separator + blocks)
+
+
+def _host_file(node: Node, name: str) -> str:
+    file = node.state / name
+    return file.read_text() if file.exists() else ""
+
+
+def _render_sys_module(node: Node, kernel: Kernel, users: dict[str, list[str]]) -> None:
+    tree = node.path("/sys/module")
+    for module in MODULE_SIZES:
+        directory = tree / module
+        if module not in kernel.modules:
+            if directory.is_dir() and not directory.is_symlink():
+                shutil.rmtree(directory)
+            continue
+        if directory.is_symlink():  # the host has it too
+            directory.unlink()
+        write(directory / "initstate", "live\n")
+        write(directory / "refcnt", f"{len(users[module])}\n")
+        write(directory / "coresize", f"{MODULE_SIZES[module]}\n")
+        shutil.rmtree(directory / "holders", ignore_errors=True)
+        (directory / "holders").mkdir()
+        for user in users[module]:
+            (directory / "holders" / user).symlink_to(f"../../{user}")
+        if module in NVIDIA_MODULES and kernel.driver:
+            write(directory / "version", f"{kernel.driver.version}\n")
+
+
+# ---- /proc/driver/nvidia ----------------------------------------------------------------------
+
+
+def render_proc(node: Node, machine: Machine, kernel: Kernel) -> None:
+    tree = node.path("/proc/driver/nvidia")
+    if not kernel.driver:
+        shutil.rmtree(tree, ignore_errors=True)
+        return
+    write(tree / "version", version_text(kernel.driver))
+    write(tree / "params", PARAMS)
+    gpus = tree / "gpus"
+    shutil.rmtree(gpus, ignore_errors=True)
+    for gpu in machine.gpus:
+        if gpu["address"] in kernel.minors:
+            text = information_text(gpu, kernel.driver, kernel.minors[gpu["address"]])
+            write(gpus / gpu["address"] / "information", text)
+
+
+# With 1, as real ones say by default, the NVIDIA runtime would hide this file in containers behind
+# a changed copy. It cannot: their own /proc does not have the file, since no real driver is loaded.
+PARAMS = """\
+ModifyDeviceFiles: 0
+DeviceFileUID: 0
+DeviceFileGID: 0
+DeviceFileMode: 438
+"""
+
+
+def version_text(driver: Driver) -> str:
+    built = "Wed Nov  4 12:00:00 UTC 2026"
+    if driver.flavour == "open":
+        name = f"NVIDIA UNIX Open Kernel Module for x86_64  {driver.version}  Release Build"
+    else:
+        name = f"NVIDIA UNIX x86_64 Kernel Module  {driver.version}"
+    return f"NVRM version: {name}  {built}\nGCC version:  gcc version 12.2.0 (Debian 12.2.0-14)\n"
+
+
+def information_text(gpu: Function, driver: Driver, minor: int) -> str:
+    has_gsp = driver.flavour == "open"
+    rows = {
+        "Model": gpu["gpu"]["name"],
+        "IRQ": "16",
+        "GPU UUID": gpu["gpu"]["uuid"],
+        "Video BIOS": "??.??.??.??.??",
+        "Bus Type": "PCIe",
+        "DMA Size": "47 bits",
+        "DMA Mask": "0x7fffffffffff",
+        "Bus Location": gpu["address"],
+        "Device Minor": str(minor),
+        "GPU Firmware": driver.version if has_gsp else "N/A",
+        "GPU Excluded": "No",
+    }
+    return "".join(f"{key + ':':<16} {value}\n" for key, value in rows.items())
+
+
+# ---- /dev -------------------------------------------------------------------------------------
+
+
+def render_devices(node: Node, kernel: Kernel, make_node: MakeNode) -> None:
+    wanted = {
+        name: numbers
+        for module in kernel.modules
+        for name, numbers in DEVICE_FILES.get(module, {}).items()
+    }
+    wanted.update({f"nvidia{minor}": (NVIDIA_MAJOR, minor) for minor in kernel.minors.values()})
+    directory = node.path("/dev")
+    directory.mkdir(exist_ok=True)
+    # Whoever runs `nvidia-ctk system create-device-nodes` may have made more of them.
+    removable = r"nvidia\d+" if kernel.driver else r"nvidia(\d+|ctl|-uvm|-uvm-tools|-modeset)"
+    for file in directory.glob("nvidia*"):
+        if re.fullmatch(removable, file.name) and file.name not in wanted:
+            file.unlink()
+    for name, (major, minor) in wanted.items():
+        path = directory / name
+        if not path.exists():
+            make_node(str(path), stat.S_IFCHR | 0o666, os.makedev(major, minor))
+
+
+def make_device_node(path: str, mode: int, device: int) -> None:
+    os.mknod(path, mode, device)
+    os.chmod(path, stat.S_IMODE(mode))  # mknod obeys the umask
+
+
+# ---- the driver's view, for NVML --------------------------------------------------------------
+
+
+def description_files(node: Node) -> list[Path]:
+    """libnvidia-sandboxutils.so.<version> of every driver userland that is installed."""
+    return [
+        file
+        for directory in LIBRARY_DIRECTORIES
+        for file in sorted(node.path(directory).glob("libnvidia-sandboxutils.so.*.*"))
+        if not file.is_symlink()
+    ]
+
+
+def render_description(node: Node, machine: Machine, kernel: Kernel) -> None:
+    """In place: containers have these very files, as mounts."""
+    text = description(machine, kernel)
+    for file in description_files(node):
+        content = file.read_bytes()
+        head = content.split(MARKER)[0]
+        if content != head + text:
+            with file.open("r+b") as stream:
+                stream.seek(len(head))
+                stream.write(text)
+                stream.truncate()
+
+
+def description(machine: Machine, kernel: Kernel) -> bytes:
+    """The machine as nvml/machine.c reads it; nothing where no driver is loaded."""
+    if not kernel.driver:
+        return b""
+    gpus = [
+        _gpu_line(gpu, kernel, machine.gpu_state(gpu["address"]))
+        for gpu in machine.gpus
+        if gpu["address"] in kernel.minors
+    ]
+    text = "\n".join([f"driver_version {kernel.driver.version}", *gpus, "end", ""])
+    return MARKER + text.encode()
+
+
+def _gpu_line(function: Function, kernel: Kernel, state: str) -> str:
+    gpu: dict[str, Any] = function["gpu"]
+    address = function["address"]
+    values = {
+        "minor": kernel.minors[address],
+        "address": address,
+        "uuid": gpu["uuid"],
+        "serial": gpu["serial"],
+        "name": f'"{gpu["name"]}"',
+        "memory_mib": gpu["memory_mib"],
+        "cc": gpu["compute_capability"],
+        "arch": ARCHITECTURES[gpu["architecture"]],
+        "brand": BRAND_TESLA if gpu["name"].startswith("Tesla") else BRAND_NVIDIA,
+        "device": function["device"],
+        "subsystem": function["subsystem"],
+        "class": function["class"],
+        "numa": function["numa_node"],
+        "power_w": gpu["power_w"],
+        "mig": int(gpu["mig"]),
+        "persistence": int(address in kernel.persistent),
+        "state": state,
+    }
+    return "gpu " + " ".join(f"{key}={value}" for key, value in values.items())
+
+
+def read_persistence(node: Node) -> list[str]:
+    """Addresses in persistence mode: nvidia-smi -pm changes the description, not our state."""
+    pattern = re.compile(rb"^gpu .*address=(\S+) .*persistence=1 ", re.MULTILINE)
+    found = {
+        address.decode()
+        for file in description_files(node)
+        for address in pattern.findall(file.read_bytes())
+    }
+    return sorted(found)
+
+
+# ---- EFI --------------------------------------------------------------------------------------
+
+SECURE_BOOT_VARIABLE = "SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+
+
+def render_secure_boot(node: Node, machine: Machine) -> None:
+    efi = node.path("/sys/firmware/efi")
+    if machine.secure_boot is None:
+        shutil.rmtree(efi, ignore_errors=True)
+        return
+    write(efi / "fw_platform_size", "64\n")
+    attributes = b"\x06\x00\x00\x00"
+    (efi / "efivars").mkdir(exist_ok=True)
+    (efi / "efivars" / SECURE_BOOT_VARIABLE).write_bytes(attributes + bytes([machine.secure_boot]))

@@ -1,0 +1,235 @@
+/* SPDX-FileCopyrightText: metal.gpu contributors
+ * SPDX-License-Identifier: GPL-3.0-or-later */
+
+#define _GNU_SOURCE /* dladdr */
+#include "machine.h"
+
+#include <ctype.h>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+static const char MARKER[] = "metal-lab-machine 1\n";
+static const char END[] = "\nend\n";
+
+const char *machine_path(void)
+{
+    static char path[PATH_MAX + 64];
+    char library[PATH_MAX];
+    Dl_info info;
+
+    if (path[0] == '\0') {
+        if (!dladdr((void *)machine_path, &info) || !realpath(info.dli_fname, library))
+            return NULL;
+        snprintf(path, sizeof path, "%s/libnvidia-sandboxutils.so.%s", dirname(library),
+                 DRIVER_VERSION);
+    }
+    return path;
+}
+
+/* Own number parser: the ones of libc get new symbol versions with newer compilers, and this
+ * library has to load in the oldest image of the laboratory. */
+static unsigned number(const char *text, unsigned base)
+{
+    unsigned value = 0;
+
+    for (; isxdigit((unsigned char)*text); text++) {
+        unsigned digit = isdigit((unsigned char)*text) ? (unsigned)(*text - '0')
+                                                       : (unsigned)(tolower(*text) - 'a' + 10);
+        if (digit >= base)
+            break;
+        value = value * base + digit;
+    }
+    return value;
+}
+
+/* Copies the value of " key=value" or ' key="two words"' out of a line; returns where it stands. */
+static const char *value_of(const char *line, const char *key, char *value, size_t size)
+{
+    const char *end_of_line = line + strcspn(line, "\n");
+    const char *at;
+    char token[32];
+    size_t length;
+
+    snprintf(token, sizeof token, " %s=", key);
+    value[0] = '\0';
+    at = strstr(line, token);
+    if (!at || at > end_of_line)
+        return NULL;
+    at += strlen(token);
+    if (*at == '"') {
+        at++;
+        length = strcspn(at, "\"\n");
+    } else {
+        length = strcspn(at, " \n");
+    }
+    if (length >= size)
+        length = size - 1;
+    memcpy(value, at, length);
+    value[length] = '\0';
+    return at;
+}
+
+static unsigned number_of(const char *line, const char *key, unsigned base)
+{
+    char value[32];
+
+    value_of(line, key, value, sizeof value);
+    return number(value, base);
+}
+
+static struct gpu *slot_of(struct machine *machine, const char *uuid)
+{
+    for (int i = 0; i < machine->gpu_count; i++)
+        if (strcmp(machine->gpus[i].uuid, uuid) == 0)
+            return &machine->gpus[i];
+    return machine->gpu_count < MAX_GPUS ? &machine->gpus[machine->gpu_count++] : NULL;
+}
+
+static bool device_file_exists(unsigned minor)
+{
+    char path[PATH_MAX];
+
+    snprintf(path, sizeof path, ROOT "/dev/nvidia%u", minor);
+    return access(path, F_OK) == 0;
+}
+
+static void parse_gpu(struct machine *machine, const char *line, const char *file)
+{
+    char uuid[sizeof machine->gpus->uuid], value[96];
+    struct gpu *gpu;
+
+    value_of(line, "uuid", uuid, sizeof uuid);
+    gpu = slot_of(machine, uuid);
+    if (!gpu)
+        return;
+    memcpy(gpu->uuid, uuid, sizeof uuid);
+    value_of(line, "serial", gpu->serial, sizeof gpu->serial);
+    value_of(line, "name", gpu->name, sizeof gpu->name);
+    gpu->minor = number_of(line, "minor", 10);
+    gpu->memory_mib = number_of(line, "memory_mib", 10);
+    gpu->architecture = number_of(line, "arch", 10);
+    gpu->brand = number_of(line, "brand", 10);
+    gpu->power_w = number_of(line, "power_w", 10);
+    gpu->mig_capable = number_of(line, "mig", 10);
+    gpu->class_ = number_of(line, "class", 16);
+    gpu->pci_id = number_of(line, "device", 16) << 16 | 0x10de;
+
+    value_of(line, "address", value, sizeof value); /* 0000:03:00.0 */
+    gpu->domain = number(value, 16);
+    gpu->bus = number(strchr(value, ':') ? strchr(value, ':') + 1 : "", 16);
+    gpu->device = number(strrchr(value, ':') ? strrchr(value, ':') + 1 : "", 16);
+
+    value_of(line, "subsystem", value, sizeof value); /* 10de:118f */
+    gpu->subsystem_id = number(strchr(value, ':') ? strchr(value, ':') + 1 : "", 16) << 16
+                        | number(value, 16);
+
+    value_of(line, "cc", value, sizeof value); /* 6.0 */
+    gpu->cc_major = number(value, 10);
+    gpu->cc_minor = number(strchr(value, '.') ? strchr(value, '.') + 1 : "", 10);
+
+    value_of(line, "numa", value, sizeof value);
+    gpu->numa_node = value[0] == '-' ? -1 : (int)number(value, 10);
+
+    const char *digit = value_of(line, "persistence", value, sizeof value);
+    gpu->persistence = value[0] == '1';
+    gpu->persistence_offset = digit ? digit - file : -1;
+
+    value_of(line, "state", value, sizeof value); /* ok, lost, xid<number> */
+    gpu->lost = strcmp(value, "lost") == 0;
+    gpu->fault = gpu->lost ? 79 : strncmp(value, "xid", 3) == 0 ? number(value + 3, 10) : 0;
+    gpu->present = device_file_exists(gpu->minor);
+}
+
+static void parse(struct machine *machine, const char *file, const char *text)
+{
+    for (const char *line = text; line && *line; line = strchr(line, '\n')) {
+        if (*line == '\n')
+            line++;
+        if (strncmp(line, "end\n", 4) == 0) /* what follows is left from a longer text */
+            break;
+        if (strncmp(line, "driver_version ", 15) == 0)
+            snprintf(machine->driver_version, sizeof machine->driver_version, "%.*s",
+                     (int)strcspn(line + 15, "\n"), line + 15);
+        else if (strncmp(line, "gpu ", 4) == 0)
+            parse_gpu(machine, line, file);
+    }
+}
+
+/* The description follows a binary head, which may hold zero bytes. */
+static const char *find_marker(const char *file, size_t size)
+{
+    const size_t length = sizeof MARKER - 1;
+
+    for (size_t at = 0; at + length <= size; at++)
+        if (memcmp(file + at, MARKER, length) == 0)
+            return file + at;
+    return NULL;
+}
+
+void machine_refresh(struct machine *machine)
+{
+    static struct timespec read_at;
+    static off_t read_size = -1;
+    static char file[1 << 17];
+    const char *text = NULL;
+    struct stat status = {0};
+    ssize_t size = 0;
+    int fd = machine_path() ? open(machine_path(), O_RDONLY | O_CLOEXEC) : -1;
+
+    if (fd >= 0 && fstat(fd, &status) == 0 && status.st_size == read_size
+        && status.st_mtim.tv_sec == read_at.tv_sec && status.st_mtim.tv_nsec == read_at.tv_nsec) {
+        close(fd);
+        return;
+    }
+    /* A writer may be at work: a text without its end is read once more. */
+    for (int attempt = 0; fd >= 0 && attempt < 50; attempt++) {
+        size = pread(fd, file, sizeof file - 1, 0);
+        file[size > 0 ? size : 0] = '\0';
+        text = find_marker(file, size > 0 ? (size_t)size : 0);
+        if (!text || strstr(text, END))
+            break;
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    if (fd >= 0)
+        close(fd);
+    read_at = status.st_mtim;
+    read_size = status.st_size;
+
+    machine->driver_version[0] = '\0';
+    for (int i = 0; i < machine->gpu_count; i++) {
+        machine->gpus[i].present = false;
+        machine->gpus[i].fault = 79;
+    }
+    if (text)
+        parse(machine, file, text);
+}
+
+bool machine_proc_version(char *version, unsigned size)
+{
+    char line[256];
+    FILE *proc = fopen(ROOT "/proc/driver/nvidia/version", "re");
+    bool found = false;
+
+    if (!proc)
+        return false;
+    /* "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.178.04  Release Build ..." */
+    if (fgets(line, sizeof line, proc)) {
+        char *rest = NULL;
+        for (char *word = strtok_r(line, " \n", &rest); word && !found;
+             word = strtok_r(NULL, " \n", &rest)) {
+            found = isdigit((unsigned char)word[0]) && strchr(word, '.');
+            if (found)
+                snprintf(version, size, "%s", word);
+        }
+    }
+    fclose(proc);
+    return found;
+}

@@ -1,0 +1,591 @@
+/* SPDX-FileCopyrightText: metal.gpu contributors
+ * SPDX-License-Identifier: GPL-3.0-or-later */
+
+/* NVML for simulated GPUs: what nvidia-smi, the NVIDIA toolkit, device plugin and feature
+ * discovery ask for. The other functions of nvml.h answer "not supported" (stubs.py).
+ *
+ * A lost GPU still tells what the driver remembers of it (index, name, UUID, place on the bus);
+ * everything that would need the GPU itself answers "GPU is lost". */
+
+#define NVML_NO_UNVERSIONED_FUNC_DEFS /* both nvmlInit and nvmlInit_v2 are wanted */
+#pragma GCC visibility push(default)
+#include "nvml.h"
+#pragma GCC visibility pop
+
+#include "machine.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MIB (1024ULL * 1024ULL)
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static unsigned users; /* nvmlInit calls without their nvmlShutdown */
+static struct machine machine;
+
+/* ---- start and end --------------------------------------------------------------------------- */
+
+static nvmlReturn_t open_driver(void)
+{
+    char loaded[64];
+    bool on_node = machine_proc_version(loaded, sizeof loaded);
+
+    if (on_node && strcmp(loaded, DRIVER_VERSION) != 0)
+        return NVML_ERROR_LIB_RM_VERSION_MISMATCH;
+    if (access(ROOT "/dev/nvidiactl", F_OK) != 0)
+        return NVML_ERROR_DRIVER_NOT_LOADED;
+    machine_refresh(&machine);
+    if (machine.driver_version[0] == '\0')
+        return NVML_ERROR_DRIVER_NOT_LOADED;
+    if (strcmp(machine.driver_version, DRIVER_VERSION) != 0)
+        return NVML_ERROR_LIB_RM_VERSION_MISMATCH;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlInit_v2(void)
+{
+    nvmlReturn_t result = NVML_SUCCESS;
+
+    pthread_mutex_lock(&lock);
+    if (users == 0)
+        result = open_driver();
+    if (result == NVML_SUCCESS)
+        users++;
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+nvmlReturn_t nvmlInitWithFlags(unsigned int flags)
+{
+    (void)flags;
+    return nvmlInit_v2();
+}
+
+nvmlReturn_t nvmlShutdown(void)
+{
+    nvmlReturn_t result = NVML_SUCCESS;
+
+    pthread_mutex_lock(&lock);
+    if (users > 0)
+        users--;
+    else
+        result = NVML_ERROR_UNINITIALIZED;
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+const char *nvmlErrorString(nvmlReturn_t result)
+{
+    static const struct {
+        nvmlReturn_t code;
+        const char *text;
+    } texts[] = {
+        {NVML_SUCCESS, "Success"},
+        {NVML_ERROR_UNINITIALIZED, "Uninitialized"},
+        {NVML_ERROR_INVALID_ARGUMENT, "Invalid Argument"},
+        {NVML_ERROR_NOT_SUPPORTED, "Not Supported"},
+        {NVML_ERROR_NO_PERMISSION, "Insufficient Permissions"},
+        {NVML_ERROR_NOT_FOUND, "Not Found"},
+        {NVML_ERROR_INSUFFICIENT_SIZE, "Insufficient Size"},
+        {NVML_ERROR_DRIVER_NOT_LOADED, "Driver Not Loaded"},
+        {NVML_ERROR_TIMEOUT, "Timeout"},
+        {NVML_ERROR_LIBRARY_NOT_FOUND, "NVML Shared Library Not Found"},
+        {NVML_ERROR_FUNCTION_NOT_FOUND, "Function Not Found"},
+        {NVML_ERROR_GPU_IS_LOST, "GPU is lost"},
+        {NVML_ERROR_LIB_RM_VERSION_MISMATCH, "Driver/library version mismatch"},
+        {NVML_ERROR_ARGUMENT_VERSION_MISMATCH, "Argument version mismatch"},
+    };
+
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        if (texts[i].code == result)
+            return texts[i].text;
+    return "Unknown Error";
+}
+
+/* ---- the system ------------------------------------------------------------------------------ */
+
+static nvmlReturn_t give(char *out, unsigned length, const char *text)
+{
+    if (!out)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    if (strlen(text) >= length)
+        return NVML_ERROR_INSUFFICIENT_SIZE;
+    strcpy(out, text);
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned int length)
+{
+    return users ? give(version, length, DRIVER_VERSION) : NVML_ERROR_UNINITIALIZED;
+}
+
+nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned int length)
+{
+    char text[80];
+
+    snprintf(text, sizeof text, "%d.%s", CUDA_VERSION / 1000, DRIVER_VERSION);
+    return give(version, length, text);
+}
+
+nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version)
+{
+    *version = CUDA_VERSION;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *version)
+{
+    return nvmlSystemGetCudaDriverVersion_v2(version);
+}
+
+/* ---- handles --------------------------------------------------------------------------------- */
+
+static nvmlDevice_t handle_of(struct gpu *gpu)
+{
+    return (nvmlDevice_t)(void *)gpu;
+}
+
+static unsigned long long place_of(const struct gpu *gpu)
+{
+    return (unsigned long long)gpu->domain << 16 | gpu->bus << 8 | gpu->device;
+}
+
+/* NVML counts the GPUs that are there in the order of their places on the bus. */
+static unsigned index_of(const struct gpu *gpu)
+{
+    unsigned index = 0;
+
+    for (int i = 0; i < machine.gpu_count; i++)
+        index += machine.gpus[i].present && place_of(&machine.gpus[i]) < place_of(gpu);
+    return index;
+}
+
+static void bus_id_of(const struct gpu *gpu, char *text, size_t size)
+{
+    snprintf(text, size, "%08X:%02X:%02X.0", gpu->domain, gpu->bus, gpu->device);
+}
+
+/* Finds the one GPU that fits. */
+static nvmlReturn_t find(bool (*fits)(const struct gpu *, const void *), const void *wish,
+                         nvmlReturn_t otherwise, nvmlDevice_t *device)
+{
+    nvmlReturn_t result = users ? otherwise : NVML_ERROR_UNINITIALIZED;
+
+    if (!device || !wish)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    pthread_mutex_lock(&lock);
+    machine_refresh(&machine);
+    for (int i = 0; users && i < machine.gpu_count; i++) {
+        if (machine.gpus[i].present && fits(&machine.gpus[i], wish)) {
+            *device = handle_of(&machine.gpus[i]);
+            result = NVML_SUCCESS;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+/* Copies what is known of a GPU now. */
+static nvmlReturn_t look(nvmlDevice_t device, struct gpu *gpu)
+{
+    struct gpu *slot = (struct gpu *)(void *)device;
+    nvmlReturn_t result = NVML_ERROR_INVALID_ARGUMENT;
+
+    pthread_mutex_lock(&lock);
+    machine_refresh(&machine);
+    if (users == 0) {
+        result = NVML_ERROR_UNINITIALIZED;
+    } else if (slot >= machine.gpus && slot < machine.gpus + machine.gpu_count) {
+        *gpu = *slot;
+        result = NVML_SUCCESS;
+    }
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+/* As look(), for questions that only the GPU itself can answer. */
+static nvmlReturn_t reach(nvmlDevice_t device, struct gpu *gpu)
+{
+    nvmlReturn_t result = look(device, gpu);
+
+    if (result == NVML_SUCCESS && (gpu->lost || !gpu->present))
+        return NVML_ERROR_GPU_IS_LOST;
+    return result;
+}
+
+nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count)
+{
+    if (users == 0)
+        return NVML_ERROR_UNINITIALIZED;
+    pthread_mutex_lock(&lock);
+    machine_refresh(&machine);
+    *count = 0;
+    for (int i = 0; i < machine.gpu_count; i++)
+        *count += machine.gpus[i].present;
+    pthread_mutex_unlock(&lock);
+    return NVML_SUCCESS;
+}
+
+static bool has_index(const struct gpu *gpu, const void *index)
+{
+    return index_of(gpu) == *(const unsigned *)index;
+}
+
+nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device)
+{
+    return find(has_index, &index, NVML_ERROR_INVALID_ARGUMENT, device);
+}
+
+static bool has_uuid(const struct gpu *gpu, const void *uuid)
+{
+    return strcmp(gpu->uuid, uuid) == 0;
+}
+
+nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device)
+{
+    return find(has_uuid, uuid, NVML_ERROR_NOT_FOUND, device);
+}
+
+static bool has_serial(const struct gpu *gpu, const void *serial)
+{
+    return strcmp(gpu->serial, serial) == 0;
+}
+
+nvmlReturn_t nvmlDeviceGetHandleBySerial(const char *serial, nvmlDevice_t *device)
+{
+    return find(has_serial, serial, NVML_ERROR_NOT_FOUND, device);
+}
+
+/* "0000:03:00.0", "00000000:03:00.0" and "03:00.0" mean the same. */
+static bool has_bus_id(const struct gpu *gpu, const void *wish)
+{
+    char bus_id[32];
+    const char *asked = wish;
+    size_t known, length = strlen(asked);
+
+    bus_id_of(gpu, bus_id, sizeof bus_id);
+    known = strlen(bus_id);
+    return length >= strlen("03:00.0") && length <= known
+           && strcasecmp(bus_id + known - length, asked) == 0;
+}
+
+nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, nvmlDevice_t *device)
+{
+    return find(has_bus_id, bus_id, NVML_ERROR_NOT_FOUND, device);
+}
+
+/* ---- what the driver remembers of a GPU ------------------------------------------------------ */
+
+/* Defines a function that answers one value with a statement about `gpu` and `value`. */
+#define ANSWER(function, access, type, statement)        \
+    nvmlReturn_t function(nvmlDevice_t device, type *value) \
+    {                                                    \
+        struct gpu gpu;                                  \
+        nvmlReturn_t result = access(device, &gpu);      \
+                                                         \
+        if (!value)                                      \
+            return NVML_ERROR_INVALID_ARGUMENT;          \
+        if (result == NVML_SUCCESS) {                    \
+            statement;                                   \
+        }                                                \
+        return result;                                   \
+    }
+
+#define ANSWER_TEXT(function, field)                                            \
+    nvmlReturn_t function(nvmlDevice_t device, char *text, unsigned int length) \
+    {                                                                           \
+        struct gpu gpu;                                                         \
+        nvmlReturn_t result = look(device, &gpu);                               \
+                                                                                \
+        return result == NVML_SUCCESS ? give(text, length, gpu.field) : result; \
+    }
+
+ANSWER_TEXT(nvmlDeviceGetUUID, uuid)
+ANSWER_TEXT(nvmlDeviceGetSerial, serial)
+ANSWER_TEXT(nvmlDeviceGetName, name)
+
+ANSWER(nvmlDeviceGetIndex, look, unsigned, *value = index_of(&gpu))
+ANSWER(nvmlDeviceGetMinorNumber, look, unsigned, *value = gpu.minor)
+ANSWER(nvmlDeviceGetBrand, look, nvmlBrandType_t, *value = gpu.brand)
+ANSWER(nvmlDeviceGetArchitecture, look, nvmlDeviceArchitecture_t, *value = gpu.architecture)
+ANSWER(nvmlDeviceIsMigDeviceHandle, look, unsigned, *value = 0)
+
+static void fill_pci_info(const struct gpu *gpu, nvmlPciInfo_t *pci)
+{
+    memset(pci, 0, sizeof *pci);
+    bus_id_of(gpu, pci->busId, sizeof pci->busId);
+    snprintf(pci->busIdLegacy, sizeof pci->busIdLegacy, "%04X:%02X:%02X.0", gpu->domain & 0xffff,
+             gpu->bus & 0xff, gpu->device & 0x1f);
+    pci->domain = gpu->domain;
+    pci->bus = gpu->bus;
+    pci->device = gpu->device;
+    pci->pciDeviceId = gpu->pci_id;
+    pci->pciSubSystemId = gpu->subsystem_id;
+}
+
+ANSWER(nvmlDeviceGetPciInfo_v3, look, nvmlPciInfo_t, fill_pci_info(&gpu, value))
+
+static void fill_pci_info_ext(const struct gpu *gpu, nvmlPciInfoExt_t *pci)
+{
+    bus_id_of(gpu, pci->busId, sizeof pci->busId);
+    pci->domain = gpu->domain;
+    pci->bus = gpu->bus;
+    pci->device = gpu->device;
+    pci->pciDeviceId = gpu->pci_id;
+    pci->pciSubSystemId = gpu->subsystem_id;
+    pci->baseClass = gpu->class_ >> 8;
+    pci->subClass = gpu->class_ & 0xff;
+}
+
+ANSWER(nvmlDeviceGetPciInfoExt, look, nvmlPciInfoExt_t, fill_pci_info_ext(&gpu, value))
+
+nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor)
+{
+    struct gpu gpu;
+    nvmlReturn_t result = look(device, &gpu);
+
+    if (result == NVML_SUCCESS) {
+        *major = (int)gpu.cc_major;
+        *minor = (int)gpu.cc_minor;
+    }
+    return result;
+}
+
+/* ---- what only the GPU can tell -------------------------------------------------------------- */
+
+/* The driver keeps a little of each GPU's memory for itself. */
+static unsigned long long reserved_mib(const struct gpu *gpu)
+{
+    return gpu->memory_mib / 128;
+}
+
+static void fill_memory(const struct gpu *gpu, nvmlMemory_t *memory)
+{
+    memory->total = gpu->memory_mib * MIB;
+    memory->used = reserved_mib(gpu) * MIB;
+    memory->free = memory->total - memory->used;
+}
+
+ANSWER(nvmlDeviceGetMemoryInfo, reach, nvmlMemory_t, fill_memory(&gpu, value))
+
+static void fill_memory_v2(const struct gpu *gpu, nvmlMemory_v2_t *memory)
+{
+    memory->total = gpu->memory_mib * MIB;
+    memory->reserved = reserved_mib(gpu) * MIB;
+    memory->used = 0;
+    memory->free = memory->total - memory->reserved;
+}
+
+ANSWER(nvmlDeviceGetMemoryInfo_v2, reach, nvmlMemory_v2_t, fill_memory_v2(&gpu, value))
+
+ANSWER(nvmlDeviceGetPersistenceMode, reach, nvmlEnableState_t, *value = gpu.persistence)
+ANSWER(nvmlDeviceGetComputeMode, reach, nvmlComputeMode_t, *value = NVML_COMPUTEMODE_DEFAULT)
+ANSWER(nvmlDeviceGetPerformanceState, reach, nvmlPstates_t, *value = NVML_PSTATE_0)
+ANSWER(nvmlDeviceGetDisplayActive, reach, nvmlEnableState_t, *value = NVML_FEATURE_DISABLED)
+ANSWER(nvmlDeviceGetPowerUsage, reach, unsigned, *value = gpu.power_w * 1000 / 10)
+ANSWER(nvmlDeviceGetEnforcedPowerLimit, reach, unsigned, *value = gpu.power_w * 1000)
+ANSWER(nvmlDeviceGetUtilizationRates, reach, nvmlUtilization_t, memset(value, 0, sizeof *value))
+
+nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, nvmlTemperatureSensors_t sensor,
+                                      unsigned int *celsius)
+{
+    struct gpu gpu;
+    nvmlReturn_t result = reach(device, &gpu);
+
+    if (sensor != NVML_TEMPERATURE_GPU)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    if (result == NVML_SUCCESS)
+        *celsius = 30 + gpu.minor;
+    return result;
+}
+
+nvmlReturn_t nvmlDeviceGetEccMode(nvmlDevice_t device, nvmlEnableState_t *current,
+                                  nvmlEnableState_t *pending)
+{
+    struct gpu gpu;
+    nvmlReturn_t result = reach(device, &gpu);
+
+    if (result == NVML_SUCCESS)
+        *current = *pending = NVML_FEATURE_ENABLED;
+    return result;
+}
+
+nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, nvmlMemoryErrorType_t type,
+                                         nvmlEccCounterType_t counter, unsigned long long *count)
+{
+    struct gpu gpu;
+    nvmlReturn_t result = reach(device, &gpu);
+
+    (void)counter;
+    if (result == NVML_SUCCESS)
+        *count = type == NVML_MEMORY_ERROR_TYPE_UNCORRECTED && gpu.fault == 48;
+    return result;
+}
+
+nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current, unsigned int *pending)
+{
+    struct gpu gpu;
+    nvmlReturn_t result = reach(device, &gpu);
+
+    if (result == NVML_SUCCESS && !gpu.mig_capable)
+        return NVML_ERROR_NOT_SUPPORTED;
+    if (result == NVML_SUCCESS)
+        *current = *pending = NVML_DEVICE_MIG_DISABLE;
+    return result;
+}
+
+ANSWER(nvmlDeviceGetMaxMigDeviceCount, reach, unsigned, *value = gpu.mig_capable ? 7 : 0)
+
+nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned int index,
+                                                 nvmlDevice_t *mig)
+{
+    struct gpu gpu;
+    nvmlReturn_t result = reach(device, &gpu);
+
+    (void)index;
+    (void)mig;
+    return result == NVML_SUCCESS ? NVML_ERROR_NOT_FOUND : result;
+}
+
+/* Nothing computes on simulated GPUs. */
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count,
+                                                     nvmlProcessInfo_t *processes)
+{
+    struct gpu gpu;
+    nvmlReturn_t result = reach(device, &gpu);
+
+    (void)processes;
+    if (result == NVML_SUCCESS)
+        *count = 0;
+    return result;
+}
+
+nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t one, nvmlDevice_t other,
+                                                 nvmlGpuTopologyLevel_t *level)
+{
+    struct gpu a, b;
+    nvmlReturn_t result = look(one, &a);
+
+    if (result == NVML_SUCCESS)
+        result = look(other, &b);
+    if (result == NVML_SUCCESS)
+        *level = a.numa_node == b.numa_node ? NVML_TOPOLOGY_NODE : NVML_TOPOLOGY_SYSTEM;
+    return result;
+}
+
+nvmlReturn_t nvmlDeviceSetPersistenceMode(nvmlDevice_t device, nvmlEnableState_t mode)
+{
+    struct gpu gpu;
+    nvmlReturn_t result = reach(device, &gpu);
+    int fd;
+
+    if (result != NVML_SUCCESS)
+        return result;
+    if (gpu.persistence_offset < 0)
+        return NVML_ERROR_NOT_SUPPORTED;
+    /* Containers have the file read-only, as they may not do this with a real driver. */
+    fd = open(machine_path(), O_WRONLY | O_CLOEXEC);
+    if (fd < 0)
+        return NVML_ERROR_NO_PERMISSION;
+    if (pwrite(fd, mode == NVML_FEATURE_ENABLED ? "1" : "0", 1, gpu.persistence_offset) != 1)
+        result = NVML_ERROR_UNKNOWN;
+    close(fd);
+    return result;
+}
+
+/* ---- events ---------------------------------------------------------------------------------- */
+
+struct nvmlEventSet_st {
+    int count;
+    struct {
+        struct gpu *gpu;
+        unsigned known_fault; /* told already, or there before anyone asked */
+    } watched[MAX_GPUS];
+};
+
+nvmlReturn_t nvmlEventSetCreate(nvmlEventSet_t *set)
+{
+    *set = calloc(1, sizeof **set);
+    return *set ? NVML_SUCCESS : NVML_ERROR_MEMORY;
+}
+
+nvmlReturn_t nvmlEventSetFree(nvmlEventSet_t set)
+{
+    free(set);
+    return NVML_SUCCESS;
+}
+
+ANSWER(nvmlDeviceGetSupportedEventTypes, reach, unsigned long long,
+       *value = nvmlEventTypeXidCriticalError | nvmlEventTypeDoubleBitEccError
+                | nvmlEventTypeSingleBitEccError)
+
+nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t device, unsigned long long types,
+                                      nvmlEventSet_t set)
+{
+    struct gpu gpu;
+    nvmlReturn_t result = reach(device, &gpu);
+
+    if (result == NVML_SUCCESS && (types & nvmlEventTypeXidCriticalError) && set->count < MAX_GPUS) {
+        set->watched[set->count].gpu = (struct gpu *)(void *)device;
+        set->watched[set->count].known_fault = gpu.fault;
+        set->count++;
+    }
+    return result;
+}
+
+static bool next_event(nvmlEventSet_t set, nvmlEventData_t *data)
+{
+    bool found = false;
+
+    pthread_mutex_lock(&lock);
+    machine_refresh(&machine);
+    for (int i = 0; i < set->count && !found; i++) {
+        const unsigned fault = set->watched[i].gpu->fault;
+
+        found = fault != 0 && fault != set->watched[i].known_fault;
+        set->watched[i].known_fault = fault;
+        if (found)
+            *data = (nvmlEventData_t){
+                .device = handle_of(set->watched[i].gpu),
+                .eventType = nvmlEventTypeXidCriticalError,
+                .eventData = fault,
+                .gpuInstanceId = 0xFFFFFFFF,
+                .computeInstanceId = 0xFFFFFFFF,
+            };
+    }
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *data, unsigned int timeout_ms)
+{
+    enum { STEP_MS = 200 };
+
+    for (unsigned waited = 0;; waited += STEP_MS) {
+        if (next_event(set, data))
+            return NVML_SUCCESS;
+        if (waited >= timeout_ms)
+            return NVML_ERROR_TIMEOUT;
+        unsigned pause = timeout_ms - waited < STEP_MS ? timeout_ms - waited : STEP_MS;
+        nanosleep(&(struct timespec){.tv_nsec = pause * 1000000L}, NULL);
+    }
+}
+
+/* ---- names of older versions, where callers still ask for them ------------------------------- */
+
+#define OLD_NAME(old, new) __typeof__(new) old __attribute__((alias(#new)));
+
+OLD_NAME(nvmlInit, nvmlInit_v2)
+OLD_NAME(nvmlDeviceGetCount, nvmlDeviceGetCount_v2)
+OLD_NAME(nvmlDeviceGetHandleByIndex, nvmlDeviceGetHandleByIndex_v2)
+OLD_NAME(nvmlDeviceGetHandleByPciBusId, nvmlDeviceGetHandleByPciBusId_v2)
+OLD_NAME(nvmlDeviceGetPciInfo, nvmlDeviceGetPciInfo_v3)
+OLD_NAME(nvmlDeviceGetPciInfo_v2, nvmlDeviceGetPciInfo_v3)
+OLD_NAME(nvmlEventSetWait, nvmlEventSetWait_v2)
+OLD_NAME(nvmlDeviceGetGraphicsRunningProcesses_v3, nvmlDeviceGetComputeRunningProcesses_v3)

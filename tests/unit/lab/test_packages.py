@@ -1,0 +1,204 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from metal_lab import packages
+from metal_lab.packages import Package
+
+NOWHERE = Path("/nowhere")
+RELEASE = "6.1.0-26-amd64"
+
+
+def everything() -> Iterator[tuple[str, Package]]:
+    for pool, held in packages.pools(NOWHERE, lambda version: NOWHERE / version, RELEASE).items():
+        for package in held:
+            yield pool, package
+
+
+def find(name: str, version: str = "") -> Package:
+    return next(p for _, p in everything() if p.name == name and p.version.startswith(version))
+
+
+def test_pools_hold_the_packages_of_upstream() -> None:
+    held: dict[str, list[str]] = {}
+    for pool, package in everything():
+        held.setdefault(pool, []).append(f"{package.name}={package.version}")
+    of_driver = (
+        "cuda-drivers",
+        "firmware-nvidia-gsp",
+        "libcuda1",
+        "libnvidia-ml1",
+        "nvidia-driver-cuda",
+        "nvidia-kernel-dkms",
+        "nvidia-kernel-open-dkms",
+        "nvidia-kernel-support",
+        "nvidia-modprobe",
+        "nvidia-open",
+        "nvidia-persistenced",
+        "nvidia-smi",
+    )
+    assert {pool: sorted(names) for pool, names in held.items()} == {
+        "docker/bookworm": ["containerd.io=2.4.2-1~debian.12~bookworm"],
+        "docker/trixie": ["containerd.io=2.4.2-1~debian.13~trixie"],
+        "nvidia": sorted(
+            f"{name}={version}-1"
+            for version in ("580.173.02", "580.178.04")
+            for name in (*of_driver, f"nvidia-driver-pinning-{version}")
+        ),
+        "toolkit": [
+            "libnvidia-container-tools=1.20.1-1",
+            "libnvidia-container1=1.20.1-1",
+            "nvidia-container-toolkit-base=1.20.1-1",
+            "nvidia-container-toolkit=1.20.1-1",
+        ],
+        "kubernetes": ["kubectl=1.37.1-1.1", "kubelet=1.37.1-1.1"],
+        "debian": [f"linux-headers-{RELEASE}=1-1"],
+    }
+
+
+def test_control_names_only_the_relations_there_are() -> None:
+    package = Package("some", "1-1", "does something", depends=("a (= 1)", "b"), conflicts=("c",))
+    assert packages.control(package) == (
+        "Package: some\n"
+        "Version: 1-1\n"
+        "Architecture: amd64\n"
+        "Maintainer: metal.gpu contributors <lab@metal-gpu.invalid>\n"
+        "Section: utils\n"
+        "Priority: optional\n"
+        "Depends: a (= 1), b\n"
+        "Conflicts: c\n"
+        "Description: does something\n"
+        " Made by the laboratory of metal.gpu.\n"
+    )
+
+
+def test_every_dependency_inside_the_mirror_can_be_met() -> None:
+    held = {(p.name, p.version) for _, p in everything()}
+    for _, package in everything():
+        for dependency in package.depends:
+            name, _, relation = dependency.partition(" ")
+            if name.startswith(("nvidia", "libnvidia", "libcuda", "firmware-nvidia")):
+                sign, version = relation.strip("()").split()
+                assert sign == ">=" or (name, version) in held, (package.name, dependency)
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "places"),
+    [
+        pytest.param(
+            "containerd.io",
+            "",
+            {
+                "/etc/containerd/config.toml": 'disabled_plugins = ["cri"]',
+                "/usr/lib/systemd/system/containerd.service": "ExecStart=/usr/bin/containerd\n",
+            },
+            id="containerd as Docker ships it: without the Kubernetes interface",
+        ),
+        pytest.param(
+            "kubelet",
+            "",
+            {
+                "/etc/default/kubelet": "KUBELET_EXTRA_ARGS=\n",
+                "/usr/lib/systemd/system/kubelet.service.d/10-kubeadm.conf": (
+                    "$KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS"
+                    " $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS\n"
+                ),
+            },
+            id="kubelet as kubeadm starts it",
+        ),
+        pytest.param(
+            "nvidia-driver-pinning-580.173.02",
+            "",
+            {"/etc/apt/preferences.d/nvidia-driver-pinning": "Pin: version 580.173.02-*\n"},
+            id="pinning names its own version",
+        ),
+        pytest.param(
+            "nvidia-kernel-support",
+            "580.173.02",
+            {"/usr/lib/modprobe.d/nvidia.conf": "blacklist nouveau\n"},
+            id="nouveau is kept away",
+        ),
+    ],
+)
+def test_installed_texts(name: str, version: str, places: dict[str, str]) -> None:
+    texts = packages.texts(find(name, version))
+    assert "SPDX" not in "".join(texts.values())
+    for place, expected in places.items():
+        assert expected in texts[place]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        pytest.param("kubectl", {"control"}, id="a program alone"),
+        pytest.param("libcuda1", {"control", "triggers"}, id="a library: ldconfig"),
+        pytest.param(
+            "kubelet",
+            {"control", "conffiles", "postinst", "prerm", "postrm"},
+            id="a service with configuration",
+        ),
+        pytest.param(
+            "nvidia-kernel-dkms",
+            {"control", "triggers", "postinst", "prerm"},
+            id="a module: built when the headers come",
+        ),
+        pytest.param(
+            "nvidia-driver-pinning-580.178.04",
+            {"control"},
+            id="a preference that leaves with its package",
+        ),
+    ],
+)
+def test_control_archive(name: str, expected: set[str]) -> None:
+    assert set(packages.control_files(find(name))) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "flavour"),
+    [("nvidia-kernel-open-dkms", "open"), ("nvidia-kernel-dkms", "proprietary")],
+)
+def test_module_knows_version_and_flavour(name: str, flavour: str) -> None:
+    postinst = packages.control_files(find(name, "580.173.02"))["postinst"]
+    assert f"'version=%s\\nflavour=%s\\n' 580.173.02 {flavour} " in postinst
+
+
+def test_maintainer_scripts_are_shell() -> None:
+    for _, package in everything():
+        for name, text in packages.control_files(package).items():
+            if name in packages.MAINTAINER_SCRIPTS:
+                subprocess.run(["sh", "-n"], input=text, text=True, check=True)
+                assert text.startswith("#!/bin/sh\nset -e\n"), (package.name, name)
+
+
+@pytest.mark.skipif(shutil.which("dpkg-deb") is None, reason="needs dpkg-deb")
+def test_same_input_gives_the_same_deb(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o600)
+    package = Package(
+        "some",
+        "1-1",
+        "does something",
+        binaries={"/usr/bin/some": program},
+        links={"/usr/bin/other": "some"},
+        units=("some.service",),
+    )
+    first, second = (packages.build_deb(package, tmp_path / name) for name in ("a", "b"))
+    assert first.name == "some_1-1_amd64.deb"
+    assert first.read_bytes() == second.read_bytes()
+    assert [path.name for path in first.parent.iterdir()] == [first.name]
+
+    listing = subprocess.run(
+        ["dpkg-deb", "--contents", first], capture_output=True, text=True, check=True
+    ).stdout
+    found = {line.split()[-1]: line.split()[:2] for line in listing.splitlines()}
+    assert found["./usr/bin/some"] == ["-rwxr-xr-x", "root/root"]
+    assert " ./usr/bin/other -> some\n" in listing

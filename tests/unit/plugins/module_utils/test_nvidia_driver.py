@@ -1,0 +1,80 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.metal.gpu.plugins.module_utils import nvidia_driver
+from ansible_collections.metal.gpu.plugins.module_utils.nvidia_driver import LoadedModule
+from ansible_collections.metal.gpu.tests.unit.support.recordings import recording
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param(
+            recording("nvidia_driver/version-580-proprietary.txt"),
+            LoadedModule("580.82.07", "proprietary"),
+            id="proprietary",
+        ),
+        pytest.param(
+            recording("nvidia_driver/version-590-open.txt"),
+            LoadedModule("590.48.01", "open"),
+            id="open",
+        ),
+        pytest.param("something else\n", None, id="unknown-form"),
+        pytest.param("", None, id="no-module"),
+    ],
+)
+def test_parse_loaded_module(text, expected):
+    assert nvidia_driver.parse_loaded_module(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("Model: \t\t P100\nDevice Minor: \t 3\n", 3), ("Model: \t\t P100\n", None)],
+)
+def test_parse_minor(text, expected):
+    assert nvidia_driver.parse_minor(text) == expected
+
+
+def test_parse_modules_load():
+    assert nvidia_driver.parse_modules_load("# why\n; why\n\nnvidia-uvm\nbr_netfilter\n") == [
+        "nvidia_uvm",
+        "br_netfilter",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param("options x y\nblacklist nouveau\n", True, id="blacklist"),
+        pytest.param("install nouveau /bin/false\n", True, id="install"),
+        pytest.param("#blacklist nouveau\n", False, id="comment"),
+        pytest.param("blacklist nouveaux\n", False, id="another-module"),
+        pytest.param("options nouveau modeset=0\n", False, id="options"),
+    ],
+)
+def test_is_nouveau_blocked(text, expected):
+    assert nvidia_driver.is_nouveau_blocked(text) is expected
+
+
+@pytest.mark.parametrize(
+    ("name", "is_driver", "is_toolkit"),
+    [
+        ("nvidia-driver-cuda", True, False),
+        ("nvidia-kernel-open-dkms", True, False),
+        ("libnvidia-ml1", True, False),
+        ("libcuda1", True, False),
+        ("cuda-drivers-580", True, False),
+        ("firmware-nvidia-gsp", True, False),
+        ("nvidia-container-toolkit", False, True),
+        ("libnvidia-container1", False, True),
+        ("nvidia-docker2", False, True),
+        ("libcudart12", False, False),
+    ],
+)
+def test_whose_package(name, is_driver, is_toolkit):
+    assert nvidia_driver.is_driver_package(name) is is_driver
+    assert nvidia_driver.is_toolkit_package(name) is is_toolkit

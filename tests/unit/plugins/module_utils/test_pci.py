@@ -1,0 +1,61 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.metal.gpu.plugins.module_utils import pci
+from ansible_collections.metal.gpu.plugins.module_utils.pci import PciDevice
+from ansible_collections.metal.gpu.tests.unit.support.recordings import (
+    parse_scene,
+    plant,
+    recording,
+)
+
+
+def test_read_gpus_takes_gpus_only_and_their_drivers(tmp_path):
+    plant(tmp_path, parse_scene(recording("nodes/p100.txt")))
+    (tmp_path / "sys/bus/pci/drivers/nvidia").mkdir(parents=True)
+    (tmp_path / pci.DEVICES / "0000:03:00.0/driver").symlink_to("../../drivers/nvidia")
+    assert pci.read_gpus(tmp_path) == (
+        PciDevice("0000:03:00.0", "10de", "15f8", "0302", "nvidia", 1),
+        PciDevice("0000:82:00.0", "10de", "15f8", "0302", None, None),
+    )
+
+
+def test_read_gpus_where_there_is_no_bus(tmp_path):
+    assert pci.read_gpus(tmp_path) == ()
+
+
+def test_read_gpus_leaves_out_a_device_that_goes_away(tmp_path):
+    (tmp_path / pci.DEVICES / "0000:03:00.0").mkdir(parents=True)
+    assert pci.read_gpus(tmp_path) == ()
+
+
+@pytest.mark.parametrize(
+    ("vendor", "class_", "expected"),
+    [
+        pytest.param("10de", "0300", True, id="vga"),
+        pytest.param("10de", "0302", True, id="3d"),
+        pytest.param("10de", "0403", False, id="sound"),
+        pytest.param("10de", "0680", False, id="nvswitch"),
+        pytest.param("10de", "0604", False, id="bridge"),
+        pytest.param("1a03", "0300", False, id="board-management-vga"),
+    ],
+)
+def test_is_gpu(vendor, class_, expected):
+    assert pci.is_gpu(PciDevice("0000:00:00.0", vendor, "0000", class_, None, None)) is expected
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("00000000:03:00.0", "0000:03:00.0"),
+        ("00000000:C1:00.0", "0000:c1:00.0"),
+        ("0000:03:00.0", "0000:03:00.0"),
+        pytest.param("00010000:03:00.0", "10000:03:00.0", id="wide-domain"),
+    ],
+)
+def test_normalise_address(address, expected):
+    assert pci.normalise_address(address) == expected

@@ -1,0 +1,102 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ansible_collections.metal.gpu.plugins.module_utils import pod_status
+
+SCENES = yaml.safe_load(
+    (Path(__file__).parents[2] / "fixtures/kubernetes/pods.yml").read_text(encoding="utf-8")
+)
+GPU = "nvidia.com/gpu"
+
+
+def container(gpus, **more):
+    return {"resources": {"limits": {GPU: str(gpus), "memory": "1Gi"}}, **more}
+
+
+@pytest.mark.parametrize(
+    ("init", "containers", "gpus"),
+    [
+        pytest.param([], [{}], 0, id="none"),
+        pytest.param([], [container(2)], 2, id="one"),
+        pytest.param([], [container(2), {}, container(1)], 3, id="sum"),
+        pytest.param([container(4), container(1)], [container(2)], 4, id="init-passes"),
+        pytest.param([container(1)], [container(2)], 2, id="init-is-less"),
+        pytest.param([container(1, restartPolicy="Always")], [container(2)], 3, id="sidecar-stays"),
+        pytest.param(
+            [container(1, restartPolicy="Always"), container(4)],
+            [container(2)],
+            5,
+            id="init-beside-sidecar",
+        ),
+        pytest.param(
+            [container(4), container(1, restartPolicy="Always")],
+            [container(2)],
+            4,
+            id="init-before-sidecar",
+        ),
+    ],
+)
+def test_claimed(init, containers, gpus):
+    pod = {"spec": {"initContainers": init, "containers": containers}}
+    assert pod_status.claimed(pod, GPU) == gpus
+
+
+@pytest.mark.parametrize(
+    ("volumes", "answer"),
+    [
+        pytest.param([{"hostPath": {"path": "/var/lib/kubelet/device-plugins"}}], True, id="usual"),
+        pytest.param([{"hostPath": {"path": "/data/kubelet/device-plugins/"}}], True, id="moved"),
+        pytest.param([{"hostPath": {"path": "/var/lib/kubelet/pods"}}], False, id="other-folder"),
+        pytest.param([{"name": "token", "projected": {}}], False, id="no-host-path"),
+    ],
+)
+def test_is_device_plugin(volumes, answer):
+    assert pod_status.is_device_plugin({"spec": {"volumes": volumes}}) is answer
+
+
+@pytest.mark.parametrize(
+    ("scene", "text"),
+    [
+        ("new", "Pending"),
+        ("tainted", "Pending: Unschedulable: 0/2 nodes are available: 1 node(s) didn't satisfy"),
+        ("creating", "Pending: nvidia-smi: ContainerCreating"),
+        ("no_image", "Pending: nvidia-smi: ErrImagePull: failed to resolve image: registry.exam"),
+        ("running", "Running"),
+        ("not_ready", "Running, but not ready"),
+        ("crash_loop", "Running: nvidia-device-plugin-ctr: CrashLoopBackOff: back-off 5m0s rest"),
+        ("not_admitted", "Failed: UnexpectedAdmissionError: Pod was rejected: Allocate failed due"),
+        ("too_long", "Failed: DeadlineExceeded: Pod was active on the node longer than the"),
+        ("not_started", "Failed: nvidia-smi: exit code 128: StartError: nvidia-container-cli: ini"),
+        ("two_gpus", "Succeeded"),
+    ],
+)
+def test_describe(scene, text):
+    described = pod_status.describe({"status": SCENES[scene]})
+    assert described.startswith(text)
+    assert len(text) > 60 or described == text
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        pytest.param({"lastTimestamp": "2026-11-20T10:00:00Z", "eventTime": None}, id="core"),
+        pytest.param({"eventTime": "2026-11-20T10:00:00Z", "series": None}, id="events-api"),
+        pytest.param(
+            {
+                "eventTime": "2026-11-20T09:00:00Z",
+                "series": {"lastObservedTime": "2026-11-20T10:00:00Z"},
+            },
+            id="series",
+        ),
+        pytest.param({"metadata": {"creationTimestamp": "2026-11-20T10:00:00Z"}}, id="neither"),
+    ],
+)
+def test_event_time(event):
+    assert pod_status.event_time(event) == "2026-11-20T10:00:00Z"

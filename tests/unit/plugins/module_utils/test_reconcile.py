@@ -1,0 +1,138 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
+from ansible_collections.metal.gpu.plugins.module_utils.reconcile import reconcile
+
+SLOTS = [f"0000:0{number}:00.0" for number in range(4)]
+UUIDS = [f"GPU-{number}" for number in range(4)]
+
+
+def device(index: int, error: str | None = None) -> dict[str, Any]:
+    return {
+        "index": index,
+        "uuid": UUIDS[index],
+        "pci_address": SLOTS[index],
+        "error": error,
+    }
+
+
+def node(
+    slots: int = 4, devices: list[dict[str, Any]] | None = None, failure: Any = None
+) -> dict[str, Any]:
+    found = [device(index) for index in range(slots)] if devices is None else devices
+    return {
+        "pci": [{"address": address} for address in SLOTS[:slots]],
+        "nvml": {"devices": found, "failure": failure},
+    }
+
+
+def cluster(capacity: int | None = 4, allocatable: int | None = 4, **more: Any) -> dict[str, Any]:
+    return {
+        "state": "ok",
+        "capacity": capacity,
+        "allocatable": allocatable,
+        "evidence": [],
+        **more,
+    }
+
+
+def smoke(uuids: list[str], gpus: int = 4, state: str = "ok", message: str = "") -> dict[str, Any]:
+    return {"state": state, "gpus": gpus, "uuids": uuids, "message": message, "events": []}
+
+
+LOST = {"code": "gpu_lost", "exit_code": 15, "message": "GPU is lost"}
+DOWN = {"code": "driver_not_loaded", "exit_code": 9, "message": "no driver"}
+
+
+@pytest.mark.parametrize(
+    ("seen", "declared", "counted", "ran", "codes"),
+    [
+        pytest.param(node(), 4, cluster(), smoke(UUIDS), [], id="healthy"),
+        pytest.param(node(), None, cluster(), smoke(UUIDS), [], id="healthy, not declared"),
+        pytest.param(node(), None, cluster(), None, [], id="no smoke pods wanted"),
+        pytest.param(
+            node(3), 4, cluster(3, 3), smoke(UUIDS[:3], 3),
+            ["GPU_COUNT_DIFFERS", "CAPACITY_DIFFERS"], id="card missing",
+        ),
+        pytest.param(
+            node(devices=[device(0), device(1), device(2)], failure=LOST),
+            4, cluster(4, 3), smoke(UUIDS[:3], 3), ["NVML_COUNT_DIFFERS", "ALLOCATABLE_DIFFERS"],
+            id="lost by the driver",
+        ),
+        pytest.param(
+            node(devices=[device(0), device(1), device(2), device(3, "[GPU is lost]")]),
+            4, cluster(), smoke(UUIDS), ["GPU_FAULTY"], id="error in a cell",
+        ),
+        pytest.param(
+            node(devices=[], failure=DOWN), 4, cluster(0, 0), None,
+            ["NVML_UNAVAILABLE", "CAPACITY_DIFFERS"], id="driver down",
+        ),
+        pytest.param(node(0), None, cluster(None, None), None,
+            ["NO_GPU", "CAPACITY_DIFFERS"], id="no GPU"),
+        pytest.param(node(), 4, cluster(None, None), None, ["CAPACITY_DIFFERS"], id="no plugin"),
+        pytest.param(node(), 4, cluster(4, 3), None, ["ALLOCATABLE_DIFFERS"], id="unhealthy"),
+        pytest.param(
+            node(), 4, cluster(None, None, state="missing"), None, ["NODE_NOT_IN_CLUSTER"],
+            id="not joined",
+        ),
+        pytest.param(
+            node(), 4, cluster(), smoke([], state="failed", message="ImagePullBackOff"),
+            ["SMOKE_FAILED"], id="smoke pod failed",
+        ),
+        pytest.param(
+            node(), 4, cluster(), smoke([*UUIDS[:3], "GPU-x"]), ["SMOKE_DIFFERS"], id="stranger"
+        ),
+    ],
+)  # fmt: skip
+def test_differences(
+    seen: dict[str, Any],
+    declared: int | None,
+    counted: dict[str, Any],
+    ran: dict[str, Any] | None,
+    codes: list[str],
+) -> None:
+    verdict = reconcile("gpu-1", seen, declared, counted, ran)
+    assert [found["code"] for found in verdict["findings"]] == codes
+    assert verdict["ok"] is (not codes)
+
+
+def test_layers() -> None:
+    verdict = reconcile("gpu-1", node(), 4, cluster(4, 3), smoke(UUIDS[:2], 3))
+    assert verdict["layers"] == {
+        "declared": 4,
+        "pci": 4,
+        "nvml": 4,
+        "capacity": 4,
+        "allocatable": 3,
+        "smoke": "2/3",
+    }
+
+
+def test_busy_node_is_no_failure() -> None:
+    busy = smoke([], gpus=0, state="busy", message="other pods have claimed all 4")
+    verdict = reconcile("gpu-1", node(), 4, cluster(), busy)
+    assert verdict["ok"]
+    assert verdict["layers"]["smoke"] == "busy"
+    assert [found["code"] for found in verdict["findings"]] == ["SMOKE_NOT_RUN"]
+
+
+def test_unobserved_node_is_a_failure() -> None:
+    known = [finding("NODE_UNREACHABLE", "gpu-1", error="timed out")]
+    verdict = reconcile("gpu-1", None, 4, None, None, known)
+    assert not verdict["ok"]
+    assert verdict["layers"]["pci"] is None
+
+
+def test_what_the_plugin_said_is_named() -> None:
+    said = cluster(4, 3, evidence=["pod x is Running, and logged last: Xid=79"])
+    (found,) = reconcile("gpu-1", node(), 4, said, None)["findings"]
+    assert found["message"] == (
+        "gpu-1: has 4 GPUs, the cluster can hand out 3; pod x is Running, and logged last: Xid=79"
+    )

@@ -1,0 +1,205 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The node's side: reads, and replaces what it is told to. Deciding is tested with the action."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import stat
+import sys
+
+import pytest
+from ansible.module_utils.testing import patch_module_args
+
+from ansible_collections.metal.gpu.plugins.modules import config_document
+
+
+def encode(content):
+    return None if content is None else base64.b64encode(content).decode()
+
+
+def digest(content):
+    return None if content is None else hashlib.sha256(content).hexdigest()
+
+
+@pytest.fixture
+def node(tmp_path):
+    (tmp_path / "etc").mkdir()
+    return tmp_path
+
+
+@pytest.fixture
+def call(node, capsys):
+    def run(path="etc/daemon.json", **options):
+        args = {"path": str(node / path), "state_dir": str(node / "var/lib/state"), **options}
+        with patch_module_args(args), pytest.raises(SystemExit):
+            config_document.main()
+        return json.loads(capsys.readouterr().out)
+
+    return run
+
+
+@pytest.fixture
+def write(call):
+    def run(before, after, *, path="etc/daemon.json", **request):
+        request = {
+            "expected": digest(before),
+            "content": encode(after),
+            "state_during": "during",
+            "state_after": "after",
+            "directories": [],
+            "validate": None,
+            "backup": False,
+            **request,
+        }
+        return call(path, _write=json.dumps(request))
+
+    return run
+
+
+def files(node):
+    return sorted(str(path.relative_to(node)) for path in node.rglob("*") if not path.is_dir())
+
+
+def state(node):
+    [path] = (node / "var/lib/state").iterdir()
+    return path.read_text()
+
+
+def test_reading_changes_nothing(call, node):
+    (node / "etc/daemon.json").write_bytes(b"\xff\r\n")
+    result = call()
+    assert (result["content"], result["remembered"]) == (encode(b"\xff\r\n"), None)
+    assert (result["file"], result["missing_directories"]) == (str(node / "etc/daemon.json"), [])
+    assert result["changed"] is False
+    assert files(node) == ["etc/daemon.json"]
+
+
+def test_reading_a_missing_file_tells_the_missing_directories(call, node):
+    result = call("etc/a/b/c.toml")
+    assert result["content"] is None
+    assert result["missing_directories"] == [str(node / "etc/a"), str(node / "etc/a/b")]
+
+
+def test_reading_a_directory_fails(call, node):
+    assert call("etc")["msg"] == f"cannot read {node}/etc: Is a directory"
+
+
+def test_replacing_keeps_mode_and_backs_up(write, call, node):
+    path = node / "etc/daemon.json"
+    path.write_bytes(b"old")
+    path.chmod(0o640)
+    result = write(b"old", b"new", backup=True)
+    assert result["changed"] is True
+    assert result["backup_file"] == f"{path}.metal.gpu-orig"
+    assert path.read_bytes() == b"new"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert (node / "etc/daemon.json.metal.gpu-orig").read_bytes() == b"old"
+    assert len(files(node)) == 3  # nothing temporary beside the file, the backup and the state
+    assert state(node) == call()["remembered"] == "after"
+    [kept] = (node / "var/lib/state").iterdir()
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    assert stat.S_IMODE(kept.parent.stat().st_mode) == 0o700
+
+
+def test_creating_and_removing_with_directories(write, node):
+    old = os.umask(0o077)
+    try:
+        directories = [str(node / "etc/a"), str(node / "etc/a/b")]
+        write(None, b"new", path="etc/a/b/c.toml", directories=directories)
+    finally:
+        os.umask(old)
+    path = node / "etc/a/b/c.toml"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o755
+    write(b"new", None, path="etc/a/b/c.toml", directories=directories, state_after=None)
+    assert list(node.rglob("*")) == [node / "etc"]
+
+
+def test_a_directory_that_is_used_by_now_stays(write, node):
+    write(None, b"new", path="etc/a/c.toml", directories=[str(node / "etc/a")])
+    (node / "etc/a/theirs").touch()
+    write(b"new", None, path="etc/a/c.toml", directories=[str(node / "etc/a")], state_after=None)
+    assert files(node) == ["etc/a/theirs"]
+
+
+@pytest.mark.parametrize("backup", [b"old", b"older"], ids=["equal", "different"])
+def test_giving_back_forgets_and_drops_an_equal_backup(write, node, backup):
+    (node / "etc/daemon.json").write_bytes(b"old")
+    write(b"old", b"new", backup=True)
+    (node / "etc/daemon.json.metal.gpu-orig").write_bytes(backup)
+    write(b"new", b"old", state_after=None)
+    assert not (node / "var").exists()
+    assert len(files(node)) == (1 if backup == b"old" else 2)
+
+
+def test_only_forgetting_leaves_the_file_alone(write, node):
+    path = node / "etc/daemon.json"
+    path.write_bytes(b"old")
+    before = path.stat()
+    assert write(b"old", b"old", state_after=None)["changed"] is False
+    assert path.stat() == before
+
+
+def test_a_link_stays_and_its_target_is_replaced(write, call, node):
+    (node / "real").write_bytes(b"old")
+    (node / "etc/daemon.json").symlink_to("../real")
+    write(b"old", b"new")
+    assert (node / "etc/daemon.json").is_symlink()
+    assert (node / "real").read_bytes() == b"new"
+    assert call("real")["remembered"] == "after"  # one state, whichever name is used
+
+
+VALIDATORS = {
+    "fails": ["sys.exit(f'{sys.argv[1]}: no')", "(exit code 1): PATH: no"],
+    "sees-the-new-file": ["assert open(sys.argv[1]).read() == 'new'", None],
+}
+
+
+@pytest.mark.parametrize(("code", "failure"), VALIDATORS.values(), ids=VALIDATORS)
+def test_validation_comes_before_everything(write, node, code, failure):
+    path = node / "etc/a/daemon.json"
+    command = [sys.executable, "-c", f"import sys; {code}", "%s"]
+    result = write(
+        None, b"new", path="etc/a/daemon.json", validate=command, directories=[str(path.parent)]
+    )
+    if failure:
+        assert result["msg"].endswith(
+            f"refuses the new {path} " + failure.replace("PATH", str(path))
+        )
+        assert list(node.rglob("*")) == [node / "etc"]
+    else:
+        assert path.read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("after", [b"new", None], ids=["replace", "remove"])
+@pytest.mark.parametrize("theirs", [b"theirs", None], ids=["changed", "removed"])
+def test_what_somebody_else_wrote_meanwhile_is_not_lost(write, node, theirs, after):
+    if theirs:
+        (node / "etc/daemon.json").write_bytes(theirs)
+    result = write(b"old", after)
+    assert "changed by somebody else" in result["msg"]
+    assert files(node) == (["etc/daemon.json"] if theirs else [])
+
+
+def test_the_state_covers_both_files_while_replacing(write, node, monkeypatch):
+    (node / "etc/daemon.json").write_bytes(b"old")
+
+    def cut_off(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(config_document.AnsibleModule, "atomic_move", cut_off)
+    with pytest.raises(KeyboardInterrupt):
+        write(b"old", b"new")
+    assert state(node) == "during"
+    assert (node / "etc/daemon.json").read_bytes() == b"old"
+    assert len(files(node)) == 2
+
+
+def test_owners_do_not_share_a_state(write, call):
+    write(None, b"new")
+    assert call(owner="somebody/else")["remembered"] is None

@@ -1,0 +1,213 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ansible_collections.metal.gpu.plugins.module_utils import kube_settings
+from ansible_collections.metal.gpu.plugins.modules import gpu_capacity
+from ansible_collections.metal.gpu.tests.unit.support.api_server import Refusal
+
+GPU = "nvidia.com/gpu"
+READY = {"type": "Ready", "status": "True"}
+NOT_READY = {"type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": "no CNI"}
+
+
+def node(name, capacity, allocatable=None, ready=READY, resource=GPU):
+    allocatable = capacity if allocatable is None else allocatable
+    amounts = {} if capacity is None else {resource: str(capacity)}
+    free = {} if capacity is None else {resource: str(allocatable)}
+    status = {"capacity": amounts, "allocatable": free, "conditions": [ready]}
+    return {"metadata": {"name": name}, "status": status}
+
+
+def plugin_pod(on, **status):
+    return {
+        "metadata": {"name": f"plugin-{on}", "namespace": "kube-system"},
+        "spec": {
+            "nodeName": on,
+            "containers": [{"name": "plugin"}],
+            "volumes": [{"hostPath": {"path": "/var/lib/kubelet/device-plugins"}}],
+        },
+        "status": {"phase": "Running", **status},
+    }
+
+
+def test_nodes_that_are_as_expected_cost_one_list(api, call):
+    api.put("nodes", node("gpu-1", 4))
+    api.put("nodes", node("gpu-2", 8))
+    api.put("nodes", node("cpu-1", None))
+    result = call(gpu_capacity, nodes={"gpu-1": 4, "gpu-2": "8", "cpu-1": None})
+    assert result["changed"] is False
+    assert "failed" not in result
+    assert (
+        result["nodes"]["gpu-2"].items()
+        >= {
+            "state": "ok",
+            "capacity": 8,
+            "allocatable": 8,
+            "expected": 8,
+            "message": "",
+            "evidence": [],
+        }.items()
+    )
+    assert result["nodes"]["cpu-1"].items() >= {"capacity": None, "expected": None}.items()
+    assert [made.verb for made in api.requests] == ["list"]
+
+
+def test_waits_for_all_nodes_in_one_watch(api, call):
+    api.put("nodes", node("gpu-1", None))
+
+    def arrive():
+        api.put("nodes", node("gpu-1", 4, allocatable=0))
+        api.put("nodes", node("gpu-2", 2))
+        api.put("nodes", node("gpu-1", 4))
+
+    api.when_watched["nodes"] = arrive
+    result = call(gpu_capacity, nodes={"gpu-1": 4, "gpu-2": 2})
+    assert {name: row["state"] for name, row in result["nodes"].items()} == {
+        "gpu-1": "ok",
+        "gpu-2": "ok",
+    }
+    assert [made.verb for made in api.requests] == ["list", "watch"]
+
+
+def test_a_node_that_falls_back_is_waited_for_again(api, call):
+    api.put("nodes", node("gpu-1", 4))
+
+    def flap():
+        api.put("nodes", node("gpu-1", 4, allocatable=3))
+        api.put("nodes", node("gpu-2", 4))
+        api.put("nodes", node("gpu-1", 4))
+
+    api.when_watched["nodes"] = flap
+    result = call(gpu_capacity, nodes={"gpu-1": 4, "gpu-2": 4})
+    assert result["nodes"]["gpu-1"]["allocatable"] == 4
+    assert "failed" not in result
+
+
+@pytest.mark.parametrize(
+    ("nodes", "field"), [({"gpu-1": 4}, "metadata.name=gpu-1"), ({"gpu-1": 4, "gpu-2": 4}, None)]
+)
+def test_asks_for_a_single_node_alone(api, call, nodes, field):
+    api.put("nodes", node("gpu-1", 4))
+    api.put("nodes", node("gpu-2", 4))
+    call(gpu_capacity, nodes=nodes)
+    assert [made.query.get("fieldSelector") for made in api.requests] == [field]
+
+
+def test_other_resources(api, call):
+    api.put("nodes", node("gpu-1", "16Gi", resource="memory"))
+    result = call(gpu_capacity, nodes={"gpu-1": "16384Mi"}, resource="memory")
+    assert result["nodes"]["gpu-1"]["capacity"] == 16 * 2**30
+
+
+def test_failure_explains_each_node(api, call):
+    api.put("nodes", node("gpu-1", 4))
+    api.put("nodes", node("gpu-2", 4, allocatable=3))
+    api.put("nodes", node("gpu-3", None, ready=NOT_READY))
+    api.put("pods", plugin_pod("gpu-2"))
+    api.put("pods", {"metadata": {"name": "a", "namespace": "b"}, "spec": {"nodeName": "gpu-3"}})
+    api.logs["plugin-gpu-2"] = "starting\nXid=79 on Device=GPU-4d23e6a1\n\n"
+    nodes = {"gpu-1": 4, "gpu-2": 4, "gpu-3": 4, "gpu-4": 4}
+    result = call(gpu_capacity, nodes=nodes, wait_timeout=0)
+    assert result["failed"] is True
+    assert result["msg"].splitlines() == [
+        "3 of 4 nodes do not have the expected nvidia.com/gpu after 0 s:",
+        "gpu-2: expected 4, capacity is 4, allocatable is 3: 1 not healthy; pod "
+        "kube-system/plugin-gpu-2 is Running, and logged last: Xid=79 on Device=GPU-4d23e6a1",
+        "gpu-3: expected 4, but the node does not know nvidia.com/gpu: no device plugin has "
+        "registered with its kubelet; condition Ready is False: KubeletNotReady: no CNI; "
+        "no device plugin pod runs on it",
+        "gpu-4: the cluster has no such node",
+    ]
+    assert {name: row["state"] for name, row in result["nodes"].items()} == {
+        "gpu-1": "ok",
+        "gpu-2": "differs",
+        "gpu-3": "differs",
+        "gpu-4": "missing",
+    }
+    assert api.made("watch", "nodes") == []
+
+
+@pytest.mark.parametrize(
+    ("refusal", "evidence"),
+    [
+        pytest.param(("list", "pods"), "its pods cannot be read: The API server ", id="no-pods"),
+        pytest.param(("log", "pods"), "pod kube-system/plugin-gpu-1 is Running", id="no-logs"),
+    ],
+)
+def test_evidence_that_is_withheld_does_not_hide_the_finding(api, call, refusal, evidence):
+    api.put("nodes", node("gpu-1", 2))
+    api.put("pods", plugin_pod("gpu-1"))
+    api.refusals[refusal] = Refusal(403, "forbidden")
+    result = call(gpu_capacity, nodes={"gpu-1": 4}, wait_timeout=0)
+    assert "gpu-1: expected 4, capacity is 2" in result["msg"]
+    assert result["nodes"]["gpu-1"]["evidence"][0].startswith(evidence)
+
+
+def test_gives_up_on_the_clock_it_is_handed(api):
+    api.put("nodes", node("gpu-1", 2))
+    now = iter([0.0, 0.0, 0.0, 0.0])
+    client = kube_settings.connect(
+        {
+            **dict.fromkeys(kube_settings.AUTH_ARGUMENTS),
+            "host": api.url,
+            "api_key": api.token,
+        }
+    )
+    expected = gpu_capacity.parse_expected({"gpu-1": 4})
+    api.when_watched["nodes"] = lambda: api.bookmark("nodes")
+    result = gpu_capacity.run(client, expected, GPU, 300, lambda: next(now, 300.5))
+    assert "after 300 s:" in result["msg"]
+    assert result["nodes"]["gpu-1"]["seconds"] == 300.5
+
+
+@pytest.mark.parametrize(
+    ("nodes", "message"),
+    [
+        ({}, "nodes is empty: name at least one node"),
+        ({"gpu-1": "four"}, "nodes: gpu-1: 'four' is not a Kubernetes quantity"),
+    ],
+)
+def test_invalid_nodes(api, call, nodes, message):
+    result = call(gpu_capacity, nodes=nodes)
+    assert result["msg"].startswith(message)
+    assert api.requests == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"api_key": "wrong"}, "does not know these credentials (401"),
+        ({"host": "http://127.0.0.1:1"}, "The API server http://127.0.0.1:1 is unreachable: Conn"),
+        ({"host": None, "kubeconfig": "/none"}, "There is no kubeconfig /none."),
+    ],
+)
+def test_connection_errors(call, options, message):
+    result = call(gpu_capacity, nodes={"gpu-1": 4}, **options)
+    assert result["failed"] is True
+    assert message in result["msg"]
+
+
+def test_settings_come_from_the_environment(api, call, monkeypatch):
+    monkeypatch.setenv("K8S_AUTH_HOST", api.url)
+    monkeypatch.setenv("K8S_AUTH_API_KEY", api.token)
+    api.put("nodes", node("gpu-1", 4))
+    result = call(gpu_capacity, nodes={"gpu-1": 4}, host=None, api_key=None)
+    assert result["nodes"]["gpu-1"]["state"] == "ok"
+
+
+def test_secrets_of_an_inline_kubeconfig_are_not_shown(api, call):
+    config = {
+        "current-context": "a",
+        "clusters": [{"name": "a", "cluster": {"server": api.url}}],
+        "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
+        "users": [{"name": "a", "user": {"token": "deeply-secret"}}],
+    }
+    result = call(gpu_capacity, nodes={"gpu-1": 4}, host=None, api_key=None, kubeconfig=config)
+    assert "401" in result["msg"]
+    assert "deeply-secret" not in json.dumps(result)

@@ -1,0 +1,79 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+from ansible.module_utils.testing import patch_module_args
+
+from ansible_collections.metal.gpu.plugins.modules import node_info
+from ansible_collections.metal.gpu.tests.unit.support.programs import Programs
+from ansible_collections.metal.gpu.tests.unit.support.recordings import (
+    parse_scene,
+    plant,
+    recording,
+)
+
+
+@pytest.fixture
+def collect(tmp_path):
+    """Return what the module hands over of the planted node."""
+
+    def run(programs, packages=(), repositories=()):
+        node = node_info.Node(tmp_path, programs.run, programs.find)
+        return node_info.run(node, list(packages), list(repositories))["raw"]
+
+    return run
+
+
+def test_only_texts_that_matter_travel(collect, tmp_path):
+    plant(tmp_path, parse_scene(recording("nodes/p100.txt")))
+    texts = collect(Programs({}))["texts"]
+    assert "/usr/lib/udev/rules.d/71-nvidia-dev-char.rules" in texts
+    assert "/usr/lib/udev/rules.d/60-block.rules" not in texts
+    assert "/etc/apt/sources.list.d/nvidia-cuda.sources" not in texts  # nobody asked
+
+
+def test_files_named_by_units_travel(collect, tmp_path):
+    plant(tmp_path, parse_scene(recording("nodes/kubelet-gates.txt")))
+    assert {
+        "/var/lib/kubelet/kubeadm-flags.env",
+        "/etc/default/kubelet",
+        "/var/lib/kubelet/config.yaml",
+        "/etc/kubernetes/kubelet.conf.d/10-gates.conf",
+    } <= set(collect(Programs({}))["texts"])
+
+
+def test_packages_are_asked_for_in_one_command(collect):
+    programs = Programs({"dpkg-query": (0, "", "")})
+    collect(programs, packages=["python3-debian"])
+    assert len(programs.asked) == 1
+    assert programs.asked[0].endswith(" python3-debian")
+    assert " libnvidia-* " in programs.asked[0]
+
+
+@pytest.mark.parametrize(
+    ("state", "reads"),
+    [("active", False), ("activating", True), ("inactive", True), ("failed", True)],
+)
+def test_the_journal_is_read_only_where_the_kubelet_does_not_run(collect, state, reads):
+    programs = Programs(
+        {
+            "systemctl show": (0, f"Id=kubelet.service\nActiveState={state}\n", ""),
+            "kubelet": (0, "Kubernetes v1.37.1\n", ""),
+            "journalctl": (0, "why\n", ""),
+        }
+    )
+    assert ("journal" in collect(programs)["outputs"]) is reads
+
+
+@pytest.mark.parametrize("check", [True, False], ids=["check", "real"])
+def test_the_whole_module_on_whatever_machine_this_is(capsys, check):
+    with patch_module_args({"_ansible_check_mode": check}), pytest.raises(SystemExit):
+        node_info.main()
+    result = json.loads(capsys.readouterr().out)
+    assert result["changed"] is False
+    assert result["raw"]["texts"]["/proc/sys/kernel/osrelease"].strip() == os.uname().release

@@ -1,0 +1,85 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.metal.gpu.plugins.plugin_utils import document_history as history
+from ansible_collections.metal.gpu.plugins.plugin_utils.document_history import Past
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents import Edits
+
+ORIGINAL = '{"a":1,\n "b":2}'
+
+
+def put(content, past=None, **keys):
+    """Return the file and its past after a change, as the action plugin makes it."""
+    after = history.change(content, "json", Edits(merge=keys))
+    return after, history.extend(past, content, "json", written=after)
+
+
+def test_several_changes_are_given_back_to_the_byte():
+    first, past = put(ORIGINAL, a=5)
+    second, past = put(first, past, c={"d": 1})
+    assert history.give_back(second, "json", past) == ORIGINAL
+
+
+def test_a_foreign_change_between_ours_stays():
+    first, past = put(ORIGINAL, a=5)
+    theirs = first.replace('"b":2', '"b": 3')
+    second, past = put(theirs, past, c={"d": 1})
+    assert past.original == '{"a":1,\n "b": 3}'
+    assert history.give_back(second, "json", past) == past.original
+
+
+@pytest.mark.parametrize(
+    ("current", "rest"),
+    [
+        ('{\n  "a": {\n    "b": 1\n  }\n}\n', None),
+        ('{"a": {"b": 1}}', None),
+        ('{"a": {"b": 1}, "theirs": 1}', '{"theirs": 1}'),
+        ('{"a": {"b": 2}}', '{"a": {"b": 2}}'),
+        (None, None),
+    ],
+    ids=["untouched", "reformatted", "theirs-too", "theirs-by-now", "deleted"],
+)
+def test_a_file_of_ours_goes_unless_it_holds_something_else(current, rest):
+    content, past = put(None, a={"b": 1})
+    assert past == Past(None, content)
+    assert history.give_back(current, "json", past) == rest
+
+
+def test_a_file_that_was_deleted_since_begins_anew():
+    _content, past = put(ORIGINAL, a=5)
+    _content, past = put(None, past, a=5)
+    assert past.original is None
+
+
+def test_no_file_stays_no_file():
+    assert history.change(None, "toml", Edits(remove=(("a",),))) is None
+
+
+def test_directories_accumulate():
+    past = history.extend(None, None, "json", written="{}", made=["/x"])
+    past = history.extend(past, None, "json", written="{}", made=["/x/y"])
+    assert past.directories == ("/x", "/x/y")
+
+
+def test_recall_goes_by_what_the_file_is():
+    old, new = Past("o", "w1"), Past("o", "w2", ("/d",))
+    state = history.remember(new, old)
+    assert history.recall(state, "w2") == new  # cut off behind the file
+    assert history.recall(state, "w1") == old  # cut off before it
+    assert history.recall(state, "theirs") == old
+    assert history.recall(None, "w1") is None
+
+
+def test_a_change_that_was_cut_off_before_the_file_gives_nothing_back():
+    _content, past = put(ORIGINAL, a=5, c=[1])
+    assert history.give_back(ORIGINAL, "json", past) == ORIGINAL
+
+
+@pytest.mark.parametrize("state", ["", "{", "[]", '{"pasts": []}', '{"pasts": [{}]}', "null"])
+def test_a_damaged_state_is_an_error(state):
+    with pytest.raises(history.StateUnreadable, match="damaged"):
+        history.recall(state, "x")

@@ -1,0 +1,466 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the module hands over of planted nodes, interpreted as in a play."""
+
+from __future__ import annotations
+
+import json
+import os
+from hashlib import sha256
+
+import pytest
+import yaml
+
+from ansible_collections.metal.gpu.plugins.modules import node_info
+from ansible_collections.metal.gpu.plugins.plugin_utils.observation import interpret
+from ansible_collections.metal.gpu.tests.unit.support.programs import Programs
+from ansible_collections.metal.gpu.tests.unit.support.recordings import (
+    parse_scene,
+    plant,
+    recording,
+)
+
+CONTAINERD_VERSION = "containerd github.com/containerd/containerd/v2 2.4.2 \n"
+UNITS = """
+Id=kubelet.service
+LoadState=loaded
+ActiveState={kubelet}
+SubState=auto-restart
+Result=exit-code
+UnitFileState=enabled
+
+Id=containerd.service
+LoadState=loaded
+ActiveState=active
+
+Id=nvidia-persistenced.service
+LoadState=loaded
+ActiveState=active
+UnitFileState=static
+
+Id=nvidia-cdi-refresh.path
+LoadState=loaded
+ActiveState=inactive
+UnitFileState=disabled
+"""
+PACKAGES = """\
+nvidia-driver-cuda\t580.178.04-1\tinstalled\thold
+nvidia-container-toolkit\t1.20.1-1\tinstalled\tinstall
+python3-debian\t0.1.49\tinstalled\tinstall
+python3-apt\t2.6.0\tnot-installed\tunknown
+"""
+
+
+@pytest.fixture
+def observe(tmp_path):
+    """Return gpu_node of the planted node, on which the given programs exist."""
+
+    def run(programs, packages=(), repositories=()):
+        node = node_info.Node(tmp_path, programs.run, programs.find)
+        result = node_info.run(node, list(packages), list(repositories))
+        assert result["changed"] is False
+        return interpret(json.loads(json.dumps(result["raw"])))  # as it travels
+
+    return run
+
+
+def test_a_gpu_node(observe, tmp_path):
+    texts = parse_scene(recording("nodes/p100.txt"))
+    plant(tmp_path, texts)
+    plant(
+        tmp_path,
+        {
+            "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c": (
+                "\x06\x00\x00\x00\x01"
+            )
+        },
+    )
+    for directory in ("run/systemd/system", "lib/modules/6.1.0-26-amd64/build", "dev"):
+        (tmp_path / directory).mkdir(parents=True)
+    (tmp_path / "dev/nvidia0").symlink_to("/dev/null")
+    programs = Programs(
+        {
+            "systemctl show": (0, UNITS.format(kubelet="inactive"), ""),
+            "dpkg-query": (1, PACKAGES, "dpkg-query: no packages found matching libcuda1\n"),
+            "modinfo": (0, "580.178.04\n", ""),
+            "nvidia-smi": (0, recording("nvidia_smi/query-p100x2.txt"), ""),
+            "nvidia-ctk": (0, "NVIDIA Container Toolkit CLI version unknown\n", ""),
+            "containerd --version": (0, CONTAINERD_VERSION, ""),
+            "containerd --config /etc/containerd/config.toml config dump": (
+                0,
+                recording("containerd/dump-2.4.2-nvidia.toml"),
+                "",
+            ),
+        }
+    )
+    node = observe(programs, ["python3-*"], ["nvidia-cuda", "absent"])
+    assert node == {
+        "os": {
+            "id": "debian",
+            "version_id": "12",
+            "codename": "bookworm",
+            "family": "debian",
+            "name": "Debian GNU/Linux 12 (bookworm)",
+            "architecture": os.uname().machine,
+        },
+        "hostname": "GPU-1",
+        "boot_id": "5c4fc37b-d6cf-4b6c-8a60-e2760aa38afa",
+        "init": "systemd",
+        "kernel": {
+            "release": "6.1.0-26-amd64",
+            "headers": True,
+            "modules": ["nvidia", "nvidia_uvm", "vfio_pci"],
+        },
+        "secure_boot": True,
+        "pci": [
+            {
+                "address": "0000:03:00.0",
+                "vendor": "10de",
+                "device": "15f8",
+                "class": "0302",
+                "driver": None,
+                "numa_node": 1,
+            },
+            {
+                "address": "0000:82:00.0",
+                "vendor": "10de",
+                "device": "15f8",
+                "class": "0302",
+                "driver": None,
+                "numa_node": None,
+            },
+        ],
+        "driver": {
+            "packages": {"nvidia-driver-cuda": "580.178.04-1"},
+            "module_version": "580.178.04",
+            "disk_version": "580.178.04",
+            "flavour": "proprietary",
+            "nouveau_blacklisted": True,
+            "modules_load": ["nvidia_uvm"],
+            "persistenced": {"installed": True, "enabled": True, "active": True},
+        },
+        "nvml": {
+            "driver_version": "580.178.04",
+            "devices": [
+                {
+                    "index": 0,
+                    "uuid": "GPU-6b7c1c5f-9d3e-5d0a-8f0b-5a3d1f1f2c01",
+                    "name": "Tesla P100-PCIE-16GB",
+                    "memory_mib": 16384,
+                    "pci_address": "0000:03:00.0",
+                    "minor": 3,
+                    "persistence_mode": True,
+                    "error": None,
+                },
+                {
+                    "index": 1,
+                    "uuid": "GPU-6b7c1c5f-9d3e-5d0a-8f0b-5a3d1f1f2c02",
+                    "name": "Tesla P100-PCIE-16GB",
+                    "memory_mib": 16384,
+                    "pci_address": "0000:82:00.0",
+                    "minor": None,
+                    "persistence_mode": True,
+                    "error": None,
+                },
+            ],
+            "failure": None,
+        },
+        "device_files": [{"path": "/dev/nvidia0", "major": 1, "minor": 3, "mode": "0666"}],
+        "toolkit": {
+            "packages": {"nvidia-container-toolkit": "1.20.1-1"},
+            "version": "1.20.1",
+            "cdi_refresh": {"installed": True, "enabled": False, "active": False},
+            "char_dev_rule": True,
+        },
+        "cdi": {
+            "spec_files": ["/etc/cdi/nvidia.json", "/var/run/cdi/nvidia.yaml"],
+            "devices": ["nvidia.com/gpu=0", "nvidia.com/gpu=1", "nvidia.com/gpu=all"],
+        },
+        "engines": {
+            "containerd": {
+                "installed": True,
+                "version": "2.4.2",
+                "running": True,
+                "socket": "/run/containerd/containerd.sock",
+                "config": {
+                    "path": "/etc/containerd/config.toml",
+                    "exists": True,
+                    "version": 3,
+                    "imports": ["/etc/containerd/conf.d/*.toml"],
+                    "text_sha256": sha256(
+                        texts["/etc/containerd/config.toml"].encode()
+                    ).hexdigest(),
+                    "error": None,
+                },
+                "cri_enabled": True,
+                "cdi_enabled": True,
+                "default_runtime": "nvidia",
+                "runtimes": {
+                    "nvidia": {
+                        "type": "io.containerd.runc.v2",
+                        "binary": "/usr/bin/nvidia-container-runtime",
+                        "systemd_cgroup": True,
+                    },
+                    "runc": {
+                        "type": "io.containerd.runc.v2",
+                        "binary": "",
+                        "systemd_cgroup": False,
+                    },
+                },
+            },
+            "docker": {
+                "installed": False,
+                "version": None,
+                "running": False,
+                "config": {"path": "/etc/docker/daemon.json", "exists": False, "error": None},
+                "default_runtime": None,
+                "runtimes": {},
+                "cgroup_driver": None,
+                "cdi_enabled": None,
+            },
+            "crio": {
+                "installed": False,
+                "version": None,
+                "running": False,
+                "default_runtime": None,
+                "runtimes": {},
+            },
+        },
+        "kubelet": {
+            "installed": False,
+            "version": None,
+            "running": False,
+            "unit_state": {"active": "inactive", "sub": "auto-restart", "result": "exit-code"},
+            "node_name": "gpu-1",
+            "flags": [],
+            "config": {"path": None, "exists": False, "error": None, "content": {}},
+            "config_dir": {"path": None, "files": []},
+            "feature_gates": [],
+            "endpoint": None,
+            "last_error": None,
+        },
+        "cgroup": {"version": 2, "driver": None},
+        "packages": {"python3-debian": {"version": "0.1.49", "held": False}},
+        "repositories": {
+            "nvidia-cuda": {
+                "path": "/etc/apt/sources.list.d/nvidia-cuda.sources",
+                "text": "Types: deb\nURIs: https://mirror.example/nvidia\nSuites: /\n",
+            }
+        },
+        "reboot_required": False,
+    }
+
+
+def shape(value):
+    """Replace everything that is data by its kind, to compare what consumers can rely on."""
+    return {key: shape(item) for key, item in value.items()} if isinstance(value, dict) else None
+
+
+def test_a_bare_machine_has_the_same_shape(observe):
+    bare = observe(Programs({}))
+    assert bare["nvml"]["failure"]["code"] == "not_installed"
+    assert bare["init"] == "other"
+    assert bare["cgroup"] == {"version": None, "driver": None}
+    assert shape(bare) == shape(observe(Programs({"kubelet": (0, "Kubernetes v1.37.1", "")})))
+
+
+def test_the_documentation_shows_every_key(observe):
+    bare = observe(Programs({}))
+    contains = yaml.safe_load(node_info.RETURN)["gpu_node"]["contains"]
+    by_name = ("packages", "runtimes", "repositories", "content", "failure")
+
+    def compare(found, sample, path):
+        if isinstance(found, dict) and path[-1] not in by_name:
+            assert isinstance(sample, dict), path
+            assert set(found) == set(sample), path
+            for key, value in found.items():
+                compare(value, sample[key], [*path, key])
+
+    assert set(bare) == set(contains)
+    for key, value in bare.items():
+        compare(value, contains[key]["sample"], ["gpu_node", key])
+
+
+def test_every_place_of_a_gate_is_found(observe, tmp_path):
+    plant(tmp_path, parse_scene(recording("nodes/kubelet-gates.txt")))
+    programs = Programs(
+        {
+            "systemctl show": (0, UNITS.format(kubelet="activating"), ""),
+            "kubelet": (0, "Kubernetes v1.37.1\n", ""),
+            "journalctl": (0, recording("kubelet/journal-1.37.1-gate-in-config.txt"), ""),
+        }
+    )
+    node = observe(programs)
+    found = node["kubelet"]
+    unit_d = "/usr/lib/systemd/system/kubelet.service.d/10-kubeadm.conf"
+    columns = ("name", "value", "file", "where", "flag", "effective")
+    assert [tuple(gate[column] for column in columns) for gate in found["feature_gates"]] == [
+        (
+            *("DevicePlugins", True, "/var/lib/kubelet/kubeadm-flags.env"),
+            *("flag", "KUBELET_KUBEADM_ARGS", True),
+        ),
+        (
+            *("DevicePlugins", True, "/etc/default/kubelet"),
+            *("flag", "KUBELET_EXTRA_ARGS", True),
+        ),
+        ("CPUManager", None, "/etc/default/kubelet", "flag", "KUBELET_EXTRA_ARGS", True),
+        (
+            *("DevicePlugins", True, "/etc/systemd/system/kubelet.service.d/20-gpu.conf"),
+            *("flag", "KUBELET_EXTRA_ARGS", False),
+        ),
+        ("DevicePlugins", True, "/etc/sysconfig/kubelet", "flag", "KUBELET_EXTRA_ARGS", False),
+        ("DevicePlugins", True, "/var/lib/kubelet/config.yaml", "config", None, True),
+        (
+            "DevicePlugins",
+            True,
+            "/etc/kubernetes/kubelet.conf.d/10-gates.conf",
+            "config",
+            None,
+            True,
+        ),
+    ]
+    assert {
+        "name": "--kubeconfig",
+        "value": "/etc/kubernetes/kubelet.conf",
+        "file": unit_d,
+        "variable": "KUBELET_KUBECONFIG_ARGS",
+        "effective": True,
+    } in found["flags"]
+    assert "--v" not in [flag["name"] for flag in found["flags"]]
+    assert found["config_dir"]["path"] == "/etc/kubernetes/kubelet.conf.d"
+    assert found["running"] is False
+    assert found["unit_state"]["active"] == "activating"
+    assert found["last_error"].endswith("unrecognized feature gate: DevicePlugins")
+    assert found["endpoint"] == "unix:///run/containerd/containerd.sock"
+    assert node["cgroup"]["driver"] == "systemd"
+
+
+def test_containerd_is_asked_about_the_file_that_its_unit_names(observe, tmp_path):
+    unit = "[Service]\nExecStart=/usr/bin/containerd -c /opt/c.toml\n"
+    plant(
+        tmp_path,
+        {"/etc/systemd/system/containerd.service": unit, "/opt/c.toml": "version = 2\n"},
+    )
+    programs = Programs(
+        {
+            "containerd --version": (0, CONTAINERD_VERSION, ""),
+            "containerd --config /opt/c.toml config dump": (0, "version = 4\n", ""),
+        }
+    )
+    config = observe(programs)["engines"]["containerd"]["config"]
+    assert (config["path"], config["version"]) == ("/opt/c.toml", 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "stderr", "error"),
+    [
+        pytest.param(
+            "version = 2\nfoo = \n",
+            recording("containerd/refusal-2.4.2-syntax.txt"),
+            "/etc/containerd/config.toml, line 2, column 7: Invalid value",
+            id="syntax",
+        ),
+        pytest.param(
+            'version = 2\ndisabled_plugins = ["cri"]\n',
+            recording("containerd/refusal-2.4.2-cri.txt"),
+            "failed to load TOML from /etc/containerd/config.toml:"
+            ' invalid disabled plugin URI "cri" expect io.containerd.x.vx',
+            id="refused",
+        ),
+    ],
+)
+def test_containerd_with_a_configuration_it_refuses(observe, tmp_path, text, stderr, error):
+    plant(tmp_path, {"/etc/containerd/config.toml": text})
+    programs = Programs(
+        {
+            "containerd --version": (0, CONTAINERD_VERSION, ""),
+            "containerd --config": (1, "", stderr),
+        }
+    )
+    found = observe(programs)["engines"]["containerd"]
+    assert found["config"]["error"] == error
+    assert (found["cri_enabled"], found["runtimes"]) == (None, {})
+    assert found["running"] is None  # no systemd answers here
+
+
+def test_containerd_without_a_file(observe):
+    programs = Programs(
+        {
+            "containerd --version": (0, "containerd 1.6.20\n", ""),
+            "containerd config default": (0, recording("containerd/default-1.6.20.toml"), ""),
+        }
+    )
+    found = observe(programs)["engines"]["containerd"]
+    assert (found["config"]["exists"], found["cri_enabled"]) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("info", "running", "default"),
+    [
+        pytest.param("docker/info-20.10.24.txt", True, "runc", id="running"),
+        pytest.param("docker/info-no-engine.txt", None, "nvidia", id="stopped"),
+    ],
+)
+def test_docker_is_asked_or_its_file_is_read(observe, tmp_path, info, running, default):
+    plant(tmp_path, {"/etc/docker/daemon.json": '{"default-runtime": "nvidia"}'})
+    programs = Programs(
+        {
+            "dockerd": (0, "Docker version 20.10.24+dfsg1, build 5d6db84\n", ""),
+            "docker info": (0, recording(info), ""),
+        }
+    )
+    found = observe(programs)["engines"]["docker"]
+    assert (found["version"], found["running"]) == ("20.10.24", running)
+    assert found["default_runtime"] == default
+
+
+def test_docker_with_an_invalid_file(observe, tmp_path):
+    plant(tmp_path, {"/etc/docker/daemon.json": '{"a": 1'})
+    error = observe(Programs({}))["engines"]["docker"]["config"]["error"]
+    assert error.startswith("/etc/docker/daemon.json, line 1, column 8: ")
+
+
+@pytest.mark.parametrize(
+    ("status", "default"),
+    [
+        pytest.param((0, '[crio.runtime]\ndefault_runtime = "runc"\n', ""), "runc", id="running"),
+        pytest.param((1, "", "dial unix: no such file\n"), "nvidia", id="stopped"),
+    ],
+)
+def test_crio_is_asked_or_its_files_are_read(observe, tmp_path, status, default):
+    drop_in = '[crio.runtime]\ndefault_runtime = "nvidia"\n'
+    plant(tmp_path, {"/etc/crio/crio.conf.d/99-nvidia.conf": drop_in})
+    programs = Programs({"crio --version": (0, "crio version 1.36.3\n", ""), "crio status": status})
+    found = observe(programs)["engines"]["crio"]
+    assert (found["version"], found["default_runtime"]) == ("1.36.3", default)
+
+
+def test_a_hanging_driver_is_named(observe):
+    failure = observe(Programs({"nvidia-smi": (124, "", "")}))["nvml"]["failure"]
+    assert failure["code"] == "timeout"
+
+
+def test_what_cannot_be_read_is_unknown_and_said(observe, tmp_path):
+    plant(
+        tmp_path,
+        {
+            "/etc/systemd/system/kubelet.service": (
+                "[Service]\nExecStart=/usr/bin/kubelet --config /var/lib/kubelet/config.yaml\n"
+            )
+        },
+    )
+    (tmp_path / "var/lib/kubelet").mkdir(parents=True)
+    (tmp_path / "var/lib/kubelet/config.yaml").symlink_to("config.yaml")
+    config = observe(Programs({}))["kubelet"]["config"]
+    assert config["exists"] is None
+    assert config["error"] == "/var/lib/kubelet/config.yaml: Too many levels of symbolic links"
+
+
+def test_rpm_is_asked_where_there_is_no_dpkg(observe):
+    found = observe(Programs({"rpm -qa": (0, recording("packages/rpm.txt"), "")}), ["kmod"])
+    assert found["packages"] == {"kmod": {"version": "28-10.el9", "held": None}}
+    assert found["driver"]["packages"] == {
+        "nvidia-driver-cuda": "3:580.178.04-1.el9",
+        "libnvidia-ml": "3:580.178.04-1.el9",
+    }

@@ -1,0 +1,628 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ansible_collections.metal.gpu.plugins.plugin_utils import (
+    plan_containerd,
+    plan_device_plugin,
+    plan_kubelet_device_plugins,
+    plan_nvidia_container_runtime,
+    plan_nvidia_driver,
+    plan_preflight,
+)
+
+ROOT = Path(__file__).parents[4]
+FIXTURES = ROOT / "tests" / "unit" / "fixtures" / "plans"
+REPOSITORY = {
+    "repository_url": "https://mirror.example/",
+    "repository_suite": "/",
+    "repository_fingerprint": "0" * 40,
+}
+WISHES: dict[str, dict[str, Any]] = {
+    "preflight": {"host": "gpu-1", "gpu_count": None},
+    "nvidia_driver": {
+        "host": "gpu-1",
+        "state": "present",
+        "version": "580.178.04",
+        "flavour": "auto",
+        "reboot_ok": None,
+        **REPOSITORY,
+    },
+    "containerd": {"host": "gpu-1", "state": "present", "version": "2.4.2", **REPOSITORY},
+    "nvidia_container_runtime": {
+        "host": "gpu-1",
+        "state": "present",
+        "version": "1.20.1",
+        "default": False,
+        "cdi": True,
+        **REPOSITORY,
+    },
+    "kubelet_device_plugins": {"host": "gpu-1", "state": "present"},
+}
+PLANNERS = {
+    "preflight": plan_preflight,
+    "nvidia_driver": plan_nvidia_driver,
+    "containerd": plan_containerd,
+    "nvidia_container_runtime": plan_nvidia_container_runtime,
+    "kubelet_device_plugins": plan_kubelet_device_plugins,
+}
+STEPPERS = [name for name in PLANNERS if name != "preflight"]
+
+GATE_IN_CONFIG = {
+    "name": "DevicePlugins",
+    "value": True,
+    "file": "/var/lib/kubelet/config.yaml",
+    "where": "config",
+    "flag": None,
+    "effective": True,
+}
+GATE_IN_FLAG = {
+    "name": "DevicePlugins",
+    "value": True,
+    "file": "/etc/default/kubelet",
+    "where": "flag",
+    "flag": "KUBELET_EXTRA_ARGS",
+    "effective": True,
+}
+BROKEN = {"code": "library_mismatch", "exit_code": 18, "message": "version mismatch"}
+
+
+def merge(base: Any, changes: Any) -> Any:
+    """Merge tables, replace everything else."""
+    if not isinstance(base, dict) or not isinstance(changes, dict):
+        return copy.deepcopy(changes)
+    return {
+        key: merge(base[key], changes[key])
+        if key in changes and key in base
+        else copy.deepcopy(changes.get(key, base.get(key)))
+        for key in [*base, *(key for key in changes if key not in base)]
+    }
+
+
+def load(name: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load((FIXTURES / f"{name}.yml").read_text())
+    return loaded
+
+
+VIRGIN = load("virgin")
+DONE = merge(VIRGIN, load("done"))
+GPU = VIRGIN["pci"][0]
+
+
+def plan(planner: str, node: dict[str, Any], **wishes: Any) -> dict[str, Any]:
+    result: dict[str, Any] = PLANNERS[planner].plan(node, {**WISHES[planner], **wishes})
+    return result
+
+
+def names(planned: dict[str, Any]) -> list[str]:
+    return [step["name"] for step in planned["steps"]]
+
+
+def codes(planned: dict[str, Any]) -> list[str]:
+    return [refusal["code"] for refusal in planned["refusals"]]
+
+
+@pytest.mark.parametrize("planner", PLANNERS)
+def test_second_run_finds_nothing_to_do(planner: str) -> None:
+    planned = plan(planner, DONE)
+    assert (planned["steps"], planned["refusals"], planned["notices"]) == ([], [], [])
+
+
+@pytest.mark.parametrize(
+    ("planner", "steps"),
+    [
+        pytest.param("preflight", [], id="preflight"),
+        pytest.param(
+            "nvidia_driver",
+            [
+                "Install python3-debian for the NVIDIA repository",
+                "Add the NVIDIA repository",
+                "Keep nouveau from being loaded",
+                "Pin the driver version",
+                "Install the driver",
+                "Hold the driver",
+                "Load the NVIDIA modules at boot",
+                "Load the NVIDIA modules",
+                "Start the persistence daemon",
+            ],
+            id="nvidia_driver",
+        ),
+        pytest.param("containerd", [], id="containerd"),
+        pytest.param(
+            "nvidia_container_runtime",
+            [
+                "Install python3-debian for the container toolkit's repository",
+                "Add the container toolkit's repository",
+                "Install the container toolkit",
+                "Hold the container toolkit",
+                "Link the character devices of the GPUs",
+                "Register the NVIDIA runtime",
+                "Write the CDI specification",
+            ],
+            id="nvidia_container_runtime",
+        ),
+        pytest.param("kubelet_device_plugins", [], id="kubelet_device_plugins"),
+    ],
+)
+def test_virgin_node(planner: str, steps: list[str]) -> None:
+    planned = plan(planner, VIRGIN)
+    assert names(planned) == steps
+    assert planned["refusals"] == []
+    assert all(step["reason"] for step in planned["steps"])
+
+
+REFUSALS = [
+    ("unknown system", "preflight", {"os": {"id": "plan9"}}, {}, ["OS_UNSUPPORTED"]),
+    ("other release", "preflight", {"os": {"version_id": "11"}}, {}, ["OS_UNSUPPORTED"]),
+    ("no os-release", "preflight", {"os": {"id": None, "name": None}}, {}, ["OS_UNSUPPORTED"]),
+    ("other machine", "preflight", {"os": {"architecture": "ppc64"}}, {}, ["OS_UNSUPPORTED"]),
+    ("no systemd", "preflight", {"init": "other"}, {}, ["INIT_UNSUPPORTED"]),
+    ("no GPU", "preflight", {"pci": []}, {"gpu_count": 4}, ["NO_GPU"]),
+    ("fewer GPUs", "preflight", {}, {"gpu_count": 4}, ["GPU_COUNT_DIFFERS"]),
+    ("declared none", "preflight", {}, {"gpu_count": 0}, ["GPU_COUNT_DIFFERS"]),
+    ("vfio", "preflight", {"pci": [{**GPU, "driver": "vfio-pci"}]}, {}, ["GPU_PASSED_THROUGH"]),
+    ("no kubelet", "preflight", {"kubelet": {"installed": False}}, {}, ["KUBELET_MISSING"]),
+    (
+        "several reasons",
+        "preflight",
+        {"os": {"id": "x"}, "init": "other", "pci": [], "kubelet": {"installed": False}},
+        {},
+        ["OS_UNSUPPORTED", "INIT_UNSUPPORTED", "NO_GPU", "KUBELET_MISSING"],
+    ),
+    ("no GPU to drive", "nvidia_driver", {"pci": []}, {}, ["NO_GPU"]),
+    (
+        "GPU too old",
+        "nvidia_driver",
+        {"pci": [{**GPU, "device": "102d"}]},
+        {},
+        ["GPU_UNSUPPORTED_BY_DRIVER"],
+    ),
+    (
+        "driver too old",
+        "nvidia_driver",
+        {"pci": [{**GPU, "device": "2901"}]},
+        {"version": "550.163.01"},
+        ["GPU_UNSUPPORTED_BY_DRIVER"],
+    ),
+    (
+        "driver too new",
+        "nvidia_driver",
+        {},
+        {"version": "610.57.04"},
+        ["GPU_UNSUPPORTED_BY_DRIVER", "GPU_UNSUPPORTED_BY_DRIVER"],
+    ),
+    ("open for Pascal", "nvidia_driver", {}, {"flavour": "open"}, ["FLAVOUR_UNSUPPORTED"]),
+    (
+        "Pascal beside Blackwell",
+        "nvidia_driver",
+        {"pci": [GPU, {**GPU, "address": "0000:04:00.0", "device": "2901"}]},
+        {},
+        ["FLAVOUR_UNSUPPORTED"],
+    ),
+    ("nouveau", "nvidia_driver", {"kernel": {"modules": ["nouveau"]}}, {}, ["NOUVEAU_LOADED"]),
+    (
+        "nouveau, no reboot",
+        "nvidia_driver",
+        {"kernel": {"modules": ["nouveau"]}},
+        {"reboot_ok": False},
+        ["NOUVEAU_LOADED"],
+    ),
+    ("Secure Boot", "nvidia_driver", {"secure_boot": True}, {}, ["SECURE_BOOT_ON"]),
+    (
+        "runfile",
+        "nvidia_driver",
+        {"driver": {"module_version": "550.1"}, "nvml": {"failure": None}},
+        {},
+        ["DRIVER_FROM_ELSEWHERE"],
+    ),
+    (
+        "other version, broken",
+        "nvidia_driver",
+        {"driver": {"packages": {"nvidia-driver-cuda": "570.1-1"}}, "nvml": {"failure": BROKEN}},
+        {},
+        ["DRIVER_BROKEN"],
+    ),
+    (
+        "kubelet of CRI-O",
+        "containerd",
+        {"kubelet": {"endpoint": "unix:///var/run/crio/crio.sock"}},
+        {},
+        ["ENGINE_UNSUPPORTED"],
+    ),
+    (
+        "TOML",
+        "containerd",
+        {"engines": {"containerd": {"config": {"error": "x.toml, line 3, column 7: bad"}}}},
+        {},
+        ["CONTAINERD_CONFIG_INVALID"],
+    ),
+    (
+        "CRI off by hand",
+        "containerd",
+        {"engines": {"containerd": {"cri_enabled": False}}},
+        {},
+        ["CRI_DISABLED"],
+    ),
+    (
+        "old containerd",
+        "nvidia_container_runtime",
+        {"engines": {"containerd": {"version": "1.6.20"}}},
+        {},
+        ["CDI_UNSUPPORTED"],
+    ),
+    (
+        "TOML again",
+        "nvidia_container_runtime",
+        {"engines": {"containerd": {"config": {"error": "bad"}}}},
+        {},
+        ["CONTAINERD_CONFIG_INVALID"],
+    ),
+    (
+        "no kubelet to set up",
+        "kubelet_device_plugins",
+        {"kubelet": {"installed": False}},
+        {},
+        ["KUBELET_MISSING"],
+    ),
+    (
+        "kubelet's YAML",
+        "kubelet_device_plugins",
+        {"kubelet": {"config": {"error": "line 2"}}},
+        {},
+        ["KUBELET_CONFIG_INVALID"],
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("planner", "changes", "wishes", "expected"),
+    [pytest.param(*row[1:], id=f"{row[1]}: {row[0]}") for row in REFUSALS],
+)
+def test_refusals(
+    planner: str, changes: dict[str, Any], wishes: dict[str, Any], expected: list[str]
+) -> None:
+    planned = plan(planner, merge(VIRGIN, changes), **wishes)
+    assert codes(planned) == expected
+    assert planned["steps"] == []
+    assert all(one["message"].startswith("gpu-1: ") for one in planned["refusals"])
+
+
+def test_refusal_names_the_addresses() -> None:
+    (refusal,) = plan("preflight", VIRGIN, gpu_count=4)["refusals"]
+    assert refusal["message"] == (
+        "gpu-1: declares gpu_count 4, its PCI bus has 2: 0000:03:00.0, 0000:04:00.0"
+    )
+    assert refusal["reference"] == "docs/troubleshooting.md#gpu_count_differs"
+
+
+@pytest.mark.parametrize(
+    ("planner", "changes", "wishes", "steps"),
+    [
+        pytest.param(
+            "nvidia_driver",
+            {"kernel": {"modules": []}, "nvml": {"failure": BROKEN}},
+            {},
+            ["Load the NVIDIA modules"],
+            id="driver: not loaded after a boot",
+        ),
+        pytest.param(
+            "nvidia_driver",
+            {"driver": {"modules_load": [], "persistenced": {"active": False}}},
+            {},
+            ["Load the NVIDIA modules at boot", "Start the persistence daemon"],
+            id="driver: not after the next boot",
+        ),
+        pytest.param(
+            "nvidia_driver",
+            {"packages": {"nvidia-driver-cuda": {"version": "580.178.04-1", "held": False}}},
+            {},
+            ["Hold the driver"],
+            id="driver: released by hand",
+        ),
+        pytest.param(
+            "nvidia_driver",
+            {"driver": {"module_version": "580.173.02"}, "nvml": {"failure": BROKEN}},
+            {"reboot_ok": True},
+            ["Reboot into the NVIDIA driver"],
+            id="driver: old module in the kernel",
+        ),
+        pytest.param(
+            "nvidia_driver",
+            {"nvml": {"failure": {"code": "gpu_lost", "exit_code": 15, "message": "lost"}}},
+            {},
+            [],
+            id="driver: a lost GPU is not its fault",
+        ),
+        pytest.param(
+            "nvidia_driver",
+            {},
+            {"state": "absent"},
+            [
+                "Let nouveau be loaded again, and the NVIDIA modules not",
+                "Remove the driver",
+                "Unload the NVIDIA modules",
+            ],
+            id="driver: absent",
+        ),
+        pytest.param(
+            "containerd",
+            {"engines": {"containerd": {"running": False}}},
+            {},
+            ["Start containerd"],
+            id="containerd: stopped",
+        ),
+        pytest.param(
+            "containerd",
+            {"engines": {"containerd": {"cri_enabled": False, "config": {"version": None}}}},
+            {},
+            ["Turn on what the kubelet needs of containerd"],
+            id="containerd: as Docker packages it",
+        ),
+        pytest.param(
+            "containerd",
+            {"engines": {"containerd": {"installed": False}}, "packages": {"containerd.io": None}},
+            {},
+            [
+                "Install python3-debian for the Docker repository",
+                "Add the Docker repository",
+                "Install containerd",
+                "Hold containerd",
+                "Turn on what the kubelet needs of containerd",
+                "Start containerd",
+            ],
+            id="containerd: missing",
+        ),
+        pytest.param(
+            "containerd",
+            {"kubelet": {"running": False}},
+            {"state": "absent"},
+            ["Remove containerd"],
+            id="containerd: absent",
+        ),
+        pytest.param(
+            "nvidia_container_runtime",
+            {},
+            {"default": True},
+            ["Register the NVIDIA runtime"],
+            id="runtime: to be the default",
+        ),
+        pytest.param(
+            "nvidia_container_runtime",
+            {"cdi": {"devices": ["nvidia.com/gpu=0", "nvidia.com/gpu=all"]}},
+            {},
+            ["Write the CDI specification"],
+            id="runtime: CDI lacks a GPU",
+        ),
+        pytest.param(
+            "nvidia_container_runtime",
+            {
+                "cdi": {
+                    "devices": [
+                        "nvidia.com/gpu=GPU-aaaa",
+                        "nvidia.com/gpu=GPU-bbbb",
+                        "nvidia.com/gpu=all",
+                    ]
+                }
+            },
+            {},
+            [],
+            id="runtime: CDI by UUID",
+        ),
+        pytest.param(
+            "nvidia_container_runtime",
+            {"engines": {"containerd": {"runtimes": {"nvidia": {"systemd_cgroup": False}}}}},
+            {},
+            ["Register the NVIDIA runtime"],
+            id="runtime: cgroups differ",
+        ),
+        pytest.param(
+            "nvidia_container_runtime",
+            {},
+            {"state": "absent"},
+            [
+                "Take the NVIDIA runtime out of containerd",
+                "Stop linking the character devices of the GPUs",
+                "Remove the container toolkit",
+            ],
+            id="runtime: absent",
+        ),
+        pytest.param(
+            "kubelet_device_plugins",
+            {"kubelet": {"feature_gates": [GATE_IN_CONFIG, GATE_IN_FLAG], "running": False}},
+            {},
+            [
+                "Take the gate out of the kubelet's configuration",
+                "Correct the gate in the kubelet's flags",
+                "Restart the kubelet",
+            ],
+            id="kubelet 1.37: gates",
+        ),
+        pytest.param(
+            "kubelet_device_plugins",
+            {"kubelet": {"version": "1.27.16", "feature_gates": [GATE_IN_FLAG]}},
+            {},
+            ["Correct the gate in the kubelet's flags", "Restart the kubelet"],
+            id="kubelet 1.27: gate",
+        ),
+        pytest.param(
+            "kubelet_device_plugins",
+            {"kubelet": {"running": False}},
+            {},
+            ["Restart the kubelet"],
+            id="kubelet: down",
+        ),
+        pytest.param(
+            "kubelet_device_plugins",
+            {"kubelet": {"version": "1.9.2"}},
+            {},
+            ["Set the gate in a drop-in of the kubelet", "Restart the kubelet"],
+            id="kubelet 1.9: no flags",
+        ),
+        pytest.param(
+            "kubelet_device_plugins",
+            {"kubelet": {"version": "1.9.2", "feature_gates": [GATE_IN_FLAG]}},
+            {},
+            [],
+            id="kubelet 1.9: gate",
+        ),
+        pytest.param(
+            "kubelet_device_plugins",
+            {"kubelet": {"version": "1.9.2", "feature_gates": [GATE_IN_FLAG]}},
+            {"state": "absent"},
+            ["Correct the gate in the kubelet's flags", "Restart the kubelet"],
+            id="kubelet 1.9: absent",
+        ),
+    ],
+)
+def test_steps(
+    planner: str, changes: dict[str, Any], wishes: dict[str, Any], steps: list[str]
+) -> None:
+    planned = plan(planner, without_nulls(merge(DONE, changes)), **wishes)
+    assert planned["refusals"] == []
+    assert names(planned) == steps
+
+
+def without_nulls(node: dict[str, Any]) -> dict[str, Any]:
+    """Packages that a case sets to null are not installed."""
+    packages = {name: found for name, found in node["packages"].items() if found}
+    return {**node, "packages": packages}
+
+
+def test_working_driver_of_another_version_is_kept() -> None:
+    planned = plan("nvidia_driver", DONE, version="570.211.01")
+    assert (planned["steps"], planned["refusals"]) == ([], [])
+    assert [notice["code"] for notice in planned["notices"]] == ["DRIVER_KEPT"]
+
+
+@pytest.mark.parametrize(
+    ("device", "flavour", "kernel"),
+    [
+        pytest.param("15f8", "proprietary", "nvidia-kernel-dkms", id="P100"),
+        pytest.param("20b0", "open", "nvidia-kernel-open-dkms", id="A100"),
+        pytest.param("2901", "open", "nvidia-kernel-open-dkms", id="B200"),
+    ],
+)
+def test_flavour_follows_the_gpu(device: str, flavour: str, kernel: str) -> None:
+    planned = plan("nvidia_driver", merge(VIRGIN, {"pci": [{**GPU, "device": device}]}))
+    assert planned["data"]["flavour"] == flavour
+    assert planned["data"]["packages"] == [
+        "nvidia-driver-cuda=580.178.04-1",
+        f"{kernel}=580.178.04-1",
+        "nvidia-persistenced=580.178.04-1",
+        "linux-headers-6.1.0-26-amd64",
+    ]
+    assert planned["data"]["pinning"] == ["nvidia-driver-pinning-580.178.04=580.178.04-1"]
+
+
+def test_nouveau_is_rebooted_away_where_permitted() -> None:
+    node = merge(VIRGIN, {"kernel": {"modules": ["nouveau"]}})
+    steps = names(plan("nvidia_driver", node, reboot_ok=True))
+    assert "Reboot into the NVIDIA driver" in steps
+    assert "Load the NVIDIA modules" not in steps
+
+
+def test_newer_toolkit_is_kept() -> None:
+    planned = plan("nvidia_container_runtime", merge(DONE, {"toolkit": {"version": "1.21.0"}}))
+    assert planned["steps"] == []
+    assert [notice["code"] for notice in planned["notices"]] == ["TOOLKIT_KEPT"]
+
+
+def test_containerd_is_not_taken_away_from_a_kubelet() -> None:
+    assert codes(plan("containerd", DONE, state="absent")) == ["CONTAINERD_IN_USE"]
+
+
+@pytest.mark.parametrize(
+    ("file", "reload"),
+    [
+        ("/etc/default/kubelet", False),
+        ("/usr/lib/systemd/system/kubelet.service.d/10-kubeadm.conf", True),
+    ],
+)
+def test_daemon_reload_only_for_units(file: str, reload: bool) -> None:
+    node = merge(DONE, {"kubelet": {"feature_gates": [{**GATE_IN_FLAG, "file": file}]}})
+    assert plan("kubelet_device_plugins", node)["data"]["daemon_reload"] is reload
+
+
+@pytest.mark.parametrize(
+    ("content", "url"),
+    [
+        ({}, "http://127.0.0.1:10248/healthz"),
+        ({"healthzPort": 10300}, "http://127.0.0.1:10300/healthz"),
+        ({"healthzPort": 0}, None),
+    ],
+)
+def test_health_url(content: dict[str, Any], url: str | None) -> None:
+    node = merge(DONE, {"kubelet": {"config": {"content": content}}})
+    assert plan("kubelet_device_plugins", node)["data"]["health_url"] == url
+
+
+@pytest.mark.parametrize("role", STEPPERS)
+def test_each_step_is_a_task_of_the_role(role: str) -> None:
+    def tasks(entries: list[dict[str, Any]]) -> list[str]:
+        found = []
+        for entry in entries:
+            found.append(entry["name"])
+            for block in ("block", "rescue", "always"):
+                found += tasks(entry.get(block, []))
+        return found
+
+    existing = [
+        name
+        for path in sorted((ROOT / "roles" / role / "tasks").glob("*.yml"))
+        for name in tasks(yaml.safe_load(path.read_text()))
+    ]
+    assert set(PLANNERS[role].STEPS) <= set(existing)
+
+
+def daemonset(namespace: str, name: str, image: str, *command: str) -> dict[str, Any]:
+    container = {"image": image, "command": list(command)}
+    return {
+        "metadata": {"namespace": namespace, "name": name},
+        "spec": {"template": {"spec": {"containers": [container]}}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        pytest.param([], [], id="none"),
+        pytest.param(
+            [
+                daemonset(
+                    "kube-system", "nvidia-device-plugin", "nvcr.io/nvidia/k8s-device-plugin:1"
+                )
+            ],
+            [],
+            id="ours",
+        ),
+        pytest.param(
+            [daemonset("gpu-operator", "x", "r.example:5000/k8s-device-plugin@sha256:0")],
+            ["DEVICE_PLUGIN_FOREIGN"],
+            id="foreign",
+        ),
+        pytest.param(
+            [daemonset("gfd", "x", "nvidia/k8s-device-plugin:1", "gpu-feature-discovery")],
+            [],
+            id="feature discovery",
+        ),
+    ],
+)
+def test_device_plugin_of_others(found: list[dict[str, Any]], expected: list[str]) -> None:
+    wishes = {"name": "nvidia-device-plugin", "namespace": "kube-system"}
+    assert codes(plan_device_plugin.plan(found, wishes)) == expected
+
+
+def test_one_kubernetes_node_is_two_hosts() -> None:
+    clashes = plan_preflight.name_clashes({"a": "gpu-1", "b": "gpu-2", "c": "gpu-1"})
+    assert [clash["message"] for clash in clashes] == [
+        "a: is the Kubernetes node gpu-1, and so is c",
+        "c: is the Kubernetes node gpu-1, and so is a",
+    ]
