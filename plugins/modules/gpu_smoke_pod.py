@@ -178,7 +178,6 @@ swept:
 
 import os
 import signal
-import sys
 import time
 import uuid
 from decimal import Decimal
@@ -340,7 +339,7 @@ def _explain(node: Mapping[str, Any]) -> str:
 
 def _leave(signum: int, frame: FrameType | None) -> None:
     """End by an exception, so that the pods are deleted on the way out."""
-    sys.exit(128 + signum)
+    raise SystemExit(128 + signum)
 
 
 def main() -> None:

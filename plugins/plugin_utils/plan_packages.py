@@ -77,14 +77,15 @@ def parse_deb822(text: str) -> dict[str, str]:
 
 def packages_gap(node: Mapping[str, Any], wanted: Mapping[str, str]) -> str | None:
     """Return why packages have to be installed, or None where each has the wanted version."""
-    reasons = []
-    for name, version in wanted.items():
-        found = node["packages"].get(name)
-        if found is None:
-            reasons.append(f"{name} is not installed")
-        elif found["version"] != version:
-            reasons.append(f"{name} is {found['version']}, not {version}")
-    return "; ".join(reasons) or None
+    missing = [name for name in wanted if name not in node["packages"]]
+    others = [
+        f"{name} is {found['version']}, not {version}"
+        for name, version in wanted.items()
+        if (found := node["packages"].get(name)) and found["version"] != version
+    ]
+    if missing:
+        others.append(f"not installed: {', '.join(missing)}")
+    return "; ".join(others) or None
 
 
 def hold_gap(node: Mapping[str, Any], names: Iterable[str]) -> str | None:

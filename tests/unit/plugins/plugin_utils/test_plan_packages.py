@@ -92,6 +92,6 @@ def test_packages_and_holds() -> None:
         }
     }
     assert packages_gap(found, {"a": "1-1"}) is None
-    assert packages_gap(found, {"b": "1-1", "c": "1-1"}) == "b is 2-1, not 1-1; c is not installed"
+    assert packages_gap(found, {"b": "1-1", "c": "1-1"}) == "b is 2-1, not 1-1; not installed: c"
     assert hold_gap(found, ["a"]) is None
     assert hold_gap(found, ["a", "b", "c"]) == "b, c can be upgraded by anyone"
