@@ -109,6 +109,7 @@ def up(name: str, description: tuple[Node, ...]) -> State:
 
 
 def _start(state: State, description: tuple[Node, ...], parts: Parts) -> None:
+    nodes.raise_inotify_limit()
     say("starting the control plane")
     state.gateway = nodes.create_network(state)
     state.save()

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from metal_lab import pki
-from metal_lab.cache import LAB_SOURCES
+from metal_lab.cache import LAB_SOURCES, say
 from metal_lab.control_plane import server
 from metal_lab.description import Node, machine
 from metal_lab.pod_images import PAUSE_IMAGE
@@ -28,6 +28,7 @@ from metal_lab.state import State
 from silicon.machine import machine_json
 
 CAP_SYS_RESOURCE = 24  # linux/capability.h
+INOTIFY_INSTANCES = 8192
 
 _templates = jinja2.Environment(
     loader=jinja2.FileSystemLoader(LAB_SOURCES / "node_templates"),
@@ -88,6 +89,18 @@ def ssh_key_pair() -> tuple[bytes, bytes]:
         serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
     )
     return private, public + b"\n"
+
+
+def raise_inotify_limit() -> None:
+    """Allow more inotify instances where this machine's limit would starve a few nodes.
+
+    All nodes are root on one kernel, whose usual 128 are gone with two laboratories: the device
+    plugin then dies of "too many open files". The limit is back after a reboot.
+    """
+    limit = Path("/proc/sys/fs/inotify/max_user_instances")
+    if int(limit.read_text()) < INOTIFY_INSTANCES:
+        say(f"raising fs.inotify.max_user_instances to {INOTIFY_INSTANCES} until the next boot")
+        limit.write_text(str(INOTIFY_INSTANCES))
 
 
 def create_network(state: State) -> str:
