@@ -55,6 +55,7 @@ class Laboratory:
         """Run kubectl; its words of failure are in the exception."""
         result = subprocess.run(
             [PROJECT / "tests/lab/lab", "kubectl", f"--name={self.name}", *words],
+            check=False,
             input=stdin,
             capture_output=True,
             text=True,
@@ -83,6 +84,7 @@ class Laboratory:
         }
         result = subprocess.run(
             ["ansible-playbook", "-i", inventory or self.inventory, name, *options],
+            check=False,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -96,3 +98,32 @@ class Laboratory:
 def laboratory(request: pytest.FixtureRequest) -> Laboratory:
     """The laboratory of the scenario whose tests run."""
     return Laboratory(f"molecule-{Path(os.environ['MOLECULE_SCENARIO_DIRECTORY']).name}")
+
+
+class Record(NamedTuple):
+    """One run of the scenario's playbook: pairs of host and task."""
+
+    check: bool
+    ran: set[tuple[str, str]]
+    changed: set[tuple[str, str]]
+    announced: set[tuple[str, str]]
+
+
+@pytest.fixture
+def runs(laboratory: Laboratory) -> list[Record]:
+    """The runs of this scenario so far, as callback_plugins/run_record.py wrote them."""
+    lines = (laboratory.folder / "runs.jsonl").read_text().splitlines()
+    return [
+        Record(
+            record.pop("check"), **{key: set(map(tuple, pairs)) for key, pairs in record.items()}
+        )
+        for record in map(json.loads, lines)
+    ]
+
+
+@pytest.fixture
+def check_and_converge(runs: list[Record]) -> tuple[Record, Record]:
+    """The first two runs: the rehearsal on virgin nodes and the real one."""
+    check, converge, *_others = runs
+    assert (check.check, converge.check) == (True, False)
+    return check, converge

@@ -36,14 +36,15 @@ REBOOT = "Reboot into the NVIDIA driver"
 LOAD = "Load the NVIDIA modules"
 PERSISTENCE = "Start the persistence daemon"
 
+STOP_PERSISTENCE = "Stop the persistence daemon"
+UNLOAD = "Unload the NVIDIA modules"
 REMOVE_FILES = "Let nouveau be loaded again, and the NVIDIA modules not"
 REMOVE = "Remove the driver"
-UNLOAD = "Unload the NVIDIA modules"
 REMOVE_REPOSITORY = "Remove the NVIDIA repository"
 
 STEPS = (
     *(PYTHON_DEBIAN, REPOSITORY, BLACKLIST, PIN, INSTALL, HOLD, MODULES_LOAD, REBOOT, LOAD),
-    *(PERSISTENCE, REMOVE_FILES, REMOVE, UNLOAD, REMOVE_REPOSITORY),
+    *(PERSISTENCE, STOP_PERSISTENCE, UNLOAD, REMOVE_FILES, REMOVE, REMOVE_REPOSITORY),
 )
 
 REPOSITORY_NAME = "nvidia-cuda"
@@ -245,14 +246,17 @@ def _reboot_reason(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> str | 
 
 
 def _plan_absent(made: Plan, node: Mapping[str, Any]) -> None:
+    """Unload first: modules in use stop the run while everything is still there."""
     packages = sorted(node["driver"]["packages"])
-    # Satellites have longer names than the module that they use, and modprobe wants them first.
+    # Satellites have longer names than the module that they use, and have to go before it.
     loaded = [name for name in node["kernel"]["modules"] if name.startswith("nvidia")]
     made.data |= {"packages": packages, "modules": sorted(loaded, key=len, reverse=True)}
+    if node["driver"]["persistenced"]["active"]:
+        made.step(STOP_PERSISTENCE, "it uses the driver")
+    made.step(UNLOAD, f"{', '.join(loaded)} loaded" if loaded else None)
     # The repository goes last: as long as it is there, a run that was cut short is taken up again.
     if packages or REPOSITORY_NAME in node["repositories"]:
         made.step(REMOVE_FILES, "the driver goes")
     made.step(REMOVE, f"{len(packages)} packages are installed" if packages else None)
-    made.step(UNLOAD, f"{', '.join(loaded)} loaded" if loaded else None)
     if REPOSITORY_NAME in node["repositories"]:
         made.step(REMOVE_REPOSITORY, "it is there")

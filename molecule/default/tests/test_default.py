@@ -55,13 +55,6 @@ def node(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture
-def runs(laboratory: Any) -> list[dict[str, Any]]:
-    """The runs of this scenario so far: check, converge, idempotence."""
-    lines = (laboratory.folder / "runs.jsonl").read_text().splitlines()
-    return [json.loads(line) for line in lines]
-
-
 def containers(laboratory: Any) -> dict[str, str]:
     """Return when each running container of the cluster started, keyed by its id."""
     return {
@@ -116,7 +109,8 @@ def test_owners_comments_survive(laboratory, node):
 
 def test_imported_folder_is_used_where_there_is_one(laboratory):
     """The owner of gpu-2 imports a folder: his own file is not touched at all."""
-    assert "nvidia" not in laboratory.host("gpu-2").file("/etc/containerd/config.toml").content_string
+    config = laboratory.host("gpu-2").file("/etc/containerd/config.toml")
+    assert "nvidia" not in config.content_string
 
 
 def test_api_server_counts_every_gpu(laboratory, node):
@@ -151,9 +145,7 @@ def test_five_replicas_of_two_gpus_on_eight(laboratory, training):
     pending = [pod for pod in pods if pod["status"]["phase"] == "Pending"]
     assert (len(running), len(pending)) == (4, 1)
 
-    seen = [
-        UUID.findall(laboratory.kubectl("logs", pod["metadata"]["name"])) for pod in running
-    ]
+    seen = [UUID.findall(laboratory.kubectl("logs", pod["metadata"]["name"])) for pod in running]
     assert [len(set(uuids)) for uuids in seen] == [2, 2, 2, 2]
     assert len({uuid for uuids in seen for uuid in uuids}) == 8
 
@@ -176,14 +168,12 @@ def test_pod_that_asks_for_none_sees_none(laboratory):
         laboratory.kubectl("delete", "pod", "unasked")
 
 
-def test_check_announced_what_converge_did(runs):
-    check, converge, _ = runs
-    assert check["check"]
-    assert not converge["check"]
-    announced = {tuple(step) for step in check["announced"]}
-    assert announced, "check mode announced nothing on virgin nodes"
-    assert announced == {tuple(step) for step in converge["announced"]}
-    assert announced <= {tuple(change) for change in converge["changed"]}
+def test_check_announced_what_converge_did(check_and_converge):
+    check, converge = check_and_converge
+    assert check.announced, "check mode announced nothing on virgin nodes"
+    assert check.announced == converge.announced
+    assert check.announced <= converge.ran
+    assert converge.changed <= check.announced | check.changed
 
 
 def test_second_run_changes_nothing_restarts_nothing_and_is_cheap(laboratory):

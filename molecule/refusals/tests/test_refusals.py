@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+
 from metal_lab.pki import Authority
 
 NODES = ("gpu-1", "gpu-2")
@@ -26,14 +27,14 @@ def fingerprint(laboratory: Any) -> list[str]:
         "dpkg-query -W | sha256sum",
         "systemctl show --value -p ActiveEnterTimestampMonotonic containerd",
     )
-    return [
-        laboratory.host(node).run(command).stdout for node in NODES for command in commands
-    ] + [laboratory.kubectl("get", "daemonsets,runtimeclasses,pods", "-A", "-o", "name")]
+    return [laboratory.host(node).run(command).stdout for node in NODES for command in commands] + [
+        laboratory.kubectl("get", "daemonsets,runtimeclasses,pods", "-A", "-o", "name")
+    ]
 
 
 @pytest.fixture
 def refused(laboratory: Any) -> Any:
-    """Return a function that runs site.yml, expects a refusal, and returns its words on one line."""
+    """Return a function that runs site.yml and returns its words of refusal on one line."""
 
     def run(*options: str, inventory: Path | None = None) -> str:
         before = fingerprint(laboratory)
@@ -157,9 +158,7 @@ def test_invalid_toml_is_named_and_left_alone(laboratory, tmp_path):
 def test_skip_refused_goes_on_with_the_others(laboratory, fault):
     """In check mode, so that nothing changes here either."""
     fault("gpu-2", "remove-all-gpus")
-    run = laboratory.playbook(
-        "metal.gpu.site", "--check", "-e", "metal_gpu_skip_refused=true"
-    )
+    run = laboratory.playbook("metal.gpu.site", "--check", "-e", "metal_gpu_skip_refused=true")
     assert run.returncode == 0, run.output[-4000:]
     assert "NO_GPU" in run.output
     recap = run.output[run.output.index("PLAY RECAP") :]

@@ -3,7 +3,8 @@
 
 """Write each run of a playbook as one line of JSON, so that tests can compare runs.
 
-A line: `{"check": bool, "changed": [[host, task], …], "announced": [[host, step], …]}`.
+A line: `{"check": bool, "ran": …, "changed": …, "announced": …}`, each a list of [host, task]. Handlers
+are left out: they react to what a task has changed.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible import context
+from ansible.playbook.handler import Handler
 from ansible.plugins.callback import CallbackBase
 
 DOCUMENTATION = r"""
@@ -39,6 +41,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__()
+        self._ran: list[tuple[str, str]] = []
         self._changed: list[tuple[str, str]] = []
         self._announced: list[tuple[str, str]] = []
 
@@ -46,14 +49,18 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
         host, task, values = result._host.get_name(), result._task.get_name(), result._result
         if task.endswith("Announce what will be done, and why"):
             self._announced += [(host, step) for step in map(_step, values["msg"]) if step]
+        if isinstance(result._task, Handler):
+            return
+        self._ran.append((host, task.rpartition(" : ")[2]))
         if values.get("changed"):
-            self._changed.append((host, task.rpartition(" : ")[2]))
+            self._changed.append(self._ran[-1])
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
         if set(stats.processed) <= {"localhost"}:
             return  # the scenario's own create and destroy
         record = {
             "check": context.CLIARGS["check"],
+            "ran": self._ran,
             "changed": self._changed,
             "announced": self._announced,
         }

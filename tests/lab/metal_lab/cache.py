@@ -19,9 +19,7 @@ from rich.console import Console
 
 LAB_SOURCES = Path(__file__).resolve().parent.parent
 
-CACHE = (
-    Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").expanduser() / "metal-gpu"
-)
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").expanduser() / "metal-gpu"
 
 UNUSED_S = 14 * 24 * 3600
 
@@ -68,7 +66,7 @@ def locked(name: str) -> Iterator[None]:
 
 
 def built(name: str, key: str, what: str, build: Callable[[Path], object]) -> Path:
-    """Return the folder `name-key` of the cache; call `build` with an empty folder if there is none.
+    """Return the folder `name-key` of the cache; where there is none, have `build` fill one.
 
     The folder appears under its name only when `build` has returned, so that a crash in the middle
     leaves nothing that looks finished. Folders of the same name that no laboratory has used for a

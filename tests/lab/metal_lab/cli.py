@@ -49,9 +49,9 @@ def existing(name: str) -> State:
 
 @app.command()
 def up(
-    description: Annotated[
-        Path, typer.Argument(help="YAML file with the nodes.")
-    ] = LAB_SOURCES / "labs" / "default.yml",
+    description: Annotated[Path, typer.Argument(help="YAML file with the nodes.")] = LAB_SOURCES
+    / "labs"
+    / "default.yml",
     name: Name = "default",
 ) -> None:
     """Start it; harmless where it runs already. The first run builds its programs."""

@@ -3,9 +3,9 @@
 
 """What a laboratory consists of: a YAML file in tests/lab/labs or of a Molecule scenario.
 
-    nodes:
-      - {name: gpu-1, os: debian12, machine: p100x4}
-      - {name: gpu-2, os: debian13, machine: p100x4, containerd: imports, kubelet: historical-gate}
+nodes:
+  - {name: gpu-1, os: debian12, machine: p100x4}
+  - {name: gpu-2, os: debian13, machine: p100x4, containerd: imports, faults: [secure-boot]}
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ class Node(NamedTuple):
     os: str  # a key of node_image.SUITES
     machine: str  # a file of tests/lab/machines, without suffix
     containerd: str = "plain"  # whether the owner's config.toml already imports a folder
+    faults: tuple[str, ...] = ()  # injected once the node is Ready, in this order
 
 
 def read(path: Path) -> tuple[Node, ...]:
@@ -45,7 +46,7 @@ def read(path: Path) -> tuple[Node, ...]:
 
 
 def _node(item: dict[str, Any], path: Path) -> Node:
-    node = Node(**item)
+    node = Node(**{**item, "faults": tuple(item.get("faults", ()))})
     machines = sorted(file.stem for file in MACHINES.glob("*.yml"))
     for value, known, what in (
         (node.os, sorted(SUITES), "os"),

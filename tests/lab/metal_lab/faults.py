@@ -18,10 +18,18 @@ SCRIPTS = {
         printf 'featureGates:\\n  DevicePlugins: true\\n' >> /var/lib/kubelet/config.yaml
         echo 'KUBELET_EXTRA_ARGS=--feature-gates=DevicePlugins=true --v=2' > /etc/default/kubelet
         mkdir -p /etc/systemd/system/kubelet.service.d
-        printf '[Service]\\nEnvironment="KUBELET_SYSTEM_ARGS=--feature-gates=DevicePlugins=true"\\n' \\
+        printf '%s\\n' '[Service]' \\
+            'Environment="KUBELET_EXTRA_ARGS=--feature-gates=DevicePlugins=true"' \\
             > /etc/systemd/system/kubelet.service.d/20-gpu.conf
         systemctl daemon-reload
         systemctl restart kubelet
+    """,
+    # A machine that nobody has brought an engine to yet; its kubelet waits for one.
+    "no-containerd": """
+        set -eu
+        systemctl stop containerd
+        dpkg --purge containerd.io
+        rm -rf /etc/containerd
     """,
     # A comma where none belongs: containerd still runs, with what it read at its start.
     "invalid-containerd-config": """

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import yaml
 
-from metal_lab import control_plane, mirror, nodes, packages, pod_images, programs
+from metal_lab import control_plane, faults, mirror, nodes, packages, pod_images, programs
 from metal_lab.cache import CACHE, LAB_SOURCES, built, digest, give_back, locked, say
 from metal_lab.description import Node, gpu_count
 from metal_lab.node_image import image
@@ -138,15 +138,16 @@ def _start(state: State, description: tuple[Node, ...], parts: Parts) -> None:
     for number, node in enumerate(description, 1):
         files, host_key = nodes.files(state, node, number, authority, public)
         files |= _apt_source(state, parts)
-        address = nodes.start(
-            state, node, number, parts.node_images[node.os], parts.images, files
-        )
+        address = nodes.start(state, node, number, parts.node_images[node.os], parts.images, files)
         state.nodes[node.name] = address
         state.save()
         known_hosts += address.encode() + b" " + host_key
     (ssh / "known_hosts").write_bytes(known_hosts)
     _write_inventory(state, description, parts)
     wait_until_ready(state)
+    for node in description:
+        for fault in node.faults:
+            faults.inject(state, node.name, fault, [])
 
 
 def _mirror_url(state: State) -> str:
@@ -177,7 +178,7 @@ def _mirror_variables(state: State, parts: Parts) -> dict[str, str]:
         ("containerd", "docker", keys["docker/bookworm"]),
         (
             "nvidia_driver",
-            "nvidia/{{ metal_gpu_node.os.id }}{{ metal_gpu_node.os.version_id }}/x86_64/",
+            "nvidia/{id}{version_id}/x86_64/",
             keys["nvidia"],
         ),
         ("nvidia_container_runtime", "toolkit/stable/deb/amd64/", keys["toolkit"]),
@@ -198,6 +199,7 @@ def wait_until_ready(state: State, timeout_s: int = 120) -> None:
         for condition in ("create", "condition=Ready"):
             result = subprocess.run(
                 [kubectl, "wait", f"--for={condition}", f"node/{node}", f"--timeout={timeout_s}s"],
+                check=False,
                 env=nodes.environment(state),
                 capture_output=True,
                 text=True,

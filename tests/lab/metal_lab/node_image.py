@@ -52,6 +52,7 @@ HARDWARE_FILES = LAB_SOURCES / "silicon" / "node"
 def _run(command: Sequence[str | Path], **options: object) -> None:
     result = subprocess.run(
         [str(word) for word in command],
+        check=False,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -67,10 +68,8 @@ def _base(suite: str) -> Path:
     def build(out: Path) -> None:
         rootfs = out / "rootfs"
         mirror = os.environ.get("METAL_LAB_DEBIAN_MIRROR")
-        _run(
-            ["debootstrap", "--variant=minbase", f"--include={PACKAGES}", suite, rootfs]
-            + ([mirror] if mirror else [])
-        )
+        options = ["--variant=minbase", f"--include={PACKAGES}"]
+        _run(["debootstrap", *options, suite, rootfs, *([mirror] if mirror else [])])
         _run(["tar", "-C", rootfs, "--one-file-system", "-cf", out / "rootfs.tar", "."])
         shutil.rmtree(rootfs)
 
@@ -86,13 +85,18 @@ def _package(pool: Path, name: str, suite: str) -> Path:
     return for_suite[-1]
 
 
+def _docker_has(image_name: str) -> bool:
+    command = ["docker", "image", "inspect", image_name]
+    return subprocess.run(command, check=False, capture_output=True).returncode == 0
+
+
 def image(os_name: str, pool: Path) -> str:
     """Return the name of the Docker image of nodes that run `os_name`, built at the first call."""
     suite = SUITES[os_name]
     base = _base(suite)
     key = digest(base.name, pool.name, Path(__file__), NODE_FILES, HARDWARE_FILES)
     name = f"metal-gpu-lab/{os_name}:{key}"
-    if subprocess.run(["docker", "image", "inspect", name], capture_output=True).returncode == 0:
+    if _docker_has(name):
         return name
 
     def build(out: Path) -> None:
@@ -124,7 +128,7 @@ def image(os_name: str, pool: Path) -> str:
         shutil.rmtree(rootfs)
 
     folder = built(f"node-{os_name}", key, f"the image of {os_name} nodes", build)
-    if subprocess.run(["docker", "image", "inspect", name], capture_output=True).returncode != 0:
+    if not _docker_has(name):
         say(f"Docker has lost the image of {os_name} nodes")
         shutil.rmtree(folder)
         return image(os_name, pool)

@@ -41,9 +41,8 @@ _templates = jinja2.Environment(
 
 def docker(*words: str | Path, stdin: bytes | None = None) -> str:
     """Run a docker command; end with its own words where it fails."""
-    result = subprocess.run(
-        ["docker", *(str(word) for word in words)], input=stdin, capture_output=True
-    )
+    command = ["docker", *(str(word) for word in words)]
+    result = subprocess.run(command, check=False, input=stdin, capture_output=True)
     if result.returncode != 0:
         raise SystemExit(f"docker {words[0]} failed: {result.stderr.decode().strip()}")
     return result.stdout.decode().strip()
@@ -113,9 +112,10 @@ def create_network(state: State) -> str:
     first = int(state.id[-2:], 16)
     for number in range(first, first + 256):
         subnet = f"172.30.{number % 256}"
+        options = [f"--label={state.label}", f"--subnet={subnet}.0/24", f"--gateway={subnet}.1"]
         result = subprocess.run(
-            ["docker", "network", "create", f"--label={state.label}", f"--subnet={subnet}.0/24"]
-            + [f"--gateway={subnet}.1", state.id],
+            ["docker", "network", "create", *options, state.id],
+            check=False,
             capture_output=True,
             text=True,
         )
@@ -262,9 +262,7 @@ def remove_all(state: State) -> None:
 def running(state: State) -> set[str]:
     """Return the names of the nodes that run."""
     prefix = state.container("")
-    names = docker(
-        "ps", f"--filter=label={state.label}", "--format={{.Names}}"
-    ).split()
+    names = docker("ps", f"--filter=label={state.label}", "--format={{.Names}}").split()
     return {name.removeprefix(prefix) for name in names}
 
 

@@ -55,7 +55,11 @@ def _layer(tree: Tree) -> bytes:
 
 
 def write_image(
-    path: Path, name: str, tree: Tree, env: Sequence[str] = (), command: Sequence[str] = ("/bin/sh",)
+    path: Path,
+    name: str,
+    tree: Tree,
+    env: Sequence[str] = (),
+    command: Sequence[str] = ("/bin/sh",),
 ) -> None:
     """Write an image archive of one layer to `path`."""
     layer = _layer(tree)

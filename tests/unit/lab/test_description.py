@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import pytest
+
 from metal_lab.cache import LAB_SOURCES
 from metal_lab.description import MACHINES, machine, read
 

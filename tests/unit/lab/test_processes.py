@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import pytest
+
 from metal_lab.processes import is_alive, start, stop, wait_until
 
 

@@ -346,9 +346,10 @@ def test_refusal_names_the_addresses() -> None:
             {},
             {"state": "absent"},
             [
+                "Stop the persistence daemon",
+                "Unload the NVIDIA modules",
                 "Let nouveau be loaded again, and the NVIDIA modules not",
                 "Remove the driver",
-                "Unload the NVIDIA modules",
             ],
             id="driver: absent",
         ),

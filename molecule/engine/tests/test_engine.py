@@ -1,0 +1,38 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A machine that had no engine: containerd runs, and its CRI answers the kubelet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+CONVERGE = Path(__file__).parent.parent / "converge.yml"
+OPERATIONS_ALLOWED = 3
+
+
+def test_kubelet_has_an_engine(laboratory):
+    laboratory.kubectl("wait", "--for=condition=Ready", "node/gpu-1", "--timeout=60s")
+    (node,) = laboratory.objects("nodes")["items"]
+    assert node["status"]["nodeInfo"]["containerRuntimeVersion"] == "containerd://2.4.2"
+
+
+def test_engine_is_held_at_its_version(laboratory):
+    assert "containerd.io" in laboratory.host("gpu-1").check_output("apt-mark showhold").split()
+
+
+def test_check_announced_what_converge_did(check_and_converge):
+    check, converge = check_and_converge
+    assert check.announced, "check mode announced nothing on virgin nodes"
+    assert check.announced == converge.announced
+    assert check.announced <= converge.ran
+    assert converge.changed <= check.announced | check.changed
+
+
+def test_role_alone_is_cheap_where_nothing_is_to_do(laboratory):
+    run = laboratory.playbook(str(CONVERGE), "-vvv")
+    assert run.returncode == 0, run.output[-4000:]
+    count = run.operations()[laboratory.addresses["gpu-1"]]
+    print(f"\nrole containerd alone: {count} remote operations for a no-change run,", end=" ")
+    print(f"{OPERATIONS_ALLOWED} allowed")
+    assert 0 < count <= OPERATIONS_ALLOWED

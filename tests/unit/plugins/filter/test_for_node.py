@@ -1,0 +1,26 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.metal.gpu.plugins.filter.for_node import for_node
+
+BOOKWORM = {"os": {"id": "debian", "version_id": "12", "codename": "bookworm"}}
+SID = {"os": {"id": "debian", "version_id": None, "codename": "sid"}}
+
+
+@pytest.mark.parametrize(
+    ("text", "node", "filled"),
+    [
+        pytest.param(
+            "repos/{id}{version_id}/x86_64/", BOOKWORM, "repos/debian12/x86_64/", id="nvidia"
+        ),
+        pytest.param("{codename}", BOOKWORM, "bookworm", id="suite"),
+        pytest.param("https://mirror.example/a", BOOKWORM, "https://mirror.example/a", id="none"),
+        pytest.param("{id}{version_id}", SID, "debian", id="without-version"),
+    ],
+)
+def test_for_node(text, node, filled):
+    assert for_node(text, node) == filled
