@@ -195,6 +195,12 @@ CATALOGUE: dict[str, Meaning] = {
         "remove that one (with Helm: `helm uninstall`), or leave device_plugin out: two plugins "
         "for one resource take GPUs from each other",
     ),
+    "ROLLOUT_STUCK": Meaning(
+        FAILURE,
+        "the device plugin does not run everywhere after {seconds} s: {found}",
+        "look at the pod with `kubectl describe`; `could not load NVML library` in its log means "
+        "that the NVIDIA runtime did not start it",
+    ),
     # --- verdict ---------------------------------------------------------------------------
     "NVML_UNAVAILABLE": Meaning(
         FAILURE,

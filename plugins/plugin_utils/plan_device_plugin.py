@@ -1,16 +1,22 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""May this cluster get the device plugin from us? The API server works out what there is to do."""
+"""May this cluster get the device plugin from us, and has it got it?
+
+What there is to do is worked out by the API server, which the objects are applied to.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ansible_collections.metal.gpu.plugins.module_utils import pod_status
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
 
 _PROGRAM = "k8s-device-plugin"
+# The DaemonSet controller labels each pod with the generation of the template it made it from.
+_GENERATION = "pod-template-generation"
 CLUSTER = "cluster"  # whom the refusal is about
 
 
@@ -23,6 +29,43 @@ def plan(daemonsets: Sequence[Mapping[str, Any]], wishes: Mapping[str, Any]) -> 
         if name != ours and _is_device_plugin(daemonset):
             made.refuse("DEVICE_PLUGIN_FOREIGN", found=name)
     return made.result()
+
+
+def rollout(pods: Sequence[Mapping[str, Any]], nodes: Iterable[str], generation: str) -> list[str]:
+    """Return what the rollout still waits for, one line for each of the nodes that wait.
+
+    `pods` are those of the DaemonSet, `generation` is that of its template. Nodes that are not
+    named do not count: one that is switched off would hold everybody up.
+    """
+    found: dict[str, Mapping[str, Any]] = {}
+    for pod in pods:
+        if pod["metadata"]["labels"].get(_GENERATION) == generation:
+            found[_node(pod)] = pod
+    waiting = {node: "no pod of this version yet" for node in nodes if node not in found}
+    for node in nodes:
+        if node in found and not _is_ready(found[node]):
+            waiting[node] = (
+                f"{found[node]['metadata']['name']} is {pod_status.describe(found[node])}"
+            )
+    return [f"{node}: {waiting[node]}" for node in nodes if node in waiting]
+
+
+def _node(pod: Mapping[str, Any]) -> str:
+    """Return the node that a pod of a DaemonSet is meant for, also before it is scheduled."""
+    bound: str | None = pod["spec"].get("nodeName")
+    if bound:
+        return bound
+    affinity = pod["spec"]["affinity"]["nodeAffinity"]
+    terms = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    name: str = terms[0]["matchFields"][0]["values"][0]
+    return name
+
+
+def _is_ready(pod: Mapping[str, Any]) -> bool:
+    return any(
+        condition["type"] == "Ready" and condition["status"] == "True"
+        for condition in pod.get("status", {}).get("conditions", ())
+    )
 
 
 def _is_device_plugin(daemonset: Mapping[str, Any]) -> bool:

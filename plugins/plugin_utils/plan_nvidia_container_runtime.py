@@ -30,6 +30,7 @@ INSTALL = "Install the container toolkit"
 HOLD = "Hold the container toolkit"
 RULE = "Link the character devices of the GPUs"
 REGISTER = "Register the NVIDIA runtime"
+RESTART = "Restart containerd"
 CDI = "Write the CDI specification"
 
 UNREGISTER = "Take the NVIDIA runtime out of containerd"
@@ -38,9 +39,11 @@ REMOVE = "Remove the container toolkit"
 REMOVE_REPOSITORY = "Remove the container toolkit's repository"
 
 STEPS = (
-    *(PYTHON_DEBIAN, REPOSITORY, INSTALL, HOLD, RULE, REGISTER, CDI),
+    *(PYTHON_DEBIAN, REPOSITORY, INSTALL, HOLD, RULE, REGISTER, RESTART, CDI),
     *(UNREGISTER, REMOVE_RULE, REMOVE, REMOVE_REPOSITORY),
 )
+
+_RESTART_REASON = "it reads its configuration only at its start; containers run on"
 
 REPOSITORY_NAME = "nvidia-container-toolkit"
 PACKAGES = (
@@ -107,11 +110,14 @@ def _plan_registration(made: Plan, node: Mapping[str, Any], wishes: Mapping[str,
         # The containerd role comes before this one; what it installs is not there to be read yet.
         made.data["config"] = None
         made.step(REGISTER, "there is no containerd yet")
+        made.step(RESTART, _RESTART_REASON)
         return
     if wishes["cdi"] and not containerd_keys.reads_cdi(engine["version"]):
         made.refuse("CDI_UNSUPPORTED", found=engine["version"], expected=containerd_keys.CDI_SINCE)
     made.data["config"] = containerd_keys.edit(engine, default=wishes["default"])
-    made.step(REGISTER, _registration_gap(engine, wishes))
+    gap = _registration_gap(engine, wishes)
+    made.step(REGISTER, gap)
+    made.step(RESTART, gap and _RESTART_REASON)
 
 
 def _registration_gap(engine: Mapping[str, Any], wishes: Mapping[str, Any]) -> str | None:
@@ -153,6 +159,7 @@ def _plan_absent(made: Plan, node: Mapping[str, Any]) -> None:
     made.data["packages"] = packages
     if containerd_keys.RUNTIME in engine["runtimes"]:
         made.step(UNREGISTER, "containerd has a runtime nvidia")
+        made.step(RESTART, _RESTART_REASON)
     if node["toolkit"]["char_dev_rule"]:
         made.step(REMOVE_RULE, "a udev rule links them")
     made.step(REMOVE, f"{', '.join(packages)} installed" if packages else None)

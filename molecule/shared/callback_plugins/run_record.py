@@ -3,8 +3,8 @@
 
 """Write each run of a playbook as one line of JSON, so that tests can compare runs.
 
-A line: `{"check": bool, "ran": …, "changed": …, "announced": …}`, each a list of [host, task]. Handlers
-are left out: they react to what a task has changed.
+A line: `{"check": bool, "ran": …, "changed": …, "announced": …}`, each a list of [host, task].
+Handlers are left out: they react to what a task has changed.
 """
 
 from __future__ import annotations

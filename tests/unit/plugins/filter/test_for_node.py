@@ -14,9 +14,7 @@ SID = {"os": {"id": "debian", "version_id": None, "codename": "sid"}}
 @pytest.mark.parametrize(
     ("text", "node", "filled"),
     [
-        pytest.param(
-            "repos/{id}{version_id}/x86_64/", BOOKWORM, "repos/debian12/x86_64/", id="nvidia"
-        ),
+        pytest.param("cuda/{id}{version_id}/", BOOKWORM, "cuda/debian12/", id="nvidia"),
         pytest.param("{codename}", BOOKWORM, "bookworm", id="suite"),
         pytest.param("https://mirror.example/a", BOOKWORM, "https://mirror.example/a", id="none"),
         pytest.param("{id}{version_id}", SID, "debian", id="without-version"),

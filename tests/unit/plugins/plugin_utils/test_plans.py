@@ -145,6 +145,7 @@ def test_second_run_finds_nothing_to_do(planner: str) -> None:
                 "Hold the container toolkit",
                 "Link the character devices of the GPUs",
                 "Register the NVIDIA runtime",
+                "Restart containerd",
                 "Write the CDI specification",
             ],
             id="nvidia_container_runtime",
@@ -392,7 +393,7 @@ def test_refusal_names_the_addresses() -> None:
             "nvidia_container_runtime",
             {},
             {"default": True},
-            ["Register the NVIDIA runtime"],
+            ["Register the NVIDIA runtime", "Restart containerd"],
             id="runtime: to be the default",
         ),
         pytest.param(
@@ -421,7 +422,7 @@ def test_refusal_names_the_addresses() -> None:
             "nvidia_container_runtime",
             {"engines": {"containerd": {"runtimes": {"nvidia": {"systemd_cgroup": False}}}}},
             {},
-            ["Register the NVIDIA runtime"],
+            ["Register the NVIDIA runtime", "Restart containerd"],
             id="runtime: cgroups differ",
         ),
         pytest.param(
@@ -430,6 +431,7 @@ def test_refusal_names_the_addresses() -> None:
             {"state": "absent"},
             [
                 "Take the NVIDIA runtime out of containerd",
+                "Restart containerd",
                 "Stop linking the character devices of the GPUs",
                 "Remove the container toolkit",
             ],
@@ -619,6 +621,63 @@ def daemonset(namespace: str, name: str, image: str, *command: str) -> dict[str,
 def test_device_plugin_of_others(found: list[dict[str, Any]], expected: list[str]) -> None:
     wishes = {"name": "nvidia-device-plugin", "namespace": "kube-system"}
     assert codes(plan_device_plugin.plan(found, wishes)) == expected
+
+
+def pod(node: str | None, generation: str, *, ready: bool, **status: Any) -> dict[str, Any]:
+    """A pod of the DaemonSet; without a node it is meant for gpu-9 and not scheduled yet."""
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["gpu-9"]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    spec = {"nodeName": node} if node else {"affinity": {"nodeAffinity": required}}
+    conditions = [{"type": "Ready", "status": str(ready)}]
+    return {
+        "metadata": {"name": "plugin-x", "labels": {"pod-template-generation": generation}},
+        "spec": spec,
+        "status": {"phase": "Running", "conditions": conditions, **status},
+    }
+
+
+PULL = {"name": "plugin", "ready": False, "state": {"waiting": {"reason": "ImagePullBackOff"}}}
+
+
+@pytest.mark.parametrize(
+    ("pods", "nodes", "waiting"),
+    [
+        pytest.param([pod("gpu-1", "2", ready=True)], ["gpu-1"], [], id="done"),
+        pytest.param([], ["gpu-1"], ["gpu-1: no pod of this version yet"], id="none"),
+        pytest.param(
+            [pod("gpu-1", "1", ready=True)],
+            ["gpu-1"],
+            ["gpu-1: no pod of this version yet"],
+            id="old version",
+        ),
+        pytest.param(
+            [pod("gpu-1", "1", ready=True), pod("gpu-1", "2", ready=True)],
+            ["gpu-1"],
+            [],
+            id="old one on its way out",
+        ),
+        pytest.param(
+            [pod("gpu-1", "2", ready=False, containerStatuses=[PULL])],
+            ["gpu-1"],
+            ["gpu-1: plugin-x is Running: plugin: ImagePullBackOff"],
+            id="image",
+        ),
+        pytest.param(
+            [pod("gpu-1", "2", ready=True), pod("gpu-2", "2", ready=False)],
+            ["gpu-1"],
+            [],
+            id="dead node outside the play",
+        ),
+        pytest.param(
+            [pod(None, "2", ready=False, phase="Pending")],
+            ["gpu-9"],
+            ["gpu-9: plugin-x is Pending"],
+            id="not scheduled",
+        ),
+    ],
+)
+def test_rollout(pods: list[dict[str, Any]], nodes: list[str], waiting: list[str]) -> None:
+    assert plan_device_plugin.rollout(pods, nodes, "2") == waiting
 
 
 def test_one_kubernetes_node_is_two_hosts() -> None:

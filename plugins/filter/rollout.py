@@ -1,0 +1,61 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see https://www.gnu.org/licenses/gpl-3.0.txt)
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan_device_plugin import rollout
+
+DOCUMENTATION = r"""
+name: rollout
+short_description: What does the rollout of a DaemonSet wait for?
+version_added: 1.0.0
+author:
+  - metal.gpu contributors (!UNKNOWN)
+description:
+  - Says for each of some nodes why the newest version of a DaemonSet does not run there yet.
+    Nodes that are not named, such as one that is switched off, do not count.
+positional: nodes, generation
+options:
+  _input:
+    description: The pods of the DaemonSet.
+    type: list
+    elements: dict
+    required: true
+  nodes:
+    description: Names of the nodes.
+    type: list
+    elements: str
+    required: true
+  generation:
+    description:
+      - Generation of the DaemonSet's template, from its annotation
+        C(deprecated.daemonset.template.generation).
+    type: str
+    required: true
+"""
+
+EXAMPLES = r"""
+- name: Wait for the rollout
+  kubernetes.core.k8s_info:
+    kind: Pod
+    namespace: kube-system
+    label_selectors: [app.kubernetes.io/name=nvidia-device-plugin]
+  register: pods
+  until: pods.resources | metal.gpu.rollout(nodes, generation) | length == 0
+"""
+
+RETURN = r"""
+_value:
+  description: A line for each node that waits. Empty when the rollout is done.
+  type: list
+  elements: str
+"""
+
+
+class FilterModule:
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        return {"rollout": rollout}
