@@ -35,12 +35,17 @@ attributes:
     description: Reports a change only where it deletes pods that an earlier run has left behind.
 options:
   nodes:
-    description:
-      - The number of GPUs to test for each node, keyed by the node's name in the cluster.
-      - V(free), or no number (V(null)), stands for all GPUs of the node that no other pod has
-        claimed. A node where there is none is reported as busy, and is no failure.
-    type: dict
+    description: Names of the nodes in the cluster.
+    type: list
+    elements: str
     required: true
+  gpus:
+    description:
+      - How many GPUs the pod of each node asks for by its limits.
+      - V(free) stands for all GPUs of the node that no other pod has claimed. A node where there
+        is none is reported as busy, and is no failure.
+    type: str
+    default: "1"
   image:
     description:
       - The image of the pods, by tag or by digest.
@@ -90,13 +95,12 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Test two GPUs of one node, and whatever is free on another
+- name: Test two GPUs of each of two nodes
   metal.gpu.gpu_smoke_pod:
     image: nvcr.io/nvidia/cuda:13.0.2-base-ubuntu24.04
     runtime_class: nvidia
-    nodes:
-      gpu-1: 2
-      gpu-2: free
+    nodes: [gpu-1, gpu-2]
+    gpus: 2
   delegate_to: localhost
   run_once: true
 
@@ -106,7 +110,8 @@ EXAMPLES = r"""
     image: "{{ registry }}/cuda@{{ digest }}"
     image_pull_secrets: [registry]
     namespace: gpu-tests
-    nodes: "{{ dict(groups['gpu_nodes'] | product(['free'])) }}"
+    nodes: "{{ groups['gpu_nodes'] }}"
+    gpus: free
     tolerations:
       - operator: Exists
   delegate_to: localhost
@@ -197,7 +202,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.smoke_pod import Verdict
 from ansible_collections.metal.gpu.plugins.module_utils.smoke_run import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from types import FrameType
 
 FREE = "free"
@@ -205,7 +210,8 @@ SWEEP_S = 30.0
 
 ARGUMENT_SPEC: dict[str, Any] = {
     **kube_settings.AUTH_ARGUMENTS,
-    "nodes": {"type": "dict", "required": True},
+    "nodes": {"type": "list", "elements": "str", "required": True},
+    "gpus": {"type": "str", "default": "1"},
     "image": {"type": "str", "required": True},
     "image_pull_secrets": {"type": "list", "elements": "str", "default": [], "no_log": False},
     "runtime_class": {"type": "str"},
@@ -221,19 +227,16 @@ ARGUMENT_SPEC: dict[str, Any] = {
 }
 
 
-def parse_counts(nodes: Mapping[str, Any]) -> dict[str, int | None]:
-    """Parse the option nodes; None stands for all free GPUs. Raises ValueError."""
+def parse_counts(nodes: Sequence[str], gpus: str) -> dict[str, int | None]:
+    """Return how many GPUs to test on each node; None stands for all free ones.
+
+    Raises ValueError.
+    """
     if not nodes:
         raise ValueError("nodes is empty: name at least one node")
-    counts: dict[str, int | None] = {}
-    for name, count in nodes.items():
-        if count is None or count == FREE:
-            counts[name] = None
-        elif not isinstance(count, bool) and str(count).isdecimal() and int(count) > 0:
-            counts[name] = int(count)
-        else:
-            raise ValueError(f"nodes: {name}: {count!r} is neither a number above 0 nor {FREE!r}")
-    return counts
+    if gpus != FREE and not (gpus.isdecimal() and int(gpus) > 0):
+        raise ValueError(f"gpus: {gpus!r} is neither a number above 0 nor {FREE!r}")
+    return dict.fromkeys(nodes, None if gpus == FREE else int(gpus))
 
 
 def run(
@@ -346,7 +349,7 @@ def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     params = module.params
     try:
-        counts = parse_counts(params["nodes"])
+        counts = parse_counts(params["nodes"], params["gpus"])
         if params["wait_timeout"] <= 0:
             raise ValueError("wait_timeout has to be above 0")
     except ValueError as error:

@@ -40,7 +40,9 @@ def cluster(api):
 
 @pytest.fixture
 def smoke(cluster, call):
-    return lambda nodes, **options: call(gpu_smoke_pod, nodes=nodes, image=IMAGE, **options)
+    return lambda nodes, gpus, **options: call(
+        gpu_smoke_pod, nodes=nodes, gpus=gpus, image=IMAGE, **options
+    )
 
 
 def wanted_node(pod):
@@ -99,7 +101,7 @@ def busy_pod(name, node, gpus, phase="Running"):
 
 def test_all_nodes_at_once_then_nothing_is_left(cluster, smoke):
     behave(cluster)
-    result = smoke({"gpu-1": 2, "gpu-2": 4})
+    result = smoke(["gpu-1", "gpu-2"], 2)
     assert result["changed"] is False
     assert (
         result["nodes"]["gpu-1"].items()
@@ -112,7 +114,7 @@ def test_all_nodes_at_once_then_nothing_is_left(cluster, smoke):
             "events": [],
         }.items()
     )
-    assert len(result["nodes"]["gpu-2"]["uuids"]) == 4
+    assert len(result["nodes"]["gpu-2"]["uuids"]) == 2
     assert cluster.names("pods") == []
     assert [(made.verb, made.resource) for made in cluster.requests] == [
         ("list", "pods"),  # leftovers
@@ -129,7 +131,8 @@ def test_all_nodes_at_once_then_nothing_is_left(cluster, smoke):
 def test_pods_are_as_ordered(cluster, smoke):
     behave(cluster)
     smoke(
-        {"gpu-1": 2},
+        ["gpu-1"],
+        2,
         namespace="tests",
         runtime_class="nvidia",
         image_pull_secrets=["registry"],
@@ -152,7 +155,7 @@ def test_free_gpus(cluster, smoke):
     cluster.put("pods", busy_pod("c", "gpu-2", 3))
     cluster.put("pods", busy_pod("d", "gpu-2", 1, phase="Pending"))
     cluster.put("pods", busy_pod("e", "gpu-3", 4))
-    result = smoke({"gpu-1": "free", "gpu-2": None})
+    result = smoke(["gpu-1", "gpu-2"], "free")
     assert "failed" not in result
     assert result["nodes"]["gpu-1"].items() >= {"state": "ok", "gpus": 3}.items()
     assert (
@@ -179,7 +182,7 @@ def test_lack_of_gpus(cluster, smoke, count, options, state):
     cluster.when_watched["events"] = lambda: cluster.put(
         "events", event(cluster.names("pods")[0], "FailedScheduling", "0/2 nodes are available")
     )
-    node = smoke({"gpu-1": count}, **options)["nodes"]["gpu-1"]
+    node = smoke(["gpu-1"], count, **options)["nodes"]["gpu-1"]
     assert node["state"] == state
     assert "Insufficient nvidia.com/gpu" in node["message"]
     assert node["events"] == (
@@ -200,7 +203,7 @@ def test_lack_of_gpus_can_be_waited_for(cluster, smoke):
         cluster.put("pods", {**pod, "status": output(pod)})
 
     cluster.when_watched["pods"] = others_finish
-    assert smoke({"gpu-1": 4}, wait_for_gpus=True)["nodes"]["gpu-1"]["state"] == "ok"
+    assert smoke(["gpu-1"], 4, wait_for_gpus=True)["nodes"]["gpu-1"]["state"] == "ok"
 
 
 def test_a_pod_that_can_never_run_does_not_stop_the_others(cluster, smoke):
@@ -214,7 +217,7 @@ def test_a_pod_that_can_never_run_does_not_stop_the_others(cluster, smoke):
             event(pod, "Failed", "Failed to pull image", "Warning", 3),
         )
     ]
-    result = smoke({"gpu-1": 2, "gpu-2": 2})
+    result = smoke(["gpu-1", "gpu-2"], 2)
     assert result["failed"] is True
     assert result["nodes"]["gpu-2"]["state"] == "ok"
     assert result["nodes"]["gpu-1"]["events"] == [
@@ -244,7 +247,7 @@ def test_a_node_without_the_runtime_is_found_in_events(cluster, smoke, monkeypat
             cluster.put("events", event(pod, "FailedCreatePodSandBox", message))
 
     cluster.when_watched["pods"] = complain
-    node = smoke({"gpu-1": 2}, runtime_class="nvidia")["nodes"]["gpu-1"]
+    node = smoke(["gpu-1"], 2, runtime_class="nvidia")["nodes"]["gpu-1"]
     assert node["state"] == "failed"
     assert node["message"].endswith('no runtime for "nvidia" is configured')
     assert cluster.names("pods") == []
@@ -259,7 +262,7 @@ def test_a_node_without_the_runtime_is_found_in_events(cluster, smoke, monkeypat
 )
 def test_nvidia_smi_fails(cluster, smoke, scene, message):
     behave(cluster, gpu_1=scene)
-    node = smoke({"gpu-1": 2})["nodes"]["gpu-1"]
+    node = smoke(["gpu-1"], 2)["nodes"]["gpu-1"]
     assert node["state"] == "failed"
     assert node["message"].startswith(message)
     assert cluster.made("list", "events") == []
@@ -268,7 +271,7 @@ def test_nvidia_smi_fails(cluster, smoke, scene, message):
 def test_the_server_refuses_a_pod(cluster, smoke):
     text = 'pods "x" is forbidden: pod rejected: RuntimeClass "nvidia" not found'
     cluster.refusals["create", "pods"] = Refusal(403, text)
-    result = smoke({"gpu-1": 2}, runtime_class="nvidia")
+    result = smoke(["gpu-1"], 2, runtime_class="nvidia")
     assert f"gpu-1: the API server refuses the pod: {text}" in result["msg"]
     assert result["nodes"]["gpu-1"]["pod"] == ""
 
@@ -276,7 +279,7 @@ def test_the_server_refuses_a_pod(cluster, smoke):
 def test_no_permission_to_create_pods(cluster, smoke):
     text = 'pods is forbidden: User "eve" cannot create resource "pods" in API group ""'
     cluster.refusals["create", "pods"] = Refusal(403, text)
-    result = smoke({"gpu-1": 2})
+    result = smoke(["gpu-1"], 2)
     assert result["msg"].startswith(f"The API server {cluster.url} forbids to create pods (403)")
     assert "nodes" not in result
 
@@ -284,13 +287,13 @@ def test_no_permission_to_create_pods(cluster, smoke):
 def test_no_permission_to_read_events(cluster, smoke):
     behave(cluster, gpu_1="no_image")
     cluster.refusals["list", "events"] = Refusal(403, "events is forbidden")
-    node = smoke({"gpu-1": 2})["nodes"]["gpu-1"]
+    node = smoke(["gpu-1"], 2)["nodes"]["gpu-1"]
     assert node["events"] == ["not readable: events is forbidden"]
 
 
 def test_missing_node(cluster, smoke):
     behave(cluster)
-    result = smoke({"gpu-9": 2, "gpu-1": 2})
+    result = smoke(["gpu-9", "gpu-1"], 2)
     assert (
         result["nodes"]["gpu-9"].items()
         >= {
@@ -307,7 +310,7 @@ def test_someone_deletes_the_pod(cluster, smoke):
         cluster.put("events", event(pod["metadata"]["name"], "Preempted", "by a pod on gpu-1"))
 
     cluster.when_created = drain
-    node = smoke({"gpu-1": 2})["nodes"]["gpu-1"]
+    node = smoke(["gpu-1"], 2)["nodes"]["gpu-1"]
     assert (node["state"], node["message"]) == ("failed", "someone else deleted the pod")
     assert node["events"] == ["Preempted: by a pod on gpu-1"]
 
@@ -341,7 +344,7 @@ def test_pods_of_a_dead_node_are_deleted_by_force(cluster, smoke, monkeypatch):
     monkeypatch.setattr(smoke_run, "_EVENTS_S", 0.05)
     behave(cluster, gpu_1="no_cdi_device")
     cluster.kubelets_answer = False
-    smoke({"gpu-1": 2})
+    smoke(["gpu-1"], 2)
     assert cluster.names("pods") == []
     graces = [
         made.body.get("gracePeriodSeconds") for made in cluster.made("deletecollection", "pods")
@@ -352,7 +355,7 @@ def test_pods_of_a_dead_node_are_deleted_by_force(cluster, smoke, monkeypatch):
 def test_pods_that_cannot_be_deleted_are_named(cluster, smoke):
     behave(cluster)
     cluster.refusals["deletecollection", "pods"] = Refusal(403, "no")
-    result = smoke({"gpu-1": 2})
+    result = smoke(["gpu-1"], 2)
     assert "forbids to deletecollection pods (403): no. Grant the verb" in result["msg"]
     assert f"Pods with the label {RUN}=" in result["msg"]
     assert "may be left in namespace default" in result["msg"]
@@ -360,15 +363,15 @@ def test_pods_that_cannot_be_deleted_are_named(cluster, smoke):
 
 def test_pods_are_deleted_when_the_watch_fails(cluster, smoke):
     cluster.refusals["watch", "pods"] = Refusal(403, "pods is forbidden")
-    assert "forbids to watch pods" in smoke({"gpu-1": 2})["msg"]
+    assert "forbids to watch pods" in smoke(["gpu-1"], 2)["msg"]
     assert cluster.names("pods") == []
 
 
 def test_check_mode_creates_nothing(cluster, smoke):
     cluster.put("pods", busy_pod("a", "gpu-2", 1))
-    result = smoke({"gpu-1": 2, "gpu-2": "free"}, check=True)
+    result = smoke(["gpu-1", "gpu-2"], "free", check=True)
     assert {name: (row["state"], row["gpus"]) for name, row in result["nodes"].items()} == {
-        "gpu-1": ("planned", 2),
+        "gpu-1": ("planned", 4),
         "gpu-2": ("planned", 3),
     }
     assert {made.verb for made in cluster.requests} == {"list"}
@@ -415,7 +418,7 @@ def test_leftovers_of_dead_runs_go_and_others_stay(cluster, smoke, ended):
     ]
     for check, swept, pods in rhythm:
         behave(cluster)
-        result = smoke({"gpu-1": 1}, check=check)
+        result = smoke(["gpu-1"], 1, check=check)
         assert result["swept"] == swept
         assert result["changed"] is bool(swept)
         assert len(cluster.names("pods")) == pods
@@ -431,7 +434,13 @@ def test_leftovers_of_dead_runs_go_and_others_stay(cluster, smoke, ended):
 )
 def test_a_run_that_is_ended_from_outside(cluster, smoke, number, code, left):
     """Its pods go: by itself where it can, else with the next run, however soon that is."""
-    options = {"nodes": {"gpu-1": 2}, "image": IMAGE, "host": cluster.url, "api_key": cluster.token}
+    options = {
+        "nodes": ["gpu-1"],
+        "gpus": 2,
+        "image": IMAGE,
+        "host": cluster.url,
+        "api_key": cluster.token,
+    }
     program = (
         f"import sys; sys.path[:0] = {sys.path!r}\n"
         "from ansible.module_utils.testing import patch_module_args\n"
@@ -446,18 +455,17 @@ def test_a_run_that_is_ended_from_outside(cluster, smoke, number, code, left):
     assert len(pods) == left
 
     behave(cluster)
-    assert smoke({"gpu-1": 2})["swept"] == pods
+    assert smoke(["gpu-1"], 2)["swept"] == pods
     assert cluster.names("pods") == []
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"nodes": {}}, "nodes is empty: name at least one node"),
-        ({"nodes": {"gpu-1": 0}}, "nodes: gpu-1: 0 is neither a number above 0 nor 'free'"),
-        ({"nodes": {"gpu-1": "all"}}, "nodes: gpu-1: 'all' is neither a number above 0 nor"),
-        ({"nodes": {"gpu-1": True}}, "nodes: gpu-1: True is neither a number above 0 nor"),
-        ({"nodes": {"gpu-1": 1}, "wait_timeout": 0}, "wait_timeout has to be above 0"),
+        ({"nodes": [], "gpus": 1}, "nodes is empty: name at least one node"),
+        ({"nodes": ["gpu-1"], "gpus": 0}, "gpus: '0' is neither a number above 0 nor 'free'"),
+        ({"nodes": ["gpu-1"], "gpus": "all"}, "gpus: 'all' is neither a number above 0 nor"),
+        ({"nodes": ["gpu-1"], "gpus": 1, "wait_timeout": 0}, "wait_timeout has to be above 0"),
     ],
 )
 def test_invalid_options(cluster, smoke, options, message):
