@@ -46,7 +46,7 @@ test: bootstrap ## run everything: lint, unit, sanity, every Molecule scenario (
 lint: environments $(LINK) ## check style, types, documentation, licences and changelog
 	@scripts/lint
 
-unit: environments ## run the unit tests, on both versions of ansible-core
+unit: bootstrap ## run the unit tests, on both versions of ansible-core
 	@for python in .venv .venv-2.19; do \
 	  [ -e $$python ] || continue; \
 	  echo "== pytest, $$($$python/bin/ansible --version | head -n 1)"; \

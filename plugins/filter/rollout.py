@@ -18,7 +18,7 @@ author:
 description:
   - Says for each of some nodes why the newest version of a DaemonSet does not run there yet.
     Nodes that are not named, such as one that is switched off, do not count.
-positional: nodes, generation
+positional: nodes, revisions
 options:
   _input:
     description: The pods of the DaemonSet.
@@ -30,22 +30,17 @@ options:
     type: list
     elements: str
     required: true
-  generation:
-    description:
-      - Generation of the DaemonSet's template, from its annotation
-        C(deprecated.daemonset.template.generation).
-    type: str
+  revisions:
+    description: The ControllerRevisions of the DaemonSet. The newest is what should run.
+    type: list
+    elements: dict
     required: true
 """
 
 EXAMPLES = r"""
-- name: Wait for the rollout
-  kubernetes.core.k8s_info:
-    kind: Pod
-    namespace: kube-system
-    label_selectors: [app.kubernetes.io/name=nvidia-device-plugin]
-  register: pods
-  until: pods.resources | metal.gpu.rollout(nodes, generation) | length == 0
+- name: Fail where the plugin does not run
+  ansible.builtin.assert:
+    that: pods.resources | metal.gpu.rollout(['gpu-1'], revisions.resources) | length == 0
 """
 
 RETURN = r"""

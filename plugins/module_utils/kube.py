@@ -412,7 +412,7 @@ def _lines(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
 
 def _cause(error: BaseException) -> str:
     """Return what the operating system or OpenSSL said, in a few words."""
-    if type(error) is http.ConnectTimeoutError:  # a base of errors that say more
+    if error.__class__ is http.ConnectTimeoutError:  # a base of errors that say more
         return f"no connection within {_CONNECT_S:.0f} s"
     if isinstance(error, http.ReadTimeoutError):
         return f"no answer within {_READ_S:.0f} s"

@@ -27,8 +27,8 @@ def read_identity(pid: int, proc: Path = _PROC) -> str:
 
 def is_gone(identity: str, proc: Path = _PROC) -> bool:
     """Tell whether a process has certainly ended; False where it may live elsewhere."""
-    world, _, rest = identity.partition(" ")
-    pid, _, start = rest.partition(" ")
+    world, _space, rest = identity.partition(" ")
+    pid, _space, start = rest.partition(" ")
     try:
         if not pid or world != _read_world(proc):
             return False

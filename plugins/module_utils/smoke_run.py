@@ -144,7 +144,7 @@ def remove(client: kube.Client, namespace: str, selector: str, timer: kube.Timer
     """
     client.delete_collection("pods", namespace, selector=selector)
     left: dict[str, bool] = {}
-    for _ in client.follow(
+    for _round in client.follow(
         "pods",
         left,
         lambda pod: True,
@@ -261,7 +261,7 @@ def _explain(client: kube.Client, namespace: str, outcomes: Iterable[Outcome]) -
     events: dict[str, tuple[str, str, str, str]] = {}
     query = kube.only("involvedObject.name", failed, "involvedObject.kind=Pod")
     try:
-        for _ in client.follow(
+        for _round in client.follow(
             "events", events, keep, kube.Timer(_EVENTS_S), namespace=namespace, query=query
         ):
             if failed <= {pod for pod, _time, _text, kind in events.values() if kind == "Warning"}:

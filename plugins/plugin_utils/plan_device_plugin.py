@@ -15,8 +15,9 @@ from ansible_collections.metal.gpu.plugins.module_utils import pod_status
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
 
 _PROGRAM = "k8s-device-plugin"
-# The DaemonSet controller labels each pod with the generation of the template it made it from.
-_GENERATION = "pod-template-generation"
+# Tells which template a pod was made from. The generation of the template does not: going back to
+# an earlier template keeps the pods that have it.
+_REVISION = "controller-revision-hash"
 CLUSTER = "cluster"  # whom the refusal is about
 
 
@@ -31,23 +32,27 @@ def plan(daemonsets: Sequence[Mapping[str, Any]], wishes: Mapping[str, Any]) -> 
     return made.result()
 
 
-def rollout(pods: Sequence[Mapping[str, Any]], nodes: Iterable[str], generation: str) -> list[str]:
+def rollout(
+    pods: Sequence[Mapping[str, Any]],
+    nodes: Iterable[str],
+    revisions: Sequence[Mapping[str, Any]],
+) -> list[str]:
     """Return what the rollout still waits for, one line for each of the nodes that wait.
 
-    `pods` are those of the DaemonSet, `generation` is that of its template. Nodes that are not
+    `pods` and `revisions` (ControllerRevisions) are those of the DaemonSet. Nodes that are not
     named do not count: one that is switched off would hold everybody up.
     """
-    found: dict[str, Mapping[str, Any]] = {}
-    for pod in pods:
-        if pod["metadata"]["labels"].get(_GENERATION) == generation:
-            found[_node(pod)] = pod
-    waiting = {node: "no pod of this version yet" for node in nodes if node not in found}
+    newest = max(revisions, key=lambda revision: revision["revision"], default=None)
+    current = newest["metadata"]["labels"][_REVISION] if newest else None
+    found = {_node(pod): pod for pod in pods if pod["metadata"]["labels"].get(_REVISION) == current}
+    lines = []
     for node in nodes:
-        if node in found and not _is_ready(found[node]):
-            waiting[node] = (
-                f"{found[node]['metadata']['name']} is {pod_status.describe(found[node])}"
-            )
-    return [f"{node}: {waiting[node]}" for node in nodes if node in waiting]
+        pod = found.get(node)
+        if pod is None:
+            lines.append(f"{node}: no pod of this version yet")
+        elif not _is_ready(pod):
+            lines.append(f"{node}: {pod['metadata']['name']} is {pod_status.describe(pod)}")
+    return lines
 
 
 def _node(pod: Mapping[str, Any]) -> str:

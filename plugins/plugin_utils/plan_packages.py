@@ -69,7 +69,7 @@ def parse_deb822(text: str) -> dict[str, str]:
             word = line.strip()
             fields[name] += "\n" + ("" if word == "." else word)
         else:
-            name, _, value = line.partition(":")
+            name, _colon, value = line.partition(":")
             name = name.strip().lower()
             fields[name] = value.strip()
     return fields

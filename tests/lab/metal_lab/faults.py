@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from metal_lab import nodes
 from metal_lab.state import State
 
+HARDWARE = ("/usr/bin/python3", "/usr/local/lib/metal-lab/hardware.py")
+
 # Shell scripts, run as root in the node.
 SCRIPTS = {
     # The article's step of 2018, as three generations of administrators wrote it down.
@@ -42,10 +44,8 @@ SCRIPTS = {
 def inject(state: State, node: str, fault: str, arguments: Sequence[str]) -> str:
     """Break `fault` on `node`; return what the node said."""
     if fault == "list":
-        hardware = nodes.execute(state, node, ["/usr/local/lib/metal-lab/hardware.py", "faults"])
+        hardware = nodes.execute(state, node, [*HARDWARE, "faults"])
         return "\n".join([*SCRIPTS, hardware])
     if fault in SCRIPTS:
         return nodes.execute(state, node, ["sh", "-c", SCRIPTS[fault]])
-    return nodes.execute(
-        state, node, ["/usr/local/lib/metal-lab/hardware.py", "fault", fault, *arguments]
-    )
+    return nodes.execute(state, node, [*HARDWARE, "fault", fault, *arguments])

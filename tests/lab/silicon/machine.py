@@ -39,7 +39,7 @@ def machine_json(description: Mapping[str, Any], node_name: str) -> dict[str, An
 
 def _gpu_functions(groups: list[dict[str, Any]], node_name: str) -> Iterator[dict[str, Any]]:
     total = sum(group["count"] for group in groups)
-    models = [group for group in groups for _ in range(group["count"])]
+    models = [group for group in groups for _gpu in range(group["count"])]
     for position, model in enumerate(models):
         slot, numa_node = _slot(position, total)
         address = f"{slot}.0"

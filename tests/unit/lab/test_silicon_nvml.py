@@ -71,8 +71,6 @@ class Driver:
 
 @pytest.fixture(scope="session")
 def installation(tmp_path_factory):
-    if not shutil.which("gcc") or not cached_header().is_file():
-        pytest.skip("needs gcc, and the header that building the laboratory fetches")
     return Driver(tmp_path_factory.mktemp("driver"))
 
 

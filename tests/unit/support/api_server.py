@@ -221,7 +221,7 @@ def matches(item: dict[str, Any], query: dict[str, str]) -> bool:
             if key not in labels or (given and labels[key] != value):
                 return False
     for term in filter(None, query.get("fieldSelector", "").split(",")):
-        field, _, value = term.partition("=")
+        field, _equals, value = term.partition("=")
         found: Any = item
         for part in field.rstrip("!").split("."):
             found = found.get(part, {})

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[4]
 
 def fields(meaning: Meaning) -> set[str]:
     parsed = string.Formatter().parse(meaning.message + meaning.remedy)
-    return {name for _, name, _, _ in parsed if name}
+    return {name for _text, name, _spec, _conversion in parsed if name}
 
 
 @pytest.mark.parametrize("code", CATALOGUE)

@@ -79,7 +79,7 @@ def test_follow_lists_once_then_watches(api, client):
         api.take("nodes", "gpu-1")
 
     api.when_watched["nodes"] = change
-    assert [(set(next(seen)), dict(store)) for _ in range(3)] == [
+    assert [(set(next(seen)), dict(store)) for _round in range(3)] == [
         ({"gpu-2"}, {"gpu-1": {}, "gpu-2": {"zone": "a"}}),
         ({"gpu-2"}, {"gpu-1": {}, "gpu-2": {"zone": "b"}}),
         ({"gpu-1"}, {"gpu-2": {"zone": "b"}}),
@@ -137,7 +137,7 @@ def test_follow_watches_in_rounds(api, client):
     api.longest_watch_s = 0.0
     seen = follow(client, {})
     assert next(seen) == set()
-    for _ in range(3):
+    for _try in range(3):
         api.when_watched["nodes"] = lambda: api.bookmark("nodes")
         assert next(seen) == ()
     assert [made.query["resourceVersion"] for made in api.made("watch", "nodes")] == list("123")
@@ -184,7 +184,11 @@ def test_unreachable_when_the_connection_breaks():
         client = Connection(f"http://127.0.0.1:{listener.getsockname()[1]}")
         seen = follow(client, {})
         # Closed before anything is said: the backlog takes the connection, then it is reset.
-        threading.Thread(target=lambda: listener.accept()[0].close(), daemon=True).start()
+
+        def hang_up():
+            listener.accept()[0].close()
+
+        threading.Thread(target=hang_up, daemon=True).start()
         with pytest.raises(kube.ApiUnreachable, match="is unreachable: "):
             next(seen)
 
@@ -223,7 +227,7 @@ def test_refused(api, client, code, error):
     api.refusals["create", "pods"] = Refusal(code, "because")
     with pytest.raises(error, match=rf"refused to create pods \({code}\): because") as caught:
         client.create("pods", {}, "default")
-    assert type(caught.value) is error
+    assert caught.type is error
     assert caught.value.found == "because"
 
 

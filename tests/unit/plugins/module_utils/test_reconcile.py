@@ -74,8 +74,9 @@ DOWN = {"code": "driver_not_loaded", "exit_code": 9, "message": "no driver"}
             node(devices=[], failure=DOWN), 4, cluster(0, 0), None,
             ["NVML_UNAVAILABLE", "CAPACITY_DIFFERS"], id="driver down",
         ),
-        pytest.param(node(0), None, cluster(None, None), None,
-            ["NO_GPU", "CAPACITY_DIFFERS"], id="no GPU"),
+        pytest.param(
+            node(0), None, cluster(None, None), None, ["NO_GPU", "CAPACITY_DIFFERS"], id="no GPU",
+        ),
         pytest.param(node(), 4, cluster(None, None), None, ["CAPACITY_DIFFERS"], id="no plugin"),
         pytest.param(node(), 4, cluster(4, 3), None, ["ALLOCATABLE_DIFFERS"], id="unhealthy"),
         pytest.param(

@@ -16,11 +16,11 @@ READY = {"type": "Ready", "status": "True"}
 NOT_READY = {"type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": "no CNI"}
 
 
-def node(name, capacity, allocatable=None, ready=READY, resource=GPU):
+def node(name, capacity, allocatable=None, ready=None, resource=GPU):
     allocatable = capacity if allocatable is None else allocatable
     amounts = {} if capacity is None else {resource: str(capacity)}
     free = {} if capacity is None else {resource: str(allocatable)}
-    status = {"capacity": amounts, "allocatable": free, "conditions": [ready]}
+    status = {"capacity": amounts, "allocatable": free, "conditions": [ready or READY]}
     return {"metadata": {"name": name}, "status": status}
 
 

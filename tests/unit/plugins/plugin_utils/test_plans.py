@@ -623,14 +623,14 @@ def test_device_plugin_of_others(found: list[dict[str, Any]], expected: list[str
     assert codes(plan_device_plugin.plan(found, wishes)) == expected
 
 
-def pod(node: str | None, generation: str, *, ready: bool, **status: Any) -> dict[str, Any]:
+def pod(node: str | None, revision: str, *, ready: bool, **status: Any) -> dict[str, Any]:
     """A pod of the DaemonSet; without a node it is meant for gpu-9 and not scheduled yet."""
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["gpu-9"]}]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
     spec = {"nodeName": node} if node else {"affinity": {"nodeAffinity": required}}
     conditions = [{"type": "Ready", "status": str(ready)}]
     return {
-        "metadata": {"name": "plugin-x", "labels": {"pod-template-generation": generation}},
+        "metadata": {"name": "plugin-x", "labels": {"controller-revision-hash": revision}},
         "spec": spec,
         "status": {"phase": "Running", "conditions": conditions, **status},
     }
@@ -677,7 +677,16 @@ PULL = {"name": "plugin", "ready": False, "state": {"waiting": {"reason": "Image
     ],
 )
 def test_rollout(pods: list[dict[str, Any]], nodes: list[str], waiting: list[str]) -> None:
-    assert plan_device_plugin.rollout(pods, nodes, "2") == waiting
+    # The first was the template once before; that it is again gave it the higher number.
+    revisions = [
+        {"revision": 3, "metadata": {"labels": {"controller-revision-hash": "2"}}},
+        {"revision": 2, "metadata": {"labels": {"controller-revision-hash": "1"}}},
+    ]
+    assert plan_device_plugin.rollout(pods, nodes, revisions) == waiting
+
+
+def test_rollout_before_the_controller_has_seen_the_daemonset() -> None:
+    assert plan_device_plugin.rollout([], ["gpu-1"], []) == ["gpu-1: no pod of this version yet"]
 
 
 def test_one_kubernetes_node_is_two_hosts() -> None:

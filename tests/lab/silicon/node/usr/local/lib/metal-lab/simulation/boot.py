@@ -143,7 +143,7 @@ def commands_for(node: Node, event: dict[str, str]) -> list[str]:
     for line in "\n".join(texts).replace("\\\n", " ").splitlines():
         items = [] if line.lstrip().startswith("#") else RULE_ITEM.findall(line)
         matches = [item for item in items if item[1] in ("==", "!=")]
-        if not any(key in ("KERNEL", "DEVPATH") for key, _, _ in matches):
+        if not any(key in ("KERNEL", "DEVPATH") for key, _operator, _value in matches):
             continue
         if all(_fits(event.get(key), value) == (sign == "==") for key, sign, value in matches):
             assigned = [(key, value) for key, sign, value in items if sign not in ("==", "!=")]

@@ -64,7 +64,7 @@ def library_mismatch(node: Node, machine: Machine, kernel: Kernel, arguments: li
 
 def _older(version: str) -> str:
     """580.178.04 -> 580.178.03"""
-    head, _, last = version.rpartition(".")
+    head, _dot, last = version.rpartition(".")
     return f"{head}.{max(int(last) - 1, 0):0{len(last)}}"
 
 
