@@ -75,13 +75,14 @@ class ActionModule(ActionBase):
         result = {
             "changed": after != content,
             "path": found["file"],
-            "diff": {
+        }
+        if self._task.diff:  # only then: a configuration may hold secrets
+            result["diff"] = {
                 "before_header": found["file"],
                 "after_header": found["file"],
                 "before": content or "",
                 "after": after or "",
-            },
-        }
+            }
         if request and not self._task.check_mode:
             request["validate"] = validate
             written = self._call({**node_args, "_write": json.dumps(request)}, task_vars)

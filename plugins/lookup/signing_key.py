@@ -4,17 +4,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-from urllib.error import URLError
-
-from ansible.errors import AnsibleError
-from ansible.module_utils.common.text.converters import to_native
-from ansible.module_utils.urls import ConnectionError as FetchError
-from ansible.module_utils.urls import SSLValidationError, open_url
-from ansible.plugins.lookup import LookupBase
-
-from ansible_collections.metal.gpu.plugins.plugin_utils.pinned_key import KeyRefused, pinned_key
-
 DOCUMENTATION = r"""
 name: signing_key
 short_description: A repository's signing key, checked against its fingerprint
@@ -56,6 +45,17 @@ _raw:
   type: list
   elements: str
 """
+
+from typing import Any
+from urllib.error import URLError
+
+from ansible.errors import AnsibleError
+from ansible.module_utils.common.text.converters import to_native
+from ansible.module_utils.urls import ConnectionError as FetchError
+from ansible.module_utils.urls import SSLValidationError, open_url
+from ansible.plugins.lookup import LookupBase
+
+from ansible_collections.metal.gpu.plugins.plugin_utils.pinned_key import KeyRefused, pinned_key
 
 
 class LookupModule(LookupBase):

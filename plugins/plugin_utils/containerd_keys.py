@@ -95,11 +95,12 @@ def runtime_keys(
     return {"plugins": {cri_plugin(config_version): plugin}}
 
 
-def edit(engine: Mapping[str, Any], *, default: bool) -> dict[str, Any]:
+def edit(engine: Mapping[str, Any], *, default: bool, cdi: bool) -> dict[str, Any]:
     """Return the file to edit (path) and the keys to merge into it (merge).
 
-    `engine` is `engines.containerd` of an observation. The NVIDIA runtime takes its cgroup driver
-    from the runc that is in use.
+    `default` makes the runtime the default one, `cdi` has CDI turned on where it is off. `engine`
+    is `engines.containerd` of an observation. The NVIDIA runtime takes its cgroup driver from the
+    runc that is in use.
     """
     config, version = engine["config"], engine["version"]
     runc = engine["runtimes"].get("runc") or {}
@@ -111,7 +112,7 @@ def edit(engine: Mapping[str, Any], *, default: bool) -> dict[str, Any]:
         config_version,
         systemd_cgroup=bool(runc.get("systemd_cgroup")),
         default=default,
-        enable_cdi=reads_cdi(version) and not engine["cdi_enabled"],
+        enable_cdi=cdi and reads_cdi(version) and not engine["cdi_enabled"],
         keep_runc=bool(runc) and release(version) < _MERGES_SINCE,
     )
     # A file of our own says its version; one that is there has said it, or is version 1.

@@ -32,7 +32,7 @@ REMOVE_REPOSITORY = "Remove the Docker repository"
 
 STEPS = (PYTHON_DEBIAN, REPOSITORY, INSTALL, HOLD, CRI, START, REMOVE, REMOVE_REPOSITORY)
 
-REPOSITORY_NAME = "docker"
+REPOSITORY_NAME = "metal-gpu-docker"
 PACKAGE = "containerd.io"
 CONFIG = "/etc/containerd/config.toml"
 
@@ -82,7 +82,7 @@ def _plan_missing(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]
     made.data["packages"] = [f"{PACKAGE}={wishes['version']}-1~{build}"]
     made.step(INSTALL, "there is no containerd")
     made.step(HOLD, hold_gap(node, [PACKAGE]))
-    _plan_cri(made, "Docker's package turns the CRI plugin off")
+    _plan_cri(made, CONFIG, "Docker's package turns the CRI plugin off")
     made.step(START, "there is no containerd")
 
 
@@ -93,17 +93,18 @@ def _plan_installed(made: Plan, node: Mapping[str, Any]) -> None:
         # Docker's package ships a file without a version; one that has a version was written by
         # somebody who wanted the plugin off.
         if config["version"] is None:
-            _plan_cri(made, f"{config['path']} turns the CRI plugin off, as Docker packages it")
+            reason = f"{config['path']} turns the CRI plugin off, as Docker packages it"
+            _plan_cri(made, config["path"], reason)
         else:
             made.refuse("CRI_DISABLED", path=config["path"])
     if not engine["running"]:
         made.step(START, "it is not running")
 
 
-def _plan_cri(made: Plan, reason: str) -> None:
+def _plan_cri(made: Plan, path: str, reason: str) -> None:
     """Plan the edit of the file without a version that Docker's package ships."""
     made.data["config"] = {
-        "path": CONFIG,
+        "path": path,
         "discard": [{"path": ["disabled_plugins"], "items": ["cri"]}],
         # systemd owns the control groups of the node; two owners take pods from each other.
         "merge": {
@@ -126,7 +127,7 @@ def _plan_cri(made: Plan, reason: str) -> None:
 
 def _plan_absent(made: Plan, node: Mapping[str, Any]) -> None:
     if PACKAGE in node["packages"]:
-        if node["kubelet"]["running"]:
+        if node["kubelet"]["running"] or node["engines"]["docker"]["installed"]:
             made.refuse("CONTAINERD_IN_USE")
         made.step(REMOVE, f"{PACKAGE} is installed")
     if REPOSITORY_NAME in node["repositories"]:

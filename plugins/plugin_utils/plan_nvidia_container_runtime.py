@@ -45,7 +45,7 @@ STEPS = (
 
 _RESTART_REASON = "it reads its configuration only at its start; containers run on"
 
-REPOSITORY_NAME = "nvidia-container-toolkit"
+REPOSITORY_NAME = "metal-gpu-container-toolkit"
 PACKAGES = (
     "nvidia-container-toolkit",
     "nvidia-container-toolkit-base",
@@ -114,7 +114,7 @@ def _plan_registration(made: Plan, node: Mapping[str, Any], wishes: Mapping[str,
         return
     if wishes["cdi"] and not containerd_keys.reads_cdi(engine["version"]):
         made.refuse("CDI_UNSUPPORTED", found=engine["version"], expected=containerd_keys.CDI_SINCE)
-    made.data["config"] = containerd_keys.edit(engine, default=wishes["default"])
+    made.data["config"] = containerd_keys.edit(engine, default=wishes["default"], cdi=wishes["cdi"])
     gap = _registration_gap(engine, wishes)
     made.step(REGISTER, gap)
     made.step(RESTART, gap and _RESTART_REASON)
@@ -154,7 +154,7 @@ def _cdi_gap(node: Mapping[str, Any]) -> str | None:
 def _plan_absent(made: Plan, node: Mapping[str, Any]) -> None:
     engine = node["engines"]["containerd"]
     if engine["installed"]:
-        made.data["config"] = containerd_keys.edit(engine, default=False)
+        made.data["config"] = containerd_keys.edit(engine, default=False, cdi=False)
     packages = installed(node, PACKAGES)
     made.data["packages"] = packages
     if containerd_keys.RUNTIME in engine["runtimes"]:

@@ -47,7 +47,7 @@ STEPS = (
     *(PERSISTENCE, STOP_PERSISTENCE, UNLOAD, REMOVE_FILES, REMOVE, REMOVE_REPOSITORY),
 )
 
-REPOSITORY_NAME = "nvidia-cuda"
+REPOSITORY_NAME = "metal-gpu-nvidia-driver"
 MODULES = ("nvidia", "nvidia_uvm")
 # Parts that have to be of one version; tools such as nvidia-settings need not.
 _CORE_PACKAGES = ("nvidia-driver", "nvidia-kernel", "libcuda1", "libnvidia-ml1")
@@ -144,7 +144,7 @@ def _plan_present(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]
     made.step(REBOOT, reboot)
     made.step(LOAD, None if reboot else _unloaded_reason(node))
     made.step(PERSISTENCE, _persistence_reason(node))
-    if not made.steps:
+    if not made.steps and not made.refusals:
         made.refuse("DRIVER_BROKEN", found=version, error=_error(node))
 
 

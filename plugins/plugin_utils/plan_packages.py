@@ -24,12 +24,21 @@ class Repository(NamedTuple):
 
 
 def repository_gap(node: Mapping[str, Any], wanted: Repository) -> str | None:
-    """Return why the repository has to be written, or None where it is as wanted."""
-    found = node["repositories"].get(wanted.name)
+    """Return why the repository has to be written, or None where it is as wanted.
+
+    A source of somebody else's with the same address serves as well and stays alone: a second one
+    with another key would make apt refuse both.
+    """
+    sources = node["repositories"]
+    if any(
+        _address(wanted.url) in _addresses(source)
+        for name, source in sources.items()
+        if name != wanted.name
+    ):
+        return None
+    found = sources.get(wanted.name)
     if found is None:
         return f"/etc/apt/sources.list.d/{wanted.name}.sources does not exist"
-    if found["path"].endswith(".list"):  # somebody's own, in the old form, which serves as well
-        return None if wanted.url in found["text"] else f"{found['path']} has not {wanted.url}"
     fields = parse_deb822(found["text"])
     expected = {
         "types": "deb",
@@ -50,6 +59,21 @@ def repository_gap(node: Mapping[str, Any], wanted: Repository) -> str | None:
     if key != "".join(wanted.fingerprint.split()).upper():
         return f"{found['path']} trusts the key {key}, not {wanted.fingerprint}"
     return None
+
+
+def _addresses(source: Mapping[str, Any]) -> set[str]:
+    """Return the addresses that a file of sources.list.d has in force, in either form."""
+    if source["path"].endswith(".list"):
+        words = (line.partition("#")[0].split() for line in source["text"].splitlines())
+        return {_address(word) for line in words for word in line if "://" in word}
+    fields = parse_deb822(source["text"])
+    if fields.get("enabled", "yes").lower() in ("no", "false", "0", "off"):
+        return set()
+    return {_address(word) for word in fields.get("uris", "").split()}
+
+
+def _address(url: str) -> str:
+    return url.replace("$(ARCH)", "amd64").rstrip("/")
 
 
 def parse_deb822(text: str) -> dict[str, str]:

@@ -34,8 +34,9 @@ def refusals(
 ) -> list[dict[str, Any]]:
     """Return every refusal of every node once.
 
-    `reports` has refusals and node_name (None where unknown) of each inventory host, `cluster`
-    what metal.gpu.gpu_capacity said about the nodes.
+    `reports` has refusals, node_name (None where unknown) and whether the kubelet runs of each
+    inventory host, `cluster` what metal.gpu.gpu_capacity said about the nodes. A kubelet that does
+    not run, for want of an engine or because of its flags, may join once it does.
     """
     found: list[dict[str, Any]] = []
     if "nodes" not in cluster:
@@ -43,7 +44,7 @@ def refusals(
     for host, report in reports.items():
         found += report["refusals"]
         row = cluster.get("nodes", {}).get(report["node_name"], {})
-        if row.get("state") == "missing":
+        if row.get("state") == "missing" and report["kubelet_running"]:
             found.append(finding("NODE_NOT_IN_CLUSTER", host, node=report["node_name"]))
     named = {host: report["node_name"] for host, report in reports.items() if report["node_name"]}
     found += name_clashes(named)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -119,6 +120,17 @@ def test_api_server_counts_every_gpu(laboratory, node):
     assert status["allocatable"]["nvidia.com/gpu"] == str(GPUS_PER_NODE)
 
 
+def test_pod_of_before_runs_on(laboratory):
+    """containerd was restarted meanwhile; the owner's pod was not."""
+    (work,) = laboratory.objects("pod", "owner")["status"]["containerStatuses"]
+    started = datetime.fromisoformat(work["state"]["running"]["startedAt"])
+    restarted = laboratory.host("gpu-1").check_output(
+        'date +%%s -d "$(systemctl show --value -p ActiveEnterTimestamp containerd)"'
+    )
+    assert work["restartCount"] == 0
+    assert started.timestamp() < int(restarted)
+
+
 def test_historical_gate_is_gone(laboratory):
     """gpu-2 was seeded with the gate in three places; the kubelet itself says what it runs with."""
     effective = json.loads(laboratory.kubectl("get", "--raw", "/api/v1/nodes/gpu-2/proxy/configz"))
@@ -226,3 +238,41 @@ def test_lost_gpu_is_found(laboratory, lost_gpu):
     assert run.returncode != 0
     assert "GPU is lost" in run.output
     assert re.search(r"gpu-2(\s+4){5}\s+4/4\s+ok\b", run.output), run.output[-4000:]
+
+
+def plugin(laboratory: Any) -> list[Any]:
+    return list(
+        laboratory.objects(
+            "daemonsets,runtimeclasses", "-A", "-l", "app.kubernetes.io/managed-by=metal.gpu"
+        )["items"]
+    )
+
+
+def test_device_plugin_is_changed_in_place(laboratory):
+    before = {item["metadata"]["uid"] for item in plugin(laboratory)}
+    arguments = json.dumps({"device_plugin_args": ["--device-id-strategy=index"]})
+    run = laboratory.playbook("metal.gpu.site", "--tags=device_plugin,verify", "-e", arguments)
+    assert run.returncode == 0, run.output[-4000:]
+    pods = laboratory.objects("pods", "-A", "-l", "app.kubernetes.io/name=nvidia-device-plugin")
+    assert {"--device-id-strategy=index"} == {
+        argument
+        for pod in pods["items"]
+        for container in pod["spec"]["containers"]
+        for argument in container["args"]
+    }
+    assert {item["metadata"]["uid"] for item in plugin(laboratory)} == before
+
+
+def test_device_plugin_goes_and_comes_back(laboratory):
+    label = ("nodes", "-l", "nvidia.com/gpu.present=true")
+    run = laboratory.playbook(
+        "metal.gpu.site", "--tags=device_plugin", "-e", "device_plugin_state=absent"
+    )
+    assert run.returncode == 0, run.output[-4000:]
+    assert plugin(laboratory) == []
+    assert laboratory.objects(*label)["items"] == []
+
+    run = laboratory.playbook("metal.gpu.site")
+    assert run.returncode == 0, run.output[-4000:]
+    assert len(plugin(laboratory)) == 2
+    assert len(laboratory.objects(*label)["items"]) == len(NODES)

@@ -27,7 +27,10 @@ Name = Annotated[
 ]
 # What builds, starts or breaks something: Docker, debootstrap and mounts want root.
 NEEDS_ROOT = {"up", "down", "build", "fault", "status"}
-KEPT_ENVIRONMENT = "PATH,HOME,PYTHONPATH,XDG_CACHE_HOME,METAL_LAB_NAME,METAL_LAB_DEBIAN_MIRROR"
+KEPT_ENVIRONMENT = (
+    "PATH,HOME,PYTHONPATH,XDG_CACHE_HOME,METAL_LAB_NAME,METAL_LAB_DEBIAN_MIRROR,GOPROXY,GOSUMDB,"
+    "http_proxy,https_proxy,no_proxy"
+)
 PASS_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 

@@ -228,8 +228,8 @@ def is_up(state: State) -> bool:
 
 def down(state: State) -> None:
     """Take everything away; harmless where there is nothing, or only the rest of a crash."""
-    nodes.remove_all(state)
     stop(list(state.processes.values()))
+    nodes.remove_all(state)
     state.forget()
 
 

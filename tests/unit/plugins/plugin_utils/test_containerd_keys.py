@@ -47,7 +47,8 @@ def engine(version: str, text: str | None, *, cdi_enabled: bool) -> dict[str, An
 def test_file_becomes_the_golden_one(version: str, name: str, cdi_enabled: bool, path: str) -> None:
     source = GOLDEN / f"{name}.toml"
     text = source.read_text() if source.exists() else None
-    edit = containerd_keys.edit(engine(version, text, cdi_enabled=cdi_enabled), default=False)
+    found = engine(version, text, cdi_enabled=cdi_enabled)
+    edit = containerd_keys.edit(found, default=False, cdi=True)
     assert edit["path"] == path
     before = (text or "") if path == MAIN else ""
     wanted = documents.apply(documents.parse(before, "toml"), documents.Edits(merge=edit["merge"]))

@@ -20,14 +20,14 @@ KEYS = Path(__file__).parents[2] / "fixtures" / "keys"
 PINS = dict(
     line.split() for line in (KEYS / "fingerprints.txt").read_text().splitlines() if line[0] != "#"
 )
-WANTED = Repository("nvidia-cuda", "https://mirror.example/cuda/", "/", "", PINS["ed25519"])
+WANTED = Repository("metal-gpu-cuda", "https://mirror.example/cuda/", "/", "", PINS["ed25519"])
 
 
 def sources(key: str = "ed25519", **changes: str) -> str:
     """As ansible.builtin.deb822_repository writes it."""
     lines = (KEYS / f"{key}.asc").read_text().splitlines()
     fields = {
-        "X-Repolib-Name": "nvidia-cuda",
+        "X-Repolib-Name": "metal-gpu-cuda",
         "Types": "deb",
         "URIs": "https://mirror.example/cuda/",
         "Suites": "/",
@@ -37,9 +37,14 @@ def sources(key: str = "ed25519", **changes: str) -> str:
     return "".join(f"{name}: {value}\n" for name, value in fields.items())
 
 
-def node(text: str | None, suffix: str = "sources") -> dict[str, Any]:
-    path = f"/etc/apt/sources.list.d/nvidia-cuda.{suffix}"
-    return {"repositories": {} if text is None else {"nvidia-cuda": {"path": path, "text": text}}}
+def node(text: str | None, name: str = "metal-gpu-cuda", suffix: str = "sources") -> dict[str, Any]:
+    path = f"/etc/apt/sources.list.d/{name}.{suffix}"
+    return {"repositories": {} if text is None else {name: {"path": path, "text": text}}}
+
+
+def theirs(text: str, suffix: str) -> dict[str, Any]:
+    """A node with a source that somebody else has written."""
+    return node(text, "cuda-debian12-x86_64", suffix)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +52,14 @@ def node(text: str | None, suffix: str = "sources") -> dict[str, Any]:
     [
         pytest.param(node(sources()), id="as written"),
         pytest.param(node(sources(URIs="https://mirror.example/cuda")), id="without slash"),
-        pytest.param(node("deb https://mirror.example/cuda/ /\n", "list"), id="somebody's .list"),
+        pytest.param(
+            theirs("deb [signed-by=/k.gpg] https://mirror.example/cuda/ /\n", "list"),
+            id="somebody's .list",
+        ),
+        pytest.param(
+            theirs(sources(**{"Signed-By": "/etc/apt/keyrings/x.asc"}), "sources"),
+            id="somebody's .sources with a key file",
+        ),
     ],
 )
 def test_repository_is_there(found: dict[str, Any]) -> None:
@@ -69,12 +81,27 @@ def test_repository_is_there(found: dict[str, Any]) -> None:
             id="key file",
         ),
         pytest.param(
-            node("deb https://old.example/ /\n", "list"), "has not https", id="other .list"
+            theirs("deb https://old.example/ /\n", "list"), "does not exist", id="other .list"
+        ),
+        pytest.param(
+            theirs("# deb https://mirror.example/cuda/ /\n", "list"),
+            "does not exist",
+            id="commented .list",
+        ),
+        pytest.param(
+            theirs(sources(Enabled="no"), "sources"), "does not exist", id="somebody's, off"
         ),
     ],
 )
 def test_repository_has_to_be_written(found: dict[str, Any], reason: str) -> None:
     assert reason in (repository_gap(found, WANTED) or "")
+
+
+def test_architecture_placeholder_of_upstreams_list() -> None:
+    """As NVIDIA's instructions for the container toolkit write it."""
+    wanted = WANTED._replace(url="https://mirror.example/stable/deb/amd64/")
+    text = "deb [signed-by=/k.gpg] https://mirror.example/stable/deb/$(ARCH) /\n"
+    assert repository_gap(theirs(text, "list"), wanted) is None
 
 
 def test_only_the_first_stanza_counts() -> None:

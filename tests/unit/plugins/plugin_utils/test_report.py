@@ -13,7 +13,16 @@ NO_GPU = finding("NO_GPU", "b")
 
 
 def report(node_name: str | None, *found: dict[str, str]) -> dict[str, Any]:
-    return {"node_name": node_name, "refusals": list(found)}
+    return {"node_name": node_name, "kubelet_running": True, "refusals": list(found)}
+
+
+def test_a_kubelet_that_does_not_run_may_still_join() -> None:
+    stopped = {**report("n1"), "kubelet_running": False}
+    cluster = {"nodes": {"n1": {"state": "missing"}}}
+    assert refusals({"a": stopped}, cluster) == []
+    assert [one["code"] for one in refusals({"a": report("n1")}, cluster)] == [
+        "NODE_NOT_IN_CLUSTER"
+    ]
 
 
 def test_table_is_aligned() -> None:
