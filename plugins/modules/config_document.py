@@ -143,6 +143,8 @@ requirements:
   - tomlkit (on the controller, for TOML only)
 notes:
   - A run without change costs one remote operation, a run with a change two.
+  - Is not in the action group C(gpu), which is for the connection options to the cluster, as it has
+    none of them.
   - Mode, owner and group of an existing file stay.
   - Fails with the line and the column where the file is not valid, and changes nothing. That
     includes YAML files of several documents and keys that are there twice.

@@ -36,11 +36,18 @@ attributes:
 options:
   nodes:
     description:
-      - The expected amount for each node, keyed by the node's name in the cluster.
+      - Names of the nodes in the cluster, which are all to have the amount O(expected).
+      - Or a dictionary with the expected amount for each node, keyed by name.
       - Amounts are Kubernetes quantities, such as V(4) or V(16Gi).
       - A node without an amount (V(null)) has to exist, and is reported as it is.
-    type: dict
+    type: raw
     required: true
+  expected:
+    description:
+      - The amount that each node has to have, where O(nodes) is a list. It cannot be combined with
+        a dictionary.
+      - If not set, the nodes have to exist, and are reported as they are.
+    type: str
   resource:
     description: Name of the resource.
     type: str
@@ -72,9 +79,16 @@ EXAMPLES = r"""
   delegate_to: localhost
   run_once: true
 
+- name: Wait for two GPUs of each of two nodes
+  metal.gpu.gpu_capacity:
+    nodes: [gpu-1, gpu-2]
+    expected: 2
+  delegate_to: localhost
+  run_once: true
+
 - name: Look once at all nodes of a group, whatever they have
   metal.gpu.gpu_capacity:
-    nodes: "{{ dict(groups['gpu_nodes'] | product([none])) }}"
+    nodes: "{{ groups['gpu_nodes'] }}"
     wait_timeout: 0
   delegate_to: localhost
   run_once: true
@@ -119,7 +133,9 @@ nodes:
       description: What is missing. Empty when nothing is.
       type: str
     evidence:
-      description: What the node and its device plugin pods say, where the node is not as expected.
+      description:
+        - What the node and its device plugin pods say, where the node is not as expected.
+        - The last log line is there for the first 20 of these pods.
       type: list
       elements: str
   sample:
@@ -147,6 +163,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.common.validation import check_type_dict, check_type_list
 
 from ansible_collections.metal.gpu.plugins.module_utils import (
     kube,
@@ -161,34 +178,47 @@ from ansible_collections.metal.gpu.plugins.module_utils.quantity import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from decimal import Decimal
 
     from ansible_collections.metal.gpu.plugins.module_utils.node_status import NodeStatus
 
 ARGUMENT_SPEC: dict[str, Any] = {
     **kube_settings.AUTH_ARGUMENTS,
-    "nodes": {"type": "dict", "required": True},
+    "nodes": {"type": "raw", "required": True},
+    "expected": {"type": "str"},
     "resource": {"type": "str", "default": "nvidia.com/gpu"},
     "wait_timeout": {"type": "int", "default": 300},
 }
 
-# Evidence costs two requests for each node; the first ones explain the others.
-EVIDENCE_NODES = 20
+# A log costs a request that its node's kubelet has to answer; the first ones explain the others.
+LOG_PODS = 20
 LOG_LINES = 5  # the last can be empty
 
 
-def parse_expected(nodes: Mapping[str, Any]) -> dict[str, Decimal | None]:
-    """Parse the option nodes. Raises ValueError, with the node's name."""
+def parse_expected(nodes: Any, amount: str | None = None) -> dict[str, Decimal | None]:
+    """Parse the options nodes and expected. Raises ValueError, with the name of what is wrong."""
+    if isinstance(nodes, str):  # written as key=value, in a task or at the command line
+        nodes = check_type_dict(nodes) if "=" in nodes or "{" in nodes else check_type_list(nodes)
     if not nodes:
         raise ValueError("nodes is empty: name at least one node")
-    expected = {}
-    for name, amount in nodes.items():
-        try:
-            expected[name] = None if amount is None else parse_quantity(amount)
-        except QuantityInvalid as error:
-            raise ValueError(f"nodes: {name}: {error}") from error
-    return expected
+    if isinstance(nodes, dict):
+        if amount is not None:
+            raise ValueError(
+                "nodes is a dictionary, which has the amount of each node, so expected cannot be "
+                "set: give nodes as a list of names, or leave expected out"
+            )
+        return {name: _parse_amount(f"nodes: {name}", each) for name, each in nodes.items()}
+    if not isinstance(nodes, list) or not all(isinstance(name, str) for name in nodes):
+        raise ValueError("nodes is neither a list of names nor a dictionary of amounts")
+    return dict.fromkeys(nodes, _parse_amount("expected", amount))
+
+
+def _parse_amount(where: str, amount: Any) -> Decimal | None:
+    try:
+        return None if amount is None else parse_quantity(amount)
+    except QuantityInvalid as error:
+        raise ValueError(f"{where}: {error}") from error
 
 
 def run(
@@ -203,9 +233,7 @@ def run(
     found: dict[str, NodeStatus] = {}
     reached = wait(client, expected, resource, found, timer)
     differing = [name for name in expected if name not in reached]
-    evidence = {
-        name: read_evidence(client, name, found.get(name)) for name in differing[:EVIDENCE_NODES]
-    }
+    evidence = read_evidence(client, {name: found[name] for name in differing if name in found})
     nodes = {
         name: {
             **_describe(found.get(name), amount, resource),
@@ -258,26 +286,35 @@ def wait(
     return reached
 
 
-def read_evidence(client: kube.Client, name: str, node: NodeStatus | None) -> list[str]:
-    """Return what explains the state of a node, newest knowledge there is."""
-    if node is None:
-        return []
-    evidence = list(node.troubles)
+def read_evidence(client: kube.Client, nodes: Mapping[str, NodeStatus]) -> dict[str, list[str]]:
+    """Return what explains the state of each node, by the newest knowledge there is."""
+    evidence = {name: list(node.troubles) for name, node in nodes.items()}
+    if not nodes:
+        return evidence
     try:
-        pods = client.snapshot(
-            "pods",
-            lambda pod: pod if pod_status.is_device_plugin(pod) else None,
-            query={"fieldSelector": f"spec.nodeName={name}"},
-        )
+        pods = _list_device_plugins(client, nodes)
     except kube.KubeError as error:
-        return [*evidence, f"its pods cannot be read: {error}"]
-    if not pods:
-        return [*evidence, "no device plugin pod runs on it"]
-    for key, pod in pods.items():
+        for said in evidence.values():
+            said.append(f"its pods cannot be read: {error}")
+        return evidence
+    for number, (key, pod) in enumerate(pods.items()):
         text = f"pod {key} is {pod_status.describe(pod)}"
-        last = _read_last_line(client, pod)
-        evidence.append(f"{text}, and logged last: {last}" if last else text)
+        last = _read_last_line(client, pod) if number < LOG_PODS else ""
+        said = evidence[pod["spec"]["nodeName"]]
+        said.append(f"{text}, and logged last: {last}" if last else text)
+    for name in nodes.keys() - {pod["spec"]["nodeName"] for pod in pods.values()}:
+        evidence[name].append("no device plugin pod runs on it")
     return evidence
+
+
+def _list_device_plugins(client: kube.Client, nodes: Collection[str]) -> dict[str, dict[str, Any]]:
+    """Return the device plugin pods of the nodes, by one LIST."""
+
+    def keep(pod: dict[str, Any]) -> dict[str, Any] | None:
+        here = pod["spec"].get("nodeName") in nodes
+        return pod if here and pod_status.is_device_plugin(pod) else None
+
+    return client.snapshot("pods", keep, query=kube.only("spec.nodeName", nodes))
 
 
 def _read_last_line(client: kube.Client, pod: Mapping[str, Any]) -> str:
@@ -308,8 +345,8 @@ def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     params = module.params
     try:
-        expected = parse_expected(params["nodes"])
-    except ValueError as error:
+        expected = parse_expected(params["nodes"], params["expected"])
+    except (TypeError, ValueError) as error:
         module.fail_json(msg=str(error))
     try:
         client = kube_settings.client_for(module)

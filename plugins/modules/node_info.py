@@ -59,6 +59,8 @@ notes:
     They are reported with an C(error) where there is one, else as unknown.
   - A command that does not end is given up after 10 seconds, C(nvidia-smi) after 30 seconds,
     because it initialises every GPU first where persistence mode is off.
+  - Is not in the action group C(gpu), which is for the connection options to the cluster, as it has
+    none of them.
 """
 
 EXAMPLES = r"""
@@ -359,7 +361,12 @@ gpu_node:
         spec_files: [/var/run/cdi/nvidia.yaml]
         devices: [nvidia.com/gpu=0, nvidia.com/gpu=all]
     engines:
-      description: The container engines, each of them whether installed or not.
+      description: >-
+        The container engines, each of them whether installed or not. The C(config) of each has the
+        C(path) of its main configuration file, whether that C(exists), the C(error) that makes the
+        configuration unreadable or invalid, and the C(source) of C(runtimes) and
+        C(default_runtime), which is a command or the files that were read. C(source) is V(null)
+        where there is neither, so that the values are unknown or the engine's own defaults.
       type: dict
       contains:
         containerd:
@@ -419,6 +426,7 @@ gpu_node:
             imports: [/etc/containerd/conf.d/*.toml]
             text_sha256: e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
             error: null
+            source: containerd config dump
           cri_enabled: true
           cdi_enabled: true
           default_runtime: runc
@@ -435,6 +443,7 @@ gpu_node:
             path: /etc/docker/daemon.json
             exists: false
             error: null
+            source: null
           default_runtime: null
           runtimes: {}
           cgroup_driver: null
@@ -443,6 +452,11 @@ gpu_node:
           installed: false
           version: null
           running: false
+          config:
+            path: /etc/crio/crio.conf
+            exists: false
+            error: null
+            source: null
           default_runtime: null
           runtimes: {}
     kubelet:

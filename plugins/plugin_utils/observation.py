@@ -226,16 +226,18 @@ def _cdi(node: Raw) -> dict[str, Any]:
 
 
 def _containerd(node: Raw) -> dict[str, Any]:
-    path = value_of(node.flags(containerd.UNIT), *containerd.CONFIG_FLAGS)
-    path = path or containerd.DEFAULT_CONFIG
+    named = value_of(node.flags(containerd.UNIT), *containerd.CONFIG_FLAGS)
+    path = named or containerd.DEFAULT_CONFIG
     text = node.texts.get(path, "")
     own = load_toml(path, text)
     version = parse_version(node.stdout("containerd"))
     dump = node.outputs.get("containerd_dump")
     error = _read_error(node, path) or own.error
     effective = None
+    has_file = named or _exists(node, path) is not False  # the module asks accordingly
+    command = f"containerd config {'dump' if has_file else 'default'}"
     if dump and dump.rc == 0 and version:
-        merged = load_toml("containerd config dump", dump.stdout)
+        merged = load_toml(command, dump.stdout)
         effective = containerd.parse_effective(merged.content, version)
     elif dump and not error:
         error = containerd.parse_refusal(dump.stderr)
@@ -251,6 +253,7 @@ def _containerd(node: Raw) -> dict[str, Any]:
             "imports": own.content.get("imports", []),
             "text_sha256": sha256(text.encode()).hexdigest() if path in node.texts else None,
             "error": error,
+            "source": command if effective else None,
         },
         "cri_enabled": effective.cri_enabled if effective else None,
         "cdi_enabled": effective.cdi_enabled if effective else None,
@@ -264,10 +267,13 @@ def _docker(node: Raw) -> dict[str, Any]:
     document = load_json(path, node.texts.get(path, ""))
     version = parse_version(node.stdout("docker"))
     info = docker.parse_info(node.stdout("docker_info"))
-    effective = None
+    error = _read_error(node, path) or document.error
+    effective, source = None, None
     if info:
-        effective = docker.effective_from_info(info)
+        effective, source = docker.effective_from_info(info), "docker info"
     elif version:
+        # Without a file that is valid these are the engine's defaults.
+        source = path if _exists(node, path) and not error else None
         effective = docker.effective_from_file(document.content, version)
     return {
         "installed": "docker" in node.outputs,
@@ -276,7 +282,8 @@ def _docker(node: Raw) -> dict[str, Any]:
         "config": {
             "path": path,
             "exists": _exists(node, path),
-            "error": _read_error(node, path) or document.error,
+            "error": error,
+            "source": source,
         },
         "default_runtime": effective.default_runtime if effective else None,
         "runtimes": _runtimes(effective.runtimes if effective else {}),
@@ -286,17 +293,28 @@ def _docker(node: Raw) -> dict[str, Any]:
 
 
 def _crio(node: Raw) -> dict[str, Any]:
+    path = crio.CONFIG_PATTERNS[0]
+    files = {file: load_toml(file, node.texts[file]) for file in node.find(*crio.CONFIG_PATTERNS)}
+    unread = [file for file in node.errors if file.startswith(path)]  # drop-in files too
+    errors = [_read_error(node, file) for file in unread]
+    errors += [document.error for document in files.values() if document.error]
     answer = node.outputs.get("crio_config")
     if answer and answer.rc == 0:
-        documents = [load_toml("crio status config", answer.stdout)]
+        documents = {"crio status config": load_toml("crio status config", answer.stdout)}
     else:
-        documents = [load_toml(path, node.texts[path]) for path in node.find("/etc/crio/*")]
-    effective = crio.parse_effective(document.content for document in documents)
+        documents = {file: document for file, document in files.items() if not document.error}
+    effective = crio.parse_effective(document.content for document in documents.values())
     installed = "crio" in node.outputs
     return {
         "installed": installed,
         "version": parse_version(node.stdout("crio")),
         "running": installed and node.is_active(crio.UNIT),
+        "config": {
+            "path": path,
+            "exists": _exists(node, path),
+            "error": errors[0] if errors else None,
+            "source": ", ".join(documents) or None,
+        },
         "default_runtime": effective.default_runtime,
         "runtimes": _runtimes(effective.runtimes),
     }

@@ -125,7 +125,7 @@ def test_pod_of_before_runs_on(laboratory):
     (work,) = laboratory.objects("pod", "owner")["status"]["containerStatuses"]
     started = datetime.fromisoformat(work["state"]["running"]["startedAt"])
     restarted = laboratory.host("gpu-1").check_output(
-        'date +%%s -d "$(systemctl show --value -p ActiveEnterTimestamp containerd)"'
+        'date +%s -d "$(systemctl show --value -p ActiveEnterTimestamp containerd)"'
     )
     assert work["restartCount"] == 0
     assert started.timestamp() < int(restarted)

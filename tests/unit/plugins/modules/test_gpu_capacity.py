@@ -58,6 +58,25 @@ def test_nodes_that_are_as_expected_cost_one_list(api, call):
     assert [made.verb for made in api.requests] == ["list"]
 
 
+@pytest.mark.parametrize(
+    ("nodes", "expected", "found"),
+    [
+        pytest.param(["gpu-1", "gpu-2"], 4, [4, 4], id="list"),
+        pytest.param(["gpu-1", "gpu-1"], "4", [4], id="twice"),
+        pytest.param(["gpu-1", "gpu-2"], None, [None, None], id="report"),
+        pytest.param("gpu-1,gpu-2", 4, [4, 4], id="text-of-a-list"),
+        pytest.param("gpu-1=4 gpu-2=4", None, [4, 4], id="text-of-a-dictionary"),
+        pytest.param('{"gpu-1": 4, "gpu-2": null}', None, [4, None], id="json"),
+    ],
+)
+def test_nodes_can_share_one_amount(api, call, nodes, expected, found):
+    api.put("nodes", node("gpu-1", 4))
+    api.put("nodes", node("gpu-2", 4))
+    result = call(gpu_capacity, nodes=nodes, expected=expected, wait_timeout=0)
+    assert "failed" not in result
+    assert [row["expected"] for row in result["nodes"].values()] == found
+
+
 def test_waits_for_all_nodes_in_one_watch(api, call):
     api.put("nodes", node("gpu-1", None))
 
@@ -133,6 +152,21 @@ def test_failure_explains_each_node(api, call):
     assert api.made("watch", "nodes") == []
 
 
+def test_every_node_has_evidence_by_one_list_and_the_first_have_logs(api, call):
+    names = [f"gpu-{number}" for number in range(100, 103 + gpu_capacity.LOG_PODS)]
+    for name in names:
+        api.put("nodes", node(name, 2, ready=NOT_READY))
+        api.put("pods", plugin_pod(name))
+        api.logs[f"plugin-{name}"] = "lost\n"
+    result = call(gpu_capacity, nodes=names, expected=4, wait_timeout=0)
+    condition = "condition Ready is False: KubeletNotReady: no CNI"
+    for number, name in enumerate(names):
+        logged = ", and logged last: lost" if number < gpu_capacity.LOG_PODS else ""
+        pod = f"pod kube-system/plugin-{name} is Running{logged}"
+        assert result["nodes"][name]["evidence"] == [condition, pod]
+    assert len(api.made("list", "pods")) == 1
+
+
 @pytest.mark.parametrize(
     ("refusal", "evidence"),
     [
@@ -167,14 +201,19 @@ def test_gives_up_on_the_clock_it_is_handed(api):
 
 
 @pytest.mark.parametrize(
-    ("nodes", "message"),
+    ("nodes", "expected", "message"),
     [
-        ({}, "nodes is empty: name at least one node"),
-        ({"gpu-1": "four"}, "nodes: gpu-1: 'four' is not a Kubernetes quantity"),
+        ({}, None, "nodes is empty: name at least one node"),
+        ([], 4, "nodes is empty: name at least one node"),
+        ({"gpu-1": "four"}, None, "nodes: gpu-1: 'four' is not a Kubernetes quantity"),
+        (["gpu-1"], "four", "expected: 'four' is not a Kubernetes quantity"),
+        ({"gpu-1": 4}, 4, "nodes is a dictionary, which has the amount of each node, so expected"),
+        ([{"gpu-1": 4}], None, "nodes is neither a list of names nor a dictionary of amounts"),
+        ('{"gpu-1": ', None, "unable to evaluate string as dictionary"),
     ],
 )
-def test_invalid_nodes(api, call, nodes, message):
-    result = call(gpu_capacity, nodes=nodes)
+def test_invalid_nodes(api, call, nodes, expected, message):
+    result = call(gpu_capacity, nodes=nodes, expected=expected)
     assert result["msg"].startswith(message)
     assert api.requests == []
 

@@ -192,6 +192,7 @@ def test_a_gpu_node(observe, tmp_path):
                         texts["/etc/containerd/config.toml"].encode()
                     ).hexdigest(),
                     "error": None,
+                    "source": "containerd config dump",
                 },
                 "cri_enabled": True,
                 "cdi_enabled": True,
@@ -213,7 +214,12 @@ def test_a_gpu_node(observe, tmp_path):
                 "installed": False,
                 "version": None,
                 "running": False,
-                "config": {"path": "/etc/docker/daemon.json", "exists": False, "error": None},
+                "config": {
+                    "path": "/etc/docker/daemon.json",
+                    "exists": False,
+                    "error": None,
+                    "source": None,
+                },
                 "default_runtime": None,
                 "runtimes": {},
                 "cgroup_driver": None,
@@ -223,6 +229,12 @@ def test_a_gpu_node(observe, tmp_path):
                 "installed": False,
                 "version": None,
                 "running": False,
+                "config": {
+                    "path": "/etc/crio/crio.conf",
+                    "exists": False,
+                    "error": None,
+                    "source": None,
+                },
                 "default_runtime": None,
                 "runtimes": {},
             },
@@ -381,6 +393,7 @@ def test_containerd_with_a_configuration_it_refuses(observe, tmp_path, text, std
     found = observe(programs)["engines"]["containerd"]
     assert found["config"]["error"] == error
     assert (found["cri_enabled"], found["runtimes"]) == (None, {})
+    assert found["config"]["source"] is None
     assert found["running"] is None  # no systemd answers here
 
 
@@ -393,26 +406,34 @@ def test_containerd_without_a_file(observe):
     )
     found = observe(programs)["engines"]["containerd"]
     assert (found["config"]["exists"], found["cri_enabled"]) == (False, True)
+    assert found["config"]["source"] == "containerd config default"
 
 
 @pytest.mark.parametrize(
-    ("info", "running", "default"),
+    ("info", "text", "expected"),
     [
-        pytest.param("docker/info-20.10.24.txt", True, "runc", id="running"),
-        pytest.param("docker/info-no-engine.txt", None, "nvidia", id="stopped"),
+        pytest.param("info-20.10.24", "{}", (True, "runc", "docker info"), id="running"),
+        pytest.param(
+            "info-no-engine",
+            '{"default-runtime": "nvidia"}',
+            (None, "nvidia", "/etc/docker/daemon.json"),
+            id="stopped",
+        ),
+        pytest.param("info-no-engine", None, (None, "runc", None), id="no-file"),
+        pytest.param("info-no-engine", "{", (None, "runc", None), id="invalid-file"),
     ],
 )
-def test_docker_is_asked_or_its_file_is_read(observe, tmp_path, info, running, default):
-    plant(tmp_path, {"/etc/docker/daemon.json": '{"default-runtime": "nvidia"}'})
+def test_docker_is_asked_or_its_file_is_read(observe, tmp_path, info, text, expected):
+    plant(tmp_path, {} if text is None else {"/etc/docker/daemon.json": text})
     programs = Programs(
         {
             "dockerd": (0, "Docker version 20.10.24+dfsg1, build 5d6db84\n", ""),
-            "docker info": (0, recording(info), ""),
+            "docker info": (0, recording(f"docker/{info}.txt"), ""),
         }
     )
     found = observe(programs)["engines"]["docker"]
-    assert (found["version"], found["running"]) == ("20.10.24", running)
-    assert found["default_runtime"] == default
+    assert found["version"] == "20.10.24"
+    assert (found["running"], found["default_runtime"], found["config"]["source"]) == expected
 
 
 def test_docker_with_an_invalid_file(observe, tmp_path):
@@ -422,18 +443,49 @@ def test_docker_with_an_invalid_file(observe, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("status", "default"),
+    ("status", "default", "source"),
     [
-        pytest.param((0, '[crio.runtime]\ndefault_runtime = "runc"\n', ""), "runc", id="running"),
-        pytest.param((1, "", "dial unix: no such file\n"), "nvidia", id="stopped"),
+        pytest.param(
+            (0, '[crio.runtime]\ndefault_runtime = "runc"\n', ""),
+            "runc",
+            "crio status config",
+            id="running",
+        ),
+        pytest.param(
+            (1, "", "dial unix: no such file\n"),
+            "nvidia",
+            "/etc/crio/crio.conf, /etc/crio/crio.conf.d/99-nvidia.conf",
+            id="stopped",
+        ),
     ],
 )
-def test_crio_is_asked_or_its_files_are_read(observe, tmp_path, status, default):
+def test_crio_is_asked_or_its_files_are_read(observe, tmp_path, status, default, source):
     drop_in = '[crio.runtime]\ndefault_runtime = "nvidia"\n'
-    plant(tmp_path, {"/etc/crio/crio.conf.d/99-nvidia.conf": drop_in})
+    plant(
+        tmp_path,
+        {
+            "/etc/crio/crio.conf": "[crio]\n",
+            "/etc/crio/crio.conf.d/50-broken.conf": "a = \n",
+            "/etc/crio/crio.conf.d/99-nvidia.conf": drop_in,
+        },
+    )
     programs = Programs({"crio --version": (0, "crio version 1.36.3\n", ""), "crio status": status})
     found = observe(programs)["engines"]["crio"]
     assert (found["version"], found["default_runtime"]) == ("1.36.3", default)
+    assert found["config"] == {
+        "path": "/etc/crio/crio.conf",
+        "exists": True,
+        "error": "/etc/crio/crio.conf.d/50-broken.conf, line 1, column 5: Invalid value",
+        "source": source,
+    }
+
+
+def test_crio_with_a_file_that_cannot_be_read(observe, tmp_path):
+    (tmp_path / "etc/crio").mkdir(parents=True)
+    (tmp_path / "etc/crio/crio.conf").symlink_to("crio.conf")
+    config = observe(Programs({}))["engines"]["crio"]["config"]
+    assert (config["exists"], config["source"]) == (None, None)
+    assert config["error"] == "/etc/crio/crio.conf: Too many levels of symbolic links"
 
 
 def test_a_hanging_driver_is_named(observe):
