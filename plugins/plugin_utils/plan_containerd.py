@@ -16,7 +16,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_packages import (
     Repository,
     hold_gap,
-    repository_gap,
+    plan_repository,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_preflight import refuse_platform
 
@@ -65,19 +65,8 @@ def refuse_engine(made: Plan, node: Mapping[str, Any]) -> None:
 
 def _plan_missing(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]) -> None:
     system = node["os"]
-    repository = repository_gap(
-        node,
-        Repository(
-            REPOSITORY_NAME,
-            wishes["repository_url"],
-            wishes["repository_suite"],
-            "stable",
-            wishes["repository_fingerprint"],
-        ),
-    )
-    if repository and "python3-debian" not in node["packages"]:
-        made.step(PYTHON_DEBIAN, "deb822_repository needs it on the node")
-    made.step(REPOSITORY, repository)
+    wanted = Repository.wished(REPOSITORY_NAME, wishes, "stable")
+    plan_repository(made, node, wanted, prepare=PYTHON_DEBIAN, add=REPOSITORY)
     build = f"{system['id']}.{system['version_id']}~{system['codename']}"
     made.data["packages"] = [f"{PACKAGE}={wishes['version']}-1~{build}"]
     made.step(INSTALL, "there is no containerd")

@@ -20,7 +20,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan_packages import (
     hold_gap,
     installed,
     packages_gap,
-    repository_gap,
+    plan_repository,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_preflight import refuse_platform
 
@@ -83,19 +83,8 @@ def _plan_toolkit(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]
     else:
         missing = packages_gap(node, wanted)
         if missing:
-            repository = repository_gap(
-                node,
-                Repository(
-                    REPOSITORY_NAME,
-                    wishes["repository_url"],
-                    wishes["repository_suite"],
-                    "",
-                    wishes["repository_fingerprint"],
-                ),
-            )
-            if repository and "python3-debian" not in node["packages"]:
-                made.step(PYTHON_DEBIAN, "deb822_repository needs it on the node")
-            made.step(REPOSITORY, repository)
+            source = Repository.wished(REPOSITORY_NAME, wishes)
+            plan_repository(made, node, source, prepare=PYTHON_DEBIAN, add=REPOSITORY)
         made.data["packages"] = [f"{name}={version}" for name, version in wanted.items()]
         made.step(INSTALL, missing)
         made.data["hold"] = list(PACKAGES)

@@ -21,7 +21,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan_packages import (
     hold_gap,
     installed,
     packages_gap,
-    repository_gap,
+    plan_repository,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_preflight import refuse_platform
 
@@ -121,19 +121,8 @@ def _plan_present(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]
     if not kernel["headers"]:
         missing = "; ".join(filter(None, (missing, f"{headers} is not installed")))
     if missing or pin_missing:
-        repository = repository_gap(
-            node,
-            Repository(
-                REPOSITORY_NAME,
-                wishes["repository_url"],
-                wishes["repository_suite"],
-                "",
-                wishes["repository_fingerprint"],
-            ),
-        )
-        if repository and "python3-debian" not in node["packages"]:
-            made.step(PYTHON_DEBIAN, "deb822_repository needs it on the node")
-        made.step(REPOSITORY, repository)
+        source = Repository.wished(REPOSITORY_NAME, wishes)
+        plan_repository(made, node, source, prepare=PYTHON_DEBIAN, add=REPOSITORY)
     if not driver["nouveau_blacklisted"]:
         made.step(BLACKLIST, "nothing in modprobe.d blacklists it")
     made.step(PIN, pin_missing)

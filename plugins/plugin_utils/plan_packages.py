@@ -12,6 +12,8 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.pinned_key import KeyRef
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
+
 
 class Repository(NamedTuple):
     """An apt source as a role wants it."""
@@ -21,6 +23,27 @@ class Repository(NamedTuple):
     suite: str
     components: str  # empty for a flat repository, whose suite is "/"
     fingerprint: str
+
+    @classmethod
+    def wished(cls, name: str, wishes: Mapping[str, Any], components: str = "") -> Repository:
+        """Return the repository that a role's wishes describe."""
+        return cls(
+            name,
+            wishes["repository_url"],
+            wishes["repository_suite"],
+            components,
+            wishes["repository_fingerprint"],
+        )
+
+
+def plan_repository(
+    made: Plan, node: Mapping[str, Any], wanted: Repository, *, prepare: str, add: str
+) -> None:
+    """Plan the steps `prepare` and `add`, by which the repository gets onto the node."""
+    gap = repository_gap(node, wanted)
+    if gap and "python3-debian" not in node["packages"]:
+        made.step(prepare, "deb822_repository needs it on the node")
+    made.step(add, gap)
 
 
 def repository_gap(node: Mapping[str, Any], wanted: Repository) -> str | None:
