@@ -1,0 +1,62 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The laboratory itself: up twice, two at once, after a crash, and gone without a trace."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from metal_lab.processes import Process, is_alive
+from metal_lab.state import State
+
+PROJECT = Path(__file__).resolve().parents[3]
+DESCRIPTION = Path(__file__).parent.parent / "lab.yml"
+NAME = "molecule-crash"
+FOLDER = PROJECT / ".lab" / NAME
+
+
+def lab(*words: str) -> str:
+    command = [PROJECT / "tests/lab/lab", words[0], f"--name={NAME}", *words[1:]]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def docker(*words: str) -> list[str]:
+    """Return what Docker still has of the second laboratory."""
+    label = f"--filter=label={State(NAME).label}"
+    command = ["docker", *words, "--quiet", label]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.split()
+
+
+@pytest.fixture
+def crashed() -> Iterator[None]:
+    """A laboratory, beside the one of the scenario, whose start was killed half way."""
+    command = [PROJECT / "tests/lab/lab", "up", f"--name={NAME}", DESCRIPTION]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as starting:
+        assert starting.stdout
+        for line in starting.stdout:
+            if line.startswith("booting"):
+                starting.send_signal(signal.SIGKILL)
+    yield
+    lab("down")
+
+
+def test_up_clears_what_a_crash_has_left_and_down_leaves_nothing(crashed, laboratory):
+    left = set(json.loads((FOLDER / "lab.json").read_text())["processes"])
+    assert "kube-apiserver" in left
+
+    assert "is up:" in lab("up", str(DESCRIPTION))
+    processes = json.loads((FOLDER / "lab.json").read_text())["processes"].values()
+    assert "is up already" in lab("up", str(DESCRIPTION))
+    assert laboratory.objects("nodes")["items"], "the other laboratory has lost its API server"
+
+    lab("down")
+    assert not FOLDER.exists()
+    assert [docker("ps", "--all"), docker("network", "ls")] == [[], []]
+    assert [process for process in processes if is_alive(Process(*process))] == []
