@@ -35,10 +35,13 @@ demo: lab-up ## start a laboratory and turn its bare nodes into proven GPU nodes
 	@ANSIBLE_COLLECTIONS_PATH=$(CURDIR)/.ansible/installed \
 	  ansible-playbook --inventory .lab/$(LAB)/inventory.yml metal.gpu.site
 	@printf '%s\n' \
-	  '== look around:  tests/lab/lab kubectl describe nodes' \
-	  '                 tests/lab/lab ssh gpu-1 nvidia-smi' \
-	  '   run it again: make demo       (changes nothing)' \
-	  '   take it away: make lab-down'
+	  '== look around:   tests/lab/lab kubectl describe nodes' \
+	  '                  tests/lab/lab ssh gpu-1 nvidia-smi' \
+	  '   break a GPU:   tests/lab/lab fault gpu-1 gpu-lost 2' \
+	  '   find it:       eval "$$(tests/lab/lab env)"; ansible-playbook metal.gpu.verify' \
+	  '   mend it:       tests/lab/lab fault gpu-1 restore' \
+	  '   run it again:  make demo       (changes nothing)' \
+	  '   take it away:  make lab-down'
 
 test: bootstrap ## run everything: lint, unit, sanity, every Molecule scenario (what .ci/run calls)
 	@scripts/run-tests lint unit sanity $(addprefix molecule-,$(SCENARIOS))

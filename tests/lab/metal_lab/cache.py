@@ -61,6 +61,7 @@ def locked(name: str) -> Iterator[None]:
     """Hold the machine-wide lock `name`: two laboratories never build the same thing at once."""
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / f"{name}.lock").open("w") as lock:
+        give_back(Path(lock.name))
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

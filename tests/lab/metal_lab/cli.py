@@ -18,7 +18,7 @@ from metal_lab import faults, laboratory, nodes
 from metal_lab.cache import LAB_SOURCES, console, say
 from metal_lab.description import read
 from metal_lab.processes import is_alive
-from metal_lab.state import State, load, names
+from metal_lab.state import CHECKOUT, State, load, names
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -46,7 +46,7 @@ def become_root(context: typer.Context) -> None:
 def existing(name: str) -> State:
     state = load(name)
     if not state.nodes:
-        raise SystemExit(f"no laboratory {name!r} here; start one with: lab up --name {name}")
+        raise SystemExit(f"no laboratory {name!r} here: tests/lab/lab up --name {name} starts one")
     return state
 
 
@@ -118,8 +118,10 @@ def fault(context: typer.Context, node: str, fault: str, name: Name = "default")
 
 @app.command()
 def env(name: Name = "default") -> None:
-    """Print shell lines that point kubectl and ansible at it: eval "$(lab env)"."""
+    """Print shell lines that point kubectl and ansible at it: eval "$(tests/lab/lab env)"."""
     state = existing(name)
     say(f"export KUBECONFIG={shlex.quote(str(state.folder / 'kubeconfig'))}")
     say(f"export ANSIBLE_INVENTORY={shlex.quote(str(state.folder / 'inventory.yml'))}")
-    say(f"export PATH={shlex.quote(state.programs)}:$PATH")
+    installed, tools = CHECKOUT / ".ansible/installed", CHECKOUT / ".venv/bin"
+    say(f"export ANSIBLE_COLLECTIONS_PATH={shlex.quote(str(installed))}")
+    say(f"export PATH={shlex.quote(f'{tools}:{state.programs}')}:$PATH")

@@ -12,6 +12,10 @@ from metal_lab.state import State
 
 HARDWARE = ("/usr/bin/python3", "/usr/local/lib/metal-lab/hardware.py")
 
+RESTORED = """\
+the hardware is whole again; a device plugin that called a GPU unhealthy still does, until
+tests/lab/lab kubectl -n kube-system rollout restart daemonset nvidia-device-plugin"""
+
 # Shell scripts, run as root in the node.
 SCRIPTS = {
     # The article's step of 2018, as three generations of administrators wrote it down.
@@ -43,9 +47,12 @@ SCRIPTS = {
 
 def inject(state: State, node: str, fault: str, arguments: Sequence[str]) -> str:
     """Break `fault` on `node`; return what the node said."""
-    if fault == "list":
-        hardware = nodes.execute(state, node, [*HARDWARE, "faults"])
-        return "\n".join([*SCRIPTS, hardware])
     if fault in SCRIPTS:
         return nodes.execute(state, node, ["sh", "-c", SCRIPTS[fault]])
-    return nodes.execute(state, node, [*HARDWARE, "fault", fault, *arguments])
+    hardware = nodes.execute(state, node, [*HARDWARE, "faults"])
+    if fault == "list":
+        return "\n".join([*SCRIPTS, hardware])
+    if fault not in [line.split()[0] for line in hardware.splitlines()]:
+        raise SystemExit(f"no fault {fault!r}; tests/lab/lab fault {node} list shows what there is")
+    output = nodes.execute(state, node, [*HARDWARE, "fault", fault, *arguments])
+    return RESTORED if fault == "restore" else output

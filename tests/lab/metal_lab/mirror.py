@@ -123,7 +123,7 @@ def _gpg(home: Path) -> Iterator[Callable[..., str]]:
     options = ["--batch", "--yes", "--quiet", "--pinentry-mode=loopback", "--passphrase="]
 
     def gpg(*arguments: str | Path) -> str:
-        command = ["gpg", f"--homedir={home}", *options, *arguments]
+        command = ["gpg", "--no-permission-warning", f"--homedir={home}", *options, *arguments]
         return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
 
     try:

@@ -282,4 +282,10 @@ def ssh_command(state: State, node: str) -> list[str]:
 
 
 def environment(state: State) -> dict[str, str]:
-    return {**os.environ, "KUBECONFIG": str(state.folder / "kubeconfig")}
+    """Return the environment for kubectl, which leaves nothing in anybody's home."""
+    return {
+        **os.environ,
+        "KUBECONFIG": str(state.folder / "kubeconfig"),
+        "KUBECACHEDIR": str(state.folder / "kube-cache"),
+        "KUBERC": "off",
+    }
