@@ -244,9 +244,9 @@ def _archive(files: dict[str, bytes]) -> bytes:
     return buffer.getvalue()
 
 
-def execute(state: State, node: str, command: Sequence[str], stdin: bytes | None = None) -> str:
+def execute(state: State, node: str, command: Sequence[str]) -> str:
     """Run a command as root in a node, by way of Docker; end with its words where it fails."""
-    return docker("exec", "--interactive", state.container(node), *command, stdin=stdin)
+    return docker("exec", state.container(node), *command)
 
 
 def remove_all(state: State) -> None:
