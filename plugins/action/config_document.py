@@ -108,12 +108,13 @@ def _plan(
 ) -> tuple[str | None, dict[str, Any] | None]:
     """Return what the file shall be, and what to ask of the node so that it is; None: nothing.
 
-    Without edits, the file shall be what it was. Raises DocumentError.
+    Without edits, the state says which way back to go. Raises DocumentError.
     """
     past = history.recall(found["remembered"], content)
+    coming: history.Past | None
     if edits is None:
-        after, coming = history.give_back(content, language, past), None
-        if past is None:
+        after, coming = _way_back(args["state"], content, language, past)
+        if past is None or coming == past:
             return after, None
         directories = past.directories
     else:
@@ -135,6 +136,17 @@ def _plan(
     }
 
 
+def _way_back(
+    state: str, content: str | None, language: Language, past: history.Past | None
+) -> tuple[str | None, history.Past | None]:
+    """Return what the file shall be, and the past that it has then. Raises DocumentError."""
+    if state == "previous":
+        return history.undo(content, language, past)
+    if state == "kept":
+        return content, None
+    return history.give_back(content, language, past), None
+
+
 def _language(args: Mapping[str, Any]) -> Language:
     suffix = PurePosixPath(args["path"]).suffix
     language: Language | None = args["format"] or _LANGUAGES.get(suffix)
@@ -146,13 +158,11 @@ def _language(args: Mapping[str, Any]) -> Language:
 
 
 def _edits(args: Mapping[str, Any]) -> Edits | None:
-    """Return the edits of the task as plain data, None for `state: absent`."""
-    if args["state"] == "absent":
+    """Return the edits of the task as plain data, None for a state without any."""
+    if args["state"] != "present":
         given = [name for name in _EDITS if args[name] is not None]
         if given:
-            raise DocumentError(
-                f"state: absent gives back every change of the owner, and takes no {given[0]}"
-            )
+            raise DocumentError(f"state: {args['state']} takes no {given[0]}")
         return None
     merge, append, discard, remove = (_plain(args[name]) for name in _EDITS)
     return Edits(

@@ -103,8 +103,14 @@ options:
         get their former values, and those that somebody else has changed since stay.
       - A file that was created goes unless it holds something else by now, and directories
         that were created for it go when they are empty.
+      - V(previous) gives back only the last change that a task of this O(owner) has made, in the
+        same way, so that a service that does not start with it can be started again. What earlier
+        tasks have changed stays, and can be given back by V(absent). There is one step back, not
+        more.
+      - V(kept) leaves the file as it is, and forgets what it was before. From then on, nothing is
+        given back.
     type: str
-    choices: [present, absent]
+    choices: [present, absent, previous, kept]
     default: present
   owner:
     description: Whose changes these are. Each owner's can be given back without the others'.
@@ -126,7 +132,7 @@ options:
   backup:
     description:
       - Keep a copy of the file as it was before the first change, named RV(backup_file).
-      - O(state=absent) removes it if it is equal to the file then.
+      - It goes when nothing is left to give back, unless it differs from the file then.
     type: bool
     default: true
   create:
@@ -210,6 +216,12 @@ EXAMPLES = r"""
       - [plugins, io.containerd.cri.v1.runtime, containerd, runtimes, nvidia]
   become: true
 
+- name: Give back only the last change, with which Docker did not start
+  metal.gpu.config_document:
+    path: /etc/docker/daemon.json
+    state: previous
+  become: true
+
 - name: Give Docker's configuration back
   metal.gpu.config_document:
     path: /etc/docker/daemon.json
@@ -261,7 +273,11 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "append": _LIST_EDIT,
     "discard": _LIST_EDIT,
     "remove": {"type": "list", "elements": "raw"},
-    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "state": {
+        "type": "str",
+        "choices": ["present", "absent", "previous", "kept"],
+        "default": "present",
+    },
     "owner": {"type": "str", "default": "metal.gpu"},
     "state_dir": {"type": "path", "default": "/var/lib/metal-gpu/config_document"},
     "validate": {"type": "raw"},

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a file was before its first change by an owner, so that this can be given back.
+"""What a file was before its first and its last change by an owner, so that it can be given back.
 
 The node keeps it as an opaque text, its *state*. No function does I/O.
 """
@@ -29,6 +29,7 @@ class Past(NamedTuple):
 
     original: str | None  # what it would be without them; None: there would be no file
     written: str  # as they left it
+    before: str | None  # as they found it at their last change
     directories: tuple[str, ...] = ()  # made for the file, outermost first
 
 
@@ -47,7 +48,7 @@ def recall(state: str | None, content: str | None) -> Past | None:
         return None
     try:
         pasts = [
-            Past(past["original"], past["written"], tuple(past["directories"]))
+            Past(**{**past, "directories": tuple(past["directories"])})
             for past in json.loads(state)["pasts"]
         ]
         return next((past for past in pasts if past.written == content), pasts[-1])
@@ -83,6 +84,23 @@ def give_back(content: str | None, language: Language, past: Past | None) -> str
     return rest
 
 
+def undo(
+    content: str | None, language: Language, past: Past | None
+) -> tuple[str | None, Past | None]:
+    """Return the content without the owner's last change, and the past that it has then.
+
+    There is one step back, to the byte under the same condition as in `give_back`. Raises
+    DocumentError.
+    """
+    if past is None or past.before == past.written:
+        return content, past
+    rest = give_back(content, language, past._replace(original=past.before))
+    if rest is None or past.before is None or past.before == past.original:
+        return rest, None
+    original = give_back(rest, language, past._replace(written=past.before))
+    return rest, Past(original, rest, rest, past.directories)
+
+
 def extend(
     past: Past | None,
     content: str | None,
@@ -93,7 +111,8 @@ def extend(
 ) -> Past:
     """Return the past of a file after one more change. Raises DocumentError."""
     if past is None:
-        return Past(content, written, tuple(made))
+        return Past(content, written, content, tuple(made))
     # Somebody else may have changed the file since: without us it would have that change.
     original = give_back(content, language, past)
-    return Past(original, written, tuple(dict.fromkeys((*past.directories, *made))))
+    directories = tuple(dict.fromkeys((*past.directories, *made)))
+    return Past(original, written, content, directories)

@@ -110,6 +110,37 @@ def test_tasks_of_one_owner_add_up(act, path):
     assert path.read_text() == BEFORE
 
 
+def test_only_the_last_change_is_given_back(act, path, tmp_path):
+    untouched = everything(tmp_path)
+    act(**WISH)
+    once = everything(tmp_path)
+    act(merge={"debug": True})
+    for check, operations, changed in [(True, 1, True), (False, 2, True), (False, 1, False)]:
+        result, count = act(state="previous", check=check)
+        assert (result["changed"], count) == (changed, operations)
+    assert path.read_text() == AFTER
+    assert set(everything(tmp_path)) == set(once)
+    act(state="absent")
+    assert everything(tmp_path) == untouched
+
+
+def test_the_first_change_is_given_back_whole(act, tmp_path):
+    untouched = everything(tmp_path)
+    act(**WISH)
+    act(state="previous")
+    assert everything(tmp_path) == untouched
+
+
+def test_what_is_kept_is_not_given_back(act, path, tmp_path):
+    act(**WISH)
+    for operations in (2, 1):
+        result, count = act(state="kept")
+        assert (result["changed"], count) == (False, operations)
+    act(state="absent")
+    assert set(everything(tmp_path)) == {"daemon.json", "daemon.json.metal.gpu-orig"}
+    assert path.read_text() == AFTER
+
+
 def test_the_backup_is_of_the_first_change_only(act, path):
     first, _count = act(**WISH)
     assert first["backup_file"] == f"{path}.metal.gpu-orig"
@@ -166,7 +197,8 @@ def test_a_refused_file_does_not_land(act, path, tmp_path):
     ("options", "message"),
     [
         ({}, "state is present but any of the following are missing: merge, append"),
-        ({"state": "absent", **WISH}, "takes no merge"),
+        ({"state": "absent", **WISH}, "state: absent takes no merge"),
+        ({"state": "previous", **WISH}, "state: previous takes no merge"),
         (
             {**WISH, "path": "/etc/x.conf"},
             "/etc/x.conf: the suffix tells no language, so set format",

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from ansible_collections.metal.gpu.plugins.plugin_utils import document_history as history
@@ -45,8 +47,35 @@ def test_a_foreign_change_between_ours_stays():
 )
 def test_a_file_of_ours_goes_unless_it_holds_something_else(current, rest):
     content, past = put(None, a={"b": 1})
-    assert past == Past(None, content)
+    assert past == Past(None, content, None)
     assert history.give_back(current, "json", past) == rest
+
+
+def test_the_last_change_is_undone_to_the_byte_and_only_once():
+    first, past = put(ORIGINAL, a=5)
+    second, past = put(first, past, c={"d": 1})
+    rest, past = history.undo(second, "json", past)
+    assert rest == first
+    assert history.undo(rest, "json", past) == (rest, past)
+    assert history.give_back(rest, "json", past) == ORIGINAL
+
+
+@pytest.mark.parametrize("original", [ORIGINAL, None])
+def test_nothing_is_left_when_the_only_change_is_undone(original):
+    content, past = put(original, a=5)
+    assert history.undo(content, "json", past) == (original, None)
+
+
+def test_foreign_changes_stay_when_the_last_change_is_undone():
+    first, past = put(ORIGINAL, a=5)
+    second, past = put(first.replace('"b":2', '"b": 3'), past, c={"d": 1})
+    rest, past = history.undo(second.replace('"a":5', '"a":5,"e":6'), "json", past)
+    assert json.loads(rest) == {"a": 5, "b": 3, "e": 6}
+    assert json.loads(history.give_back(rest, "json", past)) == {"a": 1, "b": 3, "e": 6}
+
+
+def test_there_is_nothing_to_undo_without_a_past():
+    assert history.undo(ORIGINAL, "json", None) == (ORIGINAL, None)
 
 
 def test_a_file_that_was_deleted_since_begins_anew():
@@ -66,7 +95,7 @@ def test_directories_accumulate():
 
 
 def test_recall_goes_by_what_the_file_is():
-    old, new = Past("o", "w1"), Past("o", "w2", ("/d",))
+    old, new = Past("o", "w1", "o"), Past("o", "w2", "w1", ("/d",))
     state = history.remember(new, old)
     assert history.recall(state, "w2") == new  # cut off behind the file
     assert history.recall(state, "w1") == old  # cut off before it
