@@ -18,7 +18,7 @@ lint changelog: export ANSIBLE_COLLECTIONS_PATH := $(TREE)
 export METAL_LAB_NAME := $(LAB)
 
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap environments demo test lint unit sanity molecule changelog lab-up lab-down clean
+.PHONY: help bootstrap environments demo test lint unit sanity molecule changelog readmes lab-up lab-down clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,6 +73,9 @@ molecule-%: bootstrap
 changelog: environments $(LINK) ## write CHANGELOG.md anew from changelogs/fragments and the plugins
 	@date=$$(sed -n "s/^ *release_date: '\(.*\)'/\1/p" changelogs/changelog.yaml | tail -n 1); \
 	antsibull-changelog release --update-existing --refresh --reload-plugins --date "$$date"
+
+readmes: environments ## write the variables of each role into its README, from the argument specs
+	@python scripts/role_readmes.py
 
 lab-up: bootstrap ## start a laboratory, bare nodes and all: make lab-up LAB=default
 	@tests/lab/lab up
