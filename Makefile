@@ -44,7 +44,7 @@ demo: lab-up ## start a laboratory and turn its bare nodes into proven GPU nodes
 	  '   take it away:  make lab-down'
 
 test: bootstrap ## run everything: lint, unit, sanity, every Molecule scenario (what .ci/run calls)
-	@scripts/run-tests lint unit sanity $(addprefix molecule-,$(SCENARIOS))
+	@scripts/run-tests 'lint unit sanity' '$(addprefix molecule-,$(SCENARIOS))'
 
 lint: environments $(LINK) ## check style, types, documentation, licences and changelog
 	@scripts/lint
