@@ -16,6 +16,8 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_packages import (
     Repository,
     hold_gap,
+    installed,
+    plan_no_repository,
     plan_repository,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_preflight import refuse_platform
@@ -38,7 +40,7 @@ CONFIG = "/etc/containerd/config.toml"
 
 
 def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
-    """Plan containerd. Wishes: host, state, version, repository url, suite and fingerprint."""
+    """Plan containerd. Wishes: host, state, version, repository url, suite, key and fingerprint."""
     made = Plan(wishes["host"])
     refuse_platform(made, node)
     refuse_engine(made, node)
@@ -69,6 +71,7 @@ def _plan_missing(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]
     plan_repository(made, node, wanted, prepare=PYTHON_DEBIAN, add=REPOSITORY)
     build = f"{system['id']}.{system['version_id']}~{system['codename']}"
     made.data["packages"] = [f"{PACKAGE}={wishes['version']}-1~{build}"]
+    made.data["hold"] = [PACKAGE]
     made.step(INSTALL, "there is no containerd")
     made.step(HOLD, hold_gap(node, [PACKAGE]))
     _plan_cri(made, CONFIG, "Docker's package turns the CRI plugin off")
@@ -115,9 +118,9 @@ def _plan_cri(made: Plan, path: str, reason: str) -> None:
 
 
 def _plan_absent(made: Plan, node: Mapping[str, Any]) -> None:
-    if PACKAGE in node["packages"]:
+    made.data["packages"] = installed(node, [PACKAGE])
+    if made.data["packages"]:
         if node["kubelet"]["running"] or node["engines"]["docker"]["installed"]:
             made.refuse("CONTAINERD_IN_USE")
         made.step(REMOVE, f"{PACKAGE} is installed")
-    if REPOSITORY_NAME in node["repositories"]:
-        made.step(REMOVE_REPOSITORY, "it is there")
+    plan_no_repository(made, node, REPOSITORY_NAME, remove=REMOVE_REPOSITORY)

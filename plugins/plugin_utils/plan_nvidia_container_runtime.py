@@ -20,6 +20,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan_packages import (
     hold_gap,
     installed,
     packages_gap,
+    plan_no_repository,
     plan_repository,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_preflight import refuse_platform
@@ -58,7 +59,7 @@ def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
     """Plan the container runtime.
 
     Wishes: host, state, version, default (whether it becomes the default runtime), cdi, and of
-    the repository url, suite and fingerprint.
+    the repository url, suite, key and fingerprint.
     """
     made = Plan(wishes["host"])
     refuse_platform(made, node)
@@ -152,5 +153,4 @@ def _plan_absent(made: Plan, node: Mapping[str, Any]) -> None:
     if node["toolkit"]["char_dev_rule"]:
         made.step(REMOVE_RULE, "a udev rule links them")
     made.step(REMOVE, f"{', '.join(packages)} installed" if packages else None)
-    if REPOSITORY_NAME in node["repositories"]:
-        made.step(REMOVE_REPOSITORY, "it is there")
+    plan_no_repository(made, node, REPOSITORY_NAME, remove=REMOVE_REPOSITORY)

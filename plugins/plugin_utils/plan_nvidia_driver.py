@@ -21,6 +21,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan_packages import (
     hold_gap,
     installed,
     packages_gap,
+    plan_no_repository,
     plan_repository,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_preflight import refuse_platform
@@ -63,7 +64,7 @@ def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
     """Plan the driver.
 
     Wishes: host, state, version, flavour (auto, open or proprietary), reboot_ok (True, False or
-    None for unset), and of the repository url, suite and fingerprint.
+    None for unset), and of the repository url, suite, key and fingerprint.
     """
     made = Plan(wishes["host"])
     refuse_platform(made, node)
@@ -247,5 +248,4 @@ def _plan_absent(made: Plan, node: Mapping[str, Any]) -> None:
     if packages or REPOSITORY_NAME in node["repositories"]:
         made.step(REMOVE_FILES, "the driver goes")
     made.step(REMOVE, f"{len(packages)} packages are installed" if packages else None)
-    if REPOSITORY_NAME in node["repositories"]:
-        made.step(REMOVE_REPOSITORY, "it is there")
+    plan_no_repository(made, node, REPOSITORY_NAME, remove=REMOVE_REPOSITORY)

@@ -22,6 +22,7 @@ class Repository(NamedTuple):
     url: str
     suite: str
     components: str  # empty for a flat repository, whose suite is "/"
+    key: str  # URL, file on the controller, or the armoured key itself
     fingerprint: str
 
     @classmethod
@@ -32,6 +33,7 @@ class Repository(NamedTuple):
             wishes["repository_url"],
             wishes["repository_suite"],
             components,
+            wishes["repository_key"],
             wishes["repository_fingerprint"],
         )
 
@@ -39,7 +41,11 @@ class Repository(NamedTuple):
 def plan_repository(
     made: Plan, node: Mapping[str, Any], wanted: Repository, *, prepare: str, add: str
 ) -> None:
-    """Plan the steps `prepare` and `add`, by which the repository gets onto the node."""
+    """Plan the steps `prepare` and `add`, by which the repository gets onto the node.
+
+    The tasks find the repository in the plan's data.
+    """
+    made.data["repository"] = wanted._asdict()
     gap = repository_gap(node, wanted)
     if gap and "python3-debian" not in node["packages"]:
         made.step(prepare, "deb822_repository needs it on the node")
@@ -139,6 +145,13 @@ def hold_gap(node: Mapping[str, Any], names: Iterable[str]) -> str | None:
     """Return why packages have to be held, or None where all of them are."""
     loose = [name for name in names if not node["packages"].get(name, {}).get("held")]
     return f"{', '.join(loose)} can be upgraded by anyone" if loose else None
+
+
+def plan_no_repository(made: Plan, node: Mapping[str, Any], name: str, *, remove: str) -> None:
+    """Plan the step `remove`, by which the repository goes from the node."""
+    made.data["repository"] = {"name": name}
+    if name in node["repositories"]:
+        made.step(remove, "it is there")
 
 
 def installed(node: Mapping[str, Any], names: Iterable[str]) -> list[str]:

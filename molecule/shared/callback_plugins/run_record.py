@@ -4,7 +4,8 @@
 """Write each run of a playbook as one line of JSON, so that tests can compare runs.
 
 A line: `{"check": bool, "ran": …, "changed": …, "announced": …}`, each a list of [host, task].
-Handlers are left out: they react to what a task has changed.
+Handlers are left out: they react to what a task has changed. So are includes, which bring tasks in
+and do nothing themselves.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 
 from ansible import context
 from ansible.playbook.handler import Handler
+from ansible.playbook.task_include import TaskInclude
 from ansible.plugins.callback import CallbackBase
 
 DOCUMENTATION = r"""
@@ -49,7 +51,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
         host, task, values = result._host.get_name(), result._task.get_name(), result._result
         if task.endswith("Announce what will be done, and why"):
             self._announced += [(host, step) for step in map(_step, values["msg"]) if step]
-        if isinstance(result._task, Handler):
+        if isinstance(result._task, (Handler, TaskInclude)):
             return
         self._ran.append((host, task.rpartition(" : ")[2]))
         if values.get("changed"):

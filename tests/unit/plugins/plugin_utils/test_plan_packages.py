@@ -20,7 +20,9 @@ KEYS = Path(__file__).parents[2] / "fixtures" / "keys"
 PINS = dict(
     line.split() for line in (KEYS / "fingerprints.txt").read_text().splitlines() if line[0] != "#"
 )
-WANTED = Repository("metal-gpu-cuda", "https://mirror.example/cuda/", "/", "", PINS["ed25519"])
+WANTED = Repository(
+    "metal-gpu-cuda", "https://mirror.example/cuda/", "/", "", "key.asc", PINS["ed25519"]
+)
 
 
 def sources(key: str = "ed25519", **changes: str) -> str:

@@ -24,6 +24,7 @@ FIXTURES = ROOT / "tests" / "unit" / "fixtures" / "plans"
 REPOSITORY = {
     "repository_url": "https://mirror.example/",
     "repository_suite": "/",
+    "repository_key": "https://mirror.example/key.asc",
     "repository_fingerprint": "0" * 40,
 }
 WISHES: dict[str, dict[str, Any]] = {
@@ -567,22 +568,31 @@ def test_health_url(content: dict[str, Any], url: str | None) -> None:
     assert plan("kubelet_device_plugins", node)["data"]["health_url"] == url
 
 
-@pytest.mark.parametrize("role", STEPPERS)
-def test_each_step_is_a_task_of_the_role(role: str) -> None:
-    def tasks(entries: list[dict[str, Any]]) -> list[str]:
+def tasks(role: str) -> list[dict[str, Any]]:
+    """Return all tasks of a role, those in blocks too."""
+
+    def flat(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
         found = []
         for entry in entries:
-            found.append(entry["name"])
+            found.append(entry)
             for block in ("block", "rescue", "always"):
-                found += tasks(entry.get(block, []))
+                found += flat(entry.get(block, []))
         return found
 
-    existing = [
-        name
-        for path in sorted((ROOT / "roles" / role / "tasks").glob("*.yml"))
-        for name in tasks(yaml.safe_load(path.read_text()))
-    ]
-    assert set(PLANNERS[role].STEPS) <= set(existing)
+    paths = sorted((ROOT / "roles" / role / "tasks").glob("*.yml"))
+    return [task for path in paths for task in flat(yaml.safe_load(path.read_text()))]
+
+
+@pytest.mark.parametrize("role", STEPPERS)
+def test_each_step_is_a_task_of_the_role(role: str) -> None:
+    assert set(PLANNERS[role].STEPS) <= {task["name"] for task in tasks(role)}
+
+
+@pytest.mark.parametrize("role", STEPPERS)
+def test_private_role_is_given_the_name_of_the_step(role: str) -> None:
+    for task in tasks(role):
+        if task.get("ansible.builtin.include_role", {}).get("name") == "metal.gpu.packages":
+            assert task["vars"]["packages_step"] == task["name"]
 
 
 def daemonset(namespace: str, name: str, image: str, *command: str) -> dict[str, Any]:
