@@ -566,6 +566,25 @@ gpu_node:
         nvidia-cuda:
           path: /etc/apt/sources.list.d/nvidia-cuda.sources
           text: "Types: deb"
+    ours:
+      description: What this collection has left on the node.
+      type: dict
+      contains:
+        files:
+          description: Files of its own, which it has written into directories of the system.
+          type: list
+          elements: str
+        edits:
+          description: >-
+            Files of others that M(metal.gpu.config_document) has changed and can give back, each
+            with its C(path) and the C(owner) of the changes.
+          type: list
+          elements: dict
+      sample:
+        files: [/etc/modprobe.d/metal-gpu-nouveau.conf]
+        edits:
+          - path: /etc/containerd/config.toml
+            owner: metal.gpu.nvidia_container_runtime
     reboot_required:
       description: Whether the operating system asks for a reboot.
       type: bool
@@ -655,6 +674,7 @@ CONFIGURED: dict[str, tuple[tuple[str, ...], str | None]] = {
 UNIT_PROPERTIES = ("Id", "LoadState", "ActiveState", "SubState", "Result", "UnitFileState")
 # A kubelet that finds an unknown gate in its configuration file panics, with a long trace.
 JOURNAL = ("journalctl", f"--unit={kubelet.UNIT}", "--lines=200", "--output=cat", "--no-pager")
+EDITS = "/var/lib/metal-gpu/config_document/*.json"  # what the module of that name remembers
 SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")  # not on the path of ordinary users
 
 
@@ -689,6 +709,7 @@ def run(node: Node, asked_packages: list[str], asked_repositories: list[str]) ->
             "paths": {
                 name: files.exists(path.format(release=release)) for name, path in PATHS.items()
             },
+            "edits": files.find(EDITS),
             "outputs": read_programs(node, files, asked_packages),
             "texts": files.texts,
             "errors": files.errors,

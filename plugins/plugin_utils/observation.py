@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 from hashlib import sha256
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 from ansible_collections.metal.gpu.plugins.module_utils import (
     cdi,
@@ -55,6 +56,7 @@ class Raw:
         self.pci: list[dict[str, Any]] = raw["pci"]
         self.device_files: list[dict[str, Any]] = raw["device_files"]
         self.paths: Mapping[str, bool] = raw["paths"]
+        self.edits: list[str] = raw["edits"]
         self.texts: Mapping[str, str] = raw["texts"]
         self.errors: Mapping[str, str] = raw["errors"]
         self.outputs = {name: Output(**output) for name, output in raw["outputs"].items()}
@@ -138,6 +140,7 @@ def interpret(raw: Mapping[str, Any]) -> dict[str, Any]:
             if any(fnmatchcase(name, pattern) for pattern in node.asked["packages"])
         },
         "repositories": _repositories(node),
+        "ours": _ours(node),
         "reboot_required": node.paths["reboot_required"],
     }
 
@@ -388,6 +391,15 @@ def _repositories(node: Raw) -> dict[str, Any]:
             if path in node.texts and name not in found:
                 found[name] = {"path": path, "text": node.texts[path]}
     return found
+
+
+def _ours(node: Raw) -> dict[str, Any]:
+    """Return what this collection has left: files named after it, and edits of others' files."""
+    names = [unquote(PurePosixPath(path).stem).rpartition("@") for path in node.edits]
+    return {
+        "files": sorted(path for path in node.texts if "metal-gpu" in PurePosixPath(path).name),
+        "edits": [{"path": path, "owner": owner} for path, _at, owner in names],
+    }
 
 
 def _unit(node: Raw, name: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from hashlib import sha256
 import pytest
 import yaml
 
-from ansible_collections.metal.gpu.plugins.modules import node_info
+from ansible_collections.metal.gpu.plugins.modules import config_document, node_info
 from ansible_collections.metal.gpu.plugins.plugin_utils.observation import interpret
 from ansible_collections.metal.gpu.tests.unit.support.programs import Programs
 from ansible_collections.metal.gpu.tests.unit.support.recordings import (
@@ -260,7 +260,20 @@ def test_a_gpu_node(observe, tmp_path):
                 "text": "Types: deb\nURIs: https://mirror.example/nvidia\nSuites: /\n",
             }
         },
+        "ours": {"files": [], "edits": []},
         "reboot_required": False,
+    }
+
+
+def test_what_this_collection_has_left_is_found(observe, tmp_path):
+    path, owner = "/etc/containerd/config.toml", "metal.gpu.containerd"
+    place = config_document.Place(path, owner, str(tmp_path / "var/lib/metal-gpu/config_document"))
+    rule = "/etc/modprobe.d/metal-gpu-nouveau.conf"
+    plant(tmp_path, {rule: "blacklist nouveau\n", "/etc/modprobe.d/x.conf": "blacklist nouveau\n"})
+    plant(tmp_path, {place.state.removeprefix(str(tmp_path)): "{}"})
+    assert observe(Programs({}))["ours"] == {
+        "files": [rule],
+        "edits": [{"path": path, "owner": owner}],
     }
 
 
