@@ -54,6 +54,12 @@ options:
     type: list
     elements: str
     default: []
+  device_users:
+    description:
+      - Whether to look for the processes that use the driver, in RV(gpu_node.device_users).
+      - It looks at the open files of every process, so it is worth it only where one is in the way.
+    type: bool
+    default: false
 notes:
   - Without O(ignore:become) the node hides some answers, such as the configuration of the kubelet.
     They are reported with an C(error) where there is one, else as unknown.
@@ -320,6 +326,24 @@ gpu_node:
           major: 195
           minor: 0
           mode: "0666"
+    device_users:
+      description: Processes that use the driver. V(null) without O(device_users).
+      type: list
+      elements: dict
+      contains:
+        pid:
+          description: Process id.
+          type: int
+        command:
+          description: Name of the program, cut to 15 characters.
+          type: str
+        pod:
+          description: UID of its pod. V(null) outside of pods.
+          type: str
+      sample:
+        - pid: 4711
+          command: python3
+          pod: 3f1f3a52-9d0b-4a0e-8a55-0e6a9b1f4c21
     toolkit:
       description: The NVIDIA Container Toolkit.
       type: dict
@@ -616,6 +640,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.commands import (
     read_outputs,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.device_files import read_device_files
+from ansible_collections.metal.gpu.plugins.module_utils.device_users import read_device_users
 from ansible_collections.metal.gpu.plugins.module_utils.node_files import NodeFiles
 from ansible_collections.metal.gpu.plugins.module_utils.pci import read_gpus
 
@@ -625,6 +650,7 @@ if TYPE_CHECKING:
 ARGUMENT_SPEC: dict[str, Any] = {
     "packages": {"type": "list", "elements": "str", "default": []},
     "repositories": {"type": "list", "elements": "str", "default": []},
+    "device_users": {"type": "bool", "default": False},
 }
 
 FILES = (
@@ -686,7 +712,13 @@ class Node(NamedTuple):
     find_program: Callable[[str], str | None]
 
 
-def run(node: Node, asked_packages: list[str], asked_repositories: list[str]) -> dict[str, Any]:
+def run(
+    node: Node,
+    asked_packages: list[str],
+    asked_repositories: list[str],
+    *,
+    device_users: bool = False,
+) -> dict[str, Any]:
     """Return everything that the action plugin interprets."""
     files = NodeFiles(node.root)
     files.read_all(FILES)
@@ -706,6 +738,9 @@ def run(node: Node, asked_packages: list[str], asked_repositories: list[str]) ->
             "architecture": os.uname().machine,
             "pci": [gpu._asdict() for gpu in read_gpus(node.root)],
             "device_files": [file._asdict() for file in read_device_files(node.root)],
+            "device_users": (
+                [user._asdict() for user in read_device_users(node.root)] if device_users else None
+            ),
             "paths": {
                 name: files.exists(path.format(release=release)) for name, path in PATHS.items()
             },
@@ -785,7 +820,9 @@ def find_program(name: str) -> str | None:
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     node = Node(Path("/"), module.run_command, find_program)
-    module.exit_json(**run(node, module.params["packages"], module.params["repositories"]))
+    params = module.params
+    asked = (params["packages"], params["repositories"])
+    module.exit_json(**run(node, *asked, device_users=params["device_users"]))
 
 
 if __name__ == "__main__":

@@ -55,6 +55,7 @@ class Raw:
         self.architecture: str = raw["architecture"]
         self.pci: list[dict[str, Any]] = raw["pci"]
         self.device_files: list[dict[str, Any]] = raw["device_files"]
+        self.device_users: list[dict[str, Any]] | None = raw["device_users"]
         self.paths: Mapping[str, bool] = raw["paths"]
         self.edits: list[str] = raw["edits"]
         self.texts: Mapping[str, str] = raw["texts"]
@@ -125,6 +126,7 @@ def interpret(raw: Mapping[str, Any]) -> dict[str, Any]:
         "driver": _driver(node),
         "nvml": _nvml(node),
         "device_files": node.device_files,
+        "device_users": node.device_users,
         "toolkit": _toolkit(node),
         "cdi": _cdi(node),
         "engines": {

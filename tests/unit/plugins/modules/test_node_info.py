@@ -70,6 +70,12 @@ def test_the_journal_is_read_only_where_the_kubelet_does_not_run(collect, state,
     assert ("journal" in collect(programs)["outputs"]) is reads
 
 
+def test_processes_are_looked_at_only_when_asked(tmp_path):
+    node = node_info.Node(tmp_path, Programs({}).run, Programs({}).find)
+    assert node_info.run(node, [], [])["raw"]["device_users"] is None
+    assert node_info.run(node, [], [], device_users=True)["raw"]["device_users"] == []
+
+
 @pytest.mark.parametrize("check", [True, False], ids=["check", "real"])
 def test_the_whole_module_on_whatever_machine_this_is(capsys, check):
     with patch_module_args({"_ansible_check_mode": check}), pytest.raises(SystemExit):

@@ -167,6 +167,7 @@ def test_a_gpu_node(observe, tmp_path):
             "failure": None,
         },
         "device_files": [{"path": "/dev/nvidia0", "major": 1, "minor": 3, "mode": "0666"}],
+        "device_users": None,
         "toolkit": {
             "packages": {"nvidia-container-toolkit": "1.20.1-1"},
             "version": "1.20.1",

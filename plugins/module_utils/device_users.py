@@ -1,0 +1,67 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: BSD-2-Clause
+
+"""Which processes use the NVIDIA driver? They keep its modules from being unloaded.
+
+`read_device_users` does I/O, below a root directory that tests plant. It looks at every process of
+the node, so it is asked only when an answer is needed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_DEVICES = "/dev/nvidia"
+# A library of the driver that is in use says the same, also where another namespace hides devices.
+_LIBRARIES = re.compile(r"/lib(nvidia-ml|cuda)\.so\.")
+# The kubelet's cgroups: pod<uid> by the cgroupfs driver, kubepods-pod<uid>.slice by systemd's.
+_POD = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
+
+
+class DeviceUser(NamedTuple):
+    """A process that has the driver open."""
+
+    pid: int
+    command: str
+    pod: str | None  # UID; None outside of pods
+
+
+def read_device_users(root: Path) -> list[DeviceUser]:
+    """Return the processes that use the driver, by process id."""
+    found = []
+    for process in sorted(root.glob("proc/[0-9]*"), key=lambda path: int(path.name)):
+        try:
+            if _uses_driver(process):
+                command = (process / "comm").read_text(encoding="utf-8", errors="replace").strip()
+                cgroup = (process / "cgroup").read_text(encoding="utf-8", errors="replace")
+                found.append(DeviceUser(int(process.name), command, parse_pod(cgroup)))
+        except OSError:  # it has ended meanwhile
+            continue
+    return found
+
+
+def parse_pod(cgroup: str) -> str | None:
+    """Return the UID of the pod whose control group this is."""
+    match = _POD.search(cgroup)
+    return match[1].replace("_", "-") if match else None
+
+
+def _uses_driver(process: Path) -> bool:
+    if any(target.startswith(_DEVICES) for target in _open_files(process)):
+        return True
+    maps = (process / "maps").read_text(encoding="utf-8", errors="replace")
+    return bool(_LIBRARIES.search(maps))
+
+
+def _open_files(process: Path) -> Iterator[str]:
+    for entry in os.scandir(process / "fd"):
+        try:
+            yield os.readlink(entry.path)
+        except FileNotFoundError:  # closed meanwhile
+            continue
