@@ -140,6 +140,16 @@ CATALOGUE: dict[str, Meaning] = {
         "keeps its working driver {found}; nvidia_driver_version is {expected}",
         "nothing to do; to change the version, drain the node and remove the driver first",
     ),
+    "DRIVER_OF_OWNER": Meaning(
+        NOTICE,
+        "keeps its driver {found}, which was not installed from the repository of this collection",
+        "nothing to do; to remove it, drain the node and purge its packages yourself",
+    ),
+    "DRIVER_IN_USE": Meaning(
+        FAILURE,
+        "the driver cannot be unloaded, because it is in use: {users}",
+        "end these, and run again; the driver is as it was",
+    ),
     # --- container engine ------------------------------------------------------------------
     "ENGINE_UNSUPPORTED": Meaning(
         REFUSAL,
@@ -158,8 +168,8 @@ CATALOGUE: dict[str, Meaning] = {
     ),
     "CONTAINERD_IN_USE": Meaning(
         REFUSAL,
-        "has a kubelet that runs pods in containerd, which therefore is not removed",
-        "drain the node and remove the kubelet first",
+        "has a kubelet or Docker that needs containerd, which therefore stays as it is",
+        "drain the node and remove the kubelet and Docker first",
     ),
     "CDI_UNSUPPORTED": Meaning(
         REFUSAL,
@@ -194,6 +204,12 @@ CATALOGUE: dict[str, Meaning] = {
         "the cluster already runs NVIDIA's device plugin as {found}",
         "remove that one (with Helm: `helm uninstall`), or leave device_plugin out: two plugins "
         "for one resource take GPUs from each other",
+    ),
+    "LABEL_OF_OWNER": Meaning(
+        REFUSAL,
+        "has the label {label} from somebody else, so that the device plugin stays on it as long "
+        "as {others} needs it",
+        "take the label off with `kubectl label`, or take the plugin from all nodes at once",
     ),
     "ROLLOUT_STUCK": Meaning(
         FAILURE,

@@ -10,6 +10,7 @@ run finds it empty.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -42,3 +43,8 @@ class Plan:
         if self.refusals:
             self.steps = []
         return asdict(self)
+
+
+def edited(node: Mapping[str, Any], role: str) -> list[str]:
+    """Return the files of others that a role has changed, and can give back."""
+    return [edit["path"] for edit in node["ours"]["edits"] if edit["owner"] == f"metal.gpu.{role}"]

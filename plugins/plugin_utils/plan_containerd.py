@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, edited
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_packages import (
     Repository,
     hold_gap,
@@ -29,10 +29,15 @@ HOLD = "Hold containerd"
 CRI = "Turn on what the kubelet needs of containerd"
 START = "Start containerd"
 
+GIVE_BACK = "Give containerd's configuration back"
+RESTART = "Restart containerd as it was"
 REMOVE = "Remove containerd"
 REMOVE_REPOSITORY = "Remove the Docker repository"
 
-STEPS = (PYTHON_DEBIAN, REPOSITORY, INSTALL, HOLD, CRI, START, REMOVE, REMOVE_REPOSITORY)
+STEPS = (
+    *(PYTHON_DEBIAN, REPOSITORY, INSTALL, HOLD, CRI, START),
+    *(GIVE_BACK, RESTART, REMOVE, REMOVE_REPOSITORY),
+)
 
 REPOSITORY_NAME = "metal-gpu-docker"
 PACKAGE = "containerd.io"
@@ -118,9 +123,17 @@ def _plan_cri(made: Plan, path: str, reason: str) -> None:
 
 
 def _plan_absent(made: Plan, node: Mapping[str, Any]) -> None:
-    made.data["packages"] = installed(node, [PACKAGE])
-    if made.data["packages"]:
-        if node["kubelet"]["running"] or node["engines"]["docker"]["installed"]:
-            made.refuse("CONTAINERD_IN_USE")
+    """Without what this role has done, no kubelet and no Docker could go on: they go first."""
+    edits, packages = edited(node, "containerd"), installed(node, [PACKAGE])
+    made.data |= {"edits": edits, "packages": packages}
+    if (edits or packages) and (
+        node["kubelet"]["running"] or node["engines"]["docker"]["installed"]
+    ):
+        made.refuse("CONTAINERD_IN_USE")
+    if edits:
+        made.step(GIVE_BACK, f"this role has changed {', '.join(edits)}")
+        if not packages:
+            made.step(RESTART, "it reads its configuration only at its start")
+    if packages:
         made.step(REMOVE, f"{PACKAGE} is installed")
     plan_no_repository(made, node, REPOSITORY_NAME, remove=REMOVE_REPOSITORY)

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils.version import release
-from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, edited
 
 GATE = "DevicePlugins"
 
@@ -25,7 +25,10 @@ FLAGS = "Correct the gate in the kubelet's flags"
 DROP_IN = "Set the gate in a drop-in of the kubelet"
 RESTART = "Restart the kubelet"
 
-STEPS = (CONFIGURATION, FLAGS, DROP_IN, RESTART)
+REMOVE_DROP_IN = "Remove the drop-in of the kubelet"
+FORGET = "Forget what the kubelet's configuration was"
+
+STEPS = (CONFIGURATION, FLAGS, DROP_IN, RESTART, REMOVE_DROP_IN, FORGET)
 
 _LAST_WITH_GATE_OFF = (1, 9)
 _VARIABLE = "KUBELET_EXTRA_ARGS"
@@ -51,27 +54,57 @@ def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
     """Plan the edits. Wishes: host, state."""
     made = Plan(wishes["host"])
     kubelet = node["kubelet"]
+    if wishes["state"] == "absent":
+        _plan_absent(made, node)
+        return made.result()
     if not kubelet["installed"]:
         made.refuse("KUBELET_MISSING")
         return made.result()
     if kubelet["config"]["error"]:
         made.refuse("KUBELET_CONFIG_INVALID", error=kubelet["config"]["error"])
         return made.result()
-    wanted = release(kubelet["version"])[:2] <= _LAST_WITH_GATE_OFF
-    places = [gate for gate in kubelet["feature_gates"] if gate["name"] == GATE]
+    places = _places(kubelet)
     made.data |= {"configuration": [], "flags": [], "health_url": _health_url(kubelet)}
-    if not wanted or wishes["state"] == "absent":
+    if not _needs_gate(kubelet):
         _plan_removal(made, kubelet, places)
     elif not any(gate["value"] and gate["effective"] for gate in places):
         _plan_setting(made, kubelet, places)
     if made.steps:
-        made.step(RESTART, "it reads its settings when it starts")
-    elif not kubelet["running"] and wishes["state"] == "present":
-        made.step(RESTART, f"it is not running: {kubelet['last_error'] or 'it said nothing'}")
+        _plan_restart(made, "it reads its settings when it starts")
+    elif not kubelet["running"]:
+        _plan_restart(made, f"it is not running: {kubelet['last_error'] or 'it said nothing'}")
+    return made.result()
+
+
+def _plan_absent(made: Plan, node: Mapping[str, Any]) -> None:
+    """A gate that was taken out stays out, since no kubelet that it was taken from needs it."""
+    kubelet = node["kubelet"]
+    edits = edited(node, "kubelet_device_plugins")
+    drop_ins = [path for path in node["ours"]["files"] if "/kubelet.service.d/" in path]
+    made.data |= {"configuration": [], "flags": [], "health_url": _health_url(kubelet)}
+    made.data |= {"edits": edits, "drop_ins": drop_ins}
+    if kubelet["installed"] and _needs_gate(kubelet):
+        places = [gate for gate in _places(kubelet) if gate["file"] not in drop_ins]
+        _plan_removal(made, kubelet, places)
+    made.step(REMOVE_DROP_IN, f"{', '.join(drop_ins)} is of this role" if drop_ins else None)
+    if made.steps:
+        _plan_restart(made, "it reads its settings when it starts")
+    made.step(FORGET, f"{', '.join(edits)} stays without the gate" if edits else None)
+
+
+def _plan_restart(made: Plan, reason: str) -> None:
+    made.step(RESTART, reason)
     made.data["daemon_reload"] = any(
         "/systemd/system/" in edit["path"] for edit in made.data["flags"]
-    ) or any(step["name"] == DROP_IN for step in made.steps)
-    return made.result()
+    ) or any(step["name"] in (DROP_IN, REMOVE_DROP_IN) for step in made.steps)
+
+
+def _places(kubelet: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [gate for gate in kubelet["feature_gates"] if gate["name"] == GATE]
+
+
+def _needs_gate(kubelet: Mapping[str, Any]) -> bool:
+    return release(kubelet["version"])[:2] <= _LAST_WITH_GATE_OFF
 
 
 def _plan_removal(made: Plan, kubelet: Mapping[str, Any], places: list[Mapping[str, Any]]) -> None:

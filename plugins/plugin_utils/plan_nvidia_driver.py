@@ -12,6 +12,7 @@ Source: https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import PurePosixPath
 from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils import gpu_models
@@ -39,13 +40,14 @@ PERSISTENCE = "Start the persistence daemon"
 
 STOP_PERSISTENCE = "Stop the persistence daemon"
 UNLOAD = "Unload the NVIDIA modules"
-REMOVE_FILES = "Let nouveau be loaded again, and the NVIDIA modules not"
 REMOVE = "Remove the driver"
+REMOVE_FILES = "Let nouveau be loaded again, and the NVIDIA modules not"
+INITRAMFS = "Rebuild the initial ramdisk"
 REMOVE_REPOSITORY = "Remove the NVIDIA repository"
 
 STEPS = (
     *(PYTHON_DEBIAN, REPOSITORY, BLACKLIST, PIN, INSTALL, HOLD, MODULES_LOAD, REBOOT, LOAD),
-    *(PERSISTENCE, STOP_PERSISTENCE, UNLOAD, REMOVE_FILES, REMOVE, REMOVE_REPOSITORY),
+    *(PERSISTENCE, STOP_PERSISTENCE, UNLOAD, REMOVE, REMOVE_FILES, INITRAMFS, REMOVE_REPOSITORY),
 )
 
 REPOSITORY_NAME = "metal-gpu-nvidia-driver"
@@ -236,16 +238,39 @@ def _reboot_reason(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> str | 
 
 
 def _plan_absent(made: Plan, node: Mapping[str, Any]) -> None:
-    """Unload first: modules in use stop the run while everything is still there."""
-    packages = sorted(node["driver"]["packages"])
+    """Take the driver away, if it is ours, and our files.
+
+    Unload first: modules in use stop the run while everything is still there. The repository goes
+    last: it tells that the driver is ours, so a run that was cut short is taken up again.
+    """
+    driver = node["driver"]
+    is_ours = REPOSITORY_NAME in node["repositories"]
+    packages = sorted(driver["packages"])
     # Satellites have longer names than the module that they use, and have to go before it.
     loaded = [name for name in node["kernel"]["modules"] if name.startswith("nvidia")]
-    made.data |= {"packages": packages, "modules": sorted(loaded, key=len, reverse=True)}
-    if node["driver"]["persistenced"]["active"]:
-        made.step(STOP_PERSISTENCE, "it uses the driver")
-    made.step(UNLOAD, f"{', '.join(loaded)} loaded" if loaded else None)
-    # The repository goes last: as long as it is there, a run that was cut short is taken up again.
-    if packages or REPOSITORY_NAME in node["repositories"]:
-        made.step(REMOVE_FILES, "the driver goes")
-    made.step(REMOVE, f"{len(packages)} packages are installed" if packages else None)
+    files = [
+        path
+        for path in node["ours"]["files"]
+        if PurePosixPath(path).parent.name in ("modprobe.d", "modules-load.d")
+    ]
+    made.data |= {
+        "packages": packages,
+        "modules": sorted(loaded, key=len, reverse=True),
+        "persistence": driver["persistenced"]["active"],
+        "files": files,
+    }
+    if is_ours:
+        if driver["persistenced"]["active"]:
+            made.step(STOP_PERSISTENCE, "it uses the driver")
+        made.step(UNLOAD, f"{', '.join(loaded)} loaded" if loaded else None)
+        made.step(REMOVE, f"{len(packages)} packages are installed" if packages else None)
+    elif packages:
+        made.notice("DRIVER_OF_OWNER", found=_version(driver))
+    made.step(REMOVE_FILES, f"{', '.join(files)} are of this role" if files else None)
+    if is_ours or files:
+        made.step(INITRAMFS, "it may hold what is gone")
     plan_no_repository(made, node, REPOSITORY_NAME, remove=REMOVE_REPOSITORY)
+
+
+def _version(driver: Mapping[str, Any]) -> str:
+    return driver["module_version"] or driver["disk_version"] or ", ".join(driver["packages"])

@@ -73,6 +73,11 @@ GATE_IN_FLAG = {
     "flag": "KUBELET_EXTRA_ARGS",
     "effective": True,
 }
+KUBELET_DROP_IN = "/etc/systemd/system/kubelet.service.d/99-metal-gpu.conf"
+CRI_EDIT = [{"path": "/etc/containerd/config.toml", "owner": "metal.gpu.containerd"}]
+KUBELET_EDIT = [
+    {"path": "/var/lib/kubelet/config.yaml", "owner": "metal.gpu.kubelet_device_plugins"}
+]
 BROKEN = {"code": "library_mismatch", "exit_code": 18, "message": "version mismatch"}
 
 
@@ -345,15 +350,27 @@ def test_refusal_names_the_addresses() -> None:
         ),
         pytest.param(
             "nvidia_driver",
-            {},
+            {"repositories": {"metal-gpu-nvidia-driver": {}}},
             {"state": "absent"},
             [
                 "Stop the persistence daemon",
                 "Unload the NVIDIA modules",
-                "Let nouveau be loaded again, and the NVIDIA modules not",
                 "Remove the driver",
+                "Let nouveau be loaded again, and the NVIDIA modules not",
+                "Rebuild the initial ramdisk",
+                "Remove the NVIDIA repository",
             ],
             id="driver: absent",
+        ),
+        pytest.param(
+            "nvidia_driver",
+            {},
+            {"state": "absent"},
+            [
+                "Let nouveau be loaded again, and the NVIDIA modules not",
+                "Rebuild the initial ramdisk",
+            ],
+            id="driver: absent, the owner's stays",
         ),
         pytest.param(
             "containerd",
@@ -389,6 +406,17 @@ def test_refusal_names_the_addresses() -> None:
             {"state": "absent"},
             ["Remove containerd"],
             id="containerd: absent",
+        ),
+        pytest.param(
+            "containerd",
+            {
+                "kubelet": {"running": False},
+                "packages": {"containerd.io": None},
+                "ours": {"edits": CRI_EDIT},
+            },
+            {"state": "absent"},
+            ["Give containerd's configuration back", "Restart containerd as it was"],
+            id="containerd: absent, another package",
         ),
         pytest.param(
             "nvidia_container_runtime",
@@ -484,6 +512,33 @@ def test_refusal_names_the_addresses() -> None:
             ["Correct the gate in the kubelet's flags", "Restart the kubelet"],
             id="kubelet 1.9: absent",
         ),
+        pytest.param(
+            "kubelet_device_plugins",
+            {
+                "kubelet": {
+                    "version": "1.9.2",
+                    "feature_gates": [{**GATE_IN_FLAG, "file": KUBELET_DROP_IN}],
+                },
+                "ours": {"files": [KUBELET_DROP_IN]},
+            },
+            {"state": "absent"},
+            ["Remove the drop-in of the kubelet", "Restart the kubelet"],
+            id="kubelet 1.9: absent, with a drop-in",
+        ),
+        pytest.param(
+            "kubelet_device_plugins",
+            {"kubelet": {"running": False}, "ours": {"edits": KUBELET_EDIT}},
+            {"state": "absent"},
+            ["Forget what the kubelet's configuration was"],
+            id="kubelet 1.37: absent",
+        ),
+        pytest.param(
+            "kubelet_device_plugins",
+            {"kubelet": {"installed": False, "version": None, "running": False}},
+            {"state": "absent"},
+            [],
+            id="kubelet: absent, and none there",
+        ),
     ],
 )
 def test_steps(
@@ -539,8 +594,28 @@ def test_newer_toolkit_is_kept() -> None:
     assert [notice["code"] for notice in planned["notices"]] == ["TOOLKIT_KEPT"]
 
 
-def test_containerd_is_not_taken_away_from_a_kubelet() -> None:
-    assert codes(plan("containerd", DONE, state="absent")) == ["CONTAINERD_IN_USE"]
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({}, id="package"),
+        pytest.param({"packages": {}, "ours": {"edits": CRI_EDIT}}, id="configuration"),
+    ],
+)
+def test_containerd_is_not_taken_away_from_a_kubelet(changes: dict[str, Any]) -> None:
+    node = {**DONE, **changes}
+    assert codes(plan("containerd", node, state="absent")) == ["CONTAINERD_IN_USE"]
+
+
+def test_driver_that_was_removed_halfway_goes_on_going() -> None:
+    repositories = {"metal-gpu-nvidia-driver": {}}
+    planned = plan("nvidia_driver", {**VIRGIN, "repositories": repositories}, state="absent")
+    assert names(planned) == ["Rebuild the initial ramdisk", "Remove the NVIDIA repository"]
+
+
+def test_driver_of_somebody_else_is_not_taken_away() -> None:
+    planned = plan("nvidia_driver", DONE, state="absent")
+    assert [notice["code"] for notice in planned["notices"]] == ["DRIVER_OF_OWNER"]
+    assert planned["notices"][0]["message"].startswith("gpu-1: keeps its driver 580.178.04, ")
 
 
 @pytest.mark.parametrize(
