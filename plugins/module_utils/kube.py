@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""A thin client of the Kubernetes API: list, follow, create, delete.
+"""A thin client of the Kubernetes API: list, follow, create, patch, evict, delete.
 
 The `kubernetes` package keeps the credentials and opens the connections. Requests and answers stay
 plain JSON: turning thousands of Node objects into its model classes costs far more than everything
@@ -42,11 +42,13 @@ _PAGE = 500  # objects in one answer, as kubectl asks for
 _WATCH_S = 240  # below the idle limits of common load balancers (350 s and more)
 _PAUSES_S = (0.0, 1.0, 2.0, 4.0, 8.0)  # before a broken watch is picked up again
 
+_MERGE_PATCH = "application/merge-patch+json"
 _METHODS = {
     "list": "GET",
     "watch": "GET",
     "get": "GET",
     "create": "POST",
+    "patch": "PATCH",
     "deletecollection": "DELETE",
 }
 
@@ -77,6 +79,10 @@ class ApiUnauthorised(ApiRefused):
 
 class ApiForbidden(ApiRefused):
     """403: the credentials lack a permission, or admission control said no."""
+
+
+class ApiMissing(ApiRefused):
+    """404: there is no such object."""
 
 
 class ApiBusy(ApiRefused):
@@ -200,6 +206,19 @@ class Client:
         """Create an object and return it as the server stored it."""
         created: dict[str, Any] = self._json("create", resource, namespace, body=body)
         return created
+
+    def patch(self, resource: str, name: str, body: Mapping[str, Any]) -> None:
+        """Merge fields into an object that belongs to no namespace; null removes a field."""
+        self._json("patch", resource, None, path=f"/{name}", body=body)
+
+    def evict(self, pod: str, namespace: str) -> None:
+        """Ask for the end of a pod. A budget that forbids it raises ApiBusy."""
+        body = {
+            "kind": "Eviction",
+            "apiVersion": "policy/v1",
+            "metadata": {"name": pod, "namespace": namespace},
+        }
+        self._json("create", "pods", namespace, path=f"/{pod}/eviction", body=body)
 
     def delete_collection(
         self, resource: str, namespace: str, *, selector: str, grace_s: int | None = None
@@ -327,19 +346,21 @@ class Client:
             setting["key"]: setting["value"]
             for setting in self._configuration.auth_settings().values()
         }
+        headers["Content-Type"] = _MERGE_PATCH if verb == "patch" else "application/json"
         try:
             response = self._pool.request(
                 _METHODS[verb],
                 url,
                 body=None if body is None else json.dumps(body),
-                headers={**headers, "Content-Type": "application/json", "User-Agent": "metal.gpu"},
+                headers={**headers, "User-Agent": "metal.gpu"},
                 timeout=urllib3.Timeout(connect=_CONNECT_S, read=read_s),
                 retries=False,
                 preload_content=False,
             )
             self.server_date = response.headers.get("Date", "")
             if not 200 <= response.status < 300:
-                raise self._refusal(response.status, response.data, verb, resource)
+                asked = resource + path[path.rfind("/") :] if path.count("/") > 1 else resource
+                raise self._refusal(response.status, response.data, verb, asked)
         except http.SSLError as error:
             raise self._untrusted(error) from error
         except http.HTTPError as error:
@@ -379,7 +400,9 @@ class Client:
                 found,
             )
         kind = ApiRefused
-        if status == 410:
+        if status == 404:
+            kind = ApiMissing
+        elif status == 410:
             kind = ApiExpired
         elif status == 429 or status >= 500:
             kind = ApiBusy

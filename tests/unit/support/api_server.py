@@ -4,9 +4,10 @@
 """A small API server on the loopback, for the tests of what talks to a real one.
 
 It speaks the core group as the real one does, as far as the collection uses it: LIST in pages,
-WATCH in chunks with bookmarks and 410, create with generateName, deletecollection with grace
-periods, logs, selectors, Status objects as errors. Nothing in it sleeps: a watch waits for the next
-change. What a kubelet or scheduler would do, a test does itself, by `put` or from `when_watched`.
+WATCH in chunks with bookmarks and 410, create with generateName, merge patches, evictions,
+deletecollection with grace periods, logs, selectors, Status objects as errors. Nothing in it
+sleeps: a watch waits for the next change. What a kubelet or scheduler would do, a test does itself,
+by `put` or from `when_watched`.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ class ApiServer:
         self.logs: dict[str, str] = {}  # by pod name
         self.when_watched: dict[str, Callable[[], None]] = {}  # once, when a watch begins
         self.when_created: Callable[[dict[str, Any]], None] = lambda pod: None
+        self.budgets: dict[str, Callable[[], None]] = {}  # of pods; called at each eviction
         self.longest_watch_s = 3600.0  # whatever the client asks for
         self.kubelets_answer = True  # or pods that ran stay until they are deleted by force
         self._objects: dict[tuple[str, str, str], dict[str, Any]] = {}
@@ -92,6 +94,11 @@ class ApiServer:
     def names(self, resource: str) -> list[str]:
         with self._changed:
             return [name for kind, _namespace, name in self._objects if kind == resource]
+
+    def objects(self) -> dict[tuple[str, str, str], dict[str, Any]]:
+        """Return copies of all objects, by resource, namespace and name."""
+        with self._changed:
+            return copy.deepcopy(self._objects)
 
     def put(self, resource: str, item: dict[str, Any]) -> dict[str, Any]:
         """Add or replace an object."""
@@ -191,6 +198,19 @@ class ApiServer:
         self.when_created(copy.deepcopy(created))
         return created
 
+    def patch(self, resource: str, name: str, changes: dict[str, Any]) -> dict[str, Any]:
+        with self._changed:
+            item = copy.deepcopy(self._objects[resource, "", name])
+        return self.put(resource, merge(item, changes))
+
+    def evict(self, namespace: str, name: str) -> None:
+        if ("pods", namespace, name) not in self._objects:
+            raise Refusal(404, f'pods "{name}" not found')
+        if name in self.budgets:
+            self.budgets[name]()
+            raise Refusal(429, "Cannot evict pod as it would violate the pod's disruption budget.")
+        self.take("pods", name, namespace)
+
     def delete_collection(
         self, resource: str, namespace: str, query: dict[str, str], body: dict[str, Any]
     ) -> None:
@@ -205,6 +225,14 @@ class ApiServer:
 
 def status(code: int, message: str) -> dict[str, Any]:
     return {"kind": "Status", "status": "Failure", "code": code, "message": message}
+
+
+def merge(item: Any, changes: Any) -> Any:
+    """Apply a merge patch (RFC 7396)."""
+    if not isinstance(item, dict) or not isinstance(changes, dict):
+        return changes
+    merged = {key: merge(item.get(key), value) for key, value in changes.items()}
+    return {key: value for key, value in {**item, **merged}.items() if value is not None}
 
 
 def matches(item: dict[str, Any], query: dict[str, str]) -> bool:
@@ -258,6 +286,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self._answer("POST")
 
+    def do_PATCH(self) -> None:
+        self._answer("PATCH")
+
     def do_DELETE(self) -> None:
         self._answer("DELETE")
 
@@ -266,13 +297,15 @@ class _Handler(BaseHTTPRequestHandler):
         url = urlsplit(self.path)
         query = dict(parse_qsl(url.query))
         body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or "null")
-        # /api/v1[/namespaces/NAMESPACE]/RESOURCE[/NAME/SUBRESOURCE]
+        # /api/v1[/namespaces/NAMESPACE]/RESOURCE[/NAME[/SUBRESOURCE]]
         parts = url.path.removeprefix("/api/v1/").split("/")
         namespace = parts[1] if parts[0] == "namespaces" else ""
         resource, *rest = parts[2:] if namespace else parts
-        verb = {"POST": "create", "DELETE": "deletecollection"}.get(
+        verb = {"POST": "create", "PATCH": "patch", "DELETE": "deletecollection"}.get(
             method, "log" if rest else "watch" if "watch" in query else "list"
         )
+        if rest[1:] == ["eviction"]:
+            verb = "evict"
         api.requests.append(Request(verb, resource, query, body))
         try:
             if self.headers.get("Authorization") != f"Bearer {api.token}":
@@ -283,6 +316,11 @@ class _Handler(BaseHTTPRequestHandler):
                 self._watch(api, resource, namespace, query)
             elif verb == "log":
                 self._send(200, api.logs[rest[0]].encode())
+            elif verb == "evict":
+                api.evict(namespace, rest[0])
+                self._send_json(201, {"kind": "Status", "status": "Success"})
+            elif verb == "patch":
+                self._send_json(200, api.patch(resource, rest[0], body))
             elif verb == "create":
                 self._send_json(201, api.create(resource, namespace, body))
             elif verb == "deletecollection":

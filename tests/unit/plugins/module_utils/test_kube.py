@@ -216,7 +216,7 @@ def test_forbidden_names_verb_and_resource(api, client):
 @pytest.mark.parametrize(
     ("code", "error"),
     [
-        (404, kube.ApiRefused),
+        (404, kube.ApiMissing),
         (422, kube.ApiRefused),
         (410, kube.ApiExpired),
         (429, kube.ApiBusy),
