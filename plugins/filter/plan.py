@@ -12,6 +12,7 @@ from ansible.errors import AnsibleFilterError
 from ansible_collections.metal.gpu.plugins.plugin_utils import (
     plan_containerd,
     plan_device_plugin,
+    plan_docker_ce,
     plan_kubelet_device_plugins,
     plan_nvidia_container_runtime,
     plan_nvidia_driver,
@@ -42,6 +43,7 @@ options:
     choices:
       - preflight
       - containerd
+      - docker_ce
       - nvidia_driver
       - nvidia_container_runtime
       - kubelet_device_plugins
@@ -71,6 +73,7 @@ _value:
 PLANNERS: dict[str, Callable[[Any, Mapping[str, Any]], dict[str, Any]]] = {
     "preflight": plan_preflight.plan,
     "containerd": plan_containerd.plan,
+    "docker_ce": plan_docker_ce.plan,
     "nvidia_driver": plan_nvidia_driver.plan,
     "nvidia_container_runtime": plan_nvidia_container_runtime.plan,
     "kubelet_device_plugins": plan_kubelet_device_plugins.plan,

@@ -153,8 +153,13 @@ CATALOGUE: dict[str, Meaning] = {
     # --- container engine ------------------------------------------------------------------
     "ENGINE_UNSUPPORTED": Meaning(
         REFUSAL,
-        "has a kubelet that talks to {found}; supported is containerd",
-        "point the kubelet at containerd, or take the node out of the group",
+        "has a kubelet that talks to {found}; supported are containerd, and Docker by cri-dockerd",
+        "point the kubelet at one of them, or take the node out of the group",
+    ),
+    "ENGINE_MISMATCH": Meaning(
+        REFUSAL,
+        "is to use {wish}, and its kubelet talks to {found}",
+        "set metal_gpu_engine to auto, which follows the kubelet, or point the kubelet at {wish}",
     ),
     "CONTAINERD_CONFIG_INVALID": Meaning(
         REFUSAL,
@@ -170,6 +175,16 @@ CATALOGUE: dict[str, Meaning] = {
         REFUSAL,
         "has a kubelet or Docker that needs containerd, which therefore stays as it is",
         "drain the node and remove the kubelet and Docker first",
+    ),
+    "DOCKER_CONFIG_INVALID": Meaning(
+        REFUSAL,
+        "Docker's configuration cannot be used: {error}",
+        "correct the file; it was left untouched",
+    ),
+    "DOCKER_IN_USE": Meaning(
+        REFUSAL,
+        "has {evidence}, so Docker is not removed",
+        "drain the node, and stop what runs in Docker",
     ),
     "CDI_UNSUPPORTED": Meaning(
         REFUSAL,

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.metal.gpu.plugins.plugin_utils import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, edited
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_packages import (
     Repository,
@@ -48,7 +49,8 @@ def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
     """Plan containerd. Wishes: host, state, version, repository url, suite, key and fingerprint."""
     made = Plan(wishes["host"])
     refuse_platform(made, node)
-    refuse_engine(made, node)
+    engines.refuse(made, node, engines.CONTAINERD)
+    refuse_config(made, node)
     if made.refusals:
         return made.result()
     if wishes["state"] == "absent":
@@ -60,11 +62,8 @@ def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
     return made.result()
 
 
-def refuse_engine(made: Plan, node: Mapping[str, Any]) -> None:
-    """Refuse a kubelet that uses another engine, and a configuration nobody can read."""
-    endpoint = node["kubelet"]["endpoint"] or ""
-    if endpoint and "containerd" not in endpoint:
-        made.refuse("ENGINE_UNSUPPORTED", found=endpoint)
+def refuse_config(made: Plan, node: Mapping[str, Any]) -> None:
+    """Refuse a configuration that nobody can read."""
     error = node["engines"]["containerd"]["config"]["error"]
     if error:
         made.refuse("CONTAINERD_CONFIG_INVALID", error=error)

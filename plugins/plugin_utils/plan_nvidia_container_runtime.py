@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils.version import release, upstream_version
-from ansible_collections.metal.gpu.plugins.plugin_utils import containerd_keys
+from ansible_collections.metal.gpu.plugins.plugin_utils import containerd_keys, engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
-from ansible_collections.metal.gpu.plugins.plugin_utils.plan_containerd import refuse_engine
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan_containerd import refuse_config
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_packages import (
     Repository,
     hold_gap,
@@ -58,12 +58,13 @@ PACKAGES = (
 def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
     """Plan the container runtime.
 
-    Wishes: host, state, version, default (whether it becomes the default runtime), cdi, and of
-    the repository url, suite, key and fingerprint.
+    Wishes: host, state, engine, version, default (whether it becomes the default runtime), cdi,
+    and of the repository url, suite, key and fingerprint.
     """
     made = Plan(wishes["host"])
     refuse_platform(made, node)
-    refuse_engine(made, node)
+    engines.refuse(made, node, engines.CONTAINERD)
+    refuse_config(made, node)
     if made.refusals:
         return made.result()
     if wishes["state"] == "absent":

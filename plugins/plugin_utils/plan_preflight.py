@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
+from ansible_collections.metal.gpu.plugins.plugin_utils import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
 
 SUPPORTED = {("debian", "12"): "Debian 12", ("debian", "13"): "Debian 13"}
@@ -16,7 +17,7 @@ ARCHITECTURE = "x86_64"
 
 
 def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
-    """Judge the machine. Wishes: host, gpu_count (None where it was not declared)."""
+    """Judge the machine. Wishes: host, engine, gpu_count (None where it was not declared)."""
     made = Plan(wishes["host"])
     refuse_platform(made, node)
     addresses = [gpu["address"] for gpu in node["pci"]]
@@ -36,6 +37,7 @@ def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
         made.data["node_name"] = node["kubelet"]["node_name"]
     else:
         made.refuse("KUBELET_MISSING")
+    engines.refuse(made, node, wishes["engine"])
     return made.result()
 
 

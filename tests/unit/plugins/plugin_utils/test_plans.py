@@ -13,6 +13,7 @@ import yaml
 from ansible_collections.metal.gpu.plugins.plugin_utils import (
     plan_containerd,
     plan_device_plugin,
+    plan_docker_ce,
     plan_kubelet_device_plugins,
     plan_nvidia_container_runtime,
     plan_nvidia_driver,
@@ -28,7 +29,7 @@ REPOSITORY = {
     "repository_fingerprint": "0" * 40,
 }
 WISHES: dict[str, dict[str, Any]] = {
-    "preflight": {"host": "gpu-1", "gpu_count": None},
+    "preflight": {"host": "gpu-1", "engine": "auto", "gpu_count": None},
     "nvidia_driver": {
         "host": "gpu-1",
         "state": "present",
@@ -38,9 +39,17 @@ WISHES: dict[str, dict[str, Any]] = {
         **REPOSITORY,
     },
     "containerd": {"host": "gpu-1", "state": "present", "version": "2.4.2", **REPOSITORY},
+    "docker_ce": {
+        "host": "gpu-1",
+        "state": "present",
+        "version": "29.8.1",
+        "containerd_version": "2.4.2",
+        **REPOSITORY,
+    },
     "nvidia_container_runtime": {
         "host": "gpu-1",
         "state": "present",
+        "engine": "auto",
         "version": "1.20.1",
         "default": False,
         "cdi": True,
@@ -52,6 +61,7 @@ PLANNERS = {
     "preflight": plan_preflight,
     "nvidia_driver": plan_nvidia_driver,
     "containerd": plan_containerd,
+    "docker_ce": plan_docker_ce,
     "nvidia_container_runtime": plan_nvidia_container_runtime,
     "kubelet_device_plugins": plan_kubelet_device_plugins,
 }
@@ -100,6 +110,7 @@ def load(name: str) -> dict[str, Any]:
 
 VIRGIN = load("virgin")
 DONE = merge(VIRGIN, load("done"))
+DOCKER = merge(VIRGIN, load("docker"))
 GPU = VIRGIN["pci"][0]
 
 
@@ -118,7 +129,7 @@ def codes(planned: dict[str, Any]) -> list[str]:
 
 @pytest.mark.parametrize("planner", PLANNERS)
 def test_second_run_finds_nothing_to_do(planner: str) -> None:
-    planned = plan(planner, DONE)
+    planned = plan(planner, DOCKER if planner == "docker_ce" else DONE)
     assert (planned["steps"], planned["refusals"], planned["notices"]) == ([], [], [])
 
 

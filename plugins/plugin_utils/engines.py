@@ -1,0 +1,42 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which container engine does a node use, and is that the one it is to use?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
+
+AUTO = "auto"
+CONTAINERD = "containerd"
+DOCKER = "docker"
+WISHES = (AUTO, CONTAINERD, DOCKER)
+
+# By what is in the name of the socket that the kubelet talks to.
+_SOCKETS = {"cri-dockerd": DOCKER, "containerd": CONTAINERD}
+
+
+def choose(node: Mapping[str, Any], wish: str) -> str | None:
+    """Return the engine for this node; None where its kubelet talks to another one.
+
+    `wish` is one of WISHES. Kubelets of before 1.24 have no endpoint when they use Docker.
+    """
+    endpoint = node["kubelet"]["endpoint"]
+    if endpoint:
+        spoken = next((engine for mark, engine in _SOCKETS.items() if mark in endpoint), None)
+        return spoken if wish in (AUTO, spoken) else None
+    if wish != AUTO:
+        return wish
+    return DOCKER if node["engines"]["docker"]["installed"] else CONTAINERD
+
+
+def refuse(made: Plan, node: Mapping[str, Any], wish: str) -> None:
+    """Refuse a kubelet that talks to an engine nobody knows, or to another than wished."""
+    endpoint = node["kubelet"]["endpoint"]
+    if choose(node, AUTO) is None:
+        made.refuse("ENGINE_UNSUPPORTED", found=endpoint)
+    elif choose(node, wish) is None:
+        made.refuse("ENGINE_MISMATCH", wish=wish, found=endpoint)
