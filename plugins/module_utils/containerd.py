@@ -30,6 +30,7 @@ _CRI_SECTIONS = ("io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri", "c
 # Disabling any of these takes CRI away.
 _CRI_PLUGINS = {*_CRI_SECTIONS, "io.containerd.cri.v1.images"}
 _CDI_ALWAYS = (2, 0)  # from here on, CDI is on unless switched off
+_QUOTED_FILE = re.compile(r"""["']([^"'\n]+\.toml)["']""")
 _REFUSAL = re.compile(r"^containerd: (.*)", re.MULTILINE)
 _LOGGED = re.compile(
     r'column=(?P<column>\d+) error="(?P<error>(?:\\.|[^"\\])*)" file=(?P<file>\S+) row=(?P<row>\d+)'
@@ -69,6 +70,19 @@ def parse_effective(dump: Mapping[str, Any], version: str) -> Effective:
             for name, runtime in sections(cri, "containerd", "runtimes").items()
         },
     )
+
+
+def mentioned_files(path: str, text: str) -> list[str]:
+    """Return the patterns of files that a configuration mentions, which are those it imports.
+
+    Does without a parser, which nodes do not have.
+    """
+    directory = path.rpartition("/")[0]
+    return [
+        found if found.startswith("/") else f"{directory}/{found}"
+        for line in text.splitlines()
+        for found in _QUOTED_FILE.findall(line.partition("#")[0])
+    ]
 
 
 def parse_refusal(stderr: str) -> str:

@@ -11,16 +11,42 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ansible_collections.metal.gpu.plugins.module_utils.command_line import value_of
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import section, sections
 from ansible_collections.metal.gpu.plugins.module_utils.version import release
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ansible_collections.metal.gpu.plugins.module_utils.command_line import Flag
 
 UNIT = "docker.service"
 DEFAULT_CONFIG = "/etc/docker/daemon.json"
+DEFAULT_DATA_ROOT = "/var/lib/docker"
 DEFAULT_RUNTIME = "runc"
+GROUP = "docker"
 INFO = ("docker", "info", "--format={{json .}}")
+# Engines of before 20.10 have no {{.State}}.
+PS_FORMAT = "{{.ID}}\t{{.Names}}\t{{.Status}}\t{{.Mounts}}"
+PS = ("docker", "ps", "--all", "--no-trunc", f"--format={PS_FORMAT}")
+EPHEMERAL = ("docker", "inspect", "--format={{.Id}}\t{{.HostConfig.AutoRemove}}")
+
+# Whatever a user runs without root, and what snapd installs.
+ROOTLESS_PATTERNS = (
+    "/run/user/*/docker.sock",
+    "/home/*/.config/systemd/user/docker.service",
+    "/root/.config/systemd/user/docker.service",
+)
+SNAP_PATTERNS = ("/snap/bin/docker", "/var/lib/snapd/snap/bin/docker")
+
+# cri-dockerd stands between Docker and the kubelet.
+CRI_UNIT = "cri-docker.service"
+CRI_SOCKET = "cri-docker.socket"
+
+# nvidia-docker v1 gives GPUs to containers by volumes of its own driver.
+V1_UNIT = "nvidia-docker.service"
+V1_PACKAGE = "nvidia-docker"
+V1_VOLUMES = ("docker", "volume", "ls", "--quiet", "--filter=driver=nvidia-docker")
 
 _CDI_DEFAULT_SINCE = (28, 2)
 _CGROUP_DRIVER = "native.cgroupdriver="
@@ -31,6 +57,20 @@ class Runtime(NamedTuple):
 
     type: str | None  # of a containerd shim; None: an OCI runtime
     binary: str | None
+
+
+class Container(NamedTuple):
+    """A container, running or not."""
+
+    id: str
+    name: str
+    running: bool
+    volumes: tuple[str, ...]  # names, and paths of bind mounts
+
+    @property
+    def is_of_pod(self) -> bool:
+        """The kubelet starts such a container again by itself."""
+        return self.name.startswith("k8s_")
 
 
 class Effective(NamedTuple):
@@ -82,3 +122,58 @@ def _parse_runtimes(runtimes: Mapping[str, Mapping[str, Any]]) -> dict[str, Runt
         name: Runtime(type=runtime.get("runtimeType"), binary=runtime.get("path"))
         for name, runtime in runtimes.items()
     }
+
+
+def data_root(
+    document: Mapping[str, Any], flags: Sequence[Flag], info: Mapping[str, Any] | None
+) -> str:
+    """Return where the engine keeps its containers, or will, where none answers."""
+    given = (info or {}).get("DockerRootDir") or document.get("data-root") or document.get("graph")
+    given = given or value_of(flags, "--data-root", "--graph", "-g")
+    return given if isinstance(given, str) else DEFAULT_DATA_ROOT
+
+
+def live_restore(document: Mapping[str, Any], info: Mapping[str, Any] | None) -> bool:
+    """Tell whether containers run on while the engine does not."""
+    source, key = (info, "LiveRestoreEnabled") if info else (document, "live-restore")
+    return bool(source.get(key))
+
+
+def parse_ps(stdout: str) -> tuple[Container, ...]:
+    """Parse the answer to PS."""
+    rows = (line.split("\t") for line in stdout.splitlines())
+    return tuple(
+        Container(
+            id=row[0],
+            name=row[1].split(",")[0],
+            running=row[2].startswith("Up"),
+            volumes=tuple(name for name in row[3].split(",") if name),
+        )
+        for row in rows
+        if len(row) == 4
+    )
+
+
+def parse_ephemeral(stdout: str) -> set[str]:
+    """Parse the answer to EPHEMERAL: ids of containers that go when they end."""
+    rows = (line.split("\t") for line in stdout.splitlines())
+    return {row[0] for row in rows if row[1:] == ["true"]}
+
+
+def has_v1(packages: Mapping[str, str], units: Mapping[str, Mapping[str, str]]) -> bool:
+    """Tell whether nvidia-docker v1 is there, by versions of packages and states of units."""
+    return packages.get(V1_PACKAGE, "").startswith("1.") or (
+        units.get(V1_UNIT, {}).get("LoadState") == "loaded"
+    )
+
+
+def users_of(containers: Iterable[Container], volumes: Iterable[str]) -> list[Container]:
+    """Return the containers that use one of the volumes."""
+    wanted = set(volumes)
+    return [container for container in containers if wanted.intersection(container.volumes)]
+
+
+def parse_group(stdout: str) -> list[str]:
+    """Parse what getent(1) says about a group: its members."""
+    fields = stdout.strip().split(":")
+    return [name for name in fields[3].split(",") if name] if len(fields) == 4 else []

@@ -36,6 +36,13 @@ class NodeFiles:
         found = glob.glob(glob.escape(prefix) + pattern, recursive=True)
         return sorted(path[len(prefix) :] for path in found)
 
+    def modified(self, path: str) -> float | None:
+        """Return when a file was last written, in seconds of the epoch; None where it is absent."""
+        try:
+            return self._on_disk(path).stat().st_mtime
+        except OSError:
+            return None
+
     def read(self, path: str) -> str | None:
         """Read one file; None where there is none, or none that may be read.
 

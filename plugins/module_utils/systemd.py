@@ -73,6 +73,14 @@ def parse_show(stdout: str) -> dict[str, dict[str, str]]:
     return {unit["Id"]: unit for unit in units if "Id" in unit}
 
 
+def seconds_active(unit: Mapping[str, str], uptime_s: float) -> float | None:
+    """Return for how long a unit has been active; None where it is not."""
+    since = unit.get("ActiveEnterTimestampMonotonic", "")
+    if unit.get("ActiveState") != "active" or not since.isdigit():
+        return None
+    return uptime_s - int(since) / 1e6
+
+
 def parse_environment_file(text: str) -> dict[str, str]:
     """Parse an environment file. A name that is none, as in "export A=1", is ignored."""
     return {

@@ -253,6 +253,8 @@ from urllib.parse import quote
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.metal.gpu.plugins.module_utils import document_states
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -279,7 +281,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
         "default": "present",
     },
     "owner": {"type": "str", "default": "metal.gpu"},
-    "state_dir": {"type": "path", "default": "/var/lib/metal-gpu/config_document"},
+    "state_dir": {"type": "path", "default": document_states.DIRECTORY},
     "validate": {"type": "raw"},
     "backup": {"type": "bool", "default": True},
     "create": {"type": "bool", "default": True},
@@ -310,7 +312,7 @@ class Place:
     def __init__(self, path: str, owner: str, state_dir: str) -> None:
         self.path = os.path.realpath(path)  # a link is left to point where it points
         self.state_dir = state_dir
-        self.state = os.path.join(state_dir, quote(f"{self.path}@{owner}", safe="@") + ".json")
+        self.state = os.path.join(state_dir, document_states.file_name(self.path, owner))
         self.backup = f"{self.path}.{quote(owner, safe='@ ')}-orig"
 
 

@@ -357,9 +357,13 @@ gpu_node:
         cdi_refresh:
           description: State of C(nvidia-cdi-refresh.path), as in RV(gpu_node.driver.persistenced).
           type: dict
-        char_dev_rule:
-          description: Whether a udev rule makes the links in C(/dev/char) that runc looks for.
-          type: bool
+        config:
+          description: Path of its configuration file. V(null) where there is none.
+          type: str
+        char_dev_rules:
+          description: udev rules that make the links in C(/dev/char) that runc looks for.
+          type: list
+          elements: str
       sample:
         packages:
           nvidia-container-toolkit: 1.20.1-1
@@ -368,7 +372,8 @@ gpu_node:
           installed: true
           enabled: true
           active: true
-        char_dev_rule: true
+        config: /etc/nvidia-container-runtime/config.toml
+        char_dev_rules: [/etc/udev/rules.d/71-metal-gpu-char-dev.rules]
     cdi:
       description: What the Container Device Interface offers.
       type: dict
@@ -415,6 +420,15 @@ gpu_node:
                 file. C(error) is why the file cannot be read or why containerd refuses its
                 configuration, with file, line and column where they are known.
               type: dict
+            needs_reload:
+              description: Whether the files of its unit say something else than systemd knows.
+              type: bool
+            changed_since_start:
+              description: >-
+                Files of its configuration that were written after it was started, so that it does
+                not know them.
+              type: list
+              elements: str
             cri_enabled:
               description: Whether the kubelet can use it.
               type: bool
@@ -432,6 +446,111 @@ gpu_node:
             The Docker Engine. While it runs it is asked, otherwise its configuration file is read.
             C(runtimes) have C(type) and C(binary).
           type: dict
+          contains:
+            installed:
+              description: Whether the program C(dockerd) is there.
+              type: bool
+            version:
+              description: Its version.
+              type: str
+            server_version:
+              description: Version of the engine that runs.
+              type: str
+            client_version:
+              description: Version of the program C(docker).
+              type: str
+            running:
+              description: Whether an engine answers or its unit is active. V(null) without systemd.
+              type: bool
+            enabled:
+              description: Whether it starts at boot.
+              type: bool
+            needs_reload:
+              description: Whether the files of its unit say something else than systemd knows.
+              type: bool
+            program:
+              description: What its unit starts, C(path), and the C(file) that says so.
+              type: dict
+            flags:
+              description: Every flag of the engine, as in RV(gpu_node.kubelet.flags).
+              type: list
+              elements: dict
+            config:
+              description: >-
+                C(daemon.json), or the file of C(--config-file). Besides what the C(config) of every
+                engine has, C(keys) are the keys in it, and C(default_runtime) and C(runtimes) what
+                it says, which the engine may not know yet.
+              type: dict
+            default_runtime:
+              description: Runtime of containers that do not ask for one.
+              type: str
+            runtimes:
+              description: Runtimes by name.
+              type: dict
+            live_restore:
+              description: Whether containers run on while the engine does not.
+              type: bool
+            data_root:
+              description: Where it keeps its containers and images.
+              type: str
+            containers:
+              description: >-
+                Containers that run, with C(id) and C(name). Those C(of_pod) are the kubelet's. An
+                C(ephemeral) one goes for good when it ends.
+              type: list
+              elements: dict
+            group:
+              description: Members of the group C(docker).
+              type: list
+              elements: str
+            snap:
+              description: Programs of a Docker that snapd has installed.
+              type: list
+              elements: str
+            rootless:
+              description: Sockets and units of engines that users run without root.
+              type: list
+              elements: str
+            cri_dockerd:
+              description: What lets a kubelet use Docker.
+              type: dict
+              contains:
+                installed:
+                  description: Whether the program is there.
+                  type: bool
+                version:
+                  description: Its version.
+                  type: str
+                running:
+                  description: Whether its unit is active. V(null) without systemd.
+                  type: bool
+                enabled:
+                  description: Whether it starts at boot.
+                  type: bool
+                socket:
+                  description: Where it listens.
+                  type: str
+            v1:
+              description: What nvidia-docker v1 has left.
+              type: dict
+              contains:
+                unit:
+                  description: Whether its unit is there.
+                  type: bool
+                volumes:
+                  description: Names of its volumes.
+                  type: list
+                  elements: str
+                containers:
+                  description: Containers with such volumes, running or not, C(id) and C(name).
+                  type: list
+                  elements: dict
+            cgroup_driver:
+              description: Who makes its control groups, V(systemd) or V(cgroupfs).
+              type: str
+            cdi_enabled:
+              description: Whether it handles CDI devices.
+              type: bool
         crio:
           description: >-
             CRI-O. While it runs it is asked, otherwise its configuration files are read.
@@ -451,6 +570,8 @@ gpu_node:
             text_sha256: e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
             error: null
             source: containerd config dump
+          needs_reload: false
+          changed_since_start: []
           cri_enabled: true
           cdi_enabled: true
           default_runtime: runc
@@ -460,18 +581,63 @@ gpu_node:
               binary: ""
               systemd_cgroup: true
         docker:
-          installed: false
-          version: null
-          running: false
+          installed: true
+          version: 29.8.1
+          server_version: 29.8.1
+          client_version: 29.8.1
+          running: true
+          enabled: true
+          needs_reload: false
+          program:
+            path: /usr/bin/dockerd
+            file: /usr/lib/systemd/system/docker.service
+          flags:
+            - name: -H
+              value: fd://
+              file: /usr/lib/systemd/system/docker.service
+              variable: null
+              effective: true
           config:
             path: /etc/docker/daemon.json
-            exists: false
+            exists: true
             error: null
-            source: null
-          default_runtime: null
-          runtimes: {}
-          cgroup_driver: null
-          cdi_enabled: null
+            source: docker info
+            keys: [log-opts, default-runtime, runtimes]
+            default_runtime: nvidia
+            runtimes:
+              nvidia:
+                type: null
+                binary: /usr/bin/nvidia-container-runtime
+          default_runtime: nvidia
+          runtimes:
+            nvidia:
+              type: null
+              binary: /usr/bin/nvidia-container-runtime
+            runc:
+              type: null
+              binary: runc
+          live_restore: false
+          data_root: /var/lib/docker
+          containers:
+            - id: 8d3f7a1c2b4e
+              name: registry
+              of_pod: false
+              ephemeral: false
+          group: [alice]
+          snap: []
+          rootless: []
+          cri_dockerd:
+            installed: true
+            version: 0.4.3
+            running: true
+            enabled: true
+            socket: /run/cri-dockerd.sock
+          v1:
+            unit: false
+            volumes: []
+            containers: []
+          cgroup_driver: systemd
+          cdi_enabled: true
         crio:
           installed: false
           version: null
@@ -601,14 +767,18 @@ gpu_node:
         edits:
           description: >-
             Files of others that M(metal.gpu.config_document) has changed and can give back, each
-            with its C(path) and the C(owner) of the changes.
+            with its C(path), the C(owner) of the changes, and the C(key) path of each of the
+            C(changes) with what was there C(before), V(null) for nothing.
           type: list
           elements: dict
       sample:
         files: [/etc/modprobe.d/metal-gpu-nouveau.conf]
         edits:
-          - path: /etc/containerd/config.toml
+          - path: /etc/docker/daemon.json
             owner: metal.gpu.nvidia_container_runtime
+            changes:
+              - key: [default-runtime]
+                before: null
     reboot_required:
       description: Whether the operating system asks for a reboot.
       type: bool
@@ -617,6 +787,7 @@ gpu_node:
 
 import os
 import shutil
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -627,6 +798,7 @@ from ansible_collections.metal.gpu.plugins.module_utils import (
     containerd,
     crio,
     docker,
+    document_states,
     kubelet,
     nvidia_driver,
     nvidia_smi,
@@ -668,6 +840,7 @@ FILES = (
     *(f"{directory}/*.{suffix}" for directory in cdi.DIRECTORIES for suffix in ("yaml", "json")),
     *crio.CONFIG_PATTERNS,
     *kubelet.ENVIRONMENT_FILES,
+    document_states.PATTERN,
 )
 # Directories, pattern, and what a text must contain to be worth carrying to the controller.
 LAYERED_FILES = (
@@ -683,10 +856,18 @@ PATHS = {
     "cgroup_v2": "/sys/fs/cgroup/cgroup.controllers",
     "reboot_required": "/run/reboot-required",
 }
+PATTERNS = {
+    "toolkit_config": ("/etc/nvidia-container-runtime/config.toml",),
+    "docker_rootless": docker.ROOTLESS_PATTERNS,
+    "docker_snap": docker.SNAP_PATTERNS,
+}
 UNITS = (
     kubelet.UNIT,
     containerd.UNIT,
     docker.UNIT,
+    docker.CRI_UNIT,
+    docker.CRI_SOCKET,
+    docker.V1_UNIT,
     crio.UNIT,
     "nvidia-persistenced.service",
     "nvidia-cdi-refresh.path",
@@ -697,10 +878,12 @@ CONFIGURED: dict[str, tuple[tuple[str, ...], str | None]] = {
     containerd.UNIT: (containerd.CONFIG_FLAGS, containerd.DEFAULT_CONFIG),
     docker.UNIT: (("--config-file",), docker.DEFAULT_CONFIG),
 }
-UNIT_PROPERTIES = ("Id", "LoadState", "ActiveState", "SubState", "Result", "UnitFileState")
+UNIT_PROPERTIES = (
+    *("Id", "LoadState", "ActiveState", "SubState", "Result", "UnitFileState"),
+    *("ActiveEnterTimestampMonotonic", "NeedDaemonReload", "Listen"),
+)
 # A kubelet that finds an unknown gate in its configuration file panics, with a long trace.
 JOURNAL = ("journalctl", f"--unit={kubelet.UNIT}", "--lines=200", "--output=cat", "--no-pager")
-EDITS = "/var/lib/metal-gpu/config_document/*.json"  # what the module of that name remembers
 SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")  # not on the path of ordinary users
 
 
@@ -730,6 +913,8 @@ def run(
         for suffix in ("sources", "list")
     )
     read_service_files(files)
+    for state in files.find(document_states.PATTERN):
+        files.read(document_states.parse_file_name(state).path)
     release = files.texts.get("/proc/sys/kernel/osrelease", "").strip()
     return {
         "changed": False,
@@ -744,7 +929,13 @@ def run(
             "paths": {
                 name: files.exists(path.format(release=release)) for name, path in PATHS.items()
             },
-            "edits": files.find(EDITS),
+            "found": {
+                name: [path for pattern in patterns for path in files.find(pattern)]
+                for name, patterns in PATTERNS.items()
+            },
+            "modified": read_times(files),
+            # Both at once, so that times of systemd and of files can be compared.
+            "clock": {"now": time.time(), "uptime": time.monotonic()},
             "outputs": read_programs(node, files, asked_packages),
             "texts": files.texts,
             "errors": files.errors,
@@ -767,14 +958,28 @@ def read_service_files(files: NodeFiles) -> None:
             files.read_all([f"{directory}/**/*.conf"])
 
 
+def read_times(files: NodeFiles) -> dict[str, float]:
+    """Return when containerd's configuration was last written, keyed by path."""
+    config = containerd_config(files) or containerd.DEFAULT_CONFIG
+    patterns = containerd.mentioned_files(config, files.texts.get(config, ""))
+    paths = [config, *(path for pattern in patterns for path in files.find(pattern))]
+    times = {path: files.modified(path) for path in paths}
+    return {path: modified for path, modified in times.items() if modified is not None}
+
+
+def containerd_config(files: NodeFiles) -> str | None:
+    """Return the path that containerd's unit names."""
+    flags = parse_flags(systemd.parse_service(files.texts, containerd.UNIT).words)
+    return value_of(flags, *containerd.CONFIG_FLAGS)
+
+
 def read_programs(
     node: Node, files: NodeFiles, asked_packages: Iterable[str]
 ) -> dict[str, dict[str, Any]]:
     """Run every program that is there; return the outputs, keyed by what they answer."""
     has_dpkg = node.find_program(packages.DPKG_QUERY[0])
     query = packages.DPKG_QUERY if has_dpkg else packages.RPM_QUERY
-    flags = parse_flags(systemd.parse_service(files.texts, containerd.UNIT).words)
-    config = value_of(flags, *containerd.CONFIG_FLAGS)
+    config = containerd_config(files)
     if config is None and files.exists(containerd.DEFAULT_CONFIG):
         config = containerd.DEFAULT_CONFIG
     # containerd 1.x fails on `config dump` where it would start without a file.
@@ -790,17 +995,36 @@ def read_programs(
         "containerd": Command(("containerd", "--version")),
         "containerd_dump": Command(("containerd", *dump)),
         "docker": Command(("dockerd", "--version")),
+        "docker_client": Command(("docker", "--version")),
         "docker_info": Command(docker.INFO),
+        "docker_ps": Command(docker.PS),
+        "docker_group": Command(("getent", "group", docker.GROUP)),
+        "cri_dockerd": Command(("cri-dockerd", "--version")),
         "crio": Command(("crio", "--version")),
         "crio_config": Command(("crio", "status", "config")),
         "kubelet": Command(("kubelet", "--version")),
     }
     outputs = run_present(node, commands)
-    if "kubelet" in outputs and "units" in outputs:
-        state = systemd.parse_show(outputs["units"].stdout).get(kubelet.UNIT, {})
-        if state.get("ActiveState") != "active":
-            outputs.update(run_present(node, {"journal": Command(JOURNAL)}))
+    outputs.update(run_present(node, further_commands(outputs)))
     return {name: output._asdict() for name, output in outputs.items()}
+
+
+def further_commands(outputs: Mapping[str, Output]) -> dict[str, Command]:
+    """Return what else to ask, given the answers so far."""
+    texts = {name: output.stdout for name, output in outputs.items()}
+    units = systemd.parse_show(texts.get("units", ""))
+    known = packages.parse_packages(texts.get("packages", ""))
+    containers = docker.parse_ps(texts.get("docker_ps", ""))
+    running = [one.id for one in containers if one.running and not one.is_of_pod]
+    commands = {}
+    kubelet_state = units.get(kubelet.UNIT, {}).get("ActiveState")
+    if {"kubelet", "units"} <= set(outputs) and kubelet_state != "active":
+        commands["journal"] = Command(JOURNAL)
+    if running:
+        commands["docker_ephemeral"] = Command((*docker.EPHEMERAL, *running))
+    if docker.has_v1({name: one.version for name, one in known.items()}, units):
+        commands["docker_v1_volumes"] = Command(docker.V1_VOLUMES)
+    return commands
 
 
 def run_present(node: Node, commands: Mapping[str, Command]) -> dict[str, Output]:

@@ -9,13 +9,13 @@ The node keeps it as an opaque text, its *state*. No function does I/O.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import documents
 from .document_model import DocumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Mapping
 
     from .documents import Edits, Language
 
@@ -116,3 +116,15 @@ def extend(
     original = give_back(content, language, past)
     directories = tuple(dict.fromkeys((*past.directories, *made)))
     return Past(original, written, content, directories)
+
+
+def changes(
+    original: Mapping[str, Any], written: Mapping[str, Any], path: tuple[str, ...] = ()
+) -> Iterator[dict[str, Any]]:
+    """Yield the key path of each value that differs, with what it was before (None: nothing)."""
+    for key in [*original, *(key for key in written if key not in original)]:
+        before, after = original.get(key), written.get(key)
+        if isinstance(after, dict) and isinstance(before, dict | None):
+            yield from changes(before or {}, after, (*path, key))
+        elif before != after:
+            yield {"key": [*path, key], "before": before}

@@ -59,6 +59,11 @@ def load_yaml(path: str, text: str) -> Document:
     return _mapping(path, {} if content is None else content)
 
 
+def load(path: str, text: str) -> Document:
+    """Load a file in the language that its suffix tells, else as YAML, which JSON is, too."""
+    return (load_toml if path.endswith(".toml") else load_yaml)(path, text)
+
+
 def _mapping(path: str, content: Any) -> Document:
     if isinstance(content, dict):
         return Document(content, None)

@@ -13,13 +13,13 @@ from fnmatch import fnmatchcase
 from hashlib import sha256
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
-from urllib.parse import unquote
 
 from ansible_collections.metal.gpu.plugins.module_utils import (
     cdi,
     containerd,
     crio,
     docker,
+    document_states,
     kubelet,
     nvidia_driver,
     nvidia_smi,
@@ -37,8 +37,11 @@ from ansible_collections.metal.gpu.plugins.module_utils.version import (
     parse_version,
     upstream_version,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils import document_history
+from ansible_collections.metal.gpu.plugins.plugin_utils.document_model import DocumentError
 from ansible_collections.metal.gpu.plugins.plugin_utils.loaders import (
     Document,
+    load,
     load_json,
     load_toml,
     load_yaml,
@@ -57,7 +60,9 @@ class Raw:
         self.device_files: list[dict[str, Any]] = raw["device_files"]
         self.device_users: list[dict[str, Any]] | None = raw["device_users"]
         self.paths: Mapping[str, bool] = raw["paths"]
-        self.edits: list[str] = raw["edits"]
+        self.found: Mapping[str, list[str]] = raw["found"]
+        self.modified: Mapping[str, float] = raw["modified"]
+        self.clock: Mapping[str, float] = raw["clock"]
         self.texts: Mapping[str, str] = raw["texts"]
         self.errors: Mapping[str, str] = raw["errors"]
         self.outputs = {name: Output(**output) for name, output in raw["outputs"].items()}
@@ -82,6 +87,18 @@ class Raw:
         if not self.units:
             return None
         return self.units.get(unit, {}).get("ActiveState") == "active"
+
+    def needs_reload(self, unit: str) -> bool:
+        """Tell whether the files of a unit say something else than systemd knows."""
+        return self.units.get(unit, {}).get("NeedDaemonReload") == "yes"
+
+    def is_enabled(self, unit: str) -> bool:
+        return self.units.get(unit, {}).get("UnitFileState") in systemd.ENABLED
+
+    def started(self, unit: str) -> float | None:
+        """Return when a unit was started, in seconds of the epoch; None where it is not active."""
+        active_s = systemd.seconds_active(self.units.get(unit, {}), self.clock["uptime"])
+        return None if active_s is None else self.clock["now"] - active_s
 
     def flags(self, unit: str, *other_environment_files: str) -> tuple[Flag, ...]:
         service = systemd.parse_service(self.texts, unit, other_environment_files)
@@ -214,11 +231,15 @@ def _toolkit(node: Raw) -> dict[str, Any]:
         "version": parse_version(node.stdout("toolkit"))
         or (upstream_version(packaged) if packaged else None),
         "cdi_refresh": _unit(node, "nvidia-cdi-refresh.path"),
-        "char_dev_rule": any(
-            "create-dev-char-symlinks" in line and not line.lstrip().startswith("#")
+        "config": next(iter(node.found["toolkit_config"]), None),
+        "char_dev_rules": [
+            path
             for path in node.find("*/udev/rules.d/*.rules")
-            for line in node.texts[path].splitlines()
-        ),
+            if any(
+                "create-dev-char-symlinks" in line and not line.lstrip().startswith("#")
+                for line in node.texts[path].splitlines()
+            )
+        ],
     }
 
 
@@ -260,6 +281,8 @@ def _containerd(node: Raw) -> dict[str, Any]:
             "error": error,
             "source": command if effective else None,
         },
+        "needs_reload": node.needs_reload(containerd.UNIT),
+        "changed_since_start": _changed_since_start(node, containerd.UNIT),
         "cri_enabled": effective.cri_enabled if effective else None,
         "cdi_enabled": effective.cdi_enabled if effective else None,
         "default_runtime": effective.default_runtime if effective else None,
@@ -268,32 +291,95 @@ def _containerd(node: Raw) -> dict[str, Any]:
 
 
 def _docker(node: Raw) -> dict[str, Any]:
-    path = value_of(node.flags(docker.UNIT), "--config-file") or docker.DEFAULT_CONFIG
+    flags = node.flags(docker.UNIT)
+    path = value_of(flags, "--config-file") or docker.DEFAULT_CONFIG
     document = load_json(path, node.texts.get(path, ""))
     version = parse_version(node.stdout("docker"))
     info = docker.parse_info(node.stdout("docker_info"))
     error = _read_error(node, path) or document.error
     effective, source = None, None
+    written = docker.effective_from_file(document.content, version or "0")
     if info:
         effective, source = docker.effective_from_info(info), "docker info"
     elif version:
         # Without a file that is valid these are the engine's defaults.
         source = path if _exists(node, path) and not error else None
-        effective = docker.effective_from_file(document.content, version)
+        effective = written
+    installed = "docker" in node.outputs
     return {
-        "installed": "docker" in node.outputs,
+        "installed": installed,
         "version": version,
-        "running": "docker" in node.outputs and (bool(info) or node.is_active(docker.UNIT)),
+        "server_version": parse_version(info["ServerVersion"]) if info else None,
+        "client_version": parse_version(node.stdout("docker_client")),
+        "running": installed and (bool(info) or node.is_active(docker.UNIT)),
+        "enabled": node.is_enabled(docker.UNIT),
+        "needs_reload": node.needs_reload(docker.UNIT),
+        "program": _program(node, docker.UNIT),
+        "flags": [flag._asdict() for flag in flags],
         "config": {
             "path": path,
             "exists": _exists(node, path),
             "error": error,
             "source": source,
+            "keys": list(document.content),
+            "default_runtime": document.content.get("default-runtime"),
+            "runtimes": _runtimes(written.runtimes),
         },
         "default_runtime": effective.default_runtime if effective else None,
         "runtimes": _runtimes(effective.runtimes if effective else {}),
+        "live_restore": docker.live_restore(document.content, info) if installed else None,
+        "data_root": docker.data_root(document.content, flags, info) if installed else None,
+        "containers": _running_containers(node),
+        "group": docker.parse_group(node.stdout("docker_group")),
+        "snap": node.found["docker_snap"],
+        "rootless": node.found["docker_rootless"],
+        "cri_dockerd": _cri_dockerd(node),
+        "v1": _docker_v1(node),
         "cgroup_driver": effective.cgroup_driver if effective else None,
         "cdi_enabled": effective.cdi_enabled if effective else None,
+    }
+
+
+def _program(node: Raw, unit: str) -> dict[str, str] | None:
+    """Return what a unit starts, and the file that says so."""
+    words = systemd.parse_service(node.texts, unit).words
+    return {"path": words[0].text, "file": words[0].file} if words else None
+
+
+def _running_containers(node: Raw) -> list[dict[str, Any]]:
+    ephemeral = docker.parse_ephemeral(node.stdout("docker_ephemeral"))
+    return [
+        {
+            "id": container.id,
+            "name": container.name,
+            "of_pod": container.is_of_pod,
+            "ephemeral": container.id in ephemeral,
+        }
+        for container in docker.parse_ps(node.stdout("docker_ps"))
+        if container.running
+    ]
+
+
+def _cri_dockerd(node: Raw) -> dict[str, Any]:
+    # "/run/cri-dockerd.sock (Stream)"
+    socket = node.units.get(docker.CRI_SOCKET, {}).get("Listen", "").partition(" ")[0]
+    installed = "cri_dockerd" in node.outputs
+    return {
+        "installed": installed,
+        "version": parse_version(node.stdout("cri_dockerd")),
+        "running": installed and node.is_active(docker.CRI_UNIT),
+        "enabled": node.is_enabled(docker.CRI_UNIT),
+        "socket": socket or None,
+    }
+
+
+def _docker_v1(node: Raw) -> dict[str, Any]:
+    volumes = node.stdout("docker_v1_volumes").split()
+    containers = docker.users_of(docker.parse_ps(node.stdout("docker_ps")), volumes)
+    return {
+        "unit": node.units.get(docker.V1_UNIT, {}).get("LoadState") == "loaded",
+        "volumes": volumes,
+        "containers": [{"id": one.id, "name": one.name} for one in containers],
     }
 
 
@@ -397,20 +483,45 @@ def _repositories(node: Raw) -> dict[str, Any]:
 
 def _ours(node: Raw) -> dict[str, Any]:
     """Return what this collection has left: files named after it, and edits of others' files."""
-    names = [unquote(PurePosixPath(path).stem).rpartition("@") for path in node.edits]
+    states = node.find(document_states.PATTERN)
     return {
-        "files": sorted(path for path in node.texts if "metal-gpu" in PurePosixPath(path).name),
-        "edits": [{"path": path, "owner": owner} for path, _at, owner in names],
+        "files": sorted(
+            path
+            for path in node.texts
+            if "metal-gpu" in PurePosixPath(path).name and path not in states
+        ),
+        "edits": [_edit(node, state) for state in states],
     }
+
+
+def _edit(node: Raw, state: str) -> dict[str, Any]:
+    """Return which file was edited, by whom, and which values were others before."""
+    path, owner = document_states.parse_file_name(state)
+    try:
+        past = document_history.recall(node.texts[state], node.texts.get(path))
+    except DocumentError:
+        past = None  # config_document says so when it is asked for the file
+    texts = (past.original or "", past.written) if past else ("", "")
+    original, written = (load(path, text).content for text in texts)
+    changes = list(document_history.changes(original, written))
+    return {"path": path, "owner": owner, "changes": changes}
 
 
 def _unit(node: Raw, name: str) -> dict[str, Any]:
     unit = node.units.get(name, {})
     return {
         "installed": unit.get("LoadState") == "loaded",
-        "enabled": unit.get("UnitFileState") in systemd.ENABLED,
+        "enabled": node.is_enabled(name),
         "active": unit.get("ActiveState") == "active",
     }
+
+
+def _changed_since_start(node: Raw, unit: str) -> list[str]:
+    """Return the configuration files that were written after a unit was started."""
+    started = node.started(unit)
+    if started is None:
+        return []
+    return [path for path, modified in node.modified.items() if modified > started]
 
 
 def _row(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -91,7 +91,7 @@ def _plan_toolkit(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]
         made.step(INSTALL, missing)
         made.data["hold"] = list(PACKAGES)
         made.step(HOLD, hold_gap(node, PACKAGES))
-    if not node["toolkit"]["char_dev_rule"]:
+    if not node["toolkit"]["char_dev_rules"]:
         made.step(RULE, "no udev rule calls create-dev-char-symlinks")
 
 
@@ -151,7 +151,7 @@ def _plan_absent(made: Plan, node: Mapping[str, Any]) -> None:
     if containerd_keys.RUNTIME in engine["runtimes"]:
         made.step(UNREGISTER, "containerd has a runtime nvidia")
         made.step(RESTART, _RESTART_REASON)
-    if node["toolkit"]["char_dev_rule"]:
+    if node["toolkit"]["char_dev_rules"]:
         made.step(REMOVE_RULE, "a udev rule links them")
     made.step(REMOVE, f"{', '.join(packages)} installed" if packages else None)
     plan_no_repository(made, node, REPOSITORY_NAME, remove=REMOVE_REPOSITORY)

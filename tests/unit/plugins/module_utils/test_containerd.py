@@ -90,3 +90,18 @@ def test_parse_refusal(name, expected):
 )
 def test_parse_refusal_without_reason(stderr, expected):
     assert containerd.parse_refusal(stderr) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param("version = 2\n", [], id="none"),
+        pytest.param(
+            'imports = ["/etc/containerd/conf.d/*.toml", \'extra.toml\']  # "no.toml"\n',
+            ["/etc/containerd/conf.d/*.toml", "/etc/containerd/extra.toml"],
+            id="imports",
+        ),
+    ],
+)
+def test_mentioned_files(text, expected):
+    assert containerd.mentioned_files("/etc/containerd/config.toml", text) == expected

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.metal.gpu.plugins.module_utils import docker
+from ansible_collections.metal.gpu.plugins.module_utils.command_line import Flag
 from ansible_collections.metal.gpu.plugins.module_utils.docker import Effective, Runtime
 from ansible_collections.metal.gpu.tests.unit.support.recordings import recording
 
@@ -69,3 +70,38 @@ def test_no_engine_answers(stdout):
 )
 def test_effective_from_file(document, version, expected):
     assert docker.effective_from_file(document, version) == expected
+
+
+@pytest.mark.parametrize(
+    ("document", "flags", "info", "expected"),
+    [
+        pytest.param({}, (), None, "/var/lib/docker", id="default"),
+        pytest.param({"data-root": "/a"}, (), None, "/a", id="file"),
+        pytest.param({"data-root": "/a"}, (), {"DockerRootDir": "/b"}, "/b", id="asked"),
+        pytest.param({}, (Flag("--data-root", "/c", "f", None, True),), None, "/c", id="flag"),
+        pytest.param({"data-root": 1}, (), None, "/var/lib/docker", id="nonsense"),
+    ],
+)
+def test_data_root(document, flags, info, expected):
+    assert docker.data_root(document, flags, info) == expected
+
+
+@pytest.mark.parametrize(
+    ("packages", "units", "expected"),
+    [
+        ({"nvidia-docker": "1.0.1-1"}, {}, True),
+        ({"nvidia-docker": "2.0"}, {}, False),
+        ({}, {"nvidia-docker.service": {"LoadState": "loaded"}}, True),
+        ({}, {"nvidia-docker.service": {"LoadState": "not-found"}}, False),
+    ],
+)
+def test_has_v1(packages, units, expected):
+    assert docker.has_v1(packages, units) is expected
+
+
+@pytest.mark.parametrize(
+    ("stdout", "expected"),
+    [("docker:x:103:alice,bob\n", ["alice", "bob"]), ("docker:x:103:\n", []), ("", [])],
+)
+def test_parse_group(stdout, expected):
+    assert docker.parse_group(stdout) == expected

@@ -150,3 +150,16 @@ def test_environment_files_are_named_before_they_are_read():
 
 def test_no_unit():
     assert words({}) == ()
+
+
+@pytest.mark.parametrize(
+    ("unit", "expected"),
+    [
+        ({"ActiveState": "active", "ActiveEnterTimestampMonotonic": "60000000"}, 40.0),
+        ({"ActiveState": "failed", "ActiveEnterTimestampMonotonic": "60000000"}, None),
+        ({"ActiveState": "active"}, None),
+        ({}, None),
+    ],
+)
+def test_seconds_active(unit, expected):
+    assert systemd.seconds_active(unit, uptime_s=100.0) == expected

@@ -112,3 +112,17 @@ def test_a_change_that_was_cut_off_before_the_file_gives_nothing_back():
 def test_a_damaged_state_is_an_error(state):
     with pytest.raises(history.StateUnreadable, match="damaged"):
         history.recall(state, "x")
+
+
+@pytest.mark.parametrize(
+    ("original", "written", "expected"),
+    [
+        pytest.param({"a": 1}, {"a": 1}, [], id="none"),
+        pytest.param({}, {"a": {"b": 1}}, [{"key": ["a", "b"], "before": None}], id="added"),
+        pytest.param({"a": "x"}, {"a": "y"}, [{"key": ["a"], "before": "x"}], id="replaced"),
+        pytest.param({"a": {"b": 1}}, {}, [{"key": ["a"], "before": {"b": 1}}], id="removed"),
+        pytest.param({"a": [1]}, {"a": [1, 2]}, [{"key": ["a"], "before": [1]}], id="list"),
+    ],
+)
+def test_changes(original, written, expected):
+    assert list(history.changes(original, written)) == expected

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import time
 from hashlib import sha256
 
 import pytest
 import yaml
 
 from ansible_collections.metal.gpu.plugins.modules import config_document, node_info
+from ansible_collections.metal.gpu.plugins.plugin_utils.document_history import Past, remember
 from ansible_collections.metal.gpu.plugins.plugin_utils.observation import interpret
 from ansible_collections.metal.gpu.tests.unit.support.programs import Programs
 from ansible_collections.metal.gpu.tests.unit.support.recordings import (
@@ -172,7 +175,8 @@ def test_a_gpu_node(observe, tmp_path):
             "packages": {"nvidia-container-toolkit": "1.20.1-1"},
             "version": "1.20.1",
             "cdi_refresh": {"installed": True, "enabled": False, "active": False},
-            "char_dev_rule": True,
+            "config": None,
+            "char_dev_rules": ["/usr/lib/udev/rules.d/71-nvidia-dev-char.rules"],
         },
         "cdi": {
             "spec_files": ["/etc/cdi/nvidia.json", "/var/run/cdi/nvidia.yaml"],
@@ -195,6 +199,8 @@ def test_a_gpu_node(observe, tmp_path):
                     "error": None,
                     "source": "containerd config dump",
                 },
+                "needs_reload": False,
+                "changed_since_start": [],
                 "cri_enabled": True,
                 "cdi_enabled": True,
                 "default_runtime": "nvidia",
@@ -214,15 +220,38 @@ def test_a_gpu_node(observe, tmp_path):
             "docker": {
                 "installed": False,
                 "version": None,
+                "server_version": None,
+                "client_version": None,
                 "running": False,
+                "enabled": False,
+                "needs_reload": False,
+                "program": None,
+                "flags": [],
                 "config": {
                     "path": "/etc/docker/daemon.json",
                     "exists": False,
                     "error": None,
                     "source": None,
+                    "keys": [],
+                    "default_runtime": None,
+                    "runtimes": {},
                 },
                 "default_runtime": None,
                 "runtimes": {},
+                "live_restore": None,
+                "data_root": None,
+                "containers": [],
+                "group": [],
+                "snap": [],
+                "rootless": [],
+                "cri_dockerd": {
+                    "installed": False,
+                    "version": None,
+                    "running": False,
+                    "enabled": False,
+                    "socket": None,
+                },
+                "v1": {"unit": False, "volumes": [], "containers": []},
                 "cgroup_driver": None,
                 "cdi_enabled": None,
             },
@@ -271,10 +300,18 @@ def test_what_this_collection_has_left_is_found(observe, tmp_path):
     place = config_document.Place(path, owner, str(tmp_path / "var/lib/metal-gpu/config_document"))
     rule = "/etc/modprobe.d/metal-gpu-nouveau.conf"
     plant(tmp_path, {rule: "blacklist nouveau\n", "/etc/modprobe.d/x.conf": "blacklist nouveau\n"})
-    plant(tmp_path, {place.state.removeprefix(str(tmp_path)): "{}"})
+    written = "[plugins.cri]\na = 1\n"
+    state = remember(Past(original="", written=written, before=""))
+    plant(tmp_path, {place.state.removeprefix(str(tmp_path)): state, path: written})
     assert observe(Programs({}))["ours"] == {
         "files": [rule],
-        "edits": [{"path": path, "owner": owner}],
+        "edits": [
+            {
+                "path": path,
+                "owner": owner,
+                "changes": [{"key": ["plugins", "cri", "a"], "before": None}],
+            }
+        ],
     }
 
 
@@ -294,7 +331,7 @@ def test_a_bare_machine_has_the_same_shape(observe):
 def test_the_documentation_shows_every_key(observe):
     bare = observe(Programs({}))
     contains = yaml.safe_load(node_info.RETURN)["gpu_node"]["contains"]
-    by_name = ("packages", "runtimes", "repositories", "content", "failure")
+    by_name = ("packages", "runtimes", "repositories", "content", "failure", "program")
 
     def compare(found, sample, path):
         if isinstance(found, dict) and path[-1] not in by_name:
@@ -443,11 +480,85 @@ def test_docker_is_asked_or_its_file_is_read(observe, tmp_path, info, text, expe
         {
             "dockerd": (0, "Docker version 20.10.24+dfsg1, build 5d6db84\n", ""),
             "docker info": (0, recording(f"docker/{info}.txt"), ""),
+            "docker": (0, "", ""),
         }
     )
     found = observe(programs)["engines"]["docker"]
     assert found["version"] == "20.10.24"
     assert (found["running"], found["default_runtime"], found["config"]["source"]) == expected
+
+
+def test_a_docker_node(observe, tmp_path):
+    plant(tmp_path, parse_scene(recording("nodes/docker.txt")))
+    for path in ("run/user/1000/docker.sock", "snap/bin/docker"):
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).touch()
+    programs = Programs(
+        {
+            "systemctl show": (0, recording("systemd/show-docker.txt"), ""),
+            "dpkg-query": (0, "nvidia-docker\t1.0.1-1\tinstalled\tinstall\n", ""),
+            "dockerd": (0, "Docker version 20.10.24+dfsg1, build 5d6db84\n", ""),
+            "docker --version": (0, "Docker version 28.2.2, build e6534b4\n", ""),
+            "docker info": (0, recording("docker/info-20.10.24.txt"), ""),
+            "docker ps": (0, recording("docker/ps-20.10.24.txt"), ""),
+            "docker inspect": (0, recording("docker/ephemeral-20.10.24.txt"), ""),
+            "docker volume": (0, "nvidia_driver_390.25\n", ""),
+            "getent group docker": (0, "docker:x:103:alice,bob\n", ""),
+            "cri-dockerd": (0, "cri-dockerd 0.4.3 (HEAD)\n", ""),
+        }
+    )
+    found = observe(programs)["engines"]["docker"]
+    unit, defaults = "/usr/lib/systemd/system/docker.service", "/etc/default/docker"
+    assert (found["version"], found["server_version"]) == ("20.10.24", "20.10.24")
+    assert found["client_version"] == "28.2.2"
+    assert (found["enabled"], found["needs_reload"]) == (True, True)
+    assert found["program"] == {"path": "/usr/sbin/dockerd", "file": unit}
+    assert [(flag["name"], flag["value"], flag["file"]) for flag in found["flags"]] == [
+        ("-H", "fd://", unit),
+        ("--containerd", "/run/containerd/containerd.sock", unit),
+        ("--log-level", "warn", defaults),
+    ]
+    assert found["config"]["keys"] == ["log-opts", "data-root", "live-restore", "runtimes"]
+    assert found["config"]["runtimes"] == {"quiet": {"type": None, "binary": "/usr/bin/runc"}}
+    assert (found["live_restore"], found["data_root"]) == (True, "/srv/docker")
+    assert [(one["name"], one["of_pod"], one["ephemeral"]) for one in found["containers"]] == [
+        ("owner-service", False, False),
+        ("trainer", False, True),
+        ("k8s_POD_busy_default_5c4fc37b-d6cf-4b6c-8a60-e2760aa38afa_0", True, False),
+    ]
+    assert (found["group"], found["snap"]) == (["alice", "bob"], ["/snap/bin/docker"])
+    assert found["rootless"] == ["/run/user/1000/docker.sock"]
+    assert found["cri_dockerd"] == {
+        "installed": True,
+        "version": "0.4.3",
+        "running": True,
+        "enabled": True,
+        "socket": "/run/cri-dockerd.sock",
+    }
+    assert found["v1"]["volumes"] == ["nvidia_driver_390.25"]
+    assert [one["name"] for one in found["v1"]["containers"]] == ["digits"]
+    (asked,) = [line for line in programs.asked if "inspect" in line]
+    assert len(re.findall(r"[0-9a-f]{64}", asked)) == 2  # not the pod's and the stopped one
+
+
+@pytest.mark.parametrize(
+    ("active_s", "changed"),
+    [
+        pytest.param(3600, ["/etc/containerd/conf.d/99-metal-gpu.toml"], id="before"),
+        pytest.param(0, [], id="after"),
+    ],
+)
+def test_containerd_started_before_its_files_were_written(observe, tmp_path, active_s, changed):
+    imports = 'version = 3\nimports = ["conf.d/*.toml"]\n'
+    plant(tmp_path, {"/etc/containerd/config.toml": imports})
+    plant(tmp_path, {"/etc/containerd/conf.d/99-metal-gpu.toml": "version = 3\n"})
+    now = time.time()
+    os.utime(tmp_path / "etc/containerd/config.toml", (now - 7200, now - 7200))
+    os.utime(tmp_path / "etc/containerd/conf.d/99-metal-gpu.toml", (now - 60, now - 60))
+    since = int((time.monotonic() - active_s) * 1e6)
+    state = f"Id=containerd.service\nActiveState=active\nActiveEnterTimestampMonotonic={since}\n"
+    node = observe(Programs({"systemctl show": (0, state, "")}))
+    assert node["engines"]["containerd"]["changed_since_start"] == changed
 
 
 def test_docker_with_an_invalid_file(observe, tmp_path):

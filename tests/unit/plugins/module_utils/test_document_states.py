@@ -1,0 +1,19 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.metal.gpu.plugins.module_utils import document_states
+
+
+@pytest.mark.parametrize(
+    ("path", "owner"),
+    [("/etc/docker/daemon.json", "metal.gpu.nvidia_container_runtime"), ("/a b/100%@x", "o")],
+)
+def test_names_can_be_read_again(path, owner):
+    name = document_states.file_name(path, owner)
+    assert "/" not in name
+    edited = document_states.parse_file_name(f"{document_states.DIRECTORY}/{name}")
+    assert edited == (path, owner)
