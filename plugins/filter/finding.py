@@ -41,8 +41,8 @@ EXAMPLES = r"""
 RETURN = r"""
 _value:
   description:
-    - The finding, with C(code), C(severity) (V(refusal), V(failure) or V(notice)), C(host),
-      C(message), C(remedy) and C(reference).
+    - The finding, with C(code), C(severity) (V(refusal), V(stop), V(failure) or V(notice)),
+      C(host), C(message), C(remedy) and C(reference).
   type: dict
 """
 

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from typing import Any
 
-REFUSAL = "refusal"  # nothing is changed on this node
+REFUSAL = "refusal"  # nothing is changed on this node, nor on others unless they may go on
+STOP = "stop"  # this node stays as it is until somebody decides; the others go on
 FAILURE = "failure"  # a layer differs: the node is not what it was declared to be
 NOTICE = "notice"  # worth knowing, stops nothing
 
@@ -46,8 +47,13 @@ CATALOGUE: dict[str, Meaning] = {
     "NODE_NOT_OBSERVED": Meaning(
         REFUSAL,
         "could not be observed: {error}",
-        "the node needs Python 3.9 or newer, and the inventory's user must become root; try "
-        "`ansible NODE -b -m metal.gpu.node_info`",
+        "the node needs Python 3.9 or newer; try `ansible NODE -b -m metal.gpu.node_info`",
+    ),
+    "SUDO_REFUSED": Meaning(
+        REFUSAL,
+        "the inventory's user cannot become root: {error}",
+        "let the user run sudo without a password, or give the password with --ask-become-pass or "
+        "ansible_become_password",
     ),
     "NODE_NAME_TWICE": Meaning(
         REFUSAL,
@@ -106,14 +112,14 @@ CATALOGUE: dict[str, Meaning] = {
         "set nvidia_driver_flavour to auto; GPUs that need different modules cannot share a node",
     ),
     "NOUVEAU_LOADED": Meaning(
-        REFUSAL,
+        STOP,
         "has nouveau loaded, which cannot be replaced without a reboot, and nvidia_driver_reboot_ok"
         " is {reboot_ok}",
         "set nvidia_driver_reboot_ok to true for this node, or blacklist nouveau and reboot it "
         "yourself",
     ),
     "REBOOT_NEEDED": Meaning(
-        REFUSAL,
+        STOP,
         "needs a reboot ({evidence}), and nvidia_driver_reboot_ok is {reboot_ok}",
         "set nvidia_driver_reboot_ok to true for this node, or drain and reboot it yourself",
     ),
@@ -232,6 +238,11 @@ CATALOGUE: dict[str, Meaning] = {
         "look at the pod with `kubectl describe`; `could not load NVML library` in its log means "
         "that the NVIDIA runtime did not start it",
     ),
+    "RUN_STOPPED": Meaning(
+        FAILURE,
+        "the run stopped here at {task!r}: {error}",
+        "mend what the message names and run again: what was done already is not done twice",
+    ),
     # --- verdict ---------------------------------------------------------------------------
     "NVML_UNAVAILABLE": Meaning(
         FAILURE,
@@ -265,11 +276,22 @@ CATALOGUE: dict[str, Meaning] = {
         "a smoke pod with {asked} GPUs failed: {error}",
         "look at the RuntimeClass, the image and the events named in the message",
     ),
+    "SMOKE_IMAGE_UNAVAILABLE": Meaning(
+        FAILURE,
+        "cannot get the image of the smoke pod: {error}",
+        "set verify_smoke_image to an image that this node can pull, and "
+        "verify_smoke_image_pull_secrets where the registry wants credentials",
+    ),
     "SMOKE_DIFFERS": Meaning(
         FAILURE,
         "a smoke pod saw GPUs that the node does not have: {uuids}",
         "look at the CDI specifications in /etc/cdi and /var/run/cdi for old ones, and restart "
         "nvidia-cdi-refresh.service and the device plugin's pod",
+    ),
+    "SMOKE_PARTIAL": Meaning(
+        NOTICE,
+        "proved {seen} GPUs by a smoke pod, and not {busy}, which pods have claimed: {holders}",
+        "nothing to do; drain the node to have every GPU proven",
     ),
     "SMOKE_NOT_RUN": Meaning(
         NOTICE,

@@ -11,12 +11,37 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.metal.gpu.plugins.module_utils.findings import FAILURE, REFUSAL, finding
+from ansible_collections.metal.gpu.plugins.module_utils.findings import NOTICE, finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 LAYERS = ("declared", "pci", "nvml", "capacity", "allocatable", "smoke")
+
+
+# The kubelet's words for an image that it cannot get.
+_NO_IMAGE = ("ErrImageNeverPull", "ErrImagePull", "ImagePullBackOff", "InvalidImageName")
+
+
+def question(
+    host: str,
+    node: Mapping[str, Any],
+    declared: int | None,
+    known: Iterable[Mapping[str, str]] = (),
+) -> dict[str, Any]:
+    """Return what the cluster is to be asked about a node.
+
+    That is its name there, the number of GPUs, whether it is worth waiting until the cluster counts
+    them, and whether pods are to prove them. Where the bus or the driver miss a GPU, no waiting
+    brings it back; a node that the run has left out proves nothing.
+    """
+    sound = _is_sound(known)
+    return {
+        "node": node["kubelet"]["node_name"],
+        "expected": len(node["pci"]) if declared is None else declared,
+        "awaited": sound and not list(_judge_hardware(host, node, declared)),
+        "smoke": sound,
+    }
 
 
 def reconcile(
@@ -30,13 +55,16 @@ def reconcile(
     """Return the verdict on a node: its layers, its findings, and whether it is ok.
 
     `node` is what metal.gpu.node_info observed, `cluster` and `smoke` are the node's rows from
-    metal.gpu.gpu_capacity and metal.gpu.gpu_smoke_pod. None means that there is no answer;
-    why there is none is `known`.
+    metal.gpu.gpu_capacity and metal.gpu.gpu_smoke_pod. None means that there is no answer.
+    `known` is why there is none, or why the run has left the node out: what follows from that is
+    shown in the layers, and is no finding of its own.
     """
     layers: dict[str, Any] = dict.fromkeys(LAYERS)
     layers["declared"] = declared
-    findings = [dict(one) for one in known]
+    findings: list[dict[str, str]] = []
+    uuids = None
     if node is not None:
+        uuids = [gpu["uuid"] for gpu in node["nvml"]["devices"]]
         layers["pci"] = len(node["pci"])
         layers["nvml"] = sum(device["error"] is None for device in node["nvml"]["devices"])
         findings += _judge_hardware(host, node, declared)
@@ -46,15 +74,16 @@ def reconcile(
         expected = declared if declared is not None else layers["pci"]
         findings += _judge_cluster(host, cluster, expected)
     if smoke is not None:
-        layers["smoke"] = f"{len(smoke['uuids'])}/{smoke['gpus']}" if smoke["gpus"] else "busy"
-        uuids = None if node is None else [gpu["uuid"] for gpu in node["nvml"]["devices"]]
+        busy = smoke["state"] == "busy"
+        layers["smoke"] = "busy" if busy else f"{len(smoke['uuids'])}/{smoke['gpus']}"
         findings += _judge_smoke(host, smoke, uuids)
-    return {
-        "host": host,
-        "layers": layers,
-        "findings": findings,
-        "ok": not any(found["severity"] in (FAILURE, REFUSAL) for found in findings),
-    }
+    stated = [dict(one) for one in known]
+    findings = [*stated, *findings] if _is_sound(stated) else stated
+    return {"host": host, "layers": layers, "findings": findings, "ok": _is_sound(findings)}
+
+
+def _is_sound(findings: Iterable[Mapping[str, str]]) -> bool:
+    return all(found["severity"] == NOTICE for found in findings)
 
 
 def _judge_hardware(
@@ -112,11 +141,23 @@ def _judge_cluster(
 def _judge_smoke(
     host: str, smoke: Mapping[str, Any], uuids: list[str] | None
 ) -> Iterator[dict[str, str]]:
+    seen = smoke["uuids"]
     if smoke["state"] == "busy":
         yield finding("SMOKE_NOT_RUN", host, evidence=smoke["message"])
+    elif smoke["reason"] in _NO_IMAGE:
+        yield finding("SMOKE_IMAGE_UNAVAILABLE", host, error=smoke["message"])
     elif smoke["state"] == "failed":
         events = "".join(f"; {text}" for text in smoke["events"])
         yield finding("SMOKE_FAILED", host, asked=smoke["gpus"], error=smoke["message"] + events)
-    strangers = [uuid for uuid in smoke["uuids"] if uuids is not None and uuid not in uuids]
+    elif smoke["holders"]:
+        busy = [uuid for uuid in uuids or () if uuid not in seen]
+        yield finding(
+            "SMOKE_PARTIAL",
+            host,
+            seen=len(seen),
+            busy=", ".join(busy) or "the others",
+            holders=", ".join(smoke["holders"]),
+        )
+    strangers = [uuid for uuid in seen if uuids is not None and uuid not in uuids]
     if strangers:
         yield finding("SMOKE_DIFFERS", host, uuids=", ".join(strangers))

@@ -76,6 +76,7 @@ class Wish(NamedTuple):
     gpus: int
     # What it means that the scheduler finds fewer: "wait" on, "busy" or "failed".
     shortage: str
+    holders: Sequence[str] = ()  # pods that have the other GPUs of the node, where that was asked
 
 
 class Verdict(NamedTuple):
@@ -86,6 +87,7 @@ class Verdict(NamedTuple):
     message: str
     uuids: tuple[str, ...] = ()
     ran: bool = False  # nvidia-smi has run to its end
+    reason: str = ""  # the kubelet's word for why the container cannot start
 
 
 class Leftover(NamedTuple):
@@ -170,8 +172,9 @@ def judge(pod: Mapping[str, Any], wish: Wish, resource: str) -> Verdict:
         return _judge_output(state.get("terminated", {}).get("message", ""), wish.gpus)
     if phase == "Failed":
         return _judge_failure(pod, state)
-    if state.get("waiting", {}).get("reason") in _HOPELESS:
-        return Verdict("failed", phase, describe(pod))
+    reason = state.get("waiting", {}).get("reason", "")
+    if reason in _HOPELESS:
+        return Verdict("failed", phase, describe(pod), reason=reason)
     for condition in status.get("conditions", ()):
         if condition["type"] == "PodScheduled" and condition.get("reason") == "Unschedulable":
             short = f"Insufficient {resource}" in condition.get("message", "")

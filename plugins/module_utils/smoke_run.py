@@ -47,6 +47,13 @@ class LeftBehind(kube.KubeError):
     """Pods could not be deleted."""
 
 
+class Free(NamedTuple):
+    """What is left of a node's GPUs."""
+
+    gpus: int
+    holders: tuple[str, ...]  # namespace/name of the pods that have claimed the others, sorted
+
+
 class Outcome(NamedTuple):
     """What became of a wish."""
 
@@ -87,8 +94,8 @@ def remove_leftovers(
 
 def read_free_gpus(
     client: kube.Client, allocatable: Mapping[str, Decimal], resource: str
-) -> dict[str, int]:
-    """Return how many GPUs no pod has claimed on each node, from what each has allocatable."""
+) -> dict[str, Free]:
+    """Return what no pod has claimed on each node, from what each has allocatable."""
 
     def keep(pod: dict[str, Any]) -> tuple[str, Decimal] | None:
         node = pod["spec"].get("nodeName")
@@ -98,9 +105,11 @@ def read_free_gpus(
     alive = "status.phase!=Succeeded,status.phase!=Failed"
     query = kube.only("spec.nodeName", allocatable, alive)
     free = dict(allocatable)
-    for node, amount in client.snapshot("pods", keep, query=query).values():
+    holders: dict[str, list[str]] = {node: [] for node in allocatable}
+    for name, (node, amount) in sorted(client.snapshot("pods", keep, query=query).items()):
         free[node] -= amount
-    return {node: max(0, int(amount)) for node, amount in free.items()}
+        holders[node].append(name)
+    return {node: Free(max(0, int(free[node])), tuple(holders[node])) for node in allocatable}
 
 
 def prove(

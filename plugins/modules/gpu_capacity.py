@@ -52,12 +52,25 @@ options:
     description: Name of the resource.
     type: str
     default: nvidia.com/gpu
+  unawaited:
+    description:
+      - Names of further nodes, which are reported as they are, and which nothing is expected of,
+        not even that they exist.
+    type: list
+    elements: str
+    default: []
   wait_timeout:
     description:
       - How many seconds to wait.
       - V(0) judges the present state and does not wait.
     type: int
     default: 300
+  report_only:
+    description:
+      - Whether the answer is left to the caller to judge. Then nodes that differ do not fail the
+        task, and neither does an API server that gives no answer, which RV(error) tells about.
+    type: bool
+    default: false
 notes:
   - Needs the permission to list and watch nodes. The evidence needs the permission to list pods
     in all namespaces and to get C(pods/log), and is left out without it.
@@ -90,6 +103,7 @@ EXAMPLES = r"""
   metal.gpu.gpu_capacity:
     nodes: "{{ groups['gpu_nodes'] }}"
     wait_timeout: 0
+    report_only: true
   delegate_to: localhost
   run_once: true
   register: gpus
@@ -107,7 +121,7 @@ EXAMPLES = r"""
 RETURN = r"""
 nodes:
   description: Each node, keyed by name.
-  returned: when the API server answered, also on failure
+  returned: when the API server answered, also on failure; empty with RV(error)
   type: dict
   contains:
     state:
@@ -157,6 +171,11 @@ nodes:
       evidence:
         - "pod kube-system/nvidia-device-plugin-x2x9k is Running, and logged last: XidCriticalError:
           Xid=79 on Device=GPU-4d23e6a1; marking device as unhealthy."
+error:
+  description: Why the API server gave no answer. Empty where it did.
+  returned: with O(report_only)
+  type: str
+  sample: ""
 """
 
 import time
@@ -188,7 +207,9 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "nodes": {"type": "raw", "required": True},
     "expected": {"type": "str"},
     "resource": {"type": "str", "default": "nvidia.com/gpu"},
+    "unawaited": {"type": "list", "elements": "str", "default": []},
     "wait_timeout": {"type": "int", "default": 300},
+    "report_only": {"type": "bool", "default": False},
 }
 
 # A log costs a request that its node's kubelet has to answer; the first ones explain the others.
@@ -200,8 +221,6 @@ def parse_expected(nodes: Any, amount: str | None = None) -> dict[str, Decimal |
     """Parse the options nodes and expected. Raises ValueError, with the name of what is wrong."""
     if isinstance(nodes, str):  # written as key=value, in a task or at the command line
         nodes = check_type_dict(nodes) if "=" in nodes or "{" in nodes else check_type_list(nodes)
-    if not nodes:
-        raise ValueError("nodes is empty: name at least one node")
     if isinstance(nodes, dict):
         if amount is not None:
             raise ValueError(
@@ -226,12 +245,13 @@ def run(
     expected: Mapping[str, Decimal | None],
     resource: str,
     wait_timeout: int,
+    unawaited: Collection[str] = (),
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[str, Any]:
     """Return the module's result, with "failed" where a node differs; raise kube.KubeError."""
     timer = kube.Timer(wait_timeout, clock)
     found: dict[str, NodeStatus] = {}
-    reached = wait(client, expected, resource, found, timer)
+    reached = wait(client, expected, resource, found, timer, unawaited)
     differing = [name for name in expected if name not in reached]
     evidence = read_evidence(client, {name: found[name] for name in differing if name in found})
     nodes = {
@@ -240,7 +260,7 @@ def run(
             "seconds": round(reached.get(name, timer.elapsed_s()), 1),
             "evidence": evidence.get(name, []),
         }
-        for name, amount in expected.items()
+        for name, amount in {**dict.fromkeys(unawaited), **expected}.items()
     }
     result: dict[str, Any] = {"changed": False, "nodes": nodes}
     if differing:
@@ -262,20 +282,22 @@ def wait(
     resource: str,
     found: dict[str, NodeStatus],
     timer: kube.Timer,
+    unawaited: Collection[str],
 ) -> dict[str, float]:
-    """Fill `found` until all nodes are as expected or time is up.
+    """Fill `found` until all nodes are as expected or time is up, and once with the unawaited.
 
     Returns the seconds after which each node was as expected, without those that are not.
     """
 
     def keep(node: dict[str, Any]) -> NodeStatus | None:
-        named = node["metadata"]["name"] in expected
+        named = node["metadata"]["name"] in wanted
         return node_status.parse_node(node, resource) if named else None
 
+    wanted = {*expected, *unawaited}
     reached: dict[str, float] = {}
-    query = kube.only("metadata.name", expected)
+    query = kube.only("metadata.name", wanted)
     for changed in client.follow("nodes", found, keep, timer, query=query):
-        for name in changed:
+        for name in expected.keys() & changed:
             judgement = node_status.judge(found.get(name), expected[name], resource)
             if judgement.state == "ok":
                 reached.setdefault(name, timer.elapsed_s())
@@ -346,13 +368,21 @@ def main() -> None:
     params = module.params
     try:
         expected = parse_expected(params["nodes"], params["expected"])
+        if not expected and not params["unawaited"]:
+            raise ValueError("nodes is empty: name at least one node")
     except (TypeError, ValueError) as error:
         module.fail_json(msg=str(error))
     try:
         client = kube_settings.client_for(module)
-        result = run(client, expected, params["resource"], params["wait_timeout"])
+        result = run(
+            client, expected, params["resource"], params["wait_timeout"], params["unawaited"]
+        )
     except kube.KubeError as error:
+        if params["report_only"]:
+            module.exit_json(nodes={}, error=str(error))
         module.fail_json(msg=str(error))
+    if params["report_only"]:
+        result.update(failed=False, error="")
     if result.pop("failed", False):
         module.fail_json(**result)
     module.exit_json(**result)

@@ -84,6 +84,12 @@ options:
     description: How many seconds to wait for the pods, above V(0).
     type: int
     default: 300
+  report_only:
+    description:
+      - Whether the answer is left to the caller to judge. Then nodes that failed do not fail the
+        task, and neither does an API server that gives no answer, which RV(error) tells about.
+    type: bool
+    default: false
 notes:
   - Needs the permissions to list nodes, to create, list, watch and C(deletecollection) pods in
     O(namespace), to list and watch events there, and to list pods in all namespaces where a node
@@ -121,7 +127,7 @@ EXAMPLES = r"""
 RETURN = r"""
 nodes:
   description: Each node, keyed by name.
-  returned: when the API server answered, also on failure
+  returned: when the API server answered, also on failure; empty with RV(error)
   type: dict
   contains:
     state:
@@ -139,11 +145,21 @@ nodes:
     pod:
       description: Name of the pod, empty where there was none.
       type: str
+    holders:
+      description:
+        - Pods that have claimed the other GPUs of the node, as namespace/name, where O(gpus=free).
+      type: list
+      elements: str
     phase:
       description: Last phase of the pod, empty where there was none.
       type: str
     message:
       description: Why the node is not V(ok).
+      type: str
+    reason:
+      description:
+        - The kubelet's word for why the container cannot start, such as V(ErrImagePull). Empty
+          where it has none.
       type: str
     events:
       description: Newest events of a pod that never ran, oldest first.
@@ -159,18 +175,22 @@ nodes:
       uuids:
         - GPU-0f5a7b7e-1c9e-4a54-9e0f-3c3c1c6d2f10
         - GPU-5c1f2a34-7d0b-4a0e-8a55-0e6a9b1f4c21
+      holders: []
       pod: metal-gpu-smoke-gpu-1-7xk2p
       phase: Succeeded
       message: ""
+      reason: ""
       events: []
       seconds: 1.9
     gpu-2:
       state: busy
       gpus: 0
       uuids: []
+      holders: [default/training-0]
       pod: ""
       phase: ""
-      message: other pods have claimed all 4 nvidia.com/gpu
+      message: "other pods have claimed all 4 nvidia.com/gpu: default/training-0"
+      reason: ""
       events: []
       seconds: 0.1
 swept:
@@ -179,6 +199,11 @@ swept:
   type: list
   elements: str
   sample: []
+error:
+  description: Why the API server gave no answer. Empty where it did.
+  returned: with O(report_only)
+  type: str
+  sample: ""
 """
 
 import os
@@ -199,7 +224,7 @@ from ansible_collections.metal.gpu.plugins.module_utils import (
     smoke_run,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.smoke_pod import Verdict, Wish
-from ansible_collections.metal.gpu.plugins.module_utils.smoke_run import Outcome
+from ansible_collections.metal.gpu.plugins.module_utils.smoke_run import Free, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -207,6 +232,7 @@ if TYPE_CHECKING:
 
 FREE = "free"
 SWEEP_S = 30.0
+NOTHING = Free(0, ())
 
 ARGUMENT_SPEC: dict[str, Any] = {
     **kube_settings.AUTH_ARGUMENTS,
@@ -224,6 +250,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "namespace": {"type": "str", "default": "default"},
     "wait_for_gpus": {"type": "bool", "default": False},
     "wait_timeout": {"type": "int", "default": 300},
+    "report_only": {"type": "bool", "default": False},
 }
 
 
@@ -301,11 +328,12 @@ def choose(
     wishes, outcomes = [], []
     for name, count in counts.items():
         shortage = "wait" if wait_for_gpus else "failed" if count else "busy"
-        wish = Wish(name, count or free.get(name, 0), shortage)
+        rest = free.get(name, NOTHING)
+        wish = Wish(name, count or rest.gpus, shortage, rest.holders)
         if name not in found:
             verdict = Verdict("failed", "", "the cluster has no such node")
         elif not wish.gpus:
-            verdict = Verdict("busy", "", _busy(resource, int(wanted[name])))
+            verdict = Verdict("busy", "", _busy(resource, int(wanted[name]), rest.holders))
         else:
             wishes.append(wish)
             continue
@@ -313,9 +341,9 @@ def choose(
     return wishes, outcomes
 
 
-def _busy(resource: str, allocatable: int) -> str:
+def _busy(resource: str, allocatable: int, holders: Sequence[str]) -> str:
     if allocatable:
-        return f"other pods have claimed all {allocatable} {resource}"
+        return f"other pods have claimed all {allocatable} {resource}: {', '.join(holders)}"
     return f"the node has no allocatable {resource}"
 
 
@@ -325,9 +353,11 @@ def _describe(outcome: Outcome) -> dict[str, Any]:
         "state": verdict.state,
         "gpus": outcome.wish.gpus,
         "uuids": list(verdict.uuids),
+        "holders": list(outcome.wish.holders),
         "pod": outcome.pod,
         "phase": verdict.phase,
         "message": verdict.message,
+        "reason": verdict.reason,
         "events": list(outcome.events),
         "seconds": round(outcome.seconds, 1),
     }
@@ -376,7 +406,11 @@ def main() -> None:
             check_mode=module.check_mode,
         )
     except kube.KubeError as error:
+        if params["report_only"]:
+            module.exit_json(nodes={}, error=str(error))
         module.fail_json(msg=str(error))
+    if params["report_only"]:
+        result.update(failed=False, error="")
     if result.pop("failed", False):
         module.fail_json(**result)
     module.exit_json(**result)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -14,6 +15,15 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
 
 SUPPORTED = {("debian", "12"): "Debian 12", ("debian", "13"): "Debian 13"}
 ARCHITECTURE = "x86_64"
+
+# What Ansible and the programs themselves say when somebody may not become root.
+_NOT_ROOT = re.compile(
+    r"^.*(?:(?:Missing|Incorrect|Invalid|Timeout).*(?:password|privilege escalation)"
+    r"|waiting for become|not in the sudoers file|may not run sudo).*$"
+    r"|^(?:sudo|sudo-rs|su|doas): .+$",
+    re.MULTILINE,
+)
+_WRAPPING = "Task failed: "
 
 
 def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
@@ -54,6 +64,18 @@ def refuse_platform(made: Plan, node: Mapping[str, Any]) -> None:
         )
     if node["init"] != "systemd":
         made.refuse("INIT_UNSUPPORTED")
+
+
+def why_unobserved(host: str, result: Mapping[str, Any]) -> dict[str, str]:
+    """Return the finding for a host from the result of an observation that failed."""
+    error = result["msg"].removeprefix(_WRAPPING)
+    if result.get("unreachable"):
+        return finding("NODE_UNREACHABLE", host, error=error)
+    said = "\n".join((error, result.get("module_stderr", ""), result.get("module_stdout", "")))
+    refused = _NOT_ROOT.search(said)
+    if refused:
+        return finding("SUDO_REFUSED", host, error=refused[0].strip())
+    return finding("NODE_NOT_OBSERVED", host, error=error)
 
 
 def name_clashes(node_names: Mapping[str, str]) -> list[dict[str, str]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
+from ansible_collections.metal.gpu.plugins.module_utils.findings import REFUSAL, finding
 from ansible_collections.metal.gpu.plugins.module_utils.reconcile import LAYERS
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_preflight import name_clashes
 
@@ -29,27 +29,63 @@ def explain(entries: Iterable[Mapping[str, Any]]) -> list[str]:
     return lines
 
 
-def refusals(
-    reports: Mapping[str, Mapping[str, Any]], cluster: Mapping[str, Any]
-) -> list[dict[str, Any]]:
-    """Return every refusal of every node once.
+def stopped(result: Mapping[str, Any], host: str, task: str) -> dict[str, str]:
+    """Return the finding for a host whose task failed, from the result of that task."""
+    failed = [one for one in result.get("results", [result]) if one.get("failed", True)]
+    errors = dict.fromkeys(_error(one) for one in failed)
+    return finding("RUN_STOPPED", host, task=task, error="; ".join(errors))
+
+
+def _error(result: Mapping[str, Any]) -> str:
+    """Return what a task said, and what the program said that it ran."""
+    said = (result.get(key) or "" for key in ("msg", "stderr", "module_stderr"))
+    return ": ".join(text.strip().removeprefix("Task failed: ") for text in said if text.strip())
+
+
+def admission(
+    reports: Mapping[str, Mapping[str, Any]],
+    cluster: Mapping[str, Any],
+    *,
+    skip_refused: bool = False,
+) -> dict[str, Any]:
+    """Decide which nodes may go on.
 
     `reports` has refusals, node_name (None where unknown) and whether the kubelet runs of each
-    inventory host, `cluster` what metal.gpu.gpu_capacity said about the nodes. A kubelet that does
-    not run, for want of an engine or because of its flags, may join once it does.
+    inventory host, `cluster` what metal.gpu.gpu_capacity said about the nodes, or the error why it
+    could not, and the refusals of the cluster.
+
+    Returns every finding once, those of each host that has any, and whether to begin: what speaks
+    against the cluster, or against the inventory, speaks against beginning anywhere.
     """
-    found: list[dict[str, Any]] = []
-    if "nodes" not in cluster:
-        found.append(finding("CLUSTER_UNUSABLE", "cluster", error=cluster.get("msg", "")))
+    found = _refusals(reports, cluster)
+    # Two roles may refuse a node for one reason.
+    found = list({(one["host"], one["code"], one["message"]): one for one in found}.values())
+    stopped: dict[str, list[dict[str, Any]]] = {}
+    for one in found:
+        stopped.setdefault(one["host"], []).append(one)
+    of_cluster = stopped.keys() - reports.keys()
+    of_inventory = any(one["severity"] == REFUSAL for one in found) and not skip_refused
+    return {
+        "begin": not of_cluster and not of_inventory and stopped.keys() < reports.keys(),
+        "findings": found,
+        "stopped": stopped,
+    }
+
+
+def _refusals(
+    reports: Mapping[str, Mapping[str, Any]], cluster: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = list(cluster.get("refusals", ()))
+    if cluster.get("error"):
+        found.append(finding("CLUSTER_UNUSABLE", "cluster", error=cluster["error"]))
     for host, report in reports.items():
         found += report["refusals"]
-        row = cluster.get("nodes", {}).get(report["node_name"], {})
+        row = cluster["nodes"].get(report["node_name"], {})
+        # A kubelet that does not run, for want of an engine or for its flags, may still join.
         if row.get("state") == "missing" and report["kubelet_running"]:
             found.append(finding("NODE_NOT_IN_CLUSTER", host, node=report["node_name"]))
     named = {host: report["node_name"] for host, report in reports.items() if report["node_name"]}
-    found += name_clashes(named)
-    # Two roles may refuse a node for one reason.
-    return [one for position, one in enumerate(found) if one not in found[:position]]
+    return found + name_clashes(named)
 
 
 def table(verdicts: Iterable[Mapping[str, Any]]) -> list[str]:

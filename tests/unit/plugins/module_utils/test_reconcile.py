@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
-from ansible_collections.metal.gpu.plugins.module_utils.reconcile import reconcile
+from ansible_collections.metal.gpu.plugins.module_utils.reconcile import question, reconcile
 
 SLOTS = [f"0000:0{number}:00.0" for number in range(4)]
 UUIDS = [f"GPU-{number}" for number in range(4)]
@@ -30,6 +30,7 @@ def node(
     return {
         "pci": [{"address": address} for address in SLOTS[:slots]],
         "nvml": {"devices": found, "failure": failure},
+        "kubelet": {"node_name": "n1"},
     }
 
 
@@ -43,8 +44,9 @@ def cluster(capacity: int | None = 4, allocatable: int | None = 4, **more: Any) 
     }
 
 
-def smoke(uuids: list[str], gpus: int = 4, state: str = "ok", message: str = "") -> dict[str, Any]:
-    return {"state": state, "gpus": gpus, "uuids": uuids, "message": message, "events": []}
+def smoke(uuids: list[str], gpus: int = 4, state: str = "ok", **more: Any) -> dict[str, Any]:
+    row = {"message": "", "reason": "", "events": [], "holders": []}
+    return {"state": state, "gpus": gpus, "uuids": uuids, **row, **more}
 
 
 LOST = {"code": "gpu_lost", "exit_code": 15, "message": "GPU is lost"}
@@ -84,8 +86,12 @@ DOWN = {"code": "driver_not_loaded", "exit_code": 9, "message": "no driver"}
             id="not joined",
         ),
         pytest.param(
-            node(), 4, cluster(), smoke([], state="failed", message="ImagePullBackOff"),
+            node(), 4, cluster(), smoke([], state="failed", message="RunContainerError"),
             ["SMOKE_FAILED"], id="smoke pod failed",
+        ),
+        pytest.param(
+            node(), 4, cluster(), smoke([], state="failed", reason="ErrImagePull"),
+            ["SMOKE_IMAGE_UNAVAILABLE"], id="no image",
         ),
         pytest.param(
             node(), 4, cluster(), smoke([*UUIDS[:3], "GPU-x"]), ["SMOKE_DIFFERS"], id="stranger"
@@ -122,6 +128,57 @@ def test_busy_node_is_no_failure() -> None:
     assert verdict["ok"]
     assert verdict["layers"]["smoke"] == "busy"
     assert [found["code"] for found in verdict["findings"]] == ["SMOKE_NOT_RUN"]
+
+
+def test_node_that_became_busy_in_between_is_busy() -> None:
+    verdict = reconcile("gpu-1", node(), 4, cluster(), smoke([], gpus=2, state="busy"))
+    assert verdict["layers"]["smoke"] == "busy"
+
+
+def test_partly_busy_node_says_what_was_not_proven() -> None:
+    part = smoke(UUIDS[:3], 3, holders=["default/a", "ml/b"])
+    verdict = reconcile("gpu-1", node(), 4, cluster(), part)
+    assert verdict["ok"]
+    (found,) = verdict["findings"]
+    assert found["code"] == "SMOKE_PARTIAL"
+    assert found["message"] == (
+        "gpu-1: proved 3 GPUs by a smoke pod, and not GPU-3, which pods have claimed: "
+        "default/a, ml/b"
+    )
+
+
+STOPPED = finding("RUN_STOPPED", "gpu-1", task="x", error="y")
+
+
+def test_what_follows_from_a_known_failure_is_no_finding_of_its_own() -> None:
+    verdict = reconcile("gpu-1", node(devices=[], failure=DOWN), 4, cluster(0, 0), None, [STOPPED])
+    assert verdict["findings"] == [STOPPED]
+    assert verdict["layers"] | {"nvml": 0, "capacity": 0} == verdict["layers"]
+
+
+@pytest.mark.parametrize(
+    ("seen", "declared", "known", "expected"),
+    [
+        pytest.param(node(), 4, [], (4, True, True), id="healthy"),
+        pytest.param(node(), None, [], (4, True, True), id="not declared"),
+        pytest.param(
+            node(devices=[device(0), device(1), device(2)], failure=LOST), 4, [],
+            (4, False, True), id="lost by the driver",
+        ),
+        pytest.param(node(3), 4, [], (4, False, True), id="card missing"),
+        pytest.param(
+            node(devices=[*map(device, range(3)), device(3, "[GPU is lost]")]), 4, [],
+            (4, False, True), id="error in a cell",
+        ),
+        pytest.param(node(), 4, [STOPPED], (4, False, False), id="left out"),
+    ],
+)  # fmt: skip
+def test_what_the_cluster_is_asked(
+    seen: dict[str, Any], declared: int | None, known: list[Any], expected: tuple[int, bool, bool]
+) -> None:
+    asked = question("gpu-1", seen, declared, known)
+    assert asked.pop("node") == "n1"
+    assert tuple(asked[key] for key in ("expected", "awaited", "smoke")) == expected
 
 
 def test_unobserved_node_is_a_failure() -> None:

@@ -77,6 +77,37 @@ def test_nodes_can_share_one_amount(api, call, nodes, expected, found):
     assert [row["expected"] for row in result["nodes"].values()] == found
 
 
+def test_nothing_is_expected_of_the_unawaited(api, call):
+    api.put("nodes", node("gpu-1", 4))
+    api.put("nodes", node("gpu-2", 8, allocatable=7))
+    result = call(gpu_capacity, nodes={"gpu-1": 4}, unawaited=["gpu-2", "gone"])
+    assert "failed" not in result
+    assert list(result["nodes"]) == ["gpu-2", "gone", "gpu-1"]
+    assert result["nodes"]["gpu-2"].items() >= {"state": "ok", "allocatable": 7}.items()
+    assert result["nodes"]["gone"]["state"] == "missing"
+    assert [made.verb for made in api.requests] == ["list"]
+
+
+def test_with_nobody_to_wait_for_the_time_limit_is_of_no_matter(api, call):
+    result = call(gpu_capacity, nodes={}, unawaited=["gone"])
+    assert result["nodes"]["gone"]["seconds"] < 5
+
+
+def test_reports_what_differs(api, call):
+    api.put("nodes", node("gpu-1", 4))
+    result = call(gpu_capacity, nodes={"gpu-1": 8}, wait_timeout=0, report_only=True)
+    assert "failed" not in result
+    assert result["error"] == ""
+    assert result["nodes"]["gpu-1"]["state"] == "differs"
+
+
+def test_reports_why_there_is_no_answer(api, call):
+    result = call(gpu_capacity, nodes={"gpu-1": 8}, api_key="wrong", report_only=True)
+    assert "failed" not in result
+    assert result["nodes"] == {}
+    assert "401" in result["error"]
+
+
 def test_waits_for_all_nodes_in_one_watch(api, call):
     api.put("nodes", node("gpu-1", None))
 
@@ -195,7 +226,7 @@ def test_gives_up_on_the_clock_it_is_handed(api):
     )
     expected = gpu_capacity.parse_expected({"gpu-1": 4})
     api.when_watched["nodes"] = lambda: api.bookmark("nodes")
-    result = gpu_capacity.run(client, expected, GPU, 300, lambda: next(now, 300.5))
+    result = gpu_capacity.run(client, expected, GPU, 300, clock=lambda: next(now, 300.5))
     assert "after 300 s:" in result["msg"]
     assert result["nodes"]["gpu-1"]["seconds"] == 300.5
 

@@ -158,13 +158,14 @@ def test_free_gpus(cluster, smoke):
     result = smoke(["gpu-1", "gpu-2"], "free")
     assert "failed" not in result
     assert result["nodes"]["gpu-1"].items() >= {"state": "ok", "gpus": 3}.items()
+    assert result["nodes"]["gpu-1"]["holders"] == ["team/a"]
     assert (
         result["nodes"]["gpu-2"].items()
         >= {
             "state": "busy",
             "gpus": 0,
             "pod": "",
-            "message": "other pods have claimed all 4 nvidia.com/gpu",
+            "message": "other pods have claimed all 4 nvidia.com/gpu: team/c, team/d",
         }.items()
     )
     assert len(cluster.made("create", "pods")) == 1
@@ -232,6 +233,21 @@ def test_a_pod_that_can_never_run_does_not_stop_the_others(cluster, smoke):
         "Pulling: Pulling image; Failed: Failed to pull image",
     ]
     assert cluster.names("pods") == []
+
+
+def test_reports_what_failed(cluster, smoke):
+    behave(cluster, gpu_1="no_image")
+    result = smoke(["gpu-1"], 1, report_only=True)
+    assert "failed" not in result
+    assert result["error"] == ""
+    assert result["nodes"]["gpu-1"]["reason"] == "ErrImagePull"
+
+
+def test_reports_why_there_is_no_answer(cluster, smoke):
+    result = smoke(["gpu-1"], 1, api_key="wrong", report_only=True)
+    assert "failed" not in result
+    assert result["nodes"] == {}
+    assert "401" in result["error"]
 
 
 def test_a_node_without_the_runtime_is_found_in_events(cluster, smoke, monkeypatch):

@@ -791,3 +791,42 @@ def test_one_kubernetes_node_is_two_hosts() -> None:
         "a: is the Kubernetes node gpu-1, and so is c",
         "c: is the Kubernetes node gpu-1, and so is a",
     ]
+
+
+@pytest.mark.parametrize(
+    ("result", "code", "said"),
+    [
+        pytest.param(
+            {"msg": "Task failed: Failed to connect to the host via ssh: x", "unreachable": True},
+            "NODE_UNREACHABLE", "Failed to connect to the host via ssh: x", id="unreachable",
+        ),
+        pytest.param(
+            {"msg": "Task failed: Missing sudo password"}, "SUDO_REFUSED",
+            "Missing sudo password", id="sudo wants a password",
+        ),
+        pytest.param(
+            {"msg": "Incorrect sudo password"}, "SUDO_REFUSED", "Incorrect sudo password",
+            id="wrong password",
+        ),
+        pytest.param(
+            {"msg": "Timeout (12s) waiting for privilege escalation prompt: "}, "SUDO_REFUSED",
+            "Timeout (12s) waiting for privilege escalation prompt:", id="no prompt",
+        ),
+        pytest.param(
+            {"msg": "Module failed", "module_stderr": "x\nsudo: a password is required\n"},
+            "SUDO_REFUSED", "sudo: a password is required", id="sudo in the output",
+        ),
+        pytest.param(
+            {"msg": "Module failed", "module_stdout": "bob is not in the sudoers file.\r\n"},
+            "SUDO_REFUSED", "bob is not in the sudoers file.", id="unknown to sudo",
+        ),
+        pytest.param(
+            {"msg": "Module failed", "module_stderr": "/bin/sh: 1: python3: not found"},
+            "NODE_NOT_OBSERVED", "Module failed", id="no Python",
+        ),
+    ],
+)  # fmt: skip
+def test_why_there_is_no_observation(result: dict[str, Any], code: str, said: str) -> None:
+    found = plan_preflight.why_unobserved("gpu-1", result)
+    assert found["code"] == code
+    assert found["message"].endswith(f": {said}")

@@ -1,0 +1,57 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see https://www.gnu.org/licenses/gpl-3.0.txt)
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ansible_collections.metal.gpu.plugins.plugin_utils.report import admission
+
+DOCUMENTATION = r"""
+name: admission
+short_description: Which nodes may go on?
+version_added: 1.0.0
+author:
+  - metal.gpu contributors (!UNKNOWN)
+description:
+  - Collects what speaks against going on, of the nodes one by one, among each other, and in the
+    cluster, and decides from that which nodes may.
+  - A refusal of any node stops all of them, since the inventory is wrong. What waits for somebody's
+    decision about a node, such as a reboot, stops that node alone.
+positional: cluster
+options:
+  _input:
+    description: C(refusals), C(node_name) and C(kubelet_running) of each inventory host.
+    type: dict
+    required: true
+  cluster:
+    description: >-
+      What M(metal.gpu.gpu_capacity) returned for all node names, and C(refusals) of the cluster.
+    type: dict
+    required: true
+  skip_refused:
+    description: Whether a refusal, too, stops only the node that it is about.
+    type: bool
+    default: false
+"""
+
+EXAMPLES = r"""
+- name: Decide which nodes may go on
+  ansible.builtin.set_fact:
+    preflight_admission: "{{ preflight_reports | metal.gpu.admission(preflight_cluster) }}"
+"""
+
+RETURN = r"""
+_value:
+  description:
+    - C(begin) is whether to go on at all, C(findings) has what was found, each once, and C(stopped)
+      the findings of each host that may not go on.
+  type: dict
+"""
+
+
+class FilterModule:
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        return {"admission": admission}

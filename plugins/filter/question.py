@@ -1,0 +1,63 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see https://www.gnu.org/licenses/gpl-3.0.txt)
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ansible_collections.metal.gpu.plugins.module_utils.reconcile import question as ask
+
+DOCUMENTATION = r"""
+name: question
+short_description: What is the cluster to be asked about a node's GPUs?
+version_added: 1.0.0
+author:
+  - metal.gpu contributors (!UNKNOWN)
+description:
+  - Tells from an observation how many GPUs the cluster should count, whether it is worth waiting
+    until it does, and whether pods are to prove them.
+options:
+  _input:
+    description: The observation, which is RV(metal.gpu.node_info#module:gpu_node).
+    type: dict
+    required: true
+  host:
+    description: The inventory host.
+    type: str
+    required: true
+  declared:
+    description: The number of GPUs that was declared.
+    type: int
+  known:
+    description: Findings that are known already, such as why the run has left the node out.
+    type: list
+    elements: dict
+"""
+
+EXAMPLES = r"""
+- name: Note what the cluster should count
+  ansible.builtin.set_fact:
+    asked: "{{ metal_gpu_node | metal.gpu.question(host=inventory_hostname, declared=4) }}"
+"""
+
+RETURN = r"""
+_value:
+  description: C(node), its name in the cluster, C(expected), C(awaited), and C(smoke).
+  type: dict
+"""
+
+
+def question(
+    node: Mapping[str, Any],
+    host: str,
+    declared: int | None = None,
+    known: Iterable[Mapping[str, str]] = (),
+) -> dict[str, Any]:
+    return ask(host, node, declared, known)
+
+
+class FilterModule:
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        return {"question": question}

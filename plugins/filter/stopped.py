@@ -1,0 +1,52 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see https://www.gnu.org/licenses/gpl-3.0.txt)
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ansible_collections.metal.gpu.plugins.plugin_utils.report import stopped
+
+DOCUMENTATION = r"""
+name: stopped
+short_description: Why did the run stop on this node?
+version_added: 1.0.0
+author:
+  - metal.gpu contributors (!UNKNOWN)
+description:
+  - Makes a finding of the result of a task that failed.
+positional: host, task
+options:
+  _input:
+    description: The result, which in a C(rescue) is C(ansible_failed_result).
+    type: dict
+    required: true
+  host:
+    description: The inventory host.
+    type: str
+    required: true
+  task:
+    description: The name of the task, which in a C(rescue) is C(ansible_failed_task.name).
+    type: str
+    required: true
+"""
+
+EXAMPLES = r"""
+- name: Remember why
+  ansible.builtin.set_fact:
+    found: "{{ ansible_failed_result
+      | metal.gpu.stopped(inventory_hostname, ansible_failed_task.name) }}"
+"""
+
+RETURN = r"""
+_value:
+  description: The finding, as from P(metal.gpu.finding#filter).
+  type: dict
+"""
+
+
+class FilterModule:
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        return {"stopped": stopped}

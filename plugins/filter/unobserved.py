@@ -1,0 +1,52 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see https://www.gnu.org/licenses/gpl-3.0.txt)
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan_preflight import why_unobserved
+
+DOCUMENTATION = r"""
+name: unobserved
+short_description: Why is there no observation?
+version_added: 1.0.0
+author:
+  - metal.gpu contributors (!UNKNOWN)
+description:
+  - Tells from the result of a M(metal.gpu.node_info) task that failed, whether the node could not
+    be reached, the user could not become root, or something else was wrong.
+positional: host
+options:
+  _input:
+    description: The result.
+    type: dict
+    required: true
+  host:
+    description: The inventory host.
+    type: str
+    required: true
+"""
+
+EXAMPLES = r"""
+- name: Say what is wrong
+  ansible.builtin.debug:
+    msg: "{{ observation | metal.gpu.unobserved(inventory_hostname) }}"
+"""
+
+RETURN = r"""
+_value:
+  description: The finding, as from P(metal.gpu.finding#filter).
+  type: dict
+"""
+
+
+def unobserved(result: Mapping[str, Any], host: str) -> dict[str, str]:
+    return why_unobserved(host, result)
+
+
+class FilterModule:
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        return {"unobserved": unobserved}
