@@ -204,6 +204,51 @@ CATALOGUE: dict[str, Meaning] = {
         "keeps its newer container toolkit {found}; nvidia_container_runtime_version is {expected}",
         "nothing to do",
     ),
+    # --- packages --------------------------------------------------------------------------
+    "PACKAGE_MANAGER_BUSY": Meaning(
+        NOTICE,
+        "waits up to {seconds} s for {command} (process {pid}), which has the package manager",
+        "nothing to do",
+    ),
+    "PACKAGE_MANAGER_LOCKED": Meaning(
+        FAILURE,
+        "the package manager belonged to {command} (process {pid}) for more than {seconds} s",
+        "see what that process waits for, let it end and run again, or set packages_lock_timeout "
+        "higher; never remove the lock",
+    ),
+    "DPKG_INTERRUPTED": Meaning(
+        FAILURE,
+        "dpkg was cut off in the middle of its work",
+        "run again: the next run lets it finish with `dpkg --configure -a` first, and says so",
+    ),
+    "REPOSITORY_UNTRUSTED": Meaning(
+        FAILURE,
+        "the repository {url} cannot be trusted: {error} (key: {key}; pinned is {pinned})",
+        "find out from its publisher, another way than from the repository, which key is right; if "
+        "it was exchanged, set the role's *_repository_key and *_repository_fingerprint, and if "
+        "the mirror is old, renew its signature",
+    ),
+    "REPOSITORY_UNREACHABLE": Meaning(
+        FAILURE,
+        "the repository {url} cannot be used: {error}",
+        "check the address with `curl` on the node, its proxy and its name server; a mirror goes "
+        "into the role's *_repository_url",
+    ),
+    "REPOSITORY_REMOVED": Meaning(
+        NOTICE,
+        "the repository {name}, added just before, was taken away again",
+        "nothing to do; it would have broken every other run of the package manager",
+    ),
+    "PACKAGE_VERSION_MISSING": Meaning(
+        FAILURE,
+        "the repositories do not have {package} in version {version}; they have {found}",
+        "set the role's *_version to one of these, or bring that version into the mirror",
+    ),
+    "PACKAGES_FAILED": Meaning(
+        FAILURE,
+        "the package manager failed: {error}",
+        "run the same on the node by hand; the whole output is above",
+    ),
     # --- kubelet and device plugin ---------------------------------------------------------
     "KUBELET_MISSING": Meaning(
         REFUSAL,

@@ -779,6 +779,24 @@ gpu_node:
             changes:
               - key: [default-runtime]
                 before: null
+    package_manager:
+      description: Whether the package manager can be used now.
+      type: dict
+      contains:
+        lock:
+          description: >-
+            The process that holds a lock of it, with C(pid), C(command) and the C(path) of the
+            lock. V(null) where nobody does.
+          type: dict
+        interrupted:
+          description: Whether dpkg was cut off, and has to finish before it does anything else.
+          type: bool
+      sample:
+        lock:
+          path: /var/lib/dpkg/lock-frontend
+          pid: 812
+          command: /usr/bin/python3 /usr/bin/unattended-upgrade
+        interrupted: false
     reboot_required:
       description: Whether the operating system asks for a reboot.
       type: bool
@@ -802,6 +820,7 @@ from ansible_collections.metal.gpu.plugins.module_utils import (
     kubelet,
     nvidia_driver,
     nvidia_smi,
+    package_manager,
     packages,
     systemd,
 )
@@ -916,6 +935,7 @@ def run(
     for state in files.find(document_states.PATTERN):
         files.read(document_states.parse_file_name(state).path)
     release = files.texts.get("/proc/sys/kernel/osrelease", "").strip()
+    lock = package_manager.read_lock(node.root)
     return {
         "changed": False,
         "raw": {
@@ -936,6 +956,10 @@ def run(
             "modified": read_times(files),
             # Both at once, so that times of systemd and of files can be compared.
             "clock": {"now": time.time(), "uptime": time.monotonic()},
+            "package_manager": {
+                "lock": lock and lock._asdict(),
+                "interrupted": package_manager.was_interrupted(node.root),
+            },
             "outputs": read_programs(node, files, asked_packages),
             "texts": files.texts,
             "errors": files.errors,

@@ -59,6 +59,7 @@ class Raw:
         self.pci: list[dict[str, Any]] = raw["pci"]
         self.device_files: list[dict[str, Any]] = raw["device_files"]
         self.device_users: list[dict[str, Any]] | None = raw["device_users"]
+        self.package_manager: dict[str, Any] = raw["package_manager"]
         self.paths: Mapping[str, bool] = raw["paths"]
         self.found: Mapping[str, list[str]] = raw["found"]
         self.modified: Mapping[str, float] = raw["modified"]
@@ -160,6 +161,7 @@ def interpret(raw: Mapping[str, Any]) -> dict[str, Any]:
         },
         "repositories": _repositories(node),
         "ours": _ours(node),
+        "package_manager": node.package_manager,
         "reboot_required": node.paths["reboot_required"],
     }
 

@@ -15,10 +15,12 @@ from typing import Any
 from ansible_collections.metal.gpu.plugins.plugin_utils import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, edited
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_packages import (
+    REPAIR,
     Repository,
     hold_gap,
     installed,
     plan_no_repository,
+    plan_repair,
     plan_repository,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_preflight import refuse_platform
@@ -36,7 +38,7 @@ REMOVE = "Remove containerd"
 REMOVE_REPOSITORY = "Remove the Docker repository"
 
 STEPS = (
-    *(PYTHON_DEBIAN, REPOSITORY, INSTALL, HOLD, CRI, START),
+    *(REPAIR, PYTHON_DEBIAN, REPOSITORY, INSTALL, HOLD, CRI, START),
     *(GIVE_BACK, RESTART, REMOVE, REMOVE_REPOSITORY),
 )
 
@@ -59,6 +61,7 @@ def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
         _plan_installed(made, node)
     else:
         _plan_missing(made, node, wishes)
+    plan_repair(made, node, PYTHON_DEBIAN, INSTALL, HOLD, REMOVE)
     return made.result()
 
 

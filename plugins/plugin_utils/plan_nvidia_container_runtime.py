@@ -16,11 +16,13 @@ from ansible_collections.metal.gpu.plugins.plugin_utils import containerd_keys, 
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_containerd import refuse_config
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_packages import (
+    REPAIR,
     Repository,
     hold_gap,
     installed,
     packages_gap,
     plan_no_repository,
+    plan_repair,
     plan_repository,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_preflight import refuse_platform
@@ -40,7 +42,7 @@ REMOVE = "Remove the container toolkit"
 REMOVE_REPOSITORY = "Remove the container toolkit's repository"
 
 STEPS = (
-    *(PYTHON_DEBIAN, REPOSITORY, INSTALL, HOLD, RULE, REGISTER, RESTART, CDI),
+    *(REPAIR, PYTHON_DEBIAN, REPOSITORY, INSTALL, HOLD, RULE, REGISTER, RESTART, CDI),
     *(UNREGISTER, REMOVE_RULE, REMOVE, REMOVE_REPOSITORY),
 )
 
@@ -74,6 +76,7 @@ def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
         _plan_registration(made, node, wishes)
         if wishes["cdi"]:
             made.step(CDI, _cdi_gap(node))
+    plan_repair(made, node, PYTHON_DEBIAN, INSTALL, HOLD, REMOVE)
     return made.result()
 
 

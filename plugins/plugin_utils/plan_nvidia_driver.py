@@ -18,11 +18,13 @@ from typing import Any
 from ansible_collections.metal.gpu.plugins.module_utils import gpu_models
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_packages import (
+    REPAIR,
     Repository,
     hold_gap,
     installed,
     packages_gap,
     plan_no_repository,
+    plan_repair,
     plan_repository,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_preflight import refuse_platform
@@ -46,7 +48,7 @@ INITRAMFS = "Rebuild the initial ramdisk"
 REMOVE_REPOSITORY = "Remove the NVIDIA repository"
 
 STEPS = (
-    *(PYTHON_DEBIAN, REPOSITORY, BLACKLIST, PIN, INSTALL, HOLD, MODULES_LOAD, REBOOT, LOAD),
+    *(REPAIR, PYTHON_DEBIAN, REPOSITORY, BLACKLIST, PIN, INSTALL, HOLD, MODULES_LOAD, REBOOT, LOAD),
     *(PERSISTENCE, STOP_PERSISTENCE, UNLOAD, REMOVE, REMOVE_FILES, INITRAMFS, REMOVE_REPOSITORY),
 )
 
@@ -78,6 +80,7 @@ def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
         _plan_working(made, node, wishes)
     else:
         _plan_present(made, node, wishes)
+    plan_repair(made, node, PYTHON_DEBIAN, PIN, INSTALL, HOLD, REMOVE)
     return made.result()
 
 

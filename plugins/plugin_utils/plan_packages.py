@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
 
 
+REPAIR = "Finish what the package manager was cut off from"
+
+
 class Repository(NamedTuple):
     """An apt source as a role wants it."""
 
@@ -45,8 +48,8 @@ def plan_repository(
 
     The tasks find the repository in the plan's data.
     """
-    made.data["repository"] = wanted._asdict()
     gap = repository_gap(node, wanted)
+    made.data["repository"] = {**wanted._asdict(), "new": gap is not None}
     if gap and "python3-debian" not in node["packages"]:
         made.step(prepare, "deb822_repository needs it on the node")
     made.step(add, gap)
@@ -145,6 +148,13 @@ def hold_gap(node: Mapping[str, Any], names: Iterable[str]) -> str | None:
     """Return why packages have to be held, or None where all of them are."""
     loose = [name for name in names if not node["packages"].get(name, {}).get("held")]
     return f"{', '.join(loose)} can be upgraded by anyone" if loose else None
+
+
+def plan_repair(made: Plan, node: Mapping[str, Any], *using: str) -> None:
+    """Plan to let dpkg finish, before the first step, where a step needs it and it was cut off."""
+    if node["package_manager"]["interrupted"] and any(step["name"] in using for step in made.steps):
+        made.step(REPAIR, "dpkg has changes that it noted and did not make")
+        made.steps.insert(0, made.steps.pop())
 
 
 def plan_no_repository(made: Plan, node: Mapping[str, Any], name: str, *, remove: str) -> None:

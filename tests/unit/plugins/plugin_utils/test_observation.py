@@ -291,6 +291,7 @@ def test_a_gpu_node(observe, tmp_path):
             }
         },
         "ours": {"files": [], "edits": []},
+        "package_manager": {"lock": None, "interrupted": False},
         "reboot_required": False,
     }
 

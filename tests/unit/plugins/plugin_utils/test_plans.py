@@ -347,6 +347,23 @@ def test_refusal_names_the_addresses() -> None:
         ),
         pytest.param(
             "nvidia_driver",
+            {
+                "packages": {"nvidia-driver-cuda": {"version": "580.178.04-1", "held": False}},
+                "package_manager": {"interrupted": True},
+            },
+            {},
+            ["Finish what the package manager was cut off from", "Hold the driver"],
+            id="driver: dpkg was cut off",
+        ),
+        pytest.param(
+            "nvidia_driver",
+            {"kernel": {"modules": []}, "package_manager": {"interrupted": True}},
+            {},
+            ["Load the NVIDIA modules"],
+            id="driver: dpkg was cut off and is not needed",
+        ),
+        pytest.param(
+            "nvidia_driver",
             {"driver": {"module_version": "580.173.02"}, "nvml": {"failure": BROKEN}},
             {"reboot_ok": True},
             ["Reboot into the NVIDIA driver"],

@@ -1,0 +1,93 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: BSD-2-Clause
+
+"""Who has the package manager of this node now, and was it cut off?
+
+`read_lock` and `was_interrupted` look at the node, below a root directory that tests plant.
+
+Source: apt-get(8), FILES; dpkg keeps what it has not finished in its folder `updates`;
+https://github.com/rpm-software-management/dnf/blob/master/dnf/lock.py
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# In the order in which an installation takes them. All are record locks, as fcntl(2) has them.
+LOCKS = (
+    "var/lib/dpkg/lock-frontend",
+    "var/lib/dpkg/lock",
+    "var/cache/apt/archives/lock",
+    "var/lib/apt/lists/lock",
+    "var/lib/rpm/.rpm.lock",
+    "usr/lib/sysimage/rpm/.rpm.lock",
+)
+# dnf has no locks but these files, which hold its process id while it works.
+PROCESS_IDS = (
+    "var/lib/dnf/rpmdb_lock.pid",
+    "var/cache/dnf/metadata_lock.pid",
+    "var/cache/dnf/download_lock.pid",
+)
+_FLOCK = "hhqqi"  # l_type, l_whence, l_start, l_len, l_pid
+
+
+class Holder(NamedTuple):
+    """The process that holds a lock."""
+
+    path: str  # of the lock
+    pid: int  # 0 where it is in another container
+    command: str  # empty where nobody may look
+
+
+def read_lock(root: Path) -> Holder | None:
+    """Return who holds a lock of the package manager; None where nobody does."""
+    for path in LOCKS:
+        pid = _record_lock(root / path)
+        if pid is not None:
+            return Holder(f"/{path}", pid, _command(root, pid))
+    for path in PROCESS_IDS:
+        command = _command(root, pid) if (pid := _process_id(root / path)) else ""
+        if command:
+            return Holder(f"/{path}", pid or 0, command)
+    return None
+
+
+def was_interrupted(root: Path) -> bool:
+    """Tell whether dpkg has changes to finish that it noted before it was cut off."""
+    try:
+        return any(name.isdecimal() for name in os.listdir(root / "var/lib/dpkg/updates"))
+    except OSError:
+        return False
+
+
+def _record_lock(path: Path) -> int | None:
+    """Return the process that keeps others from locking a file; asking takes no lock."""
+    try:
+        with path.open("rb") as file:
+            asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            answer = struct.unpack(_FLOCK, fcntl.fcntl(file, fcntl.F_GETLK, asked))
+    except OSError:
+        return None
+    return None if answer[0] == fcntl.F_UNLCK else int(answer[4])
+
+
+def _process_id(path: Path) -> int | None:
+    try:
+        return int(path.read_text().strip())
+    except (OSError, ValueError):
+        return None
+
+
+def _command(root: Path, pid: int) -> str:
+    """Return the command line of a process; empty where it is gone."""
+    try:
+        words = (root / "proc" / str(pid) / "cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return ""
+    return " ".join(word.decode(errors="replace") for word in words if word)

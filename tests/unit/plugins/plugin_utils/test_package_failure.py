@@ -1,0 +1,290 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ansible_collections.metal.gpu.plugins.plugin_utils.package_failure import (
+    explain,
+    nearest,
+    parse_dnf_list,
+    parse_madison,
+    split,
+)
+from ansible_collections.metal.gpu.tests.unit.support.recordings import parse_scene, recording
+
+FREE = {"lock": None, "interrupted": False}
+LOCK = {"path": "/var/lib/dpkg/lock-frontend", "pid": 812, "command": "apt-get upgrade"}
+REPOSITORY = {
+    "name": "metal-gpu-docker",
+    "url": "http://mirror.example/toolkit/",
+    "fingerprint": "F" * 40,
+    "new": False,
+}
+WISHES = {
+    "host": "gpu-1",
+    "names": ["containerd.io=2.4.9-1~debian.12~bookworm"],
+    "lock_timeout": 300,
+    "repository": REPOSITORY,
+}
+MADISON = """\
+containerd.io | 2.4.2-1~debian.12~bookworm | http://mirror.example/docker bookworm/stable amd64
+containerd.io | 2.3.6-1~debian.12~bookworm | http://mirror.example/docker bookworm/stable amd64
+"""
+
+
+def update(version: str, scene: str) -> str:
+    return parse_scene(recording(f"packages/apt-update-{version}.txt"))[scene]
+
+
+def said(text: str = "", answers: Any = None, manager: Any = FREE, **wishes: Any) -> list[str]:
+    """Return code and message of each finding."""
+    node = {"package_manager": manager, "os": {"family": wishes.pop("family", "debian")}}
+    found = explain(text, answers or {}, node, {**WISHES, **wishes})
+    return [f"{one['code']} {one['message'].removeprefix('gpu-1: ')}" for one in found]
+
+
+@pytest.mark.parametrize(
+    ("version", "scene", "expected"),
+    [
+        pytest.param(
+            "2.6.1",
+            "wrong-key",
+            "REPOSITORY_UNTRUSTED the repository http://mirror.example/toolkit/stable/deb/amd64 "
+            "cannot be trusted: The following signatures couldn't be verified because the public "
+            "key is not available: NO_PUBKEY 4B66779006D76BF0 (key: 4B66779006D76BF0; pinned is "
+            f"{'F' * 40})",
+            id="wrong key, gpgv",
+        ),
+        pytest.param(
+            "3.0.3",
+            "wrong-key",
+            "REPOSITORY_UNTRUSTED the repository http://mirror.example/toolkit/stable/deb/amd64 "
+            "cannot be trusted: Sub-process /usr/bin/sqv returned an error code (1), error message "
+            "is: Missing key DB7E9F4CEFFD43D87D278AE74B66779006D76BF0, which is needed to verify "
+            f"signature. (key: DB7E9F4CEFFD43D87D278AE74B66779006D76BF0; pinned is {'F' * 40})",
+            id="wrong key, sqv",
+        ),
+        pytest.param(
+            "2.6.1",
+            "expired",
+            "REPOSITORY_UNTRUSTED the repository http://mirror.example/exp cannot be trusted: The "
+            "following signatures were invalid: EXPKEYSIG E1CF4930D4AE61C7 expired (key: "
+            f"E1CF4930D4AE61C7; pinned is {'F' * 40})",
+            id="expired key",
+        ),
+        *(
+            pytest.param(version, scene, f"REPOSITORY_UNREACHABLE {expected}", id=f"{scene}, {id_}")
+            for version, id_, scene, expected in (
+                (
+                    "2.6.1",
+                    "apt 2",
+                    "refused",
+                    "the repository http://mirror.example:1/toolkit cannot be used: Could not "
+                    "connect to mirror.example:1 (mirror.example). - connect (111: Connection "
+                    "refused)",
+                ),
+                (
+                    "3.0.3",
+                    "apt 3",
+                    "refused",
+                    "the repository http://mirror.example:1/toolkit cannot be used: Unable to "
+                    "connect to mirror.example:1:",
+                ),
+                (
+                    "2.6.1",
+                    "apt 2",
+                    "unresolved",
+                    "the repository http://mirror.invalid/toolkit cannot be used: Could not "
+                    "resolve 'mirror.invalid'",
+                ),
+                (
+                    "3.0.3",
+                    "apt 3",
+                    "notfound",
+                    "the repository http://mirror.example/nowhere cannot be used: does not have a "
+                    "Release file",
+                ),
+            )
+        ),
+    ],
+)
+def test_repositories(version: str, scene: str, expected: str) -> None:
+    assert said("Failed to update apt cache", {"update": update(version, scene)}) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param(
+            "http://mirror.example/gpg is the key 06D76BF0, expected was 9DC85822",
+            "REPOSITORY_UNTRUSTED the repository http://mirror.example/gpg cannot be trusted: is "
+            f"the key 06D76BF0 (key: not named; pinned is {'F' * 40})",
+            id="look-up of another key",
+        ),
+        pytest.param(
+            "cannot fetch the signing key http://mirror.example/gpg: timed out",
+            "REPOSITORY_UNREACHABLE the repository http://mirror.example/gpg cannot be used: timed "
+            "out",
+            id="look-up without answer",
+        ),
+        pytest.param(
+            "Failed to download metadata for repo 'metal-gpu-docker': Cannot download repomd.xml: "
+            "Cannot download repodata/repomd.xml: All mirrors were tried",
+            "REPOSITORY_UNREACHABLE the repository metal-gpu-docker cannot be used: Cannot "
+            "download repomd.xml: Cannot download repodata/repomd.xml: All mirrors were tried",
+            id="dnf, no answer",
+        ),
+        pytest.param(
+            "Failed to download metadata for repo 'metal-gpu-docker': repomd.xml GPG signature "
+            "verification error: Bad GPG signature",
+            "REPOSITORY_UNTRUSTED the repository metal-gpu-docker cannot be trusted: repomd.xml "
+            "GPG signature verification error: Bad GPG signature (key: not named; pinned is "
+            f"{'F' * 40})",
+            id="dnf, wrong key",
+        ),
+        pytest.param(
+            "dpkg was interrupted, you must manually run 'sudo dpkg --configure -a' to correct",
+            "DPKG_INTERRUPTED dpkg was cut off in the middle of its work",
+            id="interrupted",
+        ),
+        pytest.param(
+            "'apt-get install' failed: E: Sub-process /usr/bin/dpkg returned an error code (1)",
+            "PACKAGES_FAILED the package manager failed: 'apt-get install' failed: E: Sub-process "
+            "/usr/bin/dpkg returned an error code (1)",
+            id="something else",
+        ),
+    ],
+)
+def test_failures(text: str, expected: str) -> None:
+    assert said(text, {"versions": "containerd.io | 2.4.9-1~debian.12~bookworm | x"}) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("text", "manager", "expected"),
+    [
+        pytest.param("", {**FREE, "lock": LOCK}, "apt-get upgrade (process 812)", id="observed"),
+        pytest.param(
+            "E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 509 (apt)",
+            FREE,
+            "apt (process 509)",
+            id="apt, gone since",
+        ),
+        pytest.param(
+            "dpkg: error: dpkg frontend lock was locked by another process with pid 509",
+            FREE,
+            "a process (process 509)",
+            id="dpkg of Debian 12",
+        ),
+        pytest.param(
+            "dpkg: error: dpkg frontend lock was locked by /usr/bin/apt process with pid 286",
+            FREE,
+            "a process (process 286)",
+            id="dpkg of Debian 13",
+        ),
+        pytest.param(
+            "lockfile is held by another process", FREE, "a process (process unknown)", id="dnf"
+        ),
+    ],
+)
+def test_locked(text: str, manager: dict[str, Any], expected: str) -> None:
+    assert said(text, {}, manager) == [
+        f"PACKAGE_MANAGER_LOCKED the package manager belonged to {expected} for more than 300 s"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("repository", "codes"),
+    [
+        pytest.param({"new": True}, ["REPOSITORY_UNREACHABLE", "REPOSITORY_REMOVED"], id="new"),
+        pytest.param({"new": False}, ["REPOSITORY_UNREACHABLE"], id="there before"),
+        pytest.param(
+            {"new": True, "url": "http://other.example/"}, ["REPOSITORY_UNREACHABLE"], id="another"
+        ),
+    ],
+)
+def test_only_what_was_added_and_is_broken_is_taken_away(
+    repository: dict[str, Any], codes: list[str]
+) -> None:
+    text = "W: Failed to fetch http://mirror.example/toolkit/InRelease  timed out"
+    found = said(text, repository={**REPOSITORY, **repository})
+    assert [one.partition(" ")[0] for one in found] == codes
+
+
+@pytest.mark.parametrize(
+    ("family", "names", "versions", "expected"),
+    [
+        pytest.param(
+            "debian",
+            ["containerd.io=2.4.9-1~debian.12~bookworm"],
+            MADISON,
+            ["containerd.io in version 2.4.9-1~debian.12~bookworm; they have "
+             "2.4.2-1~debian.12~bookworm, 2.3.6-1~debian.12~bookworm"],
+            id="apt, version",
+        ),
+        pytest.param(
+            "debian", ["nosuch"], MADISON, ["nosuch in version any; they have no version of it"],
+            id="apt, package",
+        ),
+        pytest.param(
+            "redhat",
+            ["containerd.io-2.4.9-1.el9", "sudo"],
+            "Available Packages\ncontainerd.io.x86_64  2.4.2-1.el9  metal-gpu-docker\n"
+            "sudo.x86_64  1.9.5p2-10.el9  baseos\n",
+            ["containerd.io in version 2.4.9-1.el9; they have 2.4.2-1.el9"],
+            id="dnf, version",
+        ),
+    ],
+)  # fmt: skip
+def test_missing(family: str, names: list[str], versions: str, expected: list[str]) -> None:
+    text = "no available installation candidate"
+    assert said(text, {"versions": versions}, names=names, family=family) == [
+        f"PACKAGE_VERSION_MISSING the repositories do not have {one}" for one in expected
+    ]
+
+
+def test_cause_comes_before_consequence() -> None:
+    """Without its repository, a package has no version either."""
+    answers = {"update": update("2.6.1", "refused"), "versions": ""}
+    (found,) = said("no available installation candidate", answers)
+    assert found.startswith("REPOSITORY_UNREACHABLE")
+
+
+@pytest.mark.parametrize(
+    ("argument", "family", "expected"),
+    [
+        ("containerd.io=2.4.2-1~x", "debian", ("containerd.io", "2.4.2-1~x")),
+        ("python3-debian", "debian", ("python3-debian", "")),
+        (
+            "nvidia-driver-cuda-3:580.178.04-1.el9",
+            "redhat",
+            ("nvidia-driver-cuda", "3:580.178.04-1.el9"),
+        ),
+        (
+            "kernel-devel-5.14.0-687.51.1.el9_8.x86_64",
+            "redhat",
+            ("kernel-devel", "5.14.0-687.51.1.el9_8.x86_64"),
+        ),
+        ("python3-dnf-plugin-versionlock", "redhat", ("python3-dnf-plugin-versionlock", "")),
+    ],
+)
+def test_split(argument: str, family: str, expected: tuple[str, str]) -> None:
+    assert split(argument, family) == expected
+
+
+def test_lists_of_versions() -> None:
+    assert parse_madison(MADISON + "N: Unable to locate package nosuch\n") == {
+        "containerd.io": ["2.4.2-1~debian.12~bookworm", "2.3.6-1~debian.12~bookworm"]
+    }
+    assert parse_dnf_list("Available Packages\na.x86_64 1-1 r\na.x86_64 2-1 r\n") == {
+        "a": ["2-1", "1-1"]
+    }
+
+
+def test_nearest_first() -> None:
+    versions = ["590.48.01-1", "580.178.04-1", "580.173.02-1", "570.211.01-1", "550.163.01-1"]
+    assert nearest("580.178.99-1", versions)[:2] == ["580.178.04-1", "580.173.02-1"]
+    assert len(nearest("580.178.99-1", versions)) == 4
