@@ -73,7 +73,8 @@ def down(name: Name = "default") -> None:
 @app.command()
 def build() -> None:
     """Build everything that `up` needs, without starting anything."""
-    laboratory.prepare({node.os for node in read(LAB_SOURCES / "labs" / "default.yml")})
+    description = read(LAB_SOURCES / "labs" / "default.yml")
+    laboratory.prepare({(node.os, node.engine) for node in description})
 
 
 @app.command()

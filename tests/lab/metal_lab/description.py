@@ -6,20 +6,22 @@
 nodes:
   - {name: gpu-1, os: debian12, machine: p100x4}
   - {name: gpu-2, os: debian13, machine: p100x4, containerd: imports, faults: [secure-boot]}
+  - {name: gpu-3, os: debian12, machine: p100x4, engine: docker, docker: owner, vars: {a: b}}
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import yaml
 
 from metal_lab.cache import LAB_SOURCES
-from metal_lab.node_image import SUITES
+from metal_lab.node_image import OURS, SUITES
 
 MACHINES = LAB_SOURCES / "machines"
-ENGINES = ("plain", "imports")
 
 
 class Node(NamedTuple):
@@ -28,8 +30,11 @@ class Node(NamedTuple):
     name: str
     os: str  # a key of node_image.SUITES
     machine: str  # a file of tests/lab/machines, without suffix
+    engine: str = "containerd"  # what its kubelet talks to: a key of node_image.OURS
     containerd: str = "plain"  # whether the owner's config.toml already imports a folder
+    docker: str = "plain"  # whether its owner has settings and a container of his own
     faults: tuple[str, ...] = ()  # injected once the node is Ready, in this order
+    vars: Mapping[str, Any] = MappingProxyType({})  # further ones of the inventory
 
 
 def read(path: Path) -> tuple[Node, ...]:
@@ -51,7 +56,9 @@ def _node(item: dict[str, Any], path: Path) -> Node:
     for value, known, what in (
         (node.os, sorted(SUITES), "os"),
         (node.machine, machines, "machine"),
-        (node.containerd, ENGINES, "containerd"),
+        (node.engine, sorted(OURS), "engine"),
+        (node.containerd, ("plain", "imports"), "containerd"),
+        (node.docker, ("plain", "owner"), "docker"),
     ):
         if value not in known:
             raise SystemExit(f"{path}: {node.name}: {what} {value!r} is none of {', '.join(known)}")

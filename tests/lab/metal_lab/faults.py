@@ -37,6 +37,14 @@ SCRIPTS = {
         dpkg --purge containerd.io
         rm -rf /etc/containerd
     """,
+    # The same, of a node whose kubelet waits for cri-dockerd.
+    "no-docker": """
+        set -eu
+        dpkg --purge cri-dockerd docker.io docker-cli containerd runc \\
+            docker-ce docker-ce-cli containerd.io
+        rm -rf /etc/docker /etc/containerd
+        find /srv/docker /var/lib/docker /var/lib/containerd -mindepth 1 -delete
+    """,
     # A comma where none belongs: containerd still runs, with what it read at its start.
     "invalid-containerd-config": """
         set -eu

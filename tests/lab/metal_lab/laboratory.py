@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
 import time
@@ -33,10 +34,10 @@ class Parts(NamedTuple):
     images: Path
     mirror: Path
     fingerprint: str
-    node_images: dict[str, str]  # os → Docker image
+    node_images: dict[tuple[str, str], str]  # os and engine → Docker image
 
 
-def prepare(systems: set[str]) -> Parts:
+def prepare(kinds: set[tuple[str, str]]) -> Parts:
     """Build what is not there yet."""
     real = programs.build()
     kernel = _kernel_release()
@@ -74,7 +75,7 @@ def prepare(systems: set[str]) -> Parts:
         images=pod_images.build(real),
         mirror=built("mirror", digest(pool.name, fingerprint), "the mirror", publish),
         fingerprint=fingerprint,
-        node_images={name: image(name, pool) for name in sorted(systems)},
+        node_images={kind: image(*kind, pool) for kind in sorted(kinds)},
     )
 
 
@@ -86,7 +87,7 @@ def _kernel_release() -> str:
 
 def up(name: str, description: tuple[Node, ...]) -> State:
     """Start laboratory `name`, or leave it alone where it already runs as described."""
-    parts = prepare({node.os for node in description})
+    parts = prepare({(node.os, node.engine) for node in description})
     key = digest(repr(description), repr(parts), LAB_SOURCES / "node_templates")
     state = load(name)
     if state.description == key and is_up(state):
@@ -138,7 +139,8 @@ def _start(state: State, description: tuple[Node, ...], parts: Parts) -> None:
     for number, node in enumerate(description, 1):
         files, host_key = nodes.files(state, node, number, authority, public)
         files |= _apt_source(state, parts)
-        address = nodes.start(state, node, number, parts.node_images[node.os], parts.images, files)
+        image_name = parts.node_images[node.os, node.engine]
+        address = nodes.start(state, node, number, image_name, parts.images, files)
         state.nodes[node.name] = address
         state.save()
         known_hosts += address.encode() + b" " + host_key
@@ -146,6 +148,8 @@ def _start(state: State, description: tuple[Node, ...], parts: Parts) -> None:
     _write_inventory(state, description, parts)
     wait_until_ready(state)
     for node in description:
+        if node.engine == "docker" and node.docker == "owner":
+            nodes.run_owners_service(state, node.name)
         for fault in node.faults:
             faults.inject(state, node.name, fault, [])
 
@@ -176,6 +180,7 @@ def _mirror_variables(state: State, parts: Parts) -> dict[str, str]:
     variables: dict[str, str] = {}
     for role, path, key in (
         ("containerd", "docker", keys["docker/bookworm"]),
+        ("docker_ce", "docker", keys["docker/bookworm"]),
         (
             "nvidia_driver",
             "nvidia/{id}{version_id}/x86_64/",
@@ -188,7 +193,12 @@ def _mirror_variables(state: State, parts: Parts) -> dict[str, str]:
             f"{role}_repository_key": f"{url}/{key}",
             f"{role}_repository_fingerprint": parts.fingerprint,
         }
-    return variables
+    (deb,) = (parts.mirror / mirror.FILES["cri-dockerd"]).iterdir()
+    checksum = hashlib.sha256(deb.read_bytes()).hexdigest()
+    return variables | {
+        "docker_ce_cri_dockerd_url": f"{url}/{deb.relative_to(parts.mirror)}",
+        "docker_ce_cri_dockerd_checksum": f"sha256:{checksum}",
+    }
 
 
 def wait_until_ready(state: State, timeout_s: int = 120) -> None:
@@ -236,7 +246,11 @@ def down(state: State) -> None:
 def _write_inventory(state: State, description: tuple[Node, ...], parts: Parts) -> None:
     """Write the inventory that a user would have written for these machines."""
     hosts = {
-        node.name: {"ansible_host": state.nodes[node.name], "gpu_count": gpu_count(node)}
+        node.name: {
+            "ansible_host": state.nodes[node.name],
+            "gpu_count": gpu_count(node),
+            **node.vars,
+        }
         for node in description
     }
     inventory = {

@@ -29,10 +29,13 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import NamedTuple
 
-from metal_lab.programs import KUBERNETES
+from metal_lab.programs import CRI_DOCKERD, KUBERNETES
 
 KEY_OWNER = "metal.gpu laboratory"
 KUBERNETES_MINOR = KUBERNETES.rpartition(".")[0]
+
+# Pools that upstream publishes as plain files, by their places relative to the mirror's address.
+FILES = {"cri-dockerd": f"Mirantis/cri-dockerd/releases/download/v{CRI_DOCKERD}"}
 
 
 class Repository(NamedTuple):
@@ -194,6 +197,11 @@ def publish(pool: Path, out: Path, gpg_home: Path) -> Published:
             gpg("--clearsign", f"--output={unsigned.with_name('InRelease')}", unsigned)
             gpg("--armor", "--detach-sign", f"--output={unsigned}.gpg", unsigned)
             (out / repository.key).write_text(gpg("--armor", "--export", key))
+    for held, place in FILES.items():
+        (out / place).mkdir(parents=True)
+        for deb in sorted((pool / held).glob("*.deb")):
+            # GitHub gives files such names.
+            _link_or_copy(deb, out / place / deb.name.replace("~", "."))
     return published
 
 

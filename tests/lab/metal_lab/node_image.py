@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The disk of a node: Debian with systemd, sshd, containerd and a kubelet; no trace of NVIDIA."""
+"""The disk of a node: Debian with systemd, sshd, an engine and a kubelet; no trace of NVIDIA."""
 
 from __future__ import annotations
 
@@ -17,9 +17,16 @@ SUITES = {"debian12": "bookworm", "debian13": "trixie"}
 
 PACKAGES = (
     "systemd,systemd-sysv,dbus,udev,python3,python3-apt,python3-debian,kmod,iproute2,"
-    "openssh-server,iptables,ca-certificates,procps,pciutils,sudo,runc,"
+    "openssh-server,iptables,nftables,ca-certificates,procps,pciutils,sudo,"
     "containernetworking-plugins,initramfs-tools,conntrack,ethtool"
 )
+# Debian's own engine, which has a package for its command line since Debian 13.
+DEBIANS_ENGINE = {
+    "bookworm": ("docker.io", "containerd", "runc", "tini"),
+    "trixie": ("docker.io", "docker-cli", "containerd", "runc", "tini"),
+}
+# What nodes have of the mirror, by their engine.
+OURS = {"containerd": ("containerd.io", "kubelet"), "docker": ("cri-dockerd", "kubelet")}
 
 # Their work is the host's, or would reach the kernel that all nodes share.
 MASKED_UNITS = (
@@ -63,17 +70,19 @@ def _run(command: Sequence[str | Path], **options: object) -> None:
 
 
 def _base(suite: str) -> Path:
-    """Return a folder with `rootfs.tar`, a small Debian straight from its archive."""
+    """Return a folder with `rootfs.tar`, a small Debian with its own engine from its archive."""
+    packages = ",".join((PACKAGES, *DEBIANS_ENGINE[suite]))
 
     def build(out: Path) -> None:
         rootfs = out / "rootfs"
-        mirror = os.environ.get("METAL_LAB_DEBIAN_MIRROR")
-        options = ["--variant=minbase", f"--include={PACKAGES}"]
-        _run(["debootstrap", *options, suite, rootfs, *([mirror] if mirror else [])])
+        options = ["--variant=minbase", f"--include={packages}"]
+        mirror = os.environ.get("METAL_LAB_DEBIAN_MIRROR", "http://deb.debian.org/debian")
+        # What an engine's package mounts in its chroot is gone with the namespace.
+        _run(["unshare", "--mount", "debootstrap", *options, suite, rootfs, mirror])
         _run(["tar", "-C", rootfs, "--one-file-system", "-cf", out / "rootfs.tar", "."])
         shutil.rmtree(rootfs)
 
-    return built(f"base-{suite}", digest(PACKAGES), f"Debian {suite} (1 minute)", build)
+    return built(f"base-{suite}", digest(packages), f"Debian {suite} (1 minute)", build)
 
 
 def _package(pool: Path, name: str, suite: str) -> Path:
@@ -90,12 +99,12 @@ def _docker_has(image_name: str) -> bool:
     return subprocess.run(command, check=False, capture_output=True).returncode == 0
 
 
-def image(os_name: str, pool: Path) -> str:
-    """Return the name of the Docker image of nodes that run `os_name`, built at the first call."""
-    suite = SUITES[os_name]
+def image(system: str, engine: str, pool: Path) -> str:
+    """Return the name of the Docker image of such nodes, built at the first call."""
+    suite = SUITES[system]
     base = _base(suite)
     key = digest(base.name, pool.name, Path(__file__), NODE_FILES, HARDWARE_FILES)
-    name = f"metal-gpu-lab/{os_name}:{key}"
+    name = f"metal-gpu-lab/{system}-{engine}:{key}"
     if _docker_has(name):
         return name
 
@@ -103,18 +112,26 @@ def image(os_name: str, pool: Path) -> str:
         rootfs = out / "rootfs"
         rootfs.mkdir()
         _run(["tar", "-C", rootfs, "-xf", base / "rootfs.tar"])
-        for package in ("containerd.io", "kubelet"):
+
+        def chroot(*command: str) -> None:
+            # Services start when a node boots, not in this chroot.
+            environment = {
+                "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+                "DEBIAN_FRONTEND": "noninteractive",
+            }
+            _run(["chroot", rootfs, *command], env=environment)
+
+        if engine != "docker":
+            chroot("dpkg", "--purge", *DEBIANS_ENGINE[suite])
+            chroot("groupdel", "docker")
+        for package in OURS[engine]:
             deb = _package(pool, package, suite)
             shutil.copy(deb, rootfs / "tmp" / deb.name)
-            # Their services start when a node boots, not in this chroot.
-            _run(
-                ["chroot", rootfs, "dpkg", "--install", f"/tmp/{deb.name}"],
-                env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND": "noninteractive"},
-            )
+            chroot("dpkg", "--install", f"/tmp/{deb.name}")
             (rootfs / "tmp" / deb.name).unlink()
         for folder in (NODE_FILES, HARDWARE_FILES):
             _run(["cp", "-rT", "--no-preserve=ownership", folder, rootfs])
-        _run(["chroot", rootfs, "/bin/sh", "-eu", "/usr/local/lib/metal-lab/prepare-image"])
+        chroot("/bin/sh", "-eu", "/usr/local/lib/metal-lab/prepare-image", engine)
         for unit in MASKED_UNITS:
             link = rootfs / "etc/systemd/system" / unit
             link.unlink(missing_ok=True)
@@ -124,12 +141,14 @@ def image(os_name: str, pool: Path) -> str:
         )
         _run(["docker", "import", "-", name], stdin=archive.stdout)
         if archive.wait() != 0:
-            raise SystemExit(f"cannot pack the image of {os_name}")
+            raise SystemExit(f"cannot pack the image of {system} nodes with {engine}")
         shutil.rmtree(rootfs)
 
-    folder = built(f"node-{os_name}", key, f"the image of {os_name} nodes", build)
+    folder = built(
+        f"node-{system}-{engine}", key, f"the image of {system} nodes with {engine}", build
+    )
     if not _docker_has(name):
-        say(f"Docker has lost the image of {os_name} nodes")
+        say(f"Docker has lost the image of {system} nodes with {engine}")
         shutil.rmtree(folder)
-        return image(os_name, pool)
+        return image(system, engine, pool)
     return name

@@ -23,14 +23,22 @@ from metal_lab import pki
 from metal_lab.cache import LAB_SOURCES, say
 from metal_lab.control_plane import server
 from metal_lab.description import Node, machine
-from metal_lab.pod_images import PAUSE_IMAGE
+from metal_lab.pod_images import BUSYBOX_IMAGE, PAUSE_IMAGE
 from metal_lab.state import State
 from silicon.machine import machine_json
 
 CAP_SYS_RESOURCE = 24  # linux/capability.h
 INOTIFY_INSTANCES = 8192
 
-_templates = jinja2.Environment(
+# What an engine or its owner puts there: overlay on the overlay of the node's own disk fails.
+DATA = {
+    "containerd": ("/var/lib/containerd",),
+    "docker": ("/var/lib/containerd", "/var/lib/docker", "/srv/docker"),
+}
+
+OWNERS_SERVICE = "owner-service"
+
+TEMPLATES = jinja2.Environment(
     loader=jinja2.FileSystemLoader(LAB_SOURCES / "node_templates"),
     undefined=jinja2.StrictUndefined,
     trim_blocks=True,
@@ -148,8 +156,7 @@ def start(
         "--env=container=docker",
         "--tmpfs=/run",
         "--tmpfs=/tmp:exec",
-        "--volume=/var/lib/containerd",
-        "--volume=/var/lib/kubelet",
+        *(f"--volume={path}" for path in (*DATA[node.engine], "/var/lib/kubelet")),
         f"--volume={images}:/usr/local/lib/metal-lab/images:ro",
         "--stop-signal=SIGRTMIN+3",
     ]
@@ -188,7 +195,7 @@ def files(
     }
 
     def rendered(template: str) -> bytes:
-        return _templates.get_template(template).render(values).encode()
+        return TEMPLATES.get_template(template).render(values).encode()
 
     content = {
         "etc/ssh/ssh_host_ed25519_key": host_key,
@@ -198,7 +205,6 @@ def files(
             server(state.gateway), authority.certificate, identity
         ).encode(),
         "etc/kubernetes/pki/ca.crt": authority.certificate,
-        "etc/containerd/config.toml": rendered("containerd.toml.j2"),
         "var/lib/kubelet/config.yaml": rendered("kubelet.yaml.j2"),
         "var/lib/kubelet/kubeadm-flags.env": b'KUBELET_KUBEADM_ARGS=""\n',
         "etc/cni/net.d/10-bridge.conflist": json.dumps(_network(number), indent=2).encode(),
@@ -206,7 +212,19 @@ def files(
             machine_json(machine(node), node.name), indent=2
         ).encode(),
     }
+    if node.engine == "containerd":
+        content["etc/containerd/config.toml"] = rendered("containerd.toml.j2")
+    else:
+        content["etc/docker/daemon.json"] = rendered("daemon.json.j2")
+        if not can_lower_oom_score():
+            content["usr/local/sbin/runc"] = rendered("runc.j2")
     return content, host_public
+
+
+def run_owners_service(state: State, node: str) -> None:
+    """Run a container that Kubernetes knows nothing of, and that nothing would start again."""
+    options = [f"--name={OWNERS_SERVICE}", "--entrypoint=sleep", BUSYBOX_IMAGE, "1000000"]
+    execute(state, node, ["docker", "run", "--detach", *options])
 
 
 def _network(number: int) -> dict[str, Any]:
@@ -237,7 +255,7 @@ def _archive(files: dict[str, bytes]) -> bytes:
             entry = tarfile.TarInfo(path)
             entry.size = len(content)
             secret = path.endswith(("_key", ".conf")) or "authorized_keys" in path
-            entry.mode = 0o600 if secret else 0o644
+            entry.mode = 0o600 if secret else 0o755 if "sbin/" in path else 0o644
             if path.startswith("home/admin/"):
                 entry.uid = entry.gid = 1000  # the first user of a fresh Debian
             archive.addfile(entry, io.BytesIO(content))

@@ -28,7 +28,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from metal_lab.cache import LAB_SOURCES
-from metal_lab.programs import CONTAINERD, KUBERNETES, TOOLKIT
+from metal_lab.programs import CONTAINERD, CRI_DOCKERD, DOCKER, KUBERNETES, TOOLKIT
 
 SOURCES = LAB_SOURCES / "packages"
 LIBRARIES = "/usr/lib/x86_64-linux-gnu"
@@ -128,7 +128,9 @@ def texts(package: Package) -> dict[str, str]:
 def build_deb(package: Package, folder: Path) -> Path:
     """Build the package into the folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    deb = folder / f"{package.name}_{package.version}_amd64.deb"
+    # As in every pool, without the epoch.
+    version = package.version.rpartition(":")[2]
+    deb = folder / f"{package.name}_{version}_amd64.deb"
     with tempfile.TemporaryDirectory(dir=folder, prefix=".") as temporary:
         tree = Path(temporary)
 
@@ -174,16 +176,54 @@ def _programs(folder: Path, *names: str) -> dict[str, Path]:
     return {f"/usr/bin/{name}": folder / name for name in names}
 
 
-def containerd(programs: Path, suite: str) -> Package:
-    """Return containerd.io as Docker packages it, but with Debian's runc instead of its own."""
-    return Package(
+def docker(programs: Path, suite: str) -> Iterator[Package]:
+    """Yield Docker's packages for one release of Debian."""
+
+    def build(upstream: str) -> str:
+        return f"{upstream}-1~debian.{SUITES[suite]}~{suite}"
+
+    replaced = ("containerd", "runc")
+    yield Package(
         "containerd.io",
-        f"{CONTAINERD}-1~debian.{SUITES[suite]}~{suite}",
+        build(CONTAINERD),
         "open and reliable container runtime",
         section="admin",
-        depends=("runc",),
-        binaries=_programs(programs, "containerd", "containerd-shim-runc-v2", "ctr"),
+        provides=replaced,
+        conflicts=replaced,
+        replaces=replaced,
+        binaries=_programs(programs, "containerd", "containerd-shim-runc-v2", "ctr", "runc"),
         units=("containerd.service",),
+    )
+    yield Package(
+        "docker-ce",
+        build(f"5:{DOCKER}"),
+        "Docker: the open-source application container engine",
+        section="admin",
+        depends=("containerd.io (>= 1.7.27)", "docker-ce-cli", "iptables", "nftables"),
+        conflicts=("docker.io",),
+        binaries=_programs(programs, "dockerd", "docker-proxy"),
+        units=("docker.socket", "docker.service"),
+    )
+    yield Package(
+        "docker-ce-cli",
+        build(f"5:{DOCKER}"),
+        "Docker CLI: the open-source application container engine",
+        section="admin",
+        conflicts=("docker-cli", "docker.io"),
+        binaries=_programs(programs, "docker"),
+    )
+
+
+def cri_dockerd(programs: Path) -> Package:
+    """Return Mirantis' package, which no repository has: it is a file of its release."""
+    return Package(
+        "cri-dockerd",
+        f"{CRI_DOCKERD}~3-0~debian-bookworm",
+        "lightweight implementation of the CRI specification which talks to docker",
+        section="admin",
+        depends=("containerd | containerd.io", "iptables"),
+        binaries=_programs(programs, "cri-dockerd"),
+        units=("cri-docker.socket", "cri-docker.service"),
     )
 
 
@@ -352,7 +392,8 @@ def pools(
 ) -> dict[str, Iterable[Package]]:
     """Return all packages, keyed by the pool that they go to."""
     return {
-        **{f"docker/{suite}": [containerd(programs, suite)] for suite in SUITES},
+        **{f"docker/{suite}": docker(programs, suite) for suite in SUITES},
+        "cri-dockerd": [cri_dockerd(programs)],
         "nvidia": [package for version in DRIVERS for package in driver(version, silicon(version))],
         "toolkit": toolkit(programs),
         "kubernetes": kubernetes(programs),

@@ -8,9 +8,13 @@ Versions that work together, and their traps: docs/laboratory.md.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +22,10 @@ from metal_lab.cache import CACHE, LAB_SOURCES, built, digest, say
 
 KUBERNETES = "1.37.1"
 CONTAINERD = "2.4.2"
+RUNC = "1.5.2"  # which containerd names in its script/setup/runc-version
+DOCKER = "29.8.1"
+MOBY = "2.0.0-beta.24"  # the daemon's module of that release: see its releases/versions.yaml
+CRI_DOCKERD = "0.4.3"
 TOOLKIT = "1.20.1"
 DEVICE_PLUGIN = "0.19.3"
 
@@ -30,27 +38,31 @@ class Program(NamedTuple):
 
     what: str
     commands: tuple[str, ...]  # import paths
-    version: str = ""  # for `go install`; empty where `folder` pins it
-    folder: str = ""  # with a go.mod of its own, below tests/lab/programs
+    module: str = ""  # the module to build in, with what its own go.mod requires and replaces
+    version: str = ""  # of the module
+    folder: str = ""  # where that is not enough: below tests/lab/programs, with a go.mod of its own
     ldflags: str = ""
     tags: str = ""
     cgo: bool = False
     cgo_ldflags: str = ""
 
 
+def _commands(path: str, *names: str) -> tuple[str, ...]:
+    return tuple(f"{path}/cmd/{name}" for name in names)
+
+
 PROGRAMS = (
     Program(
         f"Kubernetes {KUBERNETES} (the longest: about 6 minutes on 2 cores)",
-        tuple(
-            f"k8s.io/kubernetes/cmd/{name}"
-            for name in (
-                "kube-apiserver",
-                "kube-controller-manager",
-                "kube-scheduler",
-                "kubectl",
-                "kubelet",
-            )
+        _commands(
+            "k8s.io/kubernetes",
+            "kube-apiserver",
+            "kube-controller-manager",
+            "kube-scheduler",
+            "kubectl",
+            "kubelet",
         ),
+        # Its own go.mod replaces modules by folders that the published module does not have.
         folder="kubernetes",
         # Without these, nodes report v0.0.0-master, and every decision by version goes wrong.
         ldflags=f"-X k8s.io/component-base/version.gitVersion=v{KUBERNETES}"
@@ -59,36 +71,68 @@ PROGRAMS = (
     ),
     Program(
         f"containerd {CONTAINERD}",
-        tuple(
-            f"github.com/containerd/containerd/v2/cmd/{name}"
-            for name in ("containerd", "containerd-shim-runc-v2", "ctr")
+        _commands(
+            "github.com/containerd/containerd/v2", "containerd", "containerd-shim-runc-v2", "ctr"
         ),
+        module="github.com/containerd/containerd/v2",
         version=CONTAINERD,
         ldflags=f"-X github.com/containerd/containerd/v2/version.Version={CONTAINERD}",
         tags="no_btrfs",
     ),
     Program(
+        f"runc {RUNC}",
+        ("github.com/opencontainers/runc",),
+        module="github.com/opencontainers/runc",
+        version=RUNC,
+        # Static: nodes have another C library than this machine.
+        ldflags=f"-linkmode=external -extldflags=-static -X main.version={RUNC}",
+        tags="seccomp,netgo,osusergo",
+        cgo=True,
+    ),
+    Program(
+        f"Docker Engine {DOCKER} (4 minutes)",
+        _commands("github.com/moby/moby/v2", "dockerd", "docker-proxy"),
+        module="github.com/moby/moby/v2",
+        version=MOBY,
+        ldflags=f"-X github.com/moby/moby/v2/dockerversion.Version={DOCKER}"
+        f" -X github.com/moby/moby/v2/dockerversion.GitCommit=v{MOBY}",
+        tags="exclude_graphdriver_btrfs",
+    ),
+    Program(
+        f"Docker command line {DOCKER}",
+        _commands("github.com/docker/cli", "docker"),
+        module="github.com/docker/cli",
+        version=f"{DOCKER}+incompatible",
+        ldflags=f"-X github.com/docker/cli/cli/version.Version={DOCKER}",
+    ),
+    Program(
+        f"cri-dockerd {CRI_DOCKERD}",
+        ("github.com/Mirantis/cri-dockerd",),
+        module="github.com/Mirantis/cri-dockerd",
+        version=CRI_DOCKERD,
+        ldflags=f"-X github.com/Mirantis/cri-dockerd/cmd/version.Version={CRI_DOCKERD}",
+    ),
+    Program(
         f"NVIDIA container toolkit {TOOLKIT}",
-        tuple(
-            f"github.com/NVIDIA/nvidia-container-toolkit/cmd/{name}"
-            for name in (
-                "nvidia-ctk",
-                "nvidia-cdi-hook",
-                "nvidia-container-runtime",
-                "nvidia-container-runtime-hook",
-            )
+        _commands(
+            "github.com/NVIDIA/nvidia-container-toolkit",
+            "nvidia-ctk",
+            "nvidia-cdi-hook",
+            "nvidia-container-runtime",
+            "nvidia-container-runtime-hook",
         ),
+        module="github.com/NVIDIA/nvidia-container-toolkit",
         version=TOOLKIT,
         ldflags=f"-X github.com/NVIDIA/nvidia-container-toolkit/internal/info.version={TOOLKIT}",
         cgo=True,
     ),
     Program(
         f"NVIDIA device plugin {DEVICE_PLUGIN}",
-        tuple(
-            f"github.com/NVIDIA/k8s-device-plugin/cmd/{name}"
-            for name in ("nvidia-device-plugin", "gpu-feature-discovery")
+        _commands(
+            "github.com/NVIDIA/k8s-device-plugin", "nvidia-device-plugin", "gpu-feature-discovery"
         ),
-        folder="device-plugin",
+        module="github.com/NVIDIA/k8s-device-plugin",
+        version=DEVICE_PLUGIN,
         ldflags=f"-X github.com/NVIDIA/k8s-device-plugin/internal/info.version=v{DEVICE_PLUGIN}",
         cgo=True,
         cgo_ldflags=LAZY_NVML,
@@ -96,40 +140,59 @@ PROGRAMS = (
 )
 
 
+def _go(words: Sequence[str], cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run go with the caches of the laboratory. It needs no input."""
+    return subprocess.run(
+        ["go", *words],
+        check=False,
+        cwd=cwd,
+        env={
+            **os.environ,
+            "GOMODCACHE": str(CACHE / "go" / "mod"),
+            "GOCACHE": str(CACHE / "go" / "build"),
+            "GOFLAGS": "-mod=mod -buildvcs=false -modcacherw",
+            **environment,
+        },
+        capture_output=True,
+        text=True,
+    )
+
+
+@contextmanager
+def _sources(program: Program) -> Iterator[Path]:
+    """Give the folder to build in: one of ours, or a copy of the module."""
+    if program.folder:
+        yield LAB_SOURCES / "programs" / program.folder
+        return
+    module = f"{program.module}@v{program.version}"
+    with tempfile.TemporaryDirectory() as temporary:
+        result = _go(["mod", "download", "-json", module], Path(temporary))
+        if result.returncode != 0:
+            raise SystemExit(f"cannot fetch {module}: {result.stdout}{result.stderr}")
+        sources = Path(temporary) / "module"
+        shutil.copytree(json.loads(result.stdout)["Dir"], sources)
+        # Docker's command line is no Go module yet: it keeps its requirements under another name.
+        for kind in ("mod", "sum"):
+            if (sources / f"vendor.{kind}").exists():
+                (sources / f"vendor.{kind}").rename(sources / f"go.{kind}")
+        yield sources
+
+
 def _build(program: Program, out: Path) -> None:
     say(f"  {program.what}")
-    environment = {
-        **os.environ,
-        "GOMODCACHE": str(CACHE / "go" / "mod"),
-        "GOCACHE": str(CACHE / "go" / "build"),
-        "GOFLAGS": "-mod=mod -buildvcs=false -modcacherw",
-        "GOBIN": str(out),
-        "CGO_ENABLED": "1" if program.cgo else "0",
-        "CGO_LDFLAGS": program.cgo_ldflags,
-        "CGO_LDFLAGS_ALLOW": ".*",
-    }
     options = ["-trimpath", f"-ldflags=-s -w {program.ldflags}"]
     if program.tags:
         options += ["-tags", program.tags]
-    if program.folder:
-        command = ["go", "build", *options, "-o", f"{out}/", *program.commands]
-        cwd = LAB_SOURCES / "programs" / program.folder
-    else:
-        wanted = [f"{path}@v{program.version}" for path in program.commands]
-        command = ["go", "install", *options, *wanted]
-        cwd = out
-    # A Go program needs no further input; its own words are shown only when it fails.
-    result = subprocess.run(
-        command,
-        check=False,
-        cwd=cwd,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    with _sources(program) as sources:
+        result = _go(
+            ["build", *options, "-o", f"{out}/", *program.commands],
+            sources,
+            CGO_ENABLED="1" if program.cgo else "0",
+            CGO_LDFLAGS=program.cgo_ldflags,
+            CGO_LDFLAGS_ALLOW=".*",
+        )
     if result.returncode != 0:
-        raise SystemExit(f"cannot build {program.what}: {' '.join(command)}\n{result.stdout}")
+        raise SystemExit(f"cannot build {program.what}:\n{result.stdout}{result.stderr}")
 
 
 def build() -> Path:

@@ -19,6 +19,8 @@ GOOD = "nodes:\n  - {name: gpu-1, os: debian12, machine: p100x4}\n"
         pytest.param(GOOD + GOOD[7:], "two nodes of one name among gpu-1, gpu-1", id="twice"),
         pytest.param(GOOD.replace("debian12", "plan9"), "os 'plan9' is none of debian12", id="os"),
         pytest.param(GOOD.replace("p100x4", "p100x5"), "machine 'p100x5' is none of", id="machine"),
+        pytest.param(GOOD[:-2] + ", engine: podman}", "engine 'podman' is none of", id="engine"),
+        pytest.param(GOOD[:-2] + ", docker: imports}", "docker 'imports' is none of", id="docker"),
         pytest.param(GOOD.replace("os:", "system:"), "not the description", id="unknown-key"),
     ],
 )
@@ -28,6 +30,14 @@ def test_read_names_the_file_and_the_reason(tmp_path, text, message):
     with pytest.raises(SystemExit, match=message) as caught:
         read(path)
     assert str(path) in str(caught.value)
+
+
+def test_variables_of_a_node(tmp_path):
+    path = tmp_path / "lab.yml"
+    path.write_text(GOOD[:-2] + ", vars: {docker_ce_replace_distribution: true}}")
+    (node,) = read(path)
+    assert node.vars == {"docker_ce_replace_distribution": True}
+    assert (node.engine, node.docker, node.containerd) == ("containerd", "plain", "plain")
 
 
 @pytest.mark.parametrize("path", sorted((LAB_SOURCES / "labs").glob("*.yml")), ids=str)

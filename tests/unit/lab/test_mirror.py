@@ -87,6 +87,7 @@ def test_release_names_every_index(repository: Repository, head: str) -> None:
 def test_published_chain_of_trust_holds(tmp_path: Path) -> None:
     pool, out, home = tmp_path / "pool", tmp_path / "out", tmp_path / "gpg"
     deb = build_deb(Package("some", "1-1", "does something"), pool / "docker/trixie")
+    file = build_deb(Package("cri-dockerd", "1~3-0", "does something"), pool / "cri-dockerd")
     published = mirror.publish(pool, out, home)
     assert mirror.fingerprint(home) == published.fingerprint
 
@@ -103,6 +104,10 @@ def test_published_chain_of_trust_holds(tmp_path: Path) -> None:
     fields = dict(line.partition(": ")[::2] for line in index.decode().splitlines())
     assert (out / "docker" / fields["Filename"]).read_bytes() == deb.read_bytes()
     assert fields["SHA256"] == hashlib.sha256(deb.read_bytes()).hexdigest()
+
+    (place,) = (out / mirror.FILES["cri-dockerd"]).iterdir()
+    assert place.name == "cri-dockerd_1.3-0_amd64.deb"
+    assert place.read_bytes() == file.read_bytes()
 
     # An empty pool is an empty repository, signed all the same.
     assert (out / "toolkit/stable/deb/amd64/Packages").read_bytes() == b""

@@ -45,8 +45,17 @@ def test_pools_hold_the_packages_of_upstream() -> None:
         "nvidia-smi",
     )
     assert {pool: sorted(names) for pool, names in held.items()} == {
-        "docker/bookworm": ["containerd.io=2.4.2-1~debian.12~bookworm"],
-        "docker/trixie": ["containerd.io=2.4.2-1~debian.13~trixie"],
+        "docker/bookworm": [
+            "containerd.io=2.4.2-1~debian.12~bookworm",
+            "docker-ce-cli=5:29.8.1-1~debian.12~bookworm",
+            "docker-ce=5:29.8.1-1~debian.12~bookworm",
+        ],
+        "docker/trixie": [
+            "containerd.io=2.4.2-1~debian.13~trixie",
+            "docker-ce-cli=5:29.8.1-1~debian.13~trixie",
+            "docker-ce=5:29.8.1-1~debian.13~trixie",
+        ],
+        "cri-dockerd": ["cri-dockerd=0.4.3~3-0~debian-bookworm"],
         "nvidia": sorted(
             f"{name}={version}-1"
             for version in ("580.173.02", "580.178.04")
@@ -79,6 +88,18 @@ def test_control_names_only_the_relations_there_are() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        pytest.param("docker-ce", {"docker.io"}, id="engine"),
+        pytest.param("docker-ce-cli", {"docker-cli", "docker.io"}, id="command line"),
+        pytest.param("containerd.io", {"containerd", "runc"}, id="containerd and its runc"),
+    ],
+)
+def test_packages_of_docker_replace_those_of_debian(name: str, expected: set[str]) -> None:
+    assert set(find(name).conflicts) == expected
+
+
 def test_every_dependency_inside_the_mirror_can_be_met() -> None:
     held = {(p.name, p.version) for _pool, p in everything()}
     for _pool, package in everything():
@@ -100,6 +121,17 @@ def test_every_dependency_inside_the_mirror_can_be_met() -> None:
                 "/usr/lib/systemd/system/containerd.service": "ExecStart=/usr/bin/containerd\n",
             },
             id="containerd as Docker ships it: without the Kubernetes interface",
+        ),
+        pytest.param(
+            "docker-ce",
+            "",
+            {
+                "/usr/lib/systemd/system/docker.service": (
+                    "dockerd -H fd:// --containerd=/run/containerd/containerd.sock\n"
+                ),
+                "/usr/lib/systemd/system/docker.socket": "SocketGroup=docker\n",
+            },
+            id="docker, started by its socket",
         ),
         pytest.param(
             "kubelet",
@@ -175,6 +207,11 @@ def test_maintainer_scripts_are_shell() -> None:
             if name in packages.MAINTAINER_SCRIPTS:
                 subprocess.run(["sh", "-n"], input=text, text=True, check=True)
                 assert text.startswith("#!/bin/sh\nset -e\n"), (package.name, name)
+
+
+def test_file_name_has_no_epoch(tmp_path: Path) -> None:
+    deb = packages.build_deb(Package("some", "5:1-1", "does something"), tmp_path)
+    assert deb.name == "some_1-1_amd64.deb"
 
 
 def test_same_input_gives_the_same_deb(tmp_path: Path) -> None:
