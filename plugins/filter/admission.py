@@ -23,12 +23,15 @@ description:
 positional: cluster
 options:
   _input:
-    description: C(refusals), C(node_name) and C(kubelet_running) of each inventory host.
+    description: >-
+      C(refusals), C(node_name), C(kubelet_running) and, on the way back, C(drain) (whether pods may
+      be evicted) of each inventory host.
     type: dict
     required: true
   cluster:
     description: >-
-      What M(metal.gpu.gpu_capacity) returned for all node names, and C(refusals) of the cluster.
+      What M(metal.gpu.gpu_capacity), or on the way back M(metal.gpu.gpu_drain), returned for all
+      node names, and C(refusals) of the cluster.
     type: dict
     required: true
   skip_refused:

@@ -17,6 +17,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils import (
     plan_nvidia_container_runtime,
     plan_nvidia_driver,
     plan_preflight,
+    plan_teardown,
 )
 
 DOCUMENTATION = r"""
@@ -33,7 +34,8 @@ options:
   _input:
     description: >-
       The observation, which is RV(metal.gpu.node_info#module:gpu_node), for V(device_plugin) the
-      DaemonSets of the cluster.
+      DaemonSets of the cluster, for V(teardown) a node as RV(metal.gpu.gpu_drain#module:nodes) has
+      it.
     type: raw
     required: true
   planner:
@@ -48,6 +50,7 @@ options:
       - nvidia_container_runtime
       - kubelet_device_plugins
       - device_plugin
+      - teardown
   wishes:
     description:
       - What the role was told. Each role has its own keys, listed in its C(vars/main.yml).
@@ -78,6 +81,7 @@ PLANNERS: dict[str, Callable[[Any, Mapping[str, Any]], dict[str, Any]]] = {
     "nvidia_container_runtime": plan_nvidia_container_runtime.plan,
     "kubelet_device_plugins": plan_kubelet_device_plugins.plan,
     "device_plugin": plan_device_plugin.plan,
+    "teardown": plan_teardown.plan,
 }
 
 

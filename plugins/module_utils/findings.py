@@ -288,6 +288,17 @@ CATALOGUE: dict[str, Meaning] = {
         "the run stopped here at {task!r}: {error}",
         "mend what the message names and run again: what was done already is not done twice",
     ),
+    # --- the way back ----------------------------------------------------------------------
+    "GPUS_IN_USE": Meaning(
+        REFUSAL,
+        "has pods that hold GPUs: {pods}",
+        "end them yourself, or set teardown_drain to true to have them evicted",
+    ),
+    "GPU_PODS_STAY": Meaning(
+        REFUSAL,
+        "has pods with GPUs that must not be evicted: {pods}",
+        "delete them, or the DaemonSet they are of, yourself",
+    ),
     # --- verdict ---------------------------------------------------------------------------
     "NVML_UNAVAILABLE": Meaning(
         FAILURE,

@@ -54,6 +54,12 @@ options:
     description: How many seconds to wait until the pods, or the GPUs, are gone.
     type: int
     default: 300
+  report_only:
+    description:
+      - Whether only to look, in any mode, and to leave the answer to the caller to judge. Then an
+        API server that gives no answer does not fail the task, and RV(error) tells about it.
+    type: bool
+    default: false
 notes:
   - Needs the permissions to list, watch and patch nodes, to list and watch pods in all namespaces,
     and to create C(pods/eviction).
@@ -66,7 +72,7 @@ EXAMPLES = r"""
 - name: See who holds GPUs
   metal.gpu.gpu_drain:
     nodes: [gpu-1, gpu-2]
-  check_mode: true
+    report_only: true
   delegate_to: localhost
   run_once: true
   register: gpus
@@ -89,7 +95,7 @@ EXAMPLES = r"""
 RETURN = r"""
 nodes:
   description: Each node as it was found, keyed by name.
-  returned: when the API server answered, also on failure
+  returned: when the API server answered, also on failure; empty with RV(error)
   type: dict
   contains:
     state:
@@ -120,6 +126,11 @@ nodes:
         - name: default/training-5c9d7
           gpus: 2
           stays: null
+error:
+  description: Why the API server gave no answer. Empty where it did.
+  returned: with O(report_only)
+  type: str
+  sample: ""
 """
 
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -139,6 +150,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "nodes": {"type": "list", "elements": "str", "required": True},
     "state": {"type": "str", "choices": ["drained", "released"], "default": "drained"},
     "wait_timeout": {"type": "int", "default": 300},
+    "report_only": {"type": "bool", "default": False},
 }
 
 CORDONED = "metal-gpu-cordoned"  # an annotation: what we have cordoned, we uncordon
@@ -268,6 +280,8 @@ def run(client: kube.Client, params: Mapping[str, Any], *, check_mode: bool) -> 
     Raises kube.KubeError.
     """
     drain = Drain(client, params["nodes"], kube.Timer(params["wait_timeout"]))
+    if params["report_only"]:
+        return {"changed": False, "nodes": _describe(drain, params["nodes"]), "error": ""}
     if params["state"] == "drained":
         return _drain(drain, params["nodes"], check_mode)
     return _release(drain, params["nodes"], check_mode)
@@ -326,6 +340,8 @@ def main() -> None:
         client = kube_settings.client_for(module)
         result = run(client, module.params, check_mode=module.check_mode)
     except kube.KubeError as error:
+        if module.params["report_only"]:
+            module.exit_json(nodes={}, error=str(error))
         module.fail_json(msg=str(error))
     if result.pop("failed", False):
         module.fail_json(**result)

@@ -22,8 +22,10 @@ CLUSTER = "cluster"  # whom the refusal is about
 
 
 def plan(daemonsets: Sequence[Mapping[str, Any]], wishes: Mapping[str, Any]) -> dict[str, Any]:
-    """Judge the DaemonSets of a cluster. Wishes: name and namespace of ours."""
+    """Judge the DaemonSets of a cluster. Wishes: state, name and namespace of ours."""
     made = Plan(CLUSTER)
+    if wishes["state"] == "absent":
+        return made.result()
     ours = f"{wishes['namespace']}/{wishes['name']}"
     for daemonset in daemonsets:
         name = "{namespace}/{name}".format_map(daemonset["metadata"])

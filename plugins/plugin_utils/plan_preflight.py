@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Can this machine become a GPU node at all? Changes nothing, so it has refusals and no steps."""
+"""Can this machine become a GPU node, or stop being one? Changes nothing, so it has no steps."""
 
 from __future__ import annotations
 
@@ -27,9 +27,24 @@ _WRAPPING = "Task failed: "
 
 
 def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
-    """Judge the machine. Wishes: host, engine, gpu_count (None where it was not declared)."""
+    """Judge the machine. Wishes: host, state, engine, gpu_count (None where it was not declared).
+
+    On the way back, neither a card that is gone nor a missing kubelet is in the way.
+    """
     made = Plan(wishes["host"])
     refuse_platform(made, node)
+    kubelet = node["kubelet"]
+    if wishes["state"] == "present":
+        _refuse_gpus(made, node, wishes)
+        engines.refuse(made, node, wishes["engine"])
+        if not kubelet["installed"]:
+            made.refuse("KUBELET_MISSING")
+            return made.result()
+    made.data["node_name"] = kubelet["node_name"]
+    return made.result()
+
+
+def _refuse_gpus(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]) -> None:
     addresses = [gpu["address"] for gpu in node["pci"]]
     if not addresses:
         made.refuse("NO_GPU")
@@ -43,12 +58,6 @@ def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
     passed_through = [gpu["address"] for gpu in node["pci"] if gpu["driver"] == "vfio-pci"]
     if passed_through:
         made.refuse("GPU_PASSED_THROUGH", addresses=", ".join(passed_through))
-    if node["kubelet"]["installed"]:
-        made.data["node_name"] = node["kubelet"]["node_name"]
-    else:
-        made.refuse("KUBELET_MISSING")
-    engines.refuse(made, node, wishes["engine"])
-    return made.result()
 
 
 def refuse_platform(made: Plan, node: Mapping[str, Any]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from ansible_collections.metal.gpu.plugins.module_utils.findings import REFUSAL, finding
 from ansible_collections.metal.gpu.plugins.module_utils.reconcile import LAYERS
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_preflight import name_clashes
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan_teardown import refuse_holders
 
 HEADINGS = ("node", "declared", "PCI", "NVML", "capacity", "allocatable", "smoke", "verdict")
 
@@ -50,9 +51,10 @@ def admission(
 ) -> dict[str, Any]:
     """Decide which nodes may go on.
 
-    `reports` has refusals, node_name (None where unknown) and whether the kubelet runs of each
-    inventory host, `cluster` what metal.gpu.gpu_capacity said about the nodes, or the error why it
-    could not, and the refusals of the cluster.
+    `reports` has refusals, node_name (None where unknown), whether the kubelet runs and whether
+    pods may be evicted of each inventory host, `cluster` what metal.gpu.gpu_capacity, or on the way
+    back metal.gpu.gpu_drain, said about the nodes, or the error why it could not, and the refusals
+    of the cluster.
 
     Returns every finding once, those of each host that has any, and whether to begin: what speaks
     against the cluster, or against the inventory, speaks against beginning anywhere.
@@ -84,6 +86,7 @@ def _refusals(
         # A kubelet that does not run, for want of an engine or for its flags, may still join.
         if row.get("state") == "missing" and report["kubelet_running"]:
             found.append(finding("NODE_NOT_IN_CLUSTER", host, node=report["node_name"]))
+        found += refuse_holders(host, row.get("pods", ()), drain=report.get("drain", False))
     named = {host: report["node_name"] for host, report in reports.items() if report["node_name"]}
     return found + name_clashes(named)
 

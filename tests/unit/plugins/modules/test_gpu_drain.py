@@ -106,7 +106,10 @@ def test_a_node_that_somebody_else_cordoned_stays_so(api, call):
 
 def test_what_is_found_is_told(cluster, call):
     cluster.put("pods", pod("d", gpus=2, owner=None))
-    result = call(gpu_drain, nodes=[*NODES, "gone"], check=True)
+    found = state(cluster)
+    result = call(gpu_drain, nodes=[*NODES, "gone"], report_only=True)
+    assert (result["changed"], result["error"]) == (False, "")
+    assert state(cluster) == found
     assert result["nodes"] == {
         "gpu-1": {
             "state": "ok",
@@ -123,6 +126,13 @@ def test_what_is_found_is_told(cluster, call):
         },
         "gone": {"state": "missing", "cordoned": False, "pods": []},
     }
+
+
+def test_no_answer_is_told_too(cluster, call):
+    cluster.refusals["list", "pods"] = Refusal(403, "no")
+    result = call(gpu_drain, nodes=NODES, report_only=True)
+    assert result["nodes"] == {}
+    assert "forbids to list pods" in result["error"]
 
 
 @pytest.mark.parametrize("owner", ["DaemonSet", "Node", None])

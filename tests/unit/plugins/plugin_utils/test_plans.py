@@ -29,7 +29,7 @@ REPOSITORY = {
     "repository_fingerprint": "0" * 40,
 }
 WISHES: dict[str, dict[str, Any]] = {
-    "preflight": {"host": "gpu-1", "engine": "auto", "gpu_count": None},
+    "preflight": {"host": "gpu-1", "state": "present", "engine": "auto", "gpu_count": None},
     "nvidia_driver": {
         "host": "gpu-1",
         "state": "present",
@@ -311,6 +311,12 @@ def test_refusals(
     assert codes(planned) == expected
     assert planned["steps"] == []
     assert all(one["message"].startswith("gpu-1: ") for one in planned["refusals"])
+
+
+def test_nothing_that_is_gone_is_in_the_way_back() -> None:
+    node = merge(VIRGIN, {"pci": [], "kubelet": {"installed": False, "running": False}})
+    planned = plan("preflight", node, state="absent", gpu_count=4)
+    assert (planned["refusals"], planned["data"]) == ([], {"node_name": "gpu-1"})
 
 
 def test_refusal_names_the_addresses() -> None:
@@ -732,8 +738,9 @@ def daemonset(namespace: str, name: str, image: str, *command: str) -> dict[str,
     ],
 )
 def test_device_plugin_of_others(found: list[dict[str, Any]], expected: list[str]) -> None:
-    wishes = {"name": "nvidia-device-plugin", "namespace": "kube-system"}
+    wishes = {"state": "present", "name": "nvidia-device-plugin", "namespace": "kube-system"}
     assert codes(plan_device_plugin.plan(found, wishes)) == expected
+    assert codes(plan_device_plugin.plan(found, {**wishes, "state": "absent"})) == []
 
 
 def pod(node: str | None, revision: str, *, ready: bool, **status: Any) -> dict[str, Any]:

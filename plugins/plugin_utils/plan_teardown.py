@@ -1,0 +1,37 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which pods stand in the way of taking a node's GPUs out of the cluster?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
+
+DRAIN = "Evict the pods that hold GPUs"
+RELEASE = "Let pods onto the node again"
+
+STEPS = (DRAIN, RELEASE)
+
+
+def plan(row: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
+    """Plan the drain of a node, as metal.gpu.gpu_drain has found it. Wishes: host."""
+    made = Plan(wishes["host"])
+    made.step(DRAIN, ", ".join(pod["name"] for pod in row["pods"]))
+    if made.steps or row["cordoned"]:
+        made.step(RELEASE, "it is cordoned meanwhile")
+    return made.result()
+
+
+def refuse_holders(
+    host: str, pods: Sequence[Mapping[str, Any]], *, drain: bool
+) -> list[dict[str, str]]:
+    """Return the refusals for the pods that hold GPUs of a host."""
+    if pods and not drain:
+        holders = [f"{pod['name']} ({pod['gpus']})" for pod in pods]
+        return [finding("GPUS_IN_USE", host, pods=", ".join(holders))]
+    staying = [f"{pod['name']} ({pod['stays']})" for pod in pods if pod["stays"]]
+    return [finding("GPU_PODS_STAY", host, pods=", ".join(staying))] if staying else []
