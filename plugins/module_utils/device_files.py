@@ -23,6 +23,7 @@ class DeviceFile(NamedTuple):
     major: int
     minor: int
     mode: str
+    linked: bool  # in /dev/char, where runc looks it up
 
 
 def read_device_files(root: Path) -> tuple[DeviceFile, ...]:
@@ -34,12 +35,14 @@ def read_device_files(root: Path) -> tuple[DeviceFile, ...]:
         except OSError:
             continue
         if stat.S_ISCHR(status.st_mode):
+            major, minor = os.major(status.st_rdev), os.minor(status.st_rdev)
             files.append(
                 DeviceFile(
                     path=f"/{path.relative_to(root)}",
-                    major=os.major(status.st_rdev),
-                    minor=os.minor(status.st_rdev),
+                    major=major,
+                    minor=minor,
                     mode=f"{stat.S_IMODE(status.st_mode):04o}",
+                    linked=(root / f"dev/char/{major}:{minor}").exists(),
                 )
             )
     return tuple(files)

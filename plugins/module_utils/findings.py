@@ -192,6 +192,17 @@ CATALOGUE: dict[str, Meaning] = {
         "has {evidence}, so Docker is not removed",
         "drain the node, and stop what runs in Docker",
     ),
+    "ENGINE_NOT_BACK": Meaning(
+        FAILURE,
+        "{engine} did not start with the change in {path}, and runs again as before: {error}",
+        "find what the message speaks of, in the configuration or in the drop-ins of its unit, and "
+        "run again",
+    ),
+    "ENGINE_DOWN": Meaning(
+        FAILURE,
+        "{engine} does not start, and did not with its former configuration: {error}",
+        "look at `journalctl -u {engine}` on the node; containers run on, and no new ones start",
+    ),
     "CDI_UNSUPPORTED": Meaning(
         REFUSAL,
         "runs containerd {found}, which cannot read the CDI specifications of this toolkit; "
@@ -259,6 +270,13 @@ CATALOGUE: dict[str, Meaning] = {
         REFUSAL,
         "the kubelet's configuration cannot be used: {error}",
         "correct the file; it was left untouched",
+    ),
+    "KUBELET_NOT_BACK": Meaning(
+        FAILURE,
+        "the kubelet did not start with its new settings, and runs again with the former ones: "
+        "{error}",
+        "find what the message speaks of, in the kubelet's configuration or in the drop-ins of its "
+        "unit, and run again",
     ),
     "KUBELET_DOWN": Meaning(
         FAILURE,

@@ -62,9 +62,10 @@ def parse_gates_flag(value: str) -> dict[str, bool | None]:
 
 
 def parse_last_error(journal: str) -> str | None:
-    """Find why the kubelet ended: the last fatal line of its journal."""
-    fatal = [line.strip() for line in journal.splitlines() if _FATAL.search(line)]
-    return fatal[-1] if fatal else None
+    """Find why the kubelet failed: the last fatal line of its journal, else the very last."""
+    lines = [line.strip() for line in journal.splitlines() if line.strip()]
+    fatal = [line for line in lines if _FATAL.search(line)]
+    return next(iter((fatal or lines)[-1:]), None)
 
 
 def feature_gates(

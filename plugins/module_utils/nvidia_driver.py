@@ -24,6 +24,8 @@ PACKAGE_PATTERNS = (
 )
 # Modules that decide who has the GPUs: names, or patterns of them.
 MODULES = ("nvidia*", "nouveau", "vfio_pci")
+# Of the running kernel; Debian's name, and the one of others.
+INITIAL_RAMDISKS = ("/boot/initrd.img-{release}", "/boot/initramfs-{release}.img")
 _TOOLKIT_PACKAGES = ("nvidia-container-", "libnvidia-container", "nvidia-docker")
 _DRIVER_PACKAGES = (
     *("nvidia-", "libnvidia-", "cuda-drivers", "firmware-nvidia-", "kmod-nvidia"),

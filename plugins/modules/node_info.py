@@ -208,6 +208,11 @@ gpu_node:
         nouveau_blacklisted:
           description: Whether C(modprobe.d) keeps nouveau from being loaded.
           type: bool
+        initramfs_outdated:
+          description: >-
+            Whether what C(modprobe.d) says of nouveau was changed after the initial ramdisk of the
+            running kernel was built. V(null) where there is none.
+          type: bool
         modules_load:
           description: Modules that C(modules-load.d) loads at boot.
           type: list
@@ -232,6 +237,7 @@ gpu_node:
         disk_version: 580.178.04
         flavour: open
         nouveau_blacklisted: true
+        initramfs_outdated: false
         modules_load: [nvidia_uvm]
         persistenced:
           installed: true
@@ -321,11 +327,15 @@ gpu_node:
         mode:
           description: Permissions, octal.
           type: str
+        linked:
+          description: Whether there is a link to it in C(/dev/char), where runc looks for it.
+          type: bool
       sample:
         - path: /dev/nvidia0
           major: 195
           minor: 0
           mode: "0666"
+          linked: true
     device_users:
       description: Processes that use the driver. V(null) without O(device_users).
       type: list
@@ -692,8 +702,17 @@ gpu_node:
           description: Socket of the container runtime.
           type: str
         last_error:
-          description: Why it ended, from its journal. V(null) while it runs.
+          description: Why it failed, from its journal. V(null) while it runs.
           type: str
+        needs_reload:
+          description: Whether the files of its unit say something else than systemd knows.
+          type: bool
+        changed_since_start:
+          description: >-
+            Files of its settings that were written after it was started, so that it does not know
+            them.
+          type: list
+          elements: str
       sample:
         installed: true
         version: 1.37.1
@@ -727,6 +746,8 @@ gpu_node:
             effective: true
         endpoint: unix:///run/containerd/containerd.sock
         last_error: null
+        needs_reload: false
+        changed_since_start: []
     cgroup:
       description: Control groups.
       type: dict
@@ -899,10 +920,11 @@ CONFIGURED: dict[str, tuple[tuple[str, ...], str | None]] = {
 }
 UNIT_PROPERTIES = (
     *("Id", "LoadState", "ActiveState", "SubState", "Result", "UnitFileState"),
-    *("ActiveEnterTimestampMonotonic", "NeedDaemonReload", "Listen"),
+    *("ActiveEnterTimestampMonotonic", "NeedDaemonReload", "Listen", "InvocationID"),
 )
-# A kubelet that finds an unknown gate in its configuration file panics, with a long trace.
-JOURNAL = ("journalctl", f"--unit={kubelet.UNIT}", "--lines=200", "--output=cat", "--no-pager")
+# What it said itself, without systemd's own words about it; and only since its last start. A
+# kubelet that finds an unknown gate in its configuration file panics, with a long trace.
+JOURNAL = ("journalctl", "--lines=200", "--output=cat", "--no-pager")
 SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")  # not on the path of ordinary users
 
 
@@ -953,7 +975,7 @@ def run(
                 name: [path for pattern in patterns for path in files.find(pattern)]
                 for name, patterns in PATTERNS.items()
             },
-            "modified": read_times(files),
+            "modified": read_times(files, release),
             # Both at once, so that times of systemd and of files can be compared.
             "clock": {"now": time.time(), "uptime": time.monotonic()},
             "package_manager": {
@@ -982,11 +1004,13 @@ def read_service_files(files: NodeFiles) -> None:
             files.read_all([f"{directory}/**/*.conf"])
 
 
-def read_times(files: NodeFiles) -> dict[str, float]:
-    """Return when containerd's configuration was last written, keyed by path."""
+def read_times(files: NodeFiles, release: str) -> dict[str, float]:
+    """Return when configuration and initial ramdisk were last written, keyed by path."""
     config = containerd_config(files) or containerd.DEFAULT_CONFIG
     patterns = containerd.mentioned_files(config, files.texts.get(config, ""))
-    paths = [config, *(path for pattern in patterns for path in files.find(pattern))]
+    paths = [path for path in files.texts if not path.startswith(("/proc/", "/sys/"))]
+    paths += [path for pattern in patterns for path in files.find(pattern)]
+    paths += [path.format(release=release) for path in nvidia_driver.INITIAL_RAMDISKS]
     times = {path: files.modified(path) for path in paths}
     return {path: modified for path, modified in times.items() if modified is not None}
 
@@ -1041,9 +1065,10 @@ def further_commands(outputs: Mapping[str, Output]) -> dict[str, Command]:
     containers = docker.parse_ps(texts.get("docker_ps", ""))
     running = [one.id for one in containers if one.running and not one.is_of_pod]
     commands = {}
-    kubelet_state = units.get(kubelet.UNIT, {}).get("ActiveState")
-    if {"kubelet", "units"} <= set(outputs) and kubelet_state != "active":
-        commands["journal"] = Command(JOURNAL)
+    kubelet_unit = units.get(kubelet.UNIT, {})
+    if {"kubelet", "units"} <= set(outputs) and kubelet_unit.get("ActiveState") != "active":
+        match = f"_SYSTEMD_INVOCATION_ID={kubelet_unit.get('InvocationID', '')}"
+        commands["journal"] = Command((*JOURNAL, match))
     if running:
         commands["docker_ephemeral"] = Command((*docker.EPHEMERAL, *running))
     if docker.has_v1({name: one.version for name, one in known.items()}, units):

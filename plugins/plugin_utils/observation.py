@@ -8,7 +8,7 @@ documents that are loaded already.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from hashlib import sha256
 from pathlib import PurePosixPath
@@ -189,6 +189,7 @@ def _driver(node: Raw) -> dict[str, Any]:
             nvidia_driver.is_nouveau_blocked(node.texts[path])
             for path in node.find("*/modprobe.d/*.conf")
         ),
+        "initramfs_outdated": _is_initramfs_outdated(node),
         "modules_load": [
             name
             for path in node.find("*/modules-load.d/*.conf")
@@ -196,6 +197,17 @@ def _driver(node: Raw) -> dict[str, Any]:
         ],
         "persistenced": _unit(node, "nvidia-persistenced.service"),
     }
+
+
+def _is_initramfs_outdated(node: Raw) -> bool | None:
+    """Tell whether a file about nouveau is newer than what the running kernel booted from."""
+    release = node.text("/proc/sys/kernel/osrelease")
+    paths = [path.format(release=release) for path in nvidia_driver.INITIAL_RAMDISKS]
+    built = [node.modified[path] for path in paths if path in node.modified]
+    if not built:
+        return None
+    written = [node.modified[path] for path in node.find("*/modprobe.d/*.conf")]
+    return max(written, default=0.0) > min(built)
 
 
 def _nvml(node: Raw) -> dict[str, Any]:
@@ -284,7 +296,9 @@ def _containerd(node: Raw) -> dict[str, Any]:
             "source": command if effective else None,
         },
         "needs_reload": node.needs_reload(containerd.UNIT),
-        "changed_since_start": _changed_since_start(node, containerd.UNIT),
+        "changed_since_start": _changed_since_start(
+            node, containerd.UNIT, [path, *containerd.mentioned_files(path, text)]
+        ),
         "cri_enabled": effective.cri_enabled if effective else None,
         "cdi_enabled": effective.cdi_enabled if effective else None,
         "default_runtime": effective.default_runtime if effective else None,
@@ -459,7 +473,13 @@ def _kubelet(node: Raw, setup: KubeletSetup) -> dict[str, Any]:
         },
         "feature_gates": [gate._asdict() for gate in gates],
         "endpoint": kubelet.endpoint(setup.flags, setup.documents.values(), version),
-        "last_error": kubelet.parse_last_error(node.stdout("journal")),
+        "last_error": None
+        if state.get("Result") == "success"
+        else kubelet.parse_last_error(node.stdout("journal")),
+        "needs_reload": node.needs_reload(kubelet.UNIT),
+        "changed_since_start": _changed_since_start(
+            node, kubelet.UNIT, [*(flag.file for flag in setup.flags), *setup.documents]
+        ),
     }
 
 
@@ -518,12 +538,18 @@ def _unit(node: Raw, name: str) -> dict[str, Any]:
     }
 
 
-def _changed_since_start(node: Raw, unit: str) -> list[str]:
-    """Return the configuration files that were written after a unit was started."""
+def _changed_since_start(node: Raw, unit: str, patterns: Iterable[str]) -> list[str]:
+    """Return which of a unit's files were written after it was started."""
     started = node.started(unit)
     if started is None:
         return []
-    return [path for path, modified in node.modified.items() if modified > started]
+    return [
+        path
+        for path, modified in node.modified.items()
+        # What comes from the future tells nothing.
+        if started < modified <= node.clock["now"]
+        and any(fnmatchcase(path, pattern) for pattern in patterns)
+    ]
 
 
 def _row(record: Mapping[str, Any]) -> dict[str, Any]:

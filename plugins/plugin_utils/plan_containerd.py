@@ -30,21 +30,24 @@ REPOSITORY = "Add the Docker repository"
 INSTALL = "Install containerd"
 HOLD = "Hold containerd"
 CRI = "Turn on what the kubelet needs of containerd"
+RESTART = "Restart containerd"
 START = "Start containerd"
 
 GIVE_BACK = "Give containerd's configuration back"
-RESTART = "Restart containerd as it was"
+RESTART_BACK = "Restart containerd as it was"
 REMOVE = "Remove containerd"
 REMOVE_REPOSITORY = "Remove the Docker repository"
 
 STEPS = (
-    *(REPAIR, PYTHON_DEBIAN, REPOSITORY, INSTALL, HOLD, CRI, START),
-    *(GIVE_BACK, RESTART, REMOVE, REMOVE_REPOSITORY),
+    *(REPAIR, PYTHON_DEBIAN, REPOSITORY, INSTALL, HOLD, CRI, RESTART, START),
+    *(GIVE_BACK, RESTART_BACK, REMOVE, REMOVE_REPOSITORY),
 )
 
 REPOSITORY_NAME = "metal-gpu-docker"
 PACKAGE = "containerd.io"
 CONFIG = "/etc/containerd/config.toml"
+
+RESTART_REASON = "it reads its configuration only at its start; containers run on"
 
 
 def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
@@ -82,12 +85,14 @@ def _plan_missing(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]
     made.step(INSTALL, "there is no containerd")
     made.step(HOLD, hold_gap(node, [PACKAGE]))
     _plan_cri(made, CONFIG, "Docker's package turns the CRI plugin off")
-    made.step(START, "there is no containerd")
 
 
 def _plan_installed(made: Plan, node: Mapping[str, Any]) -> None:
     engine = node["engines"]["containerd"]
     config = engine["config"]
+    made.data["hold"] = [PACKAGE]
+    if PACKAGE in node["packages"] and REPOSITORY_NAME in node["repositories"]:
+        made.step(HOLD, hold_gap(node, [PACKAGE]))
     if engine["cri_enabled"] is False:
         # Docker's package ships a file without a version; one that has a version was written by
         # somebody who wanted the plugin off.
@@ -96,8 +101,20 @@ def _plan_installed(made: Plan, node: Mapping[str, Any]) -> None:
             _plan_cri(made, config["path"], reason)
         else:
             made.refuse("CRI_DISABLED", path=config["path"])
-    if not engine["running"]:
+    elif not engine["running"]:
         made.step(START, "it is not running")
+    else:
+        made.data["config"] = {"path": config["path"]}
+        made.step(RESTART, unread_reason(engine))
+
+
+def unread_reason(engine: Mapping[str, Any]) -> str | None:
+    """Return why a containerd that is set up well has to be restarted all the same.
+
+    A run that was cut off between a change and the restart leaves this behind.
+    """
+    unread = ", ".join(engine["changed_since_start"])
+    return f"{unread} changed after it had started; containers run on" if unread else None
 
 
 def _plan_cri(made: Plan, path: str, reason: str) -> None:
@@ -122,6 +139,7 @@ def _plan_cri(made: Plan, path: str, reason: str) -> None:
         },
     }
     made.step(CRI, reason)
+    made.step(RESTART, RESTART_REASON)
 
 
 def _plan_absent(made: Plan, node: Mapping[str, Any]) -> None:
@@ -135,7 +153,7 @@ def _plan_absent(made: Plan, node: Mapping[str, Any]) -> None:
     if edits:
         made.step(GIVE_BACK, f"this role has changed {', '.join(edits)}")
         if not packages:
-            made.step(RESTART, "it reads its configuration only at its start")
+            made.step(RESTART_BACK, "it reads its configuration only at its start")
     if packages:
         made.step(REMOVE, f"{PACKAGE} is installed")
     plan_no_repository(made, node, REPOSITORY_NAME, remove=REMOVE_REPOSITORY)

@@ -70,9 +70,9 @@ def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
     elif not any(gate["value"] and gate["effective"] for gate in places):
         _plan_setting(made, kubelet, places)
     if made.steps:
-        _plan_restart(made, "it reads its settings when it starts")
-    elif not kubelet["running"]:
-        _plan_restart(made, f"it is not running: {kubelet['last_error'] or 'it said nothing'}")
+        _plan_restart(made, kubelet, "it reads its settings when it starts")
+    else:
+        _plan_restart(made, kubelet, _unread_reason(kubelet))
     return made.result()
 
 
@@ -88,15 +88,26 @@ def _plan_absent(made: Plan, node: Mapping[str, Any]) -> None:
         _plan_removal(made, kubelet, places)
     made.step(REMOVE_DROP_IN, f"{', '.join(drop_ins)} is of this role" if drop_ins else None)
     if made.steps:
-        _plan_restart(made, "it reads its settings when it starts")
+        _plan_restart(made, kubelet, "it reads its settings when it starts")
     made.step(FORGET, f"{', '.join(edits)} stays without the gate" if edits else None)
 
 
-def _plan_restart(made: Plan, reason: str) -> None:
+def _plan_restart(made: Plan, kubelet: Mapping[str, Any], reason: str | None) -> None:
     made.step(RESTART, reason)
-    made.data["daemon_reload"] = any(
-        "/systemd/system/" in edit["path"] for edit in made.data["flags"]
-    ) or any(step["name"] in (DROP_IN, REMOVE_DROP_IN) for step in made.steps)
+    made.data["daemon_reload"] = (
+        kubelet["needs_reload"]
+        or any("/systemd/system/" in edit["path"] for edit in made.data["flags"])
+        or any(step["name"] in (DROP_IN, REMOVE_DROP_IN) for step in made.steps)
+    )
+
+
+def _unread_reason(kubelet: Mapping[str, Any]) -> str | None:
+    """Return why a kubelet with the right settings has to be restarted; a run may have been cut."""
+    if not kubelet["running"]:
+        return f"it is not running: {kubelet['last_error'] or 'it said nothing'}"
+    # One that needs no gate runs well, whatever it has read.
+    unread = kubelet["changed_since_start"] if _needs_gate(kubelet) else []
+    return f"{', '.join(unread)} changed after it had started" if unread else None
 
 
 def _places(kubelet: Mapping[str, Any]) -> list[Mapping[str, Any]]:

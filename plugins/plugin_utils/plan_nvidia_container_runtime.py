@@ -8,13 +8,19 @@ Source: https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils.version import release, upstream_version
 from ansible_collections.metal.gpu.plugins.plugin_utils import containerd_keys, engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
-from ansible_collections.metal.gpu.plugins.plugin_utils.plan_containerd import refuse_config
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan_containerd import (
+    RESTART,
+    RESTART_REASON,
+    refuse_config,
+    unread_reason,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_packages import (
     REPAIR,
     Repository,
@@ -32,8 +38,8 @@ REPOSITORY = "Add the container toolkit's repository"
 INSTALL = "Install the container toolkit"
 HOLD = "Hold the container toolkit"
 RULE = "Link the character devices of the GPUs"
+LINK = "Link the devices that are there already"
 REGISTER = "Register the NVIDIA runtime"
-RESTART = "Restart containerd"
 CDI = "Write the CDI specification"
 
 UNREGISTER = "Take the NVIDIA runtime out of containerd"
@@ -42,11 +48,11 @@ REMOVE = "Remove the container toolkit"
 REMOVE_REPOSITORY = "Remove the container toolkit's repository"
 
 STEPS = (
-    *(REPAIR, PYTHON_DEBIAN, REPOSITORY, INSTALL, HOLD, RULE, REGISTER, RESTART, CDI),
+    *(REPAIR, PYTHON_DEBIAN, REPOSITORY, INSTALL, HOLD, RULE, LINK, REGISTER, RESTART, CDI),
     *(UNREGISTER, REMOVE_RULE, REMOVE, REMOVE_REPOSITORY),
 )
 
-_RESTART_REASON = "it reads its configuration only at its start; containers run on"
+_GPU_FILE = re.compile(r"/dev/nvidia\d+")
 
 REPOSITORY_NAME = "metal-gpu-container-toolkit"
 PACKAGES = (
@@ -96,6 +102,15 @@ def _plan_toolkit(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]
         made.step(HOLD, hold_gap(node, PACKAGES))
     if not node["toolkit"]["char_dev_rules"]:
         made.step(RULE, "no udev rule calls create-dev-char-symlinks")
+        made.step(LINK, "the rule is heeded when the driver is loaded the next time")
+    else:
+        made.step(LINK, _unlinked_gap(node))
+
+
+def _unlinked_gap(node: Mapping[str, Any]) -> str | None:
+    files = [file for file in node["device_files"] if _GPU_FILE.fullmatch(file["path"])]
+    unlinked = [file["path"] for file in files if not file["linked"]]
+    return f"/dev/char has no link to {', '.join(unlinked)}" if unlinked else None
 
 
 def _plan_registration(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]) -> None:
@@ -104,14 +119,14 @@ def _plan_registration(made: Plan, node: Mapping[str, Any], wishes: Mapping[str,
         # The containerd role comes before this one; what it installs is not there to be read yet.
         made.data["config"] = None
         made.step(REGISTER, "there is no containerd yet")
-        made.step(RESTART, _RESTART_REASON)
+        made.step(RESTART, RESTART_REASON)
         return
     if wishes["cdi"] and not containerd_keys.reads_cdi(engine["version"]):
         made.refuse("CDI_UNSUPPORTED", found=engine["version"], expected=containerd_keys.CDI_SINCE)
     made.data["config"] = containerd_keys.edit(engine, default=wishes["default"], cdi=wishes["cdi"])
     gap = _registration_gap(engine, wishes)
     made.step(REGISTER, gap)
-    made.step(RESTART, gap and _RESTART_REASON)
+    made.step(RESTART, RESTART_REASON if gap else unread_reason(engine))
 
 
 def _registration_gap(engine: Mapping[str, Any], wishes: Mapping[str, Any]) -> str | None:
@@ -153,7 +168,9 @@ def _plan_absent(made: Plan, node: Mapping[str, Any]) -> None:
     made.data["packages"] = packages
     if containerd_keys.RUNTIME in engine["runtimes"]:
         made.step(UNREGISTER, "containerd has a runtime nvidia")
-        made.step(RESTART, _RESTART_REASON)
+        made.step(RESTART, RESTART_REASON)
+    else:
+        made.step(RESTART, unread_reason(engine))
     if node["toolkit"]["char_dev_rules"]:
         made.step(REMOVE_RULE, "a udev rule links them")
     made.step(REMOVE, f"{', '.join(packages)} installed" if packages else None)

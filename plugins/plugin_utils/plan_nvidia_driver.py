@@ -32,6 +32,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan_preflight import re
 PYTHON_DEBIAN = "Install python3-debian for the NVIDIA repository"
 REPOSITORY = "Add the NVIDIA repository"
 BLACKLIST = "Keep nouveau from being loaded"
+INITRAMFS = "Rebuild the initial ramdisk"
 PIN = "Pin the driver version"
 INSTALL = "Install the driver"
 HOLD = "Hold the driver"
@@ -44,12 +45,11 @@ STOP_PERSISTENCE = "Stop the persistence daemon"
 UNLOAD = "Unload the NVIDIA modules"
 REMOVE = "Remove the driver"
 REMOVE_FILES = "Let nouveau be loaded again, and the NVIDIA modules not"
-INITRAMFS = "Rebuild the initial ramdisk"
 REMOVE_REPOSITORY = "Remove the NVIDIA repository"
 
 STEPS = (
-    *(REPAIR, PYTHON_DEBIAN, REPOSITORY, BLACKLIST, PIN, INSTALL, HOLD, MODULES_LOAD, REBOOT, LOAD),
-    *(PERSISTENCE, STOP_PERSISTENCE, UNLOAD, REMOVE, REMOVE_FILES, INITRAMFS, REMOVE_REPOSITORY),
+    *(REPAIR, PYTHON_DEBIAN, REPOSITORY, BLACKLIST, INITRAMFS, PIN, INSTALL, HOLD, MODULES_LOAD),
+    *(REBOOT, LOAD, PERSISTENCE, STOP_PERSISTENCE, UNLOAD, REMOVE, REMOVE_FILES, REMOVE_REPOSITORY),
 )
 
 REPOSITORY_NAME = "metal-gpu-nvidia-driver"
@@ -100,6 +100,7 @@ def _plan_working(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]
     made.data["hold"] = names
     if not node["driver"]["nouveau_blacklisted"]:
         made.step(BLACKLIST, "nothing in modprobe.d blacklists it")
+    made.step(INITRAMFS, _ramdisk_reason(node["driver"]))
     made.step(HOLD, hold_gap(node, names))
     made.step(MODULES_LOAD, _boot_reason(node))
     made.step(LOAD, _unloaded_reason(node))
@@ -131,6 +132,7 @@ def _plan_present(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]
         plan_repository(made, node, source, prepare=PYTHON_DEBIAN, add=REPOSITORY)
     if not driver["nouveau_blacklisted"]:
         made.step(BLACKLIST, "nothing in modprobe.d blacklists it")
+    made.step(INITRAMFS, _ramdisk_reason(driver))
     made.step(PIN, pin_missing)
     made.step(INSTALL, missing)
     made.step(HOLD, hold_gap(node, packages))
@@ -141,6 +143,15 @@ def _plan_present(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]
     made.step(PERSISTENCE, _persistence_reason(node))
     if not made.steps and not made.refusals:
         made.refuse("DRIVER_BROKEN", found=version, error=_error(node))
+
+
+def _ramdisk_reason(driver: Mapping[str, Any]) -> str | None:
+    """Where nouveau is in it, it would be loaded before the file system is there."""
+    if driver["initramfs_outdated"] is None:
+        return None
+    if not driver["nouveau_blacklisted"]:
+        return "the blacklist has to be in it, too"
+    return "the blacklist is newer" if driver["initramfs_outdated"] else None
 
 
 def _boot_reason(node: Mapping[str, Any]) -> str | None:

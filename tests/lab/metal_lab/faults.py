@@ -45,6 +45,24 @@ SCRIPTS = {
         rm -rf /etc/docker /etc/containerd
         find /srv/docker /var/lib/docker /var/lib/containerd -mindepth 1 -delete
     """,
+    # What update-initramfs would leave behind; containers have no kernel, so no initial ramdisk.
+    "initial-ramdisk": """
+        set -eu
+        cat > /usr/sbin/update-initramfs <<'END'
+#!/bin/sh
+cat /etc/modprobe.d/*.conf > "/boot/initrd.img-$(uname -r)"
+END
+        chmod +x /usr/sbin/update-initramfs
+        mkdir -p /boot
+        echo nouveau > "/boot/initrd.img-$(uname -r)"
+    """,
+    # The network goes away under a playbook: whatever runs on the node runs on.
+    "cut-ssh": """
+        set -eu
+        systemctl stop ssh.socket ssh.service
+        pkill --signal KILL --exact 'sshd|sshd-session|sshd-auth' || test $? = 1
+    """,
+    "restore-ssh": "systemctl start ssh.service",
     # A comma where none belongs: containerd still runs, with what it read at its start.
     "invalid-containerd-config": """
         set -eu

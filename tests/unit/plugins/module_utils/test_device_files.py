@@ -16,9 +16,13 @@ def test_character_devices_only(tmp_path):
         (tmp_path / "dev" / name).symlink_to("/dev/null")
     (tmp_path / "dev/nvidia1").write_text("")
     (tmp_path / "dev/nvidia2").symlink_to("absent")
+    (tmp_path / "dev/nvidia3").symlink_to("/dev/zero")
+    (tmp_path / "dev/char").mkdir()
+    (tmp_path / "dev/char/1:5").symlink_to("../nvidia3")
     assert read_device_files(tmp_path) == (
-        DeviceFile("/dev/nvidia-caps/nvidia-cap1", 1, 3, "0666"),
-        DeviceFile("/dev/nvidia0", 1, 3, "0666"),
+        DeviceFile("/dev/nvidia-caps/nvidia-cap1", 1, 3, "0666", linked=False),
+        DeviceFile("/dev/nvidia0", 1, 3, "0666", linked=False),
+        DeviceFile("/dev/nvidia3", 1, 5, "0666", linked=True),
     )
 
 

@@ -140,6 +140,7 @@ def test_a_gpu_node(observe, tmp_path):
             "disk_version": "580.178.04",
             "flavour": "proprietary",
             "nouveau_blacklisted": True,
+            "initramfs_outdated": None,
             "modules_load": ["nvidia_uvm"],
             "persistenced": {"installed": True, "enabled": True, "active": True},
         },
@@ -169,7 +170,9 @@ def test_a_gpu_node(observe, tmp_path):
             ],
             "failure": None,
         },
-        "device_files": [{"path": "/dev/nvidia0", "major": 1, "minor": 3, "mode": "0666"}],
+        "device_files": [
+            {"path": "/dev/nvidia0", "major": 1, "minor": 3, "mode": "0666", "linked": False}
+        ],
         "device_users": None,
         "toolkit": {
             "packages": {"nvidia-container-toolkit": "1.20.1-1"},
@@ -281,6 +284,8 @@ def test_a_gpu_node(observe, tmp_path):
             "feature_gates": [],
             "endpoint": None,
             "last_error": None,
+            "needs_reload": False,
+            "changed_since_start": [],
         },
         "cgroup": {"version": 2, "driver": None},
         "packages": {"python3-debian": {"version": "0.1.49", "held": False}},
@@ -560,6 +565,40 @@ def test_containerd_started_before_its_files_were_written(observe, tmp_path, act
     state = f"Id=containerd.service\nActiveState=active\nActiveEnterTimestampMonotonic={since}\n"
     node = observe(Programs({"systemctl show": (0, state, "")}))
     assert node["engines"]["containerd"]["changed_since_start"] == changed
+
+
+@pytest.mark.parametrize(
+    ("changed_s", "known"),
+    [
+        pytest.param(30, False, id="after the start"),
+        pytest.param(90, True, id="before it"),
+        pytest.param(-3600, True, id="in the future, which tells nothing"),
+    ],
+)
+def test_a_kubelet_that_does_not_know_its_settings(observe, tmp_path, changed_s, known):
+    texts = parse_scene(recording("nodes/kubelet-gates.txt"))
+    plant(tmp_path, texts)
+    for path in texts:
+        os.utime(tmp_path / path[1:], times=(time.time() - 90,) * 2)
+    path = "/etc/default/kubelet"
+    os.utime(tmp_path / path[1:], times=(time.time() - changed_s,) * 2)
+    since = int((time.monotonic() - 60) * 1e6)
+    state = f"Id=kubelet.service\nActiveState=active\nActiveEnterTimestampMonotonic={since}\n"
+    node = observe(Programs({"systemctl show": (0, state, "")}))
+    assert node["kubelet"]["changed_since_start"] == ([] if known else [path])
+
+
+@pytest.mark.parametrize(("written_s", "outdated"), [(30, True), (90, False), (None, None)])
+def test_an_initial_ramdisk_older_than_the_blacklist_is_outdated(
+    observe, tmp_path, written_s, outdated
+):
+    blacklist, ramdisk = "/etc/modprobe.d/nouveau.conf", "/boot/initrd.img-6.1"
+    plant(tmp_path, {blacklist: "blacklist nouveau\n", "/proc/sys/kernel/osrelease": "6.1\n"})
+    if written_s:
+        plant(tmp_path, {ramdisk: ""})
+        os.utime(tmp_path / blacklist[1:], times=(time.time() - written_s,) * 2)
+        os.utime(tmp_path / ramdisk[1:], times=(time.time() - 60,) * 2)
+    assert observe(Programs({}))["driver"]["initramfs_outdated"] is outdated
 
 
 def test_docker_with_an_invalid_file(observe, tmp_path):

@@ -143,6 +143,7 @@ def test_second_run_finds_nothing_to_do(planner: str) -> None:
                 "Install python3-debian for the NVIDIA repository",
                 "Add the NVIDIA repository",
                 "Keep nouveau from being loaded",
+                "Rebuild the initial ramdisk",
                 "Pin the driver version",
                 "Install the driver",
                 "Hold the driver",
@@ -161,6 +162,7 @@ def test_second_run_finds_nothing_to_do(planner: str) -> None:
                 "Install the container toolkit",
                 "Hold the container toolkit",
                 "Link the character devices of the GPUs",
+                "Link the devices that are there already",
                 "Register the NVIDIA runtime",
                 "Restart containerd",
                 "Write the CDI specification",
@@ -407,6 +409,20 @@ def test_refusal_names_the_addresses() -> None:
             id="driver: absent, the owner's stays",
         ),
         pytest.param(
+            "nvidia_driver",
+            {"driver": {"initramfs_outdated": True}},
+            {},
+            ["Rebuild the initial ramdisk"],
+            id="driver: cut off before the ramdisk",
+        ),
+        pytest.param(
+            "nvidia_driver",
+            {"driver": {"nouveau_blacklisted": False, "initramfs_outdated": None}},
+            {},
+            ["Keep nouveau from being loaded"],
+            id="driver: no ramdisk",
+        ),
+        pytest.param(
             "containerd",
             {"engines": {"containerd": {"running": False}}},
             {},
@@ -417,7 +433,7 @@ def test_refusal_names_the_addresses() -> None:
             "containerd",
             {"engines": {"containerd": {"cri_enabled": False, "config": {"version": None}}}},
             {},
-            ["Turn on what the kubelet needs of containerd"],
+            ["Turn on what the kubelet needs of containerd", "Restart containerd"],
             id="containerd: as Docker packages it",
         ),
         pytest.param(
@@ -430,9 +446,33 @@ def test_refusal_names_the_addresses() -> None:
                 "Install containerd",
                 "Hold containerd",
                 "Turn on what the kubelet needs of containerd",
-                "Start containerd",
+                "Restart containerd",
             ],
             id="containerd: missing",
+        ),
+        pytest.param(
+            "containerd",
+            {
+                "packages": {"containerd.io": {"version": "2.4.2-1", "held": False}},
+                "repositories": {"metal-gpu-docker": {"path": "x.sources", "text": ""}},
+            },
+            {},
+            ["Hold containerd"],
+            id="containerd: cut off before the hold",
+        ),
+        pytest.param(
+            "containerd",
+            {"packages": {"containerd.io": {"version": "2.4.2-1", "held": False}}},
+            {},
+            [],
+            id="containerd: not from our repository",
+        ),
+        pytest.param(
+            "containerd",
+            {"engines": {"containerd": {"changed_since_start": ["/etc/containerd/config.toml"]}}},
+            {},
+            ["Restart containerd"],
+            id="containerd: cut off before the restart",
         ),
         pytest.param(
             "containerd",
@@ -451,6 +491,19 @@ def test_refusal_names_the_addresses() -> None:
             {"state": "absent"},
             ["Give containerd's configuration back", "Restart containerd as it was"],
             id="containerd: absent, another package",
+        ),
+        pytest.param(
+            "nvidia_container_runtime",
+            {
+                "engines": {"containerd": {"changed_since_start": ["/etc/containerd/config.toml"]}},
+                "device_files": [
+                    {"path": "/dev/nvidia0", "linked": False},
+                    {"path": "/dev/nvidia-caps/nvidia-cap1", "linked": False},
+                ],
+            },
+            {},
+            ["Link the devices that are there already", "Restart containerd"],
+            id="runtime: cut off before the links and the restart",
         ),
         pytest.param(
             "nvidia_container_runtime",
@@ -524,6 +577,26 @@ def test_refusal_names_the_addresses() -> None:
             {},
             ["Restart the kubelet"],
             id="kubelet: down",
+        ),
+        pytest.param(
+            "kubelet_device_plugins",
+            {"kubelet": {"changed_since_start": ["/etc/default/kubelet"]}},
+            {},
+            [],
+            id="kubelet 1.37: cut off before the restart",
+        ),
+        pytest.param(
+            "kubelet_device_plugins",
+            {
+                "kubelet": {
+                    "version": "1.9.2",
+                    "feature_gates": [GATE_IN_FLAG],
+                    "changed_since_start": ["/etc/default/kubelet"],
+                }
+            },
+            {},
+            ["Restart the kubelet"],
+            id="kubelet 1.9: cut off before the restart",
         ),
         pytest.param(
             "kubelet_device_plugins",
@@ -662,6 +735,11 @@ def test_driver_of_somebody_else_is_not_taken_away() -> None:
 def test_daemon_reload_only_for_units(file: str, reload: bool) -> None:
     node = merge(DONE, {"kubelet": {"feature_gates": [{**GATE_IN_FLAG, "file": file}]}})
     assert plan("kubelet_device_plugins", node)["data"]["daemon_reload"] is reload
+
+
+def test_a_reload_that_a_cut_has_prevented_is_made_up_for() -> None:
+    node = merge(DONE, {"kubelet": {"running": False, "needs_reload": True}})
+    assert plan("kubelet_device_plugins", node)["data"]["daemon_reload"] is True
 
 
 @pytest.mark.parametrize(
