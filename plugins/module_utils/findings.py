@@ -73,7 +73,7 @@ CATALOGUE: dict[str, Meaning] = {
     ),
     "OS_UNSUPPORTED": Meaning(
         REFUSAL,
-        "runs {found}; supported are {expected}",
+        "runs {found}; supported are, on x86_64, {expected}",
         "reinstall the node with a supported system, or take it out of the group",
     ),
     "INIT_UNSUPPORTED": Meaning(
@@ -134,6 +134,18 @@ CATALOGUE: dict[str, Meaning] = {
         "has driver {found} from no package, as the .run installer leaves it",
         "remove it with `nvidia-installer --uninstall` and run again; packages and the .run "
         "installer overwrite each other's files",
+    ),
+    "DRIVER_PACKAGES_UNKNOWN": Meaning(
+        REFUSAL,
+        "runs {found}, for which the names of the packages of driver {version} are not confirmed",
+        "choose another nvidia_driver_version (docs/support.md), or install the driver in another "
+        "way: one that works is kept",
+    ),
+    "MODULE_STREAM_TAKEN": Meaning(
+        REFUSAL,
+        "has the stream {found} of the module nvidia-driver enabled; driver {version} is in "
+        "{expected}",
+        "if nobody needs the other one, `dnf module reset nvidia-driver`",
     ),
     "DRIVER_BROKEN": Meaning(
         REFUSAL,
@@ -231,6 +243,18 @@ CATALOGUE: dict[str, Meaning] = {
         FAILURE,
         "dpkg was cut off in the middle of its work",
         "run again: the next run lets it finish with `dpkg --configure -a` first, and says so",
+    ),
+    "KEY_UNKNOWN": Meaning(
+        REFUSAL,
+        "the repository is signed by {key}, and nobody has said which fingerprint that has",
+        "look at the key (`gpg --show-keys`), have its fingerprint confirmed by somebody who did "
+        "not get it from there, and set the role's *_repository_fingerprint",
+    ),
+    "EPEL_MISSING": Meaning(
+        REFUSAL,
+        "has no dkms, which builds the driver's module, and no repository that has it",
+        "enable EPEL, which has it (`dnf install epel-release` on Rocky Linux and AlmaLinux), or "
+        "install dkms from a repository of yours",
     ),
     "REPOSITORY_UNTRUSTED": Meaning(
         FAILURE,

@@ -1,13 +1,15 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Ask dpkg or rpm which packages are installed. No I/O: the commands are data.
+"""Ask dpkg or rpm which packages are installed. No I/O: the commands and places are data.
 
-Source: dpkg-query(1), section FIELDS; rpm-queryformat(7).
+Source: dpkg-query(1), section FIELDS; rpm-queryformat(7); dnf-versionlock(8); dnf.modularity(7).
 """
 
 from __future__ import annotations
 
+import configparser
+from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 DPKG_QUERY = (
@@ -15,6 +17,16 @@ DPKG_QUERY = (
     "-W",
     "-f=${Package}\\t${Version}\\t${db:Status-Status}\\t${db:Status-Want}\\n",
 )
+# Files of a repository, by its name; the last one has its key.
+REPOSITORIES = (
+    "/etc/apt/sources.list.d/{}.sources",
+    "/etc/apt/sources.list.d/{}.list",
+    "/etc/yum.repos.d/{}.repo",
+    "/etc/pki/rpm-gpg/RPM-GPG-KEY-{}",
+)
+VERSION_LOCKS = "/etc/dnf/plugins/versionlock.list"
+MODULE_STATES = "/etc/dnf/modules.d/*.module"
+
 # The same columns. rpm only knows installed packages, and holding them is a plugin's business.
 RPM_QUERY = (
     "rpm",
@@ -37,4 +49,42 @@ def parse_packages(stdout: str) -> dict[str, Package]:
         row[0]: Package(version=row[1], held=None if row[3] == "-" else row[3] == "hold")
         for row in rows
         if len(row) == 4 and row[2] == "installed"
+    }
+
+
+def with_locks(packages: dict[str, Package], version_locks: str) -> dict[str, Package]:
+    """Return rpm's packages with what dnf's plugin versionlock keeps.
+
+    Its list has a pattern a line: name-epoch:version-release.architecture, "!" for exclusions.
+    """
+    patterns = [line.strip() for line in version_locks.splitlines() if line[:1] not in "#!"]
+    return {
+        name: package._replace(held=any(_is_locked(name, package.version, one) for one in patterns))
+        for name, package in packages.items()
+    }
+
+
+def _is_locked(name: str, version: str, pattern: str) -> bool:
+    epoch = "" if ":" in version else "0:"
+    return any(
+        fnmatchcase(candidate, pattern)
+        for candidate in (
+            name,
+            f"{name}-{epoch}{version}.x86_64",
+            f"{name}-{epoch}{version}.noarch",
+        )
+    )
+
+
+def parse_module_states(text: str) -> dict[str, str]:
+    """Parse a file of /etc/dnf/modules.d: enabled streams keyed by module."""
+    parser = configparser.ConfigParser(interpolation=None, strict=False)
+    try:
+        parser.read_string(text)
+    except configparser.Error:
+        return {}
+    return {
+        name: parser[name]["stream"]
+        for name in parser.sections()
+        if parser[name].get("state") == "enabled" and parser[name].get("stream")
     }

@@ -49,8 +49,10 @@ options:
     default: []
   repositories:
     description:
-      - Names of APT repositories to report in RV(gpu_node.repositories).
-      - A repository is named like its file in C(/etc/apt/sources.list.d), without suffix.
+      - Names of repositories to report in RV(gpu_node.repositories), or patterns as the shell has
+        them.
+      - A repository is named like its file in C(/etc/apt/sources.list.d) or C(/etc/yum.repos.d),
+        without suffix.
     type: list
     elements: str
     default: []
@@ -763,20 +765,28 @@ gpu_node:
         driver: systemd
     packages:
       description: >-
-        The installed ones of O(packages), by name. C(held) is V(null) where the package manager
-        does not tell.
+        The installed ones of O(packages), by name. C(held) says whether its version is kept, by
+        C(apt-mark) or C(dnf versionlock).
       type: dict
       sample:
         python3-debian:
           version: 0.1.49
           held: false
     repositories:
-      description: The existing ones of O(repositories), by name.
+      description: >-
+        The existing ones of O(repositories), by name. C(key) is the text of
+        C(/etc/pki/rpm-gpg/RPM-GPG-KEY-*) of that name, V(null) where there is none.
       type: dict
       sample:
         nvidia-cuda:
           path: /etc/apt/sources.list.d/nvidia-cuda.sources
           text: "Types: deb"
+          key: null
+    module_streams:
+      description: Enabled streams of dnf's modules, by name of the module.
+      type: dict
+      sample:
+        nvidia-driver: 580-open
     ours:
       description: What this collection has left on the node.
       type: dict
@@ -876,6 +886,8 @@ FILES = (
     # Only loadable modules have a state. Unlike /proc/modules, it is there on every kernel.
     *(f"/sys/module/{name}/initstate" for name in nvidia_driver.MODULES),
     "/sys/module/nvidia/version",
+    packages.VERSION_LOCKS,
+    packages.MODULE_STATES,
     "/sys/firmware/efi/efivars/SecureBoot-*",
     *(f"{directory}/*.{suffix}" for directory in cdi.DIRECTORIES for suffix in ("yaml", "json")),
     *crio.CONFIG_PATTERNS,
@@ -949,9 +961,7 @@ def run(
     for directory, pattern, containing in LAYERED_FILES:
         files.read_layered([directory.format(layer) for layer in LAYERS], pattern, containing)
     files.read_all(
-        f"/etc/apt/sources.list.d/{name}.{suffix}"
-        for name in asked_repositories
-        for suffix in ("sources", "list")
+        pattern.format(name) for name in asked_repositories for pattern in packages.REPOSITORIES
     )
     read_service_files(files)
     for state in files.find(document_states.PATTERN):

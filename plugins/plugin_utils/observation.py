@@ -69,6 +69,9 @@ class Raw:
         self.outputs = {name: Output(**output) for name, output in raw["outputs"].items()}
         self.units = systemd.parse_show(self.stdout("units"))
         self.packages = packages.parse_packages(self.stdout("packages"))
+        if any(package.held is None for package in self.packages.values()):
+            locks = self.texts.get(packages.VERSION_LOCKS, "")
+            self.packages = packages.with_locks(self.packages, locks)
 
     def stdout(self, name: str) -> str:
         return self.outputs[name].stdout if name in self.outputs else ""
@@ -160,6 +163,7 @@ def interpret(raw: Mapping[str, Any]) -> dict[str, Any]:
             if any(fnmatchcase(name, pattern) for pattern in node.asked["packages"])
         },
         "repositories": _repositories(node),
+        "module_streams": _module_streams(node),
         "ours": _ours(node),
         "package_manager": node.package_manager,
         "reboot_required": node.paths["reboot_required"],
@@ -494,13 +498,23 @@ def _cgroup(node: Raw, setup: KubeletSetup) -> dict[str, Any]:
 
 
 def _repositories(node: Raw) -> dict[str, Any]:
-    found = {}
-    for name in node.asked["repositories"]:
-        paths = [f"/etc/apt/sources.list.d/{name}.{suffix}" for suffix in ("sources", "list")]
-        for path in paths:
-            if path in node.texts and name not in found:
-                found[name] = {"path": path, "text": node.texts[path]}
+    *files, key_file = packages.REPOSITORIES
+    found: dict[str, Any] = {}
+    for pattern in files:
+        for path in node.find(pattern.format("*")):
+            name = PurePosixPath(path).stem
+            if any(fnmatchcase(name, asked) for asked in node.asked["repositories"]):
+                key = node.texts.get(key_file.format(name))
+                found.setdefault(name, {"path": path, "text": node.texts[path], "key": key})
     return found
+
+
+def _module_streams(node: Raw) -> dict[str, str]:
+    return {
+        name: stream
+        for path in node.find(packages.MODULE_STATES)
+        for name, stream in packages.parse_module_states(node.texts[path]).items()
+    }
 
 
 def _ours(node: Raw) -> dict[str, Any]:

@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.metal.gpu.plugins.plugin_utils import engines
+from ansible_collections.metal.gpu.plugins.plugin_utils import docker_packages, engines, systems
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, edited
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_packages import (
     REPAIR,
-    Repository,
+    arguments,
+    hold_arguments,
     hold_gap,
     installed,
     plan_no_repository,
@@ -24,6 +25,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan_packages import (
     plan_repository,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_preflight import refuse_platform
+from ansible_collections.metal.gpu.plugins.plugin_utils.repositories import Repository
 
 PYTHON_DEBIAN = "Install python3-debian for the Docker repository"
 REPOSITORY = "Add the Docker repository"
@@ -76,12 +78,12 @@ def refuse_config(made: Plan, node: Mapping[str, Any]) -> None:
 
 
 def _plan_missing(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]) -> None:
-    system = node["os"]
-    wanted = Repository.wished(REPOSITORY_NAME, wishes, "stable")
-    plan_repository(made, node, wanted, prepare=PYTHON_DEBIAN, add=REPOSITORY)
-    build = f"{system['id']}.{system['version_id']}~{system['codename']}"
-    made.data["packages"] = [f"{PACKAGE}={wishes['version']}-1~{build}"]
-    made.data["hold"] = [PACKAGE]
+    system = systems.known(node)
+    source = Repository.wished(REPOSITORY_NAME, wishes, system.docker)
+    plan_repository(made, node, source, prepare=PYTHON_DEBIAN, add=REPOSITORY)
+    wanted = docker_packages.containerd(system, wishes["version"])
+    made.data["packages"] = arguments(node, wanted)
+    made.data["hold"] = hold_arguments(node, wanted)
     made.step(INSTALL, "there is no containerd")
     made.step(HOLD, hold_gap(node, [PACKAGE]))
     _plan_cri(made, CONFIG, "Docker's package turns the CRI plugin off")

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils.version import release, upstream_version
-from ansible_collections.metal.gpu.plugins.plugin_utils import containerd_keys, engines
+from ansible_collections.metal.gpu.plugins.plugin_utils import containerd_keys, engines, systems
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_containerd import (
     RESTART,
@@ -23,7 +23,8 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan_containerd import (
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_packages import (
     REPAIR,
-    Repository,
+    arguments,
+    hold_arguments,
     hold_gap,
     installed,
     packages_gap,
@@ -32,6 +33,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan_packages import (
     plan_repository,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_preflight import refuse_platform
+from ansible_collections.metal.gpu.plugins.plugin_utils.repositories import Repository
 
 PYTHON_DEBIAN = "Install python3-debian for the container toolkit's repository"
 REPOSITORY = "Add the container toolkit's repository"
@@ -54,6 +56,13 @@ STEPS = (
 
 _GPU_FILE = re.compile(r"/dev/nvidia\d+")
 
+# What the role writes.
+RULE_FILE = {
+    "path": "/etc/udev/rules.d/71-metal-gpu-char-dev.rules",
+    "block": 'ACTION=="add", DEVPATH=="/bus/pci/drivers/nvidia", '
+    'RUN+="/usr/bin/nvidia-ctk system create-dev-char-symlinks --create-all"\n',
+}
+
 REPOSITORY_NAME = "metal-gpu-container-toolkit"
 PACKAGES = (
     "nvidia-container-toolkit",
@@ -70,6 +79,7 @@ def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
     and of the repository url, suite, key and fingerprint.
     """
     made = Plan(wishes["host"])
+    made.data["rule"] = RULE_FILE
     refuse_platform(made, node)
     engines.refuse(made, node, engines.CONTAINERD)
     refuse_config(made, node)
@@ -94,11 +104,12 @@ def _plan_toolkit(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]
     else:
         missing = packages_gap(node, wanted)
         if missing:
-            source = Repository.wished(REPOSITORY_NAME, wishes)
+            upstream = systems.known(node).toolkit
+            source = Repository.wished(REPOSITORY_NAME, wishes, upstream)
             plan_repository(made, node, source, prepare=PYTHON_DEBIAN, add=REPOSITORY)
-        made.data["packages"] = [f"{name}={version}" for name, version in wanted.items()]
+        made.data["packages"] = arguments(node, wanted)
         made.step(INSTALL, missing)
-        made.data["hold"] = list(PACKAGES)
+        made.data["hold"] = hold_arguments(node, wanted)
         made.step(HOLD, hold_gap(node, PACKAGES))
     if not node["toolkit"]["char_dev_rules"]:
         made.step(RULE, "no udev rule calls create-dev-char-symlinks")

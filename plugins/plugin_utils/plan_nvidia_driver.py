@@ -16,10 +16,13 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils import gpu_models
+from ansible_collections.metal.gpu.plugins.module_utils.version import upstream_version
+from ansible_collections.metal.gpu.plugins.plugin_utils import driver_packages, systems
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_packages import (
     REPAIR,
-    Repository,
+    arguments,
+    hold_arguments,
     hold_gap,
     installed,
     packages_gap,
@@ -28,9 +31,14 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan_packages import (
     plan_repository,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_preflight import refuse_platform
+from ansible_collections.metal.gpu.plugins.plugin_utils.repositories import (
+    Repository,
+    sections_in_force,
+)
 
 PYTHON_DEBIAN = "Install python3-debian for the NVIDIA repository"
 REPOSITORY = "Add the NVIDIA repository"
+STREAM = "Choose the stream of the driver's branch"
 BLACKLIST = "Keep nouveau from being loaded"
 INITRAMFS = "Rebuild the initial ramdisk"
 PIN = "Pin the driver version"
@@ -48,20 +56,31 @@ REMOVE_FILES = "Let nouveau be loaded again, and the NVIDIA modules not"
 REMOVE_REPOSITORY = "Remove the NVIDIA repository"
 
 STEPS = (
-    *(REPAIR, PYTHON_DEBIAN, REPOSITORY, BLACKLIST, INITRAMFS, PIN, INSTALL, HOLD, MODULES_LOAD),
-    *(REBOOT, LOAD, PERSISTENCE, STOP_PERSISTENCE, UNLOAD, REMOVE, REMOVE_FILES, REMOVE_REPOSITORY),
+    *(REPAIR, PYTHON_DEBIAN, REPOSITORY, STREAM, BLACKLIST, INITRAMFS, PIN, INSTALL, HOLD),
+    *(MODULES_LOAD, REBOOT, LOAD, PERSISTENCE),
+    *(STOP_PERSISTENCE, UNLOAD, REMOVE, REMOVE_FILES, REMOVE_REPOSITORY),
 )
 
 REPOSITORY_NAME = "metal-gpu-nvidia-driver"
+DNF_MODULE = "nvidia-driver"
 MODULES = ("nvidia", "nvidia_uvm")
-# Parts that have to be of one version; tools such as nvidia-settings need not.
-_CORE_PACKAGES = ("nvidia-driver", "nvidia-kernel", "libcuda1", "libnvidia-ml1")
+# What the role writes, and how the boot gets to know of the first one.
+FILES = {
+    "blacklist": {
+        "path": "/etc/modprobe.d/metal-gpu-nouveau.conf",
+        "block": "blacklist nouveau\noptions nouveau modeset=0\n",
+    },
+    "modules_load": {
+        "path": "/etc/modules-load.d/metal-gpu.conf",
+        "block": "".join(f"{name}\n" for name in MODULES),
+    },
+}
+_INITRAMFS = {
+    systems.DEBIAN: ["/usr/sbin/update-initramfs", "-u", "-k", "all"],
+    systems.REDHAT: ["/usr/bin/dracut", "--force"],
+}
 # Here the driver answers, and says that a GPU is broken: nothing that another driver would mend.
 _BROKEN_GPU = ("gpu_lost", "gpu_error", "inforom_corrupted", "insufficient_power")
-_KERNEL_PACKAGE = {
-    gpu_models.OPEN: "nvidia-kernel-open-dkms",
-    gpu_models.PROPRIETARY: "nvidia-kernel-dkms",
-}
 
 
 def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
@@ -71,6 +90,7 @@ def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
     None for unset), and of the repository url, suite, key and fingerprint.
     """
     made = Plan(wishes["host"])
+    made.data |= {**FILES, "initramfs": _INITRAMFS.get(node["os"]["family"])}
     refuse_platform(made, node)
     if wishes["state"] == "absent":
         _plan_absent(made, node)
@@ -80,7 +100,7 @@ def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
         _plan_working(made, node, wishes)
     else:
         _plan_present(made, node, wishes)
-    plan_repair(made, node, PYTHON_DEBIAN, PIN, INSTALL, HOLD, REMOVE)
+    plan_repair(made, node, PYTHON_DEBIAN, STREAM, PIN, INSTALL, HOLD, REMOVE)
     return made.result()
 
 
@@ -96,8 +116,12 @@ def _plan_working(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]
     if found != wishes["version"]:
         made.notice("DRIVER_KEPT", found=found, expected=wishes["version"])
         return
-    names = installed(node, _packages(found, node["driver"]["flavour"]))
-    made.data["hold"] = names
+    flavour = node["driver"]["flavour"] or gpu_models.OPEN
+    known = driver_packages.choose(systems.known(node), found, flavour)
+    names = installed(node, known.packages if known else ())
+    made.data["hold"] = hold_arguments(
+        node, {name: node["packages"][name]["version"] for name in names}
+    )
     if not node["driver"]["nouveau_blacklisted"]:
         made.step(BLACKLIST, "nothing in modprobe.d blacklists it")
     made.step(INITRAMFS, _ramdisk_reason(node["driver"]))
@@ -109,27 +133,34 @@ def _plan_working(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]
 
 def _plan_present(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]) -> None:
     version, driver = wishes["version"], node["driver"]
+    system = systems.find(node["os"])
     flavour = _choose_flavour(made, node, wishes)
     _refuse(made, node, wishes)
-    if flavour is None:
+    if flavour is None or system is None:
         return
-    packages = _packages(version, flavour)
-    pinning = {f"nvidia-driver-pinning-{version}": f"{version}-1"}
+    known = driver_packages.choose(system, version, flavour)
+    if known is None:
+        made.refuse("DRIVER_PACKAGES_UNKNOWN", found=system.name, version=version)
+        return
+    packages, pinning = known.packages, known.pinning
     kernel = node["kernel"]
-    headers = f"linux-headers-{kernel['release']}"
+    headers = f"{known.headers}{kernel['release']}"
     made.data |= {
         "flavour": flavour,
-        "pinning": _arguments(pinning),
-        "packages": _arguments(packages) + ([] if kernel["headers"] else [headers]),
-        "hold": list(packages),
+        "stream": known.stream,
+        "pinning": arguments(node, pinning),
+        "packages": arguments(node, packages) + ([] if kernel["headers"] else [headers]),
+        "hold": hold_arguments(node, packages),
     }
     missing = packages_gap(node, packages)
     pin_missing = packages_gap(node, pinning)
     if not kernel["headers"]:
         missing = "; ".join(filter(None, (missing, f"{headers} is not installed")))
     if missing or pin_missing:
-        source = Repository.wished(REPOSITORY_NAME, wishes)
+        source = Repository.wished(REPOSITORY_NAME, wishes, system.driver)
         plan_repository(made, node, source, prepare=PYTHON_DEBIAN, add=REPOSITORY)
+    if missing and systems.is_redhat(node):
+        _plan_redhat(made, node, version, known.stream)
     if not driver["nouveau_blacklisted"]:
         made.step(BLACKLIST, "nothing in modprobe.d blacklists it")
     made.step(INITRAMFS, _ramdisk_reason(driver))
@@ -154,6 +185,21 @@ def _ramdisk_reason(driver: Mapping[str, Any]) -> str | None:
     return "the blacklist is newer" if driver["initramfs_outdated"] else None
 
 
+def _plan_redhat(made: Plan, node: Mapping[str, Any], version: str, stream: str | None) -> None:
+    """Plan what only Red Hat's distributions need: dkms from elsewhere, and the module's stream."""
+    if "dkms" not in node["packages"] and not any(
+        sections_in_force(source)
+        for name, source in node["repositories"].items()
+        if name.startswith("epel")
+    ):
+        made.refuse("EPEL_MISSING")
+    enabled = node["module_streams"].get(DNF_MODULE)
+    if stream and enabled not in (None, stream):
+        made.refuse("MODULE_STREAM_TAKEN", found=enabled, version=version, expected=stream)
+    elif stream and not enabled:
+        made.step(STREAM, "each branch of the driver is a stream")
+
+
 def _boot_reason(node: Mapping[str, Any]) -> str | None:
     names = [name for name in MODULES if name not in node["driver"]["modules_load"]]
     return f"nothing in modules-load.d names {' or '.join(names)}" if names else None
@@ -174,16 +220,6 @@ def _persistence_reason(node: Mapping[str, Any]) -> str | None:
         return "nvidia-persistenced is not installed"
     lacking = [state for state in ("enabled", "active") if not daemon[state]]
     return f"nvidia-persistenced is not {' and not '.join(lacking)}" if lacking else None
-
-
-def _packages(version: str, flavour: str | None) -> dict[str, str]:
-    """Packages of a compute-only driver, with the version each has to have."""
-    kernel = _KERNEL_PACKAGE[flavour or gpu_models.OPEN]
-    return dict.fromkeys(("nvidia-driver-cuda", kernel, "nvidia-persistenced"), f"{version}-1")
-
-
-def _arguments(packages: Mapping[str, str]) -> list[str]:
-    return [f"{name}={version}" for name, version in packages.items()]
 
 
 def _choose_flavour(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]) -> str | None:
@@ -229,9 +265,9 @@ def _refuse(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]) -> N
         made.refuse("DRIVER_FROM_ELSEWHERE", found=found)
         return
     others = {
-        version.partition("-")[0]
+        upstream_version(version)
         for name, version in driver["packages"].items()
-        if name.startswith(_CORE_PACKAGES) and not name.startswith("nvidia-driver-pinning")
+        if name.startswith(driver_packages.CORE) and not name.startswith("nvidia-driver-pinning")
     } - {wishes["version"]}
     if others:
         made.refuse("DRIVER_BROKEN", found=" and ".join(sorted(others)), error=_error(node))

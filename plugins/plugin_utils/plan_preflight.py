@@ -10,11 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
-from ansible_collections.metal.gpu.plugins.plugin_utils import engines
+from ansible_collections.metal.gpu.plugins.plugin_utils import engines, systems
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
-
-SUPPORTED = {("debian", "12"): "Debian 12", ("debian", "13"): "Debian 13"}
-ARCHITECTURE = "x86_64"
 
 # What Ansible and the programs themselves say when somebody may not become root.
 _NOT_ROOT = re.compile(
@@ -62,14 +59,13 @@ def _refuse_gpus(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any])
 
 def refuse_platform(made: Plan, node: Mapping[str, Any]) -> None:
     """Refuse a system that no role knows. Every plan that installs packages asks this."""
-    system = node["os"] or {}
-    known = (system.get("id"), system.get("version_id")) in SUPPORTED
-    if not known or system.get("architecture") != ARCHITECTURE:
-        name = system.get("name") or system.get("id") or "an unknown system"
+    system = node["os"]
+    if systems.find(system) is None or system["architecture"] != systems.ARCHITECTURE:
+        name = system["name"] or system["id"] or "an unknown system"
         made.refuse(
             "OS_UNSUPPORTED",
-            found=f"{name} on {system.get('architecture') or 'an unknown architecture'}",
-            expected=f"{' and '.join(SUPPORTED.values())} on {ARCHITECTURE}",
+            found=f"{name} on {system['architecture']}",
+            expected=", ".join(known.name for known in systems.SYSTEMS),
         )
     if node["init"] != "systemd":
         made.refuse("INIT_UNSUPPORTED")

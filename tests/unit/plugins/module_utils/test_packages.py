@@ -5,7 +5,12 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.metal.gpu.plugins.module_utils.packages import Package, parse_packages
+from ansible_collections.metal.gpu.plugins.module_utils.packages import (
+    Package,
+    parse_module_states,
+    parse_packages,
+    with_locks,
+)
 from ansible_collections.metal.gpu.tests.unit.support.recordings import recording
 
 
@@ -33,3 +38,38 @@ from ansible_collections.metal.gpu.tests.unit.support.recordings import recordin
 )
 def test_parse_packages(name, expected):
     assert parse_packages(recording(name)) == expected
+
+
+@pytest.mark.parametrize(
+    ("locks", "held"),
+    [
+        pytest.param("", False, id="nothing"),
+        pytest.param("a-3:1-1.el9.*\n", True, id="this version"),
+        pytest.param("a-3:2-1.el9.*\n", False, id="another version"),
+        pytest.param("# a-3:1-1.el9.*\n!a-3:1-1.el9.*\n", False, id="comment and exclusion"),
+        pytest.param("a\n", True, id="by hand, whatever the version"),
+        pytest.param("b-3:1-1.el9.*\n", False, id="another package"),
+    ],
+)
+def test_version_locks(locks, held):
+    found = with_locks({"a": Package("3:1-1.el9", None)}, locks)
+    assert found == {"a": Package("3:1-1.el9", held)}
+
+
+def test_version_lock_without_epoch():
+    """dnf writes 0 where rpm says nothing."""
+    found = with_locks({"kmod": Package("28-10.el9", None)}, "kmod-0:28-10.el9.*\n")
+    assert found["kmod"].held is True
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[nvidia-driver]\nstream=580-open\nstate=enabled\n", {"nvidia-driver": "580-open"}),
+        ("[nvidia-driver]\nstream=\nstate=\n", {}),
+        ("[nvidia-driver]\nstream=580-open\nstate=disabled\n", {}),
+        ("stream=580-open\n", {}),
+    ],
+)
+def test_parse_module_states(text, expected):
+    assert parse_module_states(text) == expected

@@ -293,9 +293,11 @@ def test_a_gpu_node(observe, tmp_path):
             "nvidia-cuda": {
                 "path": "/etc/apt/sources.list.d/nvidia-cuda.sources",
                 "text": "Types: deb\nURIs: https://mirror.example/nvidia\nSuites: /\n",
+                "key": None,
             }
         },
         "ours": {"files": [], "edits": []},
+        "module_streams": {},
         "package_manager": {"lock": None, "interrupted": False},
         "reboot_required": False,
     }
@@ -337,7 +339,10 @@ def test_a_bare_machine_has_the_same_shape(observe):
 def test_the_documentation_shows_every_key(observe):
     bare = observe(Programs({}))
     contains = yaml.safe_load(node_info.RETURN)["gpu_node"]["contains"]
-    by_name = ("packages", "runtimes", "repositories", "content", "failure", "program")
+    by_name = (
+        *("packages", "runtimes", "repositories", "module_streams"),
+        *("content", "failure", "program"),
+    )
 
     def compare(found, sample, path):
         if isinstance(found, dict) and path[-1] not in by_name:
@@ -674,10 +679,21 @@ def test_what_cannot_be_read_is_unknown_and_said(observe, tmp_path):
     assert config["error"] == "/var/lib/kubelet/config.yaml: Too many levels of symbolic links"
 
 
-def test_rpm_is_asked_where_there_is_no_dpkg(observe):
-    found = observe(Programs({"rpm -qa": (0, recording("packages/rpm.txt"), "")}), ["kmod"])
-    assert found["packages"] == {"kmod": {"version": "28-10.el9", "held": None}}
+def test_rpm_is_asked_where_there_is_no_dpkg(observe, tmp_path):
+    plant(tmp_path, parse_scene(recording("nodes/rocky-9.txt")))
+    programs = Programs({"rpm -qa": (0, recording("packages/rpm.txt"), "")})
+    found = observe(programs, ["kmod", "nvidia-*"], ["metal-gpu-*", "docker*"])
+    assert (found["os"]["id"], found["os"]["family"]) == ("rocky", "redhat")
+    assert found["packages"] == {
+        "kmod": {"version": "28-10.el9", "held": False},
+        "nvidia-driver-cuda": {"version": "3:580.178.04-1.el9", "held": True},
+    }
     assert found["driver"]["packages"] == {
         "nvidia-driver-cuda": "3:580.178.04-1.el9",
         "libnvidia-ml": "3:580.178.04-1.el9",
     }
+    assert {name: source["key"] for name, source in found["repositories"].items()} == {
+        "metal-gpu-nvidia-driver": "-----BEGIN PGP PUBLIC KEY BLOCK-----\n",
+        "docker-ce": None,
+    }
+    assert found["module_streams"] == {"nvidia-driver": "580-open"}

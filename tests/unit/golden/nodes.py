@@ -1,0 +1,82 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The virgin nodes whose plans are the golden texts: one for each system, engine and GPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from ansible_collections.metal.gpu.plugins.plugin_utils import engines
+from ansible_collections.metal.gpu.plugins.plugin_utils.systems import REDHAT, System
+from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.test_plans import (
+    VIRGIN,
+    load,
+    merge,
+)
+
+ROOT = Path(__file__).parents[3]
+
+
+ENGINES = (engines.CONTAINERD, engines.DOCKER)
+KERNELS = {
+    "debian": "6.1.0-26-amd64",
+    "ubuntu": "6.8.0-60-generic",
+    ".el9": "5.14.0-570.12.1.el9_6.x86_64",
+    ".el10": "6.12.0-124.8.1.el10_1.x86_64",
+}
+# As Rocky Linux has it; only that it is enabled matters.
+EPEL = "[epel]\nmetalink=https://mirrors.fedoraproject.org/metalink?repo=epel-$releasever\n"
+
+
+class Card(NamedTuple):
+    """A GPU that stands for those that are treated alike."""
+
+    generations: str
+    name: str
+    device: str
+
+
+CARDS = (
+    Card("Maxwell, Pascal, Volta", "Tesla P100", "15f8"),
+    Card("Turing, Ampere, Ada", "Tesla T4", "1eb8"),
+    Card("Hopper", "H100", "2330"),
+    Card("Blackwell", "B200", "2901"),
+)
+
+
+def node(system: System, engine: str, card: Card, *, has_engine: bool) -> dict[str, Any]:
+    """Return the observation of a node with a kubelet, and nothing of NVIDIA's."""
+    found = merge(VIRGIN, load("docker")) if engine == engines.DOCKER else merge(VIRGIN, {})
+    found["packages"] = {}
+    codename = system.build.rpartition("~")[2] if "~" in system.build else None
+    found["os"] |= {
+        "id": system.id,
+        "version_id": system.version,
+        "codename": codename,
+        "family": system.family,
+        "name": system.name,
+    }
+    found["kernel"]["release"] = next(
+        release for mark, release in KERNELS.items() if mark in system.build
+    )
+    found["pci"] = [{**gpu, "device": card.device} for gpu in found["pci"]]
+    # A ramdisk that has nothing of the driver in it, as every installation makes one.
+    found["driver"]["initramfs_outdated"] = False
+    for name in ENGINES:
+        found["engines"][name]["installed"] = name == engine and has_engine
+    if system.family == REDHAT:
+        path = "/etc/yum.repos.d/epel.repo"
+        found["repositories"] = {"epel": {"path": path, "text": EPEL, "key": None}}
+    return found
+
+
+def wishes(role: str, **more: Any) -> dict[str, Any]:
+    """Return what a role wishes where nobody has set anything."""
+    path = ROOT / "roles" / role / "defaults" / "main.yml"
+    defaults = yaml.safe_load(path.read_text())
+    plain = {name.removeprefix(f"{role}_"): value for name, value in defaults.items()}
+    return {"host": "node", "reboot_ok": None, **plain, **more}

@@ -1,0 +1,119 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Say in lines what a plan would put on a node, in the order of its steps."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import yaml
+
+from ansible_collections.metal.gpu.plugins.plugin_utils import (
+    plan_containerd,
+    plan_docker_ce,
+    plan_nvidia_container_runtime,
+    plan_nvidia_driver,
+    repositories,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.systems import REDHAT
+
+Lines = Iterator[str]
+INDENT = "    "
+VERSIONLOCK = "python3-dnf-plugin-versionlock"
+
+
+def plan(made: Mapping[str, Any], family: str) -> str:
+    """Return the refusals, or each step with what it writes, installs or holds."""
+    lines: list[str] = []
+    for refusal in made["refusals"]:
+        lines.append(f"REFUSED {refusal['code']}")
+        lines += textwrap.wrap(
+            refusal["message"], 96, initial_indent=INDENT, subsequent_indent=INDENT
+        )
+    for step in made["steps"]:
+        lines.append(step["name"])
+        show = _SHOWN.get(step["name"])
+        lines += (
+            textwrap.indent("\n".join(show(made["data"], family)), INDENT).splitlines()
+            if (show)
+            else ()
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _prepare(data: Mapping[str, Any], family: str) -> Lines:
+    yield "package python3-debian"
+
+
+def _repository(data: Mapping[str, Any], family: str) -> Lines:
+    wanted = {name: value for name, value in data["repository"].items() if name != "new"}
+    repository = repositories.Repository(**wanted)
+    is_rpm = family == REDHAT
+    yield f"file {repositories.FILES[family].format(repository.name)}"
+    if is_rpm:
+        yield f"{INDENT}[{repository.name}]"
+    sign = " = " if is_rpm else ": "
+    for field, value in repositories.fields(repository, is_rpm).items():
+        if value and field.lower() != "enabled":  # the default, which is not written down
+            yield f"{INDENT}{field}{sign}{value}"
+    yield f"key {repository.key}"
+    yield f"{INDENT}fingerprint {repository.fingerprint}"
+    yield f"{INDENT}in {repository.key_file or 'Signed-By of the file'}"
+
+
+def _packages(key: str) -> Callable[[Mapping[str, Any], str], Lines]:
+    return lambda data, family: (f"package {name}" for name in data[key])
+
+
+def _hold(data: Mapping[str, Any], family: str) -> Lines:
+    if family == REDHAT:
+        yield f"package {VERSIONLOCK}"
+    held_by = "dnf versionlock" if family == REDHAT else "apt-mark hold"
+    yield from (f"{held_by} {name}" for name in data["hold"])
+
+
+def _stream(data: Mapping[str, Any], family: str) -> Lines:
+    yield f"dnf module enable nvidia-driver:{data['stream']}"
+
+
+def _file(key: str) -> Callable[[Mapping[str, Any], str], Lines]:
+    def show(data: Mapping[str, Any], family: str) -> Lines:
+        yield f"file {data[key]['path']}"
+        yield from (f"{INDENT}{line}" for line in data[key]["block"].splitlines())
+
+    return show
+
+
+def _ramdisk(data: Mapping[str, Any], family: str) -> Lines:
+    yield f"command {' '.join(data['initramfs'])}"
+
+
+def _config(data: Mapping[str, Any], family: str) -> Lines:
+    edit = {name: value for name, value in data["config"].items() if name != "path"}
+    yield f"keys in {data['config']['path']}"
+    text = yaml.safe_dump(edit, sort_keys=False)
+    yield from (f"{INDENT}{line}" for line in text.splitlines())
+
+
+_SHOWN: dict[str, Callable[[Mapping[str, Any], str], Lines]] = {
+    plan_nvidia_driver.STREAM: _stream,
+    plan_nvidia_driver.BLACKLIST: _file("blacklist"),
+    plan_nvidia_driver.INITRAMFS: _ramdisk,
+    plan_nvidia_driver.PIN: _packages("pinning"),
+    plan_nvidia_driver.MODULES_LOAD: _file("modules_load"),
+    plan_containerd.CRI: _config,
+    plan_nvidia_container_runtime.RULE: _file("rule"),
+    plan_nvidia_container_runtime.REGISTER: _config,
+}
+for _module in (
+    *(plan_nvidia_driver, plan_containerd, plan_docker_ce, plan_nvidia_container_runtime),
+):
+    _SHOWN |= {
+        _module.PYTHON_DEBIAN: _prepare,
+        _module.REPOSITORY: _repository,
+        _module.INSTALL: _packages("packages"),
+        _module.HOLD: _hold,
+    }

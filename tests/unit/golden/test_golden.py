@@ -1,0 +1,161 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the roles put on a virgin node, for each system, engine and generation of GPUs.
+
+The plans that the roles carry out are written down as texts, to be read in a review. To write them
+anew: `python -m pytest tests/unit/golden --update-golden`
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from ansible_collections.metal.gpu.plugins.module_utils import gpu_models
+from ansible_collections.metal.gpu.plugins.plugin_utils import (
+    engines,
+    plan_containerd,
+    plan_docker_ce,
+    plan_nvidia_container_runtime,
+    plan_nvidia_driver,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.systems import SYSTEMS, System
+from ansible_collections.metal.gpu.tests.unit.golden import render
+from ansible_collections.metal.gpu.tests.unit.golden.nodes import (
+    CARDS,
+    ENGINES,
+    ROOT,
+    Card,
+    node,
+    wishes,
+)
+
+TEXTS = ROOT / "tests" / "unit" / "golden" / "texts"
+SUPPORT = ROOT / "docs" / "support.md"
+TABLE = re.compile(r"(?<=<!-- begin of table -->\n).*(?=<!-- end of table -->)", re.DOTALL)
+CONFIRMED = "as it was confirmed to you"
+ENGINE_PLANS = {
+    engines.CONTAINERD: ("containerd", plan_containerd),
+    engines.DOCKER: ("docker_ce", plan_docker_ce),
+}
+
+
+def file_name(system: System) -> str:
+    return f"{system.id}-{system.version}.txt"
+
+
+def driver(system: System, engine: str, card: Card, **wished: str) -> str:
+    made = plan_nvidia_driver.plan(
+        node(system, engine, card, has_engine=False), wishes("nvidia_driver", **wished)
+    )
+    return render.plan(made, system.family)
+
+
+def sections(system: System) -> Iterator[tuple[str, str]]:
+    """Yield headings and texts; GPUs that are treated alike share one."""
+    version = wishes("nvidia_driver")["version"]
+    yield from drivers(system, f"driver {version} for")
+    if not system.driver.fingerprint:
+        confirmed = {"repository_fingerprint": CONFIRMED}
+        yield from drivers(system, f"driver {version}, fingerprint set, for", **confirmed)
+    for engine in ENGINES:
+        role, planner = ENGINE_PLANS[engine]
+        bare = node(system, engine, CARDS[0], has_engine=False)
+        wished = wishes(role)
+        text = render.plan(planner.plan(bare, wished), system.family)
+        yield f"engine {engine} {wished['version']}, where there is none", text
+    for engine in ENGINES:
+        ready = node(system, engine, CARDS[0], has_engine=True)
+        wished = wishes("nvidia_container_runtime", engine=engine)
+        made = plan_nvidia_container_runtime.plan(ready, wished)
+        text = render.plan(made, system.family)
+        yield f"container toolkit {wished['version']} and runtime in {engine}", text
+
+
+def drivers(system: System, heading: str, **wished: str) -> Iterator[tuple[str, str]]:
+    texts: dict[str, list[str]] = {}
+    for card in CARDS:
+        text = driver(system, engines.CONTAINERD, card, **wished)
+        texts.setdefault(text, []).append(card.generations)
+    for text, generations in texts.items():
+        yield f"{heading} {', '.join(generations)}", text
+
+
+def table() -> str:
+    """Return what docs/support.md says about each system."""
+    heading = ["system", "level", *(card.generations for card in CARDS), "engines"]
+    rows = [heading, ["---"] * len(heading)]
+    for system in SYSTEMS:
+        cells = [
+            f"[{system.name}](../{(TEXTS / file_name(system)).relative_to(ROOT)})",
+            system.level,
+        ]
+        cells += [branch(system, card) for card in CARDS]
+        rows.append([*cells, ", ".join(filter(lambda one: has(system, one), ENGINES))])
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def branch(system: System, card: Card) -> str:
+    """Return branch and kernel module of the default driver, or why there is none."""
+    wished = wishes("nvidia_driver")
+    made = plan_nvidia_driver.plan(node(system, ENGINES[0], card, has_engine=False), wished)
+    if made["refusals"]:
+        code = made["refusals"][0]["code"]
+        return f"[{code}](troubleshooting.md#{code.lower()})"
+    return f"{gpu_models.branch(wished['version'])}, {made['data']['flavour']}"
+
+
+def has(system: System, engine: str) -> bool:
+    """Tell whether the engine would be installed, and GPUs given to it."""
+    role, planner = ENGINE_PLANS[engine]
+    bare = planner.plan(node(system, engine, CARDS[0], has_engine=False), wishes(role))
+    ready = plan_nvidia_container_runtime.plan(
+        node(system, engine, CARDS[0], has_engine=True),
+        wishes("nvidia_container_runtime", engine=engine),
+    )
+    return not bare["refusals"] and not ready["refusals"]
+
+
+def golden(system: System) -> str:
+    parts = [f"{system.name}, {system.level}. See docs/support.md for how to read this.\n"]
+    parts += [f"{f'== {heading} '.ljust(96, '=')}\n{text}" for heading, text in sections(system)]
+    return "\n".join(parts)
+
+
+@pytest.mark.parametrize("system", SYSTEMS, ids=file_name)
+def test_what_is_put_on_a_node(system: System, is_update: bool) -> None:
+    path = TEXTS / file_name(system)
+    if is_update:
+        path.write_text(golden(system))
+    assert golden(system) == path.read_text()
+
+
+def test_support_is_documented(is_update: bool) -> None:
+    document = SUPPORT.read_text()
+    if is_update:
+        document = TABLE.sub(lambda old: table(), document)
+        SUPPORT.write_text(document)
+    (documented,) = TABLE.findall(document)
+    assert documented == table()
+
+
+def test_every_text_has_its_system() -> None:
+    assert {path.name for path in TEXTS.glob("*.txt")} == set(map(file_name, SYSTEMS))
+
+
+@pytest.mark.parametrize("card", CARDS, ids=lambda card: card.name)
+@pytest.mark.parametrize("system", SYSTEMS, ids=file_name)
+def test_driver_does_not_depend_on_the_engine(system: System, card: Card) -> None:
+    """So that the texts need not show every combination."""
+    assert len({driver(system, engine, card) for engine in ENGINES}) == 1
+
+
+@pytest.mark.parametrize("system", SYSTEMS, ids=file_name)
+def test_every_key_is_pinned(system: System) -> None:
+    """Nothing is fetched that a fingerprint does not vouch for."""
+    fingerprints = re.findall(r"^ +fingerprint *(.*)$", golden(system), re.MULTILINE)
+    assert fingerprints
+    assert all(re.fullmatch(rf"[0-9A-F]{{40}}|{CONFIRMED}", one) for one in fingerprints)

@@ -1,0 +1,130 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What no golden text shows: other branches, and what is in the way on Red Hat's distributions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ansible_collections.metal.gpu.plugins.plugin_utils import driver_packages, plan_nvidia_driver
+from ansible_collections.metal.gpu.plugins.plugin_utils.systems import find
+
+from .test_plans import VIRGIN, WISHES, codes, merge, names
+
+ROCKY = {
+    "os": {"id": "rocky", "version_id": "9.4", "family": "redhat", "codename": None},
+    "packages": {"dkms": {"version": "3.1.0-1.el9", "held": False}},
+}
+EPEL = {"path": "/etc/yum.repos.d/epel.repo", "text": "[epel]\nmetalink=x\n", "key": None}
+
+
+def plan(changes: dict[str, Any], **wishes: Any) -> dict[str, Any]:
+    wished = {**WISHES["nvidia_driver"], **wishes}
+    return plan_nvidia_driver.plan(merge(merge(VIRGIN, ROCKY), changes), wished)
+
+
+@pytest.mark.parametrize(
+    ("id_", "version_id", "version", "flavour", "expected"),
+    [
+        pytest.param("debian", "12", "595.71.05", "open", "nvidia-kernel-open-dkms", id="debian"),
+        pytest.param("ubuntu", "22.04", "570.211.01", "open", "nvidia-dkms-570-open", id="570"),
+        pytest.param("ubuntu", "24.04", "590.48.01", "open", None, id="ubuntu, renamed"),
+        pytest.param("ubuntu", "26.04", "580.178.04", "open", None, id="ubuntu, not there"),
+        pytest.param("rhel", "9.6", "595.71.05", "open", "kmod-nvidia-open-dkms", id="rhel"),
+        pytest.param(
+            "rhel", "9.6", "580.178.04", "proprietary", "kmod-nvidia-latest-dkms", id="proprietary"
+        ),
+    ],
+)
+def test_kernel_package(
+    id_: str, version_id: str, version: str, flavour: str, expected: str | None
+) -> None:
+    system = find({"id": id_, "version_id": version_id})
+    assert system
+    chosen = driver_packages.choose(system, version, flavour)
+    assert (chosen is None) is (expected is None)
+    assert chosen is None or expected in chosen.packages
+
+
+@pytest.mark.parametrize(
+    ("version_id", "flavour", "stream"),
+    [
+        ("9.6", "open", "580-open"),
+        ("9.6", "proprietary", "580-dkms"),
+        ("10.1", "open", None),
+    ],
+)
+def test_stream_of_the_branch(version_id: str, flavour: str, stream: str | None) -> None:
+    system = find({"id": "almalinux", "version_id": version_id})
+    assert system
+    chosen = driver_packages.choose(system, "580.178.04", flavour)
+    assert chosen
+    assert chosen.stream == stream
+
+
+@pytest.mark.parametrize(
+    ("changes", "wishes", "expected"),
+    [
+        pytest.param({}, {}, [], id="dkms is there"),
+        pytest.param({"packages": {"dkms": None}}, {}, ["EPEL_MISSING"], id="no dkms, no EPEL"),
+        pytest.param(
+            {"packages": {"dkms": None}, "repositories": {"epel": EPEL}}, {}, [], id="EPEL"
+        ),
+        pytest.param(
+            {
+                "packages": {"dkms": None},
+                "repositories": {"epel": {**EPEL, "text": "[epel]\nenabled=0\n"}},
+            },
+            {},
+            ["EPEL_MISSING"],
+            id="EPEL, off",
+        ),
+        pytest.param({"module_streams": {"nvidia-driver": "580-dkms"}}, {}, [], id="stream"),
+        pytest.param(
+            {"module_streams": {"nvidia-driver": "latest-dkms"}},
+            {},
+            ["MODULE_STREAM_TAKEN"],
+            id="another stream",
+        ),
+        pytest.param(
+            {"os": {"version_id": "10.1"}},
+            {"repository_fingerprint": ""},
+            ["KEY_UNKNOWN"],
+            id="nobody knows the key",
+        ),
+        pytest.param({"os": {"version_id": "10.1"}}, {}, [], id="somebody knows the key"),
+        pytest.param(
+            {"os": {"id": "ubuntu", "version_id": "26.04", "family": "debian"}},
+            {},
+            ["DRIVER_PACKAGES_UNKNOWN"],
+            id="Ubuntu 26.04",
+        ),
+        pytest.param({"os": {"version_id": "8.10"}}, {}, ["OS_UNSUPPORTED"], id="EL 8"),
+    ],
+)
+def test_refusals(changes: dict[str, Any], wishes: dict[str, Any], expected: list[str]) -> None:
+    node = merge(merge(VIRGIN, ROCKY), changes)
+    node["packages"] = {name: found for name, found in node["packages"].items() if found}
+    wished = {**WISHES["nvidia_driver"], **wishes}
+    assert codes(plan_nvidia_driver.plan(node, wished)) == expected
+
+
+def test_stream_that_is_enabled_is_no_step() -> None:
+    streams = {"module_streams": {"nvidia-driver": "580-dkms"}}
+    assert plan_nvidia_driver.STREAM in names(plan({}))
+    assert plan_nvidia_driver.STREAM not in names(plan(streams))
+
+
+def test_ubuntus_own_driver_is_kept() -> None:
+    """It works: then it does not matter that nobody knows NVIDIA's packages for this system."""
+    changes = {
+        "os": {"id": "ubuntu", "version_id": "26.04", "family": "debian"},
+        "driver": {"packages": {"nvidia-utils-595": "595.84-0ubuntu0.26.04.1"}},
+        "nvml": {"failure": None, "driver_version": "595.84"},
+    }
+    planned = plan(changes)
+    assert (planned["steps"], planned["refusals"]) == ([], [])
+    assert [notice["code"] for notice in planned["notices"]] == ["DRIVER_KEPT"]
