@@ -42,6 +42,7 @@ class Laboratory:
         self.inventory = self.folder / "inventory.yml"
         group = yaml.safe_load(self.inventory.read_text())["gpu_nodes"]
         self.addresses = {node: host["ansible_host"] for node, host in group["hosts"].items()}
+        self.gpu_count = {node: host["gpu_count"] for node, host in group["hosts"].items()}
 
     def lab(self, *words: str) -> str:
         return subprocess.run(
@@ -98,6 +99,12 @@ class Laboratory:
 def laboratory(request: pytest.FixtureRequest) -> Laboratory:
     """The laboratory of the scenario whose tests run."""
     return Laboratory(f"molecule-{Path(os.environ['MOLECULE_SCENARIO_DIRECTORY']).name}")
+
+
+@pytest.fixture(params=["gpu-1", "gpu-2"])
+def node(request: pytest.FixtureRequest) -> str:
+    """Each of the two nodes that a scenario has."""
+    return str(request.param)
 
 
 class Record(NamedTuple):
