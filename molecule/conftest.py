@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,16 +19,7 @@ import yaml
 PROJECT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(PROJECT / "tests" / "lab"))
 
-
-class Run(NamedTuple):
-    """How a playbook ended."""
-
-    returncode: int
-    output: str
-
-    def operations(self) -> Counter[str]:
-        """Count the connection plugin's remote operations, keyed by host (needs -vvv)."""
-        return Counter(re.findall(r"^<([^>]+)> SSH: (?:EXEC|PUT|FETCH)", self.output, re.M))
+from metal_lab import playbooks  # noqa: E402
 
 
 class Laboratory:
@@ -76,23 +65,10 @@ class Laboratory:
             sudo=True,
         )
 
-    def playbook(self, name: str, *options: str, inventory: Path | None = None) -> Run:
+    def playbook(self, name: str, *options: str, inventory: Path | None = None) -> playbooks.Run:
         """Run a playbook of the installed collection, as a user would."""
-        environment = {
-            key: value
-            for key, value in os.environ.items()
-            if not key.startswith(("ANSIBLE_", "MOLECULE_", "RUN_RECORD"))
-        }
-        result = subprocess.run(
-            ["ansible-playbook", "-i", inventory or self.inventory, name, *options],
-            check=False,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            cwd=self.folder,
-            env={**environment, "ANSIBLE_COLLECTIONS_PATH": str(PROJECT / ".ansible/installed")},
-        )
-        return Run(result.returncode, result.stdout)
+        command = ["ansible-playbook", name, *options]
+        return playbooks.run(command, inventory or self.inventory, self.folder)
 
 
 @pytest.fixture(scope="session")
