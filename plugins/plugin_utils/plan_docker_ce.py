@@ -15,13 +15,11 @@ from typing import Any
 from ansible_collections.metal.gpu.plugins.plugin_utils import docker_packages, engines, systems
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_packages import (
-    REPAIR,
     arguments,
     hold_arguments,
     hold_gap,
     installed,
     plan_no_repository,
-    plan_repair,
     plan_repository,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_preflight import refuse_platform
@@ -36,7 +34,7 @@ START = "Start Docker"
 REMOVE = "Remove Docker"
 REMOVE_REPOSITORY = "Remove the Docker repository"
 
-STEPS = (REPAIR, PYTHON_DEBIAN, REPOSITORY, INSTALL, HOLD, START, REMOVE, REMOVE_REPOSITORY)
+STEPS = (PYTHON_DEBIAN, REPOSITORY, INSTALL, HOLD, START, REMOVE, REMOVE_REPOSITORY)
 
 REPOSITORY_NAME = "metal-gpu-docker"
 PACKAGES = ("docker-ce", "docker-ce-cli", "containerd.io")
@@ -60,7 +58,6 @@ def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
         _plan_installed(made, node)
     else:
         _plan_missing(made, node, wishes)
-    plan_repair(made, node, PYTHON_DEBIAN, INSTALL, HOLD, REMOVE)
     return made.result()
 
 

@@ -1,0 +1,162 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The way back, when everything else was tried: only what docs/teardown.md names may differ."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from typing import Any
+
+import footprint
+import pytest
+
+NODES = ("gpu-1", "gpu-2")
+CONFIG = "/etc/containerd/config.toml"
+BACKUP = "{}.metal.gpu.{}-orig"
+DRAIN = ("-e", "teardown_drain=true")
+OPERATIONS_ALLOWED = 3
+
+TRAINING = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: training, namespace: default}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: training}}
+  template:
+    metadata: {labels: {app: training}}
+    spec:
+      terminationGracePeriodSeconds: 0
+      containers:
+        - name: cuda
+          image: nvcr.io/nvidia/cuda:13.0.2-base-ubuntu24.04
+          command: [sleep, "3600"]
+          # One fits on a node, no two of them do.
+          resources: {limits: {nvidia.com/gpu: 3}}
+"""
+
+
+@pytest.fixture(params=NODES)
+def node(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def training(laboratory: Any) -> None:
+    """Pods that hold GPUs on both nodes, until the GPUs are gone."""
+    laboratory.kubectl("apply", "-f", "-", stdin=TRAINING)
+    laboratory.kubectl("rollout", "status", "deployment/training", "--timeout=60s")
+
+
+def holders(laboratory: Any) -> dict[str, str]:
+    """Return the node of each pod that holds GPUs, or that waits for some (empty)."""
+    pods = laboratory.objects("pods", "-l", "app=training")["items"]
+    return {pod["metadata"]["name"]: pod["spec"].get("nodeName", "") for pod in pods}
+
+
+def test_refuses_while_pods_hold_gpus(laboratory, training):
+    found = holders(laboratory)
+    run = laboratory.playbook("metal.gpu.teardown")
+    assert run.returncode != 0
+    assert "Nothing was changed" in run.output
+    for pod, name in found.items():
+        assert f"GPUS_IN_USE {name}: has pods that hold GPUs: default/{pod} (3)" in run.output
+    assert holders(laboratory) == found
+
+
+def test_check_announces_everything_and_changes_nothing(laboratory, training):
+    found = holders(laboratory)
+    run = laboratory.playbook("metal.gpu.teardown", "--check", *DRAIN)
+    assert run.returncode == 0, run.output[-4000:]
+    for step in (
+        "Evict the pods that hold GPUs (default/training-",
+        "Let pods onto the node again (",
+        "Take the NVIDIA runtime out of containerd (",
+        "Remove the container toolkit (",
+        "Unload the NVIDIA modules (",
+        "Remove the driver (",
+    ):
+        assert step in run.output
+    assert holders(laboratory) == found
+
+
+def test_one_node_goes_and_the_other_keeps_its_gpus(laboratory, training):
+    run = laboratory.playbook("metal.gpu.teardown", "--limit=gpu-2", *DRAIN)
+    assert run.returncode == 0, run.output[-4000:]
+    assert "nvidia-smi" not in laboratory.host("gpu-2").check_output("ls /usr/bin")
+    assert sorted(holders(laboratory).values()) == ["", "gpu-1"]
+    nodes = {item["metadata"]["name"]: item for item in laboratory.objects("nodes")["items"]}
+    assert nodes["gpu-1"]["status"]["allocatable"]["nvidia.com/gpu"] == "4"
+    assert nodes["gpu-2"]["status"]["allocatable"]["nvidia.com/gpu"] == "0"
+    assert "unschedulable" not in nodes["gpu-2"]["spec"]
+    (plugin,) = laboratory.objects(
+        "pods", "-A", "-l", "app.kubernetes.io/name=nvidia-device-plugin"
+    )["items"]
+    assert plugin["spec"]["nodeName"] == "gpu-1"
+
+
+@pytest.fixture(scope="module")
+def owners_change(laboratory: Any) -> None:
+    """What the owner of gpu-1 adds to a file that has keys of ours by now."""
+    laboratory.host("gpu-1").run_expect(
+        [0],
+        "sed --in-place 's/^  max_container_log_line_size = .*/"
+        "  max_container_log_line_size = 65536  # longer lines/' %s",
+        CONFIG,
+    )
+
+
+def test_the_other_node_follows(laboratory, training, owners_change):
+    run = laboratory.playbook("metal.gpu.teardown", *DRAIN)
+    assert run.returncode == 0, run.output[-4000:]
+    assert set(holders(laboratory).values()) == {""}
+    laboratory.kubectl("delete", "deployment", "training", "--cascade=foreground")
+
+
+def test_owners_change_is_kept_and_ours_is_gone(laboratory):
+    host = laboratory.host("gpu-1")
+    before = host.file(BACKUP.format(CONFIG, "nvidia_container_runtime")).content_string
+    after = host.file(CONFIG).content_string
+    expected = before.replace(
+        "max_container_log_line_size = 32768", "max_container_log_line_size = 65536"
+    )
+    assert tomllib.loads(after) == tomllib.loads(expected)
+    assert "65536  # longer lines" in after
+    assert "# mirrored in house" in after
+
+
+def test_gate_is_all_that_the_kubelet_lost(laboratory):
+    """gpu-2 was broken by it before; with it, the node would be lost again."""
+    host, path = laboratory.host("gpu-2"), "/var/lib/kubelet/config.yaml"
+    before = host.file(BACKUP.format(path, "kubelet_device_plugins")).content_string
+    after = host.file(path).content_string
+    assert after == before.replace("featureGates:\n  DevicePlugins: true\n", "")
+    assert "--v=2" in host.file("/etc/default/kubelet").content_string
+
+
+def test_node_is_what_it_was(footprints, node):
+    before, after = (each["nodes"][node] for each in footprints)
+    if node == "gpu-1":  # the owner's change
+        del before["files"][CONFIG], after["files"][CONFIG]
+    assert footprint.differences(before, after) == []
+
+
+def test_cluster_is_what_it_was(footprints):
+    before, after = (each["cluster"] for each in footprints)
+    assert after == before
+
+
+def test_pod_of_before_runs_on(laboratory):
+    (work,) = laboratory.objects("pod", "owner")["status"]["containerStatuses"]
+    assert (work["restartCount"], "running" in work["state"]) == (0, True)
+
+
+def test_second_run_changes_nothing_and_is_cheap(laboratory):
+    run = laboratory.playbook("metal.gpu.teardown", "-vvv")
+    assert run.returncode == 0, run.output[-4000:]
+    operations = run.operations()
+    for name in NODES:
+        assert 0 < operations[laboratory.addresses[name]] <= OPERATIONS_ALLOWED
+        assert re.search(rf"^{name}\s+: ok=\d+\s+changed=0\s", run.output, re.M)

@@ -1,0 +1,110 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a teardown has to give back: taken before the first run, and compared after the last.
+
+usage: footprint.py NAME    writes .lab/NAME/footprint.json
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+PROJECT = Path(__file__).resolve().parents[2]
+DOCUMENT = PROJECT / "docs/teardown.md"
+KINDS = (
+    "clusterrolebindings,clusterroles,configmaps,daemonsets,deployments,nodes,pods,"
+    "priorityclasses,runtimeclasses,secrets,serviceaccounts,services"
+)
+
+
+def take(name: str) -> dict[str, Any]:
+    """Return what is on the nodes of a laboratory, and in its cluster."""
+    inventory = yaml.safe_load((PROJECT / ".lab" / name / "inventory.yml").read_text())
+    program = Path(__file__).with_name("footprint_node.py").read_text()
+    nodes = {
+        node: _lab(name, "ssh", node, "sudo", "python3", "-", stdin=program)
+        for node in inventory["gpu_nodes"]["hosts"]
+    }
+    answer = _lab(name, "kubectl", "get", KINDS, "--all-namespaces", "--output=json")
+    return {"nodes": nodes, "cluster": dict(map(_cluster_row, answer["items"]))}
+
+
+def read(name: str) -> dict[str, Any]:
+    """Return what was taken before the first run."""
+    taken: dict[str, Any] = json.loads(_file(name).read_text())
+    return taken
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Return what differs on a node, less what docs/teardown.md says that stays."""
+    stays = list(read_document(DOCUMENT.read_text()))
+
+    def is_named(name: str) -> bool:
+        return any(fnmatchcase(name, each) or fnmatchcase(name, f"{each}/*") for each in stays)
+
+    found = []
+    for name, old, new in _changes(before["packages"], after["packages"]):
+        if not is_named(name):
+            found.append(f"{name}: {old} → {new}")
+    for path, old, new in _changes(before["files"], after["files"]):
+        names = [path, *(package for row in (old, new) if row for package in row["of"])]
+        if (old and old["is"]) != (new and new["is"]) and not any(map(is_named, names)):
+            found.append(f"{path}: {old} → {new}")
+    return found
+
+
+def read_document(text: str) -> Iterator[str]:
+    """Yield the patterns of files and packages that stay: the code in the tables' first column.
+
+    A word in capitals stands for something that differs, such as RELEASE.
+    """
+    section = text.partition("\n## What stays")[2].partition("\n## ")[0]
+    for cell in re.findall(r"^\| ([^|]+) \|", section, re.MULTILINE):
+        for code in re.findall(r"`([^`]+)`", cell):
+            yield re.sub(r"\b[A-Z]{3,}\b", "*", code)
+
+
+def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    for key in sorted({*before, *after}):
+        old, new = before.get(key), after.get(key)
+        if old != new:
+            yield key, old, new
+
+
+def _cluster_row(item: Mapping[str, Any]) -> tuple[str, Any]:
+    """Return an object's name, and of a node what others may have put on it."""
+    metadata = item["metadata"]
+    key = "/".join((item["kind"], metadata.get("namespace", ""), metadata["name"]))
+    if item["kind"] != "Node":
+        return key, None
+    spec = {field: item["spec"].get(field) for field in ("unschedulable", "taints")}
+    return key, {**spec, "labels": metadata["labels"], "annotations": metadata["annotations"]}
+
+
+def _lab(name: str, command: str, *words: str, stdin: str | None = None) -> Any:
+    result = subprocess.run(
+        [PROJECT / "tests/lab/lab", command, f"--name={name}", *words],
+        check=True,
+        input=stdin,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    return json.loads(result.stdout)
+
+
+def _file(name: str) -> Path:
+    return PROJECT / ".lab" / name / "footprint.json"
+
+
+if __name__ == "__main__":
+    _file(sys.argv[1]).write_text(json.dumps(take(sys.argv[1])))

@@ -1,0 +1,88 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is on this node, as JSON: the files of the system, and the packages.
+
+Runs on the node. Only what changes by itself is left out.
+"""
+
+import glob
+import hashlib
+import json
+import os
+import re
+import stat
+import subprocess
+
+TREES = ("/etc", "/usr", "/var/lib", "/run/cdi")
+
+VOLATILE = re.compile(
+    "|".join(
+        (
+            r"/etc/ld\.so\.cache",
+            r"/usr/.*/__pycache__",
+            # Databases and lists of the package manager: what they say is in `packages` below.
+            r"/var/lib/(apt|dpkg)",
+            r"/var/lib/systemd/(catalog|random-seed|timers)",
+            # The engines' containers, and the kubelet's pods and books; not its configuration.
+            r"/var/lib/(containerd|docker|cni|cri-dockerd)",
+            r"/var/lib/kubelet/(?!config\.yaml|kubeadm-flags\.env).*",
+        )
+    )
+)
+
+
+def files():
+    """Return permissions, owner and content of each file, and the packages that have it."""
+    packages = owners()
+    found = {}
+    for tree in TREES:
+        for folder, folders, names in os.walk(tree):
+            folders[:] = [name for name in folders if not VOLATILE.fullmatch(f"{folder}/{name}")]
+            for path in (f"{folder}/{name}" for name in (*folders, *names)):
+                if not VOLATILE.fullmatch(path):
+                    found[path] = {"is": describe(path), "of": packages.get(path, [])}
+    return found
+
+
+def describe(path):
+    status = os.lstat(path)
+    content = ""
+    if stat.S_ISLNK(status.st_mode):
+        content = os.readlink(path)
+    elif stat.S_ISREG(status.st_mode):
+        with open(path, "rb") as file:
+            content = hashlib.sha256(file.read()).hexdigest()
+    return f"{status.st_mode:o} {status.st_uid}:{status.st_gid} {content}"
+
+
+def owners():
+    """Return the packages that have a file, keyed by its path with links in it resolved."""
+    found = {}
+    for listing in glob.glob("/var/lib/dpkg/info/*.list"):
+        package = os.path.basename(listing)[: -len(".list")].partition(":")[0]
+        with open(listing, encoding="utf-8") as file:
+            for path in file.read().splitlines():
+                folder, name = os.path.split(path)
+                found.setdefault(os.path.join(os.path.realpath(folder), name), []).append(package)
+    return found
+
+
+def packages():
+    """Return version, state and marks of each package, keyed by name."""
+    form = "${Package}\t${Version}\t${Status}\n"
+    rows = (line.split("\t") for line in lines("dpkg-query", "-W", "-f", form))
+    found = {name: rest for name, *rest in rows}
+    for mark in ("showmanual", "showhold"):
+        for name in lines("apt-mark", mark):
+            found[name].append(mark)
+    return found
+
+
+def lines(*command):
+    return subprocess.run(
+        command, check=True, stdout=subprocess.PIPE, text=True
+    ).stdout.splitlines()
+
+
+print(json.dumps({"files": files(), "packages": packages()}))
