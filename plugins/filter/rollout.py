@@ -31,10 +31,11 @@ options:
     elements: str
     required: true
   revisions:
-    description: The ControllerRevisions of the DaemonSet. The newest is what should run.
+    description:
+      - The ControllerRevisions of the DaemonSet. The newest is what should run.
+      - Where they are not given, pods of any revision will do.
     type: list
     elements: dict
-    required: true
 """
 
 EXAMPLES = r"""
@@ -45,9 +46,8 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: A line for each node that waits. Empty when the rollout is done.
-  type: list
-  elements: str
+  description: The reason for each node that waits, by name. Empty when the rollout is done.
+  type: dict
 """
 
 

@@ -71,6 +71,11 @@ CATALOGUE: dict[str, Meaning] = {
         "the API server gave no answer that can be used: {error}",
         "check metal_gpu_kubeconfig and metal_gpu_context with `kubectl get nodes`",
     ),
+    "CLUSTER_FORBIDDEN": Meaning(
+        REFUSAL,
+        "the API server does not let {user} {verb} {resource} {scope}",
+        "give this user the permission; docs/permissions.yml has all that this collection needs",
+    ),
     "OS_UNSUPPORTED": Meaning(
         REFUSAL,
         "runs {found}; supported are, on x86_64, {expected}",
@@ -310,8 +315,30 @@ CATALOGUE: dict[str, Meaning] = {
     "DEVICE_PLUGIN_FOREIGN": Meaning(
         REFUSAL,
         "the cluster already runs NVIDIA's device plugin as {found}",
-        "remove that one (with Helm: `helm uninstall`), or leave device_plugin out: two plugins "
-        "for one resource take GPUs from each other",
+        "set device_plugin_foreign to adopt to work with that one, or remove it (with Helm: `helm "
+        "uninstall`): two plugins for one resource take GPUs from each other",
+    ),
+    "DEVICE_PLUGIN_TWICE": Meaning(
+        REFUSAL,
+        "the cluster runs NVIDIA's device plugin as {found}: they take GPUs from each other",
+        "keep one of them; device_plugin_state: absent takes the one of this collection away",
+    ),
+    "DEVICE_PLUGIN_ADOPTED": Meaning(
+        NOTICE,
+        "NVIDIA's device plugin runs as {found}, which is used and left as it is",
+        "nothing to do",
+    ),
+    "DEVICE_PLUGIN_STRATEGY": Meaning(
+        REFUSAL,
+        "device_plugin_device_list_strategy {strategy} gives pods no GPU under Docker, which "
+        "{found} use: cri-dockerd passes no CDI devices on",
+        "set device_plugin_device_list_strategy to auto or to envvar",
+    ),
+    "DEVICE_PLUGIN_MIXED": Meaning(
+        REFUSAL,
+        "one device plugin cannot serve all nodes as it is set up: {evidence}",
+        "make the NVIDIA runtime the default everywhere (nvidia_container_runtime_default: true), "
+        "set device_plugin_device_list_strategy to envvar, and device_plugin_runtime_class to ''",
     ),
     "LABEL_OF_OWNER": Meaning(
         REFUSAL,
@@ -321,7 +348,7 @@ CATALOGUE: dict[str, Meaning] = {
     ),
     "ROLLOUT_STUCK": Meaning(
         FAILURE,
-        "the device plugin does not run everywhere after {seconds} s: {found}",
+        "the device plugin does not run here after {seconds} s: {found}",
         "look at the pod with `kubectl describe`; `could not load NVML library` in its log means "
         "that the NVIDIA runtime did not start it",
     ),

@@ -23,6 +23,7 @@ class NodeStatus(NamedTuple):
     capacity: Decimal | None  # None where the node does not know the resource
     allocatable: Decimal | None
     troubles: tuple[str, ...]  # conditions that are not as they should be, as text
+    labels: Mapping[str, str]
 
 
 class Judgement(NamedTuple):
@@ -44,6 +45,7 @@ def parse_node(node: Mapping[str, Any], resource: str) -> NodeStatus:
         capacity=amount("capacity"),
         allocatable=amount("allocatable"),
         troubles=tuple(_troubles(status.get("conditions", ()))),
+        labels=node["metadata"].get("labels", {}),
     )
 
 

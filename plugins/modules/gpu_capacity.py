@@ -140,6 +140,9 @@ nodes:
     expected:
       description: The expected amount, V(null) where none was given.
       type: int
+    labels:
+      description: The labels of the node. Empty where it does not exist.
+      type: dict
     seconds:
       description: Seconds until the node was as expected, or until the module gave up.
       type: float
@@ -158,6 +161,8 @@ nodes:
       capacity: 4
       allocatable: 4
       expected: 4
+      labels:
+        nvidia.com/gpu.present: "true"
       seconds: 2.7
       message: ""
       evidence: []
@@ -166,6 +171,8 @@ nodes:
       capacity: 8
       allocatable: 7
       expected: 8
+      labels:
+        nvidia.com/gpu.present: "true"
       seconds: 300.0
       message: "expected 8, capacity is 8, allocatable is 7: 1 not healthy"
       evidence:
@@ -360,6 +367,7 @@ def _describe(node: NodeStatus | None, expected: Decimal | None, resource: str) 
         "capacity": number(node.capacity) if node else None,
         "allocatable": number(node.allocatable) if node else None,
         "expected": number(expected),
+        "labels": dict(node.labels) if node else {},
     }
 
 

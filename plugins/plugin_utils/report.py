@@ -10,6 +10,7 @@ from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import REFUSAL, finding
 from ansible_collections.metal.gpu.plugins.module_utils.reconcile import LAYERS
+from ansible_collections.metal.gpu.plugins.plugin_utils.forbidden import explain_error
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_preflight import name_clashes
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_teardown import refuse_holders
 
@@ -34,7 +35,12 @@ def stopped(result: Mapping[str, Any], host: str, task: str) -> dict[str, str]:
     """Return the finding for a host whose task failed, from the result of that task."""
     failed = [one for one in result.get("results", [result]) if one.get("failed", True)]
     errors = dict.fromkeys(_error(one) for one in failed)
-    return finding("RUN_STOPPED", host, task=task, error="; ".join(errors))
+    return explain_error("; ".join(errors), host, "RUN_STOPPED", task=task)
+
+
+def no_answer(error: str) -> dict[str, str]:
+    """Return the finding for an API server that could not be asked."""
+    return explain_error(error, "cluster", "CLUSTER_UNUSABLE")
 
 
 def _error(result: Mapping[str, Any]) -> str:
@@ -79,7 +85,7 @@ def _refusals(
 ) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = list(cluster.get("refusals", ()))
     if cluster.get("error"):
-        found.append(finding("CLUSTER_UNUSABLE", "cluster", error=cluster["error"]))
+        found.append(no_answer(cluster["error"]))
     for host, report in reports.items():
         found += report["refusals"]
         row = cluster["nodes"].get(report["node_name"], {})

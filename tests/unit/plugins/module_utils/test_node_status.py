@@ -17,8 +17,12 @@ SCENES = yaml.safe_load(
 GPU = "nvidia.com/gpu"
 
 
+LABELS = {"nvidia.com/gpu.present": "true"}
+
+
 def parse(scene, resource=GPU):
-    return node_status.parse_node({"status": SCENES[scene]}, resource)
+    node = {"metadata": {"labels": LABELS}, "status": SCENES[scene]}
+    return node_status.parse_node(node, resource)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +47,7 @@ def parse(scene, resource=GPU):
     ],
 )
 def test_parse_node(scene, resource, capacity, allocatable, troubles):
-    assert parse(scene, resource) == (capacity, allocatable, troubles)
+    assert parse(scene, resource) == (capacity, allocatable, troubles, LABELS)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ import yaml
 
 from ansible_collections.metal.gpu.plugins.plugin_utils import (
     plan_containerd,
-    plan_device_plugin,
     plan_docker_ce,
     plan_kubelet_device_plugins,
     plan_nvidia_container_runtime,
@@ -780,111 +779,6 @@ def test_private_role_is_given_the_name_of_the_step(role: str) -> None:
     for task in tasks(role):
         if task.get("ansible.builtin.include_role", {}).get("name") == "metal.gpu.packages":
             assert task["vars"]["packages_step"] == task["name"]
-
-
-def daemonset(namespace: str, name: str, image: str, *command: str) -> dict[str, Any]:
-    container = {"image": image, "command": list(command)}
-    return {
-        "metadata": {"namespace": namespace, "name": name},
-        "spec": {"template": {"spec": {"containers": [container]}}},
-    }
-
-
-@pytest.mark.parametrize(
-    ("found", "expected"),
-    [
-        pytest.param([], [], id="none"),
-        pytest.param(
-            [
-                daemonset(
-                    "kube-system", "nvidia-device-plugin", "nvcr.io/nvidia/k8s-device-plugin:1"
-                )
-            ],
-            [],
-            id="ours",
-        ),
-        pytest.param(
-            [daemonset("gpu-operator", "x", "r.example:5000/k8s-device-plugin@sha256:0")],
-            ["DEVICE_PLUGIN_FOREIGN"],
-            id="foreign",
-        ),
-        pytest.param(
-            [daemonset("gfd", "x", "nvidia/k8s-device-plugin:1", "gpu-feature-discovery")],
-            [],
-            id="feature discovery",
-        ),
-    ],
-)
-def test_device_plugin_of_others(found: list[dict[str, Any]], expected: list[str]) -> None:
-    wishes = {"state": "present", "name": "nvidia-device-plugin", "namespace": "kube-system"}
-    assert codes(plan_device_plugin.plan(found, wishes)) == expected
-    assert codes(plan_device_plugin.plan(found, {**wishes, "state": "absent"})) == []
-
-
-def pod(node: str | None, revision: str, *, ready: bool, **status: Any) -> dict[str, Any]:
-    """A pod of the DaemonSet; without a node it is meant for gpu-9 and not scheduled yet."""
-    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["gpu-9"]}]}
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
-    spec = {"nodeName": node} if node else {"affinity": {"nodeAffinity": required}}
-    conditions = [{"type": "Ready", "status": str(ready)}]
-    return {
-        "metadata": {"name": "plugin-x", "labels": {"controller-revision-hash": revision}},
-        "spec": spec,
-        "status": {"phase": "Running", "conditions": conditions, **status},
-    }
-
-
-PULL = {"name": "plugin", "ready": False, "state": {"waiting": {"reason": "ImagePullBackOff"}}}
-
-
-@pytest.mark.parametrize(
-    ("pods", "nodes", "waiting"),
-    [
-        pytest.param([pod("gpu-1", "2", ready=True)], ["gpu-1"], [], id="done"),
-        pytest.param([], ["gpu-1"], ["gpu-1: no pod of this version yet"], id="none"),
-        pytest.param(
-            [pod("gpu-1", "1", ready=True)],
-            ["gpu-1"],
-            ["gpu-1: no pod of this version yet"],
-            id="old version",
-        ),
-        pytest.param(
-            [pod("gpu-1", "1", ready=True), pod("gpu-1", "2", ready=True)],
-            ["gpu-1"],
-            [],
-            id="old one on its way out",
-        ),
-        pytest.param(
-            [pod("gpu-1", "2", ready=False, containerStatuses=[PULL])],
-            ["gpu-1"],
-            ["gpu-1: plugin-x is Running: plugin: ImagePullBackOff"],
-            id="image",
-        ),
-        pytest.param(
-            [pod("gpu-1", "2", ready=True), pod("gpu-2", "2", ready=False)],
-            ["gpu-1"],
-            [],
-            id="dead node outside the play",
-        ),
-        pytest.param(
-            [pod(None, "2", ready=False, phase="Pending")],
-            ["gpu-9"],
-            ["gpu-9: plugin-x is Pending"],
-            id="not scheduled",
-        ),
-    ],
-)
-def test_rollout(pods: list[dict[str, Any]], nodes: list[str], waiting: list[str]) -> None:
-    # The first was the template once before; that it is again gave it the higher number.
-    revisions = [
-        {"revision": 3, "metadata": {"labels": {"controller-revision-hash": "2"}}},
-        {"revision": 2, "metadata": {"labels": {"controller-revision-hash": "1"}}},
-    ]
-    assert plan_device_plugin.rollout(pods, nodes, revisions) == waiting
-
-
-def test_rollout_before_the_controller_has_seen_the_daemonset() -> None:
-    assert plan_device_plugin.rollout([], ["gpu-1"], []) == ["gpu-1: no pod of this version yet"]
 
 
 def test_one_kubernetes_node_is_two_hosts() -> None:

@@ -1,0 +1,46 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see https://www.gnu.org/licenses/gpl-3.0.txt)
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan_device_plugin import members
+
+DOCUMENTATION = r"""
+name: members
+short_description: Node name and engine of inventory hosts
+version_added: 1.0.0
+author:
+  - metal.gpu contributors (!UNKNOWN)
+description:
+  - Reduces the variables of hosts to what the cluster's part of the work needs to know. Hosts that
+    nobody has observed are left out.
+options:
+  _input:
+    description: The variables of each host, keyed by its name.
+    type: dict
+    required: true
+"""
+
+EXAMPLES = r"""
+- name: Show which node uses which engine
+  ansible.builtin.debug:
+    msg: "{{ hostvars | metal.gpu.members }}"
+"""
+
+RETURN = r"""
+_value:
+  description:
+    - C(host), C(node) (its name in the cluster) and C(engine) (as from P(metal.gpu.engine#filter))
+      of each host.
+  type: list
+  elements: dict
+"""
+
+
+class FilterModule:
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        return {"members": members}

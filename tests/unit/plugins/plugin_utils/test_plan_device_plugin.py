@@ -1,0 +1,269 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ansible_collections.metal.gpu.plugins.plugin_utils import plan_device_plugin
+
+WISHES = {
+    "state": "present",
+    "name": "nvidia-device-plugin",
+    "namespace": "kube-system",
+    "foreign": "refuse",
+    "strategy": "auto",
+    "runtime_class": "nvidia",
+    "members": [],
+    "error": "",
+}
+
+
+def daemonset(
+    namespace: str, name: str, image: str, *command: str, strategy: str = "cdi-cri", nodes: int = 1
+) -> dict[str, Any]:
+    container = {
+        "image": image,
+        "command": list(command),
+        "env": [{"name": "DEVICE_LIST_STRATEGY", "value": strategy}],
+    }
+    return {
+        "metadata": {"namespace": namespace, "name": name},
+        "spec": {
+            "selector": {"matchLabels": {"app": name}},
+            "template": {"spec": {"containers": [container]}},
+        },
+        "status": {"desiredNumberScheduled": nodes},
+    }
+
+
+def ours(**more: Any) -> dict[str, Any]:
+    image = "nvcr.io/nvidia/k8s-device-plugin:1"
+    return daemonset("kube-system", "nvidia-device-plugin", image, **more)
+
+
+FOREIGN = daemonset("gpu-operator", "x", "r.example:5000/k8s-device-plugin@sha256:0")
+FEATURES = daemonset("gfd", "x", "nvidia/k8s-device-plugin:1", "gpu-feature-discovery")
+ADOPT = {"foreign": "adopt"}
+
+
+def members(*chosen: str | None) -> list[dict[str, Any]]:
+    return [
+        {"host": f"h{number}", "node": f"n{number}", "engine": engine}
+        for number, engine in enumerate(chosen, start=1)
+    ]
+
+
+def codes(found: list[dict[str, str]]) -> list[str]:
+    return [one["code"] for one in found]
+
+
+@pytest.mark.parametrize(
+    ("found", "wishes", "expected"),
+    [
+        pytest.param([], {}, [], id="none"),
+        pytest.param([ours()], {}, [], id="ours"),
+        pytest.param([FOREIGN], {}, ["DEVICE_PLUGIN_FOREIGN"], id="foreign"),
+        pytest.param([FOREIGN], {"state": "absent"}, [], id="foreign, and ours to go"),
+        pytest.param([FEATURES], {}, [], id="feature discovery"),
+        pytest.param([FEATURES, FOREIGN], ADOPT, [], id="adopted"),
+        pytest.param([ours(), FOREIGN], ADOPT, ["DEVICE_PLUGIN_TWICE"], id="adopted beside ours"),
+        pytest.param(
+            [FOREIGN, daemonset("b", "y", "k8s-device-plugin")],
+            ADOPT,
+            ["DEVICE_PLUGIN_TWICE"],
+            id="two to adopt",
+        ),
+    ],
+)
+def test_plugins_of_others(
+    found: list[dict[str, Any]], wishes: dict[str, Any], expected: list[str]
+) -> None:
+    assert codes(plan_device_plugin.plan(found, WISHES | wishes)["refusals"]) == expected
+
+
+def test_a_permission_that_is_withheld_is_a_refusal() -> None:
+    said = 'User "bob" cannot list resource "daemonsets" in API group "apps" at the cluster scope'
+    (refusal,) = plan_device_plugin.plan([], WISHES | {"error": said})["refusals"]
+    assert refusal["code"] == "CLUSTER_FORBIDDEN"
+
+
+def test_adopted_plugin_is_named_and_found_by_its_own_selector() -> None:
+    made = plan_device_plugin.plan([FOREIGN], WISHES | ADOPT)
+    assert codes(made["notices"]) == ["DEVICE_PLUGIN_ADOPTED"]
+    expected = {"namespace": "gpu-operator", "name": "x", "selector": {"app": "x"}}
+    assert made["data"]["adopted"] == expected
+
+
+@pytest.mark.parametrize(
+    ("chosen", "wishes", "expected"),
+    [
+        pytest.param(["containerd"], {}, ("cdi-cri", "nvidia"), id="containerd"),
+        pytest.param(["docker", "docker"], {}, ("envvar", ""), id="docker"),
+        pytest.param([], {}, ("cdi-cri", "nvidia"), id="nobody observed"),
+        pytest.param([None, "docker"], {}, ("envvar", ""), id="one of an unknown engine"),
+        pytest.param(["containerd"], {"strategy": "envvar"}, ("envvar", "nvidia"), id="as wished"),
+        pytest.param(["containerd"], {"runtime_class": ""}, ("cdi-cri", ""), id="no class"),
+        pytest.param(
+            ["containerd", "docker"],
+            {"strategy": "envvar", "runtime_class": ""},
+            ("envvar", ""),
+            id="one setting for both",
+        ),
+    ],
+)
+def test_how_gpus_get_into_containers(
+    chosen: list[str | None], wishes: dict[str, Any], expected: tuple[str, str]
+) -> None:
+    made = plan_device_plugin.plan([], WISHES | wishes | {"members": members(*chosen)})
+    assert made["refusals"] == []
+    assert (made["data"]["strategy"], made["data"]["runtime_class"]) == expected
+
+
+@pytest.mark.parametrize(
+    ("found", "chosen", "wishes", "said"),
+    [
+        pytest.param(
+            [], ["docker", "containerd"], {},
+            "docker is used by h1, containerd is used by h2", id="mixed",
+        ),
+        pytest.param(
+            [], ["docker", "containerd"], {"strategy": "envvar"},
+            "docker is used by h1, containerd is used by h2", id="mixed, with a runtime class",
+        ),
+        pytest.param(
+            [], ["docker"], {"strategy": "cdi-cri"},
+            "device_plugin_device_list_strategy cdi-cri gives pods no GPU under Docker, which h1",
+            id="CDI under Docker",
+        ),
+        pytest.param(
+            [ours(nodes=7)], ["docker"], {},
+            "it hands GPUs out by cdi-cri on 7 nodes, and the 1 of this run need envvar",
+            id="limited to the one Docker node of many",
+        ),
+    ],
+)  # fmt: skip
+def test_one_plugin_cannot_serve_everybody(
+    found: list[dict[str, Any]], chosen: list[str], wishes: dict[str, Any], said: str
+) -> None:
+    made = plan_device_plugin.plan(found, WISHES | wishes | {"members": members(*chosen)})
+    (refusal,) = made["refusals"]
+    assert said in refusal["message"]
+
+
+def test_all_nodes_may_change_their_engine_together() -> None:
+    made = plan_device_plugin.plan([ours(nodes=1)], WISHES | {"members": members("docker")})
+    assert made["data"]["strategy"] == "envvar"
+
+
+def observed(endpoint: str) -> dict[str, Any]:
+    return {
+        "kubelet": {"node_name": "n1", "endpoint": endpoint},
+        "engines": {"docker": {"installed": True}},
+    }
+
+
+def test_members_are_the_hosts_that_were_observed() -> None:
+    found = plan_device_plugin.members(
+        {
+            "a": {"metal_gpu_node": observed("unix:///run/containerd/containerd.sock")},
+            "b": {"metal_gpu_node": observed(""), "metal_gpu_engine": "containerd"},
+            "c": {"metal_gpu_node": observed("")},
+            "d": {},
+        }
+    )
+    assert [(row["host"], row["engine"]) for row in found] == [
+        ("a", "containerd"),
+        ("b", "containerd"),
+        ("c", "docker"),
+    ]
+
+
+def test_labels_are_put_where_they_lack() -> None:
+    labels = {"gpu": "true"}
+    nodes = {
+        "n1": {"state": "ok", "labels": {"gpu": "true", "x": "y"}},
+        "n2": {"state": "ok", "labels": {"gpu": "false"}},
+        "n3": {"state": "missing", "labels": {}},
+    }
+    (patch,) = plan_device_plugin.labelling(nodes, labels)
+    assert patch["metadata"]["name"] == "n2"
+    assert patch["metadata"]["labels"] == labels
+
+
+def pod(node: str | None, revision: str, *, ready: bool, **status: Any) -> dict[str, Any]:
+    """A pod of the DaemonSet; without a node it is meant for gpu-9 and not scheduled yet."""
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["gpu-9"]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    spec = {"nodeName": node} if node else {"affinity": {"nodeAffinity": required}}
+    conditions = [{"type": "Ready", "status": str(ready)}]
+    return {
+        "metadata": {"name": "plugin-x", "labels": {"controller-revision-hash": revision}},
+        "spec": spec,
+        "status": {"phase": "Running", "conditions": conditions, **status},
+    }
+
+
+PULL = {"name": "plugin", "ready": False, "state": {"waiting": {"reason": "ImagePullBackOff"}}}
+
+
+@pytest.mark.parametrize(
+    ("pods", "nodes", "waiting"),
+    [
+        pytest.param([pod("gpu-1", "2", ready=True)], ["gpu-1"], {}, id="done"),
+        pytest.param([], ["gpu-1"], {"gpu-1": "it has no pod of this version yet"}, id="none"),
+        pytest.param(
+            [pod("gpu-1", "1", ready=True)],
+            ["gpu-1"],
+            {"gpu-1": "it has no pod of this version yet"},
+            id="old version",
+        ),
+        pytest.param(
+            [pod("gpu-1", "1", ready=True), pod("gpu-1", "2", ready=True)],
+            ["gpu-1"],
+            {},
+            id="old one on its way out",
+        ),
+        pytest.param(
+            [pod("gpu-1", "2", ready=False, containerStatuses=[PULL])],
+            ["gpu-1"],
+            {"gpu-1": "plugin-x is Running: plugin: ImagePullBackOff"},
+            id="image",
+        ),
+        pytest.param(
+            [pod("gpu-1", "2", ready=True), pod("gpu-2", "2", ready=False)],
+            ["gpu-1"],
+            {},
+            id="dead node outside the play",
+        ),
+        pytest.param(
+            [pod(None, "2", ready=False, phase="Pending")],
+            ["gpu-9"],
+            {"gpu-9": "plugin-x is Pending"},
+            id="not scheduled",
+        ),
+    ],
+)
+def test_rollout(pods: list[dict[str, Any]], nodes: list[str], waiting: dict[str, str]) -> None:
+    # The first was the template once before; that it is again gave it the higher number.
+    revisions = [
+        {"revision": 3, "metadata": {"labels": {"controller-revision-hash": "2"}}},
+        {"revision": 2, "metadata": {"labels": {"controller-revision-hash": "1"}}},
+    ]
+    assert plan_device_plugin.rollout(pods, nodes, revisions) == waiting
+
+
+def test_rollout_before_the_controller_has_seen_the_daemonset() -> None:
+    assert plan_device_plugin.rollout([], ["gpu-1"], []) == {
+        "gpu-1": "it has no pod of this version yet"
+    }
+
+
+def test_adopted_plugin_counts_in_any_version() -> None:
+    pods = [pod("gpu-1", "1", ready=True), pod("gpu-2", "7", ready=False)]
+    assert plan_device_plugin.rollout(pods, ["gpu-1", "gpu-2", "gpu-3"]) == {
+        "gpu-2": "plugin-x is Running",
+        "gpu-3": "it has no pod",
+    }
