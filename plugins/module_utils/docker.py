@@ -39,6 +39,11 @@ ROOTLESS_PATTERNS = (
 )
 SNAP_PATTERNS = ("/snap/bin/docker", "/var/lib/snapd/snap/bin/docker")
 
+# Which containers ran before Docker was replaced, names keyed by id. Gone when they run again.
+RECORD = "/var/lib/metal-gpu/docker-containers.json"
+# What docker.io leaves when it is removed. A later purge of it runs this, and nothing is left.
+PURGE_SCRIPT = f"{DEFAULT_DATA_ROOT}/nuke-graph-directory.sh"
+
 # cri-dockerd stands between Docker and the kubelet.
 CRI_UNIT = "cri-docker.service"
 CRI_SOCKET = "cri-docker.socket"

@@ -204,6 +204,52 @@ CATALOGUE: dict[str, Meaning] = {
         "Docker's configuration cannot be used: {error}",
         "correct the file; it was left untouched",
     ),
+    "DOCKER_FLAG_CLASH": Meaning(
+        REFUSAL,
+        "{file} gives Docker the flag {flag}, and {path} is to have the key {key}: Docker refuses "
+        "to start, and to reload, with both",
+        "keep one of the two; best in {path}, and the flag taken out of a drop-in's ExecStart",
+    ),
+    "DOCKER_SETTING_LOST": Meaning(
+        REFUSAL,
+        "{file} has {setting}, which docker-ce would not heed",
+        "move the setting into daemon.json, which holds for both, and take it out of {file}; a "
+        "program as `dockerd`, without its folder, is found by both",
+    ),
+    "SNAP_DOCKER": Meaning(
+        REFUSAL,
+        "has a Docker from snapd ({found}), which cannot use the NVIDIA runtime",
+        "save what runs in it, remove it with `snap remove docker`, and run again",
+    ),
+    "ROOTLESS_DOCKER": Meaning(
+        REFUSAL,
+        "has a Docker that a user runs without root ({found}), and no other that runs",
+        "a kubelet cannot use it: remove it with `dockerd-rootless-setuptool.sh uninstall` as that "
+        "user, or start the system's Docker beside it",
+    ),
+    "NVIDIA_DOCKER_V1": Meaning(
+        REFUSAL,
+        "has containers ({containers}) and volumes ({volumes}) of nvidia-docker v1, which cannot "
+        "be without it",
+        "save what is in them, and set docker_ce_v1_removal_ok to true",
+    ),
+    "CONTAINERS_EPHEMERAL": Meaning(
+        REFUSAL,
+        "runs {containers} with --rm: gone for good when Docker is replaced",
+        "wait for their end or stop them, or set live-restore in daemon.json and reload Docker",
+    ),
+    "CRI_DOCKERD_MISSING": Meaning(
+        REFUSAL,
+        "has a kubelet that talks to {endpoint}, and no cri-dockerd, which no repository has",
+        "set docker_ce_cri_dockerd_checksum to the checksum of {url}, or install cri-dockerd "
+        "yourself",
+    ),
+    "ENGINE_KEPT": Meaning(
+        NOTICE,
+        "keeps its Docker, {found}; docker_ce_version is {expected}",
+        "nothing to do; docker_ce_replace_distribution puts docker-ce in the place of a "
+        "distribution's Docker",
+    ),
     "DOCKER_IN_USE": Meaning(
         REFUSAL,
         "has {evidence}, so Docker is not removed",
@@ -211,7 +257,7 @@ CATALOGUE: dict[str, Meaning] = {
     ),
     "ENGINE_NOT_BACK": Meaning(
         FAILURE,
-        "{engine} did not start with the change in {path}, and runs again as before: {error}",
+        "{engine} did not take the change in {path}, and runs as before: {error}",
         "find what the message speaks of, in the configuration or in the drop-ins of its unit, and "
         "run again",
     ),
@@ -226,6 +272,18 @@ CATALOGUE: dict[str, Meaning] = {
         "{expected} or newer can",
         "update containerd, or set device_plugin_device_list_strategy to envvar and "
         "nvidia_container_runtime_cdi to false",
+    ),
+    "CDI_AFTER_RESTART": Meaning(
+        NOTICE,
+        "runs Docker {found}, which handles CDI devices only after its next restart",
+        "nothing to do: pods get their GPUs without; for `docker run --device nvidia.com/gpu=0`, "
+        "restart Docker when its containers may stop",
+    ),
+    "TOOLKIT_OF_OWNER": Meaning(
+        NOTICE,
+        "keeps its container toolkit {found}, which was not installed from the repository of this "
+        "collection",
+        "nothing to do; to remove it, purge its packages yourself",
     ),
     "TOOLKIT_KEPT": Meaning(
         NOTICE,

@@ -490,8 +490,8 @@ gpu_node:
             config:
               description: >-
                 C(daemon.json), or the file of C(--config-file). Besides what the C(config) of every
-                engine has, C(keys) are the keys in it, and C(default_runtime) and C(runtimes) what
-                it says, which the engine may not know yet.
+                engine has, C(keys) are the keys in it, and C(default_runtime), C(runtimes) and
+                C(cdi_enabled) what it says, which the engine may not know yet.
               type: dict
             default_runtime:
               description: Runtime of containers that do not ask for one.
@@ -511,6 +511,17 @@ gpu_node:
                 C(ephemeral) one goes for good when it ends.
               type: list
               elements: dict
+            interrupted:
+              description: >-
+                Containers, with C(id) and C(name), that ran when P(metal.gpu.docker_ce#role)
+                replaced Docker, and do not run again.
+              type: list
+              elements: dict
+            purge_script:
+              description: >-
+                What the package C(docker.io) has left for its purge, which would wipe everything
+                that Docker keeps. V(null) where there is none.
+              type: str
             group:
               description: Members of the group C(docker).
               type: list
@@ -620,6 +631,7 @@ gpu_node:
               nvidia:
                 type: null
                 binary: /usr/bin/nvidia-container-runtime
+            cdi_enabled: true
           default_runtime: nvidia
           runtimes:
             nvidia:
@@ -635,6 +647,8 @@ gpu_node:
               name: registry
               of_pod: false
               ephemeral: false
+          interrupted: []
+          purge_script: null
           group: [alice]
           snap: []
           rootless: []
@@ -893,6 +907,7 @@ FILES = (
     *crio.CONFIG_PATTERNS,
     *kubelet.ENVIRONMENT_FILES,
     document_states.PATTERN,
+    docker.RECORD,
 )
 # Directories, pattern, and what a text must contain to be worth carrying to the controller.
 LAYERED_FILES = (
@@ -910,6 +925,7 @@ PATHS = {
 }
 PATTERNS = {
     "toolkit_config": ("/etc/nvidia-container-runtime/config.toml",),
+    "docker_purge_script": (docker.PURGE_SCRIPT,),
     "docker_rootless": docker.ROOTLESS_PATTERNS,
     "docker_snap": docker.SNAP_PATTERNS,
 }

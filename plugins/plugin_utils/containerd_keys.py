@@ -67,7 +67,7 @@ def runtime_keys(
     config_version: int | None,
     *,
     systemd_cgroup: bool,
-    default: bool,
+    default: str | None,
     enable_cdi: bool,
     keep_runc: bool,
 ) -> dict[str, Any]:
@@ -88,19 +88,19 @@ def runtime_keys(
         runtimes["runc"] = {"runtime_type": RUNTIME_TYPE, "options": options}
     containerd: dict[str, Any] = {"runtimes": runtimes}
     if default:
-        containerd["default_runtime_name"] = RUNTIME
+        containerd["default_runtime_name"] = default
     plugin: dict[str, Any] = {"containerd": containerd}
     if enable_cdi:
         plugin["enable_cdi"] = True
     return {"plugins": {cri_plugin(config_version): plugin}}
 
 
-def edit(engine: Mapping[str, Any], *, default: bool, cdi: bool) -> dict[str, Any]:
+def edit(engine: Mapping[str, Any], *, default: str | None, cdi: bool) -> dict[str, Any]:
     """Return the file to edit (path) and the keys to merge into it (merge).
 
-    `default` makes the runtime the default one, `cdi` has CDI turned on where it is off. `engine`
-    is `engines.containerd` of an observation. The NVIDIA runtime takes its cgroup driver from the
-    runc that is in use.
+    `default` is to be the default runtime, None for the one that is; `cdi` has CDI turned on where
+    it is off. `engine` is `engines.containerd` of an observation. The NVIDIA runtime takes its
+    cgroup driver from the runc that is in use.
     """
     config, version = engine["config"], engine["version"]
     runc = engine["runtimes"].get("runc") or {}

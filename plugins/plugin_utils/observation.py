@@ -344,12 +344,15 @@ def _docker(node: Raw) -> dict[str, Any]:
             "keys": list(document.content),
             "default_runtime": document.content.get("default-runtime"),
             "runtimes": _runtimes(written.runtimes),
+            "cdi_enabled": written.cdi_enabled if version else None,
         },
         "default_runtime": effective.default_runtime if effective else None,
         "runtimes": _runtimes(effective.runtimes if effective else {}),
         "live_restore": docker.live_restore(document.content, info) if installed else None,
         "data_root": docker.data_root(document.content, flags, info) if installed else None,
         "containers": _running_containers(node),
+        "interrupted": _interrupted_containers(node, answers=bool(info)),
+        "purge_script": next(iter(node.found["docker_purge_script"]), None),
         "group": docker.parse_group(node.stdout("docker_group")),
         "snap": node.found["docker_snap"],
         "rootless": node.found["docker_rootless"],
@@ -377,6 +380,15 @@ def _running_containers(node: Raw) -> list[dict[str, Any]]:
         }
         for container in docker.parse_ps(node.stdout("docker_ps"))
         if container.running
+    ]
+
+
+def _interrupted_containers(node: Raw, *, answers: bool) -> list[dict[str, str]]:
+    """Return the containers that were noted, unless they run again, or are gone by now."""
+    noted = load_json(docker.RECORD, node.texts.get(docker.RECORD, "")).content
+    stopped = [one.id for one in docker.parse_ps(node.stdout("docker_ps")) if not one.running]
+    return [
+        {"id": key, "name": name} for key, name in noted.items() if key in stopped or not answers
     ]
 
 

@@ -45,6 +45,19 @@ class Plan:
         return asdict(self)
 
 
+def changes(node: Mapping[str, Any], role: str, suffix: str) -> dict[tuple[str, ...], Any]:
+    """Return what a role has changed in files with this suffix.
+
+    Keyed by key path, with what was there before, None for nothing.
+    """
+    return {
+        tuple(change["key"]): change["before"]
+        for edit in node["ours"]["edits"]
+        if edit["owner"] == f"metal.gpu.{role}" and edit["path"].endswith(suffix)
+        for change in edit["changes"]
+    }
+
+
 def edited(node: Mapping[str, Any], role: str) -> list[str]:
     """Return the files of others that a role has changed, and can give back."""
     return [edit["path"] for edit in node["ours"]["edits"] if edit["owner"] == f"metal.gpu.{role}"]

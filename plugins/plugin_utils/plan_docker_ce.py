@@ -1,74 +1,220 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Is there a Docker Engine that a kubelet can use?
+"""Is there a Docker Engine that the kubelet can use?
 
 Installs Docker's own packages where there is no engine. An engine that is there belongs to its
-owner: it is started where it stands. daemon.json is nobody's business here.
+owner: it is started where it stands, and one of the distribution gives way only where that is
+asked for. daemon.json is nobody's business here.
+
+Source: https://docs.docker.com/engine/install/
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible_collections.metal.gpu.plugins.plugin_utils import docker_packages, engines, systems
-from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
+from ansible_collections.metal.gpu.plugins.module_utils import docker
+from ansible_collections.metal.gpu.plugins.module_utils.version import upstream_version
+from ansible_collections.metal.gpu.plugins.plugin_utils import (
+    docker_keys,
+    docker_packages,
+    engines,
+    systems,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, edited
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_packages import (
+    REPAIR,
     arguments,
     hold_arguments,
     hold_gap,
     installed,
     plan_no_repository,
+    plan_repair,
     plan_repository,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_preflight import refuse_platform
 from ansible_collections.metal.gpu.plugins.plugin_utils.repositories import Repository
 
+V1_CONTAINERS = "Remove the containers and volumes of nvidia-docker v1"
+LEFTOVERS = "Remove nvidia-docker"
+LEFTOVER_REPOSITORIES = "Remove the repositories of nvidia-docker"
 PYTHON_DEBIAN = "Install python3-debian for the Docker repository"
 REPOSITORY = "Add the Docker repository"
+RECORD = "Note which containers run"
 INSTALL = "Install Docker"
-HOLD = "Hold Docker"
 START = "Start Docker"
+CONTAINERS = "Start the containers that ran before"
+HOLD = "Hold Docker"
+DISARM = "Keep a later purge of docker.io from wiping the containers"
+CRI_DOCKERD = "Install cri-dockerd"
+HOLD_CRI_DOCKERD = "Hold cri-dockerd"
+START_CRI_DOCKERD = "Start cri-dockerd"
+USERS = "Let users use Docker"
 
 REMOVE = "Remove Docker"
 REMOVE_REPOSITORY = "Remove the Docker repository"
 
-STEPS = (PYTHON_DEBIAN, REPOSITORY, INSTALL, HOLD, START, REMOVE, REMOVE_REPOSITORY)
+STEPS = (
+    *(REPAIR, V1_CONTAINERS, LEFTOVERS, LEFTOVER_REPOSITORIES, RECORD, PYTHON_DEBIAN, REPOSITORY),
+    *(INSTALL, START, CONTAINERS, HOLD, DISARM),
+    *(CRI_DOCKERD, HOLD_CRI_DOCKERD, START_CRI_DOCKERD, USERS),
+    *(REMOVE, REMOVE_REPOSITORY),
+)
+
+_NEED_PACKAGE_MANAGER = (
+    *(LEFTOVERS, PYTHON_DEBIAN, INSTALL, HOLD),
+    *(CRI_DOCKERD, HOLD_CRI_DOCKERD, REMOVE),
+)
 
 REPOSITORY_NAME = "metal-gpu-docker"
-PACKAGES = ("docker-ce", "docker-ce-cli", "containerd.io")
+PACKAGE = "docker-ce"
+PACKAGES = (PACKAGE, "docker-ce-cli", "containerd.io")
+CRI_DOCKERD_PACKAGE = "cri-dockerd"
+
+# Engines of distributions, and what cannot be beside docker-ce or containerd.io. The package
+# manager takes all of them away, without their data and settings, while it installs those.
+DISTRIBUTION = ("docker.io", "docker-engine", "moby-engine", "docker")
+CONFLICTS = (*DISTRIBUTION, "docker-cli", "podman-docker", "containerd", "runc")
+
+# Of nvidia-docker, v1 and v2, as NVIDIA's instructions have installed them.
+LEFTOVER_PACKAGES = ("nvidia-docker", "nvidia-docker2", "nvidia-container-runtime")
+LEFTOVER_LISTS = ("nvidia-docker", "nvidia-container-runtime", "libnvidia-container")
 
 
 def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
     """Plan Docker.
 
-    Wishes: host, state, version, containerd_version, and of the repository url, suite, key
-    and fingerprint.
+    Wishes: host, state, version, containerd_version, replace_distribution, v1_removal_ok, users,
+    cri_dockerd_url, cri_dockerd_checksum, and of the repository url, suite, key and fingerprint.
     """
     made = Plan(wishes["host"])
     refuse_platform(made, node)
     engines.refuse(made, node, engines.DOCKER)
+    if wishes["state"] == "absent":
+        _plan_absent(made, node)
+        plan_repair(made, node, *_NEED_PACKAGE_MANAGER)
+        return made.result()
+    _refuse_other_kinds(made, node["engines"]["docker"])
     refuse_config(made, node)
     if made.refusals:
         return made.result()
-    if wishes["state"] == "absent":
-        _plan_absent(made, node)
-    elif node["engines"]["docker"]["installed"]:
-        _plan_installed(made, node)
-    else:
-        _plan_missing(made, node, wishes)
+    _plan_leftovers(made, node, wishes)
+    _plan_engine(made, node, wishes)
+    _plan_cri_dockerd(made, node, wishes)
+    missing = [user for user in wishes["users"] if user not in node["engines"]["docker"]["group"]]
+    made.data["users"] = missing
+    made.step(USERS, f"{', '.join(missing)} cannot" if missing else None)
+    plan_repair(made, node, *_NEED_PACKAGE_MANAGER)
     return made.result()
 
 
-def refuse_config(made: Plan, node: Mapping[str, Any]) -> None:
-    """Refuse a configuration that nobody can read."""
-    error = node["engines"]["docker"]["config"]["error"]
-    if error:
-        made.refuse("DOCKER_CONFIG_INVALID", error=error)
+def refuse_config(made: Plan, node: Mapping[str, Any], new_keys: Iterable[str] = ()) -> None:
+    """Refuse a configuration that nobody can read, or that Docker will not take with new keys."""
+    config = node["engines"]["docker"]["config"]
+    if config["error"]:
+        made.refuse("DOCKER_CONFIG_INVALID", error=config["error"])
+        return
+    for clash in docker_keys.clashes(node["engines"]["docker"], new_keys):
+        made.refuse("DOCKER_FLAG_CLASH", path=config["path"], **clash._asdict())
 
 
-def _plan_missing(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]) -> None:
+def _refuse_other_kinds(made: Plan, engine: Mapping[str, Any]) -> None:
+    if engine["snap"]:
+        made.refuse("SNAP_DOCKER", found=", ".join(engine["snap"]))
+    if engine["rootless"] and not engine["running"]:
+        made.refuse("ROOTLESS_DOCKER", found=", ".join(engine["rootless"]))
+
+
+def _plan_leftovers(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]) -> None:
+    """Plan the end of nvidia-docker. Its daemon.json stays, and is adopted by the next role."""
+    found = node["engines"]["docker"]["v1"]
+    containers = [container["name"] for container in found["containers"]]
+    volumes = list(found["volumes"])
+    if (containers or volumes) and not wishes["v1_removal_ok"]:
+        made.refuse(
+            "NVIDIA_DOCKER_V1",
+            containers=", ".join(containers) or "none",
+            volumes=", ".join(volumes) or "none",
+        )
+    packages = installed(node, LEFTOVER_PACKAGES)
+    if systems.is_redhat(node):
+        # The rpm would take daemon.json along, whoever has edited it.
+        packages = [name for name in packages if name != "nvidia-docker2"]
+    lists = [name for name in LEFTOVER_LISTS if name in node["repositories"]]
+    # A list of the toolkit alone may be in use, and nothing is wrong with it.
+    if not packages and lists == ["libnvidia-container"]:
+        lists = []
+    made.data |= {
+        "v1_containers": [container["id"] for container in found["containers"]],
+        "v1_volumes": volumes,
+        "leftover_packages": packages,
+        "leftover_lists": [node["repositories"][name]["path"] for name in lists],
+    }
+    gone = [*containers, *volumes]
+    made.step(V1_CONTAINERS, f"{', '.join(gone)} cannot be without it" if gone else None)
+    made.step(LEFTOVERS, f"{', '.join(packages)} installed" if packages else None)
+    made.step(LEFTOVER_REPOSITORIES, f"{', '.join(lists)} are there" if lists else None)
+
+
+def _plan_engine(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]) -> None:
+    engine = node["engines"]["docker"]
+    others = installed(node, DISTRIBUTION) if PACKAGE not in node["packages"] else []
+    made.data |= {
+        "record": {"path": docker.RECORD},
+        "containers": [container["id"] for container in engine["interrupted"]],
+        "daemon_reload": engine["needs_reload"],
+    }
+    if not engine["installed"]:
+        _plan_packages(made, node, wishes, "there is no Docker")
+        made.step(HOLD, hold_gap(node, PACKAGES))
+    elif others and wishes["replace_distribution"]:
+        _plan_exchange(made, node, wishes, others)
+    else:
+        if _version(node) != wishes["version"]:
+            made.notice("ENGINE_KEPT", found=_found(node, others), expected=wishes["version"])
+        if not engine["running"]:
+            made.step(START, "it is not running")
+        elif not engine["enabled"]:
+            made.step(START, "it does not start at boot")
+        _plan_interrupted(made, node, engine["interrupted"])
+        if REPOSITORY_NAME in node["repositories"] and PACKAGE in node["packages"]:
+            there = installed(node, PACKAGES)
+            versions = {name: node["packages"][name]["version"] for name in there}
+            made.data["hold"] = hold_arguments(node, versions)
+            made.step(HOLD, hold_gap(node, there))
+            made.step(DISARM, engine["purge_script"] and f"{engine['purge_script']} is left of it")
+
+
+def _plan_exchange(
+    made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any], others: list[str]
+) -> None:
+    """Plan docker-ce in the place of the distribution's Docker, whose data it takes over.
+
+    One transaction of the package manager does it, so that there is always one of them.
+    """
+    engine = node["engines"]["docker"]
+    for setting, file in docker_keys.lost_settings(engine):
+        made.refuse("DOCKER_SETTING_LOST", setting=setting, file=file)
+    own = [container for container in engine["containers"] if not container["of_pod"]]
+    ephemeral = [container["name"] for container in own if container["ephemeral"]]
+    if ephemeral and not engine["live_restore"]:
+        made.refuse("CONTAINERS_EPHEMERAL", containers=", ".join(ephemeral))
+    made.data["record"]["merge"] = {container["id"]: container["name"] for container in own}
+    names = ", ".join(container["name"] for container in own)
+    made.step(RECORD, f"{names} shall run afterwards, too" if own else None)
+    _plan_packages(made, node, wishes, f"{', '.join(others)} {engine['version']} gives way")
+    made.data["containers"] += [container["id"] for container in own]
+    _plan_interrupted(made, node, [*engine["interrupted"], *own])
+    made.step(HOLD, hold_gap(node, PACKAGES))
+    if "docker.io" in others:
+        made.step(DISARM, f"docker.io leaves {docker.PURGE_SCRIPT}")
+
+
+def _plan_packages(
+    made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any], reason: str
+) -> None:
     system = systems.known(node)
     source = Repository.wished(REPOSITORY_NAME, wishes, system.docker)
     plan_repository(made, node, source, prepare=PYTHON_DEBIAN, add=REPOSITORY)
@@ -77,21 +223,68 @@ def _plan_missing(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]
         **docker_packages.containerd(system, wishes["containerd_version"]),
     }
     made.data["packages"] = arguments(node, wanted)
-    made.step(INSTALL, "there is no Docker")
     made.data["hold"] = hold_arguments(node, wanted)
-    made.step(HOLD, hold_gap(node, PACKAGES))
-    made.step(START, "there is no Docker")
+    conflicts = installed(node, CONFLICTS)
+    also = f"; {', '.join(conflicts)} cannot stay beside it" if conflicts else ""
+    made.step(INSTALL, reason + also)
+    made.step(START, reason)
 
 
-def _plan_installed(made: Plan, node: Mapping[str, Any]) -> None:
-    if not node["engines"]["docker"]["running"]:
-        made.step(START, "it is not running")
+def _plan_interrupted(
+    made: Plan, node: Mapping[str, Any], containers: Iterable[Mapping[str, Any]]
+) -> None:
+    names = ", ".join(container["name"] for container in containers)
+    if names:
+        made.step(CONTAINERS, f"{names} ran before Docker was replaced")
+    elif docker.RECORD in edited(node, "docker_ce"):
+        made.step(CONTAINERS, "a note about them is left")
+
+
+def _plan_cri_dockerd(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]) -> None:
+    """Plan what the kubelet needs to speak with Docker, where it is told to."""
+    found = node["engines"]["docker"]["cri_dockerd"]
+    endpoint = node["kubelet"]["endpoint"]
+    if not endpoint:
+        return
+    if not found["installed"]:
+        url = wishes["cri_dockerd_url"] or docker_packages.cri_dockerd_url(systems.known(node))
+        made.data["cri_dockerd_url"] = url
+        if not wishes["cri_dockerd_checksum"]:
+            made.refuse("CRI_DOCKERD_MISSING", endpoint=endpoint, url=url)
+        made.step(CRI_DOCKERD, f"the kubelet talks to {endpoint}")
+        made.step(HOLD_CRI_DOCKERD, hold_gap(node, [CRI_DOCKERD_PACKAGE]))
+    if not found["running"] or not found["enabled"]:
+        made.step(START_CRI_DOCKERD, f"the kubelet talks to {endpoint}")
 
 
 def _plan_absent(made: Plan, node: Mapping[str, Any]) -> None:
-    packages = installed(node, PACKAGES)
+    """Take Docker away, if it is ours, and nothing runs in it.
+
+    The repository goes last: it tells that Docker is ours, so a run that was cut short is taken
+    up again.
+    """
+    packages: list[str] = []
+    if REPOSITORY_NAME in node["repositories"] and PACKAGE in node["packages"]:
+        packages = installed(node, PACKAGES)
+        # What this role installs, it holds.
+        if node["packages"].get(CRI_DOCKERD_PACKAGE, {}).get("held"):
+            packages.append(CRI_DOCKERD_PACKAGE)
     made.data["packages"] = packages
+    running = [container["name"] for container in node["engines"]["docker"]["containers"]]
     if packages and node["kubelet"]["running"]:
         made.refuse("DOCKER_IN_USE", evidence="a kubelet that runs pods in it")
+    elif packages and running:
+        made.refuse("DOCKER_IN_USE", evidence=f"containers that run in it, {', '.join(running)}")
     made.step(REMOVE, f"{', '.join(packages)} installed" if packages else None)
     plan_no_repository(made, node, REPOSITORY_NAME, remove=REMOVE_REPOSITORY)
+
+
+def _version(node: Mapping[str, Any]) -> str | None:
+    """Return the version of Docker's own package, without what packaging adds to it."""
+    package = node["packages"].get(PACKAGE)
+    return upstream_version(package["version"]) if package else None
+
+
+def _found(node: Mapping[str, Any], others: list[str]) -> str:
+    names = others or installed(node, [PACKAGE]) or ["dockerd"]
+    return f"{names[0]} {node['engines']['docker']['version']}"

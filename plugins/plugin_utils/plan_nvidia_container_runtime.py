@@ -12,13 +12,20 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.metal.gpu.plugins.module_utils import docker
 from ansible_collections.metal.gpu.plugins.module_utils.version import release, upstream_version
-from ansible_collections.metal.gpu.plugins.plugin_utils import containerd_keys, engines, systems
-from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
+from ansible_collections.metal.gpu.plugins.plugin_utils import (
+    containerd_keys,
+    docker_keys,
+    engines,
+    plan_containerd,
+    plan_docker_ce,
+    systems,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, changes, edited
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_containerd import (
     RESTART,
     RESTART_REASON,
-    refuse_config,
     unread_reason,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_packages import (
@@ -42,18 +49,27 @@ HOLD = "Hold the container toolkit"
 RULE = "Link the character devices of the GPUs"
 LINK = "Link the devices that are there already"
 REGISTER = "Register the NVIDIA runtime"
+RELOAD = "Reload Docker"
 CDI = "Write the CDI specification"
 
 UNREGISTER = "Take the NVIDIA runtime out of containerd"
+DISUSE = "Have Docker do without the NVIDIA runtime"
+UNREGISTER_DOCKER = "Take the NVIDIA runtime out of daemon.json"
 REMOVE_RULE = "Stop linking the character devices of the GPUs"
 REMOVE = "Remove the container toolkit"
+REMOVE_FILES = "Remove what the container toolkit has written"
 REMOVE_REPOSITORY = "Remove the container toolkit's repository"
 
 STEPS = (
-    *(REPAIR, PYTHON_DEBIAN, REPOSITORY, INSTALL, HOLD, RULE, LINK, REGISTER, RESTART, CDI),
-    *(UNREGISTER, REMOVE_RULE, REMOVE, REMOVE_REPOSITORY),
+    *(REPAIR, PYTHON_DEBIAN, REPOSITORY, INSTALL, HOLD, RULE, LINK, REGISTER, RESTART, RELOAD, CDI),
+    *(UNREGISTER, DISUSE, UNREGISTER_DOCKER, REMOVE_RULE, REMOVE, REMOVE_FILES, REMOVE_REPOSITORY),
 )
 
+ROLE = "nvidia_container_runtime"
+_RELOAD_REASON = "it takes its runtimes over without a restart; containers run on"
+# What its service for CDI writes.
+_SPECIFICATIONS = ("/var/run/cdi/nvidia.yaml", "/run/cdi/nvidia.yaml")
+_DEFAULT = ("default-runtime",)
 _GPU_FILE = re.compile(r"/dev/nvidia\d+")
 
 # What the role writes.
@@ -75,21 +91,23 @@ PACKAGES = (
 def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
     """Plan the container runtime.
 
-    Wishes: host, state, engine, version, default (whether it becomes the default runtime), cdi,
-    and of the repository url, suite, key and fingerprint.
+    Wishes: host, state, engine, version, default (whether it becomes the default runtime; None:
+    as the engine needs it), cdi, and of the repository url, suite, key and fingerprint.
     """
     made = Plan(wishes["host"])
     made.data["rule"] = RULE_FILE
     refuse_platform(made, node)
-    engines.refuse(made, node, engines.CONTAINERD)
-    refuse_config(made, node)
-    if made.refusals:
-        return made.result()
     if wishes["state"] == "absent":
         _plan_absent(made, node)
     else:
+        engines.refuse(made, node, wishes["engine"])
+        if made.refusals:
+            return made.result()
         _plan_toolkit(made, node, wishes)
-        _plan_registration(made, node, wishes)
+        if engines.choose(node, wishes["engine"]) == engines.DOCKER:
+            _plan_docker(made, node, wishes)
+        else:
+            _plan_containerd(made, node, wishes)
         if wishes["cdi"]:
             made.step(CDI, _cdi_gap(node))
     plan_repair(made, node, PYTHON_DEBIAN, INSTALL, HOLD, REMOVE)
@@ -124,8 +142,9 @@ def _unlinked_gap(node: Mapping[str, Any]) -> str | None:
     return f"/dev/char has no link to {', '.join(unlinked)}" if unlinked else None
 
 
-def _plan_registration(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]) -> None:
+def _plan_containerd(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]) -> None:
     engine = node["engines"]["containerd"]
+    plan_containerd.refuse_config(made, node)
     if not engine["installed"]:
         # The containerd role comes before this one; what it installs is not there to be read yet.
         made.data["config"] = None
@@ -134,13 +153,21 @@ def _plan_registration(made: Plan, node: Mapping[str, Any], wishes: Mapping[str,
         return
     if wishes["cdi"] and not containerd_keys.reads_cdi(engine["version"]):
         made.refuse("CDI_UNSUPPORTED", found=engine["version"], expected=containerd_keys.CDI_SINCE)
-    made.data["config"] = containerd_keys.edit(engine, default=wishes["default"], cdi=wishes["cdi"])
-    gap = _registration_gap(engine, wishes)
+    ours = changes(node, ROLE, ".toml")
+    former = {key: before for key, before in ours.items() if key[-1] == "default_runtime_name"}
+    # A default that this role has made goes back to what it was.
+    default = containerd_keys.RUNTIME if wishes["default"] else next(iter(former.values()), None)
+    config = containerd_keys.edit(engine, default=default, cdi=wishes["cdi"])
+    gone = [list(key) for key, before in former.items() if before is None]
+    made.data["config"] = {**config, "remove": [] if wishes["default"] else gone}
+    gap = _containerd_gap(engine, wishes, is_default_ours=bool(former))
     made.step(REGISTER, gap)
     made.step(RESTART, RESTART_REASON if gap else unread_reason(engine))
 
 
-def _registration_gap(engine: Mapping[str, Any], wishes: Mapping[str, Any]) -> str | None:
+def _containerd_gap(
+    engine: Mapping[str, Any], wishes: Mapping[str, Any], *, is_default_ours: bool
+) -> str | None:
     found = engine["runtimes"].get(containerd_keys.RUNTIME)
     if found is None:
         return "containerd has no runtime nvidia"
@@ -150,11 +177,47 @@ def _registration_gap(engine: Mapping[str, Any], wishes: Mapping[str, Any]) -> s
     runc = engine["runtimes"].get("runc") or {}
     if found["systemd_cgroup"] != bool(runc.get("systemd_cgroup")):
         reasons.append("its runtimes runc and nvidia differ in SystemdCgroup")
-    if wishes["default"] and engine["default_runtime"] != containerd_keys.RUNTIME:
+    is_default = engine["default_runtime"] == containerd_keys.RUNTIME
+    if is_default != bool(wishes["default"]) and (wishes["default"] or is_default_ours):
         reasons.append(f"its default runtime is {engine['default_runtime']}")
     if wishes["cdi"] and not engine["cdi_enabled"]:
         reasons.append("CDI is off")
     return ", ".join(reasons) or None
+
+
+def _plan_docker(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]) -> None:
+    """Plan daemon.json, where the runtime becomes the default one unless told otherwise.
+
+    cri-dockerd knows no runtime classes: it is the only way for a pod to get a GPU.
+    """
+    engine = node["engines"]["docker"]
+    if not engine["installed"]:
+        # The role docker_ce comes before this one, likewise.
+        plan_docker_ce.refuse_config(made, node)
+        made.data["config"] = None
+        made.step(REGISTER, "there is no Docker yet")
+        made.step(RELOAD, _RELOAD_REASON)
+        return
+    default: str | None = docker_keys.RUNTIME
+    if wishes["default"] is False:
+        # A reload takes no notice of a key that is gone, so the former default is written down.
+        former = changes(node, ROLE, ".json")
+        default = (former.get(_DEFAULT) or docker.DEFAULT_RUNTIME) if _DEFAULT in former else None
+    config = docker_keys.edit(engine, default=default, cdi=wishes["cdi"])
+    plan_docker_ce.refuse_config(made, node, config["merge"])
+    gap = docker_keys.gap(engine, config["merge"], default=default)
+    made.data |= {
+        "config": {**config, "remove": []},
+        "validates": docker_keys.validates(engine["version"]),
+        "expected": {
+            "default_runtime": default or engine["default_runtime"],
+            "runtimes": [docker_keys.RUNTIME],
+        },
+    }
+    made.step(REGISTER, gap)
+    made.step(RELOAD, _RELOAD_REASON if gap else None)
+    if wishes["cdi"] and not engine["cdi_enabled"] and docker_keys.reads_cdi(engine["version"]):
+        made.notice("CDI_AFTER_RESTART", found=engine["version"])
 
 
 def _cdi_gap(node: Mapping[str, Any]) -> str | None:
@@ -172,17 +235,66 @@ def _cdi_gap(node: Mapping[str, Any]) -> str | None:
 
 
 def _plan_absent(made: Plan, node: Mapping[str, Any]) -> None:
-    engine = node["engines"]["containerd"]
-    if engine["installed"]:
-        made.data["config"] = containerd_keys.edit(engine, default=False, cdi=False)
-    packages = installed(node, PACKAGES)
-    made.data["packages"] = packages
-    if containerd_keys.RUNTIME in engine["runtimes"]:
-        made.step(UNREGISTER, "containerd has a runtime nvidia")
-        made.step(RESTART, RESTART_REASON)
+    """Take away what this role has done, whichever engine the node uses by now.
+
+    The repository goes last: it tells that the toolkit is ours, so a run that was cut short is
+    taken up again.
+    """
+    edits = edited(node, ROLE)
+    made.data |= {
+        "containerd_edits": [path for path in edits if path.endswith(".toml")],
+        "docker_edits": [path for path in edits if path.endswith(".json")],
+    }
+    _unplan_containerd(made, node)
+    _unplan_docker(made, node)
+    if RULE_FILE["path"] in node["ours"]["files"]:
+        made.step(REMOVE_RULE, "the rule is of this role")
+    _unplan_toolkit(made, node)
+    plan_no_repository(made, node, REPOSITORY_NAME, remove=REMOVE_REPOSITORY)
+
+
+def _unplan_containerd(made: Plan, node: Mapping[str, Any]) -> None:
+    engine, edits = node["engines"]["containerd"], made.data["containerd_edits"]
+    if edits:
+        plan_containerd.refuse_config(made, node)
+        made.step(UNREGISTER, f"this role has changed {', '.join(edits)}")
+        made.step(RESTART, RESTART_REASON if engine["running"] else None)
     else:
         made.step(RESTART, unread_reason(engine))
-    if node["toolkit"]["char_dev_rules"]:
-        made.step(REMOVE_RULE, "a udev rule links them")
+
+
+def _unplan_docker(made: Plan, node: Mapping[str, Any]) -> None:
+    engine, edits = node["engines"]["docker"], made.data["docker_edits"]
+    if not edits:
+        return
+    plan_docker_ce.refuse_config(made, node)
+    if engine["running"]:
+        way_back = docker_keys.way_back(changes(node, ROLE, ".json"))
+        made.data |= {
+            "way_back": {"path": engine["config"]["path"], **way_back},
+            "validates": docker_keys.validates(engine["version"]),
+            "expected": {
+                "default_runtime": way_back["merge"].get(
+                    "default-runtime", engine["default_runtime"]
+                ),
+                "runtimes": [],
+            },
+        }
+        made.step(DISUSE, "of a key that is gone, it would take no notice")
+        made.step(RELOAD, _RELOAD_REASON)
+    made.step(UNREGISTER_DOCKER, f"this role has changed {', '.join(edits)}")
+
+
+def _unplan_toolkit(made: Plan, node: Mapping[str, Any]) -> None:
+    packages = installed(node, PACKAGES)
+    toolkit = node["toolkit"]
+    if REPOSITORY_NAME not in node["repositories"]:
+        if packages:
+            made.notice("TOOLKIT_OF_OWNER", found=toolkit["version"])
+        return
+    made.data["packages"] = packages
     made.step(REMOVE, f"{', '.join(packages)} installed" if packages else None)
-    plan_no_repository(made, node, REPOSITORY_NAME, remove=REMOVE_REPOSITORY)
+    specifications = [path for path in node["cdi"]["spec_files"] if path in _SPECIFICATIONS]
+    files = [path for path in (toolkit["config"], *specifications) if path]
+    made.data["files"] = files
+    made.step(REMOVE_FILES, f"{', '.join(files)} survive their package" if files else None)

@@ -68,6 +68,9 @@ def node(system: System, engine: str, card: Card, *, has_engine: bool) -> dict[s
     found["driver"]["initramfs_outdated"] = False
     for name in ENGINES:
         found["engines"][name]["installed"] = name == engine and has_engine
+    if engine == engines.DOCKER:
+        for state in ("installed", "running", "enabled"):
+            found["engines"][engine]["cri_dockerd"][state] = has_engine
     if system.family == REDHAT:
         path = "/etc/yum.repos.d/epel.repo"
         found["repositories"] = {"epel": {"path": path, "text": EPEL, "key": None}}
@@ -79,4 +82,4 @@ def wishes(role: str, **more: Any) -> dict[str, Any]:
     path = ROOT / "roles" / role / "defaults" / "main.yml"
     defaults = yaml.safe_load(path.read_text())
     plain = {name.removeprefix(f"{role}_"): value for name, value in defaults.items()}
-    return {"host": "node", "reboot_ok": None, **plain, **more}
+    return {"host": "node", "reboot_ok": None, "default": None, **plain, **more}

@@ -38,8 +38,8 @@ SUPPORT = ROOT / "docs" / "support.md"
 TABLE = re.compile(r"(?<=<!-- begin of table -->\n).*(?=<!-- end of table -->)", re.DOTALL)
 CONFIRMED = "as it was confirmed to you"
 ENGINE_PLANS = {
-    engines.CONTAINERD: ("containerd", plan_containerd),
-    engines.DOCKER: ("docker_ce", plan_docker_ce),
+    engines.CONTAINERD: ("containerd", plan_containerd, {}),
+    engines.DOCKER: ("docker_ce", plan_docker_ce, {"cri_dockerd_checksum": CONFIRMED}),
 }
 
 
@@ -62,9 +62,9 @@ def sections(system: System) -> Iterator[tuple[str, str]]:
         confirmed = {"repository_fingerprint": CONFIRMED}
         yield from drivers(system, f"driver {version}, fingerprint set, for", **confirmed)
     for engine in ENGINES:
-        role, planner = ENGINE_PLANS[engine]
+        role, planner, needed = ENGINE_PLANS[engine]
         bare = node(system, engine, CARDS[0], has_engine=False)
-        wished = wishes(role)
+        wished = wishes(role, **needed)
         text = render.plan(planner.plan(bare, wished), system.family)
         yield f"engine {engine} {wished['version']}, where there is none", text
     for engine in ENGINES:
@@ -110,8 +110,8 @@ def branch(system: System, card: Card) -> str:
 
 def has(system: System, engine: str) -> bool:
     """Tell whether the engine would be installed, and GPUs given to it."""
-    role, planner = ENGINE_PLANS[engine]
-    bare = planner.plan(node(system, engine, CARDS[0], has_engine=False), wishes(role))
+    role, planner, needed = ENGINE_PLANS[engine]
+    bare = planner.plan(node(system, engine, CARDS[0], has_engine=False), wishes(role, **needed))
     ready = plan_nvidia_container_runtime.plan(
         node(system, engine, CARDS[0], has_engine=True),
         wishes("nvidia_container_runtime", engine=engine),

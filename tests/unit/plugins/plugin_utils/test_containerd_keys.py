@@ -48,20 +48,20 @@ def test_file_becomes_the_golden_one(version: str, name: str, cdi_enabled: bool,
     source = GOLDEN / f"{name}.toml"
     text = source.read_text() if source.exists() else None
     found = engine(version, text, cdi_enabled=cdi_enabled)
-    edit = containerd_keys.edit(found, default=False, cdi=True)
+    edit = containerd_keys.edit(found, default=None, cdi=True)
     assert edit["path"] == path
     before = (text or "") if path == MAIN else ""
     wanted = documents.apply(documents.parse(before, "toml"), documents.Edits(merge=edit["merge"]))
     assert documents.render(before, "toml", wanted) == (GOLDEN / f"{name}.golden").read_text()
 
 
-@pytest.mark.parametrize("default", [True, False])
-def test_default_runtime_is_a_wish(default: bool) -> None:
+@pytest.mark.parametrize("default", ["nvidia", None])
+def test_default_runtime_is_a_wish(default: str | None) -> None:
     keys = containerd_keys.runtime_keys(
         3, systemd_cgroup=True, default=default, enable_cdi=False, keep_runc=False
     )
     containerd = keys["plugins"]["io.containerd.cri.v1.runtime"]["containerd"]
-    assert containerd.get("default_runtime_name") == ("nvidia" if default else None)
+    assert containerd.get("default_runtime_name") == default
 
 
 @pytest.mark.parametrize(

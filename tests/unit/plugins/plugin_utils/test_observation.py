@@ -238,12 +238,15 @@ def test_a_gpu_node(observe, tmp_path):
                     "keys": [],
                     "default_runtime": None,
                     "runtimes": {},
+                    "cdi_enabled": None,
                 },
                 "default_runtime": None,
                 "runtimes": {},
                 "live_restore": None,
                 "data_root": None,
                 "containers": [],
+                "interrupted": [],
+                "purge_script": None,
                 "group": [],
                 "snap": [],
                 "rootless": [],
@@ -501,9 +504,8 @@ def test_docker_is_asked_or_its_file_is_read(observe, tmp_path, info, text, expe
 
 def test_a_docker_node(observe, tmp_path):
     plant(tmp_path, parse_scene(recording("nodes/docker.txt")))
-    for path in ("run/user/1000/docker.sock", "snap/bin/docker"):
-        (tmp_path / path).parent.mkdir(parents=True)
-        (tmp_path / path).touch()
+    script = "/var/lib/docker/nuke-graph-directory.sh"
+    plant(tmp_path, dict.fromkeys(("/run/user/1000/docker.sock", "/snap/bin/docker", script), ""))
     programs = Programs(
         {
             "systemctl show": (0, recording("systemd/show-docker.txt"), ""),
@@ -539,6 +541,8 @@ def test_a_docker_node(observe, tmp_path):
     ]
     assert (found["group"], found["snap"]) == (["alice", "bob"], ["/snap/bin/docker"])
     assert found["rootless"] == ["/run/user/1000/docker.sock"]
+    assert [one["name"] for one in found["interrupted"]] == ["digits"]
+    assert found["purge_script"] == script
     assert found["cri_dockerd"] == {
         "installed": True,
         "version": "0.4.3",

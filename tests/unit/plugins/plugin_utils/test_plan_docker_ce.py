@@ -7,40 +7,211 @@ from typing import Any
 
 import pytest
 
-from .test_plans import DOCKER, codes, merge, names, plan, without_nulls
+from .test_plans import DOCKER, codes, merge, names, plan
 
-NO_DOCKER = {
-    "engines": {"docker": {"installed": False, "running": False, "version": None}},
-    "packages": {"docker-ce": None, "docker-ce-cli": None, "containerd.io": None},
+UNIT = "/usr/lib/systemd/system/docker.service"
+NO_PACKAGES = dict.fromkeys(("docker-ce", "docker-ce-cli", "containerd.io", "cri-dockerd"))
+NO_CRI_DOCKERD = {"installed": False, "version": None, "running": False, "enabled": False}
+VIRGIN = {
+    "engines": {
+        "docker": {
+            "installed": False,
+            "version": None,
+            "running": False,
+            "enabled": False,
+            "program": None,
+            "flags": [],
+            "config": {"keys": []},
+            "containers": [],
+            "cri_dockerd": NO_CRI_DOCKERD,
+        }
+    },
+    "packages": NO_PACKAGES,
 }
+OWN = {"id": "aaaa", "name": "owner-service", "of_pod": False, "ephemeral": False}
+POD = {"id": "bbbb", "name": "k8s_POD_busy", "of_pod": True, "ephemeral": False}
+DISTRIBUTION = {
+    "engines": {
+        "docker": {
+            "version": "20.10.24",
+            "containers": [OWN, POD],
+            "program": {"path": "/usr/sbin/dockerd", "file": UNIT},
+        }
+    },
+    "packages": {
+        **NO_PACKAGES,
+        "docker.io": {"version": "20.10.24+dfsg1-1+deb12u1", "held": False},
+        "containerd": {"version": "1.6.20~ds1-1+deb12u1", "held": False},
+        "runc": {"version": "1.1.5+ds1-1+deb12u1", "held": False},
+    },
+}
+V1 = {
+    "engines": {
+        "docker": {
+            "v1": {
+                "unit": True,
+                "volumes": ["nvidia_driver_390.25"],
+                "containers": [{"id": "cccc", "name": "digits"}],
+            }
+        }
+    },
+    "packages": {"nvidia-docker": {"version": "1.0.1-1", "held": False}},
+    "repositories": {"nvidia-docker": {"path": "/etc/apt/sources.list.d/nvidia-docker.list"}},
+}
+OPTIONS = {
+    "name": "--data-root",
+    "value": "/srv",
+    "file": "/etc/default/docker",
+    "variable": "DOCKER_OPTS",
+    "effective": True,
+}
+
+
+def node(*changes: dict[str, Any]) -> dict[str, Any]:
+    found = DOCKER
+    for change in changes:
+        found = merge(found, change)
+    # Packages and repositories that a case sets to null are not there.
+    there = {
+        table: {name: one for name, one in found[table].items() if one}
+        for table in ("packages", "repositories")
+    }
+    return {**found, **there}
+
+
+def docker(**values: Any) -> dict[str, Any]:
+    return {"engines": {"docker": values}}
 
 
 @pytest.mark.parametrize(
     ("changes", "wishes", "steps"),
     [
         pytest.param(
-            NO_DOCKER,
+            [VIRGIN, {"repositories": {"metal-gpu-docker": None}}],
             {},
             [
                 "Install python3-debian for the Docker repository",
                 "Add the Docker repository",
                 "Install Docker",
-                "Hold Docker",
                 "Start Docker",
+                "Hold Docker",
+                "Install cri-dockerd",
+                "Hold cri-dockerd",
+                "Start cri-dockerd",
             ],
             id="virgin",
         ),
         pytest.param(
-            {"engines": {"docker": {"running": False}}}, {}, ["Start Docker"], id="stopped"
+            [DISTRIBUTION, {"repositories": {"metal-gpu-docker": None}}],
+            {"replace_distribution": True},
+            [
+                "Note which containers run",
+                "Install python3-debian for the Docker repository",
+                "Add the Docker repository",
+                "Install Docker",
+                "Start Docker",
+                "Start the containers that ran before",
+                "Hold Docker",
+                "Keep a later purge of docker.io from wiping the containers",
+            ],
+            id="replaced",
+        ),
+        pytest.param([DISTRIBUTION], {}, [], id="kept"),
+        pytest.param(
+            [DISTRIBUTION, docker(running=False)], {}, ["Start Docker"], id="kept-and-started"
+        ),
+        pytest.param([docker(enabled=False)], {}, ["Start Docker"], id="not-at-boot"),
+        pytest.param(
+            [{"packages": {"docker-ce": {"held": False}}}],
+            {},
+            ["Hold Docker"],
+            id="cut-before-hold",
         ),
         pytest.param(
-            {"kubelet": {"running": False}}, {"state": "absent"}, ["Remove Docker"], id="absent"
+            [docker(interrupted=[{"id": "aaaa", "name": "owner-service"}])],
+            {},
+            ["Start the containers that ran before"],
+            id="cut-before-containers",
         ),
-        pytest.param(NO_DOCKER, {"state": "absent"}, [], id="absent-twice"),
+        pytest.param(
+            [
+                {
+                    "ours": {
+                        "edits": [
+                            {
+                                "path": "/var/lib/metal-gpu/docker-containers.json",
+                                "owner": "metal.gpu.docker_ce",
+                            }
+                        ]
+                    }
+                }
+            ],
+            {},
+            ["Start the containers that ran before"],
+            id="cut-before-forgetting",
+        ),
+        pytest.param(
+            [docker(purge_script="/var/lib/docker/nuke-graph-directory.sh")],
+            {},
+            ["Keep a later purge of docker.io from wiping the containers"],
+            id="cut-before-disarming",
+        ),
+        pytest.param(
+            [docker(cri_dockerd=NO_CRI_DOCKERD), {"packages": {"cri-dockerd": None}}],
+            {},
+            ["Install cri-dockerd", "Hold cri-dockerd", "Start cri-dockerd"],
+            id="cri-dockerd",
+        ),
+        pytest.param(
+            [docker(cri_dockerd={"running": False})], {}, ["Start cri-dockerd"], id="cri-stopped"
+        ),
+        pytest.param(
+            [docker(group=["alice"])],
+            {"users": ["alice", "bob"]},
+            ["Let users use Docker"],
+            id="users",
+        ),
+        pytest.param(
+            [V1],
+            {"v1_removal_ok": True},
+            [
+                "Remove the containers and volumes of nvidia-docker v1",
+                "Remove nvidia-docker",
+                "Remove the repositories of nvidia-docker",
+            ],
+            id="v1",
+        ),
+        pytest.param(
+            [{"packages": {"nvidia-docker2": {"version": "2.14.0-1", "held": False}}}],
+            {},
+            ["Remove nvidia-docker"],
+            id="v2",
+        ),
+        pytest.param(
+            [{"repositories": {"libnvidia-container": {"path": "/x.list", "text": ""}}}],
+            {},
+            [],
+            id="list-of-the-toolkit",
+        ),
+        pytest.param(
+            [{"kubelet": {"running": False}}, docker(containers=[])],
+            {"state": "absent"},
+            ["Remove Docker", "Remove the Docker repository"],
+            id="absent",
+        ),
+        pytest.param(
+            [VIRGIN], {"state": "absent"}, ["Remove the Docker repository"], id="absent-cut"
+        ),
+        pytest.param(
+            [DISTRIBUTION, {"repositories": {"metal-gpu-docker": None}}],
+            {"state": "absent"},
+            [],
+            id="absent-of-somebody-else",
+        ),
     ],
 )
-def test_steps(changes: dict[str, Any], wishes: dict[str, Any], steps: list[str]) -> None:
-    planned = plan("docker_ce", without_nulls(merge(DOCKER, changes)), **wishes)
+def test_steps(changes: list[dict[str, Any]], wishes: dict[str, Any], steps: list[str]) -> None:
+    planned = plan("docker_ce", node(*changes), **wishes)
     assert planned["refusals"] == []
     assert names(planned) == steps
 
@@ -48,31 +219,144 @@ def test_steps(changes: dict[str, Any], wishes: dict[str, Any], steps: list[str]
 @pytest.mark.parametrize(
     ("changes", "wishes", "expected"),
     [
-        pytest.param({}, {"state": "absent"}, ["DOCKER_IN_USE"], id="pods"),
+        pytest.param([], {"state": "absent"}, ["DOCKER_IN_USE"], id="pods"),
         pytest.param(
-            {"engines": {"docker": {"config": {"error": "daemon.json, line 1, column 8: bad"}}}},
+            [{"kubelet": {"running": False}}],
+            {"state": "absent"},
+            ["DOCKER_IN_USE"],
+            id="containers",
+        ),
+        pytest.param(
+            [docker(config={"error": "daemon.json, line 1, column 8: bad"})],
             {},
             ["DOCKER_CONFIG_INVALID"],
             id="JSON",
         ),
         pytest.param(
-            {"kubelet": {"endpoint": "unix:///run/containerd/containerd.sock"}},
+            [{"kubelet": {"endpoint": "unix:///run/containerd/containerd.sock"}}],
             {},
             ["ENGINE_MISMATCH"],
             id="containerd",
         ),
+        pytest.param([docker(snap=["/snap/bin/docker"])], {}, ["SNAP_DOCKER"], id="snap"),
+        pytest.param(
+            [VIRGIN, docker(rootless=["/run/user/1000/docker.sock"])],
+            {},
+            ["ROOTLESS_DOCKER"],
+            id="rootless",
+        ),
+        pytest.param([docker(rootless=["/x"])], {}, [], id="rootless-beside"),
+        pytest.param([docker(config={"keys": ["hosts"]})], {}, ["DOCKER_FLAG_CLASH"], id="clash"),
+        pytest.param(
+            [VIRGIN, docker(config={"keys": ["hosts"]})],
+            {},
+            ["DOCKER_FLAG_CLASH"],
+            id="clash-to-be",
+        ),
+        pytest.param([V1], {}, ["NVIDIA_DOCKER_V1"], id="v1"),
+        pytest.param(
+            [docker(cri_dockerd=NO_CRI_DOCKERD)],
+            {"cri_dockerd_checksum": ""},
+            ["CRI_DOCKERD_MISSING"],
+            id="cri-dockerd",
+        ),
+        pytest.param(
+            [DISTRIBUTION, docker(containers=[{**OWN, "ephemeral": True}])],
+            {"replace_distribution": True},
+            ["CONTAINERS_EPHEMERAL"],
+            id="ephemeral",
+        ),
+        pytest.param(
+            [DISTRIBUTION, docker(containers=[{**OWN, "ephemeral": True}], live_restore=True)],
+            {"replace_distribution": True},
+            [],
+            id="ephemeral-lives-on",
+        ),
+        pytest.param(
+            [DISTRIBUTION, docker(flags=[OPTIONS])],
+            {"replace_distribution": True},
+            ["DOCKER_SETTING_LOST"],
+            id="options",
+        ),
+        pytest.param(
+            [
+                DISTRIBUTION,
+                docker(program={"path": "/usr/sbin/dockerd", "file": "/etc/systemd/system/x.conf"}),
+            ],
+            {"replace_distribution": True},
+            ["DOCKER_SETTING_LOST"],
+            id="program",
+        ),
+        pytest.param(
+            [
+                DISTRIBUTION,
+                docker(
+                    program={"path": "/usr/bin/dockerd", "file": "/etc/systemd/system/x.conf"},
+                    flags=[OPTIONS],
+                ),
+            ],
+            {"replace_distribution": True},
+            [],
+            id="own-drop-in",
+        ),
     ],
 )
-def test_refusals(changes: dict[str, Any], wishes: dict[str, Any], expected: list[str]) -> None:
-    planned = plan("docker_ce", merge(DOCKER, changes), **wishes)
+def test_refusals(
+    changes: list[dict[str, Any]], wishes: dict[str, Any], expected: list[str]
+) -> None:
+    planned = plan("docker_ce", node(*changes), **wishes)
     assert codes(planned) == expected
-    assert planned["steps"] == []
+    assert planned["steps"] == [] or not expected
 
 
 def test_packages_are_pinned() -> None:
-    planned = plan("docker_ce", without_nulls(merge(DOCKER, NO_DOCKER)))
+    planned = plan("docker_ce", node(VIRGIN))
     assert planned["data"]["packages"] == [
         "docker-ce=5:29.8.1-1~debian.12~bookworm",
         "docker-ce-cli=5:29.8.1-1~debian.12~bookworm",
         "containerd.io=2.4.2-1~debian.12~bookworm",
     ]
+
+
+def test_exchange_says_what_goes_and_what_is_started_again() -> None:
+    planned = plan("docker_ce", node(DISTRIBUTION), replace_distribution=True)
+    (reason,) = [step["reason"] for step in planned["steps"] if step["name"] == "Install Docker"]
+    assert reason == (
+        "docker.io 20.10.24 gives way; docker.io, containerd, runc cannot stay beside it"
+    )
+    assert planned["data"]["record"]["merge"] == {"aaaa": "owner-service"}  # no pods
+    assert planned["data"]["containers"] == ["aaaa"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        pytest.param([DISTRIBUTION], "docker.io 20.10.24", id="distribution"),
+        pytest.param(
+            [
+                docker(version="28.5.2"),
+                {"packages": {"docker-ce": {"version": "5:28.5.2-1~debian.12~bookworm"}}},
+            ],
+            "docker-ce 28.5.2",
+            id="other-version",
+        ),
+        pytest.param([{"packages": NO_PACKAGES}], "dockerd 29.8.1", id="no-package"),
+    ],
+)
+def test_an_engine_of_somebody_else_is_kept(changes: list[dict[str, Any]], found: str) -> None:
+    (notice,) = plan("docker_ce", node(*changes))["notices"]
+    assert notice["code"] == "ENGINE_KEPT"
+    assert notice["message"] == f"gpu-1: keeps its Docker, {found}; docker_ce_version is 29.8.1"
+
+
+def test_v1_is_listed() -> None:
+    (refusal,) = plan("docker_ce", node(V1))["refusals"]
+    assert "containers (digits) and volumes (nvidia_driver_390.25)" in refusal["message"]
+
+
+def test_a_clash_names_key_flag_and_file() -> None:
+    (refusal,) = plan("docker_ce", node(docker(config={"keys": ["hosts"]})))["refusals"]
+    assert refusal["message"] == (
+        f"gpu-1: {UNIT} gives Docker the flag -H, and /etc/docker/daemon.json is to have the key "
+        "hosts: Docker refuses to start, and to reload, with both"
+    )

@@ -43,6 +43,11 @@ WISHES: dict[str, dict[str, Any]] = {
         "state": "present",
         "version": "29.8.1",
         "containerd_version": "2.4.2",
+        "replace_distribution": False,
+        "v1_removal_ok": False,
+        "users": [],
+        "cri_dockerd_url": "https://mirror.example/cri-dockerd.deb",
+        "cri_dockerd_checksum": "sha256:00",
         **REPOSITORY,
     },
     "nvidia_container_runtime": {
@@ -542,13 +547,15 @@ def test_refusal_names_the_addresses() -> None:
         ),
         pytest.param(
             "nvidia_container_runtime",
-            {},
+            {"repositories": {"metal-gpu-container-toolkit": {"path": "", "text": ""}}},
             {"state": "absent"},
             [
                 "Take the NVIDIA runtime out of containerd",
                 "Restart containerd",
                 "Stop linking the character devices of the GPUs",
                 "Remove the container toolkit",
+                "Remove what the container toolkit has written",
+                "Remove the container toolkit's repository",
             ],
             id="runtime: absent",
         ),

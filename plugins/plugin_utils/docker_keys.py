@@ -1,0 +1,196 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What must Docker's daemon.json say for the NVIDIA runtime, and what stands in its way?
+
+Docker refuses to start, and to reload, where a setting is both a flag and a key of the file.
+
+Source: https://docs.docker.com/reference/cli/dockerd/#daemon-configuration-file;
+daemon/config/config.go and daemon/command/config.go of Moby 29.8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple
+
+from ansible_collections.metal.gpu.plugins.module_utils.docker import DEFAULT_RUNTIME
+from ansible_collections.metal.gpu.plugins.module_utils.version import release
+
+RUNTIME = "nvidia"
+RUNTIME_BINARY = "/usr/bin/nvidia-container-runtime"
+# nvidia-docker2 and nvidia-ctk leave it to Docker to find the program.
+_RUNTIME_BINARIES = (RUNTIME_BINARY, PurePosixPath(RUNTIME_BINARY).name)
+
+# Older ones cannot read version 0.7.0 of CDI specifications, which the toolkit writes.
+CDI_SINCE = "26.1"
+_VALIDATES_SINCE = (23, 0)
+
+# Flags whose key in the file is not their own name: those that can be given several times, and
+# short ones.
+_KEYS = {
+    "-b": "bridge",
+    "-D": "debug",
+    "-g": "graph",
+    "-G": "group",
+    "-H": "hosts",
+    "-l": "log-level",
+    "-p": "pidfile",
+    "-s": "storage-driver",
+    "--authorization-plugin": "authorization-plugins",
+    "--cdi-spec-dir": "cdi-spec-dirs",
+    "--default-address-pool": "default-address-pools",
+    "--default-network-opt": "default-network-opts",
+    "--default-ulimit": "default-ulimits",
+    "--dns-opt": "dns-opts",
+    "--exec-opt": "exec-opts",
+    "--feature": "features",
+    "--host": "hosts",
+    "--host-gateway-ip": "host-gateway-ips",
+    "--insecure-registry": "insecure-registries",
+    "--label": "labels",
+    "--log-opt": "log-opts",
+    "--node-generic-resource": "node-generic-resources",
+    "--registry-mirror": "registry-mirrors",
+    "--storage-opt": "storage-opts",
+}
+# The one setting whose flags and keys Docker merges.
+_MERGED = "--add-runtime"
+
+# What the unit of the package docker-ce starts.
+PROGRAM = "/usr/bin/dockerd"
+_UNIT = "/usr/lib/systemd/system/docker.service"
+_FLAGS: tuple[dict[str, Any], ...] = (
+    {"name": "-H", "file": _UNIT, "effective": True},
+    {"name": "--containerd", "file": _UNIT, "effective": True},
+)
+
+
+class Clash(NamedTuple):
+    """A setting that is a flag in one file and a key in the other."""
+
+    key: str
+    flag: str
+    file: str
+
+
+def reads_cdi(version: str) -> bool:
+    return release(version) >= release(CDI_SINCE)
+
+
+def validates(version: str) -> bool:
+    """Tell whether `dockerd --validate` can be asked about a file."""
+    return release(version) >= _VALIDATES_SINCE
+
+
+def edit(engine: Mapping[str, Any], *, default: str | None, cdi: bool) -> dict[str, Any]:
+    """Return the file to edit (path) and the keys to merge into it (merge).
+
+    `default` is to be the default runtime, None for the one that is; `cdi` has CDI turned on where
+    it is off. What flags say is not said again. `engine` is `engines.docker` of an observation.
+    """
+    config = engine["config"]
+    merge: dict[str, Any] = {}
+    registered = {*map(_name, _flag_values(engine, "--add-runtime"))}
+    if not _is_nvidia(config["runtimes"].get(RUNTIME)) and RUNTIME not in registered:
+        merge["runtimes"] = {RUNTIME: {"path": RUNTIME_BINARY}}
+    if default and default not in _flag_values(engine, "--default-runtime"):
+        merge["default-runtime"] = default
+    if cdi and reads_cdi(engine["version"]) and not config["cdi_enabled"]:
+        merge["features"] = {"cdi": True}
+    return {"path": config["path"], "merge": merge}
+
+
+def gap(engine: Mapping[str, Any], merge: Mapping[str, Any], *, default: str | None) -> str | None:
+    """Return why Docker has to be told, of what it does and of what its file says."""
+    path = engine["config"]["path"]
+    found = engine["runtimes"].get(RUNTIME)
+    reasons = []
+    if found is None:
+        reasons.append("Docker has no runtime nvidia")
+    elif not _is_nvidia(found):
+        reasons.append(f"its runtime nvidia runs {found['binary']}")
+    elif "runtimes" in merge:
+        reasons.append(f"{path} has no runtime nvidia")
+    if default and engine["default_runtime"] != default:
+        reasons.append(f"its default runtime is {engine['default_runtime']}")
+    elif "default-runtime" in merge and engine["config"]["default_runtime"] != default:
+        reasons.append(f"{path} does not say that {default} is the default runtime")
+    if "features" in merge:
+        reasons.append("CDI is off")
+    return ", ".join(reasons) or None
+
+
+def way_back(changes: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
+    """Return the keys to remove and to merge so that Docker does as before, without a restart.
+
+    Giving the file back is not enough: of a key that is gone, a reload takes no notice. So the
+    former default runtime has to be said first, and the list of runtimes has to be there.
+    """
+    remove: list[list[str]] = []
+    merge: dict[str, Any] = {"runtimes": {}}
+    for key, before in changes.items():
+        if key == ("default-runtime",):
+            merge["default-runtime"] = before or DEFAULT_RUNTIME
+        elif key[0] == "runtimes" and before is None:
+            remove.append(list(key))
+        elif key[0] == "runtimes":
+            _put(merge, key, before)
+    return {"remove": remove, "merge": merge}
+
+
+def clashes(engine: Mapping[str, Any], new_keys: Iterable[str] = ()) -> list[Clash]:
+    """Return the settings for which Docker would refuse its configuration.
+
+    `engine` is `engines.docker` of an observation. Where it has no unit yet, it will get the
+    one of docker-ce. `new_keys` are about to be written.
+    """
+    keys = {*engine["config"]["keys"], *new_keys}
+    flags = engine["flags"] if engine["program"] else _FLAGS
+    return [
+        Clash(key, flag["name"], flag["file"])
+        for flag in flags
+        if flag["effective"]
+        and flag["name"] != _MERGED
+        and (key := _KEYS.get(flag["name"], flag["name"].lstrip("-"))) in keys
+    ]
+
+
+def lost_settings(engine: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the settings of a distribution's Docker, with their files, that docker-ce ignores.
+
+    Its unit reads no variables, and its program lies elsewhere.
+    """
+    program = engine["program"]
+    if program and program["file"].startswith("/etc/"):
+        kept = program["path"] in (PROGRAM, "dockerd")
+        return [] if kept else [(f"ExecStart={program['path']}", program["file"])]
+    return [
+        (flag["name"], flag["file"])
+        for flag in engine["flags"]
+        if flag["effective"] and flag["variable"]
+    ]
+
+
+def _is_nvidia(runtime: Mapping[str, Any] | None) -> bool:
+    return runtime is not None and runtime["binary"] in _RUNTIME_BINARIES
+
+
+def _flag_values(engine: Mapping[str, Any], name: str) -> list[str]:
+    return [
+        flag["value"] or ""
+        for flag in engine["flags"]
+        if flag["name"] == name and flag["effective"]
+    ]
+
+
+def _name(runtime: str) -> str:
+    """Return the name in what --add-runtime takes, "nvidia=/usr/bin/nvidia-container-runtime"."""
+    return runtime.partition("=")[0]
+
+
+def _put(table: dict[str, Any], key: tuple[str, ...], value: Any) -> None:
+    for name in key[:-1]:
+        table = table.setdefault(name, {})
+    table[key[-1]] = value

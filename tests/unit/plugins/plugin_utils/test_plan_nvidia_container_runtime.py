@@ -1,0 +1,326 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The runtime in Docker, and how both engines are given back what was theirs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from .test_plans import DOCKER, DONE, codes, load, merge, names, plan
+
+PLANNER = "nvidia_container_runtime"
+OWNER = "metal.gpu.nvidia_container_runtime"
+DAEMON_JSON = "/etc/docker/daemon.json"
+BINARY = {"type": None, "binary": "/usr/bin/nvidia-container-runtime"}
+BY_NAME = {"type": None, "binary": "nvidia-container-runtime"}
+NO_CDI = {"cdi_enabled": False, "config": {"cdi_enabled": False}}
+DEFAULT_KEY = [
+    *("plugins", "io.containerd.cri.v1.runtime", "containerd"),
+    "default_runtime_name",
+]
+
+
+def docker(**values: Any) -> dict[str, Any]:
+    return {"engines": {"docker": values}}
+
+
+def edits(path: str, *changes: tuple[list[str], Any]) -> dict[str, Any]:
+    """The file has been edited by this role: key paths, and what was there before."""
+    made = [{"key": key, "before": before} for key, before in changes]
+    return {"ours": {"edits": [{"path": path, "owner": OWNER, "changes": made}]}}
+
+
+def flag(name: str, value: str) -> dict[str, Any]:
+    file = "/etc/systemd/system/docker.service.d/owner.conf"
+    return {"name": name, "value": value, "file": file, "variable": None, "effective": True}
+
+
+# The toolkit is there, and Docker knows nothing of it.
+TOOLKIT = {key: value for key, value in load("done").items() if key not in ("engines", "ours")}
+FRESH = merge(DOCKER, TOOLKIT)
+NVIDIA = merge(
+    FRESH,
+    docker(
+        default_runtime="nvidia",
+        runtimes={"nvidia": BINARY},
+        config={
+            "keys": ["log-opts", "default-runtime", "runtimes"],
+            "default_runtime": "nvidia",
+            "runtimes": {"nvidia": BINARY},
+        },
+    ),
+)
+OURS = merge(
+    NVIDIA,
+    {
+        **edits(DAEMON_JSON, (["default-runtime"], None), (["runtimes", "nvidia", "path"], None)),
+        "repositories": {"metal-gpu-container-toolkit": {"path": "", "text": ""}},
+    },
+)
+REGISTER = ["Register the NVIDIA runtime", "Reload Docker"]
+
+
+@pytest.mark.parametrize(
+    ("node", "wishes", "steps", "merged"),
+    [
+        pytest.param(NVIDIA, {}, [], {"default-runtime": "nvidia"}, id="done"),
+        pytest.param(
+            FRESH,
+            {},
+            REGISTER,
+            {"runtimes": {"nvidia": {"path": BINARY["binary"]}}, "default-runtime": "nvidia"},
+            id="fresh",
+        ),
+        pytest.param(
+            FRESH,
+            {"default": False},
+            REGISTER,
+            {"runtimes": {"nvidia": {"path": BINARY["binary"]}}},
+            id="not-by-default",
+        ),
+        pytest.param(
+            merge(
+                FRESH,
+                docker(runtimes={"nvidia": BY_NAME}, config={"runtimes": {"nvidia": BY_NAME}}),
+            ),
+            {},
+            REGISTER,
+            {"default-runtime": "nvidia"},
+            id="nvidia-docker2-is-adopted",
+        ),
+        pytest.param(
+            merge(
+                NVIDIA,
+                docker(
+                    runtimes={"nvidia": {"type": None, "binary": "/opt/old"}},
+                    config={"runtimes": {"nvidia": {"type": None, "binary": "/opt/old"}}},
+                ),
+            ),
+            {},
+            REGISTER,
+            {"runtimes": {"nvidia": {"path": BINARY["binary"]}}, "default-runtime": "nvidia"},
+            id="another-program",
+        ),
+        pytest.param(
+            merge(NVIDIA, docker(default_runtime="runc")),
+            {},
+            REGISTER,
+            {"default-runtime": "nvidia"},
+            id="cut-before-the-reload",
+        ),
+        pytest.param(
+            merge(NVIDIA, docker(config={"runtimes": {"nvidia": None}, "default_runtime": None})),
+            {},
+            REGISTER,
+            {"runtimes": {"nvidia": {"path": BINARY["binary"]}}, "default-runtime": "nvidia"},
+            id="file-overwritten-since",
+        ),
+        pytest.param(
+            merge(
+                NVIDIA,
+                docker(
+                    config={"runtimes": {"nvidia": None}, "default_runtime": None, "keys": []},
+                    flags=[
+                        flag("--add-runtime", "nvidia=/usr/bin/nvidia-container-runtime"),
+                        flag("--default-runtime", "nvidia"),
+                    ],
+                ),
+            ),
+            {},
+            [],
+            {},
+            id="flags-say-it",
+        ),
+        pytest.param(
+            OURS, {"default": False}, REGISTER, {"default-runtime": "runc"}, id="default-goes-back"
+        ),
+        pytest.param(
+            merge(OURS, edits(DAEMON_JSON, (["default-runtime"], "quiet"))),
+            {"default": False},
+            REGISTER,
+            {"default-runtime": "quiet"},
+            id="default-of-the-owner-comes-back",
+        ),
+        pytest.param(NVIDIA, {"default": False}, [], {}, id="default-of-the-owner-stays"),
+        pytest.param(
+            merge(NVIDIA, docker(version="20.10.24", **NO_CDI)),
+            {},
+            [],
+            {"default-runtime": "nvidia"},
+            id="20.10-has-no-CDI",
+        ),
+        pytest.param(
+            merge(NVIDIA, docker(version="26.1.5", **NO_CDI)),
+            {},
+            REGISTER,
+            {"default-runtime": "nvidia", "features": {"cdi": True}},
+            id="26.1-has-CDI-off",
+        ),
+        pytest.param(
+            merge(NVIDIA, docker(version="28.5.2")),
+            {},
+            [],
+            {"default-runtime": "nvidia"},
+            id="28.5-has-CDI-on",
+        ),
+    ],
+)
+def test_docker(
+    node: dict[str, Any], wishes: dict[str, Any], steps: list[str], merged: dict[str, Any]
+) -> None:
+    planned = plan(PLANNER, node, **{"default": None, **wishes})
+    assert planned["refusals"] == []
+    assert names(planned) == steps
+    assert planned["data"]["config"] == {"path": DAEMON_JSON, "remove": [], "merge": merged}
+
+
+@pytest.mark.parametrize(
+    ("version", "validates", "notices"),
+    [
+        ("20.10.24", False, []),
+        ("23.0.0", True, []),
+        ("26.1.5", True, ["CDI_AFTER_RESTART"]),
+        ("28.1.1", True, ["CDI_AFTER_RESTART"]),
+    ],
+)
+def test_docker_by_version(version: str, validates: bool, notices: list[str]) -> None:
+    node = merge(NVIDIA, docker(version=version, cdi_enabled=False, config={"cdi_enabled": True}))
+    planned = plan(PLANNER, node, default=None)
+    assert planned["steps"] == []
+    assert planned["data"]["validates"] is validates
+    assert [notice["code"] for notice in planned["notices"]] == notices
+
+
+def test_docker_that_is_still_to_come() -> None:
+    node = merge(FRESH, docker(installed=False, program=None, flags=[]))
+    planned = plan(PLANNER, node, default=None)
+    assert names(planned) == REGISTER
+    assert planned["data"]["config"] is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        pytest.param(
+            docker(flags=[flag("--default-runtime", "runc")]), ["DOCKER_FLAG_CLASH"], id="flag"
+        ),
+        pytest.param(docker(flags=[flag("--add-runtime", "quiet=runc")]), [], id="merged-flag"),
+        pytest.param(docker(config={"error": "line 3"}), ["DOCKER_CONFIG_INVALID"], id="JSON"),
+        pytest.param(
+            {"kubelet": {"endpoint": "unix:///var/run/crio/crio.sock"}},
+            ["ENGINE_UNSUPPORTED"],
+            id="engine",
+        ),
+    ],
+)
+def test_docker_is_refused(changes: dict[str, Any], expected: list[str]) -> None:
+    assert codes(plan(PLANNER, merge(FRESH, changes), default=None)) == expected
+
+
+ABSENT_FROM_DOCKER = [
+    "Have Docker do without the NVIDIA runtime",
+    "Reload Docker",
+    "Take the NVIDIA runtime out of daemon.json",
+]
+ABSENT_TOOLKIT = [
+    "Remove the container toolkit",
+    "Remove what the container toolkit has written",
+    "Remove the container toolkit's repository",
+]
+
+
+@pytest.mark.parametrize(
+    ("node", "steps", "notices"),
+    [
+        pytest.param(OURS, ABSENT_FROM_DOCKER + ABSENT_TOOLKIT, [], id="docker"),
+        pytest.param(
+            merge(OURS, docker(running=False)),
+            ABSENT_FROM_DOCKER[2:] + ABSENT_TOOLKIT,
+            [],
+            id="docker-is-down",
+        ),
+        pytest.param(NVIDIA, [], ["TOOLKIT_OF_OWNER"], id="registered-by-somebody-else"),
+        pytest.param(
+            merge(DONE, {"ours": {"files": [], "edits": []}}), [], ["TOOLKIT_OF_OWNER"], id="rule"
+        ),
+        pytest.param(DOCKER, [], [], id="twice"),
+        pytest.param(
+            merge(DOCKER, {"repositories": {"metal-gpu-container-toolkit": {"path": ""}}}),
+            ["Remove the container toolkit's repository"],
+            [],
+            id="cut-before-the-repository",
+        ),
+    ],
+)
+def test_absent(node: dict[str, Any], steps: list[str], notices: list[str]) -> None:
+    planned = plan(PLANNER, node, state="absent")
+    assert planned["refusals"] == []
+    assert names(planned) == steps
+    assert [notice["code"] for notice in planned["notices"]] == notices
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected", "default_runtime"),
+    [
+        pytest.param(
+            [(["default-runtime"], None), (["runtimes", "nvidia", "path"], None)],
+            {
+                "remove": [["runtimes", "nvidia", "path"]],
+                "merge": {"runtimes": {}, "default-runtime": "runc"},
+            },
+            "runc",
+            id="nothing-was-there",
+        ),
+        pytest.param(
+            [(["default-runtime"], "quiet"), (["runtimes", "nvidia", "path"], "/opt/old")],
+            {
+                "remove": [],
+                "merge": {
+                    "runtimes": {"nvidia": {"path": "/opt/old"}},
+                    "default-runtime": "quiet",
+                },
+            },
+            "quiet",
+            id="an-owner",
+        ),
+        pytest.param(
+            [(["features", "cdi"], None)],
+            {"remove": [], "merge": {"runtimes": {}}},
+            "nvidia",
+            id="only-CDI",
+        ),
+    ],
+)
+def test_docker_is_told_what_was_before(
+    changed: list[tuple[list[str], Any]], expected: dict[str, Any], default_runtime: str
+) -> None:
+    planned = plan(PLANNER, merge(NVIDIA, edits(DAEMON_JSON, *changed)), state="absent")
+    assert planned["data"]["way_back"] == {"path": DAEMON_JSON, **expected}
+    assert planned["data"]["expected"]["default_runtime"] == default_runtime
+
+
+@pytest.mark.parametrize(
+    ("before", "remove", "name"),
+    [pytest.param(None, [DEFAULT_KEY], None, id="nothing"), ("runc", [], "runc")],
+)
+def test_default_of_containerd_goes_back(
+    before: str | None, remove: list[list[str]], name: str | None
+) -> None:
+    node = merge(
+        merge(DONE, {"engines": {"containerd": {"default_runtime": "nvidia"}}}),
+        edits("/etc/containerd/config.toml", (DEFAULT_KEY, before)),
+    )
+    planned = plan(PLANNER, node, default=None)
+    assert names(planned) == ["Register the NVIDIA runtime", "Restart containerd"]
+    config = planned["data"]["config"]
+    assert config["remove"] == remove
+    containerd = config["merge"]["plugins"]["io.containerd.cri.v1.runtime"]["containerd"]
+    assert containerd.get("default_runtime_name") == name
+
+
+def test_default_of_somebody_else_stays_in_containerd() -> None:
+    node = merge(DONE, {"engines": {"containerd": {"default_runtime": "nvidia"}}})
+    assert plan(PLANNER, node, default=None)["steps"] == []
