@@ -18,7 +18,7 @@ lint changelog: export ANSIBLE_COLLECTIONS_PATH := $(TREE)
 export METAL_LAB_NAME := $(LAB)
 
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap environments demo test lint unit sanity molecule changelog readmes lab-up lab-down clean
+.PHONY: help bootstrap environments demo test lint unit sanity molecule bench changelog readmes lab-up lab-down clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +69,10 @@ molecule-%: bootstrap
 	@scripts/install-collection
 	@echo "== molecule test --scenario-name $*"
 	@ANSIBLE_COLLECTIONS_PATH=$(CURDIR)/.ansible/installed molecule test --scenario-name $*
+
+bench: bootstrap ## measure operations, seconds and memory, and write docs/benchmarks.md (15 minutes)
+	@scripts/install-collection
+	@tests/bench/bench $(if $(ONLY),--only $(ONLY))
 
 changelog: environments $(LINK) ## write CHANGELOG.md anew from changelogs/fragments and the plugins
 	@date=$$(sed -n "s/^ *release_date: '\(.*\)'/\1/p" changelogs/changelog.yaml | tail -n 1); \

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,16 +21,7 @@ sys.path[:0] = [str(PROJECT / "tests" / "lab"), str(PROJECT / "molecule" / "shar
 
 import footprint  # noqa: E402 - from there
 
-
-class Run(NamedTuple):
-    """How a playbook ended."""
-
-    returncode: int
-    output: str
-
-    def operations(self) -> Counter[str]:
-        """Count the connection plugin's remote operations, keyed by host (needs -vvv)."""
-        return Counter(re.findall(r"^<([^>]+)> SSH: (?:EXEC|PUT|FETCH)", self.output, re.M))
+from metal_lab import playbooks  # noqa: E402
 
 
 class Laboratory:
@@ -44,6 +33,7 @@ class Laboratory:
         self.inventory = self.folder / "inventory.yml"
         group = yaml.safe_load(self.inventory.read_text())["gpu_nodes"]
         self.addresses = {node: host["ansible_host"] for node, host in group["hosts"].items()}
+        self.gpu_count = {node: host["gpu_count"] for node, host in group["hosts"].items()}
 
     def lab(self, *words: str) -> str:
         return subprocess.run(
@@ -77,29 +67,22 @@ class Laboratory:
             sudo=True,
         )
 
-    def playbook(self, name: str, *options: str, inventory: Path | None = None) -> Run:
+    def playbook(self, name: str, *options: str, inventory: Path | None = None) -> playbooks.Run:
         """Run a playbook of the installed collection, as a user would."""
-        environment = {
-            key: value
-            for key, value in os.environ.items()
-            if not key.startswith(("ANSIBLE_", "MOLECULE_", "RUN_RECORD"))
-        }
-        result = subprocess.run(
-            ["ansible-playbook", "-i", inventory or self.inventory, name, *options],
-            check=False,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            cwd=self.folder,
-            env={**environment, "ANSIBLE_COLLECTIONS_PATH": str(PROJECT / ".ansible/installed")},
-        )
-        return Run(result.returncode, result.stdout)
+        command = ["ansible-playbook", name, *options]
+        return playbooks.run(command, inventory or self.inventory, self.folder)
 
 
 @pytest.fixture(scope="session")
 def laboratory(request: pytest.FixtureRequest) -> Laboratory:
     """The laboratory of the scenario whose tests run."""
     return Laboratory(f"molecule-{Path(os.environ['MOLECULE_SCENARIO_DIRECTORY']).name}")
+
+
+@pytest.fixture(params=["gpu-1", "gpu-2"])
+def node(request: pytest.FixtureRequest) -> str:
+    """Each of the two nodes that a scenario has."""
+    return str(request.param)
 
 
 class Record(NamedTuple):

@@ -118,7 +118,7 @@ def _missing(host: str, text: str, names: Iterable[str], family: str) -> list[di
     missing: dict[tuple[str, str], list[str]] = {}
     for name, version in (split(argument, family) for argument in names):
         versions = known.get(name, [])
-        if not versions or (version and version not in versions):
+        if not any(_is(one, version) for one in versions):
             found = ", ".join(nearest(version, versions)) or "no version of it"
             missing.setdefault((version or "any", found), []).append(name)
     return [
@@ -138,8 +138,13 @@ def split(argument: str, family: str) -> tuple[str, str]:
     if family == "debian":
         name, _sign, version = argument.partition("=")
         return name, version
-    match = re.fullmatch(r"(.+?)-((?:\d+:)?\d[^-]*(?:-[^-]+)?)", argument)
+    match = re.fullmatch(r"(.+?)-((?:\d+:)?\d[^-]*(?:-[^-]+?)?)(?:\.x86_64)?", argument)
     return (match[1], match[2]) if match else (argument, "")
+
+
+def _is(version: str, wanted: str) -> bool:
+    """Whether a version will do; dnf takes one without its release for all of them."""
+    return not wanted or version == wanted or version.startswith(f"{wanted}-")
 
 
 def parse_madison(text: str) -> dict[str, list[str]]:

@@ -84,9 +84,9 @@ def repository_gap(node: Mapping[str, Any], wanted: Repository) -> str | None:
         have = {"enabled": "yes", **parse_deb822(found["text"])}
         key = have.get("signed-by")
     for field, value in fields(wanted, is_redhat(node)).items():
-        is_ = have.get(field.lower(), "").strip().rstrip("/")
-        if is_ != value.strip().rstrip("/"):
-            return f"{found['path']} has {field} {is_ or 'empty'}, not {value}"
+        written = have.get(field.lower(), "").strip().rstrip("/")
+        if written != value.strip().rstrip("/"):
+            return f"{found['path']} has {field} {written or 'empty'}, not {value}"
     try:
         trusted = fingerprint((key or "").encode())
     except KeyRefused as error:

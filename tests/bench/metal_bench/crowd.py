@@ -1,0 +1,125 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What does gpu_capacity cost in a large cluster?"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from metal_bench import processes
+from metal_bench.laboratory import Laboratory
+from metal_bench.processes import Cost
+from metal_bench.report import Goal, Section, number
+
+SIZES = (500, 5000)
+TURNS = 7
+LIMIT = 1.5
+IMAGES = 50  # as many as a kubelet reports
+GPUS = "8"
+
+TEXT = f"""\
+Node objects without machines, in a real API server: a node of the laboratory, with the {IMAGES}
+images that a long-lived kubelet reports. `gpu_capacity` gets the names of all of them, each with
+the {GPUS} GPUs that it has, and so returns after its list. *Bare* is the same client that lists
+all nodes in pages of 500, decodes them, and keeps nothing. Both are timed in a process of their
+own, from the start of the program to its end, with Python's start and the imports left out;
+memory is the whole process's peak."""
+
+
+class Size(NamedTuple):
+    """What both programs cost against one number of nodes."""
+
+    nodes: int
+    kib: float  # of one Node object
+    pairs: Sequence[tuple[Cost, Cost]]  # bare list and module, right after each other
+
+
+def node(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the Node object to create, made from one that a kubelet keeps."""
+    metadata = {key: found["metadata"][key] for key in ("labels", "annotations")}
+    status = dict(found["status"])
+    status["images"] = [
+        {
+            "names": [
+                f"registry.example/team/image-{number}@sha256:{number:064x}",
+                f"registry.example/team/image-{number}:1.0.{number}",
+            ],
+            "sizeBytes": 10**8 + number,
+        }
+        for number in range(IMAGES)
+    ]
+    for amounts in ("capacity", "allocatable"):
+        status[amounts] = {**status[amounts], "nvidia.com/gpu": GPUS}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": metadata,
+        "status": status,
+    }
+
+
+def measure(lab: Laboratory) -> list[Size]:
+    """Measure; afterwards the laboratory has no controllers any more, and many nodes."""
+    # They would find thousands of nodes whose kubelets say nothing, and be busy with them.
+    lab.stop("kube-controller-manager", "kube-scheduler")
+    pattern = node(json.loads(lab.kubectl("get", "node", "gpu-1", "--output=json")))
+    sizes: list[Size] = []
+    names: list[str] = []
+    for size in SIZES:
+        new = [f"crowd-{number:05}" for number in range(len(names), size)]
+        processes.run("create_nodes", {"kubeconfig": lab.kubeconfig, "names": new, "node": pattern})
+        names += new
+        module = {
+            "kubeconfig": lab.kubeconfig,
+            "nodes": dict.fromkeys(names, GPUS),
+            "wait_timeout": 60,
+        }
+        bare = {"kubeconfig": lab.kubeconfig}
+        pairs = [
+            (processes.run("list_nodes", bare), processes.run("gpu_capacity", module))
+            for _turn in range(TURNS)
+        ]
+        kib = len(json.dumps(pattern)) / 1024
+        sizes.append(Size(size, kib, pairs))
+    return sizes
+
+
+def describe(sizes: Sequence[Size]) -> Section:
+    goals, rows = [], []
+    for size in sizes:
+        bare, module = (
+            Cost(*map(statistics.median, zip(*costs, strict=True)))
+            for costs in zip(*size.pairs, strict=True)
+        )
+        ratio = statistics.median(module.seconds / bare.seconds for bare, module in size.pairs)
+        figure = f"gpu_capacity against {size.nodes} nodes, relative to a bare paged list"
+        goals.append(Goal(figure, ratio, LIMIT))
+        rows.append(
+            (
+                str(size.nodes),
+                number(bare.seconds, "s"),
+                number(module.seconds, "s"),
+                number(ratio),
+                f"{bare.peak_mib:.0f} MiB",
+                f"{module.peak_mib:.0f} MiB",
+            )
+        )
+    return Section(
+        "Large clusters",
+        tuple(goals),
+        TEXT,
+        (
+            *("nodes", "bare list", "`gpu_capacity`", "ratio"),
+            *("peak memory, bare list", "peak memory, `gpu_capacity`"),
+        ),
+        tuple(rows),
+        (
+            "python -m metal_bench.worker list_nodes < arguments.json",
+            "python -m metal_bench.worker gpu_capacity < arguments.json",
+        ),
+        remarks=f"A Node object has {sizes[0].kib:.0f} KiB of JSON here.",
+    )

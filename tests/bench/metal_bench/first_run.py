@@ -1,0 +1,160 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""How much longer does a first run take than a bare installation of the same packages?"""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from metal_bench import laboratory
+from metal_bench.laboratory import HERE, Laboratory
+from metal_bench.report import Goal, Section, number, table
+
+ROUNDS = 3
+LIMIT = 1.25
+PEERS = 4.3
+TAGS = "--tags=driver,engine,runtime,kubelet"
+SERVICE = "containerd"
+
+PROFILE = {
+    "ANSIBLE_CALLBACKS_ENABLED": "ansible.posix.profile_tasks",
+    "PROFILE_TASKS_TASK_OUTPUT_LIMIT": "all",
+}
+LONGEST = 10
+
+PACKAGES = "dpkg-query --show --showformat='${Package}=${Version}\\n'"
+SOURCES = "cd /etc/apt/sources.list.d && tail -n +1 -v -- *.sources"
+
+TEXT = f"""\
+Virgin nodes of one laboratory, without an engine: no Docker, no containerd. *Roles* is the part
+of `site.yml` that concerns nodes: driver, engine, runtime, kubelet, with everything observed,
+refused, decided and proven. *Bare* is a shell script over one SSH connection: the same
+repositories and keys, one `apt-get update`, one `apt-get install` of the same packages in the
+same versions, one restart of the engine. It loads no module, registers no runtime, holds nothing
+and looks at nothing. *Plain* is the same as a playbook of three tasks: what Ansible itself
+costs.
+
+The laboratory's driver packages are small and build no kernel module, so that the bare
+installation takes seconds where a real one takes minutes. That is the strictest way to look at
+it: what the roles add is a constant, which the ratio shows at its largest.
+
+For comparison, not measured here: geerlingguy.docker and DeepOps' nvidia_container_toolkit,
+which bring no driver, {PEERS}."""
+
+
+class Round(NamedTuple):
+    """Seconds of each way, on nodes of one laboratory."""
+
+    bare: float
+    plain: float
+    roles: float
+    tasks: Mapping[str, float]  # those of the roles, by role and name
+
+
+class Recipe(NamedTuple):
+    """What the roles have brought to a virgin node, for other ways to bring to other nodes."""
+
+    packages: Sequence[str]  # name=version
+    sources: Mapping[str, str]  # texts of /etc/apt/sources.list.d, keys included, by file name
+    service: str = SERVICE
+
+
+def script(recipe: Recipe) -> str:
+    """Return the shell script of a bare installation."""
+    lines = ["set -eu", "export DEBIAN_FRONTEND=noninteractive"]
+    for name, text in recipe.sources.items():
+        lines += [f"cat > /etc/apt/sources.list.d/{name} <<'END'", text.rstrip("\n"), "END"]
+    lines += [
+        "apt-get update",
+        f"apt-get install --yes --no-install-recommends {' '.join(recipe.packages)}",
+        f"systemctl restart {recipe.service}",
+    ]
+    return "\n".join([*lines, ""])
+
+
+def parse_sources(text: str) -> dict[str, str]:
+    """Parse what `tail -v` says of files: their texts, keyed by file name."""
+    parts = (part.partition(" <==\n") for part in text.split("==> ")[1:])
+    return {name: content.strip("\n") + "\n" for name, _arrow, content in parts}
+
+
+def parse_profile(text: str) -> dict[str, float]:
+    """Parse what the callback profile_tasks says: the seconds of each task, all its turns."""
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for name, taken in re.findall(r"^(\S.*?) -{2,} ?([\d.]+)s$", text, re.M):
+        seconds[name] += float(taken)
+    return dict(seconds)
+
+
+def measure() -> list[Round]:
+    """Measure all ways, each on a virgin node of its own, in a new laboratory for each round."""
+    rounds = []
+    for turn in range(1, ROUNDS + 1):
+        with laboratory.started("virgin") as lab:
+            roles = lab.ansible(
+                f"first-run-roles-{turn}",
+                *("ansible-playbook", "metal.gpu.site", "--limit=roles,localhost", TAGS),
+                **PROFILE,
+            )
+            recipe = _read_recipe(lab)
+            bare = lab.ssh(f"first-run-bare-{turn}", "bare", script(recipe))
+            plain = lab.ansible(
+                f"first-run-plain-{turn}",
+                *("ansible-playbook", str(HERE / "plain.yml"), "--limit=plain"),
+                *("--extra-vars", json.dumps(recipe._asdict())),
+            )
+        tasks = parse_profile(roles.output)
+        rounds.append(Round(bare.seconds, plain.seconds, roles.seconds, tasks))
+    return rounds
+
+
+def _read_recipe(lab: Laboratory) -> Recipe:
+    """Return what the node `roles` has and a virgin one lacks."""
+    virgin, made = (
+        lab.ssh(f"first-run-packages-{node}", node, PACKAGES).output.split()
+        for node in ("bare", "roles")
+    )
+    sources = parse_sources(lab.ssh("first-run-sources", "roles", SOURCES).output)
+    return Recipe([package for package in made if package not in virgin], sources)
+
+
+def describe(rounds: Sequence[Round]) -> Section:
+    ways = Round._fields[:3]
+    seconds = {way: statistics.median(getattr(each, way) for each in rounds) for way in ways}
+    ratios = {
+        way: statistics.median(getattr(each, way) / each.bare for each in rounds) for way in ways
+    }
+    added = statistics.median(each.roles - each.bare for each in rounds)
+    return Section(
+        "First run on a virgin node",
+        (Goal("first run, relative to a bare installation", ratios["roles"], LIMIT),),
+        TEXT,
+        ("", f"median of {len(rounds)}", "relative to bare"),
+        tuple((way, number(seconds[way], "s"), number(ratios[way])) for way in ways),
+        (
+            f"ansible-playbook metal.gpu.site --limit=roles,localhost {TAGS}",
+            "ssh bare sudo bash -s < script   # metal_bench/first_run.py: script()",
+            "ansible-playbook tests/bench/plain.yml --limit=plain",
+        ),
+        remarks=f"What the roles add is {added:.0f} s here. With a bare installation that takes "
+        f"{added / (LIMIT - 1) / 60:.1f} minutes or longer, they stay below {LIMIT}. "
+        f"The tasks that take longest, over all rounds:\n\n{_longest(rounds)}".rstrip(),
+    )
+
+
+def _longest(rounds: Sequence[Round]) -> str:
+    """Return the tasks on which most of the time is spent, as a table."""
+    total = sum(each.roles for each in rounds)
+    tasks: defaultdict[str, float] = defaultdict(float)
+    for each in rounds:
+        for name, taken in each.tasks.items():
+            tasks[name] += taken
+    longest = sorted(tasks, key=lambda name: tasks[name], reverse=True)[:LONGEST]
+    rows = ((name, f"{tasks[name] / total:.0%}") for name in longest)
+    return table(("task", "share of the run"), tuple(rows))

@@ -1,0 +1,89 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The laboratories that everything is measured in: started, used and taken away again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from metal_lab import nodes, playbooks
+from metal_lab.playbooks import Run
+from metal_lab.state import CHECKOUT, State, load
+
+HERE = Path(__file__).resolve().parent.parent
+LAB = CHECKOUT / "tests" / "lab" / "lab"
+LOGS = CHECKOUT / ".ansible" / "bench"
+
+
+class Laboratory(NamedTuple):
+    """A laboratory that runs."""
+
+    state: State
+
+    @property
+    def inventory(self) -> Path:
+        return self.state.folder / "inventory.yml"
+
+    @property
+    def kubeconfig(self) -> str:
+        return str(self.state.folder / "kubeconfig")
+
+    def ansible(self, log: str, *command: str, **variables: str) -> Run:
+        """Run Ansible, `variables` in its environment; end with the name of its log if it fails."""
+        run = playbooks.run(command, self.inventory, self.state.folder, **variables)
+        return _kept(log, run)
+
+    def ssh(self, log: str, node: str, script: str) -> Run:
+        """Run a shell script as root on a node, over one SSH connection."""
+        command = [*nodes.ssh_command(self.state, node), "sudo bash -s"]
+        return _kept(log, playbooks.timed(command, stdin=None, input=script))
+
+    def stop(self, *programs: str) -> None:
+        """End parts of the control plane."""
+        pids = [str(self.state.processes[program].pid) for program in programs]
+        as_root = [] if os.geteuid() == 0 else ["sudo"]
+        subprocess.run([*as_root, "kill", *pids], check=True)
+
+    def kubectl_command(self, *words: str) -> list[str]:
+        return [
+            str(Path(self.state.programs) / "kubectl"),
+            f"--kubeconfig={self.kubeconfig}",
+            *words,
+        ]
+
+    def kubectl(self, *words: str) -> str:
+        return subprocess.run(
+            self.kubectl_command(*words), check=True, stdout=subprocess.PIPE, text=True
+        ).stdout
+
+
+@contextmanager
+def started(description: str) -> Iterator[Laboratory]:
+    """Start a laboratory of tests/bench/labs, and take it away again whatever happens."""
+    name = f"bench-{description}"
+    _lab("down", "--name", name)
+    try:
+        _lab("up", HERE / "labs" / f"{description}.yml", "--name", name)
+        yield Laboratory(load(name))
+    finally:
+        _lab("down", "--name", name)
+
+
+def _lab(*words: str | Path) -> None:
+    subprocess.run([LAB, *words], check=True, stdin=subprocess.DEVNULL)
+
+
+def _kept(log: str, run: Run) -> Run:
+    """Keep what a run said; end with where that is if it failed."""
+    LOGS.mkdir(parents=True, exist_ok=True)
+    path = LOGS / f"{log}.log"
+    path.write_text(run.output)
+    if run.returncode != 0:
+        raise SystemExit(f"failed: {path}")
+    return run

@@ -1,0 +1,47 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Where and with what it is measured."""
+
+from __future__ import annotations
+
+import os
+import platform
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+import yaml
+
+from metal_lab import programs
+from metal_lab.packages import DRIVERS
+from metal_lab.state import CHECKOUT
+
+
+def read() -> dict[str, str]:
+    """Return what a reader has to know of this machine."""
+    cpu = _value("/proc/cpuinfo", "model name") or platform.machine()
+    memory_gib = int(_value("/proc/meminfo", "MemTotal").split()[0]) / 2**20
+    galaxy = yaml.safe_load((CHECKOUT / "galaxy.yml").read_text())
+    return {
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        "machine": f"{os.cpu_count()} cores ({cpu}), {memory_gib:.0f} GiB of memory",
+        "busy at the start": f"{os.getloadavg()[0]:.1f} processes (load average of a minute)",
+        "system": f"Linux {platform.release()}",
+        "collection": f"metal.gpu {galaxy['version']}",
+        "controller": f"ansible-core {version('ansible-core')}, "
+        f"Python {platform.python_version()}, kubernetes {version('kubernetes')}",
+        "nodes": "containers with Debian 12, and with "
+        f"Kubernetes {programs.KUBERNETES}, containerd {programs.CONTAINERD}, "
+        f"the distribution's Docker with cri-dockerd {programs.CRI_DOCKERD}, "
+        f"NVIDIA driver {DRIVERS[0]}, container toolkit {programs.TOOLKIT}, "
+        f"device plugin {programs.DEVICE_PLUGIN}",
+    }
+
+
+def _value(path: str, name: str) -> str:
+    for line in Path(path).read_text().splitlines():
+        key, _colon, value = line.partition(":")
+        if key.strip() == name:
+            return value.strip()
+    return ""

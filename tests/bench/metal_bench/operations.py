@@ -1,0 +1,102 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""How many remote operations does a run cost a node?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from metal_bench.laboratory import Laboratory
+from metal_bench.report import Goal, Section
+
+WHOLE = "site.yml"
+WHOLE_LIMIT = 6
+ROLE_LIMIT = 3
+PEERS = (24, 138)  # with and without pipelining
+
+# Nodes of each laboratory: one for the whole, one for role after role.
+NODES = ("gpu-1", "gpu-2")
+ENGINES = {"containerd": "containerd", "docker": "docker_ce"}  # engine → its role
+
+TEXT = f"""\
+Operations of the SSH connection (commands and file transfers) that one node costs: each is a
+round trip, and with all hosts of a fleet in it they decide how long a run takes. Counted in the
+output of `-vvv`: a first run on a node that has its engine and its kubelet, and no trace of
+NVIDIA; then a run that finds nothing to do; then the same without pipelining, Ansible's setting
+that is off unless someone turns it on. The whole of `site.yml`, and each role alone, one after
+another on a second node.
+
+For comparison, not measured here: geerlingguy.docker and DeepOps' nvidia_container_toolkit, two
+roles without driver, kubelet, device plugin or any proof, cost {PEERS[0]} on a no-change run
+with pipelining and {PEERS[1]} without, on a node like these."""
+
+
+class Count(NamedTuple):
+    """The remote operations of three runs in a row."""
+
+    first: int
+    again: int
+    again_without_pipelining: int
+
+
+def roles(engine: str) -> tuple[str, ...]:
+    """Return the roles that site.yml brings to a node, in its order."""
+    return (
+        *("preflight", "nvidia_driver", ENGINES[engine], "nvidia_container_runtime"),
+        *("kubelet_device_plugins", "device_plugin", "verify"),
+    )
+
+
+def measure(lab: Laboratory, engine: str) -> dict[str, Count]:
+    """Return the counts by role, and that of the whole."""
+    whole, single = NODES
+    site = ("ansible-playbook", "metal.gpu.site", f"--limit={whole},localhost")
+    counts = {WHOLE: _count(lab, whole, f"{engine}-{WHOLE}", site)}
+    for role in roles(engine):
+        include = ("--become", "--module-name=include_role", f"--args=name=metal.gpu.{role}")
+        counts[role] = _count(lab, single, f"{engine}-{role}", ("ansible", single, *include))
+    return counts
+
+
+def _count(lab: Laboratory, node: str, log: str, command: Sequence[str]) -> Count:
+    """Run the command three times; return what it has cost the node."""
+    runs = [
+        lab.ansible(
+            f"operations-{log}-{turn}",
+            *command,
+            *("-vvv", f"--extra-vars=ansible_ssh_pipelining={pipelining}"),
+        )
+        for turn, pipelining in enumerate((True, True, False), start=1)
+    ]
+    return Count(*(run.operations()[lab.state.nodes[node]] for run in runs))
+
+
+def describe(counts: Mapping[str, Mapping[str, Count]]) -> Section:
+    """Describe the counts, keyed by engine."""
+    whole = [of_engine[WHOLE].again for of_engine in counts.values()]
+    alone = [
+        count.again
+        for of_engine in counts.values()
+        for subject, count in of_engine.items()
+        if subject != WHOLE
+    ]
+    return Section(
+        "Remote operations per node",
+        (
+            Goal("remote operations, no-change run of site.yml", max(whole), WHOLE_LIMIT),
+            Goal("remote operations, no-change run of a role alone", max(alone), ROLE_LIMIT),
+        ),
+        TEXT,
+        ("engine", "", "first run", "no-change run", "no-change run without pipelining"),
+        tuple(
+            (engine, f"`{subject}`", *map(str, count))
+            for engine, of_engine in counts.items()
+            for subject, count in of_engine.items()
+        ),
+        (
+            "ansible-playbook metal.gpu.site --limit=gpu-1,localhost -vvv | grep -c '^<.*SSH: '",
+            "ansible gpu-2 --become -m include_role -a name=metal.gpu.containerd -vvv",
+        ),
+    )

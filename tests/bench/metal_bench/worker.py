@@ -1,0 +1,82 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Run one program and tell what it cost: `python -m metal_bench.worker PROGRAM < arguments.json`.
+
+A program is a module of the collection, or one of PROGRAMS.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import resource
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from ansible.module_utils.testing import patch_module_args
+
+from ansible_collections.metal.gpu.plugins.module_utils import kube, kube_settings
+
+CONNECTIONS = 8
+
+
+def _client(kubeconfig: str) -> kube.Client:
+    options = dict.fromkeys(kube_settings.AUTH_ARGUMENTS)
+    return kube_settings.connect({**options, "kubeconfig": kubeconfig})
+
+
+def list_nodes(kubeconfig: str) -> None:
+    """List all nodes, page after page, and keep nothing of them."""
+    _client(kubeconfig).snapshot("nodes", lambda node: None)
+
+
+def create_nodes(kubeconfig: str, names: list[str], node: dict[str, Any]) -> None:
+    """Create nodes that differ in nothing but their names."""
+    client = _client(kubeconfig)
+
+    def create(name: str) -> None:
+        client.create("nodes", {**node, "metadata": {**node["metadata"], "name": name}}, "")
+
+    with ThreadPoolExecutor(CONNECTIONS) as pool:
+        for done in [pool.submit(create, name) for name in names]:
+            done.result()
+
+
+def load_module(name: str) -> Callable[..., None]:
+    """Return what runs a module of the collection in this process."""
+    module = importlib.import_module(f"ansible_collections.metal.gpu.plugins.modules.{name}")
+
+    def run(**arguments: Any) -> None:
+        with patch_module_args(arguments):
+            module.main()
+
+    return run
+
+
+PROGRAMS: dict[str, Callable[..., None]] = {"list_nodes": list_nodes, "create_nodes": create_nodes}
+
+
+def main(name: str) -> int | str | None:
+    """Run the program; return its exit code."""
+    arguments = json.load(sys.stdin)
+    program = PROGRAMS.get(name) or load_module(name)
+    code: int | str | None = 0
+    started = time.monotonic()
+    try:
+        program(**arguments)
+    except SystemExit as end:  # how a module ends, well or not
+        code = end.code
+    cost = {
+        "seconds": time.monotonic() - started,
+        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+    print(json.dumps(cost), file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,62 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Run commands against a laboratory: Ansible as a user of the installed collection would."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from metal_lab.state import CHECKOUT
+
+INSTALLED = CHECKOUT / ".ansible" / "installed"
+
+
+class Run(NamedTuple):
+    """How a command ended."""
+
+    returncode: int
+    output: str
+    seconds: float
+
+    def operations(self) -> Counter[str]:
+        """Count the connection plugin's remote operations, keyed by host (needs -vvv)."""
+        return Counter(re.findall(r"^<([^>]+)> SSH: (?:EXEC|PUT|FETCH)", self.output, re.M))
+
+
+def run(command: Sequence[str | Path], inventory: Path, folder: Path, **variables: str) -> Run:
+    """Run `ansible` or `ansible-playbook` with its words; `variables` are of the environment.
+
+    What the environment says already about Ansible, or about a Molecule scenario, is left out.
+    """
+    environment = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith(("ANSIBLE_", "MOLECULE_", "RUN_RECORD"))
+    }
+    return timed(
+        [*command, "--inventory", inventory],
+        cwd=folder,
+        env={**environment, "ANSIBLE_COLLECTIONS_PATH": str(INSTALLED), **variables},
+    )
+
+
+def timed(command: Sequence[str | Path], **options: Any) -> Run:
+    """Run a command with what it says on both ways out; options as of subprocess.run."""
+    started = time.monotonic()
+    result = subprocess.run(
+        command,
+        check=False,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        **{"stdin": subprocess.DEVNULL, **options},
+    )
+    return Run(result.returncode, result.stdout, time.monotonic() - started)

@@ -1,0 +1,90 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The report is a pure function of what was measured."""
+
+from __future__ import annotations
+
+import pytest
+
+from metal_bench import crowd, delay, first_run, operations, report, smoke
+from metal_bench.crowd import Size
+from metal_bench.first_run import Round
+from metal_bench.operations import Count
+from metal_bench.processes import Cost
+from metal_bench.report import Goal, Section
+from metal_bench.smoke import Smoke
+
+SECTION = Section(
+    title="Part",
+    goals=(Goal("operations", 6, 6), Goal("delay", 1.5, 1.0, "s")),
+    text="What was done.",
+    columns=("", "first"),
+    rows=(("site.yml", "20"),),
+    commands=("make bench",),
+    remarks="What follows.",
+)
+
+RENDERED = """\
+| figure | measured | goal |  |
+| --- | --- | --- | --- |
+| operations | 6 | 6 | met |
+| delay | 1.50 s | 1.00 s | **missed** |
+
+## Part
+
+What was done.
+
+|  | first |
+| --- | --- |
+| site.yml | 20 |
+
+What follows.
+
+```shell
+make bench
+```
+"""
+
+
+def test_render_puts_goals_beside_results():
+    text = report.render([SECTION], {"machine": "2 cores"})
+    assert text.startswith(report.HEAD)
+    assert "| machine | 2 cores |\n" in text
+    assert text.endswith(RENDERED)
+
+
+OPERATIONS = {
+    "docker": {"site.yml": Count(25, 3, 18), "docker_ce": Count(9, 1, 6)},
+    "containerd": {"site.yml": Count(22, 2, 12), "containerd": Count(9, 4, 24)},
+}
+COSTS = ((Cost(1.0, 80), Cost(1.2, 90)), (Cost(2.0, 80), Cost(3.6, 90)))
+
+
+@pytest.mark.parametrize(
+    ("section", "measured", "met"),
+    [
+        pytest.param(operations.describe(OPERATIONS), (3, 4), (True, False), id="operations"),
+        pytest.param(
+            first_run.describe([Round(4, 6, 6, {}), Round(8, 9, 8, {}), Round(4, 5, 4.8, {})]),
+            (1.2,),
+            (True,),
+            id="first-run-median-of-ratios",
+        ),
+        pytest.param(delay.describe([0.2, 3.0, 0.4]), (0.4,), (True,), id="delay-median"),
+        pytest.param(
+            smoke.describe(Smoke(2, {1: [2.0], 2: [2.4], 4: [4.8]})),
+            (1.2, 2.4),
+            (True, False),
+            id="smoke-pods-share-the-cores",
+        ),
+        pytest.param(
+            smoke.describe(Smoke(8, {1: [2.0], 4: [2.6]})), (1.3,), (False,), id="smoke-more-cores"
+        ),
+        pytest.param(crowd.describe([Size(500, 12, COSTS)]), (1.5,), (True,), id="crowd"),
+    ],
+)
+def test_figures_are_medians_beside_their_goals(section, measured, met):
+    assert tuple(goal.measured for goal in section.goals) == pytest.approx(measured)
+    assert tuple(goal.met for goal in section.goals) == met
+    assert all(len(row) == len(section.columns) for row in section.rows)
