@@ -67,8 +67,8 @@ STEPS = (
 
 ROLE = "nvidia_container_runtime"
 _RELOAD_REASON = "it takes its runtimes over without a restart; containers run on"
-# What its service for CDI writes.
-_SPECIFICATIONS = ("/var/run/cdi/nvidia.yaml", "/run/cdi/nvidia.yaml")
+# What the toolkit's service for CDI writes, and what the device plugin leaves behind.
+_SPECIFICATION = re.compile(r"(/var)?/run/cdi/(nvidia\.yaml|k8s\.device-plugin\.nvidia\.com-.*)")
 _DEFAULT = ("default-runtime",)
 _GPU_FILE = re.compile(r"/dev/nvidia\d+")
 
@@ -294,7 +294,7 @@ def _unplan_toolkit(made: Plan, node: Mapping[str, Any]) -> None:
         return
     made.data["packages"] = packages
     made.step(REMOVE, f"{', '.join(packages)} installed" if packages else None)
-    specifications = [path for path in node["cdi"]["spec_files"] if path in _SPECIFICATIONS]
+    specifications = [path for path in node["cdi"]["spec_files"] if _SPECIFICATION.fullmatch(path)]
     files = [path for path in (toolkit["config"], *specifications) if path]
     made.data["files"] = files
     made.step(REMOVE_FILES, f"{', '.join(files)} survive their package" if files else None)
