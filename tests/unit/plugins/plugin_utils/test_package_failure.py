@@ -40,9 +40,9 @@ def update(version: str, scene: str) -> str:
     return parse_scene(recording(f"packages/apt-update-{version}.txt"))[scene]
 
 
-def said(text: str = "", answers: Any = None, manager: Any = FREE, **wishes: Any) -> list[str]:
+def said(text: str = "", answers: Any = None, manager: Any = None, **wishes: Any) -> list[str]:
     """Return code and message of each finding."""
-    node = {"package_manager": manager, "os": {"family": wishes.pop("family", "debian")}}
+    node = {"package_manager": manager or FREE, "os": {"family": wishes.pop("family", "debian")}}
     found = explain(text, answers or {}, node, {**WISHES, **wishes})
     return [f"{one['code']} {one['message'].removeprefix('gpu-1: ')}" for one in found]
 
