@@ -360,16 +360,17 @@ def _replace(
         found = _content(place.path)
         if _sha256(found) != request["expected"]:
             raise Refused(f"{place.path} was changed by somebody else while it was being edited")
-        _save(place, request["state_during"])
-        if request["backup"] and found is not None:
-            module.preserved_copy(place.path, place.backup)
-            result["backup_file"] = place.backup
-        if candidate:
-            module.atomic_move(candidate, place.path)
-            if found is None:
-                os.chmod(place.path, _FILE_MODE)  # whatever the umask
-        else:
-            os.unlink(place.path)
+        with contextlib.ExitStack() as stack:
+            if request["backup"] and found is not None:
+                stack.enter_context(_backup(place, module))
+                result["backup_file"] = place.backup
+            _save(place, request["state_during"])
+            if candidate:
+                module.atomic_move(candidate, place.path)
+                if found is None:
+                    os.chmod(place.path, _FILE_MODE)  # whatever the umask
+            else:
+                os.unlink(place.path)
         _sync(os.path.dirname(place.path))
     return result
 
@@ -425,13 +426,8 @@ def _candidate(path: str, content: bytes | None) -> Iterator[str | None]:
         yield None
         return
     directory, name = os.path.split(path)
-    descriptor, candidate = tempfile.mkstemp(prefix=f".{name}.", dir=directory)
-    try:
-        _write_through(descriptor, content)
+    with _written_aside(path, directory, f".{name}.", content) as candidate:
         yield candidate
-    finally:
-        with contextlib.suppress(FileNotFoundError):  # moved to its place
-            os.unlink(candidate)
 
 
 def _validate(path: str, command: list[str], candidate: str, run_command: Any) -> None:
@@ -443,10 +439,10 @@ def _validate(path: str, command: list[str], candidate: str, run_command: Any) -
 
 
 def _save(place: Place, state: str) -> None:
-    os.makedirs(place.state_dir, mode=0o700, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=place.state_dir)
-    _write_through(descriptor, state.encode())
-    os.replace(temporary, place.state)
+    with _writing(place.state):
+        os.makedirs(place.state_dir, mode=0o700, exist_ok=True)
+    with _written_aside(place.state, place.state_dir, "", state.encode()) as temporary:
+        os.replace(temporary, place.state)
     _sync(place.state_dir)
 
 
@@ -459,11 +455,43 @@ def _forget(place: Place, content: bytes | None) -> None:
         os.unlink(place.backup)
 
 
-def _write_through(descriptor: int, content: bytes) -> None:
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+@contextlib.contextmanager
+def _backup(place: Place, module: Any) -> Iterator[None]:
+    """Copy the file. Nothing of that is left if the block, or the copying itself, fails."""
+    try:
+        with _writing(place.backup):
+            module.preserved_copy(place.path, place.backup)
+        yield
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(place.backup)
+        raise
+
+
+@contextlib.contextmanager
+def _written_aside(path: str, directory: str, prefix: str, content: bytes) -> Iterator[str]:
+    """Write what is to become a file beside it. It is gone after the block, unless it was moved."""
+    temporary = None
+    try:
+        with _writing(path):
+            descriptor, temporary = tempfile.mkstemp(prefix=prefix, dir=directory)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+        yield temporary
+    finally:
+        if temporary:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
+
+
+@contextlib.contextmanager
+def _writing(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise Refused(f"cannot write {path}: {error.strerror}") from error
 
 
 def _sync(directory: str) -> None:

@@ -9,6 +9,7 @@ import base64
 import hashlib
 import json
 import os
+import resource
 import stat
 import sys
 
@@ -198,6 +199,36 @@ def test_the_state_covers_both_files_while_replacing(write, node, monkeypatch):
     assert state(node) == "during"
     assert (node / "etc/daemon.json").read_bytes() == b"old"
     assert len(files(node)) == 2
+
+
+@pytest.fixture
+def room():
+    """Return a function that limits how large a file can be, until the test ends."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "state_during", "unwritten"),
+    [
+        pytest.param(b"old", b"new" * 100, "", "etc/daemon.json:", id="the file"),
+        pytest.param(b"old" * 100, b"new", "", "etc/daemon.json.metal.gpu-orig:", id="the backup"),
+        pytest.param(b"old", b"new", "during" * 100, "daemon.json@metal.gpu.json:", id="the state"),
+    ],
+)
+def test_without_room_everything_is_as_it_was(
+    write, node, room, before, after, state_during, unwritten
+):
+    (node / "etc/daemon.json").write_bytes(before)
+    room(100)
+    result = write(before, after, state_during=state_during, backup=True)
+    assert result["failed"]
+    assert result["msg"].startswith("cannot write /")
+    assert unwritten in result["msg"]
+    assert "File too large" in result["msg"]
+    assert files(node) == ["etc/daemon.json"]
+    assert (node / "etc/daemon.json").read_bytes() == before
 
 
 def test_owners_do_not_share_a_state(write, call):
