@@ -35,6 +35,7 @@ DEFAULT_ENDPOINT = "unix:///run/containerd/containerd.sock"
 DEFAULT_ENDPOINT_SINCE = (1, 27)  # before, there was a flag, and dockershim
 DEFAULT_CGROUP_DRIVER = "cgroupfs"
 
+_JOURNAL_LINE = re.compile(r"\w{3} [ \d]\d [\d:]{8} \S+\[(?P<pid>\d+)\]: (?P<text>.*\S)")
 # klog's fatal and error lines, Go's panics, cobra's refusal of the command line.
 _FATAL = re.compile(r"^(?:[EF]\d{4} |panic: |Error: )|command failed|unrecognized feature gate")
 # What strconv.ParseBool takes.
@@ -62,10 +63,15 @@ def parse_gates_flag(value: str) -> dict[str, bool | None]:
 
 
 def parse_last_error(journal: str) -> str | None:
-    """Find why the kubelet failed: the last fatal line of its journal, else the very last."""
-    lines = [line.strip() for line in journal.splitlines() if line.strip()]
-    fatal = [line for line in lines if _FATAL.search(line)]
-    return next(iter((fatal or lines)[-1:]), None)
+    """Find why the kubelet failed: its last fatal line, else the very last one.
+
+    The journal is in the form "short". Only what the last process of the unit said counts, which
+    may be another program that has to succeed before the kubelet starts.
+    """
+    lines = [match for match in map(_JOURNAL_LINE.match, journal.splitlines()) if match]
+    said = [line["text"].strip() for line in lines if line["pid"] == lines[-1]["pid"]]
+    fatal = [text for text in said if _FATAL.search(text)]
+    return next(iter((fatal or said)[-1:]), None)
 
 
 def feature_gates(

@@ -948,11 +948,14 @@ CONFIGURED: dict[str, tuple[tuple[str, ...], str | None]] = {
 }
 UNIT_PROPERTIES = (
     *("Id", "LoadState", "ActiveState", "SubState", "Result", "UnitFileState"),
-    *("ActiveEnterTimestampMonotonic", "NeedDaemonReload", "Listen", "InvocationID"),
+    *("ActiveEnterTimestampMonotonic", "NeedDaemonReload", "Listen"),
 )
-# What it said itself, without systemd's own words about it; and only since its last start. A
-# kubelet that finds an unknown gate in its configuration file panics, with a long trace.
-JOURNAL = ("journalctl", "--lines=200", "--output=cat", "--no-pager")
+# What it said itself, without systemd's own words about it. A kubelet that finds an unknown gate in
+# its configuration file panics, with a long trace.
+JOURNAL = (
+    *("journalctl", f"_SYSTEMD_UNIT={kubelet.UNIT}", "--lines=200"),
+    *("--output=short", "--no-hostname", "--no-pager"),
+)
 SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")  # not on the path of ordinary users
 
 
@@ -1093,8 +1096,7 @@ def further_commands(outputs: Mapping[str, Output]) -> dict[str, Command]:
     commands = {}
     kubelet_unit = units.get(kubelet.UNIT, {})
     if {"kubelet", "units"} <= set(outputs) and kubelet_unit.get("ActiveState") != "active":
-        match = f"_SYSTEMD_INVOCATION_ID={kubelet_unit.get('InvocationID', '')}"
-        commands["journal"] = Command((*JOURNAL, match))
+        commands["journal"] = Command(JOURNAL)
     if running:
         commands["docker_ephemeral"] = Command((*docker.EPHEMERAL, *running))
     if docker.has_v1({name: one.version for name, one in known.items()}, units):

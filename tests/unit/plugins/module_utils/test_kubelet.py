@@ -61,7 +61,13 @@ def test_feature_gates_tells_every_place():
             " defaults, error: unrecognized feature gate: DevicePlugins",
             id="gate-in-config",
         ),
-        pytest.param("checking\nno such disk\n\n", "no such disk", id="its-owner's-own-check"),
+        pytest.param(
+            recording("kubelet/journal-1.37.1-gate-in-flag.txt")
+            + "Nov 21 12:30:00 check-disks[2600]: looking\n"
+            + "Nov 21 12:30:00 check-disks[2600]: no such disk\n",
+            "no such disk",
+            id="its-owner's-own-check",
+        ),
     ],
 )
 def test_parse_last_error(journal, expected):
