@@ -42,7 +42,7 @@ class Laboratory(NamedTuple):
     def ssh(self, log: str, node: str, script: str) -> Run:
         """Run a shell script as root on a node, over one SSH connection."""
         command = [*nodes.ssh_command(self.state, node), "sudo bash -s"]
-        return _kept(log, playbooks.timed(command, stdin=None, input=script))
+        return _kept(log, playbooks.timed(command, input=script))
 
     def stop(self, *programs: str) -> None:
         """End parts of the control plane."""

@@ -16,7 +16,7 @@ RESTORED = """\
 the hardware is whole again; a device plugin that called a GPU unhealthy still does, until
 tests/lab/lab kubectl -n kube-system rollout restart daemonset nvidia-device-plugin"""
 
-# Shell scripts, run as root in the node.
+# Shell scripts, run as root in the node, with the arguments of the fault.
 SCRIPTS = {
     # The article's step of 2018, as three generations of administrators wrote it down.
     "historical-gate": """
@@ -27,6 +27,17 @@ SCRIPTS = {
         printf '%s\\n' '[Service]' \\
             'Environment="KUBELET_EXTRA_ARGS=--feature-gates=DevicePlugins=true"' \\
             > /etc/systemd/system/kubelet.service.d/20-gpu.conf
+        systemctl daemon-reload
+        systemctl restart kubelet
+    """,
+    # The same, where it has no effect: another file sets the variable anew. The kubelet runs.
+    "idle-gate": """
+        set -eu
+        mkdir -p /etc/systemd/system/kubelet.service.d
+        printf '%s\\n' '[Service]' \\
+            'Environment="KUBELET_EXTRA_ARGS=--feature-gates=DevicePlugins=true --v=1"' \\
+            > /etc/systemd/system/kubelet.service.d/20-gpu.conf
+        echo 'KUBELET_EXTRA_ARGS=--v=2' > /etc/default/kubelet
         systemctl daemon-reload
         systemctl restart kubelet
     """,
@@ -63,6 +74,51 @@ END
         pkill --signal KILL --exact 'sshd|sshd-session|sshd-auth' || test $? = 1
     """,
     "restore-ssh": "systemctl start ssh.service",
+    # DIRECTORY [FILES]: it is full, but for so many small files.
+    "disk-full": """
+        set -eu
+        copy=$(mktemp --directory)
+        cp --archive "$1/." "$copy"
+        mount -t tmpfs -o size=1m,mode=755 full "$1"
+        cp --archive "$copy/." "$1"
+        rm --recursive "$copy"
+        dd if=/dev/zero of="$1/.full" bs=4096 2> /dev/null || true
+        truncate --size=-$((4096 * ${2:-0})) "$1/.full"
+    """,
+    "disk-freed": 'umount "$1"',
+    # UNIT TEST WORDS: its owner checks something before each start, says so, and does not start it.
+    "refuse-start": """
+        set -eu
+        check=/usr/local/sbin/check-$1 drop_ins=/etc/systemd/system/$1.service.d
+        printf '#!/bin/sh\\nif ! { %s; }; then echo "%s"; exit 1; fi\\n' "$2" "$3" > "$check"
+        chmod +x "$check"
+        mkdir -p "$drop_ins"
+        printf '[Service]\\nExecStartPre=%s\\n' "$check" > "$drop_ins/30-check.conf"
+        systemctl daemon-reload
+    """,
+    "permit-start": """
+        set -eu
+        rm "/etc/systemd/system/$1.service.d/30-check.conf" "/usr/local/sbin/check-$1"
+        systemctl daemon-reload
+    """,
+    # A process that is not of ours works on packages, and does not come to an end.
+    "lock-packages": """
+        set -eu
+        cat > /usr/local/sbin/unattended-upgrade <<'END'
+import fcntl, signal
+lock = open("/var/lib/dpkg/lock-frontend", "w")
+fcntl.lockf(lock, fcntl.LOCK_EX)
+signal.pause()
+END
+        systemd-run --quiet --unit=metal-lab-lock \\
+            /usr/bin/python3 /usr/local/sbin/unattended-upgrade
+    """,
+    "free-packages": "systemctl stop metal-lab-lock",
+    # The owner of the node wants a password for it.
+    "no-sudo": "echo 'admin ALL=(ALL) ALL' > /etc/sudoers.d/zz-password",
+    "sudo": "rm /etc/sudoers.d/zz-password",
+    # A kubelet whose file has a bracket too many; it runs on with what it read at its start.
+    "invalid-kubelet-config": "printf 'evictionHard: [}\\n' >> /var/lib/kubelet/config.yaml",
     # A comma where none belongs: containerd still runs, with what it read at its start.
     "invalid-containerd-config": """
         set -eu
@@ -74,7 +130,7 @@ END
 def inject(state: State, node: str, fault: str, arguments: Sequence[str]) -> str:
     """Break `fault` on `node`; return what the node said."""
     if fault in SCRIPTS:
-        return nodes.execute(state, node, ["sh", "-c", SCRIPTS[fault]])
+        return nodes.execute(state, node, ["sh", "-c", SCRIPTS[fault], fault, *arguments])
     hardware = nodes.execute(state, node, [*HARDWARE, "faults"])
     if fault == "list":
         return "\n".join([*SCRIPTS, hardware])

@@ -27,6 +27,7 @@ from email.utils import format_datetime
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from metal_lab.programs import CRI_DOCKERD, KUBERNETES
@@ -72,6 +73,13 @@ def repositories(fingerprint: str) -> tuple[Repository, ...]:
         Repository("kubernetes", core, f"{core}/Release.key"),
         Repository("debian", "debian", "debian/gpg"),
     )
+
+
+# What nobody must trust, though its key is fetched from where one looks for it. The one offers its
+# key as it was before somebody renewed it, the other is signed with a key that it does not offer.
+# No package is in there.
+EXPIRED = Repository("nothing", "untrusted/expired", "untrusted/expired/gpgkey")
+STRANGER = Repository("nothing", "untrusted/stranger", "untrusted/stranger/gpgkey")
 
 
 class Published(NamedTuple):
@@ -120,10 +128,10 @@ def release(repository: Repository, indices: Mapping[str, bytes], date: datetime
 
 
 @contextmanager
-def _gpg(home: Path) -> Iterator[Callable[..., str]]:
+def _gpg(home: Path, *more: str) -> Iterator[Callable[..., str]]:
     """Give a function that runs gpg in this home; end the agent that gpg starts afterwards."""
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    options = ["--batch", "--yes", "--quiet", "--pinentry-mode=loopback", "--passphrase="]
+    options = ["--batch", "--yes", "--quiet", "--pinentry-mode=loopback", "--passphrase=", *more]
 
     def gpg(*arguments: str | Path) -> str:
         command = ["gpg", "--no-permission-warning", f"--homedir={home}", *options, *arguments]
@@ -183,6 +191,25 @@ def _publish(pool: Path, repository: Repository, out: Path, date: datetime) -> P
     return index / "Release"
 
 
+def _sign(gpg: Callable[..., str], unsigned: Path) -> None:
+    gpg("--clearsign", f"--output={unsigned.with_name('InRelease')}", unsigned)
+    gpg("--armor", "--detach-sign", f"--output={unsigned}.gpg", unsigned)
+
+
+def _publish_untrusted(pool: Path, out: Path, date: datetime, trusted_key: str) -> None:
+    """Publish EXPIRED and STRANGER, both signed with a key that was made in 2020 for one day."""
+    with TemporaryDirectory(prefix="gpg-") as name:
+        home = Path(name)
+        with _gpg(home, "--faked-system-time=20200101T000000!") as gpg:
+            gpg("--quick-generate-key", f"{KEY_OWNER}, of old", "ed25519", "sign", "1d")
+            expired_key = gpg("--armor", "--export")
+        with _gpg(home) as gpg:
+            gpg("--quick-set-expire", _fingerprint(gpg), "0")
+            for repository, key in ((EXPIRED, expired_key), (STRANGER, trusted_key)):
+                _sign(gpg, _publish(pool, repository, out, date))
+                (out / repository.key).write_text(key)
+
+
 def publish(pool: Path, out: Path, gpg_home: Path) -> Published:
     """Publish the pools below `pool` as repositories below `out`, signed with the key in gpg_home.
 
@@ -194,9 +221,9 @@ def publish(pool: Path, out: Path, gpg_home: Path) -> Published:
         published = Published(key, repositories(key))
         for repository in published.repositories:
             unsigned = _publish(pool, repository, out, date)
-            gpg("--clearsign", f"--output={unsigned.with_name('InRelease')}", unsigned)
-            gpg("--armor", "--detach-sign", f"--output={unsigned}.gpg", unsigned)
+            _sign(gpg, unsigned)
             (out / repository.key).write_text(gpg("--armor", "--export", key))
+        _publish_untrusted(pool, out, date, gpg("--armor", "--export", key))
     for held, place in FILES.items():
         (out / place).mkdir(parents=True)
         for deb in sorted((pool / held).glob("*.deb")):

@@ -10,7 +10,7 @@ import re
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,21 +31,40 @@ class Run(NamedTuple):
         return Counter(re.findall(r"^<([^>]+)> SSH: (?:EXEC|PUT|FETCH)", self.output, re.M))
 
 
-def run(command: Sequence[str | Path], inventory: Path, folder: Path, **variables: str) -> Run:
+def run(
+    command: Sequence[str | Path],
+    inventory: Path,
+    folder: Path,
+    *,
+    watch: Callable[[str], None] | None = None,
+    **variables: str,
+) -> Run:
     """Run `ansible` or `ansible-playbook` with its words; `variables` are of the environment.
 
     What the environment says already about Ansible, or about a Molecule scenario, is left out.
+    `watch` gets each line while it runs.
     """
     environment = {
         key: value
         for key, value in os.environ.items()
         if not key.startswith(("ANSIBLE_", "MOLECULE_", "RUN_RECORD"))
     }
-    return timed(
+    started = time.monotonic()
+    lines = []
+    with subprocess.Popen(
         [*command, "--inventory", inventory],
         cwd=folder,
         env={**environment, "ANSIBLE_COLLECTIONS_PATH": str(INSTALLED), **variables},
-    )
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as running:
+        for line in running.stdout or ():
+            lines.append(line)
+            if watch:
+                watch(line)
+    return Run(running.returncode, "".join(lines), time.monotonic() - started)
 
 
 def timed(command: Sequence[str | Path], **options: Any) -> Run:
@@ -57,6 +76,6 @@ def timed(command: Sequence[str | Path], **options: Any) -> Run:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        **{"stdin": subprocess.DEVNULL, **options},
+        **options,
     )
     return Run(result.returncode, result.stdout, time.monotonic() - started)

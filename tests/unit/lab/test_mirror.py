@@ -109,6 +109,17 @@ def test_published_chain_of_trust_holds(tmp_path: Path) -> None:
     assert place.name == "cri-dockerd_1.3-0_amd64.deb"
     assert place.read_bytes() == file.read_bytes()
 
+    for repository, why in ((mirror.EXPIRED, "EXPKEYSIG"), (mirror.STRANGER, "NO_PUBKEY")):
+        untrusted = tmp_path / f"{why}.gpg"
+        subprocess.run(["gpg", "--dearmor", "-o", untrusted, out / repository.key], check=True)
+        refusal = subprocess.run(
+            ["gpgv", "--status-fd=1", "--keyring", untrusted, out / repository.path / "InRelease"],
+            check=False,
+            capture_output=True,
+            text=True,
+        ).stdout
+        assert why in refusal
+
     # An empty pool is an empty repository, signed all the same.
     assert (out / "toolkit/stable/deb/amd64/Packages").read_bytes() == b""
     assert (out / "toolkit/stable/deb/amd64/InRelease").exists()
