@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,9 +32,10 @@ class Laboratory:
         self.name = name
         self.folder = PROJECT / ".lab" / name
         self.inventory = self.folder / "inventory.yml"
-        group = yaml.safe_load(self.inventory.read_text())["gpu_nodes"]
-        self.addresses = {node: host["ansible_host"] for node, host in group["hosts"].items()}
-        self.gpu_count = {node: host["gpu_count"] for node, host in group["hosts"].items()}
+        self.group = yaml.safe_load(self.inventory.read_text())["gpu_nodes"]
+        hosts = self.group["hosts"]
+        self.addresses = {node: host["ansible_host"] for node, host in hosts.items()}
+        self.gpu_count = {node: host["gpu_count"] for node, host in hosts.items()}
 
     def lab(self, *words: str) -> str:
         return subprocess.run(
@@ -67,10 +69,29 @@ class Laboratory:
             sudo=True,
         )
 
-    def playbook(self, name: str, *options: str, inventory: Path | None = None) -> playbooks.Run:
-        """Run a playbook of the installed collection, as a user would."""
+    def playbook(
+        self,
+        name: str,
+        *options: str,
+        inventory: Path | None = None,
+        watch: Callable[[str], None] | None = None,
+        **variables: str,
+    ) -> playbooks.Run:
+        """Run a playbook of the installed collection, as a user would.
+
+        `watch` gets each line while it runs; `variables` are of the environment.
+        """
         command = ["ansible-playbook", name, *options]
-        return playbooks.run(command, inventory or self.inventory, self.folder)
+        return playbooks.run(
+            command, inventory or self.inventory, self.folder, watch=watch, **variables
+        )
+
+    def inventory_with(self, path: Path, edit: Callable[[Any], None]) -> Path:
+        """Write the inventory anew, with its group edited; return the path."""
+        inventory = yaml.safe_load(self.inventory.read_text())
+        edit(inventory["gpu_nodes"])
+        path.write_text(yaml.safe_dump(inventory))
+        return path
 
 
 @pytest.fixture(scope="session")

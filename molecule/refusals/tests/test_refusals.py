@@ -61,13 +61,6 @@ def fault(laboratory: Any) -> Iterator[Any]:
         laboratory.lab("fault", node, "restore")
 
 
-def edited_inventory(laboratory: Any, path: Path, edit: Any) -> Path:
-    inventory = yaml.safe_load(laboratory.inventory.read_text())
-    edit(inventory["gpu_nodes"])
-    path.write_text(yaml.safe_dump(inventory))
-    return path
-
-
 def edited_kubeconfig(laboratory: Any, path: Path, edit: Any) -> str:
     """Write a changed kubeconfig and return the option that makes site.yml use it."""
     content = yaml.safe_load((laboratory.folder / "kubeconfig").read_text())
@@ -77,7 +70,7 @@ def edited_kubeconfig(laboratory: Any, path: Path, edit: Any) -> str:
 
 
 def test_no_host_in_the_group(laboratory, refused, tmp_path):
-    empty = edited_inventory(laboratory, tmp_path / "empty.yml", lambda group: group.clear())
+    empty = laboratory.inventory_with(tmp_path / "empty.yml", lambda group: group.clear())
     assert "gpu_nodes" in refused(inventory=empty)
 
 
@@ -96,7 +89,7 @@ def test_unreachable_node_is_in_the_list(laboratory, refused, tmp_path):
     def add(group: Any) -> None:
         group["hosts"]["gpu-9"] = {"ansible_host": "127.0.0.254", "ansible_port": 9}
 
-    text = refused(inventory=edited_inventory(laboratory, tmp_path / "nine.yml", add))
+    text = refused(inventory=laboratory.inventory_with(tmp_path / "nine.yml", add))
     assert "gpu-9" in text
     assert "UNREACHABLE" in text
 
@@ -176,3 +169,121 @@ def test_reboot_without_permission_stops_only_its_node(laboratory, fault):
     words = rehearse(laboratory)
     assert "nvidia_driver_reboot_ok is not set" in words
     assert re.search(r"gpu-2 .* NOUVEAU_LOADED\b", words)
+
+
+def test_invalid_yaml_is_named_and_left_alone(laboratory, refused):
+    host, path = laboratory.host("gpu-2"), "/var/lib/kubelet/config.yaml"
+    host.check_output("cp --preserve %s /root/good.yaml", path)
+    laboratory.lab("fault", "gpu-2", "invalid-kubelet-config")
+    broken = host.file(path).content_string
+    try:
+        text = refused()
+        assert "KUBELET_CONFIG_INVALID" in text
+        assert re.search(rf"{path}, line {broken.count(chr(10))}, column \d+: ", text)
+        assert host.file(path).content_string == broken
+    finally:
+        host.check_output("mv /root/good.yaml %s", path)
+
+
+def test_sudo_refused(laboratory):
+    """The user of the inventory is asked for a password, which there is none of."""
+    before = fingerprint(laboratory)
+    laboratory.lab("fault", "gpu-1", "no-sudo")
+    try:
+        run = laboratory.playbook("metal.gpu.site")
+    finally:
+        laboratory.lab("fault", "gpu-1", "sudo")
+    assert run.returncode != 0
+    assert re.search(r"SUDO_REFUSED gpu-1: .*sudo", run.output), run.output[-4000:]
+    assert fingerprint(laboratory) == before
+
+
+def test_two_nodes_with_the_same_name(laboratory, refused, tmp_path):
+    def add(group: Any) -> None:
+        group["hosts"]["gpu-1-again"] = group["hosts"]["gpu-1"]
+
+    text = refused(inventory=laboratory.inventory_with(tmp_path / "twice.yml", add))
+    assert re.search(r"NODE_NAME_TWICE gpu-1(-again)?: .* gpu-1, and so is gpu-1(-again)?", text)
+
+
+def test_reboot_that_nobody_permitted_stops_that_node_alone(laboratory, fault):
+    """In check mode, so that nothing changes here either."""
+    fault("gpu-2", "nouveau")
+    run = laboratory.playbook("metal.gpu.site", "--check")
+    assert run.returncode != 0
+    assert re.search(r"NOUVEAU_LOADED gpu-2: .* nvidia_driver_reboot_ok is not set", run.output)
+    recap = run.output[run.output.index("PLAY RECAP") :]
+    assert re.search(r"gpu-1\s+: ok=\d+\s+changed=[1-9]\d*\s+unreachable=0\s+failed=0", recap)
+    assert re.search(r"gpu-2\s+: ok=\d+\s+changed=0\s+unreachable=0\s+failed=1", recap)
+
+
+RIGHTS = """
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: somebody, namespace: default}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: somebody}
+rules:
+  - {apiGroups: [""], resources: RESOURCES, verbs: [get, list, watch]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: somebody}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: somebody}
+subjects:
+  - {kind: ServiceAccount, name: somebody, namespace: default}
+"""
+
+
+@pytest.fixture
+def somebody(laboratory: Any, tmp_path: Path) -> Iterator[Any]:
+    """Return a function that makes the option for a user who may read some resources."""
+
+    def kubeconfig(resources: str) -> str:
+        manifest = RIGHTS.replace("RESOURCES", resources)
+        laboratory.kubectl("apply", "-f", "-", stdin=manifest)
+        token = laboratory.kubectl("create", "token", "somebody", "--namespace=default").strip()
+
+        def log_in(cluster: Any, user: Any) -> None:
+            user.clear()
+            user["token"] = token
+
+        return edited_kubeconfig(laboratory, tmp_path / "kubeconfig", log_in)
+
+    yield kubeconfig
+    laboratory.kubectl("delete", "-f", "-", stdin=RIGHTS.replace("RESOURCES", "[]"))
+
+
+@pytest.mark.parametrize(
+    ("allowed", "verb", "resource"),
+    [("[pods]", "list", "nodes"), ("[nodes, pods]", "list", "daemonsets.apps")],
+)
+def test_forbidden_by_rbac(laboratory, refused, somebody, allowed, verb, resource):
+    text = refused("-e", somebody(allowed))
+    assert "CLUSTER_FORBIDDEN" in text
+    assert f"does not let system:serviceaccount:default:somebody {verb} {resource} " in text
+
+
+OTHERS_PLUGIN = """
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: nvdp, namespace: kube-system}
+spec:
+  selector: {matchLabels: {app: nvdp}}
+  template:
+    metadata: {labels: {app: nvdp}}
+    spec:
+      nodeSelector: {nobody: has-it}
+      containers:
+        - {name: ctr, image: "nvcr.io/nvidia/k8s-device-plugin:v0.17.0"}
+"""
+
+
+def test_device_plugin_of_somebody_else(laboratory, refused):
+    laboratory.kubectl("apply", "-f", "-", stdin=OTHERS_PLUGIN)
+    try:
+        assert re.search(r"DEVICE_PLUGIN_FOREIGN cluster: .* kube-system/nvdp", refused())
+    finally:
+        laboratory.kubectl("delete", "-f", "-", stdin=OTHERS_PLUGIN)

@@ -1,0 +1,149 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The package manager fails on virgin nodes: the message says why, and nothing is left behind."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metal_lab import mirror
+
+NODE = str(Path(__file__).parent.parent / "node.yml")
+NODES = ("gpu-1", "gpu-2", "gpu-3")
+ROLE = "nvidia_container_runtime"
+PACKAGES = "find /etc/apt -type f -exec sha256sum {} +; dpkg-query --show"
+
+
+def packages(laboratory: Any) -> list[str]:
+    return [laboratory.host(node).check_output(PACKAGES) for node in NODES]
+
+
+def repository(address: str, offered: mirror.Repository, gpg_home: Path) -> dict[str, str]:
+    """Return the variables of somebody who pins the key that the repository offers."""
+    key = f"{address}/{offered.key}"
+    with urllib.request.urlopen(key) as answer:
+        listing = subprocess.run(
+            ["gpg", f"--homedir={gpg_home}", "--show-keys", "--with-colons"],
+            input=answer.read(),
+            check=True,
+            stdout=subprocess.PIPE,
+        ).stdout.decode()
+    fields = next(line.split(":") for line in listing.splitlines() if line.startswith("fpr:"))
+    return {
+        f"{ROLE}_repository_url": f"{address}/{offered.path}/",
+        f"{ROLE}_repository_key": key,
+        f"{ROLE}_repository_fingerprint": fields[9],
+    }
+
+
+@pytest.fixture
+def failures(laboratory: Any, tmp_path: Path) -> Any:
+    """Return a function that runs the role on nodes with variables of their own.
+
+    It returns the words of each node on one line, the role having failed on all of them.
+    """
+
+    def run(variables: dict[str, dict[str, str]]) -> dict[str, str]:
+        def edit(group: Any) -> None:
+            for node, values in variables.items():
+                group["hosts"][node] |= values
+
+        inventory = laboratory.inventory_with(tmp_path / "inventory.yml", edit)
+        result = laboratory.playbook(
+            NODE, "--tags=runtime", f"--limit={','.join(variables)}", inventory=inventory
+        )
+        assert result.returncode == 2, result.output[-4000:]
+        said = re.findall(r"^fatal: \[(\S+)\]: FAILED! => (.*)$", result.output, re.M)
+        words = dict(said)  # the last word counts
+        assert set(words) == set(variables), result.output[-4000:]
+        return words
+
+    return run
+
+
+def test_repositories_that_cannot_be_used(laboratory, failures, tmp_path):
+    """Signed by a stranger, with an expired key, in both versions of apt, and not there at all."""
+    group = laboratory.group["vars"]
+    address = group[f"{ROLE}_repository_url"].partition("/toolkit/")[0]
+    before = packages(laboratory)
+
+    stranger, expired = (
+        repository(address, offered, tmp_path) for offered in (mirror.STRANGER, mirror.EXPIRED)
+    )
+    found = failures({"gpu-1": stranger, "gpu-2": expired, "gpu-3": expired})
+    found |= {
+        f"{node} again": words
+        for node, words in failures(
+            {
+                "gpu-1": {f"{ROLE}_repository_fingerprint": "0" * 40},
+                "gpu-2": {f"{ROLE}_repository_url": f"{address[:-5]}:9/"},
+                "gpu-3": stranger,
+            }
+        ).items()
+    }
+    codes = {case: re.findall(r"REPOSITORY_\w+", words) for case, words in found.items()}
+    assert codes == {
+        "gpu-1": ["REPOSITORY_UNTRUSTED", "REPOSITORY_REMOVED"],
+        "gpu-2": ["REPOSITORY_UNTRUSTED", "REPOSITORY_REMOVED"],
+        "gpu-3": ["REPOSITORY_UNTRUSTED", "REPOSITORY_REMOVED"],
+        "gpu-1 again": ["REPOSITORY_UNTRUSTED"],
+        "gpu-2 again": ["REPOSITORY_UNREACHABLE", "REPOSITORY_REMOVED"],
+        "gpu-3 again": ["REPOSITORY_UNTRUSTED", "REPOSITORY_REMOVED"],
+    }
+    for case, evidence in {
+        "gpu-1": stranger[f"{ROLE}_repository_fingerprint"],  # which one was wanted
+        "gpu-2": "EXPKEYSIG",
+        "gpu-3": "expired",
+        "gpu-1 again": "0" * 40,
+        "gpu-2 again": "Connection refused",
+        "gpu-3 again": stranger[f"{ROLE}_repository_fingerprint"],
+    }.items():
+        assert evidence in found[case], case
+    assert packages(laboratory) == before
+
+
+def test_version_that_the_repository_does_not_have(laboratory, failures):
+    (words,) = failures({"gpu-3": {f"{ROLE}_version": "1.20.99"}}).values()
+    assert "PACKAGE_VERSION_MISSING" in words
+    assert "in version 1.20.99-1; they have 1.20.1-1" in words
+    assert "nvidia-container-toolkit" not in laboratory.host("gpu-3").check_output("dpkg-query -W")
+
+
+@pytest.fixture
+def locked(laboratory: Any) -> Iterator[Any]:
+    """Give the package manager of gpu-3 to another process; return a function that ends it."""
+    laboratory.lab("fault", "gpu-3", "lock-packages")
+    ended = []
+
+    def end() -> None:
+        if not ended:
+            ended.append(laboratory.lab("fault", "gpu-3", "free-packages"))
+
+    yield end
+    end()
+
+
+def test_package_manager_that_somebody_else_has(laboratory, failures, locked):
+    (words,) = failures({"gpu-3": {"packages_lock_timeout": "1"}}).values()
+    assert "PACKAGE_MANAGER_LOCKED" in words
+    assert re.search(r"belonged to .*unattended-upgrade \(process \d+\) for more than 1 s", words)
+
+
+def test_package_manager_is_waited_for(laboratory, locked):
+    def end_it_once_it_is_waited_for(line: str) -> None:
+        if "PACKAGE_MANAGER_BUSY" in line:
+            locked()
+
+    run = laboratory.playbook(
+        NODE, "--tags=driver", "--limit=gpu-3", watch=end_it_once_it_is_waited_for
+    )
+    assert run.returncode == 0, run.output[-4000:]
+    assert re.search(r"waits up to \d+ s for .*unattended-upgrade \(process \d+\)", run.output)

@@ -1,0 +1,171 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Disks are full and services do not come back: the message says it, and nothing is lost.
+
+The tests build on each other, in this order: each leaves gpu-3 a bit further.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+NODE = str(Path(__file__).parent.parent / "node.yml")
+CONFIG = "/etc/containerd/config.toml"
+GATE_FILE = "/etc/systemd/system/kubelet.service.d/20-gpu.conf"
+
+
+@pytest.fixture(autouse=True)
+def meanwhile(cut_runs: Any) -> None:
+    """Let the runs that are cut off go on beside these tests."""
+
+
+def one_line(output: str) -> str:
+    return re.sub(r"\s+", " ", output)
+
+
+def bytes_of(laboratory: Any, *paths: str) -> str:
+    return str(laboratory.host("gpu-3").check_output("sha256sum " + " ".join(paths)))
+
+
+def started(laboratory: Any, unit: str) -> str:
+    return str(
+        laboratory.host("gpu-3").check_output(
+            "systemctl show --value -p ActiveState,ActiveEnterTimestampMonotonic %s", unit
+        )
+    )
+
+
+def owners_pod(laboratory: Any) -> tuple[int, str]:
+    """Return what tells that the pod was not touched: its restarts, and when it began."""
+    (work,) = laboratory.objects("pod", "owner")["status"]["containerStatuses"]
+    return work["restartCount"], work["state"]["running"]["startedAt"]
+
+
+def failure(laboratory: Any, *options: str) -> str:
+    """Run the roles on gpu-3, which has to fail there; return the words on one line."""
+    run = laboratory.playbook(NODE, "--limit=gpu-3", *options)
+    assert run.returncode == 2, run.output[-4000:]
+    return one_line(run.output)
+
+
+@pytest.fixture
+def full(laboratory: Any) -> Iterator[Any]:
+    """Return a function that fills the folder of containerd's configuration."""
+    folder = str(Path(CONFIG).parent)
+    yield lambda room: laboratory.lab("fault", "gpu-3", "disk-full", folder, str(room))
+    laboratory.lab("fault", "gpu-3", "disk-freed", folder)
+
+
+@pytest.mark.parametrize(("room_for_files", "unwritten"), [(0, CONFIG), (1, f"{CONFIG}.metal.gpu")])
+def test_disk_full(laboratory, full, room_for_files, unwritten):
+    """The file itself, and the copy of the former one. Nothing half-written stays."""
+
+    def state() -> tuple[str, str]:
+        command = f"find {Path(CONFIG).parent} -type f -exec sha256sum {{}} + | sort"
+        return laboratory.host("gpu-3").check_output(command), started(laboratory, "containerd")
+
+    full(room_for_files)
+    before = state()
+    words = failure(laboratory)
+    assert f"cannot write {unwritten}" in words
+    assert "No space left on device" in words
+    assert state() == before
+
+
+@pytest.fixture
+def refused_start(laboratory: Any) -> Iterator[Any]:
+    """Return a function that keeps a unit of gpu-3 from starting unless a test succeeds."""
+    units = []
+
+    def refuse(unit: str, test: str, words: str) -> None:
+        units.append(unit)
+        laboratory.lab("fault", "gpu-3", "refuse-start", unit, test, words)
+
+    yield refuse
+    for unit in units:
+        laboratory.lab("fault", "gpu-3", "permit-start", unit)
+
+
+def test_containerd_that_does_not_come_back(laboratory, refused_start):
+    policy = "site policy: runc is the only runtime"
+    refused_start("containerd", f"! grep -q nvidia {CONFIG}", policy)
+    before = bytes_of(laboratory, CONFIG), owners_pod(laboratory)
+    words = failure(laboratory, "--tags=runtime")
+    assert "ENGINE_NOT_BACK" in words
+    assert f"{CONFIG}, and runs again as before: {policy}" in words
+    assert (bytes_of(laboratory, CONFIG), owners_pod(laboratory)) == before
+    assert started(laboratory, "containerd").startswith("active")
+    laboratory.kubectl("wait", "--for=condition=Ready", "node/gpu-3", "--timeout=60s")
+
+
+def test_run_again_once_the_cause_is_gone(laboratory):
+    before = owners_pod(laboratory)
+    run = laboratory.playbook("metal.gpu.site", "--limit=gpu-3")
+    assert run.returncode == 0, run.output[-4000:]
+    assert re.search(r"gpu-3(\s+1){5}\s+1/1\s+ok\b", run.output), run.output[-4000:]
+    assert owners_pod(laboratory) == before
+
+
+def test_kubelet_that_does_not_come_back(laboratory, refused_start):
+    laboratory.lab("fault", "gpu-3", "idle-gate")
+    policy = "site policy: the gate DevicePlugins has to be set"
+    refused_start("kubelet", f"grep -q DevicePlugins {GATE_FILE}", policy)
+    files = (GATE_FILE, "/etc/default/kubelet", "/var/lib/kubelet/config.yaml")
+    before = bytes_of(laboratory, *files), owners_pod(laboratory)
+    words = failure(laboratory, "--tags=kubelet")
+    assert "KUBELET_NOT_BACK" in words
+    assert f"runs again with the former ones: {policy}" in words
+    assert (bytes_of(laboratory, *files), owners_pod(laboratory)) == before
+    assert started(laboratory, "kubelet").startswith("active")
+    laboratory.kubectl("wait", "--for=condition=Ready", "node/gpu-3", "--timeout=60s")
+
+
+def verdict(laboratory: Any, *options: str) -> tuple[int, str]:
+    run = laboratory.playbook("metal.gpu.verify", "--limit=gpu-3", *options)
+    pods = laboratory.objects("pods", "-A", "-l", "app.kubernetes.io/managed-by=metal.gpu")
+    assert [pod for pod in pods["items"] if "smoke" in pod["metadata"]["name"]] == []
+    return run.returncode, one_line(run.output)
+
+
+def test_smoke_image_that_cannot_be_pulled(laboratory):
+    """The counts of all layers are shown all the same."""
+    image = "registry.invalid/cuda:1"
+    code, words = verdict(laboratory, "-e", f"verify_smoke_image={image}")
+    assert code != 0
+    assert "SMOKE_IMAGE_UNAVAILABLE" in words
+    assert image in words
+    assert re.search(r"gpu-3( 1){5} ", words)
+
+
+TAKER = """
+apiVersion: v1
+kind: Pod
+metadata: {name: taker, namespace: default}
+spec:
+  nodeSelector: {kubernetes.io/hostname: gpu-3}
+  terminationGracePeriodSeconds: 0
+  containers:
+    - name: work
+      image: docker.io/library/busybox:1.35
+      command: [sleep, "3600"]
+      resources: {limits: {nvidia.com/gpu: 1}}
+"""
+
+
+def test_gpus_that_are_all_taken(laboratory):
+    """Busy is not broken."""
+    laboratory.kubectl("apply", "-f", "-", stdin=TAKER)
+    try:
+        laboratory.kubectl("wait", "--for=condition=Ready", "pod/taker", "--timeout=60s")
+        code, words = verdict(laboratory)
+        assert code == 0, words[-4000:]
+        assert "SMOKE_NOT_RUN" in words
+        assert "default/taker" in words
+    finally:
+        laboratory.kubectl("delete", "pod", "taker")
