@@ -16,7 +16,8 @@ version_added: 1.0.0
 author:
   - metal.gpu contributors (!UNKNOWN)
 description:
-  - Makes a finding of the result of a task that failed.
+  - Makes findings of the result of a task that failed. Findings that a role has failed with are
+    those, anything else is a finding of its own.
 positional: host, task
 options:
   _input:
@@ -42,8 +43,9 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: The finding, as from P(metal.gpu.finding#filter).
-  type: dict
+  description: The findings, as from P(metal.gpu.finding#filter).
+  type: list
+  elements: dict
 """
 
 

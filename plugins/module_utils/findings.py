@@ -128,6 +128,21 @@ CATALOGUE: dict[str, Meaning] = {
         "needs a reboot ({evidence}), and nvidia_driver_reboot_ok is {reboot_ok}",
         "set nvidia_driver_reboot_ok to true for this node, or drain and reboot it yourself",
     ),
+    "REBOOT_BLOCKED": Meaning(
+        STOP,
+        "needs a reboot, and pods hold GPUs: {pods}",
+        "wait for them, or end them yourself, and run again",
+    ),
+    "REBOOT_UNDRAINED": Meaning(
+        STOP,
+        "needs a reboot, and its pods cannot be moved to other nodes: {error}",
+        "drain the node yourself, or say by nvidia_driver_reboot_drain_options what may be lost",
+    ),
+    "REBOOT_HALTED": Meaning(
+        STOP,
+        "needs a reboot, and waits, since another node has not come back from its own: {others}",
+        "see what became of that one, and run again",
+    ),
     "SECURE_BOOT_ON": Meaning(
         REFUSAL,
         "has Secure Boot on: the kernel would refuse the driver's module, which is built on the "

@@ -5,14 +5,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.metal.gpu.plugins.module_utils.findings import REFUSAL, finding
+from ansible_collections.metal.gpu.plugins.module_utils.findings import (
+    CATALOGUE,
+    DOCUMENT,
+    REFUSAL,
+    finding,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.reconcile import LAYERS
 from ansible_collections.metal.gpu.plugins.plugin_utils.forbidden import explain_error
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_preflight import name_clashes
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_teardown import refuse_holders
+
+_REMEDY = "  What to do: "
+_EXPLAINED = re.compile(
+    rf"^(?P<code>[A-Z_]+) (?P<message>.*?)\n{_REMEDY}(?P<remedy>.*?) "
+    rf"\((?P<reference>{DOCUMENT}#\w+)\)$",
+    re.MULTILINE | re.DOTALL,
+)
 
 HEADINGS = ("node", "declared", "PCI", "NVML", "capacity", "allocatable", "smoke", "verdict")
 
@@ -24,18 +37,26 @@ def explain(entries: Iterable[Mapping[str, Any]]) -> list[str]:
         if "code" in entry:
             lines += [
                 f"{entry['code']} {entry['message']}",
-                f"  What to do: {entry['remedy']} ({entry['reference']})",
+                f"{_REMEDY}{entry['remedy']} ({entry['reference']})",
             ]
         else:
             lines.append(f"{entry['name']} ({entry['reason']})")
     return lines
 
 
-def stopped(result: Mapping[str, Any], host: str, task: str) -> dict[str, str]:
-    """Return the finding for a host whose task failed, from the result of that task."""
+def stopped(result: Mapping[str, Any], host: str, task: str) -> list[dict[str, str]]:
+    """Return the findings for a host whose task failed, from the result of that task.
+
+    A role that fails for findings has explained them.
+    """
     failed = [one for one in result.get("results", [result]) if one.get("failed", True)]
-    errors = dict.fromkeys(_error(one) for one in failed)
-    return explain_error("; ".join(errors), host, "RUN_STOPPED", task=task)
+    error = "; ".join(dict.fromkeys(_error(one) for one in failed))
+    explained = [
+        {**found.groupdict(), "host": host, "severity": CATALOGUE[found["code"]].severity}
+        for found in _EXPLAINED.finditer(error)
+        if found["code"] in CATALOGUE
+    ]
+    return explained or [explain_error(error, host, "RUN_STOPPED", task=task)]
 
 
 def no_answer(error: str) -> dict[str, str]:

@@ -136,5 +136,13 @@ def test_with_nobody_left_there_is_nothing_to_begin() -> None:
     ],
 )
 def test_why_the_run_stopped(result: dict[str, Any], error: str) -> None:
-    found = stopped(result, "gpu-1", "Install it")
+    (found,) = stopped(result, "gpu-1", "Install it")
     assert found["message"] == f"gpu-1: the run stopped here at 'Install it': {error}"
+
+
+def test_what_a_role_has_explained_stays_what_it_is() -> None:
+    found = [
+        finding("KUBELET_DOWN", "gpu-1", error="x (y)\nz"),
+        finding("DRIVER_IN_USE", "gpu-1", users="a"),
+    ]
+    assert stopped({"msg": "\n".join(explain(found))}, "gpu-1", "Refuse") == found
