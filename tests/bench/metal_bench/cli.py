@@ -65,6 +65,10 @@ def _measure(wanted: list[str]) -> Iterator[Section]:
     if FIRST_RUN in wanted:
         _say(FIRST_RUN)
         yield first_run.describe(first_run.measure())
+    if OPERATIONS in wanted:
+        _say(f"{OPERATIONS}, Docker")
+        with laboratory.started("docker") as lab:
+            counts["docker"] = operations.measure(lab, "docker")
     if set(wanted) == {FIRST_RUN}:
         return
     with laboratory.started("containerd") as lab:

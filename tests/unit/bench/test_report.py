@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import pytest
 
-from metal_bench import crowd, delay, first_run, operations, report, smoke
+from metal_bench import crowd, delay, first_run, machine, operations, report, smoke
 from metal_bench.crowd import Size
 from metal_bench.first_run import Round
 from metal_bench.operations import Count
 from metal_bench.processes import Cost
 from metal_bench.report import Goal, Section
 from metal_bench.smoke import Smoke
+from metal_lab.state import CHECKOUT
 
 SECTION = Section(
     title="Part",
@@ -88,3 +89,36 @@ def test_figures_are_medians_beside_their_goals(section, measured, met):
     assert tuple(goal.measured for goal in section.goals) == pytest.approx(measured)
     assert tuple(goal.met for goal in section.goals) == met
     assert all(len(row) == len(section.columns) for row in section.rows)
+
+
+@pytest.mark.parametrize(
+    "figure",
+    [
+        "remote operations, no-change run of site.yml",
+        "remote operations, no-change run of a role alone",
+        f"| `{operations.WHOLE}` |",
+        f"cost {operations.PEERS[0]} on a no-change run",
+        f"{operations.PEERS[1]} without",
+        "first run, relative to a bare installation",
+        str(first_run.PEERS),
+        "kubelet has published the GPUs → gpu_capacity returns",
+        *(f"gpu_capacity against {size} nodes" for size in crowd.SIZES),
+        "peak memory, `gpu_capacity`",
+        *(f"smoke pods on {count} nodes, relative to one" for count in smoke.NODES[1:]),
+        "| machine |",
+        "| date |",
+    ],
+)
+def test_report_has_every_figure(figure):
+    """A whole run, as rendered here and, once `make bench` has written it, as in docs."""
+    sections = [
+        operations.describe(OPERATIONS),
+        first_run.describe([Round(4, 6, 6, {})]),
+        delay.describe([0.2]),
+        smoke.describe(Smoke(2, {count: [2.0] for count in smoke.NODES})),
+        crowd.describe([Size(size, 12, COSTS) for size in crowd.SIZES]),
+    ]
+    rendered = report.render(sections, machine.read())
+    written = [path.read_text() for path in (CHECKOUT / "docs").glob("benchmarks.md")]
+    for text in (rendered, *written):
+        assert figure in " ".join(text.split())
