@@ -36,7 +36,7 @@ class Laboratory(NamedTuple):
 
     def ansible(self, log: str, *command: str, **variables: str) -> Run:
         """Run Ansible, `variables` in its environment; end with the name of its log if it fails."""
-        run = playbooks.run(command, self.inventory, self.state.folder, **variables)
+        run = playbooks.run(command, self.inventory, self.state.folder, watch=None, **variables)
         return _kept(log, run)
 
     def ssh(self, log: str, node: str, script: str) -> Run:
