@@ -3,7 +3,8 @@
 
 """What does an API server withhold that says 403? No function does I/O.
 
-Our modules and those of kubernetes.core pass its words on, the latter as JSON inside of text.
+Our modules and those of kubernetes.core pass its words on, the latter as JSON inside of text, or
+inside of the text of a Python value.
 
 Source: kubernetes, staging/src/k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/errors.go
 """
@@ -37,4 +38,4 @@ def explain_error(error: str, host: str, otherwise: str, **evidence: str) -> dic
 
 
 def _find(error: str) -> re.Match[str] | None:
-    return _WORDS.search(error.replace('\\"', '"'))
+    return _WORDS.search(re.sub(r'\\+"', '"', error))

@@ -17,6 +17,12 @@ CREATE = (
     'The API server https://x:6443 forbids to create pods (403): pods is forbidden: User "bob" '
     'cannot create resource "pods" in API group "" in the namespace "default". Grant the verb'
 )
+INFO = (
+    "Exception '403\\nReason: Forbidden\\nHTTP response body: b\\'{"
+    '"message":"daemonsets.apps is forbidden: User \\\\"bob\\\\" cannot list resource '
+    '\\\\"daemonsets\\\\" in API group \\\\"apps\\\\" at the cluster scope","code":403}'
+    "' raised while trying to get resource using (name=None)"
+)
 LIST = 'User "bob" cannot list resource "daemonsets" in API group "apps" at the cluster scope'
 
 
@@ -27,6 +33,7 @@ LIST = 'User "bob" cannot list resource "daemonsets" in API group "apps" at the 
             PATCH, "system:serviceaccount:default:poor patch nodes in the whole cluster", id="JSON"
         ),
         pytest.param(CREATE, "bob create pods in the namespace default", id="namespace"),
+        pytest.param(INFO, "bob list daemonsets.apps in the whole cluster", id="Python"),
         pytest.param(LIST, "bob list daemonsets.apps in the whole cluster", id="group"),
     ],
 )
