@@ -76,9 +76,10 @@ def _base(suite: str) -> Path:
     def build(out: Path) -> None:
         rootfs = out / "rootfs"
         options = ["--variant=minbase", f"--include={packages}"]
-        mirror = os.environ.get("METAL_LAB_DEBIAN_MIRROR", "http://deb.debian.org/debian")
+        mirror = os.environ.get("METAL_LAB_DEBIAN_MIRROR")  # without one, debootstrap's own
         # What an engine's package mounts in its chroot is gone with the namespace.
-        _run(["unshare", "--mount", "debootstrap", *options, suite, rootfs, mirror])
+        command = ["unshare", "--mount", "debootstrap", *options, suite, str(rootfs)]
+        _run([*command, mirror] if mirror else command)
         _run(["tar", "-C", rootfs, "--one-file-system", "-cf", out / "rootfs.tar", "."])
         shutil.rmtree(rootfs)
 
