@@ -93,6 +93,26 @@ class Laboratory:
         path.write_text(yaml.safe_dump(inventory))
         return path
 
+    def kubeconfig_with(self, path: Path, edit: Callable[[Any, Any], None]) -> str:
+        """Write the kubeconfig anew, with its cluster and user edited.
+
+        Return the variable, NAME=VALUE, that makes playbooks use it.
+        """
+        content = yaml.safe_load((self.folder / "kubeconfig").read_text())
+        edit(content["clusters"][0]["cluster"], content["users"][0]["user"])
+        path.write_text(yaml.safe_dump(content))
+        return f"metal_gpu_kubeconfig={path}"
+
+    def kubeconfig_of(self, account: str, path: Path) -> str:
+        """The same for a service account of the namespace `default`."""
+        token = self.kubectl("create", "token", account, "--namespace=default").strip()
+
+        def log_in(cluster: Any, user: Any) -> None:
+            user.clear()
+            user["token"] = token
+
+        return self.kubeconfig_with(path, log_in)
+
 
 @pytest.fixture(scope="session")
 def laboratory(request: pytest.FixtureRequest) -> Laboratory:

@@ -87,8 +87,18 @@ def _cluster_row(item: Mapping[str, Any]) -> tuple[str, Any]:
     key = "/".join((item["kind"], metadata.get("namespace", ""), metadata["name"]))
     if item["kind"] != "Node":
         return key, None
-    spec = {field: item["spec"].get(field) for field in ("unschedulable", "taints")}
-    return key, {**spec, "labels": metadata["labels"], "annotations": metadata["annotations"]}
+    # Kubernetes' own taints come and go with the kubelet.
+    taints = [
+        taint
+        for taint in item["spec"].get("taints", [])
+        if not taint["key"].startswith("node.kubernetes.io/")
+    ]
+    return key, {
+        "unschedulable": item["spec"].get("unschedulable"),
+        "taints": taints,
+        "labels": metadata["labels"],
+        "annotations": metadata["annotations"],
+    }
 
 
 def _lab(name: str, command: str, *words: str, stdin: str | None = None) -> Any:

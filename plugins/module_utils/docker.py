@@ -44,6 +44,10 @@ RECORD = "/var/lib/metal-gpu/docker-containers.json"
 # What docker.io leaves when it is removed. A later purge of it runs this, and nothing is left.
 PURGE_SCRIPT = f"{DEFAULT_DATA_ROOT}/nuke-graph-directory.sh"
 
+# Docker looks for it when it starts, and not again: `docker run --gpus` needs it. Of the package
+# nvidia-container-toolkit. Source: daemon/devices_nvidia_linux.go of Moby 29.8.
+GPU_HOOK = "/usr/bin/nvidia-container-runtime-hook"
+
 # cri-dockerd stands between Docker and the kubelet.
 CRI_UNIT = "cri-docker.service"
 CRI_SOCKET = "cri-docker.socket"

@@ -288,11 +288,11 @@ CATALOGUE: dict[str, Meaning] = {
         "update containerd, or set device_plugin_device_list_strategy to envvar and "
         "nvidia_container_runtime_cdi to false",
     ),
-    "CDI_AFTER_RESTART": Meaning(
+    "DOCKER_RESTART_DUE": Meaning(
         NOTICE,
-        "runs Docker {found}, which handles CDI devices only after its next restart",
-        "nothing to do: pods get their GPUs without; for `docker run --device nvidia.com/gpu=0`, "
-        "restart Docker when its containers may stop",
+        "runs a Docker {found} that may learn of {unknown} only when it starts the next time",
+        "nothing to do for pods, which get their GPUs without; else restart Docker when its "
+        "containers may stop",
     ),
     "TOOLKIT_OF_OWNER": Meaning(
         NOTICE,

@@ -43,6 +43,16 @@ class NodeFiles:
         except OSError:
             return None
 
+    def appeared(self, path: str) -> float | None:
+        """Return when a file came to where it is, in seconds of the epoch; None where it is absent.
+
+        Packages give a file the time of its making, which says nothing about this node.
+        """
+        try:
+            return self._on_disk(path).stat().st_ctime
+        except OSError:
+            return None
+
     def read(self, path: str) -> str | None:
         """Read one file; None where there is none, or none that may be read.
 

@@ -480,6 +480,13 @@ gpu_node:
             needs_reload:
               description: Whether the files of its unit say something else than systemd knows.
               type: bool
+            changed_since_start:
+              description: >-
+                Files that it looks for only when it starts, and that came after it was started.
+                These are programs of the container toolkit, without which it does not know
+                C(docker run --gpus).
+              type: list
+              elements: str
             program:
               description: What its unit starts, C(path), and the C(file) that says so.
               type: dict
@@ -611,6 +618,7 @@ gpu_node:
           running: true
           enabled: true
           needs_reload: false
+          changed_since_start: []
           program:
             path: /usr/bin/dockerd
             file: /usr/lib/systemd/system/docker.service
@@ -1034,13 +1042,14 @@ def read_service_files(files: NodeFiles) -> None:
 
 
 def read_times(files: NodeFiles, release: str) -> dict[str, float]:
-    """Return when configuration and initial ramdisk were last written, keyed by path."""
+    """Return when configuration, initial ramdisk and Docker's hook were written, keyed by path."""
     config = containerd_config(files) or containerd.DEFAULT_CONFIG
     patterns = containerd.mentioned_files(config, files.texts.get(config, ""))
     paths = [path for path in files.texts if not path.startswith(("/proc/", "/sys/"))]
     paths += [path for pattern in patterns for path in files.find(pattern)]
     paths += [path.format(release=release) for path in nvidia_driver.INITIAL_RAMDISKS]
     times = {path: files.modified(path) for path in paths}
+    times[docker.GPU_HOOK] = files.appeared(docker.GPU_HOOK)
     return {path: modified for path, modified in times.items() if modified is not None}
 
 

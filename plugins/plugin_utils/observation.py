@@ -334,6 +334,7 @@ def _docker(node: Raw) -> dict[str, Any]:
         "running": installed and (bool(info) or node.is_active(docker.UNIT)),
         "enabled": node.is_enabled(docker.UNIT),
         "needs_reload": node.needs_reload(docker.UNIT),
+        "changed_since_start": _changed_since_start(node, docker.UNIT, [docker.GPU_HOOK]),
         "program": _program(node, docker.UNIT),
         "flags": [flag._asdict() for flag in flags],
         "config": {

@@ -50,6 +50,7 @@ RULE = "Link the character devices of the GPUs"
 LINK = "Link the devices that are there already"
 REGISTER = "Register the NVIDIA runtime"
 RELOAD = "Reload Docker"
+RESTART_DOCKER = "Restart Docker"
 CDI = "Write the CDI specification"
 
 UNREGISTER = "Take the NVIDIA runtime out of containerd"
@@ -61,7 +62,8 @@ REMOVE_FILES = "Remove what the container toolkit has written"
 REMOVE_REPOSITORY = "Remove the container toolkit's repository"
 
 STEPS = (
-    *(REPAIR, PYTHON_DEBIAN, REPOSITORY, INSTALL, HOLD, RULE, LINK, REGISTER, RESTART, RELOAD, CDI),
+    *(REPAIR, PYTHON_DEBIAN, REPOSITORY, INSTALL, HOLD, RULE, LINK),
+    *(REGISTER, RESTART, RELOAD, RESTART_DOCKER, CDI),
     *(UNREGISTER, DISUSE, UNREGISTER_DOCKER, REMOVE_RULE, REMOVE, REMOVE_FILES, REMOVE_REPOSITORY),
 )
 
@@ -91,8 +93,9 @@ PACKAGES = (
 def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
     """Plan the container runtime.
 
-    Wishes: host, state, engine, version, default (whether it becomes the default runtime; None:
-    as the engine needs it), cdi, and of the repository url, suite, key and fingerprint.
+    Wishes: host, state, engine, engine_is_new (whether this very run has brought it), version,
+    default (whether it becomes the default runtime; None: as the engine needs it), cdi, and of the
+    repository url, suite, key and fingerprint.
     """
     made = Plan(wishes["host"])
     made.data["rule"] = RULE_FILE
@@ -196,7 +199,7 @@ def _plan_docker(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any])
         plan_docker_ce.refuse_config(made, node)
         made.data["config"] = None
         made.step(REGISTER, "there is no Docker yet")
-        made.step(RELOAD, _RELOAD_REASON)
+        made.step(RESTART_DOCKER, "it will have started before the container toolkit came")
         return
     default: str | None = docker_keys.RUNTIME
     if wishes["default"] is False:
@@ -215,9 +218,18 @@ def _plan_docker(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any])
         },
     }
     made.step(REGISTER, gap)
+    unknown = docker_keys.unknown(
+        engine,
+        cdi=wishes["cdi"],
+        is_toolkit_new=any(step["name"] == INSTALL for step in made.steps),
+    )
+    harmless = docker_keys.harmless_restart(engine, is_new=wishes["engine_is_new"])
+    if unknown and harmless:
+        made.step(RESTART_DOCKER, f"it learns of {unknown} only when it starts; {harmless}")
+        return
     made.step(RELOAD, _RELOAD_REASON if gap else None)
-    if wishes["cdi"] and not engine["cdi_enabled"] and docker_keys.reads_cdi(engine["version"]):
-        made.notice("CDI_AFTER_RESTART", found=engine["version"])
+    if unknown:
+        made.notice("DOCKER_RESTART_DUE", found=engine["version"], unknown=unknown)
 
 
 def _cdi_gap(node: Mapping[str, Any]) -> str | None:

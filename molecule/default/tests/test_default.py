@@ -7,8 +7,15 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import footprint
+import pytest
+import yaml
+
+LABELLED = ("nodes", "-l", "nvidia.com/gpu.present=true")
 CRI = "io.containerd.cri.v1.runtime"
 
 # The image says NVIDIA_VISIBLE_DEVICES=all, as every CUDA image does; the pod asks for no GPU.
@@ -92,16 +99,74 @@ def test_device_plugin_is_changed_in_place(laboratory):
     assert {item["metadata"]["uid"] for item in plugin(laboratory)} == before
 
 
-def test_device_plugin_goes_and_comes_back(laboratory):
-    label = ("nodes", "-l", "nvidia.com/gpu.present=true")
+THEIRS = {"name": "nvdp", "namespace": "kube-system"}
+
+
+def as_somebody_elses(daemonset: Any) -> str:
+    """Return our device plugin as somebody else would have brought it, and its RuntimeClass."""
+    spec = daemonset["spec"]
+    spec["selector"]["matchLabels"] = spec["template"]["metadata"]["labels"] = {"app": "nvdp"}
+    del spec["template"]["spec"]["nodeSelector"]
+    theirs = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": THEIRS, "spec": spec}
+    runtime_class = {
+        "apiVersion": "node.k8s.io/v1",
+        "kind": "RuntimeClass",
+        "metadata": {"name": spec["template"]["spec"]["runtimeClassName"]},
+        "handler": "nvidia",
+    }
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": [runtime_class, theirs]})
+
+
+def test_device_plugin_goes_and_somebody_elses_is_adopted(laboratory):
+    ours = laboratory.objects("daemonset", "nvidia-device-plugin", "--namespace=kube-system")
     run = laboratory.playbook(
         "metal.gpu.site", "--tags=device_plugin", "-e", "device_plugin_state=absent"
     )
     assert run.returncode == 0, run.output[-4000:]
     assert plugin(laboratory) == []
-    assert laboratory.objects(*label)["items"] == []
+    assert laboratory.objects(*LABELLED)["items"] == []
 
-    run = laboratory.playbook("metal.gpu.site")
+    theirs = as_somebody_elses(ours)
+    laboratory.kubectl("apply", "--server-side", "-f", "-", stdin=theirs)
+    run = laboratory.playbook("metal.gpu.site", "-e", "device_plugin_foreign=adopt")
+    assert run.returncode == 0, run.output[-4000:]
+    assert "DEVICE_PLUGIN_ADOPTED" in run.output
+    assert re.search(r"gpu-1(\s+4){5}\s+4/4\s+ok\b", run.output), run.output[-4000:]
+    assert plugin(laboratory) == []
+    adopted = laboratory.objects("daemonset", "nvdp", "--namespace=kube-system")
+    assert adopted["metadata"]["generation"] == 1
+    laboratory.kubectl("delete", "--cascade=foreground", "-f", "-", stdin=theirs)
+
+
+@pytest.fixture
+def least_privileged(laboratory: Any, tmp_path: Path) -> Iterator[str]:
+    """A user with the rights of docs/permissions.yml, and no others."""
+    role = yaml.safe_load((footprint.PROJECT / "docs/permissions.yml").read_text())
+    account = {"kind": "ServiceAccount", "name": "operator", "namespace": "default"}
+    manifest = yaml.safe_dump_all(
+        [
+            role,
+            {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "operator"}},
+            {
+                "apiVersion": "rbac.authorization.k8s.io/v1",
+                "kind": "ClusterRoleBinding",
+                "metadata": {"name": "metal-gpu"},
+                "roleRef": {
+                    "apiGroup": "rbac.authorization.k8s.io",
+                    "kind": "ClusterRole",
+                    "name": role["metadata"]["name"],
+                },
+                "subjects": [account],
+            },
+        ]
+    )
+    laboratory.kubectl("apply", "--namespace=default", "-f", "-", stdin=manifest)
+    yield laboratory.kubeconfig_of("operator", tmp_path / "kubeconfig")
+    laboratory.kubectl("delete", "--namespace=default", "-f", "-", stdin=manifest)
+
+
+def test_device_plugin_comes_back_by_the_least_rights(laboratory, least_privileged):
+    run = laboratory.playbook("metal.gpu.site", "-e", least_privileged)
     assert run.returncode == 0, run.output[-4000:]
     assert len(plugin(laboratory)) == 2
-    assert len(laboratory.objects(*label)["items"]) == len(laboratory.addresses)
+    assert len(laboratory.objects(*LABELLED)["items"]) == len(laboratory.addresses)

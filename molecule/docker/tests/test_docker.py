@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 
 from metal_lab.description import Node
-from metal_lab.nodes import OWNERS_SERVICE, TEMPLATES
+from metal_lab.nodes import OWNERS_SERVICE, TEMPLATES, cgroup_driver
 from metal_lab.programs import DOCKER
 
 CUDA = "nvcr.io/nvidia/cuda:13.0.2-base-ubuntu24.04"
+OWNER = Node("gpu-1", "debian12", "p100x4", engine="docker", docker="owner")
 UUID = re.compile(r"GPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -71,7 +72,7 @@ def test_owners_settings_are_what_docker_runs_with(laboratory):
     assert engine["LoggingDriver"] == "json-file"
     assert engine["RegistryConfig"]["Mirrors"] == ["https://mirror.example.org/"]
     assert engine["DockerRootDir"] == "/srv/docker"
-    assert engine["CgroupDriver"] == "systemd"
+    assert engine["CgroupDriver"] == cgroup_driver(OWNER)
     assert engine["LiveRestoreEnabled"] is True
     quiet = {key: engine["Runtimes"]["quiet"][key] for key in ("path", "runtimeArgs")}
     assert quiet == {"path": "runc", "runtimeArgs": ["--log-format=json"]}
@@ -79,8 +80,8 @@ def test_owners_settings_are_what_docker_runs_with(laboratory):
 
 def test_owners_daemon_json_keeps_every_line_in_its_order(laboratory):
     """He finds his file again: the same lines in the same order, and ours among them."""
-    owner = Node("gpu-1", "debian12", "p100x4", engine="docker", docker="owner")
-    before = TEMPLATES.get_template("daemon.json.j2").render(node=owner)
+    template = TEMPLATES.get_template("daemon.json.j2")
+    before = template.render(node=OWNER, cgroup_driver=cgroup_driver(OWNER))
     after = laboratory.host("gpu-1").file("/etc/docker/daemon.json").content_string
     # But for commas: what was the last of its object is so no longer.
     lines = (line.rstrip(",") for line in after.splitlines())
@@ -89,7 +90,8 @@ def test_owners_daemon_json_keeps_every_line_in_its_order(laboratory):
 
 def test_owners_runtime_works(laboratory):
     output = laboratory.host("gpu-1").check_output(
-        "docker run --rm --runtime quiet --entrypoint echo docker.io/library/busybox:1.35 works"
+        "docker run --rm --runtime quiet --entrypoint sh docker.io/library/busybox:1.35"
+        " -c 'echo works'"
     )
     assert output == "works"
 

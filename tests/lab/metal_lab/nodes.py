@@ -177,6 +177,14 @@ def _address(gateway: str, number: int) -> str:
     return f"{gateway.rpartition('.')[0]}.{10 + number}"
 
 
+def cgroup_driver(node: Node) -> str:
+    """Return what the engine and the kubelet of a node give control groups out by.
+
+    On cgroup v1, the systemd of a node loses the groups of containers that outlive their Docker.
+    """
+    return "cgroupfs" if node.engine == "docker" and cgroup_version() == 1 else "systemd"
+
+
 def files(
     state: State,
     node: Node,
@@ -191,6 +199,7 @@ def files(
         "node": node,
         "pause_image": PAUSE_IMAGE,
         "cgroup_version": cgroup_version(),
+        "cgroup_driver": cgroup_driver(node),
         "can_lower_oom_score": can_lower_oom_score(),
     }
 

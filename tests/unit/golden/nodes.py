@@ -82,4 +82,11 @@ def wishes(role: str, **more: Any) -> dict[str, Any]:
     path = ROOT / "roles" / role / "defaults" / "main.yml"
     defaults = yaml.safe_load(path.read_text())
     plain = {name.removeprefix(f"{role}_"): value for name, value in defaults.items()}
-    return {"host": "node", "reboot_ok": None, "default": None, **plain, **more}
+    return {
+        "host": "node",
+        "reboot_ok": None,
+        "default": None,
+        "engine_is_new": True,
+        **plain,
+        **more,
+    }

@@ -33,7 +33,8 @@ from metal_lab.description import Node
 )
 def test_daemon_json(docker: str, keys: list[str]) -> None:
     node = Node("gpu-1", "debian12", "p100x4", engine="docker", docker=docker)
-    settings = json.loads(nodes.TEMPLATES.get_template("daemon.json.j2").render(node=node))
+    template = nodes.TEMPLATES.get_template("daemon.json.j2")
+    settings = json.loads(template.render(node=node, cgroup_driver="systemd"))
     assert list(settings) == keys
     assert settings["exec-opts"] == ["native.cgroupdriver=systemd"]
 

@@ -53,6 +53,13 @@ nvidia-container-toolkit\t1.20.1-1\tinstalled\tinstall
 python3-debian\t0.1.49\tinstalled\tinstall
 python3-apt\t2.6.0\tnot-installed\tunknown
 """
+IN_THE_FUTURE = 1e9  # seconds after the boot of the machine
+
+
+def active_since(unit, boot_s):
+    """Return what systemd says of a unit that was started so many seconds after the boot."""
+    since = int(boot_s * 1e6)
+    return f"Id={unit}.service\nActiveState=active\nActiveEnterTimestampMonotonic={since}\n"
 
 
 @pytest.fixture
@@ -228,6 +235,7 @@ def test_a_gpu_node(observe, tmp_path):
                 "running": False,
                 "enabled": False,
                 "needs_reload": False,
+                "changed_since_start": [],
                 "program": None,
                 "flags": [],
                 "config": {
@@ -557,22 +565,19 @@ def test_a_docker_node(observe, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("active_s", "changed"),
+    ("started_s", "changed"),
     [
-        pytest.param(3600, ["/etc/containerd/conf.d/99-metal-gpu.toml"], id="before"),
-        pytest.param(0, [], id="after"),
+        pytest.param(1, ["/etc/containerd/conf.d/99-metal-gpu.toml"], id="before"),
+        pytest.param(IN_THE_FUTURE, [], id="after"),
     ],
 )
-def test_containerd_started_before_its_files_were_written(observe, tmp_path, active_s, changed):
+def test_containerd_started_before_its_files_were_written(observe, tmp_path, started_s, changed):
     imports = 'version = 3\nimports = ["conf.d/*.toml"]\n'
     plant(tmp_path, {"/etc/containerd/config.toml": imports})
     plant(tmp_path, {"/etc/containerd/conf.d/99-metal-gpu.toml": "version = 3\n"})
-    now = time.time()
-    os.utime(tmp_path / "etc/containerd/config.toml", (now - 7200, now - 7200))
-    os.utime(tmp_path / "etc/containerd/conf.d/99-metal-gpu.toml", (now - 60, now - 60))
-    since = int((time.monotonic() - active_s) * 1e6)
-    state = f"Id=containerd.service\nActiveState=active\nActiveEnterTimestampMonotonic={since}\n"
-    node = observe(Programs({"systemctl show": (0, state, "")}))
+    before_boot = time.time() - time.monotonic() - 60
+    os.utime(tmp_path / "etc/containerd/config.toml", (before_boot, before_boot))
+    node = observe(Programs({"systemctl show": (0, active_since("containerd", started_s), "")}))
     assert node["engines"]["containerd"]["changed_since_start"] == changed
 
 
@@ -591,8 +596,7 @@ def test_a_kubelet_that_does_not_know_its_settings(observe, tmp_path, changed_s,
         os.utime(tmp_path / path[1:], times=(time.time() - 90,) * 2)
     path = "/etc/default/kubelet"
     os.utime(tmp_path / path[1:], times=(time.time() - changed_s,) * 2)
-    since = int((time.monotonic() - 60) * 1e6)
-    state = f"Id=kubelet.service\nActiveState=active\nActiveEnterTimestampMonotonic={since}\n"
+    state = active_since("kubelet", time.monotonic() - 60)
     node = observe(Programs({"systemctl show": (0, state, "")}))
     assert node["kubelet"]["changed_since_start"] == ([] if known else [path])
 
@@ -608,6 +612,15 @@ def test_an_initial_ramdisk_older_than_the_blacklist_is_outdated(
         os.utime(tmp_path / blacklist[1:], times=(time.time() - written_s,) * 2)
         os.utime(tmp_path / ramdisk[1:], times=(time.time() - 60,) * 2)
     assert observe(Programs({}))["driver"]["initramfs_outdated"] is outdated
+
+
+@pytest.mark.parametrize(("started_s", "knows"), [(1, False), (IN_THE_FUTURE, True)])
+def test_a_docker_that_started_before_the_toolkit_came(observe, tmp_path, started_s, knows):
+    hook = "/usr/bin/nvidia-container-runtime-hook"
+    plant(tmp_path, {hook: ""})
+    os.utime(tmp_path / hook[1:], times=(0, 0))  # of its making, which is no matter
+    node = observe(Programs({"systemctl show": (0, active_since("docker", started_s), "")}))
+    assert node["engines"]["docker"]["changed_since_start"] == ([] if knows else [hook])
 
 
 def test_docker_with_an_invalid_file(observe, tmp_path):

@@ -61,6 +61,9 @@ OURS = merge(
     },
 )
 REGISTER = ["Register the NVIDIA runtime", "Reload Docker"]
+HOOK = "/usr/bin/nvidia-container-runtime-hook"
+RESTART_DUE = merge(NVIDIA, docker(changed_since_start=[HOOK]))
+OWN = {"id": "5f", "name": "registry", "of_pod": False, "ephemeral": False}
 
 
 @pytest.mark.parametrize(
@@ -182,8 +185,8 @@ def test_docker(
     [
         ("20.10.24", False, []),
         ("23.0.0", True, []),
-        ("26.1.5", True, ["CDI_AFTER_RESTART"]),
-        ("28.1.1", True, ["CDI_AFTER_RESTART"]),
+        ("26.1.5", True, ["DOCKER_RESTART_DUE"]),
+        ("28.1.1", True, ["DOCKER_RESTART_DUE"]),
     ],
 )
 def test_docker_by_version(version: str, validates: bool, notices: list[str]) -> None:
@@ -194,10 +197,49 @@ def test_docker_by_version(version: str, validates: bool, notices: list[str]) ->
     assert [notice["code"] for notice in planned["notices"]] == notices
 
 
+@pytest.mark.parametrize(
+    ("state", "is_new", "reason"),
+    [
+        pytest.param({}, False, None, id="a-pod"),
+        pytest.param({}, True, "it has just come", id="a-pod-of-a-new-engine"),
+        pytest.param({"containers": [OWN]}, True, None, id="a-container-of-the-owner"),
+        pytest.param({"containers": []}, False, "no container runs", id="nothing"),
+        pytest.param(
+            {"containers": [OWN], "live_restore": True}, False, "run on", id="live-restore"
+        ),
+    ],
+)
+def test_docker_is_restarted_where_nothing_stops(
+    state: dict[str, Any], *, is_new: bool, reason: str | None
+) -> None:
+    """For `docker run --gpus`, which pods do not need."""
+    node = merge(RESTART_DUE, docker(**state))
+    planned = plan(PLANNER, node, default=None, engine_is_new=is_new)
+    assert names(planned) == (["Restart Docker"] if reason else [])
+    assert (reason or "") in str(planned["steps"])
+    assert [notice["code"] for notice in planned["notices"]] == (
+        [] if reason else ["DOCKER_RESTART_DUE"]
+    )
+
+
+def test_docker_is_restarted_for_a_toolkit_that_is_still_to_come() -> None:
+    node = merge(DOCKER, docker(containers=[]))
+    assert names(plan(PLANNER, node, default=None))[-3:] == [
+        "Register the NVIDIA runtime",
+        "Restart Docker",
+        "Write the CDI specification",
+    ]
+
+
+def test_docker_that_does_not_run_learns_everything_when_it_starts() -> None:
+    node = merge(RESTART_DUE, docker(running=False))
+    assert plan(PLANNER, node, default=None)["notices"] == []
+
+
 def test_docker_that_is_still_to_come() -> None:
     node = merge(FRESH, docker(installed=False, program=None, flags=[]))
     planned = plan(PLANNER, node, default=None)
-    assert names(planned) == REGISTER
+    assert names(planned) == ["Register the NVIDIA runtime", "Restart Docker"]
     assert planned["data"]["config"] is None
 
 

@@ -54,6 +54,7 @@ WISHES: dict[str, dict[str, Any]] = {
         "host": "gpu-1",
         "state": "present",
         "engine": "auto",
+        "engine_is_new": False,
         "version": "1.20.1",
         "default": False,
         "cdi": True,

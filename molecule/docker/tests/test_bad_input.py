@@ -1,0 +1,115 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A Docker in use that is not as it should be: the message says why, and nothing is lost."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from metal_lab.nodes import OWNERS_SERVICE
+
+CONFIG = "/etc/docker/daemon.json"
+HOOK = "/usr/bin/nvidia-container-runtime-hook"
+
+
+def state(laboratory: Any) -> list[str]:
+    """Return what tells whether anything was changed or lost."""
+    commands = (
+        "find /etc /usr /var/lib/metal-gpu -xdev -type f -exec sha256sum {} + | sort | sha256sum",
+        "dpkg-query -W | sha256sum",
+        f"docker inspect --format '{{{{.Id}}}} {{{{.State.StartedAt}}}}' {OWNERS_SERVICE}",
+        "docker info --format '{{json .Runtimes}} {{.DefaultRuntime}} {{.ContainersRunning}}'",
+    )
+    host = laboratory.host("gpu-1")
+    return [host.check_output(command) for command in commands]
+
+
+def one_line(output: str) -> str:
+    return re.sub(r"\s+", " ", output)
+
+
+@pytest.fixture
+def broken(laboratory: Any) -> Iterator[Any]:
+    """Return a function that brings one more file to gpu-1, or other words into one it has."""
+    host = laboratory.host("gpu-1")
+    undo = []
+
+    def write(path: str, addition: str) -> None:
+        folder = path.rpartition("/")[0]
+        if host.file(path).exists:
+            host.check_output("cp --preserve %s /root/good", path)
+            undo.append(f"mv /root/good {path}")
+        else:
+            undo.append(f"rm {path}; rmdir --parents --ignore-fail-on-non-empty {folder}")
+        host.check_output("mkdir -p %s; printf %s >> %s", folder, addition, path)
+
+    yield write
+    for command in undo:
+        host.check_output(command)
+
+
+OWNERS_UNIT = """[Service]
+ExecStart=
+ExecStart=/usr/bin/dockerd -H fd:// --default-runtime=quiet
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "addition", "words"),
+    [
+        pytest.param(
+            CONFIG,
+            "}\\n",
+            rf"DOCKER_CONFIG_INVALID gpu-1: .*{CONFIG}, line \d+, column \d+: ",
+            id="JSON",
+        ),
+        pytest.param(
+            "/etc/systemd/system/docker.service.d/owner.conf",
+            OWNERS_UNIT,
+            r"DOCKER_FLAG_CLASH gpu-1: \S+/owner.conf gives Docker the flag --default-runtime",
+            id="key-that-is-a-flag",
+        ),
+        pytest.param("/snap/bin/docker", "", r"SNAP_DOCKER gpu-1: .*/snap/bin/docker", id="snap"),
+    ],
+)
+def test_refused(laboratory, broken, path, addition, words):
+    broken(path, addition)
+    before = state(laboratory)
+    run = laboratory.playbook("metal.gpu.site", "--limit=gpu-1")
+    assert run.returncode != 0
+    assert "Nothing was changed" in run.output
+    assert re.search(words, one_line(run.output)), run.output[-4000:]
+    assert state(laboratory) == before
+
+
+@pytest.fixture
+def refused_start(laboratory: Any) -> Iterator[str]:
+    """Keep Docker of gpu-1 from starting with its own runtime as the default one."""
+    policy = "site policy: GPUs are the default here"
+    test = f"! grep -q 'default-runtime.*runc' {CONFIG}"
+    laboratory.lab("fault", "gpu-1", "refuse-start", "docker", test, policy)
+    yield policy
+    laboratory.lab("fault", "gpu-1", "permit-start", "docker")
+
+
+def test_docker_that_does_not_come_back(laboratory, refused_start):
+    """It is restarted, since a toolkit that has just come makes that worth while."""
+    laboratory.host("gpu-1").check_output("touch %s", HOOK)
+    before = state(laboratory)
+    run = laboratory.playbook(
+        "metal.gpu.site",
+        "--limit=gpu-1",
+        "--tags=runtime",
+        "--extra-vars=nvidia_container_runtime_default=false",
+    )
+    assert run.returncode != 0
+    words = one_line(run.output)
+    assert "Restart Docker" in words
+    assert f"ENGINE_NOT_BACK gpu-1: Docker did not take the change in {CONFIG}" in words
+    assert f"runs as before: {refused_start}" in words
+    assert state(laboratory) == before

@@ -1,0 +1,106 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The way back of Docker nodes: gpu-1 keeps an engine, gpu-2 had none and has none again.
+
+Only what docs/teardown.md names may differ.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import footprint
+import pytest
+
+from metal_lab.nodes import OWNERS_SERVICE
+
+NODES = ("gpu-1", "gpu-2")
+OPERATIONS_ALLOWED = 3
+
+
+@pytest.fixture(params=NODES)
+def node(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def services(laboratory: Any) -> list[str]:
+    """Return what tells that the owner's container and his pod were not touched."""
+    (pod,) = laboratory.objects("pod", "owner")["status"]["containerStatuses"]
+    container = laboratory.host("gpu-1").check_output(
+        "docker inspect --format '{{.Id}} {{.State.Status}} {{.State.StartedAt}}' " + OWNERS_SERVICE
+    )
+    return [container, pod["containerID"], str(pod["restartCount"]), *pod["state"]]
+
+
+def test_everything_but_the_engine_goes(laboratory):
+    before = services(laboratory)
+    run = laboratory.playbook("metal.gpu.teardown")
+    assert run.returncode == 0, run.output[-4000:]
+    assert services(laboratory) == before
+
+
+def test_docker_does_without_the_runtime(laboratory, node):
+    host = laboratory.host(node)
+    engine = json.loads(host.check_output("docker info --format '{{json .}}'"))
+    assert engine["DefaultRuntime"] == "runc"
+    assert "nvidia" not in engine["Runtimes"]
+    assert ("quiet" in engine["Runtimes"]) == (node == "gpu-1")
+
+
+def test_second_run_changes_nothing_and_is_cheap(laboratory):
+    run = laboratory.playbook("metal.gpu.teardown", "-vvv")
+    assert run.returncode == 0, run.output[-4000:]
+    operations = run.operations()
+    for name in NODES:
+        assert 0 < operations[laboratory.addresses[name]] <= OPERATIONS_ALLOWED
+        assert re.search(rf"^{name}\s+: ok=\d+\s+changed=0\s", run.output, re.M)
+
+
+def test_engine_that_a_kubelet_needs_stays(laboratory):
+    run = laboratory.playbook("metal.gpu.teardown", "--extra-vars=teardown_engine=true")
+    assert run.returncode != 0
+    assert "Nothing was changed" in run.output
+    for name in NODES:
+        assert f"DOCKER_IN_USE {name}: has a kubelet that runs pods in it" in run.output
+
+
+@pytest.fixture(scope="module")
+def no_engine(laboratory: Any) -> None:
+    """The owner of gpu-2 takes the node out of the cluster, and then Docker off the machine."""
+    laboratory.host("gpu-2").check_output("systemctl stop kubelet")
+    run = laboratory.playbook(
+        "metal.gpu.teardown", "--limit=gpu-2", "--extra-vars=teardown_engine=true"
+    )
+    assert run.returncode == 0, run.output[-4000:]
+    assert "dockerd" not in laboratory.host("gpu-2").check_output("ls /usr/bin /usr/sbin")
+
+
+def test_node_is_what_it_was(no_engine, footprints, node):
+    before, after = (each["nodes"][node] for each in footprints)
+    assert footprint.differences(before, after) == []
+
+
+def test_cluster_is_what_it_was(no_engine, footprints):
+    before, after = (each["cluster"] for each in footprints)
+    assert after == before
+
+
+@pytest.fixture
+def rootless(laboratory: Any) -> Any:
+    """Somebody runs a Docker of his own on gpu-2, which no kubelet can use."""
+    host, path = laboratory.host("gpu-2"), "/run/user/1000/docker.sock"
+    host.check_output("mkdir -p /run/user/1000 && touch %s", path)
+    yield path
+    host.check_output("rm %s", path)
+
+
+def test_rootless_docker_is_not_taken_for_an_engine(laboratory, no_engine, rootless):
+    run = laboratory.playbook("metal.gpu.site", "--limit=gpu-2")
+    assert run.returncode != 0
+    assert "Nothing was changed" in run.output
+    words = re.sub(r"\s+", " ", run.output)
+    assert re.search(rf"ROOTLESS_DOCKER gpu-2: .*{rootless}", words)
+    assert "dockerd" not in laboratory.host("gpu-2").check_output("ls /usr/bin /usr/sbin")
