@@ -515,7 +515,8 @@ gpu_node:
             containers:
               description: >-
                 Containers that run, with C(id) and C(name). Those C(of_pod) are the kubelet's. An
-                C(ephemeral) one goes for good when it ends.
+                C(ephemeral) one goes for good when it ends, and one that is C(noted) ran when
+                P(metal.gpu.docker_ce#role) began to replace Docker.
               type: list
               elements: dict
             interrupted:
@@ -655,6 +656,7 @@ gpu_node:
               name: registry
               of_pod: false
               ephemeral: false
+              noted: false
           interrupted: []
           purge_script: null
           group: [alice]

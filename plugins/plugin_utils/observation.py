@@ -372,12 +372,14 @@ def _program(node: Raw, unit: str) -> dict[str, str] | None:
 
 def _running_containers(node: Raw) -> list[dict[str, Any]]:
     ephemeral = docker.parse_ephemeral(node.stdout("docker_ephemeral"))
+    noted = _noted_containers(node)
     return [
         {
             "id": container.id,
             "name": container.name,
             "of_pod": container.is_of_pod,
             "ephemeral": container.id in ephemeral,
+            "noted": container.id in noted,
         }
         for container in docker.parse_ps(node.stdout("docker_ps"))
         if container.running
@@ -386,11 +388,16 @@ def _running_containers(node: Raw) -> list[dict[str, Any]]:
 
 def _interrupted_containers(node: Raw, *, answers: bool) -> list[dict[str, str]]:
     """Return the containers that were noted, unless they run again, or are gone by now."""
-    noted = load_json(docker.RECORD, node.texts.get(docker.RECORD, "")).content
+    noted = _noted_containers(node)
     stopped = [one.id for one in docker.parse_ps(node.stdout("docker_ps")) if not one.running]
     return [
         {"id": key, "name": name} for key, name in noted.items() if key in stopped or not answers
     ]
+
+
+def _noted_containers(node: Raw) -> Mapping[str, Any]:
+    """Return the names of the containers that ran before Docker was to be replaced, keyed by id."""
+    return load_json(docker.RECORD, node.texts.get(docker.RECORD, "")).content
 
 
 def _cri_dockerd(node: Raw) -> dict[str, Any]:

@@ -202,8 +202,8 @@ def _plan_exchange(
     if ephemeral and not engine["live_restore"]:
         made.refuse("CONTAINERS_EPHEMERAL", containers=", ".join(ephemeral))
     made.data["record"]["merge"] = {container["id"]: container["name"] for container in own}
-    names = ", ".join(container["name"] for container in own)
-    made.step(RECORD, f"{names} shall run afterwards, too" if own else None)
+    names = ", ".join(container["name"] for container in own if not container["noted"])
+    made.step(RECORD, f"{names} shall run afterwards, too" if names else None)
     _plan_packages(made, node, wishes, f"{', '.join(others)} {engine['version']} gives way")
     made.data["containers"] += [container["id"] for container in own]
     _plan_interrupted(made, node, [*engine["interrupted"], *own])

@@ -547,6 +547,7 @@ def test_a_docker_node(observe, tmp_path):
         ("trainer", False, True),
         ("k8s_POD_busy_default_5c4fc37b-d6cf-4b6c-8a60-e2760aa38afa_0", True, False),
     ]
+    assert [one["name"] for one in found["containers"] if one["noted"]] == ["owner-service"]
     assert (found["group"], found["snap"]) == (["alice", "bob"], ["/snap/bin/docker"])
     assert found["rootless"] == ["/run/user/1000/docker.sock"]
     assert [one["name"] for one in found["interrupted"]] == ["digits"]

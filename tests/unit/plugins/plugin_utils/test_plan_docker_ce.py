@@ -28,8 +28,9 @@ VIRGIN = {
     },
     "packages": NO_PACKAGES,
 }
-OWN = {"id": "aaaa", "name": "owner-service", "of_pod": False, "ephemeral": False}
-POD = {"id": "bbbb", "name": "k8s_POD_busy", "of_pod": True, "ephemeral": False}
+RUNNING = {"ephemeral": False, "noted": False}
+OWN = {"id": "aaaa", "name": "owner-service", "of_pod": False, **RUNNING}
+POD = {"id": "bbbb", "name": "k8s_POD_busy", "of_pod": True, **RUNNING}
 DISTRIBUTION = {
     "engines": {
         "docker": {
@@ -115,6 +116,20 @@ def docker(**values: Any) -> dict[str, Any]:
                 "Keep a later purge of docker.io from wiping the containers",
             ],
             id="replaced",
+        ),
+        pytest.param(
+            [DISTRIBUTION, docker(containers=[{**OWN, "noted": True}, POD])],
+            {"replace_distribution": True},
+            [
+                "Install python3-debian for the Docker repository",
+                "Add the Docker repository",
+                "Install Docker",
+                "Start Docker",
+                "Start the containers that ran before",
+                "Hold Docker",
+                "Keep a later purge of docker.io from wiping the containers",
+            ],
+            id="cut-behind-the-note",
         ),
         pytest.param([DISTRIBUTION], {}, [], id="kept"),
         pytest.param(
