@@ -88,14 +88,16 @@ def edit(engine: Mapping[str, Any], *, default: str | None, cdi: bool) -> dict[s
     """Return the file to edit (path) and the keys to merge into it (merge).
 
     `default` is to be the default runtime, None for the one that is; `cdi` has CDI turned on where
-    it is off. What flags say is not said again. `engine` is `engines.docker` of an observation.
+    it is off. What the file or flags say is not said again. `engine` is `engines.docker` of an
+    observation.
     """
     config = engine["config"]
     merge: dict[str, Any] = {}
     registered = {*map(_name, _flag_values(engine, "--add-runtime"))}
     if not _is_nvidia(config["runtimes"].get(RUNTIME)) and RUNTIME not in registered:
         merge["runtimes"] = {RUNTIME: {"path": RUNTIME_BINARY}}
-    if default and default not in _flag_values(engine, "--default-runtime"):
+    said = (config["default_runtime"], *_flag_values(engine, "--default-runtime"))
+    if default and default not in said:
         merge["default-runtime"] = default
     if cdi and reads_cdi(engine["version"]) and not config["cdi_enabled"]:
         merge["features"] = {"cdi": True}
@@ -115,7 +117,7 @@ def gap(engine: Mapping[str, Any], merge: Mapping[str, Any], *, default: str | N
         reasons.append(f"{path} has no runtime nvidia")
     if default and engine["default_runtime"] != default:
         reasons.append(f"its default runtime is {engine['default_runtime']}")
-    elif "default-runtime" in merge and engine["config"]["default_runtime"] != default:
+    elif "default-runtime" in merge:
         reasons.append(f"{path} does not say that {default} is the default runtime")
     if "features" in merge:
         reasons.append("CDI is off")

@@ -63,13 +63,13 @@ OURS = merge(
 REGISTER = ["Register the NVIDIA runtime", "Reload Docker"]
 HOOK = "/usr/bin/nvidia-container-runtime-hook"
 RESTART_DUE = merge(NVIDIA, docker(changed_since_start=[HOOK]))
-OWN = {"id": "5f", "name": "registry", "of_pod": False, "ephemeral": False}
+OWN = {"id": "5f", "name": "registry", "of_pod": False, "ephemeral": False, "noted": False}
 
 
 @pytest.mark.parametrize(
     ("node", "wishes", "steps", "merged"),
     [
-        pytest.param(NVIDIA, {}, [], {"default-runtime": "nvidia"}, id="done"),
+        pytest.param(NVIDIA, {}, [], {}, id="done"),
         pytest.param(
             FRESH,
             {},
@@ -104,14 +104,14 @@ OWN = {"id": "5f", "name": "registry", "of_pod": False, "ephemeral": False}
             ),
             {},
             REGISTER,
-            {"runtimes": {"nvidia": {"path": BINARY["binary"]}}, "default-runtime": "nvidia"},
+            {"runtimes": {"nvidia": {"path": BINARY["binary"]}}},
             id="another-program",
         ),
         pytest.param(
             merge(NVIDIA, docker(default_runtime="runc")),
             {},
-            REGISTER,
-            {"default-runtime": "nvidia"},
+            ["Reload Docker"],
+            {},
             id="cut-before-the-reload",
         ),
         pytest.param(
@@ -152,21 +152,21 @@ OWN = {"id": "5f", "name": "registry", "of_pod": False, "ephemeral": False}
             merge(NVIDIA, docker(version="20.10.24", **NO_CDI)),
             {},
             [],
-            {"default-runtime": "nvidia"},
+            {},
             id="20.10-has-no-CDI",
         ),
         pytest.param(
             merge(NVIDIA, docker(version="26.1.5", **NO_CDI)),
             {},
             REGISTER,
-            {"default-runtime": "nvidia", "features": {"cdi": True}},
+            {"features": {"cdi": True}},
             id="26.1-has-CDI-off",
         ),
         pytest.param(
             merge(NVIDIA, docker(version="28.5.2")),
             {},
             [],
-            {"default-runtime": "nvidia"},
+            {},
             id="28.5-has-CDI-on",
         ),
     ],
