@@ -1,13 +1,14 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Let a run do one step of its plans, and cut the node's SSH before the second one."""
+"""Let a run do one step of its plans on each node, and cut the node's SSH before its second one."""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,12 @@ from ansible.plugins.callback import CallbackBase
 DOCUMENTATION = r"""
 name: cut_ssh
 type: aggregate
-short_description: Cut the connection to a node between two steps
+short_description: Cut the connection to nodes between two steps
 description:
-  - Does so with the command, a list in JSON, that the environment variable E(CUT_COMMAND) has.
-  - Appends a line of JSON to the file that E(CUT_RECORD) names, with the steps that were done.
+  - Does so with the commands that the environment variable E(CUT_COMMANDS) has, in JSON. They are
+    lists keyed by node; other nodes are left alone.
+  - Writes to the file that E(CUT_RECORD) names, in JSON, the steps that were done on each of them
+    (C(steps)), and which of them were cut off (C(cut)).
 """
 
 
@@ -31,25 +34,28 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__()
-        self._planned: set[str] = set()
-        self._done: list[str] = []
-        self._cut = False
+        self._commands: dict[str, list[str]] = json.loads(os.environ["CUT_COMMANDS"])
+        self._planned: dict[str, set[str]] = defaultdict(set)
+        self._done: dict[str, list[str]] = {node: [] for node in self._commands}
+        self._cut: set[str] = set()
 
     def v2_runner_on_ok(self, result: Any) -> None:
-        step = _step(result._task)
+        node, step = result._host.get_name(), _step(result._task)
         if step == "Announce what will be done, and why":
-            self._planned = {line.partition(" (")[0] for line in result._result["msg"]}
-        elif step in self._planned:
-            self._done.append(step)
+            self._planned[node] = {line.partition(" (")[0] for line in result._result["msg"]}
+        elif node in self._done and step in self._planned[node]:
+            self._done[node].append(step)
 
     def v2_runner_on_start(self, host: Any, task: Any) -> None:
-        if self._done and not self._cut and _step(task) in self._planned:
-            self._cut = True
-            subprocess.run(json.loads(os.environ["CUT_COMMAND"]), check=True)
+        node = host.get_name()
+        is_second = bool(self._done.get(node)) and _step(task) in self._planned[node]
+        if is_second and node not in self._cut:
+            self._cut.add(node)
+            subprocess.run(self._commands[node], check=True)
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
-        with Path(os.environ["CUT_RECORD"]).open("a") as file:
-            file.write(json.dumps(self._done) + "\n")
+        record = {"steps": self._done, "cut": sorted(self._cut)}
+        Path(os.environ["CUT_RECORD"]).write_text(json.dumps(record))
 
 
 def _step(task: Any) -> str | None:

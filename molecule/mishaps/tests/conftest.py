@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""gpu-1 is cut off again and again, while other things go wrong on gpu-3."""
+"""gpu-1 and gpu-4 are cut off again and again, while other things go wrong on gpu-3."""
 
 from __future__ import annotations
 
@@ -14,45 +14,71 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from metal_lab.nodes import OWNERS_SERVICE
+
 SCENARIO = Path(__file__).parent.parent
 NODE = str(SCENARIO / "node.yml")
 LAB = Path(sys.modules["metal_lab"].__path__[0]).parent / "lab"
+CUT_OFF = ("gpu-1", "gpu-4")
+TWIN = "gpu-2"  # of gpu-1, which is never cut off
 RUNS_AT_MOST = 40
 UNREACHABLE = 4  # how ansible-playbook ends then
 
 
 class CutRuns(NamedTuple):
-    """Runs on gpu-1 one after the other, each cut off before its second step, until one is not."""
+    """Runs one after the other, each cut off before a node's second step, until none is."""
 
     returncodes: list[int]
-    steps: list[list[str]]  # of each run
+    steps: dict[str, list[list[str]]]  # of each run, keyed by node; its last run was not cut off
     last_output: str
+
+
+class Owned(NamedTuple):
+    """What the owner of a Docker has in it."""
+
+    container: str  # its id
+    settings: dict[str, Any]
+
+
+@pytest.fixture(scope="session")
+def owned(laboratory: Any) -> Owned:
+    """What was on gpu-4 before its engine was replaced."""
+    host = laboratory.host("gpu-4")
+    container = host.check_output("docker inspect --format '{{.Id}}' %s", OWNERS_SERVICE)
+    return Owned(container, json.loads(host.check_output("cat /etc/docker/daemon.json")))
 
 
 @pytest.fixture(scope="session")
 def cut_runs(
-    laboratory: Any, tmp_path_factory: pytest.TempPathFactory
+    laboratory: Any, owned: Owned, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Future[CutRuns]]:
-    record = tmp_path_factory.mktemp("cut") / "steps.jsonl"
+    record = tmp_path_factory.mktemp("cut") / "record.json"
     with ThreadPoolExecutor(1) as pool:
         yield pool.submit(_cut_runs, laboratory, record)
 
 
 def _cut_runs(laboratory: Any, record: Path) -> CutRuns:
-    cut = [str(LAB), "fault", f"--name={laboratory.name}", "gpu-1", "cut-ssh"]
-    runs = []
-    for _run in range(RUNS_AT_MOST):
+    """Cut the nodes off, side by side. The twin goes through the first run from end to end."""
+    cut = [str(LAB), "fault", f"--name={laboratory.name}"]
+    runs: list[int] = []
+    steps: dict[str, list[list[str]]] = {node: [] for node in CUT_OFF}
+    left = [*CUT_OFF]
+    while left and len(runs) < RUNS_AT_MOST:
         run = laboratory.playbook(
             NODE,
-            "--limit=gpu-1",
+            f"--limit={','.join(left if runs else [*left, TWIN])}",
             ANSIBLE_CALLBACK_PLUGINS=str(SCENARIO / "callback_plugins"),
             ANSIBLE_CALLBACKS_ENABLED="cut_ssh",
             CUT_RECORD=str(record),
-            CUT_COMMAND=json.dumps(cut),
+            CUT_COMMANDS=json.dumps({node: [*cut, node, "cut-ssh"] for node in left}),
         )
         runs.append(run.returncode)
+        recorded = json.loads(record.read_text())
+        for node, done in recorded["steps"].items():
+            steps[node].append(done)
         if run.returncode != UNREACHABLE:
             break
-        laboratory.lab("fault", "gpu-1", "restore-ssh")
-    steps = [json.loads(line) for line in record.read_text().splitlines()]
+        left = recorded["cut"]
+        for node in left:
+            laboratory.lab("fault", node, "restore-ssh")
     return CutRuns(runs, steps, run.output)

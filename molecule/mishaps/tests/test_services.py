@@ -98,7 +98,7 @@ def test_containerd_that_does_not_come_back(laboratory, refused_start):
     before = bytes_of(laboratory, CONFIG), owners_pod(laboratory)
     words = failure(laboratory, "--tags=runtime")
     assert "ENGINE_NOT_BACK" in words
-    assert f"{CONFIG}, and runs again as before: {policy}" in words
+    assert f"{CONFIG}, and runs as before: {policy}" in words
     assert (bytes_of(laboratory, CONFIG), owners_pod(laboratory)) == before
     assert started(laboratory, "containerd").startswith("active")
     laboratory.kubectl("wait", "--for=condition=Ready", "node/gpu-3", "--timeout=60s")
