@@ -56,6 +56,33 @@ SCRIPTS = {
         rm -rf /etc/docker /etc/containerd
         find /srv/docker /var/lib/docker /var/lib/containerd -mindepth 1 -delete
     """,
+    # What instructions of 2016 and of 2018 have left behind: nvidia-docker v1 with the volume of a
+    # driver and a container that uses it, nvidia-docker2, and the repositories of both.
+    "nvidia-docker": r"""
+        set -eu
+        install_package() {
+            tree=/tmp/$1
+            mkdir -p "$tree/DEBIAN"
+            printf '%s\n' "Package: $1" "Version: $2" 'Architecture: all' 'Description: left over' \
+                'Maintainer: nobody <nobody@example.org>' > "$tree/DEBIAN/control"
+            dpkg-deb --build "$tree" > /dev/null
+            dpkg --install "$tree.deb"
+            rm -r "$tree" "$tree.deb"
+            echo "# deb https://example.org/$1 /" > "/etc/apt/sources.list.d/$1.list"
+        }
+        unit=/tmp/nvidia-docker/lib/systemd/system/nvidia-docker.service
+        mkdir -p "${unit%/*}" /tmp/nvidia-docker/DEBIAN
+        printf '[Service]\nExecStart=/usr/local/lib/metal-lab/nvidia-docker-plugin\n' > "$unit"
+        printf '#!/bin/sh\nsystemctl stop nvidia-docker\n' > /tmp/nvidia-docker/DEBIAN/prerm
+        chmod 755 /tmp/nvidia-docker/DEBIAN/prerm
+        install_package nvidia-docker 1.0.1-1
+        install_package nvidia-docker2 2.14.0-1
+        systemctl daemon-reload
+        systemctl start nvidia-docker
+        docker volume create --driver nvidia-docker nvidia_driver_390.25
+        docker run --detach --name training-2018 --entrypoint sleep \
+            --volume nvidia_driver_390.25:/usr/local/nvidia:ro docker.io/library/busybox:1.35 3600
+    """,
     # What update-initramfs would leave behind; containers have no kernel, so no initial ramdisk.
     "initial-ramdisk": """
         set -eu

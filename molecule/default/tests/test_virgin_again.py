@@ -1,0 +1,45 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""After the teardown, the nodes boot with nouveau, and a reboot is permitted.
+
+Named so that pytest comes to it after the teardown.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+NODES = ("gpu-1", "gpu-2")
+
+
+def boots(laboratory: Any) -> dict[str, str]:
+    """Return what is different after each boot, by node."""
+    path = "/proc/sys/kernel/random/boot_id"
+    return {node: laboratory.host(node).file(path).content_string for node in NODES}
+
+
+@pytest.fixture
+def with_nouveau(laboratory: Any) -> None:
+    for node in NODES:
+        laboratory.lab("fault", node, "nouveau")
+
+
+def test_node_is_drained_and_rebooted_unless_that_would_lose_a_pod(laboratory, with_nouveau):
+    """gpu-1 has a pod that nothing would start elsewhere; gpu-2 has nothing to lose."""
+    before = boots(laboratory)
+    run = laboratory.playbook("metal.gpu.site", "-e", "nvidia_driver_reboot_ok=true")
+    assert run.returncode != 0
+    words = re.sub(r"\s+", " ", run.output)
+    assert re.search(r"REBOOT_UNDRAINED gpu-1: .*default/owner", words), run.output[-4000:]
+    assert re.search(r"gpu-2(\s+4){5}\s+4/4\s+ok\b", run.output), run.output[-4000:]
+
+    after = boots(laboratory)
+    assert {node for node in NODES if after[node] != before[node]} == {"gpu-2"}
+    nodes = laboratory.objects("nodes")["items"]
+    assert [node["metadata"]["name"] for node in nodes if node["spec"].get("unschedulable")] == []
+    (work,) = laboratory.objects("pod", "owner")["status"]["containerStatuses"]
+    assert (work["restartCount"], "running" in work["state"]) == (0, True)
