@@ -68,7 +68,6 @@ SCRIPTS = {
             dpkg-deb --build "$tree" > /dev/null
             dpkg --install "$tree.deb"
             rm -r "$tree" "$tree.deb"
-            echo "# deb https://example.org/$1 /" > "/etc/apt/sources.list.d/$1.list"
         }
         unit=/tmp/nvidia-docker/lib/systemd/system/nvidia-docker.service
         mkdir -p "${unit%/*}" /tmp/nvidia-docker/DEBIAN
@@ -77,6 +76,9 @@ SCRIPTS = {
         chmod 755 /tmp/nvidia-docker/DEBIAN/prerm
         install_package nvidia-docker 1.0.1-1
         install_package nvidia-docker2 2.14.0-1
+        for list in nvidia-docker nvidia-container-runtime; do
+            echo '# deb https://example.org/ /' > "/etc/apt/sources.list.d/$list.list"
+        done
         systemctl daemon-reload
         systemctl start nvidia-docker
         docker volume create --driver nvidia-docker nvidia_driver_390.25
