@@ -248,6 +248,13 @@ CATALOGUE: dict[str, Meaning] = {
         "be without it",
         "save what is in them, and set docker_ce_v1_removal_ok to true",
     ),
+    "DOCKER_SILENT": Meaning(
+        REFUSAL,
+        "runs a Docker that does not answer root's `docker info` and `docker ps`, so that nobody "
+        "knows what runs in it",
+        "see what `docker info` says on the node; a Docker that listens elsewhere needs "
+        "unix:///var/run/docker.sock, too",
+    ),
     "CONTAINERS_EPHEMERAL": Meaning(
         REFUSAL,
         "runs {containers} with --rm: gone for good when Docker is replaced",
@@ -292,7 +299,7 @@ CATALOGUE: dict[str, Meaning] = {
         NOTICE,
         "runs a Docker {found} that may learn of {unknown} only when it starts the next time",
         "nothing to do for pods, which get their GPUs without; else restart Docker when its "
-        "containers may stop",
+        "containers may stop, or set nvidia_container_runtime_restart_ok to true",
     ),
     "TOOLKIT_OF_OWNER": Meaning(
         NOTICE,

@@ -474,6 +474,9 @@ gpu_node:
             running:
               description: Whether an engine answers or its unit is active. V(null) without systemd.
               type: bool
+            answers:
+              description: Whether it answers C(docker info) and C(docker ps) to root.
+              type: bool
             enabled:
               description: Whether it starts at boot.
               type: bool
@@ -617,6 +620,7 @@ gpu_node:
           server_version: 29.8.1
           client_version: 29.8.1
           running: true
+          answers: true
           enabled: true
           needs_reload: false
           changed_since_start: []

@@ -125,31 +125,16 @@ def gap(engine: Mapping[str, Any], merge: Mapping[str, Any], *, default: str | N
 
 
 def unknown(engine: Mapping[str, Any], *, cdi: bool, is_toolkit_new: bool) -> str | None:
-    """Return what the engine that runs will know only after a restart, whatever its file says.
+    """Return what the engine may learn of only when it starts, whatever its file says.
 
     `is_toolkit_new`: the container toolkit is about to be installed.
     """
-    if not engine["running"]:
-        return None
     found = []
     if is_toolkit_new or engine["changed_since_start"]:
         found.append("`docker run --gpus`")
     if cdi and not engine["cdi_enabled"] and reads_cdi(engine["version"]):
         found.append("CDI devices")
     return " and ".join(found) or None
-
-
-def harmless_restart(engine: Mapping[str, Any], *, is_new: bool) -> str | None:
-    """Return why the engine may be restarted; None where containers would stop.
-
-    `is_new`: it has just come to the node. Then pods have just started, if at all, and the kubelet
-    starts them again.
-    """
-    if engine["live_restore"]:
-        return "its containers run on, by live-restore"
-    if is_new and all(container["of_pod"] for container in engine["containers"]):
-        return "it has just come to the node"
-    return None if engine["containers"] else "no container runs in it"
 
 
 def way_back(changes: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:

@@ -332,6 +332,7 @@ def _docker(node: Raw) -> dict[str, Any]:
         "server_version": parse_version(info["ServerVersion"]) if info else None,
         "client_version": parse_version(node.stdout("docker_client")),
         "running": installed and (bool(info) or node.is_active(docker.UNIT)),
+        "answers": bool(info) and node.outputs["docker_ps"].rc == 0,
         "enabled": node.is_enabled(docker.UNIT),
         "needs_reload": node.needs_reload(docker.UNIT),
         "changed_since_start": _changed_since_start(node, docker.UNIT, [docker.GPU_HOOK]),

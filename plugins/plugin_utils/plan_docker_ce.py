@@ -78,8 +78,9 @@ CRI_DOCKERD_PACKAGE = "cri-dockerd"
 DISTRIBUTION = ("docker.io", "docker-engine", "moby-engine", "docker")
 CONFLICTS = (*DISTRIBUTION, "docker-cli", "podman-docker", "containerd", "runc")
 
-# Of nvidia-docker, v1 and v2, as NVIDIA's instructions have installed them.
-LEFTOVER_PACKAGES = ("nvidia-docker", "nvidia-docker2", "nvidia-container-runtime")
+# Of nvidia-docker, v1 and v2, as NVIDIA's instructions have installed them. The package with the
+# program that daemon.json names goes later: when the container toolkit has brought another one.
+LEFTOVER_PACKAGES = ("nvidia-docker", "nvidia-docker2")
 LEFTOVER_LISTS = ("nvidia-docker", "nvidia-container-runtime", "libnvidia-container")
 
 
@@ -118,6 +119,12 @@ def refuse_config(made: Plan, node: Mapping[str, Any], new_keys: Iterable[str] =
         return
     for clash in docker_keys.clashes(node["engines"]["docker"], new_keys):
         made.refuse("DOCKER_FLAG_CLASH", path=config["path"], **clash._asdict())
+
+
+def refuse_silent(made: Plan, engine: Mapping[str, Any]) -> None:
+    """Refuse a Docker that runs and does not answer: what runs in it is anybody's guess."""
+    if engine["running"] and not engine["answers"]:
+        made.refuse("DOCKER_SILENT")
 
 
 def _refuse_other_kinds(made: Plan, engine: Mapping[str, Any]) -> None:
@@ -195,6 +202,7 @@ def _plan_exchange(
     One transaction of the package manager does it, so that there is always one of them.
     """
     engine = node["engines"]["docker"]
+    refuse_silent(made, engine)
     for setting, file in docker_keys.lost_settings(engine):
         made.refuse("DOCKER_SETTING_LOST", setting=setting, file=file)
     own = [container for container in engine["containers"] if not container["of_pod"]]
@@ -271,6 +279,8 @@ def _plan_absent(made: Plan, node: Mapping[str, Any]) -> None:
             packages.append(CRI_DOCKERD_PACKAGE)
     made.data["packages"] = packages
     running = [container["name"] for container in node["engines"]["docker"]["containers"]]
+    if packages:
+        refuse_silent(made, node["engines"]["docker"])
     if packages and node["kubelet"]["running"]:
         made.refuse("DOCKER_IN_USE", evidence="a kubelet that runs pods in it")
     elif packages and running:

@@ -46,6 +46,7 @@ PYTHON_DEBIAN = "Install python3-debian for the container toolkit's repository"
 REPOSITORY = "Add the container toolkit's repository"
 INSTALL = "Install the container toolkit"
 HOLD = "Hold the container toolkit"
+FORMER = "Remove the former container runtime"
 RULE = "Link the character devices of the GPUs"
 LINK = "Link the devices that are there already"
 REGISTER = "Register the NVIDIA runtime"
@@ -62,7 +63,7 @@ REMOVE_FILES = "Remove what the container toolkit has written"
 REMOVE_REPOSITORY = "Remove the container toolkit's repository"
 
 STEPS = (
-    *(REPAIR, PYTHON_DEBIAN, REPOSITORY, INSTALL, HOLD, RULE, LINK),
+    *(REPAIR, PYTHON_DEBIAN, REPOSITORY, INSTALL, HOLD, FORMER, RULE, LINK),
     *(REGISTER, RESTART, RELOAD, RESTART_DOCKER, CDI),
     *(UNREGISTER, DISUSE, UNREGISTER_DOCKER, REMOVE_RULE, REMOVE, REMOVE_FILES, REMOVE_REPOSITORY),
 )
@@ -88,14 +89,16 @@ PACKAGES = (
     "libnvidia-container-tools",
     "libnvidia-container1",
 )
+# Of nvidia-docker2. The toolkit has the same program, and comes first.
+FORMER_PACKAGE = "nvidia-container-runtime"
 
 
 def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
     """Plan the container runtime.
 
-    Wishes: host, state, engine, engine_is_new (whether this very run has brought it), version,
-    default (whether it becomes the default runtime; None: as the engine needs it), cdi, and of the
-    repository url, suite, key and fingerprint.
+    Wishes: host, state, engine, engine_is_new (whether this very run has brought it to a node
+    without one), restart_ok, version, default (whether it becomes the default runtime; None: as
+    the engine needs it), cdi, and of the repository url, suite, key and fingerprint.
     """
     made = Plan(wishes["host"])
     made.data["rule"] = RULE_FILE
@@ -113,7 +116,7 @@ def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
             _plan_containerd(made, node, wishes)
         if wishes["cdi"]:
             made.step(CDI, _cdi_gap(node))
-    plan_repair(made, node, PYTHON_DEBIAN, INSTALL, HOLD, REMOVE)
+    plan_repair(made, node, PYTHON_DEBIAN, INSTALL, HOLD, FORMER, REMOVE)
     return made.result()
 
 
@@ -132,6 +135,8 @@ def _plan_toolkit(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]
         made.step(INSTALL, missing)
         made.data["hold"] = hold_arguments(node, wanted)
         made.step(HOLD, hold_gap(node, PACKAGES))
+    if FORMER_PACKAGE in node["packages"]:
+        made.step(FORMER, f"the toolkit takes the place of {FORMER_PACKAGE}")
     if not node["toolkit"]["char_dev_rules"]:
         made.step(RULE, "no udev rule calls create-dev-char-symlinks")
         made.step(LINK, "the rule is heeded when the driver is loaded the next time")
@@ -194,13 +199,18 @@ def _plan_docker(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any])
     cri-dockerd knows no runtime classes: it is the only way for a pod to get a GPU.
     """
     engine = node["engines"]["docker"]
+    is_toolkit_new = any(step["name"] == INSTALL for step in made.steps)
     if not engine["installed"]:
         # The role docker_ce comes before this one, likewise.
         plan_docker_ce.refuse_config(made, node)
         made.data["config"] = None
         made.step(REGISTER, "there is no Docker yet")
-        made.step(RESTART_DOCKER, "it will have started before the container toolkit came")
+        if is_toolkit_new:
+            made.step(RESTART_DOCKER, "it will have started before the container toolkit came")
+        else:
+            made.step(RELOAD, _RELOAD_REASON)
         return
+    plan_docker_ce.refuse_silent(made, engine)
     default: str | None = docker_keys.RUNTIME
     if wishes["default"] is False:
         # A reload takes no notice of a key that is gone, so the former default is written down.
@@ -219,14 +229,10 @@ def _plan_docker(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any])
     }
     # A run that was cut off behind it leaves a file that is right, and an engine that is not.
     made.step(REGISTER, gap if config["merge"] else None)
-    unknown = docker_keys.unknown(
-        engine,
-        cdi=wishes["cdi"],
-        is_toolkit_new=any(step["name"] == INSTALL for step in made.steps),
-    )
-    harmless = docker_keys.harmless_restart(engine, is_new=wishes["engine_is_new"])
-    if unknown and harmless:
-        made.step(RESTART_DOCKER, f"it learns of {unknown} only when it starts; {harmless}")
+    unknown = docker_keys.unknown(engine, cdi=wishes["cdi"], is_toolkit_new=is_toolkit_new)
+    if unknown and (wishes["engine_is_new"] or wishes["restart_ok"]):
+        why = "it has just come" if wishes["engine_is_new"] else "it is permitted"
+        made.step(RESTART_DOCKER, f"it may learn of {unknown} only when it starts; {why}")
         return
     made.step(RELOAD, _RELOAD_REASON if gap else None)
     if unknown:
@@ -281,6 +287,7 @@ def _unplan_docker(made: Plan, node: Mapping[str, Any]) -> None:
     if not edits:
         return
     plan_docker_ce.refuse_config(made, node)
+    plan_docker_ce.refuse_silent(made, engine)
     if engine["running"]:
         way_back = docker_keys.way_back(changes(node, ROLE, ".json"))
         made.data |= {

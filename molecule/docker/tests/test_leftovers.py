@@ -12,7 +12,7 @@ import pytest
 
 from metal_lab.nodes import OWNERS_SERVICE
 
-SITE = ("metal.gpu.site", "--limit=gpu-1", "--tags=engine")
+SITE = ("metal.gpu.site", "--limit=gpu-1", "--tags=engine,runtime")
 LISTS = "/etc/apt/sources.list.d"
 STATE = "docker inspect --format '{{.Id}} {{.State.StartedAt}}' " + OWNERS_SERVICE
 
@@ -38,6 +38,8 @@ def test_all_of_it_goes_with_a_permission(laboratory, leftovers):
     assert run.returncode == 0, run.output[-4000:]
     assert "training-2018" not in host.check_output("docker ps --all")
     assert "nvidia_driver" not in host.check_output("docker volume ls")
-    assert "nvidia-docker" not in host.check_output("dpkg-query --show")
+    packages = host.check_output("dpkg-query --show")
+    assert "nvidia-docker" not in packages
+    assert "nvidia-container-runtime" not in packages
     assert "nvidia-docker" not in host.check_output("ls %s", LISTS)
     assert (host.check_output(STATE), host.file("/etc/docker/daemon.json").content_string) == before

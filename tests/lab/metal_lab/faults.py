@@ -75,6 +75,7 @@ SCRIPTS = {
         printf '#!/bin/sh\nsystemctl stop nvidia-docker\n' > /tmp/nvidia-docker/DEBIAN/prerm
         chmod 755 /tmp/nvidia-docker/DEBIAN/prerm
         install_package nvidia-docker 1.0.1-1
+        install_package nvidia-container-runtime 3.14.0-1
         install_package nvidia-docker2 2.14.0-1
         for list in nvidia-docker nvidia-container-runtime; do
             echo '# deb https://example.org/ /' > "/etc/apt/sources.list.d/$list.list"

@@ -233,6 +233,7 @@ def test_a_gpu_node(observe, tmp_path):
                 "server_version": None,
                 "client_version": None,
                 "running": False,
+                "answers": False,
                 "enabled": False,
                 "needs_reload": False,
                 "changed_since_start": [],

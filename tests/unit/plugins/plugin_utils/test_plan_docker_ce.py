@@ -276,6 +276,18 @@ def test_steps(changes: list[dict[str, Any]], wishes: dict[str, Any], steps: lis
             id="cri-dockerd",
         ),
         pytest.param(
+            [{"kubelet": {"running": False}}, docker(containers=[], answers=False)],
+            {"state": "absent"},
+            ["DOCKER_SILENT"],
+            id="silent-and-absent",
+        ),
+        pytest.param(
+            [DISTRIBUTION, docker(answers=False)],
+            {"replace_distribution": True},
+            ["DOCKER_SILENT"],
+            id="silent-and-replaced",
+        ),
+        pytest.param(
             [DISTRIBUTION, docker(containers=[{**OWN, "ephemeral": True}])],
             {"replace_distribution": True},
             ["CONTAINERS_EPHEMERAL"],

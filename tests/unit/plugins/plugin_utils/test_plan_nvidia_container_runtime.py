@@ -63,7 +63,6 @@ OURS = merge(
 REGISTER = ["Register the NVIDIA runtime", "Reload Docker"]
 HOOK = "/usr/bin/nvidia-container-runtime-hook"
 RESTART_DUE = merge(NVIDIA, docker(changed_since_start=[HOOK]))
-OWN = {"id": "5f", "name": "registry", "of_pod": False, "ephemeral": False, "noted": False}
 
 
 @pytest.mark.parametrize(
@@ -198,23 +197,16 @@ def test_docker_by_version(version: str, validates: bool, notices: list[str]) ->
 
 
 @pytest.mark.parametrize(
-    ("state", "is_new", "reason"),
+    ("wishes", "reason"),
     [
-        pytest.param({}, False, None, id="a-pod"),
-        pytest.param({}, True, "it has just come", id="a-pod-of-a-new-engine"),
-        pytest.param({"containers": [OWN]}, True, None, id="a-container-of-the-owner"),
-        pytest.param({"containers": []}, False, "no container runs", id="nothing"),
-        pytest.param(
-            {"containers": [OWN], "live_restore": True}, False, "run on", id="live-restore"
-        ),
+        pytest.param({}, None, id="not-permitted"),
+        pytest.param({"restart_ok": True}, "it is permitted", id="permitted"),
+        pytest.param({"engine_is_new": True}, "it has just come", id="a-new-engine"),
     ],
 )
-def test_docker_is_restarted_where_nothing_stops(
-    state: dict[str, Any], *, is_new: bool, reason: str | None
-) -> None:
+def test_docker_is_restarted_by_permission(wishes: dict[str, Any], reason: str | None) -> None:
     """For `docker run --gpus`, which pods do not need."""
-    node = merge(RESTART_DUE, docker(**state))
-    planned = plan(PLANNER, node, default=None, engine_is_new=is_new)
+    planned = plan(PLANNER, RESTART_DUE, default=None, **wishes)
     assert names(planned) == (["Restart Docker"] if reason else [])
     assert (reason or "") in str(planned["steps"])
     assert [notice["code"] for notice in planned["notices"]] == (
@@ -222,25 +214,44 @@ def test_docker_is_restarted_where_nothing_stops(
     )
 
 
-def test_docker_is_restarted_for_a_toolkit_that_is_still_to_come() -> None:
-    node = merge(DOCKER, docker(containers=[]))
-    assert names(plan(PLANNER, node, default=None))[-3:] == [
+@pytest.mark.parametrize(("restart_ok", "step"), [(False, "Reload"), (True, "Restart")])
+@pytest.mark.parametrize("running", [True, False])
+def test_docker_and_a_toolkit_that_is_still_to_come(
+    *, running: bool, restart_ok: bool, step: str
+) -> None:
+    """Whether it runs now makes no difference: the role before this one starts it."""
+    planned = plan(
+        PLANNER, merge(DOCKER, docker(running=running)), default=None, restart_ok=restart_ok
+    )
+    assert names(planned)[-3:] == [
         "Register the NVIDIA runtime",
-        "Restart Docker",
+        f"{step} Docker",
         "Write the CDI specification",
+    ]
+    assert bool(planned["notices"]) is not restart_ok
+
+
+def test_former_runtime_goes_after_the_toolkit_has_come() -> None:
+    """Until then, daemon.json names a program of its package."""
+    node = merge(DOCKER, {"packages": {"nvidia-container-runtime": {"version": "3.5.0-1"}}})
+    steps = names(plan(PLANNER, node, default=None))
+    assert steps.index("Install the container toolkit") < steps.index(
+        "Remove the former container runtime"
+    )
+
+
+def test_docker_that_does_not_answer_is_refused() -> None:
+    assert codes(plan(PLANNER, merge(FRESH, docker(answers=False)), default=None)) == [
+        "DOCKER_SILENT"
     ]
 
 
-def test_docker_that_does_not_run_learns_everything_when_it_starts() -> None:
-    node = merge(RESTART_DUE, docker(running=False))
-    assert plan(PLANNER, node, default=None)["notices"] == []
-
-
 def test_docker_that_is_still_to_come() -> None:
-    node = merge(FRESH, docker(installed=False, program=None, flags=[]))
-    planned = plan(PLANNER, node, default=None)
-    assert names(planned) == ["Register the NVIDIA runtime", "Restart Docker"]
-    assert planned["data"]["config"] is None
+    for found, step in ((TOOLKIT, "Reload Docker"), ({}, "Restart Docker")):
+        node = merge(merge(DOCKER, found), docker(installed=False, program=None, flags=[]))
+        planned = plan(PLANNER, node, default=None)
+        assert [name for name in names(planned) if "Docker" in name] == [step]
+        assert planned["data"]["config"] is None
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,7 @@ WISHES: dict[str, dict[str, Any]] = {
         "state": "present",
         "engine": "auto",
         "engine_is_new": False,
+        "restart_ok": False,
         "version": "1.20.1",
         "default": False,
         "cdi": True,
