@@ -1,0 +1,43 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""gpu-2 after the teardown, as a machine that has no engine and no kubelet: README's playbook.
+
+Named so that pytest comes to it after the teardown.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import footprint
+import pytest
+
+CUDA = "nvcr.io/nvidia/cuda:13.0.2-base-ubuntu24.04"
+
+
+@pytest.fixture
+def playbook(laboratory: Any, tmp_path: Path) -> str:
+    """What README has for machines without a kubelet; this one has none any more."""
+    laboratory.host("gpu-2").check_output("dpkg --purge kubelet")
+    section = (footprint.PROJECT / "README.md").read_text().partition("### Docker without")[2]
+    path = tmp_path / "docker.yml"
+    path.write_text(section.split("```")[1].removeprefix("yaml\n"))
+    return str(path)
+
+
+def test_docker_run_has_gpus(laboratory, playbook):
+    run = laboratory.playbook(playbook, "--limit=gpu-2")
+    assert run.returncode == 0, run.output[-4000:]
+    host = laboratory.host("gpu-2")
+    seen = host.check_output("docker run --rm --gpus all --entrypoint nvidia-smi %s -L", CUDA)
+    assert len(set(re.findall(r"GPU-[0-9a-f-]{36}", seen))) == laboratory.gpu_count["gpu-2"]
+    assert (
+        json.loads(host.check_output("docker info --format '{{json .DefaultRuntime}}'")) == "runc"
+    )
+
+    again = laboratory.playbook(playbook, "--limit=gpu-2")
+    assert re.search(r"^gpu-2\s+: ok=\d+\s+changed=0\s", again.output, re.M), again.output[-4000:]
