@@ -38,11 +38,6 @@ spec:
 """
 
 
-@pytest.fixture(params=NODES)
-def node(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @pytest.fixture(scope="module")
 def training(laboratory: Any) -> None:
     """Pods that hold GPUs on both nodes, until the GPUs are gone."""

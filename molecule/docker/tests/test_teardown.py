@@ -21,11 +21,6 @@ NODES = ("gpu-1", "gpu-2")
 OPERATIONS_ALLOWED = 3
 
 
-@pytest.fixture(params=NODES)
-def node(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 def services(laboratory: Any) -> list[str]:
     """Return what tells that the owner's container and his pod were not touched."""
     (pod,) = laboratory.objects("pod", "owner")["status"]["containerStatuses"]
