@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -14,11 +13,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from metal_lab import faults, state
 from metal_lab.nodes import OWNERS_SERVICE
 
 SCENARIO = Path(__file__).parent.parent
 NODE = str(SCENARIO / "node.yml")
-LAB = Path(sys.modules["metal_lab"].__path__[0]).parent / "lab"
 CUT_OFF = ("gpu-1", "gpu-4")
 TWIN = "gpu-2"  # of gpu-1, which is never cut off
 RUNS_AT_MOST = 40
@@ -59,7 +58,9 @@ def cut_runs(
 
 def _cut_runs(laboratory: Any, record: Path) -> CutRuns:
     """Cut the nodes off, side by side. The twin goes through the first run from end to end."""
-    cut = [str(LAB), "fault", f"--name={laboratory.name}"]
+    lab = state.load(laboratory.name)
+    script = ["sh", "-c", faults.SCRIPTS["cut-ssh"]]
+    cut = {node: ["docker", "exec", lab.container(node), *script] for node in CUT_OFF}
     runs: list[int] = []
     steps: dict[str, list[list[str]]] = {node: [] for node in CUT_OFF}
     left = [*CUT_OFF]
@@ -70,7 +71,7 @@ def _cut_runs(laboratory: Any, record: Path) -> CutRuns:
             ANSIBLE_CALLBACK_PLUGINS=str(SCENARIO / "callback_plugins"),
             ANSIBLE_CALLBACKS_ENABLED="cut_ssh",
             CUT_RECORD=str(record),
-            CUT_COMMANDS=json.dumps({node: [*cut, node, "cut-ssh"] for node in left}),
+            CUT_COMMANDS=json.dumps({node: cut[node] for node in left}),
         )
         runs.append(run.returncode)
         recorded = json.loads(record.read_text())
@@ -80,5 +81,5 @@ def _cut_runs(laboratory: Any, record: Path) -> CutRuns:
             break
         left = recorded["cut"]
         for node in left:
-            laboratory.lab("fault", node, "restore-ssh")
+            faults.inject(lab, node, "restore-ssh", [])
     return CutRuns(runs, steps, run.output)
