@@ -221,6 +221,8 @@ def _plan_docker(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any])
     gap = docker_keys.gap(engine, config["merge"], default=default)
     made.data |= {
         "config": {**config, "remove": []},
+        # Whether there is something that Docker can refuse: what it does not do yet.
+        "has_changed": gap is not None,
         "validates": docker_keys.validates(engine["version"]),
         "expected": {
             "default_runtime": default or engine["default_runtime"],

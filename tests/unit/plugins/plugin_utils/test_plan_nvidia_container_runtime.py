@@ -177,6 +177,7 @@ def test_docker(
     assert planned["refusals"] == []
     assert names(planned) == steps
     assert planned["data"]["config"] == {"path": DAEMON_JSON, "remove": [], "merge": merged}
+    assert planned["data"]["has_changed"] is bool(steps)
 
 
 @pytest.mark.parametrize(
