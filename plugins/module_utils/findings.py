@@ -286,7 +286,7 @@ CATALOGUE: dict[str, Meaning] = {
     "ENGINE_DOWN": Meaning(
         FAILURE,
         "{engine} does not start, and did not with its former configuration: {error}",
-        "look at `journalctl -u {engine}` on the node; containers run on, and no new ones start",
+        "look at `journalctl -u {engine}` on the node; no container starts until it is mended",
     ),
     "CDI_UNSUPPORTED": Meaning(
         REFUSAL,

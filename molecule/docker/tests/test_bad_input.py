@@ -20,7 +20,8 @@ HOOK = "/usr/bin/nvidia-container-runtime-hook"
 def state(laboratory: Any) -> list[str]:
     """Return what tells whether anything was changed or lost."""
     commands = (
-        "find /etc /usr -xdev -type f -exec sha256sum {} + | sort | sha256sum",
+        "find /etc -xdev -type f -exec sha256sum {} + | sort | sha256sum",
+        r"find /usr -xdev -type f -printf '%p %s %T@\n' | sort | sha256sum",
         "dpkg-query -W | sha256sum",
         f"docker inspect --format '{{{{.Id}}}} {{{{.State.StartedAt}}}}' {OWNERS_SERVICE}",
         "docker info --format '{{len .Runtimes}} {{.DefaultRuntime}} {{.ContainersRunning}}'",

@@ -30,14 +30,16 @@ def playbook(laboratory: Any, tmp_path: Path) -> str:
 
 
 def test_docker_run_has_gpus(laboratory, playbook):
-    run = laboratory.playbook(playbook, "--limit=gpu-2")
+    options = ("--limit=gpu-2", "--extra-vars", json.dumps({"docker_ce_users": ["admin"]}))
+    run = laboratory.playbook(playbook, *options)
     assert run.returncode == 0, run.output[-4000:]
     host = laboratory.host("gpu-2")
+    assert "docker" in host.check_output("id -nG admin").split()
     seen = host.check_output("docker run --rm --gpus all --entrypoint nvidia-smi %s -L", CUDA)
     assert len(set(re.findall(r"GPU-[0-9a-f-]{36}", seen))) == laboratory.gpu_count["gpu-2"]
     assert (
         json.loads(host.check_output("docker info --format '{{json .DefaultRuntime}}'")) == "runc"
     )
 
-    again = laboratory.playbook(playbook, "--limit=gpu-2")
+    again = laboratory.playbook(playbook, *options)
     assert re.search(r"^gpu-2\s+: ok=\d+\s+changed=0\s", again.output, re.M), again.output[-4000:]
