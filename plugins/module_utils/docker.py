@@ -29,7 +29,8 @@ INFO = ("docker", "info", "--format={{json .}}")
 # Engines of before 20.10 have no {{.State}}.
 PS_FORMAT = "{{.ID}}\t{{.Names}}\t{{.Status}}\t{{.Mounts}}"
 PS = ("docker", "ps", "--all", "--no-trunc", f"--format={PS_FORMAT}")
-EPHEMERAL = ("docker", "inspect", "--format={{.Id}}\t{{.HostConfig.AutoRemove}}")
+HOST_CONFIG_FORMAT = "{{.Id}}\t{{.HostConfig.AutoRemove}}\t{{.HostConfig.Runtime}}"
+HOST_CONFIG = ("docker", "inspect", f"--format={HOST_CONFIG_FORMAT}")
 
 # Whatever a user runs without root, and what snapd installs.
 ROOTLESS_PATTERNS = (
@@ -80,6 +81,13 @@ class Container(NamedTuple):
     def is_of_pod(self) -> bool:
         """The kubelet starts such a container again by itself."""
         return self.name.startswith("k8s_")
+
+
+class HostConfig(NamedTuple):
+    """What was decided when a container was made."""
+
+    ephemeral: bool  # it goes when it ends
+    runtime: str
 
 
 class Effective(NamedTuple):
@@ -163,10 +171,10 @@ def parse_ps(stdout: str) -> tuple[Container, ...]:
     )
 
 
-def parse_ephemeral(stdout: str) -> set[str]:
-    """Parse the answer to EPHEMERAL: ids of containers that go when they end."""
+def parse_host_configs(stdout: str) -> dict[str, HostConfig]:
+    """Parse the answer to HOST_CONFIG, keyed by the id of the container."""
     rows = (line.split("\t") for line in stdout.splitlines())
-    return {row[0] for row in rows if row[1:] == ["true"]}
+    return {row[0]: HostConfig(row[1] == "true", row[2]) for row in rows if len(row) == 3}
 
 
 def has_v1(packages: Mapping[str, str], units: Mapping[str, Mapping[str, str]]) -> bool:

@@ -255,6 +255,12 @@ CATALOGUE: dict[str, Meaning] = {
         "see what `docker info` says on the node; a Docker that listens elsewhere needs "
         "unix:///var/run/docker.sock, too",
     ),
+    "CONTAINERS_OF_RUNTIME": Meaning(
+        NOTICE,
+        "has containers that were made with the runtime nvidia: {containers}; they run on, and "
+        "cannot be started again once it is gone",
+        "make them anew afterwards, before the next reboot",
+    ),
     "CONTAINERS_EPHEMERAL": Meaning(
         REFUSAL,
         "runs {containers} with --rm: gone for good when Docker is replaced",

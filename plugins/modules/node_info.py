@@ -522,6 +522,11 @@ gpu_node:
                 P(metal.gpu.docker_ce#role) began to replace Docker.
               type: list
               elements: dict
+            made_with:
+              description: >-
+                Names of the containers that are not the kubelet's, running or not, by the runtime
+                that they were made with. Without it, they cannot be started again.
+              type: dict
             interrupted:
               description: >-
                 Containers, with C(id) and C(name), that ran when P(metal.gpu.docker_ce#role)
@@ -661,6 +666,8 @@ gpu_node:
               of_pod: false
               ephemeral: false
               noted: false
+          made_with:
+            runc: [registry]
           interrupted: []
           purge_script: null
           group: [alice]
@@ -1107,13 +1114,13 @@ def further_commands(outputs: Mapping[str, Output]) -> dict[str, Command]:
     units = systemd.parse_show(texts.get("units", ""))
     known = packages.parse_packages(texts.get("packages", ""))
     containers = docker.parse_ps(texts.get("docker_ps", ""))
-    running = [one.id for one in containers if one.running and not one.is_of_pod]
+    own = [one.id for one in containers if not one.is_of_pod]
     commands = {}
     kubelet_unit = units.get(kubelet.UNIT, {})
     if {"kubelet", "units"} <= set(outputs) and kubelet_unit.get("ActiveState") != "active":
         commands["journal"] = Command(JOURNAL)
-    if running:
-        commands["docker_ephemeral"] = Command((*docker.EPHEMERAL, *running))
+    if own:
+        commands["docker_host_config"] = Command((*docker.HOST_CONFIG, *own))
     if docker.has_v1({name: one.version for name, one in known.items()}, units):
         commands["docker_v1_volumes"] = Command(docker.V1_VOLUMES)
     return commands

@@ -353,6 +353,7 @@ def _docker(node: Raw) -> dict[str, Any]:
         "live_restore": docker.live_restore(document.content, info) if installed else None,
         "data_root": docker.data_root(document.content, flags, info) if installed else None,
         "containers": _running_containers(node),
+        "made_with": _made_with(node),
         "interrupted": _interrupted_containers(node, answers=bool(info)),
         "purge_script": next(iter(node.found["docker_purge_script"]), None),
         "group": docker.parse_group(node.stdout("docker_group")),
@@ -372,19 +373,27 @@ def _program(node: Raw, unit: str) -> dict[str, str] | None:
 
 
 def _running_containers(node: Raw) -> list[dict[str, Any]]:
-    ephemeral = docker.parse_ephemeral(node.stdout("docker_ephemeral"))
+    configs = docker.parse_host_configs(node.stdout("docker_host_config"))
     noted = _noted_containers(node)
     return [
         {
             "id": container.id,
             "name": container.name,
             "of_pod": container.is_of_pod,
-            "ephemeral": container.id in ephemeral,
+            "ephemeral": container.id in configs and configs[container.id].ephemeral,
             "noted": container.id in noted,
         }
         for container in docker.parse_ps(node.stdout("docker_ps"))
         if container.running
     ]
+
+
+def _made_with(node: Raw) -> dict[str, list[str]]:
+    names = {one.id: one.name for one in docker.parse_ps(node.stdout("docker_ps"))}
+    found: dict[str, list[str]] = {}
+    for key, config in docker.parse_host_configs(node.stdout("docker_host_config")).items():
+        found.setdefault(config.runtime, []).append(names[key])
+    return found
 
 
 def _interrupted_containers(node: Raw, *, answers: bool) -> list[dict[str, str]]:

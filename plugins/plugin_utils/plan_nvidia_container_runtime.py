@@ -290,8 +290,12 @@ def _unplan_docker(made: Plan, node: Mapping[str, Any]) -> None:
         return
     plan_docker_ce.refuse_config(made, node)
     plan_docker_ce.refuse_silent(made, engine)
+    former = changes(node, ROLE, ".json")
+    bound = engine["made_with"].get(docker_keys.RUNTIME)
+    if bound and former.get(("runtimes", docker_keys.RUNTIME, "path"), "kept") is None:
+        made.notice("CONTAINERS_OF_RUNTIME", containers=", ".join(bound))
     if engine["running"]:
-        way_back = docker_keys.way_back(changes(node, ROLE, ".json"))
+        way_back = docker_keys.way_back(former)
         made.data |= {
             "way_back": {"path": engine["config"]["path"], **way_back},
             "validates": docker_keys.validates(engine["version"]),

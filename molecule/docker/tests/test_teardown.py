@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import footprint
@@ -30,10 +31,21 @@ def services(laboratory: Any) -> list[str]:
     return [container, pod["containerID"], str(pod["restartCount"]), *pod["state"]]
 
 
-def test_everything_but_the_engine_goes(laboratory):
+@pytest.fixture
+def late_container(laboratory: Any) -> Iterator[str]:
+    """One that the owner has made while the NVIDIA runtime was the default one."""
+    host, name = laboratory.host("gpu-1"), "made-late"
+    host.check_output("docker create --name %s docker.io/library/busybox:1.35", name)
+    yield name
+    host.check_output("docker rm %s", name)
+
+
+def test_everything_but_the_engine_goes(laboratory, late_container):
     before = services(laboratory)
     run = laboratory.playbook("metal.gpu.teardown")
     assert run.returncode == 0, run.output[-4000:]
+    assert "CONTAINERS_OF_RUNTIME gpu-1: has containers" in run.output
+    assert late_container in run.output
     assert services(laboratory) == before
 
 

@@ -254,6 +254,7 @@ def test_a_gpu_node(observe, tmp_path):
                 "live_restore": None,
                 "data_root": None,
                 "containers": [],
+                "made_with": {},
                 "interrupted": [],
                 "purge_script": None,
                 "group": [],
@@ -353,7 +354,7 @@ def test_the_documentation_shows_every_key(observe):
     contains = yaml.safe_load(node_info.RETURN)["gpu_node"]["contains"]
     by_name = (
         *("packages", "runtimes", "repositories", "module_streams"),
-        *("content", "failure", "program"),
+        *("content", "failure", "made_with", "program"),
     )
 
     def compare(found, sample, path):
@@ -523,7 +524,7 @@ def test_a_docker_node(observe, tmp_path):
             "docker --version": (0, "Docker version 28.2.2, build e6534b4\n", ""),
             "docker info": (0, recording("docker/info-20.10.24.txt"), ""),
             "docker ps": (0, recording("docker/ps-20.10.24.txt"), ""),
-            "docker inspect": (0, recording("docker/ephemeral-20.10.24.txt"), ""),
+            "docker inspect": (0, recording("docker/host-config-20.10.24.txt"), ""),
             "docker volume": (0, "nvidia_driver_390.25\n", ""),
             "getent group docker": (0, "docker:x:103:alice,bob\n", ""),
             "cri-dockerd": (0, "cri-dockerd 0.4.3 (HEAD)\n", ""),
@@ -548,6 +549,7 @@ def test_a_docker_node(observe, tmp_path):
         ("trainer", False, True),
         ("k8s_POD_busy_default_5c4fc37b-d6cf-4b6c-8a60-e2760aa38afa_0", True, False),
     ]
+    assert found["made_with"] == {"runc": ["owner-service"], "nvidia": ["trainer"]}
     assert [one["name"] for one in found["containers"] if one["noted"]] == ["owner-service"]
     assert (found["group"], found["snap"]) == (["alice", "bob"], ["/snap/bin/docker"])
     assert found["rootless"] == ["/run/user/1000/docker.sock"]
@@ -563,7 +565,7 @@ def test_a_docker_node(observe, tmp_path):
     assert found["v1"]["volumes"] == ["nvidia_driver_390.25"]
     assert [one["name"] for one in found["v1"]["containers"]] == ["digits"]
     (asked,) = [line for line in programs.asked if "inspect" in line]
-    assert len(re.findall(r"[0-9a-f]{64}", asked)) == 2  # not the pod's and the stopped one
+    assert len(re.findall(r"[0-9a-f]{64}", asked)) == 3  # not the pod's
 
 
 @pytest.mark.parametrize(

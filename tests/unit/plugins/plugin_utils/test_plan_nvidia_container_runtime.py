@@ -296,6 +296,12 @@ ABSENT_TOOLKIT = [
             [],
             id="docker-is-down",
         ),
+        pytest.param(
+            merge(OURS, docker(made_with={"runc": ["old"], "nvidia": ["late"]})),
+            ABSENT_FROM_DOCKER + ABSENT_TOOLKIT,
+            ["CONTAINERS_OF_RUNTIME"],
+            id="containers-of-the-runtime",
+        ),
         pytest.param(NVIDIA, [], ["TOOLKIT_OF_OWNER"], id="registered-by-somebody-else"),
         pytest.param(
             merge(DONE, {"ours": {"files": [], "edits": []}}), [], ["TOOLKIT_OF_OWNER"], id="rule"
