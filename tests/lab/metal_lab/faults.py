@@ -71,7 +71,8 @@ SCRIPTS = {
         }
         unit=/tmp/nvidia-docker/lib/systemd/system/nvidia-docker.service
         mkdir -p "${unit%/*}" /tmp/nvidia-docker/DEBIAN
-        printf '[Service]\nExecStart=/usr/local/lib/metal-lab/nvidia-docker-plugin\n' > "$unit"
+        printf '[Service]\nExecStart=/usr/bin/python3 %s\n' \
+            /usr/local/lib/metal-lab/nvidia-docker-plugin.py > "$unit"
         printf '#!/bin/sh\nsystemctl stop nvidia-docker\n' > /tmp/nvidia-docker/DEBIAN/prerm
         chmod 755 /tmp/nvidia-docker/DEBIAN/prerm
         install_package nvidia-docker 1.0.1-1
