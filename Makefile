@@ -8,7 +8,7 @@ MAKEFLAGS += --no-print-directory
 LAB ?= default
 SCENARIO ?= default
 # What `make test` runs after the checkers, and beside the other scenarios: together as long as those.
-SHORT := docker engine refusals
+BESIDE := docker refusals
 SCENARIOS := $(patsubst molecule/%/molecule.yml,%,$(wildcard molecule/*/molecule.yml))
 
 # The checkout under the name that Python and Ansible know it by; conftest.py makes the same link.
@@ -46,8 +46,8 @@ demo: lab-up ## start a laboratory and turn its bare nodes into proven GPU nodes
 	  '   take it away:  make lab-down'
 
 test: bootstrap ## run everything: lint, unit, sanity, every Molecule scenario (what .ci/run calls)
-	@scripts/run-tests '$(addprefix molecule-,$(filter-out $(SHORT),$(SCENARIOS)))' \
-	  'lint unit sanity $(addprefix molecule-,$(filter $(SHORT),$(SCENARIOS)))'
+	@scripts/run-tests '$(addprefix molecule-,$(filter-out $(BESIDE),$(SCENARIOS)))' \
+	  'lint unit sanity $(addprefix molecule-,$(filter $(BESIDE),$(SCENARIOS)))'
 
 lint: environments $(LINK) ## check style, types, documentation, licences and changelog
 	@scripts/lint

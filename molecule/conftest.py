@@ -22,7 +22,7 @@ sys.path[:0] = [str(PROJECT / "tests" / "lab"), str(PROJECT / "molecule" / "shar
 
 import footprint  # noqa: E402 - from there
 
-from metal_lab import playbooks  # noqa: E402
+from metal_lab import nodes, playbooks, state  # noqa: E402
 
 
 class Laboratory:
@@ -30,6 +30,7 @@ class Laboratory:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.state = state.load(name)
         self.folder = PROJECT / ".lab" / name
         self.inventory = self.folder / "inventory.yml"
         self.group = yaml.safe_load(self.inventory.read_text())["gpu_nodes"]
@@ -48,8 +49,9 @@ class Laboratory:
     def kubectl(self, *words: str, stdin: str | None = None) -> str:
         """Run kubectl; its words of failure are in the exception."""
         result = subprocess.run(
-            [PROJECT / "tests/lab/lab", "kubectl", f"--name={self.name}", *words],
+            [Path(self.state.programs) / "kubectl", *words],
             check=False,
+            env=nodes.environment(self.state),
             input=stdin,
             capture_output=True,
             text=True,
