@@ -128,10 +128,13 @@ def release(repository: Repository, indices: Mapping[str, bytes], date: datetime
 
 
 @contextmanager
-def _gpg(home: Path, *more: str) -> Iterator[Callable[..., str]]:
-    """Give a function that runs gpg in this home; end the agent that gpg starts afterwards."""
+def _gpg(home: Path) -> Iterator[Callable[..., str]]:
+    """Give a function that runs gpg in this home; end the agent that gpg starts afterwards.
+
+    An agent ends a moment after it was told to: who comes to the same home then may still meet it.
+    """
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    options = ["--batch", "--yes", "--quiet", "--pinentry-mode=loopback", "--passphrase=", *more]
+    options = ["--batch", "--yes", "--quiet", "--pinentry-mode=loopback", "--passphrase="]
 
     def gpg(*arguments: str | Path) -> str:
         command = ["gpg", "--no-permission-warning", f"--homedir={home}", *options, *arguments]
@@ -198,16 +201,14 @@ def _sign(gpg: Callable[..., str], unsigned: Path) -> None:
 
 def _publish_untrusted(pool: Path, out: Path, date: datetime, trusted_key: str) -> None:
     """Publish EXPIRED and STRANGER, both signed with a key that was made in 2020 for one day."""
-    with TemporaryDirectory(prefix="gpg-") as name:
-        home = Path(name)
-        with _gpg(home, "--faked-system-time=20200101T000000!") as gpg:
-            gpg("--quick-generate-key", f"{KEY_OWNER}, of old", "ed25519", "sign", "1d")
-            expired_key = gpg("--armor", "--export")
-        with _gpg(home) as gpg:
-            gpg("--quick-set-expire", _fingerprint(gpg), "0")
-            for repository, key in ((EXPIRED, expired_key), (STRANGER, trusted_key)):
-                _sign(gpg, _publish(pool, repository, out, date))
-                (out / repository.key).write_text(key)
+    with TemporaryDirectory(prefix="gpg-") as name, _gpg(Path(name)) as gpg:
+        old = "--faked-system-time=20200101T000000!"
+        gpg(old, "--quick-generate-key", f"{KEY_OWNER}, of old", "ed25519", "sign", "1d")
+        expired_key = gpg(old, "--armor", "--export")
+        gpg("--quick-set-expire", _fingerprint(gpg), "0")
+        for repository, key in ((EXPIRED, expired_key), (STRANGER, trusted_key)):
+            _sign(gpg, _publish(pool, repository, out, date))
+            (out / repository.key).write_text(key)
 
 
 def publish(pool: Path, out: Path, gpg_home: Path) -> Published:

@@ -12,6 +12,7 @@ import os
 import resource
 import stat
 import sys
+from contextlib import contextmanager
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
@@ -201,12 +202,15 @@ def test_the_state_covers_both_files_while_replacing(write, node, monkeypatch):
     assert len(files(node)) == 2
 
 
-@pytest.fixture
-def room():
-    """Return a function that limits how large a file can be, until the test ends."""
+@contextmanager
+def room(size):
+    """Limit how large a file can be. Not for long: pytest writes to files, too."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.mark.parametrize(
@@ -217,12 +221,10 @@ def room():
         pytest.param(b"old", b"new", "during" * 100, "daemon.json@metal.gpu.json:", id="the state"),
     ],
 )
-def test_without_room_everything_is_as_it_was(
-    write, node, room, before, after, state_during, unwritten
-):
+def test_without_room_everything_is_as_it_was(write, node, before, after, state_during, unwritten):
     (node / "etc/daemon.json").write_bytes(before)
-    room(100)
-    result = write(before, after, state_during=state_during, backup=True)
+    with room(100):
+        result = write(before, after, state_during=state_during, backup=True)
     assert result["failed"]
     assert result["msg"].startswith("cannot write /")
     assert unwritten in result["msg"]
