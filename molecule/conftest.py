@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -31,7 +32,7 @@ class Laboratory:
     def __init__(self, name: str) -> None:
         self.name = name
         self.state = state.load(name)
-        self.folder = PROJECT / ".lab" / name
+        self.folder = self.state.folder
         self.inventory = self.folder / "inventory.yml"
         self.group = yaml.safe_load(self.inventory.read_text())["gpu_nodes"]
         hosts = self.group["hosts"]
@@ -87,6 +88,22 @@ class Laboratory:
         return playbooks.run(
             command, inventory or self.inventory, self.folder, watch=watch, **variables
         )
+
+    def second_run(self, name: str, allowed: int) -> dict[str, int]:
+        """Run a playbook that has nothing to do, and assert that it does nothing, and cheaply.
+
+        Return the remote operations by node: some, and at most `allowed`.
+        """
+        run = self.playbook(name, "-vvv")
+        assert run.returncode == 0, run.output[-4000:]
+        operations = run.operations()
+        counts = {node: operations[address] for node, address in self.addresses.items()}
+        for node, count in counts.items():
+            assert 0 < count <= allowed
+            assert re.search(rf"^{node}\s+: ok=\d+\s+changed=0\s", run.output, re.M), run.output[
+                -4000:
+            ]
+        return counts
 
     def inventory_with(self, path: Path, edit: Callable[[Any], None]) -> Path:
         """Write the inventory anew, with its group edited; return the path."""

@@ -58,12 +58,7 @@ def test_docker_does_without_the_runtime(laboratory, node):
 
 
 def test_second_run_changes_nothing_and_is_cheap(laboratory):
-    run = laboratory.playbook("metal.gpu.teardown", "-vvv")
-    assert run.returncode == 0, run.output[-4000:]
-    operations = run.operations()
-    for name in NODES:
-        assert 0 < operations[laboratory.addresses[name]] <= OPERATIONS_ALLOWED
-        assert re.search(rf"^{name}\s+: ok=\d+\s+changed=0\s", run.output, re.M)
+    laboratory.second_run("metal.gpu.teardown", OPERATIONS_ALLOWED)
 
 
 def test_engine_that_a_kubelet_needs_stays(laboratory):

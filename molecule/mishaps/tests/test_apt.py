@@ -110,12 +110,8 @@ def test_repositories_that_cannot_be_used(laboratory, failures, tmp_path):
     assert packages(laboratory) == before
 
 
-@pytest.fixture
-def meanwhile(cut_runs: Any) -> None:
-    """Let the runs that are cut off begin: nothing below needs virgin nodes but gpu-3."""
-
-
-@pytest.mark.usefixtures("meanwhile")
+# The runs that are cut off begin here: nothing below needs virgin nodes but gpu-3.
+@pytest.mark.usefixtures("cut_runs")
 def test_version_that_the_repository_does_not_have(laboratory, failures):
     (words,) = failures({"gpu-3": {f"{ROLE}_version": "1.20.99"}}).values()
     assert "PACKAGE_VERSION_MISSING" in words

@@ -20,9 +20,7 @@ CONFIG = "/etc/containerd/config.toml"
 GATE_FILE = "/etc/systemd/system/kubelet.service.d/20-gpu.conf"
 
 
-@pytest.fixture(autouse=True)
-def meanwhile(cut_runs: Any) -> None:
-    """Let the runs that are cut off go on beside these tests."""
+pytestmark = pytest.mark.usefixtures("cut_runs")  # which go on beside these tests
 
 
 def one_line(output: str) -> str:

@@ -28,6 +28,15 @@ VIRGIN = {
     },
     "packages": NO_PACKAGES,
 }
+EXCHANGE = [
+    "Install python3-debian for the Docker repository",
+    "Add the Docker repository",
+    "Install Docker",
+    "Start Docker",
+    "Start the containers that ran before",
+    "Hold Docker",
+    "Keep a later purge of docker.io from wiping the containers",
+]
 RUNNING = {"ephemeral": False, "noted": False}
 OWN = {"id": "aaaa", "name": "owner-service", "of_pod": False, **RUNNING}
 POD = {"id": "bbbb", "name": "k8s_POD_busy", "of_pod": True, **RUNNING}
@@ -105,30 +114,13 @@ def docker(**values: Any) -> dict[str, Any]:
         pytest.param(
             [DISTRIBUTION, {"repositories": {"metal-gpu-docker": None}}],
             {"replace_distribution": True},
-            [
-                "Note which containers run",
-                "Install python3-debian for the Docker repository",
-                "Add the Docker repository",
-                "Install Docker",
-                "Start Docker",
-                "Start the containers that ran before",
-                "Hold Docker",
-                "Keep a later purge of docker.io from wiping the containers",
-            ],
+            ["Note which containers run", *EXCHANGE],
             id="replaced",
         ),
         pytest.param(
             [DISTRIBUTION, docker(containers=[{**OWN, "noted": True}, POD])],
             {"replace_distribution": True},
-            [
-                "Install python3-debian for the Docker repository",
-                "Add the Docker repository",
-                "Install Docker",
-                "Start Docker",
-                "Start the containers that ran before",
-                "Hold Docker",
-                "Keep a later purge of docker.io from wiping the containers",
-            ],
+            EXCHANGE,
             id="cut-behind-the-note",
         ),
         pytest.param([DISTRIBUTION], {}, [], id="kept"),
