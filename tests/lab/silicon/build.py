@@ -50,29 +50,25 @@ def cuda_version(driver_version: str) -> int:
     return CUDA_VERSIONS[max(known, default=min(CUDA_VERSIONS))]
 
 
-def cached_header() -> Path:
-    """Where NVIDIA's nvml.h is once the laboratory's Go module cache has it."""
+def nvml_header() -> Path:
+    """NVIDIA's nvml.h in the laboratory's Go module cache, fetched at the first call."""
     module = re.sub(r"[A-Z]", lambda letter: "!" + letter.group().lower(), GO_NVML)
-    return MODULES / module / "gen" / "nvml" / "nvml.h"
-
-
-def find_header() -> Path:
-    """NVIDIA's nvml.h, fetched at the first call."""
-    if not cached_header().is_file():
+    header = MODULES / module / "gen" / "nvml" / "nvml.h"
+    if not header.is_file():
         subprocess.run(
             ["go", "mod", "download", GO_NVML],
             check=True,
             env={**os.environ, "GOMODCACHE": str(MODULES), "GOFLAGS": "-modcacherw"},
             cwd=tempfile.gettempdir(),  # outside of any module
         )
-    return cached_header()
+    return header
 
 
 def build(
     driver_version: str, output: Path, header: Path | None = None, definitions: Sequence[str] = ()
 ) -> list[Path]:
     """Compile everything into output; returns the files."""
-    header = header or find_header()
+    header = header or nvml_header()
     output.mkdir(parents=True, exist_ok=True)
     flags = [
         *C_FLAGS,

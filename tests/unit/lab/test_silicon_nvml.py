@@ -11,7 +11,7 @@ import threading
 
 import pytest
 
-from silicon.build import build, cached_header, cuda_version
+from silicon.build import build, cuda_version, nvml_header
 from silicon.nvml.stubs import parse_functions
 
 VERSION = "580.178.04"
@@ -29,7 +29,7 @@ class Driver:
 
     def __init__(self, directory):
         self.root, self.libraries = directory / "root", directory / "lib"
-        build(VERSION, self.libraries, cached_header(), [f'ROOT="{self.root}"'])
+        build(VERSION, self.libraries, nvml_header(), [f'ROOT="{self.root}"'])
         (self.libraries / "libnvidia-ml.so.1").symlink_to(f"libnvidia-ml.so.{VERSION}")
         self.description = self.libraries / f"libnvidia-sandboxutils.so.{VERSION}"
         self.head = self.description.read_bytes()
@@ -96,7 +96,7 @@ def handle(library, index):
 
 
 def test_every_function_of_the_header_is_there(driver):
-    names = parse_functions(cached_header().read_text())
+    names = parse_functions(nvml_header().read_text())
     assert len(names) > 400
     library = driver.nvml()
     assert [name for name in names if not hasattr(library, name)] == []
