@@ -443,6 +443,11 @@ CATALOGUE: dict[str, Meaning] = {
         "the run stopped here at {task!r}: {error}",
         "mend what the message names and run again: what was done already is not done twice",
     ),
+    "ROLLOUT_HALTED": Meaning(
+        STOP,
+        "waits, since nodes before it did not come to their end: {others}",
+        "see what became of those, and run again; `--limit` leaves them out",
+    ),
     # --- the way back ----------------------------------------------------------------------
     "GPUS_IN_USE": Meaning(
         REFUSAL,

@@ -18,15 +18,20 @@ from metal_lab.pki import Authority
 NODES = ("gpu-1", "gpu-2")
 
 
-def fingerprint(laboratory: Any) -> list[str]:
-    """Return what tells whether anything changed: files of /etc and /usr, packages, API objects."""
+def fingerprint_of(laboratory: Any, node: str) -> list[str]:
+    """Return what tells whether anything changed on a node: files of /etc and /usr, packages."""
     commands = (
         "find /etc /usr /lib/modules /var/lib/metal-gpu -xdev -type f"
         " -printf '%p %s %T@\\n' 2>/dev/null | sort | sha256sum",
         "dpkg-query -W | sha256sum",
         "systemctl show --value -p ActiveEnterTimestampMonotonic containerd",
     )
-    return [laboratory.host(node).run(command).stdout for node in NODES for command in commands] + [
+    return [laboratory.host(node).run(command).stdout for command in commands]
+
+
+def fingerprint(laboratory: Any) -> list[str]:
+    """Return the same of all nodes, and the objects of the API server."""
+    return [line for node in NODES for line in fingerprint_of(laboratory, node)] + [
         laboratory.kubectl("get", "daemonsets,runtimeclasses,pods", "-A", "-o", "name")
     ]
 
@@ -260,3 +265,48 @@ def test_device_plugin_of_somebody_else(laboratory, refused):
         assert re.search(r"DEVICE_PLUGIN_FOREIGN cluster: .* kube-system/nvdp", refused())
     finally:
         laboratory.kubectl("delete", "-f", "-", stdin=OTHERS_PLUGIN)
+
+
+@pytest.fixture
+def run_that_fails(laboratory: Any, tmp_path: Path) -> Any:
+    """Return a function that runs site.yml up to gpu-1's wish for what there is not.
+
+    The tests that use it are the last ones: what comes before the failure stays.
+    """
+
+    def wish(group: Any) -> None:
+        group["hosts"]["gpu-1"]["nvidia_container_runtime_version"] = "1.20.99"
+
+    inventory = laboratory.inventory_with(tmp_path / "version.yml", wish)
+
+    def run(*options: str, **watched: Any) -> str:
+        command = ("metal.gpu.site", "--tags=runtime,verify", *options)
+        result = laboratory.playbook(*command, inventory=inventory, **watched)
+        assert result.returncode != 0, result.output[-4000:]
+        words, _recap = result.output.split("PLAY RECAP")
+        assert re.search(r"gpu-1 .* PACKAGE_VERSION_MISSING\b", words)  # in the table
+        return str(words)
+
+    return run
+
+
+def test_no_node_is_begun_after_one_that_failed(laboratory, run_that_fails):
+    before = fingerprint_of(laboratory, "gpu-2")
+    words = run_that_fails("-e", "metal_gpu_serial=1")
+    assert re.search(r"gpu-2 .* ROLLOUT_HALTED\b", words)
+    assert re.search(r"ROLLOUT_HALTED gpu-2: waits, .* gpu-1\b", words)
+    assert fingerprint_of(laboratory, "gpu-2") == before
+
+
+def test_node_that_is_lost_on_the_way_is_in_the_table(laboratory, run_that_fails):
+    """With a limit, too, which takes localhost out of the plays."""
+
+    def cut(line: str) -> None:
+        if "nvidia_container_runtime : Announce" in line:
+            laboratory.lab("fault", "gpu-2", "cut-ssh")
+
+    try:
+        words = run_that_fails("--limit=gpu-1,gpu-2", watch=cut)
+    finally:
+        laboratory.lab("fault", "gpu-2", "restore-ssh")
+    assert re.search(r"gpu-2 .* NODE_UNREACHABLE\b", words)
