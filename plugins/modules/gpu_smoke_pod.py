@@ -61,11 +61,16 @@ options:
     description: Name of the RuntimeClass of the pods. The default is the node's default runtime.
     type: str
   tolerations:
-    description: Tolerations of the pods, as in a Pod.
+    description:
+      - Tolerations of the pods, as in a Pod. With the default, a cordoned node is tested, too, so
+        that it is known good before it is uncordoned.
     type: list
     elements: dict
     default:
       - key: nvidia.com/gpu
+        operator: Exists
+        effect: NoSchedule
+      - key: node.kubernetes.io/unschedulable
         operator: Exists
         effect: NoSchedule
   resource:
@@ -244,7 +249,10 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "tolerations": {
         "type": "list",
         "elements": "dict",
-        "default": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+        "default": [
+            {"key": key, "operator": "Exists", "effect": "NoSchedule"}
+            for key in ("nvidia.com/gpu", "node.kubernetes.io/unschedulable")
+        ],
     },
     "resource": {"type": "str", "default": "nvidia.com/gpu"},
     "namespace": {"type": "str", "default": "default"},

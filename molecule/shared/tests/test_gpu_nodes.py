@@ -140,7 +140,12 @@ def test_second_run_changes_nothing_restarts_nothing_and_is_cheap(laboratory):
 
 
 def test_verify_shows_the_table_and_leaves_nothing(laboratory):
-    run = laboratory.playbook("metal.gpu.verify")
+    """Of a cordoned node, too, so that it is known good before pods come back."""
+    laboratory.kubectl("cordon", "gpu-2")
+    try:
+        run = laboratory.playbook("metal.gpu.verify")
+    finally:
+        laboratory.kubectl("uncordon", "gpu-2")
     assert run.returncode == 0, run.output[-4000:]
     for name in laboratory.addresses:
         assert re.search(rf"{name}(\s+4){{5}}\s+4/4\s+ok\b", run.output), run.output[-4000:]
