@@ -30,10 +30,6 @@ def state(laboratory: Any) -> list[str]:
     return [host.check_output(command) for command in commands]
 
 
-def one_line(output: str) -> str:
-    return re.sub(r"\s+", " ", output)
-
-
 @pytest.fixture
 def broken(laboratory: Any) -> Iterator[Any]:
     """Return a function that brings one more file to gpu-1, or other words into one it has."""
@@ -86,7 +82,7 @@ def test_refused(laboratory, broken, additions, reasons):
     assert run.returncode != 0
     assert "Nothing was changed" in run.output
     for words in reasons:
-        assert re.search(words, one_line(run.output)), run.output[-4000:]
+        assert re.search(words, run.words), run.output[-4000:]
     assert state(laboratory) == before
 
 
@@ -111,7 +107,7 @@ def test_docker_that_does_not_come_back(laboratory, refused_start):
         "--extra-vars=nvidia_container_runtime_default=false",
     )
     assert run.returncode != 0
-    words = one_line(run.output)
+    words = run.words
     assert "Restart Docker" in words
     assert f"ENGINE_NOT_BACK gpu-1: Docker did not take the change in {CONFIG}" in words
     assert f"runs as before: {refused_start}" in words

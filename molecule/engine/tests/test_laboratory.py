@@ -12,12 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from metal_lab.processes import Process, is_alive
 from metal_lab.state import State
 
 PROJECT = Path(__file__).resolve().parents[3]
-DESCRIPTION = Path(__file__).parent.parent / "lab.yml"
+DESCRIPTION = {"nodes": [{"name": "gpu-1", "os": "debian12", "machine": "t4x1"}]}
 NAME = "molecule-crash"
 FOLDER = PROJECT / ".lab" / NAME
 
@@ -35,9 +36,16 @@ def docker(*words: str) -> list[str]:
 
 
 @pytest.fixture
-def crashed() -> Iterator[None]:
+def description(tmp_path: Path) -> Path:
+    path = tmp_path / "lab.yml"
+    path.write_text(yaml.safe_dump(DESCRIPTION))
+    return path
+
+
+@pytest.fixture
+def crashed(description: Path) -> Iterator[None]:
     """A laboratory, beside the one of the scenario, whose start was killed half way."""
-    command = [PROJECT / "tests/lab/lab", "up", f"--name={NAME}", DESCRIPTION]
+    command = [PROJECT / "tests/lab/lab", "up", f"--name={NAME}", description]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as starting:
         assert starting.stdout
         for line in starting.stdout:
@@ -47,13 +55,13 @@ def crashed() -> Iterator[None]:
     lab("down")
 
 
-def test_up_clears_what_a_crash_has_left_and_down_leaves_nothing(crashed, laboratory):
+def test_up_clears_what_a_crash_has_left_and_down_leaves_nothing(crashed, description, laboratory):
     left = set(json.loads((FOLDER / "lab.json").read_text())["processes"])
     assert "kube-apiserver" in left
 
-    assert "is up:" in lab("up", str(DESCRIPTION))
+    assert "is up:" in lab("up", str(description))
     processes = json.loads((FOLDER / "lab.json").read_text())["processes"].values()
-    assert "is up already" in lab("up", str(DESCRIPTION))
+    assert "is up already" in lab("up", str(description))
     assert laboratory.objects("nodes")["items"], "the other laboratory has lost its API server"
 
     lab("down")

@@ -23,10 +23,6 @@ GATE_FILE = "/etc/systemd/system/kubelet.service.d/20-gpu.conf"
 pytestmark = pytest.mark.usefixtures("cut_runs")  # which go on beside these tests
 
 
-def one_line(output: str) -> str:
-    return re.sub(r"\s+", " ", output)
-
-
 def bytes_of(laboratory: Any, *paths: str) -> str:
     return str(laboratory.host("gpu-3").check_output("sha256sum " + " ".join(paths)))
 
@@ -49,7 +45,7 @@ def failure(laboratory: Any, *options: str) -> str:
     """Run the roles on gpu-3, which has to fail there; return the words on one line."""
     run = laboratory.playbook(NODE, "--limit=gpu-3", *options)
     assert run.returncode == 2, run.output[-4000:]
-    return one_line(run.output)
+    return str(run.words)
 
 
 @pytest.fixture
@@ -128,7 +124,7 @@ def verdict(laboratory: Any, *options: str) -> tuple[int, str]:
     run = laboratory.playbook("metal.gpu.verify", "--limit=gpu-3", *options)
     pods = laboratory.objects("pods", "-A", "-l", "app.kubernetes.io/managed-by=metal.gpu")
     assert [pod for pod in pods["items"] if "smoke" in pod["metadata"]["name"]] == []
-    return run.returncode, one_line(run.output)
+    return run.returncode, str(run.words)
 
 
 def test_smoke_image_that_cannot_be_pulled(laboratory):

@@ -26,6 +26,11 @@ class Run(NamedTuple):
     output: str
     seconds: float
 
+    @property
+    def words(self) -> str:
+        """The output on one line: where Ansible breaks a sentence is nobody's business."""
+        return re.sub(r"\s+", " ", self.output)
+
     def operations(self) -> Counter[str]:
         """Count the connection plugin's remote operations, keyed by host (needs -vvv)."""
         return Counter(re.findall(r"^<([^>]+)> SSH: (?:EXEC|PUT|FETCH)", self.output, re.M))

@@ -1,0 +1,52 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A Docker that belongs to somebody, and stays: site.yml adds to it, and nothing of his stops."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from metal_lab.nodes import OWNERS_SERVICE
+
+DAEMON_JSON = "/etc/docker/daemon.json"
+
+
+def started(host: Any) -> list[str]:
+    """Return since when Docker and its owner's container run."""
+    commands = (
+        "systemctl show --value -p ActiveEnterTimestampMonotonic docker.service",
+        "docker inspect --format '{{.Id}} {{.State.StartedAt}} {{.State.Status}}' "
+        + OWNERS_SERVICE,
+    )
+    return [host.check_output(command) for command in commands]
+
+
+def test_gpus_come_by_a_reload(laboratory):
+    host = laboratory.host("gpu-2")
+    before, settings = started(host), json.loads(host.file(DAEMON_JSON).content_string)
+    version = host.check_output("docker info --format '{{.ServerVersion}}'")
+    assert version.startswith("26.1.")  # of Debian 13
+
+    run = laboratory.playbook("metal.gpu.site", "--limit=gpu-2")
+    assert run.returncode == 0, run.output[-4000:]
+    assert re.search(r"gpu-2(\s+1){5}\s+1/1\s+ok\b", run.output), run.output[-4000:]
+    for notice in (rf"ENGINE_KEPT gpu-2: .*docker\.io {re.escape(version)}", "DOCKER_RESTART_DUE"):
+        assert re.search(notice, run.words), run.output[-4000:]
+
+    assert started(host) == before
+    assert host.check_output("docker info --format '{{.ServerVersion}}'") == version
+    assert host.check_output("docker info --format '{{.DefaultRuntime}}'") == "nvidia"
+    now = json.loads(host.file(DAEMON_JSON).content_string)
+    added = {
+        "default-runtime": "nvidia",
+        "features": {"cdi": True},
+        "runtimes": {
+            **settings["runtimes"],
+            "nvidia": {"path": "/usr/bin/nvidia-container-runtime"},
+        },
+    }
+    assert now == {**settings, **added}
+    assert list(now)[: len(settings)] == list(settings)  # in their order
