@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils import pod_status
+from ansible_collections.metal.gpu.plugins.module_utils.smoke_pod import MANAGED_BY, OWNER
 from ansible_collections.metal.gpu.plugins.plugin_utils import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.forbidden import explain_error
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
@@ -62,9 +63,11 @@ def plan(daemonsets: Sequence[Mapping[str, Any]], wishes: Mapping[str, Any]) -> 
     ours, others = None, []
     for daemonset in daemonsets:
         metadata = daemonset["metadata"]
-        if (metadata["namespace"], metadata["name"]) == (wishes["namespace"], wishes["name"]):
+        has_name = (metadata["namespace"], metadata["name"]) == (wishes["namespace"], wishes["name"])
+        # A Helm release may well have the name.
+        if has_name and metadata.get("labels", {}).get(MANAGED_BY) == OWNER:
             ours = daemonset
-        elif _is_device_plugin(daemonset):
+        elif has_name or _is_device_plugin(daemonset):
             others.append(daemonset)
     if others and wishes["foreign"] == REFUSE:
         for daemonset in others:
@@ -119,8 +122,11 @@ def _strategy(daemonset: Mapping[str, Any] | None) -> str | None:
     """Return the strategy that a DaemonSet of ours runs with."""
     if daemonset is None:
         return None
-    (container,) = daemonset["spec"]["template"]["spec"]["containers"]
-    named = {variable["name"]: variable.get("value") for variable in container.get("env", ())}
+    named = {
+        variable["name"]: variable.get("value")
+        for container in daemonset["spec"]["template"]["spec"]["containers"]
+        for variable in container.get("env", ())
+    }
     return named.get("DEVICE_LIST_STRATEGY")
 
 

@@ -41,9 +41,12 @@ def daemonset(
 
 def ours(**more: Any) -> dict[str, Any]:
     image = "nvcr.io/nvidia/k8s-device-plugin:1"
-    return daemonset("kube-system", "nvidia-device-plugin", image, **more)
+    found = daemonset("kube-system", "nvidia-device-plugin", image, **more)
+    found["metadata"]["labels"] = {"app.kubernetes.io/managed-by": "metal.gpu"}
+    return found
 
 
+HELM = daemonset("kube-system", "nvidia-device-plugin", "nvcr.io/nvidia/k8s-device-plugin:1")
 FOREIGN = daemonset("gpu-operator", "x", "r.example:5000/k8s-device-plugin@sha256:0")
 FEATURES = daemonset("gfd", "x", "nvidia/k8s-device-plugin:1", "gpu-feature-discovery")
 ADOPT = {"foreign": "adopt"}
@@ -66,6 +69,7 @@ def codes(found: list[dict[str, str]]) -> list[str]:
         pytest.param([], {}, [], id="none"),
         pytest.param([ours()], {}, [], id="ours"),
         pytest.param([FOREIGN], {}, ["DEVICE_PLUGIN_FOREIGN"], id="foreign"),
+        pytest.param([HELM], {}, ["DEVICE_PLUGIN_FOREIGN"], id="foreign, under the same name"),
         pytest.param([FOREIGN], {"state": "absent"}, [], id="foreign, and ours to go"),
         pytest.param([FEATURES], {}, [], id="feature discovery"),
         pytest.param([FEATURES, FOREIGN], ADOPT, [], id="adopted"),
