@@ -833,8 +833,9 @@ gpu_node:
         edits:
           description: >-
             Files of others that M(metal.gpu.config_document) has changed and can give back, each
-            with its C(path), the C(owner) of the changes, and the C(key) path of each of the
-            C(changes) with what was there C(before), V(null) for nothing.
+            with its C(path), the C(owner) of the changes, the C(key) path of each of the
+            C(changes) with what was there C(before), V(null) for nothing, and whether nobody has
+            changed the file since (C(untouched)).
           type: list
           elements: dict
       sample:
@@ -845,6 +846,7 @@ gpu_node:
             changes:
               - key: [default-runtime]
                 before: null
+            untouched: true
     package_manager:
       description: Whether the package manager can be used now.
       type: dict

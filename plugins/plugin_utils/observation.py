@@ -570,7 +570,8 @@ def _edit(node: Raw, state: str) -> dict[str, Any]:
     texts = (past.original or "", past.written) if past else ("", "")
     original, written = (load(path, text).content for text in texts)
     changes = list(document_history.changes(original, written))
-    return {"path": path, "owner": owner, "changes": changes}
+    untouched = past is not None and node.texts.get(path) == past.written
+    return {"path": path, "owner": owner, "changes": changes, "untouched": untouched}
 
 
 def _unit(node: Raw, name: str) -> dict[str, Any]:

@@ -48,6 +48,7 @@ STEPS = (
 REPOSITORY_NAME = "metal-gpu-docker"
 PACKAGE = "containerd.io"
 CONFIG = "/etc/containerd/config.toml"
+OWNER = "metal.gpu.containerd"
 
 RESTART_REASON = "it reads its configuration only at its start; containers run on"
 
@@ -106,7 +107,7 @@ def _plan_installed(made: Plan, node: Mapping[str, Any]) -> None:
     elif not engine["running"]:
         made.step(START, "it is not running")
     else:
-        made.data["config"] = {"path": config["path"]}
+        made.data["change"] = unread_change(node)
         made.step(RESTART, unread_reason(engine))
 
 
@@ -119,8 +120,26 @@ def unread_reason(engine: Mapping[str, Any]) -> str | None:
     return f"{unread} changed after it had started; containers run on" if unread else None
 
 
+def unread_change(node: Mapping[str, Any]) -> dict[str, str] | None:
+    """Return the path and the owner of the change of ours that containerd has not read yet.
+
+    It may be taken back where containerd does not start with it; what somebody has changed since
+    may not.
+    """
+    unread = node["engines"]["containerd"]["changed_since_start"]
+    return next(
+        (
+            {"path": edit["path"], "owner": edit["owner"]}
+            for edit in node["ours"]["edits"]
+            if edit["path"] in unread and edit["untouched"]
+        ),
+        None,
+    )
+
+
 def _plan_cri(made: Plan, path: str, reason: str) -> None:
     """Plan the edit of the file without a version that Docker's package ships."""
+    made.data["change"] = {"path": path, "owner": OWNER}
     made.data["config"] = {
         "path": path,
         "discard": [{"path": ["disabled_plugins"], "items": ["cri"]}],

@@ -169,6 +169,8 @@ def _plan_containerd(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, A
     gone = [list(key) for key, before in former.items() if before is None]
     made.data["config"] = {**config, "remove": [] if wishes["default"] else gone}
     gap = _containerd_gap(engine, wishes, is_default_ours=bool(former))
+    ours_now = {"path": config["path"], "owner": f"metal.gpu.{ROLE}"}
+    made.data["change"] = ours_now if gap else plan_containerd.unread_change(node)
     made.step(REGISTER, gap)
     made.step(RESTART, RESTART_REASON if gap else unread_reason(engine))
 

@@ -12,7 +12,7 @@ from typing import Any
 from ansible_collections.metal.gpu.plugins.module_utils.findings import (
     CATALOGUE,
     DOCUMENT,
-    REFUSAL,
+    STOP,
     finding,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.reconcile import LAYERS
@@ -93,7 +93,7 @@ def admission(
     for one in found:
         stopped.setdefault(one["host"], []).append(one)
     of_cluster = stopped.keys() - reports.keys()
-    of_inventory = any(one["severity"] == REFUSAL for one in found) and not skip_refused
+    of_inventory = any(one["severity"] != STOP for one in found) and not skip_refused
     return {
         "begin": not of_cluster and not of_inventory and stopped.keys() < reports.keys(),
         "findings": found,

@@ -88,6 +88,16 @@ def test_unreachable_node_is_in_the_list(laboratory, refused, tmp_path):
     assert "UNREACHABLE" in text
 
 
+def test_node_without_a_plan_is_in_the_list(laboratory, refused, tmp_path):
+    """A mistake in its variables must not take it out of the run unnoticed."""
+
+    def mistake(group: Any) -> None:
+        group["hosts"]["gpu-2"]["containerd_version"] = "{{ nobody_has_set_this }}"
+
+    text = refused(inventory=laboratory.inventory_with(tmp_path / "mistake.yml", mistake))
+    assert re.search(r"RUN_STOPPED gpu-2: .*'Plan containerd'.*nobody_has_set_this", text)
+
+
 def test_unknown_operating_system(laboratory, refused, fault):
     fault("gpu-1", "os-unknown")
     assert "OS_UNSUPPORTED" in refused()

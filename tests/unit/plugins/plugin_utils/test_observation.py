@@ -331,6 +331,7 @@ def test_what_this_collection_has_left_is_found(observe, tmp_path):
                 "path": path,
                 "owner": owner,
                 "changes": [{"key": ["plugins", "cri", "a"], "before": None}],
+                "untouched": True,
             }
         ],
     }

@@ -90,7 +90,8 @@ GATE_IN_FLAG = {
     "effective": True,
 }
 KUBELET_DROP_IN = "/etc/systemd/system/kubelet.service.d/99-metal-gpu.conf"
-CRI_EDIT = [{"path": "/etc/containerd/config.toml", "owner": "metal.gpu.containerd"}]
+CONFIG = "/etc/containerd/config.toml"
+CRI_EDIT = [{"path": CONFIG, "owner": "metal.gpu.containerd"}]
 KUBELET_EDIT = [
     {"path": "/var/lib/kubelet/config.yaml", "owner": "metal.gpu.kubelet_device_plugins"}
 ]
@@ -719,6 +720,26 @@ def test_newer_toolkit_is_kept() -> None:
 def test_containerd_is_not_taken_away_from_a_kubelet(changes: dict[str, Any]) -> None:
     node = {**DONE, **changes}
     assert codes(plan("containerd", node, state="absent")) == ["CONTAINERD_IN_USE"]
+
+
+@pytest.mark.parametrize("role", ["containerd", "nvidia_container_runtime"])
+@pytest.mark.parametrize(
+    ("unread", "untouched", "change"),
+    [
+        pytest.param([CONFIG], True, {"path": CONFIG, "owner": CRI_EDIT[0]["owner"]}, id="ours"),
+        pytest.param([CONFIG], False, None, id="somebody has changed it since"),
+        pytest.param(["/etc/containerd/other.toml"], True, None, id="another file"),
+    ],
+)
+def test_only_what_nobody_has_changed_since_is_taken_back(
+    role: str, unread: list[str], untouched: bool, change: dict[str, str] | None
+) -> None:
+    """A restart that fails for what its owner has written must not turn the CRI plugin off."""
+    edits = [{**CRI_EDIT[0], "changes": [], "untouched": untouched}]
+    changed = {"engines": {"containerd": {"changed_since_start": unread}}, "ours": {"edits": edits}}
+    made = plan(role, merge(DONE, changed))
+    assert [step["name"] for step in made["steps"]] == ["Restart containerd"]
+    assert made["data"]["change"] == change
 
 
 def test_driver_that_was_removed_halfway_goes_on_going() -> None:
