@@ -72,6 +72,11 @@ def parse_effective(dump: Mapping[str, Any], version: str) -> Effective:
     )
 
 
+def has_cri(document: Mapping[str, Any]) -> bool:
+    """Whether a file says anything about the CRI plugin."""
+    return any(name in section(document, "plugins") for name in _CRI_SECTIONS)
+
+
 def mentioned_files(path: str, text: str) -> list[str]:
     """Return the patterns of files that a configuration mentions, which are those it imports.
 

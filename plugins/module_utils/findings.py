@@ -294,6 +294,13 @@ CATALOGUE: dict[str, Meaning] = {
         "{engine} does not start, and did not with its former configuration: {error}",
         "look at `journalctl -u {engine}` on the node; no container starts until it is mended",
     ),
+    "CONTAINERD_IMPORT_REPLACES": Meaning(
+        REFUSAL,
+        "runs containerd {found}, for which what {files} says of the CRI plugin takes the place of "
+        "all that {path} says of it",
+        "move those settings into the file that imports them, or register the runtime nvidia in "
+        "the imported one yourself",
+    ),
     "CDI_UNSUPPORTED": Meaning(
         REFUSAL,
         "runs containerd {found}, which cannot read the CDI specifications of this toolkit; "

@@ -429,7 +429,8 @@ gpu_node:
             config:
               description: >-
                 Its own configuration file. C(version) and C(imports) are the ones written in the
-                file. C(error) is why the file cannot be read or why containerd refuses its
+                file, C(imported_cri) the files that are imported and have settings of the CRI
+                plugin. C(error) is why the file cannot be read or why containerd refuses its
                 configuration, with file, line and column where they are known.
               type: dict
             needs_reload:
@@ -606,6 +607,7 @@ gpu_node:
             exists: true
             version: 3
             imports: [/etc/containerd/conf.d/*.toml]
+            imported_cri: []
             text_sha256: e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
             error: null
             source: containerd config dump
@@ -1054,14 +1056,13 @@ def read_service_files(files: NodeFiles) -> None:
         directory = value_of(flags, "--config-dir")
         if directory:
             files.read_all([f"{directory}/**/*.conf"])
+    config = containerd_config(files) or containerd.DEFAULT_CONFIG
+    files.read_all(containerd.mentioned_files(config, files.texts.get(config, "")))
 
 
 def read_times(files: NodeFiles, release: str) -> dict[str, float]:
     """Return when configuration, initial ramdisk and Docker's hook were written, keyed by path."""
-    config = containerd_config(files) or containerd.DEFAULT_CONFIG
-    patterns = containerd.mentioned_files(config, files.texts.get(config, ""))
     paths = [path for path in files.texts if not path.startswith(("/proc/", "/sys/"))]
-    paths += [path for pattern in patterns for path in files.find(pattern)]
     paths += [path.format(release=release) for path in nvidia_driver.INITIAL_RAMDISKS]
     times = {path: files.modified(path) for path in paths}
     times[docker.GPU_HOOK] = files.appeared(docker.GPU_HOOK)

@@ -54,9 +54,14 @@ def reads_cdi(containerd_version: str) -> bool:
     return release(containerd_version) >= release(CDI_SINCE)
 
 
+def merges(containerd_version: str) -> bool:
+    """Whether an imported file adds to a plugin's settings, or takes the place of all of them."""
+    return release(containerd_version) >= _MERGES_SINCE
+
+
 def target(path: str, imports: Sequence[str], containerd_version: str) -> str:
     """Return the file to write: a drop-in of our own where that is safe, else the main file."""
-    if release(containerd_version) >= _MERGES_SINCE:
+    if merges(containerd_version):
         for pattern in map(PurePosixPath, imports):
             if pattern.name == "*.toml" and pattern.is_absolute():
                 return str(pattern.with_name(DROP_IN))
@@ -69,12 +74,12 @@ def runtime_keys(
     systemd_cgroup: bool,
     default: str | None,
     enable_cdi: bool,
-    keep_runc: bool,
+    keep_runc: str | None,
 ) -> dict[str, Any]:
     """Return the keys that register the NVIDIA runtime, for a file of this version.
 
     `enable_cdi` writes the switch; leave it out where CDI is on anyway. `keep_runc` writes down
-    the built-in runtime, too.
+    the runtime runc, too, of this type.
     """
     # All handlers on runc have to agree with the kubelet about who owns the cgroups.
     options = {"SystemdCgroup": systemd_cgroup}
@@ -85,7 +90,7 @@ def runtime_keys(
         }
     }
     if keep_runc:
-        runtimes["runc"] = {"runtime_type": RUNTIME_TYPE, "options": options}
+        runtimes["runc"] = {"runtime_type": keep_runc, "options": options}
     containerd: dict[str, Any] = {"runtimes": runtimes}
     if default:
         containerd["default_runtime_name"] = default
@@ -113,7 +118,7 @@ def edit(engine: Mapping[str, Any], *, default: str | None, cdi: bool) -> dict[s
         systemd_cgroup=bool(runc.get("systemd_cgroup")),
         default=default,
         enable_cdi=cdi and reads_cdi(version) and not engine["cdi_enabled"],
-        keep_runc=bool(runc) and release(version) < _MERGES_SINCE,
+        keep_runc=runc["type"] or RUNTIME_TYPE if runc and not merges(version) else None,
     )
     # A file of our own says its version; one that is there has said it, or is version 1.
     own = not config["exists"] or path != config["path"]

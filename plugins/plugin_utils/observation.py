@@ -277,6 +277,7 @@ def _containerd(node: Raw) -> dict[str, Any]:
     version = parse_version(node.stdout("containerd"))
     dump = node.outputs.get("containerd_dump")
     error = _read_error(node, path) or own.error
+    imported = containerd.mentioned_files(path, text)
     effective = None
     has_file = named or _exists(node, path) is not False  # the module asks accordingly
     command = f"containerd config {'dump' if has_file else 'default'}"
@@ -295,14 +296,17 @@ def _containerd(node: Raw) -> dict[str, Any]:
             "exists": _exists(node, path),
             "version": own.content.get("version"),
             "imports": own.content.get("imports", []),
+            "imported_cri": [
+                name
+                for name in node.find(*imported)
+                if containerd.has_cri(load_toml(name, node.texts[name]).content)
+            ],
             "text_sha256": sha256(text.encode()).hexdigest() if path in node.texts else None,
             "error": error,
             "source": command if effective else None,
         },
         "needs_reload": node.needs_reload(containerd.UNIT),
-        "changed_since_start": _changed_since_start(
-            node, containerd.UNIT, [path, *containerd.mentioned_files(path, text)]
-        ),
+        "changed_since_start": _changed_since_start(node, containerd.UNIT, [path, *imported]),
         "cri_enabled": effective.cri_enabled if effective else None,
         "cdi_enabled": effective.cdi_enabled if effective else None,
         "default_runtime": effective.default_runtime if effective else None,

@@ -63,7 +63,10 @@ def plan(daemonsets: Sequence[Mapping[str, Any]], wishes: Mapping[str, Any]) -> 
     ours, others = None, []
     for daemonset in daemonsets:
         metadata = daemonset["metadata"]
-        has_name = (metadata["namespace"], metadata["name"]) == (wishes["namespace"], wishes["name"])
+        has_name = (metadata["namespace"], metadata["name"]) == (
+            wishes["namespace"],
+            wishes["name"],
+        )
         # A Helm release may well have the name.
         if has_name and metadata.get("labels", {}).get(MANAGED_BY) == OWNER:
             ours = daemonset

@@ -169,6 +169,14 @@ def _plan_containerd(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, A
     gone = [list(key) for key, before in former.items() if before is None]
     made.data["config"] = {**config, "remove": [] if wishes["default"] else gone}
     gap = _containerd_gap(engine, wishes, is_default_ours=bool(former))
+    shadows = [] if containerd_keys.merges(engine["version"]) else engine["config"]["imported_cri"]
+    if gap and shadows:
+        made.refuse(
+            "CONTAINERD_IMPORT_REPLACES",
+            files=", ".join(shadows),
+            path=config["path"],
+            found=engine["version"],
+        )
     ours_now = {"path": config["path"], "owner": f"metal.gpu.{ROLE}"}
     made.data["change"] = ours_now if gap else plan_containerd.unread_change(node)
     made.step(REGISTER, gap)

@@ -27,7 +27,7 @@ def engine(version: str, text: str | None, *, cdi_enabled: bool) -> dict[str, An
             "imports": own.get("imports", []),
         },
         "cdi_enabled": cdi_enabled,
-        "runtimes": {"runc": {"systemd_cgroup": True}},
+        "runtimes": {"runc": {"type": "io.containerd.runc.v2", "systemd_cgroup": True}},
     }
 
 
@@ -58,10 +58,18 @@ def test_file_becomes_the_golden_one(version: str, name: str, cdi_enabled: bool,
 @pytest.mark.parametrize("default", ["nvidia", None])
 def test_default_runtime_is_a_wish(default: str | None) -> None:
     keys = containerd_keys.runtime_keys(
-        3, systemd_cgroup=True, default=default, enable_cdi=False, keep_runc=False
+        3, systemd_cgroup=True, default=default, enable_cdi=False, keep_runc=None
     )
     containerd = keys["plugins"]["io.containerd.cri.v1.runtime"]["containerd"]
     assert containerd.get("default_runtime_name") == default
+
+
+def test_type_of_the_owners_runc_stays() -> None:
+    found = engine("1.7.33", "version = 2\n", cdi_enabled=True)
+    found["runtimes"]["runc"]["type"] = "io.containerd.runc.v1"
+    keys = containerd_keys.edit(found, default=None, cdi=True)["merge"]
+    runtimes = keys["plugins"]["io.containerd.grpc.v1.cri"]["containerd"]["runtimes"]
+    assert runtimes["runc"]["runtime_type"] == "io.containerd.runc.v1"
 
 
 @pytest.mark.parametrize(

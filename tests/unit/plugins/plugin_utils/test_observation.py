@@ -203,6 +203,7 @@ def test_a_gpu_node(observe, tmp_path):
                     "exists": True,
                     "version": 3,
                     "imports": ["/etc/containerd/conf.d/*.toml"],
+                    "imported_cri": [],
                     "text_sha256": sha256(
                         texts["/etc/containerd/config.toml"].encode()
                     ).hexdigest(),
@@ -567,6 +568,19 @@ def test_a_docker_node(observe, tmp_path):
     assert [one["name"] for one in found["v1"]["containers"]] == ["digits"]
     (asked,) = [line for line in programs.asked if "inspect" in line]
     assert len(re.findall(r"[0-9a-f]{64}", asked)) == 3  # not the pod's
+
+
+def test_imported_files_with_settings_of_the_cri_plugin(observe, tmp_path):
+    """Before containerd 2.1, they take the place of the importing file's."""
+    cri = (
+        '[plugins."io.containerd.grpc.v1.cri".registry]\nconfig_path = "/etc/containerd/certs.d"\n'
+    )
+    config = 'version = 2\nimports = ["conf.d/*.toml"]\n' + cri
+    plant(tmp_path, {"/etc/containerd/config.toml": config})
+    plant(tmp_path, {"/etc/containerd/conf.d/cri.toml": cri})
+    plant(tmp_path, {"/etc/containerd/conf.d/debug.toml": '[debug]\nlevel = "debug"\n'})
+    found = observe(Programs({}))["engines"]["containerd"]["config"]
+    assert found["imported_cri"] == ["/etc/containerd/conf.d/cri.toml"]
 
 
 @pytest.mark.parametrize(

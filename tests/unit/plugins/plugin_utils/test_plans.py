@@ -286,6 +286,20 @@ REFUSALS = [
         ["CDI_UNSUPPORTED"],
     ),
     (
+        "imported file that replaces settings",
+        "nvidia_container_runtime",
+        {
+            "engines": {
+                "containerd": {
+                    "version": "1.7.24",
+                    "config": {"imported_cri": ["/etc/containerd/conf.d/registries.toml"]},
+                }
+            }
+        },
+        {},
+        ["CONTAINERD_IMPORT_REPLACES"],
+    ),
+    (
         "TOML again",
         "nvidia_container_runtime",
         {"engines": {"containerd": {"config": {"error": "bad"}}}},
