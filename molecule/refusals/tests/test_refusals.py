@@ -18,20 +18,23 @@ from metal_lab.pki import Authority
 NODES = ("gpu-1", "gpu-2")
 
 
-def fingerprint_of(laboratory: Any, node: str) -> list[str]:
-    """Return what tells whether anything changed on a node: files of /etc and /usr, packages."""
-    commands = (
-        "find /etc /usr /lib/modules /var/lib/metal-gpu -xdev -type f"
-        " -printf '%p %s %T@\\n' 2>/dev/null | sort | sha256sum",
-        "dpkg-query -W | sha256sum",
-        "systemctl show --value -p ActiveEnterTimestampMonotonic containerd",
-    )
-    return [laboratory.host(node).run(command).stdout for command in commands]
+# Files of /etc and /usr, packages, and since when the engine runs.
+FINGERPRINT = """
+find /etc /usr /lib/modules /var/lib/metal-gpu -xdev -type f -printf '%p %s %T@\\n' 2> /dev/null |
+    sort | sha256sum
+dpkg-query -W | sha256sum
+systemctl show --value -p ActiveEnterTimestampMonotonic containerd
+"""
+
+
+def fingerprint_of(laboratory: Any, node: str) -> str:
+    """Return what tells whether anything changed on a node."""
+    return str(laboratory.host(node).run(FINGERPRINT).stdout)
 
 
 def fingerprint(laboratory: Any) -> list[str]:
     """Return the same of all nodes, and the objects of the API server."""
-    return [line for node in NODES for line in fingerprint_of(laboratory, node)] + [
+    return [fingerprint_of(laboratory, node) for node in NODES] + [
         laboratory.kubectl("get", "daemonsets,runtimeclasses,pods", "-A", "-o", "name")
     ]
 
