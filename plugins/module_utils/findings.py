@@ -360,6 +360,12 @@ CATALOGUE: dict[str, Meaning] = {
         "check the address with `curl` on the node, its proxy and its name server; a mirror goes "
         "into the role's *_repository_url",
     ),
+    "REPOSITORY_TWICE": Meaning(
+        FAILURE,
+        "apt reads none of its sources, since they give {url} {suite} more than one value of "
+        "{option}: {files}",
+        "keep one of these files, or give all of them the same {option}",
+    ),
     "REPOSITORY_REMOVED": Meaning(
         NOTICE,
         "the repository {name}, added just before, was taken away again",
