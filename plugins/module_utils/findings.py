@@ -318,6 +318,20 @@ CATALOGUE: dict[str, Meaning] = {
         "keeps its newer container toolkit {found}; nvidia_container_runtime_version is {expected}",
         "nothing to do",
     ),
+    "TOOLKIT_HELD": Meaning(
+        NOTICE,
+        "keeps its container toolkit {found}, since somebody else holds {packages}; "
+        "nvidia_container_runtime_version is {expected}",
+        "nothing to do; without the hold (`apt-mark unhold`, `dnf versionlock delete`) the next "
+        "run brings the other version",
+    ),
+    "TOOLKIT_TOO_OLD": Meaning(
+        REFUSAL,
+        "has container toolkit {found}, of which somebody else holds {packages}, and needs "
+        "{expected} or newer",
+        "update it yourself, or take the hold away (`apt-mark unhold`, `dnf versionlock delete`), "
+        "and the role does",
+    ),
     # --- packages --------------------------------------------------------------------------
     "PACKAGE_MANAGER_BUSY": Meaning(
         NOTICE,
