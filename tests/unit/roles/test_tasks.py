@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,14 @@ def tasks(path: Path) -> list[dict[str, Any]]:
     return found
 
 
+def with_nested(outer: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield tasks, and those of their blocks."""
+    for task in outer:
+        yield task
+        for part in ("block", "rescue", "always"):
+            yield from with_nested(task.get(part, []))
+
+
 def test_what_we_hold_can_be_changed_by_either_package_manager() -> None:
     (install,) = tasks(PACKAGES / "debian" / "install.yml")
     assert "packages_change_held" in install["ansible.builtin.apt"]["allow_change_held_packages"]
@@ -30,3 +39,15 @@ def test_what_we_hold_can_be_changed_by_either_package_manager() -> None:
     (delete,) = tasks(PACKAGES / "redhat" / "release.yml")
     argv = delete["ansible.builtin.command"]["argv"]
     assert argv == "{{ ['dnf', 'versionlock', 'delete'] + packages_locked }}"
+
+
+def test_no_content_gets_the_mode_of_a_temporary_file_on_the_controller() -> None:
+    """Which is what `mode: preserve` means beside `content`: 0600."""
+    copies = [
+        (path, task["ansible.builtin.copy"])
+        for path in ROOT.glob("roles/*/tasks/**/*.yml")
+        for task in with_nested(tasks(path))
+        if "content" in task.get("ansible.builtin.copy", {})
+    ]
+    assert copies
+    assert [path for path, copy in copies if copy.get("mode") == "preserve"] == []
