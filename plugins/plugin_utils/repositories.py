@@ -53,7 +53,7 @@ class Repository(NamedTuple):
         return cls(
             name,
             url,
-            wishes["repository_suite"] or source.suite,
+            source.suite and (wishes["repository_suite"] or source.suite),
             source.components,
             wishes["repository_key"] or urljoin(f"{url.rstrip('/')}/", source.key),
             wishes["repository_fingerprint"] or source.fingerprint,

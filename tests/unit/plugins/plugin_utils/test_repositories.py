@@ -296,3 +296,9 @@ def test_mirror_of_the_same_layout_has_the_key_at_the_same_place() -> None:
     assert wanted.key == "https://mirror.example/linux/debian/gpg"
     assert wanted.suite == "bookworm"
     assert wanted.fingerprint == SYSTEMS[0].docker.fingerprint
+
+
+def test_only_apt_has_suites() -> None:
+    wishes = {**EMPTY, "repository_suite": "{codename}"}
+    by_id = {system.id: Repository.wished("x", wishes, system.docker) for system in SYSTEMS}
+    assert (by_id["debian"].suite, by_id["rocky"].suite) == ("{codename}", "")
