@@ -325,6 +325,20 @@ CATALOGUE: dict[str, Meaning] = {
         "keeps its newer container toolkit {found}; nvidia_container_runtime_version is {expected}",
         "nothing to do",
     ),
+    "TOOLKIT_HELD": Meaning(
+        NOTICE,
+        "keeps its container toolkit {found}, since somebody else holds {packages}; "
+        "nvidia_container_runtime_version is {expected}",
+        "nothing to do; without the hold (`apt-mark unhold`, `dnf versionlock delete`) the next "
+        "run brings the other version",
+    ),
+    "TOOLKIT_TOO_OLD": Meaning(
+        REFUSAL,
+        "has container toolkit {found}, of which somebody else holds {packages}, and needs "
+        "{expected} or newer",
+        "update it yourself, or take the hold away (`apt-mark unhold`, `dnf versionlock delete`), "
+        "and the role does",
+    ),
     # --- packages --------------------------------------------------------------------------
     "PACKAGE_MANAGER_BUSY": Meaning(
         NOTICE,
@@ -366,6 +380,12 @@ CATALOGUE: dict[str, Meaning] = {
         "the repository {url} cannot be used: {error}",
         "check the address with `curl` on the node, its proxy and its name server; a mirror goes "
         "into the role's *_repository_url",
+    ),
+    "REPOSITORY_TWICE": Meaning(
+        FAILURE,
+        "apt reads none of its sources, since they give {url} {suite} more than one value of "
+        "{option}: {files}",
+        "keep one of these files, or give all of them the same {option}",
     ),
     "REPOSITORY_REMOVED": Meaning(
         NOTICE,

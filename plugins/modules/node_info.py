@@ -819,6 +819,26 @@ gpu_node:
           path: /etc/apt/sources.list.d/nvidia-cuda.sources
           text: "Types: deb"
           key: null
+    package_sources:
+      description: >-
+        Addresses that apt and dnf get packages from, of all files that name any. Credentials in
+        them are left out, and so are lists of mirrors and what is disabled.
+      type: list
+      elements: dict
+      contains:
+        path:
+          description: The file.
+          type: str
+        url:
+          description: The address, with variables as the file has them.
+          type: str
+        suite:
+          description: The suite, empty for dnf.
+          type: str
+      sample:
+        - path: /etc/apt/sources.list
+          url: https://deb.debian.org/debian
+          suite: bookworm
     module_streams:
       description: Enabled streams of dnf's modules, by name of the module.
       type: dict
@@ -903,6 +923,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.commands import (
 from ansible_collections.metal.gpu.plugins.module_utils.device_files import read_device_files
 from ansible_collections.metal.gpu.plugins.module_utils.device_users import read_device_users
 from ansible_collections.metal.gpu.plugins.module_utils.node_files import NodeFiles
+from ansible_collections.metal.gpu.plugins.module_utils.package_sources import read_sources
 from ansible_collections.metal.gpu.plugins.module_utils.pci import read_gpus
 
 if TYPE_CHECKING:
@@ -1036,6 +1057,7 @@ def run(
                 "lock": lock and lock._asdict(),
                 "interrupted": package_manager.was_interrupted(node.root),
             },
+            "package_sources": [source._asdict() for source in read_sources(node.root)],
             "outputs": read_programs(node, files, asked_packages),
             "texts": files.texts,
             "errors": files.errors,

@@ -60,6 +60,7 @@ class Raw:
         self.device_files: list[dict[str, Any]] = raw["device_files"]
         self.device_users: list[dict[str, Any]] | None = raw["device_users"]
         self.package_manager: dict[str, Any] = raw["package_manager"]
+        self.package_sources: list[dict[str, str]] = raw["package_sources"]
         self.paths: Mapping[str, bool] = raw["paths"]
         self.found: Mapping[str, list[str]] = raw["found"]
         self.modified: Mapping[str, float] = raw["modified"]
@@ -163,6 +164,7 @@ def interpret(raw: Mapping[str, Any]) -> dict[str, Any]:
             if any(fnmatchcase(name, pattern) for pattern in node.asked["packages"])
         },
         "repositories": _repositories(node),
+        "package_sources": node.package_sources,
         "module_streams": _module_streams(node),
         "ours": _ours(node),
         "package_manager": node.package_manager,

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
+from ansible_collections.metal.gpu.plugins.module_utils.package_sources import without_credentials
+from ansible_collections.metal.gpu.plugins.plugin_utils.repositories import files_with
 
 # Who is not trusted, in the words of gpgv (apt up to 2.6), sqv (apt 3), rpm and our own look-up.
 _UNTRUSTED = (
@@ -33,6 +35,10 @@ _UNREACHABLE = (
     re.compile(r"cannot fetch the signing key (?P<place>\S+): (?P<why>.*)"),
     re.compile(r"(?P<why>Curl error \(\d+\):.*?) for (?P<place>\S+)"),
     re.compile(r"Failed to download metadata for repo '(?P<place>[^']+)': (?P<why>.*)"),
+)
+_CONFLICTING = re.compile(
+    r"Conflicting values set for option (?P<option>\S+) "
+    r"regarding source (?P<place>\S+) (?P<suite>\S+):"
 )
 _KEY = re.compile(r"\b[0-9A-F]{40,64}\b|\b[0-9A-F]{16}\b")
 _LOCKED = re.compile(
@@ -72,8 +78,11 @@ def explain(
     repository = wishes["repository"]
     untrusted, unreachable = _places(_UNTRUSTED, text), _places(_UNREACHABLE, text)
     pinned = repository.get("fingerprint") or "none of ours"
+    # With these, apt says nothing about any other.
+    conflicting = {_repository(match["place"]): match for match in _CONFLICTING.finditer(text)}
     found = (
-        [_untrusted(host, url, why, pinned) for url, why in untrusted.items()]
+        [_twice(host, node, url, match) for url, match in conflicting.items()]
+        or [_untrusted(host, url, why, pinned) for url, why in untrusted.items()]
         or [
             finding("REPOSITORY_UNREACHABLE", host, url=url, error=why)
             for url, why in unreachable.items()
@@ -81,7 +90,7 @@ def explain(
         or _missing(host, answers.get("versions", ""), wishes["names"], node["os"]["family"])
         or [finding("PACKAGES_FAILED", host, error=_last_words(said))]
     )
-    places = untrusted or unreachable
+    places = conflicting or untrusted or unreachable
     if repository.get("new") and {_repository(repository["url"]), repository["name"]} & {*places}:
         found.append(finding("REPOSITORY_REMOVED", host, name=repository["name"]))
     return found
@@ -95,6 +104,13 @@ def _locked(host: str, lock: Mapping[str, Any] | None, said: str, seconds: int) 
         pid, command = (named["pid"], named["command"]) if named else ("unknown", "")
     return finding(
         "PACKAGE_MANAGER_LOCKED", host, command=command or "a process", pid=pid, seconds=seconds
+    )
+
+
+def _twice(host: str, node: Mapping[str, Any], url: str, said: re.Match[str]) -> dict[str, str]:
+    files = ", ".join(files_with(node, url, said["suite"])) or "files unknown"
+    return finding(
+        "REPOSITORY_TWICE", host, url=url, suite=said["suite"], option=said["option"], files=files
     )
 
 
@@ -186,7 +202,8 @@ def _parts(version: str) -> list[str]:
 
 def _repository(place: str) -> str:
     """Return the repository that an address in it belongs to."""
-    return re.sub(r"/(?:dists/.*|(?:In)?Release(?:\.gpg)?|repodata/.*|)$", "", place)
+    root = re.sub(r"/(?:dists/.*|(?:In)?Release(?:\.gpg)?|repodata/.*|)$", "", place)
+    return without_credentials(root)
 
 
 def _last_words(said: str) -> str:

@@ -89,6 +89,10 @@ PACKAGES = (
     "libnvidia-container-tools",
     "libnvidia-container1",
 )
+# What the steps above need of a toolkit that stays as it is: a command, and a service.
+# Source: https://github.com/NVIDIA/nvidia-docker/issues/1671; the toolkit's release notes.
+_LINKS_SINCE = "1.12.0"
+_WRITES_CDI_SINCE = "1.18.0"
 # Of nvidia-docker2. The toolkit has the same program, and comes first.
 FORMER_PACKAGE = "nvidia-container-runtime"
 
@@ -123,18 +127,33 @@ def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
 def _plan_toolkit(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]) -> None:
     wanted = dict.fromkeys(PACKAGES, f"{wishes['version']}-1")
     found = node["toolkit"]["version"]
+    # What we hold came from our repository.
+    is_ours = REPOSITORY_NAME in node["repositories"]
+    held = [
+        name
+        for name in installed(node, wanted)
+        if node["packages"][name]["held"] and packages_gap(node, {name: wanted[name]})
+    ]
     if found is not None and release(upstream_version(found)) > release(wishes["version"]):
         made.notice("TOOLKIT_KEPT", found=found, expected=wishes["version"])
+    elif held and not is_ours:
+        _keep_held(made, node, wishes, held)
     else:
         missing = packages_gap(node, wanted)
         if missing:
             upstream = systems.known(node).toolkit
             source = Repository.wished(REPOSITORY_NAME, wishes, upstream)
             plan_repository(made, node, source, prepare=PYTHON_DEBIAN, add=REPOSITORY)
-        made.data["packages"] = arguments(node, wanted)
+        made.data |= {
+            "packages": arguments(node, wanted),
+            "change_held": is_ours,
+            "hold": hold_arguments(node, wanted),
+        }
         made.step(INSTALL, missing)
-        made.data["hold"] = hold_arguments(node, wanted)
-        made.step(HOLD, hold_gap(node, PACKAGES))
+        # A source of somebody else's may be used; what comes from there is his to upgrade.
+        if is_ours or (missing and made.data["repository"]["new"]):
+            ended = "a new version is not held yet" if missing else None
+            made.step(HOLD, hold_gap(node, PACKAGES) or ended)
     if FORMER_PACKAGE in node["packages"]:
         made.step(FORMER, f"the toolkit takes the place of {FORMER_PACKAGE}")
     if not node["toolkit"]["char_dev_rules"]:
@@ -142,6 +161,19 @@ def _plan_toolkit(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]
         made.step(LINK, "the rule is heeded when the driver is loaded the next time")
     else:
         made.step(LINK, _unlinked_gap(node))
+
+
+def _keep_held(
+    made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any], held: list[str]
+) -> None:
+    """Leave a toolkit alone that somebody else holds, if it can do what the other steps need."""
+    found = node["toolkit"]["version"]
+    needed = _WRITES_CDI_SINCE if wishes["cdi"] and _cdi_gap(node) else _LINKS_SINCE
+    evidence = {"found": found or "none", "packages": ", ".join(held)}
+    if found is None or release(upstream_version(found)) < release(needed):
+        made.refuse("TOOLKIT_TOO_OLD", expected=needed, **evidence)
+    else:
+        made.notice("TOOLKIT_HELD", expected=wishes["version"], **evidence)
 
 
 def _unlinked_gap(node: Mapping[str, Any]) -> str | None:

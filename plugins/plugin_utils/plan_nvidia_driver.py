@@ -16,6 +16,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils import gpu_models
+from ansible_collections.metal.gpu.plugins.module_utils.package_sources import sections_in_force
 from ansible_collections.metal.gpu.plugins.module_utils.version import upstream_version
 from ansible_collections.metal.gpu.plugins.plugin_utils import driver_packages, systems
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
@@ -31,10 +32,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan_packages import (
     plan_repository,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_preflight import refuse_platform
-from ansible_collections.metal.gpu.plugins.plugin_utils.repositories import (
-    Repository,
-    sections_in_force,
-)
+from ansible_collections.metal.gpu.plugins.plugin_utils.repositories import Repository
 
 PYTHON_DEBIAN = "Install python3-debian for the NVIDIA repository"
 REPOSITORY = "Add the NVIDIA repository"
@@ -188,7 +186,7 @@ def _ramdisk_reason(driver: Mapping[str, Any]) -> str | None:
 def _plan_redhat(made: Plan, node: Mapping[str, Any], version: str, stream: str | None) -> None:
     """Plan what only Red Hat's distributions need: dkms from elsewhere, and the module's stream."""
     if "dkms" not in node["packages"] and not any(
-        sections_in_force(source)
+        sections_in_force(source["text"])
         for name, source in node["repositories"].items()
         if name.startswith("epel")
     ):

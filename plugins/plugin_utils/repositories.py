@@ -8,10 +8,14 @@ No function does I/O.
 
 from __future__ import annotations
 
-import configparser
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urljoin
 
+from ansible_collections.metal.gpu.plugins.module_utils.package_sources import (
+    parse_deb822,
+    parse_ini,
+    without_credentials,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.pinned_key import KeyRefused, fingerprint
 from ansible_collections.metal.gpu.plugins.plugin_utils.systems import (
     DEBIAN,
@@ -23,7 +27,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.systems import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
 # Where the files are on a node, by family and name.
 FILES = {DEBIAN: "/etc/apt/sources.list.d/{}.sources", REDHAT: "/etc/yum.repos.d/{}.repo"}
@@ -49,7 +53,7 @@ class Repository(NamedTuple):
         return cls(
             name,
             url,
-            wishes["repository_suite"] or source.suite,
+            source.suite and (wishes["repository_suite"] or source.suite),
             source.components,
             wishes["repository_key"] or urljoin(f"{url.rstrip('/')}/", source.key),
             wishes["repository_fingerprint"] or source.fingerprint,
@@ -62,26 +66,19 @@ def repository_gap(node: Mapping[str, Any], wanted: Repository) -> str | None:
     """Return why the repository has to be written, or None where it is as wanted.
 
     A source of somebody else's with the same address serves as well and stays alone: a second one
-    with another key would make apt refuse both.
+    with another key would make apt refuse all of its sources.
     """
-    sources = node["repositories"]
-    release = (node["os"]["version_id"] or "").partition(".")[0]
-    address = _address(wanted.url, release)
-    if any(
-        address in {_address(url, release) for url in urls(source)}
-        for name, source in sources.items()
-        if name != wanted.name
-    ):
-        return None
     path = FILES[node["os"]["family"]].format(wanted.name)
-    found = sources.get(wanted.name)
+    if {*files_with(node, wanted.url, wanted.suite)} - {path}:
+        return None
+    found = node["repositories"].get(wanted.name)
     if found is None:
         return f"{path} does not exist"
     if is_redhat(node):
         have = {"enabled": "1", **next(iter(parse_ini(found["text"]).values()), {})}
         key = found["key"]
     else:
-        have = {"enabled": "yes", **parse_deb822(found["text"])}
+        have = {"enabled": "yes", **next(iter(parse_deb822(found["text"])), {})}
         key = have.get("signed-by")
     for field, value in fields(wanted, is_redhat(node)).items():
         written = have.get(field.lower(), "").strip().rstrip("/")
@@ -115,64 +112,24 @@ def fields(wanted: Repository, for_rpm: bool) -> dict[str, str]:
     }
 
 
-def urls(source: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the addresses that a file of somebody's has in force, in whichever form it is."""
-    if source["path"].endswith(".list"):
-        words = (line.partition("#")[0].split() for line in source["text"].splitlines())
-        yield from (word for line in words for word in line if "://" in word)
-    elif source["path"].endswith(".repo"):
-        for section in sections_in_force(source):
-            yield from section.get("baseurl", "").split()
-    else:
-        fields = parse_deb822(source["text"])
-        if fields.get("enabled", "yes").lower() not in ("no", "false", "0", "off"):
-            yield from fields.get("uris", "").split()
+def files_with(node: Mapping[str, Any], url: str, suite: str) -> list[str]:
+    """Return the files from which the node's package manager knows an address and suite."""
+    release = (node["os"]["version_id"] or "").partition(".")[0]
+    wanted = _place(url, suite, release)
+    found = [
+        source["path"]
+        for source in node["package_sources"]
+        if _place(source["url"], source["suite"], release) == wanted
+    ]
+    return list(dict.fromkeys(found))
 
 
-def sections_in_force(source: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return what a .repo file has enabled; where it comes from may be a list of mirrors."""
-    sections = parse_ini(source["text"]).values()
-    return [one for one in sections if one.get("enabled", "1") not in ("0", "no", "false")]
-
-
-def _address(url: str, release: str) -> str:
+def _place(url: str, suite: str, release: str) -> tuple[str, str]:
     for variable, value in (
         ("$(ARCH)", "amd64"),
         ("$basearch", "x86_64"),
         ("$releasever", release),
     ):
         url = url.replace(variable, value)
-    return url.rstrip("/")
-
-
-def parse_deb822(text: str) -> dict[str, str]:
-    """Parse the first stanza of a .sources file: values keyed by lower-case field name.
-
-    Continuation lines are joined; a line of one full stop stands for an empty one.
-    """
-    fields: dict[str, str] = {}
-    name = ""
-    for line in text.splitlines():
-        if line.startswith("#"):
-            continue
-        if not line.strip():
-            if fields:
-                break
-        elif line[0] in " \t":
-            word = line.strip()
-            fields[name] += "\n" + ("" if word == "." else word)
-        else:
-            name, _colon, value = line.partition(":")
-            name = name.strip().lower()
-            fields[name] = value.strip()
-    return fields
-
-
-def parse_ini(text: str) -> dict[str, dict[str, str]]:
-    """Parse a .repo file: fields keyed by section; what is no such file has no sections."""
-    parser = configparser.RawConfigParser(strict=False)
-    try:
-        parser.read_string(text)
-    except configparser.Error:
-        return {}
-    return {name: dict(parser[name]) for name in parser.sections()}
+    # A flat repository has the suite "/" or "./".
+    return without_credentials(url).rstrip("/"), suite.strip("./")

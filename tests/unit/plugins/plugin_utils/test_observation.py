@@ -310,6 +310,13 @@ def test_a_gpu_node(observe, tmp_path):
                 "key": None,
             }
         },
+        "package_sources": [
+            {
+                "path": "/etc/apt/sources.list.d/nvidia-cuda.sources",
+                "url": "https://mirror.example/nvidia",
+                "suite": "/",
+            }
+        ],
         "ours": {"files": [], "edits": []},
         "module_streams": {},
         "package_manager": {"lock": None, "interrupted": False},
@@ -731,5 +738,11 @@ def test_rpm_is_asked_where_there_is_no_dpkg(observe, tmp_path):
     assert {name: source["key"] for name, source in found["repositories"].items()} == {
         "metal-gpu-nvidia-driver": "-----BEGIN PGP PUBLIC KEY BLOCK-----\n",
         "docker-ce": None,
+    }
+    assert {source["path"]: source["url"] for source in found["package_sources"]} == {
+        "/etc/yum.repos.d/metal-gpu-nvidia-driver.repo": "https://mirror.example/rhel9/x86_64/",
+        "/etc/yum.repos.d/docker-ce.repo": (
+            "https://download.docker.com/linux/centos/$releasever/$basearch/stable"
+        ),
     }
     assert found["module_streams"] == {"nvidia-driver": "580-open"}

@@ -42,7 +42,11 @@ def update(version: str, scene: str) -> str:
 
 def said(text: str = "", answers: Any = None, manager: Any = None, **wishes: Any) -> list[str]:
     """Return code and message of each finding."""
-    node = {"package_manager": manager or FREE, "os": {"family": wishes.pop("family", "debian")}}
+    node = {
+        "package_manager": manager or FREE,
+        "os": {"family": wishes.pop("family", "debian"), "version_id": "12"},
+        "package_sources": wishes.pop("sources", []),
+    }
     found = explain(text, answers or {}, node, {**WISHES, **wishes})
     return [f"{one['code']} {one['message'].removeprefix('gpu-1: ')}" for one in found]
 
@@ -212,6 +216,42 @@ def test_only_what_was_added_and_is_broken_is_taken_away(
     text = "W: Failed to fetch http://mirror.example/toolkit/InRelease  timed out"
     found = said(text, repository={**REPOSITORY, **repository})
     assert [one.partition(" ")[0] for one in found] == codes
+
+
+OURS = "/etc/apt/sources.list.d/metal-gpu-docker.sources"
+THEIRS = "/etc/apt/sources.list.d/archive_uri-http_mirror_example_toolkit-bookworm.list"
+
+
+@pytest.mark.parametrize(
+    ("text", "paths", "new", "files"),
+    [
+        pytest.param("", [THEIRS, OURS], True, f"{THEIRS}, {OURS}", id="new"),
+        pytest.param("", [THEIRS, OURS], False, f"{THEIRS}, {OURS}", id="there before"),
+        pytest.param("", [OURS], True, OURS, id="beside deb-src"),
+        pytest.param("", [], True, "files unknown", id="in other places"),
+        pytest.param(
+            "E:Conflicting values set for option Signed-By regarding source "
+            "http://me:secret@mirror.example/toolkit/ /: /k.gpg != , E:The list of sources could "
+            "not be read.",
+            [THEIRS, OURS],
+            True,
+            f"{THEIRS}, {OURS}",
+            id="in the words of the module",
+        ),
+    ],
+)
+def test_second_source_with_another_key(text: str, paths: list[str], new: bool, files: str) -> None:
+    sources = [
+        {"path": path, "url": "http://mirror.example/toolkit", "suite": "/"} for path in paths
+    ]
+    answers = {} if text else {"update": update("2.6.1", "conflict")}
+    found = said(text, answers, repository={**REPOSITORY, "new": new}, sources=sources)
+    twice, *removed = found
+    assert twice == (
+        "REPOSITORY_TWICE apt reads none of its sources, since they give "
+        f"http://mirror.example/toolkit / more than one value of Signed-By: {files}"
+    )
+    assert [one.partition(" ")[0] for one in removed] == ["REPOSITORY_REMOVED"] * new
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,10 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan_nvidia_container_runtime import (
+    PACKAGES,
+)
+
 from .test_plans import DOCKER, DONE, codes, load, merge, names, plan
 
 PLANNER = "nvidia_container_runtime"
@@ -272,6 +276,107 @@ def test_docker_that_is_still_to_come() -> None:
 )
 def test_docker_is_refused(changes: dict[str, Any], expected: list[str]) -> None:
     assert codes(plan(PLANNER, merge(FRESH, changes), default=None)) == expected
+
+
+def toolkit(version: str | None, *, held: bool, **changes: Any) -> dict[str, Any]:
+    """A node that has everything, with the toolkit in another version; None: only its library."""
+    there = PACKAGES if version else ("libnvidia-container1",)
+    packages = {name: value for name, value in DONE["packages"].items() if name not in PACKAGES} | {
+        name: {"version": f"{version or '1.17.8'}-1", "held": held} for name in there
+    }
+    found = {**DONE, "toolkit": {**DONE["toolkit"], "version": version}, "packages": packages}
+    return merge(found, changes)
+
+
+REPOSITORY = {"metal-gpu-container-toolkit": {"path": "", "text": ""}}
+THEIR_SOURCE = {"path": "/etc/apt/sources.list", "url": "https://mirror.example", "suite": "/"}
+NO_SPECIFICATION = {"devices": []}
+
+
+@pytest.mark.parametrize(
+    ("node", "wishes", "notices", "refusals"),
+    [
+        pytest.param(toolkit("1.17.8", held=True), {}, ["TOOLKIT_HELD"], [], id="held"),
+        pytest.param(
+            toolkit("1.18.0", held=True, cdi=NO_SPECIFICATION),
+            {},
+            ["TOOLKIT_HELD"],
+            [],
+            id="writes-CDI",
+        ),
+        pytest.param(
+            toolkit("1.17.8", held=True, cdi=NO_SPECIFICATION),
+            {},
+            [],
+            ["TOOLKIT_TOO_OLD"],
+            id="writes-no-CDI",
+        ),
+        pytest.param(
+            toolkit("1.17.8", held=True, cdi=NO_SPECIFICATION),
+            {"cdi": False},
+            ["TOOLKIT_HELD"],
+            [],
+            id="CDI-not-wanted",
+        ),
+        pytest.param(
+            toolkit("1.11.0", held=True),
+            {"cdi": False},
+            [],
+            ["TOOLKIT_TOO_OLD"],
+            id="links-nothing",
+        ),
+        pytest.param(toolkit(None, held=True), {}, [], ["TOOLKIT_TOO_OLD"], id="none"),
+        pytest.param(toolkit("1.21.0", held=True), {}, ["TOOLKIT_KEPT"], [], id="newer"),
+        pytest.param(toolkit("1.20.1", held=True), {}, [], [], id="the-same"),
+    ],
+)
+def test_toolkit_that_its_owner_holds_stays(
+    node: dict[str, Any], wishes: dict[str, Any], notices: list[str], refusals: list[str]
+) -> None:
+    planned = plan(PLANNER, node, **wishes)
+    assert not any("toolkit" in name for name in names(planned))
+    assert [notice["code"] for notice in planned["notices"]] == notices
+    assert codes(planned) == refusals
+
+
+ADD = [
+    "Install python3-debian for the container toolkit's repository",
+    "Add the container toolkit's repository",
+]
+INSTALL = ["Install the container toolkit"]
+HOLD = ["Hold the container toolkit"]
+
+
+@pytest.mark.parametrize(
+    ("node", "steps", "change_held"),
+    [
+        pytest.param(
+            toolkit("1.19.1", held=True, repositories=REPOSITORY, package_sources=[THEIR_SOURCE]),
+            INSTALL + HOLD,
+            True,
+            id="we-hold-it",
+        ),
+        pytest.param(toolkit("1.17.8", held=False), ADD + INSTALL + HOLD, False, id="nobody-holds"),
+        pytest.param(
+            toolkit("1.17.8", held=False, package_sources=[THEIR_SOURCE]),
+            INSTALL,
+            False,
+            id="from-a-source-of-the-owner",
+        ),
+        pytest.param(toolkit("1.20.1", held=False), [], False, id="of-the-owner"),
+        pytest.param(
+            toolkit("1.20.1", held=False, repositories=REPOSITORY), HOLD, True, id="hold-is-gone"
+        ),
+    ],
+)
+def test_only_what_is_ours_is_held(
+    node: dict[str, Any], steps: list[str], change_held: bool
+) -> None:
+    """An upgrade ends a hold: apt forgets it, and a lock of dnf names the former version."""
+    planned = plan(PLANNER, node)
+    assert planned["refusals"] == planned["notices"] == []
+    assert names(planned) == steps
+    assert planned["data"]["change_held"] is change_held
 
 
 ABSENT_FROM_DOCKER = [

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.metal.gpu.plugins.module_utils.package_sources import parse_sources
 from ansible_collections.metal.gpu.plugins.plugin_utils.repositories import (
     Repository,
-    parse_deb822,
-    parse_ini,
+    files_with,
     repository_gap,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.systems import SYSTEMS, find
@@ -39,15 +39,26 @@ def sources(key: str = "ed25519", **changes: str) -> str:
     return "".join(f"{name}: {value}\n" for name, value in fields.items())
 
 
-def node(text: str | None, name: str = "metal-gpu-cuda", suffix: str = "sources") -> dict[str, Any]:
-    path = f"/etc/apt/sources.list.d/{name}.{suffix}"
-    repositories = {} if text is None else {name: {"path": path, "text": text, "key": None}}
-    return {"os": {"family": "debian", "version_id": "12"}, "repositories": repositories}
+def node(text: str | None, others: dict[str, str] | None = None) -> dict[str, Any]:
+    """A node with our file, where there is a text of it, and with files of somebody else."""
+    path = "/etc/apt/sources.list.d/metal-gpu-cuda.sources"
+    ours = {"metal-gpu-cuda": {"path": path, "text": text, "key": None}}
+    return {
+        "os": {"family": "debian", "version_id": "12"},
+        "repositories": {} if text is None else ours,
+        "package_sources": package_sources({path: text or "", **(others or {})}),
+    }
 
 
-def theirs(text: str, suffix: str) -> dict[str, Any]:
-    """A node with a source that somebody else has written."""
-    return node(text, "cuda-debian12-x86_64", suffix)
+def package_sources(files: dict[str, str]) -> list[dict[str, str]]:
+    return [
+        source._asdict() for path, text in files.items() for source in parse_sources(path, text)
+    ]
+
+
+def theirs(text: str, path: str = "sources.list.d/cuda.list") -> dict[str, Any]:
+    """A node with a file that somebody else has written."""
+    return node(None, {f"/etc/apt/{path}": text})
 
 
 @pytest.mark.parametrize(
@@ -56,12 +67,36 @@ def theirs(text: str, suffix: str) -> dict[str, Any]:
         pytest.param(node(sources()), id="as written"),
         pytest.param(node(sources(URIs="https://mirror.example/cuda")), id="without slash"),
         pytest.param(
-            theirs("deb [signed-by=/k.gpg] https://mirror.example/cuda/ /\n", "list"),
+            theirs("deb [signed-by=/k.gpg] https://mirror.example/cuda/ /\n"),
             id="somebody's .list",
         ),
         pytest.param(
-            theirs(sources(**{"Signed-By": "/etc/apt/keyrings/x.asc"}), "sources"),
+            theirs(
+                "deb [signed-by=/k.gpg] https://mirror.example/cuda ./\n",
+                "sources.list.d/archive_uri-https_mirror_example_cuda-bookworm.list",
+            ),
+            id="of add-apt-repository",
+        ),
+        pytest.param(
+            theirs("deb https://me:secret@mirror.example/cuda/ /\n", "sources.list"),
+            id="in sources.list, with a password",
+        ),
+        pytest.param(
+            theirs(
+                sources(**{"Signed-By": "/etc/apt/keyrings/x.asc"}), "sources.list.d/cuda.sources"
+            ),
             id="somebody's .sources with a key file",
+        ),
+        pytest.param(
+            theirs(
+                "Types: deb\nURIs: https://deb.example/\nSuites: bookworm\n\n" + sources(),
+                "sources.list.d/mine.sources",
+            ),
+            id="in the second stanza",
+        ),
+        pytest.param(
+            node(sources("rsa"), {"/etc/apt/sources.list": "deb https://mirror.example/cuda/ /\n"}),
+            id="ours has another key, and somebody's is there",
         ),
     ],
 )
@@ -83,16 +118,24 @@ def test_repository_is_there(found: dict[str, Any]) -> None:
             "no usable key",
             id="key file",
         ),
+        pytest.param(theirs("deb https://old.example/ /\n"), "does not exist", id="other .list"),
         pytest.param(
-            theirs("deb https://old.example/ /\n", "list"), "does not exist", id="other .list"
+            theirs("deb https://mirror.example/cuda/ bookworm main\n"),
+            "does not exist",
+            id="other suite",
         ),
         pytest.param(
-            theirs("# deb https://mirror.example/cuda/ /\n", "list"),
+            theirs("# deb https://mirror.example/cuda/ /\n"),
             "does not exist",
             id="commented .list",
         ),
         pytest.param(
-            theirs(sources(Enabled="no"), "sources"), "does not exist", id="somebody's, off"
+            theirs("deb-src https://mirror.example/cuda/ /\n"), "does not exist", id="only deb-src"
+        ),
+        pytest.param(
+            theirs(sources(Enabled="no"), "sources.list.d/cuda.sources"),
+            "does not exist",
+            id="somebody's, off",
         ),
     ],
 )
@@ -104,14 +147,16 @@ def test_architecture_placeholder_of_upstreams_list() -> None:
     """As NVIDIA's instructions for the container toolkit write it."""
     wanted = WANTED._replace(url="https://mirror.example/stable/deb/amd64/")
     text = "deb [signed-by=/k.gpg] https://mirror.example/stable/deb/$(ARCH) /\n"
-    assert repository_gap(theirs(text, "list"), wanted) is None
+    assert repository_gap(theirs(text), wanted) is None
 
 
-def test_only_the_first_stanza_counts() -> None:
-    assert parse_deb822("# comment\nTypes: deb\nURIs: a\n\nTypes: deb-src\n") == {
-        "types": "deb",
-        "uris": "a",
-    }
+def test_every_file_with_an_address_is_named() -> None:
+    line = "deb https://mirror.example/cuda/ /\n"
+    found = node(sources(), {"/etc/apt/sources.list": line * 2, "/etc/apt/x.list": "deb y /\n"})
+    assert files_with(found, "https://mirror.example/cuda", "/") == [
+        "/etc/apt/sources.list.d/metal-gpu-cuda.sources",
+        "/etc/apt/sources.list",
+    ]
 
 
 # --- dnf ---------------------------------------------------------------------------------------
@@ -141,12 +186,13 @@ def rpm_node(
         **changes,
     }
     text = f"[{name}]\n" + "".join(f"{field} = {value}\n" for field, value in fields.items())
-    found = {
-        "path": f"/etc/yum.repos.d/{name}.repo",
-        "text": text,
-        "key": (KEYS / f"{key}.asc").read_text() if key else None,
+    path = f"/etc/yum.repos.d/{name}.repo"
+    held = (KEYS / f"{key}.asc").read_text() if key else None
+    return {
+        "os": {"family": "redhat", "version_id": "9.4"},
+        "repositories": {name: {"path": path, "text": text, "key": held}},
+        "package_sources": package_sources({path: text}),
     }
-    return {"os": {"family": "redhat", "version_id": "9.4"}, "repositories": {name: found}}
 
 
 @pytest.mark.parametrize(
@@ -158,7 +204,7 @@ def rpm_node(
             id="somebody's, with $basearch",
         ),
         pytest.param(
-            rpm_node(None, "cuda", baseurl="https://mirror.example/rhel$releasever/x86_64"),
+            rpm_node(None, "my", baseurl="https://mirror.example/rhel$releasever/x86_64"),
             id="somebody's, with $releasever",
         ),
     ],
@@ -171,7 +217,7 @@ def test_rpm_repository_is_there(found: dict[str, Any]) -> None:
     ("found", "reason"),
     [
         pytest.param(
-            {**rpm_node(), "repositories": {}},
+            {**rpm_node(), "repositories": {}, "package_sources": []},
             "/etc/yum.repos.d/metal-gpu-cuda.repo does not exist",
             id="missing",
         ),
@@ -186,10 +232,6 @@ def test_rpm_repository_is_there(found: dict[str, Any]) -> None:
 )
 def test_rpm_repository_has_to_be_written(found: dict[str, Any], reason: str) -> None:
     assert reason in (repository_gap(found, RPM) or "")
-
-
-def test_what_is_no_repo_file_has_no_sections() -> None:
-    assert parse_ini("baseurl = https://nowhere") == {}
 
 
 # --- upstream's --------------------------------------------------------------------------------
@@ -254,3 +296,9 @@ def test_mirror_of_the_same_layout_has_the_key_at_the_same_place() -> None:
     assert wanted.key == "https://mirror.example/linux/debian/gpg"
     assert wanted.suite == "bookworm"
     assert wanted.fingerprint == SYSTEMS[0].docker.fingerprint
+
+
+def test_only_apt_has_suites() -> None:
+    wishes = {**EMPTY, "repository_suite": "{codename}"}
+    by_id = {system.id: Repository.wished("x", wishes, system.docker) for system in SYSTEMS}
+    assert (by_id["debian"].suite, by_id["rocky"].suite) == ("{codename}", "")

@@ -1,0 +1,53 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the tasks of roles say, where no machine of ours can carry them out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).parents[3]
+PACKAGES = ROOT / "roles" / "packages" / "tasks"
+
+
+def tasks(path: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = yaml.safe_load(path.read_text())
+    return found
+
+
+def with_nested(outer: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield tasks, and those of their blocks."""
+    for task in outer:
+        yield task
+        for part in ("block", "rescue", "always"):
+            yield from with_nested(task.get(part, []))
+
+
+def test_what_we_hold_can_be_changed_by_either_package_manager() -> None:
+    (install,) = tasks(PACKAGES / "debian" / "install.yml")
+    assert "packages_change_held" in install["ansible.builtin.apt"]["allow_change_held_packages"]
+    release, install = tasks(PACKAGES / "redhat" / "install.yml")
+    assert release["ansible.builtin.import_tasks"] == "release.yml"
+    assert release["vars"] == {"packages_locked": "{{ __packages_bare_names }}"}
+    assert "packages_change_held" in release["when"]
+    assert "ansible.builtin.dnf" in install
+    (delete,) = tasks(PACKAGES / "redhat" / "release.yml")
+    argv = delete["ansible.builtin.command"]["argv"]
+    assert argv == "{{ ['dnf', 'versionlock', 'delete'] + packages_locked }}"
+
+
+def test_no_content_gets_the_mode_of_a_temporary_file_on_the_controller() -> None:
+    """Which is what `mode: preserve` means beside `content`: 0600."""
+    copies = [
+        (path, task["ansible.builtin.copy"])
+        for path in ROOT.glob("roles/*/tasks/**/*.yml")
+        for task in with_nested(tasks(path))
+        if "content" in task.get("ansible.builtin.copy", {})
+    ]
+    assert copies
+    assert [path for path, copy in copies if copy.get("mode") == "preserve"] == []
