@@ -64,6 +64,9 @@ STEPS = (
 REPOSITORY_NAME = "metal-gpu-nvidia-driver"
 DNF_MODULE = "nvidia-driver"
 MODULES = ("nvidia", "nvidia_uvm")
+# In this order, since each may be used by those before it; whatever else there is, such as
+# nvidia_peermem, uses them and is used by none.
+_UNLOADED_LAST = ("nvidia_drm", "nvidia_modeset", "nvidia_uvm", "nvidia")
 # What the role writes, and how the boot gets to know of the first one.
 FILES = {
     "blacklist": {
@@ -296,7 +299,6 @@ def _plan_absent(made: Plan, node: Mapping[str, Any]) -> None:
     driver = node["driver"]
     is_ours = REPOSITORY_NAME in node["repositories"]
     packages = sorted(driver["packages"])
-    # Satellites have longer names than the module that they use, and have to go before it.
     loaded = [name for name in node["kernel"]["modules"] if name.startswith("nvidia")]
     files = [
         path
@@ -305,7 +307,7 @@ def _plan_absent(made: Plan, node: Mapping[str, Any]) -> None:
     ]
     made.data |= {
         "packages": packages,
-        "modules": sorted(loaded, key=len, reverse=True),
+        "modules": sorted(loaded, key=_unload_place),
         "persistence": driver["persistenced"]["active"],
         "files": files,
     }
@@ -320,6 +322,10 @@ def _plan_absent(made: Plan, node: Mapping[str, Any]) -> None:
     if is_ours or files:
         made.step(INITRAMFS, "it may hold what is gone")
     plan_no_repository(made, node, REPOSITORY_NAME, remove=REMOVE_REPOSITORY)
+
+
+def _unload_place(module: str) -> int:
+    return _UNLOADED_LAST.index(module) if module in _UNLOADED_LAST else -1
 
 
 def _version(driver: Mapping[str, Any]) -> str:

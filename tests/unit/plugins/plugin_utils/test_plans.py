@@ -727,6 +727,18 @@ def test_driver_that_was_removed_halfway_goes_on_going() -> None:
     assert names(planned) == ["Rebuild the initial ramdisk", "Remove the NVIDIA repository"]
 
 
+def test_modules_are_unloaded_before_those_that_they_use() -> None:
+    loaded = ["nvidia", "nvidia_drm", "nvidia_modeset", "nvidia_peermem", "nvidia_uvm"]
+    node = merge(DONE, {"kernel": {"modules": ["nouveau", *loaded]}})
+    assert plan("nvidia_driver", node, state="absent")["data"]["modules"] == [
+        "nvidia_peermem",
+        "nvidia_drm",
+        "nvidia_modeset",
+        "nvidia_uvm",
+        "nvidia",
+    ]
+
+
 def test_driver_of_somebody_else_is_not_taken_away() -> None:
     planned = plan("nvidia_driver", DONE, state="absent")
     assert [notice["code"] for notice in planned["notices"]] == ["DRIVER_OF_OWNER"]
