@@ -95,6 +95,8 @@ def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
     made = Plan(wishes["host"])
     made.data |= {**FILES, "initramfs": _INITRAMFS.get(node["os"]["family"])}
     refuse_platform(made, node)
+    if made.refusals:
+        return made.result()
     if wishes["state"] == "absent":
         _plan_absent(made, node)
     elif not node["pci"]:
@@ -136,10 +138,10 @@ def _plan_working(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]
 
 def _plan_present(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]) -> None:
     version, driver = wishes["version"], node["driver"]
-    system = systems.find(node["os"])
+    system = systems.known(node)
     flavour = _choose_flavour(made, node, wishes)
     _refuse(made, node, wishes)
-    if flavour is None or system is None:
+    if flavour is None:
         return
     known = driver_packages.choose(system, version, flavour)
     if known is None:

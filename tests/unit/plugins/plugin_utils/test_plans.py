@@ -321,6 +321,18 @@ def test_refusals(
     assert all(one["message"].startswith("gpu-1: ") for one in planned["refusals"])
 
 
+@pytest.mark.parametrize("state", ["present", "absent"])
+@pytest.mark.parametrize("planner", ["nvidia_driver", "containerd", "nvidia_container_runtime"])
+@pytest.mark.parametrize(
+    "node", [pytest.param(VIRGIN, id="virgin"), pytest.param(DONE, id="with all that works")]
+)
+def test_system_that_nobody_knows_is_refused(
+    planner: str, state: str, node: dict[str, Any]
+) -> None:
+    planned = plan(planner, merge(node, {"os": {"version_id": "11"}}), state=state)
+    assert codes(planned) == ["OS_UNSUPPORTED"]
+
+
 def test_nothing_that_is_gone_is_in_the_way_back() -> None:
     node = merge(VIRGIN, {"pci": [], "kubelet": {"installed": False, "running": False}})
     planned = plan("preflight", node, state="absent", gpu_count=4)
