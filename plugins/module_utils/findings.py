@@ -183,6 +183,13 @@ CATALOGUE: dict[str, Meaning] = {
         "keeps its driver {found}, which was not installed from the repository of this collection",
         "nothing to do; to remove it, drain the node and purge its packages yourself",
     ),
+    "PERSISTENCE_MISSING": Meaning(
+        NOTICE,
+        "keeps its working driver {found}, which has no nvidia-persistenced: GPUs that nobody uses "
+        "forget their settings, and start slowly",
+        "install nvidia-persistenced in version {found} from where the driver came from, and run "
+        "again, which starts it; or leave it",
+    ),
     "DRIVER_IN_USE": Meaning(
         FAILURE,
         "the driver cannot be unloaded, because it is in use: {users}",

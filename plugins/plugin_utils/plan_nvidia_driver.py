@@ -133,7 +133,10 @@ def _plan_working(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]
     made.step(HOLD, hold_gap(node, names))
     made.step(MODULES_LOAD, _boot_reason(node))
     made.step(LOAD, _unloaded_reason(node))
-    made.step(PERSISTENCE, _persistence_reason(node))
+    if node["driver"]["persistenced"]["installed"]:
+        made.step(PERSISTENCE, _persistence_reason(node))
+    else:
+        made.notice("PERSISTENCE_MISSING", found=found)
 
 
 def _plan_present(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]) -> None:

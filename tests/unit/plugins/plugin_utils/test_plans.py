@@ -688,6 +688,13 @@ def test_working_driver_of_another_version_is_kept() -> None:
     assert [notice["code"] for notice in planned["notices"]] == ["DRIVER_KEPT"]
 
 
+def test_persistence_daemon_that_is_not_there_is_not_started() -> None:
+    daemon = {"installed": False, "enabled": False, "active": False}
+    planned = plan("nvidia_driver", merge(DONE, {"driver": {"persistenced": daemon}}))
+    assert (planned["steps"], planned["refusals"]) == ([], [])
+    assert [notice["code"] for notice in planned["notices"]] == ["PERSISTENCE_MISSING"]
+
+
 @pytest.mark.parametrize(
     ("device", "flavour", "kernel"),
     [
