@@ -480,7 +480,7 @@ CATALOGUE: dict[str, Meaning] = {
     ),
     "GPU_FAULTY": Meaning(
         FAILURE,
-        "GPU {index} ({address}, {uuid}) reports: {error}",
+        "GPU {index}{names} reports: {error}",
         "drain the node and reset or replace this GPU",
     ),
     "CAPACITY_DIFFERS": Meaning(

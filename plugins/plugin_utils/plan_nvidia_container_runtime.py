@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils import docker
+from ansible_collections.metal.gpu.plugins.module_utils.nvidia_smi import name_gpu
 from ansible_collections.metal.gpu.plugins.module_utils.version import release, upstream_version
 from ansible_collections.metal.gpu.plugins.plugin_utils import (
     containerd_keys,
@@ -248,7 +249,7 @@ def _cdi_gap(node: Mapping[str, Any]) -> str | None:
         return "there is none"
     # Devices are named by index, by UUID, or both, as the toolkit is configured.
     missing = [
-        gpu["uuid"]
+        name_gpu(gpu)
         for gpu in node["nvml"]["devices"]
         if not {f"nvidia.com/gpu={gpu['index']}", f"nvidia.com/gpu={gpu['uuid']}"} & set(known)
     ]

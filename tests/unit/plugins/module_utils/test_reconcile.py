@@ -147,6 +147,30 @@ def test_partly_busy_node_says_what_was_not_proven() -> None:
     )
 
 
+def unreadable(index: int, address: str | None) -> dict[str, Any]:
+    gpu = device(index, "[GPU is lost]")
+    return {**gpu, "uuid": None, "pci_address": address}
+
+
+@pytest.mark.parametrize(
+    ("address", "names", "name"),
+    [(SLOTS[3], f" ({SLOTS[3]})", SLOTS[3]), (None, "", "GPU 3")],
+    ids=["address", "nothing"],
+)
+def test_gpu_without_a_uuid_is_named_by_what_can_be_read(
+    address: str | None, names: str, name: str
+) -> None:
+    seen = node(devices=[*map(device, range(3)), unreadable(3, address)])
+    part = smoke(UUIDS[:3], 3, holders=["default/a"])
+    findings = {
+        found["code"]: found["message"]
+        for found in reconcile("gpu-1", seen, 4, cluster(), part)["findings"]
+    }
+    assert findings["GPU_FAULTY"] == f"gpu-1: GPU 3{names} reports: [GPU is lost]"
+    assert findings["SMOKE_PARTIAL"].endswith(f"and not {name}, which pods have claimed: default/a")
+    assert "SMOKE_DIFFERS" not in findings
+
+
 STOPPED = finding("RUN_STOPPED", "gpu-1", task="x", error="y")
 
 

@@ -722,6 +722,18 @@ def test_nouveau_is_rebooted_away_where_permitted() -> None:
     assert "Load the NVIDIA modules" not in steps
 
 
+def test_gpu_without_a_uuid_is_named_by_its_address() -> None:
+    healthy, lost = DONE["nvml"]["devices"]
+    devices = [healthy, {**lost, "uuid": None, "error": "[GPU is lost]"}]
+    cdi = {"devices": ["nvidia.com/gpu=0", "nvidia.com/gpu=all"]}
+    planned = plan(
+        "nvidia_container_runtime", merge(DONE, {"nvml": {"devices": devices}, "cdi": cdi})
+    )
+    assert planned["steps"] == [
+        {"name": "Write the CDI specification", "reason": "it lacks 0000:04:00.0"}
+    ]
+
+
 def test_newer_toolkit_is_kept() -> None:
     planned = plan("nvidia_container_runtime", merge(DONE, {"toolkit": {"version": "1.21.0"}}))
     assert planned["steps"] == []
