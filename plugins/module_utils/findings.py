@@ -86,6 +86,11 @@ CATALOGUE: dict[str, Meaning] = {
         "does not run systemd, which every role needs",
         "boot the node with systemd",
     ),
+    "VERSION_UNKNOWN": Meaning(
+        REFUSAL,
+        "has a {program} whose version nobody knows: `{program} --version` answers: {error}",
+        "ask it by hand on the node, and repair or remove it",
+    ),
     "NO_GPU": Meaning(
         REFUSAL,
         "has no NVIDIA GPU on its PCI bus (vendor 10de, class 0300 or 0302)",

@@ -94,6 +94,7 @@ CRI_EDIT = [{"path": "/etc/containerd/config.toml", "owner": "metal.gpu.containe
 KUBELET_EDIT = [
     {"path": "/var/lib/kubelet/config.yaml", "owner": "metal.gpu.kubelet_device_plugins"}
 ]
+UNVERSIONED = {"version": None, "version_error": "Exec format error"}
 BROKEN = {"code": "library_mismatch", "exit_code": 18, "message": "version mismatch"}
 
 
@@ -285,6 +286,13 @@ REFUSALS = [
         ["CDI_UNSUPPORTED"],
     ),
     (
+        "containerd that tells no version",
+        "nvidia_container_runtime",
+        {"engines": {"containerd": UNVERSIONED}},
+        {},
+        ["VERSION_UNKNOWN"],
+    ),
+    (
         "TOML again",
         "nvidia_container_runtime",
         {"engines": {"containerd": {"config": {"error": "bad"}}}},
@@ -297,6 +305,20 @@ REFUSALS = [
         {"kubelet": {"installed": False}},
         {},
         ["KUBELET_MISSING"],
+    ),
+    (
+        "kubelet that tells no version",
+        "kubelet_device_plugins",
+        {"kubelet": UNVERSIONED},
+        {},
+        ["VERSION_UNKNOWN"],
+    ),
+    (
+        "kubelet that tells no version, and has the gate",
+        "kubelet_device_plugins",
+        {"kubelet": {**UNVERSIONED, "feature_gates": [GATE_IN_FLAG]}},
+        {"state": "absent"},
+        ["VERSION_UNKNOWN"],
     ),
     (
         "kubelet's YAML",
@@ -319,6 +341,15 @@ def test_refusals(
     assert codes(planned) == expected
     assert planned["steps"] == []
     assert all(one["message"].startswith("gpu-1: ") for one in planned["refusals"])
+
+
+def test_refusal_has_the_answer_without_a_version() -> None:
+    node = merge(VIRGIN, {"kubelet": UNVERSIONED})
+    (refusal,) = plan("kubelet_device_plugins", node)["refusals"]
+    assert refusal["message"] == (
+        "gpu-1: has a kubelet whose version nobody knows: `kubelet --version` answers: "
+        "Exec format error"
+    )
 
 
 @pytest.mark.parametrize("state", ["present", "absent"])
@@ -665,6 +696,13 @@ def test_refusal_names_the_addresses() -> None:
             {"state": "absent"},
             [],
             id="kubelet: absent, and none there",
+        ),
+        pytest.param(
+            "kubelet_device_plugins",
+            {"kubelet": UNVERSIONED},
+            {"state": "absent"},
+            [],
+            id="kubelet: absent, and nobody knows its version",
         ),
     ],
 )
