@@ -488,6 +488,12 @@ CATALOGUE: dict[str, Meaning] = {
         "GPU {index}{names} reports: {error}",
         "drain the node and reset or replace this GPU",
     ),
+    "NODE_NOT_READY": Meaning(
+        FAILURE,
+        "its Kubernetes node {node} is not ready: {error}",
+        "look at `systemctl status kubelet` on the node, and at its network plugin; what the "
+        "cluster counts there is the kubelet's last word",
+    ),
     "CAPACITY_DIFFERS": Meaning(
         FAILURE,
         "has {expected} GPUs, the cluster counts {found} in its capacity{evidence}",

@@ -4,7 +4,8 @@
 """Do all the layers agree about a node's GPUs? No function does I/O.
 
 Every layer can be wrong while the others are right: a GPU in the slot that the driver lost, a
-capacity that nobody corrected since, pods that see other GPUs than the node has.
+capacity that nobody corrected since, as of a kubelet that is dead, pods that see other GPUs than
+the node has.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ def reconcile(
         layers["capacity"] = cluster["capacity"]
         layers["allocatable"] = cluster["allocatable"]
         expected = declared if declared is not None else layers["pci"]
-        findings += _judge_cluster(host, cluster, expected)
+        name = host if node is None else node["kubelet"]["node_name"]
+        findings += _judge_cluster(host, name, cluster, expected)
     if smoke is not None:
         busy = smoke["state"] == "busy"
         layers["smoke"] = "busy" if busy else f"{len(smoke['uuids'])}/{smoke['gpus']}"
@@ -120,12 +122,14 @@ def _judge_hardware(
 
 
 def _judge_cluster(
-    host: str, cluster: Mapping[str, Any], expected: int | None
+    host: str, name: str, cluster: Mapping[str, Any], expected: int | None
 ) -> Iterator[dict[str, str]]:
     evidence = "".join(f"; {text}" for text in cluster["evidence"])
     if cluster["state"] == "missing":
-        yield finding("NODE_NOT_IN_CLUSTER", host, node=host)
+        yield finding("NODE_NOT_IN_CLUSTER", host, node=name)
         return
+    if not cluster["ready"]:
+        yield finding("NODE_NOT_READY", host, node=name, error=cluster["readiness"])
     for layer, code in (("capacity", "CAPACITY_DIFFERS"), ("allocatable", "ALLOCATABLE_DIFFERS")):
         found = cluster[layer]
         if found != expected:
