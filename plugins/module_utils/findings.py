@@ -86,6 +86,11 @@ CATALOGUE: dict[str, Meaning] = {
         "does not run systemd, which every role needs",
         "boot the node with systemd",
     ),
+    "VERSION_UNKNOWN": Meaning(
+        REFUSAL,
+        "has a {program} whose version nobody knows: `{program} --version` answers: {error}",
+        "ask it by hand on the node, and repair or remove it",
+    ),
     "NO_GPU": Meaning(
         REFUSAL,
         "has no NVIDIA GPU on its PCI bus (vendor 10de, class 0300 or 0302)",
@@ -182,6 +187,13 @@ CATALOGUE: dict[str, Meaning] = {
         NOTICE,
         "keeps its driver {found}, which was not installed from the repository of this collection",
         "nothing to do; to remove it, drain the node and purge its packages yourself",
+    ),
+    "PERSISTENCE_MISSING": Meaning(
+        NOTICE,
+        "keeps its working driver {found}, which has no nvidia-persistenced: GPUs that nobody uses "
+        "forget their settings, and start slowly",
+        "install nvidia-persistenced in version {found} from where the driver came from, and run "
+        "again, which starts it; or leave it",
     ),
     "DRIVER_IN_USE": Meaning(
         FAILURE,
@@ -500,8 +512,14 @@ CATALOGUE: dict[str, Meaning] = {
     ),
     "GPU_FAULTY": Meaning(
         FAILURE,
-        "GPU {index} ({address}, {uuid}) reports: {error}",
+        "GPU {index}{names} reports: {error}",
         "drain the node and reset or replace this GPU",
+    ),
+    "NODE_NOT_READY": Meaning(
+        FAILURE,
+        "its Kubernetes node {node} is not ready: {error}",
+        "look at `systemctl status kubelet` on the node, and at its network plugin; what the "
+        "cluster counts there is the kubelet's last word",
     ),
     "CAPACITY_DIFFERS": Meaning(
         FAILURE,

@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ansible_collections.metal.gpu.plugins.module_utils.quantity import parse_quantity, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
+
+_READY = "Ready"
+_STATUSES = {"True": True, "False": False}
+# A controller takes them off a little after the node has become ready; until then no pod comes.
+_NOT_READY_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_UNREPORTED = {"type": _READY, "status": "Unknown", "message": "the kubelet has not reported yet"}
 
 
 class NodeStatus(NamedTuple):
@@ -22,8 +28,14 @@ class NodeStatus(NamedTuple):
 
     capacity: Decimal | None  # None where the node does not know the resource
     allocatable: Decimal | None
-    troubles: tuple[str, ...]  # conditions that are not as they should be, as text
+    ready: bool | None  # None: nobody knows, as where the kubelet has fallen silent
+    troubles: Mapping[str, str]  # conditions that are not as they should be, as text, by type
     labels: Mapping[str, str]
+
+    @property
+    def readiness(self) -> str:
+        """Why the node is not ready; empty where it is."""
+        return self.troubles.get(_READY, "")
 
 
 class Judgement(NamedTuple):
@@ -41,21 +53,37 @@ def parse_node(node: Mapping[str, Any], resource: str) -> NodeStatus:
         value = status.get(field, {}).get(resource)
         return None if value is None else parse_quantity(value)
 
+    conditions = {condition["type"]: condition for condition in status.get("conditions", ())}
+    conditions.setdefault(_READY, _UNREPORTED)
+    ready, troubles = _STATUSES.get(conditions[_READY]["status"]), _troubles(conditions)
+    taints = [taint["key"] for taint in node.get("spec", {}).get("taints", ())]
+    left = next((key for key in _NOT_READY_TAINTS if key in taints), None)
+    if ready and left:
+        ready, troubles[_READY] = False, f"taint {left} is still there"
     return NodeStatus(
         capacity=amount("capacity"),
         allocatable=amount("allocatable"),
-        troubles=tuple(_troubles(status.get("conditions", ()))),
+        ready=ready,
+        troubles=troubles,
         labels=node["metadata"].get("labels", {}),
     )
 
 
-def judge(node: NodeStatus | None, expected: Decimal | None, resource: str) -> Judgement:
-    """Compare a node with the expected amount; None expects only that the node exists."""
+def judge(
+    node: NodeStatus | None, expected: Decimal | None, resource: str, *, ready: bool = False
+) -> Judgement:
+    """Compare a node with the expected amount; None expects only that the node exists.
+
+    `ready` expects of a node with an amount that it is ready, too.
+    """
     if node is None:
         return Judgement("missing", "the cluster has no such node")
     capacity, allocatable = node.capacity or Decimal(0), node.allocatable or Decimal(0)
-    if expected is None or capacity == allocatable == expected:
+    if expected is None:
         return Judgement("ok", "")
+    if capacity == allocatable == expected:
+        is_fit = node.ready or not ready
+        return Judgement("ok", "") if is_fit else Judgement("differs", "the node is not ready")
     if node.capacity is None:
         return Judgement(
             "differs",
@@ -71,11 +99,11 @@ def judge(node: NodeStatus | None, expected: Decimal | None, resource: str) -> J
     return Judgement("differs", message)
 
 
-def _troubles(conditions: Sequence[Mapping[str, Any]]) -> list[str]:
+def _troubles(conditions: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """Describe each condition that differs from a healthy node's: Ready true, all others false."""
-    return [
-        f"condition {condition['type']} is {condition['status']}"
+    return {
+        name: f"condition {name} is {condition['status']}"
         + "".join(f": {condition[key]}" for key in ("reason", "message") if condition.get(key))
-        for condition in conditions
-        if condition["status"] != ("True" if condition["type"] == "Ready" else "False")
-    ]
+        for name, condition in conditions.items()
+        if condition["status"] != ("True" if name == _READY else "False")
+    }

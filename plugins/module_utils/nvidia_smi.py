@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import csv
 import re
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.pci import normalise_address
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 # Fields that old branches (390) and new ones know alike.
 FIELDS = (
@@ -109,6 +112,11 @@ def parse_failure(rc: int | None, stdout: str, stderr: str) -> NvmlFailure | Non
     named = (code for phrase, code in FAILURE_TEXTS if phrase in text.lower())
     code = next(named, FAILURES.get(rc, "unknown"))
     return NvmlFailure(code, rc, _message(text))
+
+
+def name_gpu(device: Mapping[str, Any]) -> str:
+    """Name a device of an observation by what can be read of it: a lost one may have no UUID."""
+    return device["uuid"] or device["pci_address"] or f"GPU {device['index']}"
 
 
 def _failure_in_cells(devices: tuple[NvmlDevice, ...], text: str) -> NvmlFailure | None:

@@ -8,6 +8,7 @@ Source: https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/q
 
 from __future__ import annotations
 
+import functools
 import re
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_UP, Context, Decimal
 from typing import Any
@@ -37,12 +38,21 @@ def parse_quantity(value: Any) -> Decimal:
     A fraction below a billionth is rounded away from zero, and what does not fit into 64 bits
     is cut to the largest number that does. Raises QuantityInvalid.
     """
-    match = None if isinstance(value, bool) else _SYNTAX.fullmatch(str(value))
-    if match is None:
+    number = None if isinstance(value, bool) else _parse(str(value))
+    if number is None:
         raise QuantityInvalid(
             f"{value!r} is not a Kubernetes quantity: wanted a number such as 4, 1.5 or 12e6, "
             "with at most one suffix of n u m k M G T P E Ki Mi Gi Ti Pi Ei"
         )
+    return number
+
+
+# Thousands of nodes have a handful of different amounts.
+@functools.lru_cache(maxsize=256)
+def _parse(text: str) -> Decimal | None:
+    match = _SYNTAX.fullmatch(text)
+    if match is None:
+        return None
     exponent = match["exponent"] or _DECIMAL.get(match["decimal"], 0)
     number = _EXACT.create_decimal(f"{match['number']}e{exponent}")
     if match["binary"]:

@@ -4,7 +4,8 @@
 """Do all the layers agree about a node's GPUs? No function does I/O.
 
 Every layer can be wrong while the others are right: a GPU in the slot that the driver lost, a
-capacity that nobody corrected since, pods that see other GPUs than the node has.
+capacity that nobody corrected since, as of a kubelet that is dead, pods that see other GPUs than
+the node has.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import NOTICE, finding
+from ansible_collections.metal.gpu.plugins.module_utils.nvidia_smi import name_gpu
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 LAYERS = ("declared", "pci", "nvml", "capacity", "allocatable", "smoke")
 
@@ -62,21 +64,22 @@ def reconcile(
     layers: dict[str, Any] = dict.fromkeys(LAYERS)
     layers["declared"] = declared
     findings: list[dict[str, str]] = []
-    uuids = None
+    devices = None
     if node is not None:
-        uuids = [gpu["uuid"] for gpu in node["nvml"]["devices"]]
+        devices = node["nvml"]["devices"]
         layers["pci"] = len(node["pci"])
-        layers["nvml"] = sum(device["error"] is None for device in node["nvml"]["devices"])
+        layers["nvml"] = sum(device["error"] is None for device in devices)
         findings += _judge_hardware(host, node, declared)
     if cluster is not None:
         layers["capacity"] = cluster["capacity"]
         layers["allocatable"] = cluster["allocatable"]
         expected = declared if declared is not None else layers["pci"]
-        findings += _judge_cluster(host, cluster, expected)
+        name = host if node is None else node["kubelet"]["node_name"]
+        findings += _judge_cluster(host, name, cluster, expected)
     if smoke is not None:
         busy = smoke["state"] == "busy"
         layers["smoke"] = "busy" if busy else f"{len(smoke['uuids'])}/{smoke['gpus']}"
-        findings += _judge_smoke(host, smoke, uuids)
+        findings += _judge_smoke(host, smoke, devices)
     stated = [dict(one) for one in known]
     findings = [*stated, *findings] if _is_sound(stated) else stated
     return {"host": host, "layers": layers, "findings": findings, "ok": _is_sound(findings)}
@@ -113,23 +116,20 @@ def _judge_hardware(
         )
     for gpu in devices:
         if gpu["error"] is not None:
-            yield finding(
-                "GPU_FAULTY",
-                host,
-                index=gpu["index"],
-                address=gpu["pci_address"],
-                uuid=gpu["uuid"],
-                error=gpu["error"],
-            )
+            known = ", ".join(filter(None, (gpu["pci_address"], gpu["uuid"])))
+            names = f" ({known})" if known else ""
+            yield finding("GPU_FAULTY", host, index=gpu["index"], names=names, error=gpu["error"])
 
 
 def _judge_cluster(
-    host: str, cluster: Mapping[str, Any], expected: int | None
+    host: str, name: str, cluster: Mapping[str, Any], expected: int | None
 ) -> Iterator[dict[str, str]]:
     evidence = "".join(f"; {text}" for text in cluster["evidence"])
     if cluster["state"] == "missing":
-        yield finding("NODE_NOT_IN_CLUSTER", host, node=host)
+        yield finding("NODE_NOT_IN_CLUSTER", host, node=name)
         return
+    if not cluster["ready"]:
+        yield finding("NODE_NOT_READY", host, node=name, error=cluster["readiness"])
     for layer, code in (("capacity", "CAPACITY_DIFFERS"), ("allocatable", "ALLOCATABLE_DIFFERS")):
         found = cluster[layer]
         if found != expected:
@@ -139,7 +139,7 @@ def _judge_cluster(
 
 
 def _judge_smoke(
-    host: str, smoke: Mapping[str, Any], uuids: list[str] | None
+    host: str, smoke: Mapping[str, Any], devices: Sequence[Mapping[str, Any]] | None
 ) -> Iterator[dict[str, str]]:
     seen = smoke["uuids"]
     if smoke["state"] == "busy":
@@ -150,7 +150,7 @@ def _judge_smoke(
         events = "".join(f"; {text}" for text in smoke["events"])
         yield finding("SMOKE_FAILED", host, asked=smoke["gpus"], error=smoke["message"] + events)
     elif smoke["holders"]:
-        busy = [uuid for uuid in uuids or () if uuid not in seen]
+        busy = [name_gpu(gpu) for gpu in devices or () if gpu["uuid"] not in seen]
         yield finding(
             "SMOKE_PARTIAL",
             host,
@@ -158,6 +158,9 @@ def _judge_smoke(
             busy=", ".join(busy) or "the others",
             holders=", ".join(smoke["holders"]),
         )
-    strangers = [uuid for uuid in seen if uuids is not None and uuid not in uuids]
+    if devices is None:
+        return
+    uuids = [gpu["uuid"] for gpu in devices]
+    strangers = [uuid for uuid in seen if uuid not in uuids]
     if strangers:
         yield finding("SMOKE_DIFFERS", host, uuids=", ".join(strangers))

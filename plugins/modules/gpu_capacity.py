@@ -59,6 +59,12 @@ options:
     type: list
     elements: str
     default: []
+  ready:
+    description:
+      - Whether the nodes with an expected amount have to be ready, too, as RV(nodes.ready) tells.
+        Capacity and allocatable alone are what the kubelet has said last, which may be long ago.
+    type: bool
+    default: false
   wait_timeout:
     description:
       - How many seconds to wait.
@@ -140,6 +146,16 @@ nodes:
     expected:
       description: The expected amount, V(null) where none was given.
       type: int
+    ready:
+      description:
+        - Whether the condition C(Ready) of the node is true, and no taint is left from a time when
+          it was not. V(null) where nobody knows, as with a kubelet that has fallen silent, and
+          where the node does not exist.
+      type: bool
+    readiness:
+      description:
+        - Why the node is not ready. Empty where it is, and where it does not exist.
+      type: str
     labels:
       description: The labels of the node. Empty where it does not exist.
       type: dict
@@ -152,7 +168,8 @@ nodes:
     evidence:
       description:
         - What the node and its device plugin pods say, where the node is not as expected.
-        - The last log line is there for the first 20 of these pods.
+        - The last log line is there for the first 20 of these pods, less those of kubelets that
+          have fallen silent.
       type: list
       elements: str
   sample:
@@ -161,6 +178,8 @@ nodes:
       capacity: 4
       allocatable: 4
       expected: 4
+      ready: true
+      readiness: ""
       labels:
         nvidia.com/gpu.present: "true"
       seconds: 2.7
@@ -171,6 +190,8 @@ nodes:
       capacity: 8
       allocatable: 7
       expected: 8
+      ready: true
+      readiness: ""
       labels:
         nvidia.com/gpu.present: "true"
       seconds: 300.0
@@ -207,7 +228,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from decimal import Decimal
 
-    from ansible_collections.metal.gpu.plugins.module_utils.node_status import NodeStatus
+    from ansible_collections.metal.gpu.plugins.module_utils.node_status import (
+        Judgement,
+        NodeStatus,
+    )
 
 ARGUMENT_SPEC: dict[str, Any] = {
     **kube_settings.AUTH_ARGUMENTS,
@@ -215,6 +239,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "expected": {"type": "str"},
     "resource": {"type": "str", "default": "nvidia.com/gpu"},
     "unawaited": {"type": "list", "elements": "str", "default": []},
+    "ready": {"type": "bool", "default": False},
     "wait_timeout": {"type": "int", "default": 300},
     "report_only": {"type": "bool", "default": False},
 }
@@ -253,17 +278,22 @@ def run(
     resource: str,
     wait_timeout: int,
     unawaited: Collection[str] = (),
+    ready: bool = False,
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[str, Any]:
     """Return the module's result, with "failed" where a node differs; raise kube.KubeError."""
     timer = kube.Timer(wait_timeout, clock)
     found: dict[str, NodeStatus] = {}
-    reached = wait(client, expected, resource, found, timer, unawaited)
+
+    def judge(name: str) -> Judgement:
+        return node_status.judge(found.get(name), expected.get(name), resource, ready=ready)
+
+    reached = wait(client, expected, resource, found, timer, unawaited, judge)
     differing = [name for name in expected if name not in reached]
     evidence = read_evidence(client, {name: found[name] for name in differing if name in found})
     nodes = {
         name: {
-            **_describe(found.get(name), amount, resource),
+            **_describe(found.get(name), amount, judge(name)),
             "seconds": round(reached.get(name, timer.elapsed_s()), 1),
             "evidence": evidence.get(name, []),
         }
@@ -290,6 +320,7 @@ def wait(
     found: dict[str, NodeStatus],
     timer: kube.Timer,
     unawaited: Collection[str],
+    judge: Callable[[str], Judgement],
 ) -> dict[str, float]:
     """Fill `found` until all nodes are as expected or time is up, and once with the unawaited.
 
@@ -305,8 +336,7 @@ def wait(
     query = kube.only("metadata.name", wanted)
     for changed in client.follow("nodes", found, keep, timer, query=query):
         for name in expected.keys() & changed:
-            judgement = node_status.judge(found.get(name), expected[name], resource)
-            if judgement.state == "ok":
+            if judge(name).state == "ok":
                 reached.setdefault(name, timer.elapsed_s())
             else:
                 reached.pop(name, None)
@@ -317,7 +347,7 @@ def wait(
 
 def read_evidence(client: kube.Client, nodes: Mapping[str, NodeStatus]) -> dict[str, list[str]]:
     """Return what explains the state of each node, by the newest knowledge there is."""
-    evidence = {name: list(node.troubles) for name, node in nodes.items()}
+    evidence = {name: list(node.troubles.values()) for name, node in nodes.items()}
     if not nodes:
         return evidence
     try:
@@ -328,8 +358,10 @@ def read_evidence(client: kube.Client, nodes: Mapping[str, NodeStatus]) -> dict[
         return evidence
     for number, (key, pod) in enumerate(pods.items()):
         text = f"pod {key} is {pod_status.describe(pod)}"
-        last = _read_last_line(client, pod) if number < LOG_PODS else ""
-        said = evidence[pod["spec"]["nodeName"]]
+        node = pod["spec"]["nodeName"]
+        is_silent = nodes[node].ready is None  # it would be waited for in vain
+        last = "" if is_silent or number >= LOG_PODS else _read_last_line(client, pod)
+        said = evidence[node]
         said.append(f"{text}, and logged last: {last}" if last else text)
     for name in nodes.keys() - {pod["spec"]["nodeName"] for pod in pods.values()}:
         evidence[name].append("no device plugin pod runs on it")
@@ -356,17 +388,20 @@ def _read_last_line(client: kube.Client, pod: Mapping[str, Any]) -> str:
     return next((line.strip() for line in reversed(tail.splitlines()) if line.strip()), "")
 
 
-def _describe(node: NodeStatus | None, expected: Decimal | None, resource: str) -> dict[str, Any]:
+def _describe(
+    node: NodeStatus | None, expected: Decimal | None, judgement: Judgement
+) -> dict[str, Any]:
     def number(amount: Decimal | None) -> int | float | None:
         return None if amount is None else plain(amount)
 
-    judgement = node_status.judge(node, expected, resource)
     return {
         "state": judgement.state,
         "message": judgement.message,
         "capacity": number(node.capacity) if node else None,
         "allocatable": number(node.allocatable) if node else None,
         "expected": number(expected),
+        "ready": node.ready if node else None,
+        "readiness": node.readiness if node else "",
         "labels": dict(node.labels) if node else {},
     }
 
@@ -383,7 +418,12 @@ def main() -> None:
     try:
         client = kube_settings.client_for(module)
         result = run(
-            client, expected, params["resource"], params["wait_timeout"], params["unawaited"]
+            client,
+            expected,
+            params["resource"],
+            params["wait_timeout"],
+            params["unawaited"],
+            params["ready"],
         )
     except kube.KubeError as error:
         if params["report_only"]:

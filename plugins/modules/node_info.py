@@ -420,6 +420,10 @@ gpu_node:
             version:
               description: Its version.
               type: str
+            version_error:
+              description: >-
+                What it answered when it was asked for its version. V(null) where that is one.
+              type: str
             running:
               description: Whether its unit is active. V(null) without systemd.
               type: bool
@@ -465,6 +469,10 @@ gpu_node:
               type: bool
             version:
               description: Its version.
+              type: str
+            version_error:
+              description: >-
+                What it answered when it was asked for its version. V(null) where that is one.
               type: str
             server_version:
               description: Version of the engine that runs.
@@ -600,6 +608,7 @@ gpu_node:
         containerd:
           installed: true
           version: 2.4.2
+          version_error: null
           running: true
           socket: /run/containerd/containerd.sock
           config:
@@ -624,6 +633,7 @@ gpu_node:
         docker:
           installed: true
           version: 29.8.1
+          version_error: null
           server_version: 29.8.1
           client_version: 29.8.1
           running: true
@@ -708,6 +718,10 @@ gpu_node:
         version:
           description: Its version.
           type: str
+        version_error:
+          description: >-
+            What it answered when it was asked for its version. V(null) where that is one.
+          type: str
         running:
           description: Whether its unit is active. V(null) without systemd.
           type: bool
@@ -755,6 +769,7 @@ gpu_node:
       sample:
         installed: true
         version: 1.37.1
+        version_error: null
         running: true
         unit_state:
           active: active

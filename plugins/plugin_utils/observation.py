@@ -109,6 +109,15 @@ class Raw:
         service = systemd.parse_service(self.texts, unit, other_environment_files)
         return parse_flags(service.words)
 
+    def version(self, name: str) -> dict[str, str | None]:
+        """Return the version that a program has told, and else what it has said instead."""
+        version, error = parse_version(self.stdout(name)), None
+        if version is None and name in self.outputs:
+            output = self.outputs[name]
+            said = " ".join(f"{output.stdout} {output.stderr}".split())
+            error = said or ("nothing in time" if output.rc is None else f"nothing ({output.rc})")
+        return {"version": version, "version_error": error}
+
     def versions(self, belongs: Callable[[str], bool]) -> dict[str, str]:
         return {name: package.version for name, package in self.packages.items() if belongs(name)}
 
@@ -276,7 +285,8 @@ def _containerd(node: Raw) -> dict[str, Any]:
     path = named or containerd.DEFAULT_CONFIG
     text = node.texts.get(path, "")
     own = load_toml(path, text)
-    version = parse_version(node.stdout("containerd"))
+    told = node.version("containerd")
+    version = told["version"]
     dump = node.outputs.get("containerd_dump")
     error = _read_error(node, path) or own.error
     imported = containerd.mentioned_files(path, text)
@@ -290,7 +300,7 @@ def _containerd(node: Raw) -> dict[str, Any]:
         error = containerd.parse_refusal(dump.stderr)
     return {
         "installed": "containerd" in node.outputs,
-        "version": version,
+        **told,
         "running": "containerd" in node.outputs and node.is_active(containerd.UNIT),
         "socket": effective.socket if effective else None,
         "config": {
@@ -320,7 +330,8 @@ def _docker(node: Raw) -> dict[str, Any]:
     flags = node.flags(docker.UNIT)
     path = value_of(flags, "--config-file") or docker.DEFAULT_CONFIG
     document = load_json(path, node.texts.get(path, ""))
-    version = parse_version(node.stdout("docker"))
+    told = node.version("docker")
+    version = told["version"]
     info = docker.parse_info(node.stdout("docker_info"))
     error = _read_error(node, path) or document.error
     effective, source = None, None
@@ -334,7 +345,7 @@ def _docker(node: Raw) -> dict[str, Any]:
     installed = "docker" in node.outputs
     return {
         "installed": installed,
-        "version": version,
+        **told,
         "server_version": parse_version(info["ServerVersion"]) if info else None,
         "client_version": parse_version(node.stdout("docker_client")),
         "running": installed and (bool(info) or node.is_active(docker.UNIT)),
@@ -484,13 +495,13 @@ def _kubelet_setup(node: Raw) -> KubeletSetup:
 
 def _kubelet(node: Raw, setup: KubeletSetup) -> dict[str, Any]:
     installed = "kubelet" in node.outputs
-    version = parse_version(node.stdout("kubelet"))
+    told = node.version("kubelet")
     state = node.units.get(kubelet.UNIT, {})
     gates = kubelet.feature_gates(setup.flags, setup.documents.items())
     hostname = node.text("/proc/sys/kernel/hostname") or ""
     return {
         "installed": installed,
-        "version": version,
+        **told,
         "running": installed and node.is_active(kubelet.UNIT),
         "unit_state": {
             "active": state.get("ActiveState"),
@@ -512,7 +523,7 @@ def _kubelet(node: Raw, setup: KubeletSetup) -> dict[str, Any]:
             ],
         },
         "feature_gates": [gate._asdict() for gate in gates],
-        "endpoint": kubelet.endpoint(setup.flags, setup.documents.values(), version),
+        "endpoint": kubelet.endpoint(setup.flags, setup.documents.values(), told["version"]),
         "last_error": None
         if state.get("Result") == "success"
         else kubelet.parse_last_error(node.stdout("journal")),

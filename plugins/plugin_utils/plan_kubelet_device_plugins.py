@@ -17,6 +17,7 @@ from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils.version import release
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, edited
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan_preflight import refuse_unversioned
 
 GATE = "DevicePlugins"
 
@@ -63,6 +64,8 @@ def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
     if kubelet["config"]["error"]:
         made.refuse("KUBELET_CONFIG_INVALID", error=kubelet["config"]["error"])
         return made.result()
+    if refuse_unversioned(made, "kubelet", kubelet):
+        return made.result()
     places = _places(kubelet)
     made.data |= {"configuration": [], "flags": [], "health_url": _health_url(kubelet)}
     if not _needs_gate(kubelet):
@@ -83,8 +86,13 @@ def _plan_absent(made: Plan, node: Mapping[str, Any]) -> None:
     drop_ins = [path for path in node["ours"]["files"] if "/kubelet.service.d/" in path]
     made.data |= {"configuration": [], "flags": [], "health_url": _health_url(kubelet)}
     made.data |= {"edits": edits, "drop_ins": drop_ins}
-    if kubelet["installed"] and _needs_gate(kubelet):
-        places = [gate for gate in _places(kubelet) if gate["file"] not in drop_ins]
+    places = [gate for gate in _places(kubelet) if gate["file"] not in drop_ins]
+    if (
+        kubelet["installed"]
+        and places
+        and not refuse_unversioned(made, "kubelet", kubelet)
+        and _needs_gate(kubelet)
+    ):
         _plan_removal(made, kubelet, places)
     made.step(REMOVE_DROP_IN, f"{', '.join(drop_ins)} is of this role" if drop_ins else None)
     if made.steps:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils import docker
+from ansible_collections.metal.gpu.plugins.module_utils.nvidia_smi import name_gpu
 from ansible_collections.metal.gpu.plugins.module_utils.version import release, upstream_version
 from ansible_collections.metal.gpu.plugins.plugin_utils import (
     containerd_keys,
@@ -39,7 +40,10 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan_packages import (
     plan_repair,
     plan_repository,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.plan_preflight import refuse_platform
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan_preflight import (
+    refuse_platform,
+    refuse_unversioned,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.repositories import Repository
 
 PYTHON_DEBIAN = "Install python3-debian for the container toolkit's repository"
@@ -73,6 +77,7 @@ _RELOAD_REASON = "it takes its runtimes over without a restart; containers run o
 # What the toolkit's service for CDI writes, and what the device plugin leaves behind.
 _SPECIFICATION = re.compile(r"(/var)?/run/cdi/(nvidia\.yaml|k8s\.device-plugin\.nvidia\.com-.*)")
 _DEFAULT = ("default-runtime",)
+_DOCKERD = "dockerd"
 _GPU_FILE = re.compile(r"/dev/nvidia\d+")
 
 # What the role writes.
@@ -191,6 +196,8 @@ def _plan_containerd(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, A
         made.step(REGISTER, "there is no containerd yet")
         made.step(RESTART, RESTART_REASON)
         return
+    if refuse_unversioned(made, engines.CONTAINERD, engine):
+        return
     if wishes["cdi"] and not containerd_keys.reads_cdi(engine["version"]):
         made.refuse("CDI_UNSUPPORTED", found=engine["version"], expected=containerd_keys.CDI_SINCE)
     ours = changes(node, ROLE, ".toml")
@@ -253,6 +260,8 @@ def _plan_docker(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any])
             made.step(RELOAD, _RELOAD_REASON)
         return
     plan_docker_ce.refuse_silent(made, engine)
+    if refuse_unversioned(made, _DOCKERD, engine):
+        return
     default: str | None = docker_keys.RUNTIME
     if wishes["default"] is False:
         # A reload takes no notice of a key that is gone, so the former default is written down.
@@ -290,7 +299,7 @@ def _cdi_gap(node: Mapping[str, Any]) -> str | None:
         return "there is none"
     # Devices are named by index, by UUID, or both, as the toolkit is configured.
     missing = [
-        gpu["uuid"]
+        name_gpu(gpu)
         for gpu in node["nvml"]["devices"]
         if not {f"nvidia.com/gpu={gpu['index']}", f"nvidia.com/gpu={gpu['uuid']}"} & set(known)
     ]
@@ -336,7 +345,7 @@ def _unplan_docker(made: Plan, node: Mapping[str, Any]) -> None:
     bound = engine["made_with"].get(docker_keys.RUNTIME)
     if bound and former.get(("runtimes", docker_keys.RUNTIME, "path"), "kept") is None:
         made.notice("CONTAINERS_OF_RUNTIME", containers=", ".join(bound))
-    if engine["running"]:
+    if engine["running"] and not refuse_unversioned(made, _DOCKERD, engine):
         way_back = docker_keys.way_back(former)
         made.data |= {
             "way_back": {"path": engine["config"]["path"], **way_back},

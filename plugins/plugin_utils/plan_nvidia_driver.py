@@ -62,6 +62,9 @@ STEPS = (
 REPOSITORY_NAME = "metal-gpu-nvidia-driver"
 DNF_MODULE = "nvidia-driver"
 MODULES = ("nvidia", "nvidia_uvm")
+# In this order, since each may be used by those before it; whatever else there is, such as
+# nvidia_peermem, uses them and is used by none.
+_UNLOADED_LAST = ("nvidia_drm", "nvidia_modeset", "nvidia_uvm", "nvidia")
 # What the role writes, and how the boot gets to know of the first one.
 FILES = {
     "blacklist": {
@@ -90,6 +93,8 @@ def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
     made = Plan(wishes["host"])
     made.data |= {**FILES, "initramfs": _INITRAMFS.get(node["os"]["family"])}
     refuse_platform(made, node)
+    if made.refusals:
+        return made.result()
     if wishes["state"] == "absent":
         _plan_absent(made, node)
     elif not node["pci"]:
@@ -126,15 +131,18 @@ def _plan_working(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]
     made.step(HOLD, hold_gap(node, names))
     made.step(MODULES_LOAD, _boot_reason(node))
     made.step(LOAD, _unloaded_reason(node))
-    made.step(PERSISTENCE, _persistence_reason(node))
+    if node["driver"]["persistenced"]["installed"]:
+        made.step(PERSISTENCE, _persistence_reason(node))
+    else:
+        made.notice("PERSISTENCE_MISSING", found=found)
 
 
 def _plan_present(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]) -> None:
     version, driver = wishes["version"], node["driver"]
-    system = systems.find(node["os"])
+    system = systems.known(node)
     flavour = _choose_flavour(made, node, wishes)
     _refuse(made, node, wishes)
-    if flavour is None or system is None:
+    if flavour is None:
         return
     known = driver_packages.choose(system, version, flavour)
     if known is None:
@@ -294,7 +302,6 @@ def _plan_absent(made: Plan, node: Mapping[str, Any]) -> None:
     driver = node["driver"]
     is_ours = REPOSITORY_NAME in node["repositories"]
     packages = sorted(driver["packages"])
-    # Satellites have longer names than the module that they use, and have to go before it.
     loaded = [name for name in node["kernel"]["modules"] if name.startswith("nvidia")]
     files = [
         path
@@ -303,7 +310,7 @@ def _plan_absent(made: Plan, node: Mapping[str, Any]) -> None:
     ]
     made.data |= {
         "packages": packages,
-        "modules": sorted(loaded, key=len, reverse=True),
+        "modules": sorted(loaded, key=_unload_place),
         "persistence": driver["persistenced"]["active"],
         "files": files,
     }
@@ -318,6 +325,10 @@ def _plan_absent(made: Plan, node: Mapping[str, Any]) -> None:
     if is_ours or files:
         made.step(INITRAMFS, "it may hold what is gone")
     plan_no_repository(made, node, REPOSITORY_NAME, remove=REMOVE_REPOSITORY)
+
+
+def _unload_place(module: str) -> int:
+    return _UNLOADED_LAST.index(module) if module in _UNLOADED_LAST else -1
 
 
 def _version(driver: Mapping[str, Any]) -> str:

@@ -71,6 +71,14 @@ def refuse_platform(made: Plan, node: Mapping[str, Any]) -> None:
         made.refuse("INIT_UNSUPPORTED")
 
 
+def refuse_unversioned(made: Plan, program: str, found: Mapping[str, Any]) -> bool:
+    """Refuse a program that has told no version, for plans that depend on it; tell whether."""
+    if found["version"] is not None:
+        return False
+    made.refuse("VERSION_UNKNOWN", program=program, error=found["version_error"])
+    return True
+
+
 def why_unobserved(host: str, result: Mapping[str, Any]) -> dict[str, str]:
     """Return the finding for a host from the result of an observation that failed."""
     error = result["msg"].removeprefix(_WRAPPING)

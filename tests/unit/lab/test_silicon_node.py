@@ -135,6 +135,28 @@ def test_dependencies_come_first(p100, capsys):
     assert p100.kernel.modules == ["nvidia", "nvidia_modeset", "nvidia_drm"]
 
 
+SOFTDEP = "softdep nvidia post: nvidia-uvm nvidia-drm\n"
+FOLLOWED = ["nvidia", "nvidia_drm", "nvidia_modeset", "nvidia_uvm"]
+
+
+@pytest.mark.parametrize("module", FOLLOWED)
+def test_softdep_loads_what_follows(p100, module):
+    p100.write("/usr/lib/modprobe.d/nvidia.conf", SOFTDEP)
+    assert p100.modprobe(module) == 0
+    assert sorted(p100.kernel.modules) == FOLLOWED
+    assert p100.modprobe("-r", "nvidia_drm", "nvidia_uvm") == 0
+    assert p100.kernel.modules == []
+
+
+def test_what_follows_is_in_the_way_of_what_it_uses(p100, capsys):
+    p100.write("/usr/lib/modprobe.d/nvidia.conf", SOFTDEP)
+    p100.modprobe("nvidia")
+    assert kmod.rmmod(p100.node, p100.machine, p100.kernel, ["nvidia_modeset", "nvidia_drm"]) == 1
+    assert capsys.readouterr().err == "rmmod: ERROR: Module nvidia_modeset is in use\n"
+    rest = ["nvidia_modeset", "nvidia_uvm", "nvidia"]
+    assert kmod.rmmod(p100.node, p100.machine, p100.kernel, rest) == 0
+
+
 @pytest.mark.parametrize(
     ("machine", "flavour", "version", "works"),
     [

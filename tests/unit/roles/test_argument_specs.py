@@ -57,6 +57,14 @@ def test_names_begin_with_the_role(role: str) -> None:
     assert all(name.startswith(f"{role}_") for name in options(role))
 
 
+@pytest.mark.parametrize("role", ROLES)
+def test_every_variable_is_of_use(role: str) -> None:
+    folders = [ROOT / "roles" / role / name for name in ("handlers", "tasks", "templates", "vars")]
+    paths = [path for folder in (*folders, ROOT / "playbooks") for path in folder.glob("**/*.*")]
+    texts = [path.read_text() for path in paths]
+    assert [name for name in options(role) if not any(name in text for text in texts)] == []
+
+
 def example() -> dict[str, Any]:
     """Read the variables, which are comments; real comments have two signs."""
     lines = [line for line in EXAMPLE.read_text().splitlines() if "SPDX" not in line]

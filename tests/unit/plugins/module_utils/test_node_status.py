@@ -26,28 +26,67 @@ def parse(scene, resource=GPU):
 
 
 @pytest.mark.parametrize(
-    ("scene", "resource", "capacity", "allocatable", "troubles"),
+    ("scene", "resource", "capacity", "allocatable", "ready", "troubles"),
     [
-        ("healthy", GPU, 4, 4, ()),
-        ("healthy", "cpu", 64, Decimal("63.8"), ()),
-        ("one_unhealthy", GPU, 4, 3, ()),
-        ("bare", GPU, None, None, ()),
-        ("empty", GPU, None, None, ()),
+        ("healthy", GPU, 4, 4, True, []),
+        ("healthy", "cpu", 64, Decimal("63.8"), True, []),
+        ("one_unhealthy", GPU, 4, 3, True, []),
+        ("bare", GPU, None, None, True, []),
+        (
+            "empty",
+            GPU,
+            None,
+            None,
+            None,
+            ["condition Ready is Unknown: the kubelet has not reported yet"],
+        ),
+        (
+            "no_network",
+            GPU,
+            4,
+            4,
+            False,
+            ["condition Ready is False: KubeletNotReady: cni plugin not initialized"],
+        ),
         (
             "not_ready",
             GPU,
             4,
             0,
-            (
+            None,
+            [
                 "condition DiskPressure is True: KubeletHasDiskPressure",
                 "condition Ready is Unknown: NodeStatusUnknown: "
                 "Kubelet stopped posting node status.",
-            ),
+            ],
         ),
     ],
 )
-def test_parse_node(scene, resource, capacity, allocatable, troubles):
-    assert parse(scene, resource) == (capacity, allocatable, troubles, LABELS)
+def test_parse_node(scene, resource, capacity, allocatable, ready, troubles):
+    found = parse(scene, resource)
+    assert found[:3] == (capacity, allocatable, ready)
+    assert list(found.troubles.values()) == troubles
+    assert found.labels == LABELS
+    assert found.readiness == ("" if ready else troubles[-1])
+
+
+@pytest.mark.parametrize(
+    ("taint", "ready", "readiness"),
+    [
+        ("nvidia.com/gpu", True, ""),
+        ("node.kubernetes.io/unschedulable", True, ""),
+        (
+            "node.kubernetes.io/not-ready",
+            False,
+            "taint node.kubernetes.io/not-ready is still there",
+        ),
+    ],
+)
+def test_node_is_ready_once_pods_come(taint, ready, readiness):
+    spec = {"taints": [{"key": taint, "effect": "NoSchedule"}]}
+    node = {"metadata": {}, "spec": spec, "status": SCENES["healthy"]}
+    found = node_status.parse_node(node, GPU)
+    assert (found.ready, found.readiness) == (ready, readiness)
 
 
 @pytest.mark.parametrize(
@@ -76,6 +115,22 @@ def test_judge(scene, expected, state, message):
     judgement = node_status.judge(parse(scene), wanted, GPU)
     assert judgement.state == state
     assert judgement.message.startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("scene", "expected", "state"),
+    [
+        ("healthy", 4, "ok"),
+        ("no_network", 4, "differs"),
+        ("silent", 4, "differs"),
+        ("silent", None, "ok"),
+    ],
+)
+def test_judge_whether_a_node_is_ready(scene, expected, state):
+    wanted = None if expected is None else Decimal(expected)
+    assert node_status.judge(parse(scene), wanted, GPU).state == "ok"
+    message = "" if state == "ok" else "the node is not ready"
+    assert node_status.judge(parse(scene), wanted, GPU, ready=True) == (state, message)
 
 
 @pytest.mark.parametrize("expected", [Decimal(0), Decimal(4), None])

@@ -39,6 +39,8 @@ def cluster(capacity: int | None = 4, allocatable: int | None = 4, **more: Any) 
         "state": "ok",
         "capacity": capacity,
         "allocatable": allocatable,
+        "ready": True,
+        "readiness": "",
         "evidence": [],
         **more,
     }
@@ -49,6 +51,7 @@ def smoke(uuids: list[str], gpus: int = 4, state: str = "ok", **more: Any) -> di
     return {"state": state, "gpus": gpus, "uuids": uuids, **row, **more}
 
 
+SILENT = {"ready": None, "readiness": "condition Ready is Unknown: NodeStatusUnknown"}
 LOST = {"code": "gpu_lost", "exit_code": 15, "message": "GPU is lost"}
 DOWN = {"code": "driver_not_loaded", "exit_code": 9, "message": "no driver"}
 
@@ -85,6 +88,11 @@ DOWN = {"code": "driver_not_loaded", "exit_code": 9, "message": "no driver"}
             node(), 4, cluster(None, None, state="missing"), None, ["NODE_NOT_IN_CLUSTER"],
             id="not joined",
         ),
+        pytest.param(node(), 4, cluster(**SILENT), None, ["NODE_NOT_READY"], id="silent"),
+        pytest.param(
+            node(), 4, cluster(4, 0, ready=False, readiness="no CNI"), None,
+            ["NODE_NOT_READY", "ALLOCATABLE_DIFFERS"], id="not ready, and unhealthy",
+        ),
         pytest.param(
             node(), 4, cluster(), smoke([], state="failed", message="RunContainerError"),
             ["SMOKE_FAILED"], id="smoke pod failed",
@@ -108,6 +116,26 @@ def test_differences(
     verdict = reconcile("gpu-1", seen, declared, counted, ran)
     assert [found["code"] for found in verdict["findings"]] == codes
     assert verdict["ok"] is (not codes)
+
+
+@pytest.mark.parametrize(
+    ("counted", "message"),
+    [
+        pytest.param(
+            cluster(None, None, state="missing", ready=None),
+            "is no node of the cluster: the API server does not know n1",
+            id="missing",
+        ),
+        pytest.param(
+            cluster(**SILENT),
+            "its Kubernetes node n1 is not ready: condition Ready is Unknown: NodeStatusUnknown",
+            id="silent",
+        ),
+    ],
+)
+def test_node_has_the_name_that_the_cluster_knows(counted: dict[str, Any], message: str) -> None:
+    (found,) = reconcile("gpu-1", node(), 4, counted, None)["findings"]
+    assert found["message"] == f"gpu-1: {message}"
 
 
 def test_layers() -> None:
@@ -145,6 +173,30 @@ def test_partly_busy_node_says_what_was_not_proven() -> None:
         "gpu-1: proved 3 GPUs by a smoke pod, and not GPU-3, which pods have claimed: "
         "default/a, ml/b"
     )
+
+
+def unreadable(index: int, address: str | None) -> dict[str, Any]:
+    gpu = device(index, "[GPU is lost]")
+    return {**gpu, "uuid": None, "pci_address": address}
+
+
+@pytest.mark.parametrize(
+    ("address", "names", "name"),
+    [(SLOTS[3], f" ({SLOTS[3]})", SLOTS[3]), (None, "", "GPU 3")],
+    ids=["address", "nothing"],
+)
+def test_gpu_without_a_uuid_is_named_by_what_can_be_read(
+    address: str | None, names: str, name: str
+) -> None:
+    seen = node(devices=[*map(device, range(3)), unreadable(3, address)])
+    part = smoke(UUIDS[:3], 3, holders=["default/a"])
+    findings = {
+        found["code"]: found["message"]
+        for found in reconcile("gpu-1", seen, 4, cluster(), part)["findings"]
+    }
+    assert findings["GPU_FAULTY"] == f"gpu-1: GPU 3{names} reports: [GPU is lost]"
+    assert findings["SMOKE_PARTIAL"].endswith(f"and not {name}, which pods have claimed: default/a")
+    assert "SMOKE_DIFFERS" not in findings
 
 
 STOPPED = finding("RUN_STOPPED", "gpu-1", task="x", error="y")

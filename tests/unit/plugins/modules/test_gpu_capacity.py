@@ -13,6 +13,7 @@ from ansible_collections.metal.gpu.tests.unit.support.api_server import Refusal
 
 GPU = "nvidia.com/gpu"
 READY = {"type": "Ready", "status": "True"}
+SILENT = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}
 NOT_READY = {"type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": "no CNI"}
 
 
@@ -91,6 +92,52 @@ def test_nothing_is_expected_of_the_unawaited(api, call):
 def test_with_nobody_to_wait_for_the_time_limit_is_of_no_matter(api, call):
     result = call(gpu_capacity, nodes={}, unawaited=["gone"])
     assert result["nodes"]["gone"]["seconds"] < 5
+
+
+@pytest.mark.parametrize(
+    ("condition", "ready", "readiness"),
+    [
+        pytest.param(READY, True, "", id="ready"),
+        pytest.param(
+            NOT_READY, False, "condition Ready is False: KubeletNotReady: no CNI", id="not"
+        ),
+        pytest.param(SILENT, None, "condition Ready is Unknown: NodeStatusUnknown", id="unknown"),
+    ],
+)
+def test_tells_whether_a_node_is_ready_which_changes_nothing(
+    api, call, condition, ready, readiness
+):
+    api.put("nodes", node("gpu-1", 4, ready=condition))
+    result = call(gpu_capacity, nodes={"gpu-1": 4}, unawaited=["gone"])
+    assert "failed" not in result
+    row, gone = result["nodes"]["gpu-1"], result["nodes"]["gone"]
+    assert (row["state"], row["ready"], row["readiness"]) == ("ok", ready, readiness)
+    assert (gone["ready"], gone["readiness"]) == (None, "")
+    assert [made.verb for made in api.requests] == ["list"]
+
+
+def test_waits_until_the_nodes_are_ready(api, call):
+    api.put("nodes", node("gpu-1", 4, ready=NOT_READY))
+    api.put("nodes", node("gpu-2", None, ready=NOT_READY))
+    api.when_watched["nodes"] = lambda: api.put("nodes", node("gpu-1", 4))
+    result = call(gpu_capacity, nodes={"gpu-1": 4, "gpu-2": None}, ready=True)
+    assert "failed" not in result
+    assert [row["ready"] for row in result["nodes"].values()] == [True, False]
+    assert [made.verb for made in api.requests] == ["list", "watch"]
+
+
+def test_node_that_does_not_become_ready_differs(api, call):
+    api.put("nodes", node("gpu-1", 4, ready=SILENT))
+    api.put("nodes", node("gpu-2", 4))
+    api.put("pods", plugin_pod("gpu-1"))
+    nodes = {"gpu-1": 4, "gpu-2": 4}
+    result = call(gpu_capacity, nodes=nodes, ready=True, wait_timeout=0)
+    assert result["msg"].splitlines() == [
+        "1 of 2 nodes do not have the expected nvidia.com/gpu after 0 s:",
+        "gpu-1: the node is not ready; condition Ready is Unknown: NodeStatusUnknown; "
+        "pod kube-system/plugin-gpu-1 is Running",
+    ]
+    assert api.made("log", "pods") == []  # no kubelet would answer
 
 
 def test_reports_what_differs(api, call):

@@ -196,6 +196,7 @@ def test_a_gpu_node(observe, tmp_path):
             "containerd": {
                 "installed": True,
                 "version": "2.4.2",
+                "version_error": None,
                 "running": True,
                 "socket": "/run/containerd/containerd.sock",
                 "config": {
@@ -231,6 +232,7 @@ def test_a_gpu_node(observe, tmp_path):
             "docker": {
                 "installed": False,
                 "version": None,
+                "version_error": None,
                 "server_version": None,
                 "client_version": None,
                 "running": False,
@@ -289,6 +291,7 @@ def test_a_gpu_node(observe, tmp_path):
         "kubelet": {
             "installed": False,
             "version": None,
+            "version_error": None,
             "running": False,
             "unit_state": {"active": "inactive", "sub": "auto-restart", "result": "exit-code"},
             "node_name": "gpu-1",
@@ -356,6 +359,20 @@ def test_a_bare_machine_has_the_same_shape(observe):
     assert bare["init"] == "other"
     assert bare["cgroup"] == {"version": None, "driver": None}
     assert shape(bare) == shape(observe(Programs({"kubelet": (0, "Kubernetes v1.37.1", "")})))
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        pytest.param((0, "Kubernetes v1.37.1\n", ""), None, id="version"),
+        pytest.param((126, "", "Exec format\nerror\n"), "Exec format error", id="other machine"),
+        pytest.param((139, "", ""), "nothing (139)", id="crash"),
+        pytest.param((124, "", ""), "nothing in time", id="hangs"),
+    ],
+)
+def test_what_is_said_instead_of_a_version(observe, answer, error):
+    found = observe(Programs({"kubelet": answer}))["kubelet"]
+    assert found["version_error"] == error
 
 
 def test_the_documentation_shows_every_key(observe):

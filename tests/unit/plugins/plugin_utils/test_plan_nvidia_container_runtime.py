@@ -13,7 +13,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan_nvidia_container_ru
     PACKAGES,
 )
 
-from .test_plans import DOCKER, DONE, codes, load, merge, names, plan
+from .test_plans import DOCKER, DONE, UNVERSIONED, codes, load, merge, names, plan
 
 PLANNER = "nvidia_container_runtime"
 OWNER = "metal.gpu.nvidia_container_runtime"
@@ -249,6 +249,14 @@ def test_docker_that_does_not_answer_is_refused() -> None:
     assert codes(plan(PLANNER, merge(FRESH, docker(answers=False)), default=None)) == [
         "DOCKER_SILENT"
     ]
+
+
+@pytest.mark.parametrize(
+    ("node", "state"), [(FRESH, "present"), (OURS, "absent")], ids=["present", "absent"]
+)
+def test_docker_that_tells_no_version_is_refused(node: dict[str, Any], state: str) -> None:
+    found = merge(node, docker(**UNVERSIONED))
+    assert codes(plan(PLANNER, found, state=state, default=None)) == ["VERSION_UNKNOWN"]
 
 
 def test_docker_that_is_still_to_come() -> None:

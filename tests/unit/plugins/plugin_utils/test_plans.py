@@ -95,6 +95,7 @@ CRI_EDIT = [{"path": CONFIG, "owner": "metal.gpu.containerd"}]
 KUBELET_EDIT = [
     {"path": "/var/lib/kubelet/config.yaml", "owner": "metal.gpu.kubelet_device_plugins"}
 ]
+UNVERSIONED = {"version": None, "version_error": "Exec format error"}
 BROKEN = {"code": "library_mismatch", "exit_code": 18, "message": "version mismatch"}
 
 
@@ -300,6 +301,13 @@ REFUSALS = [
         ["CONTAINERD_IMPORT_REPLACES"],
     ),
     (
+        "containerd that tells no version",
+        "nvidia_container_runtime",
+        {"engines": {"containerd": UNVERSIONED}},
+        {},
+        ["VERSION_UNKNOWN"],
+    ),
+    (
         "TOML again",
         "nvidia_container_runtime",
         {"engines": {"containerd": {"config": {"error": "bad"}}}},
@@ -312,6 +320,20 @@ REFUSALS = [
         {"kubelet": {"installed": False}},
         {},
         ["KUBELET_MISSING"],
+    ),
+    (
+        "kubelet that tells no version",
+        "kubelet_device_plugins",
+        {"kubelet": UNVERSIONED},
+        {},
+        ["VERSION_UNKNOWN"],
+    ),
+    (
+        "kubelet that tells no version, and has the gate",
+        "kubelet_device_plugins",
+        {"kubelet": {**UNVERSIONED, "feature_gates": [GATE_IN_FLAG]}},
+        {"state": "absent"},
+        ["VERSION_UNKNOWN"],
     ),
     (
         "kubelet's YAML",
@@ -334,6 +356,27 @@ def test_refusals(
     assert codes(planned) == expected
     assert planned["steps"] == []
     assert all(one["message"].startswith("gpu-1: ") for one in planned["refusals"])
+
+
+def test_refusal_has_the_answer_without_a_version() -> None:
+    node = merge(VIRGIN, {"kubelet": UNVERSIONED})
+    (refusal,) = plan("kubelet_device_plugins", node)["refusals"]
+    assert refusal["message"] == (
+        "gpu-1: has a kubelet whose version nobody knows: `kubelet --version` answers: "
+        "Exec format error"
+    )
+
+
+@pytest.mark.parametrize("state", ["present", "absent"])
+@pytest.mark.parametrize("planner", ["nvidia_driver", "containerd", "nvidia_container_runtime"])
+@pytest.mark.parametrize(
+    "node", [pytest.param(VIRGIN, id="virgin"), pytest.param(DONE, id="with all that works")]
+)
+def test_system_that_nobody_knows_is_refused(
+    planner: str, state: str, node: dict[str, Any]
+) -> None:
+    planned = plan(planner, merge(node, {"os": {"version_id": "11"}}), state=state)
+    assert codes(planned) == ["OS_UNSUPPORTED"]
 
 
 def test_nothing_that_is_gone_is_in_the_way_back() -> None:
@@ -669,6 +712,13 @@ def test_refusal_names_the_addresses() -> None:
             [],
             id="kubelet: absent, and none there",
         ),
+        pytest.param(
+            "kubelet_device_plugins",
+            {"kubelet": UNVERSIONED},
+            {"state": "absent"},
+            [],
+            id="kubelet: absent, and nobody knows its version",
+        ),
     ],
 )
 def test_steps(
@@ -689,6 +739,13 @@ def test_working_driver_of_another_version_is_kept() -> None:
     planned = plan("nvidia_driver", DONE, version="570.211.01")
     assert (planned["steps"], planned["refusals"]) == ([], [])
     assert [notice["code"] for notice in planned["notices"]] == ["DRIVER_KEPT"]
+
+
+def test_persistence_daemon_that_is_not_there_is_not_started() -> None:
+    daemon = {"installed": False, "enabled": False, "active": False}
+    planned = plan("nvidia_driver", merge(DONE, {"driver": {"persistenced": daemon}}))
+    assert (planned["steps"], planned["refusals"]) == ([], [])
+    assert [notice["code"] for notice in planned["notices"]] == ["PERSISTENCE_MISSING"]
 
 
 @pytest.mark.parametrize(
@@ -716,6 +773,18 @@ def test_nouveau_is_rebooted_away_where_permitted() -> None:
     steps = names(plan("nvidia_driver", node, reboot_ok=True))
     assert "Reboot into the NVIDIA driver" in steps
     assert "Load the NVIDIA modules" not in steps
+
+
+def test_gpu_without_a_uuid_is_named_by_its_address() -> None:
+    healthy, lost = DONE["nvml"]["devices"]
+    devices = [healthy, {**lost, "uuid": None, "error": "[GPU is lost]"}]
+    cdi = {"devices": ["nvidia.com/gpu=0", "nvidia.com/gpu=all"]}
+    planned = plan(
+        "nvidia_container_runtime", merge(DONE, {"nvml": {"devices": devices}, "cdi": cdi})
+    )
+    assert planned["steps"] == [
+        {"name": "Write the CDI specification", "reason": "it lacks 0000:04:00.0"}
+    ]
 
 
 def test_newer_toolkit_is_kept() -> None:
@@ -760,6 +829,18 @@ def test_driver_that_was_removed_halfway_goes_on_going() -> None:
     repositories = {"metal-gpu-nvidia-driver": {}}
     planned = plan("nvidia_driver", {**VIRGIN, "repositories": repositories}, state="absent")
     assert names(planned) == ["Rebuild the initial ramdisk", "Remove the NVIDIA repository"]
+
+
+def test_modules_are_unloaded_before_those_that_they_use() -> None:
+    loaded = ["nvidia", "nvidia_drm", "nvidia_modeset", "nvidia_peermem", "nvidia_uvm"]
+    node = merge(DONE, {"kernel": {"modules": ["nouveau", *loaded]}})
+    assert plan("nvidia_driver", node, state="absent")["data"]["modules"] == [
+        "nvidia_peermem",
+        "nvidia_drm",
+        "nvidia_modeset",
+        "nvidia_uvm",
+        "nvidia",
+    ]
 
 
 def test_driver_of_somebody_else_is_not_taken_away() -> None:

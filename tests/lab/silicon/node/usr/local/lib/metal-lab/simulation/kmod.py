@@ -16,6 +16,7 @@ import argparse
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from .state import Driver, Kernel, Machine, Node
@@ -75,24 +76,39 @@ def is_blacklisted(node: Node, module: str) -> bool:
         rf"^\s*(blacklist\s+{module}|install\s+{module}\s+/(usr/)?bin/(true|false))\s*$",
         re.MULTILINE,
     )
-    return any(
-        pattern.search(file.read_text().replace("-", "_"))
-        for directory in MODPROBE_CONFIGURATION
-        for file in node.path(directory).glob("*.conf")
-    )
+    return any(pattern.search(text) for text in modprobe_texts(node))
+
+
+def modprobe_texts(node: Node) -> Iterator[str]:
+    """The files of modprobe.d, with underscores in the names of modules."""
+    for directory in MODPROBE_CONFIGURATION:
+        for file in node.path(directory).glob("*.conf"):
+            yield file.read_text().replace("-", "_")
+
+
+def followers(node: Node, module: str) -> list[str]:
+    """The simulated modules that a softdep has loaded after a module."""
+    pattern = re.compile(rf"^\s*softdep\s+{module}\s+post:\s*(.+)$", re.MULTILINE)
+    found = [match[1].split() for text in modprobe_texts(node) for match in pattern.finditer(text)]
+    return [name for names in found for name in names if simulated_name(name)]
 
 
 # ---- loading ----------------------------------------------------------------------------------
 
 
 def load(node: Node, machine: Machine, kernel: Kernel, module: str) -> list[Path]:
-    """Load a module and what it needs; returns the files inserted. Raises KmodError."""
+    """Load a module, what it needs and what follows it; returns the files inserted.
+
+    Raises KmodError.
+    """
     file = find_file(node, machine, module)
     if module in kernel.modules:
         return []
     inserted = []
     for needed in reversed(NVIDIA_MODULES.get(module, ())):
         inserted += load(node, machine, kernel, needed)
+    if module in kernel.modules:  # it has followed one that it needs
+        return inserted
     if module == "nouveau":
         bind_free_gpus(machine, kernel, "nouveau")
     elif machine.secure_boot:  # nothing signs what DKMS builds in the laboratory
@@ -100,7 +116,10 @@ def load(node: Node, machine: Machine, kernel: Kernel, module: str) -> list[Path
     elif module == "nvidia":
         _probe_nvidia(machine, kernel, read_driver(file))
     kernel.modules.append(module)
-    return [*inserted, file]
+    inserted.append(file)
+    for follower in followers(node, module):
+        inserted += load(node, machine, kernel, follower)
+    return inserted
 
 
 def bind_free_gpus(machine: Machine, kernel: Kernel, driver: str) -> list[str]:
