@@ -29,6 +29,8 @@ INITIAL_RAMDISKS = ("/boot/initrd.img-{release}", "/boot/initramfs-{release}.img
 # Of the distribution, for nouveau: in Debian 13, and in Fedora and Enterprise Linux 10. They are
 # there with any driver, or none. NVIDIA's own firmware, as in firmware-nvidia-gsp, is the driver's.
 _NOUVEAU_FIRMWARE = ("firmware-nvidia-graphics", "nvidia-gpu-firmware")
+# Of the distribution, and nothing that a driver needs or brings.
+_TOOLS = ("nvidia-cuda-dev", "nvidia-cuda-toolkit", "nvidia-cudnn", "nvidia-detect")
 _TOOLKIT_PACKAGES = ("nvidia-container-", "libnvidia-container", "nvidia-docker")
 _DRIVER_PACKAGES = (
     *("nvidia-", "libnvidia-", "cuda-drivers", "firmware-nvidia-", "kmod-nvidia"),
@@ -82,4 +84,5 @@ def is_toolkit_package(name: str) -> bool:
 
 def is_driver_package(name: str) -> bool:
     own = name == "libcuda1" or name.startswith(_DRIVER_PACKAGES)
-    return own and name not in _NOUVEAU_FIRMWARE and not is_toolkit_package(name)
+    other = name in _NOUVEAU_FIRMWARE or name.startswith(_TOOLS) or is_toolkit_package(name)
+    return own and not other

@@ -297,11 +297,14 @@ def _cdi_gap(node: Mapping[str, Any]) -> str | None:
     known = node["cdi"]["devices"]
     if "nvidia.com/gpu=all" not in known:
         return "there is none"
-    # Devices are named by index, by UUID, or both, as the toolkit is configured.
+    # Devices are named by index, by UUID, or both, as the toolkit is configured; a GPU with MIG is
+    # there by its parts, such as 0:1, and one that is lost is left out.
+    there = {name.partition(":")[0] for name in known}
     missing = [
         name_gpu(gpu)
         for gpu in node["nvml"]["devices"]
-        if not {f"nvidia.com/gpu={gpu['index']}", f"nvidia.com/gpu={gpu['uuid']}"} & set(known)
+        if gpu["error"] is None
+        and not {f"nvidia.com/gpu={gpu['index']}", f"nvidia.com/gpu={gpu['uuid']}"} & there
     ]
     return f"it lacks {', '.join(missing)}" if missing else None
 

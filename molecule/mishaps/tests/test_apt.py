@@ -119,6 +119,20 @@ def test_version_that_the_repository_does_not_have(laboratory, failures):
     assert "nvidia-container-toolkit" not in laboratory.host("gpu-3").check_output("dpkg-query -W")
 
 
+def test_repository_that_is_there_with_another_key(laboratory, failures):
+    """With both, apt reads none of its sources any more: ours goes again."""
+    host, path = laboratory.host("gpu-3"), "/etc/apt/sources.list.d/mirror.list"
+    url = laboratory.group["vars"][f"{ROLE}_repository_url"]
+    source = f"deb-src [signed-by=/usr/share/keyrings/mirror.gpg] {url} /"
+    host.check_output("echo %s > %s", source, path)
+    try:
+        (words,) = failures({"gpu-3": {}}).values()
+    finally:
+        host.check_output("rm %s", path)
+    assert re.findall(r"REPOSITORY_\w+", words) == ["REPOSITORY_TWICE", "REPOSITORY_REMOVED"]
+    assert path in words
+
+
 @pytest.fixture
 def locked(laboratory: Any) -> Iterator[Any]:
     """Give the package manager of gpu-3 to another process; return a function that ends it."""

@@ -152,14 +152,32 @@ spec:
 """
 
 
-def test_gpus_that_are_all_taken(laboratory):
-    """Busy is not broken."""
+@pytest.fixture
+def taken(laboratory: Any) -> Iterator[None]:
     laboratory.kubectl("apply", "-f", "-", stdin=TAKER)
+    laboratory.kubectl("wait", "--for=condition=Ready", "pod/taker", "--timeout=60s")
+    yield
+    laboratory.kubectl("delete", "pod", "taker")
+
+
+def test_gpus_that_are_all_taken(laboratory, taken):
+    """Busy is not broken."""
+    code, words = verdict(laboratory)
+    assert code == 0, words[-4000:]
+    assert "SMOKE_NOT_RUN" in words
+    assert "default/taker" in words
+
+
+def test_kubelet_that_has_died(laboratory, taken):
+    """Every count is right for ever, and no pod can be sent to find out."""
+    host = laboratory.host("gpu-3")
+    host.check_output("systemctl stop kubelet")
     try:
-        laboratory.kubectl("wait", "--for=condition=Ready", "pod/taker", "--timeout=60s")
-        code, words = verdict(laboratory)
-        assert code == 0, words[-4000:]
-        assert "SMOKE_NOT_RUN" in words
-        assert "default/taker" in words
+        laboratory.kubectl("wait", "--for=condition=Ready=Unknown", "node/gpu-3", "--timeout=120s")
+        code, words = verdict(laboratory, "-e", "verify_capacity_timeout=1")
     finally:
-        laboratory.kubectl("delete", "pod", "taker")
+        host.check_output("systemctl start kubelet")
+        laboratory.kubectl("wait", "--for=condition=Ready", "node/gpu-3", "--timeout=60s")
+    assert code != 0
+    assert re.search(r"gpu-3( 1){5} \S+ NODE_NOT_READY\b", words), words[-4000:]
+    assert "NODE_NOT_READY gpu-3: " in words

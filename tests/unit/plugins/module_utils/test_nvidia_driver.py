@@ -74,6 +74,8 @@ def test_is_nouveau_blocked(text, expected):
         ("nvidia-kernel-support", True, False),
         ("firmware-nvidia-graphics", False, False),
         ("nvidia-gpu-firmware", False, False),
+        ("nvidia-cuda-toolkit-doc", False, False),
+        ("nvidia-cuda-mps", True, False),
         ("nvidia-container-toolkit", False, True),
         ("libnvidia-container1", False, True),
         ("nvidia-docker2", False, True),

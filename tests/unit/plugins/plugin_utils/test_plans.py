@@ -776,8 +776,8 @@ def test_nouveau_is_rebooted_away_where_permitted() -> None:
 
 
 def test_gpu_without_a_uuid_is_named_by_its_address() -> None:
-    healthy, lost = DONE["nvml"]["devices"]
-    devices = [healthy, {**lost, "uuid": None, "error": "[GPU is lost]"}]
+    known, nameless = DONE["nvml"]["devices"]
+    devices = [known, {**nameless, "uuid": None}]
     cdi = {"devices": ["nvidia.com/gpu=0", "nvidia.com/gpu=all"]}
     planned = plan(
         "nvidia_container_runtime", merge(DONE, {"nvml": {"devices": devices}, "cdi": cdi})
@@ -785,6 +785,24 @@ def test_gpu_without_a_uuid_is_named_by_its_address() -> None:
     assert planned["steps"] == [
         {"name": "Write the CDI specification", "reason": "it lacks 0000:04:00.0"}
     ]
+
+
+@pytest.mark.parametrize(
+    ("second", "name"),
+    [
+        pytest.param({"error": "[GPU is lost]"}, "nvidia.com/gpu=0", id="lost"),
+        pytest.param({}, "nvidia.com/gpu=1:0", id="with MIG"),
+    ],
+)
+def test_specification_without_a_whole_gpu_is_complete(second: dict[str, str], name: str) -> None:
+    """Written once more, it would be the same."""
+    healthy, other = DONE["nvml"]["devices"]
+    devices = [healthy, {**other, **second}]
+    cdi = {"devices": ["nvidia.com/gpu=0", name, "nvidia.com/gpu=all"]}
+    planned = plan(
+        "nvidia_container_runtime", merge(DONE, {"nvml": {"devices": devices}, "cdi": cdi})
+    )
+    assert planned["steps"] == []
 
 
 def test_newer_toolkit_is_kept() -> None:
