@@ -95,10 +95,10 @@ def test_node_without_a_plan_is_in_the_list(laboratory, refused, tmp_path):
     """A mistake in its variables must not take it out of the run unnoticed."""
 
     def mistake(group: Any) -> None:
-        group["hosts"]["gpu-2"]["containerd_version"] = "{{ nobody_has_set_this }}"
+        group["hosts"]["gpu-2"]["nvidia_driver_version"] = "{{ nobody_has_set_this }}"
 
     text = refused(inventory=laboratory.inventory_with(tmp_path / "mistake.yml", mistake))
-    assert re.search(r"RUN_STOPPED gpu-2: .*'Plan containerd'.*nobody_has_set_this", text)
+    assert re.search(r"RUN_STOPPED gpu-2: .*'Plan the driver'.*nobody_has_set_this", text)
 
 
 def test_unknown_operating_system(laboratory, refused, fault):
