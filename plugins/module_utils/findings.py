@@ -466,7 +466,7 @@ CATALOGUE: dict[str, Meaning] = {
         "set device_plugin_device_list_strategy to envvar, and device_plugin_runtime_class to ''",
     ),
     "LABEL_OF_OWNER": Meaning(
-        REFUSAL,
+        FAILURE,
         "has the label {label} from somebody else, so that the device plugin stays on it as long "
         "as {others} needs it",
         "take the label off with `kubectl label`, or take the plugin from all nodes at once",
