@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -31,10 +32,13 @@ def take(name: str) -> dict[str, Any]:
     """Return what is on the nodes of a laboratory, and in its cluster."""
     inventory = yaml.safe_load((PROJECT / ".lab" / name / "inventory.yml").read_text())
     program = Path(__file__).with_name("footprint_node.py").read_text()
-    nodes = {
-        node: _lab(name, "ssh", node, "sudo", "python3", "-", stdin=program)
-        for node in inventory["gpu_nodes"]["hosts"]
-    }
+    hosts = list(inventory["gpu_nodes"]["hosts"])
+
+    def look(node: str) -> Any:
+        return _lab(name, "ssh", node, "sudo", "python3", "-", stdin=program)
+
+    with ThreadPoolExecutor() as pool:
+        nodes = dict(zip(hosts, pool.map(look, hosts), strict=True))
     answer = _lab(name, "kubectl", "get", KINDS, "--all-namespaces", "--output=json")
     return {"nodes": nodes, "cluster": dict(map(_cluster_row, answer["items"]))}
 

@@ -79,6 +79,7 @@ def run(state: State, programs: Path) -> None:
         [
             etcd_program,
             f"--data-dir={state.folder / 'etcd'}",
+            "--unsafe-no-fsync",  # a laboratory that crashes is made anew
             f"--listen-client-urls={etcd_url}",
             f"--advertise-client-urls={etcd_url}",
             f"--listen-peer-urls={etcd_peer}",
