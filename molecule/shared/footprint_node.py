@@ -42,18 +42,19 @@ def files():
             folders[:] = [name for name in folders if not VOLATILE.fullmatch(f"{folder}/{name}")]
             for path in (f"{folder}/{name}" for name in (*folders, *names)):
                 if not VOLATILE.fullmatch(path):
-                    found[path] = {"is": describe(path), "of": packages.get(path, [])}
+                    of = packages.get(path, [])
+                    found[path] = {"is": describe(path, of), "of": of}
     return found
 
 
-def describe(path):
+def describe(path, packages):
     status = os.lstat(path)
     content = ""
     if stat.S_ISLNK(status.st_mode):
         content = os.readlink(path)
     elif stat.S_ISREG(status.st_mode):
-        # What is below /usr came out of packages, and would take half a minute to read.
-        is_packaged = path.startswith("/usr/")
+        # A file out of a package has the package's time, and all of them are half a gigabyte.
+        is_packaged = packages and path.startswith("/usr/")
         content = f"{status.st_size} {status.st_mtime_ns}" if is_packaged else digest(path)
     return f"{status.st_mode:o} {status.st_uid}:{status.st_gid} {content}"
 
