@@ -42,19 +42,19 @@ def files():
             folders[:] = [name for name in folders if not VOLATILE.fullmatch(f"{folder}/{name}")]
             for path in (f"{folder}/{name}" for name in (*folders, *names)):
                 if not VOLATILE.fullmatch(path):
-                    of = packages.get(path, [])
-                    found[path] = {"is": describe(path, of), "of": of}
+                    of = packages.get(path, {})
+                    found[path] = {"is": describe(path, of.values()), "of": list(of)}
     return found
 
 
-def describe(path, packages):
+def describe(path, installed):
     status = os.lstat(path)
     content = ""
     if stat.S_ISLNK(status.st_mode):
         content = os.readlink(path)
     elif stat.S_ISREG(status.st_mode):
-        # A file out of a package has the package's time, and all of them are half a gigabyte.
-        is_packaged = packages and path.startswith("/usr/")
+        # What is as a package brought it has a time from before: to read it takes half a minute.
+        is_packaged = path.startswith("/usr/") and any(status.st_mtime < each for each in installed)
         content = f"{status.st_size} {status.st_mtime_ns}" if is_packaged else digest(path)
     return f"{status.st_mode:o} {status.st_uid}:{status.st_gid} {content}"
 
@@ -65,15 +65,19 @@ def digest(path):
 
 
 def owners():
-    """Return the packages that have a file, keyed by its path with links in it resolved."""
+    """Return the packages that have a file, and when they were installed.
+
+    Keyed by its path with links in it resolved.
+    """
     found = {}
     real_path = functools.lru_cache(None)(os.path.realpath)
     for listing in glob.glob("/var/lib/dpkg/info/*.list"):
         package = os.path.basename(listing)[: -len(".list")].partition(":")[0]
+        installed = os.stat(listing).st_mtime
         with open(listing, encoding="utf-8") as file:
             for path in file.read().splitlines():
                 folder, name = os.path.split(path)
-                found.setdefault(os.path.join(real_path(folder), name), []).append(package)
+                found.setdefault(os.path.join(real_path(folder), name), {})[package] = installed
     return found
 
 
