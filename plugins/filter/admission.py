@@ -18,8 +18,9 @@ author:
 description:
   - Collects what speaks against going on, of the nodes one by one, among each other, and in the
     cluster, and decides from that which nodes may.
-  - A refusal of any node stops all of them, since the inventory is wrong. What waits for somebody's
-    decision about a node, such as a reboot, stops that node alone.
+  - A refusal of any node stops all of them, since the inventory is wrong, and so does a node that
+    could not be looked at. What waits for somebody's decision about a node, such as a reboot, stops
+    that node alone.
 positional: cluster
 options:
   _input:
@@ -35,7 +36,7 @@ options:
     type: dict
     required: true
   skip_refused:
-    description: Whether a refusal, too, stops only the node that it is about.
+    description: Whether any finding about a node stops only that node.
     type: bool
     default: false
 """

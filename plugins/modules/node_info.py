@@ -852,7 +852,7 @@ gpu_node:
           type: str
       sample:
         - path: /etc/apt/sources.list
-          url: https://deb.debian.org/debian
+          url: https://mirror.example.org/debian
           suite: bookworm
     module_streams:
       description: Enabled streams of dnf's modules, by name of the module.

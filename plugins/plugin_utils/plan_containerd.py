@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.metal.gpu.plugins.plugin_utils import docker_packages, engines, systems
-from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, edited
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, edited, owner
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_packages import (
     REPAIR,
     arguments,
@@ -48,7 +48,7 @@ STEPS = (
 REPOSITORY_NAME = "metal-gpu-docker"
 PACKAGE = "containerd.io"
 CONFIG = "/etc/containerd/config.toml"
-OWNER = "metal.gpu.containerd"
+ROLE = "containerd"
 
 RESTART_REASON = "it reads its configuration only at its start; containers run on"
 
@@ -139,7 +139,7 @@ def unread_change(node: Mapping[str, Any]) -> dict[str, str] | None:
 
 def _plan_cri(made: Plan, path: str, reason: str) -> None:
     """Plan the edit of the file without a version that Docker's package ships."""
-    made.data["change"] = {"path": path, "owner": OWNER}
+    made.data["change"] = {"path": path, "owner": owner(ROLE)}
     made.data["config"] = {
         "path": path,
         "discard": [{"path": ["disabled_plugins"], "items": ["cri"]}],
@@ -165,7 +165,7 @@ def _plan_cri(made: Plan, path: str, reason: str) -> None:
 
 def _plan_absent(made: Plan, node: Mapping[str, Any]) -> None:
     """Without what this role has done, no kubelet and no Docker could go on: they go first."""
-    edits, packages = edited(node, "containerd"), installed(node, [PACKAGE])
+    edits, packages = edited(node, ROLE), installed(node, [PACKAGE])
     made.data |= {"edits": edits, "packages": packages}
     if (edits or packages) and (
         node["kubelet"]["running"] or node["engines"]["docker"]["installed"]

@@ -87,13 +87,11 @@ def _plan_absent(made: Plan, node: Mapping[str, Any]) -> None:
     made.data |= {"configuration": [], "flags": [], "health_url": _health_url(kubelet)}
     made.data |= {"edits": edits, "drop_ins": drop_ins}
     places = [gate for gate in _places(kubelet) if gate["file"] not in drop_ins]
-    if (
-        kubelet["installed"]
-        and places
-        and not refuse_unversioned(made, "kubelet", kubelet)
-        and _needs_gate(kubelet)
-    ):
-        _plan_removal(made, kubelet, places)
+    if kubelet["installed"] and places:
+        if refuse_unversioned(made, "kubelet", kubelet):
+            return
+        if _needs_gate(kubelet):
+            _plan_removal(made, kubelet, places)
     made.step(REMOVE_DROP_IN, f"{', '.join(drop_ins)} is of this role" if drop_ins else None)
     if made.steps:
         _plan_restart(made, kubelet, "it reads its settings when it starts")
