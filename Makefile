@@ -55,14 +55,14 @@ lint: environments $(LINK) ## check style, types, documentation, licences and ch
 unit: bootstrap ## run the unit tests, on both versions of ansible-core
 	@for python in .venv .venv-2.19; do \
 	  [ -e $$python ] || continue; \
-	  echo "== pytest, $$($$python/bin/ansible --version | head -n 1)"; \
+	  echo "== pytest, $$($$python/bin/ansible --version | sed -n 1p)"; \
 	  $$python/bin/python -m pytest tests/unit -q; \
 	done
 
 sanity: environments ## run ansible-test sanity, on both versions of ansible-core
 	@for python in .venv .venv-2.19; do \
 	  [ -e $$python ] || continue; \
-	  echo "== ansible-test sanity, $$($$python/bin/ansible --version | head -n 1)"; \
+	  echo "== ansible-test sanity, $$($$python/bin/ansible --version | sed -n 1p)"; \
 	  $$python/bin/python scripts/sanity.py; \
 	done
 
