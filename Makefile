@@ -7,8 +7,6 @@ MAKEFLAGS += --no-print-directory
 
 LAB ?= default
 SCENARIO ?= default
-# What `make test` runs after the checkers, and beside the other scenarios: together as long as those.
-BESIDE := docker refusals
 SCENARIOS := $(patsubst molecule/%/molecule.yml,%,$(wildcard molecule/*/molecule.yml))
 
 # The checkout under the name that Python and Ansible know it by; conftest.py makes the same link.
@@ -46,8 +44,7 @@ demo: lab-up ## start a laboratory and turn its bare nodes into proven GPU nodes
 	  '   take it away:  make lab-down'
 
 test: bootstrap ## run everything: lint, unit, sanity, every Molecule scenario (what .ci/run calls)
-	@scripts/run-tests '$(addprefix molecule-,$(filter-out $(BESIDE),$(SCENARIOS)))' \
-	  'lint unit sanity $(addprefix molecule-,$(filter $(BESIDE),$(SCENARIOS)))'
+	@scripts/run-tests lint unit sanity $(addprefix molecule-,$(SCENARIOS))
 
 lint: environments $(LINK) ## check style, types, documentation, licences and changelog
 	@scripts/lint

@@ -9,7 +9,7 @@ import base64
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -72,38 +72,33 @@ def test_no_host_in_the_group(laboratory, refused, tmp_path):
     assert "gpu_nodes" in refused(inventory=empty)
 
 
-def test_node_without_gpu_and_wrong_count_are_one_list(laboratory, refused, fault):
-    """Two nodes, two reasons, one list."""
+def test_every_reason_of_every_host_is_in_one_list(laboratory, refused, fault, tmp_path):
+    """Whoever has mended one of them must not learn of the next only then."""
+    fault("gpu-1", "os-unknown")
     fault("gpu-2", "remove-all-gpus")
-    text = refused("-e", "gpu_count=5")
-    assert "NO_GPU gpu-2: " in text
-    assert "GPU_COUNT_DIFFERS gpu-1: " in text
+
+    def mistakes(group: Any) -> None:
+        hosts = group["hosts"]
+        hosts["gpu-1"]["gpu_count"] = 5
+        hosts["gpu-1-again"] = hosts["gpu-1"]
+        # One that no plan can be made for must not drop out of the run unnoticed.
+        mistake = {"nvidia_driver_version": "{{ nobody_has_set_this }}"}
+        hosts["gpu-2-again"] = hosts["gpu-2"] | mistake
+        hosts["gpu-9"] = {"ansible_host": "127.0.0.254", "ansible_port": 9}
+
+    text = refused(inventory=laboratory.inventory_with(tmp_path / "mistakes.yml", mistakes))
+    for reason in (
+        r"OS_UNSUPPORTED gpu-1: ",
+        r"GPU_COUNT_DIFFERS gpu-1: ",
+        r"NODE_NAME_TWICE gpu-1: .* gpu-1, and so is gpu-1-again\b",
+        r"NODE_NAME_TWICE gpu-1-again: .* gpu-1, and so is gpu-1\b",
+        r"NO_GPU gpu-2: ",
+        r"RUN_STOPPED gpu-2-again: .*'Plan the driver'.*nobody_has_set_this",
+        r"NODE_UNREACHABLE gpu-9: ",
+    ):
+        assert re.search(reason, text), text
     addresses = set(re.findall(r"0000:[0-9a-f]{2}:00\.0", text))
     assert len(addresses) == 4  # of gpu-1: what the declared 5 is compared with
-
-
-def test_unreachable_node_is_in_the_list(laboratory, refused, tmp_path):
-    def add(group: Any) -> None:
-        group["hosts"]["gpu-9"] = {"ansible_host": "127.0.0.254", "ansible_port": 9}
-
-    text = refused(inventory=laboratory.inventory_with(tmp_path / "nine.yml", add))
-    assert "gpu-9" in text
-    assert "UNREACHABLE" in text
-
-
-def test_node_without_a_plan_is_in_the_list(laboratory, refused, tmp_path):
-    """A mistake in its variables must not take it out of the run unnoticed."""
-
-    def mistake(group: Any) -> None:
-        group["hosts"]["gpu-2"]["nvidia_driver_version"] = "{{ nobody_has_set_this }}"
-
-    text = refused(inventory=laboratory.inventory_with(tmp_path / "mistake.yml", mistake))
-    assert re.search(r"RUN_STOPPED gpu-2: .*'Plan the driver'.*nobody_has_set_this", text)
-
-
-def test_unknown_operating_system(laboratory, refused, fault):
-    fault("gpu-1", "os-unknown")
-    assert "OS_UNSUPPORTED" in refused()
 
 
 def test_api_server_unreachable(laboratory, refused, tmp_path):
@@ -135,24 +130,47 @@ def test_api_server_of_another_authority(laboratory, refused, tmp_path):
     assert "unreachable" not in text
 
 
-def test_invalid_toml_is_named_and_left_alone(laboratory, tmp_path):
-    host = laboratory.host("gpu-1")
-    path = "/etc/containerd/config.toml"
-    host.check_output("cp --preserve %s /root/good.toml", path)
-    laboratory.lab("fault", "gpu-1", "invalid-containerd-config")
-    try:
-        broken = host.file(path).content_string
-        line = broken.count("\n") - 1
-        before = fingerprint(laboratory)
-        run = laboratory.playbook("metal.gpu.site")
-        assert run.returncode != 0
-        assert path in run.output
-        assert f"line {line}" in run.output
-        assert "column" in run.output
-        assert host.file(path).content_string == broken
-        assert fingerprint(laboratory) == before
-    finally:
-        host.check_output("mv /root/good.toml %s", path)
+class Invalid(NamedTuple):
+    """A file of the owner that a fault makes invalid in one of its last lines, 0 being the last."""
+
+    fault: str
+    path: str
+    last: int
+    code: str
+
+
+INVALID = {
+    "gpu-1": Invalid(
+        "invalid-containerd-config", "/etc/containerd/config.toml", 1, "CONTAINERD_CONFIG_INVALID"
+    ),
+    "gpu-2": Invalid(
+        "invalid-kubelet-config", "/var/lib/kubelet/config.yaml", 0, "KUBELET_CONFIG_INVALID"
+    ),
+}
+
+
+@pytest.fixture
+def invalid_files(laboratory: Any) -> Iterator[dict[str, str]]:
+    """Yield the contents of the files, by node."""
+    for node, invalid in INVALID.items():
+        laboratory.host(node).check_output("cp --preserve %s /root/good", invalid.path)
+        laboratory.lab("fault", node, invalid.fault)
+    yield {
+        node: laboratory.host(node).file(invalid.path).content_string
+        for node, invalid in INVALID.items()
+    }
+    for node, invalid in INVALID.items():
+        laboratory.host(node).check_output("mv /root/good %s", invalid.path)
+
+
+def test_invalid_toml_and_yaml_are_named_and_left_alone(laboratory, refused, invalid_files):
+    text = refused()
+    for node, invalid in INVALID.items():
+        content = invalid_files[node]
+        line = content.count("\n") - invalid.last
+        place = rf"{invalid.code} {node}: .*{invalid.path}, line {line}, column \d+: "
+        assert re.search(place, text), text
+        assert laboratory.host(node).file(invalid.path).content_string == content
 
 
 def rehearse(laboratory: Any, *options: str) -> str:
@@ -179,20 +197,6 @@ def test_reboot_that_nobody_permitted_stops_that_node_alone(laboratory, fault):
     assert re.search(r"gpu-2 .* NOUVEAU_LOADED\b", words)
 
 
-def test_invalid_yaml_is_named_and_left_alone(laboratory, refused):
-    host, path = laboratory.host("gpu-2"), "/var/lib/kubelet/config.yaml"
-    host.check_output("cp --preserve %s /root/good.yaml", path)
-    laboratory.lab("fault", "gpu-2", "invalid-kubelet-config")
-    broken = host.file(path).content_string
-    try:
-        text = refused()
-        assert "KUBELET_CONFIG_INVALID" in text
-        assert re.search(rf"{path}, line {broken.count(chr(10))}, column \d+: ", text)
-        assert host.file(path).content_string == broken
-    finally:
-        host.check_output("mv /root/good.yaml %s", path)
-
-
 def test_sudo_refused(laboratory):
     """The user of the inventory is asked for a password, which there is none of."""
     before = fingerprint(laboratory)
@@ -204,14 +208,6 @@ def test_sudo_refused(laboratory):
     assert run.returncode != 0
     assert re.search(r"SUDO_REFUSED gpu-1: .*sudo", run.output), run.output[-4000:]
     assert fingerprint(laboratory) == before
-
-
-def test_two_nodes_with_the_same_name(laboratory, refused, tmp_path):
-    def add(group: Any) -> None:
-        group["hosts"]["gpu-1-again"] = group["hosts"]["gpu-1"]
-
-    text = refused(inventory=laboratory.inventory_with(tmp_path / "twice.yml", add))
-    assert re.search(r"NODE_NAME_TWICE gpu-1(-again)?: .* gpu-1, and so is gpu-1(-again)?", text)
 
 
 RIGHTS = """
