@@ -290,7 +290,8 @@ def run_that_fails(laboratory: Any, tmp_path: Path) -> Any:
         result = laboratory.playbook(*command, inventory=inventory, **watched)
         assert result.returncode != 0, result.output[-4000:]
         words, _recap = result.output.split("PLAY RECAP")
-        assert re.search(r"gpu-1 .* PACKAGE_VERSION_MISSING\b", words)  # in the table
+        in_the_table = re.search(r"gpu-1 .* PACKAGE_VERSION_MISSING\b", words)
+        assert in_the_table, result.output[-4000:]
         return str(words)
 
     return run
