@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,6 +39,7 @@ class Laboratory:
         hosts = self.group["hosts"]
         self.addresses = {node: host["ansible_host"] for node, host in hosts.items()}
         self.gpu_count = {node: host["gpu_count"] for node, host in hosts.items()}
+        self.said: dict[str, str] = {}  # by playbooks of the test that runs, keyed by command
 
     def lab(self, *words: str) -> str:
         return subprocess.run(
@@ -85,9 +87,11 @@ class Laboratory:
         `watch` gets each line while it runs; `variables` are of the environment.
         """
         command = ["ansible-playbook", name, *options]
-        return playbooks.run(
+        run = playbooks.run(
             command, inventory or self.inventory, self.folder, watch=watch, **variables
         )
+        self.said[shlex.join(command)] = run.output
+        return run
 
     def second_run(self, name: str, allowed: int) -> dict[str, int]:
         """Run a playbook that has nothing to do, and assert that it does nothing, and cheaply.
@@ -95,14 +99,12 @@ class Laboratory:
         Return the remote operations by node: some, and at most `allowed`.
         """
         run = self.playbook(name, "-vvv")
-        assert run.returncode == 0, run.output[-4000:]
+        assert run.returncode == 0
         operations = run.operations()
         counts = {node: operations[address] for node, address in self.addresses.items()}
         for node, count in counts.items():
             assert 0 < count <= allowed
-            assert re.search(rf"^{node}\s+: ok=\d+\s+changed=0\s", run.output, re.M), run.output[
-                -4000:
-            ]
+            assert re.search(rf"^{node}\s+: ok=\d+\s+changed=0\s", run.output, re.M)
         return counts
 
     def inventory_with(self, path: Path, edit: Callable[[Any], None]) -> Path:
@@ -137,6 +139,18 @@ class Laboratory:
 def laboratory(request: pytest.FixtureRequest) -> Laboratory:
     """The laboratory of the scenario whose tests run."""
     return Laboratory(f"molecule-{Path(os.environ['MOLECULE_SCENARIO_DIRECTORY']).name}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Function) -> Generator[None, Any, Any]:
+    """Show what playbooks said in a test that has failed; the laboratory is soon gone."""
+    report = yield
+    laboratory = item.funcargs.get("laboratory")
+    if laboratory and report.failed:
+        report.sections += laboratory.said.items()
+    if laboratory and report.when == "teardown":
+        laboratory.said.clear()
+    return report
 
 
 @pytest.fixture(params=["gpu-1", "gpu-2"])

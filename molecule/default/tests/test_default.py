@@ -88,7 +88,7 @@ def test_device_plugin_is_changed_in_place(laboratory):
     before = {item["metadata"]["uid"] for item in plugin(laboratory)}
     arguments = json.dumps({"device_plugin_args": ["--device-id-strategy=index"]})
     run = laboratory.playbook("metal.gpu.site", "--tags=device_plugin,verify", "-e", arguments)
-    assert run.returncode == 0, run.output[-4000:]
+    assert run.returncode == 0
     pods = laboratory.objects("pods", "-A", "-l", "app.kubernetes.io/name=nvidia-device-plugin")
     assert {"--device-id-strategy=index"} == {
         argument
@@ -122,16 +122,16 @@ def test_device_plugin_goes_and_somebody_elses_is_adopted(laboratory):
     run = laboratory.playbook(
         "metal.gpu.site", "--tags=device_plugin", "-e", "device_plugin_state=absent"
     )
-    assert run.returncode == 0, run.output[-4000:]
+    assert run.returncode == 0
     assert plugin(laboratory) == []
     assert laboratory.objects(*LABELLED)["items"] == []
 
     theirs = as_somebody_elses(ours)
     laboratory.kubectl("apply", "--server-side", "-f", "-", stdin=theirs)
     run = laboratory.playbook("metal.gpu.site", "-e", "device_plugin_foreign=adopt")
-    assert run.returncode == 0, run.output[-4000:]
+    assert run.returncode == 0
     assert "DEVICE_PLUGIN_ADOPTED" in run.output
-    assert re.search(r"gpu-1(\s+4){5}\s+4/4\s+ok\b", run.output), run.output[-4000:]
+    assert re.search(r"gpu-1(\s+4){5}\s+4/4\s+ok\b", run.output)
     assert plugin(laboratory) == []
     adopted = laboratory.objects("daemonset", "nvdp", "--namespace=kube-system")
     assert adopted["metadata"]["generation"] == 1
@@ -167,6 +167,6 @@ def least_privileged(laboratory: Any, tmp_path: Path) -> Iterator[str]:
 
 def test_device_plugin_comes_back_by_the_least_rights(laboratory, least_privileged):
     run = laboratory.playbook("metal.gpu.site", "-e", least_privileged)
-    assert run.returncode == 0, run.output[-4000:]
+    assert run.returncode == 0
     assert len(plugin(laboratory)) == 2
     assert len(laboratory.objects(*LABELLED)["items"]) == len(laboratory.addresses)

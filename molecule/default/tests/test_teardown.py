@@ -63,7 +63,7 @@ def test_refuses_while_pods_hold_gpus(laboratory, training):
 def test_check_announces_everything_and_changes_nothing(laboratory, training):
     found = holders(laboratory)
     run = laboratory.playbook("metal.gpu.teardown", "--check", *DRAIN)
-    assert run.returncode == 0, run.output[-4000:]
+    assert run.returncode == 0
     for step in (
         "Evict the pods that hold GPUs (default/training-",
         "Let pods onto the node again (",
@@ -78,7 +78,7 @@ def test_check_announces_everything_and_changes_nothing(laboratory, training):
 
 def test_one_node_goes_and_the_other_keeps_its_gpus(laboratory, training):
     run = laboratory.playbook("metal.gpu.teardown", "--limit=gpu-2", *DRAIN)
-    assert run.returncode == 0, run.output[-4000:]
+    assert run.returncode == 0
     assert "nvidia-smi" not in laboratory.host("gpu-2").check_output("ls /usr/bin")
     assert sorted(holders(laboratory).values()) == ["", "gpu-1"]
     nodes = {item["metadata"]["name"]: item for item in laboratory.objects("nodes")["items"]}
@@ -104,7 +104,7 @@ def owners_change(laboratory: Any) -> None:
 
 def test_the_other_node_follows(laboratory, training, owners_change):
     run = laboratory.playbook("metal.gpu.teardown", *DRAIN)
-    assert run.returncode == 0, run.output[-4000:]
+    assert run.returncode == 0
     assert set(holders(laboratory).values()) == {""}
     laboratory.kubectl("delete", "deployment", "training", "--cascade=foreground")
 

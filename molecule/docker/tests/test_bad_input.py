@@ -82,7 +82,7 @@ def test_refused(laboratory, broken, additions, reasons):
     assert run.returncode != 0
     assert "Nothing was changed" in run.output
     for words in reasons:
-        assert re.search(words, run.words), run.output[-4000:]
+        assert re.search(words, run.words)
     assert state(laboratory) == before
 
 

@@ -32,7 +32,7 @@ def playbook(laboratory: Any, tmp_path: Path) -> str:
 def test_docker_run_has_gpus(laboratory, playbook):
     options = ("--limit=gpu-2", "--extra-vars", json.dumps({"docker_ce_users": ["admin"]}))
     run = laboratory.playbook(playbook, *options)
-    assert run.returncode == 0, run.output[-4000:]
+    assert run.returncode == 0
     host = laboratory.host("gpu-2")
     assert "docker" in host.check_output("id -nG admin").split()
     seen = host.check_output("docker run --rm --gpus all --entrypoint nvidia-smi %s -L", CUDA)
@@ -42,4 +42,4 @@ def test_docker_run_has_gpus(laboratory, playbook):
     )
 
     again = laboratory.playbook(playbook, *options)
-    assert re.search(r"^gpu-2\s+: ok=\d+\s+changed=0\s", again.output, re.M), again.output[-4000:]
+    assert re.search(r"^gpu-2\s+: ok=\d+\s+changed=0\s", again.output, re.M)

@@ -55,9 +55,9 @@ def test_cut_off_at_every_step_and_run_again(cut_runs, node):
 def test_run_after_that_changes_nothing(laboratory, cut_runs):
     cut_runs.result()
     run = laboratory.playbook(NODE, "--limit=gpu-1,gpu-2,gpu-4")
-    assert run.returncode == 0, run.output[-4000:]
+    assert run.returncode == 0
     unchanged = re.findall(r"^(\S+)\s+: ok=\d+\s+changed=0\s", run.output, re.M)
-    assert unchanged == ["gpu-1", "gpu-2", "gpu-4"], run.output[-4000:]
+    assert unchanged == ["gpu-1", "gpu-2", "gpu-4"]
 
 
 def test_owner_of_docker_has_what_he_had(laboratory, cut_runs, owned):

@@ -146,9 +146,9 @@ def test_verify_shows_the_table_and_leaves_nothing(laboratory):
         run = laboratory.playbook("metal.gpu.verify")
     finally:
         laboratory.kubectl("uncordon", "gpu-2")
-    assert run.returncode == 0, run.output[-4000:]
+    assert run.returncode == 0
     for name in laboratory.addresses:
-        assert re.search(rf"{name}(\s+4){{5}}\s+4/4\s+ok\b", run.output), run.output[-4000:]
+        assert re.search(rf"{name}(\s+4){{5}}\s+4/4\s+ok\b", run.output)
     left = laboratory.objects("pods", "-A", "-l", "app.kubernetes.io/managed-by=metal.gpu")
     assert [pod["metadata"]["name"] for pod in left["items"] if "smoke" in str(pod)] == []
 
@@ -172,4 +172,4 @@ def test_lost_gpu_is_found(laboratory, lost_gpu):
     assert time.monotonic() - started < 300
     assert run.returncode != 0
     assert "GPU is lost" in run.output
-    assert re.search(r"gpu-2(\s+4){5}\s+4/4\s+ok\b", run.output), run.output[-4000:]
+    assert re.search(r"gpu-2(\s+4){5}\s+4/4\s+ok\b", run.output)
