@@ -39,7 +39,7 @@ class Laboratory:
         hosts = self.group["hosts"]
         self.addresses = {node: host["ansible_host"] for node, host in hosts.items()}
         self.gpu_count = {node: host["gpu_count"] for node, host in hosts.items()}
-        self.said: dict[str, str] = {}  # by playbooks of the test that runs, keyed by command
+        self.said: list[tuple[str, str]] = []  # commands of the test that runs, and their outputs
 
     def lab(self, *words: str) -> str:
         return subprocess.run(
@@ -90,7 +90,7 @@ class Laboratory:
         run = playbooks.run(
             command, inventory or self.inventory, self.folder, watch=watch, **variables
         )
-        self.said[shlex.join(command)] = run.output
+        self.said.append((shlex.join(command), run.output))
         return run
 
     def second_run(self, name: str, allowed: int) -> dict[str, int]:
@@ -147,7 +147,7 @@ def pytest_runtest_makereport(item: pytest.Function) -> Generator[None, Any, Any
     report = yield
     laboratory = item.funcargs.get("laboratory")
     if laboratory and report.failed:
-        report.sections += laboratory.said.items()
+        report.sections += laboratory.said
     if laboratory and report.when == "teardown":
         laboratory.said.clear()
     return report

@@ -60,7 +60,7 @@ class _Python:
 def copy_checkout(copy: Path) -> None:
     """Copy what git does not ignore, and what is not there for developing alone.
 
-    Programs that stay here are looked at by `make lint`, which is stricter with them.
+    Programs that stay here are for `make lint` to look at.
     """
     developing = [f":!{name}" for name in ("conftest.py", "molecule", "scripts", "tests")]
     listing = subprocess.run(

@@ -23,12 +23,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils import (
     plan_docker_ce,
     systems,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
-    Plan,
-    changes,
-    edited,
-    owner,
-)
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, changes, edited, owner
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_containerd import (
     RESTART,
     RESTART_REASON,

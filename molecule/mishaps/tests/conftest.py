@@ -64,7 +64,7 @@ def _cut_runs(laboratory: Any, record: Path) -> CutRuns:
     gpu-4 gets its driver before: the role is cut at each step on gpu-1.
     """
     run = laboratory.playbook(NODE, "--limit=gpu-4", "--tags=driver")
-    assert run.returncode == 0
+    assert run.returncode == 0, run.output[-4000:]  # some later test fails for it
     cut = {node: _fault(laboratory, node, "cut-ssh") for node in CUT_OFF}
     runs: list[int] = []
     steps: dict[str, list[list[str]]] = {node: [] for node in CUT_OFF}

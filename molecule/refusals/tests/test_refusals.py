@@ -74,23 +74,26 @@ def test_no_host_in_the_group(laboratory, refused, tmp_path):
 
 def test_every_reason_of_every_host_is_in_one_list(laboratory, refused, fault, tmp_path):
     """Whoever has mended one of them must not learn of the next only then."""
-    fault("gpu-1", "os-unknown")
+    fault("gpu-2", "os-unknown")
+    fault("gpu-2", "remove-all-gpus")
 
     def mistakes(group: Any) -> None:
         hosts = group["hosts"]
         hosts["gpu-1"]["gpu_count"] = 5
         hosts["gpu-1-again"] = hosts["gpu-1"]
         # One that no plan can be made for must not drop out of the run unnoticed.
-        hosts["gpu-2"]["nvidia_driver_version"] = "{{ nobody_has_set_this }}"
+        mistake = {"nvidia_driver_version": "{{ nobody_has_set_this }}"}
+        hosts["gpu-1-unplanned"] = hosts["gpu-1"] | mistake
         hosts["gpu-9"] = {"ansible_host": "127.0.0.254", "ansible_port": 9}
 
     text = refused(inventory=laboratory.inventory_with(tmp_path / "mistakes.yml", mistakes))
     for reason in (
-        r"OS_UNSUPPORTED gpu-1: ",
+        r"OS_UNSUPPORTED gpu-2: ",
+        r"NO_GPU gpu-2: ",
         r"GPU_COUNT_DIFFERS gpu-1: ",
         r"NODE_NAME_TWICE gpu-1: .* gpu-1, and so is gpu-1-again\b",
         r"NODE_NAME_TWICE gpu-1-again: .* gpu-1, and so is gpu-1\b",
-        r"RUN_STOPPED gpu-2: .*'Plan the driver'.*nobody_has_set_this",
+        r"RUN_STOPPED gpu-1-unplanned: .*'Plan the driver'.*nobody_has_set_this",
         r"NODE_UNREACHABLE gpu-9: ",
     ):
         assert re.search(reason, text)
