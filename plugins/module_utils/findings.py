@@ -374,6 +374,18 @@ CATALOGUE: dict[str, Meaning] = {
         "look at the key (`gpg --show-keys`), have its fingerprint confirmed by somebody who did "
         "not get it from there, and set the role's *_repository_fingerprint",
     ),
+    "REPOSITORY_FILE_FOREIGN": Meaning(
+        REFUSAL,
+        "{path} cannot be written over: {error}",
+        "move what you need of {path} to a file with a name of your own, delete {path}, and run "
+        "again",
+    ),
+    "REPOSITORY_UNSIGNED": Meaning(
+        REFUSAL,
+        "signatures of the repository {url} are not checked: {files}",
+        "remove these options from the files, or delete the files: the role then adds the "
+        "repository with its pinned key",
+    ),
     "EPEL_MISSING": Meaning(
         REFUSAL,
         "has no dkms, which builds the driver's module, and no repository that has it",

@@ -826,14 +826,21 @@ gpu_node:
           held: false
     repositories:
       description: >-
-        The existing ones of O(repositories), by name. C(key) is the text of
-        C(/etc/pki/rpm-gpg/RPM-GPG-KEY-*) of that name, V(null) where there is none.
+        The existing ones of O(repositories), by name: the C(path) of the file, its C(entries),
+        which are the stanzas of a C(.sources) file or the sections of a C(.repo) file, with fields
+        in lower case, and the C(error) where it cannot be read. C(key) is the text of
+        C(/etc/pki/rpm-gpg/RPM-GPG-KEY-*) of that name, V(null) where there is none. Fields that say
+        nothing about where packages come from are left out. A seal takes the place of credentials
+        in an address; it differs where they differ.
       type: dict
       sample:
         nvidia-cuda:
           path: /etc/apt/sources.list.d/nvidia-cuda.sources
-          text: "Types: deb"
+          entries:
+            - types: deb
+              uris: https://mirror.example.org/cuda/
           key: null
+          error: null
     package_sources:
       description: >-
         Addresses that apt and dnf get packages from, of all files that name any. Credentials in
@@ -850,10 +857,22 @@ gpu_node:
         suite:
           description: The suite, empty for dnf.
           type: str
+        section:
+          description: The section of a C(.repo) file, empty for apt.
+          type: str
+        unsigned:
+          description: What switches the check of signatures off. Empty where they are checked.
+          type: str
+        credentials:
+          description: Whether the address has credentials.
+          type: bool
       sample:
         - path: /etc/apt/sources.list
           url: https://mirror.example.org/debian
           suite: bookworm
+          section: ""
+          unsigned: ""
+          credentials: false
     module_streams:
       description: Enabled streams of dnf's modules, by name of the module.
       type: dict

@@ -46,6 +46,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.loaders import (
     load_toml,
     load_yaml,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.repositories import Found
 
 _SECURE_BOOT_FLAG = 4  # an EFI variable starts with four bytes of attributes
 
@@ -552,7 +553,8 @@ def _repositories(node: Raw) -> dict[str, Any]:
             name = PurePosixPath(path).stem
             if any(fnmatchcase(name, asked) for asked in node.asked["repositories"]):
                 key = node.texts.get(key_file.format(name))
-                found.setdefault(name, {"path": path, "text": node.texts[path], "key": key})
+                repository = Found.parse(path, node.texts[path], key)
+                found.setdefault(name, repository._asdict())
     return found
 
 

@@ -81,7 +81,7 @@ def refuse_config(made: Plan, node: Mapping[str, Any]) -> None:
 def _plan_missing(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]) -> None:
     system = systems.known(node)
     source = Repository.wished(REPOSITORY_NAME, wishes, system.docker)
-    plan_repository(made, node, source, prepare=PYTHON_DEBIAN, add=REPOSITORY)
+    plan_repository(made, node, source, wishes["now"], prepare=PYTHON_DEBIAN, add=REPOSITORY)
     wanted = docker_packages.containerd(system, wishes["version"])
     made.data["packages"] = arguments(node, wanted)
     made.data["hold"] = hold_arguments(node, wanted)

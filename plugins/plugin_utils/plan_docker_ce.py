@@ -225,7 +225,7 @@ def _plan_packages(
 ) -> None:
     system = systems.known(node)
     source = Repository.wished(REPOSITORY_NAME, wishes, system.docker)
-    plan_repository(made, node, source, prepare=PYTHON_DEBIAN, add=REPOSITORY)
+    plan_repository(made, node, source, wishes["now"], prepare=PYTHON_DEBIAN, add=REPOSITORY)
     wanted = {
         **docker_packages.docker(system, wishes["version"]),
         **docker_packages.containerd(system, wishes["containerd_version"]),

@@ -148,7 +148,9 @@ def _plan_toolkit(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]
         if missing:
             upstream = systems.known(node).toolkit
             source = Repository.wished(REPOSITORY_NAME, wishes, upstream)
-            plan_repository(made, node, source, prepare=PYTHON_DEBIAN, add=REPOSITORY)
+            plan_repository(
+                made, node, source, wishes["now"], prepare=PYTHON_DEBIAN, add=REPOSITORY
+            )
         made.data |= {
             "packages": arguments(node, wanted),
             "change_held": is_ours,

@@ -16,7 +16,6 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils import gpu_models
-from ansible_collections.metal.gpu.plugins.module_utils.package_sources import sections_in_force
 from ansible_collections.metal.gpu.plugins.module_utils.version import upstream_version
 from ansible_collections.metal.gpu.plugins.plugin_utils import driver_packages, systems
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
@@ -32,7 +31,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan_packages import (
     plan_repository,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_preflight import refuse_platform
-from ansible_collections.metal.gpu.plugins.plugin_utils.repositories import Repository
+from ansible_collections.metal.gpu.plugins.plugin_utils.repositories import Repository, is_enabled
 
 PYTHON_DEBIAN = "Install python3-debian for the NVIDIA repository"
 REPOSITORY = "Add the NVIDIA repository"
@@ -164,7 +163,9 @@ def _plan_present(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]
         missing = "; ".join(filter(None, (missing, f"{headers} is not installed")))
     if missing or pin_missing:
         source = Repository.wished(REPOSITORY_NAME, wishes, system.driver)
-        plan_repository(made, node, source, prepare=PYTHON_DEBIAN, add=REPOSITORY)
+        plan_repository(
+            made, node, source, wishes["now"], prepare=PYTHON_DEBIAN, add=REPOSITORY
+        )
     if missing and systems.is_redhat(node):
         _plan_redhat(made, node, version, known.stream)
     if not driver["nouveau_blacklisted"]:
@@ -194,8 +195,8 @@ def _ramdisk_reason(driver: Mapping[str, Any]) -> str | None:
 def _plan_redhat(made: Plan, node: Mapping[str, Any], version: str, stream: str | None) -> None:
     """Plan what only Red Hat's distributions need: dkms from elsewhere, and the module's stream."""
     if "dkms" not in node["packages"] and not any(
-        sections_in_force(source["text"])
-        for name, source in node["repositories"].items()
+        is_enabled(found)
+        for name, found in node["repositories"].items()
         if name.startswith("epel")
     ):
         made.refuse("EPEL_MISSING")

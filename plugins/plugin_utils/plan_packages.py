@@ -8,14 +8,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.repositories import (
+    FILES,
     KEY_FILE,
     Repository,
+    file_problem,
+    is_ours,
     repository_gap,
+    unsigned_sources,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.systems import DEBIAN, is_redhat
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from datetime import datetime
 
     from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
 
@@ -23,14 +28,27 @@ REPAIR = "Finish what the package manager was cut off from"
 
 
 def plan_repository(
-    made: Plan, node: Mapping[str, Any], wanted: Repository, *, prepare: str, add: str
+    made: Plan,
+    node: Mapping[str, Any],
+    wanted: Repository,
+    now: datetime,
+    *,
+    prepare: str,
+    add: str,
 ) -> None:
     """Plan the steps `prepare` and `add`, by which the repository gets onto the node.
 
-    The tasks find the repository in the plan's data.
+    The tasks find the repository in the plan's data. What `now` is decides about its key.
     """
-    gap = repository_gap(node, wanted)
+    gap = repository_gap(node, wanted, now)
     made.data["repository"] = {**wanted._asdict(), "new": gap is not None}
+    unsigned = [f"{file} ({option})" for file, option in unsigned_sources(node, wanted).items()]
+    if unsigned:
+        made.refuse("REPOSITORY_UNSIGNED", url=wanted.url, files=", ".join(unsigned))
+    problem = file_problem(node, wanted.name) if gap else None
+    if problem:
+        path = FILES[node["os"]["family"]].format(wanted.name)
+        made.refuse("REPOSITORY_FILE_FOREIGN", path=path, error=problem)
     if gap and not wanted.fingerprint:
         made.refuse("KEY_UNKNOWN", key=wanted.key)
     if gap and node["os"]["family"] == DEBIAN and "python3-debian" not in node["packages"]:
@@ -78,8 +96,8 @@ def plan_repair(made: Plan, node: Mapping[str, Any], *using: str) -> None:
 def plan_no_repository(made: Plan, node: Mapping[str, Any], name: str, *, remove: str) -> None:
     """Plan the step `remove`, by which the repository goes from the node."""
     made.data["repository"] = {"name": name, "key_file": KEY_FILE.format(name)}
-    if name in node["repositories"]:
-        made.step(remove, "it is there")
+    if is_ours(node, name):
+        made.step(remove, f"this collection wrote {node['repositories'][name]['path']}")
 
 
 def installed(node: Mapping[str, Any], names: Iterable[str]) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.metal.gpu.plugins.plugin_utils import driver_packages, plan_nvidia_driver
+from ansible_collections.metal.gpu.plugins.plugin_utils.repositories import Found
 from ansible_collections.metal.gpu.plugins.plugin_utils.systems import find
 
 from .test_plans import VIRGIN, WISHES, codes, merge, names
@@ -18,7 +19,9 @@ ROCKY = {
     "os": {"id": "rocky", "version_id": "9.4", "family": "redhat", "codename": None},
     "packages": {"dkms": {"version": "3.1.0-1.el9", "held": False}},
 }
-EPEL = {"path": "/etc/yum.repos.d/epel.repo", "text": "[epel]\nmetalink=x\n", "key": None}
+EPEL_FILE = "/etc/yum.repos.d/epel.repo"
+EPEL = Found.parse(EPEL_FILE, "[epel]\nmetalink=x\n", None)._asdict()
+EPEL_OFF = Found.parse(EPEL_FILE, "[epel]\nenabled=0\n", None)._asdict()
 
 
 def plan(changes: dict[str, Any], **wishes: Any) -> dict[str, Any]:
@@ -76,7 +79,7 @@ def test_stream_of_the_branch(version_id: str, flavour: str, stream: str | None)
         pytest.param(
             {
                 "packages": {"dkms": None},
-                "repositories": {"epel": {**EPEL, "text": "[epel]\nenabled=0\n"}},
+                "repositories": {"epel": EPEL_OFF},
             },
             {},
             ["EPEL_MISSING"],

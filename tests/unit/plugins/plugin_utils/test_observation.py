@@ -309,8 +309,11 @@ def test_a_gpu_node(observe, tmp_path):
         "repositories": {
             "nvidia-cuda": {
                 "path": "/etc/apt/sources.list.d/nvidia-cuda.sources",
-                "text": "Types: deb\nURIs: https://mirror.example/nvidia\nSuites: /\n",
+                "entries": [
+                    {"types": "deb", "uris": "https://mirror.example/nvidia", "suites": "/"}
+                ],
                 "key": None,
+                "error": None,
             }
         },
         "package_sources": [
@@ -318,11 +321,20 @@ def test_a_gpu_node(observe, tmp_path):
                 "path": "/etc/apt/sources.list.d/nvidia-cuda.sources",
                 "url": "https://mirror.example/nvidia",
                 "suite": "/",
+                "section": "",
+                "unsigned": "",
+                "credentials": False,
             }
         ],
-        "ours": {"files": [], "edits": []},
+        "ours": {"files": [], "edits": [], "packages": {}},
         "module_streams": {},
-        "package_manager": {"lock": None, "interrupted": False},
+        "package_manager": {
+            "lock": None,
+            "interrupted": False,
+            "unfinished": {
+                "nvidia-kernel-dkms": {"version": "580.178.04-1", "state": "half-configured"}
+            },
+        },
         "reboot_required": False,
     }
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils import (
 ROOT = Path(__file__).parents[4]
 FIXTURES = ROOT / "tests" / "unit" / "fixtures" / "plans"
 REPOSITORY = {
+    "now": datetime(2026, 11, 22, tzinfo=UTC),
     "repository_url": "https://mirror.example/",
     "repository_suite": "/",
     "repository_key": "https://mirror.example/key.asc",
@@ -95,6 +97,19 @@ CRI_EDIT = [{"path": CONFIG, "owner": "metal.gpu.containerd"}]
 KUBELET_EDIT = [
     {"path": "/var/lib/kubelet/config.yaml", "owner": "metal.gpu.kubelet_device_plugins"}
 ]
+UNFINISHED = {
+    "nvidia-kernel-dkms": {"version": "550.163.01-2", "state": "half-configured"},
+    "nvidia-driver-cuda": {"version": "550.163.01-2", "state": "unpacked"},
+}
+BAD_RECORD = {"path": "/x.json", "packages": {}, "error": "/x.json, line 1, column 1: bad"}
+UNSIGNED = {
+    "path": "/etc/apt/sources.list",
+    "url": "https://mirror.example/",
+    "suite": "/",
+    "section": "",
+    "unsigned": "[trusted=yes]",
+    "credentials": False,
+}
 UNVERSIONED = {"version": None, "version_error": "Exec format error"}
 BROKEN = {"code": "library_mismatch", "exit_code": 18, "message": "version mismatch"}
 
@@ -114,6 +129,29 @@ def merge(base: Any, changes: Any) -> Any:
 def load(name: str) -> dict[str, Any]:
     loaded: dict[str, Any] = yaml.safe_load((FIXTURES / f"{name}.yml").read_text())
     return loaded
+
+
+def repository(name: str) -> dict[str, Any]:
+    """The file of a repository of ours, as the roles write it."""
+    path = f"/etc/apt/sources.list.d/metal-gpu-{name}.sources"
+    entries = [{"x-repolib-name": f"metal-gpu-{name}"}]
+    return {f"metal-gpu-{name}": {"path": path, "entries": entries, "key": None, "error": None}}
+
+
+def record(role: str, packages: dict[str, str], before: str | None = None) -> dict[str, Any]:
+    """What a role has noted about packages that it installs."""
+    return {
+        "packages": {
+            role: {
+                "path": f"/var/lib/metal-gpu/packages/{role}.json",
+                "packages": {
+                    name: {"version": version, "before": before}
+                    for name, version in packages.items()
+                },
+                "error": None,
+            }
+        }
+    }
 
 
 VIRGIN = load("virgin")
@@ -264,6 +302,57 @@ REFUSALS = [
         {"kubelet": {"endpoint": "unix:///var/run/crio/crio.sock"}},
         {},
         ["ENGINE_UNSUPPORTED"],
+    ),
+    (
+        "half-configured",
+        "nvidia_driver",
+        {"package_manager": {"unfinished": UNFINISHED}},
+        {},
+        ["PACKAGES_UNFINISHED"],
+    ),
+    (
+        "half-configured, another role",
+        "nvidia_container_runtime",
+        {"package_manager": {"unfinished": UNFINISHED}},
+        {},
+        ["PACKAGES_UNFINISHED"],
+    ),
+    (
+        "record that cannot be read",
+        "nvidia_driver",
+        {"ours": {"packages": {"nvidia_driver": BAD_RECORD}}},
+        {},
+        ["PACKAGE_RECORD_INVALID"],
+    ),
+    (
+        "record that cannot be read, on the way back",
+        "containerd",
+        {"ours": {"packages": {"containerd": BAD_RECORD}}},
+        {"state": "absent"},
+        ["PACKAGE_RECORD_INVALID"],
+    ),
+    (
+        "repository without signatures",
+        "nvidia_driver",
+        {"package_sources": [UNSIGNED]},
+        {},
+        ["REPOSITORY_UNSIGNED"],
+    ),
+    (
+        "file with the name of ours",
+        "nvidia_driver",
+        {
+            "repositories": {
+                "metal-gpu-nvidia-driver": {
+                    "path": "/etc/apt/sources.list.d/metal-gpu-nvidia-driver.sources",
+                    "entries": [{"types": "deb", "uris": "https://x/"}],
+                    "key": None,
+                    "error": None,
+                }
+            }
+        },
+        {},
+        ["REPOSITORY_FILE_FOREIGN"],
     ),
     (
         "TOML",
