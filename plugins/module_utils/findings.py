@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
+
 if TYPE_CHECKING:
     from typing import Any
 
@@ -584,7 +586,7 @@ def finding(code: str, host: str, **evidence: Any) -> dict[str, str]:
         "code": code,
         "severity": meaning.severity,
         "host": host,
-        "message": f"{host}: " + meaning.message.format(**evidence),
-        "remedy": meaning.remedy.format(**evidence),
+        "message": f"{host}: " + redact(meaning.message.format(**evidence)),
+        "remedy": redact(meaning.remedy.format(**evidence)),
         "reference": f"{DOCUMENT}#{code.lower()}",
     }
