@@ -423,6 +423,12 @@ CATALOGUE: dict[str, Meaning] = {
         "the repositories do not have {package} in version {version}; they have {found}",
         "set the role's *_version to one of these, or bring that version into the mirror",
     ),
+    "PACKAGES_UNCONFIGURED": Meaning(
+        FAILURE,
+        "dpkg could not finish installing a package: {error}",
+        "correct what the build log names, often missing headers (`apt-get install "
+        "linux-headers-$(uname -r)`), then run `dpkg --configure -a`, and run again",
+    ),
     "PACKAGES_FAILED": Meaning(
         FAILURE,
         "the package manager failed: {error}",
