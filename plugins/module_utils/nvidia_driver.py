@@ -22,6 +22,11 @@ PACKAGE_PATTERNS = (
     "kmod-nvidia*",
     "linux-modules-nvidia-*",
 )
+# Where DKMS has the sources of a module, the modules that it has built, by kernel, and the log of a
+# build that failed: dkms(8). Debian calls the module nvidia-current, NVIDIA nvidia.
+DKMS_SOURCES = "/var/lib/dkms/nvidia*/*/source"
+DKMS_MODULES = "/var/lib/dkms/nvidia*/*/*/*/module/nvidia*.ko*"
+DKMS_LOGS = "/var/lib/dkms/nvidia*/*/build/make.log"
 # Modules that decide who has the GPUs: names, or patterns of them.
 MODULES = ("nvidia*", "nouveau", "vfio_pci")
 # Of the running kernel; Debian's name, and the one of others.

@@ -219,6 +219,18 @@ gpu_node:
           description: Modules that C(modules-load.d) loads at boot.
           type: list
           elements: str
+        dkms:
+          description: What DKMS has made of the driver's kernel module.
+          type: dict
+          contains:
+            built:
+              description: >-
+                Whether it has built the module for the running kernel. V(null) where it has no
+                source of the driver.
+              type: bool
+            log:
+              description: The log of a build that failed. V(null) where there is none.
+              type: str
         persistenced:
           description: State of C(nvidia-persistenced.service).
           type: dict
@@ -241,6 +253,9 @@ gpu_node:
         nouveau_blacklisted: true
         initramfs_outdated: false
         modules_load: [nvidia_uvm]
+        dkms:
+          built: true
+          log: null
         persistenced:
           installed: true
           enabled: true
@@ -894,6 +909,12 @@ gpu_node:
             changed the file since (C(untouched)).
           type: list
           elements: dict
+        packages:
+          description: >-
+            What each role has installed, by name of the role: the C(path) of the record, the
+            C(packages) with the C(version) that was asked for and the one that was there
+            C(before), V(null) for none, and the C(error) where the record cannot be read.
+          type: dict
       sample:
         files: [/etc/modprobe.d/metal-gpu-nouveau.conf]
         edits:
@@ -903,6 +924,14 @@ gpu_node:
               - key: [default-runtime]
                 before: null
             untouched: true
+        packages:
+          nvidia_driver:
+            path: /var/lib/metal-gpu/packages/nvidia_driver.json
+            packages:
+              nvidia-driver-cuda:
+                version: 580.178.04-1
+                before: null
+            error: null
     package_manager:
       description: Whether the package manager can be used now.
       type: dict
@@ -915,12 +944,22 @@ gpu_node:
         interrupted:
           description: Whether dpkg was cut off, and has to finish before it does anything else.
           type: bool
+        unfinished:
+          description: >-
+            Those of O(packages) that dpkg has begun to install and that do not work, by name, with
+            C(version) and C(state). V(unpacked) means that dpkg has not tried to configure the
+            package; with V(half-configured) and V(half-installed) it has tried and failed.
+          type: dict
       sample:
         lock:
           path: /var/lib/dpkg/lock-frontend
           pid: 812
           command: /usr/bin/python3 /usr/bin/unattended-upgrade
         interrupted: false
+        unfinished:
+          nvidia-kernel-open-dkms:
+            version: 550.163.01-2
+            state: half-configured
     reboot_required:
       description: Whether the operating system asks for a reboot.
       type: bool
@@ -982,6 +1021,7 @@ FILES = (
     "/sys/module/nvidia/version",
     packages.VERSION_LOCKS,
     packages.MODULE_STATES,
+    packages.RECORDS,
     "/sys/firmware/efi/efivars/SecureBoot-*",
     *(f"{directory}/*.{suffix}" for directory in cdi.DIRECTORIES for suffix in ("yaml", "json")),
     *crio.CONFIG_PATTERNS,
@@ -1005,6 +1045,9 @@ PATHS = {
 }
 PATTERNS = {
     "toolkit_config": ("/etc/nvidia-container-runtime/config.toml",),
+    "dkms_modules": (nvidia_driver.DKMS_MODULES,),
+    "dkms_logs": (nvidia_driver.DKMS_LOGS,),
+    "dkms_sources": (nvidia_driver.DKMS_SOURCES,),
     "docker_purge_script": (docker.PURGE_SCRIPT,),
     "docker_rootless": docker.ROOTLESS_PATTERNS,
     "docker_snap": docker.SNAP_PATTERNS,

@@ -71,6 +71,7 @@ class Raw:
         self.outputs = {name: Output(**output) for name, output in raw["outputs"].items()}
         self.units = systemd.parse_show(self.stdout("units"))
         self.packages = packages.parse_packages(self.stdout("packages"))
+        self.unfinished = packages.parse_unfinished(self.stdout("packages"))
         if any(package.held is None for package in self.packages.values()):
             locks = self.texts.get(packages.VERSION_LOCKS, "")
             self.packages = packages.with_locks(self.packages, locks)
@@ -177,7 +178,10 @@ def interpret(raw: Mapping[str, Any]) -> dict[str, Any]:
         "package_sources": node.package_sources,
         "module_streams": _module_streams(node),
         "ours": _ours(node),
-        "package_manager": node.package_manager,
+        "package_manager": {
+            **node.package_manager,
+            "unfinished": {name: one._asdict() for name, one in node.unfinished.items()},
+        },
         "reboot_required": node.paths["reboot_required"],
     }
 
@@ -212,6 +216,17 @@ def _driver(node: Raw) -> dict[str, Any]:
             for name in nvidia_driver.parse_modules_load(node.texts[path])
         ],
         "persistenced": _unit(node, "nvidia-persistenced.service"),
+        "dkms": _dkms(node),
+    }
+
+
+def _dkms(node: Raw) -> dict[str, Any]:
+    """Tell whether DKMS has built the module for the running kernel; None where it need not."""
+    release = node.text("/proc/sys/kernel/osrelease")
+    built = any(f"/{release}/" in path for path in node.found["dkms_modules"])
+    return {
+        "built": built if node.found["dkms_sources"] else None,
+        "log": next(iter(node.found["dkms_logs"]), None),
     }
 
 
@@ -576,7 +591,16 @@ def _ours(node: Raw) -> dict[str, Any]:
             if "metal-gpu" in PurePosixPath(path).name and path not in states
         ),
         "edits": [_edit(node, state) for state in states],
+        "packages": {
+            PurePosixPath(path).stem: _package_record(path, node.texts[path])
+            for path in node.find(packages.RECORDS)
+        },
     }
+
+
+def _package_record(path: str, text: str) -> dict[str, Any]:
+    document = load_json(path, text)
+    return {"path": path, "packages": document.content, "error": document.error}
 
 
 def _edit(node: Raw, state: str) -> dict[str, Any]:

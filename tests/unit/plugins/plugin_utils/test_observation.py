@@ -52,6 +52,7 @@ nvidia-driver-cuda\t580.178.04-1\tinstalled\thold
 nvidia-container-toolkit\t1.20.1-1\tinstalled\tinstall
 python3-debian\t0.1.49\tinstalled\tinstall
 python3-apt\t2.6.0\tnot-installed\tunknown
+nvidia-kernel-dkms\t580.178.04-1\thalf-configured\tinstall
 """
 IN_THE_FUTURE = 1e9  # seconds after the boot of the machine
 
@@ -150,6 +151,7 @@ def test_a_gpu_node(observe, tmp_path):
             "initramfs_outdated": None,
             "modules_load": ["nvidia_uvm"],
             "persistenced": {"installed": True, "enabled": True, "active": True},
+            "dkms": {"built": None, "log": None},
         },
         "nvml": {
             "driver_version": "580.178.04",
@@ -347,7 +349,13 @@ def test_what_this_collection_has_left_is_found(observe, tmp_path):
     written = "[plugins.cri]\na = 1\n"
     state = remember(Past(original="", written=written, before=""))
     plant(tmp_path, {place.state.removeprefix(str(tmp_path)): state, path: written})
-    assert observe(Programs({}))["ours"] == {
+    noted = "/var/lib/metal-gpu/packages/containerd.json"
+    plant(tmp_path, {noted: '{"containerd.io": {"version": "2.4.1-*", "before": null}}'})
+    bad = "/var/lib/metal-gpu/packages/docker_ce.json"
+    plant(tmp_path, {bad: "{"})
+    ours = observe(Programs({}))["ours"]
+    assert bad in ours["packages"].pop("docker_ce")["error"]
+    assert ours == {
         "files": [rule],
         "edits": [
             {
@@ -357,7 +365,38 @@ def test_what_this_collection_has_left_is_found(observe, tmp_path):
                 "untouched": True,
             }
         ],
+        "packages": {
+            "containerd": {
+                "path": noted,
+                "packages": {"containerd.io": {"version": "2.4.1-*", "before": None}},
+                "error": None,
+            }
+        },
     }
+
+
+@pytest.mark.parametrize(
+    ("paths", "expected"),
+    [
+        pytest.param([], {"built": None, "log": None}, id="no DKMS"),
+        pytest.param(["source/dkms.conf"], {"built": False, "log": None}, id="not built"),
+        pytest.param(
+            ["source/dkms.conf", "6.1.0-25-amd64/x86_64/module/nvidia.ko", "build/make.log"],
+            {"built": False, "log": "/var/lib/dkms/nvidia/580.178.04/build/make.log"},
+            id="failed, for this kernel",
+        ),
+        pytest.param(
+            ["source/dkms.conf", "6.1.0-26-amd64/x86_64/module/nvidia-current.ko.xz"],
+            {"built": True, "log": None},
+            id="built",
+        ),
+    ],
+)
+def test_what_dkms_has_built(observe, tmp_path, paths, expected):
+    """Planted after dkms(8)."""
+    texts = {f"/var/lib/dkms/nvidia/580.178.04/{path}": "" for path in paths}
+    plant(tmp_path, {**texts, "/proc/sys/kernel/osrelease": "6.1.0-26-amd64\n"})
+    assert observe(Programs({}))["driver"]["dkms"] == expected
 
 
 def shape(value):
@@ -392,7 +431,7 @@ def test_the_documentation_shows_every_key(observe):
     contains = yaml.safe_load(node_info.RETURN)["gpu_node"]["contains"]
     by_name = (
         *("packages", "runtimes", "repositories", "module_streams"),
-        *("content", "failure", "made_with", "program"),
+        *("content", "failure", "made_with", "program", "unfinished"),
     )
 
     def compare(found, sample, path):
