@@ -196,6 +196,14 @@ def _mirror_variables(state: State, parts: Parts) -> dict[str, str]:
     (deb,) = (parts.mirror / mirror.FILES["cri-dockerd"]).iterdir()
     checksum = hashlib.sha256(deb.read_bytes()).hexdigest()
     return variables | {
+        # What the laboratory can build; upstream's repositories have others, which the roles take.
+        "containerd_version": programs.CONTAINERD,
+        "docker_ce_containerd_version": programs.CONTAINERD,
+        "docker_ce_version": programs.DOCKER,
+        "nvidia_container_runtime_version": programs.TOOLKIT,
+        "nvidia_driver_version": packages.DRIVERS[0],
+        "device_plugin_version": f"v{programs.DEVICE_PLUGIN}",
+        "verify_smoke_image": pod_images.CUDA_IMAGE,
         "docker_ce_cri_dockerd_url": f"{url}/{deb.relative_to(parts.mirror)}",
         "docker_ce_cri_dockerd_checksum": f"sha256:{checksum}",
     }

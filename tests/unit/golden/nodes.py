@@ -79,6 +79,11 @@ def node(system: System, engine: str, card: Card, *, has_engine: bool) -> dict[s
     return found
 
 
+def with_driver(found: dict[str, Any]) -> dict[str, Any]:
+    """Return the node as the role before the runtime's leaves it: with a driver that answers."""
+    return merge(found, {"nvml": {"failure": None}})
+
+
 def wishes(role: str, **more: Any) -> dict[str, Any]:
     """Return what a role wishes where nobody has set anything."""
     path = ROOT / "roles" / role / "defaults" / "main.yml"
