@@ -114,8 +114,8 @@ CATALOGUE: dict[str, Meaning] = {
     # --- driver ----------------------------------------------------------------------------
     "GPU_UNSUPPORTED_BY_DRIVER": Meaning(
         REFUSAL,
-        "{address} is a {generation} GPU (device {device}), which driver {version} does not "
-        "support; {expected} does",
+        "driver {version} does not support its {generation} GPUs (device {devices}) at "
+        "{addresses}; {expected} does",
         "set nvidia_driver_version for this node to a version of such a branch",
     ),
     "FLAVOUR_UNSUPPORTED": Meaning(
@@ -158,9 +158,27 @@ CATALOGUE: dict[str, Meaning] = {
     ),
     "DRIVER_FROM_ELSEWHERE": Meaning(
         REFUSAL,
-        "has driver {found} from no package, as the .run installer leaves it",
-        "remove it with `nvidia-installer --uninstall` and run again; packages and the .run "
-        "installer overwrite each other's files",
+        "driver {found} belongs to no installed package and does not work: {error}",
+        "remove it and run again; where NVIDIA's .run installer put it there, `nvidia-uninstall` "
+        "removes it. Packages and the installer overwrite each other's files",
+    ),
+    "DRIVER_WITHOUT_PACKAGE": Meaning(
+        NOTICE,
+        "driver {found} works and is kept; it belongs to no installed package that the role knows",
+        "nothing to do; to have the driver from packages, drain the node, remove this driver (the "
+        ".run installer: `nvidia-uninstall`) and run again",
+    ),
+    "DRIVER_UNFINISHED": Meaning(
+        NOTICE,
+        "driver {found} works, but the node may come up without it at the next boot: {packages}",
+        "correct what the build log names, then run `dpkg --configure -a`; or remove the packages "
+        "with `apt-get purge {names}`",
+    ),
+    "DRIVER_NOT_YET": Meaning(
+        NOTICE,
+        "no driver answers yet ({error}), so there are no devices to link and to describe by CDI",
+        "nothing to do; a run that finds a driver, such as the same run after its role "
+        "nvidia_driver, links the devices and writes the CDI specification",
     ),
     "DRIVER_PACKAGES_UNKNOWN": Meaning(
         REFUSAL,
@@ -187,7 +205,7 @@ CATALOGUE: dict[str, Meaning] = {
     ),
     "DRIVER_OF_OWNER": Meaning(
         NOTICE,
-        "keeps its driver {found}, which was not installed from the repository of this collection",
+        "keeps its driver {found}, which this collection did not install",
         "nothing to do; to remove it, drain the node and purge its packages yourself",
     ),
     "PERSISTENCE_MISSING": Meaning(
@@ -286,11 +304,23 @@ CATALOGUE: dict[str, Meaning] = {
         "set docker_ce_cri_dockerd_checksum to the checksum of {url}, or install cri-dockerd "
         "yourself",
     ),
+    "CRI_DOCKERD_UNPACKAGED": Meaning(
+        REFUSAL,
+        "its kubelet talks to {endpoint}, cri-dockerd is not installed, and no release of "
+        "cri-dockerd has a package for {found}",
+        "install cri-dockerd yourself, for example from the .tgz file of a release, or set "
+        "docker_ce_cri_dockerd_url and docker_ce_cri_dockerd_checksum to a package of yours",
+    ),
     "ENGINE_KEPT": Meaning(
         NOTICE,
         "keeps its Docker, {found}; docker_ce_version is {expected}",
         "nothing to do; docker_ce_replace_distribution puts docker-ce in the place of a "
         "distribution's Docker",
+    ),
+    "ENGINE_OF_ADMIN": Meaning(
+        NOTICE,
+        "keeps its {engine}, which this collection did not install",
+        "nothing to do; to remove it, drain the node and remove its packages yourself",
     ),
     "DOCKER_IN_USE": Meaning(
         REFUSAL,
@@ -330,8 +360,7 @@ CATALOGUE: dict[str, Meaning] = {
     ),
     "TOOLKIT_OF_OWNER": Meaning(
         NOTICE,
-        "keeps its container toolkit {found}, which was not installed from the repository of this "
-        "collection",
+        "keeps its container toolkit {found}, which this collection did not install",
         "nothing to do; to remove it, purge its packages yourself",
     ),
     "TOOLKIT_KEPT": Meaning(
@@ -369,6 +398,25 @@ CATALOGUE: dict[str, Meaning] = {
         FAILURE,
         "dpkg was cut off in the middle of its work",
         "run again: the next run lets it finish with `dpkg --configure -a` first, and says so",
+    ),
+    "PACKAGES_UNFINISHED": Meaning(
+        REFUSAL,
+        "dpkg could not finish installing packages, so every further step would fail: {packages}",
+        "correct what the build log names, often missing headers (`apt-get install "
+        "linux-headers-$(uname -r)`), then run `dpkg --configure -a`; or remove the packages with "
+        "`apt-get purge {names}`",
+    ),
+    "PACKAGES_UNHELD": Meaning(
+        NOTICE,
+        "packages that this collection did not install are not held, so an upgrade of the system "
+        "can replace them: {packages}",
+        "nothing to do; to keep their versions, run `{command}`",
+    ),
+    "PACKAGE_RECORD_INVALID": Meaning(
+        REFUSAL,
+        "cannot read which packages this collection installed: {error}",
+        "correct {path}, or delete it: the packages then count as yours, and the role neither "
+        "holds nor removes them",
     ),
     "KEY_UNKNOWN": Meaning(
         REFUSAL,
@@ -583,7 +631,10 @@ CATALOGUE: dict[str, Meaning] = {
 
 
 def finding(code: str, host: str, **evidence: Any) -> dict[str, str]:
-    """Return the finding `code` about `host`, its texts filled in. Raises UnknownCode."""
+    """Return the finding `code` about `host`, its texts filled in and without credentials.
+
+    Raises UnknownCode.
+    """
     try:
         meaning = CATALOGUE[code]
     except KeyError as error:

@@ -14,11 +14,12 @@ from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils import docker
 from ansible_collections.metal.gpu.plugins.module_utils.nvidia_smi import name_gpu
-from ansible_collections.metal.gpu.plugins.module_utils.version import release, upstream_version
+from ansible_collections.metal.gpu.plugins.module_utils.version import is_newer
 from ansible_collections.metal.gpu.plugins.plugin_utils import (
     containerd_keys,
     docker_keys,
     engines,
+    package_record,
     plan_containerd,
     plan_docker_ce,
     systems,
@@ -29,12 +30,14 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan_containerd import (
     RESTART_REASON,
     unread_reason,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan_nvidia_driver import BROKEN_GPU
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_packages import (
     REPAIR,
     arguments,
     hold_arguments,
     hold_gap,
     installed,
+    notice_unheld,
     packages_gap,
     plan_no_repository,
     plan_repair,
@@ -64,12 +67,15 @@ UNREGISTER_DOCKER = "Take the NVIDIA runtime out of daemon.json"
 REMOVE_RULE = "Stop linking the character devices of the GPUs"
 REMOVE = "Remove the container toolkit"
 REMOVE_FILES = "Remove what the container toolkit has written"
+RELEASE = "Let go of the container toolkit"
+FORGET = "Forget the container toolkit's packages"
 REMOVE_REPOSITORY = "Remove the container toolkit's repository"
 
 STEPS = (
     *(REPAIR, PYTHON_DEBIAN, REPOSITORY, INSTALL, HOLD, FORMER, RULE, LINK),
     *(REGISTER, RESTART, RELOAD, RESTART_DOCKER, CDI),
-    *(UNREGISTER, DISUSE, UNREGISTER_DOCKER, REMOVE_RULE, REMOVE, REMOVE_FILES, REMOVE_REPOSITORY),
+    *(UNREGISTER, DISUSE, UNREGISTER_DOCKER, REMOVE_RULE, REMOVE, REMOVE_FILES),
+    *(RELEASE, FORGET, REMOVE_REPOSITORY),
 )
 
 ROLE = "nvidia_container_runtime"
@@ -112,6 +118,7 @@ def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
     made = Plan(wishes["host"])
     made.data["rule"] = RULE_FILE
     refuse_platform(made, node)
+    package_record.refuse_record(made, node, ROLE)
     if wishes["state"] == "absent":
         _plan_absent(made, node)
     else:
@@ -123,25 +130,28 @@ def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
             _plan_docker(made, node, wishes)
         else:
             _plan_containerd(made, node, wishes)
-        if wishes["cdi"]:
+        if not _has_driver(node):
+            made.notice("DRIVER_NOT_YET", error=node["nvml"]["failure"]["message"])
+        elif wishes["cdi"]:
             made.step(CDI, _cdi_gap(node))
-    plan_repair(made, node, PYTHON_DEBIAN, INSTALL, HOLD, FORMER, REMOVE)
+    plan_repair(made, node, PYTHON_DEBIAN, INSTALL, HOLD, FORMER, REMOVE, RELEASE)
     return made.result()
 
 
 def _plan_toolkit(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]) -> None:
     wanted = dict.fromkeys(PACKAGES, f"{wishes['version']}-1")
     found = node["toolkit"]["version"]
-    # What we hold came from our repository.
-    is_ours = REPOSITORY_NAME in node["repositories"]
+    ours = package_record.of_role(node, ROLE)
+    others = [name for name in installed(node, wanted) if name not in ours]
     held = [
         name
-        for name in installed(node, wanted)
+        for name in others
         if node["packages"][name]["held"] and packages_gap(node, {name: wanted[name]})
     ]
-    if found is not None and release(upstream_version(found)) > release(wishes["version"]):
+    if found is not None and is_newer(found, wishes["version"]):
         made.notice("TOOLKIT_KEPT", found=found, expected=wishes["version"])
-    elif held and not is_ours:
+        notice_unheld(made, node, others)
+    elif held:
         _keep_held(made, node, wishes, held)
     else:
         missing = packages_gap(node, wanted)
@@ -151,23 +161,32 @@ def _plan_toolkit(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]
             plan_repository(
                 made, node, source, wishes["now"], prepare=PYTHON_DEBIAN, add=REPOSITORY
             )
+            package_record.record(made, node, ROLE, wanted)
+        else:
+            notice_unheld(made, node, others)
+        hold = {name: wanted[name] for name in (wanted if missing else ours)}
         made.data |= {
             "packages": arguments(node, wanted),
-            "change_held": is_ours,
-            "hold": hold_arguments(node, wanted),
+            "change_held": bool(ours),
+            "hold": hold_arguments(node, hold),
         }
         made.step(INSTALL, missing)
-        # A source of somebody else's may be used; what comes from there is his to upgrade.
-        if is_ours or (missing and made.data["repository"]["new"]):
-            ended = "a new version is not held yet" if missing else None
-            made.step(HOLD, hold_gap(node, PACKAGES) or ended)
+        ended = "a new version is not held yet" if missing else None
+        made.step(HOLD, hold_gap(node, hold) or ended)
     if FORMER_PACKAGE in node["packages"]:
         made.step(FORMER, f"the toolkit takes the place of {FORMER_PACKAGE}")
-    if not node["toolkit"]["char_dev_rules"]:
-        made.step(RULE, "no udev rule calls create-dev-char-symlinks")
-        made.step(LINK, "the rule is heeded when the driver is loaded the next time")
-    else:
+    has_rule = bool(node["toolkit"]["char_dev_rules"])
+    made.step(RULE, None if has_rule else "no udev rule calls create-dev-char-symlinks")
+    if has_rule:
         made.step(LINK, _unlinked_gap(node))
+    elif _has_driver(node):
+        made.step(LINK, "udev runs the rule only when the driver is loaded the next time")
+
+
+def _has_driver(node: Mapping[str, Any]) -> bool:
+    """Whether a driver answers, if only to call a GPU broken; else there are no devices."""
+    failure = node["nvml"]["failure"]
+    return failure is None or failure["code"] in BROKEN_GPU
 
 
 def _keep_held(
@@ -177,7 +196,7 @@ def _keep_held(
     found = node["toolkit"]["version"]
     needed = _WRITES_CDI_SINCE if wishes["cdi"] and _cdi_gap(node) else _LINKS_SINCE
     evidence = {"found": found or "none", "packages": ", ".join(held)}
-    if found is None or release(upstream_version(found)) < release(needed):
+    if found is None or is_newer(needed, found):
         made.refuse("TOOLKIT_TOO_OLD", expected=needed, **evidence)
     else:
         made.notice("TOOLKIT_HELD", expected=wishes["version"], **evidence)
@@ -327,6 +346,7 @@ def _plan_absent(made: Plan, node: Mapping[str, Any]) -> None:
     if RULE_FILE["path"] in node["ours"]["files"]:
         made.step(REMOVE_RULE, "the rule is of this role")
     _unplan_toolkit(made, node)
+    package_record.plan_forget(made, node, ROLE, release=RELEASE, forget=FORGET)
     plan_no_repository(made, node, REPOSITORY_NAME, remove=REMOVE_REPOSITORY)
 
 
@@ -368,14 +388,15 @@ def _unplan_docker(made: Plan, node: Mapping[str, Any]) -> None:
 
 
 def _unplan_toolkit(made: Plan, node: Mapping[str, Any]) -> None:
-    packages = installed(node, PACKAGES)
+    packages = package_record.brought(node, ROLE)
     toolkit = node["toolkit"]
-    if REPOSITORY_NAME not in node["repositories"]:
-        if packages:
-            made.notice("TOOLKIT_OF_OWNER", found=toolkit["version"])
-        return
     made.data["packages"] = packages
-    made.step(REMOVE, f"{', '.join(packages)} installed" if packages else None)
+    made.step(REMOVE, f"installed: {', '.join(packages)}" if packages else None)
+    if installed(node, [name for name in PACKAGES if name not in packages]):
+        made.notice("TOOLKIT_OF_OWNER", found=toolkit["version"])
+        return
+    if ROLE not in node["ours"]["packages"]:
+        return
     specifications = [path for path in node["cdi"]["spec_files"] if _SPECIFICATION.fullmatch(path)]
     files = [path for path in (toolkit["config"], *specifications) if path]
     made.data["files"] = files

@@ -38,7 +38,9 @@ def test_what_we_hold_can_be_changed_by_either_package_manager() -> None:
     assert "ansible.builtin.dnf" in install
     (delete,) = tasks(PACKAGES / "redhat" / "release.yml")
     argv = delete["ansible.builtin.command"]["argv"]
-    assert argv == "{{ ['dnf', 'versionlock', 'delete'] + packages_locked }}"
+    assert argv == (
+        "{{ ['dnf', 'versionlock', 'delete'] + packages_locked | default(packages_names) }}"
+    )
 
 
 def test_no_content_gets_the_mode_of_a_temporary_file_on_the_controller() -> None:

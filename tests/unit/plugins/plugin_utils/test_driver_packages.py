@@ -52,6 +52,31 @@ def test_kernel_package(
     assert chosen is None or expected in chosen.packages
 
 
+CARRIERS = [
+    # real/debian13, debian12, ubuntu2204, ubuntu2404 and rhel9: what apt and dnf listed
+    *("libcuda1", "libnvidia-ml1", "nvidia-smi", "nvidia-driver-cuda", "nvidia-kernel-dkms"),
+    *("nvidia-kernel-open-dkms", "libnvidia-compute-580", "libnvidia-compute", "nvidia-utils-580"),
+    *("nvidia-dkms-580", "nvidia-dkms-580-open", "nvidia-dkms", "nvidia-dkms-open"),
+    *("libnvidia-ml", "nvidia-driver-cuda-libs", "kmod-nvidia-open-dkms"),
+    *("kmod-nvidia-latest-dkms", "linux-modules-nvidia-580-server-generic"),
+    # of the distributions' archives
+    *("nvidia-open-kernel-dkms", "nvidia-utils-535-server", "nvidia-tesla-535-kernel-dkms"),
+    *("libnvidia-tesla-535-ml1", "libnvidia-legacy-390xx-cuda1"),
+]
+HELPERS = [
+    *("nvidia-kernel-common", "nvidia-kernel-common-580", "nvidia-kernel-support"),
+    *("nvidia-modprobe", "nvidia-persistenced", "nvidia-settings", "nvidia-alternative"),
+    *("nvidia-support", "nvidia-installer-cleanup", "nvidia-legacy-check", "firmware-nvidia-gsp"),
+    *("nvidia-firmware-580", "nvidia-driver-pinning-580.178.04", "nvidia-kmod-common"),
+    *("libnvidia-cfg1", "libnvidia-egl-gbm1", "dnf-plugin-nvidia", "nvidia-fabricmanager"),
+]
+
+
+def test_what_makes_a_driver() -> None:
+    packages = dict.fromkeys([*CARRIERS, *HELPERS], "1")
+    assert list(driver_packages.carriers(packages)) == CARRIERS
+
+
 @pytest.mark.parametrize(
     ("version_id", "flavour", "stream"),
     [
@@ -126,8 +151,9 @@ def test_ubuntus_own_driver_is_kept() -> None:
     changes = {
         "os": {"id": "ubuntu", "version_id": "26.04", "family": "debian"},
         "driver": {"packages": {"nvidia-utils-595": "595.84-0ubuntu0.26.04.1"}},
+        "packages": {"nvidia-utils-595": {"version": "595.84-0ubuntu0.26.04.1", "held": False}},
         "nvml": {"failure": None, "driver_version": "595.84"},
     }
     planned = plan(changes)
     assert (planned["steps"], planned["refusals"]) == ([], [])
-    assert [notice["code"] for notice in planned["notices"]] == ["DRIVER_KEPT"]
+    assert [notice["code"] for notice in planned["notices"]] == ["PACKAGES_UNHELD", "DRIVER_KEPT"]

@@ -13,7 +13,20 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan_nvidia_container_ru
     PACKAGES,
 )
 
-from .test_plans import DOCKER, DONE, UNVERSIONED, codes, load, merge, names, plan
+from .test_plans import (
+    DOCKER,
+    DONE,
+    UNVERSIONED,
+    VIRGIN,
+    codes,
+    load,
+    merge,
+    names,
+    plan,
+    record,
+    repository,
+    without_nulls,
+)
 
 PLANNER = "nvidia_container_runtime"
 OWNER = "metal.gpu.nvidia_container_runtime"
@@ -61,9 +74,10 @@ OURS = merge(
     NVIDIA,
     {
         **edits(DAEMON_JSON, (["default-runtime"], None), (["runtimes", "nvidia", "path"], None)),
-        "repositories": {"metal-gpu-container-toolkit": {"path": "", "text": ""}},
+        "repositories": repository("container-toolkit"),
     },
 )
+OURS["ours"]["packages"] = DONE["ours"]["packages"]
 REGISTER = ["Register the NVIDIA runtime", "Reload Docker"]
 HOOK = "/usr/bin/nvidia-container-runtime-hook"
 RESTART_DUE = merge(NVIDIA, docker(changed_since_start=[HOOK]))
@@ -225,9 +239,9 @@ def test_docker_and_a_toolkit_that_is_still_to_come(
     *, running: bool, restart_ok: bool, step: str
 ) -> None:
     """Whether it runs now makes no difference: the role before this one starts it."""
-    planned = plan(
-        PLANNER, merge(DOCKER, docker(running=running)), default=None, restart_ok=restart_ok
-    )
+    driver = {key: DONE[key] for key in ("driver", "nvml")}
+    node = merge({**DOCKER, **driver}, docker(running=running))
+    planned = plan(PLANNER, node, default=None, restart_ok=restart_ok)
     assert names(planned)[-3:] == [
         "Register the NVIDIA runtime",
         f"{step} Docker",
@@ -293,11 +307,18 @@ def toolkit(version: str | None, *, held: bool, **changes: Any) -> dict[str, Any
         name: {"version": f"{version or '1.17.8'}-1", "held": held} for name in there
     }
     found = {**DONE, "toolkit": {**DONE["toolkit"], "version": version}, "packages": packages}
-    return merge(found, changes)
+    return merge({**found, "ours": {**found["ours"], "packages": {}}}, changes)
 
 
-REPOSITORY = {"metal-gpu-container-toolkit": {"path": "", "text": ""}}
-THEIR_SOURCE = {"path": "/etc/apt/sources.list", "url": "https://mirror.example", "suite": "/"}
+def noted(version: str, before: str | None = None) -> dict[str, Any]:
+    """The role has noted that it installs the toolkit."""
+    return record(PLANNER, dict.fromkeys(PACKAGES, f"{version}-1"), before)
+
+
+THEIR_SOURCE = {
+    **{"path": "/etc/apt/sources.list", "url": "https://mirror.example", "suite": "/"},
+    **{"section": "", "unsigned": "", "credentials": False},
+}
 NO_SPECIFICATION = {"devices": []}
 
 
@@ -335,6 +356,17 @@ NO_SPECIFICATION = {"devices": []}
         ),
         pytest.param(toolkit(None, held=True), {}, [], ["TOOLKIT_TOO_OLD"], id="none"),
         pytest.param(toolkit("1.21.0", held=True), {}, ["TOOLKIT_KEPT"], [], id="newer"),
+        pytest.param(toolkit("1.20.1~rc.1", held=True), {}, ["TOOLKIT_HELD"], [], id="candidate"),
+        pytest.param(
+            toolkit("1.21.0", held=False), {}, ["TOOLKIT_KEPT", "PACKAGES_UNHELD"], [], id="loose"
+        ),
+        pytest.param(
+            toolkit("1.19.1", held=True, ours=noted("1.18.0")),
+            {},
+            ["TOOLKIT_HELD"],
+            [],
+            id="exchanged-since-we-installed-it",
+        ),
         pytest.param(toolkit("1.20.1", held=True), {}, [], [], id="the-same"),
     ],
 )
@@ -356,35 +388,78 @@ HOLD = ["Hold the container toolkit"]
 
 
 @pytest.mark.parametrize(
-    ("node", "steps", "change_held"),
+    ("node", "steps", "change_held", "notices"),
     [
         pytest.param(
-            toolkit("1.19.1", held=True, repositories=REPOSITORY, package_sources=[THEIR_SOURCE]),
+            toolkit("1.19.1", held=True, ours=noted("1.19.1"), package_sources=[THEIR_SOURCE]),
             INSTALL + HOLD,
             True,
+            [],
             id="we-hold-it",
         ),
-        pytest.param(toolkit("1.17.8", held=False), ADD + INSTALL + HOLD, False, id="nobody-holds"),
+        pytest.param(
+            toolkit("1.17.8", held=False), ADD + INSTALL + HOLD, False, [], id="nobody-holds"
+        ),
         pytest.param(
             toolkit("1.17.8", held=False, package_sources=[THEIR_SOURCE]),
-            INSTALL,
+            INSTALL + HOLD,
             False,
-            id="from-a-source-of-the-owner",
+            [],
+            id="from-a-source-of-the-admin",
         ),
-        pytest.param(toolkit("1.20.1", held=False), [], False, id="of-the-owner"),
         pytest.param(
-            toolkit("1.20.1", held=False, repositories=REPOSITORY), HOLD, True, id="hold-is-gone"
+            toolkit("1.20.1", held=False), [], False, ["PACKAGES_UNHELD"], id="of-the-admin"
+        ),
+        pytest.param(
+            toolkit("1.20.1", held=False, repositories=repository("container-toolkit")),
+            [],
+            False,
+            ["PACKAGES_UNHELD"],
+            id="of-the-admin-from-our-repository",
+        ),
+        pytest.param(
+            toolkit("1.20.1", held=False, ours=noted("1.20.1")), HOLD, True, [], id="hold-is-gone"
         ),
     ],
 )
 def test_only_what_is_ours_is_held(
-    node: dict[str, Any], steps: list[str], change_held: bool
+    node: dict[str, Any], steps: list[str], change_held: bool, notices: list[str]
 ) -> None:
     """An upgrade ends a hold: apt forgets it, and a lock of dnf names the former version."""
     planned = plan(PLANNER, node)
-    assert planned["refusals"] == planned["notices"] == []
+    assert planned["refusals"] == []
+    assert [notice["code"] for notice in planned["notices"]] == notices
     assert names(planned) == steps
     assert planned["data"]["change_held"] is change_held
+    assert len(planned["data"]["hold"]) == (len(PACKAGES) if change_held or steps else 0)
+
+
+def test_what_was_there_before_is_noted() -> None:
+    first = plan(PLANNER, toolkit("1.17.8", held=False))["data"]["packages_record"]
+    assert first == {
+        "path": "/var/lib/metal-gpu/packages/nvidia_container_runtime.json",
+        "packages": {name: {"version": "1.20.1-1", "before": "1.17.8-1"} for name in PACKAGES},
+    }
+    node = toolkit("1.19.1", held=True, ours=noted("1.19.1", "1.17.8-1"))
+    again = plan(PLANNER, node)["data"]["packages_record"]
+    assert again == first  # not what we have put in its place
+
+
+NO_DRIVER = {key: VIRGIN[key] for key in ("driver", "nvml", "device_files", "cdi")}
+
+
+def test_without_a_driver_nothing_is_asked_of_it() -> None:
+    """An image in preparation: nvidia-ctk would end with an error where there is no device."""
+    node = merge({**DONE, **NO_DRIVER}, {"toolkit": {"char_dev_rules": []}})
+    planned = plan(PLANNER, node)
+    assert names(planned) == ["Link the character devices of the GPUs"]
+    assert [notice["code"] for notice in planned["notices"]] == ["DRIVER_NOT_YET"]
+    with_driver = {**node, **{key: DONE[key] for key in NO_DRIVER}, "cdi": VIRGIN["cdi"]}
+    planned = plan(PLANNER, {**with_driver, "toolkit": DONE["toolkit"]})
+    assert (names(planned), planned["notices"]) == (["Write the CDI specification"], [])
+    device = {"path": "/dev/nvidia0", "linked": False}
+    planned = plan(PLANNER, {**DONE, "device_files": [device]})
+    assert names(planned) == ["Link the devices that are there already"]
 
 
 ABSENT_FROM_DOCKER = [
@@ -395,8 +470,12 @@ ABSENT_FROM_DOCKER = [
 ABSENT_TOOLKIT = [
     "Remove the container toolkit",
     "Remove what the container toolkit has written",
+    "Forget the container toolkit's packages",
     "Remove the container toolkit's repository",
 ]
+
+
+NOTHING_ELSE = {"files": [], "edits": []}
 
 
 @pytest.mark.parametrize(
@@ -415,13 +494,35 @@ ABSENT_TOOLKIT = [
             ["CONTAINERS_OF_RUNTIME"],
             id="containers-of-the-runtime",
         ),
-        pytest.param(NVIDIA, [], ["TOOLKIT_OF_OWNER"], id="registered-by-somebody-else"),
         pytest.param(
-            merge(DONE, {"ours": {"files": [], "edits": []}}), [], ["TOOLKIT_OF_OWNER"], id="rule"
+            without_nulls(merge(NVIDIA, {"ours": {"packages": {PLANNER: None}}})),
+            [],
+            ["TOOLKIT_OF_OWNER"],
+            id="registered-by-somebody-else",
+        ),
+        pytest.param(
+            without_nulls(merge(DONE, {"ours": {**NOTHING_ELSE, "packages": {PLANNER: None}}})),
+            [],
+            ["TOOLKIT_OF_OWNER"],
+            id="rule",
+        ),
+        pytest.param(
+            toolkit("1.20.1", held=True, ours={**noted("1.20.1", "1.17.8-1"), **NOTHING_ELSE}),
+            ["Let go of the container toolkit", "Forget the container toolkit's packages"],
+            ["TOOLKIT_OF_OWNER"],
+            id="there-before-in-another-version",
+        ),
+        pytest.param(
+            toolkit(
+                "1.20.1", held=True, ours=NOTHING_ELSE, repositories=repository("container-toolkit")
+            ),
+            ["Remove the container toolkit's repository"],
+            ["TOOLKIT_OF_OWNER"],
+            id="from-our-repository-by-hand",
         ),
         pytest.param(DOCKER, [], [], id="twice"),
         pytest.param(
-            merge(DOCKER, {"repositories": {"metal-gpu-container-toolkit": {"path": ""}}}),
+            merge(DOCKER, {"repositories": repository("container-toolkit")}),
             ["Remove the container toolkit's repository"],
             [],
             id="cut-before-the-repository",
