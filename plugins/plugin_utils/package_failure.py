@@ -25,6 +25,7 @@ _UNTRUSTED = (
     # Follows from what was said about its key, so only where nothing was.
     re.compile(r"The repository '(?P<place>\S+)[^']*' (?P<why>is not signed)"),
     re.compile(r"(?P<place>\S+) (?P<why>is the key [0-9A-F]+), expected was"),
+    re.compile(r"(?P<place>\S+) (?P<why>is the key [0-9A-F]+, which .*|is no key to trust: .*)"),
     re.compile(
         r"Failed to download metadata for repo '(?P<place>[^']+)': (?P<why>.*GPG signature.*)"
     ),

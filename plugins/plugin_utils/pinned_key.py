@@ -75,7 +75,7 @@ def pinned_key(key: bytes, expected: str, source: str, now: datetime) -> str:
         found = _fingerprint(packets[0].body)
         signatures = [_signature(one.body) for one in packets if one.tag == _SIGNATURE]
     except KeyRefused as error:
-        raise KeyRefused(f"{source}: {error}") from error
+        raise KeyRefused(f"{source} is no key to trust: {error}") from error
     if found != wanted:
         raise KeyRefused(f"{source} is the key {found}, expected was {wanted}")
     if problem := _problem(packets[0].body, found, signatures, now):

@@ -133,6 +133,22 @@ def test_repositories(version: str, scene: str, expected: str) -> None:
             id="look-up of another key",
         ),
         pytest.param(
+            f"the lookup failed: http://mirror.example/gpg is the key {'A' * 40}, which "
+            "expired on 2020-01-02",
+            "REPOSITORY_UNTRUSTED the repository http://mirror.example/gpg cannot be trusted: is "
+            f"the key {'A' * 40}, which expired on 2020-01-02 (key: {'A' * 40}; pinned is "
+            f"{'F' * 40})",
+            id="look-up of an expired key",
+        ),
+        pytest.param(
+            "http://mirror.example/gpg is no key to trust: a second primary key, "
+            f"{'B' * 40}, is in it",
+            "REPOSITORY_UNTRUSTED the repository http://mirror.example/gpg cannot be trusted: is "
+            f"no key to trust: a second primary key, {'B' * 40}, is in it (key: {'B' * 40}; pinned "
+            f"is {'F' * 40})",
+            id="look-up of two keys",
+        ),
+        pytest.param(
             "cannot fetch the signing key http://mirror.example/gpg: timed out",
             "REPOSITORY_UNREACHABLE the repository http://mirror.example/gpg cannot be used: timed "
             "out",

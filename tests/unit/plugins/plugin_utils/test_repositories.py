@@ -129,7 +129,7 @@ def test_repository_is_there(found: dict[str, Any]) -> None:
 
 
 TRUSTS = "the key in /etc/apt/sources.list.d/metal-gpu-cuda.sources"
-STRANGER = f"{TRUSTS}: a second primary key, {PINS['stranger']}, is in it"
+STRANGER = f"{TRUSTS} is no key to trust: a second primary key, {PINS['stranger']}, is in it"
 
 
 @pytest.mark.parametrize(
@@ -144,12 +144,12 @@ STRANGER = f"{TRUSTS}: a second primary key, {PINS['stranger']}, is in it"
         pytest.param(node(sources("ed25519", "stranger")), STRANGER, id="and a stranger's key"),
         pytest.param(
             node(sources() + "Signed-By: /etc/apt/keyrings/x.asc\n"),
-            f"{TRUSTS}: text outside of its armoured block",
+            f"{TRUSTS} is no key to trust: text outside of its armoured block",
             id="and a key file",
         ),
         pytest.param(
             node(sources(**{"Signed-By": "/etc/apt/keyrings/x.asc"})),
-            f"{TRUSTS}: not an OpenPGP public key",
+            f"{TRUSTS} is no key to trust: not an OpenPGP public key",
             id="key file",
         ),
         pytest.param(node(sources(Trusted="yes")), "has Trusted: yes: apt would", id="trusted"),
