@@ -278,6 +278,7 @@ def _plan_cri_dockerd(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, 
             made.refuse("CRI_DOCKERD_MISSING", endpoint=endpoint, url=url)
         package_record.record(made, node, ROLE, {CRI_DOCKERD_PACKAGE: ""})
         made.step(CRI_DOCKERD, f"the kubelet talks to {endpoint}")
+    if not found["installed"] or CRI_DOCKERD_PACKAGE in package_record.of_role(node, ROLE):
         made.step(HOLD_CRI_DOCKERD, hold_gap(node, [CRI_DOCKERD_PACKAGE]))
     if not found["running"] or not found["enabled"]:
         made.step(START_CRI_DOCKERD, f"the kubelet talks to {endpoint}")

@@ -196,7 +196,8 @@ def _plan_present(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]
     made.step(REBOOT, reboot)
     made.step(LOAD, None if reboot else _unloaded_reason(node))
     made.step(PERSISTENCE, _persistence_reason(node))
-    if not made.steps and not made.refusals:
+    is_unbuilt = not missing and driver["dkms"]["built"] is False
+    if is_unbuilt or not (made.steps or made.refusals):
         made.refuse("DRIVER_BROKEN", found=version, error=_error(node))
 
 

@@ -178,6 +178,18 @@ def docker(**values: Any) -> dict[str, Any]:
             [docker(cri_dockerd={"running": False})], {}, ["Start cri-dockerd"], id="cri-stopped"
         ),
         pytest.param(
+            [{"packages": {"cri-dockerd": {"held": False}}}],
+            {},
+            ["Hold cri-dockerd"],
+            id="cut-before-the-hold-of-cri-dockerd",
+        ),
+        pytest.param(
+            [{"packages": {"cri-dockerd": {"held": False}}}, NO_RECORD],
+            {},
+            [],
+            id="cri-dockerd-of-the-admin",
+        ),
+        pytest.param(
             [docker(group=["alice"])],
             {"users": ["alice", "bob"]},
             ["Let users use Docker"],

@@ -1138,6 +1138,21 @@ def test_module_that_dkms_has_not_built_is_said() -> None:
     )
 
 
+def test_module_that_was_not_built_is_not_loaded() -> None:
+    """After a new kernel, for which the build has failed: modprobe would find no module."""
+    changes = {
+        "driver": {"dkms": {"built": False, "log": None}, "module_version": None},
+        "kernel": {"modules": []},
+        "nvml": {"failure": BROKEN},
+    }
+    planned = plan("nvidia_driver", merge(DONE, changes))
+    assert (codes(planned), planned["steps"]) == (["DRIVER_BROKEN"], [])
+    assert "DKMS has built no module for kernel 6.1.0-26-amd64" in planned["refusals"][0]["message"]
+    # What builds it may still be missing.
+    planned = plan("nvidia_driver", merge(DONE, {**changes, "kernel": VIRGIN["kernel"]}))
+    assert names(planned)[-2:] == ["Install the driver", "Load the NVIDIA modules"]
+
+
 def test_gpus_that_are_alike_are_one_finding() -> None:
     gpus = [{**GPU, "address": f"0000:0{slot}:00.0"} for slot in range(1, 9)]
     newer = {**GPU, "address": "0000:0a:00.0", "device": "1db6"}
