@@ -17,7 +17,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.metal.gpu.plugins.module_utils.packages import RECORDS
-from ansible_collections.metal.gpu.plugins.plugin_utils.plan_packages import is_version
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan_packages import (
+    is_version,
+    packages_gap,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,16 +28,28 @@ if TYPE_CHECKING:
     from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
 
 
-def record(made: Plan, node: Mapping[str, Any], role: str, wanted: Mapping[str, str]) -> None:
-    """Have the step that installs note what it brings: nothing else tells it from the admin's."""
+def record(
+    made: Plan, node: Mapping[str, Any], role: str, wanted: Mapping[str, str]
+) -> dict[str, str]:
+    """Have the step that installs note what it brings: nothing else tells it from the admin's.
+
+    Return the part of the packages that is the role's, or becomes it: what the admin has in the
+    wanted version stays the admin's.
+    """
     known = _recorded(node, role)
+    ours = {
+        name: version
+        for name, version in wanted.items()
+        if name in known or packages_gap(node, {name: version})
+    }
     noted = made.data.setdefault(
         "packages_record", {"path": RECORDS.replace("*", role), "packages": {}}
     )
     noted["packages"] |= {
         name: {"version": version, "before": _before(node, known.get(name), name)}
-        for name, version in wanted.items()
+        for name, version in ours.items()
     }
+    return ours
 
 
 def _before(node: Mapping[str, Any], known: Mapping[str, Any] | None, name: str) -> str | None:

@@ -94,10 +94,10 @@ def _plan_missing(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]
     plan_repository(made, node, source, wishes["now"], prepare=PYTHON_DEBIAN, add=REPOSITORY)
     wanted = docker_packages.containerd(system, wishes["version"])
     made.data["packages"] = arguments(node, wanted)
-    made.data["hold"] = hold_arguments(node, wanted)
-    package_record.record(made, node, ROLE, wanted)
+    ours = package_record.record(made, node, ROLE, wanted)
+    made.data["hold"] = hold_arguments(node, ours)
     made.step(INSTALL, "there is no containerd")
-    made.step(HOLD, hold_gap(node, [PACKAGE]))
+    made.step(HOLD, hold_gap(node, ours))
     _plan_cri(made, CONFIG, "Docker's package turns the CRI plugin off")
 
 

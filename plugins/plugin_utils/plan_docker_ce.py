@@ -180,8 +180,8 @@ def _plan_engine(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any])
         "daemon_reload": engine["needs_reload"],
     }
     if not engine["installed"]:
-        _plan_packages(made, node, wishes, "there is no Docker")
-        made.step(HOLD, hold_gap(node, PACKAGES))
+        ours = _plan_packages(made, node, wishes, "there is no Docker")
+        made.step(HOLD, hold_gap(node, ours))
     elif others and wishes["replace_distribution"]:
         _plan_exchange(made, node, wishes, others)
     else:
@@ -225,17 +225,19 @@ def _plan_exchange(
     made.data["record"]["merge"] = {container["id"]: container["name"] for container in own}
     names = ", ".join(container["name"] for container in own if not container["noted"])
     made.step(RECORD, f"{names} shall run afterwards, too" if names else None)
-    _plan_packages(made, node, wishes, f"{', '.join(others)} {engine['version']} gives way")
+    reason = f"{', '.join(others)} {engine['version']} gives way"
+    ours = _plan_packages(made, node, wishes, reason)
     made.data["containers"] += [container["id"] for container in own]
     _plan_interrupted(made, node, [*engine["interrupted"], *own])
-    made.step(HOLD, hold_gap(node, PACKAGES))
+    made.step(HOLD, hold_gap(node, ours))
     if "docker.io" in others:
         made.step(DISARM, f"docker.io leaves {docker.PURGE_SCRIPT}")
 
 
 def _plan_packages(
     made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any], reason: str
-) -> None:
+) -> list[str]:
+    """Plan the packages of the engine, and return those to hold."""
     system = systems.known(node)
     source = Repository.wished(REPOSITORY_NAME, wishes, system.docker)
     plan_repository(made, node, source, wishes["now"], prepare=PYTHON_DEBIAN, add=REPOSITORY)
@@ -244,12 +246,13 @@ def _plan_packages(
         **docker_packages.containerd(system, wishes["containerd_version"]),
     }
     made.data["packages"] = arguments(node, wanted)
-    made.data["hold"] = hold_arguments(node, wanted)
-    package_record.record(made, node, ROLE, wanted)
+    ours = package_record.record(made, node, ROLE, wanted)
+    made.data["hold"] = hold_arguments(node, ours)
     conflicts = installed(node, CONFLICTS)
     also = f"; {', '.join(conflicts)} cannot stay beside it" if conflicts else ""
     made.step(INSTALL, reason + also)
     made.step(START, reason)
+    return list(ours)
 
 
 def _plan_interrupted(

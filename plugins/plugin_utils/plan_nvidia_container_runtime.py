@@ -161,10 +161,10 @@ def _plan_toolkit(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]
             plan_repository(
                 made, node, source, wishes["now"], prepare=PYTHON_DEBIAN, add=REPOSITORY
             )
-            package_record.record(made, node, ROLE, wanted)
+            hold = package_record.record(made, node, ROLE, wanted)
         else:
-            notice_unheld(made, node, others)
-        hold = {name: wanted[name] for name in (wanted if missing else ours)}
+            hold = {name: wanted[name] for name in ours}
+        notice_unheld(made, node, [name for name in others if name not in hold])
         made.data |= {
             "packages": arguments(node, wanted),
             "change_held": bool(ours),

@@ -173,9 +173,10 @@ def _plan_present(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]
         "stream": known.stream,
         "pinning": arguments(node, pinning),
         "packages": arguments(node, packages) + ([] if kernel["headers"] else [headers]),
-        "hold": hold_arguments(node, packages),
     }
-    package_record.record(made, node, ROLE, {**pinning, **packages})
+    package_record.record(made, node, ROLE, pinning)
+    ours = package_record.record(made, node, ROLE, packages)
+    made.data["hold"] = hold_arguments(node, ours)
     missing = packages_gap(node, packages)
     pin_missing = packages_gap(node, pinning)
     if not kernel["headers"]:
@@ -190,7 +191,7 @@ def _plan_present(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]
     made.step(INITRAMFS, _ramdisk_reason(driver))
     made.step(PIN, pin_missing)
     made.step(INSTALL, missing)
-    made.step(HOLD, hold_gap(node, packages))
+    made.step(HOLD, hold_gap(node, ours))
     made.step(MODULES_LOAD, _boot_reason(node))
     reboot = _reboot_reason(node, wishes)
     made.step(REBOOT, reboot)

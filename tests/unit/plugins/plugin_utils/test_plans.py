@@ -1153,6 +1153,24 @@ def test_module_that_was_not_built_is_not_loaded() -> None:
     assert names(planned)[-2:] == ["Install the driver", "Load the NVIDIA modules"]
 
 
+def test_driver_of_the_admin_that_is_not_loaded_is_loaded_and_not_held() -> None:
+    loose = {name: {"version": "580.178.04-1", "held": False} for name in OF_DRIVER}
+    changes = {
+        "kernel": {"modules": []},
+        "nvml": {"failure": BROKEN},
+        "packages": loose,
+        "ours": {"packages": {"nvidia_driver": None}},
+    }
+    node = without_nulls(merge(DONE, changes))
+    planned = plan("nvidia_driver", node)
+    assert (names(planned), planned["data"]["hold"]) == (["Load the NVIDIA modules"], [])
+    # One that is missing is installed, and that one is ours.
+    del node["packages"]["nvidia-persistenced"]
+    planned = plan("nvidia_driver", node)
+    assert planned["data"]["hold"] == ["nvidia-persistenced"]
+    assert list(planned["data"]["packages_record"]["packages"]) == ["nvidia-persistenced"]
+
+
 def test_gpus_that_are_alike_are_one_finding() -> None:
     gpus = [{**GPU, "address": f"0000:0{slot}:00.0"} for slot in range(1, 9)]
     newer = {**GPU, "address": "0000:0a:00.0", "device": "1db6"}
