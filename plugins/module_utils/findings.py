@@ -63,8 +63,23 @@ CATALOGUE: dict[str, Meaning] = {
     "NODE_NOT_IN_CLUSTER": Meaning(
         REFUSAL,
         "is no node of the cluster: the API server does not know {node}",
-        "join it to the cluster first, or point metal_gpu_kubeconfig and metal_gpu_context at the "
-        "cluster that it belongs to",
+        "point metal_gpu_kubeconfig and metal_gpu_context at the cluster that the kubelet uses "
+        "(`grep server: /etc/kubernetes/kubelet.conf` on the node); if the node has never joined a "
+        "cluster, join it first",
+    ),
+    "NODE_RENAMED": Meaning(
+        REFUSAL,
+        "the kubelet joined the cluster as {joined}, but registers as {own} when it starts the "
+        "next time; its certificate does not allow that",
+        "give the host its former name back with `hostnamectl set-hostname {joined}`, or start the "
+        "kubelet with `--hostname-override={joined}`; or join the node again under its new name "
+        "with `kubeadm reset` and `kubeadm join`",
+    ),
+    "DISTRIBUTION_UNSUPPORTED": Meaning(
+        REFUSAL,
+        "runs {name} ({unit}), which brings its own kubelet and container engine; this release "
+        "supports only a kubelet with a unit of its own, kubelet.service",
+        "take the node out of the group",
     ),
     "CLUSTER_UNUSABLE": Meaning(
         REFUSAL,

@@ -28,7 +28,6 @@ from ansible_collections.metal.gpu.plugins.module_utils import (
 )
 from ansible_collections.metal.gpu.plugins.module_utils.command_line import (
     Flag,
-    parse_flags,
     value_of,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.commands import Output
@@ -68,7 +67,10 @@ class Raw:
         self.texts: Mapping[str, str] = raw["texts"]
         self.errors: Mapping[str, str] = raw["errors"]
         self.outputs = {name: Output(**output) for name, output in raw["outputs"].items()}
-        self.units = systemd.parse_show(self.stdout("units"))
+        self.programs: Mapping[str, str | None] = raw["programs"]
+        self.services: Mapping[str, Mapping[str, Any]] = raw["services"]
+        self.joined_name: str | None = raw["joined_name"]
+        self.units: Mapping[str, Mapping[str, str]] = raw["units"]
         self.packages = packages.parse_packages(self.stdout("packages"))
         if any(package.held is None for package in self.packages.values()):
             locks = self.texts.get(packages.VERSION_LOCKS, "")
@@ -105,18 +107,30 @@ class Raw:
         active_s = systemd.seconds_active(self.units.get(unit, {}), self.clock["uptime"])
         return None if active_s is None else self.clock["now"] - active_s
 
-    def flags(self, unit: str, *other_environment_files: str) -> tuple[Flag, ...]:
-        service = systemd.parse_service(self.texts, unit, other_environment_files)
-        return parse_flags(service.words)
+    def in_force(self, unit: str) -> tuple[Flag, ...]:
+        """Return the flags that a service runs with, or would start with."""
+        return tuple(Flag(**flag) for flag in self.services[unit]["in_force"])
 
-    def version(self, name: str) -> dict[str, str | None]:
-        """Return the version that a program has told, and else what it has said instead."""
-        version, error = parse_version(self.stdout(name)), None
-        if version is None and name in self.outputs:
-            output = self.outputs[name]
-            said = " ".join(f"{output.stdout} {output.stderr}".split())
-            error = said or ("nothing in time" if output.rc is None else f"nothing ({output.rc})")
-        return {"version": version, "version_error": error}
+    def program(self, unit: str, name: str, output: str) -> dict[str, Any]:
+        """Return whether a service's program is there and runs, and the version that it tells."""
+        is_active = self.is_active(unit)
+        path = self.programs[name]
+        version, error = parse_version(self.stdout(output)), None
+        if version is None and output in self.outputs:
+            answer = self.outputs[output]
+            said = " ".join(f"{answer.stdout} {answer.stderr}".split())
+            error = said or ("nothing in time" if answer.rc is None else f"nothing ({answer.rc})")
+        elif version is None and is_active:
+            error = f"{unit} runs a program that cannot be found"
+        # What runs is there, also where nobody can tell from which file.
+        installed = path is not None or bool(is_active)
+        return {
+            "installed": installed,
+            "path": path,
+            "version": version,
+            "version_error": error,
+            "running": installed and is_active,
+        }
 
     def versions(self, belongs: Callable[[str], bool]) -> dict[str, str]:
         return {name: package.version for name, package in self.packages.items() if belongs(name)}
@@ -125,7 +139,7 @@ class Raw:
 class KubeletSetup(NamedTuple):
     """What a kubelet is started with."""
 
-    flags: tuple[Flag, ...]
+    flags: tuple[Flag, ...]  # in force
     path: str | None  # of --config
     config: Document
     directory: str | None  # of --config-dir
@@ -281,12 +295,12 @@ def _cdi(node: Raw) -> dict[str, Any]:
 
 
 def _containerd(node: Raw) -> dict[str, Any]:
-    named = value_of(node.flags(containerd.UNIT), *containerd.CONFIG_FLAGS)
+    named = value_of(node.in_force(containerd.UNIT), *containerd.CONFIG_FLAGS)
     path = named or containerd.DEFAULT_CONFIG
     text = node.texts.get(path, "")
     own = load_toml(path, text)
-    told = node.version("containerd")
-    version = told["version"]
+    program = node.program(containerd.UNIT, "containerd", "containerd")
+    version = program["version"]
     dump = node.outputs.get("containerd_dump")
     error = _read_error(node, path) or own.error
     imported = containerd.mentioned_files(path, text)
@@ -299,9 +313,7 @@ def _containerd(node: Raw) -> dict[str, Any]:
     elif dump and not error:
         error = containerd.parse_refusal(dump.stderr)
     return {
-        "installed": "containerd" in node.outputs,
-        **told,
-        "running": "containerd" in node.outputs and node.is_active(containerd.UNIT),
+        **program,
         "socket": effective.socket if effective else None,
         "config": {
             "path": path,
@@ -327,11 +339,11 @@ def _containerd(node: Raw) -> dict[str, Any]:
 
 
 def _docker(node: Raw) -> dict[str, Any]:
-    flags = node.flags(docker.UNIT)
-    path = value_of(flags, "--config-file") or docker.DEFAULT_CONFIG
+    flags = node.in_force(docker.UNIT)
+    path = value_of(flags, *docker.CONFIG_FLAGS) or docker.DEFAULT_CONFIG
     document = load_json(path, node.texts.get(path, ""))
-    told = node.version("docker")
-    version = told["version"]
+    program = node.program(docker.UNIT, "dockerd", "docker")
+    version, installed = program["version"], program["installed"]
     info = docker.parse_info(node.stdout("docker_info"))
     error = _read_error(node, path) or document.error
     effective, source = None, None
@@ -342,19 +354,19 @@ def _docker(node: Raw) -> dict[str, Any]:
         # Without a file that is valid these are the engine's defaults.
         source = path if _exists(node, path) and not error else None
         effective = written
-    installed = "docker" in node.outputs
     return {
-        "installed": installed,
-        **told,
+        **program,
         "server_version": parse_version(info["ServerVersion"]) if info else None,
+        "client_path": node.programs["docker"],
         "client_version": parse_version(node.stdout("docker_client")),
-        "running": installed and (bool(info) or node.is_active(docker.UNIT)),
+        "running": installed and (bool(info) or program["running"]),
         "answers": bool(info) and node.outputs["docker_ps"].rc == 0,
         "enabled": node.is_enabled(docker.UNIT),
         "needs_reload": node.needs_reload(docker.UNIT),
         "changed_since_start": _changed_since_start(node, docker.UNIT, [docker.GPU_HOOK]),
-        "program": _program(node, docker.UNIT),
-        "flags": [flag._asdict() for flag in flags],
+        "program": _starter(node, docker.UNIT),
+        "flags_source": node.services[docker.UNIT]["source"],
+        "flags": node.services[docker.UNIT]["flags"],
         "config": {
             "path": path,
             "exists": _exists(node, path),
@@ -383,10 +395,12 @@ def _docker(node: Raw) -> dict[str, Any]:
     }
 
 
-def _program(node: Raw, unit: str) -> dict[str, str] | None:
-    """Return what a unit starts, and the file that says so."""
-    words = systemd.parse_service(node.texts, unit).words
-    return {"path": words[0].text, "file": words[0].file} if words else None
+def _starter(node: Raw, unit: str) -> dict[str, str] | None:
+    """Return what the files of a unit start, and the file that says so."""
+    service = node.services[unit]
+    if service["starter"] is None:
+        return None
+    return {"path": service["starter"], "file": service["starter_file"]}
 
 
 def _running_containers(node: Raw) -> list[dict[str, Any]]:
@@ -430,11 +444,9 @@ def _noted_containers(node: Raw) -> Mapping[str, Any]:
 def _cri_dockerd(node: Raw) -> dict[str, Any]:
     # "/run/cri-dockerd.sock (Stream)"
     socket = node.units.get(docker.CRI_SOCKET, {}).get("Listen", "").partition(" ")[0]
-    installed = "cri_dockerd" in node.outputs
+    program = node.program(docker.CRI_UNIT, "cri-dockerd", "cri_dockerd")
     return {
-        "installed": installed,
-        "version": parse_version(node.stdout("cri_dockerd")),
-        "running": installed and node.is_active(docker.CRI_UNIT),
+        **{key: program[key] for key in ("installed", "version", "running")},
         "enabled": node.is_enabled(docker.CRI_UNIT),
         "socket": socket or None,
     }
@@ -462,11 +474,9 @@ def _crio(node: Raw) -> dict[str, Any]:
     else:
         documents = {file: document for file, document in files.items() if not document.error}
     effective = crio.parse_effective(document.content for document in documents.values())
-    installed = "crio" in node.outputs
+    program = node.program(crio.UNIT, "crio", "crio")
     return {
-        "installed": installed,
-        "version": parse_version(node.stdout("crio")),
-        "running": installed and node.is_active(crio.UNIT),
+        **{key: program[key] for key in ("installed", "version", "running")},
         "config": {
             "path": path,
             "exists": _exists(node, path),
@@ -479,7 +489,7 @@ def _crio(node: Raw) -> dict[str, Any]:
 
 
 def _kubelet_setup(node: Raw) -> KubeletSetup:
-    flags = node.flags(kubelet.UNIT, *kubelet.ENVIRONMENT_FILES)
+    flags = node.in_force(kubelet.UNIT)
     path, directory = value_of(flags, "--config"), value_of(flags, "--config-dir")
     return KubeletSetup(
         flags=flags,
@@ -494,28 +504,33 @@ def _kubelet_setup(node: Raw) -> KubeletSetup:
 
 
 def _kubelet(node: Raw, setup: KubeletSetup) -> dict[str, Any]:
-    installed = "kubelet" in node.outputs
-    told = node.version("kubelet")
+    program = node.program(kubelet.UNIT, "kubelet", "kubelet")
+    service = node.services[kubelet.UNIT]
+    places = [Flag(**flag) for flag in service["flags"]]
     state = node.units.get(kubelet.UNIT, {})
-    gates = kubelet.feature_gates(setup.flags, setup.documents.items())
+    gates = kubelet.feature_gates(places, setup.documents.items())
     hostname = node.text("/proc/sys/kernel/hostname") or ""
+    joined = node.joined_name
     return {
-        "installed": installed,
-        **told,
-        "running": installed and node.is_active(kubelet.UNIT),
+        **program,
         "unit_state": {
             "active": state.get("ActiveState"),
             "sub": state.get("SubState"),
             "result": state.get("Result"),
         },
-        "node_name": kubelet.node_name(setup.flags, hostname),
-        "flags": [flag._asdict() for flag in setup.flags],
+        "distribution": kubelet.distribution(node.units, has_kubelet=program["installed"]),
+        "node_name": kubelet.node_name(setup.flags, joined, hostname),
+        "own_name": kubelet.own_name(setup.flags, hostname),
+        "joined_name": joined,
+        "flags_source": service["source"],
+        "flags": service["flags"],
         "config": {
             "path": setup.path,
             "exists": _exists(node, setup.path),
             "error": _read_error(node, setup.path) or setup.config.error,
             "content": setup.config.content,
         },
+        "health_url": kubelet.health_url(setup.flags, list(setup.documents.values())),
         "config_dir": {
             "path": setup.directory,
             "files": [
@@ -523,13 +538,15 @@ def _kubelet(node: Raw, setup: KubeletSetup) -> dict[str, Any]:
             ],
         },
         "feature_gates": [gate._asdict() for gate in gates],
-        "endpoint": kubelet.endpoint(setup.flags, setup.documents.values(), told["version"]),
+        "endpoint": kubelet.endpoint(setup.flags, setup.documents.values(), program["version"]),
         "last_error": None
         if state.get("Result") == "success"
         else kubelet.parse_last_error(node.stdout("journal")),
         "needs_reload": node.needs_reload(kubelet.UNIT),
         "changed_since_start": _changed_since_start(
-            node, kubelet.UNIT, [*(flag.file for flag in setup.flags), *setup.documents]
+            node,
+            kubelet.UNIT,
+            [*(place.file for place in places if place.file), *setup.documents],
         ),
     }
 
@@ -539,7 +556,7 @@ def _cgroup(node: Raw, setup: KubeletSetup) -> dict[str, Any]:
     if node.paths["cgroup"]:
         version = 2 if node.paths["cgroup_v2"] else 1
     driver = None
-    if "kubelet" in node.outputs:
+    if node.programs["kubelet"]:
         driver = kubelet.cgroup_driver(setup.flags, setup.documents.values())
     return {"version": version, "driver": driver}
 

@@ -115,6 +115,7 @@ def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
     if wishes["state"] == "absent":
         _plan_absent(made, node)
     else:
+        engines.refuse_distribution(made, node)
         engines.refuse(made, node, wishes["engine"])
         if made.refusals:
             return made.result()

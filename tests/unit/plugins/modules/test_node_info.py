@@ -37,14 +37,17 @@ def test_only_texts_that_matter_travel(collect, tmp_path):
     assert "/etc/apt/sources.list.d/nvidia-cuda.sources" not in texts  # nobody asked
 
 
-def test_files_named_by_units_travel(collect, tmp_path):
+def test_configuration_travels_and_units_do_not(collect, tmp_path):
+    """Units and what they read may hold secrets; only flags of them are of use."""
     plant(tmp_path, parse_scene(recording("nodes/kubelet-gates.txt")))
+    raw = collect(Programs({}))
     assert {
-        "/var/lib/kubelet/kubeadm-flags.env",
-        "/etc/default/kubelet",
         "/var/lib/kubelet/config.yaml",
         "/etc/kubernetes/kubelet.conf.d/10-gates.conf",
-    } <= set(collect(Programs({}))["texts"])
+    } <= set(raw["texts"])
+    units = {"/var/lib/kubelet/kubeadm-flags.env", "/etc/default/kubelet"}
+    assert not units & set(raw["texts"])
+    assert units <= set(raw["modified"])
 
 
 def test_packages_are_asked_for_in_one_command(collect):

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
@@ -21,6 +22,7 @@ from ansible_collections.metal.gpu.tests.unit.support.programs import Programs
 from ansible_collections.metal.gpu.tests.unit.support.recordings import (
     parse_scene,
     plant,
+    plant_services,
     recording,
 )
 
@@ -52,6 +54,21 @@ nvidia-driver-cuda\t580.178.04-1\tinstalled\thold
 nvidia-container-toolkit\t1.20.1-1\tinstalled\tinstall
 python3-debian\t0.1.49\tinstalled\tinstall
 python3-apt\t2.6.0\tnot-installed\tunknown
+"""
+# Of CN=system:node:gpu-old.example, made with OpenSSL 3.0.16; its key was not kept.
+CERTIFICATE = """\
+-----BEGIN CERTIFICATE-----
+MIIB0DCCAXWgAwIBAgIULA4HDRmAUKNqnLTNrDSwrR+F8cUwCgYIKoZIzj0EAwIw
+PTEVMBMGA1UECgwMc3lzdGVtOm5vZGVzMSQwIgYDVQQDDBtzeXN0ZW06bm9kZTpn
+cHUtb2xkLmV4YW1wbGUwHhcNMjYxMTIyMDg1MzIyWhcNMzYxMTE5MDg1MzIyWjA9
+MRUwEwYDVQQKDAxzeXN0ZW06bm9kZXMxJDAiBgNVBAMMG3N5c3RlbTpub2RlOmdw
+dS1vbGQuZXhhbXBsZTBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABMEtsjoMXGTG
+cMWFs+GAdeh38UOF+9Od3QOvREo4VK1/jdZvW2C3fvf16+ogFrXwc43LSxKlI9aT
+cJqzWNx6mMCjUzBRMB0GA1UdDgQWBBQqjToVW88oMDw9W53z8vlQe0106TAfBgNV
+HSMEGDAWgBQqjToVW88oMDw9W53z8vlQe0106TAPBgNVHRMBAf8EBTADAQH/MAoG
+CCqGSM49BAMCA0kAMEYCIQCFXWHXSbSF3mhcFI7ep3gS5NfKesulQLkS6IkqkiAm
+uQIhAIUeWbykFdmG7+QhaqG1b0ViMZFj5+xzez0+feFG9eBT
+-----END CERTIFICATE-----
 """
 IN_THE_FUTURE = 1e9  # seconds after the boot of the machine
 
@@ -195,6 +212,7 @@ def test_a_gpu_node(observe, tmp_path):
         "engines": {
             "containerd": {
                 "installed": True,
+                "path": "/usr/bin/containerd",
                 "version": "2.4.2",
                 "version_error": None,
                 "running": True,
@@ -231,9 +249,11 @@ def test_a_gpu_node(observe, tmp_path):
             },
             "docker": {
                 "installed": False,
+                "path": None,
                 "version": None,
                 "version_error": None,
                 "server_version": None,
+                "client_path": None,
                 "client_version": None,
                 "running": False,
                 "answers": False,
@@ -241,6 +261,7 @@ def test_a_gpu_node(observe, tmp_path):
                 "needs_reload": False,
                 "changed_since_start": [],
                 "program": None,
+                "flags_source": None,
                 "flags": [],
                 "config": {
                     "path": "/etc/docker/daemon.json",
@@ -290,15 +311,21 @@ def test_a_gpu_node(observe, tmp_path):
         },
         "kubelet": {
             "installed": False,
+            "path": None,
             "version": None,
             "version_error": None,
             "running": False,
             "unit_state": {"active": "inactive", "sub": "auto-restart", "result": "exit-code"},
+            "distribution": None,
             "node_name": "gpu-1",
+            "own_name": "gpu-1",
+            "joined_name": None,
+            "flags_source": None,
             "flags": [],
             "config": {"path": None, "exists": False, "error": None, "content": {}},
             "config_dir": {"path": None, "files": []},
             "feature_gates": [],
+            "health_url": "http://127.0.0.1:10248/healthz",
             "endpoint": None,
             "last_error": None,
             "needs_reload": False,
@@ -380,7 +407,7 @@ def test_the_documentation_shows_every_key(observe):
     contains = yaml.safe_load(node_info.RETURN)["gpu_node"]["contains"]
     by_name = (
         *("packages", "runtimes", "repositories", "module_streams"),
-        *("content", "failure", "made_with", "program"),
+        *("content", "failure", "made_with", "program", "distribution"),
     )
 
     def compare(found, sample, path):
@@ -447,6 +474,76 @@ def test_every_place_of_a_gate_is_found(observe, tmp_path):
     assert found["last_error"].endswith("unrecognized feature gate: DevicePlugins")
     assert found["endpoint"] == "unix:///run/containerd/containerd.sock"
     assert node["cgroup"]["driver"] == "systemd"
+
+
+SERVICES = {
+    "kubelet --version": (0, "Kubernetes v1.37.1\n", ""),
+    "containerd --version": (0, CONTAINERD_VERSION, ""),
+    "containerd config default": (0, "version = 3\n", ""),
+    "dockerd --version": (0, "Docker version 29.8.1, build 1\n", ""),
+}
+
+
+def services(state):
+    show = recording(f"systemd/show-services-{state}.txt")
+    return Programs(
+        {"systemctl show": (0, show, ""), **SERVICES},
+        off_path=("kubelet", "containerd", "dockerd"),  # sudo's path, of Red Hat's systems
+    )
+
+
+@pytest.mark.parametrize("state", ["running", "stopped"])
+def test_what_runs_is_asked_of_processes_and_systemd(observe, tmp_path, state):
+    plant_services(tmp_path, parse_scene(recording("nodes/services.txt")))
+    programs = services(state)
+    node = observe(programs)
+    kubelet, docker = node["kubelet"], node["engines"]["docker"]
+    assert kubelet["node_name"] == "gpu-1.example"
+    assert kubelet["health_url"] == "http://[::1]:10248/healthz"
+    assert kubelet["endpoint"] == "unix:///run/containerd/containerd.sock"
+    assert kubelet["config"]["path"] == "/var/lib/kubelet/config.yaml"
+    assert docker["config"]["path"] == "/etc/docker/site.json"
+    assert "--default-runtime" in [flag["name"] for flag in docker["flags"]]
+    assert docker["program"]["path"] == "/usr/local/bin/dockerd"
+    for found in (kubelet, docker, node["engines"]["containerd"]):
+        assert found["installed"] is True
+        assert found["path"].startswith("/usr/local/bin/")
+        assert found["path"] in programs.started
+
+
+def test_an_engine_that_runs_is_installed_wherever_its_program_is(observe, tmp_path):
+    """Else a second one would be installed beside it."""
+    node = observe(services("running"))  # no file of the scene is there
+    engine = node["engines"]["containerd"]
+    assert (engine["installed"], engine["running"], engine["version"]) == (True, True, None)
+    assert engine["version_error"] == "containerd.service runs a program that cannot be found"
+
+
+def test_a_host_that_was_renamed_keeps_its_name_in_the_cluster(observe, tmp_path):
+    plant(tmp_path, {"/proc/sys/kernel/hostname": "GPU-9\n"})
+    plant(tmp_path, {"/var/lib/kubelet/pki/kubelet-client-current.pem": CERTIFICATE})
+    kubelet = observe(Programs({}))["kubelet"]
+    names = (kubelet["node_name"], kubelet["own_name"], kubelet["joined_name"])
+    assert names == ("gpu-old.example", "gpu-9", "gpu-old.example")
+
+
+@pytest.mark.parametrize(
+    "line", ["client-certificate: pki/node.pem", "client-certificate-data: {}"]
+)
+def test_a_kubeconfig_elsewhere_has_the_certificate(observe, tmp_path, line):
+    path = "/srv/kubelet/kubeconfig"
+    unit = f"[Service]\nExecStart=/usr/bin/kubelet --kubeconfig {path}\n"
+    data = base64.b64encode(CERTIFICATE.encode()).decode()
+    plant(tmp_path, {"/etc/systemd/system/kubelet.service": unit})
+    plant(tmp_path, {path: f"users:\n- user:\n    {line.format(data)}\n"})
+    plant(tmp_path, {"/srv/kubelet/pki/node.pem": CERTIFICATE})
+    assert observe(Programs({}))["kubelet"]["joined_name"] == "gpu-old.example"
+
+
+def test_a_node_of_k3s_has_a_kubelet_that_is_not_its_own(observe):
+    show = "Id=k3s.service\nLoadState=loaded\nActiveState=active\n"
+    kubelet = observe(Programs({"systemctl show": (0, show, "")}))["kubelet"]
+    assert kubelet["distribution"] == {"name": "k3s", "unit": "k3s.service"}
 
 
 def test_containerd_is_asked_about_the_file_that_its_unit_names(observe, tmp_path):
@@ -565,7 +662,7 @@ def test_a_docker_node(observe, tmp_path):
     assert [(flag["name"], flag["value"], flag["file"]) for flag in found["flags"]] == [
         ("-H", "fd://", unit),
         ("--containerd", "/run/containerd/containerd.sock", unit),
-        ("--log-level", "warn", defaults),
+        ("--log-level", "***", defaults),
     ]
     assert found["config"]["keys"] == ["log-opts", "data-root", "live-restore", "runtimes"]
     assert found["config"]["runtimes"] == {"quiet": {"type": None, "binary": "/usr/bin/runc"}}
