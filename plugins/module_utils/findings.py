@@ -246,6 +246,11 @@ CATALOGUE: dict[str, Meaning] = {
         "Docker's configuration cannot be used: {error}",
         "correct the file; it was left untouched",
     ),
+    "DOCKER_RECORD_INVALID": Meaning(
+        REFUSAL,
+        "cannot read the list of containers that ran before Docker was replaced: {error}",
+        "look at `docker ps --all`, start the containers that should run, and remove the file",
+    ),
     "DOCKER_FLAG_CLASH": Meaning(
         REFUSAL,
         "{file} gives Docker the flag {flag}, and {path} is to have the key {key}: Docker refuses "
@@ -334,6 +339,11 @@ CATALOGUE: dict[str, Meaning] = {
         "{expected} or newer can",
         "update containerd, or set device_plugin_device_list_strategy to envvar and "
         "nvidia_container_runtime_cdi to false",
+    ),
+    "CDI_FILE_INVALID": Meaning(
+        NOTICE,
+        "container engines skip a CDI specification that they cannot read: {error}",
+        "correct the file or remove it; its devices are missing until then",
     ),
     "DOCKER_RESTART_DUE": Meaning(
         NOTICE,

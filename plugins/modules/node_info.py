@@ -396,12 +396,22 @@ gpu_node:
           description: Specification files.
           type: list
           elements: str
+        kinds:
+          description: Vendor and class of the devices in each file, by path.
+          type: dict
+        errors:
+          description: >-
+            Why files cannot be read or parsed, so that their devices are missing, by path. With
+            file, line and column where they are known.
+          type: dict
         devices:
           description: Qualified names of the devices in them, each once.
           type: list
           elements: str
       sample:
         spec_files: [/var/run/cdi/nvidia.yaml]
+        kinds: {/var/run/cdi/nvidia.yaml: nvidia.com/gpu}
+        errors: {}
         devices: [nvidia.com/gpu=0, nvidia.com/gpu=all]
     engines:
       description: >-
@@ -558,6 +568,11 @@ gpu_node:
                 replaced Docker, and do not run again.
               type: list
               elements: dict
+            record_error:
+              description: >-
+                Why the list of those containers cannot be read. V(null) where it can, or where
+                there is none.
+              type: str
             purge_script:
               description: >-
                 What the package C(docker.io) has left for its purge, which would wipe everything
@@ -701,6 +716,7 @@ gpu_node:
           made_with:
             runc: [registry]
           interrupted: []
+          record_error: null
           purge_script: null
           group: [alice]
           snap: []
@@ -786,10 +802,12 @@ gpu_node:
           type: list
           elements: dict
         config:
-          description: The file of C(--config), with its C(content).
+          description: >-
+            The file of C(--config), whether it C(exists), and the C(error) that makes it unreadable
+            or invalid, with line and column where they are known.
           type: dict
         config_dir:
-          description: The directory of C(--config-dir), with its files.
+          description: The directory of C(--config-dir), with C(path) and C(error) of its files.
           type: dict
         feature_gates:
           description: >-
@@ -841,8 +859,6 @@ gpu_node:
           path: /var/lib/kubelet/config.yaml
           exists: true
           error: null
-          content:
-            cgroupDriver: systemd
         config_dir:
           path: null
           files: []
@@ -920,7 +936,9 @@ gpu_node:
       type: dict
       contains:
         files:
-          description: Files of its own, which it has written into directories of the system.
+          description: >-
+            Files of its own in directories of the system. Each has a block with the mark of its
+            role; lines around the block are the admin's.
           type: list
           elements: str
         edits:
@@ -995,6 +1013,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.commands import (
 from ansible_collections.metal.gpu.plugins.module_utils.device_files import read_device_files
 from ansible_collections.metal.gpu.plugins.module_utils.device_users import read_device_users
 from ansible_collections.metal.gpu.plugins.module_utils.node_files import NodeFiles
+from ansible_collections.metal.gpu.plugins.module_utils.own_files import read_own_files
 from ansible_collections.metal.gpu.plugins.module_utils.package_sources import read_sources
 from ansible_collections.metal.gpu.plugins.module_utils.pci import read_gpus
 
@@ -1136,6 +1155,7 @@ def run(
             "units": {unit: select(properties, STATE) for unit, properties in units.items()},
             "services": {unit: as_data(service) for unit, service in found.items()},
             "joined_name": read_joined_name(unit_files, found[kubelet.UNIT].in_force),
+            "own_files": read_own_files(node.root),
             "modified": read_times(files, unit_files, release),
             # Both at once, so that times of systemd and of files can be compared.
             "clock": {"now": time.time(), "uptime": time.monotonic()},

@@ -69,6 +69,7 @@ class Raw:
         self.outputs = {name: Output(**output) for name, output in raw["outputs"].items()}
         self.programs: Mapping[str, str | None] = raw["programs"]
         self.services: Mapping[str, Mapping[str, Any]] = raw["services"]
+        self.own_files: list[str] = raw["own_files"]
         self.joined_name: str | None = raw["joined_name"]
         self.units: Mapping[str, Mapping[str, str]] = raw["units"]
         self.packages = packages.parse_packages(self.stdout("packages"))
@@ -87,6 +88,12 @@ class Raw:
         """Return the paths of the texts that match a pattern, sorted."""
         return sorted(
             path for path in self.texts for pattern in patterns if fnmatchcase(path, pattern)
+        )
+
+    def unread(self, *patterns: str) -> list[str]:
+        """Return the paths of files that exist and cannot be read, and match a pattern, sorted."""
+        return sorted(
+            path for path in self.errors if any(fnmatchcase(path, one) for one in patterns)
         )
 
     def is_active(self, unit: str) -> bool | None:
@@ -143,13 +150,13 @@ class KubeletSetup(NamedTuple):
     path: str | None  # of --config
     config: Document
     directory: str | None  # of --config-dir
-    dropins: Mapping[str, Mapping[str, Any]]  # contents, keyed by path, in the order they are read
+    dropins: Mapping[str, Document]  # keyed by path, in the order they are read
 
     @property
     def documents(self) -> dict[str, Mapping[str, Any]]:
         """All configuration, keyed by path; later documents win."""
         own = {self.path: self.config.content} if self.path else {}
-        return {**own, **self.dropins}
+        return {**own, **{path: document.content for path, document in self.dropins.items()}}
 
 
 def interpret(raw: Mapping[str, Any]) -> dict[str, Any]:
@@ -287,11 +294,22 @@ def _toolkit(node: Raw) -> dict[str, Any]:
 
 
 def _cdi(node: Raw) -> dict[str, Any]:
-    files = node.find(*(f"{directory}/*" for directory in cdi.DIRECTORIES))
+    patterns = [f"{directory}/*" for directory in cdi.DIRECTORIES]
+    files = node.find(*patterns)
     # YAML is a superset of JSON as far as these files go.
-    documents = [load_yaml(path, node.texts[path]).content for path in files]
-    devices = [name for document in documents for name in cdi.parse_devices(document)]
-    return {"spec_files": files, "devices": list(dict.fromkeys(devices))}
+    documents = {path: load_yaml(path, node.texts[path]) for path in files}
+    devices = [
+        name for document in documents.values() for name in cdi.parse_devices(document.content)
+    ]
+    return {
+        "spec_files": files,
+        "kinds": {path: cdi.parse_kind(document.content) for path, document in documents.items()},
+        "errors": {
+            **{path: document.error for path, document in documents.items() if document.error},
+            **{path: _read_error(node, path) for path in node.unread(*patterns)},
+        },
+        "devices": list(dict.fromkeys(devices)),
+    }
 
 
 def _containerd(node: Raw) -> dict[str, Any]:
@@ -384,6 +402,7 @@ def _docker(node: Raw) -> dict[str, Any]:
         "containers": _running_containers(node),
         "made_with": _made_with(node),
         "interrupted": _interrupted_containers(node, answers=bool(info)),
+        "record_error": _read_error(node, docker.RECORD) or _record(node).error,
         "purge_script": next(iter(node.found["docker_purge_script"]), None),
         "group": docker.parse_group(node.stdout("docker_group")),
         "snap": node.found["docker_snap"],
@@ -438,7 +457,11 @@ def _interrupted_containers(node: Raw, *, answers: bool) -> list[dict[str, str]]
 
 def _noted_containers(node: Raw) -> Mapping[str, Any]:
     """Return the names of the containers that ran before Docker was to be replaced, keyed by id."""
-    return load_json(docker.RECORD, node.texts.get(docker.RECORD, "")).content
+    return _record(node).content
+
+
+def _record(node: Raw) -> Document:
+    return load_json(docker.RECORD, node.texts.get(docker.RECORD, ""))
 
 
 def _cri_dockerd(node: Raw) -> dict[str, Any]:
@@ -465,8 +488,7 @@ def _docker_v1(node: Raw) -> dict[str, Any]:
 def _crio(node: Raw) -> dict[str, Any]:
     path = crio.CONFIG_PATTERNS[0]
     files = {file: load_toml(file, node.texts[file]) for file in node.find(*crio.CONFIG_PATTERNS)}
-    unread = [file for file in node.errors if file.startswith(path)]  # drop-in files too
-    errors = [_read_error(node, file) for file in unread]
+    errors = [_read_error(node, file) for file in node.unread(*crio.CONFIG_PATTERNS)]
     errors += [document.error for document in files.values() if document.error]
     answer = node.outputs.get("crio_config")
     if answer and answer.rc == 0:
@@ -496,11 +518,15 @@ def _kubelet_setup(node: Raw) -> KubeletSetup:
         path=path,
         config=load_yaml(path, node.texts.get(path, "")) if path else Document({}, None),
         directory=directory,
-        dropins={
-            file: load_yaml(file, node.texts[file]).content
-            for file in (node.find(f"{directory}/*.conf") if directory else ())
-        },
+        dropins=_dropins(node, directory) if directory else {},
     )
+
+
+def _dropins(node: Raw, directory: str) -> dict[str, Document]:
+    pattern = f"{directory}/*.conf"
+    read = {path: load_yaml(path, node.texts[path]) for path in node.find(pattern)}
+    errors = {path: Document({}, _read_error(node, path)) for path in node.unread(pattern)}
+    return dict(sorted({**read, **errors}.items()))
 
 
 def _kubelet(node: Raw, setup: KubeletSetup) -> dict[str, Any]:
@@ -528,13 +554,12 @@ def _kubelet(node: Raw, setup: KubeletSetup) -> dict[str, Any]:
             "path": setup.path,
             "exists": _exists(node, setup.path),
             "error": _read_error(node, setup.path) or setup.config.error,
-            "content": setup.config.content,
         },
         "health_url": kubelet.health_url(setup.flags, list(setup.documents.values())),
         "config_dir": {
             "path": setup.directory,
             "files": [
-                {"path": path, "content": content} for path, content in setup.dropins.items()
+                {"path": path, "error": document.error} for path, document in setup.dropins.items()
             ],
         },
         "feature_gates": [gate._asdict() for gate in gates],
@@ -582,15 +607,10 @@ def _module_streams(node: Raw) -> dict[str, str]:
 
 
 def _ours(node: Raw) -> dict[str, Any]:
-    """Return what this collection has left: files named after it, and edits of others' files."""
-    states = node.find(document_states.PATTERN)
+    """Return what this collection has left: files of its own, and edits of others' files."""
     return {
-        "files": sorted(
-            path
-            for path in node.texts
-            if "metal-gpu" in PurePosixPath(path).name and path not in states
-        ),
-        "edits": [_edit(node, state) for state in states],
+        "files": node.own_files,
+        "edits": [_edit(node, state) for state in node.find(document_states.PATTERN)],
     }
 
 

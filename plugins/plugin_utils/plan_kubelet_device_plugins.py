@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.metal.gpu.plugins.module_utils.own_files import KUBELET_DROP_IN
 from ansible_collections.metal.gpu.plugins.module_utils.version import release
 from ansible_collections.metal.gpu.plugins.plugin_utils import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, edited
@@ -63,8 +64,11 @@ def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
     if not kubelet["installed"]:
         made.refuse("KUBELET_MISSING")
         return made.result()
-    if kubelet["config"]["error"]:
-        made.refuse("KUBELET_CONFIG_INVALID", error=kubelet["config"]["error"])
+    # A drop-in of --config-dir is read with the file, and ends the kubelet as well.
+    for document in (kubelet["config"], *kubelet["config_dir"]["files"]):
+        if document["error"]:
+            made.refuse("KUBELET_CONFIG_INVALID", error=document["error"])
+    if made.refusals:
         return made.result()
     if refuse_unversioned(made, "kubelet", kubelet):
         return made.result()
@@ -85,9 +89,9 @@ def _plan_absent(made: Plan, node: Mapping[str, Any]) -> None:
     """A gate that was taken out stays out, since no kubelet that it was taken from needs it."""
     kubelet = node["kubelet"]
     edits = edited(node, "kubelet_device_plugins")
-    drop_ins = [path for path in node["ours"]["files"] if "/kubelet.service.d/" in path]
+    drop_ins = [path for path in node["ours"]["files"] if path == KUBELET_DROP_IN]
     made.data |= {"configuration": [], "flags": [], "health_url": kubelet["health_url"]}
-    made.data |= {"edits": edits, "drop_ins": drop_ins}
+    made.data["edits"] = edits
     places = [gate for gate in _places(kubelet) if gate["file"] not in drop_ins]
     if kubelet["installed"] and places:
         if refuse_unversioned(made, "kubelet", kubelet):

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.metal.gpu.plugins.module_utils import docker
+from ansible_collections.metal.gpu.plugins.module_utils import docker, own_files
 from ansible_collections.metal.gpu.plugins.module_utils.nvidia_smi import name_gpu
 from ansible_collections.metal.gpu.plugins.module_utils.version import release, upstream_version
 from ansible_collections.metal.gpu.plugins.plugin_utils import (
@@ -74,15 +74,20 @@ STEPS = (
 
 ROLE = "nvidia_container_runtime"
 _RELOAD_REASON = "it takes its runtimes over without a restart; containers run on"
-# What the toolkit's service for CDI writes, and what the device plugin leaves behind.
-_SPECIFICATION = re.compile(r"(/var)?/run/cdi/(nvidia\.yaml|k8s\.device-plugin\.nvidia\.com-.*)")
+# What the toolkit's service for CDI writes, with its kind. The device plugin leaves others behind,
+# which are named after their kinds of this vendor.
+_SPECIFICATIONS = dict.fromkeys(
+    ("/run/cdi/nvidia.yaml", "/var/run/cdi/nvidia.yaml"), "nvidia.com/gpu"
+)
+_PLUGIN_VENDOR = "k8s.device-plugin.nvidia.com/"
+_RUN = ("/run/cdi", "/var/run/cdi")
 _DEFAULT = ("default-runtime",)
 _DOCKERD = "dockerd"
 _GPU_FILE = re.compile(r"/dev/nvidia\d+")
 
 # What the role writes.
 RULE_FILE = {
-    "path": "/etc/udev/rules.d/71-metal-gpu-char-dev.rules",
+    "path": own_files.CHAR_DEV_RULE,
     "block": 'ACTION=="add", DEVPATH=="/bus/pci/drivers/nvidia", '
     'RUN+="/usr/bin/nvidia-ctk system create-dev-char-symlinks --create-all"\n',
 }
@@ -126,6 +131,9 @@ def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
             _plan_containerd(made, node, wishes)
         if wishes["cdi"]:
             made.step(CDI, _cdi_gap(node))
+            for path, error in node["cdi"]["errors"].items():
+                if path not in _SPECIFICATIONS:
+                    made.notice("CDI_FILE_INVALID", error=error)
     plan_repair(made, node, PYTHON_DEBIAN, INSTALL, HOLD, FORMER, REMOVE)
     return made.result()
 
@@ -297,7 +305,8 @@ def _cdi_gap(node: Mapping[str, Any]) -> str | None:
     """Return why the CDI specification has to be written again."""
     known = node["cdi"]["devices"]
     if "nvidia.com/gpu=all" not in known:
-        return "there is none"
+        unread = (node["cdi"]["errors"].get(path) for path in _SPECIFICATIONS)
+        return next(filter(None, unread), "there is none")
     # Devices are named by index, by UUID, or both, as the toolkit is configured; a GPU with MIG is
     # there by its parts, such as 0:1, and one that is lost is left out.
     there = {name.partition(":")[0] for name in known}
@@ -375,7 +384,19 @@ def _unplan_toolkit(made: Plan, node: Mapping[str, Any]) -> None:
         return
     made.data["packages"] = packages
     made.step(REMOVE, f"{', '.join(packages)} installed" if packages else None)
-    specifications = [path for path in node["cdi"]["spec_files"] if _SPECIFICATION.fullmatch(path)]
+    kinds = node["cdi"]["kinds"]
+    specifications = [path for path, kind in kinds.items() if _is_generated(path, kind)]
     files = [path for path in (toolkit["config"], *specifications) if path]
     made.data["files"] = files
     made.step(REMOVE_FILES, f"{', '.join(files)} survive their package" if files else None)
+
+
+def _is_generated(path: str, kind: str | None) -> bool:
+    """Tell whether the toolkit or the device plugin has written a CDI specification."""
+    if kind is None:
+        return False
+    if _SPECIFICATIONS.get(path) == kind:
+        return True
+    folder, _slash, name = path.rpartition("/")
+    named_after_kind = name.rpartition(".")[0] == kind.replace("/", "-")
+    return folder in _RUN and kind.startswith(_PLUGIN_VENDOR) and named_after_kind

@@ -207,6 +207,11 @@ def test_a_gpu_node(observe, tmp_path):
         },
         "cdi": {
             "spec_files": ["/etc/cdi/nvidia.json", "/var/run/cdi/nvidia.yaml"],
+            "kinds": {
+                "/etc/cdi/nvidia.json": "nvidia.com/gpu",
+                "/var/run/cdi/nvidia.yaml": "nvidia.com/gpu",
+            },
+            "errors": {},
             "devices": ["nvidia.com/gpu=0", "nvidia.com/gpu=1", "nvidia.com/gpu=all"],
         },
         "engines": {
@@ -280,6 +285,7 @@ def test_a_gpu_node(observe, tmp_path):
                 "containers": [],
                 "made_with": {},
                 "interrupted": [],
+                "record_error": None,
                 "purge_script": None,
                 "group": [],
                 "snap": [],
@@ -322,7 +328,7 @@ def test_a_gpu_node(observe, tmp_path):
             "joined_name": None,
             "flags_source": None,
             "flags": [],
-            "config": {"path": None, "exists": False, "error": None, "content": {}},
+            "config": {"path": None, "exists": False, "error": None},
             "config_dir": {"path": None, "files": []},
             "feature_gates": [],
             "health_url": "http://127.0.0.1:10248/healthz",
@@ -358,7 +364,9 @@ def test_what_this_collection_has_left_is_found(observe, tmp_path):
     path, owner = "/etc/containerd/config.toml", "metal.gpu.containerd"
     place = config_document.Place(path, owner, str(tmp_path / "var/lib/metal-gpu/config_document"))
     rule = "/etc/modprobe.d/metal-gpu-nouveau.conf"
-    plant(tmp_path, {rule: "blacklist nouveau\n", "/etc/modprobe.d/x.conf": "blacklist nouveau\n"})
+    mark = "# BEGIN managed by Ansible, role metal.gpu.nvidia_driver\n"
+    theirs = "/etc/modprobe.d/metal-gpu-cluster.conf"
+    plant(tmp_path, {rule: f"{mark}blacklist nouveau\n", theirs: "blacklist nouveau\n"})
     written = "[plugins.cri]\na = 1\n"
     state = remember(Past(original="", written=written, before=""))
     plant(tmp_path, {place.state.removeprefix(str(tmp_path)): state, path: written})
@@ -407,7 +415,7 @@ def test_the_documentation_shows_every_key(observe):
     contains = yaml.safe_load(node_info.RETURN)["gpu_node"]["contains"]
     by_name = (
         *("packages", "runtimes", "repositories", "module_streams"),
-        *("content", "failure", "made_with", "program", "distribution"),
+        *("failure", "made_with", "program", "distribution", "kinds", "errors"),
     )
 
     def compare(found, sample, path):
@@ -834,6 +842,60 @@ def test_what_cannot_be_read_is_unknown_and_said(observe, tmp_path):
     config = observe(Programs({}))["kubelet"]["config"]
     assert config["exists"] is None
     assert config["error"] == "/var/lib/kubelet/config.yaml: Too many levels of symbolic links"
+
+
+KUBELET_DROP_INS = "/etc/kubernetes/kubelet.conf.d"
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        pytest.param("featureGates:\n  DevicePlugins: true\n", None, id="right"),
+        pytest.param("a: b: c\n", "line 1, column 5: mapping values are not allowed", id="syntax"),
+        pytest.param("- a\n", "holds no mapping, but list", id="list"),
+        pytest.param("a: 2026-13-01\n", "month must be in 1..12", id="date"),
+    ],
+)
+def test_a_file_of_the_kubelet_that_does_not_parse(observe, tmp_path, text, error):
+    """Each of them ends the kubelet at its next start, drop-ins too."""
+    config, drop_in = "/var/lib/kubelet/config.yaml", f"{KUBELET_DROP_INS}/10-site.conf"
+    flags = f"--config={config} --config-dir={KUBELET_DROP_INS}"
+    unit = f"[Service]\nExecStart=/usr/bin/kubelet {flags}\n"
+    plant(tmp_path, {"/etc/systemd/system/kubelet.service": unit, config: text, drop_in: text})
+    kubelet = observe(Programs({}))["kubelet"]
+    assert [one["path"] for one in kubelet["config_dir"]["files"]] == [drop_in]
+    for found in (kubelet["config"], *kubelet["config_dir"]["files"]):
+        assert (found["error"] is None) if error is None else (error in found["error"])
+        assert error is None or found["error"].startswith(found["path"])
+
+
+def test_a_drop_in_of_the_kubelet_that_cannot_be_read(observe, tmp_path):
+    unit = f"[Service]\nExecStart=/usr/bin/kubelet --config-dir={KUBELET_DROP_INS}\n"
+    plant(tmp_path, {"/etc/systemd/system/kubelet.service": unit})
+    (tmp_path / KUBELET_DROP_INS[1:]).mkdir(parents=True)
+    (tmp_path / KUBELET_DROP_INS[1:] / "10.conf").symlink_to("10.conf")
+    path = f"{KUBELET_DROP_INS}/10.conf"
+    error = f"{path}: Too many levels of symbolic links"
+    files = observe(Programs({}))["kubelet"]["config_dir"]["files"]
+    assert files == [{"path": path, "error": error}]
+
+
+def test_a_specification_of_cdi_that_does_not_parse(observe, tmp_path):
+    broken, right = "/etc/cdi/nic.yaml", "/var/run/cdi/nvidia.yaml"
+    plant(tmp_path, {broken: "kind: [\n", right: "kind: nvidia.com/gpu\ndevices: [{name: all}]\n"})
+    (tmp_path / "etc/cdi/loop.json").symlink_to("loop.json")
+    found = observe(Programs({}))["cdi"]
+    assert found["devices"] == ["nvidia.com/gpu=all"]
+    assert found["kinds"] == {broken: None, right: "nvidia.com/gpu"}
+    assert list(found["errors"]) == [broken, "/etc/cdi/loop.json"]
+    assert found["errors"][broken].startswith(f"{broken}, line 2, column 1: ")
+
+
+def test_a_list_of_interrupted_containers_that_does_not_parse(observe, tmp_path):
+    path = "/var/lib/metal-gpu/docker-containers.json"
+    plant(tmp_path, {path: '{"a": '})
+    error = observe(Programs({}))["engines"]["docker"]["record_error"]
+    assert error.startswith(f"{path}, line 1, column 7: ")
 
 
 def test_rpm_is_asked_where_there_is_no_dpkg(observe, tmp_path):

@@ -240,6 +240,12 @@ def test_steps(changes: list[dict[str, Any]], wishes: dict[str, Any], steps: lis
             id="JSON",
         ),
         pytest.param(
+            [docker(record_error="docker-containers.json, line 1, column 2: bad")],
+            {},
+            ["DOCKER_RECORD_INVALID"],
+            id="record",
+        ),
+        pytest.param(
             [{"kubelet": {"endpoint": "unix:///run/containerd/containerd.sock"}}],
             {},
             ["ENGINE_MISMATCH"],

@@ -497,3 +497,47 @@ def test_default_of_containerd_goes_back(
 def test_default_of_somebody_else_stays_in_containerd() -> None:
     node = merge(DONE, {"engines": {"containerd": {"default_runtime": "nvidia"}}})
     assert plan(PLANNER, node, default=None)["steps"] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "is_removed"),
+    [
+        ("/var/run/cdi/nvidia.yaml", "nvidia.com/gpu", True),
+        ("/run/cdi/nvidia.yaml", "nvidia.com/gpu", True),
+        (
+            "/var/run/cdi/k8s.device-plugin.nvidia.com-gpu.json",
+            "k8s.device-plugin.nvidia.com/gpu",
+            True,
+        ),
+        pytest.param("/var/run/cdi/nvidia.yaml", "example.com/nic", False, id="not a GPU"),
+        pytest.param("/var/run/cdi/nvidia.yaml", None, False, id="not readable"),
+        pytest.param(
+            "/var/run/cdi/k8s.device-plugin.nvidia.com-notes.yaml", "site/x", False, id="name only"
+        ),
+        pytest.param(
+            "/etc/cdi/k8s.device-plugin.nvidia.com-gpu.json",
+            "k8s.device-plugin.nvidia.com/gpu",
+            False,
+            id="in /etc",
+        ),
+        pytest.param("/etc/cdi/nvidia.yaml", "nvidia.com/gpu", False, id="written by hand"),
+    ],
+)
+def test_teardown_removes_what_toolkit_and_plugin_have_written(
+    path: str, kind: str | None, is_removed: bool
+) -> None:
+    cdi = {"spec_files": [path], "kinds": {path: kind}}
+    node = {**merge(DONE, {"repositories": REPOSITORY}), "cdi": cdi}
+    files = plan(PLANNER, node, state="absent")["data"]["files"]
+    assert (path in files) is is_removed
+
+
+def test_a_specification_that_nobody_can_read() -> None:
+    """The toolkit's is written again; another one is the admin's."""
+    ours, theirs = "/var/run/cdi/nvidia.yaml", "/etc/cdi/nic.yaml"
+    errors = {ours: f"{ours}, line 3, column 1: bad", theirs: f"{theirs}: worse"}
+    planned = plan(PLANNER, merge(DONE, {"cdi": {"errors": errors, "devices": []}}))
+    (step,) = planned["steps"]
+    assert (step["name"], step["reason"]) == ("Write the CDI specification", errors[ours])
+    assert [notice["code"] for notice in planned["notices"]] == ["CDI_FILE_INVALID"]
+    assert errors[theirs] in planned["notices"][0]["message"]

@@ -336,6 +336,25 @@ REFUSALS = [
         ["KUBELET_MISSING"],
     ),
     (
+        "kubelet's file and drop-ins",
+        "kubelet_device_plugins",
+        {
+            "kubelet": {
+                "config": {"error": "config.yaml, line 2, column 1: bad"},
+                "config_dir": {
+                    "path": "/d",
+                    "files": [
+                        {"path": "/d/1.conf", "error": None},
+                        {"path": "/d/2.conf", "error": "/d/2.conf, line 1, column 3: bad"},
+                        {"path": "/d/3.conf", "error": "/d/3.conf: Permission denied"},
+                    ],
+                },
+            }
+        },
+        {},
+        ["KUBELET_CONFIG_INVALID"] * 3,
+    ),
+    (
         "kubelet that tells no version",
         "kubelet_device_plugins",
         {"kubelet": UNVERSIONED},
@@ -922,6 +941,18 @@ def test_a_gate_that_no_file_has_satisfies_a_kubelet_and_is_in_no_edit() -> None
     assert names(plan("kubelet_device_plugins", merge(DONE, {"kubelet": ancient}))) == []
     modern = plan("kubelet_device_plugins", merge(DONE, {"kubelet": {"feature_gates": [gate]}}))
     assert (names(modern), modern["data"]["flags"]) == ([], [])
+
+
+@pytest.mark.parametrize("planner", ["nvidia_driver", "kubelet_device_plugins"])
+def test_teardown_takes_no_file_but_those_of_the_role(planner: str) -> None:
+    """Whatever the observation calls ours."""
+    theirs = [
+        "/etc/modules-load.d/site-metal-gpu-infiniband.conf",
+        "/etc/modprobe.d/metal-gpu-cluster.conf",
+        "/etc/systemd/system/kubelet.service.d/20-site-metal-gpu.conf",
+    ]
+    planned = plan(planner, merge(VIRGIN, {"ours": {"files": theirs}}), state="absent")
+    assert planned["steps"] == []
 
 
 def test_a_containerd_anywhere_is_not_joined_by_a_second_one() -> None:
