@@ -10,7 +10,10 @@ Source: README of the driver, chapter "Open Linux Kernel Modules"; the first lin
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 # Patterns for dpkg-query and rpm -qa.
 PACKAGE_PATTERNS = (
@@ -46,6 +49,16 @@ _BLACKLIST = re.compile(
 )
 
 
+# Debian's modules have other file names, which modprobe gets to know by such a line:
+# "install nvidia modprobe -i nvidia-current-open $CMDLINE_OPTS". Seen in nvidia-kernel-support and
+# nvidia-open-kernel-support 550.163.01-2 of Debian 13.
+INSTALL_LINE = "install nvidia "
+_INSTALL = re.compile(
+    r"^[ \t]*install[ \t]+nvidia[ \t]+(?:\S*/)?modprobe(?:[ \t]+-\S+)*[ \t]+(?P<name>[\w-]+)",
+    re.MULTILINE,
+)
+
+
 class LoadedModule(NamedTuple):
     """The nvidia module in the running kernel."""
 
@@ -71,6 +84,15 @@ def parse_modules_load(text: str) -> list[str]:
     """Parse a file of modules-load.d: names with underscores, in the file's order."""
     lines = (line.strip() for line in text.splitlines())
     return [line.replace("-", "_") for line in lines if line and line[0] not in "#;"]
+
+
+def parse_module_name(modprobe_files: Iterable[str]) -> str:
+    """Return the name of the module that `modprobe nvidia` loads.
+
+    Takes the texts of modprobe.d in the order in which modprobe reads them; the first one counts.
+    """
+    found = (match["name"] for text in modprobe_files for match in _INSTALL.finditer(text))
+    return next(found, "nvidia")
 
 
 def is_nouveau_blocked(text: str) -> bool:

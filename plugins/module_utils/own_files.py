@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 NOUVEAU_BLACKLIST = "/etc/modprobe.d/metal-gpu-nouveau.conf"
 MODULES_LOAD = "/etc/modules-load.d/metal-gpu.conf"
 CHAR_DEV_RULE = "/etc/udev/rules.d/71-metal-gpu-char-dev.rules"
+CDI_DROP_IN = "/etc/systemd/system/nvidia-cdi-refresh.service.d/metal-gpu.conf"
 KUBELET_DROP_IN = "/etc/systemd/system/kubelet.service.d/99-metal-gpu.conf"
 
 # The role that writes each file, by ansible.builtin.blockinfile.
@@ -26,6 +27,7 @@ ROLES = {
     NOUVEAU_BLACKLIST: "nvidia_driver",
     MODULES_LOAD: "nvidia_driver",
     CHAR_DEV_RULE: "nvidia_container_runtime",
+    CDI_DROP_IN: "nvidia_container_runtime",
     KUBELET_DROP_IN: "kubelet_device_plugins",
 }
 # The line on top of a block, as the tasks of the roles have it. Other lines are not ours.

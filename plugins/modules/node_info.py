@@ -1253,7 +1253,7 @@ def ask_programs(
     dump = ("--config", config, "config", "dump") if config else ("config", "default")
     commands = {
         "packages": Command((*query, "--", *nvidia_driver.PACKAGE_PATTERNS, *asked_packages)),
-        "module": Command(("modinfo", "-F", "version", "nvidia")),
+        "module": Command(("modinfo", "-F", "version", read_module_name(node.root))),
         "nvidia_smi": Command(nvidia_smi.QUERY, timeout_s=30),
         "toolkit": Command(("nvidia-ctk", "--version")),
         "containerd": Command(("containerd", "--version")),
@@ -1271,6 +1271,15 @@ def ask_programs(
     outputs = run_present(node, commands)
     outputs.update(run_present(node, further_commands(outputs, units)))
     return {name: output._asdict() for name, output in outputs.items()}
+
+
+def read_module_name(root: Path) -> str:
+    """Return the name of the NVIDIA module that modprobe would load."""
+    files = NodeFiles(root)
+    directories = [f"{layer}/modprobe.d" for layer in LAYERS]
+    files.read_layered(directories, "*.conf", nvidia_driver.INSTALL_LINE)
+    by_name = sorted(files.texts, key=lambda path: path.rpartition("/")[2])
+    return nvidia_driver.parse_module_name(files.texts[path] for path in by_name)
 
 
 def further_commands(

@@ -823,6 +823,24 @@ def test_crio_with_a_file_that_cannot_be_read(observe, tmp_path):
     assert config["error"] == "/etc/crio/crio.conf: Too many levels of symbolic links"
 
 
+def test_debians_module_has_another_name(observe, tmp_path):
+    """Behind alternatives; `modinfo nvidia` fails there (kmod 30 to 34)."""
+    line = "install nvidia modprobe -i nvidia-current-open $CMDLINE_OPTS\n"
+    plant(tmp_path, {"/etc/nvidia/current-open/nvidia-modprobe.conf": line})
+    (tmp_path / "etc/modprobe.d").mkdir()
+    (tmp_path / "etc/modprobe.d/nvidia.conf").symlink_to(
+        "../nvidia/current-open/nvidia-modprobe.conf"
+    )
+    programs = Programs(
+        {
+            "modinfo -F version nvidia-current-open": (0, "550.163.01\n", ""),
+            "modinfo": (1, "", "modinfo: ERROR: Module nvidia not found.\n"),
+        }
+    )
+    assert observe(programs)["driver"]["disk_version"] == "550.163.01"
+    assert len([line for line in programs.asked if line.startswith("modinfo")]) == 1
+
+
 def test_a_hanging_driver_is_named(observe):
     failure = observe(Programs({"nvidia-smi": (124, "", "")}))["nvml"]["failure"]
     assert failure["code"] == "timeout"
