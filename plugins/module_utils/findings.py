@@ -340,6 +340,12 @@ CATALOGUE: dict[str, Meaning] = {
         "update containerd, or set device_plugin_device_list_strategy to envvar and "
         "nvidia_container_runtime_cdi to false",
     ),
+    "RUNTIME_UNUSABLE": Meaning(
+        REFUSAL,
+        "{evidence}, although the package manager lists {packages} as installed; containers that "
+        "need a GPU do not start, and those that run do not end",
+        "reinstall what is missing with `{command}`",
+    ),
     "CDI_FILE_INVALID": Meaning(
         NOTICE,
         "container engines skip a CDI specification that they cannot read: {error}",

@@ -27,6 +27,13 @@ PACKAGE_PATTERNS = (
 )
 # Modules that decide who has the GPUs: names, or patterns of them.
 MODULES = ("nvidia*", "nouveau", "vfio_pci")
+# What has to be there for the GPUs to be used, besides the modules.
+PROGRAMS = ("nvidia-smi", "nvidia-persistenced")
+LIBRARIES = ("libnvidia-ml.so.1", "libcuda.so.1")
+TOOLKIT_PROGRAMS = (
+    *("nvidia-container-runtime", "nvidia-container-runtime-hook"),
+    *("nvidia-cdi-hook", "nvidia-ctk"),
+)
 # Of the running kernel; Debian's name, and the one of others.
 INITIAL_RAMDISKS = ("/boot/initrd.img-{release}", "/boot/initramfs-{release}.img")
 # Of the distribution, for nouveau: in Debian 13, and in Fedora and Enterprise Linux 10. They are

@@ -221,6 +221,16 @@ gpu_node:
           description: Modules that C(modules-load.d) loads at boot.
           type: list
           elements: str
+        programs:
+          description: >-
+            Files of C(nvidia-smi) and C(nvidia-persistenced), by name, with C(path), whether each
+            C(exists) and is C(executable). A link to a file that is gone does not exist.
+          type: dict
+        libraries:
+          description: >-
+            Paths of C(libnvidia-ml.so.1) and C(libcuda.so.1), by name. V(null) where none of the
+            usual folders has the library, or its link leads to a file that is gone.
+          type: dict
         persistenced:
           description: State of C(nvidia-persistenced.service).
           type: dict
@@ -243,6 +253,12 @@ gpu_node:
         nouveau_blacklisted: true
         initramfs_outdated: false
         modules_load: [nvidia_uvm]
+        programs:
+          nvidia-smi: {path: /usr/bin/nvidia-smi, exists: true, executable: true}
+          nvidia-persistenced: {path: /usr/bin/nvidia-persistenced, exists: true, executable: true}
+        libraries:
+          libnvidia-ml.so.1: /usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1
+          libcuda.so.1: /usr/lib/x86_64-linux-gnu/libcuda.so.1
         persistenced:
           installed: true
           enabled: true
@@ -368,6 +384,11 @@ gpu_node:
         version:
           description: Version of C(nvidia-ctk), else of the package.
           type: str
+        programs:
+          description: >-
+            Files of its programs where its packages put them, as in
+            RV(gpu_node.driver.programs).
+          type: dict
         cdi_refresh:
           description: State of C(nvidia-cdi-refresh.path), as in RV(gpu_node.driver.persistenced).
           type: dict
@@ -382,6 +403,17 @@ gpu_node:
         packages:
           nvidia-container-toolkit: 1.20.1-1
         version: 1.20.1
+        programs:
+          nvidia-container-runtime:
+            path: /usr/bin/nvidia-container-runtime
+            exists: true
+            executable: true
+          nvidia-container-runtime-hook:
+            path: /usr/bin/nvidia-container-runtime-hook
+            exists: true
+            executable: true
+          nvidia-cdi-hook: {path: /usr/bin/nvidia-cdi-hook, exists: true, executable: true}
+          nvidia-ctk: {path: /usr/bin/nvidia-ctk, exists: true, executable: true}
         cdi_refresh:
           installed: true
           enabled: true
@@ -447,6 +479,9 @@ gpu_node:
             socket:
               description: Where it listens.
               type: str
+            runc:
+              description: File of C(runc), as in RV(gpu_node.driver.programs).
+              type: dict
             config:
               description: >-
                 Its own configuration file. C(version) and C(imports) are the ones written in the
@@ -643,6 +678,7 @@ gpu_node:
           version_error: null
           running: true
           socket: /run/containerd/containerd.sock
+          runc: {path: /usr/bin/runc, exists: true, executable: true}
           config:
             path: /etc/containerd/config.toml
             exists: true
@@ -1001,6 +1037,7 @@ from ansible_collections.metal.gpu.plugins.module_utils import (
     nvidia_smi,
     package_manager,
     packages,
+    program_files,
     services,
     systemd,
 )
@@ -1087,10 +1124,13 @@ JOURNAL = (
     *("journalctl", f"_SYSTEMD_UNIT={kubelet.UNIT}", "--lines=200"),
     *("--output=short", "--no-hostname", "--no-pager"),
 )
-# Where programs lie, whatever the PATH: the one of sudo has no /usr/local/bin on Red Hat's systems.
-PROGRAM_DIRECTORIES = (
-    *("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin", "/opt/bin"),
-)
+# The files of programs, by what they belong to. Those of the toolkit count where its packages put
+# them, as engines are given that path.
+PROGRAM_FILES = {
+    "driver": (nvidia_driver.PROGRAMS, program_files.DIRECTORIES),
+    "toolkit": (nvidia_driver.TOOLKIT_PROGRAMS, ("/usr/bin",)),
+    "containerd": (("runc",), program_files.DIRECTORIES),
+}
 
 
 class Node(NamedTuple):
@@ -1155,6 +1195,17 @@ def run(
             "units": {unit: select(properties, STATE) for unit, properties in units.items()},
             "services": {unit: as_data(service) for unit, service in found.items()},
             "joined_name": read_joined_name(unit_files, found[kubelet.UNIT].in_force),
+            "program_files": {
+                owner: {
+                    name: program_files.read_program(node.root, name, directories)._asdict()
+                    for name in names
+                }
+                for owner, (names, directories) in PROGRAM_FILES.items()
+            },
+            "libraries": {
+                name: program_files.find_library(node.root, name)
+                for name in nvidia_driver.LIBRARIES
+            },
             "own_files": read_own_files(node.root),
             "modified": read_times(files, unit_files, release),
             # Both at once, so that times of systemd and of files can be compared.
@@ -1312,7 +1363,7 @@ def run_present(node: Node, commands: Mapping[str, Command]) -> dict[str, Output
 
 
 def find_program(name: str) -> str | None:
-    directories = (os.environ.get("PATH", os.defpath), *PROGRAM_DIRECTORIES)
+    directories = (os.environ.get("PATH", os.defpath), *program_files.DIRECTORIES)
     return shutil.which(name, path=os.pathsep.join(directories))
 
 

@@ -69,6 +69,8 @@ class Raw:
         self.outputs = {name: Output(**output) for name, output in raw["outputs"].items()}
         self.programs: Mapping[str, str | None] = raw["programs"]
         self.services: Mapping[str, Mapping[str, Any]] = raw["services"]
+        self.program_files: Mapping[str, dict[str, Any]] = raw["program_files"]
+        self.libraries: dict[str, str | None] = raw["libraries"]
         self.own_files: list[str] = raw["own_files"]
         self.joined_name: str | None = raw["joined_name"]
         self.units: Mapping[str, Mapping[str, str]] = raw["units"]
@@ -231,6 +233,8 @@ def _driver(node: Raw) -> dict[str, Any]:
             for path in node.find("*/modules-load.d/*.conf")
             for name in nvidia_driver.parse_modules_load(node.texts[path])
         ],
+        "programs": node.program_files["driver"],
+        "libraries": node.libraries,
         "persistenced": _unit(node, "nvidia-persistenced.service"),
     }
 
@@ -280,6 +284,7 @@ def _toolkit(node: Raw) -> dict[str, Any]:
         "packages": versions,
         "version": parse_version(node.stdout("toolkit"))
         or (upstream_version(packaged) if packaged else None),
+        "programs": node.program_files["toolkit"],
         "cdi_refresh": _unit(node, "nvidia-cdi-refresh.path"),
         "config": next(iter(node.found["toolkit_config"]), None),
         "char_dev_rules": [
@@ -333,6 +338,7 @@ def _containerd(node: Raw) -> dict[str, Any]:
     return {
         **program,
         "socket": effective.socket if effective else None,
+        "runc": node.program_files["containerd"]["runc"],
         "config": {
             "path": path,
             "exists": _exists(node, path),

@@ -103,6 +103,20 @@ PACKAGES = (
 # Source: https://github.com/NVIDIA/nvidia-docker/issues/1671; the toolkit's release notes.
 _LINKS_SINCE = "1.12.0"
 _WRITES_CDI_SINCE = "1.18.0"
+# Programs of each package, and the version since which it has them.
+# Source: NVIDIA's documentation of the toolkit's packages; nvidia-cdi-hook was seen from 1.18 on.
+_PROGRAMS = {
+    "nvidia-container-toolkit-base": {
+        "nvidia-container-runtime": "0",
+        "nvidia-ctk": "0",
+        "nvidia-cdi-hook": "1.18.0",
+    },
+    "nvidia-container-toolkit": {"nvidia-container-runtime-hook": "0"},
+}
+_REINSTALL = {
+    systems.DEBIAN: "apt-get install --reinstall",
+    systems.REDHAT: "dnf reinstall",
+}
 # Of nvidia-docker2. The toolkit has the same program, and comes first.
 FORMER_PACKAGE = "nvidia-container-runtime"
 
@@ -125,6 +139,7 @@ def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
         if made.refusals:
             return made.result()
         _plan_toolkit(made, node, wishes)
+        _refuse_unusable(made, node)
         if engines.choose(node, wishes["engine"]) == engines.DOCKER:
             _plan_docker(made, node, wishes)
         else:
@@ -175,6 +190,28 @@ def _plan_toolkit(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]
         made.step(LINK, "the rule is heeded when the driver is loaded the next time")
     else:
         made.step(LINK, _unlinked_gap(node))
+
+
+def _refuse_unusable(made: Plan, node: Mapping[str, Any]) -> None:
+    """Refuse a toolkit whose package is installed, and stays, while its programs are not there."""
+    if any(step["name"] == INSTALL for step in made.steps):
+        return
+    found: dict[str, list[str]] = {}
+    for package, programs in _PROGRAMS.items():
+        version = node["packages"].get(package, {}).get("version", "0")
+        for name, since in programs.items():
+            file = node["toolkit"]["programs"][name]
+            if not file["executable"] and release(upstream_version(version)) >= release(since):
+                state = "is not executable" if file["exists"] else "is missing"
+                found.setdefault(package, []).append(f"{file['path']} {state}")
+    if found:
+        again = _REINSTALL[node["os"]["family"]]
+        made.refuse(
+            "RUNTIME_UNUSABLE",
+            evidence=", ".join(text for texts in found.values() for text in texts),
+            packages=" and ".join(found),
+            command=" ".join((again, *found)),
+        )
 
 
 def _keep_held(

@@ -92,6 +92,11 @@ def observe(tmp_path):
     return run
 
 
+def no_file(name):
+    """Return what is said of a program that the planted node does not have."""
+    return {"path": f"/usr/bin/{name}", "exists": False, "executable": False}
+
+
 def test_a_gpu_node(observe, tmp_path):
     texts = parse_scene(recording("nodes/p100.txt"))
     plant(tmp_path, texts)
@@ -166,6 +171,11 @@ def test_a_gpu_node(observe, tmp_path):
             "nouveau_blacklisted": True,
             "initramfs_outdated": None,
             "modules_load": ["nvidia_uvm"],
+            "programs": {
+                "nvidia-smi": no_file("nvidia-smi"),
+                "nvidia-persistenced": no_file("nvidia-persistenced"),
+            },
+            "libraries": {"libnvidia-ml.so.1": None, "libcuda.so.1": None},
             "persistenced": {"installed": True, "enabled": True, "active": True},
         },
         "nvml": {
@@ -201,6 +211,13 @@ def test_a_gpu_node(observe, tmp_path):
         "toolkit": {
             "packages": {"nvidia-container-toolkit": "1.20.1-1"},
             "version": "1.20.1",
+            "programs": {
+                name: no_file(name)
+                for name in (
+                    *("nvidia-container-runtime", "nvidia-container-runtime-hook"),
+                    *("nvidia-cdi-hook", "nvidia-ctk"),
+                )
+            },
             "cdi_refresh": {"installed": True, "enabled": False, "active": False},
             "config": None,
             "char_dev_rules": ["/usr/lib/udev/rules.d/71-nvidia-dev-char.rules"],
@@ -222,6 +239,7 @@ def test_a_gpu_node(observe, tmp_path):
                 "version_error": None,
                 "running": True,
                 "socket": "/run/containerd/containerd.sock",
+                "runc": no_file("runc"),
                 "config": {
                     "path": "/etc/containerd/config.toml",
                     "exists": True,
@@ -839,6 +857,22 @@ def test_debians_module_has_another_name(observe, tmp_path):
     )
     assert observe(programs)["driver"]["disk_version"] == "550.163.01"
     assert len([line for line in programs.asked if line.startswith("modinfo")]) == 1
+
+
+def test_programs_and_libraries_that_were_removed_or_locked(observe, tmp_path):
+    ml = "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"
+    runtime = "/usr/bin/nvidia-container-runtime"
+    plant(tmp_path, {ml: "a library", runtime: "a program", "/usr/bin/nvidia-smi": "a program"})
+    (tmp_path / "usr/bin/nvidia-smi").chmod(0o755)
+    node = observe(Programs({}))
+    assert node["driver"]["libraries"] == {"libnvidia-ml.so.1": ml, "libcuda.so.1": None}
+    assert node["driver"]["programs"]["nvidia-smi"]["executable"] is True
+    assert node["toolkit"]["programs"]["nvidia-container-runtime"] == {
+        "path": runtime,
+        "exists": True,
+        "executable": False,
+    }
+    assert node["toolkit"]["programs"]["nvidia-ctk"]["exists"] is False
 
 
 def test_a_hanging_driver_is_named(observe):
