@@ -88,6 +88,8 @@ def read_service(root: Path, files: NodeFiles, unit: str, properties: Mapping[st
     kind = KINDS[unit]
     written = _read_files(files, unit, kind)
     words = written.words
+    # The first word of the command, where the files have one.
+    starter = next((word for word in words if word.effective), None)
     process = find_process(root, properties, kind.program)
     flags = parse_flags(words)
     if process:
@@ -100,8 +102,8 @@ def read_service(root: Path, files: NodeFiles, unit: str, properties: Mapping[st
             in_force = tuple(flag for flag in flags if flag.effective)
     return Service(
         path=_find_program(root, kind.program, process, properties),
-        starter=words[0].text if words else None,
-        starter_file=words[0].file if words else None,
+        starter=starter.text if starter else None,
+        starter_file=starter.file if starter else None,
         source=source if process or in_force else None,
         in_force=hide_values(in_force, kind.shown),
         flags=hide_values(with_places(in_force, flags) if process else flags, kind.shown),

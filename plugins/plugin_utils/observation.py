@@ -32,6 +32,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.command_line import (
 )
 from ansible_collections.metal.gpu.plugins.module_utils.commands import Output
 from ansible_collections.metal.gpu.plugins.module_utils.os_release import parse_os_release
+from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 from ansible_collections.metal.gpu.plugins.module_utils.version import (
     parse_version,
     upstream_version,
@@ -165,7 +166,7 @@ def interpret(raw: Mapping[str, Any]) -> dict[str, Any]:
     """Return `gpu_node`, as the documentation of metal.gpu.node_info describes it."""
     node = Raw(raw)
     setup = _kubelet_setup(node)
-    return {
+    observed = {
         "os": _os(node),
         "hostname": node.text("/proc/sys/kernel/hostname"),
         "boot_id": node.text("/proc/sys/kernel/random/boot_id"),
@@ -202,6 +203,19 @@ def interpret(raw: Mapping[str, Any]) -> dict[str, Any]:
         "package_manager": node.package_manager,
         "reboot_required": node.paths["reboot_required"],
     }
+    # Addresses of repositories are compared; whoever reads them out has taken care of credentials.
+    return {
+        key: value if key == "repositories" else _redacted(value) for key, value in observed.items()
+    }
+
+
+def _redacted(value: Any) -> Any:
+    """Return a value without credentials in its texts, such as what a program said of its file."""
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, Mapping):
+        return {key: _redacted(item) for key, item in value.items()}
+    return [_redacted(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _os(node: Raw) -> dict[str, Any]:

@@ -85,6 +85,13 @@ def test_edited_files_are_not_printed(ansible, daemon_json, tmp_path):
     assert "stdout and stderr censored due to no log" in first
 
 
+def test_what_a_node_hands_over_is_not_printed(ansible):
+    output = ansible("metal.gpu.node_info", {"device_users": False})
+    assert '"gpu_node": {' in output
+    assert "stdout and stderr censored due to no log" in output
+    assert not is_shown('"texts": {', output)
+
+
 def test_an_answer_that_is_cut_off_does_not_show_the_file(ansible, daemon_json, tmp_path):
     args = {"path": str(daemon_json), "state_dir": str(tmp_path / "state")}
     output = ansible(

@@ -160,6 +160,13 @@ def test_a_process_that_ends_meanwhile_is_none(tmp_path):
     assert services.find_process(tmp_path, properties, "kubelet") is None
 
 
+def test_a_drop_in_without_its_unit_starts_nothing(tmp_path):
+    drop_in = "/etc/systemd/system/docker.service.d/http-proxy.conf"
+    plant_services(tmp_path, {drop_in: "[Service]\nEnvironment=HTTP_PROXY=http://proxy\n"})
+    found = services.read_service(tmp_path, NodeFiles(tmp_path), DOCKER, {})
+    assert (found.starter, found.starter_file) == (None, None)
+
+
 def test_without_systemd_the_files_tell(read):
     found = read(KUBELET, {})
     assert pairs(found.in_force)[0] == ("--hostname-override", "%H")
