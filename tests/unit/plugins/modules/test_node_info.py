@@ -86,3 +86,10 @@ def test_the_whole_module_on_whatever_machine_this_is(capsys, check):
     result = json.loads(capsys.readouterr().out)
     assert result["changed"] is False
     assert result["raw"]["texts"]["/proc/sys/kernel/osrelease"].strip() == os.uname().release
+
+
+def test_programs_are_found_outside_of_the_path(monkeypatch):
+    """Which is sudo's, and short on some systems."""
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert node_info.find_program("sh") in ("/usr/bin/sh", "/bin/sh")
+    assert {"/usr/local/bin", "/opt/bin"} <= {*node_info.program_files.DIRECTORIES}
