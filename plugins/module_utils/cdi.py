@@ -17,6 +17,12 @@ from typing import Any
 DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
 
 
+def parse_kind(document: Mapping[str, Any]) -> str | None:
+    """Return vendor and class of the devices, such as "nvidia.com/gpu"."""
+    kind = document.get("kind")
+    return kind if isinstance(kind, str) else None
+
+
 def parse_devices(document: Mapping[str, Any]) -> list[str]:
     """Return the qualified names of the devices, in the specification's order."""
     devices = document.get("devices")

@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 
 UNIT = "docker.service"
 DEFAULT_CONFIG = "/etc/docker/daemon.json"
+CONFIG_FLAGS = ("--config-file",)
+# Flags whose values decide something here.
+FLAGS = (
+    *(*CONFIG_FLAGS, "--data-root", "--graph", "-g", "--host", "-H", "--containerd"),
+    *("--default-runtime", "--add-runtime"),
+)
 DEFAULT_DATA_ROOT = "/var/lib/docker"
 DEFAULT_RUNTIME = "runc"
 GROUP = "docker"

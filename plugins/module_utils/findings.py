@@ -65,8 +65,23 @@ CATALOGUE: dict[str, Meaning] = {
     "NODE_NOT_IN_CLUSTER": Meaning(
         REFUSAL,
         "is no node of the cluster: the API server does not know {node}",
-        "join it to the cluster first, or point metal_gpu_kubeconfig and metal_gpu_context at the "
-        "cluster that it belongs to",
+        "point metal_gpu_kubeconfig and metal_gpu_context at the cluster that the kubelet uses "
+        "(`grep server: /etc/kubernetes/kubelet.conf` on the node); if the node has never joined a "
+        "cluster, join it first",
+    ),
+    "NODE_RENAMED": Meaning(
+        REFUSAL,
+        "the kubelet joined the cluster as {joined}, but registers as {own} when it starts the "
+        "next time; its certificate does not allow that",
+        "give the host its former name back with `hostnamectl set-hostname {joined}`, or start the "
+        "kubelet with `--hostname-override={joined}`; or join the node again under its new name "
+        "with `kubeadm reset` and `kubeadm join`",
+    ),
+    "DISTRIBUTION_UNSUPPORTED": Meaning(
+        REFUSAL,
+        "runs {name} ({unit}), which brings its own kubelet and container engine; this release "
+        "supports only a kubelet with a unit of its own, kubelet.service",
+        "take the node out of the group",
     ),
     "CLUSTER_UNUSABLE": Meaning(
         REFUSAL,
@@ -251,6 +266,11 @@ CATALOGUE: dict[str, Meaning] = {
         "Docker's configuration cannot be used: {error}",
         "correct the file; it was left untouched",
     ),
+    "DOCKER_RECORD_INVALID": Meaning(
+        REFUSAL,
+        "cannot read the list of containers that ran before Docker was replaced: {error}",
+        "look at `docker ps --all`, start the containers that should run, and remove the file",
+    ),
     "DOCKER_FLAG_CLASH": Meaning(
         REFUSAL,
         "{file} gives Docker the flag {flag}, and {path} is to have the key {key}: Docker refuses "
@@ -351,6 +371,17 @@ CATALOGUE: dict[str, Meaning] = {
         "{expected} or newer can",
         "update containerd, or set device_plugin_device_list_strategy to envvar and "
         "nvidia_container_runtime_cdi to false",
+    ),
+    "RUNTIME_UNUSABLE": Meaning(
+        REFUSAL,
+        "{evidence}, although the package manager lists {packages} as installed; containers that "
+        "need a GPU do not start, and those that run do not end",
+        "reinstall what is missing with `{command}`",
+    ),
+    "CDI_FILE_INVALID": Meaning(
+        NOTICE,
+        "container engines skip a CDI specification that they cannot read: {error}",
+        "correct the file or remove it; its devices are missing until then",
     ),
     "DOCKER_RESTART_DUE": Meaning(
         NOTICE,

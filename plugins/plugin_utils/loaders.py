@@ -54,7 +54,7 @@ def load_yaml(path: str, text: str) -> Document:
         mark = error.problem_mark
         place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         return Document({}, f"{path}{place}: {error.problem}")
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date such as 2026-13-01
         return Document({}, f"{path}: {error}")
     return _mapping(path, {} if content is None else content)
 

@@ -67,6 +67,8 @@ def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
     made = Plan(wishes["host"])
     refuse_platform(made, node)
     engines.refuse(made, node, engines.CONTAINERD)
+    if wishes["state"] == "present":
+        engines.refuse_distribution(made, node)
     refuse_config(made, node)
     package_record.refuse_record(made, node, ROLE)
     if made.refusals:

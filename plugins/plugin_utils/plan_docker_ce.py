@@ -103,8 +103,11 @@ def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
         _plan_absent(made, node)
         plan_repair(made, node, *_NEED_PACKAGE_MANAGER)
         return made.result()
+    engines.refuse_distribution(made, node)
     _refuse_other_kinds(made, node["engines"]["docker"])
     refuse_config(made, node)
+    if node["engines"]["docker"]["record_error"]:
+        made.refuse("DOCKER_RECORD_INVALID", error=node["engines"]["docker"]["record_error"])
     if made.refusals:
         return made.result()
     _plan_leftovers(made, node, wishes)

@@ -12,9 +12,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.metal.gpu.plugins.module_utils import docker
+from ansible_collections.metal.gpu.plugins.module_utils import docker, own_files
 from ansible_collections.metal.gpu.plugins.module_utils.nvidia_smi import name_gpu
-from ansible_collections.metal.gpu.plugins.module_utils.version import is_newer
+from ansible_collections.metal.gpu.plugins.module_utils.version import is_newer, upstream_version
 from ansible_collections.metal.gpu.plugins.plugin_utils import (
     containerd_keys,
     docker_keys,
@@ -80,15 +80,20 @@ STEPS = (
 
 ROLE = "nvidia_container_runtime"
 _RELOAD_REASON = "it takes its runtimes over without a restart; containers run on"
-# What the toolkit's service for CDI writes, and what the device plugin leaves behind.
-_SPECIFICATION = re.compile(r"(/var)?/run/cdi/(nvidia\.yaml|k8s\.device-plugin\.nvidia\.com-.*)")
+# What the toolkit's service for CDI writes, with its kind. The device plugin leaves others behind,
+# which are named after their kinds of this vendor.
+_SPECIFICATIONS = dict.fromkeys(
+    ("/run/cdi/nvidia.yaml", "/var/run/cdi/nvidia.yaml"), "nvidia.com/gpu"
+)
+_PLUGIN_VENDOR = "k8s.device-plugin.nvidia.com/"
+_RUN = ("/run/cdi", "/var/run/cdi")
 _DEFAULT = ("default-runtime",)
 _DOCKERD = "dockerd"
 _GPU_FILE = re.compile(r"/dev/nvidia\d+")
 
 # What the role writes.
 RULE_FILE = {
-    "path": "/etc/udev/rules.d/71-metal-gpu-char-dev.rules",
+    "path": own_files.CHAR_DEV_RULE,
     "block": 'ACTION=="add", DEVPATH=="/bus/pci/drivers/nvidia", '
     'RUN+="/usr/bin/nvidia-ctk system create-dev-char-symlinks --create-all"\n',
 }
@@ -104,6 +109,20 @@ PACKAGES = (
 # Source: https://github.com/NVIDIA/nvidia-docker/issues/1671; the toolkit's release notes.
 _LINKS_SINCE = "1.12.0"
 _WRITES_CDI_SINCE = "1.18.0"
+# Programs of each package, and the version since which it has them.
+# Source: NVIDIA's documentation of the toolkit's packages; nvidia-cdi-hook was seen from 1.18 on.
+_PROGRAMS = {
+    "nvidia-container-toolkit-base": {
+        "nvidia-container-runtime": "0",
+        "nvidia-ctk": "0",
+        "nvidia-cdi-hook": "1.18.0",
+    },
+    "nvidia-container-toolkit": {"nvidia-container-runtime-hook": "0"},
+}
+_REINSTALL = {
+    systems.DEBIAN: "apt-get install --reinstall",
+    systems.REDHAT: "dnf reinstall",
+}
 # Of nvidia-docker2. The toolkit has the same program, and comes first.
 FORMER_PACKAGE = "nvidia-container-runtime"
 
@@ -122,10 +141,12 @@ def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
     if wishes["state"] == "absent":
         _plan_absent(made, node)
     else:
+        engines.refuse_distribution(made, node)
         engines.refuse(made, node, wishes["engine"])
         if made.refusals:
             return made.result()
         _plan_toolkit(made, node, wishes)
+        _refuse_unusable(made, node)
         if engines.choose(node, wishes["engine"]) == engines.DOCKER:
             _plan_docker(made, node, wishes)
         else:
@@ -134,6 +155,9 @@ def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
             made.notice("DRIVER_NOT_YET", error=node["nvml"]["failure"]["message"])
         elif wishes["cdi"]:
             made.step(CDI, _cdi_gap(node))
+            for path, error in node["cdi"]["errors"].items():
+                if path not in _SPECIFICATIONS:
+                    made.notice("CDI_FILE_INVALID", error=error)
     plan_repair(made, node, PYTHON_DEBIAN, INSTALL, HOLD, FORMER, REMOVE, RELEASE)
     return made.result()
 
@@ -187,6 +211,28 @@ def _has_driver(node: Mapping[str, Any]) -> bool:
     """Whether a driver answers, if only to call a GPU broken; else there are no devices."""
     failure = node["nvml"]["failure"]
     return failure is None or failure["code"] in BROKEN_GPU
+
+
+def _refuse_unusable(made: Plan, node: Mapping[str, Any]) -> None:
+    """Refuse a toolkit whose package is installed, and stays, while its programs are not there."""
+    if any(step["name"] == INSTALL for step in made.steps):
+        return
+    found: dict[str, list[str]] = {}
+    for package, programs in _PROGRAMS.items():
+        version = node["packages"].get(package, {}).get("version", "0")
+        for name, since in programs.items():
+            file = node["toolkit"]["programs"][name]
+            if not file["executable"] and not is_newer(since, upstream_version(version)):
+                state = "is not executable" if file["exists"] else "is missing"
+                found.setdefault(package, []).append(f"{file['path']} {state}")
+    if found:
+        again = _REINSTALL[node["os"]["family"]]
+        made.refuse(
+            "RUNTIME_UNUSABLE",
+            evidence=", ".join(text for texts in found.values() for text in texts),
+            packages=" and ".join(found),
+            command=" ".join((again, *found)),
+        )
 
 
 def _keep_held(
@@ -317,7 +363,8 @@ def _cdi_gap(node: Mapping[str, Any]) -> str | None:
     """Return why the CDI specification has to be written again."""
     known = node["cdi"]["devices"]
     if "nvidia.com/gpu=all" not in known:
-        return "there is none"
+        unread = (node["cdi"]["errors"].get(path) for path in _SPECIFICATIONS)
+        return next(filter(None, unread), "there is none")
     # Devices are named by index, by UUID, or both, as the toolkit is configured; a GPU with MIG is
     # there by its parts, such as 0:1, and one that is lost is left out.
     there = {name.partition(":")[0] for name in known}
@@ -397,7 +444,19 @@ def _unplan_toolkit(made: Plan, node: Mapping[str, Any]) -> None:
         return
     if ROLE not in node["ours"]["packages"]:
         return
-    specifications = [path for path in node["cdi"]["spec_files"] if _SPECIFICATION.fullmatch(path)]
+    kinds = node["cdi"]["kinds"]
+    specifications = [path for path, kind in kinds.items() if _is_generated(path, kind)]
     files = [path for path in (toolkit["config"], *specifications) if path]
     made.data["files"] = files
     made.step(REMOVE_FILES, f"{', '.join(files)} survive their package" if files else None)
+
+
+def _is_generated(path: str, kind: str | None) -> bool:
+    """Tell whether the toolkit or the device plugin has written a CDI specification."""
+    if kind is None:
+        return False
+    if _SPECIFICATIONS.get(path) == kind:
+        return True
+    folder, _slash, name = path.rpartition("/")
+    named_after_kind = name.rpartition(".")[0] == kind.replace("/", "-")
+    return folder in _RUN and kind.startswith(_PLUGIN_VENDOR) and named_after_kind

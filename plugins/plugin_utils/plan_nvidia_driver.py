@@ -12,10 +12,9 @@ Source: https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from pathlib import PurePosixPath
 from typing import Any
 
-from ansible_collections.metal.gpu.plugins.module_utils import gpu_models
+from ansible_collections.metal.gpu.plugins.module_utils import gpu_models, own_files
 from ansible_collections.metal.gpu.plugins.module_utils.version import upstream_version
 from ansible_collections.metal.gpu.plugins.plugin_utils import (
     driver_packages,
@@ -76,11 +75,11 @@ _UNLOADED_LAST = ("nvidia_drm", "nvidia_modeset", "nvidia_uvm", "nvidia")
 # What the role writes, and how the boot gets to know of the first one.
 FILES = {
     "blacklist": {
-        "path": "/etc/modprobe.d/metal-gpu-nouveau.conf",
+        "path": own_files.NOUVEAU_BLACKLIST,
         "block": "blacklist nouveau\noptions nouveau modeset=0\n",
     },
     "modules_load": {
-        "path": "/etc/modules-load.d/metal-gpu.conf",
+        "path": own_files.MODULES_LOAD,
         "block": "".join(f"{name}\n" for name in MODULES),
     },
 }
@@ -330,11 +329,7 @@ def _plan_absent(made: Plan, node: Mapping[str, Any]) -> None:
     # What came along, such as libraries and firmware, is of no use without it.
     packages = sorted(driver["packages"]) if is_ours else brought
     loaded = [name for name in node["kernel"]["modules"] if name.startswith("nvidia")]
-    files = [
-        path
-        for path in node["ours"]["files"]
-        if PurePosixPath(path).parent.name in ("modprobe.d", "modules-load.d")
-    ]
+    files = [file["path"] for file in FILES.values() if file["path"] in node["ours"]["files"]]
     made.data |= {
         "packages": packages,
         "modules": sorted(loaded, key=_unload_place),

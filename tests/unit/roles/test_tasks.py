@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -53,3 +54,11 @@ def test_no_content_gets_the_mode_of_a_temporary_file_on_the_controller() -> Non
     ]
     assert copies
     assert [path for path, copy in copies if copy.get("mode") == "preserve"] == []
+
+
+def test_an_engine_is_called_by_the_path_that_was_observed() -> None:
+    """The path of sudo lacks /usr/local/bin on Red Hat's systems, where Kubespray puts engines."""
+    bare = re.compile(r"""\[(?:timeout, "10", )?["']?(?:containerd|dockerd|docker|kubelet)["']?,""")
+    files = [*ROOT.glob("roles/*/tasks/**/*.yml"), *ROOT.glob("roles/*/vars/*.yml")]
+    assert files
+    assert [path for path in files if bare.search(path.read_text())] == []

@@ -85,3 +85,39 @@ def test_is_nouveau_blocked(text, expected):
 def test_whose_package(name, is_driver, is_toolkit):
     assert nvidia_driver.is_driver_package(name) is is_driver
     assert nvidia_driver.is_toolkit_package(name) is is_toolkit
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        pytest.param([], "nvidia", id="NVIDIA's own packages"),
+        pytest.param(
+            ["install nvidia modprobe -i nvidia-current $CMDLINE_OPTS\n"], "nvidia-current"
+        ),
+        pytest.param(
+            ["install nvidia modprobe -i nvidia-current-open $CMDLINE_OPTS\n"],
+            "nvidia-current-open",
+            id="open",
+        ),
+        pytest.param(
+            ["install nvidia /sbin/modprobe --ignore-install -q nvidia-tesla-535\n"],
+            "nvidia-tesla-535",
+            id="path and options",
+        ),
+        pytest.param(
+            [
+                "install nvidia-uvm modprobe nvidia ; modprobe -i nvidia-current-uvm\n"
+                "install nvidia-drm modprobe nvidia-modeset\n"
+            ],
+            "nvidia",
+            id="other modules",
+        ),
+        pytest.param(["install nvidia /bin/false\n"], "nvidia", id="no module"),
+        pytest.param(["# install nvidia modprobe -i x\n"], "nvidia", id="comment"),
+        pytest.param(
+            ["install nvidia modprobe -i a\n", "install nvidia modprobe -i b\n"], "a", id="first"
+        ),
+    ],
+)
+def test_parse_module_name(texts, expected):
+    assert nvidia_driver.parse_module_name(texts) == expected

@@ -272,10 +272,22 @@ def test_steps(changes: list[dict[str, Any]], wishes: dict[str, Any], steps: lis
             id="JSON",
         ),
         pytest.param(
+            [docker(record_error="docker-containers.json, line 1, column 2: bad")],
+            {},
+            ["DOCKER_RECORD_INVALID"],
+            id="record",
+        ),
+        pytest.param(
             [{"kubelet": {"endpoint": "unix:///run/containerd/containerd.sock"}}],
             {},
             ["ENGINE_MISMATCH"],
             id="containerd",
+        ),
+        pytest.param(
+            [VIRGIN, {"kubelet": {"endpoint": None, "distribution": {"name": "k0s", "unit": "x"}}}],
+            {},
+            ["DISTRIBUTION_UNSUPPORTED"],
+            id="k0s",
         ),
         pytest.param([docker(snap=["/snap/bin/docker"])], {}, ["SNAP_DOCKER"], id="snap"),
         pytest.param(
@@ -474,3 +486,11 @@ def test_a_clash_names_key_flag_and_file() -> None:
         f"gpu-1: {UNIT} gives Docker the flag -H, and /etc/docker/daemon.json is to have the key "
         "hosts: Docker refuses to start, and to reload, with both"
     )
+
+
+def test_a_flag_of_a_wrapper_clashes_as_well() -> None:
+    flag = {"name": "--live-restore", "value": None, "variable": None, "effective": True}
+    changes = docker(flags=[{**flag, "file": None}], config={"keys": ["live-restore"]})
+    (refusal,) = plan("docker_ce", node(changes))["refusals"]
+    assert refusal["code"] == "DOCKER_FLAG_CLASH"
+    assert "the command line of dockerd gives Docker the flag --live-restore" in refusal["message"]

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -598,3 +599,122 @@ def test_default_of_containerd_goes_back(
 def test_default_of_somebody_else_stays_in_containerd() -> None:
     node = merge(DONE, {"engines": {"containerd": {"default_runtime": "nvidia"}}})
     assert plan(PLANNER, node, default=None)["steps"] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "is_removed"),
+    [
+        ("/var/run/cdi/nvidia.yaml", "nvidia.com/gpu", True),
+        ("/run/cdi/nvidia.yaml", "nvidia.com/gpu", True),
+        (
+            "/var/run/cdi/k8s.device-plugin.nvidia.com-gpu.json",
+            "k8s.device-plugin.nvidia.com/gpu",
+            True,
+        ),
+        pytest.param("/var/run/cdi/nvidia.yaml", "example.com/nic", False, id="not a GPU"),
+        pytest.param("/var/run/cdi/nvidia.yaml", None, False, id="not readable"),
+        pytest.param(
+            "/var/run/cdi/k8s.device-plugin.nvidia.com-notes.yaml", "site/x", False, id="name only"
+        ),
+        pytest.param(
+            "/etc/cdi/k8s.device-plugin.nvidia.com-gpu.json",
+            "k8s.device-plugin.nvidia.com/gpu",
+            False,
+            id="in /etc",
+        ),
+        pytest.param("/etc/cdi/nvidia.yaml", "nvidia.com/gpu", False, id="written by hand"),
+    ],
+)
+def test_teardown_removes_what_toolkit_and_plugin_have_written(
+    path: str, kind: str | None, is_removed: bool
+) -> None:
+    cdi = {"spec_files": [path], "kinds": {path: kind}}
+    node = {**merge(DONE, {"repositories": repository("container-toolkit")}), "cdi": cdi}
+    files = plan(PLANNER, node, state="absent")["data"]["files"]
+    assert (path in files) is is_removed
+
+
+def test_a_specification_that_nobody_can_read() -> None:
+    """The toolkit's is written again; another one is the admin's."""
+    ours, theirs = "/var/run/cdi/nvidia.yaml", "/etc/cdi/nic.yaml"
+    errors = {ours: f"{ours}, line 3, column 1: bad", theirs: f"{theirs}: worse"}
+    planned = plan(PLANNER, merge(DONE, {"cdi": {"errors": errors, "devices": []}}))
+    (step,) = planned["steps"]
+    assert (step["name"], step["reason"]) == ("Write the CDI specification", errors[ours])
+    assert [notice["code"] for notice in planned["notices"]] == ["CDI_FILE_INVALID"]
+    assert errors[theirs] in planned["notices"][0]["message"]
+
+
+GONE = {"exists": False, "executable": False}
+LOCKED = {"exists": True, "executable": False}
+
+
+@pytest.mark.parametrize(
+    ("changes", "evidence"),
+    [
+        pytest.param(
+            {"nvidia-container-runtime": GONE},
+            "/usr/bin/nvidia-container-runtime is missing, although the package manager lists "
+            "nvidia-container-toolkit-base as",
+            id="removed",
+        ),
+        pytest.param(
+            {"nvidia-container-runtime": LOCKED, "nvidia-container-runtime-hook": GONE},
+            "/usr/bin/nvidia-container-runtime is not executable, "
+            "/usr/bin/nvidia-container-runtime-hook is missing, although the package manager lists "
+            "nvidia-container-toolkit-base and nvidia-container-toolkit as",
+            id="chmod 644, and another package",
+        ),
+    ],
+)
+def test_a_runtime_that_cannot_be_started(changes: dict[str, Any], evidence: str) -> None:
+    node = merge(DONE, {"toolkit": {"programs": changes}})
+    (refusal,) = plan(PLANNER, node)["refusals"]
+    assert refusal["code"] == "RUNTIME_UNUSABLE"
+    assert evidence in refusal["message"]
+    assert "apt-get install --reinstall nvidia-container-toolkit-base" in refusal["remedy"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "wishes"),
+    [
+        pytest.param({"packages": {"nvidia-container-toolkit-base": None}}, {}, id="not installed"),
+        pytest.param(
+            {"repositories": repository("container-toolkit")},
+            {"version": "1.21.0"},
+            id="another version comes",
+        ),
+    ],
+)
+def test_what_is_about_to_be_installed_is_not_missing(
+    changes: dict[str, Any], wishes: dict[str, Any]
+) -> None:
+    node = merge(merge(DONE, {"toolkit": {"programs": {"nvidia-ctk": GONE}}}), changes)
+    node["packages"] = {name: found for name, found in node["packages"].items() if found}
+    assert plan(PLANNER, node, **wishes)["refusals"] == []
+
+
+def test_an_old_toolkit_has_no_hook_of_cdi() -> None:
+    node = merge(toolkit("1.17.8", held=True), {"toolkit": {"programs": {"nvidia-cdi-hook": GONE}}})
+    assert plan(PLANNER, node)["refusals"] == []
+
+
+def test_a_runtime_that_another_tool_has_taken_out_is_registered_again() -> None:
+    """Though containerd runs with it until its next start."""
+    runc = {"runc": DONE["engines"]["containerd"]["runtimes"]["runc"]}
+    node = copy.deepcopy(DONE)
+    node["engines"]["containerd"]["runtimes"] = runc
+    node["engines"]["containerd"]["changed_since_start"] = ["/etc/containerd/config.toml"]
+    planned = plan(PLANNER, node)
+    assert names(planned) == ["Register the NVIDIA runtime", "Restart containerd"]
+    assert planned["steps"][0]["reason"] == "containerd has no runtime nvidia"
+
+
+def test_garbage_in_the_file_of_an_engine_that_runs_on_is_refused() -> None:
+    error = "/etc/containerd/config.toml, line 1, column 1: Invalid statement"
+    changed = {"config": {"error": error}, "runtimes": {}, "cri_enabled": None}
+    for planner in ("containerd", PLANNER):
+        node = merge(DONE, {"engines": {"containerd": {**changed, "default_runtime": None}}})
+        (refusal,) = plan(planner, node)["refusals"]
+        assert refusal["code"] == "CONTAINERD_CONFIG_INVALID"
+        assert error in refusal["message"]

@@ -111,6 +111,7 @@ UNSIGNED = {
     "credentials": False,
 }
 UNVERSIONED = {"version": None, "version_error": "Exec format error"}
+K3S = {"name": "k3s", "unit": "k3s-agent.service"}
 BROKEN = {"code": "library_mismatch", "exit_code": 18, "message": "version mismatch"}
 
 
@@ -236,6 +237,19 @@ REFUSALS = [
     ("declared none", "preflight", {}, {"gpu_count": 0}, ["GPU_COUNT_DIFFERS"]),
     ("vfio", "preflight", {"pci": [{**GPU, "driver": "vfio-pci"}]}, {}, ["GPU_PASSED_THROUGH"]),
     ("no kubelet", "preflight", {"kubelet": {"installed": False}}, {}, ["KUBELET_MISSING"]),
+    ("renamed", "preflight", {"kubelet": {"own_name": "gpu-9"}}, {}, ["NODE_RENAMED"]),
+    *(
+        (
+            f"k3s, {planner}",
+            planner,
+            {"kubelet": {"installed": False, "endpoint": None, "distribution": K3S}},
+            {},
+            ["DISTRIBUTION_UNSUPPORTED"],
+        )
+        for planner in (
+            *("preflight", "containerd", "nvidia_container_runtime", "kubelet_device_plugins"),
+        )
+    ),
     (
         "several reasons",
         "preflight",
@@ -422,6 +436,25 @@ REFUSALS = [
         {"kubelet": {"installed": False}},
         {},
         ["KUBELET_MISSING"],
+    ),
+    (
+        "kubelet's file and drop-ins",
+        "kubelet_device_plugins",
+        {
+            "kubelet": {
+                "config": {"error": "config.yaml, line 2, column 1: bad"},
+                "config_dir": {
+                    "path": "/d",
+                    "files": [
+                        {"path": "/d/1.conf", "error": None},
+                        {"path": "/d/2.conf", "error": "/d/2.conf, line 1, column 3: bad"},
+                        {"path": "/d/3.conf", "error": "/d/3.conf: Permission denied"},
+                    ],
+                },
+            }
+        },
+        {},
+        ["KUBELET_CONFIG_INVALID"] * 3,
     ),
     (
         "kubelet that tells no version",
@@ -1215,17 +1248,49 @@ def test_a_reload_that_a_cut_has_prevented_is_made_up_for() -> None:
     assert plan("kubelet_device_plugins", node)["data"]["daemon_reload"] is True
 
 
+@pytest.mark.parametrize("url", ["http://[::1]:10248/healthz", None])
+def test_health_url(url: str | None) -> None:
+    node = merge(DONE, {"kubelet": {"health_url": url}})
+    assert plan("kubelet_device_plugins", node)["data"]["health_url"] == url
+
+
 @pytest.mark.parametrize(
-    ("content", "url"),
+    "kubelet",
     [
-        ({}, "http://127.0.0.1:10248/healthz"),
-        ({"healthzPort": 10300}, "http://127.0.0.1:10300/healthz"),
-        ({"healthzPort": 0}, None),
+        pytest.param({"joined_name": None}, id="not joined, or not by certificate"),
+        pytest.param({"own_name": None}, id="a cloud provider names it"),
     ],
 )
-def test_health_url(content: dict[str, Any], url: str | None) -> None:
-    node = merge(DONE, {"kubelet": {"config": {"content": content}}})
-    assert plan("kubelet_device_plugins", node)["data"]["health_url"] == url
+def test_a_node_without_two_names_is_not_renamed(kubelet: dict[str, Any]) -> None:
+    assert plan("preflight", merge(DONE, {"kubelet": kubelet}))["refusals"] == []
+
+
+def test_a_gate_that_no_file_has_satisfies_a_kubelet_and_is_in_no_edit() -> None:
+    """A wrapper gives it, as `ps` shows."""
+    gate = {**GATE_IN_FLAG, "file": None, "flag": "--feature-gates"}
+    ancient = {"version": "1.9.2", "feature_gates": [gate]}
+    assert names(plan("kubelet_device_plugins", merge(DONE, {"kubelet": ancient}))) == []
+    modern = plan("kubelet_device_plugins", merge(DONE, {"kubelet": {"feature_gates": [gate]}}))
+    assert (names(modern), modern["data"]["flags"]) == ([], [])
+
+
+@pytest.mark.parametrize("planner", ["nvidia_driver", "kubelet_device_plugins"])
+def test_teardown_takes_no_file_but_those_of_the_role(planner: str) -> None:
+    """Whatever the observation calls ours."""
+    theirs = [
+        "/etc/modules-load.d/site-metal-gpu-infiniband.conf",
+        "/etc/modprobe.d/metal-gpu-cluster.conf",
+        "/etc/systemd/system/kubelet.service.d/20-site-metal-gpu.conf",
+    ]
+    planned = plan(planner, merge(VIRGIN, {"ours": {"files": theirs}}), state="absent")
+    assert planned["steps"] == []
+
+
+def test_a_containerd_anywhere_is_not_joined_by_a_second_one() -> None:
+    """As Kubespray has it, on a system whose sudo does not look into /usr/local/bin."""
+    engine = {"path": "/usr/local/bin/containerd", "installed": True}
+    node = merge(VIRGIN, {"engines": {"containerd": engine}, "packages": {}})
+    assert names(plan("containerd", node)) == []
 
 
 def tasks(role: str) -> list[dict[str, Any]]:
