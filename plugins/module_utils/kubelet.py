@@ -16,7 +16,7 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.command_line import value_of
-from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
+from ansible_collections.metal.gpu.plugins.module_utils.mappings import section, text
 from ansible_collections.metal.gpu.plugins.module_utils.version import release
 
 if TYPE_CHECKING:
@@ -113,5 +113,5 @@ def node_name(flags: Sequence[Flag], hostname: str) -> str:
 
 
 def _configured(key: str, documents: Iterable[Mapping[str, Any]]) -> str | None:
-    values = [document[key] for document in documents if document.get(key)]
-    return str(values[-1]) if values else None
+    values = [value for document in documents if (value := text(document, key))]
+    return values[-1] if values else None

@@ -21,6 +21,7 @@ from ansible_collections.metal.gpu.plugins.module_utils import (
     docker,
     document_states,
     kubelet,
+    mappings,
     nvidia_driver,
     nvidia_smi,
     packages,
@@ -76,6 +77,10 @@ class Raw:
 
     def stdout(self, name: str) -> str:
         return self.outputs[name].stdout if name in self.outputs else ""
+
+    def exit_code(self, name: str) -> int | None:
+        """Return how a program ended; None where it did not end in time, or was not run."""
+        return self.outputs[name].rc if name in self.outputs else None
 
     def text(self, path: str) -> str | None:
         """Return the stripped text of a file; None where it is absent or empty."""
@@ -306,8 +311,8 @@ def _containerd(node: Raw) -> dict[str, Any]:
         "config": {
             "path": path,
             "exists": _exists(node, path),
-            "version": own.content.get("version"),
-            "imports": own.content.get("imports", []),
+            "version": mappings.number(own.content, "version"),
+            "imports": mappings.texts(own.content, "imports"),
             "imported_cri": [
                 name
                 for name in node.find(*imported)
@@ -349,7 +354,7 @@ def _docker(node: Raw) -> dict[str, Any]:
         "server_version": parse_version(info["ServerVersion"]) if info else None,
         "client_version": parse_version(node.stdout("docker_client")),
         "running": installed and (bool(info) or node.is_active(docker.UNIT)),
-        "answers": bool(info) and node.outputs["docker_ps"].rc == 0,
+        "answers": bool(info) and node.exit_code("docker_ps") == 0,
         "enabled": node.is_enabled(docker.UNIT),
         "needs_reload": node.needs_reload(docker.UNIT),
         "changed_since_start": _changed_since_start(node, docker.UNIT, [docker.GPU_HOOK]),
@@ -361,7 +366,7 @@ def _docker(node: Raw) -> dict[str, Any]:
             "error": error,
             "source": source,
             "keys": list(document.content),
-            "default_runtime": document.content.get("default-runtime"),
+            "default_runtime": mappings.text(document.content, "default-runtime"),
             "runtimes": _runtimes(written.runtimes),
             "cdi_enabled": written.cdi_enabled if version else None,
         },
@@ -422,9 +427,10 @@ def _interrupted_containers(node: Raw, *, answers: bool) -> list[dict[str, str]]
     ]
 
 
-def _noted_containers(node: Raw) -> Mapping[str, Any]:
+def _noted_containers(node: Raw) -> dict[str, str]:
     """Return the names of the containers that ran before Docker was to be replaced, keyed by id."""
-    return load_json(docker.RECORD, node.texts.get(docker.RECORD, "")).content
+    noted = load_json(docker.RECORD, node.texts.get(docker.RECORD, "")).content
+    return {key: name for key, name in noted.items() if isinstance(name, str)}
 
 
 def _cri_dockerd(node: Raw) -> dict[str, Any]:
