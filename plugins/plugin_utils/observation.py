@@ -231,17 +231,21 @@ def _is_initramfs_outdated(node: Raw) -> bool | None:
 
 
 def _nvml(node: Raw) -> dict[str, Any]:
-    if "nvidia_smi" not in node.outputs:
-        failure: nvidia_smi.NvmlFailure | None = nvidia_smi.NOT_INSTALLED
-        devices: tuple[nvidia_smi.NvmlDevice, ...] = ()
-    else:
-        output = node.outputs["nvidia_smi"]
-        failure = nvidia_smi.parse_failure(*output)
-        devices = nvidia_smi.parse_devices(output.stdout)
-    minors = {
-        PurePosixPath(path).parent.name.lower(): nvidia_driver.parse_minor(node.texts[path])
+    answer = nvidia_smi.NOT_INSTALLED
+    if "nvidia_smi" in node.outputs:
+        answer = nvidia_smi.parse_answer(*node.outputs["nvidia_smi"])
+    told = {
+        PurePosixPath(path).parent.name.lower(): node.texts[path]
         for path in node.find("/proc/driver/nvidia/gpus/*/information")
     }
+    slots = [gpu["address"] for gpu in node.pci]
+    devices = nvidia_smi.place(
+        answer.devices,
+        node.stdout("nvidia_smi_list"),
+        {address: nvidia_driver.parse_uuid(text) for address, text in told.items()},
+        slots,
+    )
+    minors = {address: nvidia_driver.parse_minor(text) for address, text in told.items()}
     rows = [
         {**_row(device._asdict()), "minor": minors.get(device.pci_address or "")}
         for device in devices
@@ -249,8 +253,9 @@ def _nvml(node: Raw) -> dict[str, Any]:
     versions = [version for row in rows if (version := row.pop("driver_version"))]
     return {
         "driver_version": versions[0] if versions else None,
+        "complete": answer.is_whole and {*slots} <= {device.pci_address for device in devices},
         "devices": rows,
-        "failure": failure._asdict() if failure else None,
+        "failure": answer.failure._asdict() if answer.failure else None,
     }
 
 

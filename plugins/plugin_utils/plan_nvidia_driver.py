@@ -80,7 +80,7 @@ _INITRAMFS = {
     systems.DEBIAN: ["/usr/sbin/update-initramfs", "-u", "-k", "all"],
     systems.REDHAT: ["/usr/bin/dracut", "--force"],
 }
-# Here the driver answers, and says that a GPU is broken: nothing that another driver would mend.
+# Here the driver answers, and says that GPUs are broken: nothing that another driver would mend.
 _BROKEN_GPU = ("gpu_lost", "gpu_error", "inforom_corrupted", "insufficient_power")
 
 
@@ -108,14 +108,20 @@ def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _works(node: Mapping[str, Any]) -> bool:
-    failure = node["nvml"]["failure"]
-    working = failure is None or failure["code"] in _BROKEN_GPU
+    """A driver that shows one GPU works, whatever it says of the others."""
+    nvml = node["nvml"]
+    working = (
+        nvml["failure"] is None
+        or nvml["failure"]["code"] in _BROKEN_GPU
+        or any(gpu["error"] is None for gpu in nvml["devices"])
+    )
     return bool(node["driver"]["packages"]) and working
 
 
 def _plan_working(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]) -> None:
     """A driver of the wanted version is held and comes back after a boot; others are left alone."""
-    found = node["nvml"]["driver_version"]
+    # nvidia-smi prints no version where it cannot reach a GPU.
+    found = node["nvml"]["driver_version"] or node["driver"]["module_version"]
     if found != wishes["version"]:
         made.notice("DRIVER_KEPT", found=found, expected=wishes["version"])
         return

@@ -398,7 +398,7 @@ def test_refusal_names_the_addresses() -> None:
     [
         pytest.param(
             "nvidia_driver",
-            {"kernel": {"modules": []}, "nvml": {"failure": BROKEN}},
+            {"kernel": {"modules": []}, "nvml": {"failure": BROKEN, "devices": []}},
             {},
             ["Load the NVIDIA modules"],
             id="driver: not loaded after a boot",
@@ -436,7 +436,10 @@ def test_refusal_names_the_addresses() -> None:
         ),
         pytest.param(
             "nvidia_driver",
-            {"driver": {"module_version": "580.173.02"}, "nvml": {"failure": BROKEN}},
+            {
+                "driver": {"module_version": "580.173.02"},
+                "nvml": {"failure": BROKEN, "devices": []},
+            },
             {"reboot_ok": True},
             ["Reboot into the NVIDIA driver"],
             id="driver: old module in the kernel",
