@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import re
 
-_VERSION = re.compile(r"\d+\.\d+(?:\.\d+)*(?:-(?:alpha|beta|rc)\.?\d*)?")
+# More digits than these are no version, and int() takes no more than 4,300.
+_VERSION = re.compile(
+    r"(?<!\d)\d{1,9}\.\d{1,9}(?:\.\d{1,9})*(?!\d)(?:-(?:alpha|beta|rc)\.?\d{0,9})?"
+)
 
 
 def parse_version(text: str) -> str | None:
@@ -23,4 +26,4 @@ def upstream_version(package_version: str) -> str:
 
 def release(version: str) -> tuple[int, ...]:
     """Return the leading numbers of a version, to compare by: "1.36.0-rc.1" → (1, 36, 0)."""
-    return tuple(int(number) for number in re.findall(r"\d+", version.split("-", 1)[0]))
+    return tuple(int(number) for number in re.findall(r"\d{1,9}", version.split("-", 1)[0]))

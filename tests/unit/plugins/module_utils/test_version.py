@@ -25,6 +25,7 @@ from ansible_collections.metal.gpu.plugins.module_utils import version
         pytest.param("NVIDIA Container Toolkit CLI version 1.20.1\ncommit: 1", "1.20.1", id="ctk"),
         pytest.param("NVIDIA Container Toolkit CLI version unknown", None, id="unknown"),
         pytest.param("", None, id="empty"),
+        pytest.param(f"v{'9' * 5000}.1", None, id="more digits than a number has"),
     ],
 )
 def test_parse_version(text, expected):
@@ -48,3 +49,7 @@ def test_upstream_version(packaged, expected):
 )
 def test_release(text, expected):
     assert version.release(text) == expected
+
+
+def test_release_of_garbage():
+    assert version.release("9" * 5000)
