@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.reconcile import reconcile
-from ansible_collections.metal.gpu.plugins.modules import node_info
+from ansible_collections.metal.gpu.plugins.modules import config_document, node_info
 from ansible_collections.metal.gpu.plugins.plugin_utils import (
     plan_containerd,
     plan_docker_ce,
@@ -25,6 +25,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils import (
     plan_nvidia_driver,
     plan_preflight,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.document_history import Past, remember
 from ansible_collections.metal.gpu.plugins.plugin_utils.observation import interpret
 from ansible_collections.metal.gpu.tests.unit.support.programs import Programs
 from ansible_collections.metal.gpu.tests.unit.support.recordings import (
@@ -116,6 +117,7 @@ _DOCKER_INFO = {
     "LiveRestoreEnabled": False,
     "DockerRootDir": "/var/lib/docker",
 }
+_STATES = "/var/lib/metal-gpu/config_document"
 _POD = "6746720e42b7\tk8s_POD_busy_default_5c4fc37b_0\tUp 3 days\t\n"
 _GPU = """\
 Model: \t\t {name}
@@ -134,7 +136,7 @@ class Node(NamedTuple):
 
     raw: dict[str, Any]  # what metal.gpu.node_info hands over from the node
     roles: tuple[str, ...]  # whose plans count on it
-    declared: int
+    declared: int | None
     cluster: dict[str, Any] | None
     smoke: dict[str, Any] | None
 
@@ -165,14 +167,19 @@ class Node(NamedTuple):
 
 
 def containerd_node() -> Node:
-    """Return a node with two P100 and containerd."""
+    """Return a node with two P100 and containerd, whose configuration file a role has edited."""
+    scene = parse_scene(recording("nodes/healthy-containerd.txt"))
+    path = "/etc/containerd/config.toml"
+    original = scene[path].partition("[plugins")[0]
+    place = config_document.Place(path, "metal.gpu.nvidia_container_runtime", _STATES)
+    scene[place.state] = remember(Past(original=original, written=scene[path], before=""))
     dump = recording("containerd/dump-2.4.2-nvidia.toml").replace(
         "SystemdCgroup = false", "SystemdCgroup = true"
     )
     return _node(
         "query-p100x2.txt",
         "15f8",
-        parse_scene(recording("nodes/healthy-containerd.txt")),
+        scene,
         {
             "containerd --config /etc/containerd/config.toml config dump": (0, dump, ""),
         },
