@@ -326,3 +326,19 @@ def test_drift(two: Node, change: Change, codes: list[str], words: str) -> None:
     verdict = node.judge(node.observed())
     assert [found["code"] for found in verdict["findings"]] == codes
     assert words in verdict["findings"][0]["message"]
+
+
+def test_drift_of_docker(eight: Node) -> None:
+    """Another tool gives Docker its former default runtime back, without which no pod has a GPU."""
+    node = eight.copy()
+    info = node.raw["outputs"]["docker_info"]
+    info["stdout"] = info["stdout"].replace(
+        '"DefaultRuntime": "nvidia"', '"DefaultRuntime": "runc"'
+    )
+    edit("/etc/docker/daemon.json", '"default-runtime": "nvidia"', '"default-runtime": "runc"')(
+        node.raw
+    )
+    (found,) = node.judge(node.observed())["findings"]
+    assert found["code"] == "DRIFTED"
+    assert "drifted: container_toolkit: " in found["message"]
+    assert "its default runtime is runc" in found["message"]
