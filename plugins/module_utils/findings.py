@@ -609,10 +609,50 @@ CATALOGUE: dict[str, Meaning] = {
         "look for Xid messages with `dmesg | grep -i xid`; a GPU that fell off the bus needs a "
         "reboot, and one that keeps falling off needs to be replaced",
     ),
+    "NVML_CONTRADICTS": Meaning(
+        FAILURE,
+        "nvidia-smi contradicts itself or the PCI bus: {evidence}",
+        "compare `nvidia-smi -L` with `lspci -d 10de:` on the node, and reboot it where they keep "
+        "differing",
+    ),
+    "NVML_TROUBLE": Meaning(
+        FAILURE,
+        "nvidia-smi shows GPUs, and reports trouble: {error}",
+        "run `nvidia-smi` on the node, look at `dmesg | grep -i nvrm`, and find the text in the "
+        "table of the reference",
+    ),
     "GPU_FAULTY": Meaning(
         FAILURE,
-        "GPU {index}{names} reports: {error}",
+        "{gpus} {report}: {error}",
         "drain the node and reset or replace this GPU",
+    ),
+    "CUDA_UNAVAILABLE": Meaning(
+        FAILURE,
+        "no program can use CUDA: {evidence}",
+        "run `nvidia-modprobe -c 0 -u` on the node, which loads nvidia_uvm and creates its device "
+        "files, then `systemctl restart nvidia-cdi-refresh.service`",
+    ),
+    "KUBELET_STOPPED": Meaning(
+        FAILURE,
+        "the kubelet is not running: {error}",
+        "look at `journalctl -u kubelet` on the node, and start it with `systemctl start kubelet`",
+    ),
+    "ENGINE_STOPPED": Meaning(
+        FAILURE,
+        "{unit}.service is not running, so no container can start",
+        "look at `journalctl -u {unit}` on the node, and start it with `systemctl start {unit}`",
+    ),
+    "DRIFTED": Meaning(
+        FAILURE,
+        "drifted: {component}: {reasons}",
+        "run `ansible-playbook metal.gpu.site --check --diff --limit {limit}` to see the change, "
+        "and without `--check --diff` to make it; where another tool manages the node, set "
+        "verify_drift to false",
+    ),
+    "CLUSTER_UNKNOWN": Meaning(
+        FAILURE,
+        "the API server said nothing about the Kubernetes node {node}",
+        "check `kubectl get node {node}`, and run metal.gpu.verify again",
     ),
     "NODE_NOT_READY": Meaning(
         FAILURE,
@@ -647,6 +687,11 @@ CATALOGUE: dict[str, Meaning] = {
         "a smoke pod saw GPUs that the node does not have: {uuids}",
         "look at the CDI specifications in /etc/cdi and /var/run/cdi for old ones, and restart "
         "nvidia-cdi-refresh.service and the device plugin's pod",
+    ),
+    "SMOKE_MISSING": Meaning(
+        FAILURE,
+        "the smoke pods did not prove every GPU: {evidence}",
+        "run metal.gpu.verify again; to leave the pods out, set verify_smoke to false",
     ),
     "SMOKE_PARTIAL": Meaning(
         NOTICE,

@@ -19,7 +19,7 @@ from posixpath import dirname, join
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.command_line import value_of
-from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
+from ansible_collections.metal.gpu.plugins.module_utils.mappings import section, text
 from ansible_collections.metal.gpu.plugins.module_utils.version import release
 
 if TYPE_CHECKING:
@@ -227,5 +227,5 @@ def health_url(flags: Sequence[Flag], documents: Sequence[Mapping[str, Any]]) ->
 
 
 def _configured(key: str, documents: Iterable[Mapping[str, Any]]) -> str | None:
-    values = [document[key] for document in documents if document.get(key)]
-    return str(values[-1]) if values else None
+    values = [value for document in documents if (value := text(document, key))]
+    return values[-1] if values else None

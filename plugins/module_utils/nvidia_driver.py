@@ -88,8 +88,14 @@ def parse_loaded_module(text: str) -> LoadedModule | None:
 
 def parse_minor(information: str) -> int | None:
     """Find the number of /dev/nvidia<N> in /proc/driver/nvidia/gpus/<address>/information."""
-    match = re.search(r"^Device Minor:\s*(\d+)", information, re.MULTILINE)
+    match = re.search(r"^Device Minor:\s*([0-9]{1,6})\s*$", information, re.MULTILINE)
     return int(match[1]) if match else None
+
+
+def parse_uuid(information: str) -> str | None:
+    """Find the UUID in the same file; None where the module writes question marks instead."""
+    match = re.search(r"^GPU UUID:\s*(GPU-[0-9a-fA-F-]{36})\s*$", information, re.MULTILINE)
+    return match[1] if match else None
 
 
 def parse_modules_load(text: str) -> list[str]:

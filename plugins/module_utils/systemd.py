@@ -36,6 +36,8 @@ UNIT_DIRECTORIES = (
 # What `systemctl is-enabled` takes for enabled: the unit starts without further ado.
 ENABLED = ("enabled", "enabled-runtime", "static", "alias", "indirect", "generated")
 
+# isdigit() takes what int() does not, such as a superscript or 5,000 digits.
+_MICROSECONDS = re.compile(r"[0-9]{1,18}")
 _VARIABLE = re.compile(r"\$(?:\$|\{(\w+)\}|(\w+))")
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 # Quoted pieces first, then anything up to the end of the line; a backslash continues it.
@@ -124,7 +126,7 @@ def parse_environment_files(unit: Mapping[str, str]) -> list[str]:
 def seconds_active(unit: Mapping[str, str], uptime_s: float) -> float | None:
     """Return for how long a unit has been active; None where it is not."""
     since = unit.get("ActiveEnterTimestampMonotonic", "")
-    if unit.get("ActiveState") != "active" or not since.isdigit():
+    if unit.get("ActiveState") != "active" or not _MICROSECONDS.fullmatch(since):
         return None
     return uptime_s - int(since) / 1e6
 

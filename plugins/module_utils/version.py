@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import re
 
-_NUMBERS = re.compile(r"\d+(?:\.\d+)*")
+_NUMBERS = re.compile(r"\d{1,9}(?:\.\d{1,9})*")
 _CANDIDATE = re.compile(r"-(alpha|beta|rc)")
-_VERSION = re.compile(r"\d+\.\d+(?:\.\d+)*(?:-(?:alpha|beta|rc)\.?\d*)?")
+# More digits than these are no version, and int() takes no more than 4,300.
+_VERSION = re.compile(
+    r"(?<!\d)\d{1,9}\.\d{1,9}(?:\.\d{1,9})*(?!\d)(?:-(?:alpha|beta|rc)\.?\d{0,9})?"
+)
 
 
 def parse_version(text: str) -> str | None:
@@ -48,5 +51,5 @@ def _place(version: str) -> tuple[tuple[int, ...] | int, ...]:
     for text, number in parts:
         # A tilde comes before the end of the text, the end before letters, these before the rest.
         order = [-1 if sign == "~" else ord(sign) + 256 * (not sign.isalpha()) for sign in text]
-        place += [(*order, 0), int(number or 0)]
+        place += [(*order, 0), int(number[:999] or 0)]
     return tuple(place)

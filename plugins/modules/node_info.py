@@ -285,13 +285,20 @@ gpu_node:
         driver_version:
           description: Version the driver reports.
           type: str
+        complete:
+          description: >-
+            Whether RV(gpu_node.nvml.devices) has every GPU of RV(gpu_node.pci). V(false) where that
+            is not known, because C(nvidia-smi) failed, or printed anything but rows of GPUs.
+          type: bool
         devices:
-          description: GPUs in the order of the driver.
+          description: >-
+            GPUs in the order of the driver. One that the driver cannot reach has an C(error), and
+            whatever else is known of it.
           type: list
           elements: dict
           contains:
             index:
-              description: Number of the GPU.
+              description: Number of the GPU. V(null) where the driver names it by address only.
               type: int
             uuid:
               description: Unique name of the GPU.
@@ -312,10 +319,14 @@ gpu_node:
               description: Whether persistence mode is on.
               type: bool
             error:
-              description: What the driver says instead of a value, such as V([GPU is lost]).
+              description: >-
+                What the driver says instead of a value, such as V([GPU is lost]), or why it cannot
+                reach the GPU.
               type: str
         failure:
-          description: Why not all GPUs can be shown. V(null) where they can.
+          description: >-
+            What is wrong with the answer of C(nvidia-smi), or with one of the GPUs. V(null) where
+            it exited with 0 and printed one row for each GPU and nothing else.
           type: dict
           contains:
             code:
@@ -325,16 +336,19 @@ gpu_node:
                   V(blocked_by_system), V(inforom_corrupted), V(insufficient_power),
                   V(interrupt_problem), V(function_not_found), V(not_supported),
                   V(invalid_argument), V(unknown).
-                - V(gpu_lost) and V(gpu_error) come with the GPUs that still answer.
+                - Every one of them can come with GPUs that still answer.
               type: str
             exit_code:
-              description: Exit code of C(nvidia-smi).
+              description: Exit code of C(nvidia-smi). V(null) where it did not end.
               type: int
             message:
-              description: First line it printed.
+              description: >-
+                What it printed besides rows, or the C(error) of a GPU where it printed nothing
+                else.
               type: str
       sample:
         driver_version: 580.178.04
+        complete: true
         devices:
           - index: 0
             uuid: GPU-6b7c1c5f-9d3e-5d0a-8f0b-5a3d1f1f2c01
@@ -1367,7 +1381,7 @@ def ask_programs(
     commands = {
         "packages": Command((*query, "--", *nvidia_driver.PACKAGE_PATTERNS, *asked_packages)),
         "module": Command(("modinfo", "-F", "version", read_module_name(node.root))),
-        "nvidia_smi": Command(nvidia_smi.QUERY, timeout_s=30),
+        "nvidia_smi": Command(nvidia_smi.QUERY, timeout_s=nvidia_smi.TIMEOUT_S),
         "toolkit": Command(("nvidia-ctk", "--version")),
         "containerd": Command(("containerd", "--version")),
         "containerd_dump": Command(("containerd", *dump)),
@@ -1407,6 +1421,9 @@ def further_commands(
     kubelet_unit = units.get(kubelet.UNIT, {})
     if "kubelet" in outputs and units and kubelet_unit.get("ActiveState") != "active":
         commands["journal"] = Command(JOURNAL)
+    answer = outputs.get("nvidia_smi")
+    if answer and nvidia_smi.is_cut_short(answer.stdout, answer.stderr):
+        commands["nvidia_smi_list"] = Command(nvidia_smi.LIST, timeout_s=nvidia_smi.TIMEOUT_S)
     if own:
         commands["docker_host_config"] = Command((*docker.HOST_CONFIG, *own))
     if docker.has_v1({name: one.version for name, one in known.items()}, units):

@@ -21,6 +21,7 @@ from ansible_collections.metal.gpu.plugins.module_utils import (
     docker,
     document_states,
     kubelet,
+    mappings,
     nvidia_driver,
     nvidia_smi,
     packages,
@@ -84,6 +85,10 @@ class Raw:
 
     def stdout(self, name: str) -> str:
         return self.outputs[name].stdout if name in self.outputs else ""
+
+    def exit_code(self, name: str) -> int | None:
+        """Return how a program ended; None where it did not end in time, or was not run."""
+        return self.outputs[name].rc if name in self.outputs else None
 
     def text(self, path: str) -> str | None:
         """Return the stripped text of a file; None where it is absent or empty."""
@@ -281,17 +286,21 @@ def _is_initramfs_outdated(node: Raw) -> bool | None:
 
 
 def _nvml(node: Raw) -> dict[str, Any]:
-    if "nvidia_smi" not in node.outputs:
-        failure: nvidia_smi.NvmlFailure | None = nvidia_smi.NOT_INSTALLED
-        devices: tuple[nvidia_smi.NvmlDevice, ...] = ()
-    else:
-        output = node.outputs["nvidia_smi"]
-        failure = nvidia_smi.parse_failure(*output)
-        devices = nvidia_smi.parse_devices(output.stdout)
-    minors = {
-        PurePosixPath(path).parent.name.lower(): nvidia_driver.parse_minor(node.texts[path])
+    answer = nvidia_smi.NOT_INSTALLED
+    if "nvidia_smi" in node.outputs:
+        answer = nvidia_smi.parse_answer(*node.outputs["nvidia_smi"])
+    told = {
+        PurePosixPath(path).parent.name.lower(): node.texts[path]
         for path in node.find("/proc/driver/nvidia/gpus/*/information")
     }
+    slots = [gpu["address"] for gpu in node.pci]
+    devices = nvidia_smi.place(
+        answer.devices,
+        node.stdout("nvidia_smi_list"),
+        {address: nvidia_driver.parse_uuid(text) for address, text in told.items()},
+        slots,
+    )
+    minors = {address: nvidia_driver.parse_minor(text) for address, text in told.items()}
     rows = [
         {**_row(device._asdict()), "minor": minors.get(device.pci_address or "")}
         for device in devices
@@ -299,8 +308,9 @@ def _nvml(node: Raw) -> dict[str, Any]:
     versions = [version for row in rows if (version := row.pop("driver_version"))]
     return {
         "driver_version": versions[0] if versions else None,
+        "complete": answer.is_whole and {*slots} <= {device.pci_address for device in devices},
         "devices": rows,
-        "failure": failure._asdict() if failure else None,
+        "failure": answer.failure._asdict() if answer.failure else None,
     }
 
 
@@ -372,8 +382,8 @@ def _containerd(node: Raw) -> dict[str, Any]:
         "config": {
             "path": path,
             "exists": _exists(node, path),
-            "version": own.content.get("version"),
-            "imports": own.content.get("imports", []),
+            "version": mappings.number(own.content, "version"),
+            "imports": mappings.texts(own.content, "imports"),
             "imported_cri": [
                 name
                 for name in node.find(*imported)
@@ -414,7 +424,7 @@ def _docker(node: Raw) -> dict[str, Any]:
         "client_path": node.programs["docker"],
         "client_version": parse_version(node.stdout("docker_client")),
         "running": installed and (bool(info) or program["running"]),
-        "answers": bool(info) and node.outputs["docker_ps"].rc == 0,
+        "answers": bool(info) and node.exit_code("docker_ps") == 0,
         "enabled": node.is_enabled(docker.UNIT),
         "needs_reload": node.needs_reload(docker.UNIT),
         "changed_since_start": _changed_since_start(node, docker.UNIT, [docker.GPU_HOOK]),
@@ -427,7 +437,7 @@ def _docker(node: Raw) -> dict[str, Any]:
             "error": error,
             "source": source,
             "keys": list(document.content),
-            "default_runtime": document.content.get("default-runtime"),
+            "default_runtime": mappings.text(document.content, "default-runtime"),
             "runtimes": _runtimes(written.runtimes),
             "cdi_enabled": written.cdi_enabled if version else None,
         },
@@ -491,9 +501,10 @@ def _interrupted_containers(node: Raw, *, answers: bool) -> list[dict[str, str]]
     ]
 
 
-def _noted_containers(node: Raw) -> Mapping[str, Any]:
+def _noted_containers(node: Raw) -> dict[str, str]:
     """Return the names of the containers that ran before Docker was to be replaced, keyed by id."""
-    return _record(node).content
+    noted = _record(node).content
+    return {key: name for key, name in noted.items() if isinstance(name, str)}
 
 
 def _record(node: Raw) -> Document:

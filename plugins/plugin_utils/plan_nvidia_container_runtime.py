@@ -30,7 +30,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan_containerd import (
     RESTART_REASON,
     unread_reason,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.plan_nvidia_driver import BROKEN_GPU
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan_nvidia_driver import works
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_packages import (
     REPAIR,
     arguments,
@@ -151,7 +151,7 @@ def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
             _plan_docker(made, node, wishes)
         else:
             _plan_containerd(made, node, wishes)
-        if not _has_driver(node):
+        if not works(node):
             made.notice("DRIVER_NOT_YET", error=node["nvml"]["failure"]["message"])
         elif wishes["cdi"]:
             made.step(CDI, _cdi_gap(node))
@@ -203,14 +203,8 @@ def _plan_toolkit(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]
     made.step(RULE, None if has_rule else "no udev rule calls create-dev-char-symlinks")
     if has_rule:
         made.step(LINK, _unlinked_gap(node))
-    elif _has_driver(node):
+    elif works(node):
         made.step(LINK, "udev runs the rule only when the driver is loaded the next time")
-
-
-def _has_driver(node: Mapping[str, Any]) -> bool:
-    """Whether a driver answers, if only to call a GPU broken; else there are no devices."""
-    failure = node["nvml"]["failure"]
-    return failure is None or failure["code"] in BROKEN_GPU
 
 
 def _refuse_unusable(made: Plan, node: Mapping[str, Any]) -> None:

@@ -87,8 +87,8 @@ _INITRAMFS = {
     systems.DEBIAN: ["/usr/sbin/update-initramfs", "-u", "-k", "all"],
     systems.REDHAT: ["/usr/bin/dracut", "--force"],
 }
-# Here the driver answers, and says that a GPU is broken: nothing that another driver would mend.
-BROKEN_GPU = ("gpu_lost", "gpu_error", "inforom_corrupted", "insufficient_power")
+# Here the driver answers, and says that GPUs are broken: nothing that another driver would mend.
+_BROKEN_GPU = ("gpu_lost", "gpu_error", "inforom_corrupted", "insufficient_power")
 
 
 def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
@@ -107,7 +107,7 @@ def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
         _plan_absent(made, node)
     elif not node["pci"]:
         made.refuse("NO_GPU")
-    elif _works(node):
+    elif works(node):
         _plan_working(made, node, wishes)
     else:
         _plan_present(made, node, wishes)
@@ -115,10 +115,17 @@ def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
     return made.result()
 
 
-def _works(node: Mapping[str, Any]) -> bool:
-    """Whether there is a driver that answers, wherever it came from."""
-    failure = node["nvml"]["failure"]
-    return failure is None or failure["code"] in BROKEN_GPU
+def works(node: Mapping[str, Any]) -> bool:
+    """Whether there is a driver that answers, wherever it came from.
+
+    A driver that shows one GPU works, whatever it says of the others.
+    """
+    nvml = node["nvml"]
+    return (
+        nvml["failure"] is None
+        or nvml["failure"]["code"] in _BROKEN_GPU
+        or any(gpu["error"] is None for gpu in nvml["devices"])
+    )
 
 
 def _plan_working(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]) -> None:

@@ -39,6 +39,20 @@ def test_parse_minor(text, expected):
     assert nvidia_driver.parse_minor(text) == expected
 
 
+@pytest.mark.parametrize(
+    ("uuid", "expected"),
+    [
+        ("GPU-6b7c1c5f-9d3e-5d0a-8f0b-5a3d1f1f2c01", "GPU-6b7c1c5f-9d3e-5d0a-8f0b-5a3d1f1f2c01"),
+        # Of a GPU that nobody has used since the boot: a report of a Tesla K80, driver 470.
+        ("GPU-????????-????-????-????-????????????", None),
+        ("", None),
+    ],
+)
+def test_parse_uuid(uuid, expected):
+    text = f"Model: \t\t P100\nGPU UUID: \t {uuid}\nDevice Minor: \t 3\n"
+    assert nvidia_driver.parse_uuid(text) == expected
+
+
 def test_parse_modules_load():
     assert nvidia_driver.parse_modules_load("# why\n; why\n\nnvidia-uvm\nbr_netfilter\n") == [
         "nvidia_uvm",

@@ -159,6 +159,8 @@ def test_no_unit():
         ({"ActiveState": "failed", "ActiveEnterTimestampMonotonic": "60000000"}, None),
         ({"ActiveState": "active"}, None),
         ({}, None),
+        ({"ActiveState": "active", "ActiveEnterTimestampMonotonic": "²"}, None),
+        ({"ActiveState": "active", "ActiveEnterTimestampMonotonic": "9" * 5000}, None),
     ],
 )
 def test_seconds_active(unit, expected):

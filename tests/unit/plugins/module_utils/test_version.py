@@ -27,6 +27,7 @@ from ansible_collections.metal.gpu.plugins.module_utils import version
         pytest.param("NVIDIA Container Toolkit CLI version 1.20.1\ncommit: 1", "1.20.1", id="ctk"),
         pytest.param("NVIDIA Container Toolkit CLI version unknown", None, id="unknown"),
         pytest.param("", None, id="empty"),
+        pytest.param(f"v{'9' * 5000}.1", None, id="more digits than a number has"),
     ],
 )
 def test_parse_version(text, expected):
@@ -81,3 +82,7 @@ def test_which_is_newer(older, newer):
     assert version.is_newer(newer, older)
     assert not version.is_newer(older, newer)
     assert not version.is_newer(newer, newer)
+
+
+def test_release_of_garbage():
+    assert version.release("9" * 5000)

@@ -182,6 +182,7 @@ def test_a_gpu_node(observe, tmp_path):
         },
         "nvml": {
             "driver_version": "580.178.04",
+            "complete": True,
             "devices": [
                 {
                     "index": 0,
@@ -929,6 +930,26 @@ def test_programs_and_libraries_that_were_removed_or_locked(observe, tmp_path):
 def test_a_hanging_driver_is_named(observe):
     failure = observe(Programs({"nvidia-smi": (124, "", "")}))["nvml"]["failure"]
     assert failure["code"] == "timeout"
+
+
+def test_the_list_is_asked_where_a_gpu_cannot_be_reached(observe, tmp_path):
+    """And not else: on a machine without persistence mode it takes seconds."""
+    plant(tmp_path, parse_scene(recording("nodes/p100.txt")))
+    gone = "Unable to determine the device handle for GPU1: 0000:82:00.0: Unknown Error\n"
+    uuid = "GPU-6b7c1c5f-9d3e-5d0a-8f0b-5a3d1f1f2c01"
+    listing = f"GPU 0: Tesla P100-PCIE-16GB (UUID: {uuid})\n"
+    for answer, asked in (
+        ((255, gone, ""), 2),
+        ((0, recording("nvidia_smi/query-p100x2.txt"), ""), 1),
+    ):
+        answers = {"nvidia-smi --query": answer, "nvidia-smi -L": (255, listing, gone)}
+        programs = Programs(answers)
+        nvml = observe(programs)["nvml"]
+        assert len(programs.asked) == asked
+        assert [gpu["index"] for gpu in nvml["devices"]] == [0, 1]
+        assert [gpu["pci_address"] for gpu in nvml["devices"]] == ["0000:03:00.0", "0000:82:00.0"]
+        assert nvml["devices"][0]["uuid"] == uuid
+        assert nvml["complete"] is (asked == 1)
 
 
 def test_what_cannot_be_read_is_unknown_and_said(observe, tmp_path):

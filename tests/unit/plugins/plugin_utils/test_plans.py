@@ -533,7 +533,7 @@ def test_refusal_names_the_addresses() -> None:
     [
         pytest.param(
             "nvidia_driver",
-            {"kernel": {"modules": []}, "nvml": {"failure": BROKEN}},
+            {"kernel": {"modules": []}, "nvml": {"failure": BROKEN, "devices": []}},
             {},
             ["Load the NVIDIA modules"],
             id="driver: not loaded after a boot",
@@ -571,7 +571,10 @@ def test_refusal_names_the_addresses() -> None:
         ),
         pytest.param(
             "nvidia_driver",
-            {"driver": {"module_version": "580.173.02"}, "nvml": {"failure": BROKEN}},
+            {
+                "driver": {"module_version": "580.173.02"},
+                "nvml": {"failure": BROKEN, "devices": []},
+            },
             {"reboot_ok": True},
             ["Reboot into the NVIDIA driver"],
             id="driver: old module in the kernel",
@@ -1176,7 +1179,7 @@ def test_module_that_was_not_built_is_not_loaded() -> None:
     changes = {
         "driver": {"dkms": {"built": False, "log": None}, "module_version": None},
         "kernel": {"modules": []},
-        "nvml": {"failure": BROKEN},
+        "nvml": {"failure": BROKEN, "devices": []},
     }
     planned = plan("nvidia_driver", merge(DONE, changes))
     assert (codes(planned), planned["steps"]) == (["DRIVER_BROKEN"], [])
@@ -1190,7 +1193,7 @@ def test_driver_of_the_admin_that_is_not_loaded_is_loaded_and_not_held() -> None
     loose = {name: {"version": "580.178.04-1", "held": False} for name in OF_DRIVER}
     changes = {
         "kernel": {"modules": []},
-        "nvml": {"failure": BROKEN},
+        "nvml": {"failure": BROKEN, "devices": []},
         "packages": loose,
         "ours": {"packages": {"nvidia_driver": None}},
     }
