@@ -274,6 +274,15 @@ def test_modinfo_of_what_is_not_there(p100, capsys):
     [
         pytest.param("lose-gpu", ["1"], {P100[1]: None}, {P100[1]: None}, id="lose-gpu"),
         pytest.param("gpu-lost", [], {P100[0]: "lost"}, {}, id="gpu-lost"),
+        pytest.param("gpu-lost-in-use", ["1"], {P100[1]: "lost-in-use"}, {}, id="gpu-lost-in-use"),
+        pytest.param(
+            "gpu-unknown-error", ["3"], {P100[3]: "unknown-error"}, {}, id="unknown-error"
+        ),
+        pytest.param("gpu-needs-reset", ["3"], {P100[3]: "needs-reset"}, {}, id="needs-reset"),
+        pytest.param("gpu-hidden", ["3"], {P100[3]: "hidden"}, {}, id="hidden"),
+        pytest.param("inforom", ["3"], {P100[3]: "inforom"}, {}, id="inforom"),
+        pytest.param("smi-hang", [], {}, {}, id="smi-hang"),
+        pytest.param("no-uvm", [], {}, {}, id="no-uvm"),
         pytest.param("xid", ["2"], {P100[2]: "xid79"}, {}, id="xid"),
         pytest.param("xid", ["2", "48"], {P100[2]: "xid48"}, {}, id="xid-48"),
         pytest.param("vfio", ["3"], {P100[3]: None}, {P100[3]: "vfio-pci"}, id="vfio"),
@@ -307,6 +316,51 @@ def test_fault_shows_at_once_and_restore_takes_it_back(p100, fault, arguments, s
     assert p100.kernel.modules == ["nvidia", "nvidia_uvm"]
 
 
+def test_faults_of_nvidia_smi_are_in_what_it_reads(p100):
+    p100.modprobe("nvidia")
+    p100.fault("smi-rows")
+    p100.fault("smi-exit", "8")
+    assert "\nnvidia_smi rows exit=8\ngpu " in p100.read(LIBRARY)
+
+
+@pytest.mark.parametrize(
+    ("fault", "file"),
+    [
+        pytest.param("no-nvidiactl", "nvidiactl", id="nvidiactl"),
+        pytest.param("no-uvm-file", "nvidia-uvm", id="uvm"),
+    ],
+)
+@pytest.mark.parametrize("heal", [lambda rig: rig.fault("restore"), Rig.reboot], ids=["", "boot"])
+def test_device_file_that_is_gone_stays_so(p100, fault, file, heal):
+    p100.write("/etc/modules-load.d/nvidia.conf", "nvidia-uvm\n")
+    p100.reboot()
+    there = p100.devices()
+    p100.fault(fault)
+    p100.render()
+    assert set(there) - set(p100.devices()) >= {file}
+    heal(p100)
+    assert p100.devices() == there
+
+
+def test_module_that_is_gone_leaves_its_device_files(p100):
+    """As a real one does: its files were made by somebody else."""
+    p100.modprobe("nvidia_uvm")
+    there = p100.devices()
+    p100.fault("no-uvm")
+    assert (p100.kernel.modules, p100.devices()) == (["nvidia"], there)
+
+
+def test_library_that_is_gone_comes_back(p100):
+    link = p100.node.path(LIBRARY).with_name("libnvidia-ml.so.1")
+    link.symlink_to("libnvidia-ml.so.580.178.04")
+    p100.fault("no-nvml")
+    assert not link.is_symlink()
+    p100.machine.save()
+    p100.machine = Machine.load(p100.node)
+    p100.fault("restore")
+    assert str(link.readlink()) == "libnvidia-ml.so.580.178.04"
+
+
 def test_library_mismatch_ends_with_a_reboot(p100):
     p100.modprobe("nvidia")
     p100.fault("library-mismatch")
@@ -328,6 +382,11 @@ def test_faults_that_cannot_be(p100):
         p100.fault("library-mismatch")
     with pytest.raises(FaultError, match="only 0 to 3"):
         p100.fault("xid", "4")
+    for absent in ("no-uvm", "no-uvm-file", "no-nvidiactl"):
+        with pytest.raises(FaultError, match=r"is not (there|loaded)"):
+            p100.fault(absent)
+    with pytest.raises(FaultError, match="256 is no exit code"):
+        p100.fault("smi-exit", "256")
 
 
 def test_boot_obeys_modprobe_d_and_modules_load_d(p100):
