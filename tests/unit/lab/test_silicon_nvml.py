@@ -130,6 +130,14 @@ def test_programs_load_on_the_oldest_node(driver):
     assert max(versions) <= (2, 36)  # Debian 12
 
 
+def test_smi_needs_of_an_image_what_the_real_one_needs(driver):
+    """`objdump -p` of nvidia-smi 550.163.01 of Debian 13."""
+    command = ["objdump", "-p", driver.libraries / "nvidia-smi"]
+    headers = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    needed = {"libpthread.so.0", "libm.so.6", "libdl.so.2", "libc.so.6", "librt.so.1"}
+    assert set(re.findall(r"NEEDED +(\S+)", headers)) == needed
+
+
 @pytest.mark.parametrize(
     ("version", "cuda"),
     [("580.178.04", 13000), ("550.163.01", 12040), ("610.57.04", 13020), ("390.25", 9010)],
