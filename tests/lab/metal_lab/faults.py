@@ -87,6 +87,18 @@ SCRIPTS = {
         docker run --detach --name training-2018 --entrypoint sleep \
             --volume nvidia_driver_390.25:/usr/local/nvidia:ro docker.io/library/busybox:1.35 3600
     """,
+    # An administrator has installed the driver of his distribution, and booted since.
+    "debian-driver": """
+        set -eu
+        list=/etc/apt/sources.list.d
+        sed 's|/debian/ /|/debian-non-free/ /|' "$list/debian.list" > "$list/non-free.list"
+        apt-get --quiet update
+        DEBIAN_FRONTEND=noninteractive apt-get --quiet --yes --no-install-recommends install \\
+            "linux-headers-$(uname -r)" nvidia-open-kernel-dkms nvidia-smi libcuda1 \\
+            nvidia-persistenced
+        modprobe --all $(cat /etc/modules-load.d/nvidia.conf)
+        systemctl restart nvidia-persistenced.service
+    """,
     # What update-initramfs would leave behind; containers have no kernel, so no initial ramdisk.
     "initial-ramdisk": """
         set -eu

@@ -264,6 +264,50 @@ def test_modinfo(p100, capsys, arguments, output):
     assert printed.removeprefix(str(p100.node.root)) == output
 
 
+DEBIANS_RULES = """\
+install nvidia modprobe -i nvidia-current-open $CMDLINE_OPTS
+install nvidia-uvm modprobe nvidia ; modprobe -i nvidia-current-open-uvm $CMDLINE_OPTS
+"""
+
+
+@pytest.fixture
+def debian(tmp_path):
+    """Debian's own open driver."""
+    rig = Rig(tmp_path, "t4x1", flavour=None)
+    rig.write("/etc/modprobe.d/nvidia.conf", DEBIANS_RULES)
+    rig.write(
+        f"/lib/modules/{RELEASE}/updates/dkms/nvidia-current-open.ko",
+        "version=550.163.01\nflavour=open\n",
+    )
+    return rig
+
+
+def test_module_of_debian_is_found_by_the_rules_of_modprobe_d(debian, capsys):
+    debian.node.path("/etc/modprobe.d/gone.conf").symlink_to("/nowhere")
+    assert debian.modprobe("-n", "-v", "nvidia-uvm") == 0
+    files = capsys.readouterr().out.split()[1::2]
+    assert [Path(file).name for file in files] == [
+        "nvidia-current-open.ko",
+        "nvidia-current-open-uvm.ko",
+    ]
+    assert debian.modprobe("nvidia-uvm") == 0
+    assert debian.kernel.modules == ["nvidia", "nvidia_uvm"]
+    assert debian.kernel.driver.version == "550.163.01"
+
+    debian.node.path("/etc/modprobe.d/nvidia.conf").unlink()
+    assert debian.modprobe("-n", "nvidia") == 1
+    assert "Module nvidia not found" in capsys.readouterr().err
+
+
+def test_modinfo_takes_the_names_of_debians_files_alone(debian, capsys):
+    """As kmod 34 does; see tests/recorded/debian_driver.yml."""
+    assert kmod.modinfo(debian.node, debian.machine, ["-F", "version", "nvidia"]) == 1
+    assert capsys.readouterr().err == "modinfo: ERROR: Module nvidia not found.\n"
+    for name in ("nvidia-current-open", "nvidia_current_open_uvm"):
+        assert kmod.modinfo(debian.node, debian.machine, ["-F", "version", name]) == 0
+        assert capsys.readouterr().out == "550.163.01\n"
+
+
 def test_modinfo_of_what_is_not_there(p100, capsys):
     assert kmod.modinfo(p100.node, p100.machine, ["-F", "version", "nouveau"]) == 1
     assert capsys.readouterr().err == "modinfo: ERROR: Module nouveau not found.\n"

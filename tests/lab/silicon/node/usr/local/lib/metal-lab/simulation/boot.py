@@ -105,7 +105,7 @@ def _drop_ins(node: Node, roots: tuple[str, ...], folder: str, pattern: str) -> 
     for root in roots:
         for file in node.path(f"{root}/{folder}").glob(pattern):
             files.setdefault(file.name, file)
-    return [files[name].read_text() for name in sorted(files)]
+    return [files[name].read_text() for name in sorted(files) if files[name].is_file()]
 
 
 def try_to_load(node: Node, machine: Machine, kernel: Kernel, module: str) -> None:

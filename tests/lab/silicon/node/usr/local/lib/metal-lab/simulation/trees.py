@@ -58,7 +58,12 @@ ARCHITECTURES = {
 }
 BRAND_TESLA, BRAND_NVIDIA = 2, 14
 
-LIBRARY_DIRECTORIES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64")
+LIBRARY_DIRECTORIES = (
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/x86_64-linux-gnu/nvidia/current",  # of Debian's own packages
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+)
 MARKER = b"metal-lab-machine 1\n"
 
 
