@@ -204,6 +204,12 @@ gpu_node:
         disk_version:
           description: Version of the module that would be loaded now.
           type: str
+        module_files:
+          description:
+            - Files of the C(nvidia) module that the running kernel can load, relative to its
+              folder in C(/lib/modules).
+          type: list
+          elements: str
         flavour:
           description: Flavour of the loaded module, V(open) or V(proprietary).
           type: str
@@ -237,6 +243,7 @@ gpu_node:
           nvidia-driver-cuda: 580.178.04-1
         module_version: 580.178.04
         disk_version: 580.178.04
+        module_files: [updates/dkms/nvidia.ko]
         flavour: open
         nouveau_blacklisted: true
         initramfs_outdated: false
@@ -369,6 +376,11 @@ gpu_node:
         cdi_refresh:
           description: State of C(nvidia-cdi-refresh.path), as in RV(gpu_node.driver.persistenced).
           type: dict
+        cdi_skipped:
+          description:
+            - Whether C(nvidia-cdi-refresh.service) did nothing when it was started last, since its
+              C(ExecCondition) was not met.
+          type: bool
         config:
           description: Path of its configuration file. V(null) where there is none.
           type: str
@@ -384,6 +396,7 @@ gpu_node:
           installed: true
           enabled: true
           active: true
+        cdi_skipped: false
         config: /etc/nvidia-container-runtime/config.toml
         char_dev_rules: [/etc/udev/rules.d/71-metal-gpu-char-dev.rules]
     cdi:
@@ -967,6 +980,7 @@ FILES = (
     *(f"{directory}/*.{suffix}" for directory in cdi.DIRECTORIES for suffix in ("yaml", "json")),
     *crio.CONFIG_PATTERNS,
     *kubelet.ENVIRONMENT_FILES,
+    "/etc/systemd/system/nvidia-cdi-refresh.service.d/*.conf",
     document_states.PATTERN,
     docker.RECORD,
 )
@@ -1000,6 +1014,7 @@ UNITS = (
     crio.UNIT,
     "nvidia-persistenced.service",
     "nvidia-cdi-refresh.path",
+    "nvidia-cdi-refresh.service",
 )
 # How a service is told where its configuration file lies, and where it looks by itself.
 CONFIGURED: dict[str, tuple[tuple[str, ...], str | None]] = {
@@ -1065,6 +1080,7 @@ def run(
                 name: [path for pattern in patterns for path in files.find(pattern)]
                 for name, patterns in PATTERNS.items()
             },
+            "module_files": read_module_files(files, release),
             "modified": read_times(files, release),
             # Both at once, so that times of systemd and of files can be compared.
             "clock": {"now": time.time(), "uptime": time.monotonic()},
@@ -1095,6 +1111,14 @@ def read_service_files(files: NodeFiles) -> None:
             files.read_all([f"{directory}/**/*.conf"])
     config = containerd_config(files) or containerd.DEFAULT_CONFIG
     files.read_all(containerd.mentioned_files(config, files.texts.get(config, "")))
+
+
+def read_module_files(files: NodeFiles, release: str) -> list[str]:
+    """Return the files of the nvidia module. What they are read from is long and stays here."""
+    path = nvidia_driver.MODULES_DEP.format(release=release)
+    found = nvidia_driver.parse_modules_dep(files.read(path) or "")
+    files.texts.pop(path, None)
+    return found
 
 
 def read_times(files: NodeFiles, release: str) -> dict[str, float]:

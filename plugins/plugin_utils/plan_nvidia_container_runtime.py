@@ -56,11 +56,13 @@ LINK = "Link the devices that are there already"
 REGISTER = "Register the NVIDIA runtime"
 RELOAD = "Reload Docker"
 RESTART_DOCKER = "Restart Docker"
+ACCEPT = "Have the CDI service accept the kernel module"
 CDI = "Write the CDI specification"
 
 UNREGISTER = "Take the NVIDIA runtime out of containerd"
 DISUSE = "Have Docker do without the NVIDIA runtime"
 UNREGISTER_DOCKER = "Take the NVIDIA runtime out of daemon.json"
+FORGET = "Have the CDI service check the kernel module by itself"
 REMOVE_RULE = "Stop linking the character devices of the GPUs"
 REMOVE = "Remove the container toolkit"
 REMOVE_FILES = "Remove what the container toolkit has written"
@@ -68,8 +70,17 @@ REMOVE_REPOSITORY = "Remove the container toolkit's repository"
 
 STEPS = (
     *(REPAIR, PYTHON_DEBIAN, REPOSITORY, INSTALL, HOLD, FORMER, RULE, LINK),
-    *(REGISTER, RESTART, RELOAD, RESTART_DOCKER, CDI),
-    *(UNREGISTER, DISUSE, UNREGISTER_DOCKER, REMOVE_RULE, REMOVE, REMOVE_FILES, REMOVE_REPOSITORY),
+    *(REGISTER, RESTART, RELOAD, RESTART_DOCKER, ACCEPT, CDI),
+    *(
+        UNREGISTER,
+        DISUSE,
+        UNREGISTER_DOCKER,
+        FORGET,
+        REMOVE_RULE,
+        REMOVE,
+        REMOVE_FILES,
+        REMOVE_REPOSITORY,
+    ),
 )
 
 ROLE = "nvidia_container_runtime"
@@ -86,6 +97,22 @@ RULE_FILE = {
     "block": 'ACTION=="add", DEVPATH=="/bus/pci/drivers/nvidia", '
     'RUN+="/usr/bin/nvidia-ctk system create-dev-char-symlinks --create-all"\n',
 }
+
+# nvidia-cdi-refresh.service runs where modules.dep has one of two names. Elsewhere systemd skips it
+# and calls that a success.
+# Source: deployments/systemd/nvidia-cdi-refresh.service of the toolkit 1.20.1.
+_ACCEPTED = re.compile(r"/(nvidia|nvidia-current)[.]ko")
+CDI_DROP_IN = {
+    "path": "/etc/systemd/system/nvidia-cdi-refresh.service.d/metal-gpu.conf",
+    "block": r"""[Service]
+# The unit's own condition does not know every name that Debian gives the kernel module.
+ExecCondition=
+ExecCondition=/bin/sh -c '[ -e /proc/driver/nvidia/version ] || grep -qE \
+    "/nvidia(-current|-tesla(-[0-9]+)?)?(-open)?[.]ko" /lib/modules/%v/modules.dep'
+""",
+}
+# What outlives a boot; the service writes below /var/run.
+_STATIC_CDI = "/etc/cdi/"
 
 REPOSITORY_NAME = "metal-gpu-container-toolkit"
 PACKAGES = (
@@ -110,7 +137,7 @@ def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
     the engine needs it), cdi, and of the repository url, suite, key and fingerprint.
     """
     made = Plan(wishes["host"])
-    made.data["rule"] = RULE_FILE
+    made.data |= {"rule": RULE_FILE, "cdi_drop_in": CDI_DROP_IN}
     refuse_platform(made, node)
     if wishes["state"] == "absent":
         _plan_absent(made, node)
@@ -124,7 +151,10 @@ def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
         else:
             _plan_containerd(made, node, wishes)
         if wishes["cdi"]:
-            made.step(CDI, _cdi_gap(node))
+            gap = _cdi_gap(node)
+            refused = _condition_gap(node, gap)
+            made.step(ACCEPT, refused)
+            made.step(CDI, gap or ("the service runs only now" if refused else None))
     plan_repair(made, node, PYTHON_DEBIAN, INSTALL, HOLD, FORMER, REMOVE)
     return made.result()
 
@@ -309,6 +339,20 @@ def _cdi_gap(node: Mapping[str, Any]) -> str | None:
     return f"it lacks {', '.join(missing)}" if missing else None
 
 
+def _condition_gap(node: Mapping[str, Any], gap: str | None) -> str | None:
+    """Return why the service that writes the CDI specification, at each boot, does nothing here."""
+    if CDI_DROP_IN["path"] in node["ours"]["files"]:
+        return None
+    if gap is None and any(path.startswith(_STATIC_CDI) for path in node["cdi"]["spec_files"]):
+        return None
+    files = node["driver"]["module_files"]
+    if files and not any(_ACCEPTED.search(f"/{file}") for file in files):
+        return f"it looks for nvidia.ko or nvidia-current.ko, and the module is {', '.join(files)}"
+    if node["toolkit"]["cdi_skipped"] and node["driver"]["module_version"]:
+        return "it finds no kernel module, and one is loaded"
+    return None
+
+
 def _plan_absent(made: Plan, node: Mapping[str, Any]) -> None:
     """Take away what this role has done, whichever engine the node uses by now.
 
@@ -322,6 +366,8 @@ def _plan_absent(made: Plan, node: Mapping[str, Any]) -> None:
     }
     _unplan_containerd(made, node)
     _unplan_docker(made, node)
+    if CDI_DROP_IN["path"] in node["ours"]["files"]:
+        made.step(FORGET, "the drop-in is of this role")
     if RULE_FILE["path"] in node["ours"]["files"]:
         made.step(REMOVE_RULE, "the rule is of this role")
     _unplan_toolkit(made, node)
