@@ -25,7 +25,7 @@ def main(arguments: list[str]) -> int:
     if not arguments:
         sys.exit(__doc__)
     if arguments == ["faults"]:
-        print("\n".join(f"{name:18}{fault.__doc__}" for name, fault in FAULTS.items()))
+        print("\n".join(f"{name:26}{fault.__doc__}" for name, fault in FAULTS.items()))
         return 0
     if arguments[0] == "modinfo":
         return kmod.modinfo(node, Machine.load(node), arguments[1:])
