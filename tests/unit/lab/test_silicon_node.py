@@ -237,6 +237,21 @@ def test_modprobe_refuses_in_the_words_of_kmod(p100, capsys, prepare, arguments,
     assert p100.kernel.modules == before
 
 
+@pytest.mark.parametrize(
+    ("arguments", "is_real"),
+    [
+        pytest.param(["overlay"], True, id="another module"),
+        pytest.param(["-abq", "fuse"], True, id="as systemd asks"),
+        pytest.param(["overlay", "nvidia"], True, id="a parameter that looks like one of ours"),
+        pytest.param(["-a", "overlay", "nvidia"], False, id="one of ours"),
+        pytest.param(["nvidia-current-open-uvm"], False, id="by Debian's name"),
+        pytest.param(["--resolve-alias", "nvidia"], True, id="an option that is not simulated"),
+    ],
+)
+def test_what_goes_to_the_real_modprobe(arguments, is_real):
+    assert kmod.is_for_the_real_one(arguments) is is_real
+
+
 def test_quiet_hides_only_that_there_is_no_such_module(p100, capsys):
     p100.fault("secure-boot")
     assert p100.modprobe("-q", "nvidia") == 1
@@ -455,7 +470,14 @@ def test_secure_boot_variable(p100, tmp_path):
     assert not without_efi.node.path("/sys/firmware/efi").exists()
 
 
-EVENT = {"ACTION": "add", "SUBSYSTEM": "module", "KERNEL": "nvidia", "DEVPATH": "/module/nvidia"}
+EVENT, *_further = boot.events_of("nvidia")
+
+
+def test_events_of_a_module():
+    places = [(event["SUBSYSTEM"], event["DEVPATH"]) for event in boot.events_of("nvidia")]
+    assert places == [("module", "/module/nvidia"), ("drivers", "/bus/pci/drivers/nvidia")]
+    (uvm,) = boot.events_of("nvidia_uvm")
+    assert (uvm["KERNEL"], uvm["DEVPATH"]) == ("nvidia_uvm", "/module/nvidia_uvm")
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,8 @@ NVIDIA_MODULES: dict[str, tuple[str, ...]] = {
 SIMULATED = (*NVIDIA_MODULES, "nouveau")
 
 MODPROBE_CONFIGURATION = ("/etc/modprobe.d", "/run/modprobe.d", "/usr/lib/modprobe.d")
+# The image has the stand-in in its place, too: NVIDIA's tools ask for /sbin/modprobe.
+REAL_MODPROBE = "/usr/local/lib/metal-lab/real/modprobe"
 NOUVEAU_FILE = "kernel/drivers/gpu/drm/nouveau/nouveau.ko"
 
 
@@ -230,15 +232,24 @@ def _modprobe_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def modprobe(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> int:
-    """The shim's whole work; returns the exit status."""
+def _modules(options: argparse.Namespace) -> list[str]:
+    """Without -a only the first name is a module, the others are its parameters."""
+    names: list[str] = options.names
+    return names if options.all or options.remove else names[:1]
+
+
+def is_for_the_real_one(arguments: list[str]) -> bool:
+    """Whether modprobe is asked for nothing that is simulated: units do before the hardware is."""
     options, unknown = _modprobe_parser().parse_known_args(arguments)
-    # Without -a only the first name is a module, the others are its parameters.
-    names = options.names if options.all or options.remove else options.names[:1]
+    return bool(unknown) or not any(simulated_name(name) for name in _modules(options))
+
+
+def modprobe(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> int:
+    """The shim's whole work for what is simulated; returns the exit status."""
+    options, _unknown = _modprobe_parser().parse_known_args(arguments)
+    names = _modules(options)
     ours = [name for name in names if simulated_name(name)]
     others = [name for name in names if not simulated_name(name)]
-    if unknown or not ours:
-        return subprocess.run(["/sbin/modprobe", *arguments], check=False).returncode
 
     status = 0
     for name in ours:
@@ -250,7 +261,7 @@ def modprobe(node: Node, machine: Machine, kernel: Kernel, arguments: list[str])
                 print(f"modprobe: {error}", file=sys.stderr)
     if others:
         flags = [argument for argument in arguments if argument.startswith("-")]
-        real = subprocess.run(["/sbin/modprobe", *flags, *others], check=False)
+        real = subprocess.run([REAL_MODPROBE, *flags, *others], check=False)
         status = status or real.returncode
     return status
 
