@@ -91,10 +91,11 @@ _DEFAULT = ("default-runtime",)
 _DOCKERD = "dockerd"
 _GPU_FILE = re.compile(r"/dev/nvidia\d+")
 
-# What the role writes.
+# What the role writes. The command fails until nvidia_uvm is there, which comes after the driver,
+# and with Debian's own one not at boot.
 RULE_FILE = {
     "path": "/etc/udev/rules.d/71-metal-gpu-char-dev.rules",
-    "block": 'ACTION=="add", DEVPATH=="/bus/pci/drivers/nvidia", '
+    "block": 'ACTION=="add", DEVPATH=="/bus/pci/drivers/nvidia|/module/nvidia_uvm", '
     'RUN+="/usr/bin/nvidia-ctk system create-dev-char-symlinks --create-all"\n',
 }
 
@@ -123,7 +124,7 @@ PACKAGES = (
 )
 # What the steps above need of a toolkit that stays as it is: a command, and a service.
 # Source: https://github.com/NVIDIA/nvidia-docker/issues/1671; the toolkit's release notes.
-_LINKS_SINCE = "1.12.0"
+_LINKS_SINCE = "1.14.0"  # with --load-kernel-modules
 _WRITES_CDI_SINCE = "1.18.0"
 # Of nvidia-docker2. The toolkit has the same program, and comes first.
 FORMER_PACKAGE = "nvidia-container-runtime"
