@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 import subprocess
 
+from metal_lab import playbooks
+
 ALL_OK = (r"gpu-1(\s+4){5}\s+4/4\s+ok\b", r"gpu-2(\s+1){5}\s+1/1\s+ok\b")
 
 
@@ -39,18 +41,31 @@ def test_other_node_has_no_folder_of_debians(laboratory):
     assert not laboratory.host("gpu-2").file("/usr/lib/nvidia").exists
 
 
+def boot_id(host):
+    return host.check_output("cat /proc/sys/kernel/random/boot_id")
+
+
+def reboot(laboratory, node):
+    """Boot a node; return when its kubelet has told the cluster of the new boot."""
+    before = boot_id(laboratory.host(node))
+    command = ["docker", "restart", laboratory.state.container(node)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    wait = ["ansible", node, "--module-name=ansible.builtin.wait_for_connection"]
+    assert playbooks.run(wait, laboratory.inventory, laboratory.folder).returncode == 0
+    now = boot_id(laboratory.host(node))
+    assert now != before
+    known = f"--for=jsonpath={{.status.nodeInfo.bootID}}={now}"
+    laboratory.kubectl("wait", f"node/{node}", known, "--timeout=60s")
+
+
 def test_specification_is_there_again_after_a_boot(laboratory):
     before = specification(laboratory.host("gpu-1"))
     assert {f"nvidia.com/gpu={name}" for name in ("0", "1", "2", "3", "all")} <= set(before)
-    boot_id = laboratory.host("gpu-1").check_output("cat /proc/sys/kernel/random/boot_id")
-
-    reboot = ["docker", "restart", laboratory.state.container("gpu-1")]
-    subprocess.run(reboot, check=True, stdout=subprocess.DEVNULL)
+    reboot(laboratory, "gpu-1")
     run = laboratory.playbook("metal.gpu.verify")
     assert run.returncode == 0
     for row in ALL_OK:
         assert re.search(row, run.output)
     host = laboratory.host("gpu-1")
-    assert host.check_output("cat /proc/sys/kernel/random/boot_id") != boot_id
     assert specification(host) == before
     assert host.check_output("systemctl show --value -p Result nvidia-cdi-refresh") == "success"
