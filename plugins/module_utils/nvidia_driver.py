@@ -41,6 +41,10 @@ TOOLKIT_PROGRAMS = (
 )
 # Of the running kernel; Debian's name, and the one of others.
 INITIAL_RAMDISKS = ("/boot/initrd.img-{release}", "/boot/initramfs-{release}.img")
+# What depmod writes: every module of a kernel by its file, relative to it.
+MODULES_DEP = "/lib/modules/{release}/modules.dep"
+# Debian gives the file another name: nvidia-current, nvidia-current-open, nvidia-tesla-535.
+_MODULE_FILE = re.compile(r"(?:.*/)?nvidia(?:-current|-tesla(?:-\d+)?)?(?:-open)?\.ko(?:\.\w+)?")
 # Of the distribution, for nouveau: in Debian 13, and in Fedora and Enterprise Linux 10. They are
 # there with any driver, or none. NVIDIA's own firmware, as in firmware-nvidia-gsp, is the driver's.
 _NOUVEAU_FIRMWARE = ("firmware-nvidia-graphics", "nvidia-gpu-firmware")
@@ -111,6 +115,12 @@ def parse_module_name(modprobe_files: Iterable[str]) -> str:
     """
     found = (match["name"] for text in modprobe_files for match in _INSTALL.finditer(text))
     return next(found, "nvidia")
+
+
+def parse_modules_dep(text: str) -> list[str]:
+    """Find the files of the nvidia module itself, relative to modules.dep."""
+    files = (line.partition(":")[0] for line in text.splitlines())
+    return [file for file in files if _MODULE_FILE.fullmatch(file)]
 
 
 def is_nouveau_blocked(text: str) -> bool:

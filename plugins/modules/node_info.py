@@ -206,6 +206,12 @@ gpu_node:
         disk_version:
           description: Version of the module that would be loaded now.
           type: str
+        module_files:
+          description:
+            - Files of the C(nvidia) module that the running kernel can load, relative to its
+              folder in C(/lib/modules).
+          type: list
+          elements: str
         flavour:
           description: Flavour of the loaded module, V(open) or V(proprietary).
           type: str
@@ -261,6 +267,7 @@ gpu_node:
           nvidia-driver-cuda: 580.178.04-1
         module_version: 580.178.04
         disk_version: 580.178.04
+        module_files: [updates/dkms/nvidia.ko]
         flavour: open
         nouveau_blacklisted: true
         initramfs_outdated: false
@@ -421,6 +428,11 @@ gpu_node:
         cdi_refresh:
           description: State of C(nvidia-cdi-refresh.path), as in RV(gpu_node.driver.persistenced).
           type: dict
+        cdi_skipped:
+          description:
+            - Whether C(nvidia-cdi-refresh.service) did nothing when it was started last, since its
+              C(ExecCondition) was not met.
+          type: bool
         config:
           description: Path of its configuration file. V(null) where there is none.
           type: str
@@ -447,6 +459,7 @@ gpu_node:
           installed: true
           enabled: true
           active: true
+        cdi_skipped: false
         config: /etc/nvidia-container-runtime/config.toml
         char_dev_rules: [/etc/udev/rules.d/71-metal-gpu-char-dev.rules]
     cdi:
@@ -1185,6 +1198,7 @@ UNITS = (
     *kubelet.DISTRIBUTIONS,
     "nvidia-persistenced.service",
     "nvidia-cdi-refresh.path",
+    "nvidia-cdi-refresh.service",
 )
 # Properties of units: those that are handed over, and those that may hold secrets.
 STATE = (
@@ -1267,6 +1281,7 @@ def run(
                 name: [path for pattern in patterns for path in files.find(pattern)]
                 for name, patterns in PATTERNS.items()
             },
+            "module_files": read_module_files(files, release),
             "programs": {name: find(name) for name in PROGRAMS},
             "units": {unit: select(properties, STATE) for unit, properties in units.items()},
             "services": {unit: as_data(service) for unit, service in found.items()},
@@ -1351,6 +1366,14 @@ def read_joined_name(files: NodeFiles, flags: Sequence[Flag]) -> str | None:
     )
     texts = [files.read(file) or "" for file in certificates if file]
     return next(filter(None, map(kubelet.joined_name, (*texts, kubeconfig))), None)
+
+
+def read_module_files(files: NodeFiles, release: str) -> list[str]:
+    """Return the files of the nvidia module. What they are read from is long and stays here."""
+    path = nvidia_driver.MODULES_DEP.format(release=release)
+    found = nvidia_driver.parse_modules_dep(files.read(path) or "")
+    files.texts.pop(path, None)
+    return found
 
 
 def read_times(files: NodeFiles, unit_files: NodeFiles, release: str) -> dict[str, float]:

@@ -65,6 +65,7 @@ class Raw:
         self.package_sources: list[dict[str, str]] = raw["package_sources"]
         self.paths: Mapping[str, bool] = raw["paths"]
         self.found: Mapping[str, list[str]] = raw["found"]
+        self.module_files: list[str] = raw["module_files"]
         self.modified: Mapping[str, float] = raw["modified"]
         self.clock: Mapping[str, float] = raw["clock"]
         self.texts: Mapping[str, str] = raw["texts"]
@@ -246,6 +247,7 @@ def _driver(node: Raw) -> dict[str, Any]:
         "packages": node.versions(nvidia_driver.is_driver_package),
         "module_version": module_version or (loaded.version if loaded else None),
         "disk_version": node.stdout("module").strip() or None,
+        "module_files": node.module_files,
         "flavour": loaded.flavour if loaded else None,
         "nouveau_blacklisted": any(
             nvidia_driver.is_nouveau_blocked(node.texts[path])
@@ -326,6 +328,8 @@ def _toolkit(node: Raw) -> dict[str, Any]:
         or (upstream_version(packaged) if packaged else None),
         "programs": node.program_files["toolkit"],
         "cdi_refresh": _unit(node, "nvidia-cdi-refresh.path"),
+        "cdi_skipped": node.units.get("nvidia-cdi-refresh.service", {}).get("Result")
+        == "exec-condition",
         "config": next(iter(node.found["toolkit_config"]), None),
         "char_dev_rules": [
             path

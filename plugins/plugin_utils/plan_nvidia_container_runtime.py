@@ -59,11 +59,13 @@ LINK = "Link the devices that are there already"
 REGISTER = "Register the NVIDIA runtime"
 RELOAD = "Reload Docker"
 RESTART_DOCKER = "Restart Docker"
+DROP_IN = "Have the CDI service accept the kernel module"
 CDI = "Write the CDI specification"
 
 UNREGISTER = "Take the NVIDIA runtime out of containerd"
 DISUSE = "Have Docker do without the NVIDIA runtime"
 UNREGISTER_DOCKER = "Take the NVIDIA runtime out of daemon.json"
+REMOVE_DROP_IN = "Have the CDI service check the kernel module by itself"
 REMOVE_RULE = "Stop linking the character devices of the GPUs"
 REMOVE = "Remove the container toolkit"
 REMOVE_FILES = "Remove what the container toolkit has written"
@@ -73,8 +75,8 @@ REMOVE_REPOSITORY = "Remove the container toolkit's repository"
 
 STEPS = (
     *(REPAIR, PYTHON_DEBIAN, REPOSITORY, INSTALL, HOLD, FORMER, RULE, LINK),
-    *(REGISTER, RESTART, RELOAD, RESTART_DOCKER, CDI),
-    *(UNREGISTER, DISUSE, UNREGISTER_DOCKER, REMOVE_RULE, REMOVE, REMOVE_FILES),
+    *(REGISTER, RESTART, RELOAD, RESTART_DOCKER, DROP_IN, CDI),
+    *(UNREGISTER, DISUSE, UNREGISTER_DOCKER, REMOVE_DROP_IN, REMOVE_RULE, REMOVE, REMOVE_FILES),
     *(RELEASE, FORGET, REMOVE_REPOSITORY),
 )
 
@@ -91,12 +93,29 @@ _DEFAULT = ("default-runtime",)
 _DOCKERD = "dockerd"
 _GPU_FILE = re.compile(r"/dev/nvidia\d+")
 
-# What the role writes.
+# What the role writes. The command fails until nvidia_uvm is there, which comes after the driver,
+# and with Debian's own one not at boot.
 RULE_FILE = {
     "path": own_files.CHAR_DEV_RULE,
-    "block": 'ACTION=="add", DEVPATH=="/bus/pci/drivers/nvidia", '
+    "block": 'ACTION=="add", DEVPATH=="/bus/pci/drivers/nvidia|/module/nvidia_uvm", '
     'RUN+="/usr/bin/nvidia-ctk system create-dev-char-symlinks --create-all"\n',
 }
+
+# nvidia-cdi-refresh.service runs where modules.dep has one of two names. Elsewhere systemd skips it
+# and calls that a success.
+# Source: deployments/systemd/nvidia-cdi-refresh.service of the toolkit 1.20.1.
+_ACCEPTED = re.compile(r"/(nvidia|nvidia-current)[.]ko")
+CDI_DROP_IN = {
+    "path": own_files.CDI_DROP_IN,
+    "block": r"""[Service]
+# The unit's own condition does not know every name that Debian gives the kernel module.
+ExecCondition=
+ExecCondition=/bin/sh -c '[ -e /proc/driver/nvidia/version ] || grep -qE \
+    "/nvidia(-current|-tesla(-[0-9]+)?)?(-open)?[.]ko" /lib/modules/%v/modules.dep'
+""",
+}
+# What outlives a boot; the service writes below /var/run.
+_STATIC_CDI = "/etc/cdi/"
 
 REPOSITORY_NAME = "metal-gpu-container-toolkit"
 PACKAGES = (
@@ -107,7 +126,7 @@ PACKAGES = (
 )
 # What the steps above need of a toolkit that stays as it is: a command, and a service.
 # Source: https://github.com/NVIDIA/nvidia-docker/issues/1671; the toolkit's release notes.
-_LINKS_SINCE = "1.12.0"
+_LINKS_SINCE = "1.14.0"  # with --load-kernel-modules
 _WRITES_CDI_SINCE = "1.18.0"
 # Programs of each package, and the version since which it has them.
 # Source: NVIDIA's documentation of the toolkit's packages; nvidia-cdi-hook was seen from 1.18 on.
@@ -135,7 +154,7 @@ def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
     the engine needs it), cdi, and of the repository url, suite, key and fingerprint.
     """
     made = Plan(wishes["host"])
-    made.data["rule"] = RULE_FILE
+    made.data |= {"rule": RULE_FILE, "cdi_drop_in": CDI_DROP_IN}
     refuse_platform(made, node)
     package_record.refuse_record(made, node, ROLE)
     if wishes["state"] == "absent":
@@ -154,10 +173,7 @@ def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
         if not works(node):
             made.notice("DRIVER_NOT_YET", error=node["nvml"]["failure"]["message"])
         elif wishes["cdi"]:
-            made.step(CDI, _cdi_gap(node))
-            for path, error in node["cdi"]["errors"].items():
-                if path not in _SPECIFICATIONS:
-                    made.notice("CDI_FILE_INVALID", error=error)
+            _plan_cdi(made, node)
     plan_repair(made, node, PYTHON_DEBIAN, INSTALL, HOLD, FORMER, REMOVE, RELEASE)
     return made.result()
 
@@ -371,6 +387,30 @@ def _cdi_gap(node: Mapping[str, Any]) -> str | None:
     return f"it lacks {', '.join(missing)}" if missing else None
 
 
+def _plan_cdi(made: Plan, node: Mapping[str, Any]) -> None:
+    gap = _cdi_gap(node)
+    refused = _condition_gap(node, gap)
+    made.step(DROP_IN, refused)
+    made.step(CDI, gap or ("the service runs only now" if refused else None))
+    for path, error in node["cdi"]["errors"].items():
+        if path not in _SPECIFICATIONS:
+            made.notice("CDI_FILE_INVALID", error=error)
+
+
+def _condition_gap(node: Mapping[str, Any], gap: str | None) -> str | None:
+    """Return why the service that writes the CDI specification, at each boot, does nothing here."""
+    if CDI_DROP_IN["path"] in node["ours"]["files"]:
+        return None
+    if gap is None and any(path.startswith(_STATIC_CDI) for path in node["cdi"]["spec_files"]):
+        return None
+    files = node["driver"]["module_files"]
+    if files and not any(_ACCEPTED.search(f"/{file}") for file in files):
+        return f"it looks for nvidia.ko or nvidia-current.ko, and the module is {', '.join(files)}"
+    if node["toolkit"]["cdi_skipped"] and node["driver"]["module_version"]:
+        return "it finds no kernel module, and one is loaded"
+    return None
+
+
 def _plan_absent(made: Plan, node: Mapping[str, Any]) -> None:
     """Take away what this role has done, whichever engine the node uses by now.
 
@@ -384,6 +424,8 @@ def _plan_absent(made: Plan, node: Mapping[str, Any]) -> None:
     }
     _unplan_containerd(made, node)
     _unplan_docker(made, node)
+    if CDI_DROP_IN["path"] in node["ours"]["files"]:
+        made.step(REMOVE_DROP_IN, "the drop-in is of this role")
     if RULE_FILE["path"] in node["ours"]["files"]:
         made.step(REMOVE_RULE, "the rule is of this role")
     _unplan_toolkit(made, node)

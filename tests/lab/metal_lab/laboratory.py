@@ -16,7 +16,16 @@ from typing import NamedTuple
 
 import yaml
 
-from metal_lab import control_plane, faults, mirror, nodes, packages, pod_images, programs
+from metal_lab import (
+    control_plane,
+    debian_driver,
+    faults,
+    mirror,
+    nodes,
+    packages,
+    pod_images,
+    programs,
+)
 from metal_lab.cache import CACHE, LAB_SOURCES, built, digest, give_back, locked, say
 from metal_lab.description import Node, gpu_count
 from metal_lab.node_image import image
@@ -58,6 +67,8 @@ def prepare(kinds: set[tuple[str, str]]) -> Parts:
         LAB_SOURCES / "packages",
         LAB_SOURCES / "silicon",
         LAB_SOURCES / "metal_lab" / "packages.py",
+        LAB_SOURCES / "metal_lab" / "debian_driver.py",
+        debian_driver.RECORD,
         LAB_SOURCES / "metal_lab" / "mirror.py",
     )
     pool = built(

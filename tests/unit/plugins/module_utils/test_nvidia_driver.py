@@ -3,11 +3,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import yaml
 
 from ansible_collections.metal.gpu.plugins.module_utils import nvidia_driver
 from ansible_collections.metal.gpu.plugins.module_utils.nvidia_driver import LoadedModule
 from ansible_collections.metal.gpu.tests.unit.support.recordings import recording
+
+RECORD = Path(__file__).parents[3] / "recorded" / "debian_driver.yml"
+DEBIAN = yaml.safe_load(RECORD.read_text())
 
 
 @pytest.mark.parametrize(
@@ -51,6 +57,20 @@ def test_parse_minor(text, expected):
 def test_parse_uuid(uuid, expected):
     text = f"Model: \t\t P100\nGPU UUID: \t {uuid}\nDevice Minor: \t 3\n"
     assert nvidia_driver.parse_uuid(text) == expected
+
+
+@pytest.mark.parametrize("name", [*DEBIAN["modules"].values(), "nvidia"])
+@pytest.mark.parametrize("suffix", ["", ".xz", ".zst"])
+def test_parse_modules_dep(name, suffix):
+    """By whatever name a package gives its file; the driver's other modules do not count."""
+    file = f"updates/dkms/{name}.ko{suffix}"
+    text = (
+        f"kernel/drivers/video/fbdev/nvidia/nvidiafb.ko{suffix}: kernel/drivers/i2c/i2c-core.ko\n"
+        f"updates/dkms/{name}-uvm.ko{suffix}: {file}\n"
+        f"{file}:\n"
+        f"updates/dkms/nvidia-fs.ko{suffix}: {file}\n"
+    )
+    assert nvidia_driver.parse_modules_dep(text) == [file]
 
 
 def test_parse_modules_load():

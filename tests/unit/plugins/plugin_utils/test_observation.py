@@ -48,6 +48,11 @@ Id=nvidia-cdi-refresh.path
 LoadState=loaded
 ActiveState=inactive
 UnitFileState=disabled
+
+Id=nvidia-cdi-refresh.service
+LoadState=loaded
+ActiveState=inactive
+Result=exec-condition
 """
 PACKAGES = """\
 nvidia-driver-cuda\t580.178.04-1\tinstalled\thold
@@ -106,7 +111,11 @@ def test_a_gpu_node(observe, tmp_path):
         {
             "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c": (
                 "\x06\x00\x00\x00\x01"
-            )
+            ),
+            "/lib/modules/6.1.0-26-amd64/modules.dep": (
+                "kernel/drivers/video/fbdev/nvidia/nvidiafb.ko.xz:\n"
+                "updates/dkms/nvidia-current-open.ko.xz:\n"
+            ),
         },
     )
     for directory in ("run/systemd/system", "lib/modules/6.1.0-26-amd64/build", "dev"):
@@ -168,6 +177,7 @@ def test_a_gpu_node(observe, tmp_path):
             "packages": {"nvidia-driver-cuda": "580.178.04-1"},
             "module_version": "580.178.04",
             "disk_version": "580.178.04",
+            "module_files": ["updates/dkms/nvidia-current-open.ko.xz"],
             "flavour": "proprietary",
             "nouveau_blacklisted": True,
             "initramfs_outdated": None,
@@ -222,6 +232,7 @@ def test_a_gpu_node(observe, tmp_path):
                 )
             },
             "cdi_refresh": {"installed": True, "enabled": False, "active": False},
+            "cdi_skipped": True,
             "config": None,
             "char_dev_rules": ["/usr/lib/udev/rules.d/71-nvidia-dev-char.rules"],
         },

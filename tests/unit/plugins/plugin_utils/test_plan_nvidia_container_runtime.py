@@ -6,11 +6,16 @@
 from __future__ import annotations
 
 import copy
+import re
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_nvidia_container_runtime import (
+    CDI_DROP_IN,
     PACKAGES,
 )
 
@@ -718,3 +723,96 @@ def test_garbage_in_the_file_of_an_engine_that_runs_on_is_refused() -> None:
         (refusal,) = plan(planner, node)["refusals"]
         assert refusal["code"] == "CONTAINERD_CONFIG_INVALID"
         assert error in refusal["message"]
+
+
+RECORD = Path(__file__).parents[3] / "recorded" / "debian_driver.yml"
+DEBIAN = yaml.safe_load(RECORD.read_text())["modules"]
+OPEN = {"driver": {"module_files": [f"updates/dkms/{DEBIAN['nvidia-open-kernel-dkms']}.ko.xz"]}}
+SKIPPED = {"toolkit": {"cdi_skipped": True}}
+NO_CDI_YET = {"cdi": {"spec_files": [], "devices": []}}
+BY_HAND = {"cdi": {"spec_files": ["/etc/cdi/nvidia.yaml"]}}
+DROP_IN, WRITE = "Have the CDI service accept the kernel module", "Write the CDI specification"
+REMOVE_DROP_IN = "Have the CDI service check the kernel module by itself"
+
+
+@pytest.mark.parametrize(
+    ("changes", "wishes", "steps"),
+    [
+        pytest.param(OPEN, {}, [DROP_IN, WRITE], id="Debian's open module"),
+        pytest.param(
+            {"driver": {"module_files": ["updates/dkms/nvidia-tesla-535.ko"]}},
+            {},
+            [DROP_IN, WRITE],
+            id="Debian's module for Tesla",
+        ),
+        pytest.param(
+            {"driver": {"module_files": ["updates/dkms/nvidia-current.ko"]}},
+            {},
+            [],
+            id="Debian's proprietary module, which the unit knows",
+        ),
+        pytest.param(
+            {
+                "driver": {
+                    "module_files": ["updates/dkms/nvidia.ko", *OPEN["driver"]["module_files"]]
+                }
+            },
+            {},
+            [],
+            id="two modules, one by its own name",
+        ),
+        pytest.param(merge(SKIPPED, NO_CDI_YET), {}, [DROP_IN, WRITE], id="skipped, module loaded"),
+        pytest.param(
+            merge(SKIPPED, {"driver": {"module_version": None}}),
+            {},
+            [],
+            id="skipped, and no module is loaded",
+        ),
+        pytest.param(merge(OPEN, BY_HAND), {}, [], id="written by hand, to stay"),
+        pytest.param(
+            merge(merge(OPEN, BY_HAND), {"cdi": {"devices": []}}),
+            {},
+            [DROP_IN, WRITE],
+            id="written by hand, and nothing in it",
+        ),
+        pytest.param(merge(OPEN, SKIPPED), {"cdi": False}, [], id="no CDI wanted"),
+        pytest.param(
+            merge(OPEN, {"ours": {"files": [CDI_DROP_IN["path"]]}}), {}, [], id="accepted already"
+        ),
+        pytest.param(
+            {"ours": {"edits": [], "files": [CDI_DROP_IN["path"]], "packages": {PLANNER: None}}},
+            {"state": "absent"},
+            [REMOVE_DROP_IN],
+            id="absent",
+        ),
+    ],
+)
+def test_cdi_service_that_would_be_skipped(
+    changes: dict[str, Any], wishes: dict[str, Any], steps: list[str]
+) -> None:
+    planned = plan(PLANNER, without_nulls(merge(DONE, changes)), **wishes)
+    assert planned["refusals"] == []
+    assert names(planned) == steps
+
+
+@pytest.mark.parametrize(
+    ("file", "runs"),
+    [
+        *((f"updates/dkms/{name}.ko.xz", True) for name in DEBIAN.values()),
+        ("updates/dkms/nvidia.ko", True),
+        ("updates/dkms/nvidia-fs.ko", False),
+        ("kernel/drivers/video/fbdev/nvidia/nvidiafb.ko", False),
+    ],
+)
+def test_drop_in_runs_the_cdi_service_with_every_name_of_the_module(
+    tmp_path: Path, file: str, runs: bool
+) -> None:
+    """Run by a real shell, on a machine where no module is loaded."""
+    lines = CDI_DROP_IN["block"].replace("\\\n", " ")
+    reset, condition = re.findall(r"^ExecCondition=(.*)$", lines, re.MULTILINE)
+    assert reset == ""
+    modules = tmp_path / "modules.dep"
+    modules.write_text(f"{file}:\n")
+    command = condition.replace("/lib/modules/%v/modules.dep", str(modules))
+    command = command.replace("/proc/driver", str(tmp_path / "proc"))
+    assert (subprocess.run(command, shell=True, check=False).returncode == 0) is runs
