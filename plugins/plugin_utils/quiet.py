@@ -3,9 +3,9 @@
 
 """Run a module whose output nobody may read on the way: it carries whole configuration files.
 
-From -vvv on, connection plugins print what a module returns. They stop at `no_log`, which they read
-from the play context (ansible-core 2.16 to 2.21, `_ssh_retry` in plugins/connection/ssh.py). The
-result of the task stays readable; that is what `no_log` on the task itself would take away.
+From -vvv on, connection plugins print what a module returns. `no_log` in their play context, which
+is a copy of the action's, makes them stop (ansible-core 2.16 to 2.21, `_ssh_retry` in
+plugins/connection/ssh.py). `no_log` on the task would censor the result as well.
 ANSIBLE_DEBUG prints everything nevertheless, as Ansible documents.
 """
 
@@ -36,7 +36,7 @@ def execute_quietly(
     task_vars: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Run a module as `_execute_module` does, and let nothing print its output."""
-    context = action._play_context
+    context = action._connection._play_context
     before = context.no_log
     context.no_log = before or _is_output_printed()
     try:

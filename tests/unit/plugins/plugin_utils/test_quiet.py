@@ -22,18 +22,19 @@ class Action:
     """What `execute_quietly` uses of an action plugin, with a node that answers as it is told."""
 
     def __init__(self, answer, *, no_log=False, reachable=False):
-        self._play_context = SimpleNamespace(no_log=no_log)
+        self.context = SimpleNamespace(no_log=no_log)
+        self._connection = SimpleNamespace(_play_context=self.context)
         self.answer, self.reachable = answer, reachable
         self.seen = []
 
     def _execute_module(self, **arguments):
-        self.seen.append((self._play_context.no_log, arguments))
+        self.seen.append((self.context.no_log, arguments))
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
 
     def _low_level_execute_command(self, command, sudoable):
-        self.seen.append((self._play_context.no_log, command))
+        self.seen.append((self.context.no_log, command))
         if not self.reachable:
             raise IN_WORDS
 
@@ -63,7 +64,7 @@ def test_output_is_censored_for_the_time_of_the_module(verbosity, shown, logged,
     assert execute_quietly(action, "metal.gpu.x", {"a": 1}, {"v": 2}) == {"changed": False}
     arguments = {"module_name": "metal.gpu.x", "module_args": {"a": 1}, "task_vars": {"v": 2}}
     assert action.seen == [(during, arguments)]
-    assert action._play_context.no_log is no_log
+    assert action.context.no_log is no_log
 
 
 @pytest.mark.parametrize(
@@ -84,7 +85,7 @@ def test_a_connection_that_fails_says_why(verbosity, shown, answer, reachable, r
     assert error.value is (raised or answer)
     assert len(action.seen) == attempts
     assert action.seen[1:] == [(False, "exit 0")][: attempts - 1]
-    assert action._play_context.no_log is False
+    assert action.context.no_log is False
 
 
 @pytest.mark.parametrize(
