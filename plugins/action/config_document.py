@@ -58,7 +58,7 @@ class ActionModule(ActionBase):
         )
         # As the task has it: `~` and variables in paths are the node's, not the controller's.
         node_args = {
-            name: self._task.args.get(name, args[name]) for name in ("path", "owner", "state_dir")
+            name: self._task.args.get(name, args[name]) for name in ("path", "actor", "state_dir")
         }
         try:
             language, edits, validate = _language(args), _edits(args), _argv(args["validate"])

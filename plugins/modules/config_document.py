@@ -18,7 +18,7 @@ description:
     and line endings stay as they are.
   - Remembers what the file was before, so that O(state=absent) gives it back.
   - Keys are merged one by one, so several tasks can work on the same file, also with the same
-    O(owner).
+    O(actor).
 attributes:
   check_mode:
     support: partial
@@ -98,12 +98,12 @@ options:
   state:
     description:
       - V(present) makes the changes.
-      - V(absent) gives back what the tasks of this O(owner) have changed. Where nobody else
+      - V(absent) gives back what the tasks of this O(actor) have changed. Where nobody else
         has changed the file since, it becomes what it was, byte for byte. Otherwise the keys
         get their former values, and those that somebody else has changed since stay.
       - A file that was created goes unless it holds something else by now, and directories
         that were created for it go when they are empty.
-      - V(previous) gives back only the last change that a task of this O(owner) has made, in the
+      - V(previous) gives back only the last change that a task of this O(actor) has made, in the
         same way, so that a service that does not start with it can be started again. What earlier
         tasks have changed stays, and can be given back by V(absent). There is one step back, not
         more.
@@ -112,8 +112,8 @@ options:
     type: str
     choices: [present, absent, previous, kept]
     default: present
-  owner:
-    description: Whose changes these are. Each owner's can be given back without the others'.
+  actor:
+    description: The role that makes the changes. Each actor's changes can be given back separately.
     type: str
     default: metal.gpu
   state_dir:
@@ -280,7 +280,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
         "choices": ["present", "absent", "previous", "kept"],
         "default": "present",
     },
-    "owner": {"type": "str", "default": "metal.gpu"},
+    "actor": {"type": "str", "default": "metal.gpu"},
     "state_dir": {"type": "path", "default": document_states.DIRECTORY},
     "validate": {"type": "raw"},
     "backup": {"type": "bool", "default": True},
@@ -309,11 +309,11 @@ class Refused(Exception):
 class Place:
     """The file and what is kept about it."""
 
-    def __init__(self, path: str, owner: str, state_dir: str) -> None:
+    def __init__(self, path: str, actor: str, state_dir: str) -> None:
         self.path = os.path.realpath(path)  # a link is left to point where it points
         self.state_dir = state_dir
-        self.state = os.path.join(state_dir, document_states.file_name(self.path, owner))
-        self.backup = f"{self.path}.{quote(owner, safe='@ ')}-orig"
+        self.state = os.path.join(state_dir, document_states.file_name(self.path, actor))
+        self.backup = f"{self.path}.{quote(actor, safe='@ ')}-orig"
 
 
 def read(place: Place) -> dict[str, Any]:
@@ -507,7 +507,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={**ARGUMENT_SPEC, "_write": _WRITE}, supports_check_mode=True
     )
-    place = Place(*(module.params[name] for name in ("path", "owner", "state_dir")))
+    place = Place(*(module.params[name] for name in ("path", "actor", "state_dir")))
     request = module.params["_write"]
     try:
         result = write(place, json.loads(request), module) if request else read(place)

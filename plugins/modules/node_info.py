@@ -870,7 +870,7 @@ gpu_node:
         edits:
           description: >-
             Files of others that M(metal.gpu.config_document) has changed and can give back, each
-            with its C(path), the C(owner) of the changes, the C(key) path of each of the
+            with its C(path), the C(actor) of the changes, the C(key) path of each of the
             C(changes) with what was there C(before), V(null) for nothing, and whether nobody has
             changed the file since (C(untouched)).
           type: list
@@ -879,7 +879,7 @@ gpu_node:
         files: [/etc/modprobe.d/metal-gpu-nouveau.conf]
         edits:
           - path: /etc/docker/daemon.json
-            owner: metal.gpu.nvidia_container_runtime
+            actor: metal.gpu.nvidia_container_runtime
             changes:
               - key: [default-runtime]
                 before: null

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a file was before its first and its last change by an owner, so that it can be given back.
+"""What a file was before its first and its last change by an actor, so that it can be given back.
 
 The node keeps it as an opaque text, its *state*. No function does I/O.
 """
@@ -25,7 +25,7 @@ class StateUnreadable(DocumentError, ValueError):
 
 
 class Past(NamedTuple):
-    """What one owner has done to a file."""
+    """What one actor has done to a file."""
 
     original: str | None  # what it would be without them; None: there would be no file
     written: str  # as they left it
@@ -66,7 +66,7 @@ def change(content: str | None, language: Language, edits: Edits) -> str | None:
 
 
 def give_back(content: str | None, language: Language, past: Past | None) -> str | None:
-    """Return the content without what the owner wrote, None for no file.
+    """Return the content without what the actor wrote, None for no file.
 
     To the byte what it was where nobody has touched it since, and equal in meaning where somebody
     has. Raises DocumentError.
@@ -87,7 +87,7 @@ def give_back(content: str | None, language: Language, past: Past | None) -> str
 def undo(
     content: str | None, language: Language, past: Past | None
 ) -> tuple[str | None, Past | None]:
-    """Return the content without the owner's last change, and the past that it has then.
+    """Return the content without the actor's last change, and the past that it has then.
 
     There is one step back, to the byte under the same condition as in `give_back`. Raises
     DocumentError.

@@ -579,7 +579,7 @@ def _ours(node: Raw) -> dict[str, Any]:
 
 def _edit(node: Raw, state: str) -> dict[str, Any]:
     """Return which file was edited, by whom, and which values were others before."""
-    path, owner = document_states.parse_file_name(state)
+    path, actor = document_states.parse_file_name(state)
     try:
         past = document_history.recall(node.texts[state], node.texts.get(path))
     except DocumentError:
@@ -588,7 +588,7 @@ def _edit(node: Raw, state: str) -> dict[str, Any]:
     original, written = (load(path, text).content for text in texts)
     changes = list(document_history.changes(original, written))
     untouched = past is not None and node.texts.get(path) == past.written
-    return {"path": path, "owner": owner, "changes": changes, "untouched": untouched}
+    return {"path": path, "actor": actor, "changes": changes, "untouched": untouched}
 
 
 def _unit(node: Raw, name: str) -> dict[str, Any]:

@@ -45,7 +45,7 @@ class Plan:
         return asdict(self)
 
 
-def owner(role: str) -> str:
+def actor(role: str) -> str:
     """Return the name that a role's edits in files of others go by; its tasks give the same."""
     return f"metal.gpu.{role}"
 
@@ -58,11 +58,11 @@ def changes(node: Mapping[str, Any], role: str, suffix: str) -> dict[tuple[str, 
     return {
         tuple(change["key"]): change["before"]
         for edit in node["ours"]["edits"]
-        if edit["owner"] == owner(role) and edit["path"].endswith(suffix)
+        if edit["actor"] == actor(role) and edit["path"].endswith(suffix)
         for change in edit["changes"]
     }
 
 
 def edited(node: Mapping[str, Any], role: str) -> list[str]:
     """Return the files of others that a role has changed, and can give back."""
-    return [edit["path"] for edit in node["ours"]["edits"] if edit["owner"] == owner(role)]
+    return [edit["path"] for edit in node["ours"]["edits"] if edit["actor"] == actor(role)]

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.metal.gpu.plugins.plugin_utils import docker_packages, engines, systems
-from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, edited, owner
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, actor, edited
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_packages import (
     REPAIR,
     arguments,
@@ -121,7 +121,7 @@ def unread_reason(engine: Mapping[str, Any]) -> str | None:
 
 
 def unread_change(node: Mapping[str, Any]) -> dict[str, str] | None:
-    """Return the path and the owner of the change of ours that containerd has not read yet.
+    """Return the path and the actor of the change of ours that containerd has not read yet.
 
     It may be taken back where containerd does not start with it; what somebody has changed since
     may not.
@@ -129,7 +129,7 @@ def unread_change(node: Mapping[str, Any]) -> dict[str, str] | None:
     unread = node["engines"]["containerd"]["changed_since_start"]
     return next(
         (
-            {"path": edit["path"], "owner": edit["owner"]}
+            {"path": edit["path"], "actor": edit["actor"]}
             for edit in node["ours"]["edits"]
             if edit["path"] in unread and edit["untouched"]
         ),
@@ -139,7 +139,7 @@ def unread_change(node: Mapping[str, Any]) -> dict[str, str] | None:
 
 def _plan_cri(made: Plan, path: str, reason: str) -> None:
     """Plan the edit of the file without a version that Docker's package ships."""
-    made.data["change"] = {"path": path, "owner": owner(ROLE)}
+    made.data["change"] = {"path": path, "actor": actor(ROLE)}
     made.data["config"] = {
         "path": path,
         "discard": [{"path": ["disabled_plugins"], "items": ["cri"]}],

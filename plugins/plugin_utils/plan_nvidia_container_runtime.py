@@ -23,7 +23,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils import (
     plan_docker_ce,
     systems,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, changes, edited, owner
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, actor, changes, edited
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_containerd import (
     RESTART,
     RESTART_REASON,
@@ -216,7 +216,7 @@ def _plan_containerd(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, A
             path=config["path"],
             found=engine["version"],
         )
-    ours_now = {"path": config["path"], "owner": owner(ROLE)}
+    ours_now = {"path": config["path"], "actor": actor(ROLE)}
     made.data["change"] = ours_now if gap else plan_containerd.unread_change(node)
     made.step(REGISTER, gap)
     made.step(RESTART, RESTART_REASON if gap else unread_reason(engine))

@@ -87,21 +87,21 @@ def test_check_real_check_real(act, path, tmp_path, existing):
     assert everything(tmp_path) == untouched
 
 
-def test_two_owners_and_a_person(act, path):
-    act(merge={"log-driver": "journald", "runtimes": {"nvidia": {"path": "x"}}}, owner="one")
-    act(append=[{"path": "features.list", "items": ["a"]}], owner="two")
+def test_two_actors_and_a_person(act, path):
+    act(merge={"log-driver": "journald", "runtimes": {"nvidia": {"path": "x"}}}, actor="one")
+    act(append=[{"path": "features.list", "items": ["a"]}], actor="two")
     path.write_text(path.read_text().replace('"log-driver"', '"debug": true, "log-driver"'))
-    act(state="absent", owner="one")
+    act(state="absent", actor="one")
     assert json.loads(path.read_text()) == {
         "debug": True,
         "log-driver": "json-file",
         "features": {"list": ["a"]},
     }
-    act(state="absent", owner="two")
+    act(state="absent", actor="two")
     assert json.loads(path.read_text()) == {"debug": True, "log-driver": "json-file"}
 
 
-def test_tasks_of_one_owner_add_up(act, path):
+def test_tasks_of_one_actor_add_up(act, path):
     for _time in range(2):
         act(**WISH)
         act(discard=[{"path": ["hosts"], "items": ["x"]}], remove=["log-driver"])

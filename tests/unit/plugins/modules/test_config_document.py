@@ -233,6 +233,6 @@ def test_without_room_everything_is_as_it_was(write, node, before, after, state_
     assert (node / "etc/daemon.json").read_bytes() == before
 
 
-def test_owners_do_not_share_a_state(write, call):
+def test_actors_do_not_share_a_state(write, call):
     write(None, b"new")
-    assert call(owner="somebody/else")["remembered"] is None
+    assert call(actor="somebody/else")["remembered"] is None

@@ -328,8 +328,8 @@ def test_a_gpu_node(observe, tmp_path):
 
 
 def test_what_this_collection_has_left_is_found(observe, tmp_path):
-    path, owner = "/etc/containerd/config.toml", "metal.gpu.containerd"
-    place = config_document.Place(path, owner, str(tmp_path / "var/lib/metal-gpu/config_document"))
+    path, actor = "/etc/containerd/config.toml", "metal.gpu.containerd"
+    place = config_document.Place(path, actor, str(tmp_path / "var/lib/metal-gpu/config_document"))
     rule = "/etc/modprobe.d/metal-gpu-nouveau.conf"
     plant(tmp_path, {rule: "blacklist nouveau\n", "/etc/modprobe.d/x.conf": "blacklist nouveau\n"})
     written = "[plugins.cri]\na = 1\n"
@@ -340,7 +340,7 @@ def test_what_this_collection_has_left_is_found(observe, tmp_path):
         "edits": [
             {
                 "path": path,
-                "owner": owner,
+                "actor": actor,
                 "changes": [{"key": ["plugins", "cri", "a"], "before": None}],
                 "untouched": True,
             }

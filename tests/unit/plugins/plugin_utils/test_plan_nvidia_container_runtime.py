@@ -16,7 +16,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan_nvidia_container_ru
 from .test_plans import DOCKER, DONE, UNVERSIONED, codes, load, merge, names, plan
 
 PLANNER = "nvidia_container_runtime"
-OWNER = "metal.gpu.nvidia_container_runtime"
+ACTOR = "metal.gpu.nvidia_container_runtime"
 DAEMON_JSON = "/etc/docker/daemon.json"
 BINARY = {"type": None, "binary": "/usr/bin/nvidia-container-runtime"}
 BY_NAME = {"type": None, "binary": "nvidia-container-runtime"}
@@ -34,7 +34,7 @@ def docker(**values: Any) -> dict[str, Any]:
 def edits(path: str, *changes: tuple[list[str], Any]) -> dict[str, Any]:
     """The file has been edited by this role: key paths, and what was there before."""
     made = [{"key": key, "before": before} for key, before in changes]
-    return {"ours": {"edits": [{"path": path, "owner": OWNER, "changes": made}]}}
+    return {"ours": {"edits": [{"path": path, "actor": ACTOR, "changes": made}]}}
 
 
 def flag(name: str, value: str) -> dict[str, Any]:

@@ -91,9 +91,9 @@ GATE_IN_FLAG = {
 }
 KUBELET_DROP_IN = "/etc/systemd/system/kubelet.service.d/99-metal-gpu.conf"
 CONFIG = "/etc/containerd/config.toml"
-CRI_EDIT = [{"path": CONFIG, "owner": "metal.gpu.containerd"}]
+CRI_EDIT = [{"path": CONFIG, "actor": "metal.gpu.containerd"}]
 KUBELET_EDIT = [
-    {"path": "/var/lib/kubelet/config.yaml", "owner": "metal.gpu.kubelet_device_plugins"}
+    {"path": "/var/lib/kubelet/config.yaml", "actor": "metal.gpu.kubelet_device_plugins"}
 ]
 UNVERSIONED = {"version": None, "version_error": "Exec format error"}
 BROKEN = {"code": "library_mismatch", "exit_code": 18, "message": "version mismatch"}
@@ -827,7 +827,7 @@ def test_containerd_is_not_taken_away_from_a_kubelet(changes: dict[str, Any]) ->
 @pytest.mark.parametrize(
     ("unread", "untouched", "change"),
     [
-        pytest.param([CONFIG], True, {"path": CONFIG, "owner": CRI_EDIT[0]["owner"]}, id="ours"),
+        pytest.param([CONFIG], True, {"path": CONFIG, "actor": CRI_EDIT[0]["actor"]}, id="ours"),
         pytest.param([CONFIG], False, None, id="somebody has changed it since"),
         pytest.param(["/etc/containerd/other.toml"], True, None, id="another file"),
     ],
