@@ -12,7 +12,7 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import documents
-from .document_model import DocumentError
+from .document_model import DocumentError, same
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 class StateUnreadable(DocumentError, ValueError):
     """The state is not what `remember` writes."""
 
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"the record of what it was before is damaged: {problem}")
+
 
 class Past(NamedTuple):
     """What one actor has done to a file."""
@@ -31,6 +34,7 @@ class Past(NamedTuple):
     written: str  # as they left it
     before: str | None  # as they found it at their last change
     directories: tuple[str, ...] = ()  # made for the file, outermost first
+    language: Language | None = None  # that they read it in; None in states of old
 
 
 def remember(*pasts: Past) -> str:
@@ -47,13 +51,32 @@ def recall(state: str | None, content: str | None) -> Past | None:
     if state is None:
         return None
     try:
-        pasts = [
-            Past(**{**past, "directories": tuple(past["directories"])})
-            for past in json.loads(state)["pasts"]
-        ]
-        return next((past for past in pasts if past.written == content), pasts[-1])
-    except (ValueError, LookupError, TypeError) as error:
-        raise StateUnreadable(f"the state of this file is damaged: {error!r}") from error
+        pasts = [_past(**past) for past in json.loads(state)["pasts"]]
+        is_it = (past for past in pasts if _lines(past.written) == _lines(content))
+        return next(is_it, pasts[-1])
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise StateUnreadable(f"{type(error).__name__}: {error}") from error
+
+
+def _past(
+    *,
+    original: Any,
+    written: Any,
+    before: Any,
+    directories: Any = (),
+    language: Any = None,
+) -> Past:
+    texts = [text for text in (original, before) if text is not None]
+    if not all(isinstance(text, str) for text in (written, *texts, *directories)):
+        raise TypeError("a content, or a directory, that is not a text")
+    if language not in (None, *documents.LANGUAGES):
+        raise ValueError(f"language {language!r}")
+    return Past(original, written, before, tuple(directories), language)
+
+
+def _lines(content: str | None) -> list[str] | None:
+    """Return the lines of a file, which an observation has without their carriage returns."""
+    return None if content is None else content.replace("\r\n", "\n").split("\n")
 
 
 def change(content: str | None, language: Language, edits: Edits) -> str | None:
@@ -75,6 +98,7 @@ def give_back(content: str | None, language: Language, past: Past | None) -> str
         return content
     if content == past.written:
         return past.original
+    language = past.language or language
     current, written, original = (
         documents.parse(text, language) for text in (content, past.written, past.original or "")
     )
@@ -98,7 +122,7 @@ def undo(
     if rest is None or past.before is None or past.before == past.original:
         return rest, None
     original = give_back(rest, language, past._replace(written=past.before))
-    return rest, Past(original, rest, rest, past.directories)
+    return rest, Past(original, rest, rest, past.directories, past.language)
 
 
 def extend(
@@ -111,11 +135,35 @@ def extend(
 ) -> Past:
     """Return the past of a file after one more change. Raises DocumentError."""
     if past is None:
-        return Past(content, written, content, tuple(made))
+        return Past(content, written, content, tuple(made), language)
     # Somebody else may have changed the file since: without us it would have that change.
     original = give_back(content, language, past)
     directories = tuple(dict.fromkeys((*past.directories, *made)))
-    return Past(original, written, content, directories)
+    return Past(original, written, content, directories, language)
+
+
+class Summary(NamedTuple):
+    """What one actor has done to a file that others wrote, as far as plans need to know it."""
+
+    changes: tuple[dict[str, Any], ...] = ()
+    untouched: bool = False  # nobody has changed the file since
+    error: str | None = None  # why the changes are not known
+
+
+def summarize(path: str, state: str, content: str | None) -> Summary:
+    """Return what a state says about a file. Whatever is in the two, this raises nothing."""
+    try:
+        past = recall(state, content)
+        language = (past and past.language) or documents.language_of(path)
+        if past is None or language is None:
+            raise StateUnreadable("it does not tell the language of the file")
+        original, written = (
+            documents.read(text, language).content for text in (past.original or "", past.written)
+        )
+    except DocumentError as error:
+        return Summary(error=str(error))
+    untouched = _lines(past.written) == _lines(content)
+    return Summary(tuple(changes(original, written)), untouched)
 
 
 def changes(
@@ -126,5 +174,5 @@ def changes(
         before, after = original.get(key), written.get(key)
         if isinstance(after, dict) and isinstance(before, dict | None):
             yield from changes(before or {}, after, (*path, key))
-        elif before != after:
+        elif not same(before, after):
             yield {"key": [*path, key], "before": before}

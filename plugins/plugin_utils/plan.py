@@ -66,3 +66,16 @@ def changes(node: Mapping[str, Any], role: str, suffix: str) -> dict[tuple[str, 
 def edited(node: Mapping[str, Any], role: str) -> list[str]:
     """Return the files of others that a role has changed, and can give back."""
     return [edit["path"] for edit in node["ours"]["edits"] if edit["actor"] == actor(role)]
+
+
+def refuse_uneditable(made: Plan, config: Mapping[str, Any]) -> None:
+    """Refuse a configuration file that a step edits, and that cannot be edited."""
+    if config["obstacle"]:
+        made.refuse("CONFIG_NOT_EDITABLE", path=config["path"], error=config["obstacle"])
+
+
+def refuse_lost_history(made: Plan, node: Mapping[str, Any], role: str) -> None:
+    """Refuse to change anything where it is not known what the role has changed before."""
+    for edit in node["ours"]["edits"]:
+        if made.steps and edit["actor"] == actor(role) and edit["error"]:
+            made.refuse("HISTORY_UNREADABLE", path=edit["path"], error=edit["error"])

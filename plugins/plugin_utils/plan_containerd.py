@@ -13,7 +13,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.metal.gpu.plugins.plugin_utils import docker_packages, engines, systems
-from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, actor, edited
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
+    Plan,
+    actor,
+    edited,
+    refuse_lost_history,
+    refuse_uneditable,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_packages import (
     REPAIR,
     arguments,
@@ -68,6 +74,7 @@ def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
     else:
         _plan_missing(made, node, wishes)
     plan_repair(made, node, PYTHON_DEBIAN, INSTALL, HOLD, REMOVE)
+    refuse_lost_history(made, node, ROLE)
     return made.result()
 
 
@@ -101,6 +108,7 @@ def _plan_installed(made: Plan, node: Mapping[str, Any]) -> None:
         # somebody who wanted the plugin off.
         if config["version"] is None:
             reason = f"{config['path']} turns the CRI plugin off, as Docker packages it"
+            refuse_uneditable(made, config)
             _plan_cri(made, config["path"], reason)
         else:
             made.refuse("CRI_DISABLED", path=config["path"])

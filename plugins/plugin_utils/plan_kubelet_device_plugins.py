@@ -16,7 +16,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils.version import release
-from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, edited
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
+    Plan,
+    edited,
+    refuse_lost_history,
+    refuse_uneditable,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_preflight import refuse_unversioned
 
 GATE = "DevicePlugins"
@@ -57,6 +62,7 @@ def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
     kubelet = node["kubelet"]
     if wishes["state"] == "absent":
         _plan_absent(made, node)
+        refuse_lost_history(made, node, "kubelet_device_plugins")
         return made.result()
     if not kubelet["installed"]:
         made.refuse("KUBELET_MISSING")
@@ -76,6 +82,7 @@ def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
         _plan_restart(made, kubelet, "it reads its settings when it starts")
     else:
         _plan_restart(made, kubelet, _unread_reason(kubelet))
+    refuse_lost_history(made, node, "kubelet_device_plugins")
     return made.result()
 
 
@@ -132,6 +139,8 @@ def _plan_removal(made: Plan, kubelet: Mapping[str, Any], places: list[Mapping[s
     )
     documents = _files(places, "config")
     texts = _files(places, "flag")
+    if kubelet["config"]["path"] in documents:
+        refuse_uneditable(made, kubelet["config"])
     made.data["configuration"] = [
         {"path": path, "remove": [["featureGates", GATE]]} for path in documents
     ]

@@ -167,6 +167,14 @@ def test_nothing_to_give_back_but_a_state(act, path, tmp_path):
     ("text", "options", "message"),
     [
         pytest.param('{\n "a": 1\n "b": 2}', WISH, "PATH: line 3, column 2: ", id="malformed"),
+        pytest.param('{"a": 1,\n "a": 2}', WISH, 'PATH: line 2, column 2: key "a" is', id="twice"),
+        pytest.param("UTF-16", WISH, "PATH: line 1, column 1: the file is in UTF-16", id="UTF-16"),
+        pytest.param(
+            '{"runtimes": {"x": {"Path": "a"}}}',
+            {"merge": {"runtimes": {"x": {"path": "b"}}}},
+            "runtimes.x.Path is in the file, and the task wants runtimes.x.path",
+            id="case",
+        ),
         pytest.param('{"a": "\ufffd"}', WISH, "PATH: line 1, column 8: not UTF-8", id="encoding"),
         pytest.param(
             '{"runtimes": []}', {"merge": {"runtimes": {"x": 1}}}, "runtimes is a", id="kind"
@@ -177,7 +185,8 @@ def test_nothing_to_give_back_but_a_state(act, path, tmp_path):
 def test_failure_changes_nothing(act, path, tmp_path, text, options, message, check):
     path.unlink()
     if text is not None:
-        path.write_bytes(text.encode().replace("\ufffd".encode(), b"\xff"))
+        raw = text.encode("utf-16") if text == "UTF-16" else text.encode()
+        path.write_bytes(raw.replace("\ufffd".encode(), b"\xff"))
     found = everything(tmp_path)
     with pytest.raises(AnsibleActionFail) as error:
         act(check=check, **options)
@@ -211,6 +220,23 @@ def test_a_refused_file_does_not_land(act, path, tmp_path):
 def test_a_wrong_task_fails_before_it_reaches_the_node(act, options, message):
     with pytest.raises(AnsibleActionFail, match=message):
         act(**options)
+
+
+def test_the_way_back_knows_the_language(act, tmp_path):
+    path = tmp_path / "c.conf"
+    path.write_text("a: 1  # one\n")
+    act(path=str(path), format="yaml", merge={"b": 2})
+    path.write_text("theirs: 1\n" + path.read_text())
+    act(path=str(path), state="absent")
+    assert path.read_text() == "theirs: 1\na: 1  # one\n"
+
+
+def test_a_byte_order_mark_stays(act, path):
+    path.write_bytes(b"\xef\xbb\xbf" + BEFORE.encode())
+    act(**WISH)
+    assert path.read_bytes() == b"\xef\xbb\xbf" + AFTER.encode()
+    act(state="absent")
+    assert path.read_bytes() == b"\xef\xbb\xbf" + BEFORE.encode()
 
 
 @pytest.mark.parametrize(

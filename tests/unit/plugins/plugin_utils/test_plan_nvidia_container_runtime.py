@@ -34,7 +34,7 @@ def docker(**values: Any) -> dict[str, Any]:
 def edits(path: str, *changes: tuple[list[str], Any]) -> dict[str, Any]:
     """The file has been edited by this role: key paths, and what was there before."""
     made = [{"key": key, "before": before} for key, before in changes]
-    return {"ours": {"edits": [{"path": path, "actor": ACTOR, "changes": made}]}}
+    return {"ours": {"edits": [{"path": path, "actor": ACTOR, "changes": made, "error": None}]}}
 
 
 def flag(name: str, value: str) -> dict[str, Any]:
@@ -299,6 +299,25 @@ def toolkit(version: str | None, *, held: bool, **changes: Any) -> dict[str, Any
 REPOSITORY = {"metal-gpu-container-toolkit": {"path": "", "text": ""}}
 THEIR_SOURCE = {"path": "/etc/apt/sources.list", "url": "https://mirror.example", "suite": "/"}
 NO_SPECIFICATION = {"devices": []}
+
+
+@pytest.mark.parametrize(
+    ("node", "state", "refusals"),
+    [
+        pytest.param(FRESH, "present", ["CONFIG_NOT_EDITABLE"], id="to-be-edited"),
+        pytest.param(NVIDIA, "present", [], id="nothing-to-do"),
+        pytest.param(OURS, "absent", ["CONFIG_NOT_EDITABLE"], id="to-be-given-back"),
+        pytest.param(NVIDIA, "absent", [], id="nothing-to-give-back"),
+    ],
+)
+def test_a_file_that_docker_reads_and_nobody_can_edit(
+    node: dict[str, Any], state: str, refusals: list[str]
+) -> None:
+    twice = f'{DAEMON_JSON}, line 3, column 3: key "runtimes" is there twice'
+    node = merge(node, docker(config={"obstacle": twice}))
+    planned = plan(PLANNER, node, state=state, default=None)
+    assert codes(planned) == refusals
+    assert all(twice in one["message"] for one in planned["refusals"])
 
 
 @pytest.mark.parametrize(

@@ -91,10 +91,14 @@ GATE_IN_FLAG = {
 }
 KUBELET_DROP_IN = "/etc/systemd/system/kubelet.service.d/99-metal-gpu.conf"
 CONFIG = "/etc/containerd/config.toml"
-CRI_EDIT = [{"path": CONFIG, "actor": "metal.gpu.containerd"}]
+CRI_EDIT = [{"path": CONFIG, "actor": "metal.gpu.containerd", "error": None}]
+KUBELET_CONFIG = "/var/lib/kubelet/config.yaml"
 KUBELET_EDIT = [
-    {"path": "/var/lib/kubelet/config.yaml", "actor": "metal.gpu.kubelet_device_plugins"}
+    {"path": KUBELET_CONFIG, "actor": "metal.gpu.kubelet_device_plugins", "error": None}
 ]
+GATE_IN_CONFIG = {**GATE_IN_FLAG, "file": KUBELET_CONFIG, "where": "config", "flag": None}
+DAMAGED = "/var/lib/metal-gpu/config_document/x.json: the record of what it was before is damaged"
+TWICE = 'line 3, column 3: key "a" is there twice'
 UNVERSIONED = {"version": None, "version_error": "Exec format error"}
 BROKEN = {"code": "library_mismatch", "exit_code": 18, "message": "version mismatch"}
 
@@ -334,6 +338,56 @@ REFUSALS = [
         {"kubelet": {**UNVERSIONED, "feature_gates": [GATE_IN_FLAG]}},
         {"state": "absent"},
         ["VERSION_UNKNOWN"],
+    ),
+    (
+        "key that is there twice",
+        "nvidia_container_runtime",
+        {"engines": {"containerd": {"config": {"obstacle": TWICE}}}},
+        {},
+        ["CONFIG_NOT_EDITABLE"],
+    ),
+    (
+        "key that is there twice, in what Docker's package ships",
+        "containerd",
+        {
+            "engines": {
+                "containerd": {
+                    "cri_enabled": False,
+                    "config": {"version": None, "obstacle": TWICE},
+                }
+            }
+        },
+        {},
+        ["CONFIG_NOT_EDITABLE"],
+    ),
+    (
+        "key that is there twice, beside a gate",
+        "kubelet_device_plugins",
+        {"kubelet": {"feature_gates": [GATE_IN_CONFIG], "config": {"obstacle": TWICE}}},
+        {},
+        ["CONFIG_NOT_EDITABLE"],
+    ),
+    *(
+        (
+            f"history that is damaged, {state}",
+            role,
+            {**changes, "ours": {"edits": [{**edit, "error": DAMAGED}]}},
+            {"state": state},
+            ["HISTORY_UNREADABLE"],
+        )
+        for role, edit, changes in (
+            (
+                *("containerd", CRI_EDIT[0]),
+                {"engines": {"containerd": {"running": False}}, "kubelet": {"running": False}},
+            ),
+            ("kubelet_device_plugins", KUBELET_EDIT[0], {"kubelet": {"running": False}}),
+            (
+                "nvidia_container_runtime",
+                {**CRI_EDIT[0], "actor": "metal.gpu.nvidia_container_runtime", "changes": []},
+                {},
+            ),
+        )
+        for state in ("present", "absent")
     ),
     (
         "kubelet's YAML",
