@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 _EDITS = ("merge", "append", "discard", "remove")
 _NO_LANGUAGE = "the suffix tells no language, so set format"
+_NEW_FILE = ("mode", "owner", "group")
 
 
 class ActionModule(ActionBase):
@@ -69,6 +70,8 @@ class ActionModule(ActionBase):
             after, request = _plan(found, content, language, edits, args)
         except DocumentError as error:
             raise AnsibleActionFail(f"{args['path']}: {error}") from None
+        if request and found["obstacle"]:
+            raise AnsibleActionFail(f"cannot change {found['file']}: {found['obstacle']}")
         result = {
             "changed": after != content,
             "path": found["file"],
@@ -81,7 +84,7 @@ class ActionModule(ActionBase):
                 "after": after or "",
             }
         if request and not self._task.check_mode:
-            request["validate"] = validate
+            request |= {"validate": validate, **{name: args[name] for name in _NEW_FILE}}
             written = self._call({**node_args, "_write": json.dumps(request)}, task_vars)
             if written.get("failed"):
                 return written

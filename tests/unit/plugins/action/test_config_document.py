@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from types import SimpleNamespace
 from unittest.mock import MagicMock
 
@@ -237,6 +238,59 @@ def test_a_byte_order_mark_stays(act, path):
     assert path.read_bytes() == b"\xef\xbb\xbf" + AFTER.encode()
     act(state="absent")
     assert path.read_bytes() == b"\xef\xbb\xbf" + BEFORE.encode()
+
+
+@pytest.mark.parametrize(
+    "options", [WISH, {"state": "absent"}, {"state": "previous"}], ids=["present", "absent", "back"]
+)
+@pytest.mark.parametrize("check", [True, False], ids=["check", "real"])
+def test_what_cannot_be_replaced_is_told_beforehand(act, path, tmp_path, options, check):
+    if "state" in options:
+        act(merge={"debug": True})
+    (tmp_path / "other-name").hardlink_to(path)
+    found = everything(tmp_path)
+    with pytest.raises(AnsibleActionFail) as error:
+        act(check=check, **options)
+    assert f"cannot change {path}: {path} has 2 hard links" in str(error.value)
+    assert everything(tmp_path) == found
+
+
+def test_what_needs_no_change_need_not_be_replaceable(act, path, tmp_path):
+    act(**WISH)
+    (tmp_path / "other-name").hardlink_to(path)
+    result, count = act(**WISH)
+    assert (result["changed"], count) == (False, 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "mode"),
+    [
+        ({}, 0o644),
+        ({"mode": "0600"}, 0o600),
+        ({"mode": "u=rw,g=r,o="}, 0o640),
+        ({"mode": 384}, 0o600),
+    ],
+    ids=str,
+)
+def test_a_new_file_has_the_mode_that_the_task_gives_it(act, path, options, mode):
+    path.unlink()
+    act(**WISH, **options)
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+    path.chmod(0o604)
+    act(merge={"debug": True}, **options)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o604
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"mode": "rw-"}, "mode must be"), ({"owner": "no-such-user"}, "no-such-user")],
+)
+def test_a_new_file_that_cannot_have_its_mode_is_not_made(act, path, tmp_path, options, message):
+    path.unlink()
+    result, _count = act(**WISH, **options)
+    assert result["failed"]
+    assert message in json.dumps(result)
+    assert everything(tmp_path) == {}
 
 
 @pytest.mark.parametrize(
