@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
+from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 from ansible_collections.metal.gpu.plugins.modules.config_document import ARGUMENT_SPEC
 from ansible_collections.metal.gpu.plugins.plugin_utils import document_history as history
 from ansible_collections.metal.gpu.plugins.plugin_utils.document_model import (
@@ -76,12 +77,12 @@ class ActionModule(ActionBase):
             "changed": after != content,
             "path": found["file"],
         }
-        if self._task.diff:  # only then: a configuration may hold secrets
+        if self._task.diff:
             result["diff"] = {
                 "before_header": found["file"],
                 "after_header": found["file"],
-                "before": content or "",
-                "after": after or "",
+                "before": redact(content or ""),
+                "after": redact(after or ""),
             }
         if request and not self._task.check_mode:
             request |= {"validate": validate, **{name: args[name] for name in _NEW_FILE}}

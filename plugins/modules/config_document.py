@@ -28,7 +28,7 @@ attributes:
     details: O(validate) does not run, because the candidate would have to be written.
   diff_mode:
     support: full
-    description: Shows the file before and after.
+    description: Shows the file before and after, with C(***) in the place of credentials.
   idempotent:
     support: full
     description: A second run changes nothing.
@@ -277,6 +277,7 @@ from urllib.parse import quote
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.metal.gpu.plugins.module_utils import document_states, replaceable
+from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -517,7 +518,7 @@ def _validate(path: str, command: list[str], candidate: str, run_command: Any) -
     argv = [argument.replace("%s", candidate) for argument in command]
     code, out, err = run_command(argv)
     if code:
-        said = (err.strip() or out.strip()).replace(candidate, path)
+        said = redact((err.strip() or out.strip()).replace(candidate, path))
         raise Refused(f"{command[0]} refuses the new {path} (exit code {code}): {said}")
 
 

@@ -240,6 +240,16 @@ def test_a_byte_order_mark_stays(act, path):
     assert path.read_bytes() == b"\xef\xbb\xbf" + BEFORE.encode()
 
 
+def test_the_diff_shows_no_credentials(act, path):
+    secret = "hunter2-of-the-admin"
+    path.write_text(f'{{"proxies": {{"http-proxy": "http://me:{secret}@proxy:8080"}}}}')
+    result, _count = act(**WISH)
+    assert secret in path.read_text()
+    assert secret not in json.dumps(result)
+    assert "http://***@proxy:8080" in result["diff"]["before"]
+    assert "default-runtime" in result["diff"]["after"]
+
+
 @pytest.mark.parametrize(
     "options", [WISH, {"state": "absent"}, {"state": "previous"}], ids=["present", "absent", "back"]
 )

@@ -345,6 +345,13 @@ def test_two_runs_at_once_do_not_lose_an_edit(write, node, monkeypatch):
     assert path.read_bytes() == b"theirs"
 
 
+def test_a_validator_that_quotes_a_password_is_not_quoted(write):
+    code = "import sys; sys.exit('bad line: registry_password = \"hunter2\"')"
+    result = write(None, b"new", validate=[sys.executable, "-c", code, "%s"])
+    assert "bad line" in result["msg"]
+    assert "hunter2" not in json.dumps(result)
+
+
 @contextmanager
 def room(size):
     """Limit how large a file can be. Not for long: pytest writes to files, too."""
