@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils.reconcile import question as ask
+from ansible_collections.metal.gpu.plugins.plugin_utils.variables import gpu_count
 
 DOCUMENTATION = r"""
 name: question
@@ -55,7 +56,8 @@ def question(
     declared: int | None = None,
     known: Iterable[Mapping[str, str]] = (),
 ) -> dict[str, Any]:
-    return ask(host, node, declared, known)
+    count, _wrong = gpu_count(host, declared)  # metal.gpu.reconcile says what is wrong
+    return ask(host, node, count, known)
 
 
 class FilterModule:

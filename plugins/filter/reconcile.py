@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils.reconcile import reconcile as judge
+from ansible_collections.metal.gpu.plugins.plugin_utils.variables import gpu_count
 
 DOCUMENTATION = r"""
 name: reconcile
@@ -65,7 +66,10 @@ def reconcile(
     smoke: Mapping[str, Any] | None = None,
     known: Iterable[Mapping[str, str]] = (),
 ) -> dict[str, Any]:
-    return judge(host, node, declared, cluster, smoke, known)
+    count, wrong = gpu_count(host, declared)
+    verdict = judge(host, node, count, cluster, smoke, known)
+    new = [one for one in wrong if one not in verdict["findings"]]
+    return {**verdict, "findings": new + verdict["findings"], "ok": verdict["ok"] and not new}
 
 
 class FilterModule:

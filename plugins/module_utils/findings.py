@@ -37,6 +37,41 @@ class Meaning(NamedTuple):
 
 
 CATALOGUE: dict[str, Meaning] = {
+    # --- the run ---------------------------------------------------------------------------
+    "STRATEGY_UNSUPPORTED": Meaning(
+        REFUSAL,
+        "the play uses the strategy {strategy}, with which nodes do not wait for each other; these "
+        "roles act on all nodes of a play together",
+        "set `strategy: linear` in the play that uses these roles",
+    ),
+    "CONTROLLER_PACKAGE_MISSING": Meaning(
+        REFUSAL,
+        "{python} {found} the Python package {package}; this collection needs {minimum} or later",
+        "run `{python} -m pip install '{package}>={minimum}'`; if another Python has the package, "
+        "set ansible_python_interpreter for localhost",
+    ),
+    "CONTROLLER_UNUSABLE": Meaning(
+        REFUSAL,
+        "Ansible cannot run modules on localhost: {error}",
+        "take localhost out of the inventory, or set `ansible_connection: local` and "
+        "`ansible_python_interpreter: '{{{{ ansible_playbook_python }}}}'` for it",
+    ),
+    "VARIABLE_INVALID": Meaning(
+        REFUSAL,
+        "{name} is {found}, expected {expected}",
+        "correct the variable; `ansible-inventory --host HOST` shows what the inventory sets, and "
+        "`ansible-doc -t role metal.gpu.{role}` describes it",
+    ),
+    "VARIABLE_MISPLACED": Meaning(
+        REFUSAL,
+        "{name} is set for {hosts}; Ansible reads it from the command line only",
+        "take it out of the inventory, and run `ansible-playbook -e {name}=VALUE`",
+    ),
+    "VARIABLE_UNKNOWN": Meaning(
+        NOTICE,
+        "{name} is set for {hosts}, and this collection has no such variable{hint}",
+        "correct the name; if another tool uses this variable, ignore this notice",
+    ),
     # --- the node as a machine -------------------------------------------------------------
     "NODE_UNREACHABLE": Meaning(
         REFUSAL,

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
-from ansible_collections.metal.gpu.plugins.plugin_utils import engines, systems
+from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
+from ansible_collections.metal.gpu.plugins.plugin_utils import engines, systems, variables
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
 
 # What Ansible and the programs themselves say when somebody may not become root.
@@ -45,7 +46,9 @@ def _refuse_gpus(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any])
     addresses = [gpu["address"] for gpu in node["pci"]]
     if not addresses:
         made.refuse("NO_GPU")
-    elif wishes["gpu_count"] is not None and wishes["gpu_count"] != len(addresses):
+    declared, wrong = variables.gpu_count(made.host, wishes["gpu_count"])
+    made.refusals += wrong
+    if addresses and declared is not None and declared != len(addresses):
         made.refuse(
             "GPU_COUNT_DIFFERS",
             declared=wishes["gpu_count"],
