@@ -82,13 +82,26 @@ CATALOGUE: dict[str, Meaning] = {
     "NODE_NOT_OBSERVED": Meaning(
         REFUSAL,
         "could not be observed: {error}",
-        "the node needs Python 3.9 or newer; try `ansible NODE -b -m metal.gpu.node_info`",
+        "the node needs Python 3.9 or newer, and file systems that can be written to; try `ansible "
+        "NODE -b -m metal.gpu.node_info`",
+    ),
+    "NODE_RESTARTED": Meaning(
+        FAILURE,
+        "restarted while it was verified, so what was observed before is not true any more",
+        "run `ansible-playbook metal.gpu.verify` again; on the node, `last -x reboot` says when it "
+        "restarted, and `journalctl --boot=-1 --pager-end` what it logged last",
     ),
     "SUDO_REFUSED": Meaning(
         REFUSAL,
         "the inventory's user cannot become root: {error}",
         "let the user run sudo without a password, or give the password with --ask-become-pass or "
         "ansible_become_password",
+    ),
+    "BECOME_REFUSED": Meaning(
+        REFUSAL,
+        "the inventory's user cannot become root with {method}: {error}",
+        "give {whose} password with --ask-become-pass or ansible_become_password, or let {method} "
+        "do without one{where}; `ansible NODE -b -m ansible.builtin.command -a id` tries it",
     ),
     "NODE_NAME_TWICE": Meaning(
         REFUSAL,
