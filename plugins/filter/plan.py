@@ -85,10 +85,15 @@ PLANNERS: dict[str, Callable[[Any, Mapping[str, Any]], dict[str, Any]]] = {
 }
 
 
+# What a user may leave open. Before ansible-core 2.19, a template makes an empty text of None.
+OPEN = ("default", "reboot_ok")
+
+
 def plan(observation: Any, planner: str, wishes: Mapping[str, Any]) -> dict[str, Any]:
     if planner not in PLANNERS:
         raise AnsibleFilterError(f"no planner {planner!r}, only {', '.join(PLANNERS)}")
-    return PLANNERS[planner](observation, wishes)
+    unset = {name: None for name in OPEN if wishes.get(name) == ""}
+    return PLANNERS[planner](observation, {**wishes, **unset})
 
 
 class FilterModule:

@@ -29,8 +29,8 @@ options:
     type: str
     required: true
   declared:
-    description: The number of GPUs that was declared.
-    type: int
+    description: The number of GPUs that was declared. One that is no number counts as none.
+    type: raw
   known:
     description: Findings that are known already, such as why the run has left the node out.
     type: list
@@ -53,7 +53,7 @@ _value:
 def question(
     node: Mapping[str, Any],
     host: str,
-    declared: int | None = None,
+    declared: Any = None,
     known: Iterable[Mapping[str, str]] = (),
 ) -> dict[str, Any]:
     count, _wrong = gpu_count(host, declared)  # metal.gpu.reconcile says what is wrong

@@ -31,8 +31,8 @@ options:
     type: str
     required: true
   declared:
-    description: The number of GPUs that was declared.
-    type: int
+    description: The number of GPUs that was declared. One that is no number is a finding.
+    type: raw
   cluster:
     description: The node's row of RV(metal.gpu.gpu_capacity#module:nodes).
     type: dict
@@ -61,7 +61,7 @@ _value:
 def reconcile(
     node: Mapping[str, Any] | None,
     host: str,
-    declared: int | None = None,
+    declared: Any = None,
     cluster: Mapping[str, Any] | None = None,
     smoke: Mapping[str, Any] | None = None,
     known: Iterable[Mapping[str, str]] = (),
