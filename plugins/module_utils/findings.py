@@ -408,7 +408,7 @@ CATALOGUE: dict[str, Meaning] = {
     "PACKAGE_MANAGER_LOCKED": Meaning(
         FAILURE,
         "the package manager belonged to {command} (process {pid}) for more than {seconds} s",
-        "see what that process waits for, let it end and run again, or set packages_lock_timeout "
+        "see what that process waits for, let it end and run again, or set metal_gpu_lock_timeout "
         "higher; never remove the lock",
     ),
     "DPKG_INTERRUPTED": Meaning(
