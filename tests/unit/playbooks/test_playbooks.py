@@ -23,6 +23,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.systems import SYSTEMS
 from ansible_collections.metal.gpu.tests.unit.golden.nodes import CARDS, wishes
 from ansible_collections.metal.gpu.tests.unit.golden.nodes import node as virgin
+from ansible_collections.metal.gpu.tests.unit.support.api_server import ApiServer
 from ansible_collections.metal.gpu.tests.unit.support.playbooks import LOCAL, ROOT, Run, run
 
 FIXTURES = ROOT / "tests" / "unit" / "fixtures" / "plans"
@@ -202,6 +203,44 @@ def test_without_the_package_kubernetes(tmp_path, bare_python):
     preflight, verify = found.output.split("PLAY [")[1:]
     assert "Observe the node" not in preflight
     assert re.search(r"gpu-2 .* CONTROLLER_PACKAGE_MISSING\b", verify)
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    """A cluster with one node, whose kubelet is silent, and variables for it."""
+    with ApiServer() as server:
+        silent = {
+            "type": "Ready",
+            "status": "Unknown",
+            "message": "Kubelet stopped posting status.",
+        }
+        server.put("nodes", {"metadata": {"name": "gpu-1"}, "status": {"conditions": [silent]}})
+        user = {"name": "u", "user": {"token": server.token}}
+        context = {"name": "c", "context": {"cluster": "k", "user": "u"}}
+        kubeconfig = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "c",
+            "clusters": [{"name": "k", "cluster": {"server": server.url}}],
+            "contexts": [context],
+            "users": [user],
+        }
+        (tmp_path / "kubeconfig").write_text(json.dumps(kubeconfig))
+        yield {
+            "metal_gpu_kubeconfig": str(tmp_path / "kubeconfig"),
+            "verify_capacity_timeout": 1,
+        }
+
+
+def test_node_that_restarts_while_it_is_verified(tmp_path, cluster):
+    """An observation that is given takes the place of the first one."""
+    node = yaml.safe_load((FIXTURES / "virgin.yml").read_text())
+    (tmp_path / "given.json").write_text(json.dumps({"metal_gpu_node": node}))
+    hosts = inventory({"gpu-1": {}}, **cluster)
+    found = run(tmp_path, "metal.gpu.verify", hosts, f"-e@{tmp_path / 'given.json'}")
+    assert found.code != 0
+    assert re.search(r"gpu-1 .* NODE_RESTARTED\b", found.output)
+    assert "NODE_RESTARTED gpu-1: restarted while it was verified" in found.words
 
 
 def test_localhost_that_runs_no_modules(tmp_path):
