@@ -9,6 +9,7 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.observation import interpret
+from ansible_collections.metal.gpu.plugins.plugin_utils.plain import plain
 
 
 class ActionModule(ActionBase):
@@ -25,5 +26,5 @@ class ActionModule(ActionBase):
         )
         raw = result.pop("raw", None)
         if raw is not None:
-            result["gpu_node"] = interpret(raw)
+            result["gpu_node"] = interpret(plain(raw))
         return result

@@ -19,6 +19,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils import (
     plan_preflight,
     plan_teardown,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.plain import plain
 
 DOCUMENTATION = r"""
 name: plan
@@ -93,7 +94,7 @@ def plan(observation: Any, planner: str, wishes: Mapping[str, Any]) -> dict[str,
     if planner not in PLANNERS:
         raise AnsibleFilterError(f"no planner {planner!r}, only {', '.join(PLANNERS)}")
     unset = {name: None for name in OPEN if wishes.get(name) == ""}
-    return PLANNERS[planner](observation, {**wishes, **unset})
+    return PLANNERS[planner](plain(observation), plain({**wishes, **unset}))
 
 
 class FilterModule:
