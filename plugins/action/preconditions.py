@@ -36,6 +36,7 @@ class ActionModule(ActionBase):
         _result, options = self.validate_argument_spec(ARGUMENT_SPEC)
         return {
             "changed": False,
+            "hosts": task_vars["ansible_play_batch"],
             "play": preconditions.refuse_strategy(self._task.get_play().strategy),
             "controller": self._refuse_packages(options["packages"], task_vars),
             **self._check_variables(options["roles"], task_vars),

@@ -91,6 +91,12 @@ CATALOGUE: dict[str, Meaning] = {
         "run `ansible-playbook metal.gpu.verify` again; on the node, `last -x reboot` says when it "
         "restarted, and `journalctl --boot=-1 --pager-end` what it logged last",
     ),
+    "NODES_LOST": Meaning(
+        REFUSAL,
+        "{hosts} failed while their reasons were collected; the errors are above",
+        "mend what the errors name, take these hosts out of the group, or set "
+        "metal_gpu_skip_refused",
+    ),
     "SUDO_REFUSED": Meaning(
         REFUSAL,
         "the inventory's user cannot become root: {error}",

@@ -63,6 +63,11 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+hosts:
+  description: The hosts that were in the play at this time.
+  type: list
+  elements: str
+  returned: always
 play:
   description: What is wrong with the play, as from P(metal.gpu.finding#filter).
   type: list

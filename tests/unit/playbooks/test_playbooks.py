@@ -164,6 +164,19 @@ def test_mistakes_in_variables_are_among_the_reasons_of_preflight(tmp_path):
     assert found.words.count("VARIABLE_UNKNOWN") == 1
 
 
+def test_nothing_begins_without_a_node_that_preflight_has_lost(tmp_path):
+    """The first of them, at that, and one whose way to become root does not work."""
+    hosts = {
+        "gpu-1": {"ansible_connection": "nonsense"},
+        "gpu-2": {"ansible_become": True, "ansible_become_method": "nonsense"},
+        "gpu-3": {},
+    }
+    found = run(tmp_path, "metal.gpu.site", inventory(hosts))
+    assert found.code != 0
+    assert "NODES_LOST inventory: gpu-1, gpu-2 failed while" in found.words
+    assert "Bring the driver" not in found.output
+
+
 def test_verify_shows_the_table_with_a_gpu_count_that_is_no_number(tmp_path):
     """The first host being away, another one asks and collects for all."""
     hosts = {"gpu-1": AWAY, "gpu-2": {"gpu_count": "four"}, "gpu-3": {}}
