@@ -77,6 +77,19 @@ def test_syntax(tmp_path):
     assert found.code == 0, found.output
 
 
+def test_syntax_of_tasks_that_are_included_later(tmp_path):
+    """Ansible looks at them only when it gets there."""
+    tasks: list[dict[str, Any]] = []
+    for path in sorted(ROOT.glob("roles/*/tasks/*.yml")):
+        importing = {"name": f"metal.gpu.{path.parents[1].name}", "tasks_from": path.name}
+        tasks.append({"name": str(path), "ansible.builtin.import_role": importing})
+    for path in sorted(ROOT.glob("roles/*/tasks/*/*.yml")):
+        tasks.append({"name": str(path), "ansible.builtin.import_tasks": str(path)})
+    assert len(tasks) > 50
+    found = run(tmp_path, [play(tasks=tasks)], inventory({"gpu-1": {}}), "--syntax-check")
+    assert found.code == 0, found.output
+
+
 def test_every_play_is_in_step_whatever_is_configured():
     for path in (ROOT / "playbooks").glob("*.yml"):
         plays = yaml.safe_load(path.read_text())
@@ -188,6 +201,16 @@ def test_verify_shows_the_table_with_a_gpu_count_that_is_no_number(tmp_path):
     assert re.search(r"gpu-2 .* VARIABLE_INVALID\b", table)
     assert re.search(r"gpu-3 .*", table)
     assert {"NODE_UNREACHABLE", "VARIABLE_INVALID", "CLUSTER_UNUSABLE"} <= codes(found)
+
+
+def test_verify_in_batches(tmp_path):
+    """What is asked once is asked once for each batch, also where its only host is away."""
+    hosts = inventory({"gpu-1": AWAY, "gpu-2": {}, "gpu-3": {}})
+    found = run(tmp_path, [rescued("verify", serial=1)], hosts, "--limit=gpu-1,gpu-2")
+    tables = found.output.split("node   declared")[1:]
+    assert [re.findall(r"gpu-\d(?=  +\S+ )", table)[0] for table in tables] == ["gpu-1", "gpu-2"]
+    assert "NODE_UNREACHABLE gpu-1: " in found.words
+    assert "gpu-3" not in found.output
 
 
 def test_verify_refuses_other_variables_that_it_cannot_use(tmp_path):
