@@ -44,7 +44,7 @@ _OURS = (
 _NEAR = 0.75  # `cuont` and `count` are 0.8
 _NAMED = 3  # hosts
 _SHOWN = 60  # characters of a value
-_WHOLE = re.compile(r"[0-9]+")
+_WHOLE = re.compile(r"[0-9]{1,9}")
 _WORD = re.compile(r"\w+")
 
 
@@ -89,7 +89,8 @@ def whole_number(value: Any) -> int | None:
     """Return the number, or None for anything else. True and 4.0 are none."""
     if isinstance(value, str):
         return int(value) if _WHOLE.fullmatch(value) else None
-    return value if isinstance(value, int) and value >= 0 and value is not True else None
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return value if is_number and value >= 0 else None
 
 
 def gpu_count(host: str, value: Any) -> tuple[int | None, list[dict[str, str]]]:

@@ -40,6 +40,8 @@ def test_gpu_count_that_is_right(value, number):
         ("-1", "'-1'"),
         ("4 ", "'4 '"),
         (True, "true"),
+        (False, "false"),
+        ("9" * 5000, f"'{'9' * 60}…'"),
         ("0x4", "'0x4'"),
         ("٤", "'٤'"),
         ([4], "a list"),
