@@ -7,7 +7,15 @@ MAKEFLAGS += --no-print-directory
 
 LAB ?= default
 SCENARIO ?= default
-SCENARIOS := $(patsubst molecule/%/molecule.yml,%,$(wildcard molecule/*/molecule.yml))
+# Scenarios that only `make test-full` runs.
+SLOW_SCENARIOS ?=
+ALL_SCENARIOS := $(patsubst molecule/%/molecule.yml,%,$(wildcard molecule/*/molecule.yml))
+SCENARIOS := $(filter-out $(SLOW_SCENARIOS),$(ALL_SCENARIOS))
+
+# scripts/bootstrap makes one for each ansible-core: the newest, 2.19, and the oldest supported.
+ENVIRONMENTS := .venv .venv-2.19 .venv-2.16
+# Where sanity tests find something, it is nearly always in the oldest or in the newest.
+SANITY_ENVIRONMENTS ?= .venv .venv-2.16
 
 # The checkout under the name that Python and Ansible know it by; conftest.py makes the same link.
 TREE := $(CURDIR)/.ansible/collections
@@ -18,7 +26,7 @@ lint changelog: export ANSIBLE_COLLECTIONS_PATH := $(TREE)
 export METAL_LAB_NAME := $(LAB)
 
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap environments demo test lint unit sanity molecule bench changelog readmes lab-up lab-down clean
+.PHONY: help bootstrap environments demo test test-full lint unit sanity molecule bench changelog readmes lab-up lab-down clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,18 +54,22 @@ demo: lab-up ## start a laboratory and turn its bare nodes into proven GPU nodes
 test: bootstrap ## run everything: lint, unit, sanity, every Molecule scenario (what .ci/run calls)
 	@scripts/run-tests lint unit sanity $(addprefix molecule-,$(SCENARIOS))
 
+test-full: bootstrap ## run everything that is slow as well: 20,000 mutations, sanity on all versions, slow scenarios
+	@METAL_GPU_MUTATIONS=20000 SANITY_ENVIRONMENTS="$(ENVIRONMENTS)" \
+	  scripts/run-tests lint unit sanity $(addprefix molecule-,$(ALL_SCENARIOS))
+
 lint: environments $(LINK) ## check style, types, documentation, licences and changelog
 	@scripts/lint
 
-unit: bootstrap ## run the unit tests, on both versions of ansible-core
-	@for python in .venv .venv-2.19; do \
+unit: bootstrap ## run the unit tests, on every version of ansible-core
+	@for python in $(ENVIRONMENTS); do \
 	  [ -e $$python ] || continue; \
 	  echo "== pytest, $$($$python/bin/ansible --version | sed -n 1p)"; \
 	  $$python/bin/python -m pytest tests/unit -q; \
 	done
 
-sanity: environments ## run ansible-test sanity, on both versions of ansible-core
-	@for python in .venv .venv-2.19; do \
+sanity: environments ## run ansible-test sanity, on the newest and the oldest ansible-core
+	@for python in $(SANITY_ENVIRONMENTS); do \
 	  [ -e $$python ] || continue; \
 	  echo "== ansible-test sanity, $$($$python/bin/ansible --version | sed -n 1p)"; \
 	  $$python/bin/python scripts/sanity.py; \
@@ -92,7 +104,7 @@ lab-down: ## end every laboratory of this checkout
 clean: lab-down ## also stop the Docker engine that bootstrap started and remove what checks left
 	@scripts/docker-engine stop
 	@echo "== removing .ansible, .lab, .venv and the caches of the tools"
-	@rm -rf .ansible .cache .lab .mypy_cache .pytest_cache .ruff_cache .venv .venv-2.19
+	@rm -rf .ansible .cache .lab .mypy_cache .pytest_cache .ruff_cache $(ENVIRONMENTS)
 	@find . -name __pycache__ -prune -exec rm -rf {} +
 	@echo "   kept for the next run: $${XDG_CACHE_HOME:-~/.cache}/metal-gpu"
 

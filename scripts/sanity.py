@@ -60,7 +60,7 @@ class _Python:
 def copy_checkout(copy: Path) -> None:
     """Copy what git does not ignore, and what is not there for developing alone.
 
-    Programs that stay here are for `make lint` to look at.
+    Programs that stay here are for `make lint` to look at. tests/config.yml is for ansible-test.
     """
     developing = [f":!{name}" for name in ("conftest.py", "molecule", "scripts", "tests")]
     listing = subprocess.run(
@@ -70,7 +70,7 @@ def copy_checkout(copy: Path) -> None:
         stdout=subprocess.PIPE,
         text=True,
     )
-    for name in filter(None, listing.stdout.split("\0")):
+    for name in filter(None, ["tests/config.yml", *listing.stdout.split("\0")]):
         if (source := ROOT / name).exists():  # git lists files that were deleted but not committed
             (target := copy / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, target, follow_symlinks=False)

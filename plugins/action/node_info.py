@@ -9,6 +9,7 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.observation import interpret
+from ansible_collections.metal.gpu.plugins.plugin_utils.plain import plain
 from ansible_collections.metal.gpu.plugins.plugin_utils.quiet import execute_quietly
 
 
@@ -25,5 +26,5 @@ class ActionModule(ActionBase):
         result = execute_quietly(self, "metal.gpu.node_info", task_vars=task_vars)
         raw = result.pop("raw", None)
         if raw is not None:
-            result["gpu_node"] = interpret(raw)
+            result["gpu_node"] = interpret(plain(raw))
         return result

@@ -20,6 +20,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils import (
     plan_preflight,
     plan_teardown,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.plain import plain
 
 DOCUMENTATION = r"""
 name: plan
@@ -86,11 +87,17 @@ PLANNERS: dict[str, Callable[[Any, Mapping[str, Any]], dict[str, Any]]] = {
 }
 
 
+# What a user may leave open. Before ansible-core 2.19, a template makes an empty text of None.
+OPEN = ("default", "reboot_ok")
+
+
 def plan(observation: Any, planner: str, wishes: Mapping[str, Any]) -> dict[str, Any]:
     if planner not in PLANNERS:
         raise AnsibleFilterError(f"no planner {planner!r}, only {', '.join(PLANNERS)}")
+    unset = {name: None for name in OPEN if wishes.get(name) == ""}
     # The clock of the controller: a plan looks at nothing by itself.
-    return PLANNERS[planner](observation, {"now": datetime.now(UTC), **wishes})
+    now = {"now": datetime.now(UTC)}
+    return PLANNERS[planner](plain(observation), {**now, **plain({**wishes, **unset})})
 
 
 class FilterModule:

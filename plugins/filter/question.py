@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils.reconcile import question as ask
+from ansible_collections.metal.gpu.plugins.plugin_utils.variables import gpu_count
 
 DOCUMENTATION = r"""
 name: question
@@ -28,8 +29,8 @@ options:
     type: str
     required: true
   declared:
-    description: The number of GPUs that was declared.
-    type: int
+    description: The number of GPUs that was declared. One that is no number counts as none.
+    type: raw
   known:
     description: Findings that are known already, such as why the run has left the node out.
     type: list
@@ -52,10 +53,11 @@ _value:
 def question(
     node: Mapping[str, Any],
     host: str,
-    declared: int | None = None,
+    declared: Any = None,
     known: Iterable[Mapping[str, str]] = (),
 ) -> dict[str, Any]:
-    return ask(host, node, declared, known)
+    count, _wrong = gpu_count(host, declared)  # metal.gpu.reconcile says what is wrong
+    return ask(host, node, count, known)
 
 
 class FilterModule:

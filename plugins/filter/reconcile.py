@@ -9,6 +9,7 @@ from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils.reconcile import CLUSTER, SMOKE
 from ansible_collections.metal.gpu.plugins.module_utils.reconcile import reconcile as judge
+from ansible_collections.metal.gpu.plugins.plugin_utils.variables import gpu_count
 
 DOCUMENTATION = r"""
 name: reconcile
@@ -31,8 +32,8 @@ options:
     type: str
     required: true
   declared:
-    description: The number of GPUs that was declared.
-    type: int
+    description: The number of GPUs that was declared. One that is no number is a finding.
+    type: raw
   cluster:
     description: The node's row of RV(metal.gpu.gpu_capacity#module:nodes).
     type: dict
@@ -77,7 +78,7 @@ _value:
 def reconcile(
     node: Mapping[str, Any] | None,
     host: str,
-    declared: int | None = None,
+    declared: Any = None,
     cluster: Mapping[str, Any] | None = None,
     smoke: Mapping[str, Any] | None = None,
     known: Iterable[Mapping[str, str]] = (),
@@ -85,10 +86,11 @@ def reconcile(
     asked: Collection[str] = (CLUSTER, SMOKE),
     plans: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> dict[str, Any]:
-    return judge(
+    count, wrong = gpu_count(host, declared)
+    verdict = judge(
         host,
         node,
-        declared,
+        count,
         cluster,
         smoke,
         known,
@@ -96,6 +98,8 @@ def reconcile(
         asked=asked,
         plans=plans,
     )
+    new = [one for one in wrong if one not in verdict["findings"]]
+    return {**verdict, "findings": new + verdict["findings"], "ok": verdict["ok"] and not new}
 
 
 class FilterModule:

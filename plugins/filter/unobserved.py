@@ -18,7 +18,7 @@ author:
 description:
   - Tells from the result of a M(metal.gpu.node_info) task that failed, whether the node could not
     be reached, the user could not become root, or something else was wrong.
-positional: host
+positional: host, method
 options:
   _input:
     description: The result.
@@ -28,6 +28,10 @@ options:
     description: The inventory host.
     type: str
     required: true
+  method:
+    description: How the user becomes root, if the inventory says so (C(ansible_become_method)).
+    type: str
+    default: ""
 """
 
 EXAMPLES = r"""
@@ -43,8 +47,8 @@ _value:
 """
 
 
-def unobserved(result: Mapping[str, Any], host: str) -> dict[str, str]:
-    return why_unobserved(host, result)
+def unobserved(result: Mapping[str, Any], host: str, method: str = "") -> dict[str, str]:
+    return why_unobserved(host, result, method)
 
 
 class FilterModule:

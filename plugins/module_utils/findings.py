@@ -39,6 +39,41 @@ class Meaning(NamedTuple):
 
 
 CATALOGUE: dict[str, Meaning] = {
+    # --- the run ---------------------------------------------------------------------------
+    "STRATEGY_UNSUPPORTED": Meaning(
+        REFUSAL,
+        "the play uses the strategy {strategy}, with which nodes do not wait for each other; these "
+        "roles act on all nodes of a play together",
+        "set `strategy: linear` in the play that uses these roles",
+    ),
+    "CONTROLLER_PACKAGE_MISSING": Meaning(
+        REFUSAL,
+        "{python} {found} the Python package {package}; this collection needs {minimum} or later",
+        "run `{python} -m pip install '{package}>={minimum}'`; if another Python has the package, "
+        "set ansible_python_interpreter for localhost",
+    ),
+    "CONTROLLER_UNUSABLE": Meaning(
+        REFUSAL,
+        "Ansible cannot run modules on localhost: {error}",
+        "take localhost out of the inventory, or set `ansible_connection: local` and "
+        "`ansible_python_interpreter: '{{{{ ansible_playbook_python }}}}'` for it",
+    ),
+    "VARIABLE_INVALID": Meaning(
+        REFUSAL,
+        "{name} is {found}, expected {expected}",
+        "correct the variable; `ansible-inventory --host HOST` shows what the inventory sets, and "
+        "`ansible-doc -t role metal.gpu.{role}` describes it",
+    ),
+    "VARIABLE_MISPLACED": Meaning(
+        REFUSAL,
+        "{name} is set for {hosts}; Ansible reads it from the command line only",
+        "take it out of the inventory, and run `ansible-playbook -e {name}=VALUE`",
+    ),
+    "VARIABLE_UNKNOWN": Meaning(
+        NOTICE,
+        "{name} is set for {hosts}, and this collection has no such variable{hint}",
+        "correct the name; if another tool uses this variable, ignore this notice",
+    ),
     # --- the node as a machine -------------------------------------------------------------
     "NODE_UNREACHABLE": Meaning(
         REFUSAL,
@@ -49,13 +84,32 @@ CATALOGUE: dict[str, Meaning] = {
     "NODE_NOT_OBSERVED": Meaning(
         REFUSAL,
         "could not be observed: {error}",
-        "the node needs Python 3.9 or newer; try `ansible NODE -b -m metal.gpu.node_info`",
+        "the node needs Python 3.9 or newer, and file systems that can be written to; try `ansible "
+        "NODE -b -m metal.gpu.node_info`",
+    ),
+    "NODE_RESTARTED": Meaning(
+        FAILURE,
+        "restarted while it was verified, so what was observed before is not true any more",
+        "run `ansible-playbook metal.gpu.verify` again; on the node, `last -x reboot` says when it "
+        "restarted, and `journalctl --boot=-1 --pager-end` what it logged last",
+    ),
+    "NODES_LOST": Meaning(
+        REFUSAL,
+        "{hosts} failed while their reasons were collected; the errors are above",
+        "mend what the errors name, take these hosts out of the group, or set "
+        "metal_gpu_skip_refused",
     ),
     "SUDO_REFUSED": Meaning(
         REFUSAL,
         "the inventory's user cannot become root: {error}",
         "let the user run sudo without a password, or give the password with --ask-become-pass or "
         "ansible_become_password",
+    ),
+    "BECOME_REFUSED": Meaning(
+        REFUSAL,
+        "the inventory's user cannot become root with {method}: {error}",
+        "give {whose} password with --ask-become-pass or ansible_become_password, or let {method} "
+        "do without one{where}; `ansible NODE -b -m ansible.builtin.command -a id` tries it",
     ),
     "NODE_NAME_TWICE": Meaning(
         REFUSAL,
@@ -432,7 +486,7 @@ CATALOGUE: dict[str, Meaning] = {
     "PACKAGE_MANAGER_LOCKED": Meaning(
         FAILURE,
         "the package manager belonged to {command} (process {pid}) for more than {seconds} s",
-        "see what that process waits for, let it end and run again, or set packages_lock_timeout "
+        "see what that process waits for, let it end and run again, or set metal_gpu_lock_timeout "
         "higher; never remove the lock",
     ),
     "DPKG_INTERRUPTED": Meaning(

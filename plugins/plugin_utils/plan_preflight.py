@@ -10,17 +10,29 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
-from ansible_collections.metal.gpu.plugins.plugin_utils import engines, systems
+from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
+from ansible_collections.metal.gpu.plugins.plugin_utils import engines, systems, variables
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
 
-# What Ansible and the programs themselves say when somebody may not become root.
-_NOT_ROOT = re.compile(
-    r"^.*(?:(?:Missing|Incorrect|Invalid|Timeout).*(?:password|privilege escalation)"
-    r"|waiting for become|not in the sudoers file|may not run sudo).*$"
-    r"|^(?:sudo|sudo-rs|su|doas): .+$",
-    re.MULTILINE,
+# Ansible says that somebody does not become root, and names the method, or the program says so. A
+# program can also warn and go on: then something else has failed. su asks for the password on the
+# same line.
+# Source: ansible-core, plugins/connection/{ssh,local}.py and plugins/action/__init__.py, 2.16 to
+# 2.21; community.general 13.5.0, plugins/become/; su of util-linux 2.38.1, run without a terminal;
+# for the warnings, sudo-project/sudo#42, NVIDIA/dgx-selinux#5, ansible/ansible#468.
+_REFUSED = re.compile(
+    r"(?:Missing|Incorrect) (?P<method>[\w.-]+) password"
+    r"|.*waiting for (?:privilege escalation|become success).*"
+    r"|^Authentication failure\.$"
+    r"|.*(?:not in the sudoers file|may not run sudo|not allowed to execute).*"
+    r"|==== AUTHENTICATION FAILED ====.*"
+    r"|\b(?P<program>sudo|sudo-rs|su|doas|dzdo|ksu|machinectl|run0): "
+    r"(?!warning: |setrlimit|unable to resolve host|unable to send audit message).+"
 )
 _WRAPPING = "Task failed: "
+# Ansible calls a host unreachable, too, where SSH has worked and nothing could be written.
+_REACHED = ("Failed to create temporary directory", "No space left on device")
+_WHERE = {"doas": " (`permit nopass` in /etc/doas.conf)"}
 
 
 def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
@@ -50,10 +62,12 @@ def _refuse_gpus(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any])
     addresses = [gpu["address"] for gpu in node["pci"]]
     if not addresses:
         made.refuse("NO_GPU")
-    elif wishes["gpu_count"] is not None and wishes["gpu_count"] != len(addresses):
+    declared, wrong = variables.gpu_count(made.host, wishes["gpu_count"])
+    made.refusals += wrong
+    if addresses and declared is not None and declared != len(addresses):
         made.refuse(
             "GPU_COUNT_DIFFERS",
-            declared=wishes["gpu_count"],
+            declared=declared,
             found=len(addresses),
             addresses=", ".join(addresses),
         )
@@ -84,16 +98,31 @@ def refuse_unversioned(made: Plan, program: str, found: Mapping[str, Any]) -> bo
     return True
 
 
-def why_unobserved(host: str, result: Mapping[str, Any]) -> dict[str, str]:
-    """Return the finding for a host from the result of an observation that failed."""
-    error = result["msg"].removeprefix(_WRAPPING)
-    if result.get("unreachable"):
-        return finding("NODE_UNREACHABLE", host, error=error)
-    said = "\n".join((error, result.get("module_stderr", ""), result.get("module_stdout", "")))
-    refused = _NOT_ROOT.search(said)
-    if refused:
-        return finding("SUDO_REFUSED", host, error=refused[0].strip())
-    return finding("NODE_NOT_OBSERVED", host, error=error)
+def why_unobserved(host: str, result: Mapping[str, Any], method: str = "") -> dict[str, str]:
+    """Return the finding for a host from the result of an observation that failed.
+
+    `method` is how the user becomes root, where the inventory says so.
+    """
+    error = result.get("msg", "").removeprefix(_WRAPPING).strip()
+    printed = result.get("module_stderr", ""), result.get("module_stdout", "")
+    for line in "\n".join((error, *printed)).splitlines():
+        refused = _REFUSED.search(line.strip())
+        if refused:
+            named = refused["method"] or refused["program"] or method or "sudo"
+            return _not_root(host, named.rpartition(".")[2], refused[0])
+    if result.get("unreachable") and not error.startswith(_REACHED):
+        return finding("NODE_UNREACHABLE", host, error=redact(error))
+    last = printed[0].strip().rpartition("\n")[2]
+    return finding("NODE_NOT_OBSERVED", host, error=redact(f"{error}: {last}" if last else error))
+
+
+def _not_root(host: str, method: str, words: str) -> dict[str, str]:
+    error = redact(words)
+    if method in ("sudo", "sudo-rs"):
+        return finding("SUDO_REFUSED", host, error=error)
+    whose = "root's" if method == "su" else "the user's"
+    where = _WHERE.get(method, "")
+    return finding("BECOME_REFUSED", host, method=method, whose=whose, where=where, error=error)
 
 
 def name_clashes(node_names: Mapping[str, str]) -> list[dict[str, str]]:

@@ -20,7 +20,6 @@ from random import Random
 from typing import Any
 
 import pytest
-import tomlkit
 import yaml
 
 from ansible_collections.metal.gpu.plugins.module_utils.reconcile import question
@@ -192,7 +191,21 @@ def mistype(chance: Random, node: Node) -> None:
             inner[place] = chance.choice(_VALUES[is_toml:])
             break
         inner = inner[place]
-    holder[key] = tomlkit.dumps(document) if is_toml else json.dumps(document)
+    holder[key] = _toml(document) if is_toml else json.dumps(document)
+
+
+def _toml(value: Any) -> str:
+    """Write a document with a line for each of its keys."""
+    return "".join(f"{json.dumps(key)} = {_inline(item)}\n" for key, item in value.items())
+
+
+def _inline(value: Any) -> str:
+    if isinstance(value, dict):
+        pairs = (f"{json.dumps(key)} = {_inline(item)}" for key, item in value.items())
+        return f"{{{', '.join(pairs)}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_inline, value))}]"
+    return json.dumps(value)
 
 
 _DOCUMENTS = ("docker_info", "containerd_dump", "crio_config")

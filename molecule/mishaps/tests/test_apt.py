@@ -149,7 +149,7 @@ def locked(laboratory: Any) -> Iterator[Any]:
 
 
 def test_package_manager_that_somebody_else_has(laboratory, failures, locked):
-    (words,) = failures({"gpu-3": {"packages_lock_timeout": "1"}}).values()
+    (words,) = failures({"gpu-3": {"metal_gpu_lock_timeout": "1"}}).values()
     assert "PACKAGE_MANAGER_LOCKED" in words
     assert re.search(r"belonged to .*unattended-upgrade \(process \d+\) for more than 1 s", words)
 

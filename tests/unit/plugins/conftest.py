@@ -7,7 +7,6 @@ import json
 import os
 
 import pytest
-from ansible.module_utils.testing import patch_module_args
 
 
 @pytest.fixture
@@ -32,6 +31,7 @@ def api(own_settings):
 @pytest.fixture
 def call(api, capsys):
     """Run a whole module against the cluster, and return the result it prints."""
+    from ansible_collections.metal.gpu.tests.unit.support.module_args import patch_module_args
 
     def run(module, *, check=False, **options):
         args = {"host": api.url, "api_key": api.token, "_ansible_check_mode": check, **options}

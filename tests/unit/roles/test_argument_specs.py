@@ -1,19 +1,30 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
+"""What users can set: argument specifications (`ansible-doc -t role`), defaults and the example.
+
+They say the same about every variable. A variable that only our own playbooks set is internal: its
+description says so, and it has neither a default that users would meet nor a line in the example.
+"""
+
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from ansible_collections.metal.gpu.plugins.plugin_utils.variables import PLAY_VARIABLES
+
 ROOT = Path(__file__).parents[3]
 ROLES = sorted(path.name for path in (ROOT / "roles").iterdir())
-# Other roles are for these ones only; of their variables, users set those with a default.
-PUBLIC = [role for role in ROLES if (ROOT / "roles" / role / "tasks" / "main.yml").exists()]
 EXAMPLE = ROOT / "inventories" / "example" / "group_vars" / "gpu_nodes.yml"
+
+# The words by which roles read what they share, less what they set themselves.
+SHARED = re.compile(r"\b(?:gpu_count|metal_gpu_\w+)\b")
+OWN = {"metal_gpu_node", "metal_gpu_observation_is_fresh"}
 
 
 def options(role: str) -> dict[str, dict[str, Any]]:
@@ -25,44 +36,85 @@ def options(role: str) -> dict[str, dict[str, Any]]:
 
 def defaults(role: str) -> dict[str, Any]:
     path = ROOT / "roles" / role / "defaults" / "main.yml"
-    found: dict[str, Any] = yaml.safe_load(path.read_text())
+    found: dict[str, Any] = yaml.safe_load(path.read_text()) if path.exists() else {}
     return found
+
+
+def texts(role: str, *folders: str) -> str:
+    paths = [path for one in folders for path in (ROOT / "roles" / role / one).glob("**/*.*")]
+    return "\n".join(path.read_text() for path in paths)
+
+
+def describes(option: dict[str, Any]) -> str:
+    found = option["description"]
+    return found if isinstance(found, str) else " ".join(found)
+
+
+def is_internal(role: str, option: dict[str, Any]) -> bool:
+    return role == "packages" or describes(option).startswith("Internal to ")
 
 
 def is_template(value: Any) -> bool:
     return isinstance(value, str) and "{{" in value
 
 
+def is_shared(name: str) -> bool:
+    return SHARED.fullmatch(name) is not None
+
+
+def own(role: str) -> dict[str, dict[str, Any]]:
+    """Return the options that users set for this role."""
+    return {
+        name: option
+        for name, option in options(role).items()
+        if not is_shared(name) and not is_internal(role, option)
+    }
+
+
 @pytest.mark.parametrize("role", ROLES)
 def test_defaults_are_those_of_the_specification(role: str) -> None:
     fixed = {name: value for name, value in defaults(role).items() if not is_template(value)}
-    specified = {
-        name: option["default"] for name, option in options(role).items() if "default" in option
+    assert fixed == {
+        name: option["default"] for name, option in own(role).items() if "default" in option
     }
-    assert fixed.items() <= specified.items()
-    assert role not in PUBLIC or fixed == specified
 
 
 @pytest.mark.parametrize("role", ROLES)
 def test_computed_defaults_are_described(role: str) -> None:
     computed = [name for name, value in defaults(role).items() if is_template(value)]
-    for name in computed:
-        description = options(role)[name]["description"]
-        text = description if isinstance(description, str) else " ".join(description)
-        assert "The default is" in text
+    assert set(computed) <= set(own(role))
+    assert [name for name in computed if "The default is" not in describes(own(role)[name])] == []
 
 
 @pytest.mark.parametrize("role", ROLES)
 def test_names_begin_with_the_role(role: str) -> None:
-    assert all(name.startswith(f"{role}_") for name in options(role))
+    names = [name for name in options(role) if not name.startswith(f"{role}_")]
+    assert [name for name in names if not is_shared(name)] == []
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_shared_variables_are_in_the_specification_of_every_role_that_reads_them(role: str) -> None:
+    read = set(SHARED.findall(texts(role, "defaults", "tasks", "vars"))) - OWN
+    assert read == {name for name in options(role) if is_shared(name)}
+
+
+def test_shared_variables_are_the_same_for_every_role() -> None:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for role in ROLES:
+        for name, option in options(role).items():
+            if is_shared(name):
+                kept = {key: value for key, value in option.items() if key != "description"}
+                found.setdefault(name, []).append(kept)
+    assert set(found) > {"gpu_count", "metal_gpu_kubeconfig", "metal_gpu_engine"}
+    assert [name for name, kinds in found.items() if any(kinds[0] != one for one in kinds)] == []
 
 
 @pytest.mark.parametrize("role", ROLES)
 def test_every_variable_is_of_use(role: str) -> None:
-    folders = [ROOT / "roles" / role / name for name in ("handlers", "tasks", "templates", "vars")]
-    paths = [path for folder in (*folders, ROOT / "playbooks") for path in folder.glob("**/*.*")]
-    texts = [path.read_text() for path in paths]
-    assert [name for name in options(role) if not any(name in text for text in texts)] == []
+    used = texts(role, "handlers", "tasks", "templates", "vars")
+    used += "\n".join(path.read_text() for path in (ROOT / "playbooks").glob("*.yml"))
+    own_names = [name for name in options(role) if not is_shared(name)]
+    assert [name for name in own_names if name not in used] == []
 
 
 def example() -> dict[str, Any]:
@@ -73,8 +125,33 @@ def example() -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("role", ROLES)
-def test_example_inventory_has_every_variable_with_its_default(role: str) -> None:
+def settable() -> dict[str, dict[str, Any]]:
+    """Return what belongs into an inventory.
+
+    Whether a role brings or removes something is for a playbook to say, and what has a template as
+    its default follows a shared variable.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for role in ROLES:
+        derived = {name for name, value in defaults(role).items() if is_template(value)}
+        found |= {
+            name: option
+            for name, option in options(role).items()
+            if is_shared(name) or (name in own(role) and name not in {*derived, f"{role}_state"})
+        }
+    return found
+
+
+def test_example_inventory_has_every_variable_with_its_default() -> None:
     shown = example()
-    assert {name: shown[name] for name in defaults(role)} == defaults(role)
-    assert role not in PUBLIC or set(options(role)) <= set(shown)
+    assert set(shown) == set(settable())
+    with_default = {
+        name: option["default"] for name, option in settable().items() if "default" in option
+    }
+    assert {name: shown[name] for name in with_default} == with_default
+
+
+def test_example_inventory_is_read_to_its_end() -> None:
+    text = EXAMPLE.read_text()
+    assert len(text.splitlines()) < 150
+    assert [name for name in PLAY_VARIABLES if f"-e {name}=" not in text] == []

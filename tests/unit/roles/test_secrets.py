@@ -46,7 +46,10 @@ def test_credentials_are_used_and_not_printed(tmp_path: Path) -> None:
     plans: list[dict[str, Any]] = [
         {
             "ansible.builtin.include_role": {"name": f"metal.gpu.{role}", "tasks_from": "plan.yml"},
-            "vars": {"metal_gpu_node": f"{{{{ nodes.{role} }}}}"},
+            "vars": {
+                "metal_gpu_node": f"{{{{ nodes.{role} }}}}",
+                "metal_gpu_observation_is_fresh": True,
+            },
         }
         for role in NODES
     ]

@@ -33,7 +33,7 @@ def test_what_we_hold_can_be_changed_by_either_package_manager() -> None:
     (install,) = tasks(PACKAGES / "debian" / "install.yml")
     assert "packages_change_held" in install["ansible.builtin.apt"]["allow_change_held_packages"]
     release, install = tasks(PACKAGES / "redhat" / "install.yml")
-    assert release["ansible.builtin.import_tasks"] == "release.yml"
+    assert release["ansible.builtin.include_tasks"] == {"file": "release.yml"}
     assert release["vars"] == {"packages_locked": "{{ __packages_bare_names }}"}
     assert "packages_change_held" in release["when"]
     assert "ansible.builtin.dnf" in install
@@ -81,3 +81,10 @@ def test_device_plugin_finds_debians_nvidia_smi_and_makes_no_folder_on_any_node(
     assert file["defaultMode"] & 0o111
     on_node = {volume["hostPath"]["path"] for volume in volumes.values() if "hostPath" in volume}
     assert on_node == {"/", "/var/run/cdi"}
+
+
+def test_tasks_in_a_folder_by_distribution_import_no_others() -> None:
+    """Before ansible-core 2.19, an import cannot be below an include whose path is of the host."""
+    paths = [path for family in ("debian", "redhat") for path in (PACKAGES / family).glob("*.yml")]
+    assert len(paths) > 10
+    assert [path.name for path in paths if "import_tasks" in path.read_text()] == []

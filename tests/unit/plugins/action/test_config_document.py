@@ -12,10 +12,10 @@ from unittest.mock import MagicMock
 
 import pytest
 from ansible.errors import AnsibleActionFail
-from ansible.module_utils.testing import patch_module_args
 
 from ansible_collections.metal.gpu.plugins.action.config_document import ActionModule
 from ansible_collections.metal.gpu.plugins.modules import config_document
+from ansible_collections.metal.gpu.tests.unit.support.module_args import patch_module_args
 
 BEFORE = '{\n  "log-driver": "json-file"\n}\n'
 AFTER = '{\n  "log-driver": "json-file",\n  "default-runtime": "nvidia"\n}\n'
@@ -49,6 +49,7 @@ def act(path, tmp_path, capsys):
         )
         mocks = (MagicMock() for _mock in range(5))
         action = ActionModule(task, *mocks)
+        action._load_name = "metal.gpu.config_document"  # as the loader of plugins does
         action._execute_module = execute_module
         return action.run(task_vars={}), len(operations)
 

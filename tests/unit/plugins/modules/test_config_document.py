@@ -19,9 +19,9 @@ import threading
 from contextlib import contextmanager
 
 import pytest
-from ansible.module_utils.testing import patch_module_args
 
 from ansible_collections.metal.gpu.plugins.modules import config_document
+from ansible_collections.metal.gpu.tests.unit.support.module_args import patch_module_args
 
 
 def encode(content):

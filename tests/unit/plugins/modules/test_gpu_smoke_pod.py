@@ -19,6 +19,7 @@ from ansible_collections.metal.gpu.plugins.module_utils import (
     smoke_run,
 )
 from ansible_collections.metal.gpu.plugins.modules import gpu_smoke_pod
+from ansible_collections.metal.gpu.tests.unit.support import module_args
 from ansible_collections.metal.gpu.tests.unit.support.api_server import Refusal
 
 SCENES = yaml.safe_load(
@@ -459,7 +460,7 @@ def test_a_run_that_is_ended_from_outside(cluster, smoke, number, code, left):
     }
     program = (
         f"import sys; sys.path[:0] = {sys.path!r}\n"
-        "from ansible.module_utils.testing import patch_module_args\n"
+        f"from {module_args.__name__} import patch_module_args\n"
         "from ansible_collections.metal.gpu.plugins.modules import gpu_smoke_pod\n"
         f"with patch_module_args({options!r}): gpu_smoke_pod.main()"
     )

@@ -7,9 +7,9 @@ import json
 import os
 
 import pytest
-from ansible.module_utils.testing import patch_module_args
 
 from ansible_collections.metal.gpu.plugins.modules import node_info
+from ansible_collections.metal.gpu.tests.unit.support.module_args import patch_module_args
 from ansible_collections.metal.gpu.tests.unit.support.programs import Programs
 from ansible_collections.metal.gpu.tests.unit.support.recordings import (
     parse_scene,

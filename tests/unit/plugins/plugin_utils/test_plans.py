@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -1397,40 +1398,117 @@ def test_one_kubernetes_node_is_two_hosts() -> None:
     ]
 
 
+# What Ansible and the programs say is after their sources, which plan_preflight names. The words of
+# su are recorded: util-linux 2.38.1 of Debian 12, by a user who is not root, without a terminal.
 @pytest.mark.parametrize(
-    ("result", "code", "said"),
+    ("result", "method", "code", "said"),
     [
         pytest.param(
             {"msg": "Task failed: Failed to connect to the host via ssh: x", "unreachable": True},
-            "NODE_UNREACHABLE", "Failed to connect to the host via ssh: x", id="unreachable",
+            "", "NODE_UNREACHABLE", "Failed to connect to the host via ssh: x", id="unreachable",
         ),
         pytest.param(
-            {"msg": "Task failed: Missing sudo password"}, "SUDO_REFUSED",
+            {"msg": "Task failed: Missing sudo password"}, "", "SUDO_REFUSED",
             "Missing sudo password", id="sudo wants a password",
         ),
         pytest.param(
-            {"msg": "Incorrect sudo password"}, "SUDO_REFUSED", "Incorrect sudo password",
+            {"msg": "Incorrect sudo password"}, "", "SUDO_REFUSED", "Incorrect sudo password",
             id="wrong password",
         ),
         pytest.param(
-            {"msg": "Timeout (12s) waiting for privilege escalation prompt: "}, "SUDO_REFUSED",
+            {"msg": "Timeout (12s) waiting for privilege escalation prompt: "}, "", "SUDO_REFUSED",
             "Timeout (12s) waiting for privilege escalation prompt:", id="no prompt",
         ),
         pytest.param(
             {"msg": "Module failed", "module_stderr": "x\nsudo: a password is required\n"},
-            "SUDO_REFUSED", "sudo: a password is required", id="sudo in the output",
+            "", "SUDO_REFUSED", "sudo: a password is required", id="sudo in the output",
         ),
         pytest.param(
             {"msg": "Module failed", "module_stdout": "bob is not in the sudoers file.\r\n"},
-            "SUDO_REFUSED", "bob is not in the sudoers file.", id="unknown to sudo",
+            "", "SUDO_REFUSED", "bob is not in the sudoers file.", id="unknown to sudo",
         ),
         pytest.param(
-            {"msg": "Module failed", "module_stderr": "/bin/sh: 1: python3: not found"},
-            "NODE_NOT_OBSERVED", "Module failed", id="no Python",
+            {"msg": "Timeout (12s) waiting for privilege escalation prompt: \nPassword: ",
+             "unreachable": True},
+            "su", "BECOME_REFUSED", "Timeout (12s) waiting for privilege escalation prompt:",
+            id="su waits for a password, and Ansible calls it unreachable",
+        ),
+        pytest.param(
+            {"msg": "Module failed", "module_stderr": "Password: su: Authentication failure\n"},
+            "", "BECOME_REFUSED", "su: Authentication failure", id="su without a password",
+        ),
+        pytest.param(
+            {"msg": "Task failed: Incorrect su password"}, "", "BECOME_REFUSED",
+            "Incorrect su password", id="su with a wrong password",
+        ),
+        pytest.param(
+            {"msg": "Authentication failure.", "unreachable": True}, "ansible.builtin.su",
+            "BECOME_REFUSED", "Authentication failure.", id="exit code 5",
+        ),
+        pytest.param(
+            {"msg": "Premature end of stream waiting for become success.\n"
+             ">>> Standard Error\nPassword: su: Authentication failure"},
+            "su", "BECOME_REFUSED", "Premature end of stream waiting for become success.",
+            id="su by the connection local",
+        ),
+        pytest.param(
+            {"msg": "Missing community.general.doas password"}, "", "BECOME_REFUSED",
+            "Missing community.general.doas password", id="doas wants a password",
+        ),
+        pytest.param(
+            {"msg": "Module failed", "module_stderr": "doas: a tty is required\n"}, "",
+            "BECOME_REFUSED", "doas: a tty is required", id="doas without a terminal",
+        ),
+        pytest.param(
+            {"msg": "Module failed", "module_stdout": "==== AUTHENTICATION FAILED ====\r\n"},
+            "community.general.machinectl", "BECOME_REFUSED", "==== AUTHENTICATION FAILED ====",
+            id="machinectl without a password",
+        ),
+        pytest.param(
+            {"msg": "Module failed", "module_stderr": "/bin/sh: 1: python3: not found"}, "",
+            "NODE_NOT_OBSERVED", "Module failed: /bin/sh: 1: python3: not found", id="no Python",
+        ),
+        pytest.param(
+            {"msg": "Module failed", "module_stderr": "sudo: unable to resolve host gpu-1: "
+             "Name or service not known\n/bin/sh: 1: python3: not found"},
+            "", "NODE_NOT_OBSERVED", "Module failed: /bin/sh: 1: python3: not found",
+            id="sudo does not know the name of the host, and goes on",
+        ),
+        pytest.param(
+            {"msg": "Module failed", "module_stderr":
+             "sudo: setrlimit(RLIMIT_CORE): Operation not permitted\nSegmentation fault"},
+            "", "NODE_NOT_OBSERVED", "Module failed: Segmentation fault",
+            id="sudo may not set a limit, and goes on",
+        ),
+        pytest.param(
+            {"msg": "Module failed", "module_stderr": "sudo: unable to resolve host gpu-1\n"
+             "sudo: a password is required\n"},
+            "", "SUDO_REFUSED", "sudo: a password is required", id="a warning before a refusal",
+        ),
+        pytest.param(
+            {"msg": "Failed to create temporary directory. In some cases, you may have been able "
+             "to authenticate", "unreachable": True},
+            "", "NODE_NOT_OBSERVED", "you may have been able to authenticate",
+            id="nothing can be written, and Ansible calls it unreachable",
+        ),
+        pytest.param(
+            {"msg": "Module failed", "module_stderr": "proxy http://u:hunter2@proxy.example"},
+            "", "NODE_NOT_OBSERVED", "proxy http://***@proxy.example", id="a secret",
         ),
     ],
 )  # fmt: skip
-def test_why_there_is_no_observation(result: dict[str, Any], code: str, said: str) -> None:
-    found = plan_preflight.why_unobserved("gpu-1", result)
+def test_why_there_is_no_observation(
+    result: dict[str, Any], method: str, code: str, said: str
+) -> None:
+    found = plan_preflight.why_unobserved("gpu-1", result, method)
     assert found["code"] == code
-    assert found["message"].endswith(f": {said}")
+    assert found["message"].endswith(said)
+    if code == "BECOME_REFUSED":
+        assert re.match(
+            r"gpu-1: .* cannot become root with (su|doas|machinectl): ", found["message"]
+        )
+
+
+def test_su_wants_the_password_of_root() -> None:
+    found = plan_preflight.why_unobserved("gpu-1", {"msg": "Incorrect su password"})
+    assert found["remedy"].startswith("give root's password with --ask-become-pass ")

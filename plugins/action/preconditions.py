@@ -1,0 +1,68 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Controller side of metal.gpu.preconditions: the play and its variables, and what to refuse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible.errors import AnsibleError
+from ansible.plugins.action import ActionBase
+from ansible.utils.vars import load_extra_vars
+
+from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
+from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
+from ansible_collections.metal.gpu.plugins.modules.preconditions import ARGUMENT_SPEC
+from ansible_collections.metal.gpu.plugins.plugin_utils import preconditions, variables
+
+
+class ActionModule(ActionBase):
+    TRANSFERS_FILES = False
+    _supports_check_mode = True
+    _supports_async = False
+
+    def run(
+        self, tmp: str | None = None, task_vars: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        super().run(tmp, task_vars)
+        task_vars = task_vars or {}
+        _result, options = self.validate_argument_spec(ARGUMENT_SPEC)
+        return {
+            "changed": False,
+            "hosts": task_vars["ansible_play_batch"],
+            "play": preconditions.refuse_strategy(self._task.get_play().strategy),
+            "controller": self._refuse_packages(options["packages"], task_vars),
+            **self._check_variables(options["roles"], task_vars),
+        }
+
+    def _refuse_packages(
+        self, packages: list[str], task_vars: dict[str, Any]
+    ) -> list[dict[str, str]]:
+        if not packages:
+            return []
+        try:
+            found = self._execute_module(
+                module_name="metal.gpu.preconditions",
+                module_args={"packages": packages},
+                task_vars=task_vars,
+            )
+        except AnsibleError as error:
+            found = {"failed": True, "msg": str(error)}
+        if found.get("failed"):
+            reason = found.get("module_stderr") or found["msg"]
+            host = preconditions.CONTROLLER
+            return [finding("CONTROLLER_UNUSABLE", host, error=redact(reason.strip()))]
+        return preconditions.refuse_packages(found["python"], found["versions"])
+
+    def _check_variables(self, roles: list[str], task_vars: dict[str, Any]) -> dict[str, Any]:
+        if not roles:
+            return {"invalid": {}, "misplaced": [], "unknown": []}
+        hosts = {host: task_vars["hostvars"][host] for host in task_vars["ansible_play_hosts_all"]}
+        invalid = {
+            host: variables.refuse_invalid(host, found, roles) for host, found in hosts.items()
+        }
+        return {
+            "invalid": {host: refusals for host, refusals in invalid.items() if refusals},
+            "misplaced": variables.refuse_misplaced(hosts, load_extra_vars(self._loader)),
+            "unknown": variables.mention_unknown(hosts),
+        }

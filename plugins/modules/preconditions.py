@@ -1,0 +1,124 @@
+#!/usr/bin/python
+
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see https://www.gnu.org/licenses/gpl-3.0.txt)
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: preconditions
+short_description: Find what is wrong before a node is touched
+version_added: 1.0.0
+author:
+  - metal.gpu contributors (!UNKNOWN)
+description:
+  - Checks the controller, the play, and the variables of its hosts. Internal to
+    P(metal.gpu.preflight#role), P(metal.gpu.verify#role) and P(metal.gpu.device_plugin#role).
+  - Reports every refusal and leaves it to the caller to fail.
+  - Delegate it to localhost. It looks for Python packages where the tasks run that talk to the API
+    server.
+extends_documentation_fragment:
+  - metal.gpu.attributes
+attributes:
+  check_mode:
+    support: full
+    description: Changes nothing, in no mode.
+  diff_mode:
+    support: none
+    description: Changes nothing.
+  idempotent:
+    support: full
+options:
+  packages:
+    description:
+      - Python packages of the interpreter that runs modules on localhost.
+      - The collection knows which version of them it needs.
+    type: list
+    elements: str
+    choices: [kubernetes]
+    default: []
+  roles:
+    description: Roles of this collection whose variables to check.
+    type: list
+    elements: str
+    default: []
+"""
+
+EXAMPLES = r"""
+- name: Check the controller, the play and the variables
+  metal.gpu.preconditions:
+    packages: [kubernetes]
+    roles: [verify]
+  register: found
+  run_once: true
+  delegate_to: localhost
+  become: false
+
+- name: Refuse to begin
+  ansible.builtin.fail:
+    msg: "{{ (found.play + found.controller) | metal.gpu.explain | join('\n') }}"
+  when: (found.play + found.controller) | length > 0
+"""
+
+RETURN = r"""
+hosts:
+  description: The hosts that were in the play at this time.
+  type: list
+  elements: str
+  returned: always
+play:
+  description: What is wrong with the play, as from P(metal.gpu.finding#filter).
+  type: list
+  elements: dict
+  returned: always
+controller:
+  description: What is wrong with the controller.
+  type: list
+  elements: dict
+  returned: always
+invalid:
+  description: What is wrong with variables, by host and then by name of the variable.
+  type: dict
+  returned: always
+misplaced:
+  description: A refusal for each variable that only the command line can set, if it does not.
+  type: list
+  elements: dict
+  returned: always
+unknown:
+  description: A notice for each variable that looks as if it were one of this collection.
+  type: list
+  elements: dict
+  returned: always
+"""
+
+import sys
+from importlib import metadata
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+PACKAGES = ["kubernetes"]
+ARGUMENT_SPEC: dict[str, Any] = {
+    "packages": {"type": "list", "elements": "str", "choices": PACKAGES, "default": []},
+    "roles": {"type": "list", "elements": "str", "default": []},
+}
+
+
+def version_of(package: str) -> str | None:
+    """Return the installed version. Importing some of these packages takes a second."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    versions = {package: version_of(package) for package in module.params["packages"]}
+    module.exit_json(changed=False, python=sys.executable, versions=versions)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,245 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which variables users can set, and what is wrong with those that they have set.
+
+The argument specifications of the roles say which there are. Ansible checks them, too, but role by
+role, in the middle of a run, and prints every argument of the role when one is wrong. So the roles
+preflight and verify check all of them first.
+
+`load_options` and `load_words` read the files of the collection. No other function does I/O.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+from ansible.module_utils.parsing.convert_bool import BOOLEANS
+
+from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
+from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
+
+_COLLECTION = Path(__file__).parents[2]
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+# Keywords of plays read these. Ansible evaluates keywords before it looks at any host, so it does
+# not see what the inventory says.
+PLAY_VARIABLES = ("metal_gpu_hosts", "metal_gpu_serial")
+
+# A variable with such a beginning can only be meant for this collection. With the name of another
+# role of ours, or with `gpu_`, it can be meant for anything.
+_OURS = (
+    "docker_ce_",
+    "kubelet_device_plugins_",
+    "metal_gpu_",
+    "nvidia_container_runtime_",
+    "nvidia_driver_",
+)
+_NEAR = 0.75  # `cuont` and `count` are 0.8
+_NAMED = 3  # hosts
+_SHOWN = 60  # characters of a value
+_WHOLE = re.compile(r"[0-9]{1,9}")
+_WORD = re.compile(r"\w+")
+
+
+class Option(NamedTuple):
+    """What the specifications of roles say about a variable."""
+
+    roles: tuple[str, ...]
+    type: str
+    elements: str
+    choices: tuple[str, ...]
+    has_default: bool
+
+
+@functools.cache
+def load_options() -> dict[str, Option]:
+    """Return the variables of all roles by name."""
+    options: dict[str, Option] = {}
+    for path in sorted(_COLLECTION.glob("roles/*/meta/argument_specs.yml")):
+        role = path.parents[1].name
+        specification = yaml.load(path.read_text("utf-8"), _LOADER)["argument_specs"]
+        for entry_point in specification.values():
+            for name, option in entry_point["options"].items():
+                options[name] = Option(
+                    (*options[name].roles, role) if name in options else (role,),
+                    option["type"],
+                    option.get("elements", "str"),
+                    tuple(option.get("choices", ())),
+                    "default" in option,
+                )
+    return options
+
+
+@functools.cache
+def load_words() -> frozenset[str]:
+    """Return every word in the tasks of this collection, and so the name of every fact they set."""
+    patterns = ("playbooks/*.yml", "roles/*/tasks/**/*.yml", "roles/*/vars/*.yml")
+    paths = (path for pattern in patterns for path in _COLLECTION.glob(pattern))
+    return frozenset(word for path in paths for word in _WORD.findall(path.read_text("utf-8")))
+
+
+def whole_number(value: Any) -> int | None:
+    """Return the number, or None for anything else. True and 4.0 are none."""
+    if isinstance(value, str):
+        return int(value) if _WHOLE.fullmatch(value) else None
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return value if is_number and value >= 0 else None
+
+
+def gpu_count(host: str, value: Any) -> tuple[int | None, list[dict[str, str]]]:
+    """Return how many GPUs a host is declared to have, and what is wrong with the value.
+
+    None, and the empty text that ansible-core makes of it before 2.19, declare nothing.
+    """
+    number = whole_number(value)
+    if number is not None or value in (None, ""):
+        return number, []
+    return None, [_invalid(host, "gpu_count", value, _FORMS["int"].words)]
+
+
+def refuse_invalid(
+    host: str, variables: Mapping[str, Any], roles: Collection[str]
+) -> dict[str, dict[str, str]]:
+    """Return a refusal for each variable of these roles that has no valid value, by name."""
+    refusals = {}
+    for name, option in load_options().items():
+        if name in variables and not set(option.roles).isdisjoint(roles):
+            try:
+                value = variables[name]
+                expected = _expected(name, value, option)
+            except Exception:  # whatever a filter raises; the plan that reads it reports it
+                continue
+            if expected is not None:
+                refusals[name] = _invalid(host, name, value, expected)
+    return refusals
+
+
+def refuse_misplaced(
+    names: Mapping[str, Collection[str]], command_line: Collection[str]
+) -> list[dict[str, str]]:
+    """Return a refusal for each variable that only the command line can set, if it does not.
+
+    `names` has the names of the variables of each host.
+    """
+    return [
+        finding("VARIABLE_MISPLACED", "inventory", name=name, hosts=_some(hosts))
+        for name in PLAY_VARIABLES
+        for hosts in [[host for host, variables in names.items() if name in variables]]
+        if hosts and name not in command_line
+    ]
+
+
+def mention_unknown(names: Mapping[str, Iterable[str]]) -> list[dict[str, str]]:
+    """Return a notice for each variable that looks as if it were one of ours, and is none.
+
+    `names` has the names of the variables of each host.
+    """
+    known = {*load_options(), *PLAY_VARIABLES, *load_words()}
+    roles = {role for option in load_options().values() for role in option.roles}
+    prefixes = ("gpu_", "metal_gpu_", *(f"{role}_" for role in roles))
+    hosts: dict[str, list[str]] = {}
+    for host, variables in names.items():
+        for name in variables:
+            if name.startswith(prefixes) and name not in known:
+                hosts.setdefault(name, []).append(host)
+    return [
+        finding(
+            "VARIABLE_UNKNOWN",
+            "inventory",
+            name=name,
+            hosts=_some(hosts[name]),
+            hint=f"; did you mean {near}?" if near else "",
+        )
+        for name in sorted(hosts)
+        for near in [_nearest(name, prefixes)]
+        if near or name.startswith(_OURS)
+    ]
+
+
+def _nearest(name: str, prefixes: Sequence[str]) -> str | None:
+    """Return the variable that was probably meant."""
+    settable = [*load_options(), *PLAY_VARIABLES]
+    prefix = max((one for one in prefixes if name.startswith(one)), key=len)
+    # What they have in common is no evidence: `containerd_root` is not `containerd_state`.
+    rests = [one.removeprefix(prefix) for one in settable if one.startswith(prefix)]
+    rest = difflib.get_close_matches(name.removeprefix(prefix), rests, 1, _NEAR)
+    return prefix + rest[0] if rest else None
+
+
+def _some(hosts: list[str]) -> str:
+    more = f" and {len(hosts) - _NAMED} more" if len(hosts) > _NAMED else ""
+    return ", ".join(hosts[:_NAMED]) + more
+
+
+def _invalid(host: str, name: str, value: Any, expected: str) -> dict[str, str]:
+    role = load_options()[name].roles[0]
+    return finding(
+        "VARIABLE_INVALID", host, name=name, found=_shown(value), expected=expected, role=role
+    )
+
+
+def _shown(value: Any) -> str:
+    """Return a value as it could stand in an inventory."""
+    if value is None:
+        return "empty"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (str, int, float)):
+        text = redact(str(value))
+        text = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+        return f"'{text}'" if isinstance(value, str) else text
+    return "a mapping" if isinstance(value, Mapping) else "a list"
+
+
+def _expected(name: str, value: Any, option: Option) -> str | None:
+    """Return what the value should be, or None where it is right."""
+    if name == "gpu_count":
+        return _FORMS["int"].words if gpu_count("", value)[1] else None
+    form = _FORMS[option.type]
+    if value is None:
+        return form.words if option.has_default else None
+    if option.choices:
+        return None if value in option.choices else f"one of {', '.join(option.choices)}"
+    if not form.matches(value):
+        return form.words
+    item = _FORMS[option.elements]
+    if option.type == "list" and not all(map(item.matches, value)):
+        return f"a list in which each item is {item.words}"
+    return None
+
+
+def _is_scalar(value: Any) -> bool:
+    return not isinstance(value, (list, tuple, Mapping))
+
+
+def _is_true_or_false(value: Any) -> bool:
+    return _is_scalar(value) and (value.lower() if isinstance(value, str) else value) in BOOLEANS
+
+
+class _Form(NamedTuple):
+    """What a type of an argument specification accepts."""
+
+    matches: Callable[[Any], bool]
+    words: str
+
+
+_FORMS = {
+    "bool": _Form(_is_true_or_false, "true or false"),
+    "dict": _Form(lambda value: isinstance(value, Mapping), "a mapping"),
+    "int": _Form(lambda value: whole_number(value) is not None, "a whole number, 0 or greater"),
+    "list": _Form(lambda value: isinstance(value, (list, tuple)), "a list"),
+    "path": _Form(lambda value: _is_scalar(value) and not _is_number(value), "a path"),
+    # YAML reads the version 1.20 as the number 1.2.
+    "str": _Form(lambda value: _is_scalar(value) and not _is_number(value), "text in quotes"),
+}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (bool, int, float))

@@ -1,0 +1,342 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Playbooks that Ansible really runs, with every ansible-core that the tests run on.
+
+No test asks what this machine is: it may be a laptop with a GPU or a container without systemd.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import venv
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ansible_collections.metal.gpu.plugins.filter.plan import plan
+from ansible_collections.metal.gpu.plugins.plugin_utils import engines
+from ansible_collections.metal.gpu.plugins.plugin_utils.systems import SYSTEMS
+from ansible_collections.metal.gpu.tests.unit.golden.nodes import CARDS, wishes
+from ansible_collections.metal.gpu.tests.unit.golden.nodes import node as virgin
+from ansible_collections.metal.gpu.tests.unit.support.api_server import ApiServer
+from ansible_collections.metal.gpu.tests.unit.support.playbooks import LOCAL, ROOT, Run, run
+
+FIXTURES = ROOT / "tests" / "unit" / "fixtures" / "plans"
+PLAYBOOKS = sorted(f"metal.gpu.{path.stem}" for path in (ROOT / "playbooks").glob("*.yml"))
+AWAY = {"ansible_connection": "ssh", "ansible_host": "127.0.0.254", "ansible_port": 9}
+ROLES = {
+    "nvidia_driver": {},
+    "containerd": {},
+    "docker_ce": {},
+    "nvidia_container_runtime": {"engine": "auto", "engine_is_new": False},
+    "kubelet_device_plugins": {},
+}
+
+
+def inventory(hosts: dict[str, Any], **variables: Any) -> dict[str, Any]:
+    variables = {**LOCAL, "metal_gpu_kubeconfig": "/nonexistent", **variables}
+    return {"gpu_nodes": {"hosts": hosts, "vars": variables}}
+
+
+def play(*roles: str, **keywords: Any) -> dict[str, Any]:
+    return {
+        "name": "A play of the user's own",
+        "hosts": "gpu_nodes",
+        "gather_facts": False,
+        "become": True,
+        "serial": "{{ 0 | metal.gpu.warmed }}",  # for the time that it takes
+        "roles": [f"metal.gpu.{role}" for role in roles],
+        **keywords,
+    }
+
+
+def role(name: str, **keywords: Any) -> dict[str, Any]:
+    """Return a task that asks the plan of a role, which is what the role begins with."""
+    include = {"name": f"metal.gpu.{name}", "tasks_from": "plan.yml"}
+    return {"name": name, "ansible.builtin.include_role": include, **keywords}
+
+
+def rescued(name: str, **keywords: Any) -> dict[str, Any]:
+    """Return a play that goes on when its role fails, so that Ansible plays the next one."""
+    bring = {"name": name, "ansible.builtin.import_role": {"name": f"metal.gpu.{name}"}}
+    go_on = {"name": "Go on", "ansible.builtin.debug": {"msg": "The role has failed."}}
+    return play(tasks=[{"name": name, "block": [bring], "rescue": [go_on]}], **keywords)
+
+
+def codes(found: Run) -> set[str]:
+    return set(re.findall(r"\b([A-Z]+(?:_[A-Z]+)+) [\w-]+: ", found.words))
+
+
+def test_syntax(tmp_path):
+    found = run(tmp_path, PLAYBOOKS[0], inventory({"gpu-1": {}}), *PLAYBOOKS[1:], "--syntax-check")
+    assert found.code == 0, found.output
+
+
+def test_syntax_of_tasks_that_are_included_later(tmp_path):
+    """Ansible looks at them only when it gets there."""
+    tasks: list[dict[str, Any]] = []
+    for path in sorted(ROOT.glob("roles/*/tasks/*.yml")):
+        importing = {"name": f"metal.gpu.{path.parents[1].name}", "tasks_from": path.name}
+        tasks.append({"name": str(path), "ansible.builtin.import_role": importing})
+    for path in sorted(ROOT.glob("roles/*/tasks/*/*.yml")):
+        tasks.append({"name": str(path), "ansible.builtin.import_tasks": str(path)})
+    assert len(tasks) > 50
+    found = run(tmp_path, [play(tasks=tasks)], inventory({"gpu-1": {}}), "--syntax-check")
+    assert found.code == 0, found.output
+
+
+def test_every_play_is_in_step_whatever_is_configured():
+    for path in (ROOT / "playbooks").glob("*.yml"):
+        plays = yaml.safe_load(path.read_text())
+        assert [one["name"] for one in plays if one.get("strategy") != "linear"] == []
+
+
+def test_plans_are_those_of_the_library(tmp_path):
+    """Templates make other types of some values before ansible-core 2.19."""
+    node = virgin(SYSTEMS[0], engines.DOCKER, CARDS[0], has_engine=False)
+    given = {"metal_gpu_observation_is_fresh": True, "metal_gpu_node": node}
+    (tmp_path / "given.json").write_text(json.dumps(given))
+    plans = ", ".join(f"'{name}': {name}_plan" for name in ROLES)
+    tasks = [role(name) for name in ROLES]
+    tasks.append(
+        {
+            "name": "Keep the plans",
+            "ansible.builtin.copy": {
+                "content": f"{{{{ {{ {plans} }} | to_json }}}}",
+                "dest": str(tmp_path / "plans.json"),
+                "mode": "0600",
+            },
+        }
+    )
+    hosts = inventory({"node": {}})
+    found = run(tmp_path, [play(tasks=tasks)], hosts, f"-e@{tmp_path / 'given.json'}")
+    assert found.code == 0, found.output
+    plans = json.loads((tmp_path / "plans.json").read_text())
+    for name, more in ROLES.items():
+        assert plans[name] == json.loads(json.dumps(plan(node, name, wishes(name, **more))))
+
+
+@pytest.fixture
+def program(tmp_path):
+    """A kubelet that tells its version, to be found before any other."""
+    path = tmp_path / "bin" / "kubelet"
+    path.parent.mkdir()
+    path.write_text("#!/bin/sh\necho Kubernetes v1.30.0\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_each_role_sees_what_the_tasks_before_it_have_done(tmp_path, program):
+    """Nor does it believe a cache of facts, which an inventory stands for here."""
+    version = {"var": "metal_gpu_node.kubelet.version"}
+    show = {"name": "Show the version", "ansible.builtin.debug": version}
+    other = {"path": str(program), "regexp": "v1.30.0", "replace": "v1.31.0"}
+    update = {"name": "Update the kubelet", "ansible.builtin.replace": other}
+    tasks = [role("kubelet_device_plugins"), show, update, role("containerd"), show]
+    yesterday = {"kubelet": {"version": "1.29.0"}}
+    found = run(
+        tmp_path,
+        [play(tasks=tasks)],
+        inventory({"gpu-1": {"metal_gpu_node": yesterday}}),
+        PATH=f"{program.parent}:{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin",
+    )
+    assert found.code == 0, found.output
+    assert re.findall(r"kubelet.version\": \"([\d.]+)", found.output) == ["1.30.0", "1.31.0"]
+
+
+MISTAKES = {
+    "gpu_count": "four",
+    "gpu_cuont": 4,
+    "nvidia_driver_version": 580.1,
+    "verify_smoke_timeout": "soon",
+    "docker_ce_version": "{{ nobody_has_set_this }}",
+}
+
+
+def test_mistakes_in_variables_are_among_the_reasons_of_preflight(tmp_path):
+    hosts = {"gpu-1": MISTAKES, "gpu-2": {"metal_gpu_engine": "dokcer"}, "gpu-3": AWAY}
+    found = run(tmp_path, "metal.gpu.site", inventory(hosts, metal_gpu_serial=1))
+    assert found.code != 0
+    assert "argument_spec_data" not in found.output
+    for reason in (
+        "VARIABLE_INVALID gpu-1: gpu_count is 'four', expected a whole number, 0 or greater",
+        "VARIABLE_INVALID gpu-1: nvidia_driver_version is 580.1, expected text in quotes",
+        "VARIABLE_INVALID gpu-1: verify_smoke_timeout is 'soon', expected a whole number",
+        "VARIABLE_INVALID gpu-2: metal_gpu_engine is 'dokcer', expected one of auto, ",
+        "VARIABLE_UNKNOWN inventory: gpu_cuont is set for gpu-1, ",
+        "VARIABLE_MISPLACED inventory: metal_gpu_serial is set for gpu-1, gpu-2, gpu-3; ",
+        "NODE_UNREACHABLE gpu-3: ",
+    ):
+        assert reason in found.words
+    assert "RUN_STOPPED" not in found.output
+    assert found.words.count("VARIABLE_UNKNOWN") == 1
+
+
+def test_nothing_begins_without_a_node_that_preflight_has_lost(tmp_path):
+    """The first of them, at that, and one whose way to become root does not work."""
+    hosts = {
+        "gpu-1": {"ansible_connection": "nonsense"},
+        "gpu-2": {"ansible_become": True, "ansible_become_method": "nonsense"},
+        "gpu-3": {},
+    }
+    found = run(tmp_path, "metal.gpu.site", inventory(hosts))
+    assert found.code != 0
+    assert "NODES_LOST inventory: gpu-1, gpu-2 failed while" in found.words
+    assert "Bring the driver" not in found.output
+
+
+def test_verify_shows_the_table_with_a_gpu_count_that_is_no_number(tmp_path):
+    """The first host being away, another one asks and collects for all."""
+    hosts = {"gpu-1": AWAY, "gpu-2": {"gpu_count": "four"}, "gpu-3": {}}
+    found = run(tmp_path, "metal.gpu.verify", inventory(hosts), "--forks=1")
+    assert found.code != 0
+    assert "argument_spec_data" not in found.output
+    table = found.output.partition("node   declared")[2]
+    assert re.search(r"gpu-1 .* NODE_UNREACHABLE\b", table)
+    assert re.search(r"gpu-2 .* VARIABLE_INVALID\b", table)
+    assert re.search(r"gpu-3 .*", table)
+    assert {"NODE_UNREACHABLE", "VARIABLE_INVALID", "CLUSTER_UNUSABLE"} <= codes(found)
+
+
+def test_verify_in_batches(tmp_path):
+    """What is asked once is asked once for each batch, also where its only host is away."""
+    hosts = inventory({"gpu-1": AWAY, "gpu-2": {}, "gpu-3": {}})
+    found = run(tmp_path, [rescued("verify", serial=1)], hosts, "--limit=gpu-1,gpu-2")
+    tables = found.output.split("node   declared")[1:]
+    assert [re.findall(r"gpu-\d(?=  +\S+ )", table)[0] for table in tables] == ["gpu-1", "gpu-2"]
+    assert "NODE_UNREACHABLE gpu-1: " in found.words
+    assert "gpu-3" not in found.output
+
+
+def test_verify_refuses_other_variables_that_it_cannot_use(tmp_path):
+    hosts = {"gpu-1": MISTAKES}
+    found = run(tmp_path, "metal.gpu.verify", inventory(hosts))
+    assert found.code != 0
+    assert "VARIABLE_INVALID gpu-1: verify_smoke_timeout is 'soon'" in found.words
+    assert "nvidia_driver_version" not in found.words  # which verify does not read
+    assert "argument_spec_data" not in found.output
+
+
+@pytest.fixture
+def bare_python(tmp_path):
+    venv.create(tmp_path / "bare", with_pip=False)
+    return str(tmp_path / "bare" / "bin" / "python")
+
+
+def test_without_the_package_kubernetes(tmp_path, bare_python):
+    """Preflight touches no node, and verify shows what is known."""
+    hosts = inventory({"gpu-1": {}, "gpu-2": {}})
+    hosts["ungrouped"] = {"hosts": {"localhost": {**LOCAL, **interpreter(bare_python)}}}
+    plays = [rescued("preflight", hosts="gpu-1"), rescued("verify", hosts="gpu-2")]
+    found = run(tmp_path, plays, hosts)
+    assert f"run `{bare_python} -m pip install 'kubernetes>=24.2.0'`" in found.words
+    assert "CONTROLLER_PACKAGE_MISSING" in codes(found)
+    preflight, verify = found.output.split("PLAY [")[1:]
+    assert "Observe the node" not in preflight
+    assert re.search(r"gpu-2 .* CONTROLLER_PACKAGE_MISSING\b", verify)
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    """A cluster with one node, whose kubelet is silent, and variables for it."""
+    with ApiServer() as server:
+        silent = {
+            "type": "Ready",
+            "status": "Unknown",
+            "message": "Kubelet stopped posting status.",
+        }
+        server.put("nodes", {"metadata": {"name": "gpu-1"}, "status": {"conditions": [silent]}})
+        user = {"name": "u", "user": {"token": server.token}}
+        context = {"name": "c", "context": {"cluster": "k", "user": "u"}}
+        kubeconfig = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "c",
+            "clusters": [{"name": "k", "cluster": {"server": server.url}}],
+            "contexts": [context],
+            "users": [user],
+        }
+        (tmp_path / "kubeconfig").write_text(json.dumps(kubeconfig))
+        yield {
+            "metal_gpu_kubeconfig": str(tmp_path / "kubeconfig"),
+            "verify_capacity_timeout": 1,
+        }
+
+
+def test_node_that_restarts_while_it_is_verified(tmp_path, cluster):
+    """An observation that is given takes the place of the first one."""
+    node = yaml.safe_load((FIXTURES / "virgin.yml").read_text())
+    (tmp_path / "given.json").write_text(json.dumps({"metal_gpu_node": node}))
+    hosts = inventory({"gpu-1": {}}, **cluster)
+    found = run(tmp_path, "metal.gpu.verify", hosts, f"-e@{tmp_path / 'given.json'}")
+    assert found.code != 0
+    assert re.search(r"gpu-1 .* NODE_RESTARTED\b", found.output)
+    assert "NODE_RESTARTED gpu-1: restarted while it was verified" in found.words
+
+
+def test_localhost_that_runs_no_modules(tmp_path):
+    hosts = inventory({"gpu-1": {}})
+    gone = interpreter(str(tmp_path / "gone" / "python"))
+    hosts["ungrouped"] = {"hosts": {"localhost": {**LOCAL, **gone}}}
+    found = run(tmp_path, [play("preflight")], hosts)
+    assert found.code != 0
+    assert codes(found) == {"CONTROLLER_UNUSABLE"}
+
+
+def interpreter(python: str) -> dict[str, str]:
+    return {"ansible_python_interpreter": python}
+
+
+def test_roles_that_need_hosts_in_step_refuse_another_strategy(tmp_path):
+    roles = {"gpu-1": "preflight", "gpu-2": "verify", "gpu-3": "device_plugin"}
+    plays = [rescued(name, hosts=f"{host},{host}-sibling") for host, name in roles.items()]
+    hosts = {name: {} for host in roles for name in (host, f"{host}-sibling")}
+    found = run(tmp_path, plays, inventory(hosts), ANSIBLE_STRATEGY="free")
+    assert codes(found) == {"STRATEGY_UNSUPPORTED"}
+    assert found.output.count("The role has failed.") == len(hosts)
+    assert "Observe the node" not in found.output
+
+
+def test_reboots_in_turn_refuse_another_strategy(tmp_path):
+    node = yaml.safe_load((FIXTURES / "virgin.yml").read_text())
+    node["kernel"]["modules"] = ["nouveau"]
+    hosts = inventory({"gpu-1": {}, "gpu-2": {}}, metal_gpu_node=node, nvidia_driver_reboot_ok=True)
+    keywords = {"strategy": "host_pinned", "vars": {"metal_gpu_observation_is_fresh": True}}
+    found = run(tmp_path, [play("nvidia_driver", **keywords)], hosts, "--check")
+    assert found.code != 0
+    assert codes(found) == {"STRATEGY_UNSUPPORTED"}
+    assert "Announce what will be done" not in found.output
+
+
+def test_our_playbooks_do_not_take_the_strategy_that_is_configured(tmp_path):
+    hosts = inventory({"gpu-1": {"metal_gpu_colour": "green"}, "gpu-2": {}})
+    found = run(
+        tmp_path,
+        "metal.gpu.verify",
+        {**hosts, "rack1": {"hosts": {"gpu-2": {}}}},
+        "-emetal_gpu_hosts=gpu_nodes:&rack1",
+        ANSIBLE_STRATEGY="free",
+    )
+    assert "STRATEGY_UNSUPPORTED" not in found.output
+    assert re.search(r"gpu-2 .* CLUSTER_UNUSABLE\b", found.output)
+    assert "gpu-1" not in found.output  # the pattern leaves it out
+
+
+def test_hosts_that_there_are_not(tmp_path):
+    hosts = inventory({"gpu-1": {}})
+    found = run(tmp_path, "metal.gpu.site", hosts, "-emetal_gpu_hosts=gpu_nodes:&rack9")
+    assert found.code != 0
+    assert "no host that matches gpu_nodes:&rack9" in found.words
+
+
+def test_every_playbook_takes_other_hosts():
+    for path in (ROOT / "playbooks").glob("*.yml"):
+        first, second, *_others = yaml.safe_load(path.read_text())
+        assert "metal_gpu_hosts" in first["tasks"][0]["vars"]["metal_gpu_patterns"]
+        assert second["hosts"] == "{{ metal_gpu_hosts | default('gpu_nodes') }}"
+        assert "groups['gpu_nodes']" not in path.read_text()

@@ -1,0 +1,220 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ansible_collections.metal.gpu.plugins.plugin_utils import variables
+
+ROOT = Path(__file__).parents[4]
+WHOLE = "expected a whole number, 0 or greater"
+
+
+def refusals(**found: Any) -> list[str]:
+    roles = {role for option in variables.load_options().values() for role in option.roles}
+    return [one["message"] for one in variables.refuse_invalid("gpu-1", found, roles).values()]
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [(0, 0), (4, 4), ("4", 4), ("08", 8), (None, None), ("", None)],
+)
+def test_gpu_count_that_is_right(value, number):
+    assert variables.gpu_count("gpu-1", value) == (number, [])
+    assert refusals(gpu_count=value) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("four", "'four'"),
+        (4.5, "4.5"),
+        (4.0, "4.0"),
+        (-1, "-1"),
+        ("-1", "'-1'"),
+        ("4 ", "'4 '"),
+        (True, "true"),
+        (False, "false"),
+        ("9" * 5000, f"'{'9' * 60}…'"),
+        ("0x4", "'0x4'"),
+        ("٤", "'٤'"),
+        ([4], "a list"),
+        ({}, "a mapping"),
+    ],
+)
+def test_gpu_count_that_is_no_number(value, shown):
+    number, wrong = variables.gpu_count("gpu-1", value)
+    assert number is None
+    assert [one["code"] for one in wrong] == ["VARIABLE_INVALID"]
+    assert [one["message"] for one in wrong] == [f"gpu-1: gpu_count is {shown}, {WHOLE}"]
+    assert refusals(gpu_count=value) == [one["message"] for one in wrong]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("metal_gpu_engine", "docker"),
+        ("metal_gpu_skip_refused", "yes"),
+        ("metal_gpu_skip_refused", False),
+        ("metal_gpu_kubeconfig", None),
+        ("metal_gpu_kubeconfig", "~/.kube/config"),
+        ("nvidia_driver_version", "580.178.04"),
+        ("nvidia_driver_reboot_ok", None),
+        ("nvidia_driver_reboot_timeout", "600"),
+        ("docker_ce_users", []),
+        ("docker_ce_users", ["alice"]),
+        ("device_plugin_resources", {"limits": {"memory": "1Gi"}}),
+        ("verify_smoke_tolerations", [{"operator": "Exists"}]),
+        ("somebody_elses", 1.5),
+    ],
+)
+def test_values_that_are_right(name, value):
+    assert refusals(**{name: value}) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("metal_gpu_engine", "dokcer", "is 'dokcer', expected one of auto, containerd, docker"),
+        ("metal_gpu_skip_refused", "maybe", "is 'maybe', expected true or false"),
+        ("metal_gpu_kubeconfig", ["a"], "is a list, expected a path"),
+        ("nvidia_driver_version", 580.1, "is 580.1, expected text in quotes"),
+        ("nvidia_driver_version", 580, "is 580, expected text in quotes"),
+        ("nvidia_driver_version", None, "is empty, expected text in quotes"),
+        ("nvidia_driver_reboot_timeout", "soon", f"is 'soon', {WHOLE}"),
+        ("docker_ce_users", "alice,bob", "is 'alice,bob', expected a list"),
+        (
+            "docker_ce_users",
+            [{"name": "alice"}],
+            "is a list, expected a list in which each item is text in quotes",
+        ),
+        ("device_plugin_resources", "1Gi", "is '1Gi', expected a mapping"),
+        (
+            "nvidia_driver_repository_url",
+            ["https://u:hunter2@mirror.example"],
+            "is a list, expected text in quotes",
+        ),
+        (
+            "nvidia_driver_state",
+            "https://u:hunter2@mirror.example",
+            "is 'https://***@mirror.example', expected one of present, absent",
+        ),
+    ],
+)
+def test_values_that_are_wrong(name, value, message):
+    assert refusals(**{name: value}) == [f"gpu-1: {name} {message}"]
+
+
+def test_a_long_value_is_cut():
+    (message,) = refusals(metal_gpu_engine="x" * 5000)
+    assert len(message) < 200
+
+
+def test_only_the_variables_of_these_roles_are_checked():
+    found = {"gpu_count": "four", "nvidia_driver_version": 580.1}
+    assert set(variables.refuse_invalid("gpu-1", found, ["verify"])) == {"gpu_count"}
+    assert variables.refuse_invalid("gpu-1", found, []) == {}
+
+
+class Lazy(Mapping[str, Any]):
+    """Variables of a host, one of which is a template with a mistake."""
+
+    def __getitem__(self, name: str) -> Any:
+        if name == "nvidia_driver_version":
+            raise ValueError("nobody_has_set_this is undefined")
+        return {"gpu_count": "four"}[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in list(self)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(["gpu_count", "nvidia_driver_version"])
+
+    def __len__(self) -> int:
+        return 2
+
+
+def test_a_template_with_a_mistake_is_left_to_the_plan_that_reads_it():
+    assert set(variables.refuse_invalid("gpu-1", Lazy(), ["verify", "nvidia_driver"])) == {
+        "gpu_count"
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("gpu_cuont", "gpu_count"),
+        ("metal_gpu_kubeconfg", "metal_gpu_kubeconfig"),
+        ("metal_gpu_engin", "metal_gpu_engine"),
+        ("containerd_verison", "containerd_version"),
+        ("nvidia_driver_reboot", "nvidia_driver_reboot_ok"),
+        ("nvidia_driver_colour", None),
+        ("metal_gpu_colour", None),
+        ("metal_gpu_observation_was_fresh", None),
+    ],
+)
+def test_a_variable_that_nothing_reads(name, near):
+    (notice,) = variables.mention_unknown({"gpu-1": {name: 1, "gpu_count": 4}})
+    assert notice["code"] == "VARIABLE_UNKNOWN"
+    assert notice["severity"] == "notice"
+    hint = f"; did you mean {near}?" if near else ""
+    assert notice["message"] == (
+        f"inventory: {name} is set for gpu-1, and this collection has no such variable{hint}"
+    )
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gpu_count",
+        "gpu_model",  # of the user's own
+        "containerd_storage_dir",  # of another tool
+        "metal_gpu_hosts",
+        "metal_gpu_node",  # a fact of an earlier play
+        "verify_smoke_pods",
+        "gpus",
+        "metal",
+    ],
+)
+def test_a_variable_that_is_none_of_our_business(name):
+    assert variables.mention_unknown({"gpu-1": {name: 1}}) == []
+
+
+def test_one_notice_for_all_hosts():
+    (notice,) = variables.mention_unknown({f"gpu-{n}": {"gpu_cuont": n} for n in range(2000)})
+    assert "is set for gpu-0, gpu-1, gpu-2 and 1997 more, and" in notice["message"]
+
+
+def test_variables_of_the_command_line():
+    names = {"gpu-1": {"metal_gpu_serial": 1}, "gpu-2": {"metal_gpu_serial": 1}, "gpu-3": {}}
+    (refusal,) = variables.refuse_misplaced(names, {})
+    assert refusal["code"] == "VARIABLE_MISPLACED"
+    assert refusal["message"].startswith("inventory: metal_gpu_serial is set for gpu-1, gpu-2; ")
+    assert variables.refuse_misplaced(names, {"metal_gpu_serial": "1"}) == []
+
+
+def test_every_fact_that_a_task_sets_is_known():
+    """A second playbook in the same run finds the facts of the first."""
+    facts = set()
+    for path in [*ROOT.glob("roles/*/tasks/**/*.yml"), *ROOT.glob("playbooks/*.yml")]:
+        facts |= set(facts_of(yaml.safe_load(path.read_text())))
+    assert {"metal_gpu_node", "preflight_capacity", "verify_verdict"} <= facts
+    assert facts <= variables.load_words()
+
+
+def facts_of(found: Any) -> Iterator[str]:
+    if isinstance(found, list):
+        for item in found:
+            yield from facts_of(item)
+    elif isinstance(found, dict):
+        if "register" in found:
+            yield found["register"]
+        yield from found.get("ansible.builtin.set_fact", {})
+        for item in found.values():
+            yield from facts_of(item)
