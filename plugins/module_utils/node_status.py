@@ -12,6 +12,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.quantity import parse_quantity, plain
+from ansible_collections.metal.gpu.plugins.module_utils.scheduling import Taint, parse_taints
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,6 +32,7 @@ class NodeStatus(NamedTuple):
     ready: bool | None  # None: nobody knows, as where the kubelet has fallen silent
     troubles: Mapping[str, str]  # conditions that are not as they should be, as text, by type
     labels: Mapping[str, str]
+    taints: tuple[Taint, ...] = ()
 
     @property
     def readiness(self) -> str:
@@ -56,8 +58,9 @@ def parse_node(node: Mapping[str, Any], resource: str) -> NodeStatus:
     conditions = {condition["type"]: condition for condition in status.get("conditions", ())}
     conditions.setdefault(_READY, _UNREPORTED)
     ready, troubles = _STATUSES.get(conditions[_READY]["status"]), _troubles(conditions)
-    taints = [taint["key"] for taint in node.get("spec", {}).get("taints", ())]
-    left = next((key for key in _NOT_READY_TAINTS if key in taints), None)
+    taints = parse_taints(node)
+    keys = [taint.key for taint in taints]
+    left = next((key for key in _NOT_READY_TAINTS if key in keys), None)
     if ready and left:
         ready, troubles[_READY] = False, f"taint {left} is still there"
     return NodeStatus(
@@ -66,6 +69,7 @@ def parse_node(node: Mapping[str, Any], resource: str) -> NodeStatus:
         ready=ready,
         troubles=troubles,
         labels=node["metadata"].get("labels", {}),
+        taints=taints,
     )
 
 

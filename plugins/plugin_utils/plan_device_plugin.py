@@ -169,7 +169,7 @@ def rollout(
         newest = max(revisions, key=lambda revision: revision["revision"])
         current = newest["metadata"]["labels"][_REVISION]
     found = {
-        _node(pod): pod
+        pod_status.target_node(pod): pod
         for pod in sorted(pods, key=_is_ready)  # of two on one node, one is on its way out
         if revisions is None or pod["metadata"]["labels"].get(_REVISION) == current
     }
@@ -181,17 +181,6 @@ def rollout(
         elif not _is_ready(pod):
             waiting[node] = f"{pod['metadata']['name']} is {pod_status.describe(pod)}"
     return waiting
-
-
-def _node(pod: Mapping[str, Any]) -> str:
-    """Return the node that a pod of a DaemonSet is meant for, also before it is scheduled."""
-    bound: str | None = pod["spec"].get("nodeName")
-    if bound:
-        return bound
-    affinity = pod["spec"]["affinity"]["nodeAffinity"]
-    terms = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
-    name: str = terms[0]["matchFields"][0]["values"][0]
-    return name
 
 
 def _is_ready(pod: Mapping[str, Any]) -> bool:
