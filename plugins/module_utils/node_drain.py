@@ -98,9 +98,21 @@ class Drain:
         return self._client.snapshot("nodes", self._keep_node, query=query, timer=self._timer)
 
     def _read_claims(self, nodes: Collection[str]) -> dict[str, Claim]:
+        """Read who holds GPUs, as the server's cache has it: it may be a moment old."""
+        keep = gpu_claims.parse_claim
         return self._client.snapshot_each(
-            "pods", gpu_claims.parse_claim, "spec.nodeName", nodes, _ALIVE, timer=self._timer
+            "pods", keep, "spec.nodeName", nodes, _ALIVE, cached=True, timer=self._timer
         )
+
+    def _read_newest_claims(self) -> dict[str, Claim]:
+        """Read who holds GPUs now. For several nodes that is a list of all pods there are."""
+
+        def keep(pod: dict[str, Any]) -> Claim | None:
+            claim = gpu_claims.parse_claim(pod)
+            return claim if claim and claim.node in self._names else None
+
+        query = kube.only("spec.nodeName", self._names, _ALIVE)
+        return self._client.snapshot("pods", keep, query=query, timer=self._timer)
 
     def _keep_node(self, node: dict[str, Any]) -> NodeRow | None:
         return parse_row(node) if node["metadata"]["name"] in self._names else None
@@ -163,7 +175,7 @@ class Drain:
 
     def evict(self) -> None:
         """Evict every pod that holds GPUs, and wait until all are gone. Raises Stuck."""
-        left = self._read_claims(self._names)
+        left = self._read_newest_claims()
         while left:
             staying = describe_staying(left.values())
             if staying:
@@ -176,9 +188,9 @@ class Drain:
                 ]
                 raise Stuck("\n".join(["Pods still hold GPUs:", *rows]))
             self._client.pause(min(RETRY_S, self._timer.remaining_s()))
-            # Nodes that are empty are looked at once more at the end.
+            # What looks empty is looked at once more, past the cache.
             holding = {claim.node for claim in left.values()}
-            left = self._read_claims(holding) or self._read_claims(self._names)
+            left = self._read_claims(holding) or self._read_newest_claims()
 
     def _ask(self, claim: Claim) -> str:
         """Evict one pod, if that was not done; return why it may not go yet."""

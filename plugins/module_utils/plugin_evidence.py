@@ -91,7 +91,7 @@ def _read_pods(client: kube.Client, cluster: _Cluster, nodes: Mapping[str, NodeS
         return pod if here and pod_status.is_device_plugin(pod) else None
 
     if not cluster.daemonsets:
-        cluster.pods = client.snapshot_each("pods", keep, "spec.nodeName", nodes)
+        cluster.pods = client.snapshot_each("pods", keep, "spec.nodeName", nodes, cached=True)
         return
     for daemonset in cluster.daemonsets:
         namespace = daemonset["metadata"]["namespace"]

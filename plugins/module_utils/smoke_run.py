@@ -78,7 +78,9 @@ def read_free_gpus(
         return (node, amount) if amount and node in allocatable else None
 
     alive = "status.phase!=Succeeded,status.phase!=Failed"
-    pods = client.snapshot_each("pods", keep, "spec.nodeName", allocatable, alive, timer=timer)
+    pods = client.snapshot_each(
+        "pods", keep, "spec.nodeName", allocatable, alive, cached=True, timer=timer
+    )
     free = dict(allocatable)
     holders: dict[str, list[str]] = {node: [] for node in allocatable}
     for name, (node, amount) in sorted(pods.items()):
@@ -95,9 +97,9 @@ def read_nodes(
     def keep(node: dict[str, Any]) -> NodeStatus | None:
         return node_status.parse_node(node, resource) if node["metadata"]["name"] in names else None
 
-    if len(names) <= _FEW:
-        return client.snapshot_each("nodes", keep, "metadata.name", names, timer=timer)
-    return client.snapshot("nodes", keep, timer=timer)
+    if len(names) > _FEW:
+        return client.snapshot("nodes", keep, timer=timer)
+    return client.snapshot_each("nodes", keep, "metadata.name", names, timer=timer)
 
 
 def prove(

@@ -83,6 +83,7 @@ class ApiServer:
         self.when_created: Callable[[dict[str, Any]], None] = lambda pod: None
         self.budgets: dict[str, Callable[[], None]] = {}  # of pods; called at each eviction
         self.longest_watch_s = 3600.0  # whatever the client asks for
+        self.cache: dict[tuple[str, str, str], dict[str, Any]] | None = None  # if it is out of date
         self.kubelets_answer = True  # or pods that ran stay until they are deleted by force
         self._objects: dict[tuple[str, str, str], dict[str, Any]] = {}
         self._history: list[tuple[int, str, str, dict[str, Any]]] = []
@@ -172,18 +173,24 @@ class ApiServer:
         self._changed.notify_all()
 
     def _select(
-        self, resource: str, namespace: str, query: dict[str, str]
+        self,
+        resource: str,
+        namespace: str,
+        query: dict[str, str],
+        objects: dict[tuple[str, str, str], dict[str, Any]] | None = None,
     ) -> list[tuple[str, str, str]]:
         return [
             key
-            for key, item in self._objects.items()
+            for key, item in (self._objects if objects is None else objects).items()
             if key[0] == resource and namespace in ("", key[1]) and matches(item, query)
         ]
 
     def list(self, resource: str, namespace: str, query: dict[str, str]) -> dict[str, Any]:
         self.when_listed.pop(resource, lambda: None)()
         with self._changed:
-            keys = self._select(resource, namespace, query)
+            stale = self.cache is not None and query.get("resourceVersion") == "0"
+            objects = self.cache if self.cache is not None and stale else self._objects
+            keys = self._select(resource, namespace, query, objects)
             since, _colon, first_key = query.get("continue", f"{self._version}:0").partition(":")
             if int(since) < self._forgotten:
                 raise Refusal(410, "The provided continue parameter is too old")
@@ -191,7 +198,7 @@ class ApiServer:
             metadata = {"resourceVersion": str(self._version)}
             if first + size < len(keys):
                 metadata["continue"] = f"{since}:{first + size}"
-            items = [copy.deepcopy(self._objects[key]) for key in keys[first : first + size]]
+            items = [copy.deepcopy(objects[key]) for key in keys[first : first + size]]
         return {"kind": "List", "apiVersion": "v1", "metadata": metadata, "items": items}
 
     def watch(

@@ -344,13 +344,17 @@ def test_pods_of_nodes_cost_a_list_for_each_node(api, client):
     for name, on in (("a", "gpu-1"), ("b", "gpu-2"), ("c", "gpu-3")):
         api.put("pods", {**pod(name), "spec": {"nodeName": on}})
     nodes = ["gpu-1", "gpu-2", "gone"]
-    found = client.snapshot_each("pods", lambda item: True, "spec.nodeName", nodes, "a!=b")
+    found = client.snapshot_each(
+        "pods", lambda item: True, "spec.nodeName", nodes, "a!=b", cached=True
+    )
     assert found == {"default/a": True, "default/b": True}
     assert sorted(made.query["fieldSelector"] for made in api.made("list", "pods")) == [
         "a!=b,spec.nodeName=gone",
         "a!=b,spec.nodeName=gpu-1",
         "a!=b,spec.nodeName=gpu-2",
     ]
+    # From the server's cache, which has an index.
+    assert {made.query["resourceVersion"] for made in api.made("list", "pods")} == {"0"}
 
 
 @pytest.mark.parametrize(

@@ -351,14 +351,32 @@ def test_a_run_that_is_ended_from_outside_leaves_nothing_cordoned(cluster):
     assert state(cluster)[0] == dict.fromkeys(NODES, (False, False))
 
 
-def test_only_the_pods_of_the_nodes_are_listed(cluster, call):
-    call(gpu_drain, nodes=NODES)
-    alive = "status.phase!=Succeeded,status.phase!=Failed,spec.nodeName"
-    assert {made.query["fieldSelector"] for made in cluster.made("list", "pods")} == {
-        f"{alive}=gpu-1",
-        f"{alive}=gpu-2",
-    }
+@pytest.mark.parametrize(
+    ("nodes", "newest"),
+    [
+        pytest.param(["gpu-1"], {"spec.nodeName=gpu-1"}, id="one"),
+        pytest.param(NODES, set(), id="several: all pods, twice, and none are watched"),
+    ],
+)
+def test_pods_of_others_are_listed_only_where_nothing_may_be_missed(cluster, call, nodes, newest):
+    call(gpu_drain, nodes=nodes)
+    alive = {"status.phase!=Succeeded", "status.phase!=Failed"}
+    lists = [made.query for made in cluster.made("list", "pods")]
+    asked = [{*query["fieldSelector"].split(",")} - alive for query in lists]
+    past_cache = [
+        fields for query, fields in zip(lists, asked, strict=True) if "resourceVersion" not in query
+    ]
+    assert past_cache == [newest, newest]
+    assert {field for fields in asked for field in fields} == {f"spec.nodeName={n}" for n in nodes}
     assert cluster.made("watch", "pods") == []
+
+
+@pytest.mark.parametrize("nodes", [["gpu-1"], NODES], ids=["one", "several"])
+def test_a_cache_that_is_out_of_date_hides_no_pod(cluster, call, nodes):
+    cluster.cache = {key: item for key, item in cluster.objects().items() if key[0] == "nodes"}
+    assert "failed" not in call(gpu_drain, nodes=nodes)
+    left = ["b", "c", "web"] if len(nodes) == 1 else ["c", "web"]
+    assert state(cluster)[1] == left
 
 
 def test_a_budget_is_asked_again_until_it_allows(cluster, call):
