@@ -363,9 +363,8 @@ def test_pods_of_others_are_listed_only_where_nothing_may_be_missed(cluster, cal
     alive = {"status.phase!=Succeeded", "status.phase!=Failed"}
     lists = [made.query for made in cluster.made("list", "pods")]
     asked = [{*query["fieldSelector"].split(",")} - alive for query in lists]
-    past_cache = [
-        fields for query, fields in zip(lists, asked, strict=True) if "resourceVersion" not in query
-    ]
+    pairs = zip(lists, asked, strict=True)
+    past_cache = [fields for query, fields in pairs if "resourceVersion" not in query]
     assert past_cache == [newest, newest]
     assert {field for fields in asked for field in fields} == {f"spec.nodeName={n}" for n in nodes}
     assert cluster.made("watch", "pods") == []
