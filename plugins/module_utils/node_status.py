@@ -11,12 +11,14 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
 from ansible_collections.metal.gpu.plugins.module_utils.quantity import parse_quantity, plain
 from ansible_collections.metal.gpu.plugins.module_utils.scheduling import Taint, parse_taints
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_DOMAIN = "metal.gpu/"
 _READY = "Ready"
 _STATUSES = {"True": True, "False": False}
 # A controller takes them off a little after the node has become ready; until then no pod comes.
@@ -33,6 +35,7 @@ class NodeStatus(NamedTuple):
     troubles: Mapping[str, str]  # conditions that are not as they should be, as text, by type
     labels: Mapping[str, str]
     taints: tuple[Taint, ...] = ()
+    annotations: Mapping[str, str] = {}  # of this collection
 
     @property
     def readiness(self) -> str:
@@ -70,6 +73,11 @@ def parse_node(node: Mapping[str, Any], resource: str) -> NodeStatus:
         troubles=troubles,
         labels=node["metadata"].get("labels", {}),
         taints=taints,
+        annotations={
+            key: value
+            for key, value in section(node, "metadata", "annotations").items()
+            if key.startswith(_DOMAIN)
+        },
     )
 
 

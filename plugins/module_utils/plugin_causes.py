@@ -113,8 +113,7 @@ def _of_daemonset(daemonset: Mapping[str, Any], facts: Facts) -> Cause | None:
         evidence = {"daemonset": name, "node": facts.node, "affinity": affinity}
         evidence |= {"namespace": metadata["namespace"], "name": metadata["name"]}
         return Cause("DEVICE_PLUGIN_AFFINITY", evidence)
-    tolerations = (*(spec.get("tolerations") or ()), *scheduling.DAEMON_TOLERATIONS)
-    taints = scheduling.untolerated(facts.status.taints, tolerations)
+    taints = scheduling.untolerated(facts.status.taints, scheduling.daemon_tolerations(spec))
     if taints:
         return causes.of_taints(taints, facts.status.readiness, subject)
     event = causes.telling_event(_events_of("DaemonSet", metadata["name"], facts.events))

@@ -14,23 +14,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _NO_ROOM = ("NoSchedule", "NoExecute")  # PreferNoSchedule keeps no pod away
 
-# The DaemonSet controller adds these tolerations to each of its pods, with any effect that keeps
-# pods away; kubernetes v1.37.1, pkg/controller/daemon/util/daemonset_util.go.
-DAEMON_TOLERATIONS: Sequence[Mapping[str, Any]] = tuple(
-    {"key": f"node.kubernetes.io/{name}", "operator": "Exists"}
-    for name in (
-        "not-ready",
-        "unreachable",
-        "disk-pressure",
-        "memory-pressure",
-        "pid-pressure",
-        "unschedulable",
-        "network-unavailable",
+# The DaemonSet controller adds these tolerations to each of its pods, the last one to those with
+# the node's network; kubernetes v1.37.1, pkg/controller/daemon/util/daemonset_util.go.
+_DAEMON_TOLERATIONS = tuple(
+    {"key": f"node.kubernetes.io/{name}", "operator": "Exists", "effect": effect}
+    for name, effect in (
+        ("not-ready", "NoExecute"),
+        ("unreachable", "NoExecute"),
+        ("disk-pressure", "NoSchedule"),
+        ("memory-pressure", "NoSchedule"),
+        ("pid-pressure", "NoSchedule"),
+        ("unschedulable", "NoSchedule"),
+        ("network-unavailable", "NoSchedule"),
     )
 )
 
@@ -66,6 +66,12 @@ def untolerated(
         for taint in taints
         if taint.effect in _NO_ROOM and not any(_tolerates(one, taint) for one in tolerations)
     )
+
+
+def daemon_tolerations(spec: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the tolerations of the pods of a DaemonSet with this pod template."""
+    added = _DAEMON_TOLERATIONS if spec.get("hostNetwork") else _DAEMON_TOLERATIONS[:-1]
+    return [*(spec.get("tolerations") or ()), *added]
 
 
 def _tolerates(toleration: Mapping[str, Any], taint: Taint) -> bool:

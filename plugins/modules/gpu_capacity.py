@@ -166,6 +166,9 @@ nodes:
     labels:
       description: The labels of the node. Empty where it does not exist.
       type: dict
+    annotations:
+      description: The annotations of the node that begin with C(metal.gpu/).
+      type: dict
     seconds:
       description: Seconds until the node was as expected, or until the module gave up.
       type: float
@@ -200,6 +203,8 @@ nodes:
       readiness: ""
       labels:
         nvidia.com/gpu.present: "true"
+      annotations:
+        metal.gpu/labelled: nvidia.com/gpu.present
       seconds: 2.7
       message: ""
       evidence: []
@@ -213,6 +218,8 @@ nodes:
       readiness: ""
       labels:
         nvidia.com/gpu.present: "true"
+      annotations:
+        metal.gpu/labelled: nvidia.com/gpu.present
       seconds: 300.0
       message: "expected 8, capacity is 8, allocatable is 7: 1 not healthy"
       evidence:
@@ -403,6 +410,7 @@ def _describe(
         "ready": node.ready if node else None,
         "readiness": node.readiness if node else "",
         "labels": dict(node.labels) if node else {},
+        "annotations": dict(node.annotations) if node else {},
     }
 
 
