@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 
 # Callers name the errors as kube.ApiForbidden and so on.
 __all__ = [
+    "ANONYMOUS",
     "MANAGER",
     "ApiBudget",
     "ApiBusy",
@@ -74,6 +75,8 @@ __all__ = [
     "WatchCut",
     "only",
 ]
+
+ANONYMOUS = "system:anonymous"  # whom the server calls so has sent no credentials
 
 _PAGE = 500  # objects in one answer, as kubectl asks for
 _PARALLEL = 8  # requests under way at once, where there is one for each of many names
@@ -299,6 +302,18 @@ class Client:
         }
         answer = self.create("selfsubjectaccessreviews", review, timer=timer)
         return bool(section(answer, "status").get("allowed"))
+
+    def user(self) -> str:
+        """Return who these credentials are for the server; empty where it does not tell.
+
+        Source: https://kubernetes.io/docs/reference/access-authn-authz/authentication/#self-subject-review
+        """
+        review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+        try:
+            answer = self.create("selfsubjectreviews", review)
+        except ApiRefused:
+            return ""  # before 1.28, and where it is forbidden
+        return str(section(answer, "status", "userInfo").get("username") or "")
 
     def pause(self, seconds: float) -> None:
         self._transport.pause(seconds)

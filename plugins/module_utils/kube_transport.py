@@ -61,6 +61,7 @@ _GROUPS = {
     "daemonsets": "apps/v1",
     "leases": "coordination.k8s.io/v1",
     "selfsubjectaccessreviews": "authorization.k8s.io/v1",
+    "selfsubjectreviews": "authentication.k8s.io/v1",
 }
 
 

@@ -18,8 +18,7 @@ from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils.causes import quote
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
-
-_ANONYMOUS = "system:anonymous"  # whom the server calls so has sent no credentials
+from ansible_collections.metal.gpu.plugins.module_utils.kube import ANONYMOUS
 
 _FORBIDDEN = re.compile(
     r'User "(?P<user>[^"]+)" cannot (?P<verb>\S+) resource "(?P<resource>[^"]+)"'
@@ -81,8 +80,8 @@ def _unauthenticated(text: str) -> _Found:
         own = text.startswith("The API server")
         return "CLUSTER_UNAUTHENTICATED", {"error": quote(text) if own else "401 Unauthorized"}
     match = _FORBIDDEN.search(text)
-    if match and match["user"] == _ANONYMOUS:
-        return "CLUSTER_UNAUTHENTICATED", {"error": f"it calls the user {_ANONYMOUS}"}
+    if match and match["user"] == ANONYMOUS:
+        return "CLUSTER_UNAUTHENTICATED", {"error": f"it calls the user {ANONYMOUS}"}
     return None
 
 

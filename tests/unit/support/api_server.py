@@ -77,6 +77,7 @@ class ApiServer:
         self.stalls: dict[tuple[str, str], int] = {}  # how many requests get no answer
         self.lost: dict[tuple[str, str], int] = {}  # how many answers get lost, the work being done
         self.denied: set[tuple[str, str]] = set()  # verb and resource, for access reviews
+        self.user = "jane"
         self.when_watched: dict[str, Callable[[], None]] = {}  # once, when a watch begins
         self.when_listed: dict[str, Callable[[], None]] = {}  # once, before a list
         self.when_patched: Callable[[str, str], None] = lambda resource, name: None  # before
@@ -234,6 +235,8 @@ class ApiServer:
             asked = item["spec"]["resourceAttributes"]
             kind = "/".join(filter(None, (asked["resource"], asked.get("subresource"))))
             return {**item, "status": {"allowed": (asked["verb"], kind) not in self.denied}}
+        if resource == "selfsubjectreviews":
+            return {**item, "status": {"userInfo": {"username": self.user}}}
         metadata = item["metadata"]
         metadata["namespace"] = namespace
         if (resource, namespace, metadata["name"]) in self._objects:
