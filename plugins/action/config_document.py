@@ -30,6 +30,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.documents import (
     ListEdit,
     key_path,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.quiet import execute_quietly
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -93,10 +94,7 @@ class ActionModule(ActionBase):
         return result
 
     def _call(self, args: dict[str, Any], task_vars: dict[str, Any] | None) -> dict[str, Any]:
-        result: dict[str, Any] = self._execute_module(
-            module_name="metal.gpu.config_document", module_args=args, task_vars=task_vars
-        )
-        return result
+        return execute_quietly(self, "metal.gpu.config_document", args, task_vars)
 
 
 def _plan(

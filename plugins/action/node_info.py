@@ -9,6 +9,7 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.observation import interpret
+from ansible_collections.metal.gpu.plugins.plugin_utils.quiet import execute_quietly
 
 
 class ActionModule(ActionBase):
@@ -20,9 +21,8 @@ class ActionModule(ActionBase):
         self, tmp: str | None = None, task_vars: dict[str, Any] | None = None
     ) -> dict[str, Any]:
         super().run(tmp, task_vars)
-        result: dict[str, Any] = self._execute_module(
-            module_name="metal.gpu.node_info", task_vars=task_vars
-        )
+        # The texts that the node hands over hold passwords of registries and proxies.
+        result = execute_quietly(self, "metal.gpu.node_info", task_vars=task_vars)
         raw = result.pop("raw", None)
         if raw is not None:
             result["gpu_node"] = interpret(raw)

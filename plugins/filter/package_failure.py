@@ -64,7 +64,7 @@ def package_failure(
         answer["packages_question"]["about"]: f"{answer['stdout']}\n{answer['stderr']}"
         for answer in answers
     }
-    return explain(said, texts, node, wishes)
+    return explain(said, texts, node, wishes, result.get("stdout", ""))
 
 
 class FilterModule:

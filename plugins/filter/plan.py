@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from ansible.errors import AnsibleFilterError
@@ -88,7 +89,8 @@ PLANNERS: dict[str, Callable[[Any, Mapping[str, Any]], dict[str, Any]]] = {
 def plan(observation: Any, planner: str, wishes: Mapping[str, Any]) -> dict[str, Any]:
     if planner not in PLANNERS:
         raise AnsibleFilterError(f"no planner {planner!r}, only {', '.join(PLANNERS)}")
-    return PLANNERS[planner](observation, wishes)
+    # The clock of the controller: a plan looks at nothing by itself.
+    return PLANNERS[planner](observation, {"now": datetime.now(UTC), **wishes})
 
 
 class FilterModule:

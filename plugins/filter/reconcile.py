@@ -4,9 +4,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
+from ansible_collections.metal.gpu.plugins.module_utils.reconcile import CLUSTER, SMOKE
 from ansible_collections.metal.gpu.plugins.module_utils.reconcile import reconcile as judge
 
 DOCUMENTATION = r"""
@@ -17,7 +18,7 @@ author:
   - metal.gpu contributors (!UNKNOWN)
 description:
   - Compares what was declared, what is in the slots, what the driver sees, what the cluster counts
-    and what pods saw, and names each difference.
+    and what pods saw, and names each difference, and each layer that gave no answer.
 options:
   _input:
     description: >-
@@ -42,6 +43,22 @@ options:
     description: Findings that are known already, such as why there is no observation.
     type: list
     elements: dict
+  unanswered:
+    description: Findings that say why the cluster gave no answer about any node.
+    type: list
+    elements: dict
+  asked:
+    description: >-
+      What was asked besides the node. A layer that was asked and has no answer is a finding.
+    type: list
+    elements: str
+    choices: [cluster, smoke]
+    default: [cluster, smoke]
+  plans:
+    description: >-
+      The plans of the roles for the node, as from P(metal.gpu.plan#filter), by name of the role.
+      What they would change is drift. V(null) where no plan was asked.
+    type: dict
 """
 
 EXAMPLES = r"""
@@ -64,8 +81,21 @@ def reconcile(
     cluster: Mapping[str, Any] | None = None,
     smoke: Mapping[str, Any] | None = None,
     known: Iterable[Mapping[str, str]] = (),
+    unanswered: Iterable[Mapping[str, str]] = (),
+    asked: Collection[str] = (CLUSTER, SMOKE),
+    plans: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> dict[str, Any]:
-    return judge(host, node, declared, cluster, smoke, known)
+    return judge(
+        host,
+        node,
+        declared,
+        cluster,
+        smoke,
+        known,
+        unanswered=unanswered,
+        asked=asked,
+        plans=plans,
+    )
 
 
 class FilterModule:

@@ -13,7 +13,9 @@ author:
 description:
   - Fetches an OpenPGP public key on the controller and returns it armoured, as the C(signed_by)
     of P(ansible.builtin.deb822_repository#module) takes it.
-  - Fails when the key is not the one that was expected, naming both fingerprints.
+  - Returns the certificate with this fingerprint and nothing else. Fails when the key is another
+    one, naming both fingerprints, when it was revoked or has expired, and when the text holds
+    anything else, such as a second key.
 options:
   _terms:
     description:
@@ -46,6 +48,7 @@ _raw:
   elements: str
 """
 
+from datetime import UTC, datetime
 from typing import Any
 from urllib.error import URLError
 
@@ -55,6 +58,7 @@ from ansible.module_utils.urls import ConnectionError as FetchError
 from ansible.module_utils.urls import SSLValidationError, open_url
 from ansible.plugins.lookup import LookupBase
 
+from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 from ansible_collections.metal.gpu.plugins.plugin_utils.pinned_key import KeyRefused, pinned_key
 
 
@@ -62,9 +66,11 @@ class LookupModule(LookupBase):
     def run(self, terms: list[str], variables: Any = None, **kwargs: Any) -> list[str]:
         self.set_options(var_options=variables, direct=kwargs)
         fingerprint = self.get_option("fingerprint")
+        now = datetime.now(UTC)
         try:
             return [
-                pinned_key(self._read(term, variables), fingerprint, _label(term)) for term in terms
+                pinned_key(self._read(term, variables), fingerprint, _label(term), now)
+                for term in terms
             ]
         except KeyRefused as error:
             raise AnsibleError(str(error)) from error
@@ -89,8 +95,9 @@ def _fetch(url: str) -> bytes:
         with open_url(url) as response:
             return bytes(response.read())
     except (URLError, SSLValidationError, FetchError, OSError) as error:
-        raise AnsibleError(f"cannot fetch the signing key {url}: {to_native(error)}") from error
+        message = f"cannot fetch the signing key {url}: {to_native(error)}"
+        raise AnsibleError(redact(message)) from None  # the cause would show the address as well
 
 
 def _label(term: str) -> str:
-    return "the given signing key" if term.lstrip().startswith("-----BEGIN") else term
+    return "the given signing key" if term.lstrip().startswith("-----BEGIN") else redact(term)

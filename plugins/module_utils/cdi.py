@@ -10,18 +10,22 @@ Source: https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.m
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
+
+from ansible_collections.metal.gpu.plugins.module_utils.mappings import section, text
 
 # /run/cdi is the second one: systemd insists on /var/run being a link to /run.
 DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
 
 
-def parse_devices(document: Mapping[str, Any]) -> list[str]:
+def parse_kind(document: Any) -> str | None:
+    """Return vendor and class of the devices, such as "nvidia.com/gpu"."""
+    return text(document, "kind")
+
+
+def parse_devices(document: Any) -> list[str]:
     """Return the qualified names of the devices, in the specification's order."""
-    devices = document.get("devices")
-    return [
-        f"{document.get('kind')}={device.get('name')}"
-        for device in (devices if isinstance(devices, list) else ())
-        if isinstance(device, Mapping)
-    ]
+    devices = section(document).get("devices")
+    names = [text(device, "name") for device in devices] if isinstance(devices, list) else []
+    kind = text(document, "kind")
+    return [f"{kind}={name}" for name in names if kind and name]

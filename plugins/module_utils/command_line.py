@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+from ansible_collections.metal.gpu.plugins.module_utils.secrets import HIDDEN
+from ansible_collections.metal.gpu.plugins.module_utils.systemd import Word
 
-    from ansible_collections.metal.gpu.plugins.module_utils.systemd import Word
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
 
 
 class Flag(NamedTuple):
@@ -18,7 +19,7 @@ class Flag(NamedTuple):
 
     name: str  # with its dashes
     value: str | None  # None: written without one, as booleans are
-    file: str
+    file: str | None  # None: no file says it, but the program runs with it
     variable: str | None  # the environment variable that holds it
     effective: bool  # False: written down, but not in force
 
@@ -38,6 +39,33 @@ def parse_flags(words: Sequence[Word]) -> tuple[Flag, ...]:
         given = value if assigns or value else None
         flags.append(Flag(name.replace("_", "-"), given, word.file, word.variable, word.effective))
     return tuple(flags)
+
+
+def parse_words(words: Iterable[str]) -> tuple[Flag, ...]:
+    """Parse the words of a process, which come from no file."""
+    flags = parse_flags([Word(word, "", None, True) for word in words])
+    return tuple(flag._replace(file=None) for flag in flags)
+
+
+def with_places(running: Iterable[Flag], written: Sequence[Flag]) -> tuple[Flag, ...]:
+    """Return the flags in the files, and those that a process runs with and no file has."""
+    places = [flag for flag in written if flag.effective]
+    unplaced = [flag for flag in running if not any(_is_same(flag, place) for place in places)]
+    return (*written, *unplaced)
+
+
+def _is_same(flag: Flag, place: Flag) -> bool:
+    """Tell whether a flag is the one in a file, which may have a variable for its value."""
+    value = place.value or ""
+    return flag.name == place.name and (flag.value == place.value or "%" in value or "$" in value)
+
+
+def hide_values(flags: Iterable[Flag], shown: Collection[str]) -> tuple[Flag, ...]:
+    """Return the flags without the values of those that are not shown, which may be secret."""
+    return tuple(
+        flag._replace(value=HIDDEN) if flag.value and flag.name not in shown else flag
+        for flag in flags
+    )
 
 
 def value_of(flags: Iterable[Flag], *names: str) -> str | None:

@@ -14,7 +14,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ansible_collections.metal.gpu.plugins.module_utils.mappings import section, sections
+from ansible_collections.metal.gpu.plugins.module_utils.mappings import (
+    flag,
+    section,
+    sections,
+    text,
+    texts,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.version import release
 
 if TYPE_CHECKING:
@@ -60,11 +66,12 @@ def parse_effective(dump: Mapping[str, Any], version: str) -> Effective:
     plugins = section(dump, "plugins")
     cri = next((section(plugins, name) for name in _CRI_SECTIONS if name in plugins), {})
     grpc = section(plugins, "io.containerd.server.v1.grpc") or section(dump, "grpc")
+    cdi = flag(cri, "enable_cdi")
     return Effective(
-        socket=grpc.get("address") or DEFAULT_SOCKET,
-        cri_enabled=not _CRI_PLUGINS.intersection(dump.get("disabled_plugins", [])),
-        cdi_enabled=cri.get("enable_cdi", release(version) >= _CDI_ALWAYS),
-        default_runtime=section(cri, "containerd").get("default_runtime_name"),
+        socket=text(grpc, "address") or DEFAULT_SOCKET,
+        cri_enabled=not _CRI_PLUGINS.intersection(texts(dump, "disabled_plugins")),
+        cdi_enabled=release(version) >= _CDI_ALWAYS if cdi is None else cdi,
+        default_runtime=text(cri, "containerd", "default_runtime_name"),
         runtimes={
             name: _parse_runtime(runtime)
             for name, runtime in sections(cri, "containerd", "runtimes").items()
@@ -101,9 +108,8 @@ def parse_refusal(stderr: str) -> str:
 
 
 def _parse_runtime(runtime: Mapping[str, Any]) -> Runtime:
-    options = section(runtime, "options")
     return Runtime(
-        type=runtime.get("runtime_type", ""),
-        binary=options.get("BinaryName", ""),
-        systemd_cgroup=options.get("SystemdCgroup", False),
+        type=text(runtime, "runtime_type") or "",
+        binary=text(runtime, "options", "BinaryName") or "",
+        systemd_cgroup=flag(runtime, "options", "SystemdCgroup") or False,
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ansible_collections.metal.gpu.plugins.module_utils.mappings import section, sections
+from ansible_collections.metal.gpu.plugins.module_utils.mappings import sections, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -39,7 +39,7 @@ def parse_effective(documents: Iterable[Mapping[str, Any]]) -> Effective:
     default: str | None = None
     runtimes: dict[str, Runtime] = {}
     for document in documents:
-        default = section(document, "crio", "runtime").get("default_runtime", default)
+        default = text(document, "crio", "runtime", "default_runtime") or default
         for name, runtime in sections(document, "crio", "runtime", "runtimes").items():
-            runtimes[name] = Runtime(runtime.get("runtime_type"), runtime.get("runtime_path"))
+            runtimes[name] = Runtime(text(runtime, "runtime_type"), text(runtime, "runtime_path"))
     return Effective(default, runtimes)

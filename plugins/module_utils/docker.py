@@ -12,7 +12,7 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.command_line import value_of
-from ansible_collections.metal.gpu.plugins.module_utils.mappings import section, sections
+from ansible_collections.metal.gpu.plugins.module_utils.mappings import flag, sections, text, texts
 from ansible_collections.metal.gpu.plugins.module_utils.version import release
 
 if TYPE_CHECKING:
@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 
 UNIT = "docker.service"
 DEFAULT_CONFIG = "/etc/docker/daemon.json"
+CONFIG_FLAGS = ("--config-file",)
+# Flags whose values decide something here.
+FLAGS = (
+    *(*CONFIG_FLAGS, "--data-root", "--graph", "-g", "--host", "-H", "--containerd"),
+    *("--default-runtime", "--add-runtime"),
+)
 DEFAULT_DATA_ROOT = "/var/lib/docker"
 DEFAULT_RUNTIME = "runc"
 GROUP = "docker"
@@ -103,40 +109,39 @@ def parse_info(stdout: str) -> dict[str, Any] | None:
     """Parse `docker info`; None where no engine answered, though the client prints a form."""
     try:
         info = json.loads(stdout)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
-    return info if isinstance(info, dict) and info.get("ServerVersion") else None
+    return info if isinstance(info, dict) and text(info, "ServerVersion") else None
 
 
 def effective_from_info(info: Mapping[str, Any]) -> Effective:
     return Effective(
-        default_runtime=info.get("DefaultRuntime") or DEFAULT_RUNTIME,
+        default_runtime=text(info, "DefaultRuntime") or DEFAULT_RUNTIME,
         runtimes=_parse_runtimes(sections(info, "Runtimes")),
-        cgroup_driver=info.get("CgroupDriver") or None,
-        cdi_enabled=bool(info.get("CDISpecDirs")),  # empty where it is off or unknown
+        cgroup_driver=text(info, "CgroupDriver") or None,
+        cdi_enabled=bool(texts(info, "CDISpecDirs")),  # empty where it is off or unknown
     )
 
 
 def effective_from_file(document: Mapping[str, Any], version: str) -> Effective:
     """Read daemon.json as an engine of this version will."""
-    options = document.get("exec-opts")
     drivers = [
         option[len(_CGROUP_DRIVER) :]
-        for option in (options if isinstance(options, list) else ())
-        if isinstance(option, str) and option.startswith(_CGROUP_DRIVER)
+        for option in texts(document, "exec-opts")
+        if option.startswith(_CGROUP_DRIVER)
     ]
-    cdi_default = release(version) >= _CDI_DEFAULT_SINCE
+    cdi = flag(document, "features", "cdi")
     return Effective(
-        default_runtime=document.get("default-runtime") or DEFAULT_RUNTIME,
+        default_runtime=text(document, "default-runtime") or DEFAULT_RUNTIME,
         runtimes=_parse_runtimes(sections(document, "runtimes")),
         cgroup_driver=drivers[-1] if drivers else None,
-        cdi_enabled=section(document, "features").get("cdi", cdi_default),
+        cdi_enabled=release(version) >= _CDI_DEFAULT_SINCE if cdi is None else cdi,
     )
 
 
 def _parse_runtimes(runtimes: Mapping[str, Mapping[str, Any]]) -> dict[str, Runtime]:
     return {
-        name: Runtime(type=runtime.get("runtimeType"), binary=runtime.get("path"))
+        name: Runtime(type=text(runtime, "runtimeType"), binary=text(runtime, "path"))
         for name, runtime in runtimes.items()
     }
 
@@ -145,15 +150,14 @@ def data_root(
     document: Mapping[str, Any], flags: Sequence[Flag], info: Mapping[str, Any] | None
 ) -> str:
     """Return where the engine keeps its containers, or will, where none answers."""
-    given = (info or {}).get("DockerRootDir") or document.get("data-root") or document.get("graph")
-    given = given or value_of(flags, "--data-root", "--graph", "-g")
-    return given if isinstance(given, str) else DEFAULT_DATA_ROOT
+    given = text(info, "DockerRootDir") or text(document, "data-root") or text(document, "graph")
+    return given or value_of(flags, "--data-root", "--graph", "-g") or DEFAULT_DATA_ROOT
 
 
 def live_restore(document: Mapping[str, Any], info: Mapping[str, Any] | None) -> bool:
     """Tell whether containers run on while the engine does not."""
     source, key = (info, "LiveRestoreEnabled") if info else (document, "live-restore")
-    return bool(source.get(key))
+    return bool(flag(source, key))
 
 
 def parse_ps(stdout: str) -> tuple[Container, ...]:

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
+
 if TYPE_CHECKING:
     from typing import Any
 
@@ -63,8 +65,23 @@ CATALOGUE: dict[str, Meaning] = {
     "NODE_NOT_IN_CLUSTER": Meaning(
         REFUSAL,
         "is no node of the cluster: the API server does not know {node}",
-        "join it to the cluster first, or point metal_gpu_kubeconfig and metal_gpu_context at the "
-        "cluster that it belongs to",
+        "point metal_gpu_kubeconfig and metal_gpu_context at the cluster that the kubelet uses "
+        "(`grep server: /etc/kubernetes/kubelet.conf` on the node); if the node has never joined a "
+        "cluster, join it first",
+    ),
+    "NODE_RENAMED": Meaning(
+        REFUSAL,
+        "the kubelet joined the cluster as {joined}, but registers as {own} when it starts the "
+        "next time; its certificate does not allow that",
+        "give the host its former name back with `hostnamectl set-hostname {joined}`, or start the "
+        "kubelet with `--hostname-override={joined}`; or join the node again under its new name "
+        "with `kubeadm reset` and `kubeadm join`",
+    ),
+    "DISTRIBUTION_UNSUPPORTED": Meaning(
+        REFUSAL,
+        "runs {name} ({unit}), which brings its own kubelet and container engine; this release "
+        "supports only a kubelet with a unit of its own, kubelet.service",
+        "take the node out of the group",
     ),
     "CLUSTER_UNUSABLE": Meaning(
         REFUSAL,
@@ -136,8 +153,8 @@ CATALOGUE: dict[str, Meaning] = {
     # --- driver ----------------------------------------------------------------------------
     "GPU_UNSUPPORTED_BY_DRIVER": Meaning(
         REFUSAL,
-        "{address} is a {generation} GPU (device {device}), which driver {version} does not "
-        "support; {expected} does",
+        "driver {version} does not support its {generation} GPUs (device {devices}) at "
+        "{addresses}; {expected} does",
         "set nvidia_driver_version for this node to a version of such a branch",
     ),
     "FLAVOUR_UNSUPPORTED": Meaning(
@@ -180,9 +197,27 @@ CATALOGUE: dict[str, Meaning] = {
     ),
     "DRIVER_FROM_ELSEWHERE": Meaning(
         REFUSAL,
-        "has driver {found} from no package, as the .run installer leaves it",
-        "remove it with `nvidia-installer --uninstall` and run again; packages and the .run "
-        "installer overwrite each other's files",
+        "driver {found} belongs to no installed package and does not work: {error}",
+        "remove it and run again; where NVIDIA's .run installer put it there, `nvidia-uninstall` "
+        "removes it. Packages and the installer overwrite each other's files",
+    ),
+    "DRIVER_WITHOUT_PACKAGE": Meaning(
+        NOTICE,
+        "driver {found} works and is kept; it belongs to no installed package that the role knows",
+        "nothing to do; to have the driver from packages, drain the node, remove this driver (the "
+        ".run installer: `nvidia-uninstall`) and run again",
+    ),
+    "DRIVER_UNFINISHED": Meaning(
+        NOTICE,
+        "driver {found} works, but the node may come up without it at the next boot: {packages}",
+        "correct what the build log names, then run `dpkg --configure -a`; or remove the packages "
+        "with `apt-get purge {names}`",
+    ),
+    "DRIVER_NOT_YET": Meaning(
+        NOTICE,
+        "no driver answers yet ({error}), so there are no devices to link and to describe by CDI",
+        "nothing to do; a run that finds a driver, such as the same run after its role "
+        "nvidia_driver, links the devices and writes the CDI specification",
     ),
     "DRIVER_PACKAGES_UNKNOWN": Meaning(
         REFUSAL,
@@ -209,7 +244,7 @@ CATALOGUE: dict[str, Meaning] = {
     ),
     "DRIVER_OF_OWNER": Meaning(
         NOTICE,
-        "keeps its driver {found}, which was not installed from the repository of this collection",
+        "keeps its driver {found}, which this collection did not install",
         "nothing to do; to remove it, drain the node and purge its packages yourself",
     ),
     "PERSISTENCE_MISSING": Meaning(
@@ -254,6 +289,11 @@ CATALOGUE: dict[str, Meaning] = {
         REFUSAL,
         "Docker's configuration cannot be used: {error}",
         "correct the file; it was left untouched",
+    ),
+    "DOCKER_RECORD_INVALID": Meaning(
+        REFUSAL,
+        "cannot read the list of containers that ran before Docker was replaced: {error}",
+        "look at `docker ps --all`, start the containers that should run, and remove the file",
     ),
     "DOCKER_FLAG_CLASH": Meaning(
         REFUSAL,
@@ -308,11 +348,23 @@ CATALOGUE: dict[str, Meaning] = {
         "set docker_ce_cri_dockerd_checksum to the checksum of {url}, or install cri-dockerd "
         "yourself",
     ),
+    "CRI_DOCKERD_UNPACKAGED": Meaning(
+        REFUSAL,
+        "its kubelet talks to {endpoint}, cri-dockerd is not installed, and no release of "
+        "cri-dockerd has a package for {found}",
+        "install cri-dockerd yourself, for example from the .tgz file of a release, or set "
+        "docker_ce_cri_dockerd_url and docker_ce_cri_dockerd_checksum to a package of yours",
+    ),
     "ENGINE_KEPT": Meaning(
         NOTICE,
         "keeps its Docker, {found}; docker_ce_version is {expected}",
         "nothing to do; docker_ce_replace_distribution puts docker-ce in the place of a "
         "distribution's Docker",
+    ),
+    "ENGINE_OF_ADMIN": Meaning(
+        NOTICE,
+        "keeps its {engine}, which this collection did not install",
+        "nothing to do; to remove it, drain the node and remove its packages yourself",
     ),
     "DOCKER_IN_USE": Meaning(
         REFUSAL,
@@ -344,6 +396,17 @@ CATALOGUE: dict[str, Meaning] = {
         "update containerd, or set device_plugin_device_list_strategy to envvar and "
         "nvidia_container_runtime_cdi to false",
     ),
+    "RUNTIME_UNUSABLE": Meaning(
+        REFUSAL,
+        "{evidence}, although the package manager lists {packages} as installed; containers that "
+        "need a GPU do not start, and those that run do not end",
+        "reinstall what is missing with `{command}`",
+    ),
+    "CDI_FILE_INVALID": Meaning(
+        NOTICE,
+        "container engines skip a CDI specification that they cannot read: {error}",
+        "correct the file or remove it; its devices are missing until then",
+    ),
     "DOCKER_RESTART_DUE": Meaning(
         NOTICE,
         "runs a Docker {found} that may learn of {unknown} only when it starts the next time",
@@ -352,8 +415,7 @@ CATALOGUE: dict[str, Meaning] = {
     ),
     "TOOLKIT_OF_OWNER": Meaning(
         NOTICE,
-        "keeps its container toolkit {found}, which was not installed from the repository of this "
-        "collection",
+        "keeps its container toolkit {found}, which this collection did not install",
         "nothing to do; to remove it, purge its packages yourself",
     ),
     "TOOLKIT_KEPT": Meaning(
@@ -392,11 +454,42 @@ CATALOGUE: dict[str, Meaning] = {
         "dpkg was cut off in the middle of its work",
         "run again: the next run lets it finish with `dpkg --configure -a` first, and says so",
     ),
+    "PACKAGES_UNFINISHED": Meaning(
+        REFUSAL,
+        "dpkg could not finish installing packages, so every further step would fail: {packages}",
+        "correct what the build log names, often missing headers (`apt-get install "
+        "linux-headers-$(uname -r)`), then run `dpkg --configure -a`; or remove the packages with "
+        "`apt-get purge {names}`",
+    ),
+    "PACKAGES_UNHELD": Meaning(
+        NOTICE,
+        "packages that this collection did not install are not held, so an upgrade of the system "
+        "can replace them: {packages}",
+        "nothing to do; to keep their versions, run `{command}`",
+    ),
+    "PACKAGE_RECORD_INVALID": Meaning(
+        REFUSAL,
+        "cannot read which packages this collection installed: {error}",
+        "correct {path}, or delete it: the packages then count as yours, and the role neither "
+        "holds nor removes them",
+    ),
     "KEY_UNKNOWN": Meaning(
         REFUSAL,
         "the repository is signed by {key}, and nobody has said which fingerprint that has",
         "look at the key (`gpg --show-keys`), have its fingerprint confirmed by somebody who did "
         "not get it from there, and set the role's *_repository_fingerprint",
+    ),
+    "REPOSITORY_FILE_FOREIGN": Meaning(
+        REFUSAL,
+        "{path} cannot be written over: {error}",
+        "move what you need of {path} to a file with a name of your own, delete {path}, and run "
+        "again",
+    ),
+    "REPOSITORY_UNSIGNED": Meaning(
+        REFUSAL,
+        "signatures of the repository {url} are not checked: {files}",
+        "remove these options from the files, or delete the files: the role then adds the "
+        "repository with its pinned key",
     ),
     "EPEL_MISSING": Meaning(
         REFUSAL,
@@ -432,6 +525,12 @@ CATALOGUE: dict[str, Meaning] = {
         FAILURE,
         "the repositories do not have {package} in version {version}; they have {found}",
         "set the role's *_version to one of these, or bring that version into the mirror",
+    ),
+    "PACKAGES_UNCONFIGURED": Meaning(
+        FAILURE,
+        "dpkg could not finish installing a package: {error}",
+        "correct what the build log names, often missing headers (`apt-get install "
+        "linux-headers-$(uname -r)`), then run `dpkg --configure -a`, and run again",
     ),
     "PACKAGES_FAILED": Meaning(
         FAILURE,
@@ -557,10 +656,50 @@ CATALOGUE: dict[str, Meaning] = {
         "look for Xid messages with `dmesg | grep -i xid`; a GPU that fell off the bus needs a "
         "reboot, and one that keeps falling off needs to be replaced",
     ),
+    "NVML_CONTRADICTS": Meaning(
+        FAILURE,
+        "nvidia-smi contradicts itself or the PCI bus: {evidence}",
+        "compare `nvidia-smi -L` with `lspci -d 10de:` on the node, and reboot it where they keep "
+        "differing",
+    ),
+    "NVML_TROUBLE": Meaning(
+        FAILURE,
+        "nvidia-smi shows GPUs, and reports trouble: {error}",
+        "run `nvidia-smi` on the node, look at `dmesg | grep -i nvrm`, and find the text in the "
+        "table of the reference",
+    ),
     "GPU_FAULTY": Meaning(
         FAILURE,
-        "GPU {index}{names} reports: {error}",
+        "{gpus} {report}: {error}",
         "drain the node and reset or replace this GPU",
+    ),
+    "CUDA_UNAVAILABLE": Meaning(
+        FAILURE,
+        "no program can use CUDA: {evidence}",
+        "run `nvidia-modprobe -c 0 -u` on the node, which loads nvidia_uvm and creates its device "
+        "files, then `systemctl restart nvidia-cdi-refresh.service`",
+    ),
+    "KUBELET_STOPPED": Meaning(
+        FAILURE,
+        "the kubelet is not running: {error}",
+        "look at `journalctl -u kubelet` on the node, and start it with `systemctl start kubelet`",
+    ),
+    "ENGINE_STOPPED": Meaning(
+        FAILURE,
+        "{unit}.service is not running, so no container can start",
+        "look at `journalctl -u {unit}` on the node, and start it with `systemctl start {unit}`",
+    ),
+    "DRIFTED": Meaning(
+        FAILURE,
+        "drifted: {component}: {reasons}",
+        "run `ansible-playbook metal.gpu.site --check --diff --limit {limit}` to see the change, "
+        "and without `--check --diff` to make it; where another tool manages the node, set "
+        "verify_drift to false",
+    ),
+    "CLUSTER_UNKNOWN": Meaning(
+        FAILURE,
+        "the API server said nothing about the Kubernetes node {node}",
+        "check `kubectl get node {node}`, and run metal.gpu.verify again",
     ),
     "NODE_NOT_READY": Meaning(
         FAILURE,
@@ -751,6 +890,11 @@ CATALOGUE: dict[str, Meaning] = {
         "look at the CDI specifications in /etc/cdi and /var/run/cdi for old ones, and restart "
         "nvidia-cdi-refresh.service and the device plugin's pod",
     ),
+    "SMOKE_MISSING": Meaning(
+        FAILURE,
+        "the smoke pods did not prove every GPU: {evidence}",
+        "run metal.gpu.verify again; to leave the pods out, set verify_smoke to false",
+    ),
     "SMOKE_PARTIAL": Meaning(
         NOTICE,
         "proved {seen} GPUs by a smoke pod, and not {busy}, which pods have claimed: {holders}",
@@ -765,7 +909,10 @@ CATALOGUE: dict[str, Meaning] = {
 
 
 def finding(code: str, host: str, **evidence: Any) -> dict[str, str]:
-    """Return the finding `code` about `host`, its texts filled in. Raises UnknownCode."""
+    """Return the finding `code` about `host`, its texts filled in and without credentials.
+
+    Raises UnknownCode.
+    """
     try:
         meaning = CATALOGUE[code]
     except KeyError as error:
@@ -774,7 +921,7 @@ def finding(code: str, host: str, **evidence: Any) -> dict[str, str]:
         "code": code,
         "severity": meaning.severity,
         "host": host,
-        "message": f"{host}: " + meaning.message.format(**evidence),
-        "remedy": meaning.remedy.format(**evidence),
+        "message": f"{host}: " + redact(meaning.message.format(**evidence)),
+        "remedy": redact(meaning.remedy.format(**evidence)),
         "reference": f"{DOCUMENT}#{code.lower()}",
     }

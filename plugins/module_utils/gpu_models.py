@@ -5,10 +5,11 @@
 
 NVIDIA hands device ids out in blocks, one chip after the other, so that an id tells the
 generation without a list of every card. Blocks as in the PCI ID repository; driver branches from
-NVIDIA's driver and architecture matrix. No function does I/O.
+NVIDIA's driver and architecture matrix, and from its list of legacy GPUs. No function does I/O.
 
 Source: https://pci-ids.ucw.cz/read/PC/10de
 Source: https://docs.nvidia.com/datacenter/tesla/drivers/cuda-toolkit-driver-and-architecture-matrix.html
+Source: https://www.nvidia.com/en-us/drivers/unix/legacy-gpu/
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ class Generation(NamedTuple):
 
 
 # The open module needs the GPU's own system processor, which came with Turing.
-_KEPLER = Generation("Kepler or older", (PROPRIETARY,), None, 470)
+_BEFORE_FERMI = Generation("Tesla or older", (PROPRIETARY,), None, 340)
+_FERMI = Generation("Fermi", (PROPRIETARY,), None, 390)
+_KEPLER = Generation("Kepler", (PROPRIETARY,), None, 470)
 _MAXWELL = Generation("Maxwell", (PROPRIETARY,), None, 580)
 _PASCAL = Generation("Pascal", (PROPRIETARY,), None, 580)
 _VOLTA = Generation("Volta", (PROPRIETARY,), None, 580)
@@ -45,7 +48,17 @@ NEWER = Generation("newer", (OPEN,), None, None)
 
 # Last id of each block, in order; a block begins after the one before it.
 _BLOCKS: tuple[tuple[int, Generation], ...] = (
-    (0x133F, _KEPLER),
+    (0x06BF, _BEFORE_FERMI),  # … G80 … G96
+    (0x06DF, _FERMI),  # GF100
+    (0x0DBF, _BEFORE_FERMI),  # G98, GT215 … GT218
+    (0x0F3F, _FERMI),  # GF104 … GF108
+    (0x103F, _KEPLER),  # GK107, GK110
+    (0x109F, _FERMI),  # GF110, GF119
+    (0x10FF, _BEFORE_FERMI),  # GT218
+    (0x117F, _FERMI),  # GF117
+    (0x11FF, _KEPLER),  # GK104, GK106
+    (0x127F, _FERMI),  # GF114, GF116
+    (0x133F, _KEPLER),  # GK208
     (0x15EF, _MAXWELL),  # GM107, GM108, GM204, GM206
     (0x15FF, _PASCAL),  # GP100
     (0x17FF, _MAXWELL),  # GM200

@@ -1,22 +1,25 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Understand how a kubelet is set up: endpoint, cgroup driver, feature gates. No I/O.
+"""Understand how a kubelet is set up: names, endpoint, cgroup driver, feature gates. No I/O.
 
 Documents are KubeletConfiguration objects, already loaded from YAML.
 
 Source: https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/;
 cmd/kubelet/app/server.go: configuration file, then the *.conf files of --config-dir in lexical
-order, then flags; the later one wins.
+order, then flags; the later one wins. ITU-T X.690, section 8.1.3 (lengths) and X.520 (commonName)
+for the certificate; the API server knows a kubelet by the common name system:node:NAME.
 """
 
 from __future__ import annotations
 
+import base64
 import re
+from posixpath import dirname, join
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.command_line import value_of
-from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
+from ansible_collections.metal.gpu.plugins.module_utils.mappings import section, text
 from ansible_collections.metal.gpu.plugins.module_utils.version import release
 
 if TYPE_CHECKING:
@@ -31,9 +34,46 @@ ENVIRONMENT_FILES = (
     "/etc/default/kubelet",
     "/etc/sysconfig/kubelet",
 )
+# Flags whose values decide something here.
+FLAGS = (
+    *("--config", "--config-dir", "--kubeconfig", "--bootstrap-kubeconfig", "--cert-dir"),
+    *("--hostname-override", "--cloud-provider", "--container-runtime-endpoint"),
+    *("--cgroup-driver", "--feature-gates", "--healthz-port", "--healthz-bind-address"),
+)
+# Distributions that bring a kubelet of their own, by the units that run it. Source: documents of
+# k3s, RKE2 and MicroK8s (docs/configuring-services). The units of k0s are unproven.
+DISTRIBUTIONS = {
+    "k3s.service": "k3s",
+    "k3s-agent.service": "k3s",
+    "rke2-server.service": "RKE2",
+    "rke2-agent.service": "RKE2",
+    "k0scontroller.service": "k0s",
+    "k0sworker.service": "k0s",
+    "snap.microk8s.daemon-kubelite.service": "MicroK8s",
+}
 DEFAULT_ENDPOINT = "unix:///run/containerd/containerd.sock"
 DEFAULT_ENDPOINT_SINCE = (1, 27)  # before, there was a flag, and dockershim
 DEFAULT_CGROUP_DRIVER = "cgroupfs"
+DEFAULT_KUBECONFIG = "/etc/kubernetes/kubelet.conf"
+DEFAULT_CERTIFICATE_DIRECTORY = "/var/lib/kubelet/pki"
+CURRENT_CERTIFICATE = "kubelet-client-current.pem"
+DEFAULT_HEALTH_ADDRESS = "127.0.0.1"
+DEFAULT_HEALTH_PORT = 10248
+
+_CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----(?P<base64>[^-]+)-----END CERTIFICATE-----")
+_CERTIFICATE_FILE = re.compile(
+    r"^\s*client-certificate:\s*[\"']?(?P<path>[^\"'\s#]+)", re.MULTILINE
+)
+_CERTIFICATE_DATA = re.compile(
+    r"^\s*client-certificate-data:\s*[\"']?(?P<base64>[\w+/=]+)", re.MULTILINE
+)
+# The attribute commonName, and the kind and the length of the text that is its value.
+_COMMON_NAME = re.compile(
+    rb"\x06\x03\x55\x04\x03[\x0c\x13](?:\x81(?P<long>.)|(?P<short>[\x00-\x7f]))", re.DOTALL
+)
+_NODE_USER = "system:node:"
+# Which the kubelet listens on, and the one to ask.
+_ANY_ADDRESS = {"0.0.0.0": DEFAULT_HEALTH_ADDRESS, "::": "::1"}
 
 _JOURNAL_LINE = re.compile(r"\w{3} [ \d]\d [\d:]{8} \S+\[(?P<pid>\d+)\]: (?P<text>.*\S)")
 # klog's fatal and error lines, Go's panics, cobra's refusal of the command line.
@@ -50,7 +90,7 @@ class FeatureGate(NamedTuple):
 
     name: str
     value: bool | None  # None: not a boolean, which the kubelet refuses
-    file: str
+    file: str | None  # None: no file says it, but the kubelet runs with it
     where: str  # "flag" or "config"
     flag: str | None  # the variable that holds the flag, else "--feature-gates"
     effective: bool  # False: written down, but not in force
@@ -102,16 +142,90 @@ def endpoint(
     return given
 
 
+def distribution(
+    units: Mapping[str, Mapping[str, str]], *, has_kubelet: bool
+) -> dict[str, str] | None:
+    """Return name and unit of the distribution that runs the kubelet; None where that is its own.
+
+    One that does not run counts only where there is no kubelet.
+    """
+    if units.get(UNIT, {}).get("ActiveState") == "active":
+        return None
+    there = [unit for unit in DISTRIBUTIONS if units.get(unit, {}).get("LoadState") == "loaded"]
+    active = [unit for unit in there if units[unit].get("ActiveState") == "active"]
+    found = next(iter(active or ([] if has_kubelet else there)), None)
+    return {"name": DISTRIBUTIONS[found], "unit": found} if found else None
+
+
 def cgroup_driver(flags: Sequence[Flag], documents: Iterable[Mapping[str, Any]]) -> str:
     given = value_of(flags, "--cgroup-driver") or _configured("cgroupDriver", documents)
     return given or DEFAULT_CGROUP_DRIVER
 
 
-def node_name(flags: Sequence[Flag], hostname: str) -> str:
-    """Return the name under which the kubelet registers."""
+def node_name(flags: Sequence[Flag], joined: str | None, hostname: str) -> str:
+    """Return the name of the node in the cluster; `joined` is the one in its certificate."""
+    overridden = value_of(flags, "--hostname-override")
+    own = own_name(flags, hostname) if overridden or not joined else None
+    return own or joined or hostname.strip().lower()
+
+
+def own_name(flags: Sequence[Flag], hostname: str) -> str | None:
+    """Return the name under which the kubelet registers when it starts the next time.
+
+    None where a cloud provider inside the kubelet decides that.
+    Source: https://kubernetes.io/docs/reference/access-authn-authz/node/
+    """
+    if value_of(flags, "--cloud-provider") not in (None, "", "external"):
+        return None
     return (value_of(flags, "--hostname-override") or hostname).strip().lower()
 
 
+def certificate_file(path: str, kubeconfig: str) -> str | None:
+    """Return the path of the client certificate that the kubeconfig at a path names."""
+    match = _CERTIFICATE_FILE.search(kubeconfig)
+    return join(dirname(path), match["path"]) if match else None
+
+
+def joined_name(text: str) -> str | None:
+    """Return the name of a node, from its client certificate as PEM or in a kubeconfig.
+
+    None where there is no certificate of a node.
+    """
+    embedded = _CERTIFICATE_DATA.search(text)
+    if embedded:
+        text = _decode(embedded["base64"]).decode(errors="replace")
+    match = _CERTIFICATE.search(text)
+    certificate = _decode(match["base64"]) if match else b""
+    names = []
+    for found in _COMMON_NAME.finditer(certificate):  # of the issuer, then of the subject
+        length = (found["long"] or found["short"])[0]
+        name = certificate[found.end() : found.end() + length]
+        if len(name) == length:
+            names.append(name.decode(errors="replace"))
+    subject = names[-1] if names else ""
+    return subject[len(_NODE_USER) :] if subject.startswith(_NODE_USER) else None
+
+
+def _decode(text: str) -> bytes:
+    try:
+        return base64.b64decode(text)
+    except ValueError:
+        return b""
+
+
+def health_url(flags: Sequence[Flag], documents: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return where the kubelet tells whether it is well; None where that is turned off."""
+    address = value_of(flags, "--healthz-bind-address") or _configured(
+        "healthzBindAddress", documents
+    )
+    address = address or DEFAULT_HEALTH_ADDRESS
+    ports = [document["healthzPort"] for document in documents if "healthzPort" in document]
+    port = str(value_of(flags, "--healthz-port") or (ports or [DEFAULT_HEALTH_PORT])[-1])
+    address = _ANY_ADDRESS.get(address, address)
+    host = f"[{address}]" if ":" in address else address
+    return f"http://{host}:{port}/healthz" if port != "0" else None
+
+
 def _configured(key: str, documents: Iterable[Mapping[str, Any]]) -> str | None:
-    values = [document[key] for document in documents if document.get(key)]
-    return str(values[-1]) if values else None
+    values = [value for document in documents if (value := text(document, key))]
+    return values[-1] if values else None

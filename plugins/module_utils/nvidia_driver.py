@@ -10,7 +10,10 @@ Source: README of the driver, chapter "Open Linux Kernel Modules"; the first lin
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 # Patterns for dpkg-query and rpm -qa.
 PACKAGE_PATTERNS = (
@@ -22,10 +25,26 @@ PACKAGE_PATTERNS = (
     "kmod-nvidia*",
     "linux-modules-nvidia-*",
 )
+# Where DKMS has the sources of a module, the modules that it has built, by kernel, and the log of a
+# build that failed: dkms(8). Debian calls the module nvidia-current, NVIDIA nvidia.
+DKMS_SOURCES = "/var/lib/dkms/nvidia*/*/source"
+DKMS_MODULES = "/var/lib/dkms/nvidia*/*/*/*/module/nvidia*.ko*"
+DKMS_LOGS = "/var/lib/dkms/nvidia*/*/build/make.log"
 # Modules that decide who has the GPUs: names, or patterns of them.
 MODULES = ("nvidia*", "nouveau", "vfio_pci")
+# What has to be there for the GPUs to be used, besides the modules.
+PROGRAMS = ("nvidia-smi", "nvidia-persistenced")
+LIBRARIES = ("libnvidia-ml.so.1", "libcuda.so.1")
+TOOLKIT_PROGRAMS = (
+    *("nvidia-container-runtime", "nvidia-container-runtime-hook"),
+    *("nvidia-cdi-hook", "nvidia-ctk"),
+)
 # Of the running kernel; Debian's name, and the one of others.
 INITIAL_RAMDISKS = ("/boot/initrd.img-{release}", "/boot/initramfs-{release}.img")
+# What depmod writes: every module of a kernel by its file, relative to it.
+MODULES_DEP = "/lib/modules/{release}/modules.dep"
+# Debian gives the file another name: nvidia-current, nvidia-current-open, nvidia-tesla-535.
+_MODULE_FILE = re.compile(r"(?:.*/)?nvidia(?:-current|-tesla(?:-\d+)?)?(?:-open)?\.ko(?:\.\w+)?")
 # Of the distribution, for nouveau: in Debian 13, and in Fedora and Enterprise Linux 10. They are
 # there with any driver, or none. NVIDIA's own firmware, as in firmware-nvidia-gsp, is the driver's.
 _NOUVEAU_FIRMWARE = ("firmware-nvidia-graphics", "nvidia-gpu-firmware")
@@ -42,6 +61,16 @@ _VERSION_LINE = re.compile(
 )
 _BLACKLIST = re.compile(
     r"^[ \t]*(blacklist[ \t]+nouveau|install[ \t]+nouveau[ \t]+(/usr)?/bin/(false|true))[ \t]*$",
+    re.MULTILINE,
+)
+
+
+# Debian's modules have other file names, which modprobe gets to know by such a line:
+# "install nvidia modprobe -i nvidia-current-open $CMDLINE_OPTS". Seen in nvidia-kernel-support and
+# nvidia-open-kernel-support 550.163.01-2 of Debian 13.
+INSTALL_LINE = "install nvidia "
+_INSTALL = re.compile(
+    r"^[ \t]*install[ \t]+nvidia[ \t]+(?:\S*/)?modprobe(?:[ \t]+-\S+)*[ \t]+(?P<name>[\w-]+)",
     re.MULTILINE,
 )
 
@@ -63,14 +92,35 @@ def parse_loaded_module(text: str) -> LoadedModule | None:
 
 def parse_minor(information: str) -> int | None:
     """Find the number of /dev/nvidia<N> in /proc/driver/nvidia/gpus/<address>/information."""
-    match = re.search(r"^Device Minor:\s*(\d+)", information, re.MULTILINE)
+    match = re.search(r"^Device Minor:\s*([0-9]{1,6})\s*$", information, re.MULTILINE)
     return int(match[1]) if match else None
+
+
+def parse_uuid(information: str) -> str | None:
+    """Find the UUID in the same file; None where the module writes question marks instead."""
+    match = re.search(r"^GPU UUID:\s*(GPU-[0-9a-fA-F-]{36})\s*$", information, re.MULTILINE)
+    return match[1] if match else None
 
 
 def parse_modules_load(text: str) -> list[str]:
     """Parse a file of modules-load.d: names with underscores, in the file's order."""
     lines = (line.strip() for line in text.splitlines())
     return [line.replace("-", "_") for line in lines if line and line[0] not in "#;"]
+
+
+def parse_module_name(modprobe_files: Iterable[str]) -> str:
+    """Return the name of the module that `modprobe nvidia` loads.
+
+    Takes the texts of modprobe.d in the order in which modprobe reads them; the first one counts.
+    """
+    found = (match["name"] for text in modprobe_files for match in _INSTALL.finditer(text))
+    return next(found, "nvidia")
+
+
+def parse_modules_dep(text: str) -> list[str]:
+    """Find the files of the nvidia module itself, relative to modules.dep."""
+    files = (line.partition(":")[0] for line in text.splitlines())
+    return [file for file in files if _MODULE_FILE.fullmatch(file)]
 
 
 def is_nouveau_blocked(text: str) -> bool:

@@ -3,19 +3,23 @@
 
 """Understand what nvidia-smi prints: the GPUs, or why there are none. No I/O.
 
-Source: nvidia-smi(1), section RETURN VALUE; `nvidia-smi --help-query-gpu`.
+Nothing is believed that is not known: a cell is a value only in the form that its field has, and
+every line that is neither the row of a GPU nor a known error is shown to the user. No harmless line
+is on record.
+
+Source: nvidia-smi(1), section RETURN VALUE; `nvidia-smi --help-query-gpu`. What it says of a GPU
+that it cannot reach: reports of drivers 340 to 610 (tests/unit/fixtures/nvidia_smi).
 """
 
 from __future__ import annotations
 
-import csv
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.pci import normalise_address
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
 # Fields that old branches (390) and new ones know alike.
 FIELDS = (
@@ -28,6 +32,10 @@ FIELDS = (
     "driver_version",
 )
 QUERY = ("nvidia-smi", f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader,nounits")
+# Driver 550 prints no row at all where it cannot reach one of the GPUs. The list has the others.
+LIST = ("nvidia-smi", "-L")
+# Without persistence mode, it initialises every GPU first.
+TIMEOUT_S = 30
 
 # The numbers are NVML's, except 10, which nvidia-smi has for NVML's 11, and 2.
 FAILURES = {
@@ -53,65 +61,136 @@ FAILURE_TEXTS = (
     ("couldn't find libnvidia-ml", "library_not_found"),
     ("insufficient permissions", "no_permission"),
     ("gpu access blocked by the operating system", "blocked_by_system"),
+    ("inforom is corrupted", "inforom_corrupted"),
     ("gpu is lost", "gpu_lost"),
     ("no devices were found", "no_devices"),
 )
-# These two only say that this GPU model has no such thing.
-_NOT_OFFERED = re.compile(r"\[?(N/A|Not Supported)\]?", re.IGNORECASE)
-_TROUBLE = re.compile(
-    r"\[?(GPU is lost|GPU requires reset|Unknown Error|GPU is inaccessible"
-    r"|Insufficient Permissions|GPU access blocked.*|ERR!)\]?",
+# How it exits where it says of a GPU, and of nothing else, that something is wrong. The code
+# depends on the driver: 0, 15 and 255 are on record for one and the same text.
+_OF_A_GPU = (0, 15, 255)
+
+_ADDRESS = r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]"
+_UUID = r"(?:GPU|MIG)-[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"
+# NVML's words for an error (nvml.h, nvmlErrorString), which must not become the name of a GPU.
+_NO_NAME = (
+    r"ERR!|N/A|Unknown|.*\b(?:error|lost|reset|required|requires|inaccessible|permissions?|blocked"
+    r"|found|not supported|not loaded|uninitialized|invalid|deprecated|timeout|failed)\b.*"
+)
+# The form of the values of each field. Whatever else a cell says is an error.
+_FORMS = {
+    "index": r"[0-9]{1,4}",
+    "uuid": _UUID,
+    "name": rf"(?!(?:GPU|MIG)-|(?i:{_NO_NAME})$)[A-Za-z0-9][A-Za-z0-9 ._()/+-]{{0,95}}",
+    "memory.total": r"[0-9]{1,9}",
+    "pci.bus_id": _ADDRESS,
+    "persistence_mode": r"Enabled|Disabled",
+    "driver_version": r"[0-9]{2,4}(?:\.[0-9]{1,4}){1,3}",
+}
+_VALUES = {field: re.compile(form) for field, form in _FORMS.items()}
+# These two only say that a GPU model has no such thing. Every model has the rest.
+_OPTIONAL = ("memory.total", "persistence_mode")
+_NOT_OFFERED = re.compile(r"N/A|\[N/A\]|Not Supported|\[Not Supported\]", re.IGNORECASE)
+# "GPU2: 0000:83:00.0: GPU is lost", "GPU2: …", "GPU 0000:83:00.0: …", "gpu 0000:83:00.0: …"
+_UNREACHED = re.compile(
+    r"Unable to determine the device handle for GPU ?"
+    rf"(?:(?P<address>{_ADDRESS})|(?P<index>[0-9]{{1,4}})(?:: (?P<of_index>{_ADDRESS}))?)"
+    r": (?P<error>\S.*)",
     re.IGNORECASE,
 )
+_LISTED = re.compile(rf"GPU (?P<index>[0-9]{{1,4}}): (?P<name>.+) \(UUID: (?P<uuid>{_UUID})\)")
+
+_QUOTED_LINES = 3
+_QUOTED_LENGTH = 300
 
 
 class NvmlDevice(NamedTuple):
-    """A GPU as the driver sees it; None where its cell holds no value."""
+    """A GPU as the driver sees it; None where nothing is known."""
 
-    index_: int
-    uuid: str | None
-    name: str | None
-    memory_mib: int | None
-    pci_address: str | None  # as sysfs writes it
-    persistence_mode: bool | None
-    driver_version: str | None
-    error: str | None  # what a cell says instead of a value, such as "[GPU is lost]"
+    index_: int | None = None
+    uuid: str | None = None
+    name: str | None = None
+    memory_mib: int | None = None
+    pci_address: str | None = None  # as sysfs writes it
+    persistence_mode: bool | None = None
+    driver_version: str | None = None
+    error: str | None = None  # what is said instead of a value, such as "[GPU is lost]"
 
 
 class NvmlFailure(NamedTuple):
-    """Why the driver cannot show all its GPUs."""
+    """What is wrong with the answer as a whole, or with one of its GPUs."""
 
     code: str
     exit_code: int | None
     message: str
 
 
-NOT_INSTALLED = NvmlFailure("not_installed", None, "nvidia-smi is not installed")
+class NvmlAnswer(NamedTuple):
+    """What nvidia-smi has said."""
+
+    devices: tuple[NvmlDevice, ...]
+    failure: NvmlFailure | None
+    is_whole: bool  # whether it ended well, with one row for each GPU and nothing else
 
 
-def parse_devices(stdout: str) -> tuple[NvmlDevice, ...]:
-    """Parse the answer to QUERY. Warnings between the rows are skipped."""
-    rows = csv.reader(stdout.splitlines(), skipinitialspace=True)
-    return tuple(
-        _parse_row(dict(zip(FIELDS, row)))
-        for row in rows
-        if len(row) == len(FIELDS) and row[0].isdigit()
-    )
+NOT_INSTALLED = NvmlAnswer(
+    (), NvmlFailure("not_installed", None, "nvidia-smi is not installed"), is_whole=False
+)
 
 
-def parse_failure(rc: int | None, stdout: str, stderr: str) -> NvmlFailure | None:
-    """Name the failure; None where there is none.
+def parse_answer(rc: int | None, stdout: str, stderr: str) -> NvmlAnswer:
+    """Parse the answer to QUERY; the exit code is None where it did not end in time."""
+    rows: list[NvmlDevice] = []
+    unreached: list[NvmlDevice] = []
+    others: list[str] = []
+    for line in [*_lines(stdout), *_lines(stderr)]:
+        if device := _parse_row(line):
+            rows.append(device)
+        elif device := _parse_unreached(line):
+            unreached.append(device)
+        else:
+            others.append(line)
+    devices = (*rows, *unreached)
+    is_all = rc == 0 and bool(rows) and not unreached and not others
+    return NvmlAnswer(devices, _failure(rc, devices, others), is_whole=is_all)
 
-    With a lost GPU a query still exits with 0 and says so in the cells only.
+
+def is_cut_short(stdout: str, stderr: str) -> bool:
+    """Tell whether LIST may know of GPUs that the answer to QUERY does not have."""
+    return any(map(_parse_unreached, [*_lines(stdout), *_lines(stderr)]))
+
+
+def place(
+    devices: Iterable[NvmlDevice],
+    listing: str,
+    uuids: Mapping[str, str | None],
+    slots: Sequence[str],
+) -> list[NvmlDevice]:
+    """Return the GPUs, each with its address as far as that can be known.
+
+    `listing` is what LIST printed, which is asked where the query was cut short. `uuids` is what
+    the kernel module tells, keyed by address. `slots` are the addresses of the GPUs on the bus.
     """
-    if rc is None:
-        return NvmlFailure("timeout", None, "nvidia-smi did not answer in time")
-    text = f"{stdout}\n{stderr}".strip()
-    if rc == 0:
-        return _failure_in_cells(parse_devices(stdout), text)
-    named = (code for phrase, code in FAILURE_TEXTS if phrase in text.lower())
-    code = next(named, FAILURES.get(rc, "unknown"))
-    return NvmlFailure(code, rc, _message(text))
+    addresses = {uuid: address for address, uuid in uuids.items() if uuid}
+    found = list(devices)
+    listed = (_parse_listed(line) for line in _lines(listing))
+    known = [*(device.uuid for device in found), *(device.index_ for device in found)]
+    found += [one for one in listed if one and one.uuid not in known and one.index_ not in known]
+    found = [
+        device._replace(
+            uuid=device.uuid or uuids.get(device.pci_address or ""),
+            pci_address=device.pci_address or addresses.get(device.uuid or ""),
+        )
+        for device in found
+    ]
+    # One that is faulty and says not where it is, is where no other is.
+    free = [slot for slot in slots if slot not in [device.pci_address for device in found]]
+    lost = [number for number, device in enumerate(found) if device.pci_address is None]
+    if len(free) == len(lost) == 1 and found[lost[0]].error:
+        (address,), device = free, found[lost[0]]
+        found[lost[0]] = device._replace(
+            pci_address=address, uuid=device.uuid or uuids.get(address)
+        )
+    return sorted(found, key=lambda device: (device.index_ is None, device.index_ or 0))
 
 
 def name_gpu(device: Mapping[str, Any]) -> str:
@@ -119,40 +198,77 @@ def name_gpu(device: Mapping[str, Any]) -> str:
     return device["uuid"] or device["pci_address"] or f"GPU {device['index']}"
 
 
-def _failure_in_cells(devices: tuple[NvmlDevice, ...], text: str) -> NvmlFailure | None:
+def _failure(
+    rc: int | None, devices: Sequence[NvmlDevice], others: Sequence[str]
+) -> NvmlFailure | None:
+    if rc is None:
+        said = f": {_quote(others)}" if others else ""
+        return NvmlFailure("timeout", None, f"nvidia-smi did not end within {TIMEOUT_S} s{said}")
     errors = [device.error for device in devices if device.error]
-    if not devices:
-        return NvmlFailure("no_devices", 0, _message(text))
-    if not errors:
+    if not others and rc == 0 and devices and not errors:
         return None
-    code = "gpu_lost" if any("lost" in error.lower() for error in errors) else "gpu_error"
-    return NvmlFailure(code, 0, errors[0])
+    if not others and rc in _OF_A_GPU and errors:
+        is_lost = any("lost" in error.lower() for error in errors)
+        return NvmlFailure("gpu_lost" if is_lost else "gpu_error", rc, errors[0])
+    text = "\n".join(others).lower()
+    named = (code for phrase, code in FAILURE_TEXTS if phrase in text)
+    silent = "unknown" if others or devices or rc else "no_devices"
+    said = _quote(others) or f"nvidia-smi {'gave no reason' if devices else 'printed nothing'}"
+    return NvmlFailure(next(named, FAILURES.get(rc, silent)), rc, said)
 
 
-def _message(text: str) -> str:
-    """Return the first line that is no row of a table."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    said = [line for line in lines if not re.match(r"\d+, GPU-", line)]
-    return said[0] if said else "nvidia-smi printed nothing"
+def _quote(lines: Sequence[str]) -> str:
+    """Return lines as evidence for a person."""
+    text = "; ".join(lines[:_QUOTED_LINES])
+    shown = "".join(character if character.isprintable() else "?" for character in text)
+    return shown if len(shown) <= _QUOTED_LENGTH else f"{shown[:_QUOTED_LENGTH]}…"
 
 
-def _parse_row(cells: dict[str, str]) -> NvmlDevice:
-    errors = [cell for cell in cells.values() if _TROUBLE.fullmatch(cell)]
+def _lines(text: str) -> list[str]:
+    return [line for raw in text.split("\n") if (line := raw.strip(" \t\r"))]
 
-    def value(field: str) -> str | None:
-        cell = cells[field]
-        return None if cell in errors or _NOT_OFFERED.fullmatch(cell) else cell
 
-    memory, address, persistence = (
-        value(field) for field in ("memory.total", "pci.bus_id", "persistence_mode")
-    )
+def _parse_row(line: str) -> NvmlDevice | None:
+    """Parse the row of a GPU; None where the line is none."""
+    parts = line.split(", ")
+    if len(parts) != len(FIELDS) or not _VALUES["index"].fullmatch(parts[0]):
+        return None
+    cells = dict(zip(FIELDS, parts))
+    values = {field: cell for field, cell in cells.items() if _VALUES[field].fullmatch(cell)}
+    errors = [
+        cell if cell.startswith("[") else f"{field} is {cell!r}"
+        for field, cell in cells.items()
+        if field not in values and not (field in _OPTIONAL and _NOT_OFFERED.fullmatch(cell))
+    ]
+    memory, address = values.get("memory.total"), values.get("pci.bus_id")
+    persistence = values.get("persistence_mode")
     return NvmlDevice(
-        index_=int(cells["index"]),
-        uuid=value("uuid"),
-        name=value("name"),
-        memory_mib=int(memory) if memory and memory.isdigit() else None,
+        index_=int(values["index"]),
+        uuid=values.get("uuid"),
+        name=values.get("name"),
+        memory_mib=int(memory) if memory else None,
         pci_address=normalise_address(address) if address else None,
         persistence_mode=persistence == "Enabled" if persistence else None,
-        driver_version=value("driver_version"),
-        error=errors[0] if errors else None,
+        driver_version=values.get("driver_version"),
+        error=_quote(errors[:1]) or None,
     )
+
+
+def _parse_unreached(line: str) -> NvmlDevice | None:
+    """Parse what is said of a GPU that nvidia-smi cannot reach; None for any other line."""
+    match = _UNREACHED.fullmatch(line)
+    if match is None:
+        return None
+    address = match["address"] or match["of_index"]
+    return NvmlDevice(
+        index_=int(match["index"]) if match["index"] else None,
+        pci_address=normalise_address(address) if address else None,
+        error=_quote([match["error"]]),
+    )
+
+
+def _parse_listed(line: str) -> NvmlDevice | None:
+    match = _LISTED.fullmatch(line)
+    if match is None:
+        return None
+    return NvmlDevice(index_=int(match["index"]), uuid=match["uuid"], name=match["name"])

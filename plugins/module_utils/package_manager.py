@@ -16,6 +16,8 @@ import os
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
+from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -85,9 +87,9 @@ def _process_id(path: Path) -> int | None:
 
 
 def _command(root: Path, pid: int) -> str:
-    """Return the command line of a process; empty where it is gone."""
+    """Return the command line of a process without credentials; empty where it is gone."""
     try:
         words = (root / "proc" / str(pid) / "cmdline").read_bytes().split(b"\0")
     except OSError:
         return ""
-    return " ".join(word.decode(errors="replace") for word in words if word)
+    return redact(" ".join(word.decode(errors="replace") for word in words if word))

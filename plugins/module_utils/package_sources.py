@@ -6,7 +6,7 @@
 `read_sources` looks at the node, below a root directory that tests plant. Files of sources can be
 long, and are mostly about something else, so that they are parsed here and not carried along.
 
-Source: sources.list(5); dnf.conf(5), section REPO OPTIONS.
+Source: sources.list(5); dnf.conf(5), sections MAIN OPTIONS and REPO OPTIONS.
 """
 
 from __future__ import annotations
@@ -18,18 +18,21 @@ from typing import TYPE_CHECKING, NamedTuple
 from ansible_collections.metal.gpu.plugins.module_utils.node_files import NodeFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+DNF_CONF = "/etc/dnf/dnf.conf"
 FILES = (
     "/etc/apt/sources.list",
     "/etc/apt/sources.list.d/*.list",
     "/etc/apt/sources.list.d/*.sources",
     "/etc/yum.repos.d/*.repo",
 )
-_ONE_LINE = re.compile(r"\s*deb\s+(?:\[[^]]*\]\s*)?(?P<url>\S+)\s+(?P<suite>\S+)")
+_ONE_LINE = re.compile(r"\s*deb\s+(?:\[(?P<options>[^]]*)\]\s*)?(?P<url>\S+)\s+(?P<suite>\S+)")
 _OFF = ("no", "false", "without", "off", "disable", "0")
-_CREDENTIALS = re.compile(r"(?<=://)[^/@]*@")
+_CREDENTIALS = re.compile(r"(?<=://)[^\s/?#]*@")
+# With one of these, apt takes packages that nobody has signed, or not well enough.
+UNSIGNED_OPTIONS = ("trusted", "allow-insecure", "allow-weak", "allow-downgrade-to-insecure")
 
 
 class PackageSource(NamedTuple):
@@ -38,35 +41,68 @@ class PackageSource(NamedTuple):
     path: str
     url: str
     suite: str  # empty for dnf
+    section: str = ""  # for dnf
+    unsigned: str = ""  # what switches the check of signatures off; empty where they are checked
+    credentials: bool = False  # whether the address has any; `url` has none
 
 
 def read_sources(root: Path) -> list[PackageSource]:
     files = NodeFiles(root)
-    files.read_all(FILES)
-    return [source for path, text in files.texts.items() for source in parse_sources(path, text)]
+    files.read_all((DNF_CONF, *FILES))
+    main = parse_ini(files.texts.pop(DNF_CONF, "")).get("main", {})
+    return [
+        source for path, text in files.texts.items() for source in parse_sources(path, text, main)
+    ]
 
 
-def parse_sources(path: str, text: str) -> Iterator[PackageSource]:
-    """Yield what a file has in force, in the form that its name tells; source packages aside."""
+def parse_sources(
+    path: str, text: str, main: Mapping[str, str] | None = None
+) -> Iterator[PackageSource]:
+    """Yield what a file has in force, in the form that its name tells; source packages aside.
+
+    `main` is the section of that name in dnf.conf, which a repository inherits from.
+    """
     if path.endswith(".repo"):
-        pairs = [
-            (url, "")
-            for section in sections_in_force(text)
-            for url in section.get("baseurl", "").split()
-        ]
+        yield from _sections(path, text, main or {})
     elif path.endswith(".sources"):
-        pairs = [
-            (url, suite)
-            for stanza in parse_deb822(text)
-            if "deb" in stanza.get("types", "").split() and _is_on(stanza.get("enabled", "yes"))
-            for url in stanza.get("uris", "").split()
-            for suite in stanza.get("suites", "").split()
-        ]
+        for stanza in parse_deb822(text):
+            if "deb" in stanza.get("types", "").split() and is_on(stanza.get("enabled", "yes")):
+                unsigned = unsigned_fields(stanza)
+                for url in stanza.get("uris", "").split():
+                    for suite in stanza.get("suites", "").split():
+                        yield _source(path, url, suite, unsigned=unsigned)
     else:
-        lines = map(_ONE_LINE.match, text.splitlines())
-        pairs = [(line["url"], line["suite"]) for line in lines if line]
-    for url, suite in pairs:
-        yield PackageSource(path, without_credentials(url), suite)
+        for line in filter(None, map(_ONE_LINE.match, text.splitlines())):
+            pairs = (word.partition("=") for word in (line["options"] or "").split())
+            options = {name.lower(): value for name, _equals, value in pairs}
+            unsigned = ", ".join(f"[{name}={options[name]}]" for name in _unsigned_options(options))
+            yield _source(path, line["url"], line["suite"], unsigned=unsigned)
+
+
+def unsigned_fields(stanza: Mapping[str, str]) -> str:
+    """Return the fields of a stanza that switch the check of signatures off; empty for none."""
+    return ", ".join(f"{name.title()}: {stanza[name]}" for name in _unsigned_options(stanza))
+
+
+def _unsigned_options(options: Mapping[str, str]) -> list[str]:
+    return [name for name in UNSIGNED_OPTIONS if any(map(is_on, options.get(name, "").split()))]
+
+
+def _sections(path: str, text: str, main: Mapping[str, str]) -> Iterator[PackageSource]:
+    for name, section in parse_ini(text).items():
+        effective = {"gpgcheck": "0", "repo_gpgcheck": "0", **main, **section}
+        checks = ("gpgcheck", "repo_gpgcheck")
+        unsigned = "" if any(is_on(effective[check]) for check in checks) else "gpgcheck=0"
+        if is_on(section.get("enabled", "1")):
+            for url in section.get("baseurl", "").split():
+                yield _source(path, url, "", section=name, unsigned=unsigned)
+
+
+def _source(
+    path: str, url: str, suite: str, *, section: str = "", unsigned: str = ""
+) -> PackageSource:
+    bare = without_credentials(url)
+    return PackageSource(path, bare, suite, section, unsigned, bare != url)
 
 
 def without_credentials(url: str) -> str:
@@ -74,12 +110,8 @@ def without_credentials(url: str) -> str:
     return _CREDENTIALS.sub("", url)
 
 
-def sections_in_force(text: str) -> list[dict[str, str]]:
-    """Return what a .repo file has enabled; where it comes from may be a list of mirrors."""
-    return [section for section in parse_ini(text).values() if _is_on(section.get("enabled", "1"))]
-
-
-def _is_on(value: str) -> bool:
+def is_on(value: str) -> bool:
+    """Whether apt or dnf takes a value for yes."""
     return value.lower() not in _OFF
 
 
@@ -98,8 +130,9 @@ def parse_deb822(text: str) -> list[dict[str, str]]:
             stanzas.append({})
         elif line[0] not in " \t":
             name, _colon, value = line.partition(":")
-            name = name.strip().lower()
-            fields[name] = value.strip()
+            name, value = name.strip().lower(), value.strip()
+            # Twice is once too often: both values, which no wanted one is equal to.
+            fields[name] = f"{fields[name]}\n{value}" if name in fields else value
         elif fields:
             word = line.strip()
             fields[name] += "\n" + ("" if word == "." else word)
@@ -107,10 +140,18 @@ def parse_deb822(text: str) -> list[dict[str, str]]:
 
 
 def parse_ini(text: str) -> dict[str, dict[str, str]]:
-    """Parse a .repo file: fields keyed by section; what is no such file has no sections."""
-    parser = configparser.RawConfigParser(strict=False)
+    """Parse a .repo file: fields keyed by section; as dnf, skip what cannot be parsed."""
+    try:
+        return parse_ini_strictly(text, allow_twice=True)
+    except ValueError:
+        return {}
+
+
+def parse_ini_strictly(text: str, *, allow_twice: bool = False) -> dict[str, dict[str, str]]:
+    """Parse a .repo file: fields keyed by section. Raises ValueError, with the line in it."""
+    parser = configparser.RawConfigParser(strict=not allow_twice)
     try:
         parser.read_string(text)
-    except configparser.Error:
-        return {}
+    except configparser.Error as error:
+        raise ValueError(" ".join(str(error).replace("'<string>', ", "").split())) from error
     return {name: dict(parser[name]) for name in parser.sections()}

@@ -3,14 +3,18 @@
 
 """Ask dpkg or rpm which packages are installed. No I/O: the commands and places are data.
 
-Source: dpkg-query(1), section FIELDS; rpm-queryformat(7); dnf-versionlock(8); dnf.modularity(7).
+Source: dpkg-query(1), section FIELDS; dpkg(1), section PACKAGE STATES; rpm-queryformat(7);
+dnf-versionlock(8); dnf.modularity(7).
 """
 
 from __future__ import annotations
 
 import configparser
 from fnmatch import fnmatchcase
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 DPKG_QUERY = (
     "dpkg-query",
@@ -24,6 +28,8 @@ REPOSITORIES = (
     "/etc/yum.repos.d/{}.repo",
     "/etc/pki/rpm-gpg/RPM-GPG-KEY-{}",
 )
+# What each role of this collection has installed, by its name.
+RECORDS = "/var/lib/metal-gpu/packages/*.json"
 VERSION_LOCKS = "/etc/dnf/plugins/versionlock.list"
 MODULE_STATES = "/etc/dnf/modules.d/*.module"
 
@@ -35,6 +41,13 @@ RPM_QUERY = (
 )
 
 
+# States of dpkg. A package that waits for triggers works. dpkg has not tried to configure one that
+# is only unpacked; it has tried and failed with the others.
+_WORKING = ("installed", "triggers-awaited", "triggers-pending")
+UNPACKED = "unpacked"
+_UNFINISHED = (UNPACKED, "half-installed", "half-configured")
+
+
 class Package(NamedTuple):
     """An installed package."""
 
@@ -42,14 +55,36 @@ class Package(NamedTuple):
     held: bool | None  # None: the package manager does not say
 
 
+class Unfinished(NamedTuple):
+    """A package that dpkg has begun to install, and that does not work."""
+
+    version: str
+    state: str
+
+
 def parse_packages(stdout: str) -> dict[str, Package]:
     """Parse the answer to either query, keyed by package name; only installed ones."""
-    rows = (line.split("\t") for line in stdout.splitlines())
     return {
-        row[0]: Package(version=row[1], held=None if row[3] == "-" else row[3] == "hold")
-        for row in rows
-        if len(row) == 4 and row[2] == "installed"
+        name: Package(version, None if want == "-" else want == "hold")
+        for name, version, state, want in _rows(stdout)
+        if state in _WORKING
     }
+
+
+def parse_unfinished(stdout: str) -> dict[str, Unfinished]:
+    """Parse the same answer, keyed by package name; only those that dpkg has not finished."""
+    return {
+        name: Unfinished(version, state)
+        for name, version, state, _want in _rows(stdout)
+        if state in _UNFINISHED
+    }
+
+
+def _rows(stdout: str) -> Iterator[list[str]]:
+    for line in stdout.splitlines():
+        row = line.split("\t")
+        if len(row) == 4:
+            yield row
 
 
 def with_locks(packages: dict[str, Package], version_locks: str) -> dict[str, Package]:

@@ -6,6 +6,7 @@
 Only `read_gpus` does I/O; it takes the root directory as an argument.
 
 Source: https://docs.kernel.org/PCI/sysfs-pci.html
+Source: Linux, Documentation/ABI/testing/sysfs-bus-pci, physfn
 """
 
 from __future__ import annotations
@@ -42,7 +43,11 @@ def is_gpu(device: PciDevice) -> bool:
 
 
 def read_gpus(root: Path) -> tuple[PciDevice, ...]:
-    """Read the GPUs, by address. A device that goes away meanwhile is left out."""
+    """Read the GPUs, by address. A device that goes away meanwhile is left out.
+
+    So are virtual functions (SR-IOV), which are parts of a GPU that is there as well. A virtual
+    machine that was given one does not see its physical function, and has it as a GPU.
+    """
     gpus = []
     directories = (root / DEVICES).iterdir() if (root / DEVICES).is_dir() else ()
     for directory in sorted(directories):
@@ -50,7 +55,7 @@ def read_gpus(root: Path) -> tuple[PciDevice, ...]:
             device = _read_device(directory)
         except (OSError, ValueError):
             continue
-        if is_gpu(device):
+        if is_gpu(device) and not (directory / "physfn").is_symlink():
             gpus.append(device)
     return tuple(gpus)
 

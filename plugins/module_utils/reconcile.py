@@ -5,7 +5,9 @@
 
 Every layer can be wrong while the others are right: a GPU in the slot that the driver lost, a
 capacity that nobody corrected since, as of a kubelet that is dead, pods that see other GPUs than
-the node has.
+the node has. So a node is ok only where every layer that was asked has answered, and has shown
+every GPU. A layer that was not asked is named as such by the caller; one without an answer is a
+finding.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ansible_collections.metal.gpu.plugins.module_utils.causes import quote
 from ansible_collections.metal.gpu.plugins.module_utils.findings import NOTICE, finding
+from ansible_collections.metal.gpu.plugins.module_utils.hardware import judge_cuda, judge_hardware
 from ansible_collections.metal.gpu.plugins.module_utils.nvidia_smi import name_gpu
 from ansible_collections.metal.gpu.plugins.module_utils.pod_status import NO_IMAGE
 
@@ -21,6 +24,37 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 LAYERS = ("declared", "pci", "nvml", "capacity", "allocatable", "smoke")
+# What a caller may leave out on purpose.
+CLUSTER, SMOKE = "cluster", "smoke"
+
+_CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
+
+# What a run that was stopped is not the cause of.
+_OF_HARDWARE = (
+    "NO_GPU",
+    "GPU_COUNT_DIFFERS",
+    "NVML_COUNT_DIFFERS",
+    "NVML_CONTRADICTS",
+    "NVML_TROUBLE",
+    "GPU_FAULTY",
+)
+# What the cluster says of a node without kubelet or engine is what was true before; but for this.
+_IN_SPITE_OF_STOPPED = ("NODE_NOT_IN_CLUSTER",)
+# What follows from a cluster without an answer.
+_OF_SILENCE = ("CLUSTER_UNKNOWN", "SMOKE_MISSING")
+# The component that a role brings, in the words of the documentation.
+_COMPONENTS = {
+    "nvidia_driver": "driver",
+    "docker_ce": "docker",
+    "nvidia_container_runtime": "container_toolkit",
+    "kubelet_device_plugins": "kubelet",
+}
+# What has said already that a component does not run.
+_STOPPED = {
+    "kubelet": "KUBELET_STOPPED",
+    "containerd": "ENGINE_STOPPED",
+    "docker": "ENGINE_STOPPED",
+}
 
 
 def question(
@@ -33,14 +67,15 @@ def question(
 
     That is its name there, the number of GPUs, whether it is worth waiting until the cluster counts
     them, and whether pods are to prove them. Where the bus or the driver miss a GPU, no waiting
-    brings it back; a node that the run has left out proves nothing.
+    brings it back; without kubelet or engine no pod starts; a node that the run has left out proves
+    nothing.
     """
-    sound = _is_sound(known)
+    can_run_pods = _is_sound(known) and not list(_judge_services(host, node))
     return {
         "node": node["kubelet"]["node_name"],
         "expected": len(node["pci"]) if declared is None else declared,
-        "awaited": sound and not list(_judge_hardware(host, node, declared)),
-        "smoke": sound,
+        "awaited": can_run_pods and not list(judge_hardware(host, node, declared)),
+        "smoke": can_run_pods,
     }
 
 
@@ -51,73 +86,156 @@ def reconcile(
     cluster: Mapping[str, Any] | None,
     smoke: Mapping[str, Any] | None,
     known: Iterable[Mapping[str, str]] = (),
+    *,
+    unanswered: Iterable[Mapping[str, str]] = (),
+    asked: Collection[str] = (CLUSTER, SMOKE),
+    plans: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> dict[str, Any]:
     """Return the verdict on a node: its layers, its findings, and whether it is ok.
 
     `node` is what metal.gpu.node_info observed, `cluster` and `smoke` are the node's rows from
-    metal.gpu.gpu_capacity and metal.gpu.gpu_smoke_pod. None means that there is no answer.
-    `known` is why there is none, or why the run has left the node out: what follows from that is
-    shown in the layers, and is no finding of its own.
+    metal.gpu.gpu_capacity and metal.gpu.gpu_smoke_pod. None means that there is no answer, which
+    is a finding for each layer that was `asked`, unless `unanswered` says why nobody got one.
+    `known` is why there is no observation, or why the run has left the node out: what follows from
+    that is shown in the layers, and is no finding of its own.
+    `plans` are the plans of the roles for this node, by role: what they would do is drift.
     """
-    layers: dict[str, Any] = dict.fromkeys(LAYERS)
-    layers["declared"] = declared
-    findings: list[dict[str, str]] = []
-    devices = None
-    if node is not None:
-        devices = node["nvml"]["devices"]
-        layers["pci"] = len(node["pci"])
-        layers["nvml"] = sum(device["error"] is None for device in devices)
-        findings += _judge_hardware(host, node, declared)
-    if cluster is not None:
-        layers["capacity"] = cluster["capacity"]
-        layers["allocatable"] = cluster["allocatable"]
-        expected = declared if declared is not None else layers["pci"]
-        name = host if node is None else node["kubelet"]["node_name"]
-        findings += _judge_cluster(host, name, cluster, expected)
-    if smoke is not None:
-        busy = smoke["state"] == "busy"
-        layers["smoke"] = "busy" if busy else f"{len(smoke['uuids'])}/{smoke['gpus']}"
-        codes = {found["code"] for found in findings}
-        findings += _judge_smoke(host, smoke, devices, codes)
-    stated = [dict(one) for one in known]
-    findings = [*stated, *findings] if _is_sound(stated) else stated
-    return {"host": host, "layers": layers, "findings": findings, "ok": _is_sound(findings)}
+    stated, silence = list(known), list(unanswered)
+    findings: list[Mapping[str, str]] = [*stated]
+    if node is None:
+        if _is_sound(stated):
+            findings.append(finding("NODE_NOT_OBSERVED", host, error="there is no observation"))
+    elif _is_sound(stated):
+        stopped = list(_judge_services(host, node))
+        answers = _judge_answers(host, node, declared, cluster, smoke, asked)
+        findings += judge_hardware(host, node, declared)
+        findings += judge_cuda(host, node)
+        findings += stopped
+        findings += _judge_plans(host, plans or {}, stopped)
+        findings += [
+            one
+            for one in answers
+            if (not stopped or one["code"] in _IN_SPITE_OF_STOPPED)
+            and not (silence and one["code"] in _OF_SILENCE)
+        ]
+    else:
+        hardware = judge_hardware(host, node, declared)
+        findings += [one for one in hardware if one["code"] in _OF_HARDWARE]
+    findings += silence
+    distinct = {(one["code"], one["message"]): dict(one) for one in findings}
+    return {
+        "host": host,
+        "layers": _layers(node, declared, cluster, smoke),
+        "findings": list(distinct.values()),
+        "ok": _is_sound(findings),
+    }
 
 
 def _is_sound(findings: Iterable[Mapping[str, str]]) -> bool:
     return all(found["severity"] == NOTICE for found in findings)
 
 
-def _judge_hardware(
-    host: str, node: Mapping[str, Any], declared: int | None
+def _layers(
+    node: Mapping[str, Any] | None,
+    declared: int | None,
+    cluster: Mapping[str, Any] | None,
+    smoke: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """Return how many GPUs there are on each layer; None where it was not asked, or is silent."""
+    layers: dict[str, Any] = dict.fromkeys(LAYERS)
+    layers["declared"] = declared
+    if node is not None:
+        layers["pci"] = len(node["pci"])
+        layers["nvml"] = sum(gpu["error"] is None for gpu in node["nvml"]["devices"])
+    if cluster is not None:
+        layers["capacity"] = cluster["capacity"]
+        layers["allocatable"] = cluster["allocatable"]
+    if smoke is not None:
+        busy = smoke["state"] == "busy"
+        layers["smoke"] = "busy" if busy else f"{len(smoke['uuids'])}/{smoke['gpus']}"
+    return layers
+
+
+def _judge_services(host: str, node: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+    kubelet = node["kubelet"]
+    if kubelet["installed"] and kubelet["running"] is False:
+        state = kubelet["unit_state"]
+        unit = f"its unit is {state['active']} ({state['sub']}, {state['result']})"
+        yield finding("KUBELET_STOPPED", host, error=kubelet["last_error"] or unit)
+    for unit in _stopped_engines(node):
+        yield finding("ENGINE_STOPPED", host, unit=unit)
+
+
+def _stopped_engines(node: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the units between the kubelet and its containers that do not run.
+
+    Other engines are no concern of the kubelet's, and neither is one that is part of a
+    distribution of Kubernetes, whose socket is another.
+    """
+    endpoint = node["kubelet"]["endpoint"] or ""
+    containerd, docker, crio = (node["engines"][name] for name in ("containerd", "docker", "crio"))
+    if "cri-dockerd" in endpoint:
+        services = {"docker": docker, "cri-docker": docker["cri_dockerd"]}
+    elif "crio" in endpoint:
+        services = {"crio": crio}
+    elif endpoint.removeprefix("unix://") == (containerd["socket"] or _CONTAINERD_SOCKET):
+        services = {"containerd": containerd}
+    else:
+        services = {}
+    for unit, service in services.items():
+        if service["installed"] and service["running"] is False:
+            yield unit
+
+
+def _judge_plans(
+    host: str, plans: Mapping[str, Mapping[str, Any]], stopped: Sequence[Mapping[str, str]]
+) -> Iterator[Mapping[str, str]]:
+    """Yield what the roles would change, or why they refuse to. Their notices are for them."""
+    codes = [one["code"] for one in stopped]
+    for role, plan in plans.items():
+        yield from plan["refusals"]
+        component = _COMPONENTS.get(role, role)
+        steps = [f"{step['name']} ({step['reason']})" for step in plan["steps"]]
+        is_said = len(steps) == 1 and _STOPPED.get(component) in codes
+        if steps and not is_said:
+            yield finding(
+                "DRIFTED", host, component=component, reasons="; ".join(steps), limit=host
+            )
+
+
+def _judge_answers(
+    host: str,
+    node: Mapping[str, Any],
+    declared: int | None,
+    cluster: Mapping[str, Any] | None,
+    smoke: Mapping[str, Any] | None,
+    asked: Collection[str],
 ) -> Iterator[dict[str, str]]:
-    slots = [gpu["address"] for gpu in node["pci"]]
-    devices = node["nvml"]["devices"]
-    failure = node["nvml"]["failure"]
-    if not slots:
-        yield finding("NO_GPU", host)
-    elif declared is not None and declared != len(slots):
-        addresses = ", ".join(slots)
-        yield finding(
-            "GPU_COUNT_DIFFERS", host, declared=declared, found=len(slots), addresses=addresses
+    """Judge what the cluster and the pods have said; what was asked and is missing, is named."""
+    name = node["kubelet"]["node_name"]
+    expected = len(node["pci"]) if declared is None else declared
+    of_cluster: list[dict[str, str]] = []
+    if cluster is not None:
+        of_cluster = list(_judge_cluster(host, name, cluster, expected))
+        yield from of_cluster
+    elif CLUSTER in asked:
+        yield finding("CLUSTER_UNKNOWN", host, node=name)
+    if smoke is not None:
+        devices = node["nvml"]["devices"]
+        found = list(_judge_smoke(host, smoke, devices, [one["code"] for one in of_cluster]))
+        # Who does not know all GPUs of the node cannot tell a strange one.
+        if not node["nvml"]["complete"] or not all(gpu["uuid"] for gpu in devices):
+            found = [one for one in found if one["code"] != "SMOKE_DIFFERS"]
+        yield from found
+        offered = expected if cluster is None else cluster["allocatable"]
+        is_explained = smoke["state"] == "failed" or any(
+            one["code"] != "SMOKE_POD_LEFT" for one in found
         )
-    if failure is not None and not devices:
-        yield finding("NVML_UNAVAILABLE", host, error=failure["message"] or failure["code"])
-        return
-    lost = [slot for slot in slots if slot not in [gpu["pci_address"] for gpu in devices]]
-    if lost:
-        yield finding(
-            "NVML_COUNT_DIFFERS",
-            host,
-            pci=len(slots),
-            nvml=len(devices),
-            addresses=", ".join(lost),
-        )
-    for gpu in devices:
-        if gpu["error"] is not None:
-            known = ", ".join(filter(None, (gpu["pci_address"], gpu["uuid"])))
-            names = f" ({known})" if known else ""
-            yield finding("GPU_FAULTY", host, index=gpu["index"], names=names, error=gpu["error"])
+        if not is_explained and len(set(smoke["uuids"])) != offered:
+            evidence = f"they saw {len(set(smoke['uuids']))} of {offered} GPUs"
+            yield finding("SMOKE_MISSING", host, evidence=evidence)
+    elif SMOKE in asked and cluster is not None and cluster["ready"]:
+        yield finding("SMOKE_MISSING", host, evidence="there is no result for this node")
 
 
 _COUNTS = (

@@ -1,13 +1,16 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Understand systemd's units: their state, and the command line a service really gets. No I/O.
+"""Understand systemd's units: their state, and the command line that starts a service. No I/O.
 
-A command line is put together from the unit file, its drop-ins and environment files. Each word
-keeps the file that it came from, because that is the file to edit.
+Two sources tell the command line. `systemctl show` has the one that systemd uses, with its
+specifiers (%H) replaced; `parse_command` reads it. The unit file, its drop-ins and its environment
+files have the words as a person wrote them; `parse_service` keeps the file of each word, because
+that is the file to edit.
 
 Source: systemd.unit(5), systemd.service(5) "COMMAND LINES", systemd.exec(5) "ENVIRONMENT",
-systemd.syntax(7); src/basic/env-file.c for the syntax of environment files.
+systemd.syntax(7); src/basic/env-file.c for the syntax of environment files; `systemctl show` of
+systemd 252, recorded in tests/unit/fixtures/systemd.
 """
 
 from __future__ import annotations
@@ -15,6 +18,8 @@ from __future__ import annotations
 import re
 import shlex
 from fnmatch import fnmatchcase
+from itertools import takewhile
+from posixpath import basename
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -31,6 +36,8 @@ UNIT_DIRECTORIES = (
 # What `systemctl is-enabled` takes for enabled: the unit starts without further ado.
 ENABLED = ("enabled", "enabled-runtime", "static", "alias", "indirect", "generated")
 
+# isdigit() takes what int() does not, such as a superscript or 5,000 digits.
+_MICROSECONDS = re.compile(r"[0-9]{1,18}")
 _VARIABLE = re.compile(r"\$(?:\$|\{(\w+)\}|(\w+))")
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 # Quoted pieces first, then anything up to the end of the line; a backslash continues it.
@@ -40,6 +47,13 @@ _ENTRY = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _QUOTED = re.compile(r""""((?:\\.|[^"\\])*)"|'([^']*)\'""", re.DOTALL)
+# The words stand between blanks here, and have lost their quotes.
+_EXEC_START = re.compile(
+    r"\{ path=(?P<path>.*?) ; argv\[\]=(?P<words>.*) ; (?:ignore_errors|flags)="
+)
+_ENVIRONMENT_FILE = re.compile(r"(?P<pattern>.+) \(ignore_errors=\w+\)")
+_SHELLS = ("sh", "bash", "dash")
+_PUNCTUATION = frozenset("();<>|&")  # of a shell: what stands between commands
 
 
 class Assignment(NamedTuple):
@@ -67,16 +81,52 @@ class Service(NamedTuple):
 
 
 def parse_show(stdout: str) -> dict[str, dict[str, str]]:
-    """Parse `systemctl show UNIT...`: properties, keyed by unit."""
-    blocks = (block.splitlines() for block in stdout.split("\n\n"))
-    units = (dict(line.split("=", 1) for line in block if "=" in line) for block in blocks)
-    return {unit["Id"]: unit for unit in units if "Id" in unit}
+    """Parse `systemctl show UNIT...`: properties, keyed by unit.
+
+    A property that has several values has a line for each.
+    """
+    units: dict[str, dict[str, str]] = {}
+    for block in stdout.split("\n\n"):
+        unit: dict[str, str] = {}
+        for line in block.splitlines():
+            name, assigns, value = line.partition("=")
+            if assigns:
+                unit[name] = f"{unit[name]}\n{value}" if name in unit else value
+        if "Id" in unit:
+            units[unit["Id"]] = unit
+    return units
+
+
+def parse_command(
+    unit: Mapping[str, str], texts: Mapping[str, str], program: str
+) -> tuple[str, ...]:
+    """Return the words that systemd starts a service with; none where it does not know the unit.
+
+    `unit` has the properties ExecStart, Environment and EnvironmentFiles of `systemctl show`,
+    `texts` the environment files, keyed by path. Where a shell starts the program, these are the
+    words of the program. A word that has a blank in it becomes two words.
+    """
+    match = _EXEC_START.search(unit.get("ExecStart", ""))
+    if not match:
+        return ()
+    pairs = (word.partition("=") for word in split_words(unit.get("Environment", "")))
+    environment = [Assignment(name, value, "") for name, dummy, value in pairs]
+    environment += _assignments(texts, _matching(texts, parse_environment_files(unit)))
+    last = {assignment.name: assignment for assignment in environment}
+    words = _expand([match["path"], *match["words"].split()[1:]], "", last)
+    return tuple(word.text for word in _unwrap(words, program, "", last))
+
+
+def parse_environment_files(unit: Mapping[str, str]) -> list[str]:
+    """Return the patterns of the environment files that `systemctl show` names."""
+    lines = unit.get("EnvironmentFiles", "").splitlines()
+    return [match["pattern"] for match in map(_ENVIRONMENT_FILE.fullmatch, lines) if match]
 
 
 def seconds_active(unit: Mapping[str, str], uptime_s: float) -> float | None:
     """Return for how long a unit has been active; None where it is not."""
     since = unit.get("ActiveEnterTimestampMonotonic", "")
-    if unit.get("ActiveState") != "active" or not since.isdigit():
+    if unit.get("ActiveState") != "active" or not _MICROSECONDS.fullmatch(since):
         return None
     return uptime_s - int(since) / 1e6
 
@@ -91,12 +141,16 @@ def parse_environment_file(text: str) -> dict[str, str]:
 
 
 def parse_service(
-    texts: Mapping[str, str], unit: str, other_environment_files: Iterable[str] = ()
+    texts: Mapping[str, str],
+    unit: str,
+    other_environment_files: Iterable[str] = (),
+    program: str = "",
 ) -> Service:
     """Put the command line of a unit together from texts keyed by path.
 
     Texts of environment files may be missing; then their variables are taken as unset. Other
-    environment files are those that people write to although this unit does not read them.
+    environment files are those that people write to although this unit does not read them. Where a
+    shell starts the program, these are the words of the program.
     """
     commands: list[tuple[str, str]] = []
     environment: list[Assignment] = []
@@ -110,11 +164,14 @@ def parse_service(
             environment = [*environment, *assigned] if value else []
         elif name == "EnvironmentFile":
             patterns = [*patterns, value.lstrip("-")] if value else []
-    read = [path for pattern in patterns for path in sorted(texts) if fnmatchcase(path, pattern)]
+    read = _matching(texts, patterns)
     unread = [path for path in other_environment_files if path in texts and path not in read]
     environment += _assignments(texts, read)
     last = {assignment.name: assignment for assignment in environment}
-    words = [word for line, file in commands for word in _expand(line, file, last)]
+    words: list[Word] = []
+    for line, file in commands:
+        started = _expand(split_words(line.lstrip("-@:+!")), file, last)  # marks on how to run it
+        words += _unwrap(started, program, file, last)
     used = {match[1] or match[2] for line, file in commands for match in _VARIABLE.finditer(line)}
     for assignment in [*environment, *_assignments(texts, unread)]:
         if assignment.name not in used or assignment is not last.get(assignment.name):
@@ -173,12 +230,49 @@ def _assignments(texts: Mapping[str, str], paths: Iterable[str]) -> list[Assignm
     ]
 
 
-def _expand(line: str, file: str, variables: Mapping[str, Assignment]) -> Iterator[Word]:
+def _matching(texts: Mapping[str, str], patterns: Iterable[str]) -> list[str]:
+    return [path for pattern in patterns for path in sorted(texts) if fnmatchcase(path, pattern)]
+
+
+def _unwrap(
+    words: Iterable[Word], program: str, file: str, variables: Mapping[str, Assignment]
+) -> list[Word]:
+    """Return the words of the program in a script that a shell is given with -c.
+
+    Other words are returned as they are. The shell knows the variables of the service, too.
+    """
+    words = list(words)
+    if len(words) < 3 or basename(words[0].text) not in _SHELLS or not _is_script(words[1].text):
+        return words
+    script = shlex.shlex(
+        " ".join(word.text for word in words[2:]), posix=True, punctuation_chars=True
+    )
+    script.whitespace_split, script.commenters = True, ""
+    try:
+        tokens = list(script)
+    except ValueError:  # an unbalanced quote
+        return words
+    starts = [place for place, token in enumerate(tokens) if basename(token) == program]
+    if not starts:
+        return words
+    command = takewhile(lambda token: not _separates(token), tokens[starts[-1] :])
+    return list(_expand(command, file, variables))
+
+
+def _is_script(option: str) -> bool:
+    return option.startswith("-") and option.endswith("c")
+
+
+def _separates(token: str) -> bool:
+    return bool(token) and _PUNCTUATION.issuperset(token)
+
+
+def _expand(words: Iterable[str], file: str, variables: Mapping[str, Assignment]) -> Iterator[Word]:
     """Replace the variables of a command line.
 
     "$NAME" as a word of its own becomes as many words as its value has, "${NAME}" becomes text.
     """
-    for word in split_words(line.lstrip("-@:+!")):  # marks on how to run it
+    for word in words:
         match = _VARIABLE.fullmatch(word)
         if match and match[2]:
             if match[2] in variables:

@@ -7,7 +7,12 @@ from __future__ import annotations
 
 import re
 
-_VERSION = re.compile(r"\d+\.\d+(?:\.\d+)*(?:-(?:alpha|beta|rc)\.?\d*)?")
+_NUMBERS = re.compile(r"\d{1,9}(?:\.\d{1,9})*")
+_CANDIDATE = re.compile(r"-(alpha|beta|rc)")
+# More digits than these are no version, and int() takes no more than 4,300.
+_VERSION = re.compile(
+    r"(?<!\d)\d{1,9}\.\d{1,9}(?:\.\d{1,9})*(?!\d)(?:-(?:alpha|beta|rc)\.?\d{0,9})?"
+)
 
 
 def parse_version(text: str) -> str | None:
@@ -22,5 +27,29 @@ def upstream_version(package_version: str) -> str:
 
 
 def release(version: str) -> tuple[int, ...]:
-    """Return the leading numbers of a version, to compare by: "1.36.0-rc.1" → (1, 36, 0)."""
-    return tuple(int(number) for number in re.findall(r"\d+", version.split("-", 1)[0]))
+    """Return the leading numbers of a version, for what came with a release.
+
+    A candidate counts as its release, which it has the features of: "1.36.0-rc.1" and
+    "1.36.0~rc.1" are (1, 36, 0). Which of two versions is newer, `is_newer` tells.
+    """
+    match = _NUMBERS.match(version)
+    return tuple(map(int, match.group().split("."))) if match else ()
+
+
+def is_newer(version: str, other: str) -> bool:
+    """Tell whether a version comes after another one, by the rules of dpkg and of semver.
+
+    What follows a tilde, and a candidate of semver, comes before the release.
+    Source: deb-version(7), "Sorting algorithm"; semver.org, 2.0.0, item 11
+    """
+    return _place(version) > _place(other)
+
+
+def _place(version: str) -> tuple[tuple[int, ...] | int, ...]:
+    parts = re.findall(r"(\D*)(\d*)", _CANDIDATE.sub(r"~\1", version))
+    place: list[tuple[int, ...] | int] = []
+    for text, number in parts:
+        # A tilde comes before the end of the text, the end before letters, these before the rest.
+        order = [-1 if sign == "~" else ord(sign) + 256 * (not sign.isalpha()) for sign in text]
+        place += [(*order, 0), int(number[:999] or 0)]
+    return tuple(place)

@@ -17,6 +17,8 @@ description:
     kubelet of a node, in one remote operation.
   - Nothing is changed, and nothing fails because it is absent. What is absent or cannot be known
     is V(null), an empty list or an empty dictionary.
+  - What a service runs is asked of its process and of systemd, so that wrappers, specifiers and
+    programs outside of the path count as well.
   - The node only hands over texts of files and outputs of commands. They are interpreted on the
     controller, which alone has parsers for TOML and YAML.
 attributes:
@@ -204,6 +206,12 @@ gpu_node:
         disk_version:
           description: Version of the module that would be loaded now.
           type: str
+        module_files:
+          description:
+            - Files of the C(nvidia) module that the running kernel can load, relative to its
+              folder in C(/lib/modules).
+          type: list
+          elements: str
         flavour:
           description: Flavour of the loaded module, V(open) or V(proprietary).
           type: str
@@ -219,6 +227,28 @@ gpu_node:
           description: Modules that C(modules-load.d) loads at boot.
           type: list
           elements: str
+        dkms:
+          description: What DKMS has made of the driver's kernel module.
+          type: dict
+          contains:
+            built:
+              description: >-
+                Whether it has built the module for the running kernel. V(null) where it has no
+                source of the driver.
+              type: bool
+            log:
+              description: The log of a build that failed. V(null) where there is none.
+              type: str
+        programs:
+          description: >-
+            Files of C(nvidia-smi) and C(nvidia-persistenced), by name, with C(path), whether each
+            C(exists) and is C(executable). A link to a file that is gone does not exist.
+          type: dict
+        libraries:
+          description: >-
+            Paths of C(libnvidia-ml.so.1) and C(libcuda.so.1), by name. V(null) where none of the
+            usual folders has the library, or its link leads to a file that is gone.
+          type: dict
         persistenced:
           description: State of C(nvidia-persistenced.service).
           type: dict
@@ -237,10 +267,20 @@ gpu_node:
           nvidia-driver-cuda: 580.178.04-1
         module_version: 580.178.04
         disk_version: 580.178.04
+        module_files: [updates/dkms/nvidia.ko]
         flavour: open
         nouveau_blacklisted: true
         initramfs_outdated: false
         modules_load: [nvidia_uvm]
+        dkms:
+          built: true
+          log: null
+        programs:
+          nvidia-smi: {path: /usr/bin/nvidia-smi, exists: true, executable: true}
+          nvidia-persistenced: {path: /usr/bin/nvidia-persistenced, exists: true, executable: true}
+        libraries:
+          libnvidia-ml.so.1: /usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1
+          libcuda.so.1: /usr/lib/x86_64-linux-gnu/libcuda.so.1
         persistenced:
           installed: true
           enabled: true
@@ -252,13 +292,20 @@ gpu_node:
         driver_version:
           description: Version the driver reports.
           type: str
+        complete:
+          description: >-
+            Whether RV(gpu_node.nvml.devices) has every GPU of RV(gpu_node.pci). V(false) where that
+            is not known, because C(nvidia-smi) failed, or printed anything but rows of GPUs.
+          type: bool
         devices:
-          description: GPUs in the order of the driver.
+          description: >-
+            GPUs in the order of the driver. One that the driver cannot reach has an C(error), and
+            whatever else is known of it.
           type: list
           elements: dict
           contains:
             index:
-              description: Number of the GPU.
+              description: Number of the GPU. V(null) where the driver names it by address only.
               type: int
             uuid:
               description: Unique name of the GPU.
@@ -279,10 +326,14 @@ gpu_node:
               description: Whether persistence mode is on.
               type: bool
             error:
-              description: What the driver says instead of a value, such as V([GPU is lost]).
+              description: >-
+                What the driver says instead of a value, such as V([GPU is lost]), or why it cannot
+                reach the GPU.
               type: str
         failure:
-          description: Why not all GPUs can be shown. V(null) where they can.
+          description: >-
+            What is wrong with the answer of C(nvidia-smi), or with one of the GPUs. V(null) where
+            it exited with 0 and printed one row for each GPU and nothing else.
           type: dict
           contains:
             code:
@@ -292,16 +343,19 @@ gpu_node:
                   V(blocked_by_system), V(inforom_corrupted), V(insufficient_power),
                   V(interrupt_problem), V(function_not_found), V(not_supported),
                   V(invalid_argument), V(unknown).
-                - V(gpu_lost) and V(gpu_error) come with the GPUs that still answer.
+                - Every one of them can come with GPUs that still answer.
               type: str
             exit_code:
-              description: Exit code of C(nvidia-smi).
+              description: Exit code of C(nvidia-smi). V(null) where it did not end.
               type: int
             message:
-              description: First line it printed.
+              description: >-
+                What it printed besides rows, or the C(error) of a GPU where it printed nothing
+                else.
               type: str
       sample:
         driver_version: 580.178.04
+        complete: true
         devices:
           - index: 0
             uuid: GPU-6b7c1c5f-9d3e-5d0a-8f0b-5a3d1f1f2c01
@@ -366,9 +420,19 @@ gpu_node:
         version:
           description: Version of C(nvidia-ctk), else of the package.
           type: str
+        programs:
+          description: >-
+            Files of its programs where its packages put them, as in
+            RV(gpu_node.driver.programs).
+          type: dict
         cdi_refresh:
           description: State of C(nvidia-cdi-refresh.path), as in RV(gpu_node.driver.persistenced).
           type: dict
+        cdi_skipped:
+          description:
+            - Whether C(nvidia-cdi-refresh.service) did nothing when it was started last, since its
+              C(ExecCondition) was not met.
+          type: bool
         config:
           description: Path of its configuration file. V(null) where there is none.
           type: str
@@ -380,10 +444,22 @@ gpu_node:
         packages:
           nvidia-container-toolkit: 1.20.1-1
         version: 1.20.1
+        programs:
+          nvidia-container-runtime:
+            path: /usr/bin/nvidia-container-runtime
+            exists: true
+            executable: true
+          nvidia-container-runtime-hook:
+            path: /usr/bin/nvidia-container-runtime-hook
+            exists: true
+            executable: true
+          nvidia-cdi-hook: {path: /usr/bin/nvidia-cdi-hook, exists: true, executable: true}
+          nvidia-ctk: {path: /usr/bin/nvidia-ctk, exists: true, executable: true}
         cdi_refresh:
           installed: true
           enabled: true
           active: true
+        cdi_skipped: false
         config: /etc/nvidia-container-runtime/config.toml
         char_dev_rules: [/etc/udev/rules.d/71-metal-gpu-char-dev.rules]
     cdi:
@@ -394,12 +470,22 @@ gpu_node:
           description: Specification files.
           type: list
           elements: str
+        kinds:
+          description: Vendor and class of the devices in each file, by path.
+          type: dict
+        errors:
+          description: >-
+            Why files cannot be read or parsed, so that their devices are missing, by path. With
+            file, line and column where they are known.
+          type: dict
         devices:
           description: Qualified names of the devices in them, each once.
           type: list
           elements: str
       sample:
         spec_files: [/var/run/cdi/nvidia.yaml]
+        kinds: {/var/run/cdi/nvidia.yaml: nvidia.com/gpu}
+        errors: {}
         devices: [nvidia.com/gpu=0, nvidia.com/gpu=all]
     engines:
       description: >-
@@ -415,8 +501,13 @@ gpu_node:
           type: dict
           contains:
             installed:
-              description: Whether the program is there.
+              description: Whether the program is there, or runs.
               type: bool
+            path:
+              description: >-
+                The program that its unit runs or starts, else the one that a shell finds. V(null)
+                where there is none.
+              type: str
             version:
               description: Its version.
               type: str
@@ -430,6 +521,9 @@ gpu_node:
             socket:
               description: Where it listens.
               type: str
+            runc:
+              description: File of C(runc), as in RV(gpu_node.driver.programs).
+              type: dict
             config:
               description: >-
                 Its own configuration file. C(version) and C(imports) are the ones written in the
@@ -465,8 +559,11 @@ gpu_node:
           type: dict
           contains:
             installed:
-              description: Whether the program C(dockerd) is there.
+              description: Whether the program C(dockerd) is there, or runs.
               type: bool
+            path:
+              description: Path of the program C(dockerd), found like that of containerd.
+              type: str
             version:
               description: Its version.
               type: str
@@ -476,6 +573,9 @@ gpu_node:
               type: str
             server_version:
               description: Version of the engine that runs.
+              type: str
+            client_path:
+              description: Path of the program C(docker).
               type: str
             client_version:
               description: Version of the program C(docker).
@@ -502,6 +602,9 @@ gpu_node:
             program:
               description: What its unit starts, C(path), and the C(file) that says so.
               type: dict
+            flags_source:
+              description: As in RV(gpu_node.kubelet.flags_source).
+              type: str
             flags:
               description: Every flag of the engine, as in RV(gpu_node.kubelet.flags).
               type: list
@@ -542,6 +645,11 @@ gpu_node:
                 replaced Docker, and do not run again.
               type: list
               elements: dict
+            record_error:
+              description: >-
+                Why the list of those containers cannot be read. V(null) where it can, or where
+                there is none.
+              type: str
             purge_script:
               description: >-
                 What the package C(docker.io) has left for its purge, which would wipe everything
@@ -607,10 +715,12 @@ gpu_node:
       sample:
         containerd:
           installed: true
+          path: /usr/bin/containerd
           version: 2.4.2
           version_error: null
           running: true
           socket: /run/containerd/containerd.sock
+          runc: {path: /usr/bin/runc, exists: true, executable: true}
           config:
             path: /etc/containerd/config.toml
             exists: true
@@ -632,9 +742,11 @@ gpu_node:
               systemd_cgroup: true
         docker:
           installed: true
+          path: /usr/bin/dockerd
           version: 29.8.1
           version_error: null
           server_version: 29.8.1
+          client_path: /usr/bin/docker
           client_version: 29.8.1
           running: true
           answers: true
@@ -644,6 +756,7 @@ gpu_node:
           program:
             path: /usr/bin/dockerd
             file: /usr/lib/systemd/system/docker.service
+          flags_source: process
           flags:
             - name: -H
               value: fd://
@@ -681,6 +794,7 @@ gpu_node:
           made_with:
             runc: [registry]
           interrupted: []
+          record_error: null
           purge_script: null
           group: [alice]
           snap: []
@@ -713,8 +827,13 @@ gpu_node:
       type: dict
       contains:
         installed:
-          description: Whether the program is there.
+          description: Whether the program is there, or runs.
           type: bool
+        path:
+          description: >-
+            The program that its unit runs or starts, else the one that a shell finds. V(null)
+            where there is none.
+          type: str
         version:
           description: Its version.
           type: str
@@ -728,21 +847,45 @@ gpu_node:
         unit_state:
           description: State of its unit, in systemd's words.
           type: dict
+        distribution:
+          description: >-
+            The distribution of Kubernetes that brings the kubelet of this node, C(name) and
+            C(unit), such as k3s. V(null) where the kubelet has a unit of its own.
+          type: dict
         node_name:
-          description: Name under which it registers.
+          description: >-
+            Name of its node in the cluster. It is the flag C(--hostname-override), else the name in
+            the kubelet's client certificate, else the name of the host.
+          type: str
+        own_name:
+          description: >-
+            Name under which the kubelet registers when it starts the next time. V(null) where a
+            cloud provider inside the kubelet decides that.
+          type: str
+        joined_name:
+          description: Name in the kubelet's client certificate. V(null) without one.
+          type: str
+        flags_source:
+          description: >-
+            What tells the flags in force. V(process) is the command line of the process that runs,
+            V(unit) what systemd would start. V(null) where there is neither.
           type: str
         flags:
           description: >-
             Every flag, with the C(file) it is written in and the C(variable) that holds it there.
             A flag that is not C(effective) is written down, but its variable is set anew by another
-            file, or is not used by the unit.
+            file, or is not used by the unit. A flag without a C(file) is in no file of the unit,
+            but the process runs with it. A value is V(***) where it decides nothing here, because
+            it may be secret.
           type: list
           elements: dict
         config:
-          description: The file of C(--config), with its C(content).
+          description: >-
+            The file of C(--config), whether it C(exists), and the C(error) that makes it unreadable
+            or invalid, with line and column where they are known.
           type: dict
         config_dir:
-          description: The directory of C(--config-dir), with its files.
+          description: The directory of C(--config-dir), with C(path) and C(error) of its files.
           type: dict
         feature_gates:
           description: >-
@@ -751,6 +894,9 @@ gpu_node:
             RV(gpu_node.kubelet.flags).
           type: list
           elements: dict
+        health_url:
+          description: Where the kubelet tells whether it is well. V(null) where that is off.
+          type: str
         endpoint:
           description: Socket of the container runtime.
           type: str
@@ -768,6 +914,7 @@ gpu_node:
           elements: str
       sample:
         installed: true
+        path: /usr/bin/kubelet
         version: 1.37.1
         version_error: null
         running: true
@@ -775,7 +922,11 @@ gpu_node:
           active: active
           sub: running
           result: success
+        distribution: null
         node_name: gpu-1
+        own_name: gpu-1
+        joined_name: gpu-1
+        flags_source: process
         flags:
           - name: --config
             value: /var/lib/kubelet/config.yaml
@@ -786,8 +937,6 @@ gpu_node:
           path: /var/lib/kubelet/config.yaml
           exists: true
           error: null
-          content:
-            cgroupDriver: systemd
         config_dir:
           path: null
           files: []
@@ -798,6 +947,7 @@ gpu_node:
             where: flag
             flag: KUBELET_EXTRA_ARGS
             effective: true
+        health_url: http://127.0.0.1:10248/healthz
         endpoint: unix:///run/containerd/containerd.sock
         last_error: null
         needs_reload: false
@@ -826,14 +976,21 @@ gpu_node:
           held: false
     repositories:
       description: >-
-        The existing ones of O(repositories), by name. C(key) is the text of
-        C(/etc/pki/rpm-gpg/RPM-GPG-KEY-*) of that name, V(null) where there is none.
+        The existing ones of O(repositories), by name: the C(path) of the file, its C(entries),
+        which are the stanzas of a C(.sources) file or the sections of a C(.repo) file, with fields
+        in lower case, and the C(error) where it cannot be read. C(key) is the text of
+        C(/etc/pki/rpm-gpg/RPM-GPG-KEY-*) of that name, V(null) where there is none. Fields that say
+        nothing about where packages come from are left out. A seal takes the place of credentials
+        in an address; it differs where they differ.
       type: dict
       sample:
         nvidia-cuda:
           path: /etc/apt/sources.list.d/nvidia-cuda.sources
-          text: "Types: deb"
+          entries:
+            - types: deb
+              uris: https://mirror.example.org/cuda/
           key: null
+          error: null
     package_sources:
       description: >-
         Addresses that apt and dnf get packages from, of all files that name any. Credentials in
@@ -850,10 +1007,22 @@ gpu_node:
         suite:
           description: The suite, empty for dnf.
           type: str
+        section:
+          description: The section of a C(.repo) file, empty for apt.
+          type: str
+        unsigned:
+          description: What switches the check of signatures off. Empty where they are checked.
+          type: str
+        credentials:
+          description: Whether the address has credentials.
+          type: bool
       sample:
         - path: /etc/apt/sources.list
           url: https://mirror.example.org/debian
           suite: bookworm
+          section: ""
+          unsigned: ""
+          credentials: false
     module_streams:
       description: Enabled streams of dnf's modules, by name of the module.
       type: dict
@@ -864,7 +1033,9 @@ gpu_node:
       type: dict
       contains:
         files:
-          description: Files of its own, which it has written into directories of the system.
+          description: >-
+            Files of its own in directories of the system. Each has a block with the mark of its
+            role; lines around the block are the admin's.
           type: list
           elements: str
         edits:
@@ -875,6 +1046,12 @@ gpu_node:
             changed the file since (C(untouched)).
           type: list
           elements: dict
+        packages:
+          description: >-
+            What each role has installed, by name of the role: the C(path) of the record, the
+            C(packages) with the C(version) that was asked for and the one that was there
+            C(before), V(null) for none, and the C(error) where the record cannot be read.
+          type: dict
       sample:
         files: [/etc/modprobe.d/metal-gpu-nouveau.conf]
         edits:
@@ -884,6 +1061,14 @@ gpu_node:
               - key: [default-runtime]
                 before: null
             untouched: true
+        packages:
+          nvidia_driver:
+            path: /var/lib/metal-gpu/packages/nvidia_driver.json
+            packages:
+              nvidia-driver-cuda:
+                version: 580.178.04-1
+                before: null
+            error: null
     package_manager:
       description: Whether the package manager can be used now.
       type: dict
@@ -896,12 +1081,22 @@ gpu_node:
         interrupted:
           description: Whether dpkg was cut off, and has to finish before it does anything else.
           type: bool
+        unfinished:
+          description: >-
+            Those of O(packages) that dpkg has begun to install and that do not work, by name, with
+            C(version) and C(state). V(unpacked) means that dpkg has not tried to configure the
+            package; with V(half-configured) and V(half-installed) it has tried and failed.
+          type: dict
       sample:
         lock:
           path: /var/lib/dpkg/lock-frontend
           pid: 812
           command: /usr/bin/python3 /usr/bin/unattended-upgrade
         interrupted: false
+        unfinished:
+          nvidia-kernel-open-dkms:
+            version: 550.163.01-2
+            state: half-configured
     reboot_required:
       description: Whether the operating system asks for a reboot.
       type: bool
@@ -927,9 +1122,11 @@ from ansible_collections.metal.gpu.plugins.module_utils import (
     nvidia_smi,
     package_manager,
     packages,
+    program_files,
+    services,
     systemd,
 )
-from ansible_collections.metal.gpu.plugins.module_utils.command_line import parse_flags, value_of
+from ansible_collections.metal.gpu.plugins.module_utils.command_line import Flag, value_of
 from ansible_collections.metal.gpu.plugins.module_utils.commands import (
     Command,
     Output,
@@ -938,11 +1135,12 @@ from ansible_collections.metal.gpu.plugins.module_utils.commands import (
 from ansible_collections.metal.gpu.plugins.module_utils.device_files import read_device_files
 from ansible_collections.metal.gpu.plugins.module_utils.device_users import read_device_users
 from ansible_collections.metal.gpu.plugins.module_utils.node_files import NodeFiles
+from ansible_collections.metal.gpu.plugins.module_utils.own_files import read_own_files
 from ansible_collections.metal.gpu.plugins.module_utils.package_sources import read_sources
 from ansible_collections.metal.gpu.plugins.module_utils.pci import read_gpus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "packages": {"type": "list", "elements": "str", "default": []},
@@ -963,10 +1161,10 @@ FILES = (
     "/sys/module/nvidia/version",
     packages.VERSION_LOCKS,
     packages.MODULE_STATES,
+    packages.RECORDS,
     "/sys/firmware/efi/efivars/SecureBoot-*",
     *(f"{directory}/*.{suffix}" for directory in cdi.DIRECTORIES for suffix in ("yaml", "json")),
     *crio.CONFIG_PATTERNS,
-    *kubelet.ENVIRONMENT_FILES,
     document_states.PATTERN,
     docker.RECORD,
 )
@@ -986,38 +1184,43 @@ PATHS = {
 }
 PATTERNS = {
     "toolkit_config": ("/etc/nvidia-container-runtime/config.toml",),
+    "dkms_modules": (nvidia_driver.DKMS_MODULES,),
+    "dkms_logs": (nvidia_driver.DKMS_LOGS,),
+    "dkms_sources": (nvidia_driver.DKMS_SOURCES,),
     "docker_purge_script": (docker.PURGE_SCRIPT,),
     "docker_rootless": docker.ROOTLESS_PATTERNS,
     "docker_snap": docker.SNAP_PATTERNS,
 }
 UNITS = (
-    kubelet.UNIT,
-    containerd.UNIT,
-    docker.UNIT,
-    docker.CRI_UNIT,
+    *services.KINDS,
     docker.CRI_SOCKET,
     docker.V1_UNIT,
-    crio.UNIT,
+    *kubelet.DISTRIBUTIONS,
     "nvidia-persistenced.service",
     "nvidia-cdi-refresh.path",
+    "nvidia-cdi-refresh.service",
 )
-# How a service is told where its configuration file lies, and where it looks by itself.
-CONFIGURED: dict[str, tuple[tuple[str, ...], str | None]] = {
-    kubelet.UNIT: (("--config",), None),
-    containerd.UNIT: (containerd.CONFIG_FLAGS, containerd.DEFAULT_CONFIG),
-    docker.UNIT: (("--config-file",), docker.DEFAULT_CONFIG),
-}
-UNIT_PROPERTIES = (
+# Properties of units: those that are handed over, and those that may hold secrets.
+STATE = (
     *("Id", "LoadState", "ActiveState", "SubState", "Result", "UnitFileState"),
     *("ActiveEnterTimestampMonotonic", "NeedDaemonReload", "Listen"),
 )
+COMMAND = ("MainPID", "ControlGroup", "ExecStart", "Environment", "EnvironmentFiles")
+# Programs whose paths are of use to who reads the observation.
+PROGRAMS = ("kubelet", "containerd", "dockerd", "docker", "cri-dockerd", "crio")
 # What it said itself, without systemd's own words about it. A kubelet that finds an unknown gate in
 # its configuration file panics, with a long trace.
 JOURNAL = (
     *("journalctl", f"_SYSTEMD_UNIT={kubelet.UNIT}", "--lines=200"),
     *("--output=short", "--no-hostname", "--no-pager"),
 )
-SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")  # not on the path of ordinary users
+# The files of programs, by what they belong to. Those of the toolkit count where its packages put
+# them, as engines are given that path.
+PROGRAM_FILES = {
+    "driver": (nvidia_driver.PROGRAMS, program_files.DIRECTORIES),
+    "toolkit": (nvidia_driver.TOOLKIT_PROGRAMS, ("/usr/bin",)),
+    "containerd": (("runc",), program_files.DIRECTORIES),
+}
 
 
 class Node(NamedTuple):
@@ -1036,6 +1239,13 @@ def run(
     device_users: bool = False,
 ) -> dict[str, Any]:
     """Return everything that the action plugin interprets."""
+    units = ask_systemd(node)
+    # Texts of units hold secrets, and stay on the node.
+    unit_files = NodeFiles(node.root)
+    found = {
+        unit: services.read_service(node.root, unit_files, unit, units.get(unit, {}))
+        for unit in services.KINDS
+    }
     files = NodeFiles(node.root)
     files.read_all(FILES)
     for directory, pattern, containing in LAYERED_FILES:
@@ -1043,10 +1253,16 @@ def run(
     files.read_all(
         pattern.format(name) for name in asked_repositories for pattern in packages.REPOSITORIES
     )
-    read_service_files(files)
+    read_configurations(files, found)
     for state in files.find(document_states.PATTERN):
         files.read(document_states.parse_file_name(state).path)
     release = files.texts.get("/proc/sys/kernel/osrelease", "").strip()
+    paths = {services.KINDS[unit].program: service.path for unit, service in found.items()}
+
+    def find(name: str) -> str | None:
+        """Return the program that a service runs, else the one that a shell would find."""
+        return paths.get(name) or node.find_program(name)
+
     lock = package_manager.read_lock(node.root)
     return {
         "changed": False,
@@ -1065,7 +1281,24 @@ def run(
                 name: [path for pattern in patterns for path in files.find(pattern)]
                 for name, patterns in PATTERNS.items()
             },
-            "modified": read_times(files, release),
+            "module_files": read_module_files(files, release),
+            "programs": {name: find(name) for name in PROGRAMS},
+            "units": {unit: select(properties, STATE) for unit, properties in units.items()},
+            "services": {unit: as_data(service) for unit, service in found.items()},
+            "joined_name": read_joined_name(unit_files, found[kubelet.UNIT].in_force),
+            "program_files": {
+                owner: {
+                    name: program_files.read_program(node.root, name, directories)._asdict()
+                    for name in names
+                }
+                for owner, (names, directories) in PROGRAM_FILES.items()
+            },
+            "libraries": {
+                name: program_files.find_library(node.root, name)
+                for name in nvidia_driver.LIBRARIES
+            },
+            "own_files": read_own_files(node.root),
+            "modified": read_times(files, unit_files, release),
             # Both at once, so that times of systemd and of files can be compared.
             "clock": {"now": time.time(), "uptime": time.monotonic()},
             "package_manager": {
@@ -1073,63 +1306,105 @@ def run(
                 "interrupted": package_manager.was_interrupted(node.root),
             },
             "package_sources": [source._asdict() for source in read_sources(node.root)],
-            "outputs": read_programs(node, files, asked_packages),
+            "outputs": ask_programs(
+                node._replace(find_program=find), files, found, units, asked_packages
+            ),
             "texts": files.texts,
-            "errors": files.errors,
+            "errors": {**unit_files.errors, **files.errors},
         },
     }
 
 
-def read_service_files(files: NodeFiles) -> None:
-    """Read the units of the engines and the kubelet, and the files that they name."""
-    for unit, (names, default) in CONFIGURED.items():
-        files.read_layered(systemd.UNIT_DIRECTORIES, unit)
-        files.read_layered([f"{path}/{unit}.d" for path in systemd.UNIT_DIRECTORIES], "*.conf")
-        files.read_all(systemd.parse_service(files.texts, unit).environment_files)
-        flags = parse_flags(systemd.parse_service(files.texts, unit).words)
-        config = value_of(flags, *names) or default
-        if config:
-            files.read(config)
-        directory = value_of(flags, "--config-dir")
-        if directory:
-            files.read_all([f"{directory}/**/*.conf"])
-    config = containerd_config(files) or containerd.DEFAULT_CONFIG
+def ask_systemd(node: Node) -> dict[str, dict[str, str]]:
+    """Return the properties of the units, by unit; none where no systemd answers."""
+    argv = ("systemctl", "show", f"--property={','.join((*STATE, *COMMAND))}", "--", *UNITS)
+    output = run_present(node, {"units": Command(argv)}).get("units")
+    return systemd.parse_show(output.stdout) if output else {}
+
+
+def select(properties: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
+    return {name: properties[name] for name in names if name in properties}
+
+
+def as_data(service: services.Service) -> dict[str, Any]:
+    lists = {
+        name: [flag._asdict() for flag in getattr(service, name)] for name in ("in_force", "flags")
+    }
+    return {**service._asdict(), **lists}
+
+
+def read_configurations(files: NodeFiles, found: Mapping[str, services.Service]) -> None:
+    """Read the configuration files that the services use, and those that these import."""
+    kubelet_flags = found[kubelet.UNIT].in_force
+    for path in (
+        value_of(kubelet_flags, "--config"),
+        containerd_config(found) or containerd.DEFAULT_CONFIG,
+        value_of(found[docker.UNIT].in_force, *docker.CONFIG_FLAGS) or docker.DEFAULT_CONFIG,
+    ):
+        if path:
+            files.read(path)
+    directory = value_of(kubelet_flags, "--config-dir")
+    if directory:
+        files.read_all([f"{directory}/**/*.conf"])
+    config = containerd_config(found) or containerd.DEFAULT_CONFIG
     files.read_all(containerd.mentioned_files(config, files.texts.get(config, "")))
 
 
-def read_times(files: NodeFiles, release: str) -> dict[str, float]:
+def containerd_config(found: Mapping[str, services.Service]) -> str | None:
+    """Return the path that containerd is given."""
+    return value_of(found[containerd.UNIT].in_force, *containerd.CONFIG_FLAGS)
+
+
+def read_joined_name(files: NodeFiles, flags: Sequence[Flag]) -> str | None:
+    """Return the name under which the kubelet has joined a cluster. No key leaves the node."""
+    directory = value_of(flags, "--cert-dir") or kubelet.DEFAULT_CERTIFICATE_DIRECTORY
+    path = value_of(flags, "--kubeconfig") or kubelet.DEFAULT_KUBECONFIG
+    kubeconfig = files.read(path) or ""
+    certificates = (
+        f"{directory}/{kubelet.CURRENT_CERTIFICATE}",
+        kubelet.certificate_file(path, kubeconfig),
+    )
+    texts = [files.read(file) or "" for file in certificates if file]
+    return next(filter(None, map(kubelet.joined_name, (*texts, kubeconfig))), None)
+
+
+def read_module_files(files: NodeFiles, release: str) -> list[str]:
+    """Return the files of the nvidia module. What they are read from is long and stays here."""
+    path = nvidia_driver.MODULES_DEP.format(release=release)
+    found = nvidia_driver.parse_modules_dep(files.read(path) or "")
+    files.texts.pop(path, None)
+    return found
+
+
+def read_times(files: NodeFiles, unit_files: NodeFiles, release: str) -> dict[str, float]:
     """Return when configuration, initial ramdisk and Docker's hook were written, keyed by path."""
-    paths = [path for path in files.texts if not path.startswith(("/proc/", "/sys/"))]
+    read = (*files.texts, *unit_files.texts)
+    paths = [path for path in read if not path.startswith(("/proc/", "/sys/"))]
     paths += [path.format(release=release) for path in nvidia_driver.INITIAL_RAMDISKS]
     times = {path: files.modified(path) for path in paths}
     times[docker.GPU_HOOK] = files.appeared(docker.GPU_HOOK)
     return {path: modified for path, modified in times.items() if modified is not None}
 
 
-def containerd_config(files: NodeFiles) -> str | None:
-    """Return the path that containerd's unit names."""
-    flags = parse_flags(systemd.parse_service(files.texts, containerd.UNIT).words)
-    return value_of(flags, *containerd.CONFIG_FLAGS)
-
-
-def read_programs(
-    node: Node, files: NodeFiles, asked_packages: Iterable[str]
+def ask_programs(
+    node: Node,
+    files: NodeFiles,
+    found: Mapping[str, services.Service],
+    units: Mapping[str, Mapping[str, str]],
+    asked_packages: Iterable[str],
 ) -> dict[str, dict[str, Any]]:
     """Run every program that is there; return the outputs, keyed by what they answer."""
     has_dpkg = node.find_program(packages.DPKG_QUERY[0])
     query = packages.DPKG_QUERY if has_dpkg else packages.RPM_QUERY
-    config = containerd_config(files)
+    config = containerd_config(found)
     if config is None and files.exists(containerd.DEFAULT_CONFIG):
         config = containerd.DEFAULT_CONFIG
     # containerd 1.x fails on `config dump` where it would start without a file.
     dump = ("--config", config, "config", "dump") if config else ("config", "default")
     commands = {
-        "units": Command(
-            ("systemctl", "show", f"--property={','.join(UNIT_PROPERTIES)}", "--", *UNITS)
-        ),
         "packages": Command((*query, "--", *nvidia_driver.PACKAGE_PATTERNS, *asked_packages)),
-        "module": Command(("modinfo", "-F", "version", "nvidia")),
-        "nvidia_smi": Command(nvidia_smi.QUERY, timeout_s=30),
+        "module": Command(("modinfo", "-F", "version", read_module_name(node.root))),
+        "nvidia_smi": Command(nvidia_smi.QUERY, timeout_s=nvidia_smi.TIMEOUT_S),
         "toolkit": Command(("nvidia-ctk", "--version")),
         "containerd": Command(("containerd", "--version")),
         "containerd_dump": Command(("containerd", *dump)),
@@ -1144,21 +1419,34 @@ def read_programs(
         "kubelet": Command(("kubelet", "--version")),
     }
     outputs = run_present(node, commands)
-    outputs.update(run_present(node, further_commands(outputs)))
+    outputs.update(run_present(node, further_commands(outputs, units)))
     return {name: output._asdict() for name, output in outputs.items()}
 
 
-def further_commands(outputs: Mapping[str, Output]) -> dict[str, Command]:
+def read_module_name(root: Path) -> str:
+    """Return the name of the NVIDIA module that modprobe would load."""
+    files = NodeFiles(root)
+    directories = [f"{layer}/modprobe.d" for layer in LAYERS]
+    files.read_layered(directories, "*.conf", nvidia_driver.INSTALL_LINE)
+    by_name = sorted(files.texts, key=lambda path: path.rpartition("/")[2])
+    return nvidia_driver.parse_module_name(files.texts[path] for path in by_name)
+
+
+def further_commands(
+    outputs: Mapping[str, Output], units: Mapping[str, Mapping[str, str]]
+) -> dict[str, Command]:
     """Return what else to ask, given the answers so far."""
     texts = {name: output.stdout for name, output in outputs.items()}
-    units = systemd.parse_show(texts.get("units", ""))
     known = packages.parse_packages(texts.get("packages", ""))
     containers = docker.parse_ps(texts.get("docker_ps", ""))
     own = [one.id for one in containers if not one.is_of_pod]
     commands = {}
     kubelet_unit = units.get(kubelet.UNIT, {})
-    if {"kubelet", "units"} <= set(outputs) and kubelet_unit.get("ActiveState") != "active":
+    if "kubelet" in outputs and units and kubelet_unit.get("ActiveState") != "active":
         commands["journal"] = Command(JOURNAL)
+    answer = outputs.get("nvidia_smi")
+    if answer and nvidia_smi.is_cut_short(answer.stdout, answer.stderr):
+        commands["nvidia_smi_list"] = Command(nvidia_smi.LIST, timeout_s=nvidia_smi.TIMEOUT_S)
     if own:
         commands["docker_host_config"] = Command((*docker.HOST_CONFIG, *own))
     if docker.has_v1({name: one.version for name, one in known.items()}, units):
@@ -1177,7 +1465,8 @@ def run_present(node: Node, commands: Mapping[str, Command]) -> dict[str, Output
 
 
 def find_program(name: str) -> str | None:
-    return shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", os.defpath), *SBIN)))
+    directories = (os.environ.get("PATH", os.defpath), *program_files.DIRECTORIES)
+    return shutil.which(name, path=os.pathsep.join(directories))
 
 
 def main() -> None:

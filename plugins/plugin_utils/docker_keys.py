@@ -58,6 +58,9 @@ _KEYS = {
 # The one setting whose flags and keys Docker merges.
 _MERGED = "--add-runtime"
 
+# A flag that a wrapper gives is in no file of the unit.
+_COMMAND_LINE = "the command line of dockerd"
+
 # What the unit of the package docker-ce starts.
 PROGRAM = "/usr/bin/dockerd"
 _UNIT = "/usr/lib/systemd/system/docker.service"
@@ -68,7 +71,7 @@ _FLAGS: tuple[dict[str, Any], ...] = (
 
 
 class Clash(NamedTuple):
-    """A setting that is a flag in one file and a key in the other."""
+    """A setting that is a flag in one file, or of the process, and a key in the other."""
 
     key: str
     flag: str
@@ -164,7 +167,7 @@ def clashes(engine: Mapping[str, Any], new_keys: Iterable[str] = ()) -> list[Cla
     keys = {*engine["config"]["keys"], *new_keys}
     flags = engine["flags"] if engine["program"] else _FLAGS
     return [
-        Clash(key, flag["name"], flag["file"])
+        Clash(key, flag["name"], flag["file"] or _COMMAND_LINE)
         for flag in flags
         if flag["effective"]
         and flag["name"] != _MERGED

@@ -3,8 +3,8 @@
 
 """Which versions do Docker's own packages have on each system?
 
-Source: https://github.com/docker/docker-ce-packaging
-Source: https://github.com/Mirantis/cri-dockerd/releases
+Source: docker/docker-ce-packaging at 2f12fe88, rpm/SPECS (epoch 3 of docker-ce, 1 of docker-ce-cli)
+Source: Mirantis/cri-dockerd at v0.4.3, packaging and .github/workflows (what a release publishes)
 """
 
 from __future__ import annotations
@@ -13,25 +13,32 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.systems import REDHAT, S
 
 _CRI_DOCKERD = "0.4.3"
 _CRI_DOCKERD_URL = "https://github.com/Mirantis/cri-dockerd/releases/download"
+# A release has packages for these, and none for newer ones, which use the last one before them:
+# Mirantis/cri-dockerd#361. It has no rpm for Enterprise Linux.
+_CRI_DOCKERD_FILES = {"debian": "debian-bookworm", "ubuntu": "ubuntu-jammy"}
 
 
 def containerd(system: System, version: str) -> dict[str, str]:
-    """Return the package of containerd with its version."""
-    # The rpm has been built more than once for some versions, so the last build is good.
-    return {"containerd.io": version if system.family == REDHAT else f"{version}{system.build}"}
+    """Return the package of containerd with its version.
+
+    Some versions were packaged more than once: 2.4.1 is there as 2.4.1-2 only. The last build is
+    good; a repository of apt has those of one system.
+    """
+    return {"containerd.io": version if system.family == REDHAT else f"{version}-*"}
 
 
 def docker(system: System, version: str) -> dict[str, str]:
     """Return the packages of the engine with their version."""
-    epoch = 3 if system.family == REDHAT else 5
-    return dict.fromkeys(("docker-ce", "docker-ce-cli"), f"{epoch}:{version}{system.build}")
+    engine, client = (3, 1) if system.family == REDHAT else (5, 5)
+    return {
+        "docker-ce": f"{engine}:{version}{system.build}",
+        "docker-ce-cli": f"{client}:{version}{system.build}",
+    }
 
 
-def cri_dockerd_url(system: System) -> str:
-    """Return where the package is that lets a kubelet use Docker, which no repository has."""
-    if system.family == REDHAT:
-        name = f"cri-dockerd-{_CRI_DOCKERD}-3.el{system.version}.x86_64.rpm"
-    else:
-        codename = system.build.rpartition("~")[2]
-        name = f"cri-dockerd_{_CRI_DOCKERD}.3-0.{system.id}-{codename}_amd64.deb"
+def cri_dockerd_url(system: System) -> str | None:
+    """Return where the package is that lets a kubelet use Docker; None where there is none."""
+    if system.id not in _CRI_DOCKERD_FILES:
+        return None
+    name = f"cri-dockerd_{_CRI_DOCKERD}.3-0.{_CRI_DOCKERD_FILES[system.id]}_amd64.deb"
     return f"{_CRI_DOCKERD_URL}/v{_CRI_DOCKERD}/{name}"

@@ -47,13 +47,18 @@ def recall(state: str | None, content: str | None) -> Past | None:
     if state is None:
         return None
     try:
-        pasts = [
-            Past(**{**past, "directories": tuple(past["directories"])})
-            for past in json.loads(state)["pasts"]
-        ]
+        pasts = [_past(**past) for past in json.loads(state)["pasts"]]
         return next((past for past in pasts if past.written == content), pasts[-1])
-    except (ValueError, LookupError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise StateUnreadable(f"the state of this file is damaged: {error!r}") from error
+
+
+def _past(original: Any, written: Any, before: Any, directories: Any) -> Past:
+    """Return the past of these fields. Raises TypeError where one is of another kind."""
+    texts = [text for text in (original, before) if text is not None]
+    if not all(isinstance(text, str) for text in (written, *texts, *directories)):
+        raise TypeError("a field is no text")
+    return Past(original, written, before, tuple(directories))
 
 
 def change(content: str | None, language: Language, edits: Edits) -> str | None:

@@ -11,15 +11,24 @@ Source: https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/versi
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.gpu_models import OPEN, PROPRIETARY, branch
 from ansible_collections.metal.gpu.plugins.plugin_utils.systems import REDHAT, System
 
-# Parts that have to be of one version; tools such as nvidia-settings need not.
-CORE = (
-    *("nvidia-driver", "nvidia-kernel", "libcuda1", "libnvidia-ml"),
-    *("libnvidia-compute", "nvidia-dkms", "nvidia-utils", "kmod-nvidia"),
+# Packages with libcuda, libnvidia-ml or nvidia-smi, or with the kernel module or its source: where
+# none of them is installed, there is no driver. Helpers such as nvidia-kernel-common,
+# nvidia-modprobe and firmware outlive the driver: `apt remove` leaves them behind.
+# Names: NVIDIA's of 515 to 615 and Ubuntu's as apt and dnf listed them, Debian's of its archive.
+_CARRIERS = re.compile(
+    r"libcuda1|libnvidia-ml1?|nvidia-smi|nvidia-driver-cuda(-libs)?"
+    r"|(libnvidia-compute|nvidia-utils|nvidia-dkms)(-.+)?"
+    r"|nvidia-kernel(-open)?-dkms|nvidia-open-kernel-dkms|kmod-nvidia-.+"
+    r"|linux-(modules|objects)-nvidia-.+"
+    # Debian's for older GPUs, such as nvidia-tesla-535-kernel-dkms and libnvidia-tesla-535-ml1
+    r"|(lib)?nvidia-(tesla|legacy)-.*(kernel(-open)?-dkms|smi|cuda1|ml1)"
 )
 
 _DEBIAN_KERNEL = {OPEN: "nvidia-kernel-open-dkms", PROPRIETARY: "nvidia-kernel-dkms"}
@@ -37,6 +46,11 @@ class DriverPackages(NamedTuple):
     stream: str | None  # of the module nvidia-driver, where the package manager has modules
 
 
+def carriers(packages: Mapping[str, str]) -> dict[str, str]:
+    """Return those of the packages that make a driver, with their versions."""
+    return {name: version for name, version in packages.items() if _CARRIERS.fullmatch(name)}
+
+
 def choose(system: System, version: str, flavour: str) -> DriverPackages | None:
     """Return the packages of a driver; None where their names are not known for certain."""
     if system.family == REDHAT:
@@ -46,7 +60,8 @@ def choose(system: System, version: str, flavour: str) -> DriverPackages | None:
     names = ("nvidia-driver-cuda", _DEBIAN_KERNEL[flavour], "nvidia-persistenced")
     return DriverPackages(
         packages=dict.fromkeys(names, f"{version}-1"),
-        pinning={f"nvidia-driver-pinning-{version}": f"{version}-1"},
+        # Debian's form of its version was never seen.
+        pinning={f"nvidia-driver-pinning-{version}": ""},
         headers="linux-headers-",
         stream=None,
     )
@@ -58,7 +73,7 @@ def _ubuntu(system: System, version: str, flavour: str) -> DriverPackages | None
     if number >= _UBUNTU_RENAMED or system.version == "26.04":
         return None
     kernel = f"nvidia-dkms-{number}{'-open' if flavour == OPEN else ''}"
-    # nvidia-smi is in the utils, nvidia-persistenced in the compute utils.
+    # nvidia-smi is in the utils; libnvidia-compute depends on nvidia-persistenced.
     names = (
         f"libnvidia-compute-{number}",
         kernel,

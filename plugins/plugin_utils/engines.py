@@ -33,6 +33,14 @@ def choose(node: Mapping[str, Any], wish: str) -> str | None:
     return DOCKER if node["engines"]["docker"]["installed"] else CONTAINERD
 
 
+def refuse_distribution(made: Plan, node: Mapping[str, Any]) -> bool:
+    """Refuse a distribution of Kubernetes that brings its own kubelet and engine; tell whether."""
+    distribution = node["kubelet"]["distribution"]
+    if distribution:
+        made.refuse("DISTRIBUTION_UNSUPPORTED", **distribution)
+    return bool(distribution)
+
+
 def refuse(made: Plan, node: Mapping[str, Any], wish: str) -> None:
     """Refuse a kubelet that talks to an engine nobody knows, or to another than wished."""
     endpoint = node["kubelet"]["endpoint"]

@@ -37,6 +37,8 @@ def load_toml(path: str, text: str) -> Document:
         lines = text.split("\n")
         line, column = match["line"] or len(lines), match["column"] or len(lines[-1]) + 1
         return Document({}, f"{path}, line {line}, column {column}: {match['problem']}")
+    except (ValueError, RecursionError) as error:  # a number of 5,000 digits, 5,000 brackets
+        return Document({}, f"{path}: {error}")
 
 
 def load_json(path: str, text: str) -> Document:
@@ -45,6 +47,8 @@ def load_json(path: str, text: str) -> Document:
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         return Document({}, f"{path}, {place}: {error.msg}")
+    except (ValueError, RecursionError) as error:
+        return Document({}, f"{path}: {error}")
 
 
 def load_yaml(path: str, text: str) -> Document:
@@ -54,7 +58,8 @@ def load_yaml(path: str, text: str) -> Document:
         mark = error.problem_mark
         place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         return Document({}, f"{path}{place}: {error.problem}")
-    except yaml.YAMLError as error:
+    # A date in a thirteenth month is no YAMLError, and neither is text that is no UTF-8.
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         return Document({}, f"{path}: {error}")
     return _mapping(path, {} if content is None else content)
 

@@ -21,6 +21,7 @@ from ansible_collections.metal.gpu.plugins.module_utils import (
     docker,
     document_states,
     kubelet,
+    mappings,
     nvidia_driver,
     nvidia_smi,
     packages,
@@ -28,11 +29,11 @@ from ansible_collections.metal.gpu.plugins.module_utils import (
 )
 from ansible_collections.metal.gpu.plugins.module_utils.command_line import (
     Flag,
-    parse_flags,
     value_of,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.commands import Output
 from ansible_collections.metal.gpu.plugins.module_utils.os_release import parse_os_release
+from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 from ansible_collections.metal.gpu.plugins.module_utils.version import (
     parse_version,
     upstream_version,
@@ -46,6 +47,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.loaders import (
     load_toml,
     load_yaml,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.repositories import Found
 
 _SECURE_BOOT_FLAG = 4  # an EFI variable starts with four bytes of attributes
 
@@ -63,19 +65,31 @@ class Raw:
         self.package_sources: list[dict[str, str]] = raw["package_sources"]
         self.paths: Mapping[str, bool] = raw["paths"]
         self.found: Mapping[str, list[str]] = raw["found"]
+        self.module_files: list[str] = raw["module_files"]
         self.modified: Mapping[str, float] = raw["modified"]
         self.clock: Mapping[str, float] = raw["clock"]
         self.texts: Mapping[str, str] = raw["texts"]
         self.errors: Mapping[str, str] = raw["errors"]
         self.outputs = {name: Output(**output) for name, output in raw["outputs"].items()}
-        self.units = systemd.parse_show(self.stdout("units"))
+        self.programs: Mapping[str, str | None] = raw["programs"]
+        self.services: Mapping[str, Mapping[str, Any]] = raw["services"]
+        self.program_files: Mapping[str, dict[str, Any]] = raw["program_files"]
+        self.libraries: dict[str, str | None] = raw["libraries"]
+        self.own_files: list[str] = raw["own_files"]
+        self.joined_name: str | None = raw["joined_name"]
+        self.units: Mapping[str, Mapping[str, str]] = raw["units"]
         self.packages = packages.parse_packages(self.stdout("packages"))
+        self.unfinished = packages.parse_unfinished(self.stdout("packages"))
         if any(package.held is None for package in self.packages.values()):
             locks = self.texts.get(packages.VERSION_LOCKS, "")
             self.packages = packages.with_locks(self.packages, locks)
 
     def stdout(self, name: str) -> str:
         return self.outputs[name].stdout if name in self.outputs else ""
+
+    def exit_code(self, name: str) -> int | None:
+        """Return how a program ended; None where it did not end in time, or was not run."""
+        return self.outputs[name].rc if name in self.outputs else None
 
     def text(self, path: str) -> str | None:
         """Return the stripped text of a file; None where it is absent or empty."""
@@ -85,6 +99,12 @@ class Raw:
         """Return the paths of the texts that match a pattern, sorted."""
         return sorted(
             path for path in self.texts for pattern in patterns if fnmatchcase(path, pattern)
+        )
+
+    def unread(self, *patterns: str) -> list[str]:
+        """Return the paths of files that exist and cannot be read, and match a pattern, sorted."""
+        return sorted(
+            path for path in self.errors if any(fnmatchcase(path, one) for one in patterns)
         )
 
     def is_active(self, unit: str) -> bool | None:
@@ -105,18 +125,30 @@ class Raw:
         active_s = systemd.seconds_active(self.units.get(unit, {}), self.clock["uptime"])
         return None if active_s is None else self.clock["now"] - active_s
 
-    def flags(self, unit: str, *other_environment_files: str) -> tuple[Flag, ...]:
-        service = systemd.parse_service(self.texts, unit, other_environment_files)
-        return parse_flags(service.words)
+    def in_force(self, unit: str) -> tuple[Flag, ...]:
+        """Return the flags that a service runs with, or would start with."""
+        return tuple(Flag(**flag) for flag in self.services[unit]["in_force"])
 
-    def version(self, name: str) -> dict[str, str | None]:
-        """Return the version that a program has told, and else what it has said instead."""
-        version, error = parse_version(self.stdout(name)), None
-        if version is None and name in self.outputs:
-            output = self.outputs[name]
-            said = " ".join(f"{output.stdout} {output.stderr}".split())
-            error = said or ("nothing in time" if output.rc is None else f"nothing ({output.rc})")
-        return {"version": version, "version_error": error}
+    def program(self, unit: str, name: str, output: str) -> dict[str, Any]:
+        """Return whether a service's program is there and runs, and the version that it tells."""
+        is_active = self.is_active(unit)
+        path = self.programs[name]
+        version, error = parse_version(self.stdout(output)), None
+        if version is None and output in self.outputs:
+            answer = self.outputs[output]
+            said = " ".join(f"{answer.stdout} {answer.stderr}".split())
+            error = said or ("nothing in time" if answer.rc is None else f"nothing ({answer.rc})")
+        elif version is None and is_active:
+            error = f"{unit} runs a program that cannot be found"
+        # What runs is there, also where nobody can tell from which file.
+        installed = path is not None or bool(is_active)
+        return {
+            "installed": installed,
+            "path": path,
+            "version": version,
+            "version_error": error,
+            "running": installed and is_active,
+        }
 
     def versions(self, belongs: Callable[[str], bool]) -> dict[str, str]:
         return {name: package.version for name, package in self.packages.items() if belongs(name)}
@@ -125,24 +157,24 @@ class Raw:
 class KubeletSetup(NamedTuple):
     """What a kubelet is started with."""
 
-    flags: tuple[Flag, ...]
+    flags: tuple[Flag, ...]  # in force
     path: str | None  # of --config
     config: Document
     directory: str | None  # of --config-dir
-    dropins: Mapping[str, Mapping[str, Any]]  # contents, keyed by path, in the order they are read
+    dropins: Mapping[str, Document]  # keyed by path, in the order they are read
 
     @property
     def documents(self) -> dict[str, Mapping[str, Any]]:
         """All configuration, keyed by path; later documents win."""
         own = {self.path: self.config.content} if self.path else {}
-        return {**own, **self.dropins}
+        return {**own, **{path: document.content for path, document in self.dropins.items()}}
 
 
 def interpret(raw: Mapping[str, Any]) -> dict[str, Any]:
     """Return `gpu_node`, as the documentation of metal.gpu.node_info describes it."""
     node = Raw(raw)
     setup = _kubelet_setup(node)
-    return {
+    observed = {
         "os": _os(node),
         "hostname": node.text("/proc/sys/kernel/hostname"),
         "boot_id": node.text("/proc/sys/kernel/random/boot_id"),
@@ -176,9 +208,25 @@ def interpret(raw: Mapping[str, Any]) -> dict[str, Any]:
         "package_sources": node.package_sources,
         "module_streams": _module_streams(node),
         "ours": _ours(node),
-        "package_manager": node.package_manager,
+        "package_manager": {
+            **node.package_manager,
+            "unfinished": {name: one._asdict() for name, one in node.unfinished.items()},
+        },
         "reboot_required": node.paths["reboot_required"],
     }
+    # Addresses of repositories are compared; whoever reads them out has taken care of credentials.
+    return {
+        key: value if key == "repositories" else _redacted(value) for key, value in observed.items()
+    }
+
+
+def _redacted(value: Any) -> Any:
+    """Return a value without credentials in its texts, such as what a program said of its file."""
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, Mapping):
+        return {key: _redacted(item) for key, item in value.items()}
+    return [_redacted(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _os(node: Raw) -> dict[str, Any]:
@@ -199,6 +247,7 @@ def _driver(node: Raw) -> dict[str, Any]:
         "packages": node.versions(nvidia_driver.is_driver_package),
         "module_version": module_version or (loaded.version if loaded else None),
         "disk_version": node.stdout("module").strip() or None,
+        "module_files": node.module_files,
         "flavour": loaded.flavour if loaded else None,
         "nouveau_blacklisted": any(
             nvidia_driver.is_nouveau_blocked(node.texts[path])
@@ -210,7 +259,20 @@ def _driver(node: Raw) -> dict[str, Any]:
             for path in node.find("*/modules-load.d/*.conf")
             for name in nvidia_driver.parse_modules_load(node.texts[path])
         ],
+        "programs": node.program_files["driver"],
+        "libraries": node.libraries,
         "persistenced": _unit(node, "nvidia-persistenced.service"),
+        "dkms": _dkms(node),
+    }
+
+
+def _dkms(node: Raw) -> dict[str, Any]:
+    """Tell whether DKMS has built the module for the running kernel; None where it need not."""
+    release = node.text("/proc/sys/kernel/osrelease")
+    built = any(f"/{release}/" in path for path in node.found["dkms_modules"])
+    return {
+        "built": built if node.found["dkms_sources"] else None,
+        "log": next(iter(node.found["dkms_logs"]), None),
     }
 
 
@@ -226,17 +288,21 @@ def _is_initramfs_outdated(node: Raw) -> bool | None:
 
 
 def _nvml(node: Raw) -> dict[str, Any]:
-    if "nvidia_smi" not in node.outputs:
-        failure: nvidia_smi.NvmlFailure | None = nvidia_smi.NOT_INSTALLED
-        devices: tuple[nvidia_smi.NvmlDevice, ...] = ()
-    else:
-        output = node.outputs["nvidia_smi"]
-        failure = nvidia_smi.parse_failure(*output)
-        devices = nvidia_smi.parse_devices(output.stdout)
-    minors = {
-        PurePosixPath(path).parent.name.lower(): nvidia_driver.parse_minor(node.texts[path])
+    answer = nvidia_smi.NOT_INSTALLED
+    if "nvidia_smi" in node.outputs:
+        answer = nvidia_smi.parse_answer(*node.outputs["nvidia_smi"])
+    told = {
+        PurePosixPath(path).parent.name.lower(): node.texts[path]
         for path in node.find("/proc/driver/nvidia/gpus/*/information")
     }
+    slots = [gpu["address"] for gpu in node.pci]
+    devices = nvidia_smi.place(
+        answer.devices,
+        node.stdout("nvidia_smi_list"),
+        {address: nvidia_driver.parse_uuid(text) for address, text in told.items()},
+        slots,
+    )
+    minors = {address: nvidia_driver.parse_minor(text) for address, text in told.items()}
     rows = [
         {**_row(device._asdict()), "minor": minors.get(device.pci_address or "")}
         for device in devices
@@ -244,8 +310,9 @@ def _nvml(node: Raw) -> dict[str, Any]:
     versions = [version for row in rows if (version := row.pop("driver_version"))]
     return {
         "driver_version": versions[0] if versions else None,
+        "complete": answer.is_whole and {*slots} <= {device.pci_address for device in devices},
         "devices": rows,
-        "failure": failure._asdict() if failure else None,
+        "failure": answer.failure._asdict() if answer.failure else None,
     }
 
 
@@ -259,7 +326,10 @@ def _toolkit(node: Raw) -> dict[str, Any]:
         "packages": versions,
         "version": parse_version(node.stdout("toolkit"))
         or (upstream_version(packaged) if packaged else None),
+        "programs": node.program_files["toolkit"],
         "cdi_refresh": _unit(node, "nvidia-cdi-refresh.path"),
+        "cdi_skipped": node.units.get("nvidia-cdi-refresh.service", {}).get("Result")
+        == "exec-condition",
         "config": next(iter(node.found["toolkit_config"]), None),
         "char_dev_rules": [
             path
@@ -273,20 +343,31 @@ def _toolkit(node: Raw) -> dict[str, Any]:
 
 
 def _cdi(node: Raw) -> dict[str, Any]:
-    files = node.find(*(f"{directory}/*" for directory in cdi.DIRECTORIES))
+    patterns = [f"{directory}/*" for directory in cdi.DIRECTORIES]
+    files = node.find(*patterns)
     # YAML is a superset of JSON as far as these files go.
-    documents = [load_yaml(path, node.texts[path]).content for path in files]
-    devices = [name for document in documents for name in cdi.parse_devices(document)]
-    return {"spec_files": files, "devices": list(dict.fromkeys(devices))}
+    documents = {path: load_yaml(path, node.texts[path]) for path in files}
+    devices = [
+        name for document in documents.values() for name in cdi.parse_devices(document.content)
+    ]
+    return {
+        "spec_files": files,
+        "kinds": {path: cdi.parse_kind(document.content) for path, document in documents.items()},
+        "errors": {
+            **{path: document.error for path, document in documents.items() if document.error},
+            **{path: _read_error(node, path) for path in node.unread(*patterns)},
+        },
+        "devices": list(dict.fromkeys(devices)),
+    }
 
 
 def _containerd(node: Raw) -> dict[str, Any]:
-    named = value_of(node.flags(containerd.UNIT), *containerd.CONFIG_FLAGS)
+    named = value_of(node.in_force(containerd.UNIT), *containerd.CONFIG_FLAGS)
     path = named or containerd.DEFAULT_CONFIG
     text = node.texts.get(path, "")
     own = load_toml(path, text)
-    told = node.version("containerd")
-    version = told["version"]
+    program = node.program(containerd.UNIT, "containerd", "containerd")
+    version = program["version"]
     dump = node.outputs.get("containerd_dump")
     error = _read_error(node, path) or own.error
     imported = containerd.mentioned_files(path, text)
@@ -299,15 +380,14 @@ def _containerd(node: Raw) -> dict[str, Any]:
     elif dump and not error:
         error = containerd.parse_refusal(dump.stderr)
     return {
-        "installed": "containerd" in node.outputs,
-        **told,
-        "running": "containerd" in node.outputs and node.is_active(containerd.UNIT),
+        **program,
         "socket": effective.socket if effective else None,
+        "runc": node.program_files["containerd"]["runc"],
         "config": {
             "path": path,
             "exists": _exists(node, path),
-            "version": own.content.get("version"),
-            "imports": own.content.get("imports", []),
+            "version": mappings.number(own.content, "version"),
+            "imports": mappings.texts(own.content, "imports"),
             "imported_cri": [
                 name
                 for name in node.find(*imported)
@@ -327,11 +407,11 @@ def _containerd(node: Raw) -> dict[str, Any]:
 
 
 def _docker(node: Raw) -> dict[str, Any]:
-    flags = node.flags(docker.UNIT)
-    path = value_of(flags, "--config-file") or docker.DEFAULT_CONFIG
+    flags = node.in_force(docker.UNIT)
+    path = value_of(flags, *docker.CONFIG_FLAGS) or docker.DEFAULT_CONFIG
     document = load_json(path, node.texts.get(path, ""))
-    told = node.version("docker")
-    version = told["version"]
+    program = node.program(docker.UNIT, "dockerd", "docker")
+    version, installed = program["version"], program["installed"]
     info = docker.parse_info(node.stdout("docker_info"))
     error = _read_error(node, path) or document.error
     effective, source = None, None
@@ -342,26 +422,26 @@ def _docker(node: Raw) -> dict[str, Any]:
         # Without a file that is valid these are the engine's defaults.
         source = path if _exists(node, path) and not error else None
         effective = written
-    installed = "docker" in node.outputs
     return {
-        "installed": installed,
-        **told,
+        **program,
         "server_version": parse_version(info["ServerVersion"]) if info else None,
+        "client_path": node.programs["docker"],
         "client_version": parse_version(node.stdout("docker_client")),
-        "running": installed and (bool(info) or node.is_active(docker.UNIT)),
-        "answers": bool(info) and node.outputs["docker_ps"].rc == 0,
+        "running": installed and (bool(info) or program["running"]),
+        "answers": bool(info) and node.exit_code("docker_ps") == 0,
         "enabled": node.is_enabled(docker.UNIT),
         "needs_reload": node.needs_reload(docker.UNIT),
         "changed_since_start": _changed_since_start(node, docker.UNIT, [docker.GPU_HOOK]),
-        "program": _program(node, docker.UNIT),
-        "flags": [flag._asdict() for flag in flags],
+        "program": _starter(node, docker.UNIT),
+        "flags_source": node.services[docker.UNIT]["source"],
+        "flags": node.services[docker.UNIT]["flags"],
         "config": {
             "path": path,
             "exists": _exists(node, path),
             "error": error,
             "source": source,
             "keys": list(document.content),
-            "default_runtime": document.content.get("default-runtime"),
+            "default_runtime": mappings.text(document.content, "default-runtime"),
             "runtimes": _runtimes(written.runtimes),
             "cdi_enabled": written.cdi_enabled if version else None,
         },
@@ -372,6 +452,7 @@ def _docker(node: Raw) -> dict[str, Any]:
         "containers": _running_containers(node),
         "made_with": _made_with(node),
         "interrupted": _interrupted_containers(node, answers=bool(info)),
+        "record_error": _read_error(node, docker.RECORD) or _record(node).error,
         "purge_script": next(iter(node.found["docker_purge_script"]), None),
         "group": docker.parse_group(node.stdout("docker_group")),
         "snap": node.found["docker_snap"],
@@ -383,10 +464,12 @@ def _docker(node: Raw) -> dict[str, Any]:
     }
 
 
-def _program(node: Raw, unit: str) -> dict[str, str] | None:
-    """Return what a unit starts, and the file that says so."""
-    words = systemd.parse_service(node.texts, unit).words
-    return {"path": words[0].text, "file": words[0].file} if words else None
+def _starter(node: Raw, unit: str) -> dict[str, str] | None:
+    """Return what the files of a unit start, and the file that says so."""
+    service = node.services[unit]
+    if service["starter"] is None:
+        return None
+    return {"path": service["starter"], "file": service["starter_file"]}
 
 
 def _running_containers(node: Raw) -> list[dict[str, Any]]:
@@ -422,19 +505,22 @@ def _interrupted_containers(node: Raw, *, answers: bool) -> list[dict[str, str]]
     ]
 
 
-def _noted_containers(node: Raw) -> Mapping[str, Any]:
+def _noted_containers(node: Raw) -> dict[str, str]:
     """Return the names of the containers that ran before Docker was to be replaced, keyed by id."""
-    return load_json(docker.RECORD, node.texts.get(docker.RECORD, "")).content
+    noted = _record(node).content
+    return {key: name for key, name in noted.items() if isinstance(name, str)}
+
+
+def _record(node: Raw) -> Document:
+    return load_json(docker.RECORD, node.texts.get(docker.RECORD, ""))
 
 
 def _cri_dockerd(node: Raw) -> dict[str, Any]:
     # "/run/cri-dockerd.sock (Stream)"
     socket = node.units.get(docker.CRI_SOCKET, {}).get("Listen", "").partition(" ")[0]
-    installed = "cri_dockerd" in node.outputs
+    program = node.program(docker.CRI_UNIT, "cri-dockerd", "cri_dockerd")
     return {
-        "installed": installed,
-        "version": parse_version(node.stdout("cri_dockerd")),
-        "running": installed and node.is_active(docker.CRI_UNIT),
+        **{key: program[key] for key in ("installed", "version", "running")},
         "enabled": node.is_enabled(docker.CRI_UNIT),
         "socket": socket or None,
     }
@@ -453,8 +539,7 @@ def _docker_v1(node: Raw) -> dict[str, Any]:
 def _crio(node: Raw) -> dict[str, Any]:
     path = crio.CONFIG_PATTERNS[0]
     files = {file: load_toml(file, node.texts[file]) for file in node.find(*crio.CONFIG_PATTERNS)}
-    unread = [file for file in node.errors if file.startswith(path)]  # drop-in files too
-    errors = [_read_error(node, file) for file in unread]
+    errors = [_read_error(node, file) for file in node.unread(*crio.CONFIG_PATTERNS)]
     errors += [document.error for document in files.values() if document.error]
     answer = node.outputs.get("crio_config")
     if answer and answer.rc == 0:
@@ -462,11 +547,9 @@ def _crio(node: Raw) -> dict[str, Any]:
     else:
         documents = {file: document for file, document in files.items() if not document.error}
     effective = crio.parse_effective(document.content for document in documents.values())
-    installed = "crio" in node.outputs
+    program = node.program(crio.UNIT, "crio", "crio")
     return {
-        "installed": installed,
-        "version": parse_version(node.stdout("crio")),
-        "running": installed and node.is_active(crio.UNIT),
+        **{key: program[key] for key in ("installed", "version", "running")},
         "config": {
             "path": path,
             "exists": _exists(node, path),
@@ -479,57 +562,67 @@ def _crio(node: Raw) -> dict[str, Any]:
 
 
 def _kubelet_setup(node: Raw) -> KubeletSetup:
-    flags = node.flags(kubelet.UNIT, *kubelet.ENVIRONMENT_FILES)
+    flags = node.in_force(kubelet.UNIT)
     path, directory = value_of(flags, "--config"), value_of(flags, "--config-dir")
     return KubeletSetup(
         flags=flags,
         path=path,
         config=load_yaml(path, node.texts.get(path, "")) if path else Document({}, None),
         directory=directory,
-        dropins={
-            file: load_yaml(file, node.texts[file]).content
-            for file in (node.find(f"{directory}/*.conf") if directory else ())
-        },
+        dropins=_dropins(node, directory) if directory else {},
     )
 
 
+def _dropins(node: Raw, directory: str) -> dict[str, Document]:
+    pattern = f"{directory}/*.conf"
+    read = {path: load_yaml(path, node.texts[path]) for path in node.find(pattern)}
+    errors = {path: Document({}, _read_error(node, path)) for path in node.unread(pattern)}
+    return dict(sorted({**read, **errors}.items()))
+
+
 def _kubelet(node: Raw, setup: KubeletSetup) -> dict[str, Any]:
-    installed = "kubelet" in node.outputs
-    told = node.version("kubelet")
+    program = node.program(kubelet.UNIT, "kubelet", "kubelet")
+    service = node.services[kubelet.UNIT]
+    places = [Flag(**flag) for flag in service["flags"]]
     state = node.units.get(kubelet.UNIT, {})
-    gates = kubelet.feature_gates(setup.flags, setup.documents.items())
+    gates = kubelet.feature_gates(places, setup.documents.items())
     hostname = node.text("/proc/sys/kernel/hostname") or ""
+    joined = node.joined_name
     return {
-        "installed": installed,
-        **told,
-        "running": installed and node.is_active(kubelet.UNIT),
+        **program,
         "unit_state": {
             "active": state.get("ActiveState"),
             "sub": state.get("SubState"),
             "result": state.get("Result"),
         },
-        "node_name": kubelet.node_name(setup.flags, hostname),
-        "flags": [flag._asdict() for flag in setup.flags],
+        "distribution": kubelet.distribution(node.units, has_kubelet=program["installed"]),
+        "node_name": kubelet.node_name(setup.flags, joined, hostname),
+        "own_name": kubelet.own_name(setup.flags, hostname),
+        "joined_name": joined,
+        "flags_source": service["source"],
+        "flags": service["flags"],
         "config": {
             "path": setup.path,
             "exists": _exists(node, setup.path),
             "error": _read_error(node, setup.path) or setup.config.error,
-            "content": setup.config.content,
         },
+        "health_url": kubelet.health_url(setup.flags, list(setup.documents.values())),
         "config_dir": {
             "path": setup.directory,
             "files": [
-                {"path": path, "content": content} for path, content in setup.dropins.items()
+                {"path": path, "error": document.error} for path, document in setup.dropins.items()
             ],
         },
         "feature_gates": [gate._asdict() for gate in gates],
-        "endpoint": kubelet.endpoint(setup.flags, setup.documents.values(), told["version"]),
+        "endpoint": kubelet.endpoint(setup.flags, setup.documents.values(), program["version"]),
         "last_error": None
         if state.get("Result") == "success"
         else kubelet.parse_last_error(node.stdout("journal")),
         "needs_reload": node.needs_reload(kubelet.UNIT),
         "changed_since_start": _changed_since_start(
-            node, kubelet.UNIT, [*(flag.file for flag in setup.flags), *setup.documents]
+            node,
+            kubelet.UNIT,
+            [*(place.file for place in places if place.file), *setup.documents],
         ),
     }
 
@@ -539,7 +632,7 @@ def _cgroup(node: Raw, setup: KubeletSetup) -> dict[str, Any]:
     if node.paths["cgroup"]:
         version = 2 if node.paths["cgroup_v2"] else 1
     driver = None
-    if "kubelet" in node.outputs:
+    if node.programs["kubelet"]:
         driver = kubelet.cgroup_driver(setup.flags, setup.documents.values())
     return {"version": version, "driver": driver}
 
@@ -552,7 +645,8 @@ def _repositories(node: Raw) -> dict[str, Any]:
             name = PurePosixPath(path).stem
             if any(fnmatchcase(name, asked) for asked in node.asked["repositories"]):
                 key = node.texts.get(key_file.format(name))
-                found.setdefault(name, {"path": path, "text": node.texts[path], "key": key})
+                repository = Found.parse(path, node.texts[path], key)
+                found.setdefault(name, repository._asdict())
     return found
 
 
@@ -565,16 +659,20 @@ def _module_streams(node: Raw) -> dict[str, str]:
 
 
 def _ours(node: Raw) -> dict[str, Any]:
-    """Return what this collection has left: files named after it, and edits of others' files."""
-    states = node.find(document_states.PATTERN)
+    """Return what this collection has left: files of its own, and edits of others' files."""
     return {
-        "files": sorted(
-            path
-            for path in node.texts
-            if "metal-gpu" in PurePosixPath(path).name and path not in states
-        ),
-        "edits": [_edit(node, state) for state in states],
+        "files": node.own_files,
+        "edits": [_edit(node, state) for state in node.find(document_states.PATTERN)],
+        "packages": {
+            PurePosixPath(path).stem: _package_record(path, node.texts[path])
+            for path in node.find(packages.RECORDS)
+        },
     }
+
+
+def _package_record(path: str, text: str) -> dict[str, Any]:
+    document = load_json(path, text)
+    return {"path": path, "packages": document.content, "error": document.error}
 
 
 def _edit(node: Raw, state: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.package_sources import without_credentials
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan_packages import is_version
 from ansible_collections.metal.gpu.plugins.plugin_utils.repositories import files_with
 
 # Who is not trusted, in the words of gpgv (apt up to 2.6), sqv (apt 3), rpm and our own look-up.
@@ -24,6 +25,7 @@ _UNTRUSTED = (
     # Follows from what was said about its key, so only where nothing was.
     re.compile(r"The repository '(?P<place>\S+)[^']*' (?P<why>is not signed)"),
     re.compile(r"(?P<place>\S+) (?P<why>is the key [0-9A-F]+), expected was"),
+    re.compile(r"(?P<place>\S+) (?P<why>is the key [0-9A-F]+, which .*|is no key to trust: .*)"),
     re.compile(
         r"Failed to download metadata for repo '(?P<place>[^']+)': (?P<why>.*GPG signature.*)"
     ),
@@ -47,6 +49,14 @@ _LOCKED = re.compile(
 )
 _HELD_BY = re.compile(r"(?:held by process|with pid) (?P<pid>\d+)(?: \((?P<command>[^)]+)\))?")
 _INTERRUPTED = re.compile(r"dpkg was interrupted")
+# dpkg and DKMS say what has failed on stdout, and apt only "returned an error code" on stderr.
+_UNCONFIGURED = re.compile(
+    r"^ *(dpkg: error processing (?:package|archive) .*?:?"
+    r"|.* script subprocess returned error .*"
+    r"|Error! .*"
+    r"|Consult \S+make\.log\b.*)$",
+    re.MULTILINE,
+)
 _NEAREST = 4
 
 
@@ -55,14 +65,15 @@ def explain(
     answers: Mapping[str, str],
     node: Mapping[str, Any],
     wishes: Mapping[str, Any],
+    printed: str = "",
 ) -> list[dict[str, str]]:
     """Return what is wrong, the cause before its consequences; never empty.
 
     `said` is what the module or the key's look-up failed with, empty where waiting for a lock had
-    no end. `answers` has what the package manager said when it was asked afterwards: `update` about
-    its repositories, `versions` about the packages. `wishes` has host, names (as the package
-    manager takes them), lock_timeout, and the repository that serves them, empty where the
-    packages are the system's.
+    no end; `printed` is what the package manager printed on the way. `answers` has what it said
+    when it was asked afterwards: `update` about its repositories, `versions` about the packages.
+    `wishes` has host, names (as the package manager takes them), lock_timeout, and the repository
+    that serves them, empty where the packages are the system's.
 
     The last one is REPOSITORY_REMOVED where the repository is new and the cause: with it, every
     other run of the package manager would fail, too.
@@ -88,6 +99,7 @@ def explain(
             for url, why in unreachable.items()
         ]
         or _missing(host, answers.get("versions", ""), wishes["names"], node["os"]["family"])
+        or _unconfigured(host, f"{printed}\n{said}")
         or [finding("PACKAGES_FAILED", host, error=_last_words(said))]
     )
     places = conflicting or untrusted or unreachable
@@ -134,7 +146,7 @@ def _missing(host: str, text: str, names: Iterable[str], family: str) -> list[di
     missing: dict[tuple[str, str], list[str]] = {}
     for name, version in (split(argument, family) for argument in names):
         versions = known.get(name, [])
-        if not any(_is(one, version) for one in versions):
+        if not any(is_version(one, version) for one in versions):
             found = ", ".join(nearest(version, versions)) or "no version of it"
             missing.setdefault((version or "any", found), []).append(name)
     return [
@@ -149,6 +161,12 @@ def _missing(host: str, text: str, names: Iterable[str], family: str) -> list[di
     ]
 
 
+def _unconfigured(host: str, text: str) -> list[dict[str, str]]:
+    """Return a finding where dpkg has begun with a package and could not finish."""
+    lines = dict.fromkeys(line.strip().rstrip(":.") for line in _UNCONFIGURED.findall(text))
+    return [finding("PACKAGES_UNCONFIGURED", host, error="; ".join(lines))] if lines else []
+
+
 def split(argument: str, family: str) -> tuple[str, str]:
     """Split what the package manager takes into name and version; the version may be empty."""
     if family == "debian":
@@ -156,11 +174,6 @@ def split(argument: str, family: str) -> tuple[str, str]:
         return name, version
     match = re.fullmatch(r"(.+?)-((?:\d+:)?\d[^-]*(?:-[^-]+?)?)(?:\.x86_64)?", argument)
     return (match[1], match[2]) if match else (argument, "")
-
-
-def _is(version: str, wanted: str) -> bool:
-    """Whether a version will do; dnf takes one without its release for all of them."""
-    return not wanted or version == wanted or version.startswith(f"{wanted}-")
 
 
 def parse_madison(text: str) -> dict[str, list[str]]:

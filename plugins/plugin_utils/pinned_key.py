@@ -1,51 +1,186 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Is this the signing key that was meant?
+"""Is this the signing key that was meant, and nothing but it?
 
 A repository's key is fetched from the same place as its packages, so only a fingerprint that came
-another way says whose key it is. That takes no OpenPGP library: the fingerprint is a hash over
-the first packet. No function does I/O.
+another way says whose key it is. apt and rpm trust *every* key of a keyring: therefore all of its
+packets are looked at, and one certificate is accepted, whose primary key has the fingerprint.
 
-Source: https://www.rfc-editor.org/rfc/rfc9580.html#name-key-ids-and-fingerprints
-Source: https://www.rfc-editor.org/rfc/rfc9580.html#name-converting-from-binary-to-r
+That takes no OpenPGP library: a fingerprint is a hash over a packet. Signatures are not verified
+here. The package manager does that, and a subkey or a date that the primary key has not signed is
+nothing to it. No function does I/O.
+
+Source: RFC 9580, sections 4.2 (packets), 5.2.3 (signatures and their subpackets), 5.5.4
+(fingerprints), 6.2 (armour), 10.1 (transferable public keys)
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import re
 import textwrap
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 _BEGIN = "-----BEGIN PGP PUBLIC KEY BLOCK-----"
 _END = "-----END PGP PUBLIC KEY BLOCK-----"
-# Armour headers such as "Version:" end at the empty line; the checksum line begins with "=".
-_BLOCK = re.compile(
-    rf"{_BEGIN}[ \t]*\r?\n(?:[^\r\n]+:.*\r?\n)*\s*(.*?)(?:\n=\S*)?\s*{_END}", re.DOTALL
-)
+_BORDER = re.compile(r"-----(?:BEGIN|END) PGP (?P<kind>[A-Z ]+)-----")
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
-_PUBLIC_KEY_PACKET = 6
+# Types of packets.
+_SIGNATURE = 2
+_PRIMARY_KEY = 6
+_PART_OF_CERTIFICATE = (_SIGNATURE, _PRIMARY_KEY, 13, 14, 17)  # user ID, subkey, user attribute
+_SECRET_KEYS = (5, 7)
+# Marker, trust (which GnuPG notes in a keyring of its own), padding: no part of a certificate.
+_NOTHING = (10, 12, 21)
+_FIRST_NOT_CRITICAL = 40
+
+# Types of signatures, and of their subpackets.
+_REVOCATION = 0x20
+_SELF_SIGNATURES = (0x10, 0x11, 0x12, 0x13, 0x1F)
+_CREATED, _EXPIRES_AFTER, _ISSUER, _REASON, _ISSUER_FINGERPRINT = 2, 9, 16, 29, 33
 
 
 class KeyRefused(ValueError):
-    """The text is no public key, or it is the key of somebody else."""
+    """The text is no public key, is not only the pinned one, or that one is no good any more."""
 
 
-def fingerprint(key: bytes) -> str:
-    """Return the fingerprint of the primary key, in capital hexadecimal digits.
+class _Packet(NamedTuple):
+    tag: int
+    body: bytes
+    raw: bytes  # header included
 
-    `key` is a binary or armoured public key, version 4 or 6. Raises KeyRefused.
+
+class _Signature(NamedTuple):
+    kind: int
+    issuer: bytes  # a key ID, or a fingerprint; empty where none is named
+    created: int  # in seconds of the epoch
+    expires_after: int  # the key, in seconds after it was made; 0 for never
+    reason: str  # of a revocation
+
+
+def pinned_key(key: bytes, expected: str, source: str, now: datetime) -> str:
+    """Return the armoured certificate whose primary key has the expected fingerprint.
+
+    `key` is binary or armoured, and has no other certificate. `source` says in messages where it
+    came from. Raises KeyRefused.
     """
-    packets = _binary(key)
+    wanted = re.sub(r"\s", "", expected).upper()
     try:
-        tag, body = _first_packet(packets)
-        version = body[0]
-    except IndexError as error:
-        raise KeyRefused("the OpenPGP key is cut short") from error
-    if tag != _PUBLIC_KEY_PACKET:
-        raise KeyRefused(f"not an OpenPGP public key: it begins with packet type {tag}")
+        packets = _certificate(_binary(key))
+        found = _fingerprint(packets[0].body)
+        signatures = [_signature(one.body) for one in packets if one.tag == _SIGNATURE]
+    except KeyRefused as error:
+        raise KeyRefused(f"{source} is no key to trust: {error}") from error
+    if found != wanted:
+        raise KeyRefused(f"{source} is the key {found}, expected was {wanted}")
+    if problem := _problem(packets[0].body, found, signatures, now):
+        raise KeyRefused(f"{source} is the key {found}, which {problem}")
+    body = base64.b64encode(b"".join(packet.raw for packet in packets)).decode()
+    return "\n".join((_BEGIN, "", *textwrap.wrap(body, 64), _END, ""))
+
+
+def _binary(key: bytes) -> bytes:
+    """Return the packets of a key that may be armoured."""
+    key = key.removeprefix(_BYTE_ORDER_MARK)
+    if key[:1] and key[0] & 0x80:  # every packet begins with this bit; no text does
+        return key
+    lines = [line.strip() for line in key.decode("utf-8", errors="replace").strip().split("\n")]
+    borders = [match for line in lines if (match := _BORDER.fullmatch(line))]
+    if not borders:
+        raise KeyRefused("not an OpenPGP public key, neither armoured nor binary")
+    if borders[0]["kind"] != "PUBLIC KEY BLOCK":
+        raise KeyRefused(f"not an OpenPGP public key, but a {borders[0]['kind']}")
+    blocks = lines.count(_BEGIN)
+    if blocks > 1:
+        raise KeyRefused(f"{blocks} armoured blocks, of which only one can have the pinned key")
+    if _END not in lines or (_BEGIN in lines and lines.index(_END) < lines.index(_BEGIN)):
+        raise KeyRefused("the armoured OpenPGP key has no end")
+    if (lines[0], lines[-1], len(borders)) != (_BEGIN, _END, 2):
+        raise KeyRefused("text outside of its armoured block")
+    # Headers such as "Version:" come first; the checksum, which begins with "=", comes last.
+    body = [line for line in lines[1:-1] if ":" not in line and not line.startswith("=")]
+    try:
+        return base64.b64decode("".join(body), validate=True)
+    except ValueError as error:  # what is not ASCII, too, is not base64
+        raise KeyRefused(f"the armoured OpenPGP key is damaged: {error}") from error
+
+
+def _certificate(data: bytes) -> list[_Packet]:
+    """Return the packets of the only certificate; the first one is its primary key."""
+    packets: list[_Packet] = []
+    for packet in _packets(data):
+        if packet.tag in _NOTHING or packet.tag >= _FIRST_NOT_CRITICAL:
+            continue
+        if packet.tag in _SECRET_KEYS:
+            raise KeyRefused(f"a secret key (packet type {packet.tag}) is in it")
+        if packet.tag not in _PART_OF_CERTIFICATE:
+            raise KeyRefused(f"a packet of type {packet.tag} is in it, which is no part of a key")
+        if not packets and packet.tag != _PRIMARY_KEY:
+            raise KeyRefused(f"not an OpenPGP public key: it begins with packet type {packet.tag}")
+        if packets and packet.tag == _PRIMARY_KEY:
+            raise KeyRefused(f"a second primary key, {_fingerprint(packet.body)}, is in it")
+        packets.append(packet)
+    if not packets:
+        raise KeyRefused("not an OpenPGP public key: there is no public key in it")
+    _fingerprint(packets[0].body)  # names a version that nobody knows
+    if packets[-1].tag != _SIGNATURE:
+        raise KeyRefused("the OpenPGP key is cut short: its end has no signature of its own")
+    return packets
+
+
+def _packets(data: bytes) -> Iterator[_Packet]:
+    start = 0
+    while start < len(data):
+        header = data[start]
+        if not header & 0x80:
+            raise KeyRefused(f"at byte {start} no packet begins, so that it is not only a key")
+        try:
+            tag, body, end = _body(data, start)
+        except IndexError as error:
+            raise KeyRefused("the OpenPGP key is cut short") from error
+        if end > len(data):
+            raise KeyRefused("the OpenPGP key is cut short")
+        yield _Packet(tag, data[body:end], data[start:end])
+        start = end
+
+
+def _body(data: bytes, start: int) -> tuple[int, int, int]:
+    """Return a packet's type, and where its body begins and ends. Raises IndexError, KeyRefused."""
+    header = data[start]
+    if header & 0x40:  # the format of today
+        first = data[start + 1]
+        if 224 <= first < 255:
+            raise KeyRefused("an OpenPGP public key has no partial lengths")
+        length, body = _length(data, start + 1)
+        return header & 0x3F, body, body + length
+    # the format of PGP 2, which GnuPG still writes
+    width = 1 << (header & 0x03)
+    if width == 8:
+        raise KeyRefused("an OpenPGP public key has no indeterminate length")
+    body = start + 1 + width
+    data[body - 1]
+    return (header & 0x3C) >> 2, body, body + int.from_bytes(data[start + 1 : body], "big")
+
+
+def _length(data: bytes, at: int) -> tuple[int, int]:
+    """Return a length of one, two or five bytes, and what is behind it. Raises IndexError."""
+    first = data[at]
+    if first < 192:
+        return first, at + 1
+    if first < 255:
+        return ((first - 192) << 8) + data[at + 1] + 192, at + 2
+    data[at + 4]
+    return int.from_bytes(data[at + 1 : at + 5], "big"), at + 5
+
+
+def _fingerprint(body: bytes) -> str:
+    """Return the fingerprint of a public key, in capital hexadecimal digits."""
+    version = body[0] if body else None
     if version == 4:
         # SHA-1 is not a choice: it is what the fingerprint of a version 4 key is.
         material = b"\x99" + len(body).to_bytes(2, "big") + body
@@ -56,59 +191,65 @@ def fingerprint(key: bytes) -> str:
     raise KeyRefused(f"OpenPGP keys of version {version} are not supported")
 
 
-def armoured(key: bytes) -> str:
-    """Return the key as an armoured block, which is what a .sources file can hold."""
-    body = "\n".join(textwrap.wrap(base64.b64encode(_binary(key)).decode(), 64))
-    return f"{_BEGIN}\n\n{body}\n{_END}\n"
+def _problem(
+    primary: bytes, fingerprint: str, signatures: list[_Signature], now: datetime
+) -> str | None:
+    """Return why the key is no good any more, or None."""
+    revocation = next((one for one in signatures if one.kind == _REVOCATION), None)
+    if revocation:
+        reason = f": {revocation.reason}" if revocation.reason else ""
+        return f"was revoked on {_date(revocation.created):%Y-%m-%d}{reason}"
+    key_id = fingerprint[-16:] if len(fingerprint) == 40 else fingerprint[:16]
+    issuers = (bytes.fromhex(fingerprint), bytes.fromhex(key_id))
+    own = [
+        one for one in signatures if one.kind in _SELF_SIGNATURES and one.issuer.endswith(issuers)
+    ]
+    if not own:
+        return "has no signature of its own"
+    newest = max(own, key=lambda one: (one.created, one.expires_after or float("inf")))
+    made = int.from_bytes(primary[1:5], "big")
+    expires = _date(made) + timedelta(seconds=newest.expires_after)
+    if newest.expires_after and expires <= now:
+        return f"expired on {expires:%Y-%m-%d}"
+    return None
 
 
-def pinned_key(key: bytes, expected: str, source: str) -> str:
-    """Return the armoured key when its fingerprint is the expected one.
+def _date(seconds: int) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
 
-    `source` says in messages where the key came from. Raises KeyRefused.
-    """
-    wanted = re.sub(r"\s", "", expected).upper()
+
+def _signature(body: bytes) -> _Signature:
+    """Parse a signature as far as it tells whether a key is good. Raises KeyRefused."""
     try:
-        found = fingerprint(key)
-    except KeyRefused as error:
-        raise KeyRefused(f"{source}: {error}") from error
-    if found != wanted:
-        raise KeyRefused(f"{source} is the key {found}, expected was {wanted}")
-    return armoured(key)
+        version = body[0]
+        if version == 3:
+            return _Signature(body[2], body[7:15], int.from_bytes(body[3:7], "big"), 0, "")
+        width = 4 if version == 6 else 2
+        middle = 4 + width + int.from_bytes(body[4 : 4 + width], "big")
+        end = middle + width + int.from_bytes(body[middle : middle + width], "big")
+        body[end - 1]
+        hashed = _subpackets(body[4 + width : middle])
+        # Who has signed is a hint for finding the key, and often outside of what is signed.
+        found = {**_subpackets(body[middle + width : end]), **hashed}
+        return _Signature(
+            kind=body[1],
+            issuer=found.get(_ISSUER_FINGERPRINT, found.get(_ISSUER, b"")),
+            created=int.from_bytes(hashed.get(_CREATED, b"")[:4], "big"),
+            expires_after=int.from_bytes(hashed.get(_EXPIRES_AFTER, b"")[:4], "big"),
+            reason=hashed.get(_REASON, b"")[1:].decode("utf-8", errors="replace"),
+        )
+    except IndexError as error:
+        raise KeyRefused("a signature in the OpenPGP key is damaged") from error
 
 
-def _binary(key: bytes) -> bytes:
-    """Return the packets of a key that may be armoured."""
-    if key[:1] and key[0] & 0x80:  # every packet begins with this bit; no text does
-        return key
-    block = _BLOCK.search(key.decode("utf-8", errors="replace"))
-    if block is None:
-        raise KeyRefused("not an OpenPGP public key, neither armoured nor binary")
-    try:
-        return base64.b64decode("".join(block[1].split()), validate=True)
-    except binascii.Error as error:
-        raise KeyRefused(f"the armoured OpenPGP key is damaged: {error}") from error
-
-
-def _first_packet(packets: bytes) -> tuple[int, bytes]:
-    """Return the type and body of the first packet. Raises IndexError, KeyRefused."""
-    header = packets[0]
-    if header & 0x40:  # the format of today
-        tag, first = header & 0x3F, packets[1]
-        if first < 192:
-            start, length = 2, first
-        elif first < 224:
-            start, length = 3, ((first - 192) << 8) + packets[2] + 192
-        elif first == 255:
-            start, length = 6, int.from_bytes(packets[2:6], "big")
-        else:
-            raise KeyRefused("an OpenPGP public key has no partial lengths")
-    else:  # the format of PGP 2, which GnuPG still writes
-        tag, width = (header & 0x3C) >> 2, 1 << (header & 0x03)
-        if width == 8:
-            raise KeyRefused("an OpenPGP public key has no indeterminate length")
-        start, length = 1 + width, int.from_bytes(packets[1 : 1 + width], "big")
-    body = packets[start : start + length]
-    if len(body) < length:
-        raise IndexError(length)
-    return tag, body
+def _subpackets(data: bytes) -> dict[int, bytes]:
+    """Return the contents of subpackets, keyed by type. Raises IndexError."""
+    found: dict[int, bytes] = {}
+    at = 0
+    while at < len(data):
+        length, at = _length(data, at)
+        if length == 0 or at + length > len(data):
+            raise IndexError(length)
+        found[data[at] & 0x7F] = data[at + 1 : at + length]
+        at += length
+    return found

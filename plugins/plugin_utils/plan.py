@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
+from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 
 
 @dataclass
@@ -28,9 +29,9 @@ class Plan:
     data: dict[str, Any] = field(default_factory=dict)  # what the tasks need to know
 
     def step(self, name: str, reason: str | None) -> None:
-        """Add a step, if there is a reason for it."""
+        """Add a step, if there is a reason for it. What is shown has no credentials."""
         if reason:
-            self.steps.append({"name": name, "reason": reason})
+            self.steps.append({"name": name, "reason": redact(reason)})
 
     def refuse(self, code: str, **evidence: Any) -> None:
         self.refusals.append(finding(code, self.host, **evidence))

@@ -12,14 +12,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.metal.gpu.plugins.plugin_utils import docker_packages, engines, systems
+from ansible_collections.metal.gpu.plugins.plugin_utils import (
+    docker_packages,
+    engines,
+    package_record,
+    systems,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, edited, owner
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_packages import (
     REPAIR,
     arguments,
     hold_arguments,
     hold_gap,
-    installed,
+    notice_unheld,
     plan_no_repository,
     plan_repair,
     plan_repository,
@@ -38,17 +43,21 @@ START = "Start containerd"
 GIVE_BACK = "Give containerd's configuration back"
 RESTART_BACK = "Restart containerd as it was"
 REMOVE = "Remove containerd"
+RELEASE = "Let go of containerd"
+FORGET = "Forget containerd's package"
 REMOVE_REPOSITORY = "Remove the Docker repository"
 
 STEPS = (
     *(REPAIR, PYTHON_DEBIAN, REPOSITORY, INSTALL, HOLD, CRI, RESTART, START),
-    *(GIVE_BACK, RESTART_BACK, REMOVE, REMOVE_REPOSITORY),
+    *(GIVE_BACK, RESTART_BACK, REMOVE, RELEASE, FORGET, REMOVE_REPOSITORY),
 )
 
 REPOSITORY_NAME = "metal-gpu-docker"
 PACKAGE = "containerd.io"
+DISTRIBUTION = "containerd"
 CONFIG = "/etc/containerd/config.toml"
 ROLE = "containerd"
+DOCKER_ROLE = "docker_ce"  # brings the same package
 
 RESTART_REASON = "it reads its configuration only at its start; containers run on"
 
@@ -58,7 +67,10 @@ def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
     made = Plan(wishes["host"])
     refuse_platform(made, node)
     engines.refuse(made, node, engines.CONTAINERD)
+    if wishes["state"] == "present":
+        engines.refuse_distribution(made, node)
     refuse_config(made, node)
+    package_record.refuse_record(made, node, ROLE)
     if made.refusals:
         return made.result()
     if wishes["state"] == "absent":
@@ -67,7 +79,7 @@ def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
         _plan_installed(made, node)
     else:
         _plan_missing(made, node, wishes)
-    plan_repair(made, node, PYTHON_DEBIAN, INSTALL, HOLD, REMOVE)
+    plan_repair(made, node, PYTHON_DEBIAN, INSTALL, HOLD, REMOVE, RELEASE)
     return made.result()
 
 
@@ -81,12 +93,13 @@ def refuse_config(made: Plan, node: Mapping[str, Any]) -> None:
 def _plan_missing(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]) -> None:
     system = systems.known(node)
     source = Repository.wished(REPOSITORY_NAME, wishes, system.docker)
-    plan_repository(made, node, source, prepare=PYTHON_DEBIAN, add=REPOSITORY)
+    plan_repository(made, node, source, wishes["now"], prepare=PYTHON_DEBIAN, add=REPOSITORY)
     wanted = docker_packages.containerd(system, wishes["version"])
     made.data["packages"] = arguments(node, wanted)
-    made.data["hold"] = hold_arguments(node, wanted)
+    ours = package_record.record(made, node, ROLE, wanted)
+    made.data["hold"] = hold_arguments(node, ours)
     made.step(INSTALL, "there is no containerd")
-    made.step(HOLD, hold_gap(node, [PACKAGE]))
+    made.step(HOLD, hold_gap(node, ours))
     _plan_cri(made, CONFIG, "Docker's package turns the CRI plugin off")
 
 
@@ -94,8 +107,10 @@ def _plan_installed(made: Plan, node: Mapping[str, Any]) -> None:
     engine = node["engines"]["containerd"]
     config = engine["config"]
     made.data["hold"] = [PACKAGE]
-    if PACKAGE in node["packages"] and REPOSITORY_NAME in node["repositories"]:
+    if package_record.of_role(node, ROLE):
         made.step(HOLD, hold_gap(node, [PACKAGE]))
+    elif PACKAGE not in package_record.of_role(node, DOCKER_ROLE):
+        notice_unheld(made, node, (PACKAGE, DISTRIBUTION))
     if engine["cri_enabled"] is False:
         # Docker's package ships a file without a version; one that has a version was written by
         # somebody who wanted the plugin off.
@@ -165,7 +180,7 @@ def _plan_cri(made: Plan, path: str, reason: str) -> None:
 
 def _plan_absent(made: Plan, node: Mapping[str, Any]) -> None:
     """Without what this role has done, no kubelet and no Docker could go on: they go first."""
-    edits, packages = edited(node, ROLE), installed(node, [PACKAGE])
+    edits, packages = edited(node, ROLE), package_record.brought(node, ROLE)
     made.data |= {"edits": edits, "packages": packages}
     if (edits or packages) and (
         node["kubelet"]["running"] or node["engines"]["docker"]["installed"]
@@ -177,4 +192,7 @@ def _plan_absent(made: Plan, node: Mapping[str, Any]) -> None:
             made.step(RESTART_BACK, "it reads its configuration only at its start")
     if packages:
         made.step(REMOVE, f"{PACKAGE} is installed")
+    elif node["engines"]["containerd"]["installed"]:
+        made.notice("ENGINE_OF_ADMIN", engine="containerd")
+    package_record.plan_forget(made, node, ROLE, release=RELEASE, forget=FORGET)
     plan_no_repository(made, node, REPOSITORY_NAME, remove=REMOVE_REPOSITORY)

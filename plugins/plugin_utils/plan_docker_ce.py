@@ -21,6 +21,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils import (
     docker_keys,
     docker_packages,
     engines,
+    package_record,
     systems,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, edited
@@ -30,6 +31,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan_packages import (
     hold_arguments,
     hold_gap,
     installed,
+    notice_unheld,
     plan_no_repository,
     plan_repair,
     plan_repository,
@@ -54,20 +56,23 @@ START_CRI_DOCKERD = "Start cri-dockerd"
 USERS = "Let users use Docker"
 
 REMOVE = "Remove Docker"
+RELEASE = "Let go of Docker's packages"
+FORGET = "Forget Docker's packages"
 REMOVE_REPOSITORY = "Remove the Docker repository"
 
 STEPS = (
     *(REPAIR, V1_CONTAINERS, LEFTOVERS, LEFTOVER_REPOSITORIES, RECORD, PYTHON_DEBIAN, REPOSITORY),
     *(INSTALL, START, CONTAINERS, HOLD, DISARM),
     *(CRI_DOCKERD, HOLD_CRI_DOCKERD, START_CRI_DOCKERD, USERS),
-    *(REMOVE, REMOVE_REPOSITORY),
+    *(REMOVE, RELEASE, FORGET, REMOVE_REPOSITORY),
 )
 
 _NEED_PACKAGE_MANAGER = (
     *(LEFTOVERS, PYTHON_DEBIAN, INSTALL, HOLD),
-    *(CRI_DOCKERD, HOLD_CRI_DOCKERD, REMOVE),
+    *(CRI_DOCKERD, HOLD_CRI_DOCKERD, REMOVE, RELEASE),
 )
 
+ROLE = "docker_ce"
 REPOSITORY_NAME = "metal-gpu-docker"
 PACKAGE = "docker-ce"
 PACKAGES = (PACKAGE, "docker-ce-cli", "containerd.io")
@@ -93,12 +98,16 @@ def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
     made = Plan(wishes["host"])
     refuse_platform(made, node)
     engines.refuse(made, node, engines.DOCKER)
+    package_record.refuse_record(made, node, ROLE)
     if wishes["state"] == "absent":
         _plan_absent(made, node)
         plan_repair(made, node, *_NEED_PACKAGE_MANAGER)
         return made.result()
+    engines.refuse_distribution(made, node)
     _refuse_other_kinds(made, node["engines"]["docker"])
     refuse_config(made, node)
+    if node["engines"]["docker"]["record_error"]:
+        made.refuse("DOCKER_RECORD_INVALID", error=node["engines"]["docker"]["record_error"])
     if made.refusals:
         return made.result()
     _plan_leftovers(made, node, wishes)
@@ -174,11 +183,13 @@ def _plan_engine(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any])
         "daemon_reload": engine["needs_reload"],
     }
     if not engine["installed"]:
-        _plan_packages(made, node, wishes, "there is no Docker")
-        made.step(HOLD, hold_gap(node, PACKAGES))
+        ours = _plan_packages(made, node, wishes, "there is no Docker")
+        made.step(HOLD, hold_gap(node, ours))
     elif others and wishes["replace_distribution"]:
         _plan_exchange(made, node, wishes, others)
     else:
+        ours = [name for name in package_record.of_role(node, ROLE) if name in PACKAGES]
+        notice_unheld(made, node, _of_others(node, ours))
         if _version(node) != wishes["version"]:
             made.notice("ENGINE_KEPT", found=_found(node, others), expected=wishes["version"])
         if not engine["running"]:
@@ -186,12 +197,17 @@ def _plan_engine(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any])
         elif not engine["enabled"]:
             made.step(START, "it does not start at boot")
         _plan_interrupted(made, node, engine["interrupted"])
-        if REPOSITORY_NAME in node["repositories"] and PACKAGE in node["packages"]:
-            there = installed(node, PACKAGES)
-            versions = {name: node["packages"][name]["version"] for name in there}
+        if ours:
+            versions = {name: node["packages"][name]["version"] for name in ours}
             made.data["hold"] = hold_arguments(node, versions)
-            made.step(HOLD, hold_gap(node, there))
+            made.step(HOLD, hold_gap(node, ours))
             made.step(DISARM, engine["purge_script"] and f"{engine['purge_script']} is left of it")
+
+
+def _of_others(node: Mapping[str, Any], ours: Iterable[str]) -> list[str]:
+    """Return the packages of an engine that this collection has not installed."""
+    known = {*ours, *package_record.of_role(node, "containerd")}
+    return [name for name in (*PACKAGES, *DISTRIBUTION) if name not in known]
 
 
 def _plan_exchange(
@@ -212,30 +228,34 @@ def _plan_exchange(
     made.data["record"]["merge"] = {container["id"]: container["name"] for container in own}
     names = ", ".join(container["name"] for container in own if not container["noted"])
     made.step(RECORD, f"{names} shall run afterwards, too" if names else None)
-    _plan_packages(made, node, wishes, f"{', '.join(others)} {engine['version']} gives way")
+    reason = f"{', '.join(others)} {engine['version']} gives way"
+    ours = _plan_packages(made, node, wishes, reason)
     made.data["containers"] += [container["id"] for container in own]
     _plan_interrupted(made, node, [*engine["interrupted"], *own])
-    made.step(HOLD, hold_gap(node, PACKAGES))
+    made.step(HOLD, hold_gap(node, ours))
     if "docker.io" in others:
         made.step(DISARM, f"docker.io leaves {docker.PURGE_SCRIPT}")
 
 
 def _plan_packages(
     made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any], reason: str
-) -> None:
+) -> list[str]:
+    """Plan the packages of the engine, and return those to hold."""
     system = systems.known(node)
     source = Repository.wished(REPOSITORY_NAME, wishes, system.docker)
-    plan_repository(made, node, source, prepare=PYTHON_DEBIAN, add=REPOSITORY)
+    plan_repository(made, node, source, wishes["now"], prepare=PYTHON_DEBIAN, add=REPOSITORY)
     wanted = {
         **docker_packages.docker(system, wishes["version"]),
         **docker_packages.containerd(system, wishes["containerd_version"]),
     }
     made.data["packages"] = arguments(node, wanted)
-    made.data["hold"] = hold_arguments(node, wanted)
+    ours = package_record.record(made, node, ROLE, wanted)
+    made.data["hold"] = hold_arguments(node, ours)
     conflicts = installed(node, CONFLICTS)
     also = f"; {', '.join(conflicts)} cannot stay beside it" if conflicts else ""
     made.step(INSTALL, reason + also)
     made.step(START, reason)
+    return list(ours)
 
 
 def _plan_interrupted(
@@ -255,37 +275,41 @@ def _plan_cri_dockerd(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, 
     if not endpoint:
         return
     if not found["installed"]:
-        url = wishes["cri_dockerd_url"] or docker_packages.cri_dockerd_url(systems.known(node))
+        system = systems.known(node)
+        url = wishes["cri_dockerd_url"] or docker_packages.cri_dockerd_url(system)
         made.data["cri_dockerd_url"] = url
-        if not wishes["cri_dockerd_checksum"]:
+        if url is None:
+            made.refuse("CRI_DOCKERD_UNPACKAGED", endpoint=endpoint, found=system.name)
+        elif not wishes["cri_dockerd_checksum"]:
             made.refuse("CRI_DOCKERD_MISSING", endpoint=endpoint, url=url)
+        package_record.record(made, node, ROLE, {CRI_DOCKERD_PACKAGE: ""})
         made.step(CRI_DOCKERD, f"the kubelet talks to {endpoint}")
+    if not found["installed"] or CRI_DOCKERD_PACKAGE in package_record.of_role(node, ROLE):
         made.step(HOLD_CRI_DOCKERD, hold_gap(node, [CRI_DOCKERD_PACKAGE]))
     if not found["running"] or not found["enabled"]:
         made.step(START_CRI_DOCKERD, f"the kubelet talks to {endpoint}")
 
 
 def _plan_absent(made: Plan, node: Mapping[str, Any]) -> None:
-    """Take Docker away, if it is ours, and nothing runs in it.
+    """Take away what this role has brought, if nothing runs in it.
 
-    The repository goes last: it tells that Docker is ours, so a run that was cut short is taken
+    The record goes near the end: it tells that Docker is ours, so a run that was cut short is taken
     up again.
     """
-    packages: list[str] = []
-    if REPOSITORY_NAME in node["repositories"] and PACKAGE in node["packages"]:
-        packages = installed(node, PACKAGES)
-        # What this role installs, it holds.
-        if node["packages"].get(CRI_DOCKERD_PACKAGE, {}).get("held"):
-            packages.append(CRI_DOCKERD_PACKAGE)
+    engine = node["engines"]["docker"]
+    packages = package_record.brought(node, ROLE)
     made.data["packages"] = packages
-    running = [container["name"] for container in node["engines"]["docker"]["containers"]]
+    running = [container["name"] for container in engine["containers"]]
     if packages:
-        refuse_silent(made, node["engines"]["docker"])
+        refuse_silent(made, engine)
+    elif engine["installed"]:
+        made.notice("ENGINE_OF_ADMIN", engine="Docker")
     if packages and node["kubelet"]["running"]:
         made.refuse("DOCKER_IN_USE", evidence="a kubelet that runs pods in it")
     elif packages and running:
         made.refuse("DOCKER_IN_USE", evidence=f"containers that run in it, {', '.join(running)}")
-    made.step(REMOVE, f"{', '.join(packages)} installed" if packages else None)
+    made.step(REMOVE, f"installed: {', '.join(packages)}" if packages else None)
+    package_record.plan_forget(made, node, ROLE, release=RELEASE, forget=FORGET)
     plan_no_repository(made, node, REPOSITORY_NAME, remove=REMOVE_REPOSITORY)
 
 

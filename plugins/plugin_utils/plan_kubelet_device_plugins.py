@@ -15,7 +15,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.metal.gpu.plugins.module_utils.own_files import KUBELET_DROP_IN
 from ansible_collections.metal.gpu.plugins.module_utils.version import release
+from ansible_collections.metal.gpu.plugins.plugin_utils import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, edited
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_preflight import refuse_unversioned
 
@@ -33,7 +35,6 @@ STEPS = (CONFIGURATION, FLAGS, DROP_IN, RESTART, REMOVE_DROP_IN, FORGET)
 
 _LAST_WITH_GATE_OFF = (1, 9)
 _VARIABLE = "KUBELET_EXTRA_ARGS"
-_DEFAULT_HEALTH_PORT = 10248
 
 # A line that is no comment, up to the flag. Only one line is looked at at a time.
 _LINE = r"^((?![ \t]*[#;]).*?"
@@ -58,16 +59,21 @@ def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
     if wishes["state"] == "absent":
         _plan_absent(made, node)
         return made.result()
+    if engines.refuse_distribution(made, node):
+        return made.result()
     if not kubelet["installed"]:
         made.refuse("KUBELET_MISSING")
         return made.result()
-    if kubelet["config"]["error"]:
-        made.refuse("KUBELET_CONFIG_INVALID", error=kubelet["config"]["error"])
+    # A drop-in of --config-dir is read with the file, and ends the kubelet as well.
+    for document in (kubelet["config"], *kubelet["config_dir"]["files"]):
+        if document["error"]:
+            made.refuse("KUBELET_CONFIG_INVALID", error=document["error"])
+    if made.refusals:
         return made.result()
     if refuse_unversioned(made, "kubelet", kubelet):
         return made.result()
     places = _places(kubelet)
-    made.data |= {"configuration": [], "flags": [], "health_url": _health_url(kubelet)}
+    made.data |= {"configuration": [], "flags": [], "health_url": kubelet["health_url"]}
     if not _needs_gate(kubelet):
         _plan_removal(made, kubelet, places)
     elif not any(gate["value"] and gate["effective"] for gate in places):
@@ -83,9 +89,9 @@ def _plan_absent(made: Plan, node: Mapping[str, Any]) -> None:
     """A gate that was taken out stays out, since no kubelet that it was taken from needs it."""
     kubelet = node["kubelet"]
     edits = edited(node, "kubelet_device_plugins")
-    drop_ins = [path for path in node["ours"]["files"] if "/kubelet.service.d/" in path]
-    made.data |= {"configuration": [], "flags": [], "health_url": _health_url(kubelet)}
-    made.data |= {"edits": edits, "drop_ins": drop_ins}
+    drop_ins = [path for path in node["ours"]["files"] if path == KUBELET_DROP_IN]
+    made.data |= {"configuration": [], "flags": [], "health_url": kubelet["health_url"]}
+    made.data["edits"] = edits
     places = [gate for gate in _places(kubelet) if gate["file"] not in drop_ins]
     if kubelet["installed"] and places:
         if refuse_unversioned(made, "kubelet", kubelet):
@@ -147,7 +153,7 @@ def _plan_removal(made: Plan, kubelet: Mapping[str, Any], places: list[Mapping[s
 def _plan_setting(made: Plan, kubelet: Mapping[str, Any], places: list[Mapping[str, Any]]) -> None:
     """Set the gate where a user of this kubelet would look for it: in its flags."""
     why = f"kubelet {kubelet['version']} needs the gate"
-    flags = [flag for flag in kubelet["flags"] if flag["effective"]]
+    flags = [flag for flag in kubelet["flags"] if flag["effective"] and flag["file"]]
     gates = [flag["file"] for flag in flags if flag["name"] == "--feature-gates"]
     extra = [flag["file"] for flag in flags if flag["variable"] == _VARIABLE]
     edits: list[tuple[str, tuple[str, str]]] = []
@@ -167,12 +173,6 @@ def _plan_setting(made: Plan, kubelet: Mapping[str, Any], places: list[Mapping[s
 
 
 def _files(places: list[Mapping[str, Any]], where: str) -> list[str]:
-    return list(dict.fromkeys(gate["file"] for gate in places if gate["where"] == where))
-
-
-def _health_url(kubelet: Mapping[str, Any]) -> str | None:
-    """Return where the kubelet tells that it is well; None where its owner turned that off."""
-    content = kubelet["config"]["content"] or {}
-    port = content.get("healthzPort", _DEFAULT_HEALTH_PORT)
-    address = content.get("healthzBindAddress", "127.0.0.1")
-    return f"http://{address}:{port}/healthz" if port else None
+    """Return the files to edit; a gate that the kubelet runs with may be in none of them."""
+    files = (gate["file"] for gate in places if gate["where"] == where)
+    return list(dict.fromkeys(filter(None, files)))

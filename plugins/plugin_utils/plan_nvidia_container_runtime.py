@@ -12,13 +12,14 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.metal.gpu.plugins.module_utils import docker
+from ansible_collections.metal.gpu.plugins.module_utils import docker, own_files
 from ansible_collections.metal.gpu.plugins.module_utils.nvidia_smi import name_gpu
-from ansible_collections.metal.gpu.plugins.module_utils.version import release, upstream_version
+from ansible_collections.metal.gpu.plugins.module_utils.version import is_newer, upstream_version
 from ansible_collections.metal.gpu.plugins.plugin_utils import (
     containerd_keys,
     docker_keys,
     engines,
+    package_record,
     plan_containerd,
     plan_docker_ce,
     systems,
@@ -29,12 +30,14 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan_containerd import (
     RESTART_REASON,
     unread_reason,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan_nvidia_driver import works
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_packages import (
     REPAIR,
     arguments,
     hold_arguments,
     hold_gap,
     installed,
+    notice_unheld,
     packages_gap,
     plan_no_repository,
     plan_repair,
@@ -56,36 +59,63 @@ LINK = "Link the devices that are there already"
 REGISTER = "Register the NVIDIA runtime"
 RELOAD = "Reload Docker"
 RESTART_DOCKER = "Restart Docker"
+DROP_IN = "Have the CDI service accept the kernel module"
 CDI = "Write the CDI specification"
 
 UNREGISTER = "Take the NVIDIA runtime out of containerd"
 DISUSE = "Have Docker do without the NVIDIA runtime"
 UNREGISTER_DOCKER = "Take the NVIDIA runtime out of daemon.json"
+REMOVE_DROP_IN = "Have the CDI service check the kernel module by itself"
 REMOVE_RULE = "Stop linking the character devices of the GPUs"
 REMOVE = "Remove the container toolkit"
 REMOVE_FILES = "Remove what the container toolkit has written"
+RELEASE = "Let go of the container toolkit"
+FORGET = "Forget the container toolkit's packages"
 REMOVE_REPOSITORY = "Remove the container toolkit's repository"
 
 STEPS = (
     *(REPAIR, PYTHON_DEBIAN, REPOSITORY, INSTALL, HOLD, FORMER, RULE, LINK),
-    *(REGISTER, RESTART, RELOAD, RESTART_DOCKER, CDI),
-    *(UNREGISTER, DISUSE, UNREGISTER_DOCKER, REMOVE_RULE, REMOVE, REMOVE_FILES, REMOVE_REPOSITORY),
+    *(REGISTER, RESTART, RELOAD, RESTART_DOCKER, DROP_IN, CDI),
+    *(UNREGISTER, DISUSE, UNREGISTER_DOCKER, REMOVE_DROP_IN, REMOVE_RULE, REMOVE, REMOVE_FILES),
+    *(RELEASE, FORGET, REMOVE_REPOSITORY),
 )
 
 ROLE = "nvidia_container_runtime"
 _RELOAD_REASON = "it takes its runtimes over without a restart; containers run on"
-# What the toolkit's service for CDI writes, and what the device plugin leaves behind.
-_SPECIFICATION = re.compile(r"(/var)?/run/cdi/(nvidia\.yaml|k8s\.device-plugin\.nvidia\.com-.*)")
+# What the toolkit's service for CDI writes, with its kind. The device plugin leaves others behind,
+# which are named after their kinds of this vendor.
+_SPECIFICATIONS = dict.fromkeys(
+    ("/run/cdi/nvidia.yaml", "/var/run/cdi/nvidia.yaml"), "nvidia.com/gpu"
+)
+_PLUGIN_VENDOR = "k8s.device-plugin.nvidia.com/"
+_RUN = ("/run/cdi", "/var/run/cdi")
 _DEFAULT = ("default-runtime",)
 _DOCKERD = "dockerd"
 _GPU_FILE = re.compile(r"/dev/nvidia\d+")
 
-# What the role writes.
+# What the role writes. The command fails until nvidia_uvm is there, which comes after the driver,
+# and with Debian's own one not at boot.
 RULE_FILE = {
-    "path": "/etc/udev/rules.d/71-metal-gpu-char-dev.rules",
-    "block": 'ACTION=="add", DEVPATH=="/bus/pci/drivers/nvidia", '
+    "path": own_files.CHAR_DEV_RULE,
+    "block": 'ACTION=="add", DEVPATH=="/bus/pci/drivers/nvidia|/module/nvidia_uvm", '
     'RUN+="/usr/bin/nvidia-ctk system create-dev-char-symlinks --create-all"\n',
 }
+
+# nvidia-cdi-refresh.service runs where modules.dep has one of two names. Elsewhere systemd skips it
+# and calls that a success.
+# Source: deployments/systemd/nvidia-cdi-refresh.service of the toolkit 1.20.1.
+_ACCEPTED = re.compile(r"/(nvidia|nvidia-current)[.]ko")
+CDI_DROP_IN = {
+    "path": own_files.CDI_DROP_IN,
+    "block": r"""[Service]
+# The unit's own condition does not know every name that Debian gives the kernel module.
+ExecCondition=
+ExecCondition=/bin/sh -c '[ -e /proc/driver/nvidia/version ] || grep -qE \
+    "/nvidia(-current|-tesla(-[0-9]+)?)?(-open)?[.]ko" /lib/modules/%v/modules.dep'
+""",
+}
+# What outlives a boot; the service writes below /var/run.
+_STATIC_CDI = "/etc/cdi/"
 
 REPOSITORY_NAME = "metal-gpu-container-toolkit"
 PACKAGES = (
@@ -96,8 +126,22 @@ PACKAGES = (
 )
 # What the steps above need of a toolkit that stays as it is: a command, and a service.
 # Source: https://github.com/NVIDIA/nvidia-docker/issues/1671; the toolkit's release notes.
-_LINKS_SINCE = "1.12.0"
+_LINKS_SINCE = "1.14.0"  # with --load-kernel-modules
 _WRITES_CDI_SINCE = "1.18.0"
+# Programs of each package, and the version since which it has them.
+# Source: NVIDIA's documentation of the toolkit's packages; nvidia-cdi-hook was seen from 1.18 on.
+_PROGRAMS = {
+    "nvidia-container-toolkit-base": {
+        "nvidia-container-runtime": "0",
+        "nvidia-ctk": "0",
+        "nvidia-cdi-hook": "1.18.0",
+    },
+    "nvidia-container-toolkit": {"nvidia-container-runtime-hook": "0"},
+}
+_REINSTALL = {
+    systems.DEBIAN: "apt-get install --reinstall",
+    systems.REDHAT: "dnf reinstall",
+}
 # Of nvidia-docker2. The toolkit has the same program, and comes first.
 FORMER_PACKAGE = "nvidia-container-runtime"
 
@@ -110,62 +154,95 @@ def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
     the engine needs it), cdi, and of the repository url, suite, key and fingerprint.
     """
     made = Plan(wishes["host"])
-    made.data["rule"] = RULE_FILE
+    made.data |= {"rule": RULE_FILE, "cdi_drop_in": CDI_DROP_IN}
     refuse_platform(made, node)
+    package_record.refuse_record(made, node, ROLE)
     if wishes["state"] == "absent":
         _plan_absent(made, node)
     else:
+        engines.refuse_distribution(made, node)
         engines.refuse(made, node, wishes["engine"])
         if made.refusals:
             return made.result()
         _plan_toolkit(made, node, wishes)
+        _refuse_unusable(made, node)
         if engines.choose(node, wishes["engine"]) == engines.DOCKER:
             _plan_docker(made, node, wishes)
         else:
             _plan_containerd(made, node, wishes)
-        if wishes["cdi"]:
-            made.step(CDI, _cdi_gap(node))
-    plan_repair(made, node, PYTHON_DEBIAN, INSTALL, HOLD, FORMER, REMOVE)
+        if not works(node):
+            made.notice("DRIVER_NOT_YET", error=node["nvml"]["failure"]["message"])
+        elif wishes["cdi"]:
+            _plan_cdi(made, node)
+    plan_repair(made, node, PYTHON_DEBIAN, INSTALL, HOLD, FORMER, REMOVE, RELEASE)
     return made.result()
 
 
 def _plan_toolkit(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]) -> None:
     wanted = dict.fromkeys(PACKAGES, f"{wishes['version']}-1")
     found = node["toolkit"]["version"]
-    # What we hold came from our repository.
-    is_ours = REPOSITORY_NAME in node["repositories"]
+    ours = package_record.of_role(node, ROLE)
+    others = [name for name in installed(node, wanted) if name not in ours]
     held = [
         name
-        for name in installed(node, wanted)
+        for name in others
         if node["packages"][name]["held"] and packages_gap(node, {name: wanted[name]})
     ]
-    if found is not None and release(upstream_version(found)) > release(wishes["version"]):
+    if found is not None and is_newer(found, wishes["version"]):
         made.notice("TOOLKIT_KEPT", found=found, expected=wishes["version"])
-    elif held and not is_ours:
+        notice_unheld(made, node, others)
+    elif held:
         _keep_held(made, node, wishes, held)
     else:
         missing = packages_gap(node, wanted)
         if missing:
             upstream = systems.known(node).toolkit
             source = Repository.wished(REPOSITORY_NAME, wishes, upstream)
-            plan_repository(made, node, source, prepare=PYTHON_DEBIAN, add=REPOSITORY)
+            plan_repository(
+                made, node, source, wishes["now"], prepare=PYTHON_DEBIAN, add=REPOSITORY
+            )
+            hold = package_record.record(made, node, ROLE, wanted)
+        else:
+            hold = {name: wanted[name] for name in ours}
+        notice_unheld(made, node, [name for name in others if name not in hold])
         made.data |= {
             "packages": arguments(node, wanted),
-            "change_held": is_ours,
-            "hold": hold_arguments(node, wanted),
+            "change_held": bool(ours),
+            "hold": hold_arguments(node, hold),
         }
         made.step(INSTALL, missing)
-        # A source of somebody else's may be used; what comes from there is his to upgrade.
-        if is_ours or (missing and made.data["repository"]["new"]):
-            ended = "a new version is not held yet" if missing else None
-            made.step(HOLD, hold_gap(node, PACKAGES) or ended)
+        ended = "a new version is not held yet" if missing else None
+        made.step(HOLD, hold_gap(node, hold) or ended)
     if FORMER_PACKAGE in node["packages"]:
         made.step(FORMER, f"the toolkit takes the place of {FORMER_PACKAGE}")
-    if not node["toolkit"]["char_dev_rules"]:
-        made.step(RULE, "no udev rule calls create-dev-char-symlinks")
-        made.step(LINK, "the rule is heeded when the driver is loaded the next time")
-    else:
+    has_rule = bool(node["toolkit"]["char_dev_rules"])
+    made.step(RULE, None if has_rule else "no udev rule calls create-dev-char-symlinks")
+    if has_rule:
         made.step(LINK, _unlinked_gap(node))
+    elif works(node):
+        made.step(LINK, "udev runs the rule only when the driver is loaded the next time")
+
+
+def _refuse_unusable(made: Plan, node: Mapping[str, Any]) -> None:
+    """Refuse a toolkit whose package is installed, and stays, while its programs are not there."""
+    if any(step["name"] == INSTALL for step in made.steps):
+        return
+    found: dict[str, list[str]] = {}
+    for package, programs in _PROGRAMS.items():
+        version = node["packages"].get(package, {}).get("version", "0")
+        for name, since in programs.items():
+            file = node["toolkit"]["programs"][name]
+            if not file["executable"] and not is_newer(since, upstream_version(version)):
+                state = "is not executable" if file["exists"] else "is missing"
+                found.setdefault(package, []).append(f"{file['path']} {state}")
+    if found:
+        again = _REINSTALL[node["os"]["family"]]
+        made.refuse(
+            "RUNTIME_UNUSABLE",
+            evidence=", ".join(text for texts in found.values() for text in texts),
+            packages=" and ".join(found),
+            command=" ".join((again, *found)),
+        )
 
 
 def _keep_held(
@@ -175,7 +252,7 @@ def _keep_held(
     found = node["toolkit"]["version"]
     needed = _WRITES_CDI_SINCE if wishes["cdi"] and _cdi_gap(node) else _LINKS_SINCE
     evidence = {"found": found or "none", "packages": ", ".join(held)}
-    if found is None or release(upstream_version(found)) < release(needed):
+    if found is None or is_newer(needed, found):
         made.refuse("TOOLKIT_TOO_OLD", expected=needed, **evidence)
     else:
         made.notice("TOOLKIT_HELD", expected=wishes["version"], **evidence)
@@ -296,7 +373,8 @@ def _cdi_gap(node: Mapping[str, Any]) -> str | None:
     """Return why the CDI specification has to be written again."""
     known = node["cdi"]["devices"]
     if "nvidia.com/gpu=all" not in known:
-        return "there is none"
+        unread = (node["cdi"]["errors"].get(path) for path in _SPECIFICATIONS)
+        return next(filter(None, unread), "there is none")
     # Devices are named by index, by UUID, or both, as the toolkit is configured; a GPU with MIG is
     # there by its parts, such as 0:1, and one that is lost is left out.
     there = {name.partition(":")[0] for name in known}
@@ -307,6 +385,30 @@ def _cdi_gap(node: Mapping[str, Any]) -> str | None:
         and not {f"nvidia.com/gpu={gpu['index']}", f"nvidia.com/gpu={gpu['uuid']}"} & there
     ]
     return f"it lacks {', '.join(missing)}" if missing else None
+
+
+def _plan_cdi(made: Plan, node: Mapping[str, Any]) -> None:
+    gap = _cdi_gap(node)
+    refused = _condition_gap(node, gap)
+    made.step(DROP_IN, refused)
+    made.step(CDI, gap or ("the service runs only now" if refused else None))
+    for path, error in node["cdi"]["errors"].items():
+        if path not in _SPECIFICATIONS:
+            made.notice("CDI_FILE_INVALID", error=error)
+
+
+def _condition_gap(node: Mapping[str, Any], gap: str | None) -> str | None:
+    """Return why the service that writes the CDI specification, at each boot, does nothing here."""
+    if CDI_DROP_IN["path"] in node["ours"]["files"]:
+        return None
+    if gap is None and any(path.startswith(_STATIC_CDI) for path in node["cdi"]["spec_files"]):
+        return None
+    files = node["driver"]["module_files"]
+    if files and not any(_ACCEPTED.search(f"/{file}") for file in files):
+        return f"it looks for nvidia.ko or nvidia-current.ko, and the module is {', '.join(files)}"
+    if node["toolkit"]["cdi_skipped"] and node["driver"]["module_version"]:
+        return "it finds no kernel module, and one is loaded"
+    return None
 
 
 def _plan_absent(made: Plan, node: Mapping[str, Any]) -> None:
@@ -322,9 +424,12 @@ def _plan_absent(made: Plan, node: Mapping[str, Any]) -> None:
     }
     _unplan_containerd(made, node)
     _unplan_docker(made, node)
+    if CDI_DROP_IN["path"] in node["ours"]["files"]:
+        made.step(REMOVE_DROP_IN, "the drop-in is of this role")
     if RULE_FILE["path"] in node["ours"]["files"]:
         made.step(REMOVE_RULE, "the rule is of this role")
     _unplan_toolkit(made, node)
+    package_record.plan_forget(made, node, ROLE, release=RELEASE, forget=FORGET)
     plan_no_repository(made, node, REPOSITORY_NAME, remove=REMOVE_REPOSITORY)
 
 
@@ -366,15 +471,28 @@ def _unplan_docker(made: Plan, node: Mapping[str, Any]) -> None:
 
 
 def _unplan_toolkit(made: Plan, node: Mapping[str, Any]) -> None:
-    packages = installed(node, PACKAGES)
+    packages = package_record.brought(node, ROLE)
     toolkit = node["toolkit"]
-    if REPOSITORY_NAME not in node["repositories"]:
-        if packages:
-            made.notice("TOOLKIT_OF_OWNER", found=toolkit["version"])
-        return
     made.data["packages"] = packages
-    made.step(REMOVE, f"{', '.join(packages)} installed" if packages else None)
-    specifications = [path for path in node["cdi"]["spec_files"] if _SPECIFICATION.fullmatch(path)]
+    made.step(REMOVE, f"installed: {', '.join(packages)}" if packages else None)
+    if installed(node, [name for name in PACKAGES if name not in packages]):
+        made.notice("TOOLKIT_OF_OWNER", found=toolkit["version"])
+        return
+    if ROLE not in node["ours"]["packages"]:
+        return
+    kinds = node["cdi"]["kinds"]
+    specifications = [path for path, kind in kinds.items() if _is_generated(path, kind)]
     files = [path for path in (toolkit["config"], *specifications) if path]
     made.data["files"] = files
     made.step(REMOVE_FILES, f"{', '.join(files)} survive their package" if files else None)
+
+
+def _is_generated(path: str, kind: str | None) -> bool:
+    """Tell whether the toolkit or the device plugin has written a CDI specification."""
+    if kind is None:
+        return False
+    if _SPECIFICATIONS.get(path) == kind:
+        return True
+    folder, _slash, name = path.rpartition("/")
+    named_after_kind = name.rpartition(".")[0] == kind.replace("/", "-")
+    return folder in _RUN and kind.startswith(_PLUGIN_VENDOR) and named_after_kind

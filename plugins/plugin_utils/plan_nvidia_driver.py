@@ -11,28 +11,32 @@ Source: https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import PurePosixPath
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible_collections.metal.gpu.plugins.module_utils import gpu_models
-from ansible_collections.metal.gpu.plugins.module_utils.package_sources import sections_in_force
+from ansible_collections.metal.gpu.plugins.module_utils import gpu_models, own_files
 from ansible_collections.metal.gpu.plugins.module_utils.version import upstream_version
-from ansible_collections.metal.gpu.plugins.plugin_utils import driver_packages, systems
+from ansible_collections.metal.gpu.plugins.plugin_utils import (
+    driver_packages,
+    package_record,
+    systems,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_packages import (
     REPAIR,
     arguments,
+    failed,
     hold_arguments,
     hold_gap,
-    installed,
+    notice_unheld,
     packages_gap,
     plan_no_repository,
     plan_repair,
     plan_repository,
+    unfinished_evidence,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_preflight import refuse_platform
-from ansible_collections.metal.gpu.plugins.plugin_utils.repositories import Repository
+from ansible_collections.metal.gpu.plugins.plugin_utils.repositories import Repository, is_enabled
 
 PYTHON_DEBIAN = "Install python3-debian for the NVIDIA repository"
 REPOSITORY = "Add the NVIDIA repository"
@@ -50,15 +54,18 @@ PERSISTENCE = "Start the persistence daemon"
 STOP_PERSISTENCE = "Stop the persistence daemon"
 UNLOAD = "Unload the NVIDIA modules"
 REMOVE = "Remove the driver"
+RELEASE = "Let go of the driver's packages"
 REMOVE_FILES = "Let nouveau be loaded again, and the NVIDIA modules not"
+FORGET = "Forget the driver's packages"
 REMOVE_REPOSITORY = "Remove the NVIDIA repository"
 
 STEPS = (
     *(REPAIR, PYTHON_DEBIAN, REPOSITORY, STREAM, BLACKLIST, INITRAMFS, PIN, INSTALL, HOLD),
     *(MODULES_LOAD, REBOOT, LOAD, PERSISTENCE),
-    *(STOP_PERSISTENCE, UNLOAD, REMOVE, REMOVE_FILES, REMOVE_REPOSITORY),
+    *(STOP_PERSISTENCE, UNLOAD, REMOVE, RELEASE, REMOVE_FILES, FORGET, REMOVE_REPOSITORY),
 )
 
+ROLE = "nvidia_driver"
 REPOSITORY_NAME = "metal-gpu-nvidia-driver"
 DNF_MODULE = "nvidia-driver"
 MODULES = ("nvidia", "nvidia_uvm")
@@ -68,11 +75,11 @@ _UNLOADED_LAST = ("nvidia_drm", "nvidia_modeset", "nvidia_uvm", "nvidia")
 # What the role writes, and how the boot gets to know of the first one.
 FILES = {
     "blacklist": {
-        "path": "/etc/modprobe.d/metal-gpu-nouveau.conf",
+        "path": own_files.NOUVEAU_BLACKLIST,
         "block": "blacklist nouveau\noptions nouveau modeset=0\n",
     },
     "modules_load": {
-        "path": "/etc/modules-load.d/metal-gpu.conf",
+        "path": own_files.MODULES_LOAD,
         "block": "".join(f"{name}\n" for name in MODULES),
     },
 }
@@ -80,7 +87,7 @@ _INITRAMFS = {
     systems.DEBIAN: ["/usr/sbin/update-initramfs", "-u", "-k", "all"],
     systems.REDHAT: ["/usr/bin/dracut", "--force"],
 }
-# Here the driver answers, and says that a GPU is broken: nothing that another driver would mend.
+# Here the driver answers, and says that GPUs are broken: nothing that another driver would mend.
 _BROKEN_GPU = ("gpu_lost", "gpu_error", "inforom_corrupted", "insufficient_power")
 
 
@@ -93,42 +100,58 @@ def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
     made = Plan(wishes["host"])
     made.data |= {**FILES, "initramfs": _INITRAMFS.get(node["os"]["family"])}
     refuse_platform(made, node)
+    package_record.refuse_record(made, node, ROLE)
     if made.refusals:
         return made.result()
     if wishes["state"] == "absent":
         _plan_absent(made, node)
     elif not node["pci"]:
         made.refuse("NO_GPU")
-    elif _works(node):
+    elif works(node):
         _plan_working(made, node, wishes)
     else:
         _plan_present(made, node, wishes)
-    plan_repair(made, node, PYTHON_DEBIAN, STREAM, PIN, INSTALL, HOLD, REMOVE)
+    plan_repair(made, node, PYTHON_DEBIAN, STREAM, PIN, INSTALL, HOLD, REMOVE, RELEASE)
     return made.result()
 
 
-def _works(node: Mapping[str, Any]) -> bool:
-    failure = node["nvml"]["failure"]
-    working = failure is None or failure["code"] in _BROKEN_GPU
-    return bool(node["driver"]["packages"]) and working
+def works(node: Mapping[str, Any]) -> bool:
+    """Whether there is a driver that answers, wherever it came from.
+
+    A driver that shows one GPU works, whatever it says of the others.
+    """
+    nvml = node["nvml"]
+    return (
+        nvml["failure"] is None
+        or nvml["failure"]["code"] in _BROKEN_GPU
+        or any(gpu["error"] is None for gpu in nvml["devices"])
+    )
 
 
 def _plan_working(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]) -> None:
-    """A driver of the wanted version is held and comes back after a boot; others are left alone."""
-    found = node["nvml"]["driver_version"]
+    """Keep a driver that works, and hold it if this role has installed it.
+
+    One of the wanted version comes back after a boot; others are left alone.
+    """
+    found = _version(node)
+    packages = driver_packages.carriers(node["driver"]["packages"])
+    # A pin holds nothing of its own.
+    ours = [name for name in package_record.of_role(node, ROLE) if "-pinning-" not in name]
+    if not packages:
+        made.notice("DRIVER_WITHOUT_PACKAGE", found=found)
+    if failed(node):
+        made.notice("DRIVER_UNFINISHED", found=found, **unfinished_evidence(node))
+    notice_unheld(made, node, [name for name in packages if name not in ours])
     if found != wishes["version"]:
         made.notice("DRIVER_KEPT", found=found, expected=wishes["version"])
         return
-    flavour = node["driver"]["flavour"] or gpu_models.OPEN
-    known = driver_packages.choose(systems.known(node), found, flavour)
-    names = installed(node, known.packages if known else ())
     made.data["hold"] = hold_arguments(
-        node, {name: node["packages"][name]["version"] for name in names}
+        node, {name: node["packages"][name]["version"] for name in ours}
     )
     if not node["driver"]["nouveau_blacklisted"]:
         made.step(BLACKLIST, "nothing in modprobe.d blacklists it")
     made.step(INITRAMFS, _ramdisk_reason(node["driver"]))
-    made.step(HOLD, hold_gap(node, names))
+    made.step(HOLD, hold_gap(node, ours))
     made.step(MODULES_LOAD, _boot_reason(node))
     made.step(LOAD, _unloaded_reason(node))
     if node["driver"]["persistenced"]["installed"]:
@@ -156,15 +179,17 @@ def _plan_present(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]
         "stream": known.stream,
         "pinning": arguments(node, pinning),
         "packages": arguments(node, packages) + ([] if kernel["headers"] else [headers]),
-        "hold": hold_arguments(node, packages),
     }
+    package_record.record(made, node, ROLE, pinning)
+    ours = package_record.record(made, node, ROLE, packages)
+    made.data["hold"] = hold_arguments(node, ours)
     missing = packages_gap(node, packages)
     pin_missing = packages_gap(node, pinning)
     if not kernel["headers"]:
         missing = "; ".join(filter(None, (missing, f"{headers} is not installed")))
     if missing or pin_missing:
         source = Repository.wished(REPOSITORY_NAME, wishes, system.driver)
-        plan_repository(made, node, source, prepare=PYTHON_DEBIAN, add=REPOSITORY)
+        plan_repository(made, node, source, wishes["now"], prepare=PYTHON_DEBIAN, add=REPOSITORY)
     if missing and systems.is_redhat(node):
         _plan_redhat(made, node, version, known.stream)
     if not driver["nouveau_blacklisted"]:
@@ -172,13 +197,14 @@ def _plan_present(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]
     made.step(INITRAMFS, _ramdisk_reason(driver))
     made.step(PIN, pin_missing)
     made.step(INSTALL, missing)
-    made.step(HOLD, hold_gap(node, packages))
+    made.step(HOLD, hold_gap(node, ours))
     made.step(MODULES_LOAD, _boot_reason(node))
     reboot = _reboot_reason(node, wishes)
     made.step(REBOOT, reboot)
     made.step(LOAD, None if reboot else _unloaded_reason(node))
     made.step(PERSISTENCE, _persistence_reason(node))
-    if not made.steps and not made.refusals:
+    is_unbuilt = not missing and driver["dkms"]["built"] is False
+    if is_unbuilt or not (made.steps or made.refusals):
         made.refuse("DRIVER_BROKEN", found=version, error=_error(node))
 
 
@@ -194,9 +220,7 @@ def _ramdisk_reason(driver: Mapping[str, Any]) -> str | None:
 def _plan_redhat(made: Plan, node: Mapping[str, Any], version: str, stream: str | None) -> None:
     """Plan what only Red Hat's distributions need: dkms from elsewhere, and the module's stream."""
     if "dkms" not in node["packages"] and not any(
-        sections_in_force(source["text"])
-        for name, source in node["repositories"].items()
-        if name.startswith("epel")
+        is_enabled(found) for name, found in node["repositories"].items() if name.startswith("epel")
     ):
         made.refuse("EPEL_MISSING")
     enabled = node["module_streams"].get(DNF_MODULE)
@@ -217,7 +241,13 @@ def _unloaded_reason(node: Mapping[str, Any]) -> str | None:
 
 
 def _error(node: Mapping[str, Any]) -> str:
-    return (node["nvml"]["failure"] or {}).get("message") or "nvidia-smi gave no reason"
+    """Return why the driver does not work, as far as anybody has said so."""
+    said = (node["nvml"]["failure"] or {}).get("message") or "nvidia-smi gave no reason"
+    dkms = node["driver"]["dkms"]
+    if dkms["built"] is not False:
+        return str(said)
+    log = f" (log of the build: {dkms['log']})" if dkms["log"] else ""
+    return f"{said}; DKMS has built no module for kernel {node['kernel']['release']}{log}"
 
 
 def _persistence_reason(node: Mapping[str, Any]) -> str | None:
@@ -230,17 +260,18 @@ def _persistence_reason(node: Mapping[str, Any]) -> str | None:
 
 def _choose_flavour(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]) -> str | None:
     """Return the kernel module that drives every GPU of the node, or refuse."""
-    generations = {gpu["address"]: gpu_models.generation(gpu["device"]) for gpu in node["pci"]}
+    gpus: dict[gpu_models.Generation, list[Mapping[str, Any]]] = {}
     for gpu in node["pci"]:
-        found = generations[gpu["address"]]
-        if not gpu_models.supports(found, wishes["version"]):
+        gpus.setdefault(gpu_models.generation(gpu["device"]), []).append(gpu)
+    for generation, alike in gpus.items():
+        if not gpu_models.supports(generation, wishes["version"]):
             made.refuse(
                 "GPU_UNSUPPORTED_BY_DRIVER",
-                address=gpu["address"],
-                generation=found.name,
-                device=gpu["device"],
+                addresses=_addresses(alike),
+                generation=generation.name,
+                devices=", ".join(dict.fromkeys(gpu["device"] for gpu in alike)),
                 version=wishes["version"],
-                expected=gpu_models.branches(found),
+                expected=gpu_models.branches(generation),
             )
     wanted = (
         (gpu_models.OPEN, gpu_models.PROPRIETARY)
@@ -248,17 +279,21 @@ def _choose_flavour(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, An
         else (wishes["flavour"],)
     )
     for flavour in wanted:
-        if all(flavour in found.flavours for found in generations.values()):
+        if all(flavour in generation.flavours for generation in gpus):
             return flavour
     made.refuse(
         "FLAVOUR_UNSUPPORTED",
         flavour=wishes["flavour"],
-        evidence=", ".join(
-            f"{address} is {found.name} and takes {' or '.join(found.flavours)}"
-            for address, found in generations.items()
+        evidence="; ".join(
+            f"{generation.name} takes {' or '.join(generation.flavours)} ({_addresses(alike)})"
+            for generation, alike in gpus.items()
         ),
     )
     return None
+
+
+def _addresses(gpus: Iterable[Mapping[str, Any]]) -> str:
+    return ", ".join(gpu["address"] for gpu in gpus)
 
 
 def _refuse(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]) -> None:
@@ -266,15 +301,11 @@ def _refuse(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]) -> N
     reboot_ok = {True: "true", False: "false", None: "not set"}[wishes["reboot_ok"]]
     if node["secure_boot"]:
         made.refuse("SECURE_BOOT_ON")
-    found = driver["module_version"] or driver["disk_version"] or node["nvml"]["driver_version"]
-    if found and not driver["packages"]:
-        made.refuse("DRIVER_FROM_ELSEWHERE", found=found)
+    packages = driver_packages.carriers(driver["packages"])
+    if not packages and _installed_version(node):
+        made.refuse("DRIVER_FROM_ELSEWHERE", found=_installed_version(node), error=_error(node))
         return
-    others = {
-        upstream_version(version)
-        for name, version in driver["packages"].items()
-        if name.startswith(driver_packages.CORE) and not name.startswith("nvidia-driver-pinning")
-    } - {wishes["version"]}
+    others = {upstream_version(version) for version in packages.values()} - {wishes["version"]}
     if others:
         made.refuse("DRIVER_BROKEN", found=" and ".join(sorted(others)), error=_error(node))
     elif "nouveau" in node["kernel"]["modules"] and not wishes["reboot_ok"]:
@@ -294,20 +325,18 @@ def _reboot_reason(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> str | 
 
 
 def _plan_absent(made: Plan, node: Mapping[str, Any]) -> None:
-    """Take the driver away, if it is ours, and our files.
+    """Take the driver away, if this role has brought it, and our files.
 
-    Unload first: modules in use stop the run while everything is still there. The repository goes
-    last: it tells that the driver is ours, so a run that was cut short is taken up again.
+    Unload first: modules in use stop the run while everything is still there. The record goes near
+    the end: it tells that the driver is ours, so a run that was cut short is taken up again.
     """
     driver = node["driver"]
-    is_ours = REPOSITORY_NAME in node["repositories"]
-    packages = sorted(driver["packages"])
+    brought = package_record.brought(node, ROLE)
+    is_ours = bool(driver_packages.carriers(dict.fromkeys(brought, "")))
+    # What came along, such as libraries and firmware, is of no use without it.
+    packages = sorted(driver["packages"]) if is_ours else brought
     loaded = [name for name in node["kernel"]["modules"] if name.startswith("nvidia")]
-    files = [
-        path
-        for path in node["ours"]["files"]
-        if PurePosixPath(path).parent.name in ("modprobe.d", "modules-load.d")
-    ]
+    files = [file["path"] for file in FILES.values() if file["path"] in node["ours"]["files"]]
     made.data |= {
         "packages": packages,
         "modules": sorted(loaded, key=_unload_place),
@@ -318,12 +347,13 @@ def _plan_absent(made: Plan, node: Mapping[str, Any]) -> None:
         if driver["persistenced"]["active"]:
             made.step(STOP_PERSISTENCE, "it uses the driver")
         made.step(UNLOAD, f"{', '.join(loaded)} loaded" if loaded else None)
-        made.step(REMOVE, f"{len(packages)} packages are installed" if packages else None)
-    elif packages:
-        made.notice("DRIVER_OF_OWNER", found=_version(driver))
+    elif driver_packages.carriers(driver["packages"]) or _installed_version(node):
+        made.notice("DRIVER_OF_OWNER", found=_version(node))
+    made.step(REMOVE, f"installed: {', '.join(packages)}" if packages else None)
     made.step(REMOVE_FILES, f"{', '.join(files)} are of this role" if files else None)
-    if is_ours or files:
+    if files or ROLE in node["ours"]["packages"]:
         made.step(INITRAMFS, "it may hold what is gone")
+    package_record.plan_forget(made, node, ROLE, release=RELEASE, forget=FORGET)
     plan_no_repository(made, node, REPOSITORY_NAME, remove=REMOVE_REPOSITORY)
 
 
@@ -331,5 +361,13 @@ def _unload_place(module: str) -> int:
     return _UNLOADED_LAST.index(module) if module in _UNLOADED_LAST else -1
 
 
-def _version(driver: Mapping[str, Any]) -> str:
-    return driver["module_version"] or driver["disk_version"] or ", ".join(driver["packages"])
+def _installed_version(node: Mapping[str, Any]) -> str | None:
+    """Return the version of the driver itself, whatever packages there are."""
+    driver = node["driver"]
+    found = node["nvml"]["driver_version"] or driver["module_version"] or driver["disk_version"]
+    return str(found) if found else None
+
+
+def _version(node: Mapping[str, Any]) -> str:
+    versions = driver_packages.carriers(node["driver"]["packages"]).values()
+    return _installed_version(node) or ", ".join(sorted(set(versions))) or "of unknown version"

@@ -5,17 +5,24 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
+from ansible_collections.metal.gpu.plugins.module_utils.packages import UNPACKED
 from ansible_collections.metal.gpu.plugins.plugin_utils.repositories import (
+    FILES,
     KEY_FILE,
     Repository,
+    file_problem,
+    is_ours,
     repository_gap,
+    unsigned_sources,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.systems import DEBIAN, is_redhat
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from datetime import datetime
 
     from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
 
@@ -23,14 +30,27 @@ REPAIR = "Finish what the package manager was cut off from"
 
 
 def plan_repository(
-    made: Plan, node: Mapping[str, Any], wanted: Repository, *, prepare: str, add: str
+    made: Plan,
+    node: Mapping[str, Any],
+    wanted: Repository,
+    now: datetime,
+    *,
+    prepare: str,
+    add: str,
 ) -> None:
     """Plan the steps `prepare` and `add`, by which the repository gets onto the node.
 
-    The tasks find the repository in the plan's data.
+    The tasks find the repository in the plan's data. What `now` is decides about its key.
     """
-    gap = repository_gap(node, wanted)
+    gap = repository_gap(node, wanted, now)
     made.data["repository"] = {**wanted._asdict(), "new": gap is not None}
+    unsigned = [f"{file} ({option})" for file, option in unsigned_sources(node, wanted).items()]
+    if unsigned:
+        made.refuse("REPOSITORY_UNSIGNED", url=wanted.url, files=", ".join(unsigned))
+    problem = file_problem(node, wanted.name) if gap else None
+    if problem:
+        path = FILES[node["os"]["family"]].format(wanted.name)
+        made.refuse("REPOSITORY_FILE_FOREIGN", path=path, error=problem)
     if gap and not wanted.fingerprint:
         made.refuse("KEY_UNKNOWN", key=wanted.key)
     if gap and node["os"]["family"] == DEBIAN and "python3-debian" not in node["packages"]:
@@ -44,11 +64,16 @@ def packages_gap(node: Mapping[str, Any], wanted: Mapping[str, str]) -> str | No
     others = [
         f"{name} is {found['version']}, not {version}"
         for name, version in wanted.items()
-        if version and (found := node["packages"].get(name)) and found["version"] != version
+        if (found := node["packages"].get(name)) and not is_version(found["version"], version)
     ]
     if missing:
         others.append(f"not installed: {', '.join(missing)}")
     return "; ".join(others) or None
+
+
+def is_version(found: str, wanted: str) -> bool:
+    """Whether a version is the wanted one; dnf takes one without its release, apt a pattern."""
+    return not wanted or fnmatchcase(found, wanted) or found.startswith(f"{wanted}-")
 
 
 def arguments(node: Mapping[str, Any], wanted: Mapping[str, str]) -> list[str]:
@@ -64,22 +89,64 @@ def hold_arguments(node: Mapping[str, Any], wanted: Mapping[str, str]) -> list[s
 
 def hold_gap(node: Mapping[str, Any], names: Iterable[str]) -> str | None:
     """Return why packages have to be held, or None where all of them are."""
-    loose = [name for name in names if not node["packages"].get(name, {}).get("held")]
-    return f"{', '.join(loose)} can be upgraded by anyone" if loose else None
+    loose = _loose(node, names)
+    return f"not held, so an upgrade would change them: {', '.join(loose)}" if loose else None
+
+
+def notice_unheld(made: Plan, node: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Say which installed packages of the admin nobody holds: we hold what we have installed."""
+    loose = _loose(node, installed(node, names))
+    if loose:
+        command = "dnf versionlock add" if is_redhat(node) else "apt-mark hold"
+        words = " ".join((command, *loose))
+        made.notice("PACKAGES_UNHELD", packages=", ".join(loose), command=words)
+
+
+def _loose(node: Mapping[str, Any], names: Iterable[str]) -> list[str]:
+    return [name for name in names if not node["packages"].get(name, {}).get("held")]
 
 
 def plan_repair(made: Plan, node: Mapping[str, Any], *using: str) -> None:
-    """Plan to let dpkg finish, before the first step, where a step needs it and it was cut off."""
-    if node["package_manager"]["interrupted"] and any(step["name"] in using for step in made.steps):
-        made.step(REPAIR, "dpkg has changes that it noted and did not make")
-        made.steps.insert(0, made.steps.pop())
+    """Let dpkg finish, before the first step that needs it, what it was cut off from.
+
+    What it has tried to finish and could not fails again, and every other step with it.
+    """
+    if not any(step["name"] in using for step in made.steps):
+        return
+    unfinished = node["package_manager"]["unfinished"]
+    if node["package_manager"]["interrupted"]:
+        reason = "dpkg has changes that it noted and did not make"
+    elif failed(node):
+        made.refuse("PACKAGES_UNFINISHED", **unfinished_evidence(node))
+        return
+    elif unfinished:
+        reason = f"dpkg unpacked {', '.join(unfinished)}, and did not configure them"
+    else:
+        return
+    made.step(REPAIR, reason)
+    made.steps.insert(0, made.steps.pop())
+
+
+def failed(node: Mapping[str, Any]) -> list[str]:
+    """Return the packages that dpkg has tried to install and could not, by its own account."""
+    unfinished = node["package_manager"]["unfinished"]
+    return [name for name, one in unfinished.items() if one["state"] != UNPACKED]
+
+
+def unfinished_evidence(node: Mapping[str, Any]) -> dict[str, str]:
+    """Return what findings name about packages that dpkg could not install."""
+    unfinished = node["package_manager"]["unfinished"]
+    states = [f"{name} {one['version']} is {one['state']}" for name, one in unfinished.items()]
+    if log := node["driver"]["dkms"]["log"]:
+        states.append(f"the log of the kernel module's build is {log}")
+    return {"packages": "; ".join(states), "names": " ".join(unfinished)}
 
 
 def plan_no_repository(made: Plan, node: Mapping[str, Any], name: str, *, remove: str) -> None:
     """Plan the step `remove`, by which the repository goes from the node."""
     made.data["repository"] = {"name": name, "key_file": KEY_FILE.format(name)}
-    if name in node["repositories"]:
-        made.step(remove, "it is there")
+    if is_ours(node, name):
+        made.step(remove, f"this collection wrote {node['repositories'][name]['path']}")
 
 
 def installed(node: Mapping[str, Any], names: Iterable[str]) -> list[str]:

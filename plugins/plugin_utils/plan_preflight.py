@@ -33,10 +33,15 @@ def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
     kubelet = node["kubelet"]
     if wishes["state"] == "present":
         _refuse_gpus(made, node, wishes)
+        if engines.refuse_distribution(made, node):
+            return made.result()
         engines.refuse(made, node, wishes["engine"])
         if not kubelet["installed"]:
             made.refuse("KUBELET_MISSING")
             return made.result()
+        joined, own = kubelet["joined_name"], kubelet["own_name"]
+        if joined and own and joined != own:
+            made.refuse("NODE_RENAMED", joined=joined, own=own)
     made.data["node_name"] = kubelet["node_name"]
     return made.result()
 

@@ -94,4 +94,4 @@ def _fault(laboratory: Any, node: str, fault: str) -> list[str]:
     """Return the command for a fault that is often wanted: `lab fault` takes longer to start."""
     as_root = [] if os.geteuid() == 0 else ["sudo"]
     container = laboratory.state.container(node)
-    return [*as_root, "docker", "exec", container, "sh", "-c", faults.SCRIPTS[fault]]
+    return [*as_root, "docker", "exec", container, "sh", "-c", faults.SCRIPTS[fault].text]

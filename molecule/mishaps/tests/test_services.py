@@ -128,11 +128,12 @@ def verdict(laboratory: Any, *options: str) -> tuple[int, str]:
 
 
 def test_smoke_image_that_cannot_be_pulled(laboratory):
-    """The counts of all layers are shown all the same."""
+    """The counts of all layers are shown all the same, and so is the gate that is still there."""
     image = "registry.invalid/cuda:1"
     code, words = verdict(laboratory, "-e", f"verify_smoke_image={image}")
     assert code != 0
     assert "SMOKE_IMAGE_UNAVAILABLE" in words
+    assert "DRIFTED gpu-3: drifted: kubelet: " in words
     assert image in words
     assert re.search(r"gpu-3( 1){5} ", words)
 
@@ -162,7 +163,7 @@ def taken(laboratory: Any) -> Iterator[None]:
 
 def test_gpus_that_are_all_taken(laboratory, taken):
     """Busy is not broken."""
-    code, words = verdict(laboratory)
+    code, words = verdict(laboratory, "-e", "verify_drift=false")
     assert code == 0
     assert "SMOKE_NOT_RUN" in words
     assert "default/taker" in words
@@ -179,5 +180,5 @@ def test_kubelet_that_has_died(laboratory, taken):
         host.check_output("systemctl start kubelet")
         laboratory.kubectl("wait", "--for=condition=Ready", "node/gpu-3", "--timeout=60s")
     assert code != 0
-    assert re.search(r"gpu-3( 1){5} \S+ NODE_NOT_READY\b", words)
-    assert "NODE_NOT_READY gpu-3: " in words
+    assert re.search(r"gpu-3( 1){5} \S+ KUBELET_STOPPED\b", words)
+    assert "KUBELET_STOPPED gpu-3: the kubelet is not running" in words

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from metal_lab import nodes
 from metal_lab.state import State
@@ -16,10 +17,19 @@ RESTORED = """\
 the hardware is whole again; a device plugin that called a GPU unhealthy still does, until
 tests/lab/lab kubectl -n kube-system rollout restart daemonset nvidia-device-plugin"""
 
-# Shell scripts, run as root in the node, with the arguments of the fault.
+
+class Script(NamedTuple):
+    """A fault that a shell brings about, as root on the node, with the arguments of the fault."""
+
+    what: str
+    text: str
+
+
 SCRIPTS = {
     # The article's step of 2018, as three generations of administrators wrote it down.
-    "historical-gate": """
+    "historical-gate": Script(
+        "the gate of the article of 2018, in three places; this kubelet does not start with it",
+        """
         set -eu
         printf 'featureGates:\\n  DevicePlugins: true\\n' >> /var/lib/kubelet/config.yaml
         echo 'KUBELET_EXTRA_ARGS=--feature-gates=DevicePlugins=true --v=2' > /etc/default/kubelet
@@ -30,8 +40,11 @@ SCRIPTS = {
         systemctl daemon-reload
         systemctl restart kubelet
     """,
+    ),
     # The same, where it has no effect: another file sets the variable anew. The kubelet runs.
-    "idle-gate": """
+    "idle-gate": Script(
+        "the same gate, where it has no effect",
+        """
         set -eu
         mkdir -p /etc/systemd/system/kubelet.service.d
         printf '%s\\n' '[Service]' \\
@@ -41,24 +54,33 @@ SCRIPTS = {
         systemctl daemon-reload
         systemctl restart kubelet
     """,
+    ),
     # A machine that nobody has brought an engine to yet; its kubelet waits for one.
-    "no-containerd": """
+    "no-containerd": Script(
+        "there is no containerd, and its settings are gone",
+        """
         set -eu
         systemctl stop containerd
         dpkg --purge containerd.io
         rm -rf /etc/containerd
     """,
+    ),
     # The same, of a node whose kubelet waits for cri-dockerd.
-    "no-docker": """
+    "no-docker": Script(
+        "there is no Docker, and its settings are gone",
+        """
         set -eu
         dpkg --purge cri-dockerd docker.io docker-cli containerd runc \\
             docker-ce docker-ce-cli containerd.io
         rm -rf /etc/docker /etc/containerd
         find /srv/docker /var/lib/docker /var/lib/containerd -mindepth 1 -delete
     """,
+    ),
     # What instructions of 2016 and of 2018 have left behind: nvidia-docker v1 with the volume of a
     # driver and a container that uses it, nvidia-docker2, and the repositories of both.
-    "nvidia-docker": r"""
+    "nvidia-docker": Script(
+        "leftovers of nvidia-docker v1 and nvidia-docker2",
+        r"""
         set -eu
         install_package() {
             tree=/tmp/$1
@@ -87,8 +109,26 @@ SCRIPTS = {
         docker run --detach --name training-2018 --entrypoint sleep \
             --volume nvidia_driver_390.25:/usr/local/nvidia:ro docker.io/library/busybox:1.35 3600
     """,
+    ),
+    # An administrator has installed the driver of his distribution, and booted since.
+    "debian-driver": Script(
+        "the driver of Debian 13 is installed",
+        """
+        set -eu
+        list=/etc/apt/sources.list.d
+        sed 's|/debian/ /|/debian-non-free/ /|' "$list/debian.list" > "$list/non-free.list"
+        apt-get --quiet update
+        DEBIAN_FRONTEND=noninteractive apt-get --quiet --yes --no-install-recommends install \\
+            "linux-headers-$(uname -r)" nvidia-open-kernel-dkms nvidia-smi libcuda1 \\
+            nvidia-persistenced
+        modprobe --all $(cat /etc/modules-load.d/nvidia.conf)
+        systemctl restart nvidia-persistenced.service
+    """,
+    ),
     # What update-initramfs would leave behind; containers have no kernel, so no initial ramdisk.
-    "initial-ramdisk": """
+    "initial-ramdisk": Script(
+        "there is an initial ramdisk with nouveau in it",
+        """
         set -eu
         cat > /usr/sbin/update-initramfs <<'END'
 #!/bin/sh
@@ -98,15 +138,23 @@ END
         mkdir -p /boot
         echo nouveau > "/boot/initrd.img-$(uname -r)"
     """,
+    ),
     # The network goes away under a playbook: whatever runs on the node runs on.
-    "cut-ssh": """
+    "cut-ssh": Script(
+        "the network goes away; whatever runs on the node runs on",
+        """
         set -eu
         systemctl stop ssh.socket ssh.service
         pkill --signal KILL --exact 'sshd|sshd-session|sshd-auth' || test $? = 1
     """,
-    "restore-ssh": "systemctl start ssh.service",
-    # DIRECTORY [FILES]: it is full, but for so many small files.
-    "disk-full": """
+    ),
+    "restore-ssh": Script(
+        "the network is back",
+        "systemctl start ssh.service",
+    ),
+    "disk-full": Script(
+        "DIRECTORY [FILES]: it is full, but for so many small files",
+        """
         set -eu
         copy=$(mktemp --directory)
         cp --archive "$1/." "$copy"
@@ -116,9 +164,15 @@ END
         dd if=/dev/zero of="$1/.full" bs=4096 2> /dev/null || true
         truncate --size=-$((4096 * ${2:-0})) "$1/.full"
     """,
-    "disk-freed": 'umount "$1"',
-    # UNIT TEST WORDS: its owner checks something before each start, says so, and does not start it.
-    "refuse-start": """
+    ),
+    "disk-freed": Script(
+        "DIRECTORY: there is space again",
+        'umount "$1"',
+    ),
+    # As an owner who checks something before each start does it.
+    "refuse-start": Script(
+        "UNIT TEST WORDS: unless the test succeeds, the unit prints the words and does not start",
+        """
         set -eu
         check=/usr/local/sbin/check-$1 drop_ins=/etc/systemd/system/$1.service.d
         printf '#!/bin/sh\\nif ! { %s; }; then echo "%s"; exit 1; fi\\n' "$2" "$3" > "$check"
@@ -127,13 +181,19 @@ END
         printf '[Service]\\nExecStartPre=%s\\n' "$check" > "$drop_ins/30-check.conf"
         systemctl daemon-reload
     """,
-    "permit-start": """
+    ),
+    "permit-start": Script(
+        "UNIT: it starts again",
+        """
         set -eu
         rm "/etc/systemd/system/$1.service.d/30-check.conf" "/usr/local/sbin/check-$1"
         systemctl daemon-reload
     """,
+    ),
     # A process that is not of ours works on packages, and does not come to an end.
-    "lock-packages": """
+    "lock-packages": Script(
+        "a process holds the package manager's lock, and does not end",
+        """
         set -eu
         cat > /usr/local/sbin/unattended-upgrade <<'END'
 import fcntl, signal
@@ -144,27 +204,44 @@ END
         systemd-run --quiet --unit=metal-lab-lock \\
             /usr/bin/python3 /usr/local/sbin/unattended-upgrade
     """,
-    "free-packages": "systemctl stop metal-lab-lock",
+    ),
+    "free-packages": Script(
+        "the lock is free",
+        "systemctl stop metal-lab-lock",
+    ),
     # The owner of the node wants a password for it.
-    "no-sudo": "echo 'admin ALL=(ALL) ALL' > /etc/sudoers.d/zz-password",
-    "sudo": "rm /etc/sudoers.d/zz-password",
+    "no-sudo": Script(
+        "sudo asks for a password",
+        "echo 'admin ALL=(ALL) ALL' > /etc/sudoers.d/zz-password",
+    ),
+    "sudo": Script(
+        "sudo asks for no password",
+        "rm /etc/sudoers.d/zz-password",
+    ),
     # A kubelet whose file has a bracket too many; it runs on with what it read at its start.
-    "invalid-kubelet-config": "printf 'evictionHard: [}\\n' >> /var/lib/kubelet/config.yaml",
+    "invalid-kubelet-config": Script(
+        "the kubelet's file does not parse; the kubelet runs on",
+        "printf 'evictionHard: [}\\n' >> /var/lib/kubelet/config.yaml",
+    ),
     # A comma where none belongs: containerd still runs, with what it read at its start.
-    "invalid-containerd-config": """
+    "invalid-containerd-config": Script(
+        "containerd's file does not parse; containerd runs on",
+        """
         set -eu
         printf '[plugins\\n  x = ,\\n' >> /etc/containerd/config.toml
     """,
+    ),
 }
 
 
 def inject(state: State, node: str, fault: str, arguments: Sequence[str]) -> str:
     """Break `fault` on `node`; return what the node said."""
     if fault in SCRIPTS:
-        return nodes.execute(state, node, ["sh", "-c", SCRIPTS[fault], fault, *arguments])
+        return nodes.execute(state, node, ["sh", "-c", SCRIPTS[fault].text, fault, *arguments])
     hardware = nodes.execute(state, node, [*HARDWARE, "faults"])
     if fault == "list":
-        return "\n".join([*SCRIPTS, hardware])
+        scripts = [f"{name:26}{script.what}" for name, script in SCRIPTS.items()]
+        return "\n".join([*scripts, hardware])
     if fault not in [line.split()[0] for line in hardware.splitlines()]:
         raise SystemExit(f"no fault {fault!r}; tests/lab/lab fault {node} list shows what there is")
     output = nodes.execute(state, node, [*HARDWARE, "fault", fault, *arguments])

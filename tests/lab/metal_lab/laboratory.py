@@ -16,7 +16,16 @@ from typing import NamedTuple
 
 import yaml
 
-from metal_lab import control_plane, faults, mirror, nodes, packages, pod_images, programs
+from metal_lab import (
+    control_plane,
+    debian_driver,
+    faults,
+    mirror,
+    nodes,
+    packages,
+    pod_images,
+    programs,
+)
 from metal_lab.cache import CACHE, LAB_SOURCES, built, digest, give_back, locked, say
 from metal_lab.description import Node, gpu_count
 from metal_lab.node_image import image
@@ -58,6 +67,8 @@ def prepare(kinds: set[tuple[str, str]]) -> Parts:
         LAB_SOURCES / "packages",
         LAB_SOURCES / "silicon",
         LAB_SOURCES / "metal_lab" / "packages.py",
+        LAB_SOURCES / "metal_lab" / "debian_driver.py",
+        debian_driver.RECORD,
         LAB_SOURCES / "metal_lab" / "mirror.py",
     )
     pool = built(
@@ -196,6 +207,14 @@ def _mirror_variables(state: State, parts: Parts) -> dict[str, str]:
     (deb,) = (parts.mirror / mirror.FILES["cri-dockerd"]).iterdir()
     checksum = hashlib.sha256(deb.read_bytes()).hexdigest()
     return variables | {
+        # What the laboratory can build; upstream's repositories have others, which the roles take.
+        "containerd_version": programs.CONTAINERD,
+        "docker_ce_containerd_version": programs.CONTAINERD,
+        "docker_ce_version": programs.DOCKER,
+        "nvidia_container_runtime_version": programs.TOOLKIT,
+        "nvidia_driver_version": packages.DRIVERS[0],
+        "device_plugin_version": f"v{programs.DEVICE_PLUGIN}",
+        "verify_smoke_image": pod_images.CUDA_IMAGE,
         "docker_ce_cri_dockerd_url": f"{url}/{deb.relative_to(parts.mirror)}",
         "docker_ce_cri_dockerd_checksum": f"sha256:{checksum}",
     }

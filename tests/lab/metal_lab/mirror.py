@@ -72,6 +72,8 @@ def repositories(fingerprint: str) -> tuple[Repository, ...]:
         Repository("toolkit", "toolkit/stable/deb/amd64", "toolkit/gpgkey"),
         Repository("kubernetes", core, f"{core}/Release.key"),
         Repository("debian", "debian", "debian/gpg"),
+        # On nodes whose owner wants the driver of his distribution.
+        Repository("debian-non-free", "debian-non-free", "debian/gpg"),
     )
 
 

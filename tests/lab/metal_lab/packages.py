@@ -27,6 +27,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from metal_lab import debian_driver
 from metal_lab.cache import LAB_SOURCES
 from metal_lab.programs import CONTAINERD, CRI_DOCKERD, DOCKER, KUBERNETES, TOOLKIT
 
@@ -60,6 +61,7 @@ class Package:
     version: str
     summary: str
     section: str = "utils"
+    pre_depends: tuple[str, ...] = ()
     depends: tuple[str, ...] = ()
     provides: tuple[str, ...] = ()
     conflicts: tuple[str, ...] = ()
@@ -68,7 +70,7 @@ class Package:
     links: Mapping[str, str] = field(default_factory=dict)  # place on the node → target
     units: tuple[str, ...] = ()  # enabled and started when it is installed
     folder: str = ""  # below tests/lab/packages, where it is not the name
-    facts: Mapping[str, str] = field(default_factory=dict)  # for its templates
+    facts: Mapping[str, Any] = field(default_factory=dict)  # for its templates
     keeps_configuration: bool = True  # /etc outlives the removal, until the purge
 
     @property
@@ -85,6 +87,7 @@ def control(package: Package) -> str:
         "Maintainer": "metal.gpu contributors <lab@metal-gpu.invalid>",
         "Section": package.section,
         "Priority": "optional",
+        "Pre-Depends": ", ".join(package.pre_depends),
         "Depends": ", ".join(package.depends),
         "Provides": ", ".join(package.provides),
         "Conflicts": ", ".join(package.conflicts),
@@ -161,7 +164,8 @@ def build_deb(package: Package, folder: Path) -> Path:
 
 
 def _is_executable(path: Path) -> bool:
-    return path.parent.name == "bin" or path.name in MAINTAINER_SCRIPTS
+    programs = path.match("bin/*") or path.match("usr/lib/nvidia/current/*")
+    return programs or path.name in MAINTAINER_SCRIPTS
 
 
 # ---------------------------------------------------------------------------------------------
@@ -332,7 +336,7 @@ def driver(driver_version: str, silicon: Path) -> Iterator[Package]:
             depends=exactly("nvidia-kernel-support", "firmware-nvidia-gsp"),
             conflicts=(other,),
             folder="nvidia-kernel-dkms",
-            facts={"driver": driver_version, "flavour": flavour},
+            facts={"driver": driver_version, "flavour": flavour, "module": "nvidia"},
         )
     yield nvidia(
         "nvidia-driver-cuda",
@@ -398,6 +402,7 @@ def pools(
         "toolkit": toolkit(programs),
         "kubernetes": kubernetes(programs),
         "debian": [headers(kernel_release)],
+        "debian-non-free": [Package(**row) for row in debian_driver.rows(silicon)],
     }
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from metal_lab.cache import LAB_SOURCES, built, digest
 from metal_lab.programs import DEVICE_PLUGIN
+from silicon.build import NEEDED_BY_NVIDIA_SMI
 
 PAUSE_IMAGE = "registry.k8s.io/pause:3.10"
 PLUGIN_IMAGE = f"nvcr.io/nvidia/k8s-device-plugin:v{DEVICE_PLUGIN}"
@@ -94,6 +95,13 @@ def _libraries_of(program: Path) -> dict[str, Path]:
     return {path.lstrip("/"): Path(path).resolve() for path in paths}
 
 
+def _with_libc(libraries: Mapping[str, Path]) -> dict[str, Path]:
+    """Return `libraries`, with what the C library consists of besides libc itself."""
+    (libc,) = (Path(path) for path in libraries if Path(path).name == "libc.so.6")
+    others = {str(libc.with_name(name)) for name in NEEDED_BY_NVIDIA_SMI}
+    return {**libraries, **{path: Path("/", path).resolve() for path in others}}
+
+
 def _busybox() -> dict[str, Path | str]:
     program = shutil.which("busybox")
     if program is None:
@@ -128,8 +136,14 @@ def build(programs: Path) -> Path:
             env=visible,
             command=["nvidia-device-plugin"],
         )
-        write_image(out / "cuda.tar", CUDA_IMAGE, {**_busybox(), **libraries}, env=visible)
+        cuda = {**_busybox(), **_with_libc(libraries)}
+        write_image(out / "cuda.tar", CUDA_IMAGE, cuda, env=visible)
         write_image(out / "busybox.tar", BUSYBOX_IMAGE, _busybox())
 
-    key = digest(Path(__file__), LAB_SOURCES / "programs" / "pause.c", programs.name)
+    key = digest(
+        repr(NEEDED_BY_NVIDIA_SMI),
+        Path(__file__),
+        LAB_SOURCES / "programs" / "pause.c",
+        programs.name,
+    )
     return built("images", key, "the images of the pods", build_all)

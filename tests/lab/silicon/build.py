@@ -37,6 +37,10 @@ CUDA_VERSIONS = {
     595: 13020,
 }
 
+# What the real nvidia-smi (550.163.01) is linked with besides libc. Every image of a distribution
+# has these; in one that has less, it does not start.
+NEEDED_BY_NVIDIA_SMI = ("libpthread.so.0", "libm.so.6", "libdl.so.2", "librt.so.1")
+
 C_FLAGS = (
     *("-std=c11", "-D_DEFAULT_SOURCE", "-O2", "-Wall", "-Wextra"),
     "-Wno-deprecated-declarations",  # old callers still ask for NVML's deprecated functions
@@ -110,7 +114,11 @@ def build(
                 f"libnvidia-sandboxutils.so.{driver_version}",
                 [nvml / "sandboxutils.c"],
             ),
-            compile_("nvidia-smi", [SOURCES / "nvidia-smi/main.c"], "-s"),
+            compile_(
+                "nvidia-smi",
+                [SOURCES / "nvidia-smi/main.c"],
+                *("-s", "-Wl,--no-as-needed", *(f"-l:{name}" for name in NEEDED_BY_NVIDIA_SMI)),
+            ),
         ]
 
 

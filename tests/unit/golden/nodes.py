@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
 
 from ansible_collections.metal.gpu.plugins.plugin_utils import engines
+from ansible_collections.metal.gpu.plugins.plugin_utils.repositories import Found
 from ansible_collections.metal.gpu.plugins.plugin_utils.systems import REDHAT, System
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.test_plans import (
     VIRGIN,
@@ -73,8 +75,13 @@ def node(system: System, engine: str, card: Card, *, has_engine: bool) -> dict[s
             found["engines"][engine]["cri_dockerd"][state] = has_engine
     if system.family == REDHAT:
         path = "/etc/yum.repos.d/epel.repo"
-        found["repositories"] = {"epel": {"path": path, "text": EPEL, "key": None}}
+        found["repositories"] = {"epel": Found.parse(path, EPEL, None)._asdict()}
     return found
+
+
+def with_driver(found: dict[str, Any]) -> dict[str, Any]:
+    """Return the node as the role before the runtime's leaves it: with a driver that answers."""
+    return merge(found, {"nvml": {"failure": None}})
 
 
 def wishes(role: str, **more: Any) -> dict[str, Any]:
@@ -84,6 +91,7 @@ def wishes(role: str, **more: Any) -> dict[str, Any]:
     plain = {name.removeprefix(f"{role}_"): value for name, value in defaults.items()}
     return {
         "host": "node",
+        "now": datetime(2026, 11, 22, tzinfo=UTC),
         "reboot_ok": None,
         "default": None,
         "engine_is_new": True,

@@ -31,12 +31,16 @@ from ansible_collections.metal.gpu.tests.unit.golden.nodes import (
     Card,
     node,
     wishes,
+    with_driver,
 )
 
 TEXTS = ROOT / "tests" / "unit" / "golden" / "texts"
 SUPPORT = ROOT / "docs" / "support.md"
 TABLE = re.compile(r"(?<=<!-- begin of table -->\n).*(?=<!-- end of table -->)", re.DOTALL)
 CONFIRMED = "as it was confirmed to you"
+# What the plan says, and records of the real repository do not.
+CONTRADICTED = " ([contradicted](#what-the-records-say))"
+DOUBTED = [("debian", "13")]
 ENGINE_PLANS = {
     engines.CONTAINERD: ("containerd", plan_containerd, {}),
     engines.DOCKER: ("docker_ce", plan_docker_ce, {"cri_dockerd_checksum": CONFIRMED}),
@@ -67,8 +71,12 @@ def sections(system: System) -> Iterator[tuple[str, str]]:
         wished = wishes(role, **needed)
         text = render.plan(planner.plan(bare, wished), system.family)
         yield f"engine {engine} {wished['version']}, where there is none", text
+        if "REFUSED CRI_DOCKERD_UNPACKAGED" in text:
+            own = planner.plan(bare, {**wished, "cri_dockerd_url": "the address of yours"})
+            heading = f"engine {engine} {wished['version']}, with a package of cri-dockerd of yours"
+            yield heading, render.plan(own, system.family)
     for engine in ENGINES:
-        ready = node(system, engine, CARDS[0], has_engine=True)
+        ready = with_driver(node(system, engine, CARDS[0], has_engine=True))
         wished = wishes("nvidia_container_runtime", engine=engine)
         made = plan_nvidia_container_runtime.plan(ready, wished)
         text = render.plan(made, system.family)
@@ -105,7 +113,8 @@ def branch(system: System, card: Card) -> str:
     if made["refusals"]:
         code = made["refusals"][0]["code"]
         return f"[{code}](troubleshooting.md#{code.lower()})"
-    return f"{gpu_models.branch(wished['version'])}, {made['data']['flavour']}"
+    doubt = CONTRADICTED if (system.id, system.version) in DOUBTED else ""
+    return f"{gpu_models.branch(wished['version'])}, {made['data']['flavour']}{doubt}"
 
 
 def has(system: System, engine: str) -> bool:

@@ -8,12 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
-from metal_lab import packages
+from metal_lab import debian_driver, packages
 from metal_lab.packages import Package
 
 NOWHERE = Path("/nowhere")
+DEBIAN = yaml.safe_load(debian_driver.RECORD.read_text())
 RELEASE = "6.1.0-26-amd64"
+OF_DRIVER = ("nvidia", "libnvidia", "libcuda", "firmware-nvidia", "glx-", "update-glx", "dkms")
 
 
 def everything() -> Iterator[tuple[str, Package]]:
@@ -69,6 +72,7 @@ def test_pools_hold_the_packages_of_upstream() -> None:
         ],
         "kubernetes": ["kubectl=1.37.1-1.1", "kubelet=1.37.1-1.1"],
         "debian": [f"linux-headers-{RELEASE}=1-1"],
+        "debian-non-free": sorted(f"{row['name']}={row['version']}" for row in DEBIAN["packages"]),
     }
 
 
@@ -101,13 +105,23 @@ def test_packages_of_docker_replace_those_of_debian(name: str, expected: set[str
 
 
 def test_every_dependency_inside_the_mirror_can_be_met() -> None:
-    held = {(p.name, p.version) for _pool, p in everything()}
-    for _pool, package in everything():
-        for dependency in package.depends:
-            name, _space, relation = dependency.partition(" ")
-            if name.startswith(("nvidia", "libnvidia", "libcuda", "firmware-nvidia")):
-                sign, version = relation.strip("()").split()
-                assert sign == ">=" or (name, version) in held, (package.name, dependency)
+    """In the same pool: relations of other packages are of Debian's archive, which nodes have."""
+    held: dict[str, set[str]] = {}
+    for pool, package in everything():
+        names = held.setdefault(pool, set())
+        names |= {package.name, f"{package.name} (= {package.version})", *package.provides}
+    for pool, package in everything():
+        for dependency in (*package.pre_depends, *package.depends):
+            alternatives = dependency.split(" | ")
+            if not alternatives[0].startswith(OF_DRIVER):
+                continue
+            met = [
+                relation
+                for relation in alternatives
+                if relation in held[pool]
+                or (" (>= " in relation and relation.split()[0] in held[pool])
+            ]
+            assert met, (package.name, dependency)
 
 
 @pytest.mark.parametrize(
@@ -199,6 +213,40 @@ def test_control_archive(name: str, expected: set[str]) -> None:
 def test_module_knows_version_and_flavour(name: str, flavour: str) -> None:
     postinst = packages.control_files(find(name, "580.173.02"))["postinst"]
     assert f"'version=%s\\nflavour=%s\\n' 580.173.02 {flavour} " in postinst
+
+
+def test_debians_driver_is_where_debian_has_it(tmp_path: Path) -> None:
+    """The links that apt left in a fresh Debian 13 follow from the stand-ins' files and scripts."""
+    root, admin = tmp_path / "root", tmp_path / "admin"
+    admin.mkdir()
+    driver = [package for pool, package in everything() if pool == "debian-non-free"]
+    for package in driver:
+        for place in (*package.binaries, *package.links, *packages.texts(package)):
+            file = root / place.lstrip("/")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            if place in package.links:
+                file.symlink_to(package.links[place])
+            else:
+                file.touch()
+    for folder in ("usr/bin", "etc/modprobe.d", "etc/modules-load.d"):
+        (root / folder).mkdir(parents=True, exist_ok=True)
+    script = packages.control_files(find("nvidia-alternative"))["postinst"]
+    # In the planted tree, with the real update-alternatives.
+    for name in ("/usr/", "/etc/"):
+        script = script.replace(f" {name}", f" {root}{name}")
+    options = f"--altdir {root}/etc/alternatives --admindir {admin} --log /dev/null"
+    (root / "etc/alternatives").mkdir()
+    script = script.replace("update-alternatives", f"update-alternatives --quiet {options}")
+    subprocess.run(["sh", "-s", "configure"], input=script, text=True, check=True)
+
+    smi = root / "usr/bin/nvidia-smi"
+    assert smi.readlink() == root / "etc/alternatives/nvidia--nvidia-smi"
+    assert smi.resolve() == root / "usr/lib/nvidia/current/nvidia-smi"
+    library = root / "usr/lib/x86_64-linux-gnu/libcuda.so.1"
+    assert library.resolve().parent == root / "usr/lib/x86_64-linux-gnu/nvidia/current"
+    rules = (root / "etc/modprobe.d/nvidia.conf").resolve()
+    assert rules == root / "etc/nvidia/current-open/nvidia-modprobe.conf"
+    assert (root / "etc/modules-load.d/nvidia.conf").resolve().is_file()
 
 
 def test_maintainer_scripts_are_shell() -> None:

@@ -7,7 +7,9 @@ import hashlib
 import io
 import json
 import tarfile
+from pathlib import Path
 
+from metal_lab import pod_images
 from metal_lab.pod_images import write_image
 
 
@@ -26,3 +28,12 @@ def test_image_archive(tmp_path):
     with tarfile.open(fileobj=io.BytesIO(layer)) as tree:
         assert tree.getmember("bin/alias").linkname == "tool"
         assert tree.getmember("etc").isdir()  # what the runtime mounts into
+
+
+def test_cuda_image_can_run_nvidia_smi():
+    program = Path("/bin/sh").resolve()
+    libraries = pod_images._with_libc(pod_images._libraries_of(program))
+    assert {Path(path).name for path in libraries} >= {
+        *("libc.so.6", "libpthread.so.0", "libm.so.6", "libdl.so.2", "librt.so.1")
+    }
+    assert all(path.is_file() for path in libraries.values())

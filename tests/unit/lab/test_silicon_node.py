@@ -237,6 +237,21 @@ def test_modprobe_refuses_in_the_words_of_kmod(p100, capsys, prepare, arguments,
     assert p100.kernel.modules == before
 
 
+@pytest.mark.parametrize(
+    ("arguments", "is_real"),
+    [
+        pytest.param(["overlay"], True, id="another module"),
+        pytest.param(["-abq", "fuse"], True, id="as systemd asks"),
+        pytest.param(["overlay", "nvidia"], True, id="a parameter that looks like one of ours"),
+        pytest.param(["-a", "overlay", "nvidia"], False, id="one of ours"),
+        pytest.param(["nvidia-current-open-uvm"], False, id="by Debian's name"),
+        pytest.param(["--resolve-alias", "nvidia"], True, id="an option that is not simulated"),
+    ],
+)
+def test_what_goes_to_the_real_modprobe(arguments, is_real):
+    assert kmod.is_for_the_real_one(arguments) is is_real
+
+
 def test_quiet_hides_only_that_there_is_no_such_module(p100, capsys):
     p100.fault("secure-boot")
     assert p100.modprobe("-q", "nvidia") == 1
@@ -264,6 +279,50 @@ def test_modinfo(p100, capsys, arguments, output):
     assert printed.removeprefix(str(p100.node.root)) == output
 
 
+DEBIANS_RULES = """\
+install nvidia modprobe -i nvidia-current-open $CMDLINE_OPTS
+install nvidia-uvm modprobe nvidia ; modprobe -i nvidia-current-open-uvm $CMDLINE_OPTS
+"""
+
+
+@pytest.fixture
+def debian(tmp_path):
+    """Debian's own open driver."""
+    rig = Rig(tmp_path, "t4x1", flavour=None)
+    rig.write("/etc/modprobe.d/nvidia.conf", DEBIANS_RULES)
+    rig.write(
+        f"/lib/modules/{RELEASE}/updates/dkms/nvidia-current-open.ko",
+        "version=550.163.01\nflavour=open\n",
+    )
+    return rig
+
+
+def test_module_of_debian_is_found_by_the_rules_of_modprobe_d(debian, capsys):
+    debian.node.path("/etc/modprobe.d/gone.conf").symlink_to("/nowhere")
+    assert debian.modprobe("-n", "-v", "nvidia-uvm") == 0
+    files = capsys.readouterr().out.split()[1::2]
+    assert [Path(file).name for file in files] == [
+        "nvidia-current-open.ko",
+        "nvidia-current-open-uvm.ko",
+    ]
+    assert debian.modprobe("nvidia-uvm") == 0
+    assert debian.kernel.modules == ["nvidia", "nvidia_uvm"]
+    assert debian.kernel.driver.version == "550.163.01"
+
+    debian.node.path("/etc/modprobe.d/nvidia.conf").unlink()
+    assert debian.modprobe("-n", "nvidia") == 1
+    assert "Module nvidia not found" in capsys.readouterr().err
+
+
+def test_modinfo_takes_the_names_of_debians_files_alone(debian, capsys):
+    """As kmod 34 does; see tests/recorded/debian_driver.yml."""
+    assert kmod.modinfo(debian.node, debian.machine, ["-F", "version", "nvidia"]) == 1
+    assert capsys.readouterr().err == "modinfo: ERROR: Module nvidia not found.\n"
+    for name in ("nvidia-current-open", "nvidia_current_open_uvm"):
+        assert kmod.modinfo(debian.node, debian.machine, ["-F", "version", name]) == 0
+        assert capsys.readouterr().out == "550.163.01\n"
+
+
 def test_modinfo_of_what_is_not_there(p100, capsys):
     assert kmod.modinfo(p100.node, p100.machine, ["-F", "version", "nouveau"]) == 1
     assert capsys.readouterr().err == "modinfo: ERROR: Module nouveau not found.\n"
@@ -274,6 +333,15 @@ def test_modinfo_of_what_is_not_there(p100, capsys):
     [
         pytest.param("lose-gpu", ["1"], {P100[1]: None}, {P100[1]: None}, id="lose-gpu"),
         pytest.param("gpu-lost", [], {P100[0]: "lost"}, {}, id="gpu-lost"),
+        pytest.param("gpu-lost-in-use", ["1"], {P100[1]: "lost-in-use"}, {}, id="gpu-lost-in-use"),
+        pytest.param(
+            "gpu-unknown-error", ["3"], {P100[3]: "unknown-error"}, {}, id="unknown-error"
+        ),
+        pytest.param("gpu-needs-reset", ["3"], {P100[3]: "needs-reset"}, {}, id="needs-reset"),
+        pytest.param("gpu-hidden", ["3"], {P100[3]: "hidden"}, {}, id="hidden"),
+        pytest.param("inforom", ["3"], {P100[3]: "inforom"}, {}, id="inforom"),
+        pytest.param("smi-hang", [], {}, {}, id="smi-hang"),
+        pytest.param("no-uvm", [], {}, {}, id="no-uvm"),
         pytest.param("xid", ["2"], {P100[2]: "xid79"}, {}, id="xid"),
         pytest.param("xid", ["2", "48"], {P100[2]: "xid48"}, {}, id="xid-48"),
         pytest.param("vfio", ["3"], {P100[3]: None}, {P100[3]: "vfio-pci"}, id="vfio"),
@@ -307,6 +375,51 @@ def test_fault_shows_at_once_and_restore_takes_it_back(p100, fault, arguments, s
     assert p100.kernel.modules == ["nvidia", "nvidia_uvm"]
 
 
+def test_faults_of_nvidia_smi_are_in_what_it_reads(p100):
+    p100.modprobe("nvidia")
+    p100.fault("smi-rows")
+    p100.fault("smi-exit", "8")
+    assert "\nnvidia_smi rows exit=8\ngpu " in p100.read(LIBRARY)
+
+
+@pytest.mark.parametrize(
+    ("fault", "file"),
+    [
+        pytest.param("no-nvidiactl", "nvidiactl", id="nvidiactl"),
+        pytest.param("no-uvm-file", "nvidia-uvm", id="uvm"),
+    ],
+)
+@pytest.mark.parametrize("heal", [lambda rig: rig.fault("restore"), Rig.reboot], ids=["", "boot"])
+def test_device_file_that_is_gone_stays_so(p100, fault, file, heal):
+    p100.write("/etc/modules-load.d/nvidia.conf", "nvidia-uvm\n")
+    p100.reboot()
+    there = p100.devices()
+    p100.fault(fault)
+    p100.render()
+    assert set(there) - set(p100.devices()) >= {file}
+    heal(p100)
+    assert p100.devices() == there
+
+
+def test_module_that_is_gone_leaves_its_device_files(p100):
+    """As a real one does: its files were made by somebody else."""
+    p100.modprobe("nvidia_uvm")
+    there = p100.devices()
+    p100.fault("no-uvm")
+    assert (p100.kernel.modules, p100.devices()) == (["nvidia"], there)
+
+
+def test_library_that_is_gone_comes_back(p100):
+    link = p100.node.path(LIBRARY).with_name("libnvidia-ml.so.1")
+    link.symlink_to("libnvidia-ml.so.580.178.04")
+    p100.fault("no-nvml")
+    assert not link.is_symlink()
+    p100.machine.save()
+    p100.machine = Machine.load(p100.node)
+    p100.fault("restore")
+    assert str(link.readlink()) == "libnvidia-ml.so.580.178.04"
+
+
 def test_library_mismatch_ends_with_a_reboot(p100):
     p100.modprobe("nvidia")
     p100.fault("library-mismatch")
@@ -328,6 +441,11 @@ def test_faults_that_cannot_be(p100):
         p100.fault("library-mismatch")
     with pytest.raises(FaultError, match="only 0 to 3"):
         p100.fault("xid", "4")
+    for absent in ("no-uvm", "no-uvm-file", "no-nvidiactl"):
+        with pytest.raises(FaultError, match=r"is not (there|loaded)"):
+            p100.fault(absent)
+    with pytest.raises(FaultError, match="256 is no exit code"):
+        p100.fault("smi-exit", "256")
 
 
 def test_boot_obeys_modprobe_d_and_modules_load_d(p100):
@@ -352,7 +470,14 @@ def test_secure_boot_variable(p100, tmp_path):
     assert not without_efi.node.path("/sys/firmware/efi").exists()
 
 
-EVENT = {"ACTION": "add", "SUBSYSTEM": "module", "KERNEL": "nvidia", "DEVPATH": "/module/nvidia"}
+EVENT, *_further = boot.events_of("nvidia")
+
+
+def test_events_of_a_module():
+    places = [(event["SUBSYSTEM"], event["DEVPATH"]) for event in boot.events_of("nvidia")]
+    assert places == [("module", "/module/nvidia"), ("drivers", "/bus/pci/drivers/nvidia")]
+    (uvm,) = boot.events_of("nvidia_uvm")
+    assert (uvm["KERNEL"], uvm["DEVPATH"]) == ("nvidia_uvm", "/module/nvidia_uvm")
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,18 @@ import re
 import shutil
 import subprocess
 import threading
+from pathlib import Path
 
 import pytest
+import yaml
 
 from silicon.build import build, cuda_version, nvml_header
 from silicon.nvml.stubs import parse_functions
 
 VERSION = "580.178.04"
 SUCCESS, UNINITIALIZED, NOT_SUPPORTED, NOT_FOUND, TIMEOUT, GPU_IS_LOST = 0, 1, 3, 6, 10, 15
+CORRUPTED_INFOROM, RESET_REQUIRED, UNKNOWN = 14, 16, 999
+RECORD = yaml.safe_load((Path(__file__).parents[2] / "recorded/nvidia_smi_handles.yml").read_text())
 
 GPU = (
     "gpu minor={minor} address=0000:{bus}:00.0 uuid=GPU-{minor} serial=32000000{minor} "
@@ -27,11 +31,12 @@ GPU = (
 class Driver:
     """A driver installation: libraries, the description, device files."""
 
-    def __init__(self, directory):
+    def __init__(self, directory, version=VERSION):
+        self.version = version
         self.root, self.libraries = directory / "root", directory / "lib"
-        build(VERSION, self.libraries, nvml_header(), [f'ROOT="{self.root}"'])
-        (self.libraries / "libnvidia-ml.so.1").symlink_to(f"libnvidia-ml.so.{VERSION}")
-        self.description = self.libraries / f"libnvidia-sandboxutils.so.{VERSION}"
+        build(version, self.libraries, nvml_header(), [f'ROOT="{self.root}"'])
+        (self.libraries / "libnvidia-ml.so.1").symlink_to(f"libnvidia-ml.so.{version}")
+        self.description = self.libraries / f"libnvidia-sandboxutils.so.{version}"
         self.head = self.description.read_bytes()
 
     def clear(self):
@@ -39,14 +44,15 @@ class Driver:
         (self.root / "dev").mkdir(parents=True)
         self.description.write_bytes(self.head)
 
-    def load(self, *states, devices=None):
+    def load(self, *states, devices=None, smi=None):
         """Describe four GPUs, given in another order than on the bus; device files for all."""
         states = [*states, "ok", "ok", "ok", "ok"][:4]
         gpus = [
             GPU.format(minor=minor, bus=bus, numa=int(bus > "80"), state=states[minor])
             for minor, bus in reversed(list(enumerate(("03", "04", "83", "84"))))
         ]
-        self.describe("\n".join([f"driver_version {VERSION}", *gpus, "end", ""]))
+        fault = [f"nvidia_smi {smi}"] if smi else []
+        self.describe("\n".join([f"driver_version {self.version}", *fault, *gpus, "end", ""]))
         for name in ("nvidiactl", *(f"nvidia{n}" for n in devices or range(4))):
             (self.root / "dev" / name).touch()
 
@@ -63,10 +69,11 @@ class Driver:
             text=True,
             check=False,
         )
+        assert result.stderr == ""
         return result.returncode, result.stdout
 
     def nvml(self):
-        return ctypes.CDLL(str(self.libraries / f"libnvidia-ml.so.{VERSION}"))
+        return ctypes.CDLL(str(self.libraries / f"libnvidia-ml.so.{self.version}"))
 
 
 @pytest.fixture(scope="session")
@@ -78,6 +85,18 @@ def installation(tmp_path_factory):
 def driver(installation):
     installation.clear()
     return installation
+
+
+@pytest.fixture(scope="session")
+def recorded_installation(tmp_path_factory):
+    return Driver(tmp_path_factory.mktemp("recorded"), RECORD["branches"][-1])
+
+
+@pytest.fixture
+def recorded_driver(recorded_installation):
+    """The stand-in of a branch of which there are records."""
+    recorded_installation.clear()
+    return recorded_installation
 
 
 @pytest.fixture
@@ -109,6 +128,14 @@ def test_programs_load_on_the_oldest_node(driver):
     symbols = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     versions = {tuple(map(int, found)) for found in re.findall(r"GLIBC_(\d+)\.(\d+)", symbols)}
     assert max(versions) <= (2, 36)  # Debian 12
+
+
+def test_smi_needs_of_an_image_what_the_real_one_needs(driver):
+    """`objdump -p` of nvidia-smi 550.163.01 of Debian 13."""
+    command = ["objdump", "-p", driver.libraries / "nvidia-smi"]
+    headers = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    needed = {"libpthread.so.0", "libm.so.6", "libdl.so.2", "libc.so.6", "librt.so.1"}
+    assert set(re.findall(r"NEEDED +(\S+)", headers)) == needed
 
 
 @pytest.mark.parametrize(
@@ -220,10 +247,7 @@ def test_smi(driver, arguments, status, output):
 
 def test_smi_lists_in_bus_order(driver):
     driver.load()
-    assert driver.smi("-L") == (
-        0,
-        "".join(f"GPU {n}: Tesla P100-PCIE-16GB (UUID: GPU-{n})\n" for n in range(4)),
-    )
+    assert driver.smi("-L") == (0, listed(0, 1, 2, 3))
 
 
 def test_a_container_sees_the_gpus_whose_device_files_it_has(driver):
@@ -234,13 +258,124 @@ def test_a_container_sees_the_gpus_whose_device_files_it_has(driver):
     )
 
 
-def test_lost_gpu_is_in_the_cells_not_in_the_exit_code(driver):
-    driver.load("ok", "lost")
-    status, output = driver.smi("--query-gpu=index,uuid,memory.total", "--format=csv,noheader")
+def listed(*indexes):
+    return "".join(f"GPU {n}: Tesla P100-PCIE-16GB (UUID: GPU-{n})\n" for n in indexes)
+
+
+@pytest.mark.parametrize(
+    ("refusal", "command"),
+    [
+        pytest.param(refusal, command, id=" ".join((refusal["state"], *command["arguments"])))
+        for refusal in RECORD["refusals"]
+        for command in RECORD["commands"]
+        if command["of"] in ("all", refusal["kind"])
+    ],
+)
+def test_smi_without_the_handle_of_a_gpu_does_as_recorded(recorded_driver, refusal, command):
+    recorded_driver.load("ok", "ok", refusal["state"])
+    texts = {
+        "words": refusal["words"],
+        "others": "0\n1\n3\n",
+        "before": listed(0, 1),
+        "after": listed(3),
+    }
+    status, output = recorded_driver.smi(*command["arguments"])
+    assert output == command["output"].format(**texts)
+    assert status == command.get("exit", refusal["exit"])
+
+
+QUERY = ("--query-gpu=index,uuid,memory.total", "--format=csv,noheader")
+
+
+def test_newer_branches_name_the_place(driver):
+    line = (
+        "Unable to determine the device handle for GPU2: 0000:83:00.0: "
+        "GPU is lost.  Reboot the system to recover this GPU"
+    )
+    driver.load("ok", "ok", "lost")
+    assert driver.smi(*QUERY) == (15, f"{line}\n\n\n")
+
+    driver.load("ok", "ok", "lost", smi="rows")
+    status, output = driver.smi(*QUERY)
+    assert (status, output.splitlines()[0]) == (15, line)
+    assert [row[:2] for row in output.splitlines() if ", GPU-" in row] == ["0,", "1,", "3,"]
+
+
+@pytest.mark.parametrize(
+    ("state", "code"),
+    [
+        pytest.param("lost", GPU_IS_LOST, id="lost"),
+        pytest.param("needs-reset", RESET_REQUIRED, id="needs-reset"),
+        pytest.param("unknown-error", UNKNOWN, id="unknown-error"),
+        pytest.param("hidden", NOT_FOUND, id="hidden"),
+    ],
+)
+def test_nvml_refuses_the_handle_but_goes_on_with_one_it_gave(driver, nvml, state, code):
+    """A plugin that runs keeps what it has; one that starts gets as far as this GPU."""
+    held, count, index = handle(nvml, 1), ctypes.c_uint(), ctypes.c_uint()
+    driver.load("ok", state)
+    device = ctypes.c_void_p()
+    assert nvml.nvmlDeviceGetHandleByIndex_v2(1, ctypes.byref(device)) == code
+    assert nvml.nvmlDeviceGetHandleByUUID(b"GPU-1", ctypes.byref(device)) == code
+    assert nvml.nvmlDeviceGetHandleByPciBusId_v2(b"0000:04:00.0", ctypes.byref(device)) == code
+    assert nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) == SUCCESS
+    assert nvml.nvmlDeviceGetIndex(held, ctypes.byref(index)) == SUCCESS
+    assert (count.value, index.value) == (4, 1)
+    reached = SUCCESS if state == "hidden" else code
+    assert nvml.nvmlDeviceGetPowerUsage(held, ctypes.byref(index)) == reached
+
+
+def test_gpu_lost_in_use_is_in_the_cells_not_in_the_exit_code(driver):
+    driver.load("ok", "lost-in-use")
+    status, output = driver.smi(*QUERY)
     assert status == 0
     assert output.splitlines()[1] == "1, GPU-1, [GPU is lost]"
-    assert driver.smi("-L")[0] == 0
-    assert driver.smi()[0] == 15
+    assert driver.smi("-L") == (0, listed(0, 1, 2, 3))
+    status, output = driver.smi()
+    assert status == 15
+    assert "ERR! /  250W | GPU is lost            |    ERR!      Default |" in output
+    assert {len(line) for line in output.splitlines()[1:] if line} == {91}
+
+
+def test_corrupted_inforom_is_told_by_the_table_alone(driver, nvml):
+    driver.load("ok", "inforom")
+    assert nvml.nvmlDeviceValidateInforom(handle(nvml, 0)) == SUCCESS
+    assert nvml.nvmlDeviceValidateInforom(handle(nvml, 1)) == CORRUPTED_INFOROM
+    assert driver.smi(*QUERY)[0] == driver.smi("-L")[0] == 0
+    status, output = driver.smi()
+    assert status == 14
+    assert output.splitlines()[-1] == "WARNING: infoROM is corrupted at gpu 00000000:04:00.0"
+
+
+def test_smi_exits_as_it_is_told_with_all_its_rows(driver):
+    driver.load()
+    _status, whole = driver.smi(*QUERY)
+    driver.load(smi="exit=8")
+    assert driver.smi(*QUERY) == (8, whole)
+
+
+def test_smi_prints_garbage(driver):
+    driver.load(smi="garbage")
+    result = subprocess.run(
+        [driver.libraries / "nvidia-smi", *QUERY],
+        env={**os.environ, "LD_LIBRARY_PATH": str(driver.libraries)},
+        capture_output=True,
+        check=False,
+    )
+    assert result.returncode == 0
+    with pytest.raises(UnicodeDecodeError):
+        result.stdout.decode()
+
+
+def test_smi_does_not_end(driver):
+    driver.load(smi="hang")
+    with pytest.raises(subprocess.TimeoutExpired):
+        subprocess.run(
+            [driver.libraries / "nvidia-smi", "-L"],
+            env={**os.environ, "LD_LIBRARY_PATH": str(driver.libraries)},
+            timeout=0.3,
+            check=False,
+        )
 
 
 def test_table(driver):

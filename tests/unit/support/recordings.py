@@ -31,3 +31,13 @@ def plant(root: Path, texts: dict[str, str]) -> None:
         file = root / path.lstrip("/")
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
+
+
+def plant_services(root: Path, texts: dict[str, str]) -> None:
+    """Plant a scene with processes, whose programs are the first words of their command lines."""
+    plant(root, texts)
+    for path, text in texts.items():
+        if path.endswith("/cmdline"):
+            file = root / path.lstrip("/")
+            file.write_bytes(text.replace("\n", "\0").encode())
+            (file.parent / "exe").symlink_to(text.partition("\n")[0])

@@ -2,8 +2,9 @@
  * SPDX-License-Identifier: GPL-3.0-or-later */
 
 /* nvidia-smi for simulated GPUs: the list, the table, --query-gpu and persistence mode, with the
- * texts and exit codes of the real one (its man page, "RETURN VALUE"; versions 535 to 580). The
- * real program does not accept an NVML other than its own.
+ * texts and exit codes of the real one: its man page, "RETURN VALUE"; and, where NVML gives no
+ * handle of a GPU, tests/recorded/nvidia_smi_handles.yml. The real program does not accept an NVML
+ * other than its own.
  *
  * NVML is opened at run time, as the real one does: in containers it is injected, or it is not. */
 
@@ -13,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define NVML_NO_UNVERSIONED_FUNC_DEFS
 #include "nvml.h"
@@ -33,11 +35,13 @@ enum { MAX_DEVICES = 64, MAX_FIELDS = 64, CELL_SIZE = 128 };
     X(nvmlDeviceGetEccMode) X(nvmlDeviceGetTotalEccErrors) X(nvmlDeviceGetTemperature)            \
     X(nvmlDeviceGetPowerUsage) X(nvmlDeviceGetEnforcedPowerLimit)                                 \
     X(nvmlDeviceGetUtilizationRates) X(nvmlDeviceGetPerformanceState)                             \
-    X(nvmlDeviceGetComputeMode) X(nvmlDeviceGetDisplayActive)
+    X(nvmlDeviceGetComputeMode) X(nvmlDeviceGetDisplayActive) X(nvmlDeviceValidateInforom)
 
 #define DECLARE(function) __typeof__(function) *function;
 static struct {
     NVML_FUNCTIONS(DECLARE)
+    const char *(*metal_lab_smi)(void);
+    void (*metal_lab_bus_id)(unsigned index, char *text, size_t size);
 } nvml;
 
 struct device {
@@ -48,6 +52,7 @@ struct device {
 
 static struct device devices[MAX_DEVICES];
 static unsigned device_count; /* the chosen ones */
+static int refusal_status; /* how to exit after a GPU without a handle */
 
 __attribute__((format(printf, 2, 3), noreturn)) static void leave(int status, const char *format, ...)
 {
@@ -76,6 +81,21 @@ static void load_nvml(void)
     if (!(*(void **)&nvml.function = dlsym(library, #function)))                      \
         leave(NVML_ERROR_FUNCTION_NOT_FOUND, "NVML does not know " #function "().\n");
     NVML_FUNCTIONS(RESOLVE)
+    *(void **)&nvml.metal_lab_smi = dlsym(library, "metal_lab_smi");
+    *(void **)&nvml.metal_lab_bus_id = dlsym(library, "metal_lab_bus_id");
+}
+
+static int exit_status(nvmlReturn_t result)
+{
+    switch (result) {
+    case NVML_ERROR_TIMEOUT:
+    case NVML_ERROR_RESET_REQUIRED:
+    case NVML_ERROR_NOT_READY:
+    case NVML_ERROR_UNKNOWN:
+        return 255;
+    default:
+        return (int)result;
+    }
 }
 
 static void start_nvml(void)
@@ -98,8 +118,65 @@ static void start_nvml(void)
               DRIVER_VERSION);
     }
     default:
-        leave((int)result, "Failed to initialize NVML: %s\n", nvml.nvmlErrorString(result));
+        leave(exit_status(result), "Failed to initialize NVML: %s\n",
+              nvml.nvmlErrorString(result));
     }
+}
+
+/* ---- a fault of the program itself ----------------------------------------------------------- */
+
+static int misbehaves(const char *word)
+{
+    return strstr(nvml.metal_lab_smi(), word) != NULL;
+}
+
+/* The real one hangs in the kernel, where not even SIGKILL ends it. */
+static void hang_or_babble(void)
+{
+    while (misbehaves("hang"))
+        pause();
+    if (misbehaves("garbage")) {
+        static const char noise[] = "\x1b[2J0, GPU-\xff\xfe, \0\0, [N/A\n1, \xc3";
+
+        fwrite(noise, 1, sizeof noise - 1, stdout);
+        exit(EXIT_SUCCESS);
+    }
+}
+
+static int with_fault(int status)
+{
+    const char *at = strstr(nvml.metal_lab_smi(), "exit=");
+
+    return status == EXIT_SUCCESS && at ? atoi(at + strlen("exit=")) : status;
+}
+
+/* ---- the GPUs to work on --------------------------------------------------------------------- */
+
+static const char *refusal_words(nvmlReturn_t result)
+{
+    switch (result) {
+    case NVML_ERROR_NO_PERMISSION:
+    case NVML_ERROR_NOT_FOUND:
+        return nvml.nvmlErrorString(result);
+    case NVML_ERROR_GPU_IS_LOST:
+        return "GPU is lost.  Reboot the system to recover this GPU\n\n";
+    case NVML_ERROR_RESET_REQUIRED:
+        return "A GPU reset must occur before this GPU can be used again.\n\n.";
+    default:
+        return "Unknown Error";
+    }
+}
+
+/* Branch 570 and later were seen to name the place, too. */
+static void print_refusal(unsigned index, nvmlReturn_t result)
+{
+    char bus_id[32] = "????????";
+
+    nvml.metal_lab_bus_id(index, bus_id, sizeof bus_id);
+    printf("Unable to determine the device handle for GPU%u: ", index);
+    if (atoi(DRIVER_VERSION) >= 570)
+        printf("%s: ", bus_id + 4);
+    printf("%s\n", refusal_words(result));
 }
 
 static void choose(nvmlDevice_t handle)
@@ -124,25 +201,44 @@ static nvmlReturn_t find_device(const char *id, nvmlDevice_t *handle)
     return nvml.nvmlDeviceGetHandleBySerial(id, handle);
 }
 
+/* One GPU without a handle ends the program before it prints anything of the others; unless NVML
+ * says that there is no such GPU, or none for this user, which passes without a word. Some of the
+ * branches since 570 were seen to print the others' rows all the same. */
+static void choose_or_leave(nvmlReturn_t result, nvmlDevice_t handle, unsigned index)
+{
+    if (result == NVML_SUCCESS) {
+        choose(handle);
+    } else if (result != NVML_ERROR_NOT_FOUND && result != NVML_ERROR_NO_PERMISSION) {
+        print_refusal(index, result);
+        refusal_status = exit_status(result);
+        if (!misbehaves("rows"))
+            exit(refusal_status);
+    }
+}
+
 /* ids: indexes, UUIDs, bus ids or serial numbers with commas between, or NULL for all. */
 static void choose_devices(const char *ids)
 {
-    nvmlDevice_t handle;
+    nvmlDevice_t handle = NULL;
+    nvmlReturn_t result;
     unsigned count = 0;
 
     if (ids) {
         char *list = strdup(ids), *rest = NULL;
-        for (char *id = strtok_r(list, ",", &rest); id; id = strtok_r(NULL, ",", &rest))
-            if (device_count < MAX_DEVICES && find_device(id, &handle) == NVML_SUCCESS)
-                choose(handle);
+        for (char *id = strtok_r(list, ",", &rest); id; id = strtok_r(NULL, ",", &rest)) {
+            result = device_count < MAX_DEVICES ? find_device(id, &handle) : NVML_ERROR_NOT_FOUND;
+            if (result != NVML_ERROR_INVALID_ARGUMENT) /* an index that there is not */
+                choose_or_leave(result, handle, (unsigned)atoi(id));
+        }
         free(list);
     } else {
         nvml.nvmlDeviceGetCount_v2(&count);
-        for (unsigned i = 0; i < count && i < MAX_DEVICES; i++)
-            if (nvml.nvmlDeviceGetHandleByIndex_v2(i, &handle) == NVML_SUCCESS)
-                choose(handle);
+        for (unsigned i = 0; i < count && i < MAX_DEVICES; i++) {
+            result = nvml.nvmlDeviceGetHandleByIndex_v2(i, &handle);
+            choose_or_leave(result, handle, i);
+        }
     }
-    if (device_count == 0)
+    if (device_count == 0 && refusal_status == EXIT_SUCCESS)
         leave(EXIT_NOTHING_FOUND, "No devices were found\n");
 }
 
@@ -389,25 +485,51 @@ static int query(char *names, const char *format, const char *ids)
         }
         printf("\n");
     }
-    return EXIT_SUCCESS;
+    return refusal_status;
 }
 
 /* ---- -L, the table, -pm ---------------------------------------------------------------------- */
 
-static int list(const char *ids)
+static void print_listed(nvmlDevice_t handle, unsigned index)
 {
     char name[CELL_SIZE], uuid[CELL_SIZE];
 
-    choose_devices(ids);
-    for (unsigned d = 0; d < device_count; d++) {
-        nvml.nvmlDeviceGetName(devices[d].handle, name, sizeof name);
-        nvml.nvmlDeviceGetUUID(devices[d].handle, uuid, sizeof uuid);
-        printf("GPU %u: %s (UUID: %s)\n", devices[d].index, name, uuid);
-    }
-    return EXIT_SUCCESS;
+    nvml.nvmlDeviceGetName(handle, name, sizeof name);
+    nvml.nvmlDeviceGetUUID(handle, uuid, sizeof uuid);
+    printf("GPU %u: %s (UUID: %s)\n", index, name, uuid);
 }
 
-static void print_table_row(const struct device *device)
+/* Without a choice, it goes on after a GPU without a handle. */
+static int list(const char *ids)
+{
+    nvmlDevice_t handle;
+    unsigned count = 0;
+
+    if (ids) {
+        choose_devices(ids);
+        for (unsigned d = 0; d < device_count; d++)
+            print_listed(devices[d].handle, devices[d].index);
+        return refusal_status;
+    }
+    nvml.nvmlDeviceGetCount_v2(&count);
+    for (unsigned i = 0; i < count; i++) {
+        nvmlReturn_t result = nvml.nvmlDeviceGetHandleByIndex_v2(i, &handle);
+
+        if (result == NVML_SUCCESS) {
+            print_listed(handle, i);
+        } else {
+            printf("Unable to determine the device handle for gpu %u: %s\n", i,
+                   refusal_words(result));
+            refusal_status = exit_status(result);
+        }
+    }
+    if (count == 0)
+        leave(EXIT_NOTHING_FOUND, "No devices were found\n");
+    return refusal_status;
+}
+
+/* Returns what the GPU itself said. */
+static nvmlReturn_t print_table_row(const struct device *device)
 {
     char name[CELL_SIZE], celsius[CELL_SIZE], errors[CELL_SIZE], use[CELL_SIZE];
     nvmlMemory_v2_t memory = {.version = nvmlMemory_v2};
@@ -415,12 +537,8 @@ static void print_table_row(const struct device *device)
     unsigned draw = 0, limit = 0, mig = 0, mig_pending = 0;
     char power[64], usage[64], load[CELL_SIZE + 1];
     nvmlReturn_t result = nvml.nvmlDeviceGetMemoryInfo_v2(device->handle, &memory);
+    nvmlReturn_t mig_result;
 
-    if (result == NVML_ERROR_GPU_IS_LOST)
-        leave(result,
-              "Unable to determine the device handle for GPU%u: %s: GPU is lost.  "
-              "Reboot the system to recover this GPU\n",
-              device->index, device->bus_id + 4);
     nvml.nvmlDeviceGetName(device->handle, name, sizeof name);
     nvml.nvmlDeviceGetPersistenceMode(device->handle, &persistence);
     nvml.nvmlDeviceGetPowerUsage(device->handle, &draw);
@@ -428,28 +546,38 @@ static void print_table_row(const struct device *device)
     temperature_cell(device->handle, celsius);
     ecc_errors_cell(device->handle, errors);
     gpu_use_cell(device->handle, use);
-    result = nvml.nvmlDeviceGetMigMode(device->handle, &mig, &mig_pending);
+    mig_result = nvml.nvmlDeviceGetMigMode(device->handle, &mig, &mig_pending);
 
     snprintf(power, sizeof power, "%uW / %4uW", draw / 1000, limit / 1000);
     snprintf(usage, sizeof usage, "%lluMiB / %6lluMiB", memory.used / MIB, memory.total / MIB);
     snprintf(load, sizeof load, "%s%%", use);
+    if (result != NVML_SUCCESS) {
+        snprintf(power, sizeof power, "ERR! / %4uW", limit / 1000);
+        snprintf(usage, sizeof usage, "%-22s", nvml.nvmlErrorString(result));
+        strcpy(celsius, "ERR!");
+        strcpy(errors, "ERR!");
+        strcpy(load, "ERR!");
+    }
     printf("|%4u  %-24.24s %9s |   %s Off |%21s |\n", device->index, name,
            persistence == NVML_FEATURE_ENABLED ? "On" : "Off", device->bus_id, errors);
-    printf("| N/A %4.4sC    P0   %21s |%23s |%8s      Default |\n", celsius, power, usage, load);
+    printf("| N/A %4.4s%s    P0   %21s |%23s |%8s      Default |\n", celsius,
+           result == NVML_SUCCESS ? "C" : " ", power, usage, load);
     printf("|                                         |                        |%21s |\n",
-           result == NVML_ERROR_NOT_SUPPORTED ? "N/A" : mig ? "Enabled" : "Disabled");
+           mig_result == NVML_ERROR_NOT_SUPPORTED ? "N/A" : mig ? "Enabled" : "Disabled");
     printf("+-----------------------------------------+------------------------+"
            "----------------------+\n");
+    return result;
 }
 
 static int table(const char *ids)
 {
     char now_text[64];
     char driver[CELL_SIZE] = "", cuda[32];
-    int version = 0;
+    int version = 0, status;
     time_t now = time(NULL);
 
     choose_devices(ids);
+    status = refusal_status;
     nvml.nvmlSystemGetDriverVersion(driver, sizeof driver);
     nvml.nvmlSystemGetCudaDriverVersion_v2(&version);
     snprintf(cuda, sizeof cuda, "%d.%d", version / 1000, version % 1000 / 10);
@@ -470,8 +598,11 @@ static int table(const char *ids)
            "|=========================================+========================+"
            "======================|\n",
            now_text, DRIVER_VERSION, driver, cuda);
-    for (unsigned d = 0; d < device_count; d++)
-        print_table_row(&devices[d]);
+    for (unsigned d = 0; d < device_count; d++) {
+        nvmlReturn_t result = print_table_row(&devices[d]);
+
+        status = result == NVML_SUCCESS ? status : exit_status(result);
+    }
     printf("\n"
            "+------------------------------------------------------------------"
            "-----------------------+\n"
@@ -487,7 +618,13 @@ static int table(const char *ids)
            "                       |\n"
            "+------------------------------------------------------------------"
            "-----------------------+\n");
-    return EXIT_SUCCESS;
+    for (unsigned d = 0; d < device_count; d++) {
+        if (nvml.nvmlDeviceValidateInforom(devices[d].handle) == NVML_ERROR_CORRUPTED_INFOROM) {
+            printf("WARNING: infoROM is corrupted at gpu %s\n", devices[d].bus_id);
+            status = NVML_ERROR_CORRUPTED_INFOROM;
+        }
+    }
+    return status;
 }
 
 static int set_persistence(const char *wish, const char *ids)
@@ -507,7 +644,7 @@ static int set_persistence(const char *wish, const char *ids)
             result = nvml.nvmlDeviceSetPersistenceMode(
                 devices[d].handle, enable ? NVML_FEATURE_ENABLED : NVML_FEATURE_DISABLED);
         if (result != NVML_SUCCESS)
-            leave((int)result,
+            leave(exit_status(result),
                   "Unable to set persistence mode for GPU %s: %s\n"
                   "Terminating early due to previous errors.\n",
                   devices[d].bus_id, nvml.nvmlErrorString(result));
@@ -517,7 +654,7 @@ static int set_persistence(const char *wish, const char *ids)
             printf("%s persistence mode for GPU %s.\n", word, devices[d].bus_id);
     }
     printf("All done.\n");
-    return EXIT_SUCCESS;
+    return refusal_status;
 }
 
 /* ---- arguments ------------------------------------------------------------------------------- */
@@ -572,9 +709,10 @@ int main(int count, char **arguments)
 
     load_nvml();
     start_nvml();
+    hang_or_babble();
     if (names)
-        return query(names, format, ids);
+        return with_fault(query(names, format, ids));
     if (persistence)
-        return set_persistence(persistence, ids);
-    return list_wanted ? list(ids) : table(ids);
+        return with_fault(set_persistence(persistence, ids));
+    return with_fault(list_wanted ? list(ids) : table(ids));
 }

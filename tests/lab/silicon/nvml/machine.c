@@ -101,6 +101,34 @@ static bool device_file_exists(unsigned minor)
     return access(path, F_OK) == 0;
 }
 
+/* What the word for the state of a GPU means. A GPU that was lost while a program held its handle
+ * goes on answering from what the driver remembers; a program that comes later gets no handle.
+ * The numbers are those of nvml.h. */
+static void parse_state(struct gpu *gpu, const char *word)
+{
+    static const struct {
+        const char *word;
+        unsigned xid, refused, unreachable;
+    } states[] = {
+        {"lost", 79, 15, 15},
+        {"lost-in-use", 79, 0, 15},
+        {"unknown-error", 79, 999, 999},
+        {"needs-reset", 95, 16, 16},
+        {"hidden", 0, 6, 0},
+    };
+
+    gpu->fault = strncmp(word, "xid", 3) == 0 ? number(word + 3, 10) : 0;
+    gpu->refused = gpu->unreachable = 0;
+    gpu->inforom_corrupted = strcmp(word, "inforom") == 0;
+    for (size_t i = 0; i < sizeof states / sizeof *states; i++) {
+        if (strcmp(states[i].word, word) == 0) {
+            gpu->fault = states[i].xid;
+            gpu->refused = states[i].refused;
+            gpu->unreachable = states[i].unreachable;
+        }
+    }
+}
+
 static void parse_gpu(struct machine *machine, const char *line, const char *file)
 {
     char uuid[sizeof machine->gpus->uuid], value[96];
@@ -142,10 +170,20 @@ static void parse_gpu(struct machine *machine, const char *line, const char *fil
     gpu->persistence = value[0] == '1';
     gpu->persistence_offset = digit ? digit - file : -1;
 
-    value_of(line, "state", value, sizeof value); /* ok, lost, xid<number> */
-    gpu->lost = strcmp(value, "lost") == 0;
-    gpu->fault = gpu->lost ? 79 : strncmp(value, "xid", 3) == 0 ? number(value + 3, 10) : 0;
+    value_of(line, "state", value, sizeof value);
+    parse_state(gpu, value);
     gpu->present = device_file_exists(gpu->minor);
+}
+
+/* Copies what follows `key` where the line begins with it. */
+static bool rest_of_line(const char *line, const char *key, char *value, size_t size)
+{
+    const size_t length = strlen(key);
+
+    if (strncmp(line, key, length) != 0)
+        return false;
+    snprintf(value, size, "%.*s", (int)strcspn(line + length, "\n"), line + length);
+    return true;
 }
 
 static void parse(struct machine *machine, const char *file, const char *text)
@@ -155,11 +193,11 @@ static void parse(struct machine *machine, const char *file, const char *text)
             line++;
         if (strncmp(line, "end\n", 4) == 0) /* what follows is left from a longer text */
             break;
-        if (strncmp(line, "driver_version ", 15) == 0)
-            snprintf(machine->driver_version, sizeof machine->driver_version, "%.*s",
-                     (int)strcspn(line + 15, "\n"), line + 15);
-        else if (strncmp(line, "gpu ", 4) == 0)
+        if (strncmp(line, "gpu ", 4) == 0)
             parse_gpu(machine, line, file);
+        else if (!rest_of_line(line, "driver_version ", machine->driver_version,
+                               sizeof machine->driver_version))
+            rest_of_line(line, "nvidia_smi ", machine->smi, sizeof machine->smi);
     }
 }
 
@@ -203,7 +241,7 @@ void machine_refresh(struct machine *machine)
     read_at = status.st_mtim;
     read_size = status.st_size;
 
-    machine->driver_version[0] = '\0';
+    machine->driver_version[0] = machine->smi[0] = '\0';
     for (int i = 0; i < machine->gpu_count; i++) {
         machine->gpus[i].present = false;
         machine->gpus[i].fault = 79;

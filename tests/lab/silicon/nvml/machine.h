@@ -8,8 +8,11 @@
  *
  *   metal-lab-machine 1
  *   driver_version 580.178.04
+ *   nvidia_smi hang
  *   gpu minor=0 address=0000:03:00.0 uuid=GPU-... name="Tesla P100-PCIE-16GB" ... state=ok
  *   end
+ *
+ * The line nvidia_smi is there only where that program misbehaves; see nvidia-smi/main.c.
  */
 #ifndef METAL_LAB_MACHINE_H
 #define METAL_LAB_MACHINE_H
@@ -26,7 +29,9 @@ enum { MAX_GPUS = 64 };
 struct gpu {
     bool present;     /* named by the newest description and its device file exists */
     unsigned fault;   /* XID of what is wrong with it, 0 where nothing is */
-    bool lost;
+    unsigned refused;     /* NVML's code for whoever asks for its handle, 0 where it gives one */
+    unsigned unreachable; /* NVML's code for what only the GPU itself can answer */
+    bool inforom_corrupted;
     bool persistence;
     long persistence_offset; /* of its digit in the file */
     unsigned minor, domain, bus, device, pci_id, subsystem_id, class_;
@@ -38,6 +43,7 @@ struct gpu {
 
 struct machine {
     char driver_version[64]; /* of the loaded module; empty: none is loaded */
+    char smi[64];            /* how nvidia-smi misbehaves; empty: it does not */
     int gpu_count;           /* slots in use: a GPU keeps its slot, and so its handle, for good */
     struct gpu gpus[MAX_GPUS];
 };

@@ -4,8 +4,9 @@
 /* NVML for simulated GPUs: what nvidia-smi, the NVIDIA toolkit, device plugin and feature
  * discovery ask for. The other functions of nvml.h answer "not supported" (stubs.py).
  *
- * A lost GPU still tells what the driver remembers of it (index, name, UUID, place on the bus);
- * everything that would need the GPU itself answers "GPU is lost". */
+ * Whoever has the handle of a lost GPU still gets what the driver remembers of it (index, name, UUID,
+ * place on the bus); everything that would need the GPU itself answers "GPU is lost". Whoever asks
+ * for its handle afterwards gets none. */
 
 #define NVML_NO_UNVERSIONED_FUNC_DEFS /* both nvmlInit and nvmlInit_v2 are wanted */
 #pragma GCC visibility push(default)
@@ -80,32 +81,41 @@ nvmlReturn_t nvmlShutdown(void)
     return result;
 }
 
+/* In the words of libnvidia-ml 550.163.01, of which this function needs no driver. */
 const char *nvmlErrorString(nvmlReturn_t result)
 {
-    static const struct {
-        nvmlReturn_t code;
-        const char *text;
-    } texts[] = {
-        {NVML_SUCCESS, "Success"},
-        {NVML_ERROR_UNINITIALIZED, "Uninitialized"},
-        {NVML_ERROR_INVALID_ARGUMENT, "Invalid Argument"},
-        {NVML_ERROR_NOT_SUPPORTED, "Not Supported"},
-        {NVML_ERROR_NO_PERMISSION, "Insufficient Permissions"},
-        {NVML_ERROR_NOT_FOUND, "Not Found"},
-        {NVML_ERROR_INSUFFICIENT_SIZE, "Insufficient Size"},
-        {NVML_ERROR_DRIVER_NOT_LOADED, "Driver Not Loaded"},
-        {NVML_ERROR_TIMEOUT, "Timeout"},
-        {NVML_ERROR_LIBRARY_NOT_FOUND, "NVML Shared Library Not Found"},
-        {NVML_ERROR_FUNCTION_NOT_FOUND, "Function Not Found"},
-        {NVML_ERROR_GPU_IS_LOST, "GPU is lost"},
-        {NVML_ERROR_LIB_RM_VERSION_MISMATCH, "Driver/library version mismatch"},
-        {NVML_ERROR_ARGUMENT_VERSION_MISMATCH, "Argument version mismatch"},
+    static const char *const texts[] = {
+        [NVML_SUCCESS] = "Success",
+        [NVML_ERROR_UNINITIALIZED] = "Uninitialized",
+        [NVML_ERROR_INVALID_ARGUMENT] = "Invalid Argument",
+        [NVML_ERROR_NOT_SUPPORTED] = "Not Supported",
+        [NVML_ERROR_NO_PERMISSION] = "Insufficient Permissions",
+        [NVML_ERROR_ALREADY_INITIALIZED] = "Already Initialized",
+        [NVML_ERROR_NOT_FOUND] = "Not Found",
+        [NVML_ERROR_INSUFFICIENT_SIZE] = "Insufficient Size",
+        [NVML_ERROR_INSUFFICIENT_POWER] = "Insufficient External Power",
+        [NVML_ERROR_DRIVER_NOT_LOADED] = "Driver Not Loaded",
+        [NVML_ERROR_TIMEOUT] = "Timeout",
+        [NVML_ERROR_IRQ_ISSUE] = "Interrupt Request Issue",
+        [NVML_ERROR_LIBRARY_NOT_FOUND] = "NVML Shared Library Not Found",
+        [NVML_ERROR_FUNCTION_NOT_FOUND] = "Function Not Found",
+        [NVML_ERROR_CORRUPTED_INFOROM] = "Corrupted infoROM",
+        [NVML_ERROR_GPU_IS_LOST] = "GPU is lost",
+        [NVML_ERROR_RESET_REQUIRED] = "GPU requires reset",
+        [NVML_ERROR_OPERATING_SYSTEM] = "GPU access blocked by the operating system",
+        [NVML_ERROR_LIB_RM_VERSION_MISMATCH] = "Driver/library version mismatch",
+        [NVML_ERROR_IN_USE] = "In use by another client",
+        [NVML_ERROR_MEMORY] = "Insufficient Memory",
+        [NVML_ERROR_NO_DATA] = "No data",
+        [NVML_ERROR_INSUFFICIENT_RESOURCES] = "Insufficient Resources",
+        [NVML_ERROR_ARGUMENT_VERSION_MISMATCH] = "Argument version mismatch",
+        [NVML_ERROR_DEPRECATED] = "Requested functionality has been deprecated",
+        [NVML_ERROR_NOT_READY] = "System is not in ready state",
+        [NVML_ERROR_GPU_NOT_FOUND] = "No supported GPUs were found",
     };
+    const size_t code = (size_t)result;
 
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-        if (texts[i].code == result)
-            return texts[i].text;
-    return "Unknown Error";
+    return code < sizeof texts / sizeof *texts && texts[code] ? texts[code] : "Unknown Error";
 }
 
 /* ---- the system ------------------------------------------------------------------------------ */
@@ -183,8 +193,9 @@ static nvmlReturn_t find(bool (*fits)(const struct gpu *, const void *), const v
     machine_refresh(&machine);
     for (int i = 0; users && i < machine.gpu_count; i++) {
         if (machine.gpus[i].present && fits(&machine.gpus[i], wish)) {
-            *device = handle_of(&machine.gpus[i]);
-            result = NVML_SUCCESS;
+            result = (nvmlReturn_t)machine.gpus[i].refused;
+            if (result == NVML_SUCCESS)
+                *device = handle_of(&machine.gpus[i]);
         }
     }
     pthread_mutex_unlock(&lock);
@@ -214,9 +225,9 @@ static nvmlReturn_t reach(nvmlDevice_t device, struct gpu *gpu)
 {
     nvmlReturn_t result = look(device, gpu);
 
-    if (result == NVML_SUCCESS && (gpu->lost || !gpu->present))
+    if (result == NVML_SUCCESS && !gpu->present)
         return NVML_ERROR_GPU_IS_LOST;
-    return result;
+    return result == NVML_SUCCESS ? (nvmlReturn_t)gpu->unreachable : result;
 }
 
 nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count)
@@ -389,7 +400,7 @@ ANSWER(nvmlDeviceGetComputeMode, reach, nvmlComputeMode_t, *value = NVML_COMPUTE
 ANSWER(nvmlDeviceGetPerformanceState, reach, nvmlPstates_t, *value = NVML_PSTATE_0)
 ANSWER(nvmlDeviceGetDisplayActive, reach, nvmlEnableState_t, *value = NVML_FEATURE_DISABLED)
 ANSWER(nvmlDeviceGetPowerUsage, reach, unsigned, *value = gpu.power_w * 1000 / 10)
-ANSWER(nvmlDeviceGetEnforcedPowerLimit, reach, unsigned, *value = gpu.power_w * 1000)
+ANSWER(nvmlDeviceGetEnforcedPowerLimit, look, unsigned, *value = gpu.power_w * 1000)
 ANSWER(nvmlDeviceGetUtilizationRates, reach, nvmlUtilization_t, memset(value, 0, sizeof *value))
 
 nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, nvmlTemperatureSensors_t sensor,
@@ -426,6 +437,14 @@ nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, nvmlMemoryErrorTyp
     if (result == NVML_SUCCESS)
         *count = type == NVML_MEMORY_ERROR_TYPE_UNCORRECTED && gpu.fault == 48;
     return result;
+}
+
+nvmlReturn_t nvmlDeviceValidateInforom(nvmlDevice_t device)
+{
+    struct gpu gpu;
+    nvmlReturn_t result = reach(device, &gpu);
+
+    return result == NVML_SUCCESS && gpu.inforom_corrupted ? NVML_ERROR_CORRUPTED_INFOROM : result;
 }
 
 nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current, unsigned int *pending)
@@ -575,6 +594,26 @@ nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *data, unsi
         unsigned pause = timeout_ms - waited < STEP_MS ? timeout_ms - waited : STEP_MS;
         nanosleep(&(struct timespec){.tv_nsec = pause * 1000000L}, NULL);
     }
+}
+
+/* ---- for the stand-in of nvidia-smi alone ------------------------------------------------------ */
+
+/* How it has to misbehave, and the place of a GPU that it gets no handle of: what the real one reads
+ * of the driver by ways of its own. */
+__attribute__((visibility("default"))) const char *metal_lab_smi(void);
+__attribute__((visibility("default"))) void metal_lab_bus_id(unsigned index, char *text,
+                                                             size_t size);
+
+const char *metal_lab_smi(void)
+{
+    return machine.smi;
+}
+
+void metal_lab_bus_id(unsigned index, char *text, size_t size)
+{
+    for (int i = 0; i < machine.gpu_count; i++)
+        if (machine.gpus[i].present && index_of(&machine.gpus[i]) == index)
+            bus_id_of(&machine.gpus[i], text, size);
 }
 
 /* ---- names of older versions, where callers still ask for them ------------------------------- */

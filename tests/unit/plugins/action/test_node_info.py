@@ -35,7 +35,8 @@ def test_one_operation_and_only_the_observation_comes_back(act, tmp_path):
     programs = Programs({})
     node = node_info.Node(tmp_path, programs.run, programs.find)
     result, calls = act(node_info.run(node, [], []))
-    assert calls == [mock.call(module_name="metal.gpu.node_info", task_vars={"a": 1})]
+    name = "metal.gpu.node_info"
+    assert calls == [mock.call(module_name=name, module_args=None, task_vars={"a": 1})]
     assert set(result) == {"changed", "gpu_node"}
     assert result["gpu_node"]["pci"] == []
 

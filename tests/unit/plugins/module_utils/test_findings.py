@@ -45,6 +45,16 @@ def test_texts_take_their_evidence(code: str) -> None:
     assert found["remedy"]
 
 
+@pytest.mark.parametrize("code", CATALOGUE)
+def test_texts_show_no_credentials_and_are_whole_otherwise(code: str) -> None:
+    meaning = CATALOGUE[code]
+    url = "https://me:CANARY@mirror.example/"
+    found = finding(code, "gpu-1", **dict.fromkeys(fields(meaning), url))
+    hidden = dict.fromkeys(fields(meaning), "https://***@mirror.example/")
+    assert found["message"] == "gpu-1: " + meaning.message.format(**hidden)
+    assert found["remedy"] == meaning.remedy.format(**hidden)
+
+
 def test_unknown_code_is_a_bug() -> None:
     with pytest.raises(UnknownCode):
         finding("NO_SUCH_CODE", "gpu-1")

@@ -3,11 +3,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import yaml
 
 from ansible_collections.metal.gpu.plugins.module_utils import nvidia_driver
 from ansible_collections.metal.gpu.plugins.module_utils.nvidia_driver import LoadedModule
 from ansible_collections.metal.gpu.tests.unit.support.recordings import recording
+
+RECORD = Path(__file__).parents[3] / "recorded" / "debian_driver.yml"
+DEBIAN = yaml.safe_load(RECORD.read_text())
 
 
 @pytest.mark.parametrize(
@@ -37,6 +43,34 @@ def test_parse_loaded_module(text, expected):
 )
 def test_parse_minor(text, expected):
     assert nvidia_driver.parse_minor(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("uuid", "expected"),
+    [
+        ("GPU-6b7c1c5f-9d3e-5d0a-8f0b-5a3d1f1f2c01", "GPU-6b7c1c5f-9d3e-5d0a-8f0b-5a3d1f1f2c01"),
+        # Of a GPU that nobody has used since the boot: a report of a Tesla K80, driver 470.
+        ("GPU-????????-????-????-????-????????????", None),
+        ("", None),
+    ],
+)
+def test_parse_uuid(uuid, expected):
+    text = f"Model: \t\t P100\nGPU UUID: \t {uuid}\nDevice Minor: \t 3\n"
+    assert nvidia_driver.parse_uuid(text) == expected
+
+
+@pytest.mark.parametrize("name", [*DEBIAN["modules"].values(), "nvidia"])
+@pytest.mark.parametrize("suffix", ["", ".xz", ".zst"])
+def test_parse_modules_dep(name, suffix):
+    """By whatever name a package gives its file; the driver's other modules do not count."""
+    file = f"updates/dkms/{name}.ko{suffix}"
+    text = (
+        f"kernel/drivers/video/fbdev/nvidia/nvidiafb.ko{suffix}: kernel/drivers/i2c/i2c-core.ko\n"
+        f"updates/dkms/{name}-uvm.ko{suffix}: {file}\n"
+        f"{file}:\n"
+        f"updates/dkms/nvidia-fs.ko{suffix}: {file}\n"
+    )
+    assert nvidia_driver.parse_modules_dep(text) == [file]
 
 
 def test_parse_modules_load():
@@ -85,3 +119,39 @@ def test_is_nouveau_blocked(text, expected):
 def test_whose_package(name, is_driver, is_toolkit):
     assert nvidia_driver.is_driver_package(name) is is_driver
     assert nvidia_driver.is_toolkit_package(name) is is_toolkit
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        pytest.param([], "nvidia", id="NVIDIA's own packages"),
+        pytest.param(
+            ["install nvidia modprobe -i nvidia-current $CMDLINE_OPTS\n"], "nvidia-current"
+        ),
+        pytest.param(
+            ["install nvidia modprobe -i nvidia-current-open $CMDLINE_OPTS\n"],
+            "nvidia-current-open",
+            id="open",
+        ),
+        pytest.param(
+            ["install nvidia /sbin/modprobe --ignore-install -q nvidia-tesla-535\n"],
+            "nvidia-tesla-535",
+            id="path and options",
+        ),
+        pytest.param(
+            [
+                "install nvidia-uvm modprobe nvidia ; modprobe -i nvidia-current-uvm\n"
+                "install nvidia-drm modprobe nvidia-modeset\n"
+            ],
+            "nvidia",
+            id="other modules",
+        ),
+        pytest.param(["install nvidia /bin/false\n"], "nvidia", id="no module"),
+        pytest.param(["# install nvidia modprobe -i x\n"], "nvidia", id="comment"),
+        pytest.param(
+            ["install nvidia modprobe -i a\n", "install nvidia modprobe -i b\n"], "a", id="first"
+        ),
+    ],
+)
+def test_parse_module_name(texts, expected):
+    assert nvidia_driver.parse_module_name(texts) == expected

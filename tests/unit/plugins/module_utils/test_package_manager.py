@@ -62,6 +62,14 @@ def test_asking_takes_no_lock(tmp_path, other):
             Holder("/var/lib/dnf/rpmdb_lock.pid", 812, "dnf upgrade"),
             id="dnf",
         ),
+        pytest.param(
+            {
+                "/var/lib/dnf/rpmdb_lock.pid": "812",
+                "/proc/812/cmdline": "dnf\0--setopt=proxy_password=CANARY\0upgrade\0",
+            },
+            Holder("/var/lib/dnf/rpmdb_lock.pid", 812, "dnf --setopt=proxy_password=*** upgrade"),
+            id="dnf with a password",
+        ),
         pytest.param({"/var/lib/dnf/rpmdb_lock.pid": "812"}, None, id="dnf that was killed"),
         pytest.param({"/var/lib/dnf/rpmdb_lock.pid": ""}, None, id="dnf that starts"),
     ],

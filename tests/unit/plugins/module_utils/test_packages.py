@@ -7,8 +7,10 @@ import pytest
 
 from ansible_collections.metal.gpu.plugins.module_utils.packages import (
     Package,
+    Unfinished,
     parse_module_states,
     parse_packages,
+    parse_unfinished,
     with_locks,
 )
 from ansible_collections.metal.gpu.tests.unit.support.recordings import recording
@@ -26,6 +28,11 @@ from ansible_collections.metal.gpu.tests.unit.support.recordings import recordin
             id="dpkg",
         ),
         pytest.param(
+            "packages/dpkg-query-unfinished.txt",
+            {"libcuda1": Package("550.163.01-2", False)},
+            id="unfinished",
+        ),
+        pytest.param(
             "packages/rpm.txt",
             {
                 "nvidia-driver-cuda": Package("3:580.178.04-1.el9", None),
@@ -38,6 +45,16 @@ from ansible_collections.metal.gpu.tests.unit.support.recordings import recordin
 )
 def test_parse_packages(name, expected):
     assert parse_packages(recording(name)) == expected
+
+
+def test_parse_unfinished():
+    assert parse_unfinished(recording("packages/dpkg-query-unfinished.txt")) == {
+        "nvidia-driver-cuda": Unfinished("550.163.01-2", "unpacked"),
+        "nvidia-kernel-open-dkms": Unfinished("550.163.01-2", "half-configured"),
+        "nvidia-persistenced": Unfinished("550.163.01-2", "half-installed"),
+    }
+    assert parse_unfinished(recording("packages/dpkg-query.txt")) == {}
+    assert parse_unfinished(recording("packages/rpm.txt")) == {}
 
 
 @pytest.mark.parametrize(

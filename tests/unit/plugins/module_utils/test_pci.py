@@ -24,6 +24,19 @@ def test_read_gpus_takes_gpus_only_and_their_drivers(tmp_path):
     )
 
 
+def test_virtual_functions_are_no_gpus_of_their_own(tmp_path):
+    """Planted after the kernel's sysfs-bus-pci: an A100 with vGPU on, and two of its functions."""
+    for slot in ("00.0", "00.4", "00.5"):
+        values = {"vendor": "0x10de", "device": "0x20b5", "class": "0x030200", "numa_node": "0"}
+        plant(tmp_path, {f"/{pci.DEVICES}/0000:41:{slot}/{k}": f"{v}\n" for k, v in values.items()})
+    for slot in ("00.4", "00.5"):
+        (tmp_path / pci.DEVICES / f"0000:41:{slot}/physfn").symlink_to("../0000:41:00.0")
+    assert [gpu.address for gpu in pci.read_gpus(tmp_path)] == ["0000:41:00.0"]
+    # In the virtual machine that has got one of them.
+    (tmp_path / pci.DEVICES / "0000:41:00.4/physfn").unlink()
+    assert [gpu.address for gpu in pci.read_gpus(tmp_path)][1:] == ["0000:41:00.4"]
+
+
 def test_read_gpus_where_there_is_no_bus(tmp_path):
     assert pci.read_gpus(tmp_path) == ()
 

@@ -19,6 +19,7 @@ def device(index: int, error: str | None = None) -> dict[str, Any]:
         "index": index,
         "uuid": UUIDS[index],
         "pci_address": SLOTS[index],
+        "minor": index,
         "error": error,
     }
 
@@ -29,8 +30,24 @@ def node(
     found = [device(index) for index in range(slots)] if devices is None else devices
     return {
         "pci": [{"address": address} for address in SLOTS[:slots]],
-        "nvml": {"devices": found, "failure": failure},
-        "kubelet": {"node_name": "n1"},
+        "nvml": {"devices": found, "failure": failure, "complete": failure is None},
+        "device_files": [
+            {"path": f"/dev/nvidia{name}"} for name in ("ctl", "-uvm", *range(len(found)))
+        ],
+        "kernel": {"modules": ["nvidia", "nvidia_uvm"]},
+        "engines": {
+            "containerd": {"installed": True, "running": True, "socket": None},
+            "docker": {"installed": False, "running": False, "cri_dockerd": {}},
+            "crio": {"installed": False, "running": False},
+        },
+        "kubelet": {
+            "node_name": "n1",
+            "installed": True,
+            "running": True,
+            "unit_state": {"active": "active", "sub": "running", "result": "success"},
+            "last_error": None,
+            "endpoint": "unix:///run/containerd/containerd.sock",
+        },
     }
 
 
@@ -68,8 +85,8 @@ DOWN = {"code": "driver_not_loaded", "exit_code": 9, "message": "no driver"}
         ),
         pytest.param(
             node(devices=[device(0), device(1), device(2)], failure=LOST),
-            4, cluster(4, 3), smoke(UUIDS[:3], 3), ["NVML_COUNT_DIFFERS", "ALLOCATABLE_DIFFERS"],
-            id="lost by the driver",
+            4, cluster(4, 3), smoke(UUIDS[:3], 3),
+            ["NVML_COUNT_DIFFERS", "NVML_TROUBLE", "ALLOCATABLE_DIFFERS"], id="lost by the driver",
         ),
         pytest.param(
             node(devices=[device(0), device(1), device(2), device(3, "[GPU is lost]")]),
@@ -113,7 +130,9 @@ def test_differences(
     ran: dict[str, Any] | None,
     codes: list[str],
 ) -> None:
-    verdict = reconcile("gpu-1", seen, declared, counted, ran)
+    verdict = reconcile(
+        "gpu-1", seen, declared, counted, ran, asked=["cluster"] + ["smoke"] * bool(ran)
+    )
     assert [found["code"] for found in verdict["findings"]] == codes
     assert verdict["ok"] is (not codes)
 
@@ -134,7 +153,7 @@ def test_differences(
     ],
 )
 def test_node_has_the_name_that_the_cluster_knows(counted: dict[str, Any], message: str) -> None:
-    (found,) = reconcile("gpu-1", node(), 4, counted, None)["findings"]
+    (found,) = reconcile("gpu-1", node(), 4, counted, None, asked=["cluster"])["findings"]
     assert found["message"] == f"gpu-1: {message}"
 
 
@@ -242,10 +261,230 @@ def test_unobserved_node_is_a_failure() -> None:
 
 def test_what_the_plugin_said_is_named() -> None:
     said = cluster(4, 3, evidence=["pod x is Running, and logged last: Xid=79"])
-    (found,) = reconcile("gpu-1", node(), 4, said, None)["findings"]
+    (found,) = reconcile("gpu-1", node(), 4, said, None, asked=["cluster"])["findings"]
     assert found["message"] == (
         "gpu-1: has 4 GPUs, the cluster can hand out 3; pod x is Running, and logged last: Xid=79"
     )
+
+
+# --- what is not known is not ok --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("seen", "counted", "ran", "asked", "codes"),
+    [
+        pytest.param(None, None, None, ["cluster", "smoke"], ["NODE_NOT_OBSERVED"], id="nothing"),
+        pytest.param(None, None, None, [], ["NODE_NOT_OBSERVED"], id="nothing, and nothing asked"),
+        pytest.param(
+            node(), None, None, ["cluster", "smoke"], ["CLUSTER_UNKNOWN"], id="node alone"
+        ),
+        pytest.param(node(), cluster(), None, ["cluster", "smoke"], ["SMOKE_MISSING"], id="no pod"),
+        pytest.param(
+            node(), None, smoke(UUIDS), ["cluster", "smoke"], ["CLUSTER_UNKNOWN"], id="pods alone"
+        ),
+        pytest.param(
+            node(), cluster(), smoke(UUIDS[:3]), ["cluster", "smoke"], ["SMOKE_MISSING"],
+            id="three of four proven",
+        ),
+        pytest.param(
+            node(), cluster(), smoke([*UUIDS[:3], UUIDS[2]]), ["cluster", "smoke"],
+            ["SMOKE_MISSING"], id="one twice",
+        ),
+        pytest.param(
+            node(), cluster(**SILENT), None, ["cluster", "smoke"], ["NODE_NOT_READY"],
+            id="no pod for a node that is not ready",
+        ),
+        pytest.param(node(), cluster(), None, ["cluster"], [], id="pods were not asked"),
+        pytest.param(node(), None, None, [], [], id="the cluster was not asked"),
+    ],
+)  # fmt: skip
+def test_what_is_not_known_is_not_ok(
+    seen: Any, counted: Any, ran: Any, asked: list[str], codes: list[str]
+) -> None:
+    verdict = reconcile("gpu-1", seen, 4, counted, ran, asked=asked)
+    assert [found["code"] for found in verdict["findings"]] == codes
+    assert verdict["ok"] is (not codes)
+
+
+NO_CLUSTER = finding("CLUSTER_UNUSABLE", "cluster", error="x")
+AWAY = finding("NODE_UNREACHABLE", "gpu-1", error="timed out")
+
+
+@pytest.mark.parametrize(
+    ("seen", "known", "ran", "codes"),
+    [
+        pytest.param(node(), [], None, ["CLUSTER_UNUSABLE"], id="nothing else is wrong"),
+        pytest.param(
+            None, [AWAY], None, ["NODE_UNREACHABLE", "CLUSTER_UNUSABLE"], id="the node is away, too"
+        ),
+        pytest.param(
+            node(devices=[*map(device, range(3)), device(3, "[GPU is lost]")]), [], None,
+            ["GPU_FAULTY", "CLUSTER_UNUSABLE"], id="a GPU is lost",
+        ),
+        pytest.param(
+            node(), [], smoke([], state="failed"), ["SMOKE_FAILED", "CLUSTER_UNUSABLE"],
+            id="a pod has failed before",
+        ),
+    ],
+)  # fmt: skip
+def test_a_silent_cluster_hides_nothing(seen: Any, known: Any, ran: Any, codes: list[str]) -> None:
+    verdict = reconcile("gpu-1", seen, 4, None, ran, known, unanswered=[NO_CLUSTER])
+    assert [found["code"] for found in verdict["findings"]] == codes
+    assert not verdict["ok"]
+
+
+def test_a_lost_gpu_does_not_follow_from_a_stopped_run() -> None:
+    seen = node(3, devices=[device(0), device(1), device(2, "[GPU is lost]")])
+    seen["device_files"] = []
+    verdict = reconcile("gpu-1", seen, 4, cluster(0, 0), None, [STOPPED])
+    codes = ["RUN_STOPPED", "GPU_COUNT_DIFFERS", "GPU_FAULTY"]
+    assert [found["code"] for found in verdict["findings"]] == codes
+
+
+def test_what_preflight_has_said_is_not_said_again() -> None:
+    refused = finding("NO_GPU", "gpu-1")
+    verdict = reconcile("gpu-1", node(0, devices=[], failure=DOWN), None, None, None, [refused])
+    assert verdict["findings"] == [refused]
+
+
+# --- services ---------------------------------------------------------------------------------
+
+
+def without(service: str, **kubelet: Any) -> dict[str, Any]:
+    """Return a node on which a service does not run."""
+    seen = node()
+    if service == "kubelet":
+        seen["kubelet"] |= {"running": False, **kubelet}
+        return seen
+    seen["engines"]["docker"] = {
+        "installed": True,
+        "running": True,
+        "cri_dockerd": {"installed": True, "running": True},
+    }
+    seen["engines"]["crio"]["installed"] = True
+    engines = {**seen["engines"], "cri-docker": seen["engines"]["docker"]["cri_dockerd"]}
+    engines[service]["running"] = False
+    seen["kubelet"] |= kubelet
+    return seen
+
+
+CRI_DOCKERD = {"endpoint": "unix:///run/cri-dockerd.sock"}
+
+
+@pytest.mark.parametrize(
+    ("seen", "codes", "words"),
+    [
+        pytest.param(
+            without("kubelet", last_error="unknown flag: --x"), ["KUBELET_STOPPED"],
+            "the kubelet is not running: unknown flag: --x", id="kubelet, by its own words",
+        ),
+        pytest.param(
+            without("kubelet", unit_state={"active": "failed", "sub": "dead", "result": "signal"}),
+            ["KUBELET_STOPPED"], "its unit is failed (dead, signal)", id="kubelet, by its unit",
+        ),
+        pytest.param(
+            without("containerd"), ["ENGINE_STOPPED"], "containerd.service is not running",
+            id="containerd",
+        ),
+        pytest.param(
+            without("docker", **CRI_DOCKERD), ["ENGINE_STOPPED"], "docker.service", id="docker"
+        ),
+        pytest.param(
+            without("cri-docker", **CRI_DOCKERD), ["ENGINE_STOPPED"], "cri-docker.service",
+            id="cri-dockerd",
+        ),
+        pytest.param(
+            without("crio", endpoint="unix:///var/run/crio/crio.sock"), ["ENGINE_STOPPED"],
+            "crio.service", id="CRI-O",
+        ),
+        pytest.param(without("docker"), [], "", id="an engine that the kubelet does not use"),
+        pytest.param(
+            without("containerd", endpoint="unix:///run/k3s/containerd/containerd.sock"), [], "",
+            id="an engine beside that of k3s",
+        ),
+        pytest.param(without("kubelet", installed=False), [], "", id="no kubelet of its own"),
+        pytest.param(without("kubelet", running=None), [], "", id="no systemd"),
+    ],
+)  # fmt: skip
+def test_services(seen: dict[str, Any], codes: list[str], words: str) -> None:
+    """What the cluster says of such a node was true before, and a pod that failed is no cause."""
+    counted, ran = cluster(**SILENT), smoke([], state="failed", message="Pending for 112 s")
+    findings = reconcile("gpu-1", seen, 4, counted, ran)["findings"]
+    assert [found["code"] for found in findings] == (codes or ["NODE_NOT_READY", "SMOKE_FAILED"])
+    assert words in findings[0]["message"]
+    asked = question("gpu-1", seen, 4)
+    assert (asked["awaited"], asked["smoke"]) == (not codes, not codes)
+
+
+def test_a_node_that_has_not_joined_is_named_in_any_case() -> None:
+    counted = cluster(None, None, state="missing", ready=None)
+    findings = reconcile("gpu-1", without("kubelet"), 4, counted, None)["findings"]
+    assert [found["code"] for found in findings] == ["KUBELET_STOPPED", "NODE_NOT_IN_CLUSTER"]
+
+
+# --- drift ------------------------------------------------------------------------------------
+
+
+def plan(*steps: tuple[str, str], refusals: Any = (), notices: Any = ()) -> dict[str, Any]:
+    return {
+        "steps": [{"name": name, "reason": reason} for name, reason in steps],
+        "refusals": list(refusals),
+        "notices": list(notices),
+    }
+
+
+REGISTER = ("Register the NVIDIA runtime", "containerd has no runtime nvidia")
+CDI = ("Write the CDI specification", "there is none")
+INVALID = finding("CONTAINERD_CONFIG_INVALID", "gpu-1", error="line 1")
+KEPT = finding("DRIVER_KEPT", "gpu-1", found="1", expected="2")
+
+
+@pytest.mark.parametrize(
+    ("plans", "messages"),
+    [
+        pytest.param(None, [], id="not asked"),
+        pytest.param({"nvidia_driver": plan(notices=[KEPT])}, [], id="a notice"),
+        pytest.param(
+            {"nvidia_driver": plan(), "nvidia_container_runtime": plan(REGISTER, CDI)},
+            [
+                "gpu-1: drifted: container_toolkit: Register the NVIDIA runtime (containerd has no "
+                "runtime nvidia); Write the CDI specification (there is none)"
+            ],
+            id="one finding for a component",
+        ),
+        pytest.param(
+            {"containerd": plan(refusals=[INVALID]),
+             "nvidia_container_runtime": plan(refusals=[INVALID])},
+            [INVALID["message"]], id="a refusal, once",
+        ),
+    ],
+)  # fmt: skip
+def test_drift(plans: Any, messages: list[str]) -> None:
+    verdict = reconcile("gpu-1", node(), 4, cluster(), smoke(UUIDS), plans=plans)
+    assert [found["message"] for found in verdict["findings"]] == messages
+    assert verdict["ok"] is (not messages)
+
+
+def test_drift_says_how_to_look_at_it() -> None:
+    (found,) = reconcile(
+        "gpu-1", node(), 4, cluster(), smoke(UUIDS), plans={"containerd": plan(CDI)}
+    )["findings"]
+    assert "ansible-playbook metal.gpu.site --check --diff --limit gpu-1" in found["remedy"]
+
+
+def test_a_service_that_does_not_run_is_no_drift_besides() -> None:
+    restart = ("Restart the kubelet", "it is not running")
+    edit = ("Correct the gate in the kubelet's flags", "x")
+    for steps, codes in (
+        ([restart], ["KUBELET_STOPPED"]),
+        ([edit, restart], ["KUBELET_STOPPED", "DRIFTED"]),
+    ):
+        plans = {"kubelet_device_plugins": plan(*steps)}
+        verdict = reconcile("gpu-1", without("kubelet"), 4, cluster(), None, plans=plans)
+        assert [found["code"] for found in verdict["findings"]] == codes
+
+
+# --- causes -----------------------------------------------------------------------------------
 
 
 def cause(code: str, **evidence: str) -> dict[str, Any]:
@@ -295,7 +534,9 @@ FAILED = {"state": "failed", "message": "Pending"}
 def test_one_finding_for_each_cause(
     counted: dict[str, Any] | None, ran: dict[str, Any] | None, codes: list[str]
 ) -> None:
-    verdict = reconcile("gpu-1", node(), 4, counted, ran)
+    layers = {"cluster": counted, "smoke": ran}
+    asked = [name for name, row in layers.items() if row is not None]
+    verdict = reconcile("gpu-1", node(), 4, counted, ran, asked=asked)
     assert [found["code"] for found in verdict["findings"]] == codes
     assert verdict["ok"] is (codes == ["SMOKE_POD_LEFT"])
 
@@ -319,7 +560,8 @@ def test_no_allocatable_gpu_is_not_busy_in_the_table() -> None:
     ],
 )
 def test_a_cause_says_which_layer_differs(layer: tuple[int | None, ...], counted: str) -> None:
-    (found,) = reconcile("gpu-1", node(), 4, cluster(*layer, cause=MISSING), None)["findings"]
+    counted_row = cluster(*layer, cause=MISSING)
+    (found,) = reconcile("gpu-1", node(), 4, counted_row, None, asked=["cluster"])["findings"]
     assert found["message"].startswith(f"gpu-1: {counted}; ")
 
 
@@ -339,7 +581,7 @@ def test_a_lost_gpu_is_explained_by_the_plugin_too() -> None:
 
 def test_without_a_cause_the_remedy_claims_none() -> None:
     said = cluster(4, 3, evidence=["pod x is Running"])
-    (found,) = reconcile("gpu-1", node(), 4, said, None)["findings"]
+    (found,) = reconcile("gpu-1", node(), 4, said, None, asked=["cluster"])["findings"]
     assert found["code"] == "ALLOCATABLE_DIFFERS"
     assert "Xid" not in found["remedy"]
 
@@ -360,3 +602,9 @@ def test_a_failure_quotes_once_and_in_short(message: str, events: list[str], tol
     assert told in found["message"]
     assert found["message"].count(message) <= 1
     assert len(found["message"]) < 400
+
+
+def test_a_pod_that_is_left_behind_excuses_nothing() -> None:
+    left = smoke(UUIDS[:3], pod="p", namespace="tests", left_behind="forbidden")
+    codes = [found["code"] for found in reconcile("gpu-1", node(), 4, cluster(), left)["findings"]]
+    assert codes == ["SMOKE_POD_LEFT", "SMOKE_MISSING"]

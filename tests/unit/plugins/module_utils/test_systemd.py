@@ -159,7 +159,60 @@ def test_no_unit():
         ({"ActiveState": "failed", "ActiveEnterTimestampMonotonic": "60000000"}, None),
         ({"ActiveState": "active"}, None),
         ({}, None),
+        ({"ActiveState": "active", "ActiveEnterTimestampMonotonic": "²"}, None),
+        ({"ActiveState": "active", "ActiveEnterTimestampMonotonic": "9" * 5000}, None),
     ],
 )
 def test_seconds_active(unit, expected):
     assert systemd.seconds_active(unit, uptime_s=100.0) == expected
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        pytest.param("exec a --b", ["a", "--b"], id="exec"),
+        pytest.param("V=1 /bin/a --b='c d'; true", ["/bin/a", "--b=c d"], id="quotes"),
+        pytest.param("umask 022 && a --b --c=x;y", ["a", "--b", "--c=x"], id="operators"),
+        pytest.param("a --b > /log 2>&1", ["a", "--b"], id="redirection"),
+        pytest.param("a --b=#c", ["a", "--b=#c"], id="no comment"),
+        pytest.param("a $ARGS --tail=${ONE}", ["a", "--x", "--y", "--tail=1"], id="variables"),
+        pytest.param("a --b ''", ["a", "--b", ""], id="empty word"),
+    ],
+)
+def test_a_shell_that_starts_the_program(script, expected):
+    """In the unit file, and flattened as systemd shows it (quotes are lost there)."""
+    quoted = script.replace("'", '"').replace('"', '\\"')
+    unit = f'[Service]\nEnvironment="ARGS=--x --y" ONE=1\nExecStart=/bin/sh -ec "{quoted}"\n'
+    found = systemd.parse_service({UNIT: unit}, "a.service", program="a")
+    assert [word.text for word in found.words if word.effective] == expected
+    shown = {
+        "ExecStart": f"{{ path=/bin/sh ; argv[]=/bin/sh -ec {script} ; ignore_errors=no ; pid=0 }}",
+        "Environment": '"ARGS=--x --y" ONE=1',
+    }
+    assert list(systemd.parse_command(shown, {}, "a")) == expected
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param("/bin/sh -c 'b --c'", id="no such program"),
+        pytest.param("/bin/sh /usr/local/bin/start-a --c", id="script in a file"),
+        pytest.param('/bin/sh -c "a \'b"', id="unbalanced"),
+    ],
+)
+def test_a_shell_whose_program_nobody_can_tell(words):
+    unit = f"[Service]\nExecStart={words}\n"
+    found = systemd.parse_service({UNIT: unit}, "a.service", program="a").words
+    assert found[0].text == "/bin/sh"
+
+
+def test_parse_show_keeps_every_value_of_a_property():
+    units = systemd.parse_show(recording("systemd/show-services-running.txt"))
+    assert systemd.parse_environment_files(units["kubelet.service"]) == [
+        "/var/lib/kubelet/kubeadm-flags.env",
+        "/etc/default/kubelet",
+    ]
+
+
+def test_a_command_of_a_unit_that_systemd_does_not_know():
+    assert systemd.parse_command({"Id": "a.service", "LoadState": "not-found"}, {}, "a") == ()

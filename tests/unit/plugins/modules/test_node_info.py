@@ -37,14 +37,17 @@ def test_only_texts_that_matter_travel(collect, tmp_path):
     assert "/etc/apt/sources.list.d/nvidia-cuda.sources" not in texts  # nobody asked
 
 
-def test_files_named_by_units_travel(collect, tmp_path):
+def test_configuration_travels_and_units_do_not(collect, tmp_path):
+    """Units and what they read may hold secrets; only flags of them are of use."""
     plant(tmp_path, parse_scene(recording("nodes/kubelet-gates.txt")))
+    raw = collect(Programs({}))
     assert {
-        "/var/lib/kubelet/kubeadm-flags.env",
-        "/etc/default/kubelet",
         "/var/lib/kubelet/config.yaml",
         "/etc/kubernetes/kubelet.conf.d/10-gates.conf",
-    } <= set(collect(Programs({}))["texts"])
+    } <= set(raw["texts"])
+    units = {"/var/lib/kubelet/kubeadm-flags.env", "/etc/default/kubelet"}
+    assert not units & set(raw["texts"])
+    assert units <= set(raw["modified"])
 
 
 def test_packages_are_asked_for_in_one_command(collect):
@@ -83,3 +86,10 @@ def test_the_whole_module_on_whatever_machine_this_is(capsys, check):
     result = json.loads(capsys.readouterr().out)
     assert result["changed"] is False
     assert result["raw"]["texts"]["/proc/sys/kernel/osrelease"].strip() == os.uname().release
+
+
+def test_programs_are_found_outside_of_the_path(monkeypatch):
+    """Which is sudo's, and short on some systems."""
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert node_info.find_program("sh") in ("/usr/bin/sh", "/bin/sh")
+    assert {"/usr/local/bin", "/opt/bin"} <= {*node_info.program_files.DIRECTORIES}

@@ -108,7 +108,12 @@ def test_a_change_that_was_cut_off_before_the_file_gives_nothing_back():
     assert history.give_back(ORIGINAL, "json", past) == ORIGINAL
 
 
-@pytest.mark.parametrize("state", ["", "{", "[]", '{"pasts": []}', '{"pasts": [{}]}', "null"])
+OF_ANOTHER_KIND = '{"pasts": [{"original": 1, "written": "", "before": null, "directories": []}]}'
+
+
+@pytest.mark.parametrize(
+    "state", ["", "{", "[]", '{"pasts": []}', '{"pasts": [{}]}', "null", OF_ANOTHER_KIND]
+)
 def test_a_damaged_state_is_an_error(state):
     with pytest.raises(history.StateUnreadable, match="damaged"):
         history.recall(state, "x")

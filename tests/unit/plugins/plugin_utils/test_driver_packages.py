@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.metal.gpu.plugins.plugin_utils import driver_packages, plan_nvidia_driver
+from ansible_collections.metal.gpu.plugins.plugin_utils.repositories import Found
 from ansible_collections.metal.gpu.plugins.plugin_utils.systems import find
 
 from .test_plans import VIRGIN, WISHES, codes, merge, names
@@ -18,7 +19,9 @@ ROCKY = {
     "os": {"id": "rocky", "version_id": "9.4", "family": "redhat", "codename": None},
     "packages": {"dkms": {"version": "3.1.0-1.el9", "held": False}},
 }
-EPEL = {"path": "/etc/yum.repos.d/epel.repo", "text": "[epel]\nmetalink=x\n", "key": None}
+EPEL_FILE = "/etc/yum.repos.d/epel.repo"
+EPEL = Found.parse(EPEL_FILE, "[epel]\nmetalink=x\n", None)._asdict()
+EPEL_OFF = Found.parse(EPEL_FILE, "[epel]\nenabled=0\n", None)._asdict()
 
 
 def plan(changes: dict[str, Any], **wishes: Any) -> dict[str, Any]:
@@ -49,6 +52,31 @@ def test_kernel_package(
     assert chosen is None or expected in chosen.packages
 
 
+CARRIERS = [
+    # real/debian13, debian12, ubuntu2204, ubuntu2404 and rhel9: what apt and dnf listed
+    *("libcuda1", "libnvidia-ml1", "nvidia-smi", "nvidia-driver-cuda", "nvidia-kernel-dkms"),
+    *("nvidia-kernel-open-dkms", "libnvidia-compute-580", "libnvidia-compute", "nvidia-utils-580"),
+    *("nvidia-dkms-580", "nvidia-dkms-580-open", "nvidia-dkms", "nvidia-dkms-open"),
+    *("libnvidia-ml", "nvidia-driver-cuda-libs", "kmod-nvidia-open-dkms"),
+    *("kmod-nvidia-latest-dkms", "linux-modules-nvidia-580-server-generic"),
+    # of the distributions' archives
+    *("nvidia-open-kernel-dkms", "nvidia-utils-535-server", "nvidia-tesla-535-kernel-dkms"),
+    *("libnvidia-tesla-535-ml1", "libnvidia-legacy-390xx-cuda1"),
+]
+HELPERS = [
+    *("nvidia-kernel-common", "nvidia-kernel-common-580", "nvidia-kernel-support"),
+    *("nvidia-modprobe", "nvidia-persistenced", "nvidia-settings", "nvidia-alternative"),
+    *("nvidia-support", "nvidia-installer-cleanup", "nvidia-legacy-check", "firmware-nvidia-gsp"),
+    *("nvidia-firmware-580", "nvidia-driver-pinning-580.178.04", "nvidia-kmod-common"),
+    *("libnvidia-cfg1", "libnvidia-egl-gbm1", "dnf-plugin-nvidia", "nvidia-fabricmanager"),
+]
+
+
+def test_what_makes_a_driver() -> None:
+    packages = dict.fromkeys([*CARRIERS, *HELPERS], "1")
+    assert list(driver_packages.carriers(packages)) == CARRIERS
+
+
 @pytest.mark.parametrize(
     ("version_id", "flavour", "stream"),
     [
@@ -76,7 +104,7 @@ def test_stream_of_the_branch(version_id: str, flavour: str, stream: str | None)
         pytest.param(
             {
                 "packages": {"dkms": None},
-                "repositories": {"epel": {**EPEL, "text": "[epel]\nenabled=0\n"}},
+                "repositories": {"epel": EPEL_OFF},
             },
             {},
             ["EPEL_MISSING"],
@@ -123,8 +151,9 @@ def test_ubuntus_own_driver_is_kept() -> None:
     changes = {
         "os": {"id": "ubuntu", "version_id": "26.04", "family": "debian"},
         "driver": {"packages": {"nvidia-utils-595": "595.84-0ubuntu0.26.04.1"}},
+        "packages": {"nvidia-utils-595": {"version": "595.84-0ubuntu0.26.04.1", "held": False}},
         "nvml": {"failure": None, "driver_version": "595.84"},
     }
     planned = plan(changes)
     assert (planned["steps"], planned["refusals"]) == ([], [])
-    assert [notice["code"] for notice in planned["notices"]] == ["DRIVER_KEPT"]
+    assert [notice["code"] for notice in planned["notices"]] == ["PACKAGES_UNHELD", "DRIVER_KEPT"]

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
@@ -21,6 +22,7 @@ from ansible_collections.metal.gpu.tests.unit.support.programs import Programs
 from ansible_collections.metal.gpu.tests.unit.support.recordings import (
     parse_scene,
     plant,
+    plant_services,
     recording,
 )
 
@@ -46,12 +48,33 @@ Id=nvidia-cdi-refresh.path
 LoadState=loaded
 ActiveState=inactive
 UnitFileState=disabled
+
+Id=nvidia-cdi-refresh.service
+LoadState=loaded
+ActiveState=inactive
+Result=exec-condition
 """
 PACKAGES = """\
 nvidia-driver-cuda\t580.178.04-1\tinstalled\thold
 nvidia-container-toolkit\t1.20.1-1\tinstalled\tinstall
 python3-debian\t0.1.49\tinstalled\tinstall
 python3-apt\t2.6.0\tnot-installed\tunknown
+nvidia-kernel-dkms\t580.178.04-1\thalf-configured\tinstall
+"""
+# Of CN=system:node:gpu-old.example, made with OpenSSL 3.0.16; its key was not kept.
+CERTIFICATE = """\
+-----BEGIN CERTIFICATE-----
+MIIB0DCCAXWgAwIBAgIULA4HDRmAUKNqnLTNrDSwrR+F8cUwCgYIKoZIzj0EAwIw
+PTEVMBMGA1UECgwMc3lzdGVtOm5vZGVzMSQwIgYDVQQDDBtzeXN0ZW06bm9kZTpn
+cHUtb2xkLmV4YW1wbGUwHhcNMjYxMTIyMDg1MzIyWhcNMzYxMTE5MDg1MzIyWjA9
+MRUwEwYDVQQKDAxzeXN0ZW06bm9kZXMxJDAiBgNVBAMMG3N5c3RlbTpub2RlOmdw
+dS1vbGQuZXhhbXBsZTBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABMEtsjoMXGTG
+cMWFs+GAdeh38UOF+9Od3QOvREo4VK1/jdZvW2C3fvf16+ogFrXwc43LSxKlI9aT
+cJqzWNx6mMCjUzBRMB0GA1UdDgQWBBQqjToVW88oMDw9W53z8vlQe0106TAfBgNV
+HSMEGDAWgBQqjToVW88oMDw9W53z8vlQe0106TAPBgNVHRMBAf8EBTADAQH/MAoG
+CCqGSM49BAMCA0kAMEYCIQCFXWHXSbSF3mhcFI7ep3gS5NfKesulQLkS6IkqkiAm
+uQIhAIUeWbykFdmG7+QhaqG1b0ViMZFj5+xzez0+feFG9eBT
+-----END CERTIFICATE-----
 """
 IN_THE_FUTURE = 1e9  # seconds after the boot of the machine
 
@@ -75,6 +98,11 @@ def observe(tmp_path):
     return run
 
 
+def no_file(name):
+    """Return what is said of a program that the planted node does not have."""
+    return {"path": f"/usr/bin/{name}", "exists": False, "executable": False}
+
+
 def test_a_gpu_node(observe, tmp_path):
     texts = parse_scene(recording("nodes/p100.txt"))
     plant(tmp_path, texts)
@@ -83,7 +111,11 @@ def test_a_gpu_node(observe, tmp_path):
         {
             "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c": (
                 "\x06\x00\x00\x00\x01"
-            )
+            ),
+            "/lib/modules/6.1.0-26-amd64/modules.dep": (
+                "kernel/drivers/video/fbdev/nvidia/nvidiafb.ko.xz:\n"
+                "updates/dkms/nvidia-current-open.ko.xz:\n"
+            ),
         },
     )
     for directory in ("run/systemd/system", "lib/modules/6.1.0-26-amd64/build", "dev"):
@@ -145,14 +177,22 @@ def test_a_gpu_node(observe, tmp_path):
             "packages": {"nvidia-driver-cuda": "580.178.04-1"},
             "module_version": "580.178.04",
             "disk_version": "580.178.04",
+            "module_files": ["updates/dkms/nvidia-current-open.ko.xz"],
             "flavour": "proprietary",
             "nouveau_blacklisted": True,
             "initramfs_outdated": None,
             "modules_load": ["nvidia_uvm"],
+            "programs": {
+                "nvidia-smi": no_file("nvidia-smi"),
+                "nvidia-persistenced": no_file("nvidia-persistenced"),
+            },
+            "libraries": {"libnvidia-ml.so.1": None, "libcuda.so.1": None},
             "persistenced": {"installed": True, "enabled": True, "active": True},
+            "dkms": {"built": None, "log": None},
         },
         "nvml": {
             "driver_version": "580.178.04",
+            "complete": True,
             "devices": [
                 {
                     "index": 0,
@@ -184,21 +224,36 @@ def test_a_gpu_node(observe, tmp_path):
         "toolkit": {
             "packages": {"nvidia-container-toolkit": "1.20.1-1"},
             "version": "1.20.1",
+            "programs": {
+                name: no_file(name)
+                for name in (
+                    *("nvidia-container-runtime", "nvidia-container-runtime-hook"),
+                    *("nvidia-cdi-hook", "nvidia-ctk"),
+                )
+            },
             "cdi_refresh": {"installed": True, "enabled": False, "active": False},
+            "cdi_skipped": True,
             "config": None,
             "char_dev_rules": ["/usr/lib/udev/rules.d/71-nvidia-dev-char.rules"],
         },
         "cdi": {
             "spec_files": ["/etc/cdi/nvidia.json", "/var/run/cdi/nvidia.yaml"],
+            "kinds": {
+                "/etc/cdi/nvidia.json": "nvidia.com/gpu",
+                "/var/run/cdi/nvidia.yaml": "nvidia.com/gpu",
+            },
+            "errors": {},
             "devices": ["nvidia.com/gpu=0", "nvidia.com/gpu=1", "nvidia.com/gpu=all"],
         },
         "engines": {
             "containerd": {
                 "installed": True,
+                "path": "/usr/bin/containerd",
                 "version": "2.4.2",
                 "version_error": None,
                 "running": True,
                 "socket": "/run/containerd/containerd.sock",
+                "runc": no_file("runc"),
                 "config": {
                     "path": "/etc/containerd/config.toml",
                     "exists": True,
@@ -231,9 +286,11 @@ def test_a_gpu_node(observe, tmp_path):
             },
             "docker": {
                 "installed": False,
+                "path": None,
                 "version": None,
                 "version_error": None,
                 "server_version": None,
+                "client_path": None,
                 "client_version": None,
                 "running": False,
                 "answers": False,
@@ -241,6 +298,7 @@ def test_a_gpu_node(observe, tmp_path):
                 "needs_reload": False,
                 "changed_since_start": [],
                 "program": None,
+                "flags_source": None,
                 "flags": [],
                 "config": {
                     "path": "/etc/docker/daemon.json",
@@ -259,6 +317,7 @@ def test_a_gpu_node(observe, tmp_path):
                 "containers": [],
                 "made_with": {},
                 "interrupted": [],
+                "record_error": None,
                 "purge_script": None,
                 "group": [],
                 "snap": [],
@@ -290,15 +349,21 @@ def test_a_gpu_node(observe, tmp_path):
         },
         "kubelet": {
             "installed": False,
+            "path": None,
             "version": None,
             "version_error": None,
             "running": False,
             "unit_state": {"active": "inactive", "sub": "auto-restart", "result": "exit-code"},
+            "distribution": None,
             "node_name": "gpu-1",
+            "own_name": "gpu-1",
+            "joined_name": None,
+            "flags_source": None,
             "flags": [],
-            "config": {"path": None, "exists": False, "error": None, "content": {}},
+            "config": {"path": None, "exists": False, "error": None},
             "config_dir": {"path": None, "files": []},
             "feature_gates": [],
+            "health_url": "http://127.0.0.1:10248/healthz",
             "endpoint": None,
             "last_error": None,
             "needs_reload": False,
@@ -309,8 +374,11 @@ def test_a_gpu_node(observe, tmp_path):
         "repositories": {
             "nvidia-cuda": {
                 "path": "/etc/apt/sources.list.d/nvidia-cuda.sources",
-                "text": "Types: deb\nURIs: https://mirror.example/nvidia\nSuites: /\n",
+                "entries": [
+                    {"types": "deb", "uris": "https://mirror.example/nvidia", "suites": "/"}
+                ],
                 "key": None,
+                "error": None,
             }
         },
         "package_sources": [
@@ -318,11 +386,20 @@ def test_a_gpu_node(observe, tmp_path):
                 "path": "/etc/apt/sources.list.d/nvidia-cuda.sources",
                 "url": "https://mirror.example/nvidia",
                 "suite": "/",
+                "section": "",
+                "unsigned": "",
+                "credentials": False,
             }
         ],
-        "ours": {"files": [], "edits": []},
+        "ours": {"files": [], "edits": [], "packages": {}},
         "module_streams": {},
-        "package_manager": {"lock": None, "interrupted": False},
+        "package_manager": {
+            "lock": None,
+            "interrupted": False,
+            "unfinished": {
+                "nvidia-kernel-dkms": {"version": "580.178.04-1", "state": "half-configured"}
+            },
+        },
         "reboot_required": False,
     }
 
@@ -331,11 +408,19 @@ def test_what_this_collection_has_left_is_found(observe, tmp_path):
     path, owner = "/etc/containerd/config.toml", "metal.gpu.containerd"
     place = config_document.Place(path, owner, str(tmp_path / "var/lib/metal-gpu/config_document"))
     rule = "/etc/modprobe.d/metal-gpu-nouveau.conf"
-    plant(tmp_path, {rule: "blacklist nouveau\n", "/etc/modprobe.d/x.conf": "blacklist nouveau\n"})
+    mark = "# BEGIN managed by Ansible, role metal.gpu.nvidia_driver\n"
+    theirs = "/etc/modprobe.d/metal-gpu-cluster.conf"
+    plant(tmp_path, {rule: f"{mark}blacklist nouveau\n", theirs: "blacklist nouveau\n"})
     written = "[plugins.cri]\na = 1\n"
     state = remember(Past(original="", written=written, before=""))
     plant(tmp_path, {place.state.removeprefix(str(tmp_path)): state, path: written})
-    assert observe(Programs({}))["ours"] == {
+    noted = "/var/lib/metal-gpu/packages/containerd.json"
+    plant(tmp_path, {noted: '{"containerd.io": {"version": "2.4.1-*", "before": null}}'})
+    bad = "/var/lib/metal-gpu/packages/docker_ce.json"
+    plant(tmp_path, {bad: "{"})
+    ours = observe(Programs({}))["ours"]
+    assert bad in ours["packages"].pop("docker_ce")["error"]
+    assert ours == {
         "files": [rule],
         "edits": [
             {
@@ -345,7 +430,38 @@ def test_what_this_collection_has_left_is_found(observe, tmp_path):
                 "untouched": True,
             }
         ],
+        "packages": {
+            "containerd": {
+                "path": noted,
+                "packages": {"containerd.io": {"version": "2.4.1-*", "before": None}},
+                "error": None,
+            }
+        },
     }
+
+
+@pytest.mark.parametrize(
+    ("paths", "expected"),
+    [
+        pytest.param([], {"built": None, "log": None}, id="no DKMS"),
+        pytest.param(["source/dkms.conf"], {"built": False, "log": None}, id="not built"),
+        pytest.param(
+            ["source/dkms.conf", "6.1.0-25-amd64/x86_64/module/nvidia.ko", "build/make.log"],
+            {"built": False, "log": "/var/lib/dkms/nvidia/580.178.04/build/make.log"},
+            id="failed, for this kernel",
+        ),
+        pytest.param(
+            ["source/dkms.conf", "6.1.0-26-amd64/x86_64/module/nvidia-current.ko.xz"],
+            {"built": True, "log": None},
+            id="built",
+        ),
+    ],
+)
+def test_what_dkms_has_built(observe, tmp_path, paths, expected):
+    """Planted after dkms(8)."""
+    texts = {f"/var/lib/dkms/nvidia/580.178.04/{path}": "" for path in paths}
+    plant(tmp_path, {**texts, "/proc/sys/kernel/osrelease": "6.1.0-26-amd64\n"})
+    assert observe(Programs({}))["driver"]["dkms"] == expected
 
 
 def shape(value):
@@ -380,7 +496,7 @@ def test_the_documentation_shows_every_key(observe):
     contains = yaml.safe_load(node_info.RETURN)["gpu_node"]["contains"]
     by_name = (
         *("packages", "runtimes", "repositories", "module_streams"),
-        *("content", "failure", "made_with", "program"),
+        *("failure", "made_with", "program", "distribution", "kinds", "errors", "unfinished"),
     )
 
     def compare(found, sample, path):
@@ -447,6 +563,76 @@ def test_every_place_of_a_gate_is_found(observe, tmp_path):
     assert found["last_error"].endswith("unrecognized feature gate: DevicePlugins")
     assert found["endpoint"] == "unix:///run/containerd/containerd.sock"
     assert node["cgroup"]["driver"] == "systemd"
+
+
+SERVICES = {
+    "kubelet --version": (0, "Kubernetes v1.37.1\n", ""),
+    "containerd --version": (0, CONTAINERD_VERSION, ""),
+    "containerd config default": (0, "version = 3\n", ""),
+    "dockerd --version": (0, "Docker version 29.8.1, build 1\n", ""),
+}
+
+
+def services(state):
+    show = recording(f"systemd/show-services-{state}.txt")
+    return Programs(
+        {"systemctl show": (0, show, ""), **SERVICES},
+        off_path=("kubelet", "containerd", "dockerd"),  # sudo's path, of Red Hat's systems
+    )
+
+
+@pytest.mark.parametrize("state", ["running", "stopped"])
+def test_what_runs_is_asked_of_processes_and_systemd(observe, tmp_path, state):
+    plant_services(tmp_path, parse_scene(recording("nodes/services.txt")))
+    programs = services(state)
+    node = observe(programs)
+    kubelet, docker = node["kubelet"], node["engines"]["docker"]
+    assert kubelet["node_name"] == "gpu-1.example"
+    assert kubelet["health_url"] == "http://[::1]:10248/healthz"
+    assert kubelet["endpoint"] == "unix:///run/containerd/containerd.sock"
+    assert kubelet["config"]["path"] == "/var/lib/kubelet/config.yaml"
+    assert docker["config"]["path"] == "/etc/docker/site.json"
+    assert "--default-runtime" in [flag["name"] for flag in docker["flags"]]
+    assert docker["program"]["path"] == "/usr/local/bin/dockerd"
+    for found in (kubelet, docker, node["engines"]["containerd"]):
+        assert found["installed"] is True
+        assert found["path"].startswith("/usr/local/bin/")
+        assert found["path"] in programs.started
+
+
+def test_an_engine_that_runs_is_installed_wherever_its_program_is(observe, tmp_path):
+    """Else a second one would be installed beside it."""
+    node = observe(services("running"))  # no file of the scene is there
+    engine = node["engines"]["containerd"]
+    assert (engine["installed"], engine["running"], engine["version"]) == (True, True, None)
+    assert engine["version_error"] == "containerd.service runs a program that cannot be found"
+
+
+def test_a_host_that_was_renamed_keeps_its_name_in_the_cluster(observe, tmp_path):
+    plant(tmp_path, {"/proc/sys/kernel/hostname": "GPU-9\n"})
+    plant(tmp_path, {"/var/lib/kubelet/pki/kubelet-client-current.pem": CERTIFICATE})
+    kubelet = observe(Programs({}))["kubelet"]
+    names = (kubelet["node_name"], kubelet["own_name"], kubelet["joined_name"])
+    assert names == ("gpu-old.example", "gpu-9", "gpu-old.example")
+
+
+@pytest.mark.parametrize(
+    "line", ["client-certificate: pki/node.pem", "client-certificate-data: {}"]
+)
+def test_a_kubeconfig_elsewhere_has_the_certificate(observe, tmp_path, line):
+    path = "/srv/kubelet/kubeconfig"
+    unit = f"[Service]\nExecStart=/usr/bin/kubelet --kubeconfig {path}\n"
+    data = base64.b64encode(CERTIFICATE.encode()).decode()
+    plant(tmp_path, {"/etc/systemd/system/kubelet.service": unit})
+    plant(tmp_path, {path: f"users:\n- user:\n    {line.format(data)}\n"})
+    plant(tmp_path, {"/srv/kubelet/pki/node.pem": CERTIFICATE})
+    assert observe(Programs({}))["kubelet"]["joined_name"] == "gpu-old.example"
+
+
+def test_a_node_of_k3s_has_a_kubelet_that_is_not_its_own(observe):
+    show = "Id=k3s.service\nLoadState=loaded\nActiveState=active\n"
+    kubelet = observe(Programs({"systemctl show": (0, show, "")}))["kubelet"]
+    assert kubelet["distribution"] == {"name": "k3s", "unit": "k3s.service"}
 
 
 def test_containerd_is_asked_about_the_file_that_its_unit_names(observe, tmp_path):
@@ -565,7 +751,7 @@ def test_a_docker_node(observe, tmp_path):
     assert [(flag["name"], flag["value"], flag["file"]) for flag in found["flags"]] == [
         ("-H", "fd://", unit),
         ("--containerd", "/run/containerd/containerd.sock", unit),
-        ("--log-level", "warn", defaults),
+        ("--log-level", "***", defaults),
     ]
     assert found["config"]["keys"] == ["log-opts", "data-root", "live-restore", "runtimes"]
     assert found["config"]["runtimes"] == {"quiet": {"type": None, "binary": "/usr/bin/runc"}}
@@ -718,9 +904,63 @@ def test_crio_with_a_file_that_cannot_be_read(observe, tmp_path):
     assert config["error"] == "/etc/crio/crio.conf: Too many levels of symbolic links"
 
 
+def test_debians_module_has_another_name(observe, tmp_path):
+    """Behind alternatives; `modinfo nvidia` fails there (kmod 30 to 34)."""
+    line = "install nvidia modprobe -i nvidia-current-open $CMDLINE_OPTS\n"
+    plant(tmp_path, {"/etc/nvidia/current-open/nvidia-modprobe.conf": line})
+    (tmp_path / "etc/modprobe.d").mkdir()
+    (tmp_path / "etc/modprobe.d/nvidia.conf").symlink_to(
+        "../nvidia/current-open/nvidia-modprobe.conf"
+    )
+    programs = Programs(
+        {
+            "modinfo -F version nvidia-current-open": (0, "550.163.01\n", ""),
+            "modinfo": (1, "", "modinfo: ERROR: Module nvidia not found.\n"),
+        }
+    )
+    assert observe(programs)["driver"]["disk_version"] == "550.163.01"
+    assert len([line for line in programs.asked if line.startswith("modinfo")]) == 1
+
+
+def test_programs_and_libraries_that_were_removed_or_locked(observe, tmp_path):
+    ml = "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"
+    runtime = "/usr/bin/nvidia-container-runtime"
+    plant(tmp_path, {ml: "a library", runtime: "a program", "/usr/bin/nvidia-smi": "a program"})
+    (tmp_path / "usr/bin/nvidia-smi").chmod(0o755)
+    node = observe(Programs({}))
+    assert node["driver"]["libraries"] == {"libnvidia-ml.so.1": ml, "libcuda.so.1": None}
+    assert node["driver"]["programs"]["nvidia-smi"]["executable"] is True
+    assert node["toolkit"]["programs"]["nvidia-container-runtime"] == {
+        "path": runtime,
+        "exists": True,
+        "executable": False,
+    }
+    assert node["toolkit"]["programs"]["nvidia-ctk"]["exists"] is False
+
+
 def test_a_hanging_driver_is_named(observe):
     failure = observe(Programs({"nvidia-smi": (124, "", "")}))["nvml"]["failure"]
     assert failure["code"] == "timeout"
+
+
+def test_the_list_is_asked_where_a_gpu_cannot_be_reached(observe, tmp_path):
+    """And not else: on a machine without persistence mode it takes seconds."""
+    plant(tmp_path, parse_scene(recording("nodes/p100.txt")))
+    gone = "Unable to determine the device handle for GPU1: 0000:82:00.0: Unknown Error\n"
+    uuid = "GPU-6b7c1c5f-9d3e-5d0a-8f0b-5a3d1f1f2c01"
+    listing = f"GPU 0: Tesla P100-PCIE-16GB (UUID: {uuid})\n"
+    for answer, asked in (
+        ((255, gone, ""), 2),
+        ((0, recording("nvidia_smi/query-p100x2.txt"), ""), 1),
+    ):
+        answers = {"nvidia-smi --query": answer, "nvidia-smi -L": (255, listing, gone)}
+        programs = Programs(answers)
+        nvml = observe(programs)["nvml"]
+        assert len(programs.asked) == asked
+        assert [gpu["index"] for gpu in nvml["devices"]] == [0, 1]
+        assert [gpu["pci_address"] for gpu in nvml["devices"]] == ["0000:03:00.0", "0000:82:00.0"]
+        assert nvml["devices"][0]["uuid"] == uuid
+        assert nvml["complete"] is (asked == 1)
 
 
 def test_what_cannot_be_read_is_unknown_and_said(observe, tmp_path):
@@ -737,6 +977,60 @@ def test_what_cannot_be_read_is_unknown_and_said(observe, tmp_path):
     config = observe(Programs({}))["kubelet"]["config"]
     assert config["exists"] is None
     assert config["error"] == "/var/lib/kubelet/config.yaml: Too many levels of symbolic links"
+
+
+KUBELET_DROP_INS = "/etc/kubernetes/kubelet.conf.d"
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        pytest.param("featureGates:\n  DevicePlugins: true\n", None, id="right"),
+        pytest.param("a: b: c\n", "line 1, column 5: mapping values are not allowed", id="syntax"),
+        pytest.param("- a\n", "holds no mapping, but list", id="list"),
+        pytest.param("a: 2026-13-01\n", "month must be in 1..12", id="date"),
+    ],
+)
+def test_a_file_of_the_kubelet_that_does_not_parse(observe, tmp_path, text, error):
+    """Each of them ends the kubelet at its next start, drop-ins too."""
+    config, drop_in = "/var/lib/kubelet/config.yaml", f"{KUBELET_DROP_INS}/10-site.conf"
+    flags = f"--config={config} --config-dir={KUBELET_DROP_INS}"
+    unit = f"[Service]\nExecStart=/usr/bin/kubelet {flags}\n"
+    plant(tmp_path, {"/etc/systemd/system/kubelet.service": unit, config: text, drop_in: text})
+    kubelet = observe(Programs({}))["kubelet"]
+    assert [one["path"] for one in kubelet["config_dir"]["files"]] == [drop_in]
+    for found in (kubelet["config"], *kubelet["config_dir"]["files"]):
+        assert (found["error"] is None) if error is None else (error in found["error"])
+        assert error is None or found["error"].startswith(found["path"])
+
+
+def test_a_drop_in_of_the_kubelet_that_cannot_be_read(observe, tmp_path):
+    unit = f"[Service]\nExecStart=/usr/bin/kubelet --config-dir={KUBELET_DROP_INS}\n"
+    plant(tmp_path, {"/etc/systemd/system/kubelet.service": unit})
+    (tmp_path / KUBELET_DROP_INS[1:]).mkdir(parents=True)
+    (tmp_path / KUBELET_DROP_INS[1:] / "10.conf").symlink_to("10.conf")
+    path = f"{KUBELET_DROP_INS}/10.conf"
+    error = f"{path}: Too many levels of symbolic links"
+    files = observe(Programs({}))["kubelet"]["config_dir"]["files"]
+    assert files == [{"path": path, "error": error}]
+
+
+def test_a_specification_of_cdi_that_does_not_parse(observe, tmp_path):
+    broken, right = "/etc/cdi/nic.yaml", "/var/run/cdi/nvidia.yaml"
+    plant(tmp_path, {broken: "kind: [\n", right: "kind: nvidia.com/gpu\ndevices: [{name: all}]\n"})
+    (tmp_path / "etc/cdi/loop.json").symlink_to("loop.json")
+    found = observe(Programs({}))["cdi"]
+    assert found["devices"] == ["nvidia.com/gpu=all"]
+    assert found["kinds"] == {broken: None, right: "nvidia.com/gpu"}
+    assert list(found["errors"]) == [broken, "/etc/cdi/loop.json"]
+    assert found["errors"][broken].startswith(f"{broken}, line 2, column 1: ")
+
+
+def test_a_list_of_interrupted_containers_that_does_not_parse(observe, tmp_path):
+    path = "/var/lib/metal-gpu/docker-containers.json"
+    plant(tmp_path, {path: '{"a": '})
+    error = observe(Programs({}))["engines"]["docker"]["record_error"]
+    assert error.startswith(f"{path}, line 1, column 7: ")
 
 
 def test_rpm_is_asked_where_there_is_no_dpkg(observe, tmp_path):

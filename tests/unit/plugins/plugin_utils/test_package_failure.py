@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.metal.gpu.plugins.filter.package_failure import package_failure
 from ansible_collections.metal.gpu.plugins.plugin_utils.package_failure import (
     explain,
     nearest,
@@ -40,14 +41,16 @@ def update(version: str, scene: str) -> str:
     return parse_scene(recording(f"packages/apt-update-{version}.txt"))[scene]
 
 
-def said(text: str = "", answers: Any = None, manager: Any = None, **wishes: Any) -> list[str]:
+def said(
+    text: str = "", answers: Any = None, manager: Any = None, printed: str = "", **wishes: Any
+) -> list[str]:
     """Return code and message of each finding."""
     node = {
         "package_manager": manager or FREE,
         "os": {"family": wishes.pop("family", "debian"), "version_id": "12"},
         "package_sources": wishes.pop("sources", []),
     }
-    found = explain(text, answers or {}, node, {**WISHES, **wishes})
+    found = explain(text, answers or {}, node, {**WISHES, **wishes}, printed)
     return [f"{one['code']} {one['message'].removeprefix('gpu-1: ')}" for one in found]
 
 
@@ -130,6 +133,22 @@ def test_repositories(version: str, scene: str, expected: str) -> None:
             id="look-up of another key",
         ),
         pytest.param(
+            f"the lookup failed: http://mirror.example/gpg is the key {'A' * 40}, which "
+            "expired on 2020-01-02",
+            "REPOSITORY_UNTRUSTED the repository http://mirror.example/gpg cannot be trusted: is "
+            f"the key {'A' * 40}, which expired on 2020-01-02 (key: {'A' * 40}; pinned is "
+            f"{'F' * 40})",
+            id="look-up of an expired key",
+        ),
+        pytest.param(
+            "http://mirror.example/gpg is no key to trust: a second primary key, "
+            f"{'B' * 40}, is in it",
+            "REPOSITORY_UNTRUSTED the repository http://mirror.example/gpg cannot be trusted: is "
+            f"no key to trust: a second primary key, {'B' * 40}, is in it (key: {'B' * 40}; pinned "
+            f"is {'F' * 40})",
+            id="look-up of two keys",
+        ),
+        pytest.param(
             "cannot fetch the signing key http://mirror.example/gpg: timed out",
             "REPOSITORY_UNREACHABLE the repository http://mirror.example/gpg cannot be used: timed "
             "out",
@@ -165,6 +184,55 @@ def test_repositories(version: str, scene: str, expected: str) -> None:
 )
 def test_failures(text: str, expected: str) -> None:
     assert said(text, {"versions": "containerd.io | 2.4.9-1~debian.12~bookworm | x"}) == [expected]
+
+
+def test_the_line_that_tells_is_in_the_output_of_dpkg() -> None:
+    """apt's own last words are: Sub-process /usr/bin/dpkg returned an error code (1)."""
+    failed = {
+        "msg": "'/usr/bin/apt-get install' failed: E: Sub-process /usr/bin/dpkg returned an error "
+        "code (1)\n",
+        "stderr": "E: Sub-process /usr/bin/dpkg returned an error code (1)\n",
+        "stdout": recording("packages/dpkg-build-failed.txt"),
+    }
+    versions = {"about": "versions"}
+    answer = {"packages_question": versions, "stdout": "nvidia-driver-cuda | 1 | x", "stderr": ""}
+    node = {"package_manager": FREE, "os": {"family": "debian"}, "package_sources": []}
+    wishes = {**WISHES, "names": ["nvidia-driver-cuda=1"]}
+    (found,) = package_failure(failed, [answer], node, wishes)
+    assert found["code"] == "PACKAGES_UNCONFIGURED"
+    assert found["message"] == (
+        "gpu-1: dpkg could not finish installing a package: Error! Bad return status for module "
+        "build on kernel: 6.12.107+deb13-amd64 (x86_64); Consult "
+        "/var/lib/dkms/nvidia-current-open/550.163.01/build/make.log for more information; dpkg: "
+        "error processing package nvidia-kernel-open-dkms (--configure); installed "
+        "nvidia-kernel-open-dkms package post-installation script subprocess returned error exit "
+        "status 10; dpkg: error processing package nvidia-driver-cuda (--configure)"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(
+            "E: Failed to fetch http://me:CANARY@mirror.example/toolkit/x.deb  401  Unauthorized",
+            id="fetch",
+        ),
+        pytest.param("Failed: http://me:CANARY@mirror.example/ cannot be parsed", id="other"),
+        pytest.param(
+            "cannot fetch the signing key http://me:CANARY@mirror.example/gpg: timed out", id="key"
+        ),
+        pytest.param(
+            "E: The repository 'http://me:CAN@ARY@mirror.example/toolkit x' does not have a "
+            "Release file.",
+            id="release",
+        ),
+    ],
+)
+def test_no_credentials_are_quoted(text: str) -> None:
+    answers = {"versions": "containerd.io | 2.4.9-1~debian.12~bookworm | x"}
+    (found,) = said(text, answers)
+    assert "mirror.example" in found
+    assert not [part for part in ("CAN", "ARY") if part in found]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from .test_plans import DOCKER, codes, merge, names, plan
+from .test_plans import DOCKER, codes, merge, names, plan, record
 
 UNIT = "/usr/lib/systemd/system/docker.service"
 NO_PACKAGES = dict.fromkeys(("docker-ce", "docker-ce-cli", "containerd.io", "cri-dockerd"))
@@ -68,6 +68,10 @@ V1 = {
     "packages": {"nvidia-docker": {"version": "1.0.1-1", "held": False}},
     "repositories": {"nvidia-docker": {"path": "/etc/apt/sources.list.d/nvidia-docker.list"}},
 }
+NO_RECORD: dict[str, Any] = {"ours": {"packages": {"docker_ce": None}}}
+BUT_CRI_DOCKERD = {
+    name: found["version"] for name, found in DOCKER["packages"].items() if name != "cri-dockerd"
+}
 OPTIONS = {
     "name": "--data-root",
     "value": "/srv",
@@ -86,7 +90,8 @@ def node(*changes: dict[str, Any]) -> dict[str, Any]:
         table: {name: one for name, one in found[table].items() if one}
         for table in ("packages", "repositories")
     }
-    return {**found, **there}
+    records = {role: noted for role, noted in found["ours"]["packages"].items() if noted}
+    return {**found, **there, "ours": {**found["ours"], "packages": records}}
 
 
 def docker(**values: Any) -> dict[str, Any]:
@@ -173,6 +178,18 @@ def docker(**values: Any) -> dict[str, Any]:
             [docker(cri_dockerd={"running": False})], {}, ["Start cri-dockerd"], id="cri-stopped"
         ),
         pytest.param(
+            [{"packages": {"cri-dockerd": {"held": False}}}],
+            {},
+            ["Hold cri-dockerd"],
+            id="cut-before-the-hold-of-cri-dockerd",
+        ),
+        pytest.param(
+            [{"packages": {"cri-dockerd": {"held": False}}}, NO_RECORD],
+            {},
+            [],
+            id="cri-dockerd-of-the-admin",
+        ),
+        pytest.param(
             [docker(group=["alice"])],
             {"users": ["alice", "bob"]},
             ["Let users use Docker"],
@@ -203,17 +220,32 @@ def docker(**values: Any) -> dict[str, Any]:
         pytest.param(
             [{"kubelet": {"running": False}}, docker(containers=[])],
             {"state": "absent"},
-            ["Remove Docker", "Remove the Docker repository"],
+            ["Remove Docker", "Forget Docker's packages", "Remove the Docker repository"],
             id="absent",
         ),
         pytest.param(
-            [VIRGIN], {"state": "absent"}, ["Remove the Docker repository"], id="absent-cut"
+            [VIRGIN],
+            {"state": "absent"},
+            ["Forget Docker's packages", "Remove the Docker repository"],
+            id="absent-cut",
         ),
         pytest.param(
-            [DISTRIBUTION, {"repositories": {"metal-gpu-docker": None}}],
+            [DISTRIBUTION, {"repositories": {"metal-gpu-docker": None}}, NO_RECORD],
             {"state": "absent"},
             [],
-            id="absent-of-somebody-else",
+            id="absent-of-the-admin",
+        ),
+        pytest.param(
+            [{"kubelet": {"running": False}}, docker(containers=[]), NO_RECORD],
+            {"state": "absent"},
+            ["Remove the Docker repository"],
+            id="absent-of-the-admin-from-our-repository",
+        ),
+        pytest.param(
+            [{"packages": {"docker-ce": {"held": False}}}, NO_RECORD],
+            {},
+            [],
+            id="of-the-admin-is-not-held",
         ),
     ],
 )
@@ -240,10 +272,22 @@ def test_steps(changes: list[dict[str, Any]], wishes: dict[str, Any], steps: lis
             id="JSON",
         ),
         pytest.param(
+            [docker(record_error="docker-containers.json, line 1, column 2: bad")],
+            {},
+            ["DOCKER_RECORD_INVALID"],
+            id="record",
+        ),
+        pytest.param(
             [{"kubelet": {"endpoint": "unix:///run/containerd/containerd.sock"}}],
             {},
             ["ENGINE_MISMATCH"],
             id="containerd",
+        ),
+        pytest.param(
+            [VIRGIN, {"kubelet": {"endpoint": None, "distribution": {"name": "k0s", "unit": "x"}}}],
+            {},
+            ["DISTRIBUTION_UNSUPPORTED"],
+            id="k0s",
         ),
         pytest.param([docker(snap=["/snap/bin/docker"])], {}, ["SNAP_DOCKER"], id="snap"),
         pytest.param(
@@ -333,7 +377,68 @@ def test_packages_are_pinned() -> None:
     assert planned["data"]["packages"] == [
         "docker-ce=5:29.8.1-1~debian.12~bookworm",
         "docker-ce-cli=5:29.8.1-1~debian.12~bookworm",
-        "containerd.io=2.4.2-1~debian.12~bookworm",
+        "containerd.io=2.4.1-*",
+    ]
+    noted = planned["data"]["packages_record"]
+    assert noted["path"] == "/var/lib/metal-gpu/packages/docker_ce.json"
+    assert noted["packages"]["containerd.io"] == {"version": "2.4.1-*", "before": None}
+    assert noted["packages"]["cri-dockerd"] == {"version": "", "before": None}
+
+
+def test_cri_dockerd_that_this_role_has_not_installed_stays() -> None:
+    """A hold is no proof: an admin may hold it, too."""
+    found = node({"kubelet": {"running": False}}, docker(containers=[]))
+    found["ours"] = {**found["ours"], **record("docker_ce", BUT_CRI_DOCKERD)}
+    planned = plan("docker_ce", found, state="absent")
+    assert planned["data"]["packages"] == ["docker-ce", "docker-ce-cli", "containerd.io"]
+
+
+def test_containerd_that_was_there_before_stays_and_is_let_go() -> None:
+    changes = {"kubelet": {"running": False}}
+    found = node(changes, docker(containers=[]))
+    found["ours"]["packages"]["docker_ce"]["packages"]["containerd.io"]["before"] = "1.7.24-1"
+    planned = plan("docker_ce", found, state="absent")
+    assert planned["data"]["packages"] == ["docker-ce", "docker-ce-cli", "cri-dockerd"]
+    assert planned["data"]["release"] == ["containerd.io"]
+    assert "Let go of Docker's packages" in names(planned)
+
+
+@pytest.mark.parametrize(
+    ("os", "url", "codes_"),
+    [
+        pytest.param({}, "debian-bookworm_amd64.deb", [], id="debian-12"),
+        pytest.param(
+            {"version_id": "13", "codename": "trixie"}, "debian-bookworm_amd64.deb", [], id="13"
+        ),
+        pytest.param(
+            {"id": "ubuntu", "version_id": "24.04"}, "ubuntu-jammy_amd64.deb", [], id="ubuntu"
+        ),
+        pytest.param(
+            {"id": "rocky", "version_id": "9.4", "family": "redhat"},
+            None,
+            ["CRI_DOCKERD_UNPACKAGED"],
+            id="rocky",
+        ),
+    ],
+)
+def test_file_of_cri_dockerd(os: dict[str, str], url: str | None, codes_: list[str]) -> None:
+    """What the release 0.4.3 has; its newer namesakes are in no release."""
+    found = node(VIRGIN, {"os": os, "repositories": {"metal-gpu-docker": None}})
+    planned = plan("docker_ce", found, cri_dockerd_url="")
+    assert codes(planned) == codes_
+    assert str(planned["data"]["cri_dockerd_url"]).endswith(str(url))
+    own = plan("docker_ce", found, cri_dockerd_url="https://mirror.example/x.rpm")
+    assert codes(own) == []
+
+
+def test_epochs_of_rpm_differ() -> None:
+    """As dnf listed them: docker-ce-3:29.8.1-1.el9, docker-ce-cli-1:29.8.1-1.el9."""
+    os = {"id": "rocky", "version_id": "9.4", "family": "redhat"}
+    found = node(VIRGIN, {"os": os, "repositories": {"metal-gpu-docker": None}})
+    assert plan("docker_ce", found)["data"]["packages"] == [
+        "docker-ce-3:29.8.1-1.el9",
+        "docker-ce-cli-1:29.8.1-1.el9",
+        "containerd.io-2.4.1",
     ]
 
 
@@ -363,8 +468,10 @@ def test_exchange_says_what_goes_and_what_is_started_again() -> None:
     ],
 )
 def test_an_engine_of_somebody_else_is_kept(changes: list[dict[str, Any]], found: str) -> None:
-    (notice,) = plan("docker_ce", node(*changes))["notices"]
+    *others, notice = plan("docker_ce", node(*changes))["notices"]
     assert notice["code"] == "ENGINE_KEPT"
+    unheld = ["PACKAGES_UNHELD"] if changes == [DISTRIBUTION] else []
+    assert [other["code"] for other in others] == unheld
     assert notice["message"] == f"gpu-1: keeps its Docker, {found}; docker_ce_version is 29.8.1"
 
 
@@ -379,3 +486,11 @@ def test_a_clash_names_key_flag_and_file() -> None:
         f"gpu-1: {UNIT} gives Docker the flag -H, and /etc/docker/daemon.json is to have the key "
         "hosts: Docker refuses to start, and to reload, with both"
     )
+
+
+def test_a_flag_of_a_wrapper_clashes_as_well() -> None:
+    flag = {"name": "--live-restore", "value": None, "variable": None, "effective": True}
+    changes = docker(flags=[{**flag, "file": None}], config={"keys": ["live-restore"]})
+    (refusal,) = plan("docker_ce", node(changes))["refusals"]
+    assert refusal["code"] == "DOCKER_FLAG_CLASH"
+    assert "the command line of dockerd gives Docker the flag --live-restore" in refusal["message"]

@@ -5,15 +5,34 @@
 
 from __future__ import annotations
 
+import copy
+import re
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_nvidia_container_runtime import (
+    CDI_DROP_IN,
     PACKAGES,
 )
 
-from .test_plans import DOCKER, DONE, UNVERSIONED, codes, load, merge, names, plan
+from .test_plans import (
+    DOCKER,
+    DONE,
+    UNVERSIONED,
+    VIRGIN,
+    codes,
+    load,
+    merge,
+    names,
+    plan,
+    record,
+    repository,
+    without_nulls,
+)
 
 PLANNER = "nvidia_container_runtime"
 OWNER = "metal.gpu.nvidia_container_runtime"
@@ -61,9 +80,10 @@ OURS = merge(
     NVIDIA,
     {
         **edits(DAEMON_JSON, (["default-runtime"], None), (["runtimes", "nvidia", "path"], None)),
-        "repositories": {"metal-gpu-container-toolkit": {"path": "", "text": ""}},
+        "repositories": repository("container-toolkit"),
     },
 )
+OURS["ours"]["packages"] = DONE["ours"]["packages"]
 REGISTER = ["Register the NVIDIA runtime", "Reload Docker"]
 HOOK = "/usr/bin/nvidia-container-runtime-hook"
 RESTART_DUE = merge(NVIDIA, docker(changed_since_start=[HOOK]))
@@ -225,9 +245,9 @@ def test_docker_and_a_toolkit_that_is_still_to_come(
     *, running: bool, restart_ok: bool, step: str
 ) -> None:
     """Whether it runs now makes no difference: the role before this one starts it."""
-    planned = plan(
-        PLANNER, merge(DOCKER, docker(running=running)), default=None, restart_ok=restart_ok
-    )
+    driver = {key: DONE[key] for key in ("driver", "nvml")}
+    node = merge({**DOCKER, **driver}, docker(running=running))
+    planned = plan(PLANNER, node, default=None, restart_ok=restart_ok)
     assert names(planned)[-3:] == [
         "Register the NVIDIA runtime",
         f"{step} Docker",
@@ -293,11 +313,18 @@ def toolkit(version: str | None, *, held: bool, **changes: Any) -> dict[str, Any
         name: {"version": f"{version or '1.17.8'}-1", "held": held} for name in there
     }
     found = {**DONE, "toolkit": {**DONE["toolkit"], "version": version}, "packages": packages}
-    return merge(found, changes)
+    return merge({**found, "ours": {**found["ours"], "packages": {}}}, changes)
 
 
-REPOSITORY = {"metal-gpu-container-toolkit": {"path": "", "text": ""}}
-THEIR_SOURCE = {"path": "/etc/apt/sources.list", "url": "https://mirror.example", "suite": "/"}
+def noted(version: str, before: str | None = None) -> dict[str, Any]:
+    """The role has noted that it installs the toolkit."""
+    return record(PLANNER, dict.fromkeys(PACKAGES, f"{version}-1"), before)
+
+
+THEIR_SOURCE = {
+    **{"path": "/etc/apt/sources.list", "url": "https://mirror.example", "suite": "/"},
+    **{"section": "", "unsigned": "", "credentials": False},
+}
 NO_SPECIFICATION = {"devices": []}
 
 
@@ -335,6 +362,17 @@ NO_SPECIFICATION = {"devices": []}
         ),
         pytest.param(toolkit(None, held=True), {}, [], ["TOOLKIT_TOO_OLD"], id="none"),
         pytest.param(toolkit("1.21.0", held=True), {}, ["TOOLKIT_KEPT"], [], id="newer"),
+        pytest.param(toolkit("1.20.1~rc.1", held=True), {}, ["TOOLKIT_HELD"], [], id="candidate"),
+        pytest.param(
+            toolkit("1.21.0", held=False), {}, ["TOOLKIT_KEPT", "PACKAGES_UNHELD"], [], id="loose"
+        ),
+        pytest.param(
+            toolkit("1.19.1", held=True, ours=noted("1.18.0")),
+            {},
+            ["TOOLKIT_HELD"],
+            [],
+            id="exchanged-since-we-installed-it",
+        ),
         pytest.param(toolkit("1.20.1", held=True), {}, [], [], id="the-same"),
     ],
 )
@@ -356,35 +394,78 @@ HOLD = ["Hold the container toolkit"]
 
 
 @pytest.mark.parametrize(
-    ("node", "steps", "change_held"),
+    ("node", "steps", "change_held", "notices"),
     [
         pytest.param(
-            toolkit("1.19.1", held=True, repositories=REPOSITORY, package_sources=[THEIR_SOURCE]),
+            toolkit("1.19.1", held=True, ours=noted("1.19.1"), package_sources=[THEIR_SOURCE]),
             INSTALL + HOLD,
             True,
+            [],
             id="we-hold-it",
         ),
-        pytest.param(toolkit("1.17.8", held=False), ADD + INSTALL + HOLD, False, id="nobody-holds"),
+        pytest.param(
+            toolkit("1.17.8", held=False), ADD + INSTALL + HOLD, False, [], id="nobody-holds"
+        ),
         pytest.param(
             toolkit("1.17.8", held=False, package_sources=[THEIR_SOURCE]),
-            INSTALL,
+            INSTALL + HOLD,
             False,
-            id="from-a-source-of-the-owner",
+            [],
+            id="from-a-source-of-the-admin",
         ),
-        pytest.param(toolkit("1.20.1", held=False), [], False, id="of-the-owner"),
         pytest.param(
-            toolkit("1.20.1", held=False, repositories=REPOSITORY), HOLD, True, id="hold-is-gone"
+            toolkit("1.20.1", held=False), [], False, ["PACKAGES_UNHELD"], id="of-the-admin"
+        ),
+        pytest.param(
+            toolkit("1.20.1", held=False, repositories=repository("container-toolkit")),
+            [],
+            False,
+            ["PACKAGES_UNHELD"],
+            id="of-the-admin-from-our-repository",
+        ),
+        pytest.param(
+            toolkit("1.20.1", held=False, ours=noted("1.20.1")), HOLD, True, [], id="hold-is-gone"
         ),
     ],
 )
 def test_only_what_is_ours_is_held(
-    node: dict[str, Any], steps: list[str], change_held: bool
+    node: dict[str, Any], steps: list[str], change_held: bool, notices: list[str]
 ) -> None:
     """An upgrade ends a hold: apt forgets it, and a lock of dnf names the former version."""
     planned = plan(PLANNER, node)
-    assert planned["refusals"] == planned["notices"] == []
+    assert planned["refusals"] == []
+    assert [notice["code"] for notice in planned["notices"]] == notices
     assert names(planned) == steps
     assert planned["data"]["change_held"] is change_held
+    assert len(planned["data"]["hold"]) == (len(PACKAGES) if change_held or steps else 0)
+
+
+def test_what_was_there_before_is_noted() -> None:
+    first = plan(PLANNER, toolkit("1.17.8", held=False))["data"]["packages_record"]
+    assert first == {
+        "path": "/var/lib/metal-gpu/packages/nvidia_container_runtime.json",
+        "packages": {name: {"version": "1.20.1-1", "before": "1.17.8-1"} for name in PACKAGES},
+    }
+    node = toolkit("1.19.1", held=True, ours=noted("1.19.1", "1.17.8-1"))
+    again = plan(PLANNER, node)["data"]["packages_record"]
+    assert again == first  # not what we have put in its place
+
+
+NO_DRIVER = {key: VIRGIN[key] for key in ("driver", "nvml", "device_files", "cdi")}
+
+
+def test_without_a_driver_nothing_is_asked_of_it() -> None:
+    """An image in preparation: nvidia-ctk would end with an error where there is no device."""
+    node = merge({**DONE, **NO_DRIVER}, {"toolkit": {"char_dev_rules": []}})
+    planned = plan(PLANNER, node)
+    assert names(planned) == ["Link the character devices of the GPUs"]
+    assert [notice["code"] for notice in planned["notices"]] == ["DRIVER_NOT_YET"]
+    with_driver = {**node, **{key: DONE[key] for key in NO_DRIVER}, "cdi": VIRGIN["cdi"]}
+    planned = plan(PLANNER, {**with_driver, "toolkit": DONE["toolkit"]})
+    assert (names(planned), planned["notices"]) == (["Write the CDI specification"], [])
+    device = {"path": "/dev/nvidia0", "linked": False}
+    planned = plan(PLANNER, {**DONE, "device_files": [device]})
+    assert names(planned) == ["Link the devices that are there already"]
 
 
 ABSENT_FROM_DOCKER = [
@@ -395,8 +476,12 @@ ABSENT_FROM_DOCKER = [
 ABSENT_TOOLKIT = [
     "Remove the container toolkit",
     "Remove what the container toolkit has written",
+    "Forget the container toolkit's packages",
     "Remove the container toolkit's repository",
 ]
+
+
+NOTHING_ELSE = {"files": [], "edits": []}
 
 
 @pytest.mark.parametrize(
@@ -415,13 +500,35 @@ ABSENT_TOOLKIT = [
             ["CONTAINERS_OF_RUNTIME"],
             id="containers-of-the-runtime",
         ),
-        pytest.param(NVIDIA, [], ["TOOLKIT_OF_OWNER"], id="registered-by-somebody-else"),
         pytest.param(
-            merge(DONE, {"ours": {"files": [], "edits": []}}), [], ["TOOLKIT_OF_OWNER"], id="rule"
+            without_nulls(merge(NVIDIA, {"ours": {"packages": {PLANNER: None}}})),
+            [],
+            ["TOOLKIT_OF_OWNER"],
+            id="registered-by-somebody-else",
+        ),
+        pytest.param(
+            without_nulls(merge(DONE, {"ours": {**NOTHING_ELSE, "packages": {PLANNER: None}}})),
+            [],
+            ["TOOLKIT_OF_OWNER"],
+            id="rule",
+        ),
+        pytest.param(
+            toolkit("1.20.1", held=True, ours={**noted("1.20.1", "1.17.8-1"), **NOTHING_ELSE}),
+            ["Let go of the container toolkit", "Forget the container toolkit's packages"],
+            ["TOOLKIT_OF_OWNER"],
+            id="there-before-in-another-version",
+        ),
+        pytest.param(
+            toolkit(
+                "1.20.1", held=True, ours=NOTHING_ELSE, repositories=repository("container-toolkit")
+            ),
+            ["Remove the container toolkit's repository"],
+            ["TOOLKIT_OF_OWNER"],
+            id="from-our-repository-by-hand",
         ),
         pytest.param(DOCKER, [], [], id="twice"),
         pytest.param(
-            merge(DOCKER, {"repositories": {"metal-gpu-container-toolkit": {"path": ""}}}),
+            merge(DOCKER, {"repositories": repository("container-toolkit")}),
             ["Remove the container toolkit's repository"],
             [],
             id="cut-before-the-repository",
@@ -497,3 +604,215 @@ def test_default_of_containerd_goes_back(
 def test_default_of_somebody_else_stays_in_containerd() -> None:
     node = merge(DONE, {"engines": {"containerd": {"default_runtime": "nvidia"}}})
     assert plan(PLANNER, node, default=None)["steps"] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "is_removed"),
+    [
+        ("/var/run/cdi/nvidia.yaml", "nvidia.com/gpu", True),
+        ("/run/cdi/nvidia.yaml", "nvidia.com/gpu", True),
+        (
+            "/var/run/cdi/k8s.device-plugin.nvidia.com-gpu.json",
+            "k8s.device-plugin.nvidia.com/gpu",
+            True,
+        ),
+        pytest.param("/var/run/cdi/nvidia.yaml", "example.com/nic", False, id="not a GPU"),
+        pytest.param("/var/run/cdi/nvidia.yaml", None, False, id="not readable"),
+        pytest.param(
+            "/var/run/cdi/k8s.device-plugin.nvidia.com-notes.yaml", "site/x", False, id="name only"
+        ),
+        pytest.param(
+            "/etc/cdi/k8s.device-plugin.nvidia.com-gpu.json",
+            "k8s.device-plugin.nvidia.com/gpu",
+            False,
+            id="in /etc",
+        ),
+        pytest.param("/etc/cdi/nvidia.yaml", "nvidia.com/gpu", False, id="written by hand"),
+    ],
+)
+def test_teardown_removes_what_toolkit_and_plugin_have_written(
+    path: str, kind: str | None, is_removed: bool
+) -> None:
+    cdi = {"spec_files": [path], "kinds": {path: kind}}
+    node = {**merge(DONE, {"repositories": repository("container-toolkit")}), "cdi": cdi}
+    files = plan(PLANNER, node, state="absent")["data"]["files"]
+    assert (path in files) is is_removed
+
+
+def test_a_specification_that_nobody_can_read() -> None:
+    """The toolkit's is written again; another one is the admin's."""
+    ours, theirs = "/var/run/cdi/nvidia.yaml", "/etc/cdi/nic.yaml"
+    errors = {ours: f"{ours}, line 3, column 1: bad", theirs: f"{theirs}: worse"}
+    planned = plan(PLANNER, merge(DONE, {"cdi": {"errors": errors, "devices": []}}))
+    (step,) = planned["steps"]
+    assert (step["name"], step["reason"]) == ("Write the CDI specification", errors[ours])
+    assert [notice["code"] for notice in planned["notices"]] == ["CDI_FILE_INVALID"]
+    assert errors[theirs] in planned["notices"][0]["message"]
+
+
+GONE = {"exists": False, "executable": False}
+LOCKED = {"exists": True, "executable": False}
+
+
+@pytest.mark.parametrize(
+    ("changes", "evidence"),
+    [
+        pytest.param(
+            {"nvidia-container-runtime": GONE},
+            "/usr/bin/nvidia-container-runtime is missing, although the package manager lists "
+            "nvidia-container-toolkit-base as",
+            id="removed",
+        ),
+        pytest.param(
+            {"nvidia-container-runtime": LOCKED, "nvidia-container-runtime-hook": GONE},
+            "/usr/bin/nvidia-container-runtime is not executable, "
+            "/usr/bin/nvidia-container-runtime-hook is missing, although the package manager lists "
+            "nvidia-container-toolkit-base and nvidia-container-toolkit as",
+            id="chmod 644, and another package",
+        ),
+    ],
+)
+def test_a_runtime_that_cannot_be_started(changes: dict[str, Any], evidence: str) -> None:
+    node = merge(DONE, {"toolkit": {"programs": changes}})
+    (refusal,) = plan(PLANNER, node)["refusals"]
+    assert refusal["code"] == "RUNTIME_UNUSABLE"
+    assert evidence in refusal["message"]
+    assert "apt-get install --reinstall nvidia-container-toolkit-base" in refusal["remedy"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "wishes"),
+    [
+        pytest.param({"packages": {"nvidia-container-toolkit-base": None}}, {}, id="not installed"),
+        pytest.param(
+            {"repositories": repository("container-toolkit")},
+            {"version": "1.21.0"},
+            id="another version comes",
+        ),
+    ],
+)
+def test_what_is_about_to_be_installed_is_not_missing(
+    changes: dict[str, Any], wishes: dict[str, Any]
+) -> None:
+    node = merge(merge(DONE, {"toolkit": {"programs": {"nvidia-ctk": GONE}}}), changes)
+    node["packages"] = {name: found for name, found in node["packages"].items() if found}
+    assert plan(PLANNER, node, **wishes)["refusals"] == []
+
+
+def test_an_old_toolkit_has_no_hook_of_cdi() -> None:
+    node = merge(toolkit("1.17.8", held=True), {"toolkit": {"programs": {"nvidia-cdi-hook": GONE}}})
+    assert plan(PLANNER, node)["refusals"] == []
+
+
+def test_a_runtime_that_another_tool_has_taken_out_is_registered_again() -> None:
+    """Though containerd runs with it until its next start."""
+    runc = {"runc": DONE["engines"]["containerd"]["runtimes"]["runc"]}
+    node = copy.deepcopy(DONE)
+    node["engines"]["containerd"]["runtimes"] = runc
+    node["engines"]["containerd"]["changed_since_start"] = ["/etc/containerd/config.toml"]
+    planned = plan(PLANNER, node)
+    assert names(planned) == ["Register the NVIDIA runtime", "Restart containerd"]
+    assert planned["steps"][0]["reason"] == "containerd has no runtime nvidia"
+
+
+def test_garbage_in_the_file_of_an_engine_that_runs_on_is_refused() -> None:
+    error = "/etc/containerd/config.toml, line 1, column 1: Invalid statement"
+    changed = {"config": {"error": error}, "runtimes": {}, "cri_enabled": None}
+    for planner in ("containerd", PLANNER):
+        node = merge(DONE, {"engines": {"containerd": {**changed, "default_runtime": None}}})
+        (refusal,) = plan(planner, node)["refusals"]
+        assert refusal["code"] == "CONTAINERD_CONFIG_INVALID"
+        assert error in refusal["message"]
+
+
+RECORD = Path(__file__).parents[3] / "recorded" / "debian_driver.yml"
+DEBIAN = yaml.safe_load(RECORD.read_text())["modules"]
+OPEN = {"driver": {"module_files": [f"updates/dkms/{DEBIAN['nvidia-open-kernel-dkms']}.ko.xz"]}}
+SKIPPED = {"toolkit": {"cdi_skipped": True}}
+NO_CDI_YET = {"cdi": {"spec_files": [], "devices": []}}
+BY_HAND = {"cdi": {"spec_files": ["/etc/cdi/nvidia.yaml"]}}
+DROP_IN, WRITE = "Have the CDI service accept the kernel module", "Write the CDI specification"
+REMOVE_DROP_IN = "Have the CDI service check the kernel module by itself"
+
+
+@pytest.mark.parametrize(
+    ("changes", "wishes", "steps"),
+    [
+        pytest.param(OPEN, {}, [DROP_IN, WRITE], id="Debian's open module"),
+        pytest.param(
+            {"driver": {"module_files": ["updates/dkms/nvidia-tesla-535.ko"]}},
+            {},
+            [DROP_IN, WRITE],
+            id="Debian's module for Tesla",
+        ),
+        pytest.param(
+            {"driver": {"module_files": ["updates/dkms/nvidia-current.ko"]}},
+            {},
+            [],
+            id="Debian's proprietary module, which the unit knows",
+        ),
+        pytest.param(
+            {
+                "driver": {
+                    "module_files": ["updates/dkms/nvidia.ko", *OPEN["driver"]["module_files"]]
+                }
+            },
+            {},
+            [],
+            id="two modules, one by its own name",
+        ),
+        pytest.param(merge(SKIPPED, NO_CDI_YET), {}, [DROP_IN, WRITE], id="skipped, module loaded"),
+        pytest.param(
+            merge(SKIPPED, {"driver": {"module_version": None}}),
+            {},
+            [],
+            id="skipped, and no module is loaded",
+        ),
+        pytest.param(merge(OPEN, BY_HAND), {}, [], id="written by hand, to stay"),
+        pytest.param(
+            merge(merge(OPEN, BY_HAND), {"cdi": {"devices": []}}),
+            {},
+            [DROP_IN, WRITE],
+            id="written by hand, and nothing in it",
+        ),
+        pytest.param(merge(OPEN, SKIPPED), {"cdi": False}, [], id="no CDI wanted"),
+        pytest.param(
+            merge(OPEN, {"ours": {"files": [CDI_DROP_IN["path"]]}}), {}, [], id="accepted already"
+        ),
+        pytest.param(
+            {"ours": {"edits": [], "files": [CDI_DROP_IN["path"]], "packages": {PLANNER: None}}},
+            {"state": "absent"},
+            [REMOVE_DROP_IN],
+            id="absent",
+        ),
+    ],
+)
+def test_cdi_service_that_would_be_skipped(
+    changes: dict[str, Any], wishes: dict[str, Any], steps: list[str]
+) -> None:
+    planned = plan(PLANNER, without_nulls(merge(DONE, changes)), **wishes)
+    assert planned["refusals"] == []
+    assert names(planned) == steps
+
+
+@pytest.mark.parametrize(
+    ("file", "runs"),
+    [
+        *((f"updates/dkms/{name}.ko.xz", True) for name in DEBIAN.values()),
+        ("updates/dkms/nvidia.ko", True),
+        ("updates/dkms/nvidia-fs.ko", False),
+        ("kernel/drivers/video/fbdev/nvidia/nvidiafb.ko", False),
+    ],
+)
+def test_drop_in_runs_the_cdi_service_with_every_name_of_the_module(
+    tmp_path: Path, file: str, runs: bool
+) -> None:
+    """Run by a real shell, on a machine where no module is loaded."""
+    lines = CDI_DROP_IN["block"].replace("\\\n", " ")
+    reset, condition = re.findall(r"^ExecCondition=(.*)$", lines, re.MULTILINE)
+    assert reset == ""
+    modules = tmp_path / "modules.dep"
+    modules.write_text(f"{file}:\n")
+    command = condition.replace("/lib/modules/%v/modules.dep", str(modules))
+    command = command.replace("/proc/driver", str(tmp_path / "proc"))
+    assert (subprocess.run(command, shell=True, check=False).returncode == 0) is runs

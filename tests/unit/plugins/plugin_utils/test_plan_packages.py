@@ -9,6 +9,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan_packages import (
     arguments,
     hold_arguments,
     hold_gap,
+    is_version,
     packages_gap,
 )
 
@@ -23,7 +24,23 @@ def test_packages_and_holds() -> None:
     assert packages_gap(found, {"a": "1-1"}) is None
     assert packages_gap(found, {"b": "1-1", "c": "1-1"}) == "b is 2-1, not 1-1; not installed: c"
     assert hold_gap(found, ["a"]) is None
-    assert hold_gap(found, ["a", "b", "c"]) == "b, c can be upgraded by anyone"
+    assert hold_gap(found, ["a", "b", "c"]) == "not held, so an upgrade would change them: b, c"
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted", "expected"),
+    [
+        ("2.4.1-2~debian.12~bookworm", "2.4.1-*", True),
+        ("2.4.10-1~debian.12~bookworm", "2.4.1-*", False),
+        ("2.4.1-2.el9", "2.4.1", True),
+        ("2.4.10-1.el9", "2.4.1", False),
+        ("1-1", "", True),
+    ],
+)
+def test_versions_that_leave_the_build_open(found: str, wanted: str, expected: bool) -> None:
+    assert is_version(found, wanted) is expected
+    gap = packages_gap({"packages": {"a": {"version": found, "held": None}}}, {"a": wanted})
+    assert (gap is None) is expected
 
 
 def test_any_version_will_do() -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils import (
 ROOT = Path(__file__).parents[4]
 FIXTURES = ROOT / "tests" / "unit" / "fixtures" / "plans"
 REPOSITORY = {
+    "now": datetime(2026, 11, 22, tzinfo=UTC),
     "repository_url": "https://mirror.example/",
     "repository_suite": "/",
     "repository_key": "https://mirror.example/key.asc",
@@ -37,12 +39,12 @@ WISHES: dict[str, dict[str, Any]] = {
         "reboot_ok": None,
         **REPOSITORY,
     },
-    "containerd": {"host": "gpu-1", "state": "present", "version": "2.4.2", **REPOSITORY},
+    "containerd": {"host": "gpu-1", "state": "present", "version": "2.4.1", **REPOSITORY},
     "docker_ce": {
         "host": "gpu-1",
         "state": "present",
         "version": "29.8.1",
-        "containerd_version": "2.4.2",
+        "containerd_version": "2.4.1",
         "replace_distribution": False,
         "v1_removal_ok": False,
         "users": [],
@@ -95,7 +97,21 @@ CRI_EDIT = [{"path": CONFIG, "owner": "metal.gpu.containerd"}]
 KUBELET_EDIT = [
     {"path": "/var/lib/kubelet/config.yaml", "owner": "metal.gpu.kubelet_device_plugins"}
 ]
+UNFINISHED = {
+    "nvidia-kernel-dkms": {"version": "550.163.01-2", "state": "half-configured"},
+    "nvidia-driver-cuda": {"version": "550.163.01-2", "state": "unpacked"},
+}
+BAD_RECORD = {"path": "/x.json", "packages": {}, "error": "/x.json, line 1, column 1: bad"}
+UNSIGNED = {
+    "path": "/etc/apt/sources.list",
+    "url": "https://mirror.example/",
+    "suite": "/",
+    "section": "",
+    "unsigned": "[trusted=yes]",
+    "credentials": False,
+}
 UNVERSIONED = {"version": None, "version_error": "Exec format error"}
+K3S = {"name": "k3s", "unit": "k3s-agent.service"}
 BROKEN = {"code": "library_mismatch", "exit_code": 18, "message": "version mismatch"}
 
 
@@ -116,10 +132,35 @@ def load(name: str) -> dict[str, Any]:
     return loaded
 
 
+def repository(name: str) -> dict[str, Any]:
+    """The file of a repository of ours, as the roles write it."""
+    path = f"/etc/apt/sources.list.d/metal-gpu-{name}.sources"
+    entries = [{"x-repolib-name": f"metal-gpu-{name}"}]
+    return {f"metal-gpu-{name}": {"path": path, "entries": entries, "key": None, "error": None}}
+
+
+def record(role: str, packages: dict[str, str], before: str | None = None) -> dict[str, Any]:
+    """What a role has noted about packages that it installs."""
+    return {
+        "packages": {
+            role: {
+                "path": f"/var/lib/metal-gpu/packages/{role}.json",
+                "packages": {
+                    name: {"version": version, "before": before}
+                    for name, version in packages.items()
+                },
+                "error": None,
+            }
+        }
+    }
+
+
 VIRGIN = load("virgin")
 DONE = merge(VIRGIN, load("done"))
 DOCKER = merge(VIRGIN, load("docker"))
 GPU = VIRGIN["pci"][0]
+EXCHANGED = {"version": "580.173.02-1", "held": False}
+OF_DRIVER = ("nvidia-driver-cuda", "nvidia-kernel-dkms", "nvidia-persistenced")
 
 
 def plan(planner: str, node: dict[str, Any], **wishes: Any) -> dict[str, Any]:
@@ -170,10 +211,8 @@ def test_second_run_finds_nothing_to_do(planner: str) -> None:
                 "Install the container toolkit",
                 "Hold the container toolkit",
                 "Link the character devices of the GPUs",
-                "Link the devices that are there already",
                 "Register the NVIDIA runtime",
                 "Restart containerd",
-                "Write the CDI specification",
             ],
             id="nvidia_container_runtime",
         ),
@@ -198,6 +237,19 @@ REFUSALS = [
     ("declared none", "preflight", {}, {"gpu_count": 0}, ["GPU_COUNT_DIFFERS"]),
     ("vfio", "preflight", {"pci": [{**GPU, "driver": "vfio-pci"}]}, {}, ["GPU_PASSED_THROUGH"]),
     ("no kubelet", "preflight", {"kubelet": {"installed": False}}, {}, ["KUBELET_MISSING"]),
+    ("renamed", "preflight", {"kubelet": {"own_name": "gpu-9"}}, {}, ["NODE_RENAMED"]),
+    *(
+        (
+            f"k3s, {planner}",
+            planner,
+            {"kubelet": {"installed": False, "endpoint": None, "distribution": K3S}},
+            {},
+            ["DISTRIBUTION_UNSUPPORTED"],
+        )
+        for planner in (
+            *("preflight", "containerd", "nvidia_container_runtime", "kubelet_device_plugins"),
+        )
+    ),
     (
         "several reasons",
         "preflight",
@@ -225,7 +277,7 @@ REFUSALS = [
         "nvidia_driver",
         {},
         {"version": "610.57.04"},
-        ["GPU_UNSUPPORTED_BY_DRIVER", "GPU_UNSUPPORTED_BY_DRIVER"],
+        ["GPU_UNSUPPORTED_BY_DRIVER"],
     ),
     ("open for Pascal", "nvidia_driver", {}, {"flavour": "open"}, ["FLAVOUR_UNSUPPORTED"]),
     (
@@ -247,9 +299,73 @@ REFUSALS = [
     (
         "runfile",
         "nvidia_driver",
-        {"driver": {"module_version": "550.1"}, "nvml": {"failure": None}},
+        {"driver": {"module_version": "550.1"}, "nvml": {"failure": BROKEN}},
         {},
         ["DRIVER_FROM_ELSEWHERE"],
+    ),
+    (
+        "runfile, on disk only, and a helper of Debian",
+        "nvidia_driver",
+        {
+            "driver": {
+                "disk_version": "550.1",
+                "packages": {"nvidia-kernel-common": "20240109+1"},
+            },
+            "nvml": {"failure": BROKEN},
+        },
+        {},
+        ["DRIVER_FROM_ELSEWHERE"],
+    ),
+    (
+        "half-configured",
+        "nvidia_driver",
+        {"package_manager": {"unfinished": UNFINISHED}},
+        {},
+        ["PACKAGES_UNFINISHED"],
+    ),
+    (
+        "half-configured, another role",
+        "nvidia_container_runtime",
+        {"package_manager": {"unfinished": UNFINISHED}},
+        {},
+        ["PACKAGES_UNFINISHED"],
+    ),
+    (
+        "record that cannot be read",
+        "nvidia_driver",
+        {"ours": {"packages": {"nvidia_driver": BAD_RECORD}}},
+        {},
+        ["PACKAGE_RECORD_INVALID"],
+    ),
+    (
+        "record that cannot be read, on the way back",
+        "containerd",
+        {"ours": {"packages": {"containerd": BAD_RECORD}}},
+        {"state": "absent"},
+        ["PACKAGE_RECORD_INVALID"],
+    ),
+    (
+        "repository without signatures",
+        "nvidia_driver",
+        {"package_sources": [UNSIGNED]},
+        {},
+        ["REPOSITORY_UNSIGNED"],
+    ),
+    (
+        "file with the name of ours",
+        "nvidia_driver",
+        {
+            "repositories": {
+                "metal-gpu-nvidia-driver": {
+                    "path": "/etc/apt/sources.list.d/metal-gpu-nvidia-driver.sources",
+                    "entries": [{"types": "deb", "uris": "https://x/"}],
+                    "key": None,
+                    "error": None,
+                }
+            }
+        },
+        {},
+        ["REPOSITORY_FILE_FOREIGN"],
     ),
     (
         "other version, broken",
@@ -320,6 +436,25 @@ REFUSALS = [
         {"kubelet": {"installed": False}},
         {},
         ["KUBELET_MISSING"],
+    ),
+    (
+        "kubelet's file and drop-ins",
+        "kubelet_device_plugins",
+        {
+            "kubelet": {
+                "config": {"error": "config.yaml, line 2, column 1: bad"},
+                "config_dir": {
+                    "path": "/d",
+                    "files": [
+                        {"path": "/d/1.conf", "error": None},
+                        {"path": "/d/2.conf", "error": "/d/2.conf, line 1, column 3: bad"},
+                        {"path": "/d/3.conf", "error": "/d/3.conf: Permission denied"},
+                    ],
+                },
+            }
+        },
+        {},
+        ["KUBELET_CONFIG_INVALID"] * 3,
     ),
     (
         "kubelet that tells no version",
@@ -398,7 +533,7 @@ def test_refusal_names_the_addresses() -> None:
     [
         pytest.param(
             "nvidia_driver",
-            {"kernel": {"modules": []}, "nvml": {"failure": BROKEN}},
+            {"kernel": {"modules": []}, "nvml": {"failure": BROKEN, "devices": []}},
             {},
             ["Load the NVIDIA modules"],
             id="driver: not loaded after a boot",
@@ -436,7 +571,10 @@ def test_refusal_names_the_addresses() -> None:
         ),
         pytest.param(
             "nvidia_driver",
-            {"driver": {"module_version": "580.173.02"}, "nvml": {"failure": BROKEN}},
+            {
+                "driver": {"module_version": "580.173.02"},
+                "nvml": {"failure": BROKEN, "devices": []},
+            },
             {"reboot_ok": True},
             ["Reboot into the NVIDIA driver"],
             id="driver: old module in the kernel",
@@ -450,7 +588,7 @@ def test_refusal_names_the_addresses() -> None:
         ),
         pytest.param(
             "nvidia_driver",
-            {"repositories": {"metal-gpu-nvidia-driver": {}}},
+            {"repositories": repository("nvidia-driver")},
             {"state": "absent"},
             [
                 "Stop the persistence daemon",
@@ -458,19 +596,70 @@ def test_refusal_names_the_addresses() -> None:
                 "Remove the driver",
                 "Let nouveau be loaded again, and the NVIDIA modules not",
                 "Rebuild the initial ramdisk",
+                "Forget the driver's packages",
                 "Remove the NVIDIA repository",
             ],
             id="driver: absent",
         ),
         pytest.param(
             "nvidia_driver",
-            {},
+            {"ours": {"packages": {"nvidia_driver": None}}},
             {"state": "absent"},
             [
                 "Let nouveau be loaded again, and the NVIDIA modules not",
                 "Rebuild the initial ramdisk",
             ],
-            id="driver: absent, the owner's stays",
+            id="driver: absent, the admin's stays",
+        ),
+        pytest.param(
+            "nvidia_driver",
+            {
+                "ours": {"files": [], "packages": {"nvidia_driver": None}},
+                "repositories": repository("nvidia-driver"),
+            },
+            {"state": "absent"},
+            ["Remove the NVIDIA repository"],
+            id="driver: absent, the admin's from our repository stays",
+        ),
+        pytest.param(
+            "nvidia_driver",
+            {
+                "packages": dict.fromkeys(OF_DRIVER, EXCHANGED),
+                "ours": {"files": []},
+            },
+            {"state": "absent"},
+            ["Remove the driver", "Rebuild the initial ramdisk", "Forget the driver's packages"],
+            id="driver: absent, exchanged by the admin since; only the pin is ours",
+        ),
+        pytest.param(
+            "nvidia_driver",
+            {
+                "packages": {"nvidia-driver-cuda": {"version": "580.178.04-1", "held": False}},
+                "ours": {"packages": {"nvidia_driver": None}},
+            },
+            {},
+            [],
+            id="driver: the admin's is not held",
+        ),
+        pytest.param(
+            "nvidia_driver",
+            {
+                "driver": {"packages": {"nvidia-kernel-common": "20240109+1"}},
+                "nvml": {"failure": None},
+            },
+            {},
+            [],
+            id="driver: works, and came from no package",
+        ),
+        pytest.param(
+            "nvidia_driver",
+            {
+                "packages": {"nvidia-driver-cuda": {"version": "580.178.04-1", "held": False}},
+                "package_manager": {"unfinished": {"x": {"version": "1", "state": "unpacked"}}},
+            },
+            {},
+            ["Finish what the package manager was cut off from", "Hold the driver"],
+            id="driver: dpkg has unpacked, and was cut off",
         ),
         pytest.param(
             "nvidia_driver",
@@ -517,8 +706,7 @@ def test_refusal_names_the_addresses() -> None:
         pytest.param(
             "containerd",
             {
-                "packages": {"containerd.io": {"version": "2.4.2-1", "held": False}},
-                "repositories": {"metal-gpu-docker": {"path": "x.sources", "text": ""}},
+                "packages": {"containerd.io": {"version": "2.4.1-2", "held": False}},
             },
             {},
             ["Hold containerd"],
@@ -526,10 +714,14 @@ def test_refusal_names_the_addresses() -> None:
         ),
         pytest.param(
             "containerd",
-            {"packages": {"containerd.io": {"version": "2.4.2-1", "held": False}}},
+            {
+                "packages": {"containerd.io": {"version": "2.4.1-2", "held": False}},
+                "repositories": repository("docker"),
+                "ours": {"packages": {"containerd": None}},
+            },
             {},
             [],
-            id="containerd: not from our repository",
+            id="containerd: the admin's, from our repository",
         ),
         pytest.param(
             "containerd",
@@ -542,15 +734,22 @@ def test_refusal_names_the_addresses() -> None:
             "containerd",
             {"kubelet": {"running": False}},
             {"state": "absent"},
-            ["Remove containerd"],
+            ["Remove containerd", "Forget containerd's package"],
             id="containerd: absent",
+        ),
+        pytest.param(
+            "containerd",
+            {"kubelet": {"running": False}, "ours": {"packages": {"containerd": None}}},
+            {"state": "absent"},
+            [],
+            id="containerd: absent, the admin's",
         ),
         pytest.param(
             "containerd",
             {
                 "kubelet": {"running": False},
                 "packages": {"containerd.io": None},
-                "ours": {"edits": CRI_EDIT},
+                "ours": {"edits": CRI_EDIT, "packages": {"containerd": None}},
             },
             {"state": "absent"},
             ["Give containerd's configuration back", "Restart containerd as it was"],
@@ -607,7 +806,7 @@ def test_refusal_names_the_addresses() -> None:
         ),
         pytest.param(
             "nvidia_container_runtime",
-            {"repositories": {"metal-gpu-container-toolkit": {"path": "", "text": ""}}},
+            {"repositories": repository("container-toolkit")},
             {"state": "absent"},
             [
                 "Take the NVIDIA runtime out of containerd",
@@ -615,6 +814,7 @@ def test_refusal_names_the_addresses() -> None:
                 "Stop linking the character devices of the GPUs",
                 "Remove the container toolkit",
                 "Remove what the container toolkit has written",
+                "Forget the container toolkit's packages",
                 "Remove the container toolkit's repository",
             ],
             id="runtime: absent",
@@ -730,9 +930,10 @@ def test_steps(
 
 
 def without_nulls(node: dict[str, Any]) -> dict[str, Any]:
-    """Packages that a case sets to null are not installed."""
+    """Packages that a case sets to null are not installed, and records are not there."""
     packages = {name: found for name, found in node["packages"].items() if found}
-    return {**node, "packages": packages}
+    records = {role: noted for role, noted in node["ours"]["packages"].items() if noted}
+    return {**node, "packages": packages, "ours": {**node["ours"], "packages": records}}
 
 
 def test_working_driver_of_another_version_is_kept() -> None:
@@ -765,7 +966,10 @@ def test_flavour_follows_the_gpu(device: str, flavour: str, kernel: str) -> None
         "nvidia-persistenced=580.178.04-1",
         "linux-headers-6.1.0-26-amd64",
     ]
-    assert planned["data"]["pinning"] == ["nvidia-driver-pinning-580.178.04=580.178.04-1"]
+    assert planned["data"]["pinning"] == ["nvidia-driver-pinning-580.178.04"]
+    noted = planned["data"]["packages_record"]["packages"]
+    assert noted[kernel] == {"version": "580.178.04-1", "before": None}
+    assert "linux-headers-6.1.0-26-amd64" not in noted
 
 
 def test_nouveau_is_rebooted_away_where_permitted() -> None:
@@ -815,7 +1019,9 @@ def test_newer_toolkit_is_kept() -> None:
     "changes",
     [
         pytest.param({}, id="package"),
-        pytest.param({"packages": {}, "ours": {"edits": CRI_EDIT}}, id="configuration"),
+        pytest.param(
+            {"packages": {}, "ours": {"edits": CRI_EDIT, "packages": {}}}, id="configuration"
+        ),
     ],
 )
 def test_containerd_is_not_taken_away_from_a_kubelet(changes: dict[str, Any]) -> None:
@@ -844,9 +1050,13 @@ def test_only_what_nobody_has_changed_since_is_taken_back(
 
 
 def test_driver_that_was_removed_halfway_goes_on_going() -> None:
-    repositories = {"metal-gpu-nvidia-driver": {}}
-    planned = plan("nvidia_driver", {**VIRGIN, "repositories": repositories}, state="absent")
-    assert names(planned) == ["Rebuild the initial ramdisk", "Remove the NVIDIA repository"]
+    noted = {**VIRGIN["ours"], "packages": DONE["ours"]["packages"]}
+    node = {**VIRGIN, "repositories": repository("nvidia-driver"), "ours": noted}
+    assert names(plan("nvidia_driver", node, state="absent")) == [
+        "Rebuild the initial ramdisk",
+        "Forget the driver's packages",
+        "Remove the NVIDIA repository",
+    ]
 
 
 def test_modules_are_unloaded_before_those_that_they_use() -> None:
@@ -862,9 +1072,166 @@ def test_modules_are_unloaded_before_those_that_they_use() -> None:
 
 
 def test_driver_of_somebody_else_is_not_taken_away() -> None:
-    planned = plan("nvidia_driver", DONE, state="absent")
+    node = without_nulls(merge(DONE, {"ours": {"packages": {"nvidia_driver": None}}}))
+    planned = plan("nvidia_driver", node, state="absent")
     assert [notice["code"] for notice in planned["notices"]] == ["DRIVER_OF_OWNER"]
     assert planned["notices"][0]["message"].startswith("gpu-1: keeps its driver 580.178.04, ")
+
+
+def test_only_what_is_ours_goes() -> None:
+    exchanged = {"packages": dict.fromkeys(OF_DRIVER, EXCHANGED)}
+    planned = plan("nvidia_driver", merge(DONE, exchanged), state="absent")
+    assert planned["data"]["packages"] == ["nvidia-driver-pinning-580.178.04"]
+    planned = plan("nvidia_driver", DONE, state="absent")
+    assert planned["data"]["packages"] == sorted(DONE["driver"]["packages"])
+
+
+def test_driver_is_named_by_its_version_and_not_by_its_packages() -> None:
+    """Debian's modules have names that tell no version."""
+    packages = dict.fromkeys(("libcuda1", "libnvidia-ml1", "nvidia-smi"), "550.163.01-2")
+    helpers = {"nvidia-kernel-common": "20240109+1", "nvidia-modprobe": "570.133.07-1"}
+    node = merge(VIRGIN, {"driver": {"packages": {**packages, **helpers}}})
+    (notice,) = plan("nvidia_driver", node, state="absent")["notices"]
+    assert notice["message"].startswith("gpu-1: keeps its driver 550.163.01-2, which")
+
+
+def test_helpers_that_apt_leaves_behind_are_no_driver() -> None:
+    """After `apt remove nvidia-driver`, on Debian 12 and 13."""
+    node = merge(VIRGIN, {"driver": {"packages": {"nvidia-kernel-common": "20240109+1"}}})
+    planned = plan("nvidia_driver", node)
+    assert planned["refusals"] == []
+    assert "Install the driver" in names(planned)
+    assert plan("nvidia_driver", node, state="absent")["notices"] == []
+
+
+@pytest.mark.parametrize(
+    ("packages", "version", "notices"),
+    [
+        pytest.param({}, "580.178.04", ["DRIVER_WITHOUT_PACKAGE"], id="runfile"),
+        pytest.param({}, "550.1", ["DRIVER_WITHOUT_PACKAGE", "DRIVER_KEPT"], id="runfile, other"),
+        pytest.param(
+            {"nvidia-kernel-common": "20240109+1"},
+            "580.178.04",
+            ["DRIVER_WITHOUT_PACKAGE"],
+            id="runfile, and a helper",
+        ),
+        pytest.param(
+            {"libcuda1": "550.1-1"}, "550.1", ["PACKAGES_UNHELD", "DRIVER_KEPT"], id="packages"
+        ),
+    ],
+)
+def test_working_driver_is_kept_wherever_it_came_from(
+    packages: dict[str, str], version: str, notices: list[str]
+) -> None:
+    changes = {
+        "driver": {"module_version": version},
+        "nvml": {"driver_version": version},
+        "ours": {"packages": {"nvidia_driver": None}},
+    }
+    node = without_nulls(merge(DONE, changes))
+    node["driver"]["packages"] = packages
+    node["packages"] = {name: {"version": one, "held": False} for name, one in packages.items()}
+    planned = plan("nvidia_driver", node)
+    assert (planned["steps"], planned["refusals"]) == ([], [])
+    assert [notice["code"] for notice in planned["notices"]] == notices
+
+
+def test_package_that_could_not_be_configured_is_named_with_its_log() -> None:
+    dkms = {"built": False, "log": "/var/lib/dkms/nvidia/550.163.01/build/make.log"}
+    changes = {"package_manager": {"unfinished": UNFINISHED}, "driver": {"dkms": dkms}}
+    (refusal,) = plan("nvidia_driver", merge(VIRGIN, changes))["refusals"]
+    assert refusal["message"] == (
+        "gpu-1: dpkg could not finish installing packages, so every further step would fail: "
+        "nvidia-kernel-dkms 550.163.01-2 is half-configured; nvidia-driver-cuda 550.163.01-2 is "
+        "unpacked; the log of the kernel module's build is "
+        "/var/lib/dkms/nvidia/550.163.01/build/make.log"
+    )
+    assert "`apt-get purge nvidia-kernel-dkms nvidia-driver-cuda`" in refusal["remedy"]
+    # Where dpkg was cut off, it may well come to an end.
+    cut = {"package_manager": {"unfinished": UNFINISHED, "interrupted": True}}
+    assert names(plan("nvidia_driver", merge(VIRGIN, cut)))[0].startswith("Finish what")
+
+
+def test_working_driver_with_a_package_that_could_not_be_configured() -> None:
+    changes = {"package_manager": {"unfinished": UNFINISHED}}
+    planned = plan("nvidia_driver", merge(DONE, changes))
+    assert (planned["steps"], planned["refusals"]) == ([], [])
+    assert [notice["code"] for notice in planned["notices"]] == ["DRIVER_UNFINISHED"]
+
+
+def test_module_that_dkms_has_not_built_is_said() -> None:
+    changes = {
+        "driver": {
+            "packages": {"libcuda1": "550.163.01-2"},
+            "dkms": {"built": False, "log": "/var/lib/dkms/x/make.log"},
+        },
+        "nvml": {"failure": BROKEN},
+    }
+    (refusal,) = plan("nvidia_driver", merge(VIRGIN, changes))["refusals"]
+    assert refusal["message"] == (
+        "gpu-1: has driver 550.163.01 installed, and it does not work: version mismatch; DKMS has "
+        "built no module for kernel 6.1.0-26-amd64 (log of the build: /var/lib/dkms/x/make.log)"
+    )
+
+
+def test_module_that_was_not_built_is_not_loaded() -> None:
+    """After a new kernel, for which the build has failed: modprobe would find no module."""
+    changes = {
+        "driver": {"dkms": {"built": False, "log": None}, "module_version": None},
+        "kernel": {"modules": []},
+        "nvml": {"failure": BROKEN, "devices": []},
+    }
+    planned = plan("nvidia_driver", merge(DONE, changes))
+    assert (codes(planned), planned["steps"]) == (["DRIVER_BROKEN"], [])
+    assert "DKMS has built no module for kernel 6.1.0-26-amd64" in planned["refusals"][0]["message"]
+    # What builds it may still be missing.
+    planned = plan("nvidia_driver", merge(DONE, {**changes, "kernel": VIRGIN["kernel"]}))
+    assert names(planned)[-2:] == ["Install the driver", "Load the NVIDIA modules"]
+
+
+def test_driver_of_the_admin_that_is_not_loaded_is_loaded_and_not_held() -> None:
+    loose = {name: {"version": "580.178.04-1", "held": False} for name in OF_DRIVER}
+    changes = {
+        "kernel": {"modules": []},
+        "nvml": {"failure": BROKEN, "devices": []},
+        "packages": loose,
+        "ours": {"packages": {"nvidia_driver": None}},
+    }
+    node = without_nulls(merge(DONE, changes))
+    planned = plan("nvidia_driver", node)
+    assert (names(planned), planned["data"]["hold"]) == (["Load the NVIDIA modules"], [])
+    # One that is missing is installed, and that one is ours.
+    del node["packages"]["nvidia-persistenced"]
+    planned = plan("nvidia_driver", node)
+    assert planned["data"]["hold"] == ["nvidia-persistenced"]
+    assert list(planned["data"]["packages_record"]["packages"]) == ["nvidia-persistenced"]
+
+
+def test_gpus_that_are_alike_are_one_finding() -> None:
+    gpus = [{**GPU, "address": f"0000:0{slot}:00.0"} for slot in range(1, 9)]
+    newer = {**GPU, "address": "0000:0a:00.0", "device": "1db6"}
+    planned = plan("nvidia_driver", merge(VIRGIN, {"pci": [*gpus, newer]}), version="610.57.04")
+    assert [one["message"] for one in planned["refusals"]] == [
+        "gpu-1: driver 610.57.04 does not support its Pascal GPUs (device 15f8) at "
+        f"{', '.join(gpu['address'] for gpu in gpus)}; branch 580 or older does",
+        "gpu-1: driver 610.57.04 does not support its Volta GPUs (device 1db6) at 0000:0a:00.0; "
+        "branch 580 or older does",
+    ]
+
+
+def test_reasons_and_findings_show_no_credentials() -> None:
+    changes = {
+        "repository_url": "https://me:CANARY@mirror.example/",
+        "repository_key": "https://me:CANARY@mirror.example/key",
+        "repository_fingerprint": "",
+    }
+    ours = repository("nvidia-driver")
+    ours["metal-gpu-nvidia-driver"]["entries"][0]["types"] = "deb"
+    for node in (VIRGIN, {**VIRGIN, "repositories": ours}):
+        for fingerprint in ("", "0" * 40):
+            wishes = {**changes, "repository_fingerprint": fingerprint}
+            planned = plan("nvidia_driver", node, **wishes)
+            assert "CANARY" not in str([planned[key] for key in ("steps", "refusals", "notices")])
 
 
 @pytest.mark.parametrize(
@@ -884,17 +1251,49 @@ def test_a_reload_that_a_cut_has_prevented_is_made_up_for() -> None:
     assert plan("kubelet_device_plugins", node)["data"]["daemon_reload"] is True
 
 
+@pytest.mark.parametrize("url", ["http://[::1]:10248/healthz", None])
+def test_health_url(url: str | None) -> None:
+    node = merge(DONE, {"kubelet": {"health_url": url}})
+    assert plan("kubelet_device_plugins", node)["data"]["health_url"] == url
+
+
 @pytest.mark.parametrize(
-    ("content", "url"),
+    "kubelet",
     [
-        ({}, "http://127.0.0.1:10248/healthz"),
-        ({"healthzPort": 10300}, "http://127.0.0.1:10300/healthz"),
-        ({"healthzPort": 0}, None),
+        pytest.param({"joined_name": None}, id="not joined, or not by certificate"),
+        pytest.param({"own_name": None}, id="a cloud provider names it"),
     ],
 )
-def test_health_url(content: dict[str, Any], url: str | None) -> None:
-    node = merge(DONE, {"kubelet": {"config": {"content": content}}})
-    assert plan("kubelet_device_plugins", node)["data"]["health_url"] == url
+def test_a_node_without_two_names_is_not_renamed(kubelet: dict[str, Any]) -> None:
+    assert plan("preflight", merge(DONE, {"kubelet": kubelet}))["refusals"] == []
+
+
+def test_a_gate_that_no_file_has_satisfies_a_kubelet_and_is_in_no_edit() -> None:
+    """A wrapper gives it, as `ps` shows."""
+    gate = {**GATE_IN_FLAG, "file": None, "flag": "--feature-gates"}
+    ancient = {"version": "1.9.2", "feature_gates": [gate]}
+    assert names(plan("kubelet_device_plugins", merge(DONE, {"kubelet": ancient}))) == []
+    modern = plan("kubelet_device_plugins", merge(DONE, {"kubelet": {"feature_gates": [gate]}}))
+    assert (names(modern), modern["data"]["flags"]) == ([], [])
+
+
+@pytest.mark.parametrize("planner", ["nvidia_driver", "kubelet_device_plugins"])
+def test_teardown_takes_no_file_but_those_of_the_role(planner: str) -> None:
+    """Whatever the observation calls ours."""
+    theirs = [
+        "/etc/modules-load.d/site-metal-gpu-infiniband.conf",
+        "/etc/modprobe.d/metal-gpu-cluster.conf",
+        "/etc/systemd/system/kubelet.service.d/20-site-metal-gpu.conf",
+    ]
+    planned = plan(planner, merge(VIRGIN, {"ours": {"files": theirs}}), state="absent")
+    assert planned["steps"] == []
+
+
+def test_a_containerd_anywhere_is_not_joined_by_a_second_one() -> None:
+    """As Kubespray has it, on a system whose sudo does not look into /usr/local/bin."""
+    engine = {"path": "/usr/local/bin/containerd", "installed": True}
+    node = merge(VIRGIN, {"engines": {"containerd": engine}, "packages": {}})
+    assert names(plan("containerd", node)) == []
 
 
 def tasks(role: str) -> list[dict[str, Any]]:

@@ -3,16 +3,26 @@
 
 from __future__ import annotations
 
+import base64
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ansible_collections.metal.gpu.plugins.module_utils.package_sources import parse_sources
+from ansible_collections.metal.gpu.plugins.module_utils.package_sources import (
+    parse_ini,
+    parse_sources,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.repositories import (
+    Found,
     Repository,
+    file_problem,
     files_with,
+    is_ours,
     repository_gap,
+    sealed,
+    unsigned_sources,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.systems import SYSTEMS, find
 
@@ -20,14 +30,22 @@ KEYS = Path(__file__).parents[2] / "fixtures" / "keys"
 PINS = dict(
     line.split() for line in (KEYS / "fingerprints.txt").read_text().splitlines() if line[0] != "#"
 )
+NOW = datetime(2026, 11, 22, tzinfo=UTC)
 WANTED = Repository(
     "metal-gpu-cuda", "https://mirror.example/cuda/", "/", "", "key.asc", PINS["ed25519"]
 )
 
 
-def sources(key: str = "ed25519", **changes: str) -> str:
+def armour(*names: str) -> str:
+    """Return keys in one armoured block."""
+    texts = [(KEYS / f"{name}.asc").read_text().splitlines() for name in names]
+    packets = b"".join(base64.b64decode("".join(lines[2:-2])) for lines in texts)
+    return "\n".join((*texts[0][:2], base64.b64encode(packets).decode(), texts[0][-1]))
+
+
+def sources(*keys: str, **changes: str) -> str:
     """As ansible.builtin.deb822_repository writes it."""
-    lines = (KEYS / f"{key}.asc").read_text().splitlines()
+    lines = armour(*(keys or ("ed25519",))).splitlines()
     fields = {
         "X-Repolib-Name": "metal-gpu-cuda",
         "Types": "deb",
@@ -42,17 +60,22 @@ def sources(key: str = "ed25519", **changes: str) -> str:
 def node(text: str | None, others: dict[str, str] | None = None) -> dict[str, Any]:
     """A node with our file, where there is a text of it, and with files of somebody else."""
     path = "/etc/apt/sources.list.d/metal-gpu-cuda.sources"
-    ours = {"metal-gpu-cuda": {"path": path, "text": text, "key": None}}
     return {
         "os": {"family": "debian", "version_id": "12"},
-        "repositories": {} if text is None else ours,
+        "repositories": {}
+        if text is None
+        else {"metal-gpu-cuda": Found.parse(path, text, None)._asdict()},
         "package_sources": package_sources({path: text or "", **(others or {})}),
     }
 
 
-def package_sources(files: dict[str, str]) -> list[dict[str, str]]:
+def package_sources(
+    files: dict[str, str], main: dict[str, str] | None = None
+) -> list[dict[str, Any]]:
     return [
-        source._asdict() for path, text in files.items() for source in parse_sources(path, text)
+        source._asdict()
+        for path, text in files.items()
+        for source in parse_sources(path, text, main)
     ]
 
 
@@ -101,7 +124,12 @@ def theirs(text: str, path: str = "sources.list.d/cuda.list") -> dict[str, Any]:
     ],
 )
 def test_repository_is_there(found: dict[str, Any]) -> None:
-    assert repository_gap(found, WANTED) is None
+    assert repository_gap(found, WANTED, NOW) is None
+    assert unsigned_sources(found, WANTED) == {}
+
+
+TRUSTS = "the key in /etc/apt/sources.list.d/metal-gpu-cuda.sources"
+STRANGER = f"{TRUSTS} is no key to trust: a second primary key, {PINS['stranger']}, is in it"
 
 
 @pytest.mark.parametrize(
@@ -112,11 +140,27 @@ def test_repository_is_there(found: dict[str, Any]) -> None:
         pytest.param(node(sources(URIs="https://old.example/")), "has URIs https://old", id="URL"),
         pytest.param(node(sources(Suites="bookworm")), "has Suites bookworm, not /", id="suite"),
         pytest.param(node(sources(Enabled="no")), "has Enabled no, not yes", id="off"),
-        pytest.param(node(sources("rsa")), f"trusts the key {PINS['rsa']}", id="key"),
+        pytest.param(node(sources("rsa")), f"{TRUSTS} is the key {PINS['rsa']}", id="key"),
+        pytest.param(node(sources("ed25519", "stranger")), STRANGER, id="and a stranger's key"),
+        pytest.param(
+            node(sources() + "Signed-By: /etc/apt/keyrings/x.asc\n"),
+            f"{TRUSTS} is no key to trust: text outside of its armoured block",
+            id="and a key file",
+        ),
         pytest.param(
             node(sources(**{"Signed-By": "/etc/apt/keyrings/x.asc"})),
-            "no usable key",
+            f"{TRUSTS} is no key to trust: not an OpenPGP public key",
             id="key file",
+        ),
+        pytest.param(node(sources(Trusted="yes")), "has Trusted: yes: apt would", id="trusted"),
+        pytest.param(node(sources(**{"Allow-Insecure": "1"})), "has Allow-Insecure", id="insecure"),
+        pytest.param(
+            node(sources(URIs="https://mirror.example/cuda/ https://other.example/")),
+            "https://other.example/, not https://mirror.example/cuda/",
+            id="two addresses",
+        ),
+        pytest.param(
+            node(sources() + "URIs: https://other.example/\n"), "https://other.ex", id="two fields"
         ),
         pytest.param(theirs("deb https://old.example/ /\n"), "does not exist", id="other .list"),
         pytest.param(
@@ -140,14 +184,132 @@ def test_repository_is_there(found: dict[str, Any]) -> None:
     ],
 )
 def test_repository_has_to_be_written(found: dict[str, Any], reason: str) -> None:
-    assert reason in (repository_gap(found, WANTED) or "")
+    assert reason in (repository_gap(found, WANTED, NOW) or "")
+
+
+def test_key_on_the_node_that_has_expired_is_exchanged() -> None:
+    """The publisher may have prolonged it, and then it still has the same fingerprint."""
+    wanted = WANTED._replace(fingerprint=PINS["expired"])
+    assert "expired on 2021-01-01" in (repository_gap(node(sources("expired")), wanted, NOW) or "")
+    assert repository_gap(node(sources("prolonged")), wanted, NOW) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        pytest.param(None, None, id="not there"),
+        pytest.param(sources(), None, id="ours"),
+        pytest.param(sources("rsa", Trusted="yes"), None, id="ours, changed"),
+        pytest.param("", None, id="empty"),
+        pytest.param("# old\n", None, id="only comments"),
+        pytest.param(
+            sources() + "\nTypes: deb\nURIs: https://x/\nSuites: /\nTrusted: yes\n",
+            "it has 2 entries, and this collection writes one",
+            id="a second stanza",
+        ),
+        pytest.param(
+            "Types: deb\nURIs: https://mine.example/\nSuites: /\n",
+            "this collection did not write it",
+            id="of the admin",
+        ),
+    ],
+)
+def test_what_must_not_be_written_over(text: str | None, problem: str | None) -> None:
+    assert file_problem(node(text), "metal-gpu-cuda") == problem
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "unsigned"),
+    [
+        pytest.param(
+            "deb [arch=amd64 trusted=yes] https://mirror.example/cuda/ /\n",
+            "sources.list",
+            "[trusted=yes]",
+            id="list",
+        ),
+        pytest.param(
+            sources(Trusted="yes", **{"Allow-Weak": "true"}),
+            "sources.list.d/x.sources",
+            "Trusted: yes, Allow-Weak: true",
+            id="sources",
+        ),
+        pytest.param(
+            "deb [allow-insecure=yes] https://mirror.example/cuda/ /\n",
+            "sources.list.d/x.list",
+            "[allow-insecure=yes]",
+            id="insecure",
+        ),
+        pytest.param(
+            "deb [trusted=no] https://mirror.example/cuda/ /\n", "sources.list", None, id="no"
+        ),
+        pytest.param(
+            "deb [trusted=yes] https://other.example/ /\n", "sources.list", None, id="another"
+        ),
+    ],
+)
+@pytest.mark.parametrize("ours", [None, sources()], ids=["without ours", "beside ours"])
+def test_source_of_the_admin_that_checks_no_signatures(
+    text: str, path: str, unsigned: str | None, ours: str | None
+) -> None:
+    found = node(ours, {f"/etc/apt/{path}": text})
+    expected = {f"/etc/apt/{path}": unsigned} if unsigned else {}
+    assert unsigned_sources(found, WANTED) == expected
+
+
+def test_our_own_entry_is_written_anew_and_refused_by_nobody() -> None:
+    assert unsigned_sources(node(sources(Trusted="yes")), WANTED) == {}
+
+
+def test_ownership_takes_the_path_and_the_mark() -> None:
+    assert is_ours(node(sources()), "metal-gpu-cuda")
+    assert not is_ours(node(None), "metal-gpu-cuda")
+    assert not is_ours(node(sources(**{"X-Repolib-Name": "mine"})), "metal-gpu-cuda")
+    path = "/etc/apt/sources.list.d/metal-gpu-cuda.list"
+    listed = {"metal-gpu-cuda": Found.parse(path, "deb https://x/ /\n", None)._asdict()}
+    assert not is_ours({**node(None), "repositories": listed}, "metal-gpu-cuda")
+
+
+# --- credentials -------------------------------------------------------------------------------
+
+SECRET = "https://me:CANARY@mirror.example/cuda/"
+
+
+def test_credentials_are_compared_and_not_shown() -> None:
+    found = node(sources(URIs=SECRET))
+    assert "CANARY" not in str(found)
+    assert repository_gap(found, WANTED._replace(url=SECRET), NOW) is None
+    reasons = [
+        repository_gap(found, WANTED._replace(url=SECRET.replace("CANARY", "other")), NOW),
+        repository_gap(found, WANTED, NOW),
+        repository_gap(node(sources()), WANTED._replace(url=SECRET), NOW),
+    ]
+    assert all(reasons)
+    assert "has other credentials in URIs" in str(reasons[0])
+    assert "CANARY" not in str(reasons)
+
+
+def test_a_password_that_is_no_part_of_an_address_is_left_out() -> None:
+    path = "/etc/yum.repos.d/metal-gpu-cuda.repo"
+    text = "[metal-gpu-cuda]\npassword = CANARY\nproxy = http://a:CANARY@b/\n"
+    assert "CANARY" not in str(Found.parse(path, text, None))
+    broken = f"{text}\nbaseurl https://u:CANARY@x/\npassword=CANARY\n"
+    assert "CANARY" not in str(Found.parse(path, broken, None))
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["https://u:CANARY@h/x", "https://u:CAN@ARY@h/x", "https://u:CAN/ARY@h/x", "https://CANARY@h"],
+)
+def test_no_part_of_a_password_is_shown(url: str) -> None:
+    assert sealed(url).startswith("https://")
+    assert not [part for part in ("CAN", "ARY", "u:") if part in sealed(url)]
 
 
 def test_architecture_placeholder_of_upstreams_list() -> None:
     """As NVIDIA's instructions for the container toolkit write it."""
     wanted = WANTED._replace(url="https://mirror.example/stable/deb/amd64/")
     text = "deb [signed-by=/k.gpg] https://mirror.example/stable/deb/$(ARCH) /\n"
-    assert repository_gap(theirs(text), wanted) is None
+    assert repository_gap(theirs(text), wanted, NOW) is None
 
 
 def test_every_file_with_an_address_is_named() -> None:
@@ -187,10 +349,10 @@ def rpm_node(
     }
     text = f"[{name}]\n" + "".join(f"{field} = {value}\n" for field, value in fields.items())
     path = f"/etc/yum.repos.d/{name}.repo"
-    held = (KEYS / f"{key}.asc").read_text() if key else None
+    held = armour(*key.split()) if key else None
     return {
         "os": {"family": "redhat", "version_id": "9.4"},
-        "repositories": {name: {"path": path, "text": text, "key": held}},
+        "repositories": {name: Found.parse(path, text, held)._asdict()},
         "package_sources": package_sources({path: text}),
     }
 
@@ -210,7 +372,8 @@ def rpm_node(
     ],
 )
 def test_rpm_repository_is_there(found: dict[str, Any]) -> None:
-    assert repository_gap(found, RPM) is None
+    assert repository_gap(found, RPM, NOW) is None
+    assert unsigned_sources(found, RPM) == {}
 
 
 @pytest.mark.parametrize(
@@ -223,15 +386,58 @@ def test_rpm_repository_is_there(found: dict[str, Any]) -> None:
         ),
         pytest.param(rpm_node(gpgcheck="0"), "has gpgcheck 0, not 1", id="trusts anybody"),
         pytest.param(rpm_node(enabled="0"), "has enabled 0, not 1", id="off"),
-        pytest.param(rpm_node("rsa"), f"trusts the key {PINS['rsa']}", id="key"),
-        pytest.param(rpm_node(None), "no usable key", id="no key"),
+        pytest.param(rpm_node("rsa"), f"is the key {PINS['rsa']}", id="key"),
+        pytest.param(
+            rpm_node("ed25519 stranger"), f"a second primary key, {PINS['stranger']}", id="two keys"
+        ),
+        pytest.param(rpm_node(None), "not an OpenPGP public key", id="no key"),
         pytest.param(
             rpm_node(None, "cuda-rhel9", enabled="0"), "does not exist", id="somebody's, off"
         ),
     ],
 )
 def test_rpm_repository_has_to_be_written(found: dict[str, Any], reason: str) -> None:
-    assert reason in (repository_gap(found, RPM) or "")
+    assert reason in (repository_gap(found, RPM, NOW) or "")
+
+
+@pytest.mark.parametrize(
+    ("more", "main", "unsigned"),
+    [
+        pytest.param("gpgcheck=0\n", "gpgcheck=1\n", "gpgcheck=0", id="off"),
+        pytest.param("gpgcheck=0\nrepo_gpgcheck=1\n", "", None, id="metadata are signed"),
+        pytest.param("", "gpgcheck=1\n", None, id="as in dnf.conf"),
+        pytest.param("", "", "gpgcheck=0", id="as dnf does by itself"),
+    ],
+)
+@pytest.mark.parametrize("path", ["cuda", "metal-gpu-cuda"])
+def test_section_that_checks_no_signatures(
+    path: str, more: str, main: str, unsigned: str | None
+) -> None:
+    text = f"[cuda]\nbaseurl = {RPM.url}\n{more}"
+    file = f"/etc/yum.repos.d/{path}.repo"
+    found = {
+        **rpm_node(),
+        "package_sources": package_sources({file: text}, parse_ini(f"[main]\n{main}")["main"]),
+    }
+    assert unsigned_sources(found, RPM) == ({file: unsigned} if unsigned else {})
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        pytest.param("[a]\n[b]\n", "it has 2 entries", id="two sections"),
+        pytest.param("[metal-gpu-cuda]\n[metal-gpu-cuda]\n", "already exists", id="twice"),
+        pytest.param("baseurl = x\n", "no section headers", id="no section"),
+        pytest.param("[mine]\nbaseurl = x\n", "did not write it", id="of the admin"),
+    ],
+)
+def test_repo_file_that_must_not_be_written_over(text: str, problem: str) -> None:
+    path = "/etc/yum.repos.d/metal-gpu-cuda.repo"
+    found = {
+        **rpm_node(),
+        "repositories": {"metal-gpu-cuda": Found.parse(path, text, None)._asdict()},
+    }
+    assert problem in (file_problem(found, "metal-gpu-cuda") or "")
 
 
 # --- upstream's --------------------------------------------------------------------------------

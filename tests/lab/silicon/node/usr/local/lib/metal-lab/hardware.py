@@ -25,8 +25,10 @@ def main(arguments: list[str]) -> int:
     if not arguments:
         sys.exit(__doc__)
     if arguments == ["faults"]:
-        print("\n".join(f"{name:18}{fault.__doc__}" for name, fault in FAULTS.items()))
+        print("\n".join(f"{name:26}{fault.__doc__}" for name, fault in FAULTS.items()))
         return 0
+    if arguments[0] == "modprobe" and kmod.is_for_the_real_one(arguments[1:]):
+        os.execv(kmod.REAL_MODPROBE, ["modprobe", *arguments[1:]])
     if arguments[0] == "modinfo":
         return kmod.modinfo(node, Machine.load(node), arguments[1:])
     if arguments[0] == "lsmod":
@@ -34,20 +36,19 @@ def main(arguments: list[str]) -> int:
     if os.geteuid() != 0:
         sys.exit(f"{arguments[0]}: ERROR: Operation not permitted")
     with node.lock():
-        status, driver_came = run(node, *arguments)
-    if driver_came:  # rules may load more modules, hence without the lock
-        boot.send_driver_events(node)
+        status, came = run(node, *arguments)
+    boot.send_events(node, came)  # rules may load more modules, hence without the lock
     return status
 
 
-def run(node: Node, verb: str, *arguments: str) -> tuple[int, bool]:
+def run(node: Node, verb: str, *arguments: str) -> tuple[int, list[str]]:
     """Change the state as the verb says, then make everything visible follow.
 
-    Returns the exit status, and whether the driver has just been loaded.
+    Returns the exit status, and the modules that have just been loaded, in their order.
     """
     machine, kernel = Machine.load(node), Kernel.load(node)
-    had_driver = kernel.driver is not None
-    if had_driver:
+    before = list(kernel.modules)
+    if kernel.driver:
         absent = [address for address in kernel.persistent if address not in kernel.minors]
         kernel.persistent = absent + trees.read_persistence(node)
     status = change(node, machine, kernel, verb, list(arguments))
@@ -55,7 +56,7 @@ def run(node: Node, verb: str, *arguments: str) -> tuple[int, bool]:
     kernel.save()
     trees.render(node, machine, kernel, trees.make_device_node)
     boot.render_os_release(node, machine)
-    return status, kernel.driver is not None and not had_driver
+    return status, [module for module in kernel.modules if module not in before]
 
 
 def change(node: Node, machine: Machine, kernel: Kernel, verb: str, arguments: list[str]) -> int:

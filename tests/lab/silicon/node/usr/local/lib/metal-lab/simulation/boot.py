@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 from . import kmod
@@ -105,7 +106,7 @@ def _drop_ins(node: Node, roots: tuple[str, ...], folder: str, pattern: str) -> 
     for root in roots:
         for file in node.path(f"{root}/{folder}").glob(pattern):
             files.setdefault(file.name, file)
-    return [files[name].read_text() for name in sorted(files)]
+    return [files[name].read_text() for name in sorted(files) if files[name].is_file()]
 
 
 def try_to_load(node: Node, machine: Machine, kernel: Kernel, module: str) -> None:
@@ -121,15 +122,15 @@ def try_to_load(node: Node, machine: Machine, kernel: Kernel, module: str) -> No
 # ---- uevents ----------------------------------------------------------------------------------
 
 RULE_ITEM = re.compile(r'(\w+(?:\{[^}]*\})?)\s*([=!+:-]?=)\s*"((?:[^"\\]|\\.)*)"')
-DRIVER_EVENTS = (  # what the kernel sends when the NVIDIA module has been loaded
-    {"ACTION": "add", "SUBSYSTEM": "module", "KERNEL": "nvidia", "DEVPATH": "/module/nvidia"},
-    {
-        "ACTION": "add",
-        "SUBSYSTEM": "drivers",
-        "KERNEL": "nvidia",
-        "DEVPATH": "/bus/pci/drivers/nvidia",
-    },
-)
+
+
+def events_of(module: str) -> Iterator[dict[str, str]]:
+    """What the kernel sends when a module has been loaded."""
+    places = {"module": f"/module/{module}"}
+    if module == "nvidia":
+        places["drivers"] = "/bus/pci/drivers/nvidia"
+    for subsystem, path in places.items():
+        yield {"ACTION": "add", "SUBSYSTEM": subsystem, "KERNEL": module, "DEVPATH": path}
 
 
 def commands_for(node: Node, event: dict[str, str]) -> list[str]:
@@ -162,8 +163,9 @@ def _fits(value: str | None, pattern: str) -> bool:
     )
 
 
-def send_driver_events(node: Node) -> None:
-    """udev does not see a simulated module, so its rules are followed here."""
-    for event in DRIVER_EVENTS:
-        for command in commands_for(node, event):
-            subprocess.run(command, shell=True, check=False, capture_output=True)
+def send_events(node: Node, modules: list[str]) -> None:
+    """udev does not see simulated modules, so its rules are followed here."""
+    for module in modules:
+        for event in events_of(module):
+            for command in commands_for(node, event):
+                subprocess.run(command, shell=True, check=False, capture_output=True)

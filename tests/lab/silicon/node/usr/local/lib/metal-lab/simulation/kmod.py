@@ -7,7 +7,8 @@ The NVIDIA module on disk is a text that the laboratory's DKMS package installs:
     version=580.178.04
     flavour=open
 
-Every other module goes to the real modprobe.
+Debian gives its file another name, and has modprobe.d say so. Every other module goes to the real
+modprobe.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ NVIDIA_MODULES: dict[str, tuple[str, ...]] = {
 SIMULATED = (*NVIDIA_MODULES, "nouveau")
 
 MODPROBE_CONFIGURATION = ("/etc/modprobe.d", "/run/modprobe.d", "/usr/lib/modprobe.d")
+# The image has the stand-in in its place, too: NVIDIA's tools ask for /sbin/modprobe.
+REAL_MODPROBE = "/usr/local/lib/metal-lab/real/modprobe"
 NOUVEAU_FILE = "kernel/drivers/gpu/drm/nouveau/nouveau.ko"
 
 
@@ -42,16 +45,33 @@ class ModuleNotFound(KmodError):
     pass
 
 
+# nvidia-current, nvidia-tesla-535, nvidia-current-open, nvidia-current-open-uvm
+DEBIANS_NAME = re.compile(r"nvidia_(?:current|tesla_\d+)(?:_open)?((?:_uvm|_modeset|_drm)?)")
+
+
 def simulated_name(name: str) -> str | None:
     """The module that a user means, or None where it is none of ours."""
     name = name.replace("-", "_")
+    debians = DEBIANS_NAME.fullmatch(name)
+    if debians:
+        return f"nvidia{debians[1]}"
     return name if name in SIMULATED else None
 
 
 def driver_file(node: Node) -> Path | None:
-    """nvidia.ko for the running kernel, the one from DKMS first as in depmod.d."""
-    files = sorted(node.modules.glob("**/nvidia.ko"), key=lambda file: "updates" not in file.parts)
+    """The nvidia module for the running kernel, the one from DKMS first as in depmod.d."""
+    files = sorted(
+        node.modules.glob(f"**/{file_stem(node, 'nvidia')}.ko"),
+        key=lambda file: "updates" not in file.parts,
+    )
     return files[0] if files else None
+
+
+def file_stem(node: Node, module: str) -> str:
+    """The name of a module's file without suffix: its own, or that of modprobe.d's install rule."""
+    pattern = re.compile(rf"^\s*install\s+{module}\s.*\bmodprobe\s+_i\s+(\w+)", re.MULTILINE)
+    found = [match[1] for text in modprobe_texts(node) for match in pattern.finditer(text)]
+    return (found[-1] if found else module).replace("_", "-")
 
 
 def read_driver(file: Path) -> Driver:
@@ -65,7 +85,7 @@ def find_file(node: Node, machine: Machine, module: str) -> Path:
         return node.modules / NOUVEAU_FILE
     driver = driver_file(node)
     if module in NVIDIA_MODULES and driver:
-        return driver.with_name(module.replace("_", "-") + ".ko")
+        return driver.with_name(f"{file_stem(node, module)}.ko")
     raise ModuleNotFound(
         f"FATAL: Module {module} not found in directory /lib/modules/{node.release}"
     )
@@ -83,7 +103,8 @@ def modprobe_texts(node: Node) -> Iterator[str]:
     """The files of modprobe.d, with underscores in the names of modules."""
     for directory in MODPROBE_CONFIGURATION:
         for file in node.path(directory).glob("*.conf"):
-            yield file.read_text().replace("-", "_")
+            if file.is_file():  # and no link to what is gone
+                yield file.read_text().replace("-", "_")
 
 
 def followers(node: Node, module: str) -> list[str]:
@@ -211,27 +232,36 @@ def _modprobe_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def modprobe(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> int:
-    """The shim's whole work; returns the exit status."""
+def _modules(options: argparse.Namespace) -> list[str]:
+    """Without -a only the first name is a module, the others are its parameters."""
+    names: list[str] = options.names
+    return names if options.all or options.remove else names[:1]
+
+
+def is_for_the_real_one(arguments: list[str]) -> bool:
+    """Whether modprobe is asked for nothing that is simulated: units do before the hardware is."""
     options, unknown = _modprobe_parser().parse_known_args(arguments)
-    # Without -a only the first name is a module, the others are its parameters.
-    names = options.names if options.all or options.remove else options.names[:1]
+    return bool(unknown) or not any(simulated_name(name) for name in _modules(options))
+
+
+def modprobe(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> int:
+    """The shim's whole work for what is simulated; returns the exit status."""
+    options, _unknown = _modprobe_parser().parse_known_args(arguments)
+    names = _modules(options)
     ours = [name for name in names if simulated_name(name)]
     others = [name for name in names if not simulated_name(name)]
-    if unknown or not ours:
-        return subprocess.run(["/sbin/modprobe", *arguments], check=False).returncode
 
     status = 0
     for name in ours:
         try:
-            _modprobe_one(node, machine, kernel, name.replace("-", "_"), options)
+            _modprobe_one(node, machine, kernel, simulated_name(name) or name, options)
         except KmodError as error:
             status = 1
             if not (options.quiet and isinstance(error, ModuleNotFound)):
                 print(f"modprobe: {error}", file=sys.stderr)
     if others:
         flags = [argument for argument in arguments if argument.startswith("-")]
-        real = subprocess.run(["/sbin/modprobe", *flags, *others], check=False)
+        real = subprocess.run([REAL_MODPROBE, *flags, *others], check=False)
         status = status or real.returncode
     return status
 
@@ -303,13 +333,18 @@ def modinfo(node: Node, machine: Machine, arguments: list[str]) -> int:
 
 
 def module_fields(node: Node, machine: Machine, name: str) -> dict[str, str]:
-    """What modinfo tells of a simulated module. Raises ModuleNotFound."""
-    module = name.replace("-", "_")
+    """What modinfo tells of a simulated module. Raises ModuleNotFound.
+
+    It takes the names of files, and nothing from the rules of modprobe.d.
+    """
+    module = simulated_name(name) or name
     file = find_file(node, machine, module)
+    if file.stem.replace("-", "_") != name.replace("-", "_"):
+        raise ModuleNotFound(name)
     common = {"name": module, "vermagic": f"{node.release} SMP preempt mod_unload modversions"}
     if module == "nouveau":
         return {"filename": str(file), "license": "GPL and additional rights", **common}
-    driver = read_driver(file.with_name("nvidia.ko"))
+    driver = read_driver(file.with_name(f"{file_stem(node, 'nvidia')}.ko"))
     return {
         "filename": str(file),
         "version": driver.version,

@@ -22,6 +22,15 @@ Function = dict[str, Any]
 PRE_TURING = ("maxwell", "pascal", "volta")  # no GSP: only the proprietary module drives them
 LAST_BRANCH_FOR_PRE_TURING = 580
 OPEN_ONLY = ("blackwell",)
+# Faults of one GPU, worst first, and what the driver's view calls its state (nvml/machine.c).
+GPU_STATES = {
+    "gpu-lost": "lost",
+    "gpu-lost-in-use": "lost-in-use",
+    "gpu-unknown-error": "unknown-error",
+    "gpu-needs-reset": "needs-reset",
+    "gpu-hidden": "hidden",
+    "inforom": "inforom",
+}
 
 
 @dataclass(frozen=True)
@@ -107,11 +116,15 @@ class Machine:
             self.content["faults"].append(fault)
 
     def gpu_state(self, address: str) -> str:
-        """As the driver's view has it: ok, lost, xid48."""
-        if self.has_fault("gpu-lost", address):
-            return "lost"
+        """As the driver's view has it: ok, xid48, or a value of GPU_STATES."""
+        for name, state in GPU_STATES.items():
+            if self.has_fault(name, address):
+                return state
         xids = [fault["xid"] for fault in self.faults("xid") if fault["address"] == address]
         return f"xid{xids[-1]}" if xids else "ok"
+
+    def is_off_bus(self, address: str) -> bool:
+        return self.gpu_state(address) in ("lost", "lost-in-use")
 
 
 @dataclass
@@ -141,6 +154,7 @@ class Kernel:
     # nvidia-persistenced, which is still there, has it again when it comes back.
     persistent: list[str] = field(default_factory=list)
     evicted: list[str] = field(default_factory=list)  # modules that a fault has thrown out
+    missing_files: list[str] = field(default_factory=list)  # names in /dev that one has taken away
 
     @classmethod
     def load(cls, node: Node) -> Kernel:

@@ -58,7 +58,12 @@ ARCHITECTURES = {
 }
 BRAND_TESLA, BRAND_NVIDIA = 2, 14
 
-LIBRARY_DIRECTORIES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64")
+LIBRARY_DIRECTORIES = (
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/x86_64-linux-gnu/nvidia/current",  # of Debian's own packages
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+)
 MARKER = b"metal-lab-machine 1\n"
 
 
@@ -92,7 +97,7 @@ def render_pci(node: Node, machine: Machine, kernel: Kernel) -> None:
     for gone in {entry.name for entry in devices.iterdir()} - set(present):
         shutil.rmtree(devices / gone)
     for address, function in present.items():
-        lost = machine.gpu_state(address) == "lost"
+        lost = machine.is_off_bus(address)
         for name, content in pci_files(function).items():
             write(devices / address / name, content)
         # A GPU that has fallen off the bus answers ones: `lspci` shows "rev ff".
@@ -271,6 +276,7 @@ def render_devices(node: Node, kernel: Kernel, make_node: MakeNode) -> None:
         name: numbers
         for module in kernel.modules
         for name, numbers in DEVICE_FILES.get(module, {}).items()
+        if name not in kernel.missing_files
     }
     wanted.update({f"nvidia{minor}": (NVIDIA_MAJOR, minor) for minor in kernel.minors.values()})
     directory = node.path("/dev")
@@ -304,6 +310,12 @@ def description_files(node: Node) -> list[Path]:
     ]
 
 
+def library_links(node: Node, name: str) -> list[Path]:
+    """Where the loader finds a library of the driver."""
+    links = [node.path(directory) / name for directory in LIBRARY_DIRECTORIES]
+    return [link for link in links if link.is_symlink()]
+
+
 def render_description(node: Node, machine: Machine, kernel: Kernel) -> None:
     """In place: containers have these very files, as mounts."""
     text = description(machine, kernel)
@@ -326,7 +338,9 @@ def description(machine: Machine, kernel: Kernel) -> bytes:
         for gpu in machine.gpus
         if gpu["address"] in kernel.minors
     ]
-    text = "\n".join([f"driver_version {kernel.driver.version}", *gpus, "end", ""])
+    words = [fault["word"] for fault in machine.faults("nvidia-smi")]
+    smi = [f"nvidia_smi {' '.join(words)}"] if words else []
+    text = "\n".join([f"driver_version {kernel.driver.version}", *smi, *gpus, "end", ""])
     return MARKER + text.encode()
 
 

@@ -1,0 +1,71 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Debian's own driver, in its own folders and by its own names: it stays, and pods get GPUs."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+
+from metal_lab import playbooks
+
+ALL_OK = (r"gpu-1(\s+4){5}\s+4/4\s+ok\b", r"gpu-2(\s+1){5}\s+1/1\s+ok\b")
+
+
+def specification(host):
+    """Return what of CDI is there, as the toolkit lists it."""
+    return host.check_output("nvidia-ctk --quiet cdi list").split()
+
+
+def test_check_announced_what_converge_did(check_and_converge):
+    check, converge = check_and_converge
+    assert check.announced == converge.announced
+
+
+def test_driver_is_kept_and_pods_see_every_gpu(laboratory):
+    """The proof runs nvidia-smi in pods; on gpu-1 it is a link to a link."""
+    run = laboratory.playbook("metal.gpu.site")
+    assert run.returncode == 0
+    for row in ALL_OK:
+        assert re.search(row, run.output)
+    assert re.search(r"DRIVER_KEPT gpu-1: .*550\.163\.01", run.words)
+    assert re.search(r"^gpu-1\s+: ok=\d+\s+changed=0\s", run.output, re.M)
+    host = laboratory.host("gpu-1")
+    assert host.package("nvidia-smi").version == "550.163.01-2"
+    assert "nvidia" not in host.check_output("apt-mark showhold").replace("nvidia-container", "")
+
+
+def test_other_node_has_no_folder_of_debians(laboratory):
+    """The DaemonSet is one for both: what it mounts of gpu-1, gpu-2 does not have."""
+    assert not laboratory.host("gpu-2").file("/usr/lib/nvidia").exists
+
+
+def boot_id(host):
+    return host.check_output("cat /proc/sys/kernel/random/boot_id")
+
+
+def reboot(laboratory, node):
+    """Boot a node; return when its kubelet has told the cluster of the new boot."""
+    before = boot_id(laboratory.host(node))
+    command = ["docker", "restart", laboratory.state.container(node)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    wait = ["ansible", node, "--module-name=ansible.builtin.wait_for_connection"]
+    assert playbooks.run(wait, laboratory.inventory, laboratory.folder).returncode == 0
+    now = boot_id(laboratory.host(node))
+    assert now != before
+    known = f"--for=jsonpath={{.status.nodeInfo.bootID}}={now}"
+    laboratory.kubectl("wait", f"node/{node}", known, "--timeout=60s")
+
+
+def test_specification_is_there_again_after_a_boot(laboratory):
+    before = specification(laboratory.host("gpu-1"))
+    assert {f"nvidia.com/gpu={name}" for name in ("0", "1", "2", "3", "all")} <= set(before)
+    reboot(laboratory, "gpu-1")
+    run = laboratory.playbook("metal.gpu.verify")
+    assert run.returncode == 0
+    for row in ALL_OK:
+        assert re.search(row, run.output)
+    host = laboratory.host("gpu-1")
+    assert specification(host) == before
+    assert host.check_output("systemctl show --value -p Result nvidia-cdi-refresh") == "success"

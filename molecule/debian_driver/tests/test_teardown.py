@@ -1,0 +1,26 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The way back: the administrator's driver stays, and nothing of ours."""
+
+from __future__ import annotations
+
+import footprint
+
+
+def test_drivers_owner_keeps_it(laboratory):
+    run = laboratory.playbook("metal.gpu.teardown")
+    assert run.returncode == 0
+    assert "DRIVER_OF_OWNER gpu-1: " in run.words
+    host = laboratory.host("gpu-1")
+    assert len(host.check_output("nvidia-smi -L").splitlines()) == 4
+
+
+def test_node_is_what_it_was(footprints, node):
+    before, after = (each["nodes"][node] for each in footprints)
+    assert footprint.differences(before, after) == []
+
+
+def test_cluster_is_what_it_was(footprints):
+    before, after = (each["cluster"] for each in footprints)
+    assert after == before

@@ -1,0 +1,116 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: BSD-2-Clause
+
+"""Has every GPU in the slots a driver that works with it? No function does I/O.
+
+Judges an observation of metal.gpu.node_info, as far as the hardware goes. Each GPU on the bus needs
+a row of nvidia-smi with its address and without an error; whatever else nvidia-smi says is shown.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+_CONTROL, _UVM = "/dev/nvidiactl", "/dev/nvidia-uvm"
+
+
+def judge_hardware(
+    host: str, node: Mapping[str, Any], declared: int | None
+) -> Iterator[dict[str, str]]:
+    slots = [gpu["address"] for gpu in node["pci"]]
+    devices, failure = node["nvml"]["devices"], node["nvml"]["failure"]
+    if not slots:
+        yield finding("NO_GPU", host)
+    elif declared is not None and declared != len(slots):
+        addresses = ", ".join(slots)
+        yield finding(
+            "GPU_COUNT_DIFFERS", host, declared=declared, found=len(slots), addresses=addresses
+        )
+    if not devices:
+        if slots:
+            yield finding("NVML_UNAVAILABLE", host, error=_why_unavailable(node))
+        return
+    found = [gpu["pci_address"] for gpu in devices]
+    lost = [slot for slot in slots if slot not in found]
+    if lost:
+        yield finding(
+            "NVML_COUNT_DIFFERS",
+            host,
+            pci=len(slots),
+            nvml=len(slots) - len(lost),
+            addresses=", ".join(lost),
+        )
+    contradictions = list(_contradictions(slots, devices))
+    if contradictions:
+        yield finding("NVML_CONTRADICTS", host, evidence="; ".join(contradictions))
+    faulty: dict[str, list[str]] = {}
+    for gpu in devices:
+        if gpu["error"] is not None:
+            faulty.setdefault(gpu["error"], []).append(_describe(gpu))
+    for error, gpus in faulty.items():
+        report = "reports" if len(gpus) == 1 else "report"
+        yield finding("GPU_FAULTY", host, gpus=", ".join(gpus), report=report, error=error)
+    # What is wrong with one GPU, and with nothing else, is told of that GPU.
+    if failure is not None and failure["message"] not in faulty:
+        yield finding("NVML_TROUBLE", host, error=_with_exit_code(failure))
+
+
+def _contradictions(slots: Sequence[str], devices: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield what cannot be true of GPUs: each has one row, an address on the bus, and a UUID."""
+    for key, words in (
+        ("index", "the index"),
+        ("uuid", "the UUID"),
+        ("pci_address", "the address"),
+    ):
+        values = [gpu[key] for gpu in devices if gpu[key] is not None]
+        for value in dict.fromkeys(value for value in values if values.count(value) > 1):
+            yield f"{values.count(value)} rows have {words} {value}"
+    for gpu in devices:
+        if gpu["pci_address"] is None and gpu["error"] is None:
+            yield f"{_describe(gpu)} has no address"
+        elif gpu["pci_address"] is not None and gpu["pci_address"] not in slots:
+            yield f"{_describe(gpu)} is not on the PCI bus"
+
+
+def _describe(gpu: Mapping[str, Any]) -> str:
+    """Name a GPU by everything that a person finds it by."""
+    names = [name for name in (gpu["pci_address"], gpu["uuid"]) if name]
+    if gpu["index"] is None:
+        return f"the GPU {' '.join(names)}".strip()
+    return f"GPU {gpu['index']}" + (f" ({', '.join(names)})" if names else "")
+
+
+def _why_unavailable(node: Mapping[str, Any]) -> str:
+    failure = node["nvml"]["failure"]
+    if failure is None:
+        return "nvidia-smi shows no GPU"
+    paths = [file["path"] for file in node["device_files"]]
+    is_gone = "nvidia" in node["kernel"]["modules"] and _CONTROL not in paths
+    return _with_exit_code(failure) + (f"; {_CONTROL} does not exist" if is_gone else "")
+
+
+def _with_exit_code(failure: Mapping[str, Any]) -> str:
+    """Return the words of a failure, and what the manual says of its exit code."""
+    code = failure["exit_code"]
+    return f"{failure['message']}" + (
+        "" if code is None else f" (exit code {code}, {failure['code']})"
+    )
+
+
+def judge_cuda(host: str, node: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+    """Name what a program needs besides the driver that nvidia-smi talks to."""
+    healthy = [gpu for gpu in node["nvml"]["devices"] if gpu["error"] is None]
+    if not healthy:
+        return
+    paths = [file["path"] for file in node["device_files"]]
+    needed = [_UVM, *(f"/dev/nvidia{gpu['minor']}" for gpu in healthy if gpu["minor"] is not None)]
+    missing = [f"{path} does not exist" for path in needed if path not in paths]
+    if "nvidia_uvm" not in node["kernel"]["modules"]:
+        missing.insert(0, "the kernel module nvidia_uvm is not loaded")
+    if missing:
+        yield finding("CUDA_UNAVAILABLE", host, evidence=", ".join(missing))

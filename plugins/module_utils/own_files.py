@@ -1,0 +1,43 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: BSD-2-Clause
+
+"""Which files in directories of the system has this collection written?
+
+A file is its own by two marks: its path is in the list below, and its text has the block of the
+role. A name proves nothing, because an admin may choose it, too. `read_own_files` does I/O.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ansible_collections.metal.gpu.plugins.module_utils.node_files import NodeFiles
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NOUVEAU_BLACKLIST = "/etc/modprobe.d/metal-gpu-nouveau.conf"
+MODULES_LOAD = "/etc/modules-load.d/metal-gpu.conf"
+CHAR_DEV_RULE = "/etc/udev/rules.d/71-metal-gpu-char-dev.rules"
+CDI_DROP_IN = "/etc/systemd/system/nvidia-cdi-refresh.service.d/metal-gpu.conf"
+KUBELET_DROP_IN = "/etc/systemd/system/kubelet.service.d/99-metal-gpu.conf"
+
+# The role that writes each file, by ansible.builtin.blockinfile.
+ROLES = {
+    NOUVEAU_BLACKLIST: "nvidia_driver",
+    MODULES_LOAD: "nvidia_driver",
+    CHAR_DEV_RULE: "nvidia_container_runtime",
+    CDI_DROP_IN: "nvidia_container_runtime",
+    KUBELET_DROP_IN: "kubelet_device_plugins",
+}
+# The line on top of a block, as the tasks of the roles have it. Other lines are not ours.
+_MARK = "# BEGIN managed by Ansible, role metal.gpu.{}"
+
+
+def read_own_files(root: Path) -> list[str]:
+    """Return the paths of the files that have a block of ours, sorted."""
+    files = NodeFiles(root)
+    files.read_all(ROLES)
+    return sorted(
+        path for path, text in files.texts.items() if _MARK.format(ROLES[path]) in text.splitlines()
+    )

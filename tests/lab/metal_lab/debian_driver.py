@@ -1,0 +1,78 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Debian's own NVIDIA driver, laid out as Debian does it: behind alternatives, in other folders.
+
+Names, versions, relations, places and alternatives are those of the record alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from metal_lab.cache import LAB_SOURCES
+
+RECORD = LAB_SOURCES.parent / "recorded" / "debian_driver.yml"
+
+
+def rows(silicon: Callable[[str], Path]) -> Iterator[dict[str, Any]]:
+    """Yield the fields of each package, around the stand-in silicon."""
+    record = yaml.safe_load(RECORD.read_text())
+    contents = _contents(record, silicon(record["version"]))
+    for row in record["packages"]:
+        relations = {key: tuple(value) for key, value in row.items() if isinstance(value, list)}
+        yield {
+            **row,
+            **relations,
+            "summary": "placeholder, or stand-in, for a part of Debian's NVIDIA driver",
+            **contents.get(row["name"], {}),
+        }
+
+
+def _contents(record: Mapping[str, Any], silicon: Path) -> dict[str, dict[str, Any]]:
+    """Return what is in the packages that are not empty."""
+    version, folders = record["version"], record["folders"]
+    modules = record["modules"]["nvidia-open-kernel-dkms"]
+
+    def library(*names: str) -> dict[str, Any]:
+        files = [f"{name}.so.{version}" for name in names]
+        links = {
+            place: target
+            for place, target in record["links"].items()
+            if Path(place).name.startswith(f"{names[0]}.so")
+        }
+        return {
+            "binaries": {f"{folders['libraries']}/{file}": silicon / file for file in files},
+            "links": links,
+        }
+
+    return {
+        "nvidia-alternative": {
+            "folder": "debian-nvidia-alternative",
+            "facts": {"folders": folders, "alternatives": record["alternatives"]},
+        },
+        "nvidia-open-kernel-support": {
+            "folder": "debian-nvidia-open-kernel-support",
+            "facts": {"module": modules},
+            "links": {
+                place: target
+                for place, target in record["links"].items()
+                if place.startswith("/etc/nvidia/")
+            },
+        },
+        "nvidia-open-kernel-dkms": {
+            "folder": "nvidia-kernel-dkms",
+            "facts": {"driver": version, "flavour": "open", "module": modules},
+        },
+        "nvidia-smi": {
+            "binaries": {f"{folders['programs']}/nvidia-smi": silicon / "nvidia-smi"},
+        },
+        # The second carries the description of the simulated machine.
+        "libnvidia-ml1": library("libnvidia-ml", "libnvidia-sandboxutils"),
+        "libcuda1": library("libcuda"),
+        "nvidia-persistenced": {"units": ("nvidia-persistenced.service",)},
+    }

@@ -1,0 +1,114 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a real `ansible -vvvv` prints over its real ssh connection plugin.
+
+Only the program `ssh` is a stand-in, which runs the command here: what the plugin prints comes
+from the plugin.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+COLLECTIONS = Path(__file__).parents[4] / ".ansible" / "collections"
+SECRET = "hunter2-of-the-admin"
+BEFORE = json.dumps({"registry-auth": SECRET}, indent=2) + "\n"
+
+
+@pytest.fixture
+def daemon_json(tmp_path):
+    path = tmp_path / "etc" / "daemon.json"
+    path.parent.mkdir()
+    path.write_text(BEFORE)
+    return path
+
+
+@pytest.fixture
+def ansible(tmp_path):
+    """Run a module on a node behind ssh, and return all that is printed."""
+
+    def run(module, args, *, command='sh -c "$word"'):
+        ssh = tmp_path / "ssh"
+        ssh.write_text(f"#!/bin/sh\nfor word; do :; done\n{command}\n")
+        ssh.chmod(0o755)
+        settings = {
+            "ANSIBLE_COLLECTIONS_PATH": str(COLLECTIONS),
+            "ANSIBLE_HOME": str(tmp_path / "home"),
+            "ANSIBLE_LOCALHOST_WARNING": "false",
+            "ANSIBLE_PIPELINING": "true",
+            "ANSIBLE_SSH_EXECUTABLE": str(ssh),
+        }
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("ANSIBLE_")}
+        python = f"ansible_python_interpreter={sys.executable}"
+        command_line = [sys.executable, "-m", "ansible", "adhoc", "-vvvv", "-i", "node,", "all"]
+        result = subprocess.run(
+            [*command_line, "-e", python, "-m", module, "-a", json.dumps(args)],
+            env={**environment, **settings},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return result.stdout + result.stderr
+
+    return run
+
+
+def is_shown(text, output):
+    """Tell whether a text is in the output, also as a part of something in Base64."""
+    encoded = (base64.b64encode(b"\0" * shift + text.encode())[4:-4] for shift in range(3))
+    return text in output or any(part.decode() in output for part in encoded)
+
+
+def test_the_secret_would_be_seen():
+    assert is_shown(SECRET, f"x {SECRET}")
+    for shift in range(3):
+        assert is_shown(SECRET, base64.b64encode((" " * shift + BEFORE).encode()).decode())
+    assert not is_shown(SECRET, base64.b64encode(b"something else of this length").decode())
+
+
+def test_edited_files_are_not_printed(ansible, daemon_json, tmp_path):
+    args = {"path": str(daemon_json), "state_dir": str(tmp_path / "state")}
+    first = ansible("metal.gpu.config_document", {**args, "merge": {"debug": True}})
+    assert '"changed": true' in first
+    second = ansible("metal.gpu.config_document", {**args, "state": "absent"})
+    assert daemon_json.read_text() == BEFORE
+    assert [is_shown(SECRET, output) for output in (first, second)] == [False, False]
+    assert "stdout and stderr censored due to no log" in first
+
+
+def test_what_a_node_hands_over_is_not_printed(ansible):
+    output = ansible("metal.gpu.node_info", {"device_users": False})
+    assert '"gpu_node": {' in output
+    assert "stdout and stderr censored due to no log" in output
+    assert not is_shown('"texts": {', output)
+
+
+def test_an_answer_that_is_cut_off_does_not_show_the_file(ansible, daemon_json, tmp_path):
+    args = {"path": str(daemon_json), "state_dir": str(tmp_path / "state")}
+    output = ansible(
+        "metal.gpu.config_document",
+        {**args, "merge": {"debug": True}},
+        command='sh -c "$word" | sed "s/}$//"',
+    )
+    assert "characters of the module's result are not shown" in output
+    assert daemon_json.read_text() == BEFORE
+    assert not is_shown(SECRET, output)
+
+
+def test_a_node_that_cannot_be_reached_is_explained(ansible):
+    output = ansible(
+        "metal.gpu.config_document",
+        {"path": "/etc/docker/daemon.json", "state": "absent"},
+        command="echo 'ssh: connect to host node port 22: No route to host' >&2; exit 255",
+    )
+    assert "UNREACHABLE" in output
+    assert "connect to host node port 22: No route to host" in output

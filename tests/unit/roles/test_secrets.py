@@ -1,0 +1,104 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the tasks of roles print, where an address of a repository has credentials."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.test_plans import (
+    DOCKER,
+    VIRGIN,
+    merge,
+)
+
+from .test_tasks import PACKAGES, ROOT, tasks, with_nested
+
+SECRET = "https://me:CANARY@mirror.example/"
+NO_ENGINE = {"engines": {"containerd": {"installed": False}, "docker": {"installed": False}}}
+NODES = {
+    "nvidia_driver": VIRGIN,
+    "containerd": merge(VIRGIN, NO_ENGINE),
+    "docker_ce": {**merge(DOCKER, NO_ENGINE), "packages": {}},
+    "nvidia_container_runtime": VIRGIN,
+}
+PLAIN = {"package_sources": [{"credentials": False}]}
+CASES: list[tuple[dict[str, Any], bool]] = [
+    ({}, False),
+    ({"packages_repository": {"url": SECRET, "key": ""}}, True),
+    ({"packages_repository": {"url": "", "key": SECRET}}, True),
+    ({"packages_url": SECRET}, True),
+    ({"packages_url": "https://host/a@b"}, False),
+    ({"metal_gpu_node": {"package_sources": [{"credentials": True}]}}, True),
+]
+PRINTING = ("apt", "dnf", "deb822_repository", "yum_repository", "get_url")
+
+
+def test_credentials_are_used_and_not_printed(tmp_path: Path) -> None:
+    """At -vvv, facts that are set and arguments of modules are printed, too."""
+    plans: list[dict[str, Any]] = [
+        {
+            "ansible.builtin.include_role": {"name": f"metal.gpu.{role}", "tasks_from": "plan.yml"},
+            "vars": {"metal_gpu_node": f"{{{{ nodes.{role} }}}}"},
+        }
+        for role in NODES
+    ]
+    announced = " + ".join(f"{role}_plan.steps + {role}_plan.refusals" for role in NODES)
+    used = [f"'CANARY' in {role}_plan.data.repository.url" for role in NODES]
+    cases: list[dict[str, Any]] = [
+        {
+            "ansible.builtin.assert": {"that": f"__packages_secret == {secret}"},
+            "vars": {"metal_gpu_node": PLAIN, **case},
+            "no_log": True,
+        }
+        for case, secret in CASES
+    ]
+    play = {
+        "hosts": "localhost",
+        "gather_facts": False,
+        "vars_files": ["vars.yml", str(PACKAGES.parent / "vars" / "main.yml")],
+        "tasks": [
+            *plans,
+            {"ansible.builtin.debug": {"msg": f"{{{{ ({announced}) | metal.gpu.explain }}}}"}},
+            {"ansible.builtin.assert": {"that": used}},
+            *cases,
+        ],
+    }
+    variables: dict[str, Any] = {"nodes": NODES, "docker_ce_cri_dockerd_checksum": "sha256:0"}
+    for role in NODES:
+        variables |= {f"{role}_repository_url": SECRET, f"{role}_repository_key": f"{SECRET}key"}
+    (tmp_path / "play.yml").write_text(yaml.safe_dump([play]))
+    (tmp_path / "vars.yml").write_text(yaml.safe_dump(variables))
+    program = Path(sys.executable).with_name("ansible-playbook")
+    done = subprocess.run(
+        (str(program), "-i", "localhost,", "-c", "local", "-vvv", str(tmp_path / "play.yml")),
+        env={**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".ansible" / "collections")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    printed = (done.stdout + done.stderr).replace("'CANARY' in", "")
+    assert done.returncode == 0, printed
+    for step in ("Add the NVIDIA repository", "Add the Docker repository", "Install Docker"):
+        assert step in printed
+    assert "CANARY" not in printed
+
+
+def test_package_managers_are_not_shown_where_they_may_print_credentials() -> None:
+    shown = [
+        (path.name, task["name"])
+        for path in sorted(PACKAGES.rglob("*.yml"))
+        for task in with_nested(tasks(path))
+        if any(f"ansible.builtin.{module}" in task for module in PRINTING)
+        and task.get("no_log") != "{{ __packages_secret }}"
+    ]
+    assert shown == []
+    (ask, *_rest) = tasks(PACKAGES / "explain.yml")
+    assert ask["no_log"] == "{{ __packages_secret }}"
