@@ -79,7 +79,9 @@ def find_cause(facts: Facts) -> Cause | None:
     """Return why the node does not have the amount that is expected of it."""
     if facts.status.ready is None:  # the kubelet is silent: what it has said last is no news
         return Cause("NODE_NOT_READY", {"node": facts.node, "error": facts.status.readiness})
-    for pod in facts.pods:
+    # One that was evicted stays for a while beside its successor.
+    alive = [pod for pod in facts.pods if section(pod, "status").get("phase") != "Failed"]
+    for pod in alive or facts.pods:
         cause = _of_pod(pod, facts)
         if cause:
             return cause
@@ -153,7 +155,7 @@ def _of_pod(pod: Mapping[str, Any], facts: Facts) -> Cause | None:
             return cause
     lines = facts.logs.get(name, ())
     waiting = pod_status.waiting(pod)
-    blind = _last(lines, _BLIND)
+    blind = _since_registered(lines, _BLIND)
     reason = waiting.get("reason")
     if reason in pod_status.NO_IMAGE:
         return Cause("DEVICE_PLUGIN_IMAGE_UNAVAILABLE", {**evidence, "error": causes.quote(words)})
@@ -169,10 +171,9 @@ def _of_pod(pod: Mapping[str, Any], facts: Facts) -> Cause | None:
 
 def _of_log(lines: Sequence[str], evidence: Mapping[str, Any], facts: Facts) -> Cause | None:
     """Say what the log of a plugin that runs tells."""
-    refused, registered = _place(lines, _UNREGISTERED), _place(lines, _REGISTERED)
-    if refused > registered:
-        error = causes.quote(lines[refused])
-        return Cause("DEVICE_PLUGIN_UNREGISTERED", {**evidence, "error": error})
+    refused = _since_registered(lines, _UNREGISTERED)
+    if refused:
+        return Cause("DEVICE_PLUGIN_UNREGISTERED", {**evidence, "error": causes.quote(refused)})
     unhealthy = _last(lines, _UNHEALTHY)
     if unhealthy and (facts.status.allocatable or 0) < (facts.status.capacity or 0):
         return Cause("GPU_UNHEALTHY", {**evidence, "error": causes.quote(unhealthy)})
@@ -190,16 +191,23 @@ def _words(pod: Mapping[str, Any], facts: Facts) -> str:
 
 def telling_line(lines: Sequence[str]) -> str:
     """Return the line of a log that says most; empty where there is none."""
-    for pattern in (_UNREGISTERED, _UNHEALTHY, _BLIND):
-        line = _last(lines, pattern)
-        if line:
-            return line
-    return lines[-1] if lines else ""
+    found = (
+        _since_registered(lines, _UNREGISTERED),
+        _last(lines, _UNHEALTHY),
+        _since_registered(lines, _BLIND),
+        *lines[-1:],
+    )
+    return next(filter(None, found), "")
 
 
 def _place(lines: Sequence[str], pattern: re.Pattern[str]) -> int:
     """Return where the last line is that has a pattern, -1 where none has."""
     return max((number for number, line in enumerate(lines) if pattern.search(line)), default=-1)
+
+
+def _since_registered(lines: Sequence[str], pattern: re.Pattern[str]) -> str:
+    """Return the last line with a pattern, unless the kubelet took the plugin after that."""
+    return _last(lines[_place(lines, _REGISTERED) + 1 :], pattern)
 
 
 def _last(lines: Sequence[str], pattern: re.Pattern[str]) -> str:

@@ -79,8 +79,9 @@ def remove(
         _delete(client, namespace, selector, left, 0, timer)
     except kube.KubeError as error:
         # Those that it does not list are gone; without an answer, each may be there.
-        with contextlib.suppress(kube.KubeError):
-            names = client.snapshot("pods", lambda pod: True, namespace=namespace, query=query)
+        if isinstance(error, kube.ApiForbidden):
+            with contextlib.suppress(kube.KubeError):
+                names = client.snapshot("pods", lambda pod: True, namespace=namespace, query=query)
         return dict.fromkeys(names, str(error))
     return {}
 

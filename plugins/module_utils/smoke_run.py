@@ -187,11 +187,10 @@ def _prove(
                     settle(name, store[name]._replace(state="failed", message=message))
             if not pods:
                 break
-    except kube.ApiRefused as error:
-        if not isinstance(error, kube.ApiBusy):
+    except kube.KubeError as error:
+        # Without a permission, nothing can be proven. A token that expires takes nothing back.
+        if isinstance(error, kube.ApiForbidden) and not outcomes:
             raise
-        state, why = "unknown", str(error)
-    except kube.ApiUnreachable as error:
         state, why = "unknown", str(error)
     for name in list(pods):
         message = f"{why}: {store[name].message}" if state == "failed" else why
@@ -274,6 +273,8 @@ def _read_kubelets(
         nodes = read_nodes(client, names, template.resource, timer)
     except kube.KubeError as error:
         notes.append(f"the nodes could not be read: {error}")
+        if not isinstance(error, kube.ApiForbidden):  # nor is anything else
+            return nodes, silence, notes
     try:
         leases = client.snapshot("leases", keep, namespace=_LEASES, timer=timer)
     except kube.KubeError as error:

@@ -75,6 +75,11 @@ def unscheduled(scene: str) -> dict[str, Any]:
     return pod(phase="Pending", conditions=[{**condition, **SCENES[scene]}])
 
 
+EVICTED = pod(
+    phase="Failed",
+    reason="Evicted",
+    message="The node was low on resource: ephemeral-storage. ",
+)
 RUNS = pod(**container({"running": {}}))
 CRASHES = waits("CrashLoopBackOff", "back-off 5m0s restarting failed container")
 AFFINITY = {
@@ -148,10 +153,8 @@ OURS = [daemonset(nodeSelector=LABEL)]
             "device_plugin_namespace", id="quota",
         ),
         pytest.param(
-            facts(pods=[pod(phase="Failed", reason="Evicted",
-                            message="The node was low on resource: ephemeral-storage. ")]),
-            "NODE_PRESSURE", "under disk pressure: The node was low on resource", "kubelet",
-            id="evicted",
+            facts(pods=[EVICTED]), "NODE_PRESSURE",
+            "under disk pressure: The node was low on resource", "kubelet", id="evicted",
         ),
         pytest.param(
             facts(status(0, 0, True, LABEL, ML), [unscheduled("unschedulable_taint")]),
@@ -234,6 +237,8 @@ def test_each_cause_has_a_finding_of_its_own(
         pytest.param(facts(pods=[RUNS]), id="runs"),
         pytest.param(facts(pods=[RUNS], log="registered_again"), id="registered again"),
         pytest.param(facts(status(4, 4), [RUNS], log="xid"), id="unhealthy once"),
+        pytest.param(facts(pods=[EVICTED, RUNS]), id="evicted once"),
+        pytest.param(facts(pods=[RUNS], log="saw_none_once"), id="saw no GPU once"),
         pytest.param(facts(daemonsets=None), id="DaemonSets withheld"),
         pytest.param(facts(daemonsets=OURS), id="not created yet"),
         pytest.param(facts(pods=[pod(**waits("ContainerCreating"))]), id="starts"),
@@ -276,6 +281,7 @@ def test_which_daemonsets_can_register_gpus(
         ("unregistered", "already connected"),
         ("blind", "No devices found"),
         ("crash", "exit status 2"),
+        ("registered_again", "Registered device plugin for"),
     ],
 )
 def test_the_line_that_tells_most(log: str, line: str) -> None:

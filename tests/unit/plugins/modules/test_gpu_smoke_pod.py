@@ -495,6 +495,21 @@ def test_a_server_that_falls_silent_keeps_what_was_proven(cluster, smoke, monkey
     assert one["left_behind"] != ""
 
 
+def test_a_token_that_expires_takes_no_proof_back(cluster, smoke):
+    behave(cluster, gpu_2="creating")
+    queue = cluster.when_watched["pods"]
+
+    def expire():
+        queue()
+        cluster.refusals["watch", "pods"] = Refusal(401, "Unauthorized")
+        cluster.cut_watches()
+
+    cluster.when_watched["pods"] = expire
+    one, two = smoke(["gpu-1", "gpu-2"], 2)["nodes"].values()
+    assert (one["state"], two["state"]) == ("ok", "unknown")
+    assert "does not know these credentials" in two["message"]
+
+
 @pytest.mark.parametrize("kind", [("list", "events"), ("list", "nodes"), ("watch", "events")])
 def test_what_cannot_be_explained_stays_a_verdict(cluster, smoke, monkeypatch, kind):
     monkeypatch.setattr(smoke_run, "_EVENTS_S", 0.1)
