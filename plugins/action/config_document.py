@@ -7,18 +7,18 @@ replaces it only where something changes."""
 from __future__ import annotations
 
 import base64
+import codecs
 import hashlib
 import json
 import shlex
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
+from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 from ansible_collections.metal.gpu.plugins.modules.config_document import ARGUMENT_SPEC
 from ansible_collections.metal.gpu.plugins.plugin_utils import document_history as history
-from ansible_collections.metal.gpu.plugins.plugin_utils import document_toml
 from ansible_collections.metal.gpu.plugins.plugin_utils.document_model import (
     DocumentError,
     Malformed,
@@ -29,6 +29,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.documents import (
     Language,
     ListEdit,
     key_path,
+    language_of,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.quiet import execute_quietly
 
@@ -36,12 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _EDITS = ("merge", "append", "discard", "remove")
-_LANGUAGES: dict[str, Language] = {
-    ".json": "json",
-    ".yaml": "yaml",
-    ".yml": "yaml",
-    ".toml": "toml",
-}
+_NO_LANGUAGE = "the suffix tells no language, so set format"
+_NEW_FILE = ("mode", "owner", "group")
 
 
 class ActionModule(ActionBase):
@@ -58,10 +55,11 @@ class ActionModule(ActionBase):
         )
         # As the task has it: `~` and variables in paths are the node's, not the controller's.
         node_args = {
-            name: self._task.args.get(name, args[name]) for name in ("path", "owner", "state_dir")
+            name: self._task.args.get(name, args[name]) for name in ("path", "actor", "state_dir")
         }
         try:
-            language, edits, validate = _language(args), _edits(args), _argv(args["validate"])
+            edits, validate = _edits(args), _argv(args["validate"])
+            language = _language(args, required=edits is not None)
         except DocumentError as error:
             raise AnsibleActionFail(str(error)) from None
 
@@ -73,19 +71,21 @@ class ActionModule(ActionBase):
             after, request = _plan(found, content, language, edits, args)
         except DocumentError as error:
             raise AnsibleActionFail(f"{args['path']}: {error}") from None
+        if request and found["obstacle"]:
+            raise AnsibleActionFail(f"cannot change {found['file']}: {found['obstacle']}")
         result = {
             "changed": after != content,
             "path": found["file"],
         }
-        if self._task.diff:  # only then: a configuration may hold secrets
+        if self._task.diff:
             result["diff"] = {
                 "before_header": found["file"],
                 "after_header": found["file"],
-                "before": content or "",
-                "after": after or "",
+                "before": redact(content or ""),
+                "after": redact(after or ""),
             }
         if request and not self._task.check_mode:
-            request["validate"] = validate
+            request |= {"validate": validate, **{name: args[name] for name in _NEW_FILE}}
             written = self._call({**node_args, "_write": json.dumps(request)}, task_vars)
             if written.get("failed"):
                 return written
@@ -100,7 +100,7 @@ class ActionModule(ActionBase):
 def _plan(
     found: Mapping[str, Any],
     content: str | None,
-    language: Language,
+    language: Language | None,
     edits: Edits | None,
     args: Mapping[str, Any],
 ) -> tuple[str | None, dict[str, Any] | None]:
@@ -110,9 +110,11 @@ def _plan(
     """
     past = history.recall(found["remembered"], content)
     coming: history.Past | None
-    if edits is None:
-        after, coming = _way_back(args["state"], content, language, past)
-        if past is None or coming == past:
+    if edits is None or language is None:
+        if past is None:
+            return content, None
+        after, coming = _way_back(args["state"], content, past.language or language, past)
+        if coming == past:
             return after, None
         directories = past.directories
     else:
@@ -135,23 +137,23 @@ def _plan(
 
 
 def _way_back(
-    state: str, content: str | None, language: Language, past: history.Past | None
+    state: str, content: str | None, language: Language | None, past: history.Past
 ) -> tuple[str | None, history.Past | None]:
     """Return what the file shall be, and the past that it has then. Raises DocumentError."""
-    if state == "previous":
-        return history.undo(content, language, past)
     if state == "kept":
         return content, None
+    if language is None:
+        raise DocumentError(_NO_LANGUAGE)
+    if state == "previous":
+        return history.undo(content, language, past)
     return history.give_back(content, language, past), None
 
 
-def _language(args: Mapping[str, Any]) -> Language:
-    suffix = PurePosixPath(args["path"]).suffix
-    language: Language | None = args["format"] or _LANGUAGES.get(suffix)
-    if language is None:
-        raise DocumentError(f"{args['path']}: the suffix tells no language, so set format")
-    if language == "toml":
-        document_toml.require_tomlkit()
+def _language(args: Mapping[str, Any], *, required: bool) -> Language | None:
+    """Return the language of the file. The way back knows it from the record of the edits."""
+    language: Language | None = args["format"] or language_of(args["path"])
+    if required and language is None:
+        raise DocumentError(f"{args['path']}: {_NO_LANGUAGE}")
     return language
 
 
@@ -193,6 +195,8 @@ def _decode(content: str | None) -> str | None:
     if content is None:
         return None
     raw = base64.b64decode(content)
+    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise Malformed("the file is in UTF-16. Convert it: iconv -f UTF-16 -t UTF-8", 1, 1)
     try:
         return raw.decode()
     except UnicodeDecodeError as error:

@@ -16,16 +16,16 @@ class Edited(NamedTuple):
     """A file, and who changed it."""
 
     path: str
-    owner: str
+    actor: str
 
 
-def file_name(path: str, owner: str) -> str:
-    """Return the name of the state of a file that this owner has changed."""
-    return quote(f"{path}@{owner}", safe="@") + ".json"
+def file_name(path: str, actor: str) -> str:
+    """Return the name of the state of a file that this actor has changed."""
+    return quote(f"{path}@{actor}", safe="@") + ".json"
 
 
 def parse_file_name(name: str) -> Edited:
     """Undo `file_name`; directories before it are ignored."""
     text = unquote(name.rpartition("/")[2].removesuffix(".json"))
-    path, _at, owner = text.rpartition("@")
-    return Edited(path, owner)
+    path, _at, actor = text.rpartition("@")
+    return Edited(path, actor)

@@ -295,6 +295,16 @@ CATALOGUE: dict[str, Meaning] = {
         "cannot read the list of containers that ran before Docker was replaced: {error}",
         "look at `docker ps --all`, start the containers that should run, and remove the file",
     ),
+    "CONFIG_NOT_EDITABLE": Meaning(
+        REFUSAL,
+        "a setting in {path} has to change, and the file cannot be edited safely: {error}",
+        "correct the file at that place; no setting was changed",
+    ),
+    "HISTORY_UNREADABLE": Meaning(
+        REFUSAL,
+        "the former settings of {path} cannot be given back: {error}",
+        "restore the record from a backup of the node; to keep {path} as it is, delete the record",
+    ),
     "DOCKER_FLAG_CLASH": Meaning(
         REFUSAL,
         "{file} gives Docker the flag {flag}, and {path} is to have the key {key}: Docker refuses "

@@ -14,11 +14,13 @@ author:
   - metal.gpu contributors (!UNKNOWN)
 description:
   - Merges keys into a configuration file, adds items to its lists, takes items and keys out.
-  - Only the text of those keys is edited. All other keys, the order, comments, quotes, indentation
-    and line endings stay as they are.
+  - Only the text of those keys is edited. All other keys, the order, comments, quotes, forms of
+    numbers, indentation, line endings and a byte order mark stay as they are. That is also true
+    within lists of tables. An item that has something in common with the new one is edited key by
+    key; any other is taken out, and written anew.
   - Remembers what the file was before, so that O(state=absent) gives it back.
   - Keys are merged one by one, so several tasks can work on the same file, also with the same
-    O(owner).
+    O(actor).
 attributes:
   check_mode:
     support: partial
@@ -26,7 +28,7 @@ attributes:
     details: O(validate) does not run, because the candidate would have to be written.
   diff_mode:
     support: full
-    description: Shows the file before and after.
+    description: Shows the file before and after, with C(***) in the place of credentials.
   idempotent:
     support: full
     description: A second run changes nothing.
@@ -34,14 +36,17 @@ attributes:
     support: full
     description:
       - The file is replaced in one step, and only if it still is the one that was read.
+      - Fails before anything is written where the file or its directory is immutable, the file
+        system is read-only, or the file is a mount point or has several hard links.
   platform:
     support: full
     platforms: posix
-    description: Works on any node with Python 3.9 or newer, and needs no package there.
+    description: Works on any node with Python 3.9 or newer, and needs no package there or on the
+      controller.
 options:
   path:
     description:
-      - The file. Where it is a symbolic link, what it points to is edited.
+      - The file. Where it is a symbolic link, the link stays, and what it points to is edited.
       - An empty file is taken for an empty document.
     type: path
     required: true
@@ -49,6 +54,8 @@ options:
     description:
       - Language of the file.
       - If not set, the suffix of O(path) tells; V(.yml) is YAML too.
+      - Every language is read as the programs do that the files are for. JSON as dockerd
+        reads it, YAML 1.1 as the kubelet reads it, TOML 1.0 as containerd 2 reads it.
     type: str
     choices: [json, yaml, toml]
   merge:
@@ -57,7 +64,8 @@ options:
       - A table is merged into the one in the file. A list or a single value replaces
         what is there.
       - Fails where one has a table, a list or a single value and the other does not, and
-        names the key.
+        names the key. Fails also where a single value or a list is to be added beside a key that
+        differs only in case, which programs in Go take for the same key.
     type: dict
   append:
     description: Lists that have to contain some items. Those they lack are added at the end.
@@ -98,12 +106,12 @@ options:
   state:
     description:
       - V(present) makes the changes.
-      - V(absent) gives back what the tasks of this O(owner) have changed. Where nobody else
+      - V(absent) gives back what the tasks of this O(actor) have changed. Where nobody else
         has changed the file since, it becomes what it was, byte for byte. Otherwise the keys
         get their former values, and those that somebody else has changed since stay.
       - A file that was created goes unless it holds something else by now, and directories
         that were created for it go when they are empty.
-      - V(previous) gives back only the last change that a task of this O(owner) has made, in the
+      - V(previous) gives back only the last change that a task of this O(actor) has made, in the
         same way, so that a service that does not start with it can be started again. What earlier
         tasks have changed stays, and can be given back by V(absent). There is one step back, not
         more.
@@ -112,14 +120,14 @@ options:
     type: str
     choices: [present, absent, previous, kept]
     default: present
-  owner:
-    description: Whose changes these are. Each owner's can be given back without the others'.
+  actor:
+    description: The role that makes the changes. Each actor's changes can be given back separately.
     type: str
     default: metal.gpu
   state_dir:
     description:
       - Directory on the node for what the file was before.
-      - Only its owner can read it, since configuration files can hold secrets.
+      - Only root can read it, since configuration files can hold secrets.
     type: path
     default: /var/lib/metal-gpu/config_document
   validate:
@@ -131,31 +139,43 @@ options:
     type: raw
   backup:
     description:
-      - Keep a copy of the file as it was before the first change, named RV(backup_file).
+      - Keep a copy of the file as it was before the first change, named RV(backup_file). It has
+        the mode, the owner and the extended attributes of the file from its first byte on.
       - It goes when nothing is left to give back, unless it differs from the file then.
     type: bool
     default: true
   create:
     description:
-      - Create a missing file with mode 0644, and its directories with mode 0755.
+      - Create a missing file, and its directories with mode 0755.
       - If V(false), a missing file is an error.
     type: bool
     default: true
+  mode:
+    description:
+      - Mode of a file that the task creates, as in M(ansible.builtin.copy).
+      - The mode of an existing file stays.
+    type: raw
+    default: '0644'
+  owner:
+    description: Owner of a file that the task creates. If not set, the user that runs the task.
+    type: str
+  group:
+    description: Group of a file that the task creates. If not set, the group of that user.
+    type: str
   _write:
     description:
       - For the action plugin, which tells the node what to write. A task cannot set it.
     type: str
-requirements:
-  - tomlkit (on the controller, for TOML only)
 notes:
   - A run without change costs one remote operation, a run with a change two.
   - Is not in the action group C(gpu), which is for the connection options to the cluster, as it has
     none of them.
-  - Mode, owner and group of an existing file stay.
+  - Mode, owner, group and extended attributes of an existing file stay.
   - Fails with the line and the column where the file is not valid, and changes nothing. That
     includes YAML files of several documents and keys that are there twice.
   - Fails, and changes nothing, where a key cannot be edited without rewriting others, such as
-    a value that is a YAML alias.
+    a value that is a YAML alias, or an item without keys in a list of TOML tables with headers.
+  - What the module reads is not printed at C(-vvv). C(ANSIBLE_DEBUG) prints it.
 """
 
 EXAMPLES = r"""
@@ -244,16 +264,20 @@ backup_file:
 
 import base64
 import contextlib
+import errno
+import fcntl
 import hashlib
 import json
 import os
+import shutil
 import tempfile
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.metal.gpu.plugins.module_utils import document_states
+from ansible_collections.metal.gpu.plugins.module_utils import document_states, replaceable
+from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -280,11 +304,14 @@ ARGUMENT_SPEC: dict[str, Any] = {
         "choices": ["present", "absent", "previous", "kept"],
         "default": "present",
     },
-    "owner": {"type": "str", "default": "metal.gpu"},
+    "actor": {"type": "str", "default": "metal.gpu"},
     "state_dir": {"type": "path", "default": document_states.DIRECTORY},
     "validate": {"type": "raw"},
     "backup": {"type": "bool", "default": True},
     "create": {"type": "bool", "default": True},
+    "mode": {"type": "raw", "default": "0644"},
+    "owner": {"type": "str"},
+    "group": {"type": "str"},
 }
 
 # What the action plugin says besides; without it the module only reads. A JSON text, so that it is
@@ -296,10 +323,11 @@ ARGUMENT_SPEC: dict[str, Any] = {
 #   directories      to make for the file, or to remove after it; outermost first
 #   validate         command, null for none
 #   backup           whether to copy the file first
+#   mode, owner, group   of a new file
 _WRITE: dict[str, Any] = {"type": "str", "no_log": True}
 
-_FILE_MODE = 0o644
 _DIRECTORY_MODE = 0o755
+_STATE_DIRECTORY_MODE = 0o700
 
 
 class Refused(Exception):
@@ -309,11 +337,11 @@ class Refused(Exception):
 class Place:
     """The file and what is kept about it."""
 
-    def __init__(self, path: str, owner: str, state_dir: str) -> None:
+    def __init__(self, path: str, actor: str, state_dir: str) -> None:
         self.path = os.path.realpath(path)  # a link is left to point where it points
         self.state_dir = state_dir
-        self.state = os.path.join(state_dir, document_states.file_name(self.path, owner))
-        self.backup = f"{self.path}.{quote(owner, safe='@ ')}-orig"
+        self.state = os.path.join(state_dir, document_states.file_name(self.path, actor))
+        self.backup = f"{self.path}.{quote(actor, safe='@ ')}-orig"
 
 
 def read(place: Place) -> dict[str, Any]:
@@ -323,8 +351,9 @@ def read(place: Place) -> dict[str, Any]:
         "changed": False,
         "file": place.path,  # AnsibleModule reports mode and more about what is called `path`
         "content": None if content is None else base64.b64encode(content).decode(),
-        "remembered": None if state is None else state.decode(),
+        "remembered": None if state is None else state.decode(errors="replace"),
         "missing_directories": list(_missing_directories(place.path)),
+        "obstacle": _obstacle(place),
     }
 
 
@@ -334,6 +363,8 @@ def write(place: Place, request: dict[str, Any], module: Any) -> dict[str, Any]:
     The state is written before the file and again after it: wherever this is cut off, the
     state covers the file that is there then.
     """
+    if obstacle := _obstacle(place):
+        raise Refused(obstacle)
     content = None if request["content"] is None else base64.b64decode(request["content"])
     result: dict[str, Any] = {"changed": False}
     if _sha256(content) != request["expected"]:
@@ -349,6 +380,11 @@ def write(place: Place, request: dict[str, Any], module: Any) -> dict[str, Any]:
     return result
 
 
+def _obstacle(place: Place) -> str | None:
+    paths = (place.path, place.state)
+    return next(filter(None, map(replaceable.find_obstacle, paths)), None)
+
+
 def _replace(
     place: Place, content: bytes | None, request: dict[str, Any], module: Any
 ) -> dict[str, Any]:
@@ -357,29 +393,77 @@ def _replace(
     with _directories(directories), _candidate(place.path, content) as candidate:
         if candidate and request["validate"]:
             _validate(place.path, request["validate"], candidate, module.run_command)
-        found = _content(place.path)
-        if _sha256(found) != request["expected"]:
-            raise Refused(f"{place.path} was changed by somebody else while it was being edited")
-        with contextlib.ExitStack() as stack:
-            if request["backup"] and found is not None:
-                stack.enter_context(_backup(place, module))
-                result["backup_file"] = place.backup
-            _save(place, request["state_during"])
+        with _alone(place.path), contextlib.ExitStack() as stack:
+            found = _content(place.path)
+            if _sha256(found) != request["expected"]:
+                raise Refused(
+                    f"another process changed {place.path} while this task edited it. "
+                    "Run the task again"
+                )
             if candidate:
-                module.atomic_move(candidate, place.path)
-                if found is None:
-                    os.chmod(place.path, _FILE_MODE)  # whatever the umask
-            else:
-                os.unlink(place.path)
+                with _writing(place.path):
+                    _dress(candidate, place.path, request, module, is_new=found is None)
+            if request["backup"] and found is not None:
+                stack.enter_context(_backup(place, found, module))
+                result["backup_file"] = place.backup
+            stack.enter_context(_saved_meanwhile(place, request["state_during"]))
+            with _writing(place.path):
+                if candidate:
+                    os.rename(candidate, place.path)
+                else:
+                    os.unlink(place.path)
         _sync(os.path.dirname(place.path))
     return result
 
 
-def _content(path: str) -> bytes | None:
+def _dress(
+    candidate: str, path: str, request: dict[str, Any], module: Any, *, is_new: bool
+) -> None:
+    """Give a file that only its owner, root, can read what the file in its place has, or what a
+    new one is to have. Whoever must not read it never can."""
+    if not is_new:
+        _dress_like(candidate, path, module)
+        os.utime(candidate)
+        return
+    module.set_context_if_different(candidate, module.selinux_default_context(path), False)
+    module.set_owner_if_different(candidate, request["owner"], False)
+    module.set_group_if_different(candidate, request["group"], False)
+    module.set_mode_if_different(candidate, request["mode"], False)
+
+
+def _dress_like(candidate: str, original: str, module: Any) -> None:
+    """Copy owner, group, extended attributes and last the mode, which lets others read it."""
+    found = os.stat(original)
+    os.chown(candidate, found.st_uid, found.st_gid)
+    with contextlib.suppress(OSError):  # a file system without them
+        # Such as an access control list that the directory gives to new files.
+        for name in set(os.listxattr(candidate)) - set(os.listxattr(original)):
+            os.removexattr(candidate, name)
+    shutil.copystat(original, candidate)
+    module.set_context_if_different(candidate, module.selinux_context(original), False)
+
+
+@contextlib.contextmanager
+def _alone(path: str) -> Iterator[None]:
+    """Keep other runs of this module away from the directory of a file."""
+    with _writing(path):
+        descriptor = os.open(os.path.dirname(path), os.O_RDONLY)
     try:
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _content(path: str) -> bytes | None:
+    """Return what is in a file. What is no regular file is refused, as a pipe would block."""
+    try:
+        if os.path.exists(path) and not os.path.isfile(path):
+            raise Refused(replaceable.find_obstacle(path) or f"{path} is not a regular file")
         with open(path, "rb") as file:
             return file.read()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise Refused(f"cannot read {path}: {error.strerror}") from error
@@ -392,7 +476,7 @@ def _sha256(content: bytes | None) -> str | None:
 def _missing_directories(path: str) -> Iterator[str]:
     """Yield the directories that are missing for a file, outermost first."""
     directory = os.path.dirname(path)
-    if not os.path.isdir(directory):
+    if not os.path.lexists(directory):
         yield from _missing_directories(directory)
         yield directory
 
@@ -404,9 +488,10 @@ def _directories(paths: list[str]) -> Iterator[None]:
     try:
         for path in paths:
             if not os.path.isdir(path):
-                os.mkdir(path)
-                os.chmod(path, _DIRECTORY_MODE)  # whatever the umask
-                made.append(path)
+                with _writing(path):
+                    os.mkdir(path)
+                    made.append(path)
+                    os.chmod(path, _DIRECTORY_MODE)  # whatever the umask
         yield
     except BaseException:
         for path in reversed(made):
@@ -425,8 +510,7 @@ def _candidate(path: str, content: bytes | None) -> Iterator[str | None]:
     if content is None:
         yield None
         return
-    directory, name = os.path.split(path)
-    with _written_aside(path, directory, f".{name}.", content) as candidate:
+    with _written_aside(path, f".{os.path.basename(path)}.", content) as candidate:
         yield candidate
 
 
@@ -434,33 +518,54 @@ def _validate(path: str, command: list[str], candidate: str, run_command: Any) -
     argv = [argument.replace("%s", candidate) for argument in command]
     code, out, err = run_command(argv)
     if code:
-        said = (err.strip() or out.strip()).replace(candidate, path)
+        said = redact((err.strip() or out.strip()).replace(candidate, path))
         raise Refused(f"{command[0]} refuses the new {path} (exit code {code}): {said}")
 
 
 def _save(place: Place, state: str) -> None:
     with _writing(place.state):
-        os.makedirs(place.state_dir, mode=0o700, exist_ok=True)
-    with _written_aside(place.state, place.state_dir, "", state.encode()) as temporary:
-        os.replace(temporary, place.state)
+        for directory in _missing_directories(place.state):
+            with contextlib.suppress(FileExistsError):  # another run was faster
+                os.mkdir(directory, mode=_STATE_DIRECTORY_MODE)
+        with _written_aside(place.state, "", state.encode()) as temporary:
+            os.replace(temporary, place.state)
     _sync(place.state_dir)
+
+
+@contextlib.contextmanager
+def _saved_meanwhile(place: Place, state: str) -> Iterator[None]:
+    """Save a state, and put the former one back if the block is refused."""
+    former = _content(place.state)
+    _save(place, state)
+    try:
+        yield
+    except Refused:
+        if former is None:
+            _forget(place, None)
+        else:
+            _save(place, former.decode())
+        raise
 
 
 def _forget(place: Place, content: bytes | None) -> None:
     """Remove the state, its directory if that was the last, and a backup that adds nothing."""
-    with contextlib.suppress(OSError):
+    with _writing(place.state), contextlib.suppress(FileNotFoundError):
         os.unlink(place.state)
+    with contextlib.suppress(OSError):  # it has other states
         os.removedirs(place.state_dir)
     if content is not None and _content(place.backup) == content:
-        os.unlink(place.backup)
+        with _writing(place.backup):
+            os.unlink(place.backup)
 
 
 @contextlib.contextmanager
-def _backup(place: Place, module: Any) -> Iterator[None]:
+def _backup(place: Place, content: bytes, module: Any) -> Iterator[None]:
     """Copy the file. Nothing of that is left if the block, or the copying itself, fails."""
+    prefix = f".{os.path.basename(place.backup)}."
+    with _written_aside(place.backup, prefix, content) as copy, _writing(place.backup):
+        _dress_like(copy, place.path, module)
+        os.rename(copy, place.backup)
     try:
-        with _writing(place.backup):
-            module.preserved_copy(place.path, place.backup)
         yield
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
@@ -469,12 +574,13 @@ def _backup(place: Place, module: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _written_aside(path: str, directory: str, prefix: str, content: bytes) -> Iterator[str]:
-    """Write what is to become a file beside it. It is gone after the block, unless it was moved."""
+def _written_aside(path: str, prefix: str, content: bytes) -> Iterator[str]:
+    """Write what is to become a file beside it, for root only. It is gone after the block, unless
+    it was moved."""
     temporary = None
     try:
         with _writing(path):
-            descriptor, temporary = tempfile.mkstemp(prefix=prefix, dir=directory)
+            descriptor, temporary = tempfile.mkstemp(prefix=prefix, dir=os.path.dirname(path))
             with os.fdopen(descriptor, "wb") as file:
                 file.write(content)
                 file.flush()
@@ -491,7 +597,10 @@ def _writing(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise Refused(f"cannot write {path}: {error.strerror}") from error
+        remedy = ""
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            remedy = f". Free some space; `df -h {os.path.dirname(path)}` shows how much there is"
+        raise Refused(f"cannot write {path}: {error.strerror}{remedy}") from error
 
 
 def _sync(directory: str) -> None:
@@ -507,7 +616,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={**ARGUMENT_SPEC, "_write": _WRITE}, supports_check_mode=True
     )
-    place = Place(*(module.params[name] for name in ("path", "owner", "state_dir")))
+    place = Place(*(module.params[name] for name in ("path", "actor", "state_dir")))
     request = module.params["_write"]
     try:
         result = write(place, json.loads(request), module) if request else read(place)

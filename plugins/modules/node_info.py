@@ -529,7 +529,8 @@ gpu_node:
                 Its own configuration file. C(version) and C(imports) are the ones written in the
                 file, C(imported_cri) the files that are imported and have settings of the CRI
                 plugin. C(error) is why the file cannot be read or why containerd refuses its
-                configuration, with file, line and column where they are known.
+                configuration, with file, line and column where they are known. C(obstacle) is why
+                M(metal.gpu.config_document) cannot edit a file that containerd accepts.
               type: dict
             needs_reload:
               description: Whether the files of its unit say something else than systemd knows.
@@ -613,7 +614,8 @@ gpu_node:
               description: >-
                 C(daemon.json), or the file of C(--config-file). Besides what the C(config) of every
                 engine has, C(keys) are the keys in it, and C(default_runtime), C(runtimes) and
-                C(cdi_enabled) what it says, which the engine may not know yet.
+                C(cdi_enabled) what it says, which the engine may not know yet. C(obstacle) is why
+                M(metal.gpu.config_document) cannot edit a file that Docker accepts.
               type: dict
             default_runtime:
               description: Runtime of containers that do not ask for one.
@@ -729,6 +731,7 @@ gpu_node:
             imported_cri: []
             text_sha256: e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
             error: null
+            obstacle: null
             source: containerd config dump
           needs_reload: false
           changed_since_start: []
@@ -767,6 +770,7 @@ gpu_node:
             path: /etc/docker/daemon.json
             exists: true
             error: null
+            obstacle: null
             source: docker info
             keys: [log-opts, default-runtime, runtimes]
             default_runtime: nvidia
@@ -882,10 +886,12 @@ gpu_node:
         config:
           description: >-
             The file of C(--config), whether it C(exists), and the C(error) that makes it unreadable
-            or invalid, with line and column where they are known.
+            or invalid, with line and column where they are known. C(obstacle) is why
+            M(metal.gpu.config_document) cannot edit a file that the kubelet accepts.
           type: dict
         config_dir:
-          description: The directory of C(--config-dir), with C(path) and C(error) of its files.
+          description: >-
+            The directory of C(--config-dir), with C(path), C(error) and C(obstacle) of its files.
           type: dict
         feature_gates:
           description: >-
@@ -937,6 +943,7 @@ gpu_node:
           path: /var/lib/kubelet/config.yaml
           exists: true
           error: null
+          obstacle: null
         config_dir:
           path: null
           files: []
@@ -1041,9 +1048,10 @@ gpu_node:
         edits:
           description: >-
             Files of others that M(metal.gpu.config_document) has changed and can give back, each
-            with its C(path), the C(owner) of the changes, the C(key) path of each of the
+            with its C(path), the C(actor) of the changes, the C(key) path of each of the
             C(changes) with what was there C(before), V(null) for nothing, and whether nobody has
-            changed the file since (C(untouched)).
+            changed the file since (C(untouched)). C(error) is why the changes are not known, and
+            cannot be given back.
           type: list
           elements: dict
         packages:
@@ -1056,11 +1064,12 @@ gpu_node:
         files: [/etc/modprobe.d/metal-gpu-nouveau.conf]
         edits:
           - path: /etc/docker/daemon.json
-            owner: metal.gpu.nvidia_container_runtime
+            actor: metal.gpu.nvidia_container_runtime
             changes:
               - key: [default-runtime]
                 before: null
             untouched: true
+            error: null
         packages:
           nvidia_driver:
             path: /var/lib/metal-gpu/packages/nvidia_driver.json

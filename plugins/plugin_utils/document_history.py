@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a file was before its first and its last change by an owner, so that it can be given back.
+"""What a file was before its first and its last change by an actor, so that it can be given back.
 
 The node keeps it as an opaque text, its *state*. No function does I/O.
 """
@@ -12,7 +12,7 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import documents
-from .document_model import DocumentError
+from .document_model import DocumentError, same
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -23,14 +23,18 @@ if TYPE_CHECKING:
 class StateUnreadable(DocumentError, ValueError):
     """The state is not what `remember` writes."""
 
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"the record of what it was before is damaged: {problem}")
+
 
 class Past(NamedTuple):
-    """What one owner has done to a file."""
+    """What one actor has done to a file."""
 
     original: str | None  # what it would be without them; None: there would be no file
     written: str  # as they left it
     before: str | None  # as they found it at their last change
     directories: tuple[str, ...] = ()  # made for the file, outermost first
+    language: Language | None = None  # that they read it in; None in states of old
 
 
 def remember(*pasts: Past) -> str:
@@ -48,17 +52,31 @@ def recall(state: str | None, content: str | None) -> Past | None:
         return None
     try:
         pasts = [_past(**past) for past in json.loads(state)["pasts"]]
-        return next((past for past in pasts if past.written == content), pasts[-1])
+        is_it = (past for past in pasts if _lines(past.written) == _lines(content))
+        return next(is_it, pasts[-1])
     except (ValueError, LookupError, TypeError, RecursionError) as error:
-        raise StateUnreadable(f"the state of this file is damaged: {error!r}") from error
+        raise StateUnreadable(f"{type(error).__name__}: {error}") from error
 
 
-def _past(original: Any, written: Any, before: Any, directories: Any) -> Past:
-    """Return the past of these fields. Raises TypeError where one is of another kind."""
+def _past(
+    *,
+    original: Any,
+    written: Any,
+    before: Any,
+    directories: Any = (),
+    language: Any = None,
+) -> Past:
     texts = [text for text in (original, before) if text is not None]
     if not all(isinstance(text, str) for text in (written, *texts, *directories)):
-        raise TypeError("a field is no text")
-    return Past(original, written, before, tuple(directories))
+        raise TypeError("a content, or a directory, that is not a text")
+    if language not in (None, *documents.LANGUAGES):
+        raise ValueError(f"language {language!r}")
+    return Past(original, written, before, tuple(directories), language)
+
+
+def _lines(content: str | None) -> list[str] | None:
+    """Return the lines of a file, which an observation has without their carriage returns."""
+    return None if content is None else content.replace("\r\n", "\n").split("\n")
 
 
 def change(content: str | None, language: Language, edits: Edits) -> str | None:
@@ -71,7 +89,7 @@ def change(content: str | None, language: Language, edits: Edits) -> str | None:
 
 
 def give_back(content: str | None, language: Language, past: Past | None) -> str | None:
-    """Return the content without what the owner wrote, None for no file.
+    """Return the content without what the actor wrote, None for no file.
 
     To the byte what it was where nobody has touched it since, and equal in meaning where somebody
     has. Raises DocumentError.
@@ -80,6 +98,7 @@ def give_back(content: str | None, language: Language, past: Past | None) -> str
         return content
     if content == past.written:
         return past.original
+    language = past.language or language
     current, written, original = (
         documents.parse(text, language) for text in (content, past.written, past.original or "")
     )
@@ -92,7 +111,7 @@ def give_back(content: str | None, language: Language, past: Past | None) -> str
 def undo(
     content: str | None, language: Language, past: Past | None
 ) -> tuple[str | None, Past | None]:
-    """Return the content without the owner's last change, and the past that it has then.
+    """Return the content without the actor's last change, and the past that it has then.
 
     There is one step back, to the byte under the same condition as in `give_back`. Raises
     DocumentError.
@@ -103,7 +122,7 @@ def undo(
     if rest is None or past.before is None or past.before == past.original:
         return rest, None
     original = give_back(rest, language, past._replace(written=past.before))
-    return rest, Past(original, rest, rest, past.directories)
+    return rest, Past(original, rest, rest, past.directories, past.language)
 
 
 def extend(
@@ -116,11 +135,35 @@ def extend(
 ) -> Past:
     """Return the past of a file after one more change. Raises DocumentError."""
     if past is None:
-        return Past(content, written, content, tuple(made))
+        return Past(content, written, content, tuple(made), language)
     # Somebody else may have changed the file since: without us it would have that change.
     original = give_back(content, language, past)
     directories = tuple(dict.fromkeys((*past.directories, *made)))
-    return Past(original, written, content, directories)
+    return Past(original, written, content, directories, language)
+
+
+class Summary(NamedTuple):
+    """What one actor has done to a file that others wrote, as far as plans need to know it."""
+
+    changes: tuple[dict[str, Any], ...] = ()
+    untouched: bool = False  # nobody has changed the file since
+    error: str | None = None  # why the changes are not known
+
+
+def summarize(path: str, state: str, content: str | None) -> Summary:
+    """Return what a state says about a file. Whatever is in the two, this raises nothing."""
+    try:
+        past = recall(state, content)
+        language = (past and past.language) or documents.language_of(path)
+        if past is None or language is None:
+            raise StateUnreadable("it does not tell the language of the file")
+        original, written = (
+            documents.read(text, language).content for text in (past.original or "", past.written)
+        )
+    except DocumentError as error:
+        return Summary(error=str(error))
+    untouched = _lines(past.written) == _lines(content)
+    return Summary(tuple(changes(original, written)), untouched)
 
 
 def changes(
@@ -131,5 +174,5 @@ def changes(
         before, after = original.get(key), written.get(key)
         if isinstance(after, dict) and isinstance(before, dict | None):
             yield from changes(before or {}, after, (*path, key))
-        elif before != after:
+        elif not same(before, after):
             yield {"key": [*path, key], "before": before}

@@ -1,46 +1,70 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""JSON: read with positions, edited in place.
+"""JSON: read as Go's encoding/json reads it, and edited in place.
 
-The standard library judges and decodes; `_scan` then walks the text, which is valid by then,
-for the places of its values. New text takes the indentation and the separators of the old.
+dockerd reads its configuration so. A key that is there twice is no error to it, but no good place
+for an edit: a table of named things (`runtimes`) gets the entries of both, and any other key has
+the last value. New text takes the indentation and the separators of the old.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
+import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import document_spans as spans
-from .document_model import Drop, Insert, Malformed, Put, Step, Table, position
+from .document_model import (
+    MAX_DEPTH,
+    TOO_DEEP,
+    Malformed,
+    Reading,
+    Table,
+    is_too_deep,
+    place_of,
+    position,
+)
 from .document_spans import Entry, Node
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable
 
 _DECODER = json.JSONDecoder()
 _SPACE = re.compile(r"[ \t\r\n]*")
 _DEFAULT_UNIT = "  "
+_TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|[\[{]|[\]}]|[^\s,:\[\]{}"]+')
+# Half of a surrogate pair without the other half. Go reads it as U+FFFD, of the same length here.
+_LONE_SURROGATE = re.compile(
+    r"\\(?:u[dD][89abAB][\da-fA-F]{2}\\u[dD][c-fC-F][\da-fA-F]{2}|(u[dD][89a-fA-F][\da-fA-F]{2})|.)"
+)
 
 
-def parse(text: str) -> Table:
+def read(text: str) -> Reading:
     """Return the document; an empty text is an empty one. Raises Malformed."""
-    root = _parse(text)
-    if not isinstance(root.value, dict):
-        raise Malformed("the document is not an object", *position(text, root.start))
-    return root.value
+    twice: list[Any] = []
+
+    def table(pairs: list[tuple[str, Any]]) -> Table:
+        content = dict(pairs)
+        if len(content) < len(pairs):
+            twice.append(content)
+        return content
+
+    content = _load(text, table)
+    if twice:
+        return Reading(content, _find_twice(text))
+    return Reading(content)
 
 
-def edit(text: str, steps: Iterable[Step]) -> str:
-    """Carry out the steps on the text."""
-    if not text.strip():
+def edit(text: str, wanted: Table) -> str:
+    """Make the text mean `wanted`."""
+    if text.strip() in ("", "null"):
         text = "{}\n"
-    style = _Style(text, _parse(text))
-    for step in steps:
-        text = _edit(text, _parse(text), step, style)
-    return text
+    root = _scan(_decodable(text), _skip(text, 0))
+    style = _Style(text, root)
+    return spans.spliced(text, spans.edit_brackets(text, root, wanted, style, "", ()))
 
 
 class _Style:
@@ -59,8 +83,7 @@ class _Style:
             if text[first.node.start - 1] == ":":
                 self.comma, self.colon = ",", ":"
 
-    def write(self, value: Any, indent: str | None) -> str:
-        """Write a value whose line begins with `indent`, or on one line where it is None."""
+    def value(self, value: Any, indent: str | None) -> str:
         if indent is None:
             unit, separators = None, (self.comma, self.colon)
         else:
@@ -68,54 +91,90 @@ class _Style:
         text = json.dumps(value, indent=unit, separators=separators, ensure_ascii=self.ascii)
         return text if indent is None else text.replace("\n", "\n" + indent)
 
+    def pair(self, key: str, value: Any, indent: str | None) -> str:
+        return self.value(key, None) + self.colon + self.value(value, indent)
 
-def _edit(text: str, root: Node, step: Step, style: _Style) -> str:
-    key: str | int
-    if isinstance(step, Put | Drop):
-        node, key = spans.find(root, step.path[:-1]), step.path[-1]
-    else:
-        node, key = spans.find(root, step.path), step.place
-    if not isinstance(step, Put | Insert):
-        return spans.cut(text, node, key)
-
-    outer = spans.line_indent(text, node.start)
-    on_one_line = spans.is_inline(text, node) or style.on_one_line
-    if node.entries and not on_one_line:
-        indent = spans.line_indent(text, node.entries[0].start)
-    else:
-        indent = outer + style.unit
-    value = style.write(step.value, None if on_one_line else indent)
-    if isinstance(step, Put):
-        if found := spans.entry(node, key):
-            return spans.splice(text, found.node.start, found.node.end, value)
-        value = style.write(key, None) + style.colon + value
-    if node.entries:
-        index = step.place if isinstance(step, Insert) else len(node.entries)
-        return spans.add(text, node, index, value, style.comma)
-    if not on_one_line:
-        value = f"\n{indent}{value}\n{outer}"
-    return spans.splice(text, node.start + 1, node.end - 1, value)
+    def indent(self, text: str, node: Node) -> str | None:
+        if self.on_one_line or spans.is_inline(text, node):
+            return None
+        if node.entries:
+            return spans.line_indent(text, node.entries[0].start)
+        return spans.line_indent(text, node.start) + self.unit
 
 
-def _parse(text: str) -> Node:
+def _load(text: str, table: Callable[[list[tuple[str, Any]]], Table]) -> Table:
     if not text.strip():
-        return Node(0, len(text), {})
+        return {}
     try:
-        json.loads(text, parse_constant=_refuse_constant)
+        content = json.loads(
+            _decodable(text),
+            object_pairs_hook=table,
+            parse_constant=_refuse_constant,
+            parse_float=_finite,
+        )
     except json.JSONDecodeError as error:
         raise Malformed(error.msg, error.lineno, error.colno) from error
-    except _Constant as error:
-        at = text.index(str(error))
-        raise Malformed(f"{error} is not JSON", *position(text, at)) from error
-    return _scan(text, _skip(text, 0))
+    except _NoNumber as error:
+        number = str(error)
+        at = place_of(text, _TOKEN, lambda token, _depth: token == number)
+        raise Malformed(f"{number} is not a JSON number", *position(text, at)) from error
+    except ValueError as error:  # Python's limit of digits
+        limit = sys.get_int_max_str_digits()
+        at = place_of(text, _TOKEN, lambda token, _depth: len(token.lstrip("-")) > limit)
+        raise Malformed("the number is too large", *position(text, at)) from error
+    except RecursionError:
+        content = None
+    if content is None and text.strip() == "null":
+        return {}
+    if content is None or is_too_deep(content):
+        at = place_of(text, _TOKEN, lambda _token, depth: depth > MAX_DEPTH)
+        raise Malformed(TOO_DEEP, *position(text, at))
+    if not isinstance(content, dict):
+        raise Malformed("the document is not an object", *position(text, _skip(text, 0)))
+    return content
 
 
-class _Constant(ValueError):
+class _NoNumber(ValueError):
     """NaN or an infinity, which Python reads and no other program does."""
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise _Constant(name)
+    raise _NoNumber(name)
+
+
+def _finite(number: str) -> float:
+    value = float(number)
+    if math.isinf(value):
+        raise _NoNumber(number)
+    return value
+
+
+def _decodable(text: str) -> str:
+    """Return a text of the same length without what cannot be encoded again."""
+    if "\\u" not in text:
+        return text
+    return _LONE_SURROGATE.sub(lambda match: r"\ufffd" if match[1] else match[0], text)
+
+
+def _find_twice(text: str) -> Malformed | None:
+    """Return the complaint about the first key that is there twice."""
+    opened: list[set[str] | None] = []
+    decodable = _decodable(text)
+    for match in _TOKEN.finditer(decodable):
+        token = match[0]
+        if token in "[{":
+            opened.append(set() if token == "{" else None)
+        elif token in "]}":
+            opened.pop()
+        elif token[0] == '"' and (keys := opened[-1]) is not None:
+            if decodable[_skip(decodable, match.end())] != ":":
+                continue
+            key = json.loads(token)
+            if key in keys:
+                problem = f"key {json.dumps(key)} is there twice"
+                return Malformed(problem, *position(text, match.start()))
+            keys.add(key)
+    return None
 
 
 def _skip(text: str, at: int) -> int:
@@ -136,8 +195,6 @@ def _scan(text: str, at: int) -> Node:
         key: str | int = len(entries)
         if has_keys:
             key, key_end = _DECODER.raw_decode(text, start)
-            if any(entry.key == key for entry in entries):
-                raise Malformed(f"key {json.dumps(key)} is there twice", *position(text, start))
             cursor = _skip(text, _skip(text, key_end) + 1)  # over the colon
         node = _scan(text, cursor)
         entries.append(Entry(key, start, key_end, node))

@@ -3,17 +3,27 @@
 
 """Where each value of a document is in its text, and edits between brackets.
 
-Shared by JSON and YAML: both find the place of a key and replace just that, so every other
-byte of the text stays. Only YAML has *block* collections, which have no brackets; it edits
-those itself.
+Shared by all languages: an edit is a list of splices, and every byte outside of them stays. Only
+YAML has *block* collections, and only TOML has tables with headers, which have no brackets; they
+edit those themselves.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+import re
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from .document_model import NotEditable, Path, show
+from .document_model import NotEditable, Path, origins, same, show
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+# A comment behind an entry on the same line, with the comma before it.
+_COMMENT = re.compile(r"[ \t]*(,)?[ \t]*#[^\n]*")
+_REST_OF_LINE = re.compile(r"[ \t]*,?[ \t]*(?:#[^\n]*)?")
+_INDENT = re.compile(r"[ \t]*")
+_LINE_BREAK = re.compile(r"\n[ \t]*")
 
 
 class Entry(NamedTuple):
@@ -25,8 +35,7 @@ class Entry(NamedTuple):
     node: Node
 
 
-@dataclass(frozen=True)
-class Node:
+class Node(NamedTuple):
     """A value and its place: `text[start:end]`."""
 
     start: int
@@ -34,35 +43,47 @@ class Node:
     value: Any  # plain data
     entries: tuple[Entry, ...] = ()
     block: bool = False
+    fixed: bool = False  # what is in it is not written here entry by entry, as behind an alias
 
 
-def entry(node: Node, key: str | int) -> Entry | None:
-    return next((entry for entry in node.entries if entry.key == key), None)
+class Splice(NamedTuple):
+    """Replace `text[start:end]`."""
+
+    start: int
+    end: int
+    new: str
 
 
-def find(root: Node, path: Path) -> Node:
-    """Return the value at a path. Raises NotEditable where it is not in the text, such as
-    behind an alias."""
-    for depth, key in enumerate(path, 1):
-        found = entry(root, key)
-        if found is None:
-            raise NotEditable(f"{show(path[:depth])} is not written in its place")
-        root = found.node
-    return root
+class Style(Protocol):
+    """How a language writes values between brackets. `indent` is None on one line."""
+
+    comma: str
+
+    def value(self, value: Any, indent: str | None) -> str: ...
+
+    def pair(self, key: str, value: Any, indent: str | None) -> str: ...
+
+    def indent(self, text: str, node: Node) -> str | None:
+        """Return what the lines of new entries begin with."""
 
 
-def index_of(node: Node, key: str | int) -> int:
-    """Return how many entries are before that of a key. Raises NotEditable as `find` does."""
-    for index, entry in enumerate(node.entries):
-        if entry.key == key:
-            return index
-    raise NotEditable(f"{key} is not written in its place")
+def spliced(text: str, splices: Iterable[Splice]) -> str:
+    """Carry out splices that do not overlap. At one place, earlier ones come first."""
+    parts, done = [], 0
+    for start, end, new in sorted(splices, key=lambda splice: (splice.start, splice.end)):
+        parts += [text[done:start], new]
+        done = end
+    return "".join((*parts, text[done:]))
+
+
+def line_start(text: str, index: int) -> int:
+    return text.rfind("\n", 0, index) + 1
 
 
 def line_indent(text: str, index: int) -> str:
     """Return the white space at the beginning of the line that `index` is in."""
-    line = text[text.rfind("\n", 0, index) + 1 :]
-    return line[: len(line) - len(line.lstrip(" \t"))]
+    match = _INDENT.match(text, line_start(text, index))
+    return match[0] if match else ""
 
 
 def is_inline(text: str, node: Node) -> bool:
@@ -70,27 +91,141 @@ def is_inline(text: str, node: Node) -> bool:
     return bool(node.entries) and "\n" not in text[node.start : node.entries[0].start]
 
 
-def splice(text: str, start: int, end: int, new: str) -> str:
-    return text[:start] + new + text[end:]
+def check_places(node: Node, path: Path) -> None:
+    """Raise NotEditable where what has to change is not written in its place."""
+    if node.fixed:
+        raise NotEditable(f"{show(path)} is not written in its place")
 
 
-def add(text: str, node: Node, index: int, item: str, comma: str = ", ") -> str:
-    """Write an item into a collection in brackets that is not empty."""
+def edit_brackets(
+    text: str, node: Node, wanted: Any, style: Style, indent: str | None, path: Path
+) -> Iterator[Splice]:
+    """Yield what makes another value of one. `indent` is that of the line which it is on."""
+    if same(node.value, wanted):
+        return
+    if not isinstance(wanted, dict | list) or type(node.value) is not type(wanted):
+        yield Splice(node.start, node.end, style.value(wanted, indent))
+        return
+    check_places(node, path)
+    inner = style.indent(text, node)
+    # What the collection has then: entries that it has now, by their index, and new ones.
+    slots: list[int | str] = []
+    for old, key, value in _pairs(node, wanted):
+        if old is None and isinstance(key, str):
+            slots.append(style.pair(key, value, inner))
+        elif old is None:
+            slots.append(style.value(value, inner))
+        else:
+            slots.append(old)
+            entry = node.entries[old]
+            yield from edit_brackets(text, entry.node, value, style, inner, (*path, entry.key))
+    if node.entries:
+        yield from _arrange(text, node, slots, style)
+    else:
+        yield _fill(text, node, [str(slot) for slot in slots], inner)
+
+
+def _pairs(node: Node, wanted: Any) -> Iterator[tuple[int | None, str | int, Any]]:
+    """Yield the index of an entry, None for a new one, with the key and the value of it then."""
+    if isinstance(wanted, list):
+        found = origins(node.value, wanted)
+        yield from ((old, index, wanted[index]) for index, old in enumerate(found))
+        return
+    for index, entry in enumerate(node.entries):
+        if entry.key in wanted:
+            yield index, entry.key, wanted[entry.key]
+    for key, value in wanted.items():
+        if key not in node.value:
+            yield None, key, value
+
+
+def _fill(text: str, node: Node, items: list[str], indent: str | None) -> Splice:
+    """Write the first entries between the brackets."""
+    outer = line_indent(text, node.end)
+    comment = text.find("#", node.start, node.end)
+    if comment > 0:  # in a language whose values have no lines of their own
+        at, indent = line_start(text, node.end), line_indent(text, comment)
+        return Splice(at, at, indent + f",\n{indent}".join(items) + "\n")
+    if indent is None:
+        return Splice(node.start + 1, node.end - 1, ", ".join(items))
+    lines = f",\n{indent}".join(items)
+    return Splice(node.start + 1, node.end - 1, f"\n{indent}{lines}\n{outer}")
+
+
+def _arrange(text: str, node: Node, slots: list[int | str], style: Style) -> Iterator[Splice]:
+    """Take out the entries that have no slot, and put in new ones, where there are some now."""
+    entries = node.entries
+    kept = [slot for slot in slots if isinstance(slot, int)]
+    indent = None if is_inline(text, node) else line_indent(text, entries[0].start)
+    comma = style.comma if indent is None else f",\n{indent}"
+    if not slots:
+        yield Splice(node.start + 1, node.end - 1, "")
+    elif not kept:
+        yield Splice(entries[0].start, entries[-1].node.end, comma.join(map(str, slots)))
+    else:
+        yield from _take_out(text, entries, kept)
+        yield from _put_in(text, node, slots, comma)
+
+
+def _take_out(text: str, entries: tuple[Entry, ...], kept: list[int]) -> Iterator[Splice]:
+    """Take out entries with the commas that are not needed then. Comments of others stay."""
+    first = kept[0]
+    if first > 0:
+        end, following = entries[first - 1].node.end, entries[first].start
+        if "#" in text[end:following] and (line := _LINE_BREAK.match(text, _behind(text, end))):
+            following = line.end()
+        yield Splice(entries[0].start, following, "")
+    for last, index in pairwise((*kept, len(entries))):
+        if index == last + 1:
+            continue
+        before, start = entries[last].node.end, entries[last + 1].start
+        end = entries[index - 1].node.end
+        if "#" not in text[before:start]:
+            yield Splice(before, end, "")
+            continue
+        # The comma in front has a comment behind it. It stays, as a last comma may.
+        own = line_start(text, start)
+        yield Splice(own - 1 if text[own:start].isspace() else start, _behind(text, end), "")
+
+
+def _behind(text: str, end: int) -> int:
+    """Return where the comma and the comment behind an entry end."""
+    match = _REST_OF_LINE.match(text, end)
+    return match.end() if match else end
+
+
+def _put_in(text: str, node: Node, slots: list[int | str], comma: str) -> Iterator[Splice]:
+    """Put new entries behind those that they come after, or before the first."""
+    before: Entry | None = None
+    new: list[str] = []
+    for slot in (*slots, None):
+        if isinstance(slot, str):
+            new.append(slot)
+            continue
+        if new and before:
+            yield from _put_behind(text, before.node.end, new, comma)
+        elif new:
+            yield _put_first(text, node, new, comma)
+        new = []
+        before = None if slot is None else node.entries[slot]
+
+
+def _put_first(text: str, node: Node, new: list[str], comma: str) -> Splice:
     first = node.entries[0].start
-    if not is_inline(text, node):
-        comma = ",\n" + line_indent(text, first)
-    if index < len(node.entries):
-        at = node.entries[index].start
-        return splice(text, at, at, item + comma)
-    at = node.entries[-1].node.end
-    return splice(text, at, at, comma + item)
+    if "#" in text[node.start : first] and "\n" in comma:
+        at = node.start + 1  # above the comment about the first entry
+        return Splice(at, at, "".join(f"{comma[1:]}{item}," for item in new))
+    return Splice(first, first, "".join(item + comma for item in new))
 
 
-def cut(text: str, node: Node, key: str | int) -> str:
-    """Take an entry out of a collection in brackets, with the comma that it no longer needs."""
-    entries, index = node.entries, index_of(node, key)
-    if len(entries) == 1:
-        return splice(text, node.start + 1, node.end - 1, "")
-    if index == 0:
-        return splice(text, entries[0].start, entries[1].start, "")
-    return splice(text, entries[index - 1].node.end, entries[index].node.end, "")
+def _put_behind(text: str, at: int, new: list[str], comma: str) -> Iterator[Splice]:
+    comment = _COMMENT.match(text, at)
+    if comment is None:
+        yield Splice(at, at, "".join(comma + item for item in new))
+        return
+    # The comment stays on the line of its entry.
+    if not comment[1]:
+        yield Splice(at, at, ",")
+    line_break = f"\n{line_indent(text, at)}" if "\n" not in comma else comma[1:]
+    lines = f",{line_break}".join(new)
+    yield Splice(comment.end(), comment.end(), f"{line_break}{lines}{comment[1] or ''}")

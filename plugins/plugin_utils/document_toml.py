@@ -1,253 +1,251 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""TOML: judged and decoded by the standard library, edited expression by expression.
+"""TOML: edited expression by expression.
 
-An expression is a table header or a key with its value. tomlkit edits within an expression, where
-its care for comments and layout is needed; whole expressions are lines, which are added and
-taken out here. Left to tomlkit, a table goes together with the comments that
-introduce the next one, and tables that are spread over the file cannot all be edited.
-
-Source: https://toml.io/en/v1.0.0
+Whole expressions are lines, which are added and taken out here; what is within a value is edited
+between its brackets. Nothing else of the text is touched. (Libraries that round-trip TOML take the
+comments that introduce the next table out together with a table, and cannot edit tables that are
+spread over the file.)
 """
 
 from __future__ import annotations
 
+import datetime
+import json
 import re
-import tomllib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .document_model import (
-    Drop,
-    Insert,
-    LibraryMissing,
-    Malformed,
-    NotEditable,
-    Path,
-    Put,
-    Step,
-    Table,
-    Take,
-    show,
-)
-from .document_spans import line_indent, splice
-
-try:
-    import tomlkit
-except ImportError as error:
-    TOMLKIT_ERROR: ImportError | None = error
-else:
-    TOMLKIT_ERROR = None
+from . import document_spans as spans
+from .document_model import NotEditable, Path, Table, origins, same, show
+from .document_spans import Node, line_indent, line_start
+from .document_toml_reader import Expression, read, split
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-_PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
+    from collections.abc import Iterator
 
 
-def parse(text: str) -> Table:
-    """Return the document. Raises Malformed."""
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        problem, lines = str(error), text.split("\n")
-        line, column = len(lines), len(lines[-1]) + 1
-        if place := _PLACE.search(problem):
-            problem = problem[: place.start()]
-            if place[1]:
-                line, column = int(place[1]), int(place[2])
-        raise Malformed(problem, line, column) from error
-
-
-def edit(text: str, steps: Iterable[Step]) -> str:
-    """Carry out the steps on the text. Raises LibraryMissing, NotEditable."""
-    require_tomlkit()
+def edit(text: str, wanted: Table) -> str:
+    """Make the text mean `wanted`. Raises NotEditable."""
     if text and not text.endswith("\n"):
         text += "\n"
-    for step in steps:
-        if isinstance(step, Put | Insert):
-            _refuse_null(step.value, step.path)
-        text = _edit(text, step)
+    content = read(text).content
+    written = {one.path for one in split(text) if one.node}
+    for step in list(_steps(content, wanted, (), written)):
+        text = _carry_out(text, step)
     return text
 
 
-def require_tomlkit() -> None:
-    """Raise LibraryMissing unless tomlkit can be imported."""
-    if TOMLKIT_ERROR:
-        raise LibraryMissing(
-            "editing TOML needs the Python package tomlkit on the controller: pip install tomlkit"
-        ) from TOMLKIT_ERROR
+class _Put(NamedTuple):
+    """Set a key of a table, whether it is there or not."""
+
+    path: Path
+    value: Any
 
 
-class _Expression(NamedTuple):
-    """A header or a key with its value: `text[start:end]`, whole lines."""
+class _Drop(NamedTuple):
+    """Take a key out of its table."""
 
-    start: int
-    end: int
-    table: Path  # of the header it is below; () at the top of the file
-    path: Path  # complete; for a header that of its table
-    is_header: bool
+    path: Path
 
 
-def _edit(text: str, step: Step) -> str:
-    expressions = list(_expressions(text))
-    holder = next((e for e in expressions if _holds(e, step)), None)
-    if holder:
-        return splice(text, holder.start, holder.end, _edit_within(text, holder, step))
+class _Insert(NamedTuple):
+    """Put a table into a list of tables with headers, before the one that is at `place` now."""
+
+    path: Path
+    place: int
+    value: Table
+
+
+class _Take(NamedTuple):
+    """Take a table out of a list of tables with headers."""
+
+    path: Path
+    place: int
+
+
+_Step = _Put | _Drop | _Insert | _Take
+
+
+def _steps(before: Table, after: Table, path: Path, written: set[Path]) -> Iterator[_Step]:
+    """Yield what turns one into the other. Additions come first, so that no table or list is
+    emptied, and written as an empty one, in between. `written` has the keys with a value of
+    their own; everything else is a table, or a list of tables, that headers make."""
+    for key, value in after.items():
+        place, old = (*path, key), before.get(key)
+        if key in before and same(old, value):
+            continue
+        has_headers = key in before and place not in written
+        if has_headers and isinstance(old, dict) and isinstance(value, dict):
+            yield from _steps(old, value, place, written)
+        elif has_headers and isinstance(old, list) and isinstance(value, list):
+            yield from _list_steps(old, value, place, written)
+        else:
+            _refuse_null(value, place)
+            yield _Put(place, value)
+    for key in before:
+        if key not in after:
+            yield _Drop((*path, key))
+
+
+def _list_steps(
+    before: list[Any], after: list[Any], path: Path, written: set[Path]
+) -> Iterator[_Step]:
+    """Yield the steps for a list of tables, from its end, so that the indices before stay."""
+    at = len(before)
+    found = origins(before, after)
+    if not all(isinstance(item, dict) for item in after):
+        if any(old is not None for old in found):
+            raise NotEditable(f"{show(path)} has tables with headers, and can hold nothing else")
+        yield _Put(path, after)
+        return
+    for old, item in reversed(list(zip(found, after, strict=True))):
+        if old is None:
+            _refuse_null(item, path)
+            yield _Insert(path, at, item)
+            continue
+        yield from (_Take(path, index) for index in reversed(range(old + 1, at)))
+        yield from _steps(before[old], item, (*path, old), written)
+        at = old
+    yield from (_Take(path, index) for index in reversed(range(at)))
+
+
+def _carry_out(text: str, step: _Step) -> str:
+    expressions = list(split(text))
     match step:
-        case Put(path, value):
-            if any(_is_under(expression, path) for expression in expressions):
+        case _Put(path, value):
+            holder = next((one for one in expressions if one.path == path and one.node), None)
+            becomes_table = isinstance(value, dict)
+            if holder and holder.node and becomes_table <= isinstance(holder.node.value, dict):
+                edits = spans.edit_brackets(text, holder.node, value, _Inline(), None, path)
+                return spans.spliced(text, edits)
+            if any(_is_under(one, path) for one in expressions):
                 text = _drop(text, expressions, path)
-                expressions = list(_expressions(text))
+                expressions = list(split(text))
             return _add(text, expressions, path, value)
-        case Drop(path):
+        case _Drop(path):
             text = _drop(text, expressions, path)
-            expressions = list(_expressions(text))
-            if path[1:] and not any(_is_under(e, path[:-1]) for e in expressions):
-                return _add(text, expressions, path[:-1], {})  # the table had no header
-            return text
-    raise NotEditable(f"{show(step.path)} is not written in one place")
+            return _ensure(text, path[:-1], {})
+        case _Insert(path, place, value):
+            return _insert(text, expressions, path, place, value)
+        case _Take(path, place):
+            text = _drop(text, expressions, (*path, place))
+            return _ensure(text, path, [])
 
 
-def _expressions(text: str) -> Iterator[_Expression]:
-    """Split a valid text. Every expression is a valid document of its own, and no part
-    of one that ends with a line is."""
-    start = end = 0
-    table: Path = ()
-    while end < len(text):
-        end = text.index("\n", end) + 1
-        try:
-            data = tomllib.loads(text[start:end])
-        except tomllib.TOMLDecodeError:
-            continue
-        if data:
-            is_header = text[start:end].lstrip().startswith("[")
-            keys = _keys(data if is_header else _key_of(text[start:end]))
-            table = keys if is_header else table
-            yield _Expression(start, end, table, keys if is_header else table + keys, is_header)
-        start = end
+def _ensure(text: str, path: Path, empty: Any) -> str:
+    """Write a table or a list that has lost all that was in it, unless something says it is there.
+
+    A table that was there because of what was in it has no header.
+    """
+    expressions = list(split(text))
+    if not path or any(_is_under(one, path) for one in expressions):
+        return text
+    return _add(text, expressions, path, empty)
 
 
-def _key_of(expression: str) -> Table:
-    """Return the nested tables that a key, dotted or not, stands for."""
-    for equals in re.finditer("=", expression):
-        try:
-            return tomllib.loads(f"{expression[: equals.start()]}= 0")
-        except tomllib.TOMLDecodeError:  # within quotes
-            continue
-    raise NotEditable(f"no key in {expression!r}")
-
-
-def _keys(nested: Any) -> Path:
-    keys = []
-    while isinstance(nested, dict) and nested:
-        [(key, nested)] = nested.items()
-        keys.append(key)
-    return tuple(keys)
-
-
-def _is_under(expression: _Expression, path: Path) -> bool:
+def _is_under(expression: Expression, path: Path) -> bool:
     return expression.path[: len(path)] == path
 
 
-def _holds(expression: _Expression, step: Step) -> bool:
-    """Say whether the expression is the only one that the step is about."""
-    if expression.is_header or step.path[: len(expression.path)] != expression.path:
-        return False
-    if expression.path == step.path and isinstance(step, Put):
-        return not isinstance(step.value, dict)
-    return expression.path != step.path or isinstance(step, Insert | Take)
-
-
-def _edit_within(text: str, expression: _Expression, step: Step) -> str:
-    """Return the text of the expression after the step."""
-    document = tomlkit.parse(text[expression.start : expression.end])
-    below = len(expression.table)
-    found: Any = document
-    *outer, name = step.path[below:]
-    for key in outer:
-        found = found[key]
-    match step:
-        case Put(_, value):
-            found[name] = _item(value)
-        case Drop(_):
-            del found[name]
-        case Insert(_, index, value):
-            found[name].insert(index, value)
-        case Take(_, index):
-            del found[name][index]
-    return tomlkit.dumps(document)
-
-
-def _drop(text: str, expressions: list[_Expression], path: Path) -> str:
+def _drop(text: str, expressions: list[Expression], path: Path) -> str:
     """Take out everything under a path. Comments on lines of their own stay."""
-    for expression in reversed([e for e in expressions if _is_under(e, path)]):
-        start = expression.start
-        if expression.is_header and text.endswith("\n\n", 0, start):
-            start -= 1
-        text = splice(text, start, expression.end, "")
-    return text
+    edits = []
+    for one in expressions:
+        if _is_under(one, path):
+            is_apart = one.node is None and text.endswith("\n\n", 0, one.start)
+            edits.append(spans.Splice(one.start - is_apart, one.end, ""))
+    return spans.spliced(text, edits)
 
 
-def _add(text: str, expressions: list[_Expression], path: Path, value: Any) -> str:
+def _add(text: str, expressions: list[Expression], path: Path, value: Any) -> str:
     """Write a key that is not there yet into a table that is."""
     parent = path[:-1]
     if isinstance(value, dict):
         return _add_tables(text, expressions, path, value)
-    below = [e for e in expressions if e.table == parent]
+    below = [one for one in expressions if one.table == parent]
     if not below:
-        below = [e for e in expressions if _is_under(e, parent) and not e.is_header]
-        below = [e for e in below if len(e.table) < len(parent)]  # through dotted keys
+        below = [one for one in expressions if _is_under(one, parent) and one.node]
+        below = [one for one in below if len(one.table) < len(parent)]  # through dotted keys
     if below:
         last = below[-1]
-        return _insert_line(
-            text, last.end, line_indent(text, last.start), path[len(last.table) :], value
-        )
+        keys = path[len(last.table) :]
+        return _insert_line(text, last.end, line_indent(text, last.start), keys, value)
     if parent:  # a table without a header, there because of what is in it
-        return _add_tables(text, expressions, parent, {path[-1]: value})
+        return _add_tables(text, expressions, parent, {str(path[-1]): value})
     return _add_first(text, expressions, path, value)
 
 
 def _insert_line(text: str, at: int, indent: str, keys: Path, value: Any) -> str:
-    return splice(text, at, at, f"{indent}{_dotted(text, keys)} = {_item(value).as_string()}\n")
+    line = f"{indent}{_dotted(text, keys)} = {_write(value)}\n"
+    return spans.spliced(text, [spans.Splice(at, at, line)])
 
 
-def _add_first(text: str, expressions: list[_Expression], path: Path, value: Any) -> str:
+def _add_first(text: str, expressions: list[Expression], path: Path, value: Any) -> str:
     """Write the first key outside of any table: above the comment of the first table."""
     if not expressions:
         return _insert_line(text, len(text), "", path, value)
-    at = expressions[0].start
-    while text[text.rfind("\n", 0, at - 1) + 1 : at].lstrip().startswith("#"):
-        at = text.rfind("\n", 0, at - 1) + 1
-    return _insert_line(splice(text, at, at, "\n"), at, "", path, value)
+    at = _above(text, expressions[0])
+    return _insert_line(spans.spliced(text, [spans.Splice(at, at, "\n")]), at, "", path, value)
 
 
-def _add_tables(text: str, expressions: list[_Expression], path: Path, table: Table) -> str:
+def _above(text: str, expression: Expression) -> int:
+    """Return where the comment above an expression begins."""
+    at = expression.start
+    while text[line_start(text, at - 1) : at].lstrip().startswith("#"):
+        at = line_start(text, at - 1)
+    return at
+
+
+def _add_tables(text: str, expressions: list[Expression], path: Path, table: Table) -> str:
     """Write a table and those in it, behind the tables that it has most keys in common with."""
     at, indent, inner = len(text), "", ""
     for length in range(len(path), 0, -1):
-        related = [e for e in expressions if e.table[:length] == path[:length]]
+        related = [one for one in expressions if one.table[:length] == path[:length]]
         if related:
             at = related[-1].end
-            header = next(e for e in reversed(related) if e.is_header)
-            indent = line_indent(text, header.start)
-            within = (e for e in related if not e.is_header and e.table == header.path)
-            inner = line_indent(text, next(within, header).start)
+            indent, inner = _indents(text, related)
             break
+    new = _headers(text, path, table, indent, inner, "[{}]")
+    return spans.spliced(text, [spans.Splice(at, at, new if text[:at] else new[1:])])
+
+
+def _insert(text: str, expressions: list[Expression], path: Path, place: int, table: Table) -> str:
+    """Write one more table of a list, with those in it."""
+    before = [one for one in expressions if place and _is_under(one, (*path, place - 1))]
+    if before:
+        new = _headers(text, path, table, *_indents(text, before), "[[{}]]")
+        at = before[-1].end
+    else:
+        first = [one for one in expressions if _is_under(one, (*path, 0))]
+        new = _headers(text, path, table, *_indents(text, first), "[[{}]]")[1:] + "\n"
+        at = _above(text, first[0])
+    return spans.spliced(text, [spans.Splice(at, at, new)])
+
+
+def _indents(text: str, expressions: list[Expression]) -> tuple[str, str]:
+    """Return how far the last header is indented, and how far the keys below it are."""
+    header = next(one for one in reversed(expressions) if one.node is None)
+    within = (one for one in expressions if one.node and one.table == header.path)
+    return line_indent(text, header.start), line_indent(text, next(within, header).start)
+
+
+def _headers(text: str, path: Path, table: Table, indent: str, inner: str, brackets: str) -> str:
+    """Write a table and those in it, each with a blank line before it."""
     lines = []
-    for keys, values in _tables(path, table):
-        lines.append(f"\n{indent}[{_dotted(text, keys)}]\n")
+    for keys, values in _tables(path, table, is_first=brackets == "[[{}]]"):
+        form = brackets if keys == path else "[{}]"
+        lines.append(f"\n{indent}{form.format(_dotted(text, keys))}\n")
         lines += [
-            f"{inner}{_dotted(text, (key,))} = {_item(value).as_string()}\n"
-            for key, value in values.items()
+            f"{inner}{_dotted(text, (key,))} = {_write(value)}\n" for key, value in values.items()
         ]
-    return splice(text, at, at, "".join(lines)[0 if text[:at] else 1 :])
+    return "".join(lines)
 
 
-def _tables(path: Path, table: Table) -> Iterator[tuple[Path, Table]]:
+def _tables(path: Path, table: Table, *, is_first: bool = False) -> Iterator[tuple[Path, Table]]:
     """Yield each table that needs a header, with the values below it."""
     values = {key: value for key, value in table.items() if not isinstance(value, dict)}
-    if values or not table:
+    if values or not table or is_first:
         yield path, values
     for key, value in table.items():
         if isinstance(value, dict):
@@ -259,34 +257,55 @@ def _dotted(text: str, keys: Path) -> str:
     literal = re.search(r"^\s*\[[^\"\n]*'", text, re.MULTILINE)
     names = []
     for key in keys:
+        if isinstance(key, int):
+            continue
         if re.fullmatch(r"[A-Za-z0-9_-]+", key):
             names.append(key)
         elif literal and key.isprintable() and "'" not in key:
             names.append(f"'{key}'")
         else:
-            names.append(tomlkit.string(key).as_string())
+            names.append(_write(key))
     return ".".join(names)
 
 
-def _item(value: Any) -> Any:
-    """Return tomlkit's form of a value that stands on the right of an equals sign."""
-    if isinstance(value, list):
-        array = tomlkit.array()
-        array.extend(value)
-        return array
+class _Inline:
+    """How values are written between brackets."""
+
+    comma = ", "
+
+    def value(self, value: Any, indent: str | None) -> str:
+        return _write(value)
+
+    def pair(self, key: str, value: Any, indent: str | None) -> str:
+        return f"{_dotted('', (key,))} = {_write(value)}"
+
+    def indent(self, text: str, node: Node) -> str | None:
+        return None
+
+
+def _write(value: Any) -> str:
+    """Write what stands on the right of an equals sign."""
     if isinstance(value, dict):
-        table = tomlkit.inline_table()
-        table.update(value)
-        return table
-    return tomlkit.item(value)
+        pairs = ", ".join(_Inline().pair(key, item, None) for key, item in value.items())
+        return f"{{{pairs}}}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_write, value)) + "]"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, datetime.date | datetime.time):  # a datetime is a date, too
+        return value.isoformat()
+    return str(value)
 
 
 def _refuse_null(value: Any, path: Path) -> None:
     if value is None:
         raise NotEditable(f"{show(path)}: TOML has no null")
+    items: Any = ()
     if isinstance(value, dict):
-        for key, item in value.items():
-            _refuse_null(item, (*path, key))
+        items = value.items()
     elif isinstance(value, list):
-        for item in value:
-            _refuse_null(item, path)
+        items = enumerate(value)
+    for key, item in items:
+        _refuse_null(item, (*path, key))

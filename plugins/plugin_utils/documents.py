@@ -1,7 +1,10 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Change a configuration document, and give back what was there before.
+"""Read a configuration document, change it, and give back what was there before.
+
+There is one reader for each language. It accepts what the programs accept that the files are for,
+and says where a text is wrong, or must not be edited.
 
 Everything is decided on plain data: `apply` says what the document shall hold, `give_back` what it
 would hold without us. `render` then edits the text until it means that, so whatever
@@ -10,30 +13,27 @@ is the same in both keeps its bytes. No function does I/O.
 
 from __future__ import annotations
 
-import copy
-import json
 import re
-from difflib import SequenceMatcher
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from . import document_json, document_toml, document_yaml
 from .document_model import (
     BadPath,
-    Drop,
-    Insert,
     KeyConflict,
     Malformed,
     NotEditable,
     Path,
-    Put,
-    Step,
+    Reading,
     Table,
-    Take,
+    canonical,
+    differences,
+    same,
     show,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 Language = Literal["json", "yaml", "toml"]
 
@@ -42,26 +42,35 @@ _LANGUAGES: dict[Language, Any] = {
     "yaml": document_yaml,
     "toml": document_toml,
 }
+LANGUAGES = tuple(_LANGUAGES)
+_SUFFIXES: dict[str, Language] = {
+    ".json": "json",
+    ".yaml": "yaml",
+    ".yml": "yaml",
+    ".toml": "toml",
+}
 _MISSING = object()
+# Editors of Windows put it before a text. dockerd 23, containerd 1 and the kubelet skip it.
+BYTE_ORDER_MARK = "\ufeff"
 
 
 class ListEdit(NamedTuple):
     """Items to add to a list, or to take out of it."""
 
-    path: Path
+    path: tuple[str, ...]
     items: list[Any]
 
 
 class Edits(NamedTuple):
     """What a document shall hold and what not, carried out in this order."""
 
-    remove: tuple[Path, ...] = ()
+    remove: tuple[tuple[str, ...], ...] = ()
     discard: tuple[ListEdit, ...] = ()
     merge: Table = {}  # noqa: RUF012 - read only
     append: tuple[ListEdit, ...] = ()
 
 
-def key_path(path: Any) -> Path:
+def key_path(path: Any) -> tuple[str, ...]:
     r"""Return a key path given as a list of keys or with dots between them, where `\.` is no end.
 
     Raises BadPath.
@@ -74,37 +83,56 @@ def key_path(path: Any) -> Path:
     return tuple(map(str, keys))
 
 
+def language_of(path: str) -> Language | None:
+    """Return the language that the suffix of a file tells."""
+    return _SUFFIXES.get(PurePosixPath(path).suffix)
+
+
+def read(text: str, language: Language) -> Reading:
+    """Return what a document means, and why it must not be edited. Raises Malformed."""
+    text = text.removeprefix(BYTE_ORDER_MARK)
+    if "\0" in text[:2] or text.startswith("\ufffd\ufffd"):
+        raise Malformed("this is not UTF-8, but perhaps UTF-16", 1, 1)
+    reading: Reading = _LANGUAGES[language].read(text)
+    return reading
+
+
 def parse(text: str, language: Language) -> Table:
-    """Return the plain data of a document. Raises Malformed."""
-    data: Table = _LANGUAGES[language].parse(text)
-    return data
+    """Return the plain data of a document that can be edited. Raises Malformed."""
+    content, obstacle = read(text, language)
+    if obstacle:
+        raise obstacle
+    return content
 
 
 def render(text: str, language: Language, wanted: Table) -> str:
-    """Edit the text so that it means `wanted`. Raises NotEditable.
+    """Edit the text so that it means `wanted`. Raises Malformed, NotEditable.
 
     The result is read again before it is returned: a text that means anything else, through
     whatever surprise in the old one, never leaves this function.
     """
-    steps = list(_steps(parse(text, language), wanted))
-    if not steps:
+    places = sorted(map(show, differences(parse(text, language), wanted)))
+    if not places:
         return text
-    places = ", ".join(sorted({show(step.path) for step in steps}))
-    newline = "\r\n" if text.count("\n") == text.count("\r\n") > 0 else "\n"
+    mark = BYTE_ORDER_MARK if text.startswith(BYTE_ORDER_MARK) else ""
+    body = text.removeprefix(mark)
+    newline = "\r\n" if body.count("\n") == body.count("\r\n") > 0 else "\n"
     try:
-        edited: str = _LANGUAGES[language].edit(text.replace(newline, "\n"), steps)
-        edited = edited.replace("\n", newline)
+        edited: str = _LANGUAGES[language].edit(body.replace(newline, "\n"), wanted)
+        edited = mark + edited.replace("\n", newline)
         meaning = parse(edited, language)
     except Malformed as error:
-        raise NotEditable(f"cannot change {places} in place: {error}") from error
-    if not _same(meaning, wanted):
-        raise NotEditable(f"cannot change {places} in place without changing something else")
+        raise NotEditable(f"cannot change {', '.join(places)} in place: {error}") from error
+    if not same(meaning, wanted):
+        raise NotEditable(
+            f"cannot change {', '.join(places)} in place without changing something else"
+        )
     return edited
 
 
 def apply(data: Table, edits: Edits) -> Table:
     """Return what the document shall hold. Raises KeyConflict."""
-    result = copy.deepcopy(data)
+    result: Table = _copy(data)
     for path in edits.remove:
         _remove(result, path)
     for path, items in edits.discard:
@@ -114,7 +142,7 @@ def apply(data: Table, edits: Edits) -> Table:
     _merge(result, edits.merge, ())
     for path, items in edits.append:
         found = _list_at(result, path, create=True)
-        found += [copy.deepcopy(item) for item in items if not _contains(found, item)]
+        found += [_copy(item) for item in items if not _contains(found, item)]
     return result
 
 
@@ -130,14 +158,14 @@ def give_back(current: Table, written: Table, original: Table) -> Table:
             *(table.get(key, _MISSING) for table in (current, written, original))
         )
         if value is not _MISSING:
-            result[key] = copy.deepcopy(value)
+            result[key] = _copy(value)
     return result
 
 
 def _give_back_value(current: Any, written: Any, original: Any) -> Any:
-    if _same(written, original):
+    if same(written, original):
         return current
-    if _same(current, written):
+    if same(current, written):
         return original
     without: tuple[tuple[type, Callable[..., Any]], ...]
     without = ((dict, give_back), (list, _give_back_items))
@@ -152,14 +180,17 @@ def _give_back_value(current: Any, written: Any, original: Any) -> Any:
 
 def _give_back_items(current: list[Any], written: list[Any], original: list[Any]) -> list[Any]:
     """Take out the items that were added, and put those back that were taken out."""
-    rest = [item for item in current if _contains(original, item) or not _contains(written, item)]
+    ours, theirs = ({canonical(item) for item in items} for items in (written, original))
+    rest = [item for item in current if canonical(item) in theirs or canonical(item) not in ours]
+    there = {canonical(item) for item in rest}
     for index, item in enumerate(original):
-        if not _contains(written, item) and not _contains(rest, item):
+        if canonical(item) not in ours | there:
             rest.insert(index, item)
+            there.add(canonical(item))
     return rest
 
 
-def _remove(table: Table, path: Path) -> None:
+def _remove(table: Table, path: tuple[str, ...]) -> None:
     """Remove a key, and each table around it that this leaves empty."""
     key, *rest = path
     if not rest:
@@ -174,7 +205,8 @@ def _merge(table: Table, wishes: Table, path: Path) -> None:
     for key, wish in wishes.items():
         found = table.get(key)
         if found is None:  # also an explicit null, which says nothing
-            table[key] = copy.deepcopy(wish)
+            _refuse_other_case(table, key, wish, path)
+            table[key] = _copy(wish)
         elif _kind(found) != _kind(wish):
             raise KeyConflict(
                 f"{show((*path, key))} is {_kind(found)} in the file, "
@@ -183,10 +215,23 @@ def _merge(table: Table, wishes: Table, path: Path) -> None:
         elif isinstance(wish, dict):
             _merge(found, wish, (*path, key))
         else:
-            table[key] = copy.deepcopy(wish)
+            table[key] = _copy(wish)
 
 
-def _list_at(table: Table, path: Path, *, create: bool = False) -> list[Any]:
+def _refuse_other_case(table: Table, key: str, wish: Any, path: Path) -> None:
+    """Refuse a key that programs in Go, which ignore case, would mix up with another one.
+
+    A table is named by somebody, as a runtime of Docker is, and such names do differ in case.
+    """
+    other = next((one for one in table if one.lower() == key.lower()), key)
+    if other != key and not isinstance(wish, dict):
+        raise KeyConflict(
+            f"{show((*path, other))} is in the file, and the task wants {show((*path, key))}. "
+            "Programs that ignore case take them for one key. Rename the one in the file"
+        )
+
+
+def _list_at(table: Table, path: tuple[str, ...], *, create: bool = False) -> list[Any]:
     """Return the list at a path, or where there is none a new one, in the document if `create`."""
     nested: Any = table
     for depth, key in enumerate(path, 1):
@@ -206,54 +251,17 @@ def _list_at(table: Table, path: Path, *, create: bool = False) -> list[Any]:
     return items
 
 
+def _copy(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _copy(inner) for key, inner in value.items()}
+    return [_copy(inner) for inner in value] if isinstance(value, list) else value
+
+
 def _kind(value: Any) -> str:
     if isinstance(value, dict):
         return "a table"
     return "a list" if isinstance(value, list) else "a single value"
 
 
-def _steps(before: Table, after: Table, path: Path = ()) -> Iterator[Step]:
-    """Yield what turns one into the other. Additions come first, so that no table or
-    list is emptied, and written as an empty one, in between."""
-    for key, value in after.items():
-        place, old = (*path, key), before.get(key, _MISSING)
-        if _same(old, value):
-            continue
-        if isinstance(old, dict) and isinstance(value, dict):
-            yield from _steps(old, value, place)
-        elif _is_flat(old) and _is_flat(value):
-            yield from _list_steps(old, value, place)
-        else:
-            yield Put(place, value)
-    for key in before:
-        if key not in after:
-            yield Drop((*path, key))
-
-
-def _list_steps(before: list[Any], after: list[Any], path: Path) -> Iterator[Step]:
-    old, new = ([_canonical(item) for item in items] for items in (before, after))
-    for tag, start, end, new_start, new_end in reversed(  # from the end, so that indices stay
-        SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
-    ):
-        if tag != "equal":
-            for item in reversed(after[new_start:new_end]):
-                yield Insert(path, end, item)
-            for index in reversed(range(start, end)):
-                yield Take(path, index)
-
-
-def _is_flat(value: Any) -> bool:
-    return isinstance(value, list) and not any(isinstance(item, dict | list) for item in value)
-
-
 def _contains(items: list[Any], item: Any) -> bool:
-    return any(_same(other, item) for other in items)
-
-
-def _same(left: Any, right: Any) -> bool:
-    return _canonical(left) == _canonical(right)
-
-
-def _canonical(value: Any) -> str:
-    """Return a text for comparing, because to Python 1, 1.0 and true are equal."""
-    return json.dumps(value, sort_keys=True, default=repr)
+    return any(same(other, item) for other in items)

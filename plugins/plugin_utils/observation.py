@@ -39,16 +39,22 @@ from ansible_collections.metal.gpu.plugins.module_utils.version import (
     upstream_version,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils import document_history
-from ansible_collections.metal.gpu.plugins.plugin_utils.document_model import DocumentError
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents import BYTE_ORDER_MARK
 from ansible_collections.metal.gpu.plugins.plugin_utils.loaders import (
     Document,
-    load,
     load_json,
     load_toml,
     load_yaml,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.repositories import Found
 
+# containerd 2 (go-toml 2) takes the first byte of the mark for a key, containerd 1 skips the mark.
+# Source: LoadConfig of containerd v2.1.4 and `containerd config dump` of 1.6.20, run.
+_MARK_AS_READ = "invalid character at start of key: \u00ef"
+_MARK_REFUSED = (
+    "{path}, line 1, column 1: the file begins with a byte order mark, which this containerd "
+    r"refuses. Remove it: sed -i '1s/^\xEF\xBB\xBF//' {path}"
+)
 _SECURE_BOOT_FLAG = 4  # an EFI variable starts with four bytes of attributes
 
 
@@ -369,7 +375,7 @@ def _containerd(node: Raw) -> dict[str, Any]:
     program = node.program(containerd.UNIT, "containerd", "containerd")
     version = program["version"]
     dump = node.outputs.get("containerd_dump")
-    error = _read_error(node, path) or own.error
+    error, obstacle = _read_error(node, path) or own.error, own.obstacle
     imported = containerd.mentioned_files(path, text)
     effective = None
     has_file = named or _exists(node, path) is not False  # the module asks accordingly
@@ -377,8 +383,12 @@ def _containerd(node: Raw) -> dict[str, Any]:
     if dump and dump.rc == 0 and version:
         merged = load_toml(command, dump.stdout)
         effective = containerd.parse_effective(merged.content, version)
+        # What containerd reads is right, also where it is more than TOML.
+        error, obstacle = _read_error(node, path), own.error or own.obstacle
     elif dump and not error:
         error = containerd.parse_refusal(dump.stderr)
+        if text.startswith(BYTE_ORDER_MARK) and _MARK_AS_READ in dump.stderr:
+            error = _MARK_REFUSED.format(path=path)
     return {
         **program,
         "socket": effective.socket if effective else None,
@@ -395,6 +405,7 @@ def _containerd(node: Raw) -> dict[str, Any]:
             ],
             "text_sha256": sha256(text.encode()).hexdigest() if path in node.texts else None,
             "error": error,
+            "obstacle": obstacle,
             "source": command if effective else None,
         },
         "needs_reload": node.needs_reload(containerd.UNIT),
@@ -439,6 +450,7 @@ def _docker(node: Raw) -> dict[str, Any]:
             "path": path,
             "exists": _exists(node, path),
             "error": error,
+            "obstacle": document.obstacle,
             "source": source,
             "keys": list(document.content),
             "default_runtime": mappings.text(document.content, "default-runtime"),
@@ -605,12 +617,14 @@ def _kubelet(node: Raw, setup: KubeletSetup) -> dict[str, Any]:
             "path": setup.path,
             "exists": _exists(node, setup.path),
             "error": _read_error(node, setup.path) or setup.config.error,
+            "obstacle": setup.config.obstacle,
         },
         "health_url": kubelet.health_url(setup.flags, list(setup.documents.values())),
         "config_dir": {
             "path": setup.directory,
             "files": [
-                {"path": path, "error": document.error} for path, document in setup.dropins.items()
+                {"path": path, "error": document.error, "obstacle": document.obstacle}
+                for path, document in setup.dropins.items()
             ],
         },
         "feature_gates": [gate._asdict() for gate in gates],
@@ -677,16 +691,15 @@ def _package_record(path: str, text: str) -> dict[str, Any]:
 
 def _edit(node: Raw, state: str) -> dict[str, Any]:
     """Return which file was edited, by whom, and which values were others before."""
-    path, owner = document_states.parse_file_name(state)
-    try:
-        past = document_history.recall(node.texts[state], node.texts.get(path))
-    except DocumentError:
-        past = None  # config_document says so when it is asked for the file
-    texts = (past.original or "", past.written) if past else ("", "")
-    original, written = (load(path, text).content for text in texts)
-    changes = list(document_history.changes(original, written))
-    untouched = past is not None and node.texts.get(path) == past.written
-    return {"path": path, "owner": owner, "changes": changes, "untouched": untouched}
+    path, actor = document_states.parse_file_name(state)
+    summary = document_history.summarize(path, node.texts[state], node.texts.get(path))
+    return {
+        "path": path,
+        "actor": actor,
+        "changes": list(summary.changes),
+        "untouched": summary.untouched,
+        "error": f"{state}: {summary.error}" if summary.error else None,
+    }
 
 
 def _unit(node: Raw, name: str) -> dict[str, Any]:

@@ -46,7 +46,7 @@ class Plan:
         return asdict(self)
 
 
-def owner(role: str) -> str:
+def actor(role: str) -> str:
     """Return the name that a role's edits in files of others go by; its tasks give the same."""
     return f"metal.gpu.{role}"
 
@@ -59,11 +59,24 @@ def changes(node: Mapping[str, Any], role: str, suffix: str) -> dict[tuple[str, 
     return {
         tuple(change["key"]): change["before"]
         for edit in node["ours"]["edits"]
-        if edit["owner"] == owner(role) and edit["path"].endswith(suffix)
+        if edit["actor"] == actor(role) and edit["path"].endswith(suffix)
         for change in edit["changes"]
     }
 
 
 def edited(node: Mapping[str, Any], role: str) -> list[str]:
     """Return the files of others that a role has changed, and can give back."""
-    return [edit["path"] for edit in node["ours"]["edits"] if edit["owner"] == owner(role)]
+    return [edit["path"] for edit in node["ours"]["edits"] if edit["actor"] == actor(role)]
+
+
+def refuse_uneditable(made: Plan, config: Mapping[str, Any]) -> None:
+    """Refuse a configuration file that a step edits, and that cannot be edited."""
+    if config["obstacle"]:
+        made.refuse("CONFIG_NOT_EDITABLE", path=config["path"], error=config["obstacle"])
+
+
+def refuse_lost_history(made: Plan, node: Mapping[str, Any], role: str) -> None:
+    """Refuse to change anything where it is not known what the role has changed before."""
+    for edit in node["ours"]["edits"]:
+        if made.steps and edit["actor"] == actor(role) and edit["error"]:
+            made.refuse("HISTORY_UNREADABLE", path=edit["path"], error=edit["error"])

@@ -18,7 +18,13 @@ from ansible_collections.metal.gpu.plugins.plugin_utils import (
     package_record,
     systems,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, edited, owner
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
+    Plan,
+    actor,
+    edited,
+    refuse_lost_history,
+    refuse_uneditable,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_packages import (
     REPAIR,
     arguments,
@@ -80,6 +86,7 @@ def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
     else:
         _plan_missing(made, node, wishes)
     plan_repair(made, node, PYTHON_DEBIAN, INSTALL, HOLD, REMOVE, RELEASE)
+    refuse_lost_history(made, node, ROLE)
     return made.result()
 
 
@@ -116,6 +123,7 @@ def _plan_installed(made: Plan, node: Mapping[str, Any]) -> None:
         # somebody who wanted the plugin off.
         if config["version"] is None:
             reason = f"{config['path']} turns the CRI plugin off, as Docker packages it"
+            refuse_uneditable(made, config)
             _plan_cri(made, config["path"], reason)
         else:
             made.refuse("CRI_DISABLED", path=config["path"])
@@ -136,7 +144,7 @@ def unread_reason(engine: Mapping[str, Any]) -> str | None:
 
 
 def unread_change(node: Mapping[str, Any]) -> dict[str, str] | None:
-    """Return the path and the owner of the change of ours that containerd has not read yet.
+    """Return the path and the actor of the change of ours that containerd has not read yet.
 
     It may be taken back where containerd does not start with it; what somebody has changed since
     may not.
@@ -144,7 +152,7 @@ def unread_change(node: Mapping[str, Any]) -> dict[str, str] | None:
     unread = node["engines"]["containerd"]["changed_since_start"]
     return next(
         (
-            {"path": edit["path"], "owner": edit["owner"]}
+            {"path": edit["path"], "actor": edit["actor"]}
             for edit in node["ours"]["edits"]
             if edit["path"] in unread and edit["untouched"]
         ),
@@ -154,7 +162,7 @@ def unread_change(node: Mapping[str, Any]) -> dict[str, str] | None:
 
 def _plan_cri(made: Plan, path: str, reason: str) -> None:
     """Plan the edit of the file without a version that Docker's package ships."""
-    made.data["change"] = {"path": path, "owner": owner(ROLE)}
+    made.data["change"] = {"path": path, "actor": actor(ROLE)}
     made.data["config"] = {
         "path": path,
         "discard": [{"path": ["disabled_plugins"], "items": ["cri"]}],

@@ -18,7 +18,12 @@ from typing import Any
 from ansible_collections.metal.gpu.plugins.module_utils.own_files import KUBELET_DROP_IN
 from ansible_collections.metal.gpu.plugins.module_utils.version import release
 from ansible_collections.metal.gpu.plugins.plugin_utils import engines
-from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, edited
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
+    Plan,
+    edited,
+    refuse_lost_history,
+    refuse_uneditable,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_preflight import refuse_unversioned
 
 GATE = "DevicePlugins"
@@ -58,6 +63,7 @@ def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
     kubelet = node["kubelet"]
     if wishes["state"] == "absent":
         _plan_absent(made, node)
+        refuse_lost_history(made, node, "kubelet_device_plugins")
         return made.result()
     if engines.refuse_distribution(made, node):
         return made.result()
@@ -82,6 +88,7 @@ def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
         _plan_restart(made, kubelet, "it reads its settings when it starts")
     else:
         _plan_restart(made, kubelet, _unread_reason(kubelet))
+    refuse_lost_history(made, node, "kubelet_device_plugins")
     return made.result()
 
 
@@ -138,6 +145,9 @@ def _plan_removal(made: Plan, kubelet: Mapping[str, Any], places: list[Mapping[s
     )
     documents = _files(places, "config")
     texts = _files(places, "flag")
+    for file in (kubelet["config"], *kubelet["config_dir"]["files"]):
+        if file["path"] in documents:
+            refuse_uneditable(made, file)
     made.data["configuration"] = [
         {"path": path, "remove": [["featureGates", GATE]]} for path in documents
     ]

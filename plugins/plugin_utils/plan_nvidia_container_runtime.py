@@ -24,7 +24,14 @@ from ansible_collections.metal.gpu.plugins.plugin_utils import (
     plan_docker_ce,
     systems,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, changes, edited, owner
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
+    Plan,
+    actor,
+    changes,
+    edited,
+    refuse_lost_history,
+    refuse_uneditable,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_containerd import (
     RESTART,
     RESTART_REASON,
@@ -175,6 +182,7 @@ def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
         elif wishes["cdi"]:
             _plan_cdi(made, node)
     plan_repair(made, node, PYTHON_DEBIAN, INSTALL, HOLD, FORMER, REMOVE, RELEASE)
+    refuse_lost_history(made, node, ROLE)
     return made.result()
 
 
@@ -293,7 +301,9 @@ def _plan_containerd(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, A
             path=config["path"],
             found=engine["version"],
         )
-    ours_now = {"path": config["path"], "owner": owner(ROLE)}
+    if gap and config["path"] == engine["config"]["path"]:
+        refuse_uneditable(made, engine["config"])
+    ours_now = {"path": config["path"], "actor": actor(ROLE)}
     made.data["change"] = ours_now if gap else plan_containerd.unread_change(node)
     made.step(REGISTER, gap)
     made.step(RESTART, RESTART_REASON if gap else unread_reason(engine))
@@ -347,6 +357,8 @@ def _plan_docker(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any])
     config = docker_keys.edit(engine, default=default, cdi=wishes["cdi"])
     plan_docker_ce.refuse_config(made, node, config["merge"])
     gap = docker_keys.gap(engine, config["merge"], default=default)
+    if gap and config["merge"]:
+        refuse_uneditable(made, engine["config"])
     made.data |= {
         "config": {**config, "remove": []},
         # Whether there is something that Docker can refuse: what it does not do yet.
@@ -437,6 +449,8 @@ def _unplan_containerd(made: Plan, node: Mapping[str, Any]) -> None:
     engine, edits = node["engines"]["containerd"], made.data["containerd_edits"]
     if edits:
         plan_containerd.refuse_config(made, node)
+        if engine["config"]["path"] in edits:
+            refuse_uneditable(made, engine["config"])
         made.step(UNREGISTER, f"this role has changed {', '.join(edits)}")
         made.step(RESTART, RESTART_REASON if engine["running"] else None)
     else:
@@ -448,6 +462,7 @@ def _unplan_docker(made: Plan, node: Mapping[str, Any]) -> None:
     if not edits:
         return
     plan_docker_ce.refuse_config(made, node)
+    refuse_uneditable(made, engine["config"])
     plan_docker_ce.refuse_silent(made, engine)
     former = changes(node, ROLE, ".json")
     bound = engine["made_with"].get(docker_keys.RUNTIME)

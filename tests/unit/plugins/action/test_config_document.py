@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from types import SimpleNamespace
 from unittest.mock import MagicMock
 
@@ -87,21 +88,21 @@ def test_check_real_check_real(act, path, tmp_path, existing):
     assert everything(tmp_path) == untouched
 
 
-def test_two_owners_and_a_person(act, path):
-    act(merge={"log-driver": "journald", "runtimes": {"nvidia": {"path": "x"}}}, owner="one")
-    act(append=[{"path": "features.list", "items": ["a"]}], owner="two")
+def test_two_actors_and_a_person(act, path):
+    act(merge={"log-driver": "journald", "runtimes": {"nvidia": {"path": "x"}}}, actor="one")
+    act(append=[{"path": "features.list", "items": ["a"]}], actor="two")
     path.write_text(path.read_text().replace('"log-driver"', '"debug": true, "log-driver"'))
-    act(state="absent", owner="one")
+    act(state="absent", actor="one")
     assert json.loads(path.read_text()) == {
         "debug": True,
         "log-driver": "json-file",
         "features": {"list": ["a"]},
     }
-    act(state="absent", owner="two")
+    act(state="absent", actor="two")
     assert json.loads(path.read_text()) == {"debug": True, "log-driver": "json-file"}
 
 
-def test_tasks_of_one_owner_add_up(act, path):
+def test_tasks_of_one_actor_add_up(act, path):
     for _time in range(2):
         act(**WISH)
         act(discard=[{"path": ["hosts"], "items": ["x"]}], remove=["log-driver"])
@@ -167,6 +168,14 @@ def test_nothing_to_give_back_but_a_state(act, path, tmp_path):
     ("text", "options", "message"),
     [
         pytest.param('{\n "a": 1\n "b": 2}', WISH, "PATH: line 3, column 2: ", id="malformed"),
+        pytest.param('{"a": 1,\n "a": 2}', WISH, 'PATH: line 2, column 2: key "a" is', id="twice"),
+        pytest.param("UTF-16", WISH, "PATH: line 1, column 1: the file is in UTF-16", id="UTF-16"),
+        pytest.param(
+            '{"runtimes": {"x": {"Path": "a"}}}',
+            {"merge": {"runtimes": {"x": {"path": "b"}}}},
+            "runtimes.x.Path is in the file, and the task wants runtimes.x.path",
+            id="case",
+        ),
         pytest.param('{"a": "\ufffd"}', WISH, "PATH: line 1, column 8: not UTF-8", id="encoding"),
         pytest.param(
             '{"runtimes": []}', {"merge": {"runtimes": {"x": 1}}}, "runtimes is a", id="kind"
@@ -177,7 +186,8 @@ def test_nothing_to_give_back_but_a_state(act, path, tmp_path):
 def test_failure_changes_nothing(act, path, tmp_path, text, options, message, check):
     path.unlink()
     if text is not None:
-        path.write_bytes(text.encode().replace("\ufffd".encode(), b"\xff"))
+        raw = text.encode("utf-16") if text == "UTF-16" else text.encode()
+        path.write_bytes(raw.replace("\ufffd".encode(), b"\xff"))
     found = everything(tmp_path)
     with pytest.raises(AnsibleActionFail) as error:
         act(check=check, **options)
@@ -211,6 +221,86 @@ def test_a_refused_file_does_not_land(act, path, tmp_path):
 def test_a_wrong_task_fails_before_it_reaches_the_node(act, options, message):
     with pytest.raises(AnsibleActionFail, match=message):
         act(**options)
+
+
+def test_the_way_back_knows_the_language(act, tmp_path):
+    path = tmp_path / "c.conf"
+    path.write_text("a: 1  # one\n")
+    act(path=str(path), format="yaml", merge={"b": 2})
+    path.write_text("theirs: 1\n" + path.read_text())
+    act(path=str(path), state="absent")
+    assert path.read_text() == "theirs: 1\na: 1  # one\n"
+
+
+def test_a_byte_order_mark_stays(act, path):
+    path.write_bytes(b"\xef\xbb\xbf" + BEFORE.encode())
+    act(**WISH)
+    assert path.read_bytes() == b"\xef\xbb\xbf" + AFTER.encode()
+    act(state="absent")
+    assert path.read_bytes() == b"\xef\xbb\xbf" + BEFORE.encode()
+
+
+def test_the_diff_shows_no_credentials(act, path):
+    secret = "hunter2-of-the-admin"
+    path.write_text(f'{{"proxies": {{"http-proxy": "http://me:{secret}@proxy:8080"}}}}')
+    result, _count = act(**WISH)
+    assert secret in path.read_text()
+    assert secret not in json.dumps(result)
+    assert "http://***@proxy:8080" in result["diff"]["before"]
+    assert "default-runtime" in result["diff"]["after"]
+
+
+@pytest.mark.parametrize(
+    "options", [WISH, {"state": "absent"}, {"state": "previous"}], ids=["present", "absent", "back"]
+)
+@pytest.mark.parametrize("check", [True, False], ids=["check", "real"])
+def test_what_cannot_be_replaced_is_told_beforehand(act, path, tmp_path, options, check):
+    if "state" in options:
+        act(merge={"debug": True})
+    (tmp_path / "other-name").hardlink_to(path)
+    found = everything(tmp_path)
+    with pytest.raises(AnsibleActionFail) as error:
+        act(check=check, **options)
+    assert f"cannot change {path}: {path} has 2 hard links" in str(error.value)
+    assert everything(tmp_path) == found
+
+
+def test_what_needs_no_change_need_not_be_replaceable(act, path, tmp_path):
+    act(**WISH)
+    (tmp_path / "other-name").hardlink_to(path)
+    result, count = act(**WISH)
+    assert (result["changed"], count) == (False, 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "mode"),
+    [
+        ({}, 0o644),
+        ({"mode": "0600"}, 0o600),
+        ({"mode": "u=rw,g=r,o="}, 0o640),
+        ({"mode": 384}, 0o600),
+    ],
+    ids=str,
+)
+def test_a_new_file_has_the_mode_that_the_task_gives_it(act, path, options, mode):
+    path.unlink()
+    act(**WISH, **options)
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+    path.chmod(0o604)
+    act(merge={"debug": True}, **options)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o604
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"mode": "rw-"}, "mode must be"), ({"owner": "no-such-user"}, "no-such-user")],
+)
+def test_a_new_file_that_cannot_have_its_mode_is_not_made(act, path, tmp_path, options, message):
+    path.unlink()
+    result, _count = act(**WISH, **options)
+    assert result["failed"]
+    assert message in json.dumps(result)
+    assert everything(tmp_path) == {}
 
 
 @pytest.mark.parametrize(

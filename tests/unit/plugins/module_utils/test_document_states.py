@@ -9,11 +9,11 @@ from ansible_collections.metal.gpu.plugins.module_utils import document_states
 
 
 @pytest.mark.parametrize(
-    ("path", "owner"),
+    ("path", "actor"),
     [("/etc/docker/daemon.json", "metal.gpu.nvidia_container_runtime"), ("/a b/100%@x", "o")],
 )
-def test_names_can_be_read_again(path, owner):
-    name = document_states.file_name(path, owner)
+def test_names_can_be_read_again(path, actor):
+    name = document_states.file_name(path, actor)
     assert "/" not in name
     edited = document_states.parse_file_name(f"{document_states.DIRECTORY}/{name}")
-    assert edited == (path, owner)
+    assert edited == (path, actor)

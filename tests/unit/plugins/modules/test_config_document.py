@@ -6,12 +6,16 @@
 from __future__ import annotations
 
 import base64
+import errno
+import fcntl
 import hashlib
 import json
 import os
 import resource
+import shutil
 import stat
 import sys
+import threading
 from contextlib import contextmanager
 
 import pytest
@@ -56,6 +60,9 @@ def write(call):
             "directories": [],
             "validate": None,
             "backup": False,
+            "mode": "0644",
+            "owner": None,
+            "group": None,
             **request,
         }
         return call(path, _write=json.dumps(request))
@@ -87,8 +94,10 @@ def test_reading_a_missing_file_tells_the_missing_directories(call, node):
     assert result["missing_directories"] == [str(node / "etc/a"), str(node / "etc/a/b")]
 
 
-def test_reading_a_directory_fails(call, node):
-    assert call("etc")["msg"] == f"cannot read {node}/etc: Is a directory"
+def test_what_is_no_file_is_refused_at_once(call, node):
+    os.mkfifo(node / "etc/pipe")  # reading one would wait for ever
+    for name, what in (("etc", "a directory, not a file"), ("etc/pipe", "not a regular file")):
+        assert call(name)["msg"] == f"{node}/{name} is {what}. Move it away"
 
 
 def test_replacing_keeps_mode_and_backs_up(write, call, node):
@@ -106,6 +115,87 @@ def test_replacing_keeps_mode_and_backs_up(write, call, node):
     [kept] = (node / "var/lib/state").iterdir()
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     assert stat.S_IMODE(kept.parent.stat().st_mode) == 0o700
+
+
+@contextmanager
+def umask(mask):
+    old = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(old)
+
+
+@pytest.fixture
+def modes(node, monkeypatch):
+    """The modes that each file has had, as seen before and after whatever can change one."""
+    seen = {}
+
+    def look():
+        for path in node.rglob("*"):
+            if path.is_file():
+                seen.setdefault(path.name, set()).add(stat.S_IMODE(path.stat().st_mode))
+
+    def watched(function):
+        def call(*args, **kwargs):
+            look()
+            result = function(*args, **kwargs)
+            look()
+            return result
+
+        return call
+
+    for module, names in {
+        os: ("chmod", "chown", "fsync", "rename", "replace", "unlink"),
+        shutil: ("copystat", "copyfile"),
+    }.items():
+        for name in names:
+            monkeypatch.setattr(module, name, watched(getattr(module, name)))
+    return seen
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o664], ids=oct)
+@pytest.mark.parametrize("exists", [True, False], ids=["replaced", "new"])
+def test_nobody_else_can_read_a_file_for_a_moment(write, node, modes, mode, exists):
+    path = node / "etc/daemon.json"
+    if exists:
+        path.write_bytes(b"old")
+        path.chmod(mode)
+    modes.clear()
+    with umask(0):
+        write(b"old" if exists else None, b"new", backup=True, mode=oct(mode)[2:])
+    assert path.name in modes
+    assert (f"{path.name}.metal.gpu-orig" in modes) is exists
+    states = [name for name in modes if "%2Fdaemon.json" in name]
+    assert states
+    for name, found in modes.items():
+        allowed = 0o600 if name in states else mode
+        assert all(one & ~allowed == 0 for one in found), (name, found)
+
+
+def test_extended_attributes_stay(write, node):
+    path = node / "etc/daemon.json"
+    path.write_bytes(b"old")
+    os.setxattr(path, "user.label", b"admin")
+    write(b"old", b"new", backup=True)
+    for name in ("daemon.json", "daemon.json.metal.gpu-orig"):
+        assert os.getxattr(node / "etc" / name, "user.label") == b"admin"
+
+
+def test_owner_and_group_stay_and_are_given_to_new_files(write, node):
+    me = (os.getuid(), os.getgid())
+    names = {"owner": str(me[0]), "group": str(me[1])}
+    write(None, b"new", **names)
+    write(b"new", b"newer", owner="nobody", group="nobody")  # of an existing file: stays
+    found = (node / "etc/daemon.json").stat()
+    assert (found.st_uid, found.st_gid) == me
+
+
+def test_directories_of_the_state_are_for_root_only(write, node):
+    with umask(0):
+        write(None, b"new")
+    for name in ("var", "var/lib", "var/lib/state"):
+        assert stat.S_IMODE((node / name).stat().st_mode) == 0o700
 
 
 def test_creating_and_removing_with_directories(write, node):
@@ -184,7 +274,7 @@ def test_what_somebody_else_wrote_meanwhile_is_not_lost(write, node, theirs, aft
     if theirs:
         (node / "etc/daemon.json").write_bytes(theirs)
     result = write(b"old", after)
-    assert "changed by somebody else" in result["msg"]
+    assert f"another process changed {node}/etc/daemon.json" in result["msg"]
     assert files(node) == (["etc/daemon.json"] if theirs else [])
 
 
@@ -194,12 +284,72 @@ def test_the_state_covers_both_files_while_replacing(write, node, monkeypatch):
     def cut_off(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(config_document.AnsibleModule, "atomic_move", cut_off)
+    monkeypatch.setattr(config_document.os, "rename", cut_off)
     with pytest.raises(KeyboardInterrupt):
         write(b"old", b"new")
     assert state(node) == "during"
     assert (node / "etc/daemon.json").read_bytes() == b"old"
     assert len(files(node)) == 2
+
+
+@pytest.mark.parametrize("former", ["before", None], ids=["second-change", "first-change"])
+@pytest.mark.parametrize("after", [b"new", None], ids=["replace", "remove"])
+def test_what_the_system_refuses_leaves_nothing_behind(write, node, monkeypatch, former, after):
+    """Such as a security module, which nobody can ask beforehand."""
+    path = node / "etc/daemon.json"
+    if former:
+        write(None, b"old", state_after=former)
+    else:
+        path.write_bytes(b"old")
+    found = {name: (node / name).read_bytes() for name in files(node)}
+
+    def refuse(real):
+        def call(source, *rest):
+            target = str(rest[0] if rest else source)
+            if target == str(path):
+                raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+            return real(source, *rest)
+
+        return call
+
+    monkeypatch.setattr(os, "rename", refuse(os.rename))
+    monkeypatch.setattr(os, "unlink", refuse(os.unlink))
+    result = write(b"old", after, backup=True)
+    assert result["msg"] == f"cannot write {path}: Operation not permitted"
+    assert {name: (node / name).read_bytes() for name in files(node)} == found
+    assert (node / "var").exists() is bool(former)
+
+
+def test_two_runs_at_once_do_not_lose_an_edit(write, node, monkeypatch):
+    """Another run holds the lock of the directory; this one waits, and then sees its edit."""
+    path = node / "etc/daemon.json"
+    path.write_bytes(b"old")
+    directory = os.open(node / "etc", os.O_RDONLY)
+    fcntl.flock(directory, fcntl.LOCK_EX)
+    real, asked = fcntl.flock, threading.Event()
+
+    def ask(*args):
+        asked.set()
+        real(*args)
+
+    def finish_the_other_run():
+        asked.wait()
+        path.write_bytes(b"theirs")
+        os.close(directory)
+
+    monkeypatch.setattr(fcntl, "flock", ask)
+    other = threading.Thread(target=finish_the_other_run, daemon=True)
+    other.start()
+    result = write(b"old", b"new")
+    assert "another process changed" in result["msg"]
+    assert path.read_bytes() == b"theirs"
+
+
+def test_a_validator_that_quotes_a_password_is_not_quoted(write):
+    code = "import sys; sys.exit('bad line: registry_password = \"hunter2\"')"
+    result = write(None, b"new", validate=[sys.executable, "-c", code, "%s"])
+    assert "bad line" in result["msg"]
+    assert "hunter2" not in json.dumps(result)
 
 
 @contextmanager
@@ -233,6 +383,6 @@ def test_without_room_everything_is_as_it_was(write, node, before, after, state_
     assert (node / "etc/daemon.json").read_bytes() == before
 
 
-def test_owners_do_not_share_a_state(write, call):
+def test_actors_do_not_share_a_state(write, call):
     write(None, b"new")
-    assert call(owner="somebody/else")["remembered"] is None
+    assert call(actor="somebody/else")["remembered"] is None

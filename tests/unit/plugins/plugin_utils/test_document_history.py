@@ -47,7 +47,7 @@ def test_a_foreign_change_between_ours_stays():
 )
 def test_a_file_of_ours_goes_unless_it_holds_something_else(current, rest):
     content, past = put(None, a={"b": 1})
-    assert past == Past(None, content, None)
+    assert past == Past(None, content, None, language="json")
     assert history.give_back(current, "json", past) == rest
 
 
@@ -108,15 +108,40 @@ def test_a_change_that_was_cut_off_before_the_file_gives_nothing_back():
     assert history.give_back(ORIGINAL, "json", past) == ORIGINAL
 
 
-OF_ANOTHER_KIND = '{"pasts": [{"original": 1, "written": "", "before": null, "directories": []}]}'
+PAST = {"original": "o", "written": "w", "before": "b"}
 
 
 @pytest.mark.parametrize(
-    "state", ["", "{", "[]", '{"pasts": []}', '{"pasts": [{}]}', "null", OF_ANOTHER_KIND]
+    "state",
+    [
+        *("", "{", "[]", '{"pasts": []}', '{"pasts": [{}]}', "null", "\ufffd\0", 100_000 * "["),
+        *(
+            json.dumps({"pasts": [{**PAST, key: value}]})
+            for key, value in (
+                *(("written", None), ("original", 1), ("directories", [1]), ("directories", 1)),
+                *(("language", "ini"), ("language", ["json"]), ("more", 1)),
+            )
+        ),
+    ],
+    ids=lambda state: state[-40:],
 )
 def test_a_damaged_state_is_an_error(state):
     with pytest.raises(history.StateUnreadable, match="damaged"):
         history.recall(state, "x")
+
+
+def test_the_language_of_an_edit_is_remembered_and_used():
+    """A file whose suffix does not tell it, or tells another one."""
+    content, past = put(ORIGINAL, a=5)
+    past = history.recall(history.remember(past), content)
+    assert past.language == "json"
+    theirs = content.replace("{", r'{"tag": "\ud83d\ude00",')  # no YAML
+    assert json.loads(history.give_back(theirs, "yaml", past))["a"] == 1
+
+
+def test_a_state_of_old_has_no_language():
+    state = json.dumps({"version": 1, "pasts": [PAST]})
+    assert history.recall(state, "w") == Past("o", "w", "b", language=None)
 
 
 @pytest.mark.parametrize(

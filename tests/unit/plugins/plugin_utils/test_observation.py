@@ -15,6 +15,7 @@ from hashlib import sha256
 import pytest
 import yaml
 
+from ansible_collections.metal.gpu.plugins.module_utils import document_states
 from ansible_collections.metal.gpu.plugins.modules import config_document, node_info
 from ansible_collections.metal.gpu.plugins.plugin_utils.document_history import Past, remember
 from ansible_collections.metal.gpu.plugins.plugin_utils.observation import interpret
@@ -264,6 +265,7 @@ def test_a_gpu_node(observe, tmp_path):
                         texts["/etc/containerd/config.toml"].encode()
                     ).hexdigest(),
                     "error": None,
+                    "obstacle": None,
                     "source": "containerd config dump",
                 },
                 "needs_reload": False,
@@ -304,6 +306,7 @@ def test_a_gpu_node(observe, tmp_path):
                     "path": "/etc/docker/daemon.json",
                     "exists": False,
                     "error": None,
+                    "obstacle": None,
                     "source": None,
                     "keys": [],
                     "default_runtime": None,
@@ -360,7 +363,7 @@ def test_a_gpu_node(observe, tmp_path):
             "joined_name": None,
             "flags_source": None,
             "flags": [],
-            "config": {"path": None, "exists": False, "error": None},
+            "config": {"path": None, "exists": False, "error": None, "obstacle": None},
             "config_dir": {"path": None, "files": []},
             "feature_gates": [],
             "health_url": "http://127.0.0.1:10248/healthz",
@@ -405,8 +408,8 @@ def test_a_gpu_node(observe, tmp_path):
 
 
 def test_what_this_collection_has_left_is_found(observe, tmp_path):
-    path, owner = "/etc/containerd/config.toml", "metal.gpu.containerd"
-    place = config_document.Place(path, owner, str(tmp_path / "var/lib/metal-gpu/config_document"))
+    path, actor = "/etc/containerd/config.toml", "metal.gpu.containerd"
+    place = config_document.Place(path, actor, str(tmp_path / "var/lib/metal-gpu/config_document"))
     rule = "/etc/modprobe.d/metal-gpu-nouveau.conf"
     mark = "# BEGIN managed by Ansible, role metal.gpu.nvidia_driver\n"
     theirs = "/etc/modprobe.d/metal-gpu-cluster.conf"
@@ -425,9 +428,10 @@ def test_what_this_collection_has_left_is_found(observe, tmp_path):
         "edits": [
             {
                 "path": path,
-                "owner": owner,
+                "actor": actor,
                 "changes": [{"key": ["plugins", "cri", "a"], "before": None}],
                 "untouched": True,
+                "error": None,
             }
         ],
         "packages": {
@@ -462,6 +466,79 @@ def test_what_dkms_has_built(observe, tmp_path, paths, expected):
     texts = {f"/var/lib/dkms/nvidia/580.178.04/{path}": "" for path in paths}
     plant(tmp_path, {**texts, "/proc/sys/kernel/osrelease": "6.1.0-26-amd64\n"})
     assert observe(Programs({}))["driver"]["dkms"] == expected
+
+
+EMOJI = r'{"log-opts": {"tag": "\ud83d\ude00"}, "default-runtime": "runc"}'
+
+
+@pytest.mark.parametrize(
+    ("path", "state", "changes", "error"),
+    [
+        pytest.param(
+            "/etc/docker/daemon.json",
+            remember(Past(EMOJI, EMOJI.replace("runc", "nvidia"), EMOJI, language="json")),
+            [{"key": ["default-runtime"], "before": "runc"}],
+            None,
+            id="emoji-escape",
+        ),
+        pytest.param(
+            "/etc/docker/daemon.json",
+            '{"version": 1, "pasts": [{"original": "{}", "written": "{\\"a\\": 1}", '
+            '"before": "{}", "directories": []}]}',
+            [{"key": ["a"], "before": None}],
+            None,
+            id="without-language-by-suffix",
+        ),
+        pytest.param(
+            "/etc/cni/conf",
+            remember(Past("a: 1\n", "a: 2\n", "a: 1\n", language="yaml")),
+            [{"key": ["a"], "before": 1}],
+            None,
+            id="without-suffix-by-language",
+        ),
+        pytest.param(
+            "/etc/cni/conf",
+            remember(Past("a: 1\n", "a: 2\n", "a: 1\n")),
+            [],
+            "the record of what it was before is damaged: it does not tell the language",
+            id="neither",
+        ),
+        pytest.param(
+            "/etc/docker/daemon.json",
+            remember(Past("{", "{}", "{", language="json")),
+            [],
+            "line 1, column 2: Expecting property name enclosed in double quotes",
+            id="original-that-cannot-be-read",
+        ),
+        pytest.param(
+            *("/etc/docker/daemon.json", "{", []),
+            "the record of what it was before is damaged: JSONDecodeError: ",
+            id="damaged",
+        ),
+    ],
+)
+def test_the_way_back_is_read_in_the_language_of_the_edit(
+    observe, tmp_path, path, state, changes, error
+):
+    name = document_states.file_name(path, "metal.gpu.x")
+    file = f"{document_states.DIRECTORY}/{name}"
+    plant(tmp_path, {file: state})
+    [edit] = observe(Programs({}))["ours"]["edits"]
+    assert (edit["path"], edit["changes"]) == (path, changes)
+    assert edit["error"] is None if error is None else edit["error"].startswith(f"{file}: {error}")
+
+
+@pytest.mark.parametrize("now", ["{\r\n}\r\n", "{}"], ids=["untouched", "touched"])
+def test_carriage_returns_are_no_change(observe, tmp_path, now):
+    """The node hands lines over without them."""
+    written = "{\r\n}\r\n"
+    name = document_states.file_name("/etc/d.json", "metal.gpu.x")
+    state = remember(Past(None, written, None, language="json"))
+    plant(tmp_path, {f"{document_states.DIRECTORY}/{name}": state})
+    (tmp_path / "etc/d.json").parent.mkdir()
+    (tmp_path / "etc/d.json").write_bytes(now.encode())
+    [edit] = observe(Programs({}))["ours"]["edits"]
+    assert edit["untouched"] is (now == written)
 
 
 def shape(value):
@@ -667,6 +744,14 @@ def test_containerd_is_asked_about_the_file_that_its_unit_names(observe, tmp_pat
             ' invalid disabled plugin URI "cri" expect io.containerd.x.vx',
             id="refused",
         ),
+        pytest.param(
+            "\ufeffversion = 2\n",
+            recording("containerd/refusal-2.1.4-byte-order-mark.txt"),
+            "/etc/containerd/config.toml, line 1, column 1: the file begins with a byte order mark,"
+            r" which this containerd refuses. Remove it: sed -i '1s/^\xEF\xBB\xBF//'"
+            " /etc/containerd/config.toml",
+            id="byte-order-mark",
+        ),
     ],
 )
 def test_containerd_with_a_configuration_it_refuses(observe, tmp_path, text, stderr, error):
@@ -778,6 +863,48 @@ def test_a_docker_node(observe, tmp_path):
     assert [one["name"] for one in found["v1"]["containers"]] == ["digits"]
     (asked,) = [line for line in programs.asked if "inspect" in line]
     assert len(re.findall(r"[0-9a-f]{64}", asked)) == 3  # not the pod's
+
+
+@pytest.mark.parametrize(
+    ("text", "obstacle"),
+    [
+        pytest.param("\ufeffversion = 2\n", None, id="byte-order-mark"),
+        pytest.param(
+            "version = 2\na.b = 1\n[a]\n",
+            "/etc/containerd/config.toml, line 3, column 3: Cannot declare ('a',) twice",
+            id="more-than-TOML",
+        ),
+    ],
+)
+def test_what_containerd_reads_is_no_error(observe, tmp_path, text, obstacle):
+    """`containerd config dump` of 1.6.20 reads both."""
+    plant(tmp_path, {"/etc/containerd/config.toml": text})
+    programs = Programs(
+        {
+            "containerd --version": (0, CONTAINERD_VERSION, ""),
+            "containerd --config": (0, recording("containerd/dump-2.4.2-nvidia.toml"), ""),
+        }
+    )
+    config = observe(programs)["engines"]["containerd"]["config"]
+    assert (config["error"], config["obstacle"]) == (None, obstacle)
+
+
+@pytest.mark.parametrize(
+    ("text", "keys", "obstacle"),
+    [
+        pytest.param('\ufeff{"debug": true}', ["debug"], None, id="byte-order-mark"),
+        pytest.param(
+            '{"debug": true,\n "debug": false}',
+            ["debug"],
+            '/etc/docker/daemon.json, line 2, column 2: key "debug" is there twice',
+            id="twice",
+        ),
+    ],
+)
+def test_what_docker_reads_is_no_error(observe, tmp_path, text, keys, obstacle):
+    plant(tmp_path, {"/etc/docker/daemon.json": text})
+    config = observe(Programs({}))["engines"]["docker"]["config"]
+    assert (config["keys"], config["error"], config["obstacle"]) == (keys, None, obstacle)
 
 
 def test_imported_files_with_settings_of_the_cri_plugin(observe, tmp_path):
@@ -987,8 +1114,8 @@ KUBELET_DROP_INS = "/etc/kubernetes/kubelet.conf.d"
     [
         pytest.param("featureGates:\n  DevicePlugins: true\n", None, id="right"),
         pytest.param("a: b: c\n", "line 1, column 5: mapping values are not allowed", id="syntax"),
-        pytest.param("- a\n", "holds no mapping, but list", id="list"),
-        pytest.param("a: 2026-13-01\n", "month must be in 1..12", id="date"),
+        pytest.param("- a\n", "line 1, column 1: the document is not a mapping", id="list"),
+        pytest.param("a: 2026-13-01\n", None, id="what looks like a date is text to the kubelet"),
     ],
 )
 def test_a_file_of_the_kubelet_that_does_not_parse(observe, tmp_path, text, error):
@@ -1012,7 +1139,7 @@ def test_a_drop_in_of_the_kubelet_that_cannot_be_read(observe, tmp_path):
     path = f"{KUBELET_DROP_INS}/10.conf"
     error = f"{path}: Too many levels of symbolic links"
     files = observe(Programs({}))["kubelet"]["config_dir"]["files"]
-    assert files == [{"path": path, "error": error}]
+    assert files == [{"path": path, "error": error, "obstacle": None}]
 
 
 def test_a_specification_of_cdi_that_does_not_parse(observe, tmp_path):

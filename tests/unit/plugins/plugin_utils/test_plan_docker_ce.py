@@ -152,7 +152,7 @@ def docker(**values: Any) -> dict[str, Any]:
                         "edits": [
                             {
                                 "path": "/var/lib/metal-gpu/docker-containers.json",
-                                "owner": "metal.gpu.docker_ce",
+                                "actor": "metal.gpu.docker_ce",
                             }
                         ]
                     }

@@ -35,7 +35,7 @@ from .test_plans import (
 )
 
 PLANNER = "nvidia_container_runtime"
-OWNER = "metal.gpu.nvidia_container_runtime"
+ACTOR = "metal.gpu.nvidia_container_runtime"
 DAEMON_JSON = "/etc/docker/daemon.json"
 BINARY = {"type": None, "binary": "/usr/bin/nvidia-container-runtime"}
 BY_NAME = {"type": None, "binary": "nvidia-container-runtime"}
@@ -53,7 +53,7 @@ def docker(**values: Any) -> dict[str, Any]:
 def edits(path: str, *changes: tuple[list[str], Any]) -> dict[str, Any]:
     """The file has been edited by this role: key paths, and what was there before."""
     made = [{"key": key, "before": before} for key, before in changes]
-    return {"ours": {"edits": [{"path": path, "owner": OWNER, "changes": made}]}}
+    return {"ours": {"edits": [{"path": path, "actor": ACTOR, "changes": made, "error": None}]}}
 
 
 def flag(name: str, value: str) -> dict[str, Any]:
@@ -326,6 +326,25 @@ THEIR_SOURCE = {
     **{"section": "", "unsigned": "", "credentials": False},
 }
 NO_SPECIFICATION = {"devices": []}
+
+
+@pytest.mark.parametrize(
+    ("node", "state", "refusals"),
+    [
+        pytest.param(FRESH, "present", ["CONFIG_NOT_EDITABLE"], id="to-be-edited"),
+        pytest.param(NVIDIA, "present", [], id="nothing-to-do"),
+        pytest.param(OURS, "absent", ["CONFIG_NOT_EDITABLE"], id="to-be-given-back"),
+        pytest.param(NVIDIA, "absent", [], id="nothing-to-give-back"),
+    ],
+)
+def test_a_file_that_docker_reads_and_nobody_can_edit(
+    node: dict[str, Any], state: str, refusals: list[str]
+) -> None:
+    twice = f'{DAEMON_JSON}, line 3, column 3: key "runtimes" is there twice'
+    node = merge(node, docker(config={"obstacle": twice}))
+    planned = plan(PLANNER, node, state=state, default=None)
+    assert codes(planned) == refusals
+    assert all(twice in one["message"] for one in planned["refusals"])
 
 
 @pytest.mark.parametrize(

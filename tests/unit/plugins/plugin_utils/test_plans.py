@@ -93,9 +93,10 @@ GATE_IN_FLAG = {
 }
 KUBELET_DROP_IN = "/etc/systemd/system/kubelet.service.d/99-metal-gpu.conf"
 CONFIG = "/etc/containerd/config.toml"
-CRI_EDIT = [{"path": CONFIG, "owner": "metal.gpu.containerd"}]
+CRI_EDIT = [{"path": CONFIG, "actor": "metal.gpu.containerd", "error": None}]
+KUBELET_CONFIG = "/var/lib/kubelet/config.yaml"
 KUBELET_EDIT = [
-    {"path": "/var/lib/kubelet/config.yaml", "owner": "metal.gpu.kubelet_device_plugins"}
+    {"path": KUBELET_CONFIG, "actor": "metal.gpu.kubelet_device_plugins", "error": None}
 ]
 UNFINISHED = {
     "nvidia-kernel-dkms": {"version": "550.163.01-2", "state": "half-configured"},
@@ -110,6 +111,9 @@ UNSIGNED = {
     "unsigned": "[trusted=yes]",
     "credentials": False,
 }
+GATE_IN_CONFIG = {**GATE_IN_FLAG, "file": KUBELET_CONFIG, "where": "config", "flag": None}
+DAMAGED = "/var/lib/metal-gpu/config_document/x.json: the record of what it was before is damaged"
+TWICE = 'line 3, column 3: key "a" is there twice'
 UNVERSIONED = {"version": None, "version_error": "Exec format error"}
 K3S = {"name": "k3s", "unit": "k3s-agent.service"}
 BROKEN = {"code": "library_mismatch", "exit_code": 18, "message": "version mismatch"}
@@ -469,6 +473,68 @@ REFUSALS = [
         {"kubelet": {**UNVERSIONED, "feature_gates": [GATE_IN_FLAG]}},
         {"state": "absent"},
         ["VERSION_UNKNOWN"],
+    ),
+    (
+        "key that is there twice",
+        "nvidia_container_runtime",
+        {"engines": {"containerd": {"config": {"obstacle": TWICE}}}},
+        {},
+        ["CONFIG_NOT_EDITABLE"],
+    ),
+    (
+        "key that is there twice, in what Docker's package ships",
+        "containerd",
+        {
+            "engines": {
+                "containerd": {
+                    "cri_enabled": False,
+                    "config": {"version": None, "obstacle": TWICE},
+                }
+            }
+        },
+        {},
+        ["CONFIG_NOT_EDITABLE"],
+    ),
+    (
+        "key that is there twice, beside a gate",
+        "kubelet_device_plugins",
+        {"kubelet": {"feature_gates": [GATE_IN_CONFIG], "config": {"obstacle": TWICE}}},
+        {},
+        ["CONFIG_NOT_EDITABLE"],
+    ),
+    (
+        "key that is there twice, beside a gate in a drop-in",
+        "kubelet_device_plugins",
+        {
+            "kubelet": {
+                "feature_gates": [{**GATE_IN_CONFIG, "file": "/d/1.conf"}],
+                "config_dir": {"files": [{"path": "/d/1.conf", "error": None, "obstacle": TWICE}]},
+            }
+        },
+        {},
+        ["CONFIG_NOT_EDITABLE"],
+    ),
+    *(
+        (
+            f"history that is damaged, {state}",
+            role,
+            {**changes, "ours": {"edits": [{**edit, "error": DAMAGED}]}},
+            {"state": state},
+            ["HISTORY_UNREADABLE"],
+        )
+        for role, edit, changes in (
+            (
+                *("containerd", CRI_EDIT[0]),
+                {"engines": {"containerd": {"running": False}}, "kubelet": {"running": False}},
+            ),
+            ("kubelet_device_plugins", KUBELET_EDIT[0], {"kubelet": {"running": False}}),
+            (
+                "nvidia_container_runtime",
+                {**CRI_EDIT[0], "actor": "metal.gpu.nvidia_container_runtime", "changes": []},
+                {},
+            ),
+        )
+        for state in ("present", "absent")
     ),
     (
         "kubelet's YAML",
@@ -1033,7 +1099,7 @@ def test_containerd_is_not_taken_away_from_a_kubelet(changes: dict[str, Any]) ->
 @pytest.mark.parametrize(
     ("unread", "untouched", "change"),
     [
-        pytest.param([CONFIG], True, {"path": CONFIG, "owner": CRI_EDIT[0]["owner"]}, id="ours"),
+        pytest.param([CONFIG], True, {"path": CONFIG, "actor": CRI_EDIT[0]["actor"]}, id="ours"),
         pytest.param([CONFIG], False, None, id="somebody has changed it since"),
         pytest.param(["/etc/containerd/other.toml"], True, None, id="another file"),
     ],

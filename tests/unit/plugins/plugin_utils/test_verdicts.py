@@ -270,6 +270,7 @@ def no_runtime(raw: dict[str, Any]) -> None:
 
 def garbage(raw: dict[str, Any]) -> None:
     raw["texts"]["/etc/containerd/config.toml"] = "version = \n"
+    raw["outputs"]["containerd_dump"] = {"rc": 1, "stdout": "", "stderr": "containerd: bad\n"}
 
 
 @pytest.mark.parametrize(
