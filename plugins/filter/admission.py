@@ -32,7 +32,8 @@ options:
   cluster:
     description: >-
       What M(metal.gpu.gpu_capacity), or on the way back M(metal.gpu.gpu_drain), returned for all
-      node names, and C(refusals) of the cluster.
+      node names, C(missing) and C(user) as from M(metal.gpu.gpu_permissions_info), and C(refusals)
+      of the cluster.
     type: dict
     required: true
   skip_refused:

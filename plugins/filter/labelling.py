@@ -16,9 +16,11 @@ version_added: 1.0.0
 author:
   - metal.gpu contributors (!UNKNOWN)
 description:
-  - Makes a patch for each node of a cluster that lacks one of some labels. An annotation notes that
-    the labels are ours to take away again.
-  - Nodes that the cluster does not have get none.
+  - Makes a patch for each node of a cluster that lacks one of some labels. The annotation
+    C(metal.gpu/labelled) has the labels that were added, which P(metal.gpu.unlabelling#filter)
+    takes away again.
+  - Nodes that the cluster does not have get none, and neither do nodes that have one of the labels
+    with another value.
 positional: labels
 options:
   _input:

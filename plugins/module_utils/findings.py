@@ -147,6 +147,30 @@ CATALOGUE: dict[str, Meaning] = {
         "the API server does not let {user} {verb} {resource} {scope}",
         "give this user the permission; docs/permissions.yml has all that this collection needs",
     ),
+    "CLUSTER_UNAUTHENTICATED": Meaning(
+        REFUSAL,
+        "the API server does not know who is asking: {error}",
+        "check the user in the kubeconfig with `kubectl auth whoami`; a token or a client "
+        "certificate may be missing or expired",
+    ),
+    "CLUSTER_PLUGIN_FAILED": Meaning(
+        REFUSAL,
+        "the credential plugin {command}, which the kubeconfig names, returned no credentials: "
+        "{error}",
+        "install the plugin for the user that runs Ansible, and log in with it; or use a "
+        "kubeconfig with a client certificate{hint}",
+    ),
+    "CLUSTER_CONFLICT": Meaning(
+        FAILURE,
+        "{manager} changed fields that this collection sets: {fields}",
+        "to keep the change, set the same value in the role's variables (device_plugin_tolerations "
+        "and so on); to undo it, use `kubectl edit`; then run again",
+    ),
+    "CLUSTER_IMMUTABLE": Meaning(
+        FAILURE,
+        "the API server cannot change an object that this collection created: {error}",
+        "delete the object that the message names, and run again: the role creates it anew",
+    ),
     "OS_UNSUPPORTED": Meaning(
         REFUSAL,
         "runs {found}; supported are, on x86_64, {expected}",
@@ -606,6 +630,11 @@ CATALOGUE: dict[str, Meaning] = {
         "set device_plugin_foreign to adopt to work with that one, or remove it (with Helm: `helm "
         "uninstall`): two plugins for one resource take GPUs from each other",
     ),
+    "DEVICE_PLUGIN_NAME_TAKEN": Meaning(
+        REFUSAL,
+        "the DaemonSet {found} exists; it is not this collection's, and not NVIDIA's device plugin",
+        "set device_plugin_name or device_plugin_namespace to another name",
+    ),
     "DEVICE_PLUGIN_TWICE": Meaning(
         REFUSAL,
         "the cluster runs NVIDIA's device plugin as {found}: they take GPUs from each other",
@@ -627,6 +656,24 @@ CATALOGUE: dict[str, Meaning] = {
         "one device plugin cannot serve all nodes as it is set up: {evidence}",
         "make the NVIDIA runtime the default everywhere (nvidia_container_runtime_default: true), "
         "set device_plugin_device_list_strategy to envvar, and device_plugin_runtime_class to ''",
+    ),
+    "RUNTIME_CLASS_OTHER": Meaning(
+        REFUSAL,
+        "the RuntimeClass {name} exists with the handler {found}; the device plugin needs the "
+        "handler {expected}",
+        "set device_plugin_runtime_class to another name, such as nvidia-gpu; the existing "
+        "RuntimeClass stays as it is",
+    ),
+    "RUNTIME_CLASS_ADOPTED": Meaning(
+        NOTICE,
+        "the RuntimeClass {name} exists and is used as it is",
+        "nothing to do",
+    ),
+    "NODE_LABEL_TAKEN": Meaning(
+        REFUSAL,
+        "the node {node} has the label {found}; device_plugin_node_selector asks for {expected}",
+        "if the device plugin may run there, remove the label with `kubectl label node {node} "
+        "{key}-`; if not, take the node out of the group",
     ),
     "LABEL_OF_OWNER": Meaning(
         FAILURE,
@@ -727,24 +774,179 @@ CATALOGUE: dict[str, Meaning] = {
     "CAPACITY_DIFFERS": Meaning(
         FAILURE,
         "has {expected} GPUs, the cluster counts {found} in its capacity{evidence}",
-        "look at the log of the device plugin's pod on this node",
+        "read the log of the device plugin's pod on this node",
     ),
     "ALLOCATABLE_DIFFERS": Meaning(
         FAILURE,
         "has {expected} GPUs, the cluster can hand out {found}{evidence}",
-        "the device plugin calls a GPU unhealthy after a critical Xid: look at its log and at "
-        "`dmesg | grep -i xid`, then restart its pod",
+        "read the log of the device plugin's pod on this node, and `kubectl describe node`",
+    ),
+    "DEVICE_PLUGIN_MISSING": Meaning(
+        FAILURE,
+        "{counted}; the cluster has no DaemonSet of a device plugin",
+        "deploy it with `ansible-playbook metal.gpu.site --tags device_plugin`",
+    ),
+    "DEVICE_PLUGIN_NOT_SELECTED": Meaning(
+        FAILURE,
+        "{counted}; the device plugin {daemonset} runs on nodes with the label {labels}, and this "
+        "node {found}",
+        "set the label with `kubectl label --overwrite node {node} {labels}`, or change the node "
+        "selector of the DaemonSet",
+    ),
+    "DEVICE_PLUGIN_AFFINITY": Meaning(
+        FAILURE,
+        "{counted}; the node affinity of the device plugin {daemonset} excludes this node: it "
+        "requires {affinity}",
+        "label the node {node} accordingly, or change the affinity with `kubectl --namespace "
+        "{namespace} edit daemonset {name}`",
+    ),
+    "DEVICE_PLUGIN_IMAGE_UNAVAILABLE": Meaning(
+        FAILURE,
+        "{counted}; the node cannot pull the image of the device plugin {pod}: {error}",
+        "set device_plugin_image and device_plugin_version to an image that this node can pull, "
+        "and device_plugin_image_pull_secrets where the registry needs credentials",
+    ),
+    "DEVICE_PLUGIN_NOT_STARTED": Meaning(
+        FAILURE,
+        "{counted}; the container of the device plugin {pod} does not start: {error}",
+        "read `kubectl --namespace {namespace} describe pod {name}`",
+    ),
+    "DEVICE_PLUGIN_CRASHES": Meaning(
+        FAILURE,
+        "{counted}; the device plugin {pod} ends again and again, with: {error}",
+        "read `kubectl --namespace {namespace} logs {name} --previous`",
+    ),
+    "DEVICE_PLUGIN_BLIND": Meaning(
+        FAILURE,
+        "{counted}; the device plugin {pod} sees no GPU: {error}",
+        "check that `nvidia-smi` works on the node; then register the NVIDIA runtime, which starts "
+        "this pod, with `ansible-playbook metal.gpu.site --tags runtime,device_plugin`",
+    ),
+    "DEVICE_PLUGIN_UNREGISTERED": Meaning(
+        FAILURE,
+        "{counted}; the kubelet does not accept the device plugin {pod}: {error}",
+        "remove a second device plugin from the node, if there is one; then restart the kubelet "
+        "with `systemctl restart kubelet`; the plugin registers again by itself",
+    ),
+    "GPU_UNHEALTHY": Meaning(
+        FAILURE,
+        "{counted}; the device plugin {pod} logged: {error}",
+        "look for Xid messages on the node with `dmesg | grep -i xid`, and reset or replace the "
+        "GPU; once the GPU is well, and not before, `kubectl --namespace {namespace} delete pod "
+        "{name}`: while a GPU is lost, a new pod of the plugin does not start, and the node loses "
+        "its other GPUs, too",
     ),
     "SMOKE_FAILED": Meaning(
         FAILURE,
         "a smoke pod with {asked} GPUs failed: {error}",
-        "look at the RuntimeClass, the image and the events named in the message",
+        "read what the message quotes; run `nvidia-smi` on the node, and `kubectl describe` on a "
+        "pod with GPUs there",
     ),
     "SMOKE_IMAGE_UNAVAILABLE": Meaning(
         FAILURE,
         "cannot get the image of the smoke pod: {error}",
         "set verify_smoke_image to an image that this node can pull, and "
         "verify_smoke_image_pull_secrets where the registry wants credentials",
+    ),
+    "SMOKE_UNKNOWN": Meaning(
+        FAILURE,
+        "the result of the smoke pod is unknown: {error}",
+        "run `ansible-playbook metal.gpu.verify` again when the API server answers",
+    ),
+    "SMOKE_POD_LEFT": Meaning(
+        NOTICE,
+        "the smoke pod {name} may still exist, because it could not be deleted: {error}",
+        "delete it with `kubectl --namespace {namespace} delete pod {name}`",
+    ),
+    "GPUS_NOT_ALLOCATABLE": Meaning(
+        FAILURE,
+        "no smoke pod can run with {asked} {resource}: the node has {found} allocatable",
+        "check that the device plugin runs on the node, and that `kubectl describe node` shows its "
+        "GPUs as allocatable",
+    ),
+    "POD_REJECTED": Meaning(
+        FAILURE,
+        "{by} rejects {what}: {error}",
+        "exempt the namespace {namespace} from it, or set {place} to a namespace that it does not "
+        "cover",
+    ),
+    "POD_OVER_QUOTA": Meaning(
+        FAILURE,
+        "{by} in the namespace {namespace} rejects {what}: {error}",
+        "change it (`kubectl --namespace {namespace} describe resourcequota,limitrange`), or set "
+        "{place} to another namespace",
+    ),
+    "NAMESPACE_MISSING": Meaning(
+        FAILURE,
+        "the namespace {namespace} for {what} does not exist",
+        "create it with `kubectl create namespace {namespace}`, or set {place} to another one",
+    ),
+    "RUNTIME_CLASS_MISSING": Meaning(
+        FAILURE,
+        "{what} needs the RuntimeClass {name}, which the cluster does not have",
+        "name an existing one (`kubectl get runtimeclasses`) in verify_smoke_runtime_class or "
+        "device_plugin_runtime_class, or create it with `ansible-playbook metal.gpu.site --tags "
+        "device_plugin`",
+    ),
+    "RUNTIME_HANDLER_MISSING": Meaning(
+        FAILURE,
+        "the container engine has no runtime {handler}, which {what} needs: {error}",
+        "register it with `ansible-playbook metal.gpu.site --tags runtime`; another tool may have "
+        "overwritten the engine's configuration",
+    ),
+    "CDI_UNRESOLVABLE": Meaning(
+        FAILURE,
+        "the container engine does not find the CDI devices of {what}: {error}",
+        "compare `nvidia-ctk cdi list` on the node with the message; remove old and duplicate "
+        "specifications from /etc/cdi and /var/run/cdi, run `systemctl restart "
+        "nvidia-cdi-refresh.service`, and delete the device plugin's pod",
+    ),
+    "GPU_BLOCKS_CONTAINERS": Meaning(
+        FAILURE,
+        "{what} does not start, because a GPU of the node is lost: {error}",
+        "drain the node, and reset the GPU or reboot; until then, no container with GPUs starts "
+        "there",
+    ),
+    "ENGINE_SILENT": Meaning(
+        FAILURE,
+        "the container engine does not answer the kubelet: {error}",
+        "look at `systemctl status containerd docker cri-docker` and at `journalctl --unit "
+        "containerd` on the node",
+    ),
+    "KUBELET_SILENT": Meaning(
+        FAILURE,
+        "{what} does not start, because the kubelet of {node} is silent: {error}",
+        "look at `systemctl status kubelet` and at `journalctl --unit kubelet` on the node",
+    ),
+    "NODE_TAINTED": Meaning(
+        FAILURE,
+        "{what} does not run, because it does not tolerate the node's taint {taint}",
+        "remove the taint with `{command}`, or add a toleration to {setting}",
+    ),
+    "NODE_PRESSURE": Meaning(
+        FAILURE,
+        "{what} does not run, because the node is under {kind} pressure: {error}",
+        "read the conditions in `kubectl describe node {node}`, and free disk space, memory or "
+        "processes on the node; the kubelet then removes the taint by itself",
+    ),
+    "NODE_FULL": Meaning(
+        FAILURE,
+        "the node has no room for {what}: {error}",
+        "wait for other pods to end, or move them: `kubectl get pods --all-namespaces "
+        "--field-selector spec.nodeName={node}` lists them",
+    ),
+    "POD_NOT_ADMITTED": Meaning(
+        FAILURE,
+        "the kubelet does not admit {what}: {error}",
+        "look for pods that took the GPUs: `kubectl get pods --all-namespaces --field-selector "
+        "spec.nodeName={node}`; if there are none, restart the kubelet with `systemctl restart "
+        "kubelet`",
+    ),
+    "POD_NOT_SCHEDULED": Meaning(
+        FAILURE,
+        "no scheduler placed {what} on the node",
+        "check kube-scheduler: `kubectl --namespace kube-system get pods --selector "
+        "component=kube-scheduler`",
     ),
     "SMOKE_DIFFERS": Meaning(
         FAILURE,

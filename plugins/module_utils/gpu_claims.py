@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 DOMAIN = "nvidia.com/"  # nvidia.com/gpu, its shared form, and MIG slices
 
 _STAYS = {
-    "DaemonSet": "its DaemonSet would put it back at once",
+    "DaemonSet": "its DaemonSet creates it again at once",
     "Node": "the kubelet runs it from a file of the node",
 }
-_BARE = "nothing would start it again"
+_BARE = "no controller starts it again"
 
 
 class Claim(NamedTuple):
@@ -33,6 +33,7 @@ class Claim(NamedTuple):
     node: str
     gpus: int | float
     stays: str | None  # why it must not be evicted; None where it may be
+    uid: str  # a controller may give another pod the same name
 
     @property
     def key(self) -> str:
@@ -48,7 +49,14 @@ def parse_claim(pod: Mapping[str, Any]) -> Claim | None:
     if not gpus:
         return None
     metadata = pod["metadata"]
-    return Claim(metadata["namespace"], metadata["name"], node, gpus, _why_it_stays(metadata))
+    return Claim(
+        metadata["namespace"],
+        metadata["name"],
+        node,
+        gpus,
+        _why_it_stays(metadata),
+        metadata.get("uid", ""),
+    )
 
 
 def _resources(pod: Mapping[str, Any]) -> set[str]:

@@ -10,13 +10,17 @@ Source: https://kubernetes.io/docs/concepts/configuration/organize-cluster-acces
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import traceback
 from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import env_fallback, missing_required_lib
 
+from ansible_collections.metal.gpu.plugins.module_utils.causes import quote
 from ansible_collections.metal.gpu.plugins.module_utils.kube import Client, KubeError, Settings
+from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
 
 try:
     import kubernetes.client
@@ -29,7 +33,7 @@ except ImportError:
     IMPORT_ERROR = traceback.format_exc()
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ansible.module_utils.basic import AnsibleModule
 
@@ -67,6 +71,10 @@ _SECRETS = {"token", "password", "client-key-data", "access-token", "refresh-tok
 
 class SettingsInvalid(KubeError):
     """The settings do not describe a connection: no kubeconfig, a broken one, no such context."""
+
+
+class PluginFailed(SettingsInvalid):
+    """The program that the kubeconfig names for credentials gives none."""
 
 
 def connect(options: Mapping[str, Any]) -> Client:
@@ -137,26 +145,28 @@ def _load_kubeconfig(configuration: Any, kubeconfig: Any, context: str | None) -
     paths = "" if inline else str(kubeconfig or kubernetes.config.KUBE_CONFIG_DEFAULT_LOCATION)
     place = "kubeconfig in the options" if inline else f"kubeconfig {paths}"
     source = f"from the {place}, {f'context {context}' if context else 'current context'}"
-    if not inline and not any(
-        os.path.isfile(os.path.expanduser(path)) for path in paths.split(os.pathsep)
-    ):
+    documents = [kubeconfig] if inline else _read_documents(paths, place)
+    if not documents:
         raise SettingsInvalid(
             f"There is no kubeconfig {paths}. Name one by the option kubeconfig or by "
             "K8S_AUTH_KUBECONFIG, or give host and api_key."
         )
+    _refuse_two_contexts(documents, context, place)
     arguments = {
         "context": context,
         "client_configuration": configuration,
         "persist_config": False,
     }
     library: Any = kubernetes.config
+    complaints = _Complaints()
     try:
-        if inline:
-            library.load_kube_config_from_dict(kubeconfig, **arguments)
-        else:
-            library.load_kube_config(paths, **arguments)
+        with complaints:
+            if inline:
+                library.load_kube_config_from_dict(kubeconfig, **arguments)
+            else:
+                library.load_kube_config(paths, **arguments)
     except kubernetes.config.ConfigException as error:
-        contexts = _contexts(kubeconfig if inline else paths)
+        contexts = [name for document in documents for name in _names(document, "contexts")]
         if context and contexts and context not in contexts:
             raise SettingsInvalid(
                 f"The {place} has no context {context!r}, only {', '.join(contexts)}."
@@ -165,19 +175,102 @@ def _load_kubeconfig(configuration: Any, kubeconfig: Any, context: str | None) -
     except (yaml.YAMLError, OSError, ValueError, TypeError, AttributeError) as error:
         # The library looks into a malformed file without asking first what it is.
         raise SettingsInvalid(f"The {place} is not valid: {error}") from error
+    _refuse_plugin(configuration, documents, context, place, complaints.texts)
     return source
 
 
-def _contexts(kubeconfig: Any) -> list[str]:
-    """Return the names of the contexts, as far as they can be read."""
-    library: Any = kubernetes.config
-    if isinstance(kubeconfig, dict):
-        return [context.get("name", "") for context in kubeconfig.get("contexts", ())]
-    try:
-        contexts, _current = library.list_kube_config_contexts(kubeconfig)
-    except kubernetes.config.ConfigException:
-        return []
-    return [context["name"] for context in contexts]
+def _read_documents(paths: str, place: str) -> list[Any]:
+    """Return the content of those files that there are."""
+    documents = []
+    for path in map(os.path.expanduser, paths.split(os.pathsep)):
+        if os.path.isfile(path):
+            try:
+                with open(path, encoding="utf-8") as file:
+                    documents.append(yaml.safe_load(file))
+            except (yaml.YAMLError, OSError, ValueError) as error:
+                raise SettingsInvalid(f"The {place} is not valid: {error}") from error
+    return documents
+
+
+def _refuse_two_contexts(documents: Iterable[Any], context: str | None, place: str) -> None:
+    """Refuse files of which each names another current context.
+
+    kubectl takes the first one, and the Python client, of kubernetes.core, too, the last. So
+    `kubectl get nodes` would show another cluster than the one that gets changed.
+    """
+    names = [section(document).get("current-context") for document in documents]
+    found = list(dict.fromkeys(str(name) for name in names if name))
+    if context is None and len(found) > 1:
+        raise SettingsInvalid(
+            f"The {place} names several current contexts: {', '.join(found)}. kubectl uses the "
+            "first, and Ansible's modules use the last. Name one by the option context or by "
+            "K8S_AUTH_CONTEXT."
+        )
+
+
+def _refuse_plugin(
+    configuration: Any,
+    documents: Iterable[Any],
+    context: str | None,
+    place: str,
+    complaints: Iterable[str],
+) -> None:
+    """Refuse to go on without credentials, which the library would.
+
+    It notes in a log why it got none, and calls the server as nobody.
+    """
+    plugin = section(_find_user(list(documents), context), "exec")
+    if not plugin or configuration.api_key or configuration.cert_file:
+        return
+    words = (re.sub(r"^\[Errno \d+\] ", "", text) for text in complaints)
+    said = quote("; ".join(words)) or "it returned neither a token nor a certificate"
+    hint = quote(str(plugin.get("installHint") or ""))
+    raise PluginFailed(
+        f"The credential plugin {str(plugin.get('command'))!r} of the {place} gives no "
+        f"credentials: {said}{f' (installHint: {hint})' if hint else ''}"
+    )
+
+
+def _find_user(documents: Sequence[Any], context: str | None) -> Mapping[str, Any]:
+    """Return the user of a context. Of two entries with a name, the first counts."""
+    names = [section(document).get("current-context") for document in documents]
+    wanted = context or next((name for name in reversed(names) if name), None)
+    chosen = _find(documents, "contexts", "context", wanted)
+    return _find(documents, "users", "user", chosen.get("user"))
+
+
+def _find(documents: Iterable[Any], kind: str, field: str, name: Any) -> Mapping[str, Any]:
+    for document in documents:
+        for row in _rows(document, kind):
+            if row.get("name") == name:
+                return section(row, field)
+    return {}
+
+
+def _rows(document: Any, kind: str) -> list[Mapping[str, Any]]:
+    rows = section(document).get(kind)
+    return [section(row) for row in rows] if isinstance(rows, list) else []
+
+
+def _names(document: Any, kind: str) -> list[str]:
+    return [str(row.get("name")) for row in _rows(document, kind)]
+
+
+class _Complaints(logging.Handler):
+    """Collects what the library logs, and keeps it from stderr, where Ansible would show it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+
+    def __enter__(self) -> None:
+        logging.getLogger().addHandler(self)
+
+    def __exit__(self, *_error: object) -> None:
+        logging.getLogger().removeHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(record.getMessage())
 
 
 def _secrets(data: Any) -> Iterator[str]:

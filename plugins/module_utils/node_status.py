@@ -11,11 +11,14 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
 from ansible_collections.metal.gpu.plugins.module_utils.quantity import parse_quantity, plain
+from ansible_collections.metal.gpu.plugins.module_utils.scheduling import Taint, parse_taints
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_DOMAIN = "metal.gpu/"
 _READY = "Ready"
 _STATUSES = {"True": True, "False": False}
 # A controller takes them off a little after the node has become ready; until then no pod comes.
@@ -31,6 +34,8 @@ class NodeStatus(NamedTuple):
     ready: bool | None  # None: nobody knows, as where the kubelet has fallen silent
     troubles: Mapping[str, str]  # conditions that are not as they should be, as text, by type
     labels: Mapping[str, str]
+    taints: tuple[Taint, ...] = ()
+    annotations: Mapping[str, str] = {}  # of this collection
 
     @property
     def readiness(self) -> str:
@@ -56,8 +61,9 @@ def parse_node(node: Mapping[str, Any], resource: str) -> NodeStatus:
     conditions = {condition["type"]: condition for condition in status.get("conditions", ())}
     conditions.setdefault(_READY, _UNREPORTED)
     ready, troubles = _STATUSES.get(conditions[_READY]["status"]), _troubles(conditions)
-    taints = [taint["key"] for taint in node.get("spec", {}).get("taints", ())]
-    left = next((key for key in _NOT_READY_TAINTS if key in taints), None)
+    taints = parse_taints(node)
+    keys = [taint.key for taint in taints]
+    left = next((key for key in _NOT_READY_TAINTS if key in keys), None)
     if ready and left:
         ready, troubles[_READY] = False, f"taint {left} is still there"
     return NodeStatus(
@@ -66,6 +72,12 @@ def parse_node(node: Mapping[str, Any], resource: str) -> NodeStatus:
         ready=ready,
         troubles=troubles,
         labels=node["metadata"].get("labels", {}),
+        taints=taints,
+        annotations={
+            key: value
+            for key, value in section(node, "metadata", "annotations").items()
+            if key.startswith(_DOMAIN)
+        },
     )
 
 

@@ -8,13 +8,38 @@ Source: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/
 
 from __future__ import annotations
 
+from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
 from ansible_collections.metal.gpu.plugins.module_utils.quantity import parse_quantity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+# Why a container waits that will not start without help; kubernetes pkg/kubelet/images/types.go,
+# pkg/kubelet/container/sync_result.go and pkg/kubelet/kuberuntime/kuberuntime_container.go.
+NO_IMAGE = frozenset(
+    {
+        "ErrImageNeverPull",
+        "ErrImagePull",
+        "ImageInspectError",
+        "ImagePullBackOff",
+        "InvalidImageName",
+        "RegistryUnavailable",
+        "SignatureValidationFailed",
+    }
+)
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+HOPELESS = NO_IMAGE | {
+    "CreateContainerConfigError",
+    "CreateContainerError",
+    "PostStartHookError",
+    "PreCreateHookError",
+    "PreStartHookError",
+    "RunContainerError",
+}
 
 
 def claimed(pod: Mapping[str, Any], resource: str) -> Decimal:
@@ -74,6 +99,41 @@ def describe(pod: Mapping[str, Any]) -> str:
     return _join(phase, *(text for row in unmet for text in _reason(row)))
 
 
+def target_node(pod: Mapping[str, Any]) -> str:
+    """Return the node of a pod; of a DaemonSet's, the one it is meant for before it is bound."""
+    bound = pod["spec"].get("nodeName")
+    if bound:
+        return str(bound)
+    terms = section(pod, "spec", "affinity", "nodeAffinity", _REQUIRED).get("nodeSelectorTerms")
+    for term in terms or ():
+        for rule in term.get("matchFields") or ():
+            if rule.get("key") == "metadata.name" and rule.get("values"):
+                return str(rule["values"][0])
+    return ""
+
+
+def waiting(pod: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return reason and message of the first container that waits; empty where none does."""
+    found = (section(container, "state", "waiting") for container in statuses(pod))
+    return next(filter(None, found), {})
+
+
+def last_words(pod: Mapping[str, Any]) -> str:
+    """Return what a container wrote for its end, when it last ended; empty where nothing."""
+    found = (
+        section(container, "lastState", "terminated").get("message") for container in statuses(pod)
+    )
+    return next(filter(None, found), "").strip()
+
+
+def unscheduled(pod: Mapping[str, Any]) -> str | None:
+    """Return why the scheduler finds no node for a pod; None where it does not say that."""
+    for condition in section(pod, "status").get("conditions", ()):
+        if condition["type"] == "PodScheduled" and condition["status"] != "True":
+            return str(condition.get("message") or "")
+    return None
+
+
 def statuses(pod: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the status of each container, init containers first."""
     status = pod.get("status", {})
@@ -90,6 +150,14 @@ def event_time(event: Mapping[str, Any]) -> str:
         or event["metadata"]["creationTimestamp"]
     )
     return str(found)
+
+
+def parse_time(text: Any) -> datetime | None:
+    """Parse a time as the API server writes it, with fractions of a second or without."""
+    try:
+        return datetime.fromisoformat(str(text).replace("Z", "+00:00"))
+    except ValueError:
+        return None
 
 
 def event_text(event: Mapping[str, Any]) -> str:

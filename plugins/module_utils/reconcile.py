@@ -14,9 +14,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ansible_collections.metal.gpu.plugins.module_utils.causes import quote
 from ansible_collections.metal.gpu.plugins.module_utils.findings import NOTICE, finding
 from ansible_collections.metal.gpu.plugins.module_utils.hardware import judge_cuda, judge_hardware
 from ansible_collections.metal.gpu.plugins.module_utils.nvidia_smi import name_gpu
+from ansible_collections.metal.gpu.plugins.module_utils.pod_status import NO_IMAGE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -53,8 +55,6 @@ _STOPPED = {
     "containerd": "ENGINE_STOPPED",
     "docker": "ENGINE_STOPPED",
 }
-# The kubelet's words for an image that it cannot get.
-_NO_IMAGE = ("ErrImageNeverPull", "ErrImagePull", "ImagePullBackOff", "InvalidImageName")
 
 
 def question(
@@ -214,53 +214,82 @@ def _judge_answers(
     """Judge what the cluster and the pods have said; what was asked and is missing, is named."""
     name = node["kubelet"]["node_name"]
     expected = len(node["pci"]) if declared is None else declared
+    of_cluster: list[dict[str, str]] = []
     if cluster is not None:
-        yield from _judge_cluster(host, name, cluster, expected)
+        of_cluster = list(_judge_cluster(host, name, cluster, expected))
+        yield from of_cluster
     elif CLUSTER in asked:
         yield finding("CLUSTER_UNKNOWN", host, node=name)
     if smoke is not None:
         devices = node["nvml"]["devices"]
-        found = list(_judge_smoke(host, smoke, devices))
+        found = list(_judge_smoke(host, smoke, devices, [one["code"] for one in of_cluster]))
         # Who does not know all GPUs of the node cannot tell a strange one.
         if not node["nvml"]["complete"] or not all(gpu["uuid"] for gpu in devices):
             found = [one for one in found if one["code"] != "SMOKE_DIFFERS"]
         yield from found
         offered = expected if cluster is None else cluster["allocatable"]
-        if not found and len(set(smoke["uuids"])) != offered:
+        is_explained = smoke["state"] == "failed" or any(
+            one["code"] != "SMOKE_POD_LEFT" for one in found
+        )
+        if not is_explained and len(set(smoke["uuids"])) != offered:
             evidence = f"they saw {len(set(smoke['uuids']))} of {offered} GPUs"
             yield finding("SMOKE_MISSING", host, evidence=evidence)
     elif SMOKE in asked and cluster is not None and cluster["ready"]:
         yield finding("SMOKE_MISSING", host, evidence="there is no result for this node")
 
 
+_COUNTS = (
+    ("capacity", "CAPACITY_DIFFERS", "the cluster counts"),
+    ("allocatable", "ALLOCATABLE_DIFFERS", "the cluster can hand out"),
+)
+
+
 def _judge_cluster(
     host: str, name: str, cluster: Mapping[str, Any], expected: int | None
 ) -> Iterator[dict[str, str]]:
-    evidence = "".join(f"; {text}" for text in cluster["evidence"])
     if cluster["state"] == "missing":
         yield finding("NODE_NOT_IN_CLUSTER", host, node=name)
         return
     if not cluster["ready"]:
         yield finding("NODE_NOT_READY", host, node=name, error=cluster["readiness"])
-    for layer, code in (("capacity", "CAPACITY_DIFFERS"), ("allocatable", "ALLOCATABLE_DIFFERS")):
+    cause = cluster.get("cause")
+    for layer, code, counts in _COUNTS:
         found = cluster[layer]
-        if found != expected:
+        if found == expected:
+            continue
+        if cause is None:
+            said = "; ".join(cluster["evidence"])
+            evidence = f"; {quote(said)}" if said else ""
             text = "none" if found is None else found
             yield finding(code, host, expected=expected, found=text, evidence=evidence)
-            return  # the second of them says nothing new
+        elif cluster["ready"] or cause["code"] != "NODE_NOT_READY":  # it is said already
+            counted = f"{counts} {found or 0} of {expected} GPUs"
+            yield finding(cause["code"], host, counted=counted, **cause["evidence"])
+        return  # the second of them says nothing new
 
 
 def _judge_smoke(
-    host: str, smoke: Mapping[str, Any], devices: Sequence[Mapping[str, Any]] | None
+    host: str,
+    smoke: Mapping[str, Any],
+    devices: Sequence[Mapping[str, Any]] | None,
+    known: Collection[str] = (),
 ) -> Iterator[dict[str, str]]:
+    """Judge what became of the smoke pod. `known` are the codes of what was found before."""
     seen = smoke["uuids"]
+    cause = smoke.get("cause")
     if smoke["state"] == "busy":
         yield finding("SMOKE_NOT_RUN", host, evidence=smoke["message"])
-    elif smoke["reason"] in _NO_IMAGE:
-        yield finding("SMOKE_IMAGE_UNAVAILABLE", host, error=smoke["message"])
+    elif smoke["state"] == "unknown":
+        yield finding("SMOKE_UNKNOWN", host, error=quote(smoke["message"]))
+    elif cause is not None:
+        # What the cluster does not hand out, no pod can get: no news where that is known.
+        if cause["code"] not in (*known, "GPUS_NOT_ALLOCATABLE") or not known:
+            yield finding(cause["code"], host, **cause["evidence"])
+    elif smoke["reason"] in NO_IMAGE:
+        yield finding("SMOKE_IMAGE_UNAVAILABLE", host, error=quote(smoke["message"]))
     elif smoke["state"] == "failed":
-        events = "".join(f"; {text}" for text in smoke["events"])
-        yield finding("SMOKE_FAILED", host, asked=smoke["gpus"], error=smoke["message"] + events)
+        error = quote("; ".join((smoke["message"], *_news(smoke))))
+        yield finding("SMOKE_FAILED", host, asked=smoke["gpus"], error=error)
     elif smoke["holders"]:
         busy = [name_gpu(gpu) for gpu in devices or () if gpu["uuid"] not in seen]
         yield finding(
@@ -270,9 +299,23 @@ def _judge_smoke(
             busy=", ".join(busy) or "the others",
             holders=", ".join(smoke["holders"]),
         )
+    if smoke.get("left_behind"):
+        yield finding(
+            "SMOKE_POD_LEFT",
+            host,
+            name=smoke["pod"],
+            namespace=smoke["namespace"],
+            error=quote(smoke["left_behind"]),
+        )
     if devices is None:
         return
     uuids = [gpu["uuid"] for gpu in devices]
     strangers = [uuid for uuid in seen if uuid not in uuids]
     if strangers:
         yield finding("SMOKE_DIFFERS", host, uuids=", ".join(strangers))
+
+
+def _news(smoke: Mapping[str, Any]) -> list[str]:
+    """Return the newest event of a smoke pod, unless its message has said that."""
+    news = [text for text in smoke["events"] if text.partition(": ")[2] not in smoke["message"]]
+    return news[-1:]

@@ -12,10 +12,12 @@ Source: https://kubernetes.io/docs/tasks/debug/debug-application/determine-reaso
 
 from __future__ import annotations
 
+import hashlib
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ansible_collections.metal.gpu.plugins.module_utils.pod_status import describe
+from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
+from ansible_collections.metal.gpu.plugins.module_utils.pod_status import HOPELESS, describe
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,25 +35,6 @@ _CONTAINER = "nvidia-smi"
 _COMMAND = "exec nvidia-smi --query-gpu=uuid --format=csv,noheader >/dev/termination-log 2>&1"
 _UUID = re.compile(r"(GPU|MIG)-\S+")
 
-# Why a container waits that will not start without help; kubernetes pkg/kubelet/images/types.go,
-# pkg/kubelet/container/sync_result.go and pkg/kubelet/kuberuntime/kuberuntime_container.go.
-_HOPELESS = frozenset(
-    {
-        "CreateContainerConfigError",
-        "CreateContainerError",
-        "ErrImageNeverPull",
-        "ErrImagePull",
-        "ImageInspectError",
-        "ImagePullBackOff",
-        "InvalidImageName",
-        "PostStartHookError",
-        "PreCreateHookError",
-        "PreStartHookError",
-        "RegistryUnavailable",
-        "RunContainerError",
-        "SignatureValidationFailed",
-    }
-)
 # A sandbox that cannot be made shows in events only, and the kubelet tries for ever.
 _NO_RUNTIME = re.compile(r"no runtime for .* is configured|RuntimeHandler .* not supported")
 
@@ -82,12 +65,14 @@ class Wish(NamedTuple):
 class Verdict(NamedTuple):
     """What became of a pod."""
 
-    state: str  # "ok", "failed", "busy"; empty while open
+    state: str  # "ok", "failed", "busy"; "unknown" where nobody can tell; empty while open
     phase: str
     message: str
     uuids: tuple[str, ...] = ()
     ran: bool = False  # nvidia-smi has run to its end
     reason: str = ""  # the kubelet's word for why the container cannot start
+    status: Mapping[str, Any] = {}  # of the pod, as it was seen last
+    refusal: str = ""  # the API server's words, where it does not take the pod
 
 
 class Leftover(NamedTuple):
@@ -97,6 +82,17 @@ class Leftover(NamedTuple):
     process: str
     created: str  # RFC 3339, as the API server writes it
     lifetime_s: int
+
+
+def pod_name(run: str, node: str) -> str:
+    """Return the name of a run's pod for a node.
+
+    It is known before the pod is made, so that one whose creation nobody confirms is not made
+    twice. As a host name it has at most 63 characters, and those of a long node name may be the
+    same as another's.
+    """
+    digest = hashlib.sha256(f"{run} {node}".encode()).hexdigest()[:8]
+    return f"metal-gpu-smoke-{node[:38].rstrip('-.')}-{digest}"
 
 
 def manifest(template: Template, wish: Wish) -> dict[str, Any]:
@@ -154,7 +150,7 @@ def manifest(template: Template, wish: Wish) -> dict[str, Any]:
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            "generateName": f"metal-gpu-smoke-{wish.node}-",
+            "name": pod_name(template.run, wish.node),
             "labels": {MANAGED_BY: OWNER, RUN: template.run},
             "annotations": {PROCESS: template.process},
         },
@@ -164,7 +160,11 @@ def manifest(template: Template, wish: Wish) -> dict[str, Any]:
 
 def judge(pod: Mapping[str, Any], wish: Wish, resource: str) -> Verdict:
     """Say what became of a pod; the state is empty while that is open."""
-    status = pod.get("status", {})
+    return _judge(pod, wish, resource)._replace(status=section(pod, "status"))
+
+
+def _judge(pod: Mapping[str, Any], wish: Wish, resource: str) -> Verdict:
+    status = section(pod, "status")
     phase = status.get("phase", "Pending")
     container: dict[str, Any] = next(iter(status.get("containerStatuses", ())), {})
     state = container.get("state", {})
@@ -173,7 +173,7 @@ def judge(pod: Mapping[str, Any], wish: Wish, resource: str) -> Verdict:
     if phase == "Failed":
         return _judge_failure(pod, state)
     reason = state.get("waiting", {}).get("reason", "")
-    if reason in _HOPELESS:
+    if reason in HOPELESS:
         return Verdict("failed", phase, describe(pod), reason=reason)
     for condition in status.get("conditions", ()):
         if condition["type"] == "PodScheduled" and condition.get("reason") == "Unschedulable":

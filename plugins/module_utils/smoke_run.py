@@ -1,50 +1,50 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Run smoke pods on many nodes at once, and take away what runs leave behind.
+"""Run smoke pods on many nodes at once.
 
 All functions talk to the API server. What the pods look like and what their state means is in
-`smoke_pod`.
+`smoke_pod`, why they fail in `smoke_causes`, how they are deleted in `smoke_cleanup`. What was
+proven is never lost: neither an API server that falls silent later nor a pod that cannot be
+deleted changes a verdict.
 """
 
 from __future__ import annotations
 
 import functools
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timezone
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils import (
     kube,
+    node_status,
     pod_status,
-    process_identity,
+    smoke_causes,
+    smoke_cleanup,
     smoke_pod,
 )
+from ansible_collections.metal.gpu.plugins.module_utils.smoke_pod import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from decimal import Decimal
 
+    from ansible_collections.metal.gpu.plugins.module_utils.causes import Cause
+    from ansible_collections.metal.gpu.plugins.module_utils.node_status import NodeStatus
     from ansible_collections.metal.gpu.plugins.module_utils.smoke_pod import (
-        Leftover,
         Template,
-        Verdict,
         Wish,
     )
 
 _PARALLEL = 8  # requests to create pods that are under way at once
-_ROUND_S = 10  # how often nodes without the container runtime are looked for
+_ROUND_S = 10  # how often pods that wait are looked into
 _EVENTS_S = 2.0  # events are written a moment after the state they explain
 _EVENTS = 5  # newest events to report of a pod
 _CLEANUP_S = 30.0
+_FEW = 32  # nodes that are cheaper to ask for one by one than all there are
+_LEASES = "kube-node-lease"
 
-
-_VANISHED = smoke_pod.Verdict("failed", "", "someone else deleted the pod")
-
-
-class LeftBehind(kube.KubeError):
-    """Pods could not be deleted."""
+_VANISHED = Verdict("failed", "", "someone else deleted the pod")
 
 
 class Free(NamedTuple):
@@ -62,38 +62,13 @@ class Outcome(NamedTuple):
     verdict: Verdict
     seconds: float
     events: tuple[str, ...] = ()  # oldest first
-
-
-def read_leftovers(client: kube.Client, namespace: str) -> dict[str, Leftover]:
-    """Return the smoke pods of runs that cannot be alive any more, keyed by pod name.
-
-    Runs of this machine are known by their process; those of others by the age of their pods,
-    on the API server's clock.
-    """
-    pods = client.snapshot(
-        "pods",
-        smoke_pod.parse_leftover,
-        namespace=namespace,
-        query={"labelSelector": smoke_pod.OWNED},
-    )
-    now = _server_time(client)
-    return {
-        name: pod
-        for name, pod in pods.items()
-        if process_identity.is_gone(pod.process)
-        or (now - _timestamp(pod.created)).total_seconds() > pod.lifetime_s
-    }
-
-
-def remove_leftovers(
-    client: kube.Client, namespace: str, leftovers: Mapping[str, Leftover], timer: kube.Timer
-) -> None:
-    runs = sorted({pod.run for pod in leftovers.values()})
-    remove(client, namespace, f"{smoke_pod.RUN} in ({','.join(runs)})", timer)
+    cause: Cause | None = None
+    notes: tuple[str, ...] = ()  # what could not be looked at
+    left_behind: str = ""  # why the pod may still be there
 
 
 def read_free_gpus(
-    client: kube.Client, allocatable: Mapping[str, Decimal], resource: str
+    client: kube.Client, allocatable: Mapping[str, Decimal], resource: str, timer: kube.Timer
 ) -> dict[str, Free]:
     """Return what no pod has claimed on each node, from what each has allocatable."""
 
@@ -103,13 +78,28 @@ def read_free_gpus(
         return (node, amount) if amount and node in allocatable else None
 
     alive = "status.phase!=Succeeded,status.phase!=Failed"
-    query = kube.only("spec.nodeName", allocatable, alive)
+    pods = client.snapshot_each(
+        "pods", keep, "spec.nodeName", allocatable, alive, cached=True, timer=timer
+    )
     free = dict(allocatable)
     holders: dict[str, list[str]] = {node: [] for node in allocatable}
-    for name, (node, amount) in sorted(client.snapshot("pods", keep, query=query).items()):
+    for name, (node, amount) in sorted(pods.items()):
         free[node] -= amount
         holders[node].append(name)
     return {node: Free(max(0, int(free[node])), tuple(holders[node])) for node in allocatable}
+
+
+def read_nodes(
+    client: kube.Client, names: Collection[str], resource: str, timer: kube.Timer
+) -> dict[str, NodeStatus]:
+    """Return the nodes of these names that the cluster has."""
+
+    def keep(node: dict[str, Any]) -> NodeStatus | None:
+        return node_status.parse_node(node, resource) if node["metadata"]["name"] in names else None
+
+    if len(names) > _FEW:
+        return client.snapshot("nodes", keep, timer=timer)
+    return client.snapshot_each("nodes", keep, "metadata.name", names, timer=timer)
 
 
 def prove(
@@ -119,51 +109,31 @@ def prove(
     wishes: Sequence[Wish],
     timer: kube.Timer,
 ) -> list[Outcome]:
-    """Run a pod for each wish, all at once, and leave none of them behind.
+    """Run a pod for each wish, all at once, and delete them all, also on the way out.
 
-    Raises KubeError, LeftBehind when the pods could not be deleted.
+    Raises KubeError where the credentials do not suffice to begin.
     """
+    names = [smoke_pod.pod_name(template.run, wish.node) for wish in wishes]
     selector = f"{smoke_pod.RUN}={template.run}"
-    problem: kube.KubeError | None = None
     outcomes: list[Outcome] = []
+    problem: kube.KubeError | None = None
     try:
         outcomes = _prove(client, namespace, template, wishes, timer)
-        outcomes = _explain(client, namespace, outcomes)
+        outcomes = _explain(client, namespace, template, outcomes)
     except kube.KubeError as error:
         problem = error
     finally:
         # Also on the way out of an interrupt.
-        try:
-            remove(client, namespace, selector, kube.Timer(_CLEANUP_S))
-        except kube.KubeError as error:
-            raise LeftBehind(
-                f"{problem or error} Pods with the label {selector} may be left in namespace "
-                f"{namespace}; the next run takes them away."
-            ) from error
+        cleanup = kube.Timer(_CLEANUP_S)
+        left = smoke_cleanup.remove(client, namespace, selector, names, cleanup)
+    if problem and left:
+        raise kube.KubeError(
+            f"{problem} Smoke pods may be left behind. To delete them: "
+            f"kubectl --namespace {namespace} delete pods --selector {selector}"
+        ) from problem
     if problem:
         raise problem
-    return outcomes
-
-
-def remove(client: kube.Client, namespace: str, selector: str, timer: kube.Timer) -> None:
-    """Delete the pods with these labels and wait until their GPUs are free again.
-
-    They get their grace period first, since a pod deleted by force holds its GPUs until the
-    kubelet has noticed. By force only where no kubelet confirms in time.
-    """
-    client.delete_collection("pods", namespace, selector=selector)
-    left: dict[str, bool] = {}
-    for _round in client.follow(
-        "pods",
-        left,
-        lambda pod: True,
-        timer,
-        namespace=namespace,
-        query={"labelSelector": selector},
-    ):
-        if not left:
-            return
-    client.delete_collection("pods", namespace, selector=selector, grace_s=0)
+    return [outcome._replace(left_behind=left.get(outcome.pod, "")) for outcome in outcomes]
 
 
 def _prove(
@@ -174,7 +144,7 @@ def _prove(
     timer: kube.Timer,
 ) -> list[Outcome]:
     with ThreadPoolExecutor(_PARALLEL) as pool:
-        create = functools.partial(_create, client, namespace, template)
+        create = functools.partial(_create, client, namespace, template, timer)
         answers = list(pool.map(create, wishes))
 
     outcomes: list[Outcome] = []
@@ -182,11 +152,13 @@ def _prove(
     # Filled before the watch begins, so that a pod which is gone by then counts as a change.
     store: dict[str, Verdict] = {}
     for wish, answer in zip(wishes, answers):
-        if isinstance(answer, smoke_pod.Verdict):
-            outcomes.append(Outcome(wish, "", answer, timer.elapsed_s()))
+        name = smoke_pod.pod_name(template.run, wish.node)
+        if isinstance(answer, Verdict):
+            pod = name if answer.state == "unknown" else ""
+            outcomes.append(Outcome(wish, pod, answer, timer.elapsed_s()))
         else:
-            pods[answer["metadata"]["name"]] = wish
-            store[answer["metadata"]["name"]] = smoke_pod.judge(answer, wish, template.resource)
+            pods[name] = wish
+            store[name] = smoke_pod.judge(answer, wish, template.resource)
 
     def keep(pod: dict[str, Any]) -> Verdict | None:
         wish = pods.get(pod["metadata"]["name"])
@@ -195,107 +167,194 @@ def _prove(
     def settle(name: str, verdict: Verdict) -> None:
         outcomes.append(Outcome(pods.pop(name), name, verdict, timer.elapsed_s()))
 
-    for changed in client.follow(
-        "pods",
-        store,
-        keep,
-        timer,
-        namespace=namespace,
-        query={"labelSelector": f"{smoke_pod.RUN}={template.run}"},
-        round_s=_ROUND_S,
-    ):
-        for name in pods.keys() & changed:
-            verdict = store.get(name, _VANISHED)
-            if verdict.state:
-                settle(name, verdict)
-        if not changed and timer.elapsed_s() >= _ROUND_S:
-            for name, message in _read_unstartable(client, namespace, pods).items():
-                settle(name, smoke_pod.Verdict("failed", "Pending", message))
-        if not pods:
-            break
+    state, why = "failed", f"no verdict within {timer.limit_s:.0f} s"
+    try:
+        for changed in client.follow(
+            "pods",
+            store,
+            keep,
+            timer,
+            namespace=namespace,
+            query={"labelSelector": f"{smoke_pod.RUN}={template.run}"},
+            round_s=_ROUND_S,
+        ):
+            for name in pods.keys() & changed:
+                verdict = store.get(name, _VANISHED)
+                if verdict.state:
+                    settle(name, verdict)
+            if not changed and timer.elapsed_s() >= _ROUND_S:
+                for name, message in _read_hopeless(client, namespace, pods, template):
+                    settle(name, store[name]._replace(state="failed", message=message))
+            if not pods:
+                break
+    except kube.KubeError as error:
+        # Without a permission, nothing can be proven. A token that expires takes nothing back.
+        if isinstance(error, kube.ApiForbidden) and not outcomes:
+            raise
+        state, why = "unknown", str(error)
     for name in list(pods):
-        message = f"no verdict within {timer.limit_s:.0f} s: {store[name].message}"
-        settle(name, store[name]._replace(state="failed", message=message))
+        message = f"{why}: {store[name].message}" if state == "failed" else why
+        settle(name, store[name]._replace(state=state, message=message))
     return outcomes
 
 
 def _create(
-    client: kube.Client, namespace: str, template: Template, wish: Wish
+    client: kube.Client, namespace: str, template: Template, timer: kube.Timer, wish: Wish
 ) -> dict[str, Any] | Verdict:
     """Create the pod of a wish; return it, or the verdict where the server does not take it."""
+    pod = smoke_pod.manifest(template, wish)
     try:
-        return client.create("pods", smoke_pod.manifest(template, wish), namespace)
+        return client.create("pods", pod, namespace, timer)
+    except kube.ApiConflict:
+        return pod  # an earlier attempt of ours, whose answer got lost
     except kube.ApiUnauthorised:
         raise
     except kube.ApiRefused as error:
         # 403 is also what admission control answers, and that can differ from node to node.
         if "cannot create resource" in error.found:
             raise
-        return smoke_pod.Verdict("failed", "", f"the API server refuses the pod: {error.found}")
+        # An internal error is that of an admission webhook: as good as a refusal.
+        if isinstance(error, kube.ApiBusy) and error.status != 500:
+            return Verdict("unknown", "", str(error))
+        message = f"the API server refuses the pod: {error.found}"
+        return Verdict("failed", "", message, refusal=error.found)
+    except kube.ApiUnreachable as error:
+        return Verdict("unknown", "", str(error))
+
+
+def _read_hopeless(
+    client: kube.Client, namespace: str, pods: Mapping[str, Wish], template: Template
+) -> Iterator[tuple[str, str]]:
+    """Yield pods that cannot start any more, and why.
+
+    Two things show in no status of a pod: a sandbox that cannot be made, which only events tell,
+    and a kubelet that has died, after which the API server keeps what was said last.
+    """
+    found = _read_unstartable(client, namespace, pods)
+    nodes, silence, _notes = _read_kubelets(client, {wish.node for wish in pods.values()}, template)
+    for name, wish in list(pods.items()):
+        node = nodes.get(wish.node)
+        if name in found:
+            yield name, found[name]
+        elif wish.node in silence:
+            yield name, silence[wish.node]
+        elif node is not None and not node.ready:
+            yield name, node.readiness
 
 
 def _read_unstartable(client: kube.Client, namespace: str, pods: Collection[str]) -> dict[str, str]:
     """Return why pods can never start that wait for their sandbox, keyed by pod name."""
 
     def keep(event: dict[str, Any]) -> tuple[str, str] | None:
-        name = event["involvedObject"]["name"]
+        name = event["involvedObject"].get("name")
         hit = name in pods and smoke_pod.no_runtime(event)
         return (name, pod_status.event_text(event)) if hit else None
 
     query = {"fieldSelector": "involvedObject.kind=Pod,reason=FailedCreatePodSandBox"}
     try:
         return dict(client.snapshot("events", keep, namespace=namespace, query=query).values())
-    except kube.ApiForbidden:
-        return {}  # without the permission to read events it takes until the time limit
+    except kube.KubeError:
+        return {}  # then it takes until the time limit
 
 
-def _explain(client: kube.Client, namespace: str, outcomes: Iterable[Outcome]) -> list[Outcome]:
-    """Add the newest events to the outcomes of pods that failed before nvidia-smi ran."""
+def _read_kubelets(
+    client: kube.Client, names: Collection[str], template: Template
+) -> tuple[dict[str, NodeStatus], dict[str, str], list[str]]:
+    """Return nodes, which of their kubelets are silent for how long, and what was withheld."""
+    nodes: dict[str, NodeStatus] = {}
+    silence: dict[str, str] = {}
+    notes = []
+
+    def keep(lease: dict[str, Any]) -> dict[str, Any] | None:
+        return lease if lease["metadata"]["name"] in names else None
+
+    timer = kube.Timer(0.0)
+    try:
+        nodes = read_nodes(client, names, template.resource, timer)
+    except kube.KubeError as error:
+        notes.append(f"the nodes could not be read: {error}")
+        if not isinstance(error, kube.ApiForbidden):  # nor is anything else
+            return nodes, silence, notes
+    try:
+        leases = client.snapshot("leases", keep, namespace=_LEASES, timer=timer)
+    except kube.KubeError as error:
+        notes.append(f"the Leases of the kubelets could not be read: {error}")
+        leases = {}
+    now = smoke_cleanup.server_time(client)
+    for name, lease in leases.items():
+        text = smoke_causes.read_silence(lease, now)
+        if text:
+            silence[name] = text
+    return nodes, silence, notes
+
+
+def _explain(
+    client: kube.Client, namespace: str, template: Template, outcomes: Iterable[Outcome]
+) -> list[Outcome]:
+    """Add causes and newest events to the outcomes of pods that failed before nvidia-smi ran.
+
+    What cannot be read becomes a note: it explains a verdict, and is none.
+    """
     outcomes = list(outcomes)
-    failed = {
-        outcome.pod
+    failed = [
+        outcome
         for outcome in outcomes
-        if outcome.pod and outcome.verdict.state == "failed" and not outcome.verdict.ran
-    }
+        if outcome.verdict.state == "failed" and not outcome.verdict.ran
+    ]
     if not failed:
         return outcomes
+    pods = {outcome.pod for outcome in failed if outcome.pod}
+    events, notes = _read_events(client, namespace, pods) if pods else ({}, [])
+    names = {outcome.wish.node for outcome in failed}
+    nodes, silence, more = _read_kubelets(client, names, template)
 
-    def keep(event: dict[str, Any]) -> tuple[str, str, str, str] | None:
-        pod = event["involvedObject"]["name"]
-        if pod not in failed:
-            return None
-        text = pod_status.event_text(event)
-        return pod, pod_status.event_time(event), text, event.get("type", "")
+    def explain(outcome: Outcome) -> Outcome:
+        found = events.get(outcome.pod, [])
+        texts = list(dict.fromkeys(pod_status.event_text(event) for event in found))
+        facts = smoke_causes.Facts(
+            outcome.wish,
+            outcome.verdict,
+            namespace,
+            template.resource,
+            template.tolerations,
+            found,
+            nodes.get(outcome.wish.node),
+            silence.get(outcome.wish.node, ""),
+        )
+        return outcome._replace(
+            events=tuple(texts[-_EVENTS:]),
+            cause=smoke_causes.find_cause(facts),
+            notes=(*notes, *more),
+        )
 
-    events: dict[str, tuple[str, str, str, str]] = {}
-    query = kube.only("involvedObject.name", failed, "involvedObject.kind=Pod")
+    return [explain(outcome) if outcome in failed else outcome for outcome in outcomes]
+
+
+def _read_events(
+    client: kube.Client, namespace: str, pods: Collection[str]
+) -> tuple[dict[str, list[dict[str, Any]]], list[str]]:
+    """Return the events of pods, oldest first, and a note where they could not be read."""
+
+    def keep(event: dict[str, Any]) -> dict[str, Any] | None:
+        return event if event["involvedObject"].get("name") in pods else None
+
+    events: dict[str, dict[str, Any]] = {}
+    notes = []
+    query = kube.only("involvedObject.name", pods, "involvedObject.kind=Pod")
     try:
         for _round in client.follow(
             "events", events, keep, kube.Timer(_EVENTS_S), namespace=namespace, query=query
         ):
-            if failed <= {pod for pod, _time, _text, kind in events.values() if kind == "Warning"}:
+            warned = {
+                event["involvedObject"]["name"]
+                for event in events.values()
+                if event.get("type") == "Warning"
+            }
+            if warned.issuperset(pods):
                 break
-    except kube.ApiForbidden as error:
-        return [
-            outcome._replace(events=(f"not readable: {error.found}",))
-            if outcome.pod in failed
-            else outcome
-            for outcome in outcomes
-        ]
-    texts: dict[str, list[str]] = {pod: [] for pod in failed}
-    for pod, _time, text, _kind in sorted(events.values(), key=lambda event: event[1]):
-        if text not in texts[pod]:
-            texts[pod].append(text)
-    return [
-        outcome._replace(events=tuple(texts.get(outcome.pod, ())[-_EVENTS:]))
-        for outcome in outcomes
-    ]
-
-
-def _server_time(client: kube.Client) -> datetime:
-    """Return the time of the API server's newest answer."""
-    return parsedate_to_datetime(client.server_date)
-
-
-def _timestamp(text: str) -> datetime:
-    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc)
+    except kube.KubeError as error:
+        notes.append(f"the events could not be read: {error}")
+    found: dict[str, list[dict[str, Any]]] = {}
+    for event in sorted(events.values(), key=pod_status.event_time):
+        found.setdefault(event["involvedObject"]["name"], []).append(event)
+    return found, notes

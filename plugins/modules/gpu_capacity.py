@@ -18,7 +18,8 @@ description:
   - Follows all nodes by one list and one watch, and returns at the moment the last of them is as
     expected.
   - When the time is up it fails and says for each node what is missing, with the newest evidence,
-    which are conditions of the node and phase and last log line of its device plugin pods.
+    which are conditions of the node, and phase and most telling log line of its device plugin pods.
+    Where it recognises the cause, such as a missing label or a taint, RV(nodes.cause) names it.
 extends_documentation_fragment:
   - metal.gpu.attributes
   - metal.gpu.attributes.actiongroup_gpu
@@ -54,10 +55,11 @@ options:
     default: nvidia.com/gpu
   unawaited:
     description:
-      - Names of further nodes, which are reported as they are, and which nothing is expected of,
-        not even that they exist.
-    type: list
-    elements: str
+      - Names of further nodes, which are not waited for and never fail the task. They are reported
+        as they are, and need not exist.
+      - Or a dictionary with the expected amount for each node, keyed by name. Then a node that
+        differs is explained like those of O(nodes).
+    type: raw
     default: []
   ready:
     description:
@@ -78,8 +80,11 @@ options:
     type: bool
     default: false
 notes:
-  - Needs the permission to list and watch nodes. The evidence needs the permission to list pods
-    in all namespaces and to get C(pods/log), and is left out without it.
+  - Needs the permission to list and watch nodes. The evidence needs the permissions to list
+    DaemonSets, pods and events in all namespaces and to get C(pods/log), and is left out without
+    them.
+  - An API server that is busy (429, 5xx) or stalls is asked again until the time is up, and for 30
+    seconds at least.
   - A node that the cluster does not have may still join, so it is waited for like all others.
 seealso:
   - module: metal.gpu.gpu_smoke_pod
@@ -127,7 +132,9 @@ EXAMPLES = r"""
 RETURN = r"""
 nodes:
   description: Each node, keyed by name.
-  returned: when the API server answered, also on failure; empty with RV(error)
+  returned: >-
+    when the API server answered, also on failure; as it said last where it falls silent later,
+    empty where it never answered
   type: dict
   contains:
     state:
@@ -159,6 +166,9 @@ nodes:
     labels:
       description: The labels of the node. Empty where it does not exist.
       type: dict
+    annotations:
+      description: The annotations of the node that begin with C(metal.gpu/).
+      type: dict
     seconds:
       description: Seconds until the node was as expected, or until the module gave up.
       type: float
@@ -168,10 +178,21 @@ nodes:
     evidence:
       description:
         - What the node and its device plugin pods say, where the node is not as expected.
-        - The last log line is there for the first 20 of these pods, less those of kubelets that
-          have fallen silent.
+        - The most telling log line is there for the first 20 of these pods, less those of kubelets
+          that have fallen silent.
       type: list
       elements: str
+    cause:
+      description:
+        - Why the node is not as expected, as far as it is recognised. V(null) where it is not.
+      type: dict
+      contains:
+        code:
+          description: A code of C(docs/troubleshooting.md), such as V(DEVICE_PLUGIN_NOT_SELECTED).
+          type: str
+        evidence:
+          description: What the texts of this code name.
+          type: dict
   sample:
     gpu-1:
       state: ok
@@ -182,9 +203,12 @@ nodes:
       readiness: ""
       labels:
         nvidia.com/gpu.present: "true"
+      annotations:
+        metal.gpu/labelled: nvidia.com/gpu.present
       seconds: 2.7
       message: ""
       evidence: []
+      cause: null
     gpu-2:
       state: differs
       capacity: 8
@@ -194,11 +218,20 @@ nodes:
       readiness: ""
       labels:
         nvidia.com/gpu.present: "true"
+      annotations:
+        metal.gpu/labelled: nvidia.com/gpu.present
       seconds: 300.0
       message: "expected 8, capacity is 8, allocatable is 7: 1 not healthy"
       evidence:
-        - "pod kube-system/nvidia-device-plugin-x2x9k is Running, and logged last: XidCriticalError:
+        - "pod kube-system/nvidia-device-plugin-x2x9k is Running, and logged: XidCriticalError:
           Xid=79 on Device=GPU-4d23e6a1; marking device as unhealthy."
+      cause:
+        code: GPU_UNHEALTHY
+        evidence:
+          pod: kube-system/nvidia-device-plugin-x2x9k
+          namespace: kube-system
+          name: nvidia-device-plugin-x2x9k
+          error: "XidCriticalError: Xid=79 on Device=GPU-4d23e6a1; marking device as unhealthy."
 error:
   description: Why the API server gave no answer. Empty where it did.
   returned: with O(report_only)
@@ -216,7 +249,7 @@ from ansible_collections.metal.gpu.plugins.module_utils import (
     kube,
     kube_settings,
     node_status,
-    pod_status,
+    plugin_evidence,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.quantity import (
     QuantityInvalid,
@@ -225,7 +258,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.quantity import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Mapping
     from decimal import Decimal
 
     from ansible_collections.metal.gpu.plugins.module_utils.node_status import (
@@ -233,35 +266,35 @@ if TYPE_CHECKING:
         NodeStatus,
     )
 
+    Amounts = Mapping[str, Decimal | None]
+
 ARGUMENT_SPEC: dict[str, Any] = {
     **kube_settings.AUTH_ARGUMENTS,
     "nodes": {"type": "raw", "required": True},
     "expected": {"type": "str"},
     "resource": {"type": "str", "default": "nvidia.com/gpu"},
-    "unawaited": {"type": "list", "elements": "str", "default": []},
+    "unawaited": {"type": "raw", "default": []},
     "ready": {"type": "bool", "default": False},
     "wait_timeout": {"type": "int", "default": 300},
     "report_only": {"type": "bool", "default": False},
 }
 
-# A log costs a request that its node's kubelet has to answer; the first ones explain the others.
-LOG_PODS = 20
-LOG_LINES = 5  # the last can be empty
 
-
-def parse_expected(nodes: Any, amount: str | None = None) -> dict[str, Decimal | None]:
-    """Parse the options nodes and expected. Raises ValueError, with the name of what is wrong."""
+def parse_expected(
+    nodes: Any, amount: str | None = None, option: str = "nodes"
+) -> dict[str, Decimal | None]:
+    """Parse nodes and their amounts. Raises ValueError, with the name of what is wrong."""
     if isinstance(nodes, str):  # written as key=value, in a task or at the command line
         nodes = check_type_dict(nodes) if "=" in nodes or "{" in nodes else check_type_list(nodes)
     if isinstance(nodes, dict):
         if amount is not None:
             raise ValueError(
-                "nodes is a dictionary, which has the amount of each node, so expected cannot be "
-                "set: give nodes as a list of names, or leave expected out"
+                f"{option} is a dictionary, which has the amount of each node, so expected cannot "
+                f"be set: give {option} as a list of names, or leave expected out"
             )
-        return {name: _parse_amount(f"nodes: {name}", each) for name, each in nodes.items()}
+        return {name: _parse_amount(f"{option}: {name}", each) for name, each in nodes.items()}
     if not isinstance(nodes, list) or not all(isinstance(name, str) for name in nodes):
-        raise ValueError("nodes is neither a list of names nor a dictionary of amounts")
+        raise ValueError(f"{option} is neither a list of names nor a dictionary of amounts")
     return dict.fromkeys(nodes, _parse_amount("expected", amount))
 
 
@@ -274,33 +307,51 @@ def _parse_amount(where: str, amount: Any) -> Decimal | None:
 
 def run(
     client: kube.Client,
-    expected: Mapping[str, Decimal | None],
+    expected: Amounts,
     resource: str,
     wait_timeout: int,
-    unawaited: Collection[str] = (),
+    unawaited: Amounts,
     ready: bool = False,
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[str, Any]:
-    """Return the module's result, with "failed" where a node differs; raise kube.KubeError."""
+    """Return the module's result, with "failed" where a node differs; raise kube.KubeError.
+
+    Where the API server falls silent later, the rows are what it said last, and "error" says so.
+    """
     timer = kube.Timer(wait_timeout, clock)
+    amounts = {**unawaited, **expected}
     found: dict[str, NodeStatus] = {}
+    reached: dict[str, float] = {}
 
     def judge(name: str) -> Judgement:
-        return node_status.judge(found.get(name), expected.get(name), resource, ready=ready)
+        return node_status.judge(found.get(name), amounts[name], resource, ready=ready)
 
-    reached = wait(client, expected, resource, found, timer, unawaited, judge)
+    error = ""
+    try:
+        wait(client, expected, resource, found, reached, timer, unawaited, judge)
+    except kube.KubeError as problem:
+        if not found:
+            raise
+        error = str(problem)
     differing = [name for name in expected if name not in reached]
-    evidence = read_evidence(client, {name: found[name] for name in differing if name in found})
-    nodes = {
-        name: {
+    to_explain = {
+        name: found[name] for name in amounts if name in found and judge(name).state != "ok"
+    }
+    evidence = plugin_evidence.read(client, {} if error else to_explain, resource)
+    nodes: dict[str, dict[str, Any]] = {}
+    for name, amount in amounts.items():
+        explained = evidence.get(name)
+        cause = explained.cause if explained else None
+        nodes[name] = {
             **_describe(found.get(name), amount, judge(name)),
             "seconds": round(reached.get(name, timer.elapsed_s()), 1),
-            "evidence": evidence.get(name, []),
+            "evidence": explained.texts if explained else [],
+            "cause": cause.as_row() if cause else None,
         }
-        for name, amount in {**dict.fromkeys(unawaited), **expected}.items()
-    }
-    result: dict[str, Any] = {"changed": False, "nodes": nodes}
-    if differing:
+    result: dict[str, Any] = {"changed": False, "nodes": nodes, "error": error}
+    if error:
+        result.update(failed=True, msg=error)
+    elif differing:
         head = (
             f"{len(differing)} of {len(expected)} nodes do not have the expected {resource} "
             f"after {timer.elapsed_s():.0f} s:"
@@ -315,16 +366,17 @@ def run(
 
 def wait(
     client: kube.Client,
-    expected: Mapping[str, Decimal | None],
+    expected: Amounts,
     resource: str,
     found: dict[str, NodeStatus],
+    reached: dict[str, float],
     timer: kube.Timer,
-    unawaited: Collection[str],
+    unawaited: Amounts,
     judge: Callable[[str], Judgement],
-) -> dict[str, float]:
+) -> None:
     """Fill `found` until all nodes are as expected or time is up, and once with the unawaited.
 
-    Returns the seconds after which each node was as expected, without those that are not.
+    Fills `reached` with the seconds after which each node was as expected.
     """
 
     def keep(node: dict[str, Any]) -> NodeStatus | None:
@@ -332,7 +384,6 @@ def wait(
         return node_status.parse_node(node, resource) if named else None
 
     wanted = {*expected, *unawaited}
-    reached: dict[str, float] = {}
     query = kube.only("metadata.name", wanted)
     for changed in client.follow("nodes", found, keep, timer, query=query):
         for name in expected.keys() & changed:
@@ -341,51 +392,7 @@ def wait(
             else:
                 reached.pop(name, None)
         if len(reached) == len(expected):
-            break
-    return reached
-
-
-def read_evidence(client: kube.Client, nodes: Mapping[str, NodeStatus]) -> dict[str, list[str]]:
-    """Return what explains the state of each node, by the newest knowledge there is."""
-    evidence = {name: list(node.troubles.values()) for name, node in nodes.items()}
-    if not nodes:
-        return evidence
-    try:
-        pods = _list_device_plugins(client, nodes)
-    except kube.KubeError as error:
-        for said in evidence.values():
-            said.append(f"its pods cannot be read: {error}")
-        return evidence
-    for number, (key, pod) in enumerate(pods.items()):
-        text = f"pod {key} is {pod_status.describe(pod)}"
-        node = pod["spec"]["nodeName"]
-        is_silent = nodes[node].ready is None  # it would be waited for in vain
-        last = "" if is_silent or number >= LOG_PODS else _read_last_line(client, pod)
-        said = evidence[node]
-        said.append(f"{text}, and logged last: {last}" if last else text)
-    for name in nodes.keys() - {pod["spec"]["nodeName"] for pod in pods.values()}:
-        evidence[name].append("no device plugin pod runs on it")
-    return evidence
-
-
-def _list_device_plugins(client: kube.Client, nodes: Collection[str]) -> dict[str, dict[str, Any]]:
-    """Return the device plugin pods of the nodes, by one LIST."""
-
-    def keep(pod: dict[str, Any]) -> dict[str, Any] | None:
-        here = pod["spec"].get("nodeName") in nodes
-        return pod if here and pod_status.is_device_plugin(pod) else None
-
-    return client.snapshot("pods", keep, query=kube.only("spec.nodeName", nodes))
-
-
-def _read_last_line(client: kube.Client, pod: Mapping[str, Any]) -> str:
-    """Return the last line a pod has logged, empty where there is none to be had."""
-    metadata, container = pod["metadata"], pod["spec"]["containers"][0]["name"]
-    try:
-        tail = client.log_tail(metadata["name"], metadata["namespace"], container, LOG_LINES)
-    except kube.KubeError:
-        return ""  # not started yet, or its kubelet does not answer: the phase tells that
-    return next((line.strip() for line in reversed(tail.splitlines()) if line.strip()), "")
+            return
 
 
 def _describe(
@@ -403,6 +410,7 @@ def _describe(
         "ready": node.ready if node else None,
         "readiness": node.readiness if node else "",
         "labels": dict(node.labels) if node else {},
+        "annotations": dict(node.annotations) if node else {},
     }
 
 
@@ -411,7 +419,8 @@ def main() -> None:
     params = module.params
     try:
         expected = parse_expected(params["nodes"], params["expected"])
-        if not expected and not params["unawaited"]:
+        unawaited = parse_expected(params["unawaited"], option="unawaited")
+        if not expected and not unawaited:
             raise ValueError("nodes is empty: name at least one node")
     except (TypeError, ValueError) as error:
         module.fail_json(msg=str(error))
@@ -422,7 +431,7 @@ def main() -> None:
             expected,
             params["resource"],
             params["wait_timeout"],
-            params["unawaited"],
+            unawaited,
             params["ready"],
         )
     except kube.KubeError as error:
@@ -430,7 +439,9 @@ def main() -> None:
             module.exit_json(nodes={}, error=str(error))
         module.fail_json(msg=str(error))
     if params["report_only"]:
-        result.update(failed=False, error="")
+        result.update(failed=False)
+    else:
+        del result["error"]  # which the message has
     if result.pop("failed", False):
         module.fail_json(**result)
     module.exit_json(**result)

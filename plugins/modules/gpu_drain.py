@@ -13,12 +13,14 @@ version_added: 1.0.0
 author:
   - metal.gpu contributors (!UNKNOWN)
 description:
-  - Cordons nodes and evicts the pods that hold GPUs there, of all nodes at once. Pods without GPUs
-    stay, other than with M(kubernetes.core.k8s_drain), whose selectors know only labels.
+  - Cordons nodes, then lists the pods that hold GPUs there, and evicts them, on all nodes at once.
+    Pods without GPUs stay, other than with M(kubernetes.core.k8s_drain), whose selectors know only
+    labels.
   - Goes through the eviction API. Where a PodDisruptionBudget forbids an eviction, it is tried
     again until the time is up.
   - Evicts no pod that would be lost or come back. Such pods are of a DaemonSet, of no controller,
-    or run from a file of the node. Where there is one, it is named, and nothing is evicted.
+    or run from a file of the node. Where there is one, it is named, and nothing is evicted. Where
+    one arrives later, nothing more is evicted, and the module fails.
 extends_documentation_fragment:
   - metal.gpu.attributes
   - metal.gpu.attributes.actiongroup_gpu
@@ -42,11 +44,14 @@ options:
     required: true
   state:
     description:
-      - V(drained) cordons the nodes, and evicts the pods that hold GPUs. Where that fails, nodes
-        that it has cordoned are uncordoned.
+      - V(drained) cordons the nodes, and evicts the pods that hold GPUs. Where that fails, it
+        uncordons the nodes that it has cordoned. Where that fails as well, the message has both
+        errors, the nodes that stay cordoned, and the command that uncordons them.
       - V(released) uncordons the nodes that V(drained) has cordoned, and no others, once they have
         no GPUs to hand out any more. Otherwise the pods would come back. Nodes that are not ready
         get no pods anyway, and are not waited for.
+      - A node is known as cordoned by V(drained) by its annotation C(metal.gpu/cordoned). A node
+        that an admin has cordoned, before or since, stays cordoned.
     type: str
     choices: [drained, released]
     default: drained
@@ -94,7 +99,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 nodes:
-  description: Each node as it was found, keyed by name.
+  description: Each node, keyed by name.
   returned: when the API server answered, also on failure; empty with RV(error)
   type: dict
   contains:
@@ -102,10 +107,10 @@ nodes:
       description: V(ok), or V(missing) where the cluster does not have it.
       type: str
     cordoned:
-      description: Whether O(state=drained) has cordoned it, now or earlier.
+      description: Whether it is cordoned by O(state=drained) when the module ends.
       type: bool
     pods:
-      description: The pods that hold GPUs there.
+      description: The pods that held GPUs there when the module began.
       type: list
       elements: dict
       contains:
@@ -133,17 +138,21 @@ error:
   sample: ""
 """
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+import uuid
+from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.metal.gpu.plugins.module_utils import gpu_claims, kube, kube_settings
-from ansible_collections.metal.gpu.plugins.module_utils.quantity import parse_quantity
+from ansible_collections.metal.gpu.plugins.module_utils import (
+    interrupts,
+    kube,
+    kube_settings,
+    node_drain,
+)
+from ansible_collections.metal.gpu.plugins.module_utils.node_drain import Drain, Stuck
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
-
-    from ansible_collections.metal.gpu.plugins.module_utils.gpu_claims import Claim
+    from collections.abc import Mapping
 
 ARGUMENT_SPEC: dict[str, Any] = {
     **kube_settings.AUTH_ARGUMENTS,
@@ -153,189 +162,89 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "report_only": {"type": "bool", "default": False},
 }
 
-CORDONED = "metal-gpu-cordoned"  # an annotation: what we have cordoned, we uncordon
-RETRY_S = 5.0  # a budget allows an eviction when another pod is ready, which no watch here tells
-
-
-class Stuck(Exception):
-    """What was waited for did not come."""
-
-
-class NodeRow(NamedTuple):
-    """What matters of a Node object."""
-
-    unschedulable: bool
-    cordoned: bool  # by us
-    has_gpus: bool  # to hand out
-
-
-def parse_row(node: Mapping[str, Any]) -> NodeRow:
-    status = node.get("status", {})
-    is_ready = any(
-        (condition["type"], condition["status"]) == ("Ready", "True")
-        for condition in status.get("conditions", ())
-    )
-    amounts = (
-        parse_quantity(amount)
-        for resource, amount in status.get("allocatable", {}).items()
-        if resource.startswith(gpu_claims.DOMAIN)
-    )
-    return NodeRow(
-        unschedulable=bool(node.get("spec", {}).get("unschedulable")),
-        cordoned=CORDONED in node["metadata"].get("annotations", {}),
-        has_gpus=is_ready and any(amounts),
-    )
-
-
-class Drain:
-    """The nodes and the pods that hold their GPUs, as the API server has them."""
-
-    def __init__(self, client: kube.Client, names: Collection[str], timer: kube.Timer) -> None:
-        self._client = client
-        self._names = names
-        self._timer = timer
-        self.nodes = client.snapshot(
-            "nodes", self._keep_node, query=kube.only("metadata.name", names)
-        )
-        self.claims = client.snapshot("pods", self._keep_claim, query=self._pod_query)
-
-    @property
-    def _pod_query(self) -> dict[str, str]:
-        alive = "status.phase!=Succeeded,status.phase!=Failed"
-        return kube.only("spec.nodeName", self._names, alive)
-
-    def _keep_node(self, node: dict[str, Any]) -> NodeRow | None:
-        return parse_row(node) if node["metadata"]["name"] in self._names else None
-
-    def _keep_claim(self, pod: dict[str, Any]) -> Claim | None:
-        claim = gpu_claims.parse_claim(pod)
-        return claim if claim and claim.node in self._names else None
-
-    def to_cordon(self) -> list[str]:
-        return [name for name, row in self.nodes.items() if not row.unschedulable]
-
-    def cordoned(self) -> list[str]:
-        return [name for name, row in self.nodes.items() if row.cordoned]
-
-    def cordon(self, names: Iterable[str]) -> None:
-        for name in names:
-            note = {"annotations": {CORDONED: "true"}}
-            self._client.patch("nodes", name, {"metadata": note, "spec": {"unschedulable": True}})
-
-    def uncordon(self, names: Iterable[str]) -> None:
-        for name in names:
-            note = {"annotations": {CORDONED: None}}
-            self._client.patch("nodes", name, {"metadata": note, "spec": {"unschedulable": None}})
-
-    def evict(self) -> None:
-        """Evict every pod that holds GPUs, and wait until all are gone. Raises Stuck."""
-        left: dict[str, Claim] = {}
-        asked: set[str] = set()
-        refused: dict[str, str] = {}
-        for _changed in self._client.follow(
-            "pods", left, self._keep_claim, self._timer, query=self._pod_query, round_s=RETRY_S
-        ):
-            for key, claim in left.items():
-                if key in asked:
-                    continue
-                refused[key] = self._ask(claim)
-                if not refused[key]:
-                    asked.add(key)
-            if not left:
-                return
-        rows = [
-            f"{key} on {claim.node}: {refused[key] or 'has not ended yet'}"
-            for key, claim in left.items()
-        ]
-        raise Stuck("\n".join(["Pods still hold GPUs:", *rows]))
-
-    def _ask(self, claim: Claim) -> str:
-        """Evict one pod; return why it may not go yet, empty where it may."""
-        try:
-            self._client.evict(claim.name, claim.namespace)
-        except kube.ApiMissing:
-            return ""
-        except kube.ApiBusy as error:
-            return error.found
-        return ""
-
-    def wait_for_no_gpus(self, names: Collection[str]) -> None:
-        """Wait until no node has GPUs to hand out. Raises Stuck."""
-        rows: dict[str, NodeRow] = {}
-        query = kube.only("metadata.name", self._names)
-        for _changed in self._client.follow(
-            "nodes", rows, self._keep_node, self._timer, query=query
-        ):
-            having = [name for name, row in rows.items() if name in names and row.has_gpus]
-            if not having:
-                return
-        raise Stuck(
-            f"The cluster goes on handing out GPUs of {', '.join(having)}, so these stay cordoned"
-        )
-
 
 def run(client: kube.Client, params: Mapping[str, Any], *, check_mode: bool) -> dict[str, Any]:
     """Return the module's result, with "failed" where something is in the way.
 
     Raises kube.KubeError.
     """
-    drain = Drain(client, params["nodes"], kube.Timer(params["wait_timeout"]))
+    names = list(dict.fromkeys(params["nodes"]))
+    timer = kube.Timer(params["wait_timeout"])
+    drain = Drain(client, names, timer, uuid.uuid4().hex[:12])
+    pods = _describe_pods(drain)
     if params["report_only"]:
-        return {"changed": False, "nodes": _describe(drain, params["nodes"]), "error": ""}
-    if params["state"] == "drained":
-        return _drain(drain, params["nodes"], check_mode)
-    return _release(drain, params["nodes"], check_mode)
+        result = {"changed": False, "error": ""}
+    elif params["state"] == "drained":
+        result = _drain(drain, check_mode)
+    else:
+        result = _release(drain, check_mode)
+    nodes = {
+        name: {
+            "state": "ok" if name in drain.nodes else "missing",
+            "cordoned": name in drain.cordoned(),
+            "pods": pods.get(name, []),
+        }
+        for name in names
+    }
+    return {**result, "nodes": nodes}
 
 
-def _drain(drain: Drain, names: Iterable[str], check_mode: bool) -> dict[str, Any]:
-    to_cordon = drain.to_cordon()
-    result = {"changed": bool(to_cordon or drain.claims), "nodes": _describe(drain, names)}
+def _drain(drain: Drain, check_mode: bool) -> dict[str, Any]:
+    opened = any(not row.unschedulable for row in drain.nodes.values())
+    changed = bool(opened or drain.claims)
     if check_mode:
-        return result
-    staying = [f"{claim.key}: {claim.stays}" for claim in drain.claims.values() if claim.stays]
+        return {"changed": changed}
+    staying = node_drain.describe_staying(drain.claims.values())
     if staying:
-        head = "Nothing was evicted, because of pods that an eviction does not help with:"
-        return {**result, "changed": False, "failed": True, "msg": "\n".join([head, *staying])}
+        msg = "\n".join(["Nothing was evicted. Pods with GPUs cannot be evicted:", *staying])
+        return {"changed": False, "failed": True, "msg": msg}
     try:
-        drain.cordon(to_cordon)
+        drain.cordon()
         drain.evict()
-    except (Stuck, kube.KubeError) as error:
-        drain.uncordon(to_cordon)
-        return {**result, "failed": True, "msg": str(error)}
-    return result
+    except BaseException as error:
+        left = drain.uncordon(drain.cordoned_now())
+        if not isinstance(error, (Stuck, kube.KubeError)):
+            raise
+        changed = bool(drain.asked or left)
+        return {"changed": changed, "failed": True, "msg": _say(str(error), left)}
+    return {"changed": changed}
 
 
-def _release(drain: Drain, names: Iterable[str], check_mode: bool) -> dict[str, Any]:
+def _release(drain: Drain, check_mode: bool) -> dict[str, Any]:
     cordoned = drain.cordoned()
-    result = {"changed": bool(cordoned), "nodes": _describe(drain, names)}
     if check_mode or not cordoned:
-        return result
+        return {"changed": bool(cordoned)}
     try:
         drain.wait_for_no_gpus(cordoned)
-    except Stuck as error:
-        return {**result, "changed": False, "failed": True, "msg": str(error)}
-    drain.uncordon(cordoned)
-    return result
+    except (Stuck, kube.KubeError) as error:
+        left = dict.fromkeys(cordoned, "")
+        return {"changed": False, "failed": True, "msg": _say(str(error), left)}
+    left = drain.uncordon(cordoned)
+    if left:
+        msg = _say("Not every node was uncordoned.", left)
+        return {"changed": len(left) < len(cordoned), "failed": True, "msg": msg}
+    return {"changed": True}
 
 
-def _describe(drain: Drain, names: Iterable[str]) -> dict[str, Any]:
-    rows: dict[str, Any] = {}
-    for name in names:
-        found = drain.nodes.get(name)
-        rows[name] = {
-            "state": "ok" if found else "missing",
-            "cordoned": bool(found and found.cordoned),
-            "pods": [],
-        }
+def _say(msg: str, left: Mapping[str, str]) -> str:
+    """Add to a message which nodes stay cordoned, why, and what to do about it."""
+    if not left:
+        return msg
+    rows = [f"{name} stays cordoned{': ' if why else ''}{why}" for name, why in left.items()]
+    return "\n".join([msg, *rows, f"To uncordon: kubectl uncordon {' '.join(left)}"])
+
+
+def _describe_pods(drain: Drain) -> dict[str, list[dict[str, Any]]]:
+    pods: dict[str, list[dict[str, Any]]] = {}
     for _key, claim in sorted(drain.claims.items()):
-        rows[claim.node]["pods"].append(
-            {"name": claim.key, "gpus": claim.gpus, "stays": claim.stays}
-        )
-    return rows
+        row = {"name": claim.key, "gpus": claim.gpus, "stays": claim.stays}
+        pods.setdefault(claim.node, []).append(row)
+    return pods
 
 
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    interrupts.raise_on_signals()
     try:
         client = kube_settings.client_for(module)
         result = run(client, module.params, check_mode=module.check_mode)

@@ -16,9 +16,12 @@ description:
   - Runs a pod on each named node, on all of them at once, that asks for GPUs by its limits and
     lists the GPUs it sees. A node passes when these are exactly as many as the pod asked for.
   - Fails without waiting where a pod can never run, such as for its image, its RuntimeClass,
-    admission control, a taint, or a lack of GPUs, and reports the pod's events.
+    admission control, a taint, a lack of GPUs, or a kubelet that has died, and reports the pod's
+    events. Where it recognises the cause, RV(nodes.cause) names it.
   - Deletes its pods in any case, and waits until their GPUs are free again. Where it is killed
     before it can, the next run in the same namespace deletes them.
+  - Keeps what is proven. Where the API server falls silent, the result of the other nodes is
+    V(unknown). Pods that cannot be deleted are named in RV(left_behind).
 extends_documentation_fragment:
   - metal.gpu.attributes
   - metal.gpu.attributes.actiongroup_gpu
@@ -42,8 +45,9 @@ options:
   gpus:
     description:
       - How many GPUs the pod of each node asks for by its limits.
-      - V(free) stands for all GPUs of the node that no other pod has claimed. A node where there
-        is none is reported as busy, and is no failure.
+      - V(free) stands for all GPUs of the node that no other pod has claimed. A node where other
+        pods have claimed all of them is reported as busy, and is no failure. A node without any
+        allocatable GPU is one.
     type: str
     default: "1"
   image:
@@ -96,9 +100,12 @@ options:
     type: bool
     default: false
 notes:
-  - Needs the permissions to list nodes, to create, list, watch and C(deletecollection) pods in
-    O(namespace), to list and watch events there, and to list pods in all namespaces where a node
-    is to be tested with the GPUs that are free.
+  - Needs the permissions to list nodes, to create, list, watch and C(deletecollection) or delete
+    pods in O(namespace), and to list pods in all namespaces where a node is to be tested with the
+    GPUs that are free. Explanations need the permissions to list and watch events there, and to
+    list Leases in the namespace C(kube-node-lease). Without them, RV(nodes.notes) says so.
+  - An API server that is busy (429, 5xx) or stalls is asked again until the time is up, and for 30
+    seconds at least.
   - The pods meet the Pod Security Standard C(restricted), ask for no CPU or memory, and have no
     service account token.
 seealso:
@@ -137,8 +144,9 @@ nodes:
   contains:
     state:
       description:
-        - V(ok) when the pod saw as many GPUs as it asked for, V(busy) when no GPU was free,
-          V(planned) in check mode, V(failed) otherwise.
+        - V(ok) when the pod saw as many GPUs as it asked for, V(busy) when other pods had claimed
+          all GPUs, V(planned) in check mode, V(unknown) when the API server fell silent before the
+          result was known, V(failed) otherwise.
       type: str
     gpus:
       description: How many GPUs the pod asked for, V(0) where there was none.
@@ -149,6 +157,9 @@ nodes:
       elements: str
     pod:
       description: Name of the pod, empty where there was none.
+      type: str
+    namespace:
+      description: Namespace of the pod.
       type: str
     holders:
       description:
@@ -166,10 +177,29 @@ nodes:
         - The kubelet's word for why the container cannot start, such as V(ErrImagePull). Empty
           where it has none.
       type: str
+    cause:
+      description:
+        - Why the pod did not run, as far as it is recognised. V(null) where it is not, and where
+          it ran.
+      type: dict
+      contains:
+        code:
+          description: A code of C(docs/troubleshooting.md), such as V(NODE_TAINTED).
+          type: str
+        evidence:
+          description: What the texts of this code name.
+          type: dict
     events:
       description: Newest events of a pod that never ran, oldest first.
       type: list
       elements: str
+    notes:
+      description: What would have explained the failure, and could not be read.
+      type: list
+      elements: str
+    left_behind:
+      description: Why the pod may still exist. Empty where it is gone.
+      type: str
     seconds:
       description: Seconds until this was known.
       type: float
@@ -181,11 +211,15 @@ nodes:
         - GPU-0f5a7b7e-1c9e-4a54-9e0f-3c3c1c6d2f10
         - GPU-5c1f2a34-7d0b-4a0e-8a55-0e6a9b1f4c21
       holders: []
-      pod: metal-gpu-smoke-gpu-1-7xk2p
+      pod: metal-gpu-smoke-gpu-1-0b7e1c9e
+      namespace: default
       phase: Succeeded
       message: ""
       reason: ""
+      cause: null
       events: []
+      notes: []
+      left_behind: ""
       seconds: 1.9
     gpu-2:
       state: busy
@@ -193,13 +227,23 @@ nodes:
       uuids: []
       holders: [default/training-0]
       pod: ""
+      namespace: default
       phase: ""
       message: "other pods have claimed all 4 nvidia.com/gpu: default/training-0"
       reason: ""
+      cause: null
       events: []
+      notes: []
+      left_behind: ""
       seconds: 0.1
 swept:
   description: Pods of earlier runs that were deleted, or would be in check mode.
+  returned: success
+  type: list
+  elements: str
+  sample: []
+left_behind:
+  description: Pods of this run and of earlier runs that could not be deleted.
   returned: success
   type: list
   elements: str
@@ -212,7 +256,6 @@ error:
 """
 
 import os
-import signal
 import time
 import uuid
 from decimal import Decimal
@@ -221,10 +264,12 @@ from typing import TYPE_CHECKING, Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.metal.gpu.plugins.module_utils import (
+    interrupts,
     kube,
     kube_settings,
-    node_status,
     process_identity,
+    smoke_causes,
+    smoke_cleanup,
     smoke_pod,
     smoke_run,
 )
@@ -233,7 +278,6 @@ from ansible_collections.metal.gpu.plugins.module_utils.smoke_run import Free, O
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from types import FrameType
 
 FREE = "free"
 SWEEP_S = 30.0
@@ -286,9 +330,12 @@ def run(
 ) -> dict[str, Any]:
     """Return the module's result, with "failed" where a node failed; raise kube.KubeError."""
     timer = kube.Timer(template.limit_s, clock)
-    leftovers = smoke_run.read_leftovers(client, namespace)
+    leftovers = smoke_cleanup.read_leftovers(client, namespace)
+    left: dict[str, str] = {}
     if leftovers and not check_mode:
-        smoke_run.remove_leftovers(client, namespace, leftovers, kube.Timer(SWEEP_S, clock))
+        sweep = kube.Timer(SWEEP_S, clock)
+        left = smoke_cleanup.remove_leftovers(client, namespace, leftovers, sweep)
+    swept = sorted(leftovers.keys() - left.keys())
 
     wishes, outcomes = choose(client, counts, template.resource, wait_for_gpus, timer)
     if check_mode:
@@ -296,14 +343,16 @@ def run(
     elif wishes:
         outcomes += smoke_run.prove(client, namespace, template, wishes, timer)
 
-    by_node = {outcome.wish.node: _describe(outcome) for outcome in outcomes}
+    by_node = {outcome.wish.node: _describe(outcome, namespace) for outcome in outcomes}
     nodes = {name: by_node[name] for name in counts}
+    left.update({row["pod"]: row["left_behind"] for row in nodes.values() if row["left_behind"]})
     result: dict[str, Any] = {
-        "changed": bool(leftovers),
+        "changed": bool(swept),
         "nodes": nodes,
-        "swept": sorted(leftovers),
+        "swept": swept,
+        "left_behind": sorted(left),
     }
-    failed = {name: node for name, node in nodes.items() if node["state"] == "failed"}
+    failed = {name: row for name, row in nodes.items() if row["state"] in ("failed", "unknown")}
     if failed:
         rows = [f"{name}: {_explain(node)}" for name, node in failed.items()]
         head = f"{len(failed)} of {len(nodes)} nodes failed the smoke test:"
@@ -319,43 +368,37 @@ def choose(
     timer: kube.Timer,
 ) -> tuple[list[Wish], list[Outcome]]:
     """Return what to test, and the outcomes for nodes where there is nothing to be tested."""
-    found = client.snapshot(
-        "nodes",
-        lambda node: (
-            node_status.parse_node(node, resource) if node["metadata"]["name"] in counts else None
-        ),
-        query=kube.only("metadata.name", counts),
-    )
+    found = smoke_run.read_nodes(client, counts, resource, timer)
     wanted = {
         name: found[name].allocatable or Decimal(0)
         for name, count in counts.items()
         if count is None and name in found
     }
-    free = smoke_run.read_free_gpus(client, wanted, resource) if wanted else {}
+    free = smoke_run.read_free_gpus(client, wanted, resource, timer) if wanted else {}
 
     wishes, outcomes = [], []
     for name, count in counts.items():
         shortage = "wait" if wait_for_gpus else "failed" if count else "busy"
         rest = free.get(name, NOTHING)
         wish = Wish(name, count or rest.gpus, shortage, rest.holders)
+        cause = None
         if name not in found:
             verdict = Verdict("failed", "", "the cluster has no such node")
-        elif not wish.gpus:
-            verdict = Verdict("busy", "", _busy(resource, int(wanted[name]), rest.holders))
-        else:
+        elif wish.gpus:
             wishes.append(wish)
             continue
-        outcomes.append(Outcome(wish, "", verdict, timer.elapsed_s()))
+        elif wanted[name] < 1:  # nobody has taken them: there are none
+            verdict = Verdict("failed", "", f"the node has no allocatable {resource}")
+            cause = smoke_causes.no_allocatable(resource, 1, int(wanted[name]))
+        else:
+            holders = ", ".join(rest.holders)
+            taken = f"other pods have claimed all {int(wanted[name])} {resource}: {holders}"
+            verdict = Verdict("busy", "", taken)
+        outcomes.append(Outcome(wish, "", verdict, timer.elapsed_s(), cause=cause))
     return wishes, outcomes
 
 
-def _busy(resource: str, allocatable: int, holders: Sequence[str]) -> str:
-    if allocatable:
-        return f"other pods have claimed all {allocatable} {resource}: {', '.join(holders)}"
-    return f"the node has no allocatable {resource}"
-
-
-def _describe(outcome: Outcome) -> dict[str, Any]:
+def _describe(outcome: Outcome, namespace: str) -> dict[str, Any]:
     verdict = outcome.verdict
     return {
         "state": verdict.state,
@@ -363,10 +406,14 @@ def _describe(outcome: Outcome) -> dict[str, Any]:
         "uuids": list(verdict.uuids),
         "holders": list(outcome.wish.holders),
         "pod": outcome.pod,
+        "namespace": namespace,
         "phase": verdict.phase,
         "message": verdict.message,
         "reason": verdict.reason,
+        "cause": outcome.cause.as_row() if outcome.cause else None,
         "events": list(outcome.events),
+        "notes": list(outcome.notes),
+        "left_behind": outcome.left_behind,
         "seconds": round(outcome.seconds, 1),
     }
 
@@ -375,12 +422,8 @@ def _explain(node: Mapping[str, Any]) -> str:
     """Return message and events of a node, less the events that repeat the message."""
     message: str = node["message"]
     news = [text for text in node["events"] if text.partition(": ")[2] not in message]
-    return "; ".join([message, *news])
-
-
-def _leave(signum: int, frame: FrameType | None) -> None:
-    """End by an exception, so that the pods are deleted on the way out."""
-    raise SystemExit(128 + signum)
+    left = [f"pod {node['pod']} may be left behind: {node['left_behind']}"]
+    return "; ".join([message, *news, *(left if node["left_behind"] else ())])
 
 
 def main() -> None:
@@ -402,8 +445,7 @@ def main() -> None:
         tolerations=params["tolerations"],
         limit_s=params["wait_timeout"],
     )
-    signal.signal(signal.SIGTERM, _leave)
-    signal.signal(signal.SIGHUP, _leave)
+    interrupts.raise_on_signals()
     try:
         result = run(
             kube_settings.client_for(module),

@@ -8,10 +8,13 @@ What there is to do is worked out by the API server, which the objects are appli
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils import pod_status
+from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
+from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
+from ansible_collections.metal.gpu.plugins.module_utils.scheduling import selector_text
 from ansible_collections.metal.gpu.plugins.module_utils.smoke_pod import MANAGED_BY, OWNER
 from ansible_collections.metal.gpu.plugins.plugin_utils import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.forbidden import explain_error
@@ -22,6 +25,12 @@ _PROGRAM = "k8s-device-plugin"
 # an earlier template keeps the pods that have it.
 _REVISION = "controller-revision-hash"
 CLUSTER = "cluster"  # whom the refusal is about
+
+# What this role creates has both labels. What lacks one of them is the admin's, whatever its name.
+_NAME = "app.kubernetes.io/name"
+_MARKS = {_NAME: "nvidia-device-plugin", MANAGED_BY: OWNER}
+HANDLER = "nvidia"  # the name of the runtime in the container engines
+LABELLED = "metal.gpu/labelled"  # annotation of a node: the labels that this role has added
 
 REFUSE = "refuse"  # what to do about a plugin of somebody else's
 AUTO = "auto"
@@ -52,15 +61,17 @@ def plan(daemonsets: Sequence[Mapping[str, Any]], wishes: Mapping[str, Any]) -> 
     """Judge the DaemonSets of a cluster, and choose how GPUs get into containers.
 
     Wishes: state, name and namespace of ours, foreign (refuse or adopt), strategy, runtime_class
-    (empty for none), the members, and the error where the DaemonSets could not be listed.
+    (empty for none), runtime_classes that there are, node_selector, the rows of the nodes as from
+    metal.gpu.gpu_capacity, the members, and the errors where something could not be listed.
     """
     made = Plan(CLUSTER)
     made.data["adopted"] = None
     if wishes["state"] == "absent":
         return made.result()
-    if wishes["error"]:
-        made.refusals.append(explain_error(wishes["error"], CLUSTER, "CLUSTER_UNUSABLE"))
+    for error in wishes["errors"]:
+        made.refusals.append(explain_error(error, CLUSTER, "CLUSTER_UNUSABLE"))
     ours, others = None, []
+    taken = ""  # something else has the name
     for daemonset in daemonsets:
         metadata = daemonset["metadata"]
         has_name = (metadata["namespace"], metadata["name"]) == (
@@ -68,25 +79,87 @@ def plan(daemonsets: Sequence[Mapping[str, Any]], wishes: Mapping[str, Any]) -> 
             wishes["name"],
         )
         # A Helm release may well have the name.
-        if has_name and metadata.get("labels", {}).get(MANAGED_BY) == OWNER:
+        if has_name and _is_ours(daemonset):
             ours = daemonset
-        elif has_name or _is_device_plugin(daemonset):
+        elif _is_device_plugin(daemonset):
             others.append(daemonset)
-    if others and wishes["foreign"] == REFUSE:
+        elif has_name:
+            taken = _name(daemonset)
+    if not others or wishes["foreign"] == REFUSE:
         for daemonset in others:
             made.refuse("DEVICE_PLUGIN_FOREIGN", found=_name(daemonset))
-    elif others and (ours or len(others) > 1):
+        if taken:
+            made.refuse("DEVICE_PLUGIN_NAME_TAKEN", found=taken)
+        _choose(made, ours, wishes)
+        _refuse_labels(made, wishes)
+    elif ours or len(others) > 1:
         found = [_name(daemonset) for daemonset in ([ours] if ours else []) + others]
         made.refuse("DEVICE_PLUGIN_TWICE", found=" and as ".join(found))
-    elif others:
+    else:
         made.notice("DEVICE_PLUGIN_ADOPTED", found=_name(others[0]))
         made.data["adopted"] = {
             **{key: others[0]["metadata"][key] for key in ("name", "namespace")},
-            "selector": dict(others[0]["spec"]["selector"]["matchLabels"]),
+            "selectors": [selector_text(others[0]["spec"]["selector"])],
         }
-    else:
-        _choose(made, ours, wishes)
     return made.result()
+
+
+def _is_ours(found: Mapping[str, Any]) -> bool:
+    """Tell whether this role has created an object."""
+    labels = section(found, "metadata", "labels")
+    return all(labels.get(key) == value for key, value in _MARKS.items())
+
+
+def _choose_runtime_class(made: Plan, name: str, wishes: Mapping[str, Any]) -> None:
+    """Choose whether the RuntimeClass is created, used as it is, or refused.
+
+    A handler cannot be changed, and pods of others may need it as it is.
+    """
+    found = next(
+        (one for one in wishes["runtime_classes"] if one["metadata"]["name"] == name), None
+    )
+    made.data |= {"runtime_class": name, "creates_runtime_class": False}
+    if not name:
+        return
+    if found is None or _is_ours(found):
+        made.data["creates_runtime_class"] = True
+    elif found.get("handler") == HANDLER:
+        made.notice("RUNTIME_CLASS_ADOPTED", name=name)
+    else:
+        handler = found.get("handler")
+        made.refuse("RUNTIME_CLASS_OTHER", name=name, found=handler, expected=HANDLER)
+
+
+def _refuse_labels(made: Plan, wishes: Mapping[str, Any]) -> None:
+    """Refuse nodes with one of the labels in another value, which somebody may need as it is."""
+    for member in wishes["members"]:
+        row = wishes["rows"].get(member["node"], {})
+        for key, value in _taken(row, wishes["node_selector"]).items():
+            made.refusals.append(
+                finding(
+                    "NODE_LABEL_TAKEN",
+                    member["host"],
+                    node=member["node"],
+                    found=f"{key}={value}",
+                    expected=f"{key}={wishes['node_selector'][key]}",
+                    key=key,
+                )
+            )
+
+
+def _taken(row: Mapping[str, Any], labels: Mapping[str, str]) -> dict[str, str]:
+    """Return those of the labels that a node has with another value, and not from this role."""
+    found, ours = section(row, "labels"), _added(section(row, "annotations"))
+    return {
+        key: found[key]
+        for key, value in labels.items()
+        if key in found and found[key] != value and key not in ours
+    }
+
+
+def _added(annotations: Mapping[str, str]) -> list[str]:
+    """Return the labels that this role has added to a node."""
+    return [key for key in annotations.get(LABELLED, "").split(",") if key]
 
 
 def _choose(made: Plan, ours: Mapping[str, Any] | None, wishes: Mapping[str, Any]) -> None:
@@ -114,7 +187,8 @@ def _choose(made: Plan, ours: Mapping[str, Any] | None, wishes: Mapping[str, Any
                 evidence=f"it hands GPUs out by {runs} on {nodes} nodes, and the "
                 f"{len(wishes['members'])} of this run need {strategy}",
             )
-    made.data |= {"strategy": strategy, "runtime_class": runtime_class}
+    made.data["strategy"] = strategy
+    _choose_runtime_class(made, runtime_class, wishes)
 
 
 def _name(daemonset: Mapping[str, Any]) -> str:
@@ -136,21 +210,45 @@ def _strategy(daemonset: Mapping[str, Any] | None) -> str | None:
 def labelling(
     nodes: Mapping[str, Mapping[str, Any]], labels: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    """Return the patches for those nodes of the cluster that lack one of the labels."""
-    return [
-        {
-            "apiVersion": "v1",
-            "kind": "Node",
-            "metadata": {
-                "name": name,
-                "labels": dict(labels),
-                "annotations": {"metal-gpu-labelled": "true"},
-            },
-        }
-        for name, node in nodes.items()
-        if node["state"] != "missing"
-        and any(node["labels"].get(label) != value for label, value in labels.items())
-    ]
+    """Return the patches for those nodes of the cluster that lack one of the labels.
+
+    An annotation has the labels that were added, so that those of the admin are never removed. A
+    node that has one with another value stays as it is.
+    """
+    patches = []
+    for name, row in nodes.items():
+        lacking = {key: value for key, value in labels.items() if row["labels"].get(key) != value}
+        if row["state"] == "missing" or not lacking or _taken(row, labels):
+            continue
+        added = sorted({*_added(row["annotations"]), *lacking})
+        patches.append(_patch(name, lacking, ",".join(added)))
+    return patches
+
+
+def unlabelling(
+    nodes: Sequence[Mapping[str, Any]], names: Collection[str], labels: Mapping[str, str]
+) -> dict[str, Any]:
+    """Say what becomes of the nodes (Node objects) that have all of the labels.
+
+    Returns the patches that take the labels of this role off the named ones, the names of those
+    that keep them, because nobody of us has added any, and the names of all others.
+    """
+    patches, kept, left = [], [], []
+    for node in nodes:
+        name = node["metadata"]["name"]
+        added = _added(section(node, "metadata", "annotations"))
+        if name not in names:
+            left.append(name)
+        elif any(key in added for key in labels):
+            patches.append(_patch(name, dict.fromkeys(added), None))
+        else:
+            kept.append(name)
+    return {"patches": patches, "kept": kept, "left": left}
+
+
+def _patch(name: str, labels: Mapping[str, str | None], added: str | None) -> dict[str, Any]:
+    metadata = {"name": name, "labels": dict(labels), "annotations": {LABELLED: added}}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
 
 
 def rollout(
@@ -169,7 +267,7 @@ def rollout(
         newest = max(revisions, key=lambda revision: revision["revision"])
         current = newest["metadata"]["labels"][_REVISION]
     found = {
-        _node(pod): pod
+        pod_status.target_node(pod): pod
         for pod in sorted(pods, key=_is_ready)  # of two on one node, one is on its way out
         if revisions is None or pod["metadata"]["labels"].get(_REVISION) == current
     }
@@ -181,17 +279,6 @@ def rollout(
         elif not _is_ready(pod):
             waiting[node] = f"{pod['metadata']['name']} is {pod_status.describe(pod)}"
     return waiting
-
-
-def _node(pod: Mapping[str, Any]) -> str:
-    """Return the node that a pod of a DaemonSet is meant for, also before it is scheduled."""
-    bound: str | None = pod["spec"].get("nodeName")
-    if bound:
-        return bound
-    affinity = pod["spec"]["affinity"]["nodeAffinity"]
-    terms = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
-    name: str = terms[0]["matchFields"][0]["values"][0]
-    return name
 
 
 def _is_ready(pod: Mapping[str, Any]) -> bool:

@@ -17,6 +17,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.findings import (
 )
 from ansible_collections.metal.gpu.plugins.module_utils.reconcile import LAYERS
 from ansible_collections.metal.gpu.plugins.plugin_utils.forbidden import explain_error
+from ansible_collections.metal.gpu.plugins.plugin_utils.permissions import refuse_missing
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_preflight import name_clashes
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_teardown import refuse_holders
 
@@ -80,8 +81,8 @@ def admission(
 
     `reports` has refusals, node_name (None where unknown), whether the kubelet runs and whether
     pods may be evicted of each inventory host, `cluster` what metal.gpu.gpu_capacity, or on the way
-    back metal.gpu.gpu_drain, said about the nodes, or the error why it could not, and the refusals
-    of the cluster.
+    back metal.gpu.gpu_drain, said about the nodes, or the error why it could not, the permissions
+    that are missing, and the refusals of the cluster.
 
     Returns every finding once, those of each host that has any, and whether to begin: what speaks
     against the cluster, or against the inventory, speaks against beginning anywhere.
@@ -107,6 +108,7 @@ def _refusals(
     found: list[dict[str, Any]] = list(cluster.get("refusals", ()))
     if cluster.get("error"):
         found.append(no_answer(cluster["error"]))
+    found += refuse_missing(cluster.get("user", ""), cluster.get("missing", ()))
     for host, report in reports.items():
         found += report["refusals"]
         row = cluster["nodes"].get(report["node_name"], {})

@@ -244,13 +244,26 @@ def somebody(laboratory: Any, tmp_path: Path) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(
-    ("allowed", "verb", "resource"),
-    [("[pods]", "list", "nodes"), ("[nodes, pods]", "list", "daemonsets.apps")],
+    ("allowed", "missing"),
+    [
+        (
+            "[pods]",
+            [
+                "list, watch, get, patch nodes in the whole cluster",
+                "list daemonsets.apps in the whole cluster",
+                "get, list, create, patch runtimeclasses.node.k8s.io in the whole cluster",
+                "create, deletecollection or delete pods in the namespace default",
+            ],
+        ),
+        ("[nodes, pods]", ["patch nodes in the whole cluster"]),
+    ],
 )
-def test_forbidden_by_rbac(laboratory, refused, somebody, allowed, verb, resource):
+def test_forbidden_by_rbac(laboratory, refused, somebody, allowed, missing):
+    """Everything that the run needs in the cluster is named before anything is changed."""
     text = refused("-e", somebody(allowed))
     assert "CLUSTER_FORBIDDEN" in text
-    assert f"does not let system:serviceaccount:default:somebody {verb} {resource} " in text
+    for permission in missing:
+        assert f"does not let system:serviceaccount:default:somebody {permission}" in text
 
 
 OTHERS_PLUGIN = """

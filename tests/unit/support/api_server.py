@@ -3,11 +3,14 @@
 
 """A small API server on the loopback, for the tests of what talks to a real one.
 
-It speaks the core group as the real one does, as far as the collection uses it: LIST in pages,
-WATCH in chunks with bookmarks and 410, create with generateName, merge patches, evictions,
-deletecollection with grace periods, logs, selectors, Status objects as errors. Nothing in it
-sleeps: a watch waits for the next change. What a kubelet or scheduler would do, a test does itself,
-by `put` or from `when_watched`.
+It speaks as the real one does, as far as the collection uses it: LIST in pages, WATCH in chunks
+with bookmarks and 410, create by name, merge patches with resourceVersion and field managers,
+evictions, delete and deletecollection with grace periods, access reviews, logs, selectors, Status
+objects as errors. It can also refuse, be busy, stall, and lose answers. Nothing in it sleeps: a
+watch waits for the next change. What a kubelet or scheduler would do, a test does itself, by `put`
+or from `when_watched` and `when_listed`.
+
+Form and words of the answers: as kube-apiserver 1.37.1 gave them to curl (November 2026).
 """
 
 from __future__ import annotations
@@ -25,7 +28,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import parse_qsl, urlsplit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping
+
+_NONE: Mapping[str, str] = {}
 
 
 class Request(NamedTuple):
@@ -38,11 +43,26 @@ class Request(NamedTuple):
 
 
 class Refusal(Exception):
-    """Answer with an error instead."""
+    """Answer with an error instead: for ever, or the next few times."""
 
-    def __init__(self, code: int, message: str) -> None:
+    def __init__(
+        self,
+        code: int,
+        message: str,
+        *,
+        times: int = sys.maxsize,
+        retry_after: str = "",
+        cause: str = "",
+    ) -> None:
         super().__init__(message)
         self.code = code
+        self.times = times
+        self.retry_after = retry_after
+        self.cause = cause
+
+    def status(self) -> dict[str, Any]:
+        details = {"details": {"causes": [{"reason": self.cause}]}} if self.cause else {}
+        return {**status(self.code, str(self)), **details}
 
 
 class ApiServer:
@@ -54,10 +74,17 @@ class ApiServer:
         self.requests: list[Request] = []
         self.refusals: dict[tuple[str, str], Refusal] = {}  # by verb and resource
         self.logs: dict[str, str] = {}  # by pod name
+        self.stalls: dict[tuple[str, str], int] = {}  # how many requests get no answer
+        self.lost: dict[tuple[str, str], int] = {}  # how many answers get lost, the work being done
+        self.denied: set[tuple[str, str]] = set()  # verb and resource, for access reviews
+        self.user = "jane"
         self.when_watched: dict[str, Callable[[], None]] = {}  # once, when a watch begins
+        self.when_listed: dict[str, Callable[[], None]] = {}  # once, before a list
+        self.when_patched: Callable[[str, str], None] = lambda resource, name: None  # before
         self.when_created: Callable[[dict[str, Any]], None] = lambda pod: None
         self.budgets: dict[str, Callable[[], None]] = {}  # of pods; called at each eviction
         self.longest_watch_s = 3600.0  # whatever the client asks for
+        self.cache: dict[tuple[str, str, str], dict[str, Any]] | None = None  # if it is out of date
         self.kubelets_answer = True  # or pods that ran stay until they are deleted by force
         self._objects: dict[tuple[str, str, str], dict[str, Any]] = {}
         self._history: list[tuple[int, str, str, dict[str, Any]]] = []
@@ -65,6 +92,7 @@ class ApiServer:
         self._cuts = 0
         self._names = itertools.count(1)
         self._changed = threading.Condition()
+        self._gone = threading.Event()
         self._server = _Server(self)
         self._scheme = "http"
         if tls:
@@ -79,6 +107,7 @@ class ApiServer:
         return self
 
     def __exit__(self, *_error: object) -> None:
+        self._gone.set()
         self.cut_watches()
         self._server.shutdown()
         self._server.server_close()
@@ -105,6 +134,7 @@ class ApiServer:
         item = copy.deepcopy(item)
         metadata = item["metadata"]
         key = (resource, metadata.get("namespace", ""), metadata["name"])
+        metadata.setdefault("uid", f"uid-{next(self._names)}")
         metadata.setdefault("creationTimestamp", time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
         with self._changed:
             kind = "MODIFIED" if key in self._objects else "ADDED"
@@ -144,22 +174,32 @@ class ApiServer:
         self._changed.notify_all()
 
     def _select(
-        self, resource: str, namespace: str, query: dict[str, str]
+        self,
+        resource: str,
+        namespace: str,
+        query: dict[str, str],
+        objects: dict[tuple[str, str, str], dict[str, Any]] | None = None,
     ) -> list[tuple[str, str, str]]:
         return [
             key
-            for key, item in self._objects.items()
+            for key, item in (self._objects if objects is None else objects).items()
             if key[0] == resource and namespace in ("", key[1]) and matches(item, query)
         ]
 
     def list(self, resource: str, namespace: str, query: dict[str, str]) -> dict[str, Any]:
+        self.when_listed.pop(resource, lambda: None)()
         with self._changed:
-            keys = self._select(resource, namespace, query)
-            first, size = int(query.get("continue", 0)), int(query["limit"])
+            stale = self.cache is not None and query.get("resourceVersion") == "0"
+            objects = self.cache if self.cache is not None and stale else self._objects
+            keys = self._select(resource, namespace, query, objects)
+            since, _colon, first_key = query.get("continue", f"{self._version}:0").partition(":")
+            if int(since) < self._forgotten:
+                raise Refusal(410, "The provided continue parameter is too old")
+            first, size = int(first_key), int(query.get("limit", sys.maxsize))
             metadata = {"resourceVersion": str(self._version)}
             if first + size < len(keys):
-                metadata["continue"] = str(first + size)
-            items = [copy.deepcopy(self._objects[key]) for key in keys[first : first + size]]
+                metadata["continue"] = f"{since}:{first + size}"
+            items = [copy.deepcopy(objects[key]) for key in keys[first : first + size]]
         return {"kind": "List", "apiVersion": "v1", "metadata": metadata, "items": items}
 
     def watch(
@@ -191,40 +231,109 @@ class ApiServer:
                 return False
 
     def create(self, resource: str, namespace: str, item: dict[str, Any]) -> dict[str, Any]:
+        if resource == "selfsubjectaccessreviews":
+            asked = item["spec"]["resourceAttributes"]
+            kind = "/".join(filter(None, (asked["resource"], asked.get("subresource"))))
+            return {**item, "status": {"allowed": (asked["verb"], kind) not in self.denied}}
+        if resource == "selfsubjectreviews":
+            return {**item, "status": {"userInfo": {"username": self.user}}}
         metadata = item["metadata"]
-        metadata["name"] = f"{metadata['generateName']}{next(self._names):05}"
         metadata["namespace"] = namespace
+        if (resource, namespace, metadata["name"]) in self._objects:
+            raise Refusal(409, f'{resource} "{metadata["name"]}" already exists')
         created = self.put(resource, item)
         self.when_created(copy.deepcopy(created))
         return created
 
-    def patch(self, resource: str, name: str, changes: dict[str, Any]) -> dict[str, Any]:
+    def patch(
+        self, resource: str, name: str, changes: dict[str, Any], manager: str = "kubectl"
+    ) -> dict[str, Any]:
+        """Merge the changes in; the manager owns a field of the spec that it has changed."""
+        if manager != "kubectl":
+            self.when_patched(resource, name)
         with self._changed:
-            item = copy.deepcopy(self._objects[resource, "", name])
-        return self.put(resource, merge(item, changes))
+            found = self._objects.get((resource, "", name))
+            if found is None:
+                raise Refusal(404, f'{resource} "{name}" not found')
+            item = copy.deepcopy(found)
+        seen = changes.get("metadata", {}).get("resourceVersion")
+        if seen not in (None, item["metadata"]["resourceVersion"]):
+            raise Refusal(
+                409,
+                f'Operation cannot be fulfilled on {resource} "{name}": the object has been '
+                "modified; please apply your changes to the latest version and try again",
+            )
+        merged: dict[str, Any] = merge(item, changes)
+        before, after = item.get("spec", {}), merged.get("spec", {})
+        changed = {key for key in {*before, *after} if before.get(key) != after.get(key)}
+        merged["metadata"]["managedFields"] = _manage(
+            item["metadata"].get("managedFields", ()), changed, changed & {*after}, manager
+        )
+        return self.put(resource, merged)
 
     def evict(self, namespace: str, name: str) -> None:
         if ("pods", namespace, name) not in self._objects:
             raise Refusal(404, f'pods "{name}" not found')
         if name in self.budgets:
             self.budgets[name]()
-            raise Refusal(429, "Cannot evict pod as it would violate the pod's disruption budget.")
+            raise Refusal(
+                429,
+                "Cannot evict pod as it would violate the pod's disruption budget.",
+                cause="DisruptionBudget",
+            )
         self.take("pods", name, namespace)
+
+    def delete(self, resource: str, namespace: str, name: str, body: dict[str, Any]) -> None:
+        with self._changed:
+            if (resource, namespace, name) not in self._objects:
+                raise Refusal(404, f'{resource} "{name}" not found')
+        self._end([(resource, namespace, name)], body)
 
     def delete_collection(
         self, resource: str, namespace: str, query: dict[str, str], body: dict[str, Any]
     ) -> None:
         with self._changed:
             keys = self._select(resource, namespace, query)
+        self._end(keys, body)
+
+    def _end(self, keys: Iterable[tuple[str, str, str]], body: dict[str, Any]) -> None:
         for key in keys:
             phase = self._objects[key].get("status", {}).get("phase")
             forced = body.get("gracePeriodSeconds") == 0
             if forced or self.kubelets_answer or phase in ("Succeeded", "Failed"):
-                self.take(resource, key[2], key[1])
+                self.take(key[0], key[2], key[1])
+
+    def has_one(self, left: dict[tuple[str, str], int], kind: tuple[str, str]) -> bool:
+        """Tell whether a number of requests of this kind is not used up yet, and count one."""
+        with self._changed:
+            left[kind] = left.get(kind, 0) - 1
+            return left[kind] >= 0
+
+    def stall(self) -> None:
+        """Give no answer for as long as the server lives."""
+        self._gone.wait()
 
 
 def status(code: int, message: str) -> dict[str, Any]:
     return {"kind": "Status", "status": "Failure", "code": code, "message": message}
+
+
+def _manage(
+    managed: Iterable[dict[str, Any]], changed: set[str], kept: set[str], manager: str
+) -> list[dict[str, Any]]:
+    """Return who owns which field of the spec, after a manager has changed some."""
+    owners = {row["manager"]: {*row["fieldsV1"]["f:spec"]} for row in managed}
+    owners = {name: fields - {f"f:{field}" for field in changed} for name, fields in owners.items()}
+    owners.setdefault(manager, set()).update(f"f:{field}" for field in kept)
+    return [
+        {
+            "manager": name,
+            "operation": "Update",
+            "fieldsV1": {"f:spec": {field: {} for field in fields}},
+        }
+        for name, fields in owners.items()
+        if fields
+    ]
 
 
 def merge(item: Any, changes: Any) -> Any:
@@ -297,11 +406,13 @@ class _Handler(BaseHTTPRequestHandler):
         url = urlsplit(self.path)
         query = dict(parse_qsl(url.query))
         body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or "null")
-        # /api/v1[/namespaces/NAMESPACE]/RESOURCE[/NAME[/SUBRESOURCE]]
-        parts = url.path.removeprefix("/api/v1/").split("/")
+        # /api/v1 or /apis/GROUP/VERSION, then [/namespaces/NAMESPACE]/RESOURCE[/NAME[/SUBRESOURCE]]
+        parts = url.path.strip("/").split("/")
+        parts = parts[2:] if parts[0] == "api" else parts[3:]
         namespace = parts[1] if parts[0] == "namespaces" else ""
         resource, *rest = parts[2:] if namespace else parts
-        verb = {"POST": "create", "PATCH": "patch", "DELETE": "deletecollection"}.get(
+        deletes = "delete" if rest else "deletecollection"
+        verb = {"POST": "create", "PATCH": "patch", "DELETE": deletes}.get(
             method, "log" if rest else "watch" if "watch" in query else "list"
         )
         if rest[1:] == ["eviction"]:
@@ -310,8 +421,13 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             if self.headers.get("Authorization") != f"Bearer {api.token}":
                 raise Refusal(401, "Unauthorized")
-            if (verb, resource) in api.refusals:
-                raise api.refusals[verb, resource]
+            if api.has_one(api.stalls, (verb, resource)):
+                api.stall()
+            refusal = api.refusals.get((verb, resource))
+            if refusal and refusal.times > 0:
+                refusal.times -= 1
+                raise refusal
+            loses = api.has_one(api.lost, (verb, resource))
             if verb == "watch":
                 self._watch(api, resource, namespace, query)
             elif verb == "log":
@@ -320,16 +436,26 @@ class _Handler(BaseHTTPRequestHandler):
                 api.evict(namespace, rest[0])
                 self._send_json(201, {"kind": "Status", "status": "Success"})
             elif verb == "patch":
-                self._send_json(200, api.patch(resource, rest[0], body))
+                patched = api.patch(resource, rest[0], body, query.get("fieldManager", ""))
+                if loses:
+                    raise ConnectionResetError
+                self._send_json(200, patched)
             elif verb == "create":
-                self._send_json(201, api.create(resource, namespace, body))
+                created = api.create(resource, namespace, body)
+                if loses:
+                    raise ConnectionResetError
+                self._send_json(201, created)
+            elif verb == "delete":
+                api.delete(resource, namespace, rest[0], body)
+                self._send_json(200, {"kind": "Status", "status": "Success"})
             elif verb == "deletecollection":
                 api.delete_collection(resource, namespace, query, body)
                 self._send_json(200, {"kind": "Status", "status": "Success"})
             else:
                 self._send_json(200, api.list(resource, namespace, query))
         except Refusal as refusal:
-            self._send_json(refusal.code, status(refusal.code, str(refusal)))
+            retry = {"Retry-After": refusal.retry_after} if refusal.retry_after else {}
+            self._send_json(refusal.code, refusal.status(), retry)
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True  # the client has left
 
@@ -352,11 +478,13 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         self.wfile.flush()
 
-    def _send_json(self, code: int, answer: Any) -> None:
-        self._send(code, json.dumps(answer).encode())
+    def _send_json(self, code: int, answer: Any, headers: Mapping[str, str] = _NONE) -> None:
+        self._send(code, json.dumps(answer).encode(), headers)
 
-    def _send(self, code: int, answer: bytes) -> None:
+    def _send(self, code: int, answer: bytes, headers: Mapping[str, str] = _NONE) -> None:
         self.send_response_only(code)
+        for header in headers.items():
+            self.send_header(*header)
         self.send_header("Date", formatdate(usegmt=True))
         self.send_header("Content-Length", str(len(answer)))
         self.end_headers()

@@ -10,7 +10,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.gpu_claims import Claim,
 
 def pod(limits, node="gpu-1", phase="Running", owner="ReplicaSet", **metadata):
     owners = [{"kind": owner, "controller": True}] if owner else []
-    metadata = {"name": "a", "namespace": "b", "ownerReferences": owners, **metadata}
+    metadata = {"name": "a", "namespace": "b", "uid": "7", "ownerReferences": owners, **metadata}
     containers = [{"resources": {"limits": limits}}, {}]
     return {
         "metadata": metadata,
@@ -33,7 +33,7 @@ GONE = {"deletionTimestamp": "2026-11-21T10:00:00Z"}
     ],
 )
 def test_who_holds_gpus(found, gpus):
-    assert parse_claim(found) == Claim("b", "a", "gpu-1", gpus, None)
+    assert parse_claim(found) == Claim("b", "a", "gpu-1", gpus, None, "7")
 
 
 @pytest.mark.parametrize(
@@ -53,9 +53,9 @@ def test_who_holds_none(found):
     ("found", "stays"),
     [
         pytest.param(pod(GPU, owner="Job"), None, id="job"),
-        pytest.param(pod(GPU, owner="DaemonSet"), "its DaemonSet would put it back", id="daemon"),
+        pytest.param(pod(GPU, owner="DaemonSet"), "its DaemonSet creates it again", id="daemon"),
         pytest.param(pod(GPU, owner="Node"), "the kubelet runs it from a file", id="static"),
-        pytest.param(pod(GPU, owner=None), "nothing would start it again", id="bare"),
+        pytest.param(pod(GPU, owner=None), "no controller starts it again", id="bare"),
         pytest.param(pod(GPU, owner=None, **GONE), None, id="bare, ends"),
     ],
 )

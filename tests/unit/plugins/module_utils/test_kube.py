@@ -3,31 +3,44 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 import time
+from email.utils import formatdate
 
 import kubernetes.client
 import pytest
 
-from ansible_collections.metal.gpu.plugins.module_utils import kube
+from ansible_collections.metal.gpu.plugins.module_utils import kube, kube_transport
 from ansible_collections.metal.gpu.tests.unit.support.api_server import ApiServer, Refusal
 
 
 class Connection(kube.Client):
-    """A client that notes its pauses instead of making them."""
+    """A client that notes its pauses instead of making them: its clock jumps over them."""
 
     def __init__(self, url, token=ApiServer.token):
         configuration = kubernetes.client.Configuration(
             host=url, api_key={"authorization": f"Bearer {token}"}
         )
         self.pauses = []
-        super().__init__(kube.Settings(configuration, "from the test"), sleep=self.pauses.append)
+        settings = kube.Settings(configuration, "from the test")
+        super().__init__(settings, sleep=self.pauses.append, clock=self.clock)
+
+    def clock(self):
+        return time.monotonic() + sum(self.pauses)
+
+    def timer(self, limit_s):
+        return kube.Timer(limit_s, self.clock)
 
 
 @pytest.fixture
 def client(api):
     return Connection(api.url)
+
+
+def pod(name):
+    return {"metadata": {"name": name, "namespace": "default", "labels": {"a": "b"}}}
 
 
 def node(name, **labels):
@@ -39,7 +52,7 @@ def labels(item):
 
 
 def follow(client, store, limit_s=5.0, **options):
-    return client.follow("nodes", store, labels, kube.Timer(limit_s), **options)
+    return client.follow("nodes", store, labels, client.timer(limit_s), **options)
 
 
 def test_snapshot_reads_page_after_page(api, client):
@@ -143,22 +156,222 @@ def test_follow_watches_in_rounds(api, client):
     assert [made.query["resourceVersion"] for made in api.made("watch", "nodes")] == list("123")
 
 
-def test_follow_does_not_spin_where_every_watch_ends_at_once(api, client):
+def test_follow_lists_where_every_watch_ends_at_once(api, client):
     api.longest_watch_s = 0.0
-    seen = follow(client, {}, limit_s=60.0)
-    next(seen)
-    with pytest.raises(kube.ApiUnreachable, match="closes every watch at once"):
-        next(seen)
-    assert client.pauses == [0.0, 1.0, 2.0, 4.0, 8.0]
+    store = {}
+    seen = follow(client, store, limit_s=30.0)
+    assert next(seen) == set()
+    api.put("nodes", node("gpu-1"))
+    assert next(seen) == {"gpu-1"}
+    assert list(seen)[-1] == set()
+    assert client.pauses == [0.0, 1.0, 2.0, 4.0, 8.0, 8.0, pytest.approx(7.0, abs=0.5)]
 
 
-def test_follow_gives_up_on_a_server_that_stays_away(api, client):
-    seen = follow(client, {})
+def test_follow_waits_for_a_server_that_stays_away_until_time_is_up(api, client):
+    seen = follow(client, {}, limit_s=25.0)
     next(seen)
     api.refusals["watch", "nodes"] = Refusal(503, "etcd has no leader")
     with pytest.raises(kube.ApiBusy, match=r"refused to watch nodes \(503\): etcd has no leader"):
         next(seen)
-    assert client.pauses == [0.0, 1.0, 2.0, 4.0, pytest.approx(5.0, abs=0.5)]
+    assert client.pauses == [0.0, 1.0, 2.0, 4.0, 8.0, 8.0, pytest.approx(2.0, abs=0.5)]
+
+
+@pytest.mark.parametrize(
+    "good",
+    [
+        pytest.param(lambda api: api.bookmark("nodes"), id="with an event"),
+        pytest.param(lambda api: None, id="quiet"),
+    ],
+)
+def test_follow_counts_failures_in_a_row(api, client, good):
+    """54 good quiet rounds and 6 bad ones made it give up."""
+    api.longest_watch_s = 0.03
+    seen = follow(client, {}, limit_s=600.0, round_s=0.02)
+    next(seen)
+    for _turn in range(8):
+        api.refusals["watch", "nodes"] = Refusal(503, "busy", times=2)
+        api.when_watched["nodes"] = lambda: good(api)
+        assert next(seen) == ()
+    assert client.pauses == [0.0, 1.0] * 8
+
+
+def test_follow_notices_a_watch_that_stalls_and_begins_it_anew(api, client, monkeypatch):
+    monkeypatch.setattr(kube, "_STALLED_S", 0.05)
+    store = {}
+    seen = follow(client, store, limit_s=60.0, round_s=0.05)
+    next(seen)
+    api.stalls["watch", "nodes"] = 2
+    api.put("nodes", node("gpu-1"))
+    assert next(seen) == {"gpu-1"}
+    assert client.pauses == [0.0, 1.0]
+
+
+def test_follow_keeps_to_the_wish_to_be_asked_later(api, client):
+    seen = follow(client, {}, limit_s=60.0)
+    next(seen)
+    api.refusals["watch", "nodes"] = Refusal(429, "slow down", times=1, retry_after="17")
+    api.when_watched["nodes"] = lambda: api.put("nodes", node("gpu-1"))
+    assert next(seen) == {"gpu-1"}
+    assert client.pauses == [17.0]
+
+
+def later(seconds):
+    return formatdate(time.time() + seconds, usegmt=True)
+
+
+@pytest.mark.parametrize(
+    ("code", "times", "retry_after", "pauses"),
+    [
+        pytest.param(429, 1, "3", [3.0], id="seconds"),
+        pytest.param(503, 1, 9, [pytest.approx(9.0, abs=2.0)], id="date"),
+        pytest.param(429, 1, -9, [0.0], id="date in the past"),
+        pytest.param(429, 1, "soon", [0.0], id="nonsense"),
+        pytest.param(504, 4, "", [0.0, 1.0, 2.0, 4.0], id="says nothing"),
+        pytest.param(500, 1, "", [0.0], id="internal error, reading"),
+    ],
+)
+def test_a_busy_server_is_asked_again(api, client, code, times, retry_after, pauses):
+    wish = retry_after if isinstance(retry_after, str) else later(retry_after)
+    api.refusals["list", "nodes"] = Refusal(code, "x", times=times, retry_after=wish)
+    api.put("nodes", node("gpu-1"))
+    assert client.snapshot("nodes", labels) == {"gpu-1": {}}
+    assert client.pauses == pauses
+
+
+@pytest.mark.parametrize(
+    ("verb", "resource", "request_"),
+    [
+        ("create", "pods", lambda client: client.create("pods", pod("a"), "default")),
+        ("patch", "nodes", lambda client: client.patch("nodes", "gpu-1", {})),
+        ("delete", "pods", lambda client: client.delete("pods", "b", "default")),
+        (
+            "deletecollection",
+            "pods",
+            lambda client: client.delete_collection("pods", "default", selector="a"),
+        ),
+    ],
+)
+@pytest.mark.parametrize(
+    "refusal", [(429, "too many requests"), (503, "not ready")], ids=["429", "503"]
+)
+def test_a_busy_server_is_asked_again_to_change_something(
+    api, client, verb, resource, request_, refusal
+):
+    api.put("nodes", node("gpu-1"))
+    api.put("pods", pod("b"))
+    api.refusals[verb, resource] = Refusal(*refusal, times=1, retry_after="1")
+    request_(client)
+    assert client.pauses == [1.0]
+
+
+@pytest.mark.parametrize(("limit_s", "waited_s"), [(None, 30.0), (10.0, 30.0), (100.0, 100.0)])
+def test_a_server_that_stays_busy_is_waited_for_as_long_as_the_caller_can(
+    api, client, limit_s, waited_s
+):
+    api.refusals["list", "nodes"] = Refusal(429, "too many requests", retry_after="7")
+    timer = None if limit_s is None else client.timer(limit_s)
+    with pytest.raises(kube.ApiBusy, match=rf"\(tried \d+ times in {waited_s:.0f} s\)$"):
+        client.snapshot("nodes", labels, timer=timer)
+    assert set(client.pauses[:-1]) <= {7.0, 8.0}
+    assert sum(client.pauses) == pytest.approx(waited_s, abs=0.5)
+
+
+def test_a_webhook_that_is_down_is_not_waited_for(api, client):
+    api.refusals["create", "pods"] = Refusal(500, 'failed calling webhook "a.example"')
+    with pytest.raises(kube.ApiBusy):
+        client.create("pods", pod("a"), "default")
+    assert client.pauses == []
+
+
+def test_a_budget_is_the_callers_to_wait_for(api, client):
+    api.put("pods", pod("a"))
+    api.budgets["a"] = lambda: None
+    with pytest.raises(kube.ApiBudget) as caught:
+        client.evict("a", "default")
+    assert caught.value.found.startswith("Cannot evict pod as it would violate")
+    assert client.pauses == []
+
+
+def test_a_budget_may_also_say_403(api, client):
+    """As it does with too many evictions under way: pkg/registry/core/pod/storage/eviction.go."""
+    text = "DisruptedPods map too big - too many evictions not confirmed by PDB controller"
+    api.refusals["evict", "pods"] = Refusal(403, text, cause="DisruptionBudget")
+    with pytest.raises(kube.ApiBudget):
+        client.evict("a", "default")
+
+
+def test_a_server_that_stalls_is_asked_again(api, client, monkeypatch):
+    monkeypatch.setattr(kube_transport, "_READ_S", 0.05)
+    api.stalls["list", "nodes"] = 2
+    api.put("nodes", node("gpu-1"))
+    assert client.snapshot("nodes", labels) == {"gpu-1": {}}
+    assert client.pauses == [0.0, 1.0]
+
+
+def test_a_server_that_does_not_answer_is_named_with_the_true_times(api, client, monkeypatch):
+    monkeypatch.setattr(kube_transport, "_READ_S", 1.0)
+    monkeypatch.setattr(kube_transport, "_PATIENCE_S", 0.5)
+    api.stalls["list", "nodes"] = 9
+    with pytest.raises(kube.ApiStalled) as caught:
+        client.snapshot("nodes", labels)
+    assert "is unreachable: no answer within 1 s. Check" in str(caught.value)
+
+
+def test_an_answer_that_got_lost_does_not_double_the_work(api, client):
+    client.snapshot("nodes", labels)
+    api.lost["create", "pods"] = 1
+    with pytest.raises(kube.ApiConflict):
+        client.create("pods", pod("a"), "default")
+    assert api.names("pods") == ["a"]
+
+
+def test_a_list_that_is_forgotten_half_way_is_begun_anew(api, client, monkeypatch):
+    monkeypatch.setattr(kube, "_PAGE", 1)
+    for name in ("gpu-1", "gpu-2"):
+        api.put("nodes", node(name))
+
+    def keep(item):
+        if len(api.made("list", "nodes")) == 1:
+            api.take("nodes", "gpu-1")
+            api.forget()
+        return True
+
+    assert client.snapshot("nodes", keep) == {"gpu-2": True}
+    assert [made.query.get("limit") for made in api.made("list", "nodes")] == ["1", "1", None]
+
+
+def test_pods_of_nodes_cost_a_list_for_each_node(api, client):
+    for name, on in (("a", "gpu-1"), ("b", "gpu-2"), ("c", "gpu-3")):
+        api.put("pods", {**pod(name), "spec": {"nodeName": on}})
+    nodes = ["gpu-1", "gpu-2", "gone"]
+    found = client.snapshot_each(
+        "pods", lambda item: True, "spec.nodeName", nodes, "a!=b", cached=True
+    )
+    assert found == {"default/a": True, "default/b": True}
+    assert sorted(made.query["fieldSelector"] for made in api.made("list", "pods")) == [
+        "a!=b,spec.nodeName=gone",
+        "a!=b,spec.nodeName=gpu-1",
+        "a!=b,spec.nodeName=gpu-2",
+    ]
+    # From the server's cache, which has an index.
+    assert {made.query["resourceVersion"] for made in api.made("list", "pods")} == {"0"}
+
+
+@pytest.mark.parametrize(
+    ("denied", "allowed"), [({("get", "pods/log")}, False), ({("get", "pods")}, True)]
+)
+def test_permissions_are_asked_for(api, client, denied, allowed):
+    api.denied = denied
+    attributes = {"verb": "get", "group": "", "resource": "pods", "subresource": "log"}
+    assert client.is_allowed(attributes) is allowed
+
+
+def test_credentials_in_the_address_are_not_shown(api):
+    client = Connection(api.url.replace("//", "//admin:hunter2@"))
+    api.refusals["list", "nodes"] = Refusal(404, "no")
+    with pytest.raises(kube.ApiMissing) as caught:
+        client.snapshot("nodes", labels)
+    assert "hunter2" not in str(caught.value)
 
 
 def unused_port():
@@ -179,6 +392,7 @@ def test_unreachable():
 
 
 def test_unreachable_when_the_connection_breaks():
+    """Also before the first answer: something is there, and may come to itself."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(5)
         client = Connection(f"http://127.0.0.1:{listener.getsockname()[1]}")
@@ -186,11 +400,14 @@ def test_unreachable_when_the_connection_breaks():
         # Closed before anything is said: the backlog takes the connection, then it is reset.
 
         def hang_up():
-            listener.accept()[0].close()
+            with contextlib.suppress(OSError):
+                while True:
+                    listener.accept()[0].close()
 
         threading.Thread(target=hang_up, daemon=True).start()
-        with pytest.raises(kube.ApiUnreachable, match="is unreachable: "):
+        with pytest.raises(kube.ApiUnreachable, match=r"is unreachable: .*\(tried "):
             next(seen)
+        assert sum(client.pauses) == pytest.approx(30.0, abs=1.0)
 
 
 def test_unauthorised(api):
@@ -217,9 +434,9 @@ def test_forbidden_names_verb_and_resource(api, client):
     ("code", "error"),
     [
         (404, kube.ApiMissing),
+        (409, kube.ApiConflict),
         (422, kube.ApiRefused),
         (410, kube.ApiExpired),
-        (429, kube.ApiBusy),
         (500, kube.ApiBusy),
     ],
 )
@@ -231,9 +448,9 @@ def test_refused(api, client, code, error):
     assert caught.value.found == "because"
 
 
-def test_something_else_than_an_api_server(api, client):
+def test_something_else_than_an_api_server(api):
     api.logs["gpu"] = "<html>"
-    client.url += "/api/v1/namespaces/x/pods/gpu/log?"
+    client = Connection(f"{api.url}/api/v1/namespaces/x/pods/gpu/log?")
     with pytest.raises(kube.ApiRefused, match="does not answer with JSON: b'<html>'"):
         client.snapshot("nodes", labels)
 

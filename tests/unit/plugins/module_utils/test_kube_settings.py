@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from ansible_collections.metal.gpu.plugins.module_utils import kube, kube_settings
+from ansible_collections.metal.gpu.plugins.plugin_utils.forbidden import explain_error
 from ansible_collections.metal.gpu.tests.unit.support.api_server import ApiServer
 
 pytestmark = pytest.mark.usefixtures("own_settings")
@@ -140,6 +141,139 @@ def test_unknown_context(cluster, path, inline):
     with pytest.raises(kube_settings.SettingsInvalid) as caught:
         connect(kubeconfig=config, context="prod")
     assert str(caught.value).endswith(" has no context 'prod', only admin, stranger.")
+
+
+def test_path_with_spaces(cluster, tmp_path):
+    folder = tmp_path / "my clusters"
+    folder.mkdir()
+    (folder / "lab 1").write_text(json.dumps(kubeconfig(cluster.url)))
+    assert names(connect(kubeconfig=str(folder / "lab 1"))) == ["gpu-1"]
+
+
+def test_certificates_are_looked_for_beside_the_kubeconfig(tls_cluster, pki, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = pki / "beside"
+    folder.mkdir()
+    config = kubeconfig(tls_cluster.url, **{"certificate-authority": "../right.crt"})
+    (folder / "config").write_text(json.dumps(config))
+    assert names(connect(kubeconfig=str(folder / "config"))) == ["gpu-1"]
+
+
+def several(tmp_path, *documents):
+    """Return the list of paths of several kubeconfigs, one of which is not there."""
+    paths = [tmp_path / "gone"]
+    for number, document in enumerate(documents):
+        paths.append(tmp_path / f"config-{number}")
+        paths[-1].write_text(json.dumps(document))
+    return ":".join(map(str, paths))
+
+
+def test_several_files_are_one(cluster, tmp_path):
+    whole = kubeconfig(cluster.url)
+    parts = [{key: whole[key]} for key in ("users", "contexts", "clusters")]
+    paths = several(tmp_path, *parts, {"current-context": "admin"})
+    assert names(connect(kubeconfig=paths)) == ["gpu-1"]
+
+
+@pytest.mark.parametrize(
+    ("second", "context", "refused"),
+    [
+        pytest.param("admin", None, False, id="agree"),
+        pytest.param("", None, False, id="empty"),
+        pytest.param("stranger", None, True, id="differ"),
+        pytest.param("stranger", "admin", False, id="chosen"),
+    ],
+)
+def test_files_that_choose_two_contexts(cluster, tmp_path, second, context, refused):
+    """kubectl takes the first one, the library the last: never change another cluster."""
+    config = kubeconfig(cluster.url)
+    paths = several(tmp_path, config, {**config, "current-context": second})
+    if not refused:
+        assert names(connect(kubeconfig=paths, context=context or "admin")) == ["gpu-1"]
+        return
+    with pytest.raises(kube_settings.SettingsInvalid) as caught:
+        connect(kubeconfig=paths, context=context)
+    assert "names several current contexts: admin, stranger. kubectl uses the" in str(caught.value)
+
+
+API = "client.authentication.k8s.io/v1"
+
+
+def with_plugin(url, command, **user):
+    config = kubeconfig(url)
+    hint = {"installHint": "pip install it"}
+    plugin = {"apiVersion": API, "command": str(command), "interactiveMode": "Never", **hint}
+    config["users"][0]["user"] = {"exec": plugin, **user}
+    return config
+
+
+def program(folder, *lines):
+    path = folder / "plugin"
+    path.write_text("\n".join(["#!/bin/sh", *lines]))
+    path.chmod(0o755)
+    return path
+
+
+def answer(version=API, **status):
+    credential = {"apiVersion": version, "kind": "ExecCredential", "status": status}
+    return f"echo '{json.dumps(credential)}'"
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        pytest.param(None, "No such file or directory: ", id="not installed"),
+        pytest.param(
+            ["echo log in first >&2", "exit 7"],
+            "exec: process returned 7. log in first", id="fails",
+        ),
+        pytest.param(["echo hello"], "exec: failed to decode process output", id="no JSON"),
+        pytest.param([answer()], "exec: missing token or clientCertificateData", id="no token"),
+        pytest.param(
+            [answer(clientCertificateData="x")], "exec: missing clientKeyData", id="no key"
+        ),
+        pytest.param(
+            [answer("client.authentication.k8s.io/v1alpha1", token="x")],
+            "does not match client.authentication.k8s.io/v1", id="other version",
+        ),
+    ],
+)  # fmt: skip
+def test_a_plugin_without_credentials_is_named_and_nobody_is_asked(
+    cluster, tmp_path, capfd, lines, said
+):
+    """The library goes on as nobody: the server forbids that user to list nodes."""
+    path = tmp_path / "plugin" if lines is None else program(tmp_path, *lines)
+    with pytest.raises(kube_settings.PluginFailed) as caught:
+        connect(kubeconfig=with_plugin(cluster.url, path))
+    message = str(caught.value)
+    assert message.startswith(f"The credential plugin '{path}' of the kubeconfig in the options")
+    assert said in message
+    assert message.endswith("(installHint: pip install it)")
+    assert cluster.requests == []
+    assert capfd.readouterr().err == ""
+    finding = explain_error(message, "cluster", "CLUSTER_UNUSABLE")
+    assert finding["code"] == "CLUSTER_PLUGIN_FAILED"
+    assert f"the credential plugin {path}, which the kubeconfig names" in finding["message"]
+    assert said in finding["message"]
+    assert finding["remedy"].endswith("its kubeconfig says: pip install it")
+
+
+def test_a_plugin_with_credentials(cluster, tmp_path):
+    path = program(tmp_path, answer(token=ApiServer.token))
+    assert names(connect(kubeconfig=with_plugin(cluster.url, path))) == ["gpu-1"]
+
+
+def test_a_plugin_that_nobody_needs(cluster, tmp_path):
+    config = with_plugin(cluster.url, tmp_path / "gone", token=ApiServer.token)
+    assert names(connect(kubeconfig=config)) == ["gpu-1"]
+
+
+def test_what_a_plugin_says_shows_no_secret(cluster, tmp_path):
+    path = program(tmp_path, "echo https://eve:hunter2@proxy.example refused >&2", "exit 1")
+    with pytest.raises(kube_settings.PluginFailed) as caught:
+        connect(kubeconfig=with_plugin(cluster.url, path))
+    assert "proxy.example refused" in str(caught.value)
+    assert "hunter2" not in str(caught.value)
 
 
 def test_missing_file_of_an_option():

@@ -137,3 +137,9 @@ def test_judge_whether_a_node_is_ready(scene, expected, state):
 def test_judge_misses_a_node_whatever_was_expected(expected):
     judgement = node_status.judge(None, expected, GPU)
     assert judgement == ("missing", "the cluster has no such node")
+
+
+def test_annotations_of_this_collection_are_kept_and_no_others():
+    ours = {"metal.gpu/labelled": "gpu"}
+    node = {"metadata": {"annotations": {**ours, "volumes.kubernetes.io/x": "true"}}}
+    assert node_status.parse_node(node, GPU).annotations == ours

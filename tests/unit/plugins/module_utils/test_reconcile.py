@@ -482,3 +482,129 @@ def test_a_service_that_does_not_run_is_no_drift_besides() -> None:
         plans = {"kubelet_device_plugins": plan(*steps)}
         verdict = reconcile("gpu-1", without("kubelet"), 4, cluster(), None, plans=plans)
         assert [found["code"] for found in verdict["findings"]] == codes
+
+
+# --- causes -----------------------------------------------------------------------------------
+
+
+def cause(code: str, **evidence: str) -> dict[str, Any]:
+    return {"code": code, "evidence": evidence}
+
+
+POD = {"pod": "kube-system/nvdp-x", "namespace": "kube-system", "name": "nvdp-x"}
+UNHEALTHY = cause("GPU_UNHEALTHY", **POD, error="device marked unhealthy: GPU-3")
+MISSING = cause("DEVICE_PLUGIN_MISSING")
+NO_GPUS = cause("GPUS_NOT_ALLOCATABLE", resource="nvidia.com/gpu", asked="1", found="0")
+TAINTED = cause(
+    "NODE_TAINTED", what="the smoke pod", taint="a:NoSchedule", command="x", setting="y"
+)
+SILENT_NODE = cause("NODE_NOT_READY", node="n1", error="NodeStatusUnknown")
+FAILED = {"state": "failed", "message": "Pending"}
+
+
+@pytest.mark.parametrize(
+    ("counted", "ran", "codes"),
+    [
+        pytest.param(cluster(4, 3, cause=UNHEALTHY), None, ["GPU_UNHEALTHY"], id="unhealthy"),
+        pytest.param(cluster(None, None, cause=MISSING), None, [MISSING["code"]], id="none"),
+        pytest.param(
+            cluster(0, 0, cause=MISSING), smoke([], 0, **FAILED, cause=NO_GPUS),
+            ["DEVICE_PLUGIN_MISSING"], id="what follows is no news",
+        ),
+        pytest.param(
+            None, smoke([], 0, **FAILED, cause=NO_GPUS), ["GPUS_NOT_ALLOCATABLE"],
+            id="nobody has counted",
+        ),
+        pytest.param(cluster(), smoke([], **FAILED, cause=TAINTED), ["NODE_TAINTED"], id="taint"),
+        pytest.param(
+            cluster(4, 0, **SILENT, cause=SILENT_NODE), smoke([], **FAILED, cause=SILENT_NODE),
+            ["NODE_NOT_READY"], id="a dead kubelet once",
+        ),
+        pytest.param(
+            cluster(), smoke([], state="unknown", message="no answer"), ["SMOKE_UNKNOWN"],
+            id="unknown",
+        ),
+        pytest.param(
+            cluster(),
+            smoke(UUIDS, pod="metal-gpu-smoke-x", namespace="tests", left_behind="forbidden"),
+            ["SMOKE_POD_LEFT"], id="left behind",
+        ),
+    ],
+)  # fmt: skip
+def test_one_finding_for_each_cause(
+    counted: dict[str, Any] | None, ran: dict[str, Any] | None, codes: list[str]
+) -> None:
+    layers = {"cluster": counted, "smoke": ran}
+    asked = [name for name, row in layers.items() if row is not None]
+    verdict = reconcile("gpu-1", node(), 4, counted, ran, asked=asked)
+    assert [found["code"] for found in verdict["findings"]] == codes
+    assert verdict["ok"] is (codes == ["SMOKE_POD_LEFT"])
+
+
+def test_a_pod_that_is_left_behind_comes_with_the_command() -> None:
+    left = smoke(UUIDS, pod="metal-gpu-smoke-x", namespace="tests", left_behind="forbidden")
+    (found,) = reconcile("gpu-1", node(), 4, cluster(), left)["findings"]
+    assert "`kubectl --namespace tests delete pod metal-gpu-smoke-x`" in found["remedy"]
+
+
+def test_no_allocatable_gpu_is_not_busy_in_the_table() -> None:
+    none = smoke([], 0, **FAILED, cause=NO_GPUS)
+    assert reconcile("gpu-1", node(), 4, cluster(0, 0), none)["layers"]["smoke"] == "0/0"
+
+
+@pytest.mark.parametrize(
+    ("layer", "counted"),
+    [
+        pytest.param((None, None), "the cluster counts 0 of 4 GPUs", id="capacity"),
+        pytest.param((4, 3), "the cluster can hand out 3 of 4 GPUs", id="allocatable"),
+    ],
+)
+def test_a_cause_says_which_layer_differs(layer: tuple[int | None, ...], counted: str) -> None:
+    counted_row = cluster(*layer, cause=MISSING)
+    (found,) = reconcile("gpu-1", node(), 4, counted_row, None, asked=["cluster"])["findings"]
+    assert found["message"].startswith(f"gpu-1: {counted}; ")
+
+
+def test_a_lost_gpu_is_explained_by_the_plugin_too() -> None:
+    """As README shows it: the driver names the GPU, and the plugin why one is not handed out."""
+    lost = node(devices=[*map(device, range(3)), device(3, "[GPU is lost]")])
+    said = cluster(4, 3, evidence=["pod x"], cause=UNHEALTHY)
+    verdict = reconcile("gpu-1", lost, 4, said, smoke(UUIDS[:3], 3))
+    faulty, unhealthy = verdict["findings"]
+    assert faulty["code"] == "GPU_FAULTY"
+    assert unhealthy["message"] == (
+        "gpu-1: the cluster can hand out 3 of 4 GPUs; the device plugin kube-system/nvdp-x logged: "
+        "device marked unhealthy: GPU-3"
+    )
+    assert "once the GPU is well, and not before, `kubectl --namespace" in unhealthy["remedy"]
+
+
+def test_without_a_cause_the_remedy_claims_none() -> None:
+    said = cluster(4, 3, evidence=["pod x is Running"])
+    (found,) = reconcile("gpu-1", node(), 4, said, None, asked=["cluster"])["findings"]
+    assert found["code"] == "ALLOCATABLE_DIFFERS"
+    assert "Xid" not in found["remedy"]
+
+
+@pytest.mark.parametrize(
+    ("message", "events", "told"),
+    [
+        pytest.param("Pending", ["Failed: b", "Failed: c"], "Pending; Failed: c", id="newest"),
+        pytest.param(
+            "failed to pull x", ["Failed: failed to pull x"], "failed to pull x", id="once"
+        ),
+        pytest.param("x" * 1470, [], "…", id="short"),
+    ],
+)
+def test_a_failure_quotes_once_and_in_short(message: str, events: list[str], told: str) -> None:
+    ran = smoke([], state="failed", message=message, events=events)
+    (found,) = reconcile("gpu-1", node(), 4, cluster(), ran)["findings"]
+    assert told in found["message"]
+    assert found["message"].count(message) <= 1
+    assert len(found["message"]) < 400
+
+
+def test_a_pod_that_is_left_behind_excuses_nothing() -> None:
+    left = smoke(UUIDS[:3], pod="p", namespace="tests", left_behind="forbidden")
+    codes = [found["code"] for found in reconcile("gpu-1", node(), 4, cluster(), left)["findings"]]
+    assert codes == ["SMOKE_POD_LEFT", "SMOKE_MISSING"]

@@ -7,7 +7,12 @@ import json
 
 import pytest
 
-from ansible_collections.metal.gpu.plugins.module_utils import kube_settings
+from ansible_collections.metal.gpu.plugins.module_utils import (
+    kube,
+    kube_settings,
+    kube_transport,
+    plugin_evidence,
+)
 from ansible_collections.metal.gpu.plugins.modules import gpu_capacity
 from ansible_collections.metal.gpu.tests.unit.support.api_server import Refusal
 
@@ -25,15 +30,26 @@ def node(name, capacity, allocatable=None, ready=None, resource=GPU):
     return {"metadata": {"name": name}, "status": status}
 
 
+LABELS = {"name": "plugin"}
+PLUGIN = {
+    "containers": [{"name": "plugin", "image": "nvcr.io/nvidia/k8s-device-plugin:v0.19.3"}],
+    "volumes": [{"hostPath": {"path": "/var/lib/kubelet/device-plugins"}}],
+}
+
+
 def plugin_pod(on, **status):
+    metadata = {"name": f"plugin-{on}", "namespace": "kube-system", "labels": LABELS}
     return {
-        "metadata": {"name": f"plugin-{on}", "namespace": "kube-system"},
-        "spec": {
-            "nodeName": on,
-            "containers": [{"name": "plugin"}],
-            "volumes": [{"hostPath": {"path": "/var/lib/kubelet/device-plugins"}}],
-        },
+        "metadata": metadata,
+        "spec": {**PLUGIN, "nodeName": on},
         "status": {"phase": "Running", **status},
+    }
+
+
+def daemonset(**spec):
+    return {
+        "metadata": {"name": "plugin", "namespace": "kube-system"},
+        "spec": {"selector": {"matchLabels": LABELS}, "template": {"spec": {**PLUGIN, **spec}}},
     }
 
 
@@ -215,7 +231,7 @@ def test_failure_explains_each_node(api, call):
     assert result["msg"].splitlines() == [
         "3 of 4 nodes do not have the expected nvidia.com/gpu after 0 s:",
         "gpu-2: expected 4, capacity is 4, allocatable is 3: 1 not healthy; pod "
-        "kube-system/plugin-gpu-2 is Running, and logged last: Xid=79 on Device=GPU-4d23e6a1",
+        "kube-system/plugin-gpu-2 is Running, and logged: Xid=79 on Device=GPU-4d23e6a1",
         "gpu-3: expected 4, but the node does not know nvidia.com/gpu: no device plugin has "
         "registered with its kubelet; condition Ready is False: KubeletNotReady: no CNI; "
         "no device plugin pod runs on it",
@@ -231,7 +247,8 @@ def test_failure_explains_each_node(api, call):
 
 
 def test_every_node_has_evidence_by_one_list_and_the_first_have_logs(api, call):
-    names = [f"gpu-{number}" for number in range(100, 103 + gpu_capacity.LOG_PODS)]
+    names = [f"gpu-{number}" for number in range(100, 103 + plugin_evidence.LOG_PODS)]
+    api.put("daemonsets", daemonset())
     for name in names:
         api.put("nodes", node(name, 2, ready=NOT_READY))
         api.put("pods", plugin_pod(name))
@@ -239,10 +256,131 @@ def test_every_node_has_evidence_by_one_list_and_the_first_have_logs(api, call):
     result = call(gpu_capacity, nodes=names, expected=4, wait_timeout=0)
     condition = "condition Ready is False: KubeletNotReady: no CNI"
     for number, name in enumerate(names):
-        logged = ", and logged last: lost" if number < gpu_capacity.LOG_PODS else ""
+        logged = ", and logged: lost" if number < plugin_evidence.LOG_PODS else ""
         pod = f"pod kube-system/plugin-{name} is Running{logged}"
         assert result["nodes"][name]["evidence"] == [condition, pod]
     assert len(api.made("list", "pods")) == 1
+
+
+def test_a_node_that_is_not_waited_for_is_explained_too(api, call):
+    """Where the hardware is at fault, waiting is of no use, and the evidence is."""
+    api.put("nodes", node("gpu-1", 4, allocatable=3))
+    api.put("nodes", node("gpu-2", 4))
+    api.put("pods", plugin_pod("gpu-1"))
+    api.put("daemonsets", daemonset())
+    api.logs["plugin-gpu-1"] = "'nvidia.com/gpu' device marked unhealthy: GPU-e47efc7b\nstill here"
+    result = call(gpu_capacity, nodes={"gpu-2": 4}, unawaited={"gpu-1": 4, "gone": None})
+    assert "failed" not in result
+    row = result["nodes"]["gpu-1"]
+    assert row["state"] == "differs"
+    assert row["seconds"] < 5
+    assert row["evidence"] == [
+        "pod kube-system/plugin-gpu-1 is Running, and logged: 'nvidia.com/gpu' device marked "
+        "unhealthy: GPU-e47efc7b"
+    ]
+    assert row["cause"]["code"] == "GPU_UNHEALTHY"
+    assert result["nodes"]["gpu-2"]["cause"] is None
+    assert api.made("watch", "nodes") == []
+
+
+SELECTS = {"nodeSelector": {"gpu": "true"}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "labels", "taints", "code"),
+    [
+        pytest.param(None, {}, [], "DEVICE_PLUGIN_MISSING", id="no DaemonSet"),
+        pytest.param(SELECTS, {}, [], "DEVICE_PLUGIN_NOT_SELECTED", id="no label"),
+        pytest.param(
+            SELECTS, {"gpu": "true"}, [{"key": "a", "effect": "NoSchedule"}], "NODE_TAINTED",
+            id="taint",
+        ),
+    ],
+)  # fmt: skip
+def test_why_no_plugin_runs_costs_two_lists(api, call, spec, labels, taints, code):
+    found = node("gpu-1", 0)
+    api.put("nodes", {**found, "metadata": {"name": "gpu-1", "labels": labels},
+                      "spec": {"taints": taints}})  # fmt: skip
+    if spec is not None:
+        api.put("daemonsets", daemonset(**spec))
+    result = call(gpu_capacity, nodes={"gpu-1": 4}, wait_timeout=0)
+    assert result["nodes"]["gpu-1"]["cause"]["code"] == code
+    assert len(api.made("list", "daemonsets")) == len(api.made("list", "pods")) == 1
+
+
+def test_why_a_plugin_pod_is_not_created_is_an_event(api, call):
+    api.put("nodes", node("gpu-1", 0))
+    api.put("daemonsets", daemonset())
+    about = {"kind": "DaemonSet", "name": "plugin"}
+    message = (
+        'Error creating: pods "plugin-x" is forbidden: exceeded quota: none, requested: pods=1'
+    )
+    for number, text in enumerate(("an older one", message)):
+        metadata = {"name": f"e{number}", "namespace": "kube-system"}
+        seen = {"type": "Warning", "lastTimestamp": f"2026-11-22T10:00:0{number}Z"}
+        event = {"reason": "FailedCreate", "message": text, **seen}
+        api.put("events", {"metadata": metadata, "involvedObject": about, **event})
+    cause = call(gpu_capacity, nodes={"gpu-1": 4}, wait_timeout=0)["nodes"]["gpu-1"]["cause"]
+    assert cause["code"] == "POD_OVER_QUOTA"
+    assert cause["evidence"]["by"] == "the ResourceQuota none"
+
+
+def test_a_plugin_pod_without_a_node_is_found_by_where_it_shall_go(api, call):
+    api.put("nodes", node("gpu-1", 0))
+    api.put("daemonsets", daemonset())
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["gpu-1"]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    condition = {"type": "PodScheduled", "status": "False", "message": "0/9: 1 Too many pods"}
+    pod = plugin_pod("gpu-1", phase="Pending", conditions=[condition])
+    del pod["spec"]["nodeName"]
+    api.put("pods", {**pod, "spec": {**pod["spec"], "affinity": {"nodeAffinity": required}}})
+    cause = call(gpu_capacity, nodes={"gpu-1": 4}, wait_timeout=0)["nodes"]["gpu-1"]["cause"]
+    assert cause["code"] == "NODE_FULL"
+
+
+@pytest.mark.parametrize("kind", [("list", "events"), ("list", "daemonsets"), ("log", "pods")])
+def test_what_cannot_be_explained_stays_a_result(api, call, kind):
+    api.put("nodes", node("gpu-1", 0))
+    api.put("daemonsets", daemonset())
+    api.refusals[kind] = Refusal(403, "withheld")
+    result = call(gpu_capacity, nodes={"gpu-1": 4}, wait_timeout=0)
+    assert result["nodes"]["gpu-1"]["state"] == "differs"
+    assert result["nodes"]["gpu-1"]["cause"] is None
+
+
+def test_a_server_that_falls_silent_keeps_what_it_said(api, call, monkeypatch):
+    monkeypatch.setattr(kube_transport, "_READ_S", 0.05)
+    monkeypatch.setattr(kube_transport, "_PATIENCE_S", 0.1)
+    monkeypatch.setattr(kube, "_STALLED_S", 0.0)
+    api.put("nodes", node("gpu-1", 4))
+    api.put("nodes", node("gpu-2", 2))
+    api.stalls["watch", "nodes"] = 999
+    nodes = {"gpu-1": 4, "gpu-2": 4}
+    api.when_listed["nodes"] = lambda: api.stalls.update({("list", "nodes"): 999})
+    result = call(gpu_capacity, nodes=nodes, wait_timeout=1, report_only=True)
+    assert "no answer within 1 s" in result["error"]
+    assert [row["capacity"] for row in result["nodes"].values()] == [4, 2]
+    api.stalls.clear()
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        pytest.param({"metadata": {"name": "gpu-1"}}, id="no status"),
+        pytest.param({"metadata": {"name": "gpu-1"}, "status": {}}, id="empty status"),
+    ],
+)
+def test_an_object_without_a_status_is_no_error(api, call, found):
+    api.put("nodes", found)
+    result = call(gpu_capacity, nodes={"gpu-1": "4k"}, wait_timeout=0)
+    assert result["nodes"]["gpu-1"]["expected"] == 4000
+    assert result["nodes"]["gpu-1"]["capacity"] is None
+
+
+def test_a_busy_server_is_asked_again(api, call):
+    api.put("nodes", node("gpu-1", 4))
+    api.refusals["list", "nodes"] = Refusal(429, "wait", times=2, retry_after="0")
+    assert call(gpu_capacity, nodes={"gpu-1": 4})["nodes"]["gpu-1"]["state"] == "ok"
 
 
 @pytest.mark.parametrize(
@@ -273,7 +411,7 @@ def test_gives_up_on_the_clock_it_is_handed(api):
     )
     expected = gpu_capacity.parse_expected({"gpu-1": 4})
     api.when_watched["nodes"] = lambda: api.bookmark("nodes")
-    result = gpu_capacity.run(client, expected, GPU, 300, clock=lambda: next(now, 300.5))
+    result = gpu_capacity.run(client, expected, GPU, 300, {}, clock=lambda: next(now, 300.5))
     assert "after 300 s:" in result["msg"]
     assert result["nodes"]["gpu-1"]["seconds"] == 300.5
 

@@ -3,8 +3,13 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+
 import pytest
 
+from ansible_collections.metal.gpu.plugins.module_utils import node_drain
 from ansible_collections.metal.gpu.plugins.modules import gpu_drain
 from ansible_collections.metal.gpu.tests.unit.support.api_server import Refusal
 
@@ -35,6 +40,11 @@ def pod(name, on="gpu-1", gpus=1, owner="ReplicaSet"):
     }
 
 
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(node_drain, "RETRY_S", 0.01)
+
+
 @pytest.fixture
 def cluster(api):
     for name in NODES:
@@ -49,7 +59,7 @@ def state(api):
     nodes = {
         name: (
             bool(found["spec"].get("unschedulable")),
-            gpu_drain.CORDONED in found["metadata"].get("annotations", {}),
+            node_drain.CORDONED in found["metadata"].get("annotations", {}),
         )
         for (kind, _namespace, name), found in api.objects().items()
         if kind == "nodes"
@@ -64,6 +74,19 @@ def test_check_real_check_real(cluster, call):
         assert result["changed"] is changed
         assert (state(cluster) == found) is (check or not changed)
     assert state(cluster) == (dict.fromkeys(NODES, (True, True)), ["c", "web"])
+
+
+def test_marks_carry_our_domain():
+    assert node_drain.CORDONED == "metal.gpu/cordoned"
+
+
+def test_what_is_told_is_what_is(cluster, call):
+    told = call(gpu_drain, nodes=NODES)["nodes"]
+    assert {name: row["cordoned"] for name, row in told.items()} == dict.fromkeys(NODES, True)
+    for name in NODES:
+        cluster.patch("nodes", name, {"status": {"allocatable": {"nvidia.com/gpu": "0"}}})
+    told = call(gpu_drain, nodes=NODES, state="released")["nodes"]
+    assert {name: row["cordoned"] for name, row in told.items()} == dict.fromkeys(NODES, False)
 
 
 def test_release_waits_for_the_gpus_to_go(cluster, call):
@@ -91,9 +114,12 @@ def test_release_does_not_wait_for_a_node_that_is_not_ready(cluster, call):
 def test_gpus_that_do_not_go_keep_the_node_cordoned(cluster, call):
     call(gpu_drain, nodes=NODES)
     result = call(gpu_drain, nodes=NODES, state="released", wait_timeout=0)
-    assert result["msg"] == (
-        "The cluster goes on handing out GPUs of gpu-1, gpu-2, so these stay cordoned"
-    )
+    assert result["msg"].splitlines() == [
+        "The cluster still hands out GPUs of gpu-1, gpu-2.",
+        "gpu-1 stays cordoned",
+        "gpu-2 stays cordoned",
+        "To uncordon: kubectl uncordon gpu-1 gpu-2",
+    ]
     assert state(cluster)[0] == dict.fromkeys(NODES, (True, True))
 
 
@@ -116,7 +142,7 @@ def test_what_is_found_is_told(cluster, call):
             "cordoned": False,
             "pods": [
                 {"name": "ml/a", "gpus": 1, "stays": None},
-                {"name": "ml/d", "gpus": 2, "stays": "nothing would start it again"},
+                {"name": "ml/d", "gpus": 2, "stays": "no controller starts it again"},
             ],
         },
         "gpu-2": {
@@ -141,12 +167,218 @@ def test_nothing_is_evicted_where_a_pod_would_be_lost_or_come_back(cluster, call
     found = state(cluster)
     result = call(gpu_drain, nodes=NODES)
     assert (result["failed"], result["changed"]) == (True, False)
-    assert "ml/d: " in result["msg"]
+    assert "\nml/d on gpu-1: " in result["msg"]
     assert state(cluster) == found
 
 
-def test_a_budget_is_asked_again_until_it_allows(cluster, call, monkeypatch):
-    monkeypatch.setattr(gpu_drain, "RETRY_S", 0.01)
+@pytest.mark.parametrize("owner", ["DaemonSet", None])
+def test_a_pod_that_arrives_before_the_cordon_is_judged_like_the_others(cluster, call, owner):
+    def arrive(resource, name):
+        if "d" not in cluster.names("pods"):
+            cluster.put("pods", pod("d", owner=owner))
+
+    cluster.when_patched = arrive
+    result = call(gpu_drain, nodes=NODES)
+    assert result["msg"].splitlines()[0] == "Pods with GPUs cannot be evicted:"
+    assert "ml/d on gpu-1: " in result["msg"]
+    nodes, pods = state(cluster)
+    assert pods == ["a", "b", "c", "d", "web"]
+    assert nodes == dict.fromkeys(NODES, (False, False))
+
+
+@pytest.mark.parametrize(
+    ("owner", "left"),
+    [
+        pytest.param("ReplicaSet", ["c", "web"], id="evicted, too"),
+        pytest.param("DaemonSet", ["c", "d", "web"], id="ends the drain"),
+        pytest.param(None, ["c", "d", "web"], id="never lost"),
+    ],
+)
+def test_a_pod_that_arrives_later_is_judged_like_the_others(cluster, call, owner, left):
+    cluster.budgets["a"] = lambda: (
+        cluster.budgets.pop("a"),
+        cluster.put("pods", pod("d", on="gpu-2", owner=owner)),
+    )
+    result = call(gpu_drain, nodes=NODES)
+    assert result.get("failed", False) is (owner != "ReplicaSet")
+    assert len(cluster.made("evict", "pods")) <= 4
+    assert [name for name in state(cluster)[1] if name != "a"] == left
+
+
+def test_another_pod_of_the_same_name_is_evicted_too(cluster, call):
+    """As a StatefulSet makes it."""
+    again = iter([pod("a", owner="StatefulSet")])
+
+    def come_back():
+        for found in again:
+            cluster.take("pods", "b", "ml")
+            cluster.put("pods", found)
+
+    cluster.budgets["b"] = come_back
+    assert "failed" not in call(gpu_drain, nodes=NODES)
+    assert state(cluster)[1] == ["c", "web"]
+
+
+def test_an_error_while_uncordoning_hides_neither_the_first_one_nor_the_node(cluster, call):
+    cluster.budgets["a"] = lambda: cluster.refusals.update(
+        {("patch", "nodes"): Refusal(403, "no more")}
+    )
+    result = call(gpu_drain, nodes=["gpu-1"], wait_timeout=0)
+    first, held, stays, remedy = result["msg"].splitlines()
+    assert (first, held.split(":")[0]) == ("Pods still hold GPUs:", "ml/a on gpu-1")
+    assert stays.startswith("gpu-1 stays cordoned: The API server ")
+    assert "forbids to patch nodes (403): no more" in stays
+    assert remedy == "To uncordon: kubectl uncordon gpu-1"
+    assert result["nodes"]["gpu-1"]["cordoned"] is True
+    assert state(cluster)[0]["gpu-1"] == (True, True)
+
+
+def test_one_node_that_cannot_be_uncordoned_does_not_keep_the_others(cluster, call):
+    def refuse(resource, name):
+        if name == "gpu-1" and "unschedulable" in cluster.objects()["nodes", "", name]["spec"]:
+            raise Refusal(403, "no")
+
+    cluster.when_patched = refuse
+    cluster.budgets["a"] = lambda: None
+    result = call(gpu_drain, nodes=NODES, wait_timeout=0)
+    assert state(cluster)[0] == {"gpu-1": (True, True), "gpu-2": (False, False)}
+    assert result["msg"].endswith("To uncordon: kubectl uncordon gpu-1")
+
+
+def test_a_node_that_cannot_be_cordoned_opens_those_that_were(cluster, call):
+    def refuse(resource, name):
+        if name == "gpu-2":
+            raise Refusal(403, "no")
+
+    cluster.when_patched = refuse
+    result = call(gpu_drain, nodes=NODES)
+    assert "forbids to patch nodes" in result["msg"]
+    assert state(cluster)[0] == dict.fromkeys(NODES, (False, False))
+    assert result["nodes"]["gpu-1"]["cordoned"] is False
+
+
+def admin_cordons(cluster, name):
+    cluster.patch("nodes", name, {"spec": {"unschedulable": True}})
+
+
+def test_a_cordon_of_an_admin_in_between_stays(cluster, call):
+    """Between our look at the node and our patch."""
+
+    def cordon(resource, name):
+        cluster.when_patched = lambda resource, name: None
+        admin_cordons(cluster, name)
+
+    cluster.when_patched = cordon
+    cluster.budgets["a"] = lambda: None
+    result = call(gpu_drain, nodes=["gpu-1"], wait_timeout=0)
+    assert "kubectl uncordon" not in result["msg"]
+    assert state(cluster)[0]["gpu-1"] == (True, False)
+
+
+def test_a_cordon_of_an_admin_after_ours_stays(cluster, call):
+    call(gpu_drain, nodes=["gpu-1"])
+    cluster.patch("nodes", "gpu-1", {"spec": {"unschedulable": None}})
+    admin_cordons(cluster, "gpu-1")
+    result = call(gpu_drain, nodes=["gpu-1"], state="released")
+    assert result["changed"] is False
+    assert result["nodes"]["gpu-1"]["cordoned"] is False
+    assert state(cluster)[0]["gpu-1"][0] is True
+
+
+def test_a_server_that_notes_no_managers_is_believed_by_the_annotation(cluster, call):
+    """kube-apiserver notes them from 1.18 on."""
+    call(gpu_drain, nodes=["gpu-1"])
+    found = cluster.objects()["nodes", "", "gpu-1"]
+    del found["metadata"]["managedFields"]
+    found["status"]["allocatable"] = {}
+    cluster.put("nodes", found)
+    assert call(gpu_drain, nodes=["gpu-1"], state="released")["changed"] is True
+    assert state(cluster)[0]["gpu-1"] == (False, False)
+
+
+def test_a_heartbeat_in_between_does_no_harm(cluster, call):
+    beats = []
+
+    def beat(resource, name):
+        if len(beats) < 3:
+            beats.append(name)
+            cluster.put("nodes", cluster.objects()["nodes", "", name])
+
+    cluster.when_patched = beat
+    assert "failed" not in call(gpu_drain, nodes=NODES)
+    assert state(cluster)[0] == dict.fromkeys(NODES, (True, True))
+
+
+def test_an_answer_that_got_lost_leaves_the_cordon_ours(cluster, call):
+    cluster.lost["patch", "nodes"] = 1
+    cluster.budgets["a"] = lambda: None
+    call(gpu_drain, nodes=["gpu-1"], wait_timeout=0)
+    assert state(cluster)[0]["gpu-1"] == (False, False)
+
+
+def test_what_an_earlier_run_has_cordoned_stays_so_where_this_one_fails(cluster, call):
+    call(gpu_drain, nodes=["gpu-1"])
+    cluster.put("pods", pod("late"))
+    cluster.budgets["late"] = lambda: None
+    result = call(gpu_drain, nodes=["gpu-1"], wait_timeout=0)
+    assert result["nodes"]["gpu-1"]["cordoned"] is True
+    assert state(cluster)[0]["gpu-1"] == (True, True)
+
+
+def test_a_node_that_is_deleted_meanwhile_is_missing(cluster, call):
+    def remove(resource, name):
+        cluster.when_patched = lambda resource, name: None
+        cluster.take("nodes", name)
+
+    cluster.when_patched = remove
+    result = call(gpu_drain, nodes=["gpu-1"])
+    assert result["nodes"]["gpu-1"]["state"] == "missing"
+
+
+def test_a_run_that_is_ended_from_outside_leaves_nothing_cordoned(cluster):
+    """Nodes that are left cordoned without a word take part in nothing any more."""
+    cluster.budgets["a"] = lambda: None
+    options = {"nodes": NODES, "host": cluster.url, "api_key": cluster.token}
+    program = (
+        f"import sys; sys.path[:0] = {sys.path!r}\n"
+        "from ansible.module_utils.testing import patch_module_args\n"
+        "from ansible_collections.metal.gpu.plugins.modules import gpu_drain\n"
+        f"with patch_module_args({options!r}): gpu_drain.main()"
+    )
+    with subprocess.Popen([sys.executable, "-c", program]) as process:
+        cluster.budgets["a"] = lambda: process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=20) == 128 + signal.SIGTERM
+    assert state(cluster)[0] == dict.fromkeys(NODES, (False, False))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "newest"),
+    [
+        pytest.param(["gpu-1"], {"spec.nodeName=gpu-1"}, id="one"),
+        pytest.param(NODES, set(), id="several: all pods, twice, and none are watched"),
+    ],
+)
+def test_pods_of_others_are_listed_only_where_nothing_may_be_missed(cluster, call, nodes, newest):
+    call(gpu_drain, nodes=nodes)
+    alive = {"status.phase!=Succeeded", "status.phase!=Failed"}
+    lists = [made.query for made in cluster.made("list", "pods")]
+    asked = [{*query["fieldSelector"].split(",")} - alive for query in lists]
+    pairs = zip(lists, asked, strict=True)
+    past_cache = [fields for query, fields in pairs if "resourceVersion" not in query]
+    assert past_cache == [newest, newest]
+    assert {field for fields in asked for field in fields} == {f"spec.nodeName={n}" for n in nodes}
+    assert cluster.made("watch", "pods") == []
+
+
+@pytest.mark.parametrize("nodes", [["gpu-1"], NODES], ids=["one", "several"])
+def test_a_cache_that_is_out_of_date_hides_no_pod(cluster, call, nodes):
+    cluster.cache = {key: item for key, item in cluster.objects().items() if key[0] == "nodes"}
+    assert "failed" not in call(gpu_drain, nodes=nodes)
+    left = ["b", "c", "web"] if len(nodes) == 1 else ["c", "web"]
+    assert state(cluster)[1] == left
+
+
+def test_a_budget_is_asked_again_until_it_allows(cluster, call):
     refusals = []
 
     def allow():
@@ -180,9 +412,15 @@ def test_a_missing_permission_is_named_and_the_nodes_are_open_again(cluster, cal
 def test_a_pod_that_has_gone_by_itself_is_gone(cluster, call):
     cluster.refusals["evict", "pods"] = Refusal(404, "not found")
 
-    def end():
-        for name in ("a", "b"):
-            cluster.take("pods", name, "ml")
+    def list_again():
+        cluster.when_listed["pods"] = end
 
-    cluster.when_watched["pods"] = end
+    def end():
+        if cluster.made("evict", "pods"):
+            for name in ("a", "b"):
+                cluster.take("pods", name, "ml")
+        else:
+            cluster.when_listed["pods"] = list_again
+
+    cluster.when_listed["pods"] = end
     assert "failed" not in call(gpu_drain, nodes=NODES)

@@ -13,7 +13,9 @@ import pytest
 import yaml
 
 from ansible_collections.metal.gpu.plugins.module_utils import (
+    kube,
     kube_settings,
+    kube_transport,
     process_identity,
     smoke_pod,
     smoke_run,
@@ -25,6 +27,9 @@ from ansible_collections.metal.gpu.tests.unit.support.api_server import Refusal
 SCENES = yaml.safe_load(
     (Path(__file__).parents[2] / "fixtures/kubernetes/pods.yml").read_text(encoding="utf-8")
 )
+REFUSALS = yaml.safe_load(
+    (Path(__file__).parents[2] / "fixtures/kubernetes/refusals.yml").read_text(encoding="utf-8")
+)
 GPU = "nvidia.com/gpu"
 IMAGE = "registry.example/cuda:13"
 RUN = "metal.gpu/smoke-run"
@@ -34,9 +39,15 @@ RUN = "metal.gpu/smoke-run"
 def cluster(api):
     """Two nodes with four GPUs each, whose kubelets do nothing yet."""
     for name in ("gpu-1", "gpu-2"):
-        status = {"capacity": {GPU: "4"}, "allocatable": {GPU: "4"}}
-        api.put("nodes", {"metadata": {"name": name}, "status": status})
+        api.put("nodes", node(name))
     return api
+
+
+def node(name, gpus=4, ready="True", **spec):
+    amounts = {GPU: str(gpus)}
+    conditions = [{"type": "Ready", "status": ready, "reason": "NodeStatusUnknown"}]
+    status = {"capacity": {GPU: "4"}, "allocatable": amounts, "conditions": conditions}
+    return {"metadata": {"name": name}, "spec": spec, "status": status}
 
 
 @pytest.fixture
@@ -120,6 +131,7 @@ def test_all_nodes_at_once_then_nothing_is_left(cluster, smoke):
     assert [(made.verb, made.resource) for made in cluster.requests] == [
         ("list", "pods"),  # leftovers
         ("list", "nodes"),
+        ("list", "nodes"),
         ("create", "pods"),
         ("create", "pods"),
         ("list", "pods"),
@@ -184,10 +196,10 @@ def test_lack_of_gpus(cluster, smoke, count, options, state):
     cluster.when_watched["events"] = lambda: cluster.put(
         "events", event(cluster.names("pods")[0], "FailedScheduling", "0/2 nodes are available")
     )
-    node = smoke(["gpu-1"], count, **options)["nodes"]["gpu-1"]
-    assert node["state"] == state
-    assert "Insufficient nvidia.com/gpu" in node["message"]
-    assert node["events"] == (
+    row = smoke(["gpu-1"], count, **options)["nodes"]["gpu-1"]
+    assert row["state"] == state
+    assert "Insufficient nvidia.com/gpu" in row["message"]
+    assert row["events"] == (
         ["FailedScheduling: 0/2 nodes are available"] if state == "failed" else []
     )
     assert cluster.names("pods") == []
@@ -285,12 +297,25 @@ def test_nvidia_smi_fails(cluster, smoke, scene, message):
     assert cluster.made("list", "events") == []
 
 
-def test_the_server_refuses_a_pod(cluster, smoke):
-    text = 'pods "x" is forbidden: pod rejected: RuntimeClass "nvidia" not found'
-    cluster.refusals["create", "pods"] = Refusal(403, text)
+@pytest.mark.parametrize(
+    ("scene", "cause"),
+    [
+        ("runtime_class", "RUNTIME_CLASS_MISSING"),
+        ("quota", "POD_OVER_QUOTA"),
+        ("limit_range", "POD_OVER_QUOTA"),
+        ("policy", "POD_REJECTED"),
+        ("webhook_denies", "POD_REJECTED"),
+        ("webhook_down", "POD_REJECTED"),
+        ("namespace", "NAMESPACE_MISSING"),
+    ],
+)
+def test_the_server_refuses_a_pod(cluster, smoke, scene, cause):
+    code, text = REFUSALS[scene]["code"], REFUSALS[scene]["message"]
+    cluster.refusals["create", "pods"] = Refusal(code, text)
     result = smoke(["gpu-1"], 2, runtime_class="nvidia")
     assert f"gpu-1: the API server refuses the pod: {text}" in result["msg"]
-    assert result["nodes"]["gpu-1"]["pod"] == ""
+    row = result["nodes"]["gpu-1"]
+    assert (row["pod"], row["cause"]["code"]) == ("", cause)
 
 
 def test_no_permission_to_create_pods(cluster, smoke):
@@ -304,8 +329,12 @@ def test_no_permission_to_create_pods(cluster, smoke):
 def test_no_permission_to_read_events(cluster, smoke):
     behave(cluster, gpu_1="no_image")
     cluster.refusals["list", "events"] = Refusal(403, "events is forbidden")
-    node = smoke(["gpu-1"], 2)["nodes"]["gpu-1"]
-    assert node["events"] == ["not readable: events is forbidden"]
+    row = smoke(["gpu-1"], 2)["nodes"]["gpu-1"]
+    assert row["events"] == []
+    (note,) = row["notes"]
+    assert note.startswith("the events could not be read: The API server ")
+    assert note.endswith("or use other credentials (from the module's options).")
+    assert row["cause"]["code"] == "SMOKE_IMAGE_UNAVAILABLE"
 
 
 def test_missing_node(cluster, smoke):
@@ -369,19 +398,217 @@ def test_pods_of_a_dead_node_are_deleted_by_force(cluster, smoke, monkeypatch):
     assert graces == [None, 0]
 
 
-def test_pods_that_cannot_be_deleted_are_named(cluster, smoke):
+def test_pods_go_by_their_names_where_a_collection_cannot_be_deleted(cluster, smoke):
     behave(cluster)
     cluster.refusals["deletecollection", "pods"] = Refusal(403, "no")
     result = smoke(["gpu-1"], 2)
-    assert "forbids to deletecollection pods (403): no. Grant the verb" in result["msg"]
-    assert f"Pods with the label {RUN}=" in result["msg"]
-    assert "may be left in namespace default" in result["msg"]
+    assert "failed" not in result
+    assert result["left_behind"] == []
+    assert cluster.names("pods") == []
+
+
+def test_pods_that_cannot_be_deleted_are_named_and_change_no_verdict(cluster, smoke):
+    behave(cluster, gpu_2="mismatch")
+    for verb in ("deletecollection", "delete"):
+        cluster.refusals[verb, "pods"] = Refusal(403, "no")
+    result = smoke(["gpu-1", "gpu-2"], 2)
+    rows = result["nodes"]
+    assert [row["state"] for row in rows.values()] == ["ok", "failed"]
+    assert result["left_behind"] == sorted(cluster.names("pods"))
+    assert [row["pod"] for row in rows.values()] == result["left_behind"]
+    assert "forbids to delete pods (403): no" in rows["gpu-1"]["left_behind"]
+    assert f"pod {rows['gpu-2']['pod']} may be left behind: " in result["msg"]
+
+
+def test_leftovers_that_cannot_be_deleted_are_named_and_stop_nothing(cluster, smoke, ended):
+    behave(cluster)
+    cluster.put("pods", leftover("crashed", ended))
+    for verb in ("deletecollection", "delete"):
+        cluster.refusals[verb, "pods"] = Refusal(403, "no", times=1)
+    result = smoke(["gpu-1"], 1)
+    assert result["nodes"]["gpu-1"]["state"] == "ok"
+    assert (result["changed"], result["swept"]) == (False, [])
+    assert result["left_behind"] == ["crashed"]
 
 
 def test_pods_are_deleted_when_the_watch_fails(cluster, smoke):
     cluster.refusals["watch", "pods"] = Refusal(403, "pods is forbidden")
     assert "forbids to watch pods" in smoke(["gpu-1"], 2)["msg"]
     assert cluster.names("pods") == []
+
+
+def test_pods_that_are_left_when_the_watch_fails_are_told_too(cluster, smoke):
+    for verb in ("watch", "deletecollection", "delete"):
+        cluster.refusals[verb, "pods"] = Refusal(403, f"no {verb}")
+    message = smoke(["gpu-1"], 2)["msg"]
+    assert "forbids to watch pods" in message
+    assert f"kubectl --namespace default delete pods --selector {RUN}=" in message
+
+
+@pytest.mark.parametrize(
+    ("code", "retry_after"), [(429, "0"), (503, ""), (504, "")], ids=["busy", "away", "gateway"]
+)
+def test_a_busy_server_is_no_verdict_on_a_node(cluster, smoke, code, retry_after):
+    behave(cluster)
+    cluster.refusals["create", "pods"] = Refusal(code, "wait", times=1, retry_after=retry_after)
+    result = smoke(["gpu-1", "gpu-2"], 2)
+    assert [row["state"] for row in result["nodes"].values()] == ["ok", "ok"]
+
+
+def test_an_answer_that_got_lost_makes_no_second_pod(cluster, smoke):
+    behave(cluster)
+    cluster.lost["create", "pods"] = 1
+    result = smoke(["gpu-1", "gpu-2"], 2)
+    assert [row["state"] for row in result["nodes"].values()] == ["ok", "ok"]
+    names = {made.body["metadata"]["name"] for made in cluster.made("create", "pods")}
+    assert len(names) == 2
+
+
+def test_a_server_that_stays_busy_leaves_the_result_unknown(cluster, smoke, monkeypatch):
+    monkeypatch.setattr(kube_transport, "_PATIENCE_S", 0.0)
+    cluster.refusals["create", "pods"] = Refusal(429, "too many requests", retry_after="0")
+    row = smoke(["gpu-1"], 2, wait_timeout=1)["nodes"]["gpu-1"]
+    assert row["state"] == "unknown"
+    assert "(429): too many requests (tried " in row["message"]
+
+
+def test_a_server_that_falls_silent_keeps_what_was_proven(cluster, smoke, monkeypatch):
+    """And it says of the rest that nobody knows, and which limit was its own."""
+    monkeypatch.setattr(kube_transport, "_READ_S", 0.1)
+    monkeypatch.setattr(kube_transport, "_PATIENCE_S", 0.2)
+    monkeypatch.setattr(smoke_run, "_CLEANUP_S", 0.1)
+    monkeypatch.setattr(kube, "_STALLED_S", 0.0)
+    behave(cluster, gpu_2="creating")
+    queue = cluster.when_watched["pods"]
+
+    def fall_silent():
+        queue()
+        for kind in (("watch", "pods"), ("list", "pods"), ("deletecollection", "pods")):
+            cluster.stalls[kind] = 999
+        cluster.cut_watches()
+
+    cluster.when_watched["pods"] = fall_silent
+    result = smoke(["gpu-1", "gpu-2"], 2, wait_timeout=1)
+    one, two = result["nodes"].values()
+    assert (one["state"], len(one["uuids"])) == ("ok", 2)
+    assert two["state"] == "unknown"
+    assert "is unreachable: no answer within 1 s" in two["message"]
+    assert one["left_behind"] != ""
+
+
+def test_a_token_that_expires_takes_no_proof_back(cluster, smoke):
+    behave(cluster, gpu_2="creating")
+    queue = cluster.when_watched["pods"]
+
+    def expire():
+        queue()
+        cluster.refusals["watch", "pods"] = Refusal(401, "Unauthorized")
+        cluster.cut_watches()
+
+    cluster.when_watched["pods"] = expire
+    one, two = smoke(["gpu-1", "gpu-2"], 2)["nodes"].values()
+    assert (one["state"], two["state"]) == ("ok", "unknown")
+    assert "does not know these credentials" in two["message"]
+
+
+@pytest.mark.parametrize("kind", [("list", "events"), ("list", "nodes"), ("watch", "events")])
+def test_what_cannot_be_explained_stays_a_verdict(cluster, smoke, monkeypatch, kind):
+    monkeypatch.setattr(smoke_run, "_EVENTS_S", 0.1)
+    behave(cluster, gpu_1="no_image")
+    queue = cluster.when_watched["pods"]
+
+    def break_down():
+        queue()
+        cluster.refusals[kind] = Refusal(403, "broken")
+
+    cluster.when_watched["pods"] = break_down
+    result = smoke(["gpu-1", "gpu-2"], 2)
+    one, two = result["nodes"].values()
+    assert (one["state"], two["state"]) == ("failed", "ok")
+    assert one["cause"]["code"] == "SMOKE_IMAGE_UNAVAILABLE"
+    assert any("could not be read" in note for note in one["notes"])
+
+
+def lease(name, renewed):
+    spec = {"renewTime": renewed, "leaseDurationSeconds": 40}
+    return {"metadata": {"name": name, "namespace": "kube-node-lease"}, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("ready", "renewed", "code", "words"),
+    [
+        pytest.param(
+            "True", "2026-01-01T00:00:00.000000Z", "KUBELET_SILENT", "last renewed its Lease",
+            id="silent for a moment",
+        ),
+        pytest.param(
+            "Unknown", "2099-01-01T00:00:00.000000Z", "NODE_NOT_READY", "NodeStatusUnknown",
+            id="known silent",
+        ),
+    ],
+)  # fmt: skip
+def test_a_kubelet_that_dies_meanwhile_is_named(
+    cluster, smoke, monkeypatch, ready, renewed, code, words
+):
+    """And not the image, and not at the end of the time only."""
+    monkeypatch.setattr(smoke_run, "_ROUND_S", 0)
+    monkeypatch.setattr(smoke_run, "_EVENTS_S", 0.1)
+    cluster.longest_watch_s = 0
+    behave(cluster, gpu_1="creating")
+    queue = cluster.when_watched["pods"]
+
+    def die():
+        queue()
+        cluster.put("nodes", node("gpu-1", ready=ready))
+        cluster.put("leases", lease("gpu-1", renewed))
+        cluster.put("leases", lease("gpu-3", renewed))
+
+    cluster.when_watched["pods"] = die
+    row = smoke(["gpu-1"], 2)["nodes"]["gpu-1"]
+    assert (row["state"], row["cause"]["code"]) == ("failed", code)
+    assert words in row["message"]
+    assert row["seconds"] < 5
+
+
+def test_leases_that_are_withheld_are_a_note(cluster, smoke, monkeypatch):
+    monkeypatch.setattr(smoke_run, "_EVENTS_S", 0.1)
+    behave(cluster, gpu_1="not_started")
+    cluster.refusals["list", "leases"] = Refusal(403, "no leases")
+    row = smoke(["gpu-1"], 2)["nodes"]["gpu-1"]
+    assert any("no leases" in note for note in row["notes"])
+
+
+def test_no_allocatable_gpu_is_no_business_of_other_pods(cluster, smoke):
+    cluster.put("nodes", node("gpu-1", gpus=0))
+    row = smoke(["gpu-1"], "free")["nodes"]["gpu-1"]
+    assert (row["state"], row["gpus"]) == ("failed", 0)
+    assert row["message"] == "the node has no allocatable nvidia.com/gpu"
+    assert row["cause"]["code"] == "GPUS_NOT_ALLOCATABLE"
+
+
+def test_the_taint_that_is_not_tolerated_is_named(cluster, smoke, monkeypatch):
+    monkeypatch.setattr(smoke_run, "_EVENTS_S", 0.1)
+    taint = {"key": "dedicated", "value": "ml", "effect": "NoSchedule"}
+    cluster.put("nodes", node("gpu-1", taints=[taint]))
+    behave(cluster, gpu_1="tainted")
+    cause = smoke(["gpu-1"], 2)["nodes"]["gpu-1"]["cause"]
+    assert cause["code"] == "NODE_TAINTED"
+    assert cause["evidence"]["taint"] == "dedicated=ml:NoSchedule"
+
+
+@pytest.mark.parametrize(
+    ("names", "lists"), [(["gpu-1", "gpu-2"], 2), ([f"gpu-{n}" for n in range(1, 40)], 1)]
+)
+def test_a_few_nodes_are_asked_for_one_by_one(cluster, smoke, names, lists):
+    smoke(names, "free", check=True)
+    assert len(cluster.made("list", "nodes")) == lists
+
+
+def test_only_pods_of_these_nodes_are_listed(cluster, smoke):
+    behave(cluster)
+    smoke(["gpu-1", "gpu-2"], "free")
+    for made in cluster.made("list", "pods"):
+        assert "labelSelector" in made.query or "spec.nodeName=gpu-" in made.query["fieldSelector"]
 
 
 def test_check_mode_creates_nothing(cluster, smoke):

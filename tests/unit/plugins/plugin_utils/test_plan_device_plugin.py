@@ -16,8 +16,11 @@ WISHES = {
     "foreign": "refuse",
     "strategy": "auto",
     "runtime_class": "nvidia",
+    "runtime_classes": [],
+    "node_selector": {"nvidia.com/gpu.present": "true"},
+    "rows": {},
     "members": [],
-    "error": "",
+    "errors": [],
 }
 
 
@@ -42,12 +45,19 @@ def daemonset(
 def ours(**more: Any) -> dict[str, Any]:
     image = "nvcr.io/nvidia/k8s-device-plugin:1"
     found = daemonset("kube-system", "nvidia-device-plugin", image, **more)
-    found["metadata"]["labels"] = {"app.kubernetes.io/managed-by": "metal.gpu"}
+    found["metadata"]["labels"] = dict(MARKS)
     return found
+
+
+MARKS = {
+    "app.kubernetes.io/managed-by": "metal.gpu",
+    "app.kubernetes.io/name": "nvidia-device-plugin",
+}
 
 
 HELM = daemonset("kube-system", "nvidia-device-plugin", "nvcr.io/nvidia/k8s-device-plugin:1")
 FOREIGN = daemonset("gpu-operator", "x", "r.example:5000/k8s-device-plugin@sha256:0")
+NAMESAKE = daemonset("kube-system", "nvidia-device-plugin", "r.example/something:1")
 FEATURES = daemonset("gfd", "x", "nvidia/k8s-device-plugin:1", "gpu-feature-discovery")
 ADOPT = {"foreign": "adopt"}
 
@@ -71,7 +81,16 @@ def codes(found: list[dict[str, str]]) -> list[str]:
         pytest.param([FOREIGN], {}, ["DEVICE_PLUGIN_FOREIGN"], id="foreign"),
         pytest.param([HELM], {}, ["DEVICE_PLUGIN_FOREIGN"], id="foreign, under the same name"),
         pytest.param([FOREIGN], {"state": "absent"}, [], id="foreign, and ours to go"),
+        pytest.param(
+            [FOREIGN, NAMESAKE],
+            {"runtime_classes": [{"metadata": {"name": "nvidia"}, "handler": "x"}]},
+            ["DEVICE_PLUGIN_FOREIGN", "DEVICE_PLUGIN_NAME_TAKEN", "RUNTIME_CLASS_OTHER"],
+            id="every reason at once",
+        ),
         pytest.param([FEATURES], {}, [], id="feature discovery"),
+        pytest.param([NAMESAKE], {}, ["DEVICE_PLUGIN_NAME_TAKEN"], id="another thing of our name"),
+        pytest.param([NAMESAKE], ADOPT, ["DEVICE_PLUGIN_NAME_TAKEN"], id="which is not adopted"),
+        pytest.param([NAMESAKE, FOREIGN], ADOPT, [], id="which an adopted one does not need"),
         pytest.param([FEATURES, FOREIGN], ADOPT, [], id="adopted"),
         pytest.param([ours(), FOREIGN], ADOPT, ["DEVICE_PLUGIN_TWICE"], id="adopted beside ours"),
         pytest.param(
@@ -90,14 +109,89 @@ def test_plugins_of_others(
 
 def test_a_permission_that_is_withheld_is_a_refusal() -> None:
     said = 'User "bob" cannot list resource "daemonsets" in API group "apps" at the cluster scope'
-    (refusal,) = plan_device_plugin.plan([], WISHES | {"error": said})["refusals"]
+    (refusal,) = plan_device_plugin.plan([], WISHES | {"errors": [said]})["refusals"]
     assert refusal["code"] == "CLUSTER_FORBIDDEN"
+
+
+def runtime_class(handler: str, name: str = "nvidia", **labels: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "labels": labels}, "handler": handler}
+
+
+OUR_CLASS = runtime_class("nvidia", **MARKS)
+
+
+@pytest.mark.parametrize(
+    ("found", "wishes", "creates", "codes_"),
+    [
+        pytest.param([], {}, True, [], id="none"),
+        pytest.param([runtime_class("nvidia", "kata")], {}, True, [], id="another name"),
+        pytest.param([OUR_CLASS], {}, True, [], id="ours"),
+        pytest.param([runtime_class("nvidia")], {}, False, ["RUNTIME_CLASS_ADOPTED"], id="theirs"),
+        pytest.param(
+            [{"metadata": {"name": "nvidia"}, "handler": "nvidia"}], {}, False,
+            ["RUNTIME_CLASS_ADOPTED"], id="theirs, without labels",
+        ),
+        pytest.param(
+            [runtime_class("nvidia", **{"app.kubernetes.io/managed-by": "metal.gpu"})], {}, False,
+            ["RUNTIME_CLASS_ADOPTED"], id="of another part of this collection",
+        ),
+        pytest.param(
+            [runtime_class("nvidia-container-runtime")], {}, False, ["RUNTIME_CLASS_OTHER"],
+            id="theirs, with another handler",
+        ),
+        pytest.param([runtime_class("other")], {"runtime_class": ""}, False, [], id="not wanted"),
+        pytest.param(
+            [runtime_class("other")], {"members": [{"host": "h", "node": "n", "engine": "docker"}]},
+            False, [], id="not wanted under Docker",
+        ),
+    ],
+)  # fmt: skip
+def test_a_runtime_class_of_the_admin_is_never_changed(
+    found: list[dict[str, Any]], wishes: dict[str, Any], creates: bool, codes_: list[str]
+) -> None:
+    made = plan_device_plugin.plan([], WISHES | {"runtime_classes": found} | wishes)
+    assert codes(made["refusals"] + made["notices"]) == codes_
+    assert made["data"]["creates_runtime_class"] is creates
+
+
+def test_a_runtime_class_with_another_handler_is_named_with_both() -> None:
+    found = [runtime_class("nvidia-container-runtime")]
+    (refusal,) = plan_device_plugin.plan([], WISHES | {"runtime_classes": found})["refusals"]
+    assert refusal["message"] == (
+        "cluster: the RuntimeClass nvidia exists with the handler nvidia-container-runtime; the "
+        "device plugin needs the handler nvidia"
+    )
+    assert "set device_plugin_runtime_class to another name" in refusal["remedy"]
+
+
+LABEL = "nvidia.com/gpu.present"
+
+
+@pytest.mark.parametrize(
+    ("labels", "annotations", "refused"),
+    [
+        pytest.param({}, {}, False, id="none"),
+        pytest.param({LABEL: "true"}, {}, False, id="as wanted"),
+        pytest.param({LABEL: "false"}, {}, True, id="keeps the plugin away"),
+        pytest.param({LABEL: "yes"}, {"metal.gpu/labelled": LABEL}, False, id="ours"),
+        pytest.param({LABEL: "yes"}, {"metal.gpu/labelled": "x"}, True, id="we added another"),
+    ],
+)
+def test_a_label_of_the_admin_is_never_overwritten(
+    labels: dict[str, str], annotations: dict[str, str], refused: bool
+) -> None:
+    row = {"state": "ok", "labels": labels, "annotations": annotations}
+    wishes = {"members": members("containerd"), "rows": {"n1": row}}
+    found = plan_device_plugin.plan([], WISHES | wishes)["refusals"]
+    assert [(one["code"], one["host"]) for one in found] == [("NODE_LABEL_TAKEN", "h1")] * refused
+    patches = plan_device_plugin.labelling({"n1": row}, WISHES["node_selector"])
+    assert bool(patches) is (labels.get(LABEL) != "true" and not refused)
 
 
 def test_adopted_plugin_is_named_and_found_by_its_own_selector() -> None:
     made = plan_device_plugin.plan([FOREIGN], WISHES | ADOPT)
     assert codes(made["notices"]) == ["DEVICE_PLUGIN_ADOPTED"]
-    expected = {"namespace": "gpu-operator", "name": "x", "selector": {"app": "x"}}
+    expected = {"namespace": "gpu-operator", "name": "x", "selectors": ["app=x"]}
     assert made["data"]["adopted"] == expected
 
 
@@ -185,16 +279,44 @@ def test_members_are_the_hosts_that_were_observed() -> None:
     ]
 
 
-def test_labels_are_put_where_they_lack() -> None:
-    labels = {"gpu": "true"}
+def row(state: str = "ok", added: str = "", **labels: str) -> dict[str, Any]:
+    annotations = {"metal.gpu/labelled": added} if added else {}
+    return {"state": state, "labels": labels, "annotations": annotations}
+
+
+def test_labels_are_put_where_they_lack_and_noted() -> None:
     nodes = {
-        "n1": {"state": "ok", "labels": {"gpu": "true", "x": "y"}},
-        "n2": {"state": "ok", "labels": {"gpu": "false"}},
-        "n3": {"state": "missing", "labels": {}},
+        "n1": row(gpu="true", pool="a", x="y"),
+        "n2": row(gpu="true"),
+        "n3": row("missing"),
+        "n4": row(gpu="true", pool="old", added="pool"),
     }
-    (patch,) = plan_device_plugin.labelling(nodes, labels)
-    assert patch["metadata"]["name"] == "n2"
-    assert patch["metadata"]["labels"] == labels
+    patches = plan_device_plugin.labelling(nodes, {"gpu": "true", "pool": "a"})
+    assert [patch["metadata"] for patch in patches] == [
+        {"name": name, "labels": {"pool": "a"}, "annotations": {"metal.gpu/labelled": "pool"}}
+        for name in ("n2", "n4")
+    ]
+
+
+def labelled_node(name: str, added: str | None, **labels: str) -> dict[str, Any]:
+    annotations = {} if added is None else {"annotations": {"metal.gpu/labelled": added}}
+    return {"metadata": {"name": name, "labels": labels, **annotations}}
+
+
+def test_only_labels_of_ours_are_taken_off() -> None:
+    nodes = [
+        labelled_node("n1", "pool", gpu="true", pool="a"),
+        labelled_node("n2", None, gpu="true", pool="a"),
+        labelled_node("n3", "gpu,pool", gpu="true", pool="a"),
+    ]
+    found = plan_device_plugin.unlabelling(nodes, ["n1", "n2"], {"gpu": "true", "pool": "a"})
+    (patch,) = found.pop("patches")
+    assert patch["metadata"] == {
+        "name": "n1",
+        "labels": {"pool": None},
+        "annotations": {"metal.gpu/labelled": None},
+    }
+    assert found == {"kept": ["n2"], "left": ["n3"]}
 
 
 def pod(node: str | None, revision: str, *, ready: bool, **status: Any) -> dict[str, Any]:

@@ -1,0 +1,275 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: BSD-2-Clause
+
+"""Carry requests to an API server, with patience.
+
+A server that is busy (429, 5xx) or stalls is asked again for as long as the caller's timer allows,
+and for _PATIENCE_S at least. Every method of `Transport` that is named after a request does I/O.
+
+Source: https://kubernetes.io/docs/reference/using-api/api-concepts/
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote, urlencode
+
+from ansible_collections.metal.gpu.plugins.module_utils.kube_errors import (
+    ApiBusy,
+    ApiRefused,
+    ApiStalled,
+    ApiUnreachable,
+    ApiUntrusted,
+    KubeError,
+    refusal,
+)
+from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
+
+try:
+    import urllib3
+    from kubernetes.client.rest import RESTClientObject
+    from urllib3 import exceptions as http
+except ImportError:
+    pass  # kube_settings tells the user
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+MANAGER = "metal.gpu"  # the name under which the server notes which fields are ours
+
+_CONNECT_S = 5.0
+_READ_S = 15.0  # until the head of an answer, and between two pieces of it
+_PATIENCE_S = 30.0
+_PAUSES_S = (0.0, 1.0, 2.0, 4.0, 8.0)  # before the server is asked again; the last from then on
+
+_MERGE_PATCH = "application/merge-patch+json"
+_METHODS = {
+    "list": "GET",
+    "watch": "GET",
+    "get": "GET",
+    "create": "POST",
+    "patch": "PATCH",
+    "delete": "DELETE",
+    "deletecollection": "DELETE",
+}
+_READING = ("list", "watch", "get")
+# Resources outside the core group.
+_GROUPS = {
+    "daemonsets": "apps/v1",
+    "leases": "coordination.k8s.io/v1",
+    "selfsubjectaccessreviews": "authorization.k8s.io/v1",
+    "selfsubjectreviews": "authentication.k8s.io/v1",
+}
+
+
+class Timer:
+    """A stopwatch with a limit."""
+
+    def __init__(self, limit_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._start = clock()
+        self.limit_s = limit_s
+
+    def elapsed_s(self) -> float:
+        return self._clock() - self._start
+
+    def remaining_s(self) -> float:
+        return self.limit_s - self.elapsed_s()
+
+
+class Settings(NamedTuple):
+    """How to connect."""
+
+    configuration: Any  # kubernetes.client.Configuration
+    source: str  # where it comes from, for messages
+
+
+class Transport:
+    """A connection to one API server."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._configuration, self._source = settings
+        self._sleep = sleep
+        self._clock = clock
+        self._pool = RESTClientObject(self._configuration).pool_manager
+        self._has_answered = False
+        self.url = self._configuration.host.rstrip("/")
+        self.server_date = ""  # the Date header of the newest answer
+
+    @property
+    def shown(self) -> str:
+        """The URL, for messages."""
+        return redact(self.url)
+
+    def pause(self, seconds: float) -> None:
+        self._sleep(max(0.0, seconds))
+
+    def ask(self, verb: str, resource: str, namespace: str | None, **request: Any) -> Any:
+        """As `read`, and return what the answer says in JSON."""
+        answer = self.read(verb, resource, namespace, **request)
+        try:
+            return json.loads(answer)
+        except ValueError as error:
+            raise ApiRefused(
+                f"{self.shown} does not answer with JSON: {answer[:80]!r}. "
+                f"Check that this is the address of a Kubernetes API server ({self._source})."
+            ) from error
+
+    def read(
+        self,
+        verb: str,
+        resource: str,
+        namespace: str | None,
+        *,
+        timer: Timer | None = None,
+        **request: Any,
+    ) -> bytes:
+        """Return the whole body of an answer, if need be after several attempts."""
+        patience_s = max(_PATIENCE_S, timer.remaining_s() if timer else 0.0)
+        patience = Timer(patience_s, self._clock)
+        for failures in itertools.count():
+            try:
+                return self.attempt(verb, resource, namespace, **request)
+            except (ApiUnreachable, ApiBusy) as error:
+                problem = error
+            left_s = patience.remaining_s()
+            if left_s <= 0 or not self._may_pass(problem, verb):
+                break
+            self.pause(min(pause_s(failures, problem), left_s))
+        if failures:
+            tried = f"tried {failures + 1} times in {patience.elapsed_s():.0f} s"
+            problem.args = (f"{problem} ({tried})",)
+        raise problem
+
+    def attempt(self, verb: str, resource: str, namespace: str | None, **request: Any) -> bytes:
+        """Return the whole body of an answer."""
+        try:
+            data: bytes = self.send(verb, resource, namespace, **request).data
+        except http.HTTPError as error:
+            raise self._unreachable(error, _READ_S) from error
+        return data
+
+    def send(
+        self,
+        verb: str,
+        resource: str,
+        namespace: str | None,
+        *,
+        path: str = "",
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+        read_s: float | None = None,
+    ) -> urllib3.BaseHTTPResponse:
+        """Send a request; return the answer once its head says success."""
+        read_s = _READ_S if read_s is None else read_s
+        group = f"apis/{_GROUPS[resource]}" if resource in _GROUPS else "api/v1"
+        scope = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
+        url = f"{self.url}/{group}{scope}/{resource}{path}?{urlencode(query or {})}"
+        headers = {
+            setting["key"]: setting["value"]
+            for setting in self._configuration.auth_settings().values()
+        }
+        headers["Content-Type"] = _MERGE_PATCH if verb == "patch" else "application/json"
+        try:
+            response = self._pool.request(
+                _METHODS[verb],
+                url,
+                body=None if body is None else json.dumps(body),
+                headers={**headers, "User-Agent": MANAGER},
+                timeout=urllib3.Timeout(connect=_CONNECT_S, read=read_s),
+                retries=False,
+                preload_content=False,
+            )
+            self._has_answered = True
+            self.server_date = response.headers.get("Date", "")
+            if not 200 <= response.status < 300:
+                asked = resource + path[path.rfind("/") :] if path.count("/") > 1 else resource
+                raise refusal(
+                    response.status,
+                    response.headers,
+                    response.data,
+                    asked=f"{verb} {asked}",
+                    url=self.shown,
+                    source=self._source,
+                )
+        except http.SSLError as error:
+            raise self._untrusted(error) from error
+        except http.HTTPError as error:
+            raise self._unreachable(error, read_s) from error
+        return response
+
+    def lines(self, response: urllib3.BaseHTTPResponse, read_s: float) -> Iterator[bytes]:
+        """Yield the complete lines of a stream; what a broken stream ends with is dropped."""
+        rest = b""
+        try:
+            for chunk in response.stream(amt=None):
+                *whole, rest = (rest + chunk).split(b"\n")
+                yield from whole
+        except http.HTTPError as error:
+            raise self._unreachable(error, read_s) from error
+
+    def _unreachable(self, error: Exception, read_s: float) -> ApiUnreachable:
+        kind = ApiStalled if isinstance(error, http.ReadTimeoutError) else ApiUnreachable
+        problem = kind(
+            f"The API server {self.shown} is unreachable: {_cause(error, read_s)}. Check that it "
+            "runs, that nothing blocks the way to it, and that the address is right "
+            f"({self._source})."
+        )
+        problem.connected = not isinstance(error, _before_connection())
+        return problem
+
+    def _untrusted(self, error: Exception) -> ApiUntrusted:
+        return ApiUntrusted(
+            f"The API server {self.shown} is not trusted: {_cause(error, 0)}. Give the CA that "
+            "signed its certificate as ca_cert or as certificate-authority of the kubeconfig, and "
+            f"call it by a name in its certificate ({self._source})."
+        )
+
+    def _may_pass(self, error: ApiUnreachable | ApiBusy, verb: str) -> bool:
+        """Tell whether another attempt can end better.
+
+        An address where nothing has ever answered is more likely wrong than busy. An internal
+        error is often an admission webhook that is down, and does not pass within seconds.
+        """
+        if isinstance(error, ApiUnreachable):
+            return self._has_answered or error.connected
+        return error.status != 500 or verb in _READING
+
+
+def pause_s(failures: int, error: KubeError) -> float:
+    """Return how long to wait after so many failures in a row before this one."""
+    usual_s = _PAUSES_S[min(failures, len(_PAUSES_S) - 1)]
+    return max(usual_s, getattr(error, "retry_after_s", None) or 0.0)
+
+
+def _before_connection() -> tuple[type[Exception], ...]:
+    """Return what goes wrong before there is a connection: no route, no name, no listener."""
+    return (http.ConnectTimeoutError, http.NewConnectionError, http.ProxyError)
+
+
+def _cause(error: BaseException, read_s: float) -> str:
+    """Return what the operating system or OpenSSL said, in a few words."""
+    if error.__class__ is http.ConnectTimeoutError:  # a base of errors that say more
+        return f"no connection within {_CONNECT_S:.0f} s"
+    if isinstance(error, http.ReadTimeoutError):
+        return f"no answer within {read_s:.0f} s"
+    while True:
+        inner = error.__cause__ or error.__context__
+        if inner is None:
+            break
+        error = inner
+    said = (
+        getattr(error, "verify_message", "")
+        or getattr(error, "reason", "")
+        or getattr(error, "strerror", "")
+        or str(error)
+    )
+    return redact(str(said).rstrip("."))

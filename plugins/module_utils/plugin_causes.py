@@ -1,0 +1,215 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: BSD-2-Clause
+
+"""Why does a node not count, or not hand out, its GPUs? No I/O.
+
+The device plugin registers them: so the answer is why it does not run there, why the kubelet does
+not take its registration, or which GPU it has given up.
+
+Source: the log lines are those of NVIDIA's device plugin v0.19.3 (internal/plugin/server.go,
+internal/rm/health.go, internal/plugin/factory.go, cmd/nvidia-device-plugin/main.go) and v0.20.0.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ansible_collections.metal.gpu.plugins.module_utils import causes, pod_status, scheduling
+from ansible_collections.metal.gpu.plugins.module_utils.causes import Cause, Subject
+from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ansible_collections.metal.gpu.plugins.module_utils.node_status import NodeStatus
+
+# A kubelet keeps the connection of a plugin that has gone; kubernetes v1.37.1,
+# pkg/kubelet/cm/devicemanager/manager.go.
+_UNREGISTERED = re.compile(r"device plugin already connected")
+_REGISTERED = re.compile(r"Registered device plugin for ")
+_UNHEALTHY = re.compile(
+    r"(?i)XidCriticalError|marked unhealthy|marking (?:\S+ ){1,3}(?:as )?unhealthy"
+)
+_BLIND = re.compile(
+    r"No devices found\. Waiting indefinitely|could not load NVML library|ERROR_LIBRARY_NOT_FOUND"
+    r"|nvml init failed|Incompatible strategy detected|invalid device discovery strategy"
+)
+_ROOM = re.compile(r"Insufficient [\w./-]+|Too many pods")
+
+_NAMED = re.compile(r"nvidia|k8s-device-plugin", re.IGNORECASE)
+
+
+class Facts(NamedTuple):
+    """What is known about the device plugin on a node. None stands for what cannot be read."""
+
+    node: str
+    status: NodeStatus
+    daemonsets: Sequence[Mapping[str, Any]] | None  # of device plugins, in the whole cluster
+    pods: Sequence[Mapping[str, Any]]  # of device plugins, on this node or meant for it
+    logs: Mapping[str, Sequence[str]]  # last lines, by name of the pod
+    events: Sequence[Mapping[str, Any]]  # of these DaemonSets and pods, oldest first
+
+
+def choose_plugins(
+    daemonsets: Iterable[Mapping[str, Any]], resource: str
+) -> list[Mapping[str, Any]]:
+    """Return the DaemonSets that can register a resource.
+
+    All device plugins have the kubelet's folder mounted, those of network cards, too. Those that
+    are named after the vendor are preferred to images of unknown name.
+    """
+    plugins = [
+        daemonset
+        for daemonset in daemonsets
+        if pod_status.is_device_plugin(section(daemonset, "spec", "template"))
+    ]
+    if not resource.startswith("nvidia.com/"):
+        return plugins
+    return [one for one in plugins if _NAMED.search(_names(one))] or plugins
+
+
+def _names(daemonset: Mapping[str, Any]) -> str:
+    spec = section(daemonset, "spec", "template", "spec")
+    images = (str(container.get("image")) for container in spec.get("containers", ()))
+    return " ".join((daemonset["metadata"]["name"], *images))
+
+
+def find_cause(facts: Facts) -> Cause | None:
+    """Return why the node does not have the amount that is expected of it."""
+    if facts.status.ready is None:  # the kubelet is silent: what it has said last is no news
+        return Cause("NODE_NOT_READY", {"node": facts.node, "error": facts.status.readiness})
+    # One that was evicted stays for a while beside its successor.
+    alive = [pod for pod in facts.pods if section(pod, "status").get("phase") != "Failed"]
+    for pod in alive or facts.pods:
+        cause = _of_pod(pod, facts)
+        if cause:
+            return cause
+    if facts.pods or facts.daemonsets is None:
+        return None
+    if not facts.daemonsets:
+        return Cause("DEVICE_PLUGIN_MISSING", {})
+    found = (_of_daemonset(daemonset, facts) for daemonset in facts.daemonsets)
+    return next(filter(None, found), None)
+
+
+def _subject(namespace: str, name: str, node: str) -> Subject:
+    what = f"the device plugin {namespace}/{name}"
+    return Subject(what, node, namespace, "device_plugin_tolerations", "device_plugin_namespace")
+
+
+def _of_daemonset(daemonset: Mapping[str, Any], facts: Facts) -> Cause | None:
+    """Return why a DaemonSet has no pod on the node."""
+    metadata, spec = daemonset["metadata"], section(daemonset, "spec", "template", "spec")
+    name = f"{metadata['namespace']}/{metadata['name']}"
+    subject = _subject(metadata["namespace"], metadata["name"], facts.node)
+    labels = scheduling.missing_labels(facts.status.labels, spec)
+    if labels:
+        wanted = " ".join(f"{key}={value}" for key, value in labels.items())
+        has = [f"{key}={facts.status.labels[key]}" for key in labels if key in facts.status.labels]
+        evidence = {"daemonset": name, "node": facts.node, "labels": wanted}
+        found = f"has {' '.join(has)}" if has else "does not have it"
+        return Cause("DEVICE_PLUGIN_NOT_SELECTED", {**evidence, "found": found})
+    affinity = scheduling.unmet_affinity(facts.node, facts.status.labels, spec)
+    if affinity:
+        evidence = {"daemonset": name, "node": facts.node, "affinity": affinity}
+        evidence |= {"namespace": metadata["namespace"], "name": metadata["name"]}
+        return Cause("DEVICE_PLUGIN_AFFINITY", evidence)
+    taints = scheduling.untolerated(facts.status.taints, scheduling.daemon_tolerations(spec))
+    if taints:
+        return causes.of_taints(taints, facts.status.readiness, subject)
+    event = causes.telling_event(_events_of("DaemonSet", metadata["name"], facts.events))
+    return causes.of_refusal(event.get("message") or "", subject) if event else None
+
+
+def _events_of(
+    kind: str, name: str, events: Iterable[Mapping[str, Any]]
+) -> list[Mapping[str, Any]]:
+    return [
+        event
+        for event in events
+        if (section(event, "involvedObject").get("kind"), event["involvedObject"].get("name"))
+        == (kind, name)
+    ]
+
+
+def _of_pod(pod: Mapping[str, Any], facts: Facts) -> Cause | None:
+    metadata, status = pod["metadata"], section(pod, "status")
+    namespace, name = metadata["namespace"], metadata["name"]
+    subject = _subject(namespace, name, facts.node)
+    evidence = {"pod": f"{namespace}/{name}", "namespace": namespace, "name": name}
+    if status.get("reason") == "Evicted":
+        return causes.of_eviction(status.get("message") or "", subject)
+    unscheduled = pod_status.unscheduled(pod)
+    if unscheduled is not None:
+        tolerations = section(pod, "spec").get("tolerations") or ()
+        taints = scheduling.untolerated(facts.status.taints, tolerations)
+        room = _ROOM.search(unscheduled)
+        if taints or not room:
+            return causes.of_taints(taints, facts.status.readiness, subject)
+        return Cause("NODE_FULL", {"what": subject.what, "node": facts.node, "error": room[0]})
+    words = _words(pod, facts)
+    for text in (words, pod_status.last_words(pod)):
+        cause = causes.of_words(text, subject)
+        if cause:
+            return cause
+    lines = facts.logs.get(name, ())
+    waiting = pod_status.waiting(pod)
+    blind = _since_registered(lines, _BLIND)
+    reason = waiting.get("reason")
+    if reason in pod_status.NO_IMAGE:
+        return Cause("DEVICE_PLUGIN_IMAGE_UNAVAILABLE", {**evidence, "error": causes.quote(words)})
+    if blind:
+        return Cause("DEVICE_PLUGIN_BLIND", {**evidence, "error": causes.quote(blind)})
+    if reason == "CrashLoopBackOff":
+        last = pod_status.last_words(pod) or next(iter(reversed(lines)), "") or words
+        return Cause("DEVICE_PLUGIN_CRASHES", {**evidence, "error": causes.quote(last)})
+    if reason in pod_status.HOPELESS:
+        return Cause("DEVICE_PLUGIN_NOT_STARTED", {**evidence, "error": causes.quote(words)})
+    return _of_log(lines, evidence, facts)
+
+
+def _of_log(lines: Sequence[str], evidence: Mapping[str, Any], facts: Facts) -> Cause | None:
+    """Say what the log of a plugin that runs tells."""
+    refused = _since_registered(lines, _UNREGISTERED)
+    if refused:
+        return Cause("DEVICE_PLUGIN_UNREGISTERED", {**evidence, "error": causes.quote(refused)})
+    unhealthy = _last(lines, _UNHEALTHY)
+    if unhealthy and (facts.status.allocatable or 0) < (facts.status.capacity or 0):
+        return Cause("GPU_UNHEALTHY", {**evidence, "error": causes.quote(unhealthy)})
+    return None
+
+
+def _words(pod: Mapping[str, Any], facts: Facts) -> str:
+    """Return what holds the pod up: what its status says, or else its newest event."""
+    state = pod_status.describe(pod)
+    if pod_status.waiting(pod).get("reason") != "ContainerCreating":
+        return state
+    event = causes.telling_event(_events_of("Pod", pod["metadata"]["name"], facts.events))
+    return pod_status.event_text(event) if event else state
+
+
+def telling_line(lines: Sequence[str]) -> str:
+    """Return the line of a log that says most; empty where there is none."""
+    found = (
+        _since_registered(lines, _UNREGISTERED),
+        _last(lines, _UNHEALTHY),
+        _since_registered(lines, _BLIND),
+        *lines[-1:],
+    )
+    return next(filter(None, found), "")
+
+
+def _place(lines: Sequence[str], pattern: re.Pattern[str]) -> int:
+    """Return where the last line is that has a pattern, -1 where none has."""
+    return max((number for number, line in enumerate(lines) if pattern.search(line)), default=-1)
+
+
+def _since_registered(lines: Sequence[str], pattern: re.Pattern[str]) -> str:
+    """Return the last line with a pattern, unless the kubelet took the plugin after that."""
+    return _last(lines[_place(lines, _REGISTERED) + 1 :], pattern)
+
+
+def _last(lines: Sequence[str], pattern: re.Pattern[str]) -> str:
+    place = _place(lines, pattern)
+    return "" if place < 0 else lines[place]

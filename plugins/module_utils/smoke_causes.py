@@ -1,0 +1,126 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: BSD-2-Clause
+
+"""Why did a smoke pod not run? No I/O."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ansible_collections.metal.gpu.plugins.module_utils import causes, pod_status, scheduling
+from ansible_collections.metal.gpu.plugins.module_utils.causes import Cause, Subject
+from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from ansible_collections.metal.gpu.plugins.module_utils.node_status import NodeStatus
+    from ansible_collections.metal.gpu.plugins.module_utils.smoke_pod import Verdict, Wish
+
+_ROOM = re.compile(r"Insufficient [\w./-]+|Too many pods")
+# The kubelet's words for pods that the scheduler had room for: kubernetes v1.37.1,
+# pkg/kubelet/lifecycle/predicate.go. The second goes on with the name of a resource.
+_NOT_ADMITTED = ("UnexpectedAdmissionError", "OutOf")
+
+
+class Facts(NamedTuple):
+    """What is known about a smoke pod that failed. None stands for what could not be read."""
+
+    wish: Wish
+    verdict: Verdict
+    namespace: str
+    resource: str
+    tolerations: Sequence[Mapping[str, Any]]
+    events: Sequence[Mapping[str, Any]]  # of the pod, oldest first
+    node: NodeStatus | None
+    silence: str  # since when the kubelet says nothing; empty where it does
+
+
+def find_cause(facts: Facts) -> Cause | None:
+    """Return why the pod failed; None where nothing known fits."""
+    verdict, name = facts.verdict, facts.wish.node
+    subject = Subject(
+        "the smoke pod",
+        name,
+        facts.namespace,
+        "verify_smoke_tolerations",
+        "verify_smoke_namespace",
+    )
+    if verdict.state != "failed" or verdict.ran:
+        return None
+    if verdict.refusal:
+        return causes.of_refusal(verdict.refusal, subject)
+    reason = str(verdict.status.get("reason") or "")
+    if reason == "Evicted":
+        return causes.of_eviction(str(verdict.status.get("message") or ""), subject)
+    if reason.startswith(_NOT_ADMITTED):
+        evidence = {"what": subject.what, "node": name, "error": causes.quote(verdict.message)}
+        return Cause("POD_NOT_ADMITTED", evidence)
+    if verdict.reason in pod_status.NO_IMAGE:
+        return Cause("SMOKE_IMAGE_UNAVAILABLE", {"error": causes.quote(verdict.message)})
+    unscheduled = pod_status.unscheduled({"status": verdict.status})
+    if unscheduled is not None:
+        return _of_scheduler(unscheduled, facts, subject)
+    return causes.of_words(verdict.message, subject) or _of_start(facts, subject)
+
+
+def no_allocatable(resource: str, asked: int, found: int) -> Cause:
+    """Say that a node offers too little, whoever has claimed it."""
+    evidence = {"resource": resource, "asked": asked, "found": found}
+    return Cause("GPUS_NOT_ALLOCATABLE", evidence)
+
+
+def _of_scheduler(message: str, facts: Facts, subject: Subject) -> Cause | None:
+    """Say why the scheduler cannot place the pod. Its words count all nodes of the cluster."""
+    node = facts.node
+    if node is not None:
+        taints = scheduling.untolerated(node.taints, facts.tolerations)
+        if taints:
+            return causes.of_taints(taints, node.readiness, subject)
+    room = _ROOM.search(message)
+    if room is None:
+        return None
+    if node is not None and room[0] == f"Insufficient {facts.resource}":
+        allocatable = int(node.allocatable or 0)
+        if allocatable < facts.wish.gpus:
+            return no_allocatable(facts.resource, facts.wish.gpus, allocatable)
+    return Cause("NODE_FULL", {"what": subject.what, "node": facts.wish.node, "error": room[0]})
+
+
+def _of_start(facts: Facts, subject: Subject) -> Cause | None:
+    """Say why a pod that is bound to its node does not start there."""
+    event = causes.telling_event(facts.events)
+    if event:
+        cause = causes.of_words(pod_status.event_text(event), subject)
+        if cause:
+            return cause
+    if not facts.verdict.status:  # there never was one
+        return None
+    name, node = facts.wish.node, facts.node
+    if node is not None and not node.ready:
+        cause = causes.of_words(node.readiness, subject)
+        return cause or Cause("NODE_NOT_READY", {"node": name, "error": node.readiness})
+    if facts.silence:
+        evidence = {"node": name, "what": subject.what, "error": facts.silence}
+        return Cause("KUBELET_SILENT", evidence)
+    if facts.verdict.phase == "Pending" and not facts.verdict.status.get("conditions"):
+        return Cause("POD_NOT_SCHEDULED", {"what": subject.what})
+    return None
+
+
+def read_silence(lease: Mapping[str, Any], now: datetime) -> str:
+    """Return for how long a kubelet has not renewed its Lease; empty while that holds.
+
+    Source: https://kubernetes.io/docs/concepts/architecture/leases/#node-heart-beats
+    """
+    spec = section(lease, "spec")
+    renewed = pod_status.parse_time(spec.get("renewTime"))
+    lasts_s = spec.get("leaseDurationSeconds") or 40
+    if renewed is None:
+        return ""
+    age_s = (now - renewed).total_seconds()
+    if age_s <= lasts_s:
+        return ""
+    return f"the kubelet last renewed its Lease {age_s:.0f} s ago, which lasts {lasts_s} s"

@@ -1,0 +1,80 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.metal.gpu.plugins.modules import gpu_permissions_info
+from ansible_collections.metal.gpu.tests.unit.support.api_server import Refusal
+
+PODS = {"resource": "pods", "verbs": ["create", "list"], "namespace": "tests"}
+DELETE = {"resource": "pods", "verbs": ["deletecollection", "delete"], "any": True}
+LOGS = {"resource": "pods/log", "verbs": ["get"]}
+CLASSES = {"group": "node.k8s.io", "resource": "runtimeclasses", "verbs": ["get"]}
+REVIEW = ("create", "selfsubjectaccessreviews")
+
+
+@pytest.mark.parametrize(
+    ("denied", "missing"),
+    [
+        pytest.param(set(), [], id="nothing"),
+        pytest.param({("create", "pods")}, [("pods", ["create"])], id="a verb"),
+        pytest.param({("delete", "pods")}, [], id="one of two is enough"),
+        pytest.param(
+            {("delete", "pods"), ("deletecollection", "pods")},
+            [("pods", ["deletecollection", "delete"])],
+            id="neither",
+        ),
+        pytest.param({("get", "pods/log")}, [("pods/log", ["get"])], id="subresource"),
+        pytest.param(
+            {("get", "runtimeclasses"), ("list", "pods")},
+            [("pods", ["list"]), ("runtimeclasses", ["get"])],
+            id="all at once",
+        ),
+    ],
+)
+@pytest.mark.parametrize("check", [True, False])
+def test_what_is_missing(api, call, denied, missing, check):
+    api.denied = denied
+    result = call(gpu_permissions_info, permissions=[PODS, DELETE, LOGS, CLASSES], check=check)
+    assert result["changed"] is False
+    assert [(one["resource"], one["verbs"]) for one in result["missing"]] == missing
+    assert result["user"] == ("jane" if missing else "")
+
+
+def test_each_question_is_asked_once_and_for_the_right_thing(api, call):
+    call(gpu_permissions_info, permissions=[PODS, PODS, LOGS, CLASSES])
+    asked = [made.body["spec"]["resourceAttributes"] for made in api.made(*REVIEW)]
+    assert len(asked) == 4
+    assert {"group": "", "resource": "pods", "verb": "get", "subresource": "log"} in asked
+    assert {"group": "", "resource": "pods", "verb": "list", "namespace": "tests"} in asked
+    assert {"group": "node.k8s.io", "resource": "runtimeclasses", "verb": "get"} in asked
+
+
+def test_where_nobody_may_ask_nothing_is_known_to_be_missing(api, call):
+    text = 'selfsubjectaccessreviews.authorization.k8s.io is forbidden: User "bob" cannot create'
+    api.refusals[REVIEW] = Refusal(403, text)
+    result = call(gpu_permissions_info, permissions=[PODS], report_only=True)
+    assert (result["missing"], result["error"]) == ([], "")
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "told"),
+    [
+        (403, 'User "system:anonymous" cannot create resource', "system:anonymous"),
+        (401, "Unauthorized", "does not know these credentials"),
+    ],
+)
+def test_a_stranger_is_no_user_without_permissions(api, call, code, text, told):
+    api.refusals[REVIEW] = Refusal(code, text)
+    assert told in call(gpu_permissions_info, permissions=[PODS], report_only=True)["error"]
+    assert told in call(gpu_permissions_info, permissions=[PODS])["msg"]
+
+
+def test_a_server_that_does_not_tell_who_is_asking(api, call):
+    """Before 1.28."""
+    api.denied = {("create", "pods")}
+    api.refusals["create", "selfsubjectreviews"] = Refusal(404, "not found")
+    result = call(gpu_permissions_info, permissions=[PODS])
+    assert (len(result["missing"]), result["user"]) == (1, "")
