@@ -28,13 +28,13 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan_preflight import re
 
 GATE = "DevicePlugins"
 
-CONFIGURATION = "Take the gate out of the kubelet's configuration"
-FLAGS = "Correct the gate in the kubelet's flags"
-DROP_IN = "Set the gate in a drop-in of the kubelet"
+CONFIGURATION = "Remove the DevicePlugins gate from the kubelet configuration"
+FLAGS = "Correct the DevicePlugins gate in the kubelet flags"
+DROP_IN = "Set the DevicePlugins gate in a kubelet drop-in"
 RESTART = "Restart the kubelet"
 
-REMOVE_DROP_IN = "Remove the drop-in of the kubelet"
-FORGET = "Forget what the kubelet's configuration was"
+REMOVE_DROP_IN = "Remove the kubelet drop-in"
+FORGET = "Delete the history of the kubelet configuration"
 
 STEPS = (CONFIGURATION, FLAGS, DROP_IN, RESTART, REMOVE_DROP_IN, FORGET)
 

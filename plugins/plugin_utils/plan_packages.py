@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
 
-REPAIR = "Finish what the package manager was cut off from"
+REPAIR = "Finish the interrupted package operation"
 
 
 def plan_repository(

@@ -12,7 +12,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
 
 DRAIN = "Evict the pods that hold GPUs"
-RELEASE = "Let pods onto the node again"
+RELEASE = "Uncordon the node"
 
 STEPS = (DRAIN, RELEASE)
 

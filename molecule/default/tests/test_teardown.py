@@ -66,8 +66,8 @@ def test_check_announces_everything_and_changes_nothing(laboratory, training):
     assert run.returncode == 0
     for step in (
         "Evict the pods that hold GPUs (default/training-",
-        "Let pods onto the node again (",
-        "Take the NVIDIA runtime out of containerd (",
+        "Uncordon the node (",
+        "Remove the NVIDIA runtime from containerd (",
         "Remove the container toolkit (",
         "Unload the NVIDIA modules (",
         "Remove the driver (",

@@ -49,7 +49,7 @@ def test_cut_off_at_every_step_and_run_again(cut_runs, node):
     print("\n".join(["", f"{node}, cut off behind:", *steps]))
     again = {step for step in steps if steps.count(step) > 1}
     # Steps of two roles, or of two tasks.
-    assert again <= {"Restart containerd", "Start the containers that ran before"}
+    assert again <= {"Restart containerd", "Start the recorded containers"}
 
 
 def test_run_after_that_changes_nothing(laboratory, cut_runs):

@@ -434,7 +434,7 @@ def plan(*steps: tuple[str, str], refusals: Any = (), notices: Any = ()) -> dict
 
 
 REGISTER = ("Register the NVIDIA runtime", "containerd has no runtime nvidia")
-CDI = ("Write the CDI specification", "there is none")
+CDI = ("Generate the CDI specification", "there is none")
 INVALID = finding("CONTAINERD_CONFIG_INVALID", "gpu-1", error="line 1")
 KEPT = finding("DRIVER_KEPT", "gpu-1", found="1", expected="2")
 
@@ -448,7 +448,7 @@ KEPT = finding("DRIVER_KEPT", "gpu-1", found="1", expected="2")
             {"nvidia_driver": plan(), "nvidia_container_runtime": plan(REGISTER, CDI)},
             [
                 "gpu-1: drifted: container_toolkit: Register the NVIDIA runtime (containerd has no "
-                "runtime nvidia); Write the CDI specification (there is none)"
+                "runtime nvidia); Generate the CDI specification (there is none)"
             ],
             id="one finding for a component",
         ),
@@ -474,7 +474,7 @@ def test_drift_says_how_to_look_at_it() -> None:
 
 def test_a_service_that_does_not_run_is_no_drift_besides() -> None:
     restart = ("Restart the kubelet", "it is not running")
-    edit = ("Correct the gate in the kubelet's flags", "x")
+    edit = ("Correct the DevicePlugins gate in the kubelet flags", "x")
     for steps, codes in (
         ([restart], ["KUBELET_STOPPED"]),
         ([edit, restart], ["KUBELET_STOPPED", "DRIFTED"]),

@@ -33,9 +33,9 @@ EXCHANGE = [
     "Add the Docker repository",
     "Install Docker",
     "Start Docker",
-    "Start the containers that ran before",
+    "Start the recorded containers",
     "Hold Docker",
-    "Keep a later purge of docker.io from wiping the containers",
+    "Remove the purge script of docker.io",
 ]
 RUNNING = {"ephemeral": False, "noted": False}
 OWN = {"id": "aaaa", "name": "owner-service", "of_pod": False, **RUNNING}
@@ -119,7 +119,7 @@ def docker(**values: Any) -> dict[str, Any]:
         pytest.param(
             [DISTRIBUTION, {"repositories": {"metal-gpu-docker": None}}],
             {"replace_distribution": True},
-            ["Note which containers run", *EXCHANGE],
+            ["Record the running containers", *EXCHANGE],
             id="replaced",
         ),
         pytest.param(
@@ -142,7 +142,7 @@ def docker(**values: Any) -> dict[str, Any]:
         pytest.param(
             [docker(interrupted=[{"id": "aaaa", "name": "owner-service"}])],
             {},
-            ["Start the containers that ran before"],
+            ["Start the recorded containers"],
             id="cut-before-containers",
         ),
         pytest.param(
@@ -159,13 +159,13 @@ def docker(**values: Any) -> dict[str, Any]:
                 }
             ],
             {},
-            ["Start the containers that ran before"],
+            ["Start the recorded containers"],
             id="cut-before-forgetting",
         ),
         pytest.param(
             [docker(purge_script="/var/lib/docker/nuke-graph-directory.sh")],
             {},
-            ["Keep a later purge of docker.io from wiping the containers"],
+            ["Remove the purge script of docker.io"],
             id="cut-before-disarming",
         ),
         pytest.param(
@@ -192,7 +192,7 @@ def docker(**values: Any) -> dict[str, Any]:
         pytest.param(
             [docker(group=["alice"])],
             {"users": ["alice", "bob"]},
-            ["Let users use Docker"],
+            ["Add users to the group docker"],
             id="users",
         ),
         pytest.param(
@@ -220,13 +220,17 @@ def docker(**values: Any) -> dict[str, Any]:
         pytest.param(
             [{"kubelet": {"running": False}}, docker(containers=[])],
             {"state": "absent"},
-            ["Remove Docker", "Forget Docker's packages", "Remove the Docker repository"],
+            [
+                "Remove Docker",
+                "Delete the record of Docker packages",
+                "Remove the Docker repository",
+            ],
             id="absent",
         ),
         pytest.param(
             [VIRGIN],
             {"state": "absent"},
-            ["Forget Docker's packages", "Remove the Docker repository"],
+            ["Delete the record of Docker packages", "Remove the Docker repository"],
             id="absent-cut",
         ),
         pytest.param(
@@ -400,7 +404,7 @@ def test_containerd_that_was_there_before_stays_and_is_let_go() -> None:
     planned = plan("docker_ce", found, state="absent")
     assert planned["data"]["packages"] == ["docker-ce", "docker-ce-cli", "cri-dockerd"]
     assert planned["data"]["release"] == ["containerd.io"]
-    assert "Let go of Docker's packages" in names(planned)
+    assert "Release the hold on Docker" in names(planned)
 
 
 @pytest.mark.parametrize(

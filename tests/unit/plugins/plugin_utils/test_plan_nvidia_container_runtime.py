@@ -251,7 +251,7 @@ def test_docker_and_a_toolkit_that_is_still_to_come(
     assert names(planned)[-3:] == [
         "Register the NVIDIA runtime",
         f"{step} Docker",
-        "Write the CDI specification",
+        "Generate the CDI specification",
     ]
     assert bool(planned["notices"]) is not restart_ok
 
@@ -261,7 +261,7 @@ def test_former_runtime_goes_after_the_toolkit_has_come() -> None:
     node = merge(DOCKER, {"packages": {"nvidia-container-runtime": {"version": "3.5.0-1"}}})
     steps = names(plan(PLANNER, node, default=None))
     assert steps.index("Install the container toolkit") < steps.index(
-        "Remove the former container runtime"
+        "Remove the package nvidia-container-runtime"
     )
 
 
@@ -405,8 +405,8 @@ def test_toolkit_that_its_owner_holds_stays(
 
 
 ADD = [
-    "Install python3-debian for the container toolkit's repository",
-    "Add the container toolkit's repository",
+    "Install python3-debian for the toolkit repository",
+    "Add the repository of the container toolkit",
 ]
 INSTALL = ["Install the container toolkit"]
 HOLD = ["Hold the container toolkit"]
@@ -477,26 +477,26 @@ def test_without_a_driver_nothing_is_asked_of_it() -> None:
     """An image in preparation: nvidia-ctk would end with an error where there is no device."""
     node = merge({**DONE, **NO_DRIVER}, {"toolkit": {"char_dev_rules": []}})
     planned = plan(PLANNER, node)
-    assert names(planned) == ["Link the character devices of the GPUs"]
+    assert names(planned) == ["Create links in /dev/char at boot"]
     assert [notice["code"] for notice in planned["notices"]] == ["DRIVER_NOT_YET"]
     with_driver = {**node, **{key: DONE[key] for key in NO_DRIVER}, "cdi": VIRGIN["cdi"]}
     planned = plan(PLANNER, {**with_driver, "toolkit": DONE["toolkit"]})
-    assert (names(planned), planned["notices"]) == (["Write the CDI specification"], [])
+    assert (names(planned), planned["notices"]) == (["Generate the CDI specification"], [])
     device = {"path": "/dev/nvidia0", "linked": False}
     planned = plan(PLANNER, {**DONE, "device_files": [device]})
-    assert names(planned) == ["Link the devices that are there already"]
+    assert names(planned) == ["Create links in /dev/char now"]
 
 
 ABSENT_FROM_DOCKER = [
-    "Have Docker do without the NVIDIA runtime",
+    "Stop Docker from using the NVIDIA runtime",
     "Reload Docker",
-    "Take the NVIDIA runtime out of daemon.json",
+    "Remove the NVIDIA runtime from daemon.json",
 ]
 ABSENT_TOOLKIT = [
     "Remove the container toolkit",
-    "Remove what the container toolkit has written",
-    "Forget the container toolkit's packages",
-    "Remove the container toolkit's repository",
+    "Remove the files of the container toolkit",
+    "Delete the record of the toolkit packages",
+    "Remove the repository of the container toolkit",
 ]
 
 
@@ -533,7 +533,10 @@ NOTHING_ELSE = {"files": [], "edits": []}
         ),
         pytest.param(
             toolkit("1.20.1", held=True, ours={**noted("1.20.1", "1.17.8-1"), **NOTHING_ELSE}),
-            ["Let go of the container toolkit", "Forget the container toolkit's packages"],
+            [
+                "Release the hold on the container toolkit",
+                "Delete the record of the toolkit packages",
+            ],
             ["TOOLKIT_OF_OWNER"],
             id="there-before-in-another-version",
         ),
@@ -541,14 +544,14 @@ NOTHING_ELSE = {"files": [], "edits": []}
             toolkit(
                 "1.20.1", held=True, ours=NOTHING_ELSE, repositories=repository("container-toolkit")
             ),
-            ["Remove the container toolkit's repository"],
+            ["Remove the repository of the container toolkit"],
             ["TOOLKIT_OF_OWNER"],
             id="from-our-repository-by-hand",
         ),
         pytest.param(DOCKER, [], [], id="twice"),
         pytest.param(
             merge(DOCKER, {"repositories": repository("container-toolkit")}),
-            ["Remove the container toolkit's repository"],
+            ["Remove the repository of the container toolkit"],
             [],
             id="cut-before-the-repository",
         ),
@@ -664,7 +667,7 @@ def test_a_specification_that_nobody_can_read() -> None:
     errors = {ours: f"{ours}, line 3, column 1: bad", theirs: f"{theirs}: worse"}
     planned = plan(PLANNER, merge(DONE, {"cdi": {"errors": errors, "devices": []}}))
     (step,) = planned["steps"]
-    assert (step["name"], step["reason"]) == ("Write the CDI specification", errors[ours])
+    assert (step["name"], step["reason"]) == ("Generate the CDI specification", errors[ours])
     assert [notice["code"] for notice in planned["notices"]] == ["CDI_FILE_INVALID"]
     assert errors[theirs] in planned["notices"][0]["message"]
 
@@ -750,8 +753,8 @@ OPEN = {"driver": {"module_files": [f"updates/dkms/{DEBIAN['nvidia-open-kernel-d
 SKIPPED = {"toolkit": {"cdi_skipped": True}}
 NO_CDI_YET = {"cdi": {"spec_files": [], "devices": []}}
 BY_HAND = {"cdi": {"spec_files": ["/etc/cdi/nvidia.yaml"]}}
-DROP_IN, WRITE = "Have the CDI service accept the kernel module", "Write the CDI specification"
-REMOVE_DROP_IN = "Have the CDI service check the kernel module by itself"
+DROP_IN, WRITE = "Extend the condition of the CDI service", "Generate the CDI specification"
+REMOVE_DROP_IN = "Restore the condition of the CDI service"
 
 
 @pytest.mark.parametrize(

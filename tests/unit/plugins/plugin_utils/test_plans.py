@@ -196,8 +196,8 @@ def test_second_run_finds_nothing_to_do(planner: str) -> None:
             [
                 "Install python3-debian for the NVIDIA repository",
                 "Add the NVIDIA repository",
-                "Keep nouveau from being loaded",
-                "Rebuild the initial ramdisk",
+                "Block the nouveau module",
+                "Rebuild the initramfs",
                 "Pin the driver version",
                 "Install the driver",
                 "Hold the driver",
@@ -211,11 +211,11 @@ def test_second_run_finds_nothing_to_do(planner: str) -> None:
         pytest.param(
             "nvidia_container_runtime",
             [
-                "Install python3-debian for the container toolkit's repository",
-                "Add the container toolkit's repository",
+                "Install python3-debian for the toolkit repository",
+                "Add the repository of the container toolkit",
                 "Install the container toolkit",
                 "Hold the container toolkit",
-                "Link the character devices of the GPUs",
+                "Create links in /dev/char at boot",
                 "Register the NVIDIA runtime",
                 "Restart containerd",
             ],
@@ -626,7 +626,7 @@ def test_refusal_names_the_addresses() -> None:
                 "package_manager": {"interrupted": True},
             },
             {},
-            ["Finish what the package manager was cut off from", "Hold the driver"],
+            ["Finish the interrupted package operation", "Hold the driver"],
             id="driver: dpkg was cut off",
         ),
         pytest.param(
@@ -661,9 +661,9 @@ def test_refusal_names_the_addresses() -> None:
                 "Stop the persistence daemon",
                 "Unload the NVIDIA modules",
                 "Remove the driver",
-                "Let nouveau be loaded again, and the NVIDIA modules not",
-                "Rebuild the initial ramdisk",
-                "Forget the driver's packages",
+                "Remove the module configuration of the driver",
+                "Rebuild the initramfs",
+                "Delete the record of the driver packages",
                 "Remove the NVIDIA repository",
             ],
             id="driver: absent",
@@ -673,8 +673,8 @@ def test_refusal_names_the_addresses() -> None:
             {"ours": {"packages": {"nvidia_driver": None}}},
             {"state": "absent"},
             [
-                "Let nouveau be loaded again, and the NVIDIA modules not",
-                "Rebuild the initial ramdisk",
+                "Remove the module configuration of the driver",
+                "Rebuild the initramfs",
             ],
             id="driver: absent, the admin's stays",
         ),
@@ -695,7 +695,11 @@ def test_refusal_names_the_addresses() -> None:
                 "ours": {"files": []},
             },
             {"state": "absent"},
-            ["Remove the driver", "Rebuild the initial ramdisk", "Forget the driver's packages"],
+            [
+                "Remove the driver",
+                "Rebuild the initramfs",
+                "Delete the record of the driver packages",
+            ],
             id="driver: absent, exchanged by the admin since; only the pin is ours",
         ),
         pytest.param(
@@ -725,21 +729,21 @@ def test_refusal_names_the_addresses() -> None:
                 "package_manager": {"unfinished": {"x": {"version": "1", "state": "unpacked"}}},
             },
             {},
-            ["Finish what the package manager was cut off from", "Hold the driver"],
+            ["Finish the interrupted package operation", "Hold the driver"],
             id="driver: dpkg has unpacked, and was cut off",
         ),
         pytest.param(
             "nvidia_driver",
             {"driver": {"initramfs_outdated": True}},
             {},
-            ["Rebuild the initial ramdisk"],
+            ["Rebuild the initramfs"],
             id="driver: cut off before the ramdisk",
         ),
         pytest.param(
             "nvidia_driver",
             {"driver": {"nouveau_blacklisted": False, "initramfs_outdated": None}},
             {},
-            ["Keep nouveau from being loaded"],
+            ["Block the nouveau module"],
             id="driver: no ramdisk",
         ),
         pytest.param(
@@ -753,7 +757,7 @@ def test_refusal_names_the_addresses() -> None:
             "containerd",
             {"engines": {"containerd": {"cri_enabled": False, "config": {"version": None}}}},
             {},
-            ["Turn on what the kubelet needs of containerd", "Restart containerd"],
+            ["Enable the CRI plugin of containerd", "Restart containerd"],
             id="containerd: as Docker packages it",
         ),
         pytest.param(
@@ -765,7 +769,7 @@ def test_refusal_names_the_addresses() -> None:
                 "Add the Docker repository",
                 "Install containerd",
                 "Hold containerd",
-                "Turn on what the kubelet needs of containerd",
+                "Enable the CRI plugin of containerd",
                 "Restart containerd",
             ],
             id="containerd: missing",
@@ -801,7 +805,7 @@ def test_refusal_names_the_addresses() -> None:
             "containerd",
             {"kubelet": {"running": False}},
             {"state": "absent"},
-            ["Remove containerd", "Forget containerd's package"],
+            ["Remove containerd", "Delete the record of the containerd package"],
             id="containerd: absent",
         ),
         pytest.param(
@@ -819,7 +823,10 @@ def test_refusal_names_the_addresses() -> None:
                 "ours": {"edits": CRI_EDIT, "packages": {"containerd": None}},
             },
             {"state": "absent"},
-            ["Give containerd's configuration back", "Restart containerd as it was"],
+            [
+                "Restore the configuration of containerd",
+                "Restart containerd with its former configuration",
+            ],
             id="containerd: absent, another package",
         ),
         pytest.param(
@@ -832,7 +839,7 @@ def test_refusal_names_the_addresses() -> None:
                 ],
             },
             {},
-            ["Link the devices that are there already", "Restart containerd"],
+            ["Create links in /dev/char now", "Restart containerd"],
             id="runtime: cut off before the links and the restart",
         ),
         pytest.param(
@@ -846,7 +853,7 @@ def test_refusal_names_the_addresses() -> None:
             "nvidia_container_runtime",
             {"cdi": {"devices": ["nvidia.com/gpu=0", "nvidia.com/gpu=all"]}},
             {},
-            ["Write the CDI specification"],
+            ["Generate the CDI specification"],
             id="runtime: CDI lacks a GPU",
         ),
         pytest.param(
@@ -876,13 +883,13 @@ def test_refusal_names_the_addresses() -> None:
             {"repositories": repository("container-toolkit")},
             {"state": "absent"},
             [
-                "Take the NVIDIA runtime out of containerd",
+                "Remove the NVIDIA runtime from containerd",
                 "Restart containerd",
-                "Stop linking the character devices of the GPUs",
+                "Remove the rule for links in /dev/char",
                 "Remove the container toolkit",
-                "Remove what the container toolkit has written",
-                "Forget the container toolkit's packages",
-                "Remove the container toolkit's repository",
+                "Remove the files of the container toolkit",
+                "Delete the record of the toolkit packages",
+                "Remove the repository of the container toolkit",
             ],
             id="runtime: absent",
         ),
@@ -891,8 +898,8 @@ def test_refusal_names_the_addresses() -> None:
             {"kubelet": {"feature_gates": [GATE_IN_CONFIG, GATE_IN_FLAG], "running": False}},
             {},
             [
-                "Take the gate out of the kubelet's configuration",
-                "Correct the gate in the kubelet's flags",
+                "Remove the DevicePlugins gate from the kubelet configuration",
+                "Correct the DevicePlugins gate in the kubelet flags",
                 "Restart the kubelet",
             ],
             id="kubelet 1.37: gates",
@@ -901,7 +908,7 @@ def test_refusal_names_the_addresses() -> None:
             "kubelet_device_plugins",
             {"kubelet": {"version": "1.27.16", "feature_gates": [GATE_IN_FLAG]}},
             {},
-            ["Correct the gate in the kubelet's flags", "Restart the kubelet"],
+            ["Correct the DevicePlugins gate in the kubelet flags", "Restart the kubelet"],
             id="kubelet 1.27: gate",
         ),
         pytest.param(
@@ -935,7 +942,7 @@ def test_refusal_names_the_addresses() -> None:
             "kubelet_device_plugins",
             {"kubelet": {"version": "1.9.2"}},
             {},
-            ["Set the gate in a drop-in of the kubelet", "Restart the kubelet"],
+            ["Set the DevicePlugins gate in a kubelet drop-in", "Restart the kubelet"],
             id="kubelet 1.9: no flags",
         ),
         pytest.param(
@@ -949,7 +956,7 @@ def test_refusal_names_the_addresses() -> None:
             "kubelet_device_plugins",
             {"kubelet": {"version": "1.9.2", "feature_gates": [GATE_IN_FLAG]}},
             {"state": "absent"},
-            ["Correct the gate in the kubelet's flags", "Restart the kubelet"],
+            ["Correct the DevicePlugins gate in the kubelet flags", "Restart the kubelet"],
             id="kubelet 1.9: absent",
         ),
         pytest.param(
@@ -962,14 +969,14 @@ def test_refusal_names_the_addresses() -> None:
                 "ours": {"files": [KUBELET_DROP_IN]},
             },
             {"state": "absent"},
-            ["Remove the drop-in of the kubelet", "Restart the kubelet"],
+            ["Remove the kubelet drop-in", "Restart the kubelet"],
             id="kubelet 1.9: absent, with a drop-in",
         ),
         pytest.param(
             "kubelet_device_plugins",
             {"kubelet": {"running": False}, "ours": {"edits": KUBELET_EDIT}},
             {"state": "absent"},
-            ["Forget what the kubelet's configuration was"],
+            ["Delete the history of the kubelet configuration"],
             id="kubelet 1.37: absent",
         ),
         pytest.param(
@@ -1054,7 +1061,7 @@ def test_gpu_without_a_uuid_is_named_by_its_address() -> None:
         "nvidia_container_runtime", merge(DONE, {"nvml": {"devices": devices}, "cdi": cdi})
     )
     assert planned["steps"] == [
-        {"name": "Write the CDI specification", "reason": "it lacks 0000:04:00.0"}
+        {"name": "Generate the CDI specification", "reason": "it lacks 0000:04:00.0"}
     ]
 
 
@@ -1120,8 +1127,8 @@ def test_driver_that_was_removed_halfway_goes_on_going() -> None:
     noted = {**VIRGIN["ours"], "packages": DONE["ours"]["packages"]}
     node = {**VIRGIN, "repositories": repository("nvidia-driver"), "ours": noted}
     assert names(plan("nvidia_driver", node, state="absent")) == [
-        "Rebuild the initial ramdisk",
-        "Forget the driver's packages",
+        "Rebuild the initramfs",
+        "Delete the record of the driver packages",
         "Remove the NVIDIA repository",
     ]
 
@@ -1216,7 +1223,7 @@ def test_package_that_could_not_be_configured_is_named_with_its_log() -> None:
     assert "`apt-get purge nvidia-kernel-dkms nvidia-driver-cuda`" in refusal["remedy"]
     # Where dpkg was cut off, it may well come to an end.
     cut = {"package_manager": {"unfinished": UNFINISHED, "interrupted": True}}
-    assert names(plan("nvidia_driver", merge(VIRGIN, cut)))[0].startswith("Finish what")
+    assert names(plan("nvidia_driver", merge(VIRGIN, cut)))[0].startswith("Finish the interrupted")
 
 
 def test_working_driver_with_a_package_that_could_not_be_configured() -> None:

@@ -285,7 +285,7 @@ def garbage(raw: dict[str, Any]) -> None:
         ),
         pytest.param(
             lambda raw: raw["texts"].pop("/var/run/cdi/nvidia.yaml"), ["DRIFTED"],
-            "drifted: container_toolkit: Write the CDI specification (there is none)",
+            "drifted: container_toolkit: Generate the CDI specification (there is none)",
             id="nvidia.yaml is gone",
         ),
         pytest.param(
@@ -298,7 +298,7 @@ def garbage(raw: dict[str, Any]) -> None:
         ),
         pytest.param(
             edit("/var/lib/kubelet/config.yaml", "CPUManager: true", "DevicePlugins: true"),
-            ["DRIFTED"], "drifted: kubelet: Take the gate out", id="a gate in the kubelet's file",
+            ["DRIFTED"], "drifted: kubelet: Remove the DevicePlugins gate", id="a gate in the kubelet's file",
         ),
         pytest.param(
             unit("kubelet.service", ActiveState="failed", Result="signal"), ["KUBELET_STOPPED"],
