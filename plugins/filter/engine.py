@@ -19,17 +19,17 @@ author:
   - metal.gpu contributors (!UNKNOWN)
 description:
   - Tells which of the engines that this collection supports a node uses, or is to use.
-positional: wish
+positional: desired
 options:
   _input:
     description: The node, as RV(metal.gpu.node_info#module:gpu_node) describes it.
     type: dict
     required: true
-  wish:
+  desired:
     description:
       - With V(auto), the kubelet decides by the socket that it talks to. Without a kubelet it is
         V(docker) where Docker is installed, else V(containerd).
-      - Another wish is only heard where no kubelet contradicts it.
+      - Another desired is only heard where no kubelet contradicts it.
     type: str
     choices: [auto, containerd, docker]
     default: auto
@@ -46,16 +46,16 @@ RETURN = r"""
 _value:
   description:
     - V(containerd) or V(docker).
-    - V(null) where the kubelet talks to another engine than these, or than wished. Every plan
+    - V(null) where the kubelet talks to another engine than these, or than desired. Every plan
       refuses such a node.
   type: str
 """
 
 
-def engine(node: Mapping[str, Any], wish: str = engines.AUTO) -> str | None:
-    if wish not in engines.WISHES:
-        raise AnsibleFilterError(f"no engine {wish!r}, only {', '.join(engines.WISHES)}")
-    return engines.choose(node, wish)
+def engine(node: Mapping[str, Any], desired: str = engines.AUTO) -> str | None:
+    if desired not in engines.CHOICES:
+        raise AnsibleFilterError(f"no engine {desired!r}, only {', '.join(engines.CHOICES)}")
+    return engines.choose(node, desired)
 
 
 class FilterModule:

@@ -17,7 +17,7 @@ author:
   - metal.gpu contributors (!UNKNOWN)
 description:
   - Turns the failure of a package manager into findings. Internal to P(metal.gpu.packages#role).
-positional: answers, node, wishes
+positional: answers, node, desired
 options:
   _input:
     description: The result of the task that failed.
@@ -32,7 +32,7 @@ options:
     description: What M(metal.gpu.node_info) returned after the failure.
     type: dict
     required: true
-  wishes:
+  desired:
     description: C(host), C(names), C(lock_timeout) and C(repository).
     type: dict
     required: true
@@ -42,7 +42,7 @@ EXAMPLES = r"""
 - name: Put the failure into words
   ansible.builtin.debug:
     msg: "{{ ansible_failed_result | metal.gpu.package_failure(answers.results, metal_gpu_node,
-      wishes) | metal.gpu.explain }}"
+      desired) | metal.gpu.explain }}"
 """
 
 RETURN = r"""
@@ -57,14 +57,14 @@ def package_failure(
     result: Mapping[str, Any],
     answers: Iterable[Mapping[str, Any]],
     node: Mapping[str, Any],
-    wishes: Mapping[str, Any],
+    desired: Mapping[str, Any],
 ) -> list[dict[str, str]]:
     said = "\n".join(filter(None, (result.get(name, "") for name in ("msg", "stderr"))))
     texts = {
         answer["packages_question"]["about"]: f"{answer['stdout']}\n{answer['stderr']}"
         for answer in answers
     }
-    return explain(said, texts, node, wishes, result.get("stdout", ""))
+    return explain(said, texts, node, desired, result.get("stdout", ""))
 
 
 class FilterModule:

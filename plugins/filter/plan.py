@@ -29,9 +29,9 @@ version_added: 1.0.0
 author:
   - metal.gpu contributors (!UNKNOWN)
 description:
-  - Decides from an observation and from wishes what a role has to do, without looking at anything
+  - Decides from an observation and from desired what a role has to do, without looking at anything
     else. The roles of this collection carry such plans out.
-positional: planner, wishes
+positional: planner, desired
 options:
   _input:
     description: >-
@@ -53,7 +53,7 @@ options:
       - kubelet_device_plugins
       - device_plugin
       - teardown
-  wishes:
+  desired:
     description:
       - What the role was told. Each role has its own keys, listed in its C(vars/main.yml).
     type: dict
@@ -63,7 +63,7 @@ options:
 EXAMPLES = r"""
 - name: Plan the driver
   ansible.builtin.set_fact:
-    nvidia_driver_plan: "{{ metal_gpu_node | metal.gpu.plan('nvidia_driver', wishes) }}"
+    nvidia_driver_plan: "{{ metal_gpu_node | metal.gpu.plan('nvidia_driver', desired) }}"
 """
 
 RETURN = r"""
@@ -91,13 +91,13 @@ PLANNERS: dict[str, Callable[[Any, Mapping[str, Any]], dict[str, Any]]] = {
 OPEN = ("default", "reboot_ok")
 
 
-def plan(observation: Any, planner: str, wishes: Mapping[str, Any]) -> dict[str, Any]:
+def plan(observation: Any, planner: str, desired: Mapping[str, Any]) -> dict[str, Any]:
     if planner not in PLANNERS:
         raise AnsibleFilterError(f"no planner {planner!r}, only {', '.join(PLANNERS)}")
-    unset = {name: None for name in OPEN if wishes.get(name) == ""}
+    unset = {name: None for name in OPEN if desired.get(name) == ""}
     # The clock of the controller: a plan looks at nothing by itself.
     now = {"now": datetime.now(UTC)}
-    return PLANNERS[planner](plain(observation), {**now, **plain({**wishes, **unset})})
+    return PLANNERS[planner](plain(observation), {**now, **plain({**desired, **unset})})
 
 
 class FilterModule:

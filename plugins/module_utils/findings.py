@@ -321,8 +321,9 @@ CATALOGUE: dict[str, Meaning] = {
     ),
     "ENGINE_MISMATCH": Meaning(
         REFUSAL,
-        "is to use {wish}, and its kubelet talks to {found}",
-        "set metal_gpu_engine to auto, which follows the kubelet, or point the kubelet at {wish}",
+        "is to use {desired}, and its kubelet talks to {found}",
+        "set metal_gpu_engine to auto, which follows the kubelet, or point the kubelet at "
+        "{desired}",
     ),
     "CONTAINERD_CONFIG_INVALID": Meaning(
         REFUSAL,

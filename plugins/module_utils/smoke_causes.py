@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ansible_collections.metal.gpu.plugins.module_utils.node_status import NodeStatus
-    from ansible_collections.metal.gpu.plugins.module_utils.smoke_pod import Verdict, Wish
+    from ansible_collections.metal.gpu.plugins.module_utils.smoke_pod import Request, Verdict
 
 _ROOM = re.compile(r"Insufficient [\w./-]+|Too many pods")
 # The kubelet's words for pods that the scheduler had room for: kubernetes v1.37.1,
@@ -28,7 +28,7 @@ _NOT_ADMITTED = ("UnexpectedAdmissionError", "OutOf")
 class Facts(NamedTuple):
     """What is known about a smoke pod that failed. None stands for what could not be read."""
 
-    wish: Wish
+    request: Request
     verdict: Verdict
     namespace: str
     resource: str
@@ -40,7 +40,7 @@ class Facts(NamedTuple):
 
 def find_cause(facts: Facts) -> Cause | None:
     """Return why the pod failed; None where nothing known fits."""
-    verdict, name = facts.verdict, facts.wish.node
+    verdict, name = facts.verdict, facts.request.node
     subject = Subject(
         "the smoke pod",
         name,
@@ -84,9 +84,9 @@ def _of_scheduler(message: str, facts: Facts, subject: Subject) -> Cause | None:
         return None
     if node is not None and room[0] == f"Insufficient {facts.resource}":
         allocatable = int(node.allocatable or 0)
-        if allocatable < facts.wish.gpus:
-            return no_allocatable(facts.resource, facts.wish.gpus, allocatable)
-    return Cause("NODE_FULL", {"what": subject.what, "node": facts.wish.node, "error": room[0]})
+        if allocatable < facts.request.gpus:
+            return no_allocatable(facts.resource, facts.request.gpus, allocatable)
+    return Cause("NODE_FULL", {"what": subject.what, "node": facts.request.node, "error": room[0]})
 
 
 def _of_start(facts: Facts, subject: Subject) -> Cause | None:
@@ -98,7 +98,7 @@ def _of_start(facts: Facts, subject: Subject) -> Cause | None:
             return cause
     if not facts.verdict.status:  # there never was one
         return None
-    name, node = facts.wish.node, facts.node
+    name, node = facts.request.node, facts.node
     if node is not None and not node.ready:
         cause = causes.of_words(node.readiness, subject)
         return cause or Cause("NODE_NOT_READY", {"node": name, "error": node.readiness})

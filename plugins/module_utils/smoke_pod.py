@@ -52,7 +52,7 @@ class Template(NamedTuple):
     limit_s: int
 
 
-class Wish(NamedTuple):
+class Request(NamedTuple):
     """What to test on a node."""
 
     node: str
@@ -95,7 +95,7 @@ def pod_name(run: str, node: str) -> str:
     return f"metal-gpu-smoke-{node[:38].rstrip('-.')}-{digest}"
 
 
-def manifest(template: Template, wish: Wish) -> dict[str, Any]:
+def manifest(template: Template, request: Request) -> dict[str, Any]:
     """Return the pod for one node.
 
     It is pinned by affinity to the node's name rather than by nodeName, so that the scheduler
@@ -114,7 +114,7 @@ def manifest(template: Template, wish: Wish) -> dict[str, Any]:
                     "nodeSelectorTerms": [
                         {
                             "matchFields": [
-                                {"key": "metadata.name", "operator": "In", "values": [wish.node]}
+                                {"key": "metadata.name", "operator": "In", "values": [request.node]}
                             ]
                         }
                     ]
@@ -134,7 +134,7 @@ def manifest(template: Template, wish: Wish) -> dict[str, Any]:
                 "image": template.image,
                 "command": ["sh", "-c", _COMMAND],
                 "terminationMessagePolicy": "FallbackToLogsOnError",
-                "resources": {"limits": {template.resource: str(wish.gpus)}},
+                "resources": {"limits": {template.resource: str(request.gpus)}},
                 "securityContext": {
                     "allowPrivilegeEscalation": False,
                     "capabilities": {"drop": ["ALL"]},
@@ -150,7 +150,7 @@ def manifest(template: Template, wish: Wish) -> dict[str, Any]:
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            "name": pod_name(template.run, wish.node),
+            "name": pod_name(template.run, request.node),
             "labels": {MANAGED_BY: OWNER, RUN: template.run},
             "annotations": {PROCESS: template.process},
         },
@@ -158,18 +158,18 @@ def manifest(template: Template, wish: Wish) -> dict[str, Any]:
     }
 
 
-def judge(pod: Mapping[str, Any], wish: Wish, resource: str) -> Verdict:
+def judge(pod: Mapping[str, Any], request: Request, resource: str) -> Verdict:
     """Say what became of a pod; the state is empty while that is open."""
-    return _judge(pod, wish, resource)._replace(status=section(pod, "status"))
+    return _judge(pod, request, resource)._replace(status=section(pod, "status"))
 
 
-def _judge(pod: Mapping[str, Any], wish: Wish, resource: str) -> Verdict:
+def _judge(pod: Mapping[str, Any], request: Request, resource: str) -> Verdict:
     status = section(pod, "status")
     phase = status.get("phase", "Pending")
     container: dict[str, Any] = next(iter(status.get("containerStatuses", ())), {})
     state = container.get("state", {})
     if phase == "Succeeded":
-        return _judge_output(state.get("terminated", {}).get("message", ""), wish.gpus)
+        return _judge_output(state.get("terminated", {}).get("message", ""), request.gpus)
     if phase == "Failed":
         return _judge_failure(pod, state)
     reason = state.get("waiting", {}).get("reason", "")
@@ -180,8 +180,8 @@ def _judge(pod: Mapping[str, Any], wish: Wish, resource: str) -> Verdict:
             short = f"Insufficient {resource}" in condition.get("message", "")
             if not short:
                 return Verdict("failed", phase, describe(pod))
-            if wish.shortage != "wait":
-                return Verdict(wish.shortage, phase, describe(pod))
+            if request.shortage != "wait":
+                return Verdict(request.shortage, phase, describe(pod))
     return Verdict("", phase, describe(pod))
 
 

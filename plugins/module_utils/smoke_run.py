@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from ansible_collections.metal.gpu.plugins.module_utils.causes import Cause
     from ansible_collections.metal.gpu.plugins.module_utils.node_status import NodeStatus
     from ansible_collections.metal.gpu.plugins.module_utils.smoke_pod import (
+        Request,
         Template,
-        Wish,
     )
 
 _PARALLEL = 8  # requests to create pods that are under way at once
@@ -55,9 +55,9 @@ class Free(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What became of a wish."""
+    """What became of a request."""
 
-    wish: Wish
+    request: Request
     pod: str  # name; empty where none was made
     verdict: Verdict
     seconds: float
@@ -106,19 +106,19 @@ def prove(
     client: kube.Client,
     namespace: str,
     template: Template,
-    wishes: Sequence[Wish],
+    desired: Sequence[Request],
     timer: kube.Timer,
 ) -> list[Outcome]:
-    """Run a pod for each wish, all at once, and delete them all, also on the way out.
+    """Run a pod for each request, all at once, and delete them all, also on the way out.
 
     Raises KubeError where the credentials do not suffice to begin.
     """
-    names = [smoke_pod.pod_name(template.run, wish.node) for wish in wishes]
+    names = [smoke_pod.pod_name(template.run, request.node) for request in desired]
     selector = f"{smoke_pod.RUN}={template.run}"
     outcomes: list[Outcome] = []
     problem: kube.KubeError | None = None
     try:
-        outcomes = _prove(client, namespace, template, wishes, timer)
+        outcomes = _prove(client, namespace, template, desired, timer)
         outcomes = _explain(client, namespace, template, outcomes)
     except kube.KubeError as error:
         problem = error
@@ -140,29 +140,29 @@ def _prove(
     client: kube.Client,
     namespace: str,
     template: Template,
-    wishes: Sequence[Wish],
+    desired: Sequence[Request],
     timer: kube.Timer,
 ) -> list[Outcome]:
     with ThreadPoolExecutor(_PARALLEL) as pool:
         create = functools.partial(_create, client, namespace, template, timer)
-        answers = list(pool.map(create, wishes))
+        answers = list(pool.map(create, desired))
 
     outcomes: list[Outcome] = []
-    pods: dict[str, Wish] = {}  # those without a verdict
+    pods: dict[str, Request] = {}  # those without a verdict
     # Filled before the watch begins, so that a pod which is gone by then counts as a change.
     store: dict[str, Verdict] = {}
-    for wish, answer in zip(wishes, answers):
-        name = smoke_pod.pod_name(template.run, wish.node)
+    for request, answer in zip(desired, answers):
+        name = smoke_pod.pod_name(template.run, request.node)
         if isinstance(answer, Verdict):
             pod = name if answer.state == "unknown" else ""
-            outcomes.append(Outcome(wish, pod, answer, timer.elapsed_s()))
+            outcomes.append(Outcome(request, pod, answer, timer.elapsed_s()))
         else:
-            pods[name] = wish
-            store[name] = smoke_pod.judge(answer, wish, template.resource)
+            pods[name] = request
+            store[name] = smoke_pod.judge(answer, request, template.resource)
 
     def keep(pod: dict[str, Any]) -> Verdict | None:
-        wish = pods.get(pod["metadata"]["name"])
-        return smoke_pod.judge(pod, wish, template.resource) if wish else None
+        request = pods.get(pod["metadata"]["name"])
+        return smoke_pod.judge(pod, request, template.resource) if request else None
 
     def settle(name: str, verdict: Verdict) -> None:
         outcomes.append(Outcome(pods.pop(name), name, verdict, timer.elapsed_s()))
@@ -199,10 +199,10 @@ def _prove(
 
 
 def _create(
-    client: kube.Client, namespace: str, template: Template, timer: kube.Timer, wish: Wish
+    client: kube.Client, namespace: str, template: Template, timer: kube.Timer, request: Request
 ) -> dict[str, Any] | Verdict:
-    """Create the pod of a wish; return it, or the verdict where the server does not take it."""
-    pod = smoke_pod.manifest(template, wish)
+    """Create the pod of a request; return it, or the verdict where the server does not take it."""
+    pod = smoke_pod.manifest(template, request)
     try:
         return client.create("pods", pod, namespace, timer)
     except kube.ApiConflict:
@@ -223,7 +223,7 @@ def _create(
 
 
 def _read_hopeless(
-    client: kube.Client, namespace: str, pods: Mapping[str, Wish], template: Template
+    client: kube.Client, namespace: str, pods: Mapping[str, Request], template: Template
 ) -> Iterator[tuple[str, str]]:
     """Yield pods that cannot start any more, and why.
 
@@ -231,13 +231,15 @@ def _read_hopeless(
     and a kubelet that has died, after which the API server keeps what was said last.
     """
     found = _read_unstartable(client, namespace, pods)
-    nodes, silence, _notes = _read_kubelets(client, {wish.node for wish in pods.values()}, template)
-    for name, wish in list(pods.items()):
-        node = nodes.get(wish.node)
+    nodes, silence, _notes = _read_kubelets(
+        client, {request.node for request in pods.values()}, template
+    )
+    for name, request in list(pods.items()):
+        node = nodes.get(request.node)
         if name in found:
             yield name, found[name]
-        elif wish.node in silence:
-            yield name, silence[wish.node]
+        elif request.node in silence:
+            yield name, silence[request.node]
         elif node is not None and not node.ready:
             yield name, node.readiness
 
@@ -305,21 +307,21 @@ def _explain(
         return outcomes
     pods = {outcome.pod for outcome in failed if outcome.pod}
     events, notes = _read_events(client, namespace, pods) if pods else ({}, [])
-    names = {outcome.wish.node for outcome in failed}
+    names = {outcome.request.node for outcome in failed}
     nodes, silence, more = _read_kubelets(client, names, template)
 
     def explain(outcome: Outcome) -> Outcome:
         found = events.get(outcome.pod, [])
         texts = list(dict.fromkeys(pod_status.event_text(event) for event in found))
         facts = smoke_causes.Facts(
-            outcome.wish,
+            outcome.request,
             outcome.verdict,
             namespace,
             template.resource,
             template.tolerations,
             found,
-            nodes.get(outcome.wish.node),
-            silence.get(outcome.wish.node, ""),
+            nodes.get(outcome.request.node),
+            silence.get(outcome.request.node, ""),
         )
         return outcome._replace(
             events=tuple(texts[-_EVENTS:]),

@@ -273,7 +273,7 @@ from ansible_collections.metal.gpu.plugins.module_utils import (
     smoke_pod,
     smoke_run,
 )
-from ansible_collections.metal.gpu.plugins.module_utils.smoke_pod import Verdict, Wish
+from ansible_collections.metal.gpu.plugins.module_utils.smoke_pod import Request, Verdict
 from ansible_collections.metal.gpu.plugins.module_utils.smoke_run import Free, Outcome
 
 if TYPE_CHECKING:
@@ -337,13 +337,13 @@ def run(
         left = smoke_cleanup.remove_leftovers(client, namespace, leftovers, sweep)
     swept = sorted(leftovers.keys() - left.keys())
 
-    wishes, outcomes = choose(client, counts, template.resource, wait_for_gpus, timer)
+    desired, outcomes = choose(client, counts, template.resource, wait_for_gpus, timer)
     if check_mode:
-        outcomes += [Outcome(wish, "", Verdict("planned", "", ""), 0.0) for wish in wishes]
-    elif wishes:
-        outcomes += smoke_run.prove(client, namespace, template, wishes, timer)
+        outcomes += [Outcome(request, "", Verdict("planned", "", ""), 0.0) for request in desired]
+    elif desired:
+        outcomes += smoke_run.prove(client, namespace, template, desired, timer)
 
-    by_node = {outcome.wish.node: _describe(outcome, namespace) for outcome in outcomes}
+    by_node = {outcome.request.node: _describe(outcome, namespace) for outcome in outcomes}
     nodes = {name: by_node[name] for name in counts}
     left.update({row["pod"]: row["left_behind"] for row in nodes.values() if row["left_behind"]})
     result: dict[str, Any] = {
@@ -366,7 +366,7 @@ def choose(
     resource: str,
     wait_for_gpus: bool,
     timer: kube.Timer,
-) -> tuple[list[Wish], list[Outcome]]:
+) -> tuple[list[Request], list[Outcome]]:
     """Return what to test, and the outcomes for nodes where there is nothing to be tested."""
     found = smoke_run.read_nodes(client, counts, resource, timer)
     wanted = {
@@ -376,16 +376,16 @@ def choose(
     }
     free = smoke_run.read_free_gpus(client, wanted, resource, timer) if wanted else {}
 
-    wishes, outcomes = [], []
+    desired, outcomes = [], []
     for name, count in counts.items():
         shortage = "wait" if wait_for_gpus else "failed" if count else "busy"
         rest = free.get(name, NOTHING)
-        wish = Wish(name, count or rest.gpus, shortage, rest.holders)
+        request = Request(name, count or rest.gpus, shortage, rest.holders)
         cause = None
         if name not in found:
             verdict = Verdict("failed", "", "the cluster has no such node")
-        elif wish.gpus:
-            wishes.append(wish)
+        elif request.gpus:
+            desired.append(request)
             continue
         elif wanted[name] < 1:  # nobody has taken them: there are none
             verdict = Verdict("failed", "", f"the node has no allocatable {resource}")
@@ -394,17 +394,17 @@ def choose(
             holders = ", ".join(rest.holders)
             taken = f"other pods have claimed all {int(wanted[name])} {resource}: {holders}"
             verdict = Verdict("busy", "", taken)
-        outcomes.append(Outcome(wish, "", verdict, timer.elapsed_s(), cause=cause))
-    return wishes, outcomes
+        outcomes.append(Outcome(request, "", verdict, timer.elapsed_s(), cause=cause))
+    return desired, outcomes
 
 
 def _describe(outcome: Outcome, namespace: str) -> dict[str, Any]:
     verdict = outcome.verdict
     return {
         "state": verdict.state,
-        "gpus": outcome.wish.gpus,
+        "gpus": outcome.request.gpus,
         "uuids": list(verdict.uuids),
-        "holders": list(outcome.wish.holders),
+        "holders": list(outcome.request.holders),
         "pod": outcome.pod,
         "namespace": namespace,
         "phase": verdict.phase,

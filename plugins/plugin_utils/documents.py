@@ -201,30 +201,30 @@ def _remove(table: Table, path: tuple[str, ...]) -> None:
             del table[key]
 
 
-def _merge(table: Table, wishes: Table, path: Path) -> None:
-    for key, wish in wishes.items():
+def _merge(table: Table, desired: Table, path: Path) -> None:
+    for key, value in desired.items():
         found = table.get(key)
         if found is None:  # also an explicit null, which says nothing
-            _refuse_other_case(table, key, wish, path)
-            table[key] = _copy(wish)
-        elif _kind(found) != _kind(wish):
+            _refuse_other_case(table, key, value, path)
+            table[key] = _copy(value)
+        elif _kind(found) != _kind(value):
             raise KeyConflict(
                 f"{show((*path, key))} is {_kind(found)} in the file, "
-                f"and the task wants {_kind(wish)}"
+                f"and the task wants {_kind(value)}"
             )
-        elif isinstance(wish, dict):
-            _merge(found, wish, (*path, key))
+        elif isinstance(value, dict):
+            _merge(found, value, (*path, key))
         else:
-            table[key] = _copy(wish)
+            table[key] = _copy(value)
 
 
-def _refuse_other_case(table: Table, key: str, wish: Any, path: Path) -> None:
+def _refuse_other_case(table: Table, key: str, value: Any, path: Path) -> None:
     """Refuse a key that programs in Go, which ignore case, would mix up with another one.
 
     A table is named by somebody, as a runtime of Docker is, and such names do differ in case.
     """
     other = next((one for one in table if one.lower() == key.lower()), key)
-    if other != key and not isinstance(wish, dict):
+    if other != key and not isinstance(value, dict):
         raise KeyConflict(
             f"{show((*path, other))} is in the file, and the task wants {show((*path, key))}. "
             "Programs that ignore case take them for one key. Rename the one in the file"

@@ -64,7 +64,7 @@ def explain(
     said: str,
     answers: Mapping[str, str],
     node: Mapping[str, Any],
-    wishes: Mapping[str, Any],
+    desired: Mapping[str, Any],
     printed: str = "",
 ) -> list[dict[str, str]]:
     """Return what is wrong, the cause before its consequences; never empty.
@@ -72,21 +72,21 @@ def explain(
     `said` is what the module or the key's look-up failed with, empty where waiting for a lock had
     no end; `printed` is what the package manager printed on the way. `answers` has what it said
     when it was asked afterwards: `update` about its repositories, `versions` about the packages.
-    `wishes` has host, names (as the package manager takes them), lock_timeout, and the repository
+    `desired` has host, names (as the package manager takes them), lock_timeout, and the repository
     that serves them, empty where the packages are the system's.
 
     The last one is REPOSITORY_REMOVED where the repository is new and the cause: with it, every
     other run of the package manager would fail, too.
     """
-    host = wishes["host"]
+    host = desired["host"]
     # What is said about repositories alone is in lines; the module joins everything to one.
     text = f"{answers.get('update', '')}\n{said}"
     lock = node["package_manager"]["lock"]
     if _LOCKED.search(said) or (lock and not said):
-        return [_locked(host, lock, said, wishes["lock_timeout"])]
+        return [_locked(host, lock, said, desired["lock_timeout"])]
     if node["package_manager"]["interrupted"] or _INTERRUPTED.search(text):
         return [finding("DPKG_INTERRUPTED", host)]
-    repository = wishes["repository"]
+    repository = desired["repository"]
     untrusted, unreachable = _places(_UNTRUSTED, text), _places(_UNREACHABLE, text)
     pinned = repository.get("fingerprint") or "none of ours"
     # With these, apt says nothing about any other.
@@ -98,7 +98,7 @@ def explain(
             finding("REPOSITORY_UNREACHABLE", host, url=url, error=why)
             for url, why in unreachable.items()
         ]
-        or _missing(host, answers.get("versions", ""), wishes["names"], node["os"]["family"])
+        or _missing(host, answers.get("versions", ""), desired["names"], node["os"]["family"])
         or _unconfigured(host, f"{printed}\n{said}")
         or [finding("PACKAGES_FAILED", host, error=_last_words(said))]
     )

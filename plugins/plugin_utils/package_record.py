@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def record(
-    made: Plan, node: Mapping[str, Any], role: str, wanted: Mapping[str, str]
+    plan: Plan, node: Mapping[str, Any], role: str, wanted: Mapping[str, str]
 ) -> dict[str, str]:
     """Have the step that installs note what it brings: nothing else tells it from the admin's.
 
@@ -42,7 +42,7 @@ def record(
         for name, version in wanted.items()
         if name in known or packages_gap(node, {name: version})
     }
-    noted = made.data.setdefault(
+    noted = plan.data.setdefault(
         "packages_record", {"path": RECORDS.replace("*", role), "packages": {}}
     )
     noted["packages"] |= {
@@ -79,21 +79,21 @@ def brought(node: Mapping[str, Any], role: str) -> list[str]:
     return [name for name, one in _recorded(node, role).items() if one["before"] is None]
 
 
-def refuse_record(made: Plan, node: Mapping[str, Any], role: str) -> None:
+def refuse_record(plan: Plan, node: Mapping[str, Any], role: str) -> None:
     """Refuse a record that cannot be read: nobody knows whose the packages are."""
     noted = node["ours"]["packages"].get(role)
     if noted and noted["error"]:
-        made.refuse("PACKAGE_RECORD_INVALID", path=noted["path"], error=noted["error"])
+        plan.refuse("PACKAGE_RECORD_INVALID", path=noted["path"], error=noted["error"])
 
 
 def plan_forget(
-    made: Plan, node: Mapping[str, Any], role: str, *, release: str, forget: str
+    plan: Plan, node: Mapping[str, Any], role: str, *, release: str, forget: str
 ) -> None:
     """Plan the steps `release`, for packages that stay and that we hold, and `forget`."""
     staying = [name for name in of_role(node, role) if name not in brought(node, role)]
     held = [name for name in staying if node["packages"][name]["held"]]
-    made.data["release"] = held
-    made.step(release, f"{', '.join(held)} stay, and this role held them" if held else None)
+    plan.data["release"] = held
+    plan.step(release, f"{', '.join(held)} stay, and this role held them" if held else None)
     noted = node["ours"]["packages"].get(role)
-    made.data["packages_record"] = {"path": noted["path"]} if noted else None
-    made.step(forget, f"{noted['path']} is left" if noted else None)
+    plan.data["packages_record"] = {"path": noted["path"]} if noted else None
+    plan.step(forget, f"{noted['path']} is left" if noted else None)

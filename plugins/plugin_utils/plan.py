@@ -4,7 +4,7 @@
 """What a plan is: the steps to take with their reasons, or the refusals.
 
 A planner is a pure function of an observation (what metal.gpu.node_info returned) and of
-wishes (the role's variables). `--check` shows its plan, the role carries it out, and the second
+desired (the role's variables). `--check` shows its plan, the role carries it out, and the second
 run finds it empty.
 """
 
@@ -69,14 +69,14 @@ def edited(node: Mapping[str, Any], role: str) -> list[str]:
     return [edit["path"] for edit in node["ours"]["edits"] if edit["actor"] == actor(role)]
 
 
-def refuse_uneditable(made: Plan, config: Mapping[str, Any]) -> None:
+def refuse_uneditable(plan: Plan, config: Mapping[str, Any]) -> None:
     """Refuse a configuration file that a step edits, and that cannot be edited."""
     if config["obstacle"]:
-        made.refuse("CONFIG_NOT_EDITABLE", path=config["path"], error=config["obstacle"])
+        plan.refuse("CONFIG_NOT_EDITABLE", path=config["path"], error=config["obstacle"])
 
 
-def refuse_lost_history(made: Plan, node: Mapping[str, Any], role: str) -> None:
+def refuse_lost_history(plan: Plan, node: Mapping[str, Any], role: str) -> None:
     """Refuse to change anything where it is not known what the role has changed before."""
     for edit in node["ours"]["edits"]:
-        if made.steps and edit["actor"] == actor(role) and edit["error"]:
-            made.refuse("HISTORY_UNREADABLE", path=edit["path"], error=edit["error"])
+        if plan.steps and edit["actor"] == actor(role) and edit["error"]:
+            plan.refuse("HISTORY_UNREADABLE", path=edit["path"], error=edit["error"])

@@ -68,70 +68,73 @@ DOCKER_ROLE = "docker_ce"  # brings the same package
 RESTART_REASON = "it reads its configuration only at its start; containers run on"
 
 
-def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
-    """Plan containerd. Wishes: host, state, version, repository url, suite, key and fingerprint."""
-    made = Plan(wishes["host"])
-    refuse_platform(made, node)
-    engines.refuse(made, node, engines.CONTAINERD)
-    if wishes["state"] == "present":
-        engines.refuse_distribution(made, node)
-    refuse_config(made, node)
-    package_record.refuse_record(made, node, ROLE)
-    if made.refusals:
-        return made.result()
-    if wishes["state"] == "absent":
-        _plan_absent(made, node)
+def plan(node: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any]:
+    """Plan containerd.
+
+    Desired: host, state, version, and of the repository url, suite, key and fingerprint.
+    """
+    plan = Plan(desired["host"])
+    refuse_platform(plan, node)
+    engines.refuse(plan, node, engines.CONTAINERD)
+    if desired["state"] == "present":
+        engines.refuse_distribution(plan, node)
+    refuse_config(plan, node)
+    package_record.refuse_record(plan, node, ROLE)
+    if plan.refusals:
+        return plan.result()
+    if desired["state"] == "absent":
+        _plan_absent(plan, node)
     elif node["engines"]["containerd"]["installed"]:
-        _plan_installed(made, node)
+        _plan_installed(plan, node)
     else:
-        _plan_missing(made, node, wishes)
-    plan_repair(made, node, PYTHON_DEBIAN, INSTALL, HOLD, REMOVE, RELEASE)
-    refuse_lost_history(made, node, ROLE)
-    return made.result()
+        _plan_missing(plan, node, desired)
+    plan_repair(plan, node, PYTHON_DEBIAN, INSTALL, HOLD, REMOVE, RELEASE)
+    refuse_lost_history(plan, node, ROLE)
+    return plan.result()
 
 
-def refuse_config(made: Plan, node: Mapping[str, Any]) -> None:
+def refuse_config(plan: Plan, node: Mapping[str, Any]) -> None:
     """Refuse a configuration that nobody can read."""
     error = node["engines"]["containerd"]["config"]["error"]
     if error:
-        made.refuse("CONTAINERD_CONFIG_INVALID", error=error)
+        plan.refuse("CONTAINERD_CONFIG_INVALID", error=error)
 
 
-def _plan_missing(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]) -> None:
+def _plan_missing(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any]) -> None:
     system = systems.known(node)
-    source = Repository.wished(REPOSITORY_NAME, wishes, system.docker)
-    plan_repository(made, node, source, wishes["now"], prepare=PYTHON_DEBIAN, add=REPOSITORY)
-    wanted = docker_packages.containerd(system, wishes["version"])
-    made.data["packages"] = arguments(node, wanted)
-    ours = package_record.record(made, node, ROLE, wanted)
-    made.data["hold"] = hold_arguments(node, ours)
-    made.step(INSTALL, "there is no containerd")
-    made.step(HOLD, hold_gap(node, ours))
-    _plan_cri(made, CONFIG, "Docker's package turns the CRI plugin off")
+    source = Repository.desired(REPOSITORY_NAME, desired, system.docker)
+    plan_repository(plan, node, source, desired["now"], prepare=PYTHON_DEBIAN, add=REPOSITORY)
+    wanted = docker_packages.containerd(system, desired["version"])
+    plan.data["packages"] = arguments(node, wanted)
+    ours = package_record.record(plan, node, ROLE, wanted)
+    plan.data["hold"] = hold_arguments(node, ours)
+    plan.step(INSTALL, "there is no containerd")
+    plan.step(HOLD, hold_gap(node, ours))
+    _plan_cri(plan, CONFIG, "Docker's package turns the CRI plugin off")
 
 
-def _plan_installed(made: Plan, node: Mapping[str, Any]) -> None:
+def _plan_installed(plan: Plan, node: Mapping[str, Any]) -> None:
     engine = node["engines"]["containerd"]
     config = engine["config"]
-    made.data["hold"] = [PACKAGE]
+    plan.data["hold"] = [PACKAGE]
     if package_record.of_role(node, ROLE):
-        made.step(HOLD, hold_gap(node, [PACKAGE]))
+        plan.step(HOLD, hold_gap(node, [PACKAGE]))
     elif PACKAGE not in package_record.of_role(node, DOCKER_ROLE):
-        notice_unheld(made, node, (PACKAGE, DISTRIBUTION))
+        notice_unheld(plan, node, (PACKAGE, DISTRIBUTION))
     if engine["cri_enabled"] is False:
         # Docker's package ships a file without a version; one that has a version was written by
         # somebody who wanted the plugin off.
         if config["version"] is None:
             reason = f"{config['path']} turns the CRI plugin off, as Docker packages it"
-            refuse_uneditable(made, config)
-            _plan_cri(made, config["path"], reason)
+            refuse_uneditable(plan, config)
+            _plan_cri(plan, config["path"], reason)
         else:
-            made.refuse("CRI_DISABLED", path=config["path"])
+            plan.refuse("CRI_DISABLED", path=config["path"])
     elif not engine["running"]:
-        made.step(START, "it is not running")
+        plan.step(START, "it is not running")
     else:
-        made.data["change"] = unread_change(node)
-        made.step(RESTART, unread_reason(engine))
+        plan.data["change"] = unread_change(node)
+        plan.step(RESTART, unread_reason(engine))
 
 
 def unread_reason(engine: Mapping[str, Any]) -> str | None:
@@ -160,10 +163,10 @@ def unread_change(node: Mapping[str, Any]) -> dict[str, str] | None:
     )
 
 
-def _plan_cri(made: Plan, path: str, reason: str) -> None:
+def _plan_cri(plan: Plan, path: str, reason: str) -> None:
     """Plan the edit of the file without a version that Docker's package ships."""
-    made.data["change"] = {"path": path, "actor": actor(ROLE)}
-    made.data["config"] = {
+    plan.data["change"] = {"path": path, "actor": actor(ROLE)}
+    plan.data["config"] = {
         "path": path,
         "discard": [{"path": ["disabled_plugins"], "items": ["cri"]}],
         # systemd owns the control groups of the node; two owners take pods from each other.
@@ -182,25 +185,25 @@ def _plan_cri(made: Plan, path: str, reason: str) -> None:
             }
         },
     }
-    made.step(CRI, reason)
-    made.step(RESTART, RESTART_REASON)
+    plan.step(CRI, reason)
+    plan.step(RESTART, RESTART_REASON)
 
 
-def _plan_absent(made: Plan, node: Mapping[str, Any]) -> None:
+def _plan_absent(plan: Plan, node: Mapping[str, Any]) -> None:
     """Without what this role has done, no kubelet and no Docker could go on: they go first."""
     edits, packages = edited(node, ROLE), package_record.brought(node, ROLE)
-    made.data |= {"edits": edits, "packages": packages}
+    plan.data |= {"edits": edits, "packages": packages}
     if (edits or packages) and (
         node["kubelet"]["running"] or node["engines"]["docker"]["installed"]
     ):
-        made.refuse("CONTAINERD_IN_USE")
+        plan.refuse("CONTAINERD_IN_USE")
     if edits:
-        made.step(GIVE_BACK, f"this role has changed {', '.join(edits)}")
+        plan.step(GIVE_BACK, f"this role has changed {', '.join(edits)}")
         if not packages:
-            made.step(RESTART_BACK, "it reads its configuration only at its start")
+            plan.step(RESTART_BACK, "it reads its configuration only at its start")
     if packages:
-        made.step(REMOVE, f"{PACKAGE} is installed")
+        plan.step(REMOVE, f"{PACKAGE} is installed")
     elif node["engines"]["containerd"]["installed"]:
-        made.notice("ENGINE_OF_ADMIN", engine="containerd")
-    package_record.plan_forget(made, node, ROLE, release=RELEASE, forget=FORGET)
-    plan_no_repository(made, node, REPOSITORY_NAME, remove=REMOVE_REPOSITORY)
+        plan.notice("ENGINE_OF_ADMIN", engine="containerd")
+    package_record.plan_forget(plan, node, ROLE, release=RELEASE, forget=FORGET)
+    plan_no_repository(plan, node, REPOSITORY_NAME, remove=REMOVE_REPOSITORY)

@@ -57,26 +57,26 @@ def members(hosts: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def plan(daemonsets: Sequence[Mapping[str, Any]], wishes: Mapping[str, Any]) -> dict[str, Any]:
+def plan(daemonsets: Sequence[Mapping[str, Any]], desired: Mapping[str, Any]) -> dict[str, Any]:
     """Judge the DaemonSets of a cluster, and choose how GPUs get into containers.
 
-    Wishes: state, name and namespace of ours, foreign (refuse or adopt), strategy, runtime_class
+    Desired: state, name and namespace of ours, foreign (refuse or adopt), strategy, runtime_class
     (empty for none), runtime_classes that there are, node_selector, the rows of the nodes as from
     metal.gpu.gpu_capacity, the members, and the errors where something could not be listed.
     """
-    made = Plan(CLUSTER)
-    made.data["adopted"] = None
-    if wishes["state"] == "absent":
-        return made.result()
-    for error in wishes["errors"]:
-        made.refusals.append(explain_error(error, CLUSTER, "CLUSTER_UNUSABLE"))
+    plan = Plan(CLUSTER)
+    plan.data["adopted"] = None
+    if desired["state"] == "absent":
+        return plan.result()
+    for error in desired["errors"]:
+        plan.refusals.append(explain_error(error, CLUSTER, "CLUSTER_UNUSABLE"))
     ours, others = None, []
     taken = ""  # something else has the name
     for daemonset in daemonsets:
         metadata = daemonset["metadata"]
         has_name = (metadata["namespace"], metadata["name"]) == (
-            wishes["namespace"],
-            wishes["name"],
+            desired["namespace"],
+            desired["name"],
         )
         # A Helm release may well have the name.
         if has_name and _is_ours(daemonset):
@@ -85,23 +85,23 @@ def plan(daemonsets: Sequence[Mapping[str, Any]], wishes: Mapping[str, Any]) -> 
             others.append(daemonset)
         elif has_name:
             taken = _name(daemonset)
-    if not others or wishes["foreign"] == REFUSE:
+    if not others or desired["foreign"] == REFUSE:
         for daemonset in others:
-            made.refuse("DEVICE_PLUGIN_FOREIGN", found=_name(daemonset))
+            plan.refuse("DEVICE_PLUGIN_FOREIGN", found=_name(daemonset))
         if taken:
-            made.refuse("DEVICE_PLUGIN_NAME_TAKEN", found=taken)
-        _choose(made, ours, wishes)
-        _refuse_labels(made, wishes)
+            plan.refuse("DEVICE_PLUGIN_NAME_TAKEN", found=taken)
+        _choose(plan, ours, desired)
+        _refuse_labels(plan, desired)
     elif ours or len(others) > 1:
         found = [_name(daemonset) for daemonset in ([ours] if ours else []) + others]
-        made.refuse("DEVICE_PLUGIN_TWICE", found=" and as ".join(found))
+        plan.refuse("DEVICE_PLUGIN_TWICE", found=" and as ".join(found))
     else:
-        made.notice("DEVICE_PLUGIN_ADOPTED", found=_name(others[0]))
-        made.data["adopted"] = {
+        plan.notice("DEVICE_PLUGIN_ADOPTED", found=_name(others[0]))
+        plan.data["adopted"] = {
             **{key: others[0]["metadata"][key] for key in ("name", "namespace")},
             "selectors": [selector_text(others[0]["spec"]["selector"])],
         }
-    return made.result()
+    return plan.result()
 
 
 def _is_ours(found: Mapping[str, Any]) -> bool:
@@ -110,38 +110,38 @@ def _is_ours(found: Mapping[str, Any]) -> bool:
     return all(labels.get(key) == value for key, value in _MARKS.items())
 
 
-def _choose_runtime_class(made: Plan, name: str, wishes: Mapping[str, Any]) -> None:
+def _choose_runtime_class(plan: Plan, name: str, desired: Mapping[str, Any]) -> None:
     """Choose whether the RuntimeClass is created, used as it is, or refused.
 
     A handler cannot be changed, and pods of others may need it as it is.
     """
     found = next(
-        (one for one in wishes["runtime_classes"] if one["metadata"]["name"] == name), None
+        (one for one in desired["runtime_classes"] if one["metadata"]["name"] == name), None
     )
-    made.data |= {"runtime_class": name, "creates_runtime_class": False}
+    plan.data |= {"runtime_class": name, "creates_runtime_class": False}
     if not name:
         return
     if found is None or _is_ours(found):
-        made.data["creates_runtime_class"] = True
+        plan.data["creates_runtime_class"] = True
     elif found.get("handler") == HANDLER:
-        made.notice("RUNTIME_CLASS_ADOPTED", name=name)
+        plan.notice("RUNTIME_CLASS_ADOPTED", name=name)
     else:
         handler = found.get("handler")
-        made.refuse("RUNTIME_CLASS_OTHER", name=name, found=handler, expected=HANDLER)
+        plan.refuse("RUNTIME_CLASS_OTHER", name=name, found=handler, expected=HANDLER)
 
 
-def _refuse_labels(made: Plan, wishes: Mapping[str, Any]) -> None:
+def _refuse_labels(plan: Plan, desired: Mapping[str, Any]) -> None:
     """Refuse nodes with one of the labels in another value, which somebody may need as it is."""
-    for member in wishes["members"]:
-        row = wishes["rows"].get(member["node"], {})
-        for key, value in _taken(row, wishes["node_selector"]).items():
-            made.refusals.append(
+    for member in desired["members"]:
+        row = desired["rows"].get(member["node"], {})
+        for key, value in _taken(row, desired["node_selector"]).items():
+            plan.refusals.append(
                 finding(
                     "NODE_LABEL_TAKEN",
                     member["host"],
                     node=member["node"],
                     found=f"{key}={value}",
-                    expected=f"{key}={wishes['node_selector'][key]}",
+                    expected=f"{key}={desired['node_selector'][key]}",
                     key=key,
                 )
             )
@@ -162,33 +162,33 @@ def _added(annotations: Mapping[str, str]) -> list[str]:
     return [key for key in annotations.get(LABELLED, "").split(",") if key]
 
 
-def _choose(made: Plan, ours: Mapping[str, Any] | None, wishes: Mapping[str, Any]) -> None:
+def _choose(plan: Plan, ours: Mapping[str, Any] | None, desired: Mapping[str, Any]) -> None:
     """Choose the strategy, and whether the plugin itself needs the RuntimeClass."""
     hosts: dict[str, list[str]] = {}
-    for member in wishes["members"]:
+    for member in desired["members"]:
         if member["engine"]:
             hosts.setdefault(member["engine"], []).append(member["host"])
-    strategy, runtime_class = wishes["strategy"], wishes["runtime_class"]
+    strategy, runtime_class = desired["strategy"], desired["runtime_class"]
     if engines.DOCKER in hosts:
         if "cdi" in strategy:
-            made.refuse(
+            plan.refuse(
                 "DEVICE_PLUGIN_STRATEGY", strategy=strategy, found=", ".join(hosts[engines.DOCKER])
             )
         elif len(hosts) > 1 and (strategy == AUTO or runtime_class):
             found = (f"{engine} is used by {', '.join(names)}" for engine, names in hosts.items())
-            made.refuse("DEVICE_PLUGIN_MIXED", evidence=", ".join(found))
+            plan.refuse("DEVICE_PLUGIN_MIXED", evidence=", ".join(found))
         runtime_class = ""
     if strategy == AUTO:
         strategy = _STRATEGIES[next(iter(hosts), engines.CONTAINERD)]
         runs, nodes = _strategy(ours), (ours or {}).get("status", {}).get("desiredNumberScheduled")
-        if runs and runs != strategy and nodes > len(wishes["members"]):
-            made.refuse(
+        if runs and runs != strategy and nodes > len(desired["members"]):
+            plan.refuse(
                 "DEVICE_PLUGIN_MIXED",
                 evidence=f"it hands GPUs out by {runs} on {nodes} nodes, and the "
-                f"{len(wishes['members'])} of this run need {strategy}",
+                f"{len(desired['members'])} of this run need {strategy}",
             )
-    made.data["strategy"] = strategy
-    _choose_runtime_class(made, runtime_class, wishes)
+    plan.data["strategy"] = strategy
+    _choose_runtime_class(plan, runtime_class, desired)
 
 
 def _name(daemonset: Mapping[str, Any]) -> str:

@@ -89,67 +89,67 @@ LEFTOVER_PACKAGES = ("nvidia-docker", "nvidia-docker2")
 LEFTOVER_LISTS = ("nvidia-docker", "nvidia-container-runtime", "libnvidia-container")
 
 
-def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
+def plan(node: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any]:
     """Plan Docker.
 
-    Wishes: host, state, version, containerd_version, replace_distribution, v1_removal_ok, users,
+    Desired: host, state, version, containerd_version, replace_distribution, v1_removal_ok, users,
     cri_dockerd_url, cri_dockerd_checksum, and of the repository url, suite, key and fingerprint.
     """
-    made = Plan(wishes["host"])
-    refuse_platform(made, node)
-    engines.refuse(made, node, engines.DOCKER)
-    package_record.refuse_record(made, node, ROLE)
-    if wishes["state"] == "absent":
-        _plan_absent(made, node)
-        plan_repair(made, node, *_NEED_PACKAGE_MANAGER)
-        return made.result()
-    engines.refuse_distribution(made, node)
-    _refuse_other_kinds(made, node["engines"]["docker"])
-    refuse_config(made, node)
+    plan = Plan(desired["host"])
+    refuse_platform(plan, node)
+    engines.refuse(plan, node, engines.DOCKER)
+    package_record.refuse_record(plan, node, ROLE)
+    if desired["state"] == "absent":
+        _plan_absent(plan, node)
+        plan_repair(plan, node, *_NEED_PACKAGE_MANAGER)
+        return plan.result()
+    engines.refuse_distribution(plan, node)
+    _refuse_other_kinds(plan, node["engines"]["docker"])
+    refuse_config(plan, node)
     if node["engines"]["docker"]["record_error"]:
-        made.refuse("DOCKER_RECORD_INVALID", error=node["engines"]["docker"]["record_error"])
-    if made.refusals:
-        return made.result()
-    _plan_leftovers(made, node, wishes)
-    _plan_engine(made, node, wishes)
-    _plan_cri_dockerd(made, node, wishes)
-    missing = [user for user in wishes["users"] if user not in node["engines"]["docker"]["group"]]
-    made.data["users"] = missing
-    made.step(USERS, f"{', '.join(missing)} cannot" if missing else None)
-    plan_repair(made, node, *_NEED_PACKAGE_MANAGER)
-    return made.result()
+        plan.refuse("DOCKER_RECORD_INVALID", error=node["engines"]["docker"]["record_error"])
+    if plan.refusals:
+        return plan.result()
+    _plan_leftovers(plan, node, desired)
+    _plan_engine(plan, node, desired)
+    _plan_cri_dockerd(plan, node, desired)
+    missing = [user for user in desired["users"] if user not in node["engines"]["docker"]["group"]]
+    plan.data["users"] = missing
+    plan.step(USERS, f"{', '.join(missing)} cannot" if missing else None)
+    plan_repair(plan, node, *_NEED_PACKAGE_MANAGER)
+    return plan.result()
 
 
-def refuse_config(made: Plan, node: Mapping[str, Any], new_keys: Iterable[str] = ()) -> None:
+def refuse_config(plan: Plan, node: Mapping[str, Any], new_keys: Iterable[str] = ()) -> None:
     """Refuse a configuration that nobody can read, or that Docker will not take with new keys."""
     config = node["engines"]["docker"]["config"]
     if config["error"]:
-        made.refuse("DOCKER_CONFIG_INVALID", error=config["error"])
+        plan.refuse("DOCKER_CONFIG_INVALID", error=config["error"])
         return
     for clash in docker_keys.clashes(node["engines"]["docker"], new_keys):
-        made.refuse("DOCKER_FLAG_CLASH", path=config["path"], **clash._asdict())
+        plan.refuse("DOCKER_FLAG_CLASH", path=config["path"], **clash._asdict())
 
 
-def refuse_silent(made: Plan, engine: Mapping[str, Any]) -> None:
+def refuse_silent(plan: Plan, engine: Mapping[str, Any]) -> None:
     """Refuse a Docker that runs and does not answer: what runs in it is anybody's guess."""
     if engine["running"] and not engine["answers"]:
-        made.refuse("DOCKER_SILENT")
+        plan.refuse("DOCKER_SILENT")
 
 
-def _refuse_other_kinds(made: Plan, engine: Mapping[str, Any]) -> None:
+def _refuse_other_kinds(plan: Plan, engine: Mapping[str, Any]) -> None:
     if engine["snap"]:
-        made.refuse("SNAP_DOCKER", found=", ".join(engine["snap"]))
+        plan.refuse("SNAP_DOCKER", found=", ".join(engine["snap"]))
     if engine["rootless"] and not engine["running"]:
-        made.refuse("ROOTLESS_DOCKER", found=", ".join(engine["rootless"]))
+        plan.refuse("ROOTLESS_DOCKER", found=", ".join(engine["rootless"]))
 
 
-def _plan_leftovers(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]) -> None:
+def _plan_leftovers(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any]) -> None:
     """Plan the end of nvidia-docker. Its daemon.json stays, and is adopted by the next role."""
     found = node["engines"]["docker"]["v1"]
     containers = [container["name"] for container in found["containers"]]
     volumes = list(found["volumes"])
-    if (containers or volumes) and not wishes["v1_removal_ok"]:
-        made.refuse(
+    if (containers or volumes) and not desired["v1_removal_ok"]:
+        plan.refuse(
             "NVIDIA_DOCKER_V1",
             containers=", ".join(containers) or "none",
             volumes=", ".join(volumes) or "none",
@@ -162,46 +162,46 @@ def _plan_leftovers(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, An
     # A list of the toolkit alone may be in use, and nothing is wrong with it.
     if not packages and lists == ["libnvidia-container"]:
         lists = []
-    made.data |= {
+    plan.data |= {
         "v1_containers": [container["id"] for container in found["containers"]],
         "v1_volumes": volumes,
         "leftover_packages": packages,
         "leftover_lists": [node["repositories"][name]["path"] for name in lists],
     }
     gone = [*containers, *volumes]
-    made.step(V1_CONTAINERS, f"{', '.join(gone)} cannot be without it" if gone else None)
-    made.step(LEFTOVERS, f"{', '.join(packages)} installed" if packages else None)
-    made.step(LEFTOVER_REPOSITORIES, f"{', '.join(lists)} are there" if lists else None)
+    plan.step(V1_CONTAINERS, f"{', '.join(gone)} cannot be without it" if gone else None)
+    plan.step(LEFTOVERS, f"{', '.join(packages)} installed" if packages else None)
+    plan.step(LEFTOVER_REPOSITORIES, f"{', '.join(lists)} are there" if lists else None)
 
 
-def _plan_engine(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]) -> None:
+def _plan_engine(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any]) -> None:
     engine = node["engines"]["docker"]
     others = installed(node, DISTRIBUTION) if PACKAGE not in node["packages"] else []
-    made.data |= {
+    plan.data |= {
         "record": {"path": docker.RECORD},
         "containers": [container["id"] for container in engine["interrupted"]],
         "daemon_reload": engine["needs_reload"],
     }
     if not engine["installed"]:
-        ours = _plan_packages(made, node, wishes, "there is no Docker")
-        made.step(HOLD, hold_gap(node, ours))
-    elif others and wishes["replace_distribution"]:
-        _plan_exchange(made, node, wishes, others)
+        ours = _plan_packages(plan, node, desired, "there is no Docker")
+        plan.step(HOLD, hold_gap(node, ours))
+    elif others and desired["replace_distribution"]:
+        _plan_exchange(plan, node, desired, others)
     else:
         ours = [name for name in package_record.of_role(node, ROLE) if name in PACKAGES]
-        notice_unheld(made, node, _of_others(node, ours))
-        if _version(node) != wishes["version"]:
-            made.notice("ENGINE_KEPT", found=_found(node, others), expected=wishes["version"])
+        notice_unheld(plan, node, _of_others(node, ours))
+        if _version(node) != desired["version"]:
+            plan.notice("ENGINE_KEPT", found=_found(node, others), expected=desired["version"])
         if not engine["running"]:
-            made.step(START, "it is not running")
+            plan.step(START, "it is not running")
         elif not engine["enabled"]:
-            made.step(START, "it does not start at boot")
-        _plan_interrupted(made, node, engine["interrupted"])
+            plan.step(START, "it does not start at boot")
+        _plan_interrupted(plan, node, engine["interrupted"])
         if ours:
             versions = {name: node["packages"][name]["version"] for name in ours}
-            made.data["hold"] = hold_arguments(node, versions)
-            made.step(HOLD, hold_gap(node, ours))
-            made.step(DISARM, engine["purge_script"] and f"{engine['purge_script']} is left of it")
+            plan.data["hold"] = hold_arguments(node, versions)
+            plan.step(HOLD, hold_gap(node, ours))
+            plan.step(DISARM, engine["purge_script"] and f"{engine['purge_script']} is left of it")
 
 
 def _of_others(node: Mapping[str, Any], ours: Iterable[str]) -> list[str]:
@@ -211,64 +211,64 @@ def _of_others(node: Mapping[str, Any], ours: Iterable[str]) -> list[str]:
 
 
 def _plan_exchange(
-    made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any], others: list[str]
+    plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any], others: list[str]
 ) -> None:
     """Plan docker-ce in the place of the distribution's Docker, whose data it takes over.
 
     One transaction of the package manager does it, so that there is always one of them.
     """
     engine = node["engines"]["docker"]
-    refuse_silent(made, engine)
+    refuse_silent(plan, engine)
     for setting, file in docker_keys.lost_settings(engine):
-        made.refuse("DOCKER_SETTING_LOST", setting=setting, file=file)
+        plan.refuse("DOCKER_SETTING_LOST", setting=setting, file=file)
     own = [container for container in engine["containers"] if not container["of_pod"]]
     ephemeral = [container["name"] for container in own if container["ephemeral"]]
     if ephemeral and not engine["live_restore"]:
-        made.refuse("CONTAINERS_EPHEMERAL", containers=", ".join(ephemeral))
-    made.data["record"]["merge"] = {container["id"]: container["name"] for container in own}
+        plan.refuse("CONTAINERS_EPHEMERAL", containers=", ".join(ephemeral))
+    plan.data["record"]["merge"] = {container["id"]: container["name"] for container in own}
     names = ", ".join(container["name"] for container in own if not container["noted"])
-    made.step(RECORD, f"{names} shall run afterwards, too" if names else None)
+    plan.step(RECORD, f"{names} shall run afterwards, too" if names else None)
     reason = f"{', '.join(others)} {engine['version']} gives way"
-    ours = _plan_packages(made, node, wishes, reason)
-    made.data["containers"] += [container["id"] for container in own]
-    _plan_interrupted(made, node, [*engine["interrupted"], *own])
-    made.step(HOLD, hold_gap(node, ours))
+    ours = _plan_packages(plan, node, desired, reason)
+    plan.data["containers"] += [container["id"] for container in own]
+    _plan_interrupted(plan, node, [*engine["interrupted"], *own])
+    plan.step(HOLD, hold_gap(node, ours))
     if "docker.io" in others:
-        made.step(DISARM, f"docker.io leaves {docker.PURGE_SCRIPT}")
+        plan.step(DISARM, f"docker.io leaves {docker.PURGE_SCRIPT}")
 
 
 def _plan_packages(
-    made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any], reason: str
+    plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any], reason: str
 ) -> list[str]:
     """Plan the packages of the engine, and return those to hold."""
     system = systems.known(node)
-    source = Repository.wished(REPOSITORY_NAME, wishes, system.docker)
-    plan_repository(made, node, source, wishes["now"], prepare=PYTHON_DEBIAN, add=REPOSITORY)
+    source = Repository.desired(REPOSITORY_NAME, desired, system.docker)
+    plan_repository(plan, node, source, desired["now"], prepare=PYTHON_DEBIAN, add=REPOSITORY)
     wanted = {
-        **docker_packages.docker(system, wishes["version"]),
-        **docker_packages.containerd(system, wishes["containerd_version"]),
+        **docker_packages.docker(system, desired["version"]),
+        **docker_packages.containerd(system, desired["containerd_version"]),
     }
-    made.data["packages"] = arguments(node, wanted)
-    ours = package_record.record(made, node, ROLE, wanted)
-    made.data["hold"] = hold_arguments(node, ours)
+    plan.data["packages"] = arguments(node, wanted)
+    ours = package_record.record(plan, node, ROLE, wanted)
+    plan.data["hold"] = hold_arguments(node, ours)
     conflicts = installed(node, CONFLICTS)
     also = f"; {', '.join(conflicts)} cannot stay beside it" if conflicts else ""
-    made.step(INSTALL, reason + also)
-    made.step(START, reason)
+    plan.step(INSTALL, reason + also)
+    plan.step(START, reason)
     return list(ours)
 
 
 def _plan_interrupted(
-    made: Plan, node: Mapping[str, Any], containers: Iterable[Mapping[str, Any]]
+    plan: Plan, node: Mapping[str, Any], containers: Iterable[Mapping[str, Any]]
 ) -> None:
     names = ", ".join(container["name"] for container in containers)
     if names:
-        made.step(CONTAINERS, f"{names} ran before Docker was replaced")
+        plan.step(CONTAINERS, f"{names} ran before Docker was replaced")
     elif docker.RECORD in edited(node, "docker_ce"):
-        made.step(CONTAINERS, "a note about them is left")
+        plan.step(CONTAINERS, "a note about them is left")
 
 
-def _plan_cri_dockerd(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]) -> None:
+def _plan_cri_dockerd(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any]) -> None:
     """Plan what the kubelet needs to speak with Docker, where it is told to."""
     found = node["engines"]["docker"]["cri_dockerd"]
     endpoint = node["kubelet"]["endpoint"]
@@ -276,21 +276,21 @@ def _plan_cri_dockerd(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, 
         return
     if not found["installed"]:
         system = systems.known(node)
-        url = wishes["cri_dockerd_url"] or docker_packages.cri_dockerd_url(system)
-        made.data["cri_dockerd_url"] = url
+        url = desired["cri_dockerd_url"] or docker_packages.cri_dockerd_url(system)
+        plan.data["cri_dockerd_url"] = url
         if url is None:
-            made.refuse("CRI_DOCKERD_UNPACKAGED", endpoint=endpoint, found=system.name)
-        elif not wishes["cri_dockerd_checksum"]:
-            made.refuse("CRI_DOCKERD_MISSING", endpoint=endpoint, url=url)
-        package_record.record(made, node, ROLE, {CRI_DOCKERD_PACKAGE: ""})
-        made.step(CRI_DOCKERD, f"the kubelet talks to {endpoint}")
+            plan.refuse("CRI_DOCKERD_UNPACKAGED", endpoint=endpoint, found=system.name)
+        elif not desired["cri_dockerd_checksum"]:
+            plan.refuse("CRI_DOCKERD_MISSING", endpoint=endpoint, url=url)
+        package_record.record(plan, node, ROLE, {CRI_DOCKERD_PACKAGE: ""})
+        plan.step(CRI_DOCKERD, f"the kubelet talks to {endpoint}")
     if not found["installed"] or CRI_DOCKERD_PACKAGE in package_record.of_role(node, ROLE):
-        made.step(HOLD_CRI_DOCKERD, hold_gap(node, [CRI_DOCKERD_PACKAGE]))
+        plan.step(HOLD_CRI_DOCKERD, hold_gap(node, [CRI_DOCKERD_PACKAGE]))
     if not found["running"] or not found["enabled"]:
-        made.step(START_CRI_DOCKERD, f"the kubelet talks to {endpoint}")
+        plan.step(START_CRI_DOCKERD, f"the kubelet talks to {endpoint}")
 
 
-def _plan_absent(made: Plan, node: Mapping[str, Any]) -> None:
+def _plan_absent(plan: Plan, node: Mapping[str, Any]) -> None:
     """Take away what this role has brought, if nothing runs in it.
 
     The record goes near the end: it tells that Docker is ours, so a run that was cut short is taken
@@ -298,19 +298,19 @@ def _plan_absent(made: Plan, node: Mapping[str, Any]) -> None:
     """
     engine = node["engines"]["docker"]
     packages = package_record.brought(node, ROLE)
-    made.data["packages"] = packages
+    plan.data["packages"] = packages
     running = [container["name"] for container in engine["containers"]]
     if packages:
-        refuse_silent(made, engine)
+        refuse_silent(plan, engine)
     elif engine["installed"]:
-        made.notice("ENGINE_OF_ADMIN", engine="Docker")
+        plan.notice("ENGINE_OF_ADMIN", engine="Docker")
     if packages and node["kubelet"]["running"]:
-        made.refuse("DOCKER_IN_USE", evidence="a kubelet that runs pods in it")
+        plan.refuse("DOCKER_IN_USE", evidence="a kubelet that runs pods in it")
     elif packages and running:
-        made.refuse("DOCKER_IN_USE", evidence=f"containers that run in it, {', '.join(running)}")
-    made.step(REMOVE, f"installed: {', '.join(packages)}" if packages else None)
-    package_record.plan_forget(made, node, ROLE, release=RELEASE, forget=FORGET)
-    plan_no_repository(made, node, REPOSITORY_NAME, remove=REMOVE_REPOSITORY)
+        plan.refuse("DOCKER_IN_USE", evidence=f"containers that run in it, {', '.join(running)}")
+    plan.step(REMOVE, f"installed: {', '.join(packages)}" if packages else None)
+    package_record.plan_forget(plan, node, ROLE, release=RELEASE, forget=FORGET)
+    plan_no_repository(plan, node, REPOSITORY_NAME, remove=REMOVE_REPOSITORY)
 
 
 def _version(node: Mapping[str, Any]) -> str | None:

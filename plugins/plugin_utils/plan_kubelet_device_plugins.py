@@ -57,66 +57,66 @@ ADDITION = (rf"{_LINE}{_FLAG}[^\s\"'\\]+)", rf"\1,{GATE}=true")
 NEW_FLAG = (rf"{_LINE}{_VARIABLE}=[\"']?)", rf"\1--feature-gates={GATE}=true ")
 
 
-def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
-    """Plan the edits. Wishes: host, state."""
-    made = Plan(wishes["host"])
+def plan(node: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any]:
+    """Plan the edits. Desired: host, state."""
+    plan = Plan(desired["host"])
     kubelet = node["kubelet"]
-    if wishes["state"] == "absent":
-        _plan_absent(made, node)
-        refuse_lost_history(made, node, "kubelet_device_plugins")
-        return made.result()
-    if engines.refuse_distribution(made, node):
-        return made.result()
+    if desired["state"] == "absent":
+        _plan_absent(plan, node)
+        refuse_lost_history(plan, node, "kubelet_device_plugins")
+        return plan.result()
+    if engines.refuse_distribution(plan, node):
+        return plan.result()
     if not kubelet["installed"]:
-        made.refuse("KUBELET_MISSING")
-        return made.result()
+        plan.refuse("KUBELET_MISSING")
+        return plan.result()
     # A drop-in of --config-dir is read with the file, and ends the kubelet as well.
     for document in (kubelet["config"], *kubelet["config_dir"]["files"]):
         if document["error"]:
-            made.refuse("KUBELET_CONFIG_INVALID", error=document["error"])
-    if made.refusals:
-        return made.result()
-    if refuse_unversioned(made, "kubelet", kubelet):
-        return made.result()
+            plan.refuse("KUBELET_CONFIG_INVALID", error=document["error"])
+    if plan.refusals:
+        return plan.result()
+    if refuse_unversioned(plan, "kubelet", kubelet):
+        return plan.result()
     places = _places(kubelet)
-    made.data |= {"configuration": [], "flags": [], "health_url": kubelet["health_url"]}
+    plan.data |= {"configuration": [], "flags": [], "health_url": kubelet["health_url"]}
     if not _needs_gate(kubelet):
-        _plan_removal(made, kubelet, places)
+        _plan_removal(plan, kubelet, places)
     elif not any(gate["value"] and gate["effective"] for gate in places):
-        _plan_setting(made, kubelet, places)
-    if made.steps:
-        _plan_restart(made, kubelet, "it reads its settings when it starts")
+        _plan_setting(plan, kubelet, places)
+    if plan.steps:
+        _plan_restart(plan, kubelet, "it reads its settings when it starts")
     else:
-        _plan_restart(made, kubelet, _unread_reason(kubelet))
-    refuse_lost_history(made, node, "kubelet_device_plugins")
-    return made.result()
+        _plan_restart(plan, kubelet, _unread_reason(kubelet))
+    refuse_lost_history(plan, node, "kubelet_device_plugins")
+    return plan.result()
 
 
-def _plan_absent(made: Plan, node: Mapping[str, Any]) -> None:
+def _plan_absent(plan: Plan, node: Mapping[str, Any]) -> None:
     """A gate that was taken out stays out, since no kubelet that it was taken from needs it."""
     kubelet = node["kubelet"]
     edits = edited(node, "kubelet_device_plugins")
     drop_ins = [path for path in node["ours"]["files"] if path == KUBELET_DROP_IN]
-    made.data |= {"configuration": [], "flags": [], "health_url": kubelet["health_url"]}
-    made.data["edits"] = edits
+    plan.data |= {"configuration": [], "flags": [], "health_url": kubelet["health_url"]}
+    plan.data["edits"] = edits
     places = [gate for gate in _places(kubelet) if gate["file"] not in drop_ins]
     if kubelet["installed"] and places:
-        if refuse_unversioned(made, "kubelet", kubelet):
+        if refuse_unversioned(plan, "kubelet", kubelet):
             return
         if _needs_gate(kubelet):
-            _plan_removal(made, kubelet, places)
-    made.step(REMOVE_DROP_IN, f"{', '.join(drop_ins)} is of this role" if drop_ins else None)
-    if made.steps:
-        _plan_restart(made, kubelet, "it reads its settings when it starts")
-    made.step(FORGET, f"{', '.join(edits)} stays without the gate" if edits else None)
+            _plan_removal(plan, kubelet, places)
+    plan.step(REMOVE_DROP_IN, f"{', '.join(drop_ins)} is of this role" if drop_ins else None)
+    if plan.steps:
+        _plan_restart(plan, kubelet, "it reads its settings when it starts")
+    plan.step(FORGET, f"{', '.join(edits)} stays without the gate" if edits else None)
 
 
-def _plan_restart(made: Plan, kubelet: Mapping[str, Any], reason: str | None) -> None:
-    made.step(RESTART, reason)
-    made.data["daemon_reload"] = (
+def _plan_restart(plan: Plan, kubelet: Mapping[str, Any], reason: str | None) -> None:
+    plan.step(RESTART, reason)
+    plan.data["daemon_reload"] = (
         kubelet["needs_reload"]
-        or any("/systemd/system/" in edit["path"] for edit in made.data["flags"])
-        or any(step["name"] in (DROP_IN, REMOVE_DROP_IN) for step in made.steps)
+        or any("/systemd/system/" in edit["path"] for edit in plan.data["flags"])
+        or any(step["name"] in (DROP_IN, REMOVE_DROP_IN) for step in plan.steps)
     )
 
 
@@ -137,7 +137,7 @@ def _needs_gate(kubelet: Mapping[str, Any]) -> bool:
     return release(kubelet["version"])[:2] <= _LAST_WITH_GATE_OFF
 
 
-def _plan_removal(made: Plan, kubelet: Mapping[str, Any], places: list[Mapping[str, Any]]) -> None:
+def _plan_removal(plan: Plan, kubelet: Mapping[str, Any], places: list[Mapping[str, Any]]) -> None:
     why = f"kubelet {kubelet['version']} " + (
         "ends when it meets the gate"
         if release(kubelet["version"])[:2] >= (1, 28)
@@ -147,20 +147,20 @@ def _plan_removal(made: Plan, kubelet: Mapping[str, Any], places: list[Mapping[s
     texts = _files(places, "flag")
     for file in (kubelet["config"], *kubelet["config_dir"]["files"]):
         if file["path"] in documents:
-            refuse_uneditable(made, file)
-    made.data["configuration"] = [
+            refuse_uneditable(plan, file)
+    plan.data["configuration"] = [
         {"path": path, "remove": [["featureGates", GATE]]} for path in documents
     ]
-    made.data["flags"] = [
+    plan.data["flags"] = [
         {"path": path, "regexp": regexp, "replace": replacement}
         for path in texts
         for regexp, replacement in REMOVALS
     ]
-    made.step(CONFIGURATION, f"{', '.join(documents)}: {why}" if documents else None)
-    made.step(FLAGS, f"{', '.join(texts)}: {why}" if texts else None)
+    plan.step(CONFIGURATION, f"{', '.join(documents)}: {why}" if documents else None)
+    plan.step(FLAGS, f"{', '.join(texts)}: {why}" if texts else None)
 
 
-def _plan_setting(made: Plan, kubelet: Mapping[str, Any], places: list[Mapping[str, Any]]) -> None:
+def _plan_setting(plan: Plan, kubelet: Mapping[str, Any], places: list[Mapping[str, Any]]) -> None:
     """Set the gate where a user of this kubelet would look for it: in its flags."""
     why = f"kubelet {kubelet['version']} needs the gate"
     flags = [flag for flag in kubelet["flags"] if flag["effective"] and flag["file"]]
@@ -174,12 +174,12 @@ def _plan_setting(made: Plan, kubelet: Mapping[str, Any], places: list[Mapping[s
     elif extra:
         edits.append((extra[-1], NEW_FLAG))
     else:
-        made.step(DROP_IN, why)
-    made.data["flags"] = [
+        plan.step(DROP_IN, why)
+    plan.data["flags"] = [
         {"path": path, "regexp": regexp, "replace": replacement}
         for path, (regexp, replacement) in edits
     ]
-    made.step(FLAGS, why if edits else None)
+    plan.step(FLAGS, why if edits else None)
 
 
 def _files(places: list[Mapping[str, Any]], where: str) -> list[str]:

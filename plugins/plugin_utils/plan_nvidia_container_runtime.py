@@ -153,41 +153,41 @@ _REINSTALL = {
 FORMER_PACKAGE = "nvidia-container-runtime"
 
 
-def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
+def plan(node: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any]:
     """Plan the container runtime.
 
-    Wishes: host, state, engine, engine_is_new (whether this very run has brought it to a node
+    Desired: host, state, engine, engine_is_new (whether this very run has brought it to a node
     without one), restart_ok, version, default (whether it becomes the default runtime; None: as
     the engine needs it), cdi, and of the repository url, suite, key and fingerprint.
     """
-    made = Plan(wishes["host"])
-    made.data |= {"rule": RULE_FILE, "cdi_drop_in": CDI_DROP_IN}
-    refuse_platform(made, node)
-    package_record.refuse_record(made, node, ROLE)
-    if wishes["state"] == "absent":
-        _plan_absent(made, node)
+    plan = Plan(desired["host"])
+    plan.data |= {"rule": RULE_FILE, "cdi_drop_in": CDI_DROP_IN}
+    refuse_platform(plan, node)
+    package_record.refuse_record(plan, node, ROLE)
+    if desired["state"] == "absent":
+        _plan_absent(plan, node)
     else:
-        engines.refuse_distribution(made, node)
-        engines.refuse(made, node, wishes["engine"])
-        if made.refusals:
-            return made.result()
-        _plan_toolkit(made, node, wishes)
-        _refuse_unusable(made, node)
-        if engines.choose(node, wishes["engine"]) == engines.DOCKER:
-            _plan_docker(made, node, wishes)
+        engines.refuse_distribution(plan, node)
+        engines.refuse(plan, node, desired["engine"])
+        if plan.refusals:
+            return plan.result()
+        _plan_toolkit(plan, node, desired)
+        _refuse_unusable(plan, node)
+        if engines.choose(node, desired["engine"]) == engines.DOCKER:
+            _plan_docker(plan, node, desired)
         else:
-            _plan_containerd(made, node, wishes)
+            _plan_containerd(plan, node, desired)
         if not works(node):
-            made.notice("DRIVER_NOT_YET", error=node["nvml"]["failure"]["message"])
-        elif wishes["cdi"]:
-            _plan_cdi(made, node)
-    plan_repair(made, node, PYTHON_DEBIAN, INSTALL, HOLD, FORMER, REMOVE, RELEASE)
-    refuse_lost_history(made, node, ROLE)
-    return made.result()
+            plan.notice("DRIVER_NOT_YET", error=node["nvml"]["failure"]["message"])
+        elif desired["cdi"]:
+            _plan_cdi(plan, node)
+    plan_repair(plan, node, PYTHON_DEBIAN, INSTALL, HOLD, FORMER, REMOVE, RELEASE)
+    refuse_lost_history(plan, node, ROLE)
+    return plan.result()
 
 
-def _plan_toolkit(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]) -> None:
-    wanted = dict.fromkeys(PACKAGES, f"{wishes['version']}-1")
+def _plan_toolkit(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any]) -> None:
+    wanted = dict.fromkeys(PACKAGES, f"{desired['version']}-1")
     found = node["toolkit"]["version"]
     ours = package_record.of_role(node, ROLE)
     others = [name for name in installed(node, wanted) if name not in ours]
@@ -196,44 +196,44 @@ def _plan_toolkit(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]
         for name in others
         if node["packages"][name]["held"] and packages_gap(node, {name: wanted[name]})
     ]
-    if found is not None and is_newer(found, wishes["version"]):
-        made.notice("TOOLKIT_KEPT", found=found, expected=wishes["version"])
-        notice_unheld(made, node, others)
+    if found is not None and is_newer(found, desired["version"]):
+        plan.notice("TOOLKIT_KEPT", found=found, expected=desired["version"])
+        notice_unheld(plan, node, others)
     elif held:
-        _keep_held(made, node, wishes, held)
+        _keep_held(plan, node, desired, held)
     else:
         missing = packages_gap(node, wanted)
         if missing:
             upstream = systems.known(node).toolkit
-            source = Repository.wished(REPOSITORY_NAME, wishes, upstream)
+            source = Repository.desired(REPOSITORY_NAME, desired, upstream)
             plan_repository(
-                made, node, source, wishes["now"], prepare=PYTHON_DEBIAN, add=REPOSITORY
+                plan, node, source, desired["now"], prepare=PYTHON_DEBIAN, add=REPOSITORY
             )
-            hold = package_record.record(made, node, ROLE, wanted)
+            hold = package_record.record(plan, node, ROLE, wanted)
         else:
             hold = {name: wanted[name] for name in ours}
-        notice_unheld(made, node, [name for name in others if name not in hold])
-        made.data |= {
+        notice_unheld(plan, node, [name for name in others if name not in hold])
+        plan.data |= {
             "packages": arguments(node, wanted),
             "change_held": bool(ours),
             "hold": hold_arguments(node, hold),
         }
-        made.step(INSTALL, missing)
+        plan.step(INSTALL, missing)
         ended = "a new version is not held yet" if missing else None
-        made.step(HOLD, hold_gap(node, hold) or ended)
+        plan.step(HOLD, hold_gap(node, hold) or ended)
     if FORMER_PACKAGE in node["packages"]:
-        made.step(FORMER, f"the toolkit takes the place of {FORMER_PACKAGE}")
+        plan.step(FORMER, f"the toolkit takes the place of {FORMER_PACKAGE}")
     has_rule = bool(node["toolkit"]["char_dev_rules"])
-    made.step(RULE, None if has_rule else "no udev rule calls create-dev-char-symlinks")
+    plan.step(RULE, None if has_rule else "no udev rule calls create-dev-char-symlinks")
     if has_rule:
-        made.step(LINK, _unlinked_gap(node))
+        plan.step(LINK, _unlinked_gap(node))
     elif works(node):
-        made.step(LINK, "udev runs the rule only when the driver is loaded the next time")
+        plan.step(LINK, "udev runs the rule only when the driver is loaded the next time")
 
 
-def _refuse_unusable(made: Plan, node: Mapping[str, Any]) -> None:
+def _refuse_unusable(plan: Plan, node: Mapping[str, Any]) -> None:
     """Refuse a toolkit whose package is installed, and stays, while its programs are not there."""
-    if any(step["name"] == INSTALL for step in made.steps):
+    if any(step["name"] == INSTALL for step in plan.steps):
         return
     found: dict[str, list[str]] = {}
     for package, programs in _PROGRAMS.items():
@@ -245,7 +245,7 @@ def _refuse_unusable(made: Plan, node: Mapping[str, Any]) -> None:
                 found.setdefault(package, []).append(f"{file['path']} {state}")
     if found:
         again = _REINSTALL[node["os"]["family"]]
-        made.refuse(
+        plan.refuse(
             "RUNTIME_UNUSABLE",
             evidence=", ".join(text for texts in found.values() for text in texts),
             packages=" and ".join(found),
@@ -254,16 +254,16 @@ def _refuse_unusable(made: Plan, node: Mapping[str, Any]) -> None:
 
 
 def _keep_held(
-    made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any], held: list[str]
+    plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any], held: list[str]
 ) -> None:
     """Leave a toolkit alone that somebody else holds, if it can do what the other steps need."""
     found = node["toolkit"]["version"]
-    needed = _WRITES_CDI_SINCE if wishes["cdi"] and _cdi_gap(node) else _LINKS_SINCE
+    needed = _WRITES_CDI_SINCE if desired["cdi"] and _cdi_gap(node) else _LINKS_SINCE
     evidence = {"found": found or "none", "packages": ", ".join(held)}
     if found is None or is_newer(needed, found):
-        made.refuse("TOOLKIT_TOO_OLD", expected=needed, **evidence)
+        plan.refuse("TOOLKIT_TOO_OLD", expected=needed, **evidence)
     else:
-        made.notice("TOOLKIT_HELD", expected=wishes["version"], **evidence)
+        plan.notice("TOOLKIT_HELD", expected=desired["version"], **evidence)
 
 
 def _unlinked_gap(node: Mapping[str, Any]) -> str | None:
@@ -272,45 +272,45 @@ def _unlinked_gap(node: Mapping[str, Any]) -> str | None:
     return f"/dev/char has no link to {', '.join(unlinked)}" if unlinked else None
 
 
-def _plan_containerd(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]) -> None:
+def _plan_containerd(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any]) -> None:
     engine = node["engines"]["containerd"]
-    plan_containerd.refuse_config(made, node)
+    plan_containerd.refuse_config(plan, node)
     if not engine["installed"]:
         # The containerd role comes before this one; what it installs is not there to be read yet.
-        made.data["config"] = None
-        made.step(REGISTER, "there is no containerd yet")
-        made.step(RESTART, RESTART_REASON)
+        plan.data["config"] = None
+        plan.step(REGISTER, "there is no containerd yet")
+        plan.step(RESTART, RESTART_REASON)
         return
-    if refuse_unversioned(made, engines.CONTAINERD, engine):
+    if refuse_unversioned(plan, engines.CONTAINERD, engine):
         return
-    if wishes["cdi"] and not containerd_keys.reads_cdi(engine["version"]):
-        made.refuse("CDI_UNSUPPORTED", found=engine["version"], expected=containerd_keys.CDI_SINCE)
+    if desired["cdi"] and not containerd_keys.reads_cdi(engine["version"]):
+        plan.refuse("CDI_UNSUPPORTED", found=engine["version"], expected=containerd_keys.CDI_SINCE)
     ours = changes(node, ROLE, ".toml")
     former = {key: before for key, before in ours.items() if key[-1] == "default_runtime_name"}
     # A default that this role has made goes back to what it was.
-    default = containerd_keys.RUNTIME if wishes["default"] else next(iter(former.values()), None)
-    config = containerd_keys.edit(engine, default=default, cdi=wishes["cdi"])
+    default = containerd_keys.RUNTIME if desired["default"] else next(iter(former.values()), None)
+    config = containerd_keys.edit(engine, default=default, cdi=desired["cdi"])
     gone = [list(key) for key, before in former.items() if before is None]
-    made.data["config"] = {**config, "remove": [] if wishes["default"] else gone}
-    gap = _containerd_gap(engine, wishes, is_default_ours=bool(former))
+    plan.data["config"] = {**config, "remove": [] if desired["default"] else gone}
+    gap = _containerd_gap(engine, desired, is_default_ours=bool(former))
     shadows = [] if containerd_keys.merges(engine["version"]) else engine["config"]["imported_cri"]
     if gap and shadows:
-        made.refuse(
+        plan.refuse(
             "CONTAINERD_IMPORT_REPLACES",
             files=", ".join(shadows),
             path=config["path"],
             found=engine["version"],
         )
     if gap and config["path"] == engine["config"]["path"]:
-        refuse_uneditable(made, engine["config"])
+        refuse_uneditable(plan, engine["config"])
     ours_now = {"path": config["path"], "actor": actor(ROLE)}
-    made.data["change"] = ours_now if gap else plan_containerd.unread_change(node)
-    made.step(REGISTER, gap)
-    made.step(RESTART, RESTART_REASON if gap else unread_reason(engine))
+    plan.data["change"] = ours_now if gap else plan_containerd.unread_change(node)
+    plan.step(REGISTER, gap)
+    plan.step(RESTART, RESTART_REASON if gap else unread_reason(engine))
 
 
 def _containerd_gap(
-    engine: Mapping[str, Any], wishes: Mapping[str, Any], *, is_default_ours: bool
+    engine: Mapping[str, Any], desired: Mapping[str, Any], *, is_default_ours: bool
 ) -> str | None:
     found = engine["runtimes"].get(containerd_keys.RUNTIME)
     if found is None:
@@ -322,44 +322,44 @@ def _containerd_gap(
     if found["systemd_cgroup"] != bool(runc.get("systemd_cgroup")):
         reasons.append("its runtimes runc and nvidia differ in SystemdCgroup")
     is_default = engine["default_runtime"] == containerd_keys.RUNTIME
-    if is_default != bool(wishes["default"]) and (wishes["default"] or is_default_ours):
+    if is_default != bool(desired["default"]) and (desired["default"] or is_default_ours):
         reasons.append(f"its default runtime is {engine['default_runtime']}")
-    if wishes["cdi"] and not engine["cdi_enabled"]:
+    if desired["cdi"] and not engine["cdi_enabled"]:
         reasons.append("CDI is off")
     return ", ".join(reasons) or None
 
 
-def _plan_docker(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]) -> None:
+def _plan_docker(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any]) -> None:
     """Plan daemon.json, where the runtime becomes the default one unless told otherwise.
 
     cri-dockerd knows no runtime classes: it is the only way for a pod to get a GPU.
     """
     engine = node["engines"]["docker"]
-    is_toolkit_new = any(step["name"] == INSTALL for step in made.steps)
+    is_toolkit_new = any(step["name"] == INSTALL for step in plan.steps)
     if not engine["installed"]:
         # The role docker_ce comes before this one, likewise.
-        plan_docker_ce.refuse_config(made, node)
-        made.data["config"] = None
-        made.step(REGISTER, "there is no Docker yet")
+        plan_docker_ce.refuse_config(plan, node)
+        plan.data["config"] = None
+        plan.step(REGISTER, "there is no Docker yet")
         if is_toolkit_new:
-            made.step(RESTART_DOCKER, "it will have started before the container toolkit came")
+            plan.step(RESTART_DOCKER, "it will have started before the container toolkit came")
         else:
-            made.step(RELOAD, _RELOAD_REASON)
+            plan.step(RELOAD, _RELOAD_REASON)
         return
-    plan_docker_ce.refuse_silent(made, engine)
-    if refuse_unversioned(made, _DOCKERD, engine):
+    plan_docker_ce.refuse_silent(plan, engine)
+    if refuse_unversioned(plan, _DOCKERD, engine):
         return
     default: str | None = docker_keys.RUNTIME
-    if wishes["default"] is False:
+    if desired["default"] is False:
         # A reload takes no notice of a key that is gone, so the former default is written down.
         former = changes(node, ROLE, ".json")
         default = (former.get(_DEFAULT) or docker.DEFAULT_RUNTIME) if _DEFAULT in former else None
-    config = docker_keys.edit(engine, default=default, cdi=wishes["cdi"])
-    plan_docker_ce.refuse_config(made, node, config["merge"])
+    config = docker_keys.edit(engine, default=default, cdi=desired["cdi"])
+    plan_docker_ce.refuse_config(plan, node, config["merge"])
     gap = docker_keys.gap(engine, config["merge"], default=default)
     if gap and config["merge"]:
-        refuse_uneditable(made, engine["config"])
-    made.data |= {
+        refuse_uneditable(plan, engine["config"])
+    plan.data |= {
         "config": {**config, "remove": []},
         # Whether there is something that Docker can refuse: what it does not do yet.
         "has_changed": gap is not None,
@@ -370,15 +370,15 @@ def _plan_docker(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any])
         },
     }
     # A run that was cut off behind it leaves a file that is right, and an engine that is not.
-    made.step(REGISTER, gap if config["merge"] else None)
-    unknown = docker_keys.unknown(engine, cdi=wishes["cdi"], is_toolkit_new=is_toolkit_new)
-    if unknown and (wishes["engine_is_new"] or wishes["restart_ok"]):
-        why = "it has just come" if wishes["engine_is_new"] else "it is permitted"
-        made.step(RESTART_DOCKER, f"it may learn of {unknown} only when it starts; {why}")
+    plan.step(REGISTER, gap if config["merge"] else None)
+    unknown = docker_keys.unknown(engine, cdi=desired["cdi"], is_toolkit_new=is_toolkit_new)
+    if unknown and (desired["engine_is_new"] or desired["restart_ok"]):
+        why = "it has just come" if desired["engine_is_new"] else "it is permitted"
+        plan.step(RESTART_DOCKER, f"it may learn of {unknown} only when it starts; {why}")
         return
-    made.step(RELOAD, _RELOAD_REASON if gap else None)
+    plan.step(RELOAD, _RELOAD_REASON if gap else None)
     if unknown:
-        made.notice("DOCKER_RESTART_DUE", found=engine["version"], unknown=unknown)
+        plan.notice("DOCKER_RESTART_DUE", found=engine["version"], unknown=unknown)
 
 
 def _cdi_gap(node: Mapping[str, Any]) -> str | None:
@@ -399,14 +399,14 @@ def _cdi_gap(node: Mapping[str, Any]) -> str | None:
     return f"it lacks {', '.join(missing)}" if missing else None
 
 
-def _plan_cdi(made: Plan, node: Mapping[str, Any]) -> None:
+def _plan_cdi(plan: Plan, node: Mapping[str, Any]) -> None:
     gap = _cdi_gap(node)
     refused = _condition_gap(node, gap)
-    made.step(DROP_IN, refused)
-    made.step(CDI, gap or ("the service runs only now" if refused else None))
+    plan.step(DROP_IN, refused)
+    plan.step(CDI, gap or ("the service runs only now" if refused else None))
     for path, error in node["cdi"]["errors"].items():
         if path not in _SPECIFICATIONS:
-            made.notice("CDI_FILE_INVALID", error=error)
+            plan.notice("CDI_FILE_INVALID", error=error)
 
 
 def _condition_gap(node: Mapping[str, Any], gap: str | None) -> str | None:
@@ -423,54 +423,54 @@ def _condition_gap(node: Mapping[str, Any], gap: str | None) -> str | None:
     return None
 
 
-def _plan_absent(made: Plan, node: Mapping[str, Any]) -> None:
+def _plan_absent(plan: Plan, node: Mapping[str, Any]) -> None:
     """Take away what this role has done, whichever engine the node uses by now.
 
     The repository goes last: it tells that the toolkit is ours, so a run that was cut short is
     taken up again.
     """
     edits = edited(node, ROLE)
-    made.data |= {
+    plan.data |= {
         "containerd_edits": [path for path in edits if path.endswith(".toml")],
         "docker_edits": [path for path in edits if path.endswith(".json")],
     }
-    _unplan_containerd(made, node)
-    _unplan_docker(made, node)
+    _unplan_containerd(plan, node)
+    _unplan_docker(plan, node)
     if CDI_DROP_IN["path"] in node["ours"]["files"]:
-        made.step(REMOVE_DROP_IN, "the drop-in is of this role")
+        plan.step(REMOVE_DROP_IN, "the drop-in is of this role")
     if RULE_FILE["path"] in node["ours"]["files"]:
-        made.step(REMOVE_RULE, "the rule is of this role")
-    _unplan_toolkit(made, node)
-    package_record.plan_forget(made, node, ROLE, release=RELEASE, forget=FORGET)
-    plan_no_repository(made, node, REPOSITORY_NAME, remove=REMOVE_REPOSITORY)
+        plan.step(REMOVE_RULE, "the rule is of this role")
+    _unplan_toolkit(plan, node)
+    package_record.plan_forget(plan, node, ROLE, release=RELEASE, forget=FORGET)
+    plan_no_repository(plan, node, REPOSITORY_NAME, remove=REMOVE_REPOSITORY)
 
 
-def _unplan_containerd(made: Plan, node: Mapping[str, Any]) -> None:
-    engine, edits = node["engines"]["containerd"], made.data["containerd_edits"]
+def _unplan_containerd(plan: Plan, node: Mapping[str, Any]) -> None:
+    engine, edits = node["engines"]["containerd"], plan.data["containerd_edits"]
     if edits:
-        plan_containerd.refuse_config(made, node)
+        plan_containerd.refuse_config(plan, node)
         if engine["config"]["path"] in edits:
-            refuse_uneditable(made, engine["config"])
-        made.step(UNREGISTER, f"this role has changed {', '.join(edits)}")
-        made.step(RESTART, RESTART_REASON if engine["running"] else None)
+            refuse_uneditable(plan, engine["config"])
+        plan.step(UNREGISTER, f"this role has changed {', '.join(edits)}")
+        plan.step(RESTART, RESTART_REASON if engine["running"] else None)
     else:
-        made.step(RESTART, unread_reason(engine))
+        plan.step(RESTART, unread_reason(engine))
 
 
-def _unplan_docker(made: Plan, node: Mapping[str, Any]) -> None:
-    engine, edits = node["engines"]["docker"], made.data["docker_edits"]
+def _unplan_docker(plan: Plan, node: Mapping[str, Any]) -> None:
+    engine, edits = node["engines"]["docker"], plan.data["docker_edits"]
     if not edits:
         return
-    plan_docker_ce.refuse_config(made, node)
-    refuse_uneditable(made, engine["config"])
-    plan_docker_ce.refuse_silent(made, engine)
+    plan_docker_ce.refuse_config(plan, node)
+    refuse_uneditable(plan, engine["config"])
+    plan_docker_ce.refuse_silent(plan, engine)
     former = changes(node, ROLE, ".json")
     bound = engine["made_with"].get(docker_keys.RUNTIME)
     if bound and former.get(("runtimes", docker_keys.RUNTIME, "path"), "kept") is None:
-        made.notice("CONTAINERS_OF_RUNTIME", containers=", ".join(bound))
-    if engine["running"] and not refuse_unversioned(made, _DOCKERD, engine):
+        plan.notice("CONTAINERS_OF_RUNTIME", containers=", ".join(bound))
+    if engine["running"] and not refuse_unversioned(plan, _DOCKERD, engine):
         way_back = docker_keys.way_back(former)
-        made.data |= {
+        plan.data |= {
             "way_back": {"path": engine["config"]["path"], **way_back},
             "validates": docker_keys.validates(engine["version"]),
             "expected": {
@@ -480,26 +480,26 @@ def _unplan_docker(made: Plan, node: Mapping[str, Any]) -> None:
                 "runtimes": [],
             },
         }
-        made.step(DISUSE, "of a key that is gone, it would take no notice")
-        made.step(RELOAD, _RELOAD_REASON)
-    made.step(UNREGISTER_DOCKER, f"this role has changed {', '.join(edits)}")
+        plan.step(DISUSE, "of a key that is gone, it would take no notice")
+        plan.step(RELOAD, _RELOAD_REASON)
+    plan.step(UNREGISTER_DOCKER, f"this role has changed {', '.join(edits)}")
 
 
-def _unplan_toolkit(made: Plan, node: Mapping[str, Any]) -> None:
+def _unplan_toolkit(plan: Plan, node: Mapping[str, Any]) -> None:
     packages = package_record.brought(node, ROLE)
     toolkit = node["toolkit"]
-    made.data["packages"] = packages
-    made.step(REMOVE, f"installed: {', '.join(packages)}" if packages else None)
+    plan.data["packages"] = packages
+    plan.step(REMOVE, f"installed: {', '.join(packages)}" if packages else None)
     if installed(node, [name for name in PACKAGES if name not in packages]):
-        made.notice("TOOLKIT_OF_OWNER", found=toolkit["version"])
+        plan.notice("TOOLKIT_OF_OWNER", found=toolkit["version"])
         return
     if ROLE not in node["ours"]["packages"]:
         return
     kinds = node["cdi"]["kinds"]
     specifications = [path for path, kind in kinds.items() if _is_generated(path, kind)]
     files = [path for path in (toolkit["config"], *specifications) if path]
-    made.data["files"] = files
-    made.step(REMOVE_FILES, f"{', '.join(files)} survive their package" if files else None)
+    plan.data["files"] = files
+    plan.step(REMOVE_FILES, f"{', '.join(files)} survive their package" if files else None)
 
 
 def _is_generated(path: str, kind: str | None) -> bool:

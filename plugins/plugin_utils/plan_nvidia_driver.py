@@ -91,28 +91,28 @@ _INITRAMFS = {
 _BROKEN_GPU = ("gpu_lost", "gpu_error", "inforom_corrupted", "insufficient_power")
 
 
-def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
+def plan(node: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any]:
     """Plan the driver.
 
-    Wishes: host, state, version, flavour (auto, open or proprietary), reboot_ok (True, False or
+    Desired: host, state, version, flavour (auto, open or proprietary), reboot_ok (True, False or
     None for unset), and of the repository url, suite, key and fingerprint.
     """
-    made = Plan(wishes["host"])
-    made.data |= {**FILES, "initramfs": _INITRAMFS.get(node["os"]["family"])}
-    refuse_platform(made, node)
-    package_record.refuse_record(made, node, ROLE)
-    if made.refusals:
-        return made.result()
-    if wishes["state"] == "absent":
-        _plan_absent(made, node)
+    plan = Plan(desired["host"])
+    plan.data |= {**FILES, "initramfs": _INITRAMFS.get(node["os"]["family"])}
+    refuse_platform(plan, node)
+    package_record.refuse_record(plan, node, ROLE)
+    if plan.refusals:
+        return plan.result()
+    if desired["state"] == "absent":
+        _plan_absent(plan, node)
     elif not node["pci"]:
-        made.refuse("NO_GPU")
+        plan.refuse("NO_GPU")
     elif works(node):
-        _plan_working(made, node, wishes)
+        _plan_working(plan, node, desired)
     else:
-        _plan_present(made, node, wishes)
-    plan_repair(made, node, PYTHON_DEBIAN, STREAM, PIN, INSTALL, HOLD, REMOVE, RELEASE)
-    return made.result()
+        _plan_present(plan, node, desired)
+    plan_repair(plan, node, PYTHON_DEBIAN, STREAM, PIN, INSTALL, HOLD, REMOVE, RELEASE)
+    return plan.result()
 
 
 def works(node: Mapping[str, Any]) -> bool:
@@ -128,7 +128,7 @@ def works(node: Mapping[str, Any]) -> bool:
     )
 
 
-def _plan_working(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]) -> None:
+def _plan_working(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any]) -> None:
     """Keep a driver that works, and hold it if this role has installed it.
 
     One of the wanted version comes back after a boot; others are left alone.
@@ -138,74 +138,74 @@ def _plan_working(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]
     # A pin holds nothing of its own.
     ours = [name for name in package_record.of_role(node, ROLE) if "-pinning-" not in name]
     if not packages:
-        made.notice("DRIVER_WITHOUT_PACKAGE", found=found)
+        plan.notice("DRIVER_WITHOUT_PACKAGE", found=found)
     if failed(node):
-        made.notice("DRIVER_UNFINISHED", found=found, **unfinished_evidence(node))
-    notice_unheld(made, node, [name for name in packages if name not in ours])
-    if found != wishes["version"]:
-        made.notice("DRIVER_KEPT", found=found, expected=wishes["version"])
+        plan.notice("DRIVER_UNFINISHED", found=found, **unfinished_evidence(node))
+    notice_unheld(plan, node, [name for name in packages if name not in ours])
+    if found != desired["version"]:
+        plan.notice("DRIVER_KEPT", found=found, expected=desired["version"])
         return
-    made.data["hold"] = hold_arguments(
+    plan.data["hold"] = hold_arguments(
         node, {name: node["packages"][name]["version"] for name in ours}
     )
     if not node["driver"]["nouveau_blacklisted"]:
-        made.step(BLACKLIST, "nothing in modprobe.d blacklists it")
-    made.step(INITRAMFS, _ramdisk_reason(node["driver"]))
-    made.step(HOLD, hold_gap(node, ours))
-    made.step(MODULES_LOAD, _boot_reason(node))
-    made.step(LOAD, _unloaded_reason(node))
+        plan.step(BLACKLIST, "nothing in modprobe.d blacklists it")
+    plan.step(INITRAMFS, _ramdisk_reason(node["driver"]))
+    plan.step(HOLD, hold_gap(node, ours))
+    plan.step(MODULES_LOAD, _boot_reason(node))
+    plan.step(LOAD, _unloaded_reason(node))
     if node["driver"]["persistenced"]["installed"]:
-        made.step(PERSISTENCE, _persistence_reason(node))
+        plan.step(PERSISTENCE, _persistence_reason(node))
     else:
-        made.notice("PERSISTENCE_MISSING", found=found)
+        plan.notice("PERSISTENCE_MISSING", found=found)
 
 
-def _plan_present(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]) -> None:
-    version, driver = wishes["version"], node["driver"]
+def _plan_present(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any]) -> None:
+    version, driver = desired["version"], node["driver"]
     system = systems.known(node)
-    flavour = _choose_flavour(made, node, wishes)
-    _refuse(made, node, wishes)
+    flavour = _choose_flavour(plan, node, desired)
+    _refuse(plan, node, desired)
     if flavour is None:
         return
     known = driver_packages.choose(system, version, flavour)
     if known is None:
-        made.refuse("DRIVER_PACKAGES_UNKNOWN", found=system.name, version=version)
+        plan.refuse("DRIVER_PACKAGES_UNKNOWN", found=system.name, version=version)
         return
     packages, pinning = known.packages, known.pinning
     kernel = node["kernel"]
     headers = f"{known.headers}{kernel['release']}"
-    made.data |= {
+    plan.data |= {
         "flavour": flavour,
         "stream": known.stream,
         "pinning": arguments(node, pinning),
         "packages": arguments(node, packages) + ([] if kernel["headers"] else [headers]),
     }
-    package_record.record(made, node, ROLE, pinning)
-    ours = package_record.record(made, node, ROLE, packages)
-    made.data["hold"] = hold_arguments(node, ours)
+    package_record.record(plan, node, ROLE, pinning)
+    ours = package_record.record(plan, node, ROLE, packages)
+    plan.data["hold"] = hold_arguments(node, ours)
     missing = packages_gap(node, packages)
     pin_missing = packages_gap(node, pinning)
     if not kernel["headers"]:
         missing = "; ".join(filter(None, (missing, f"{headers} is not installed")))
     if missing or pin_missing:
-        source = Repository.wished(REPOSITORY_NAME, wishes, system.driver)
-        plan_repository(made, node, source, wishes["now"], prepare=PYTHON_DEBIAN, add=REPOSITORY)
+        source = Repository.desired(REPOSITORY_NAME, desired, system.driver)
+        plan_repository(plan, node, source, desired["now"], prepare=PYTHON_DEBIAN, add=REPOSITORY)
     if missing and systems.is_redhat(node):
-        _plan_redhat(made, node, version, known.stream)
+        _plan_redhat(plan, node, version, known.stream)
     if not driver["nouveau_blacklisted"]:
-        made.step(BLACKLIST, "nothing in modprobe.d blacklists it")
-    made.step(INITRAMFS, _ramdisk_reason(driver))
-    made.step(PIN, pin_missing)
-    made.step(INSTALL, missing)
-    made.step(HOLD, hold_gap(node, ours))
-    made.step(MODULES_LOAD, _boot_reason(node))
-    reboot = _reboot_reason(node, wishes)
-    made.step(REBOOT, reboot)
-    made.step(LOAD, None if reboot else _unloaded_reason(node))
-    made.step(PERSISTENCE, _persistence_reason(node))
+        plan.step(BLACKLIST, "nothing in modprobe.d blacklists it")
+    plan.step(INITRAMFS, _ramdisk_reason(driver))
+    plan.step(PIN, pin_missing)
+    plan.step(INSTALL, missing)
+    plan.step(HOLD, hold_gap(node, ours))
+    plan.step(MODULES_LOAD, _boot_reason(node))
+    reboot = _reboot_reason(node, desired)
+    plan.step(REBOOT, reboot)
+    plan.step(LOAD, None if reboot else _unloaded_reason(node))
+    plan.step(PERSISTENCE, _persistence_reason(node))
     is_unbuilt = not missing and driver["dkms"]["built"] is False
-    if is_unbuilt or not (made.steps or made.refusals):
-        made.refuse("DRIVER_BROKEN", found=version, error=_error(node))
+    if is_unbuilt or not (plan.steps or plan.refusals):
+        plan.refuse("DRIVER_BROKEN", found=version, error=_error(node))
 
 
 def _ramdisk_reason(driver: Mapping[str, Any]) -> str | None:
@@ -217,17 +217,17 @@ def _ramdisk_reason(driver: Mapping[str, Any]) -> str | None:
     return "the blacklist is newer" if driver["initramfs_outdated"] else None
 
 
-def _plan_redhat(made: Plan, node: Mapping[str, Any], version: str, stream: str | None) -> None:
+def _plan_redhat(plan: Plan, node: Mapping[str, Any], version: str, stream: str | None) -> None:
     """Plan what only Red Hat's distributions need: dkms from elsewhere, and the module's stream."""
     if "dkms" not in node["packages"] and not any(
         is_enabled(found) for name, found in node["repositories"].items() if name.startswith("epel")
     ):
-        made.refuse("EPEL_MISSING")
+        plan.refuse("EPEL_MISSING")
     enabled = node["module_streams"].get(DNF_MODULE)
     if stream and enabled not in (None, stream):
-        made.refuse("MODULE_STREAM_TAKEN", found=enabled, version=version, expected=stream)
+        plan.refuse("MODULE_STREAM_TAKEN", found=enabled, version=version, expected=stream)
     elif stream and not enabled:
-        made.step(STREAM, "each branch of the driver is a stream")
+        plan.step(STREAM, "each branch of the driver is a stream")
 
 
 def _boot_reason(node: Mapping[str, Any]) -> str | None:
@@ -258,32 +258,32 @@ def _persistence_reason(node: Mapping[str, Any]) -> str | None:
     return f"nvidia-persistenced is not {' and not '.join(lacking)}" if lacking else None
 
 
-def _choose_flavour(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]) -> str | None:
+def _choose_flavour(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any]) -> str | None:
     """Return the kernel module that drives every GPU of the node, or refuse."""
     gpus: dict[gpu_models.Generation, list[Mapping[str, Any]]] = {}
     for gpu in node["pci"]:
         gpus.setdefault(gpu_models.generation(gpu["device"]), []).append(gpu)
     for generation, alike in gpus.items():
-        if not gpu_models.supports(generation, wishes["version"]):
-            made.refuse(
+        if not gpu_models.supports(generation, desired["version"]):
+            plan.refuse(
                 "GPU_UNSUPPORTED_BY_DRIVER",
                 addresses=_addresses(alike),
                 generation=generation.name,
                 devices=", ".join(dict.fromkeys(gpu["device"] for gpu in alike)),
-                version=wishes["version"],
+                version=desired["version"],
                 expected=gpu_models.branches(generation),
             )
     wanted = (
         (gpu_models.OPEN, gpu_models.PROPRIETARY)
-        if wishes["flavour"] == "auto"
-        else (wishes["flavour"],)
+        if desired["flavour"] == "auto"
+        else (desired["flavour"],)
     )
     for flavour in wanted:
         if all(flavour in generation.flavours for generation in gpus):
             return flavour
-    made.refuse(
+    plan.refuse(
         "FLAVOUR_UNSUPPORTED",
-        flavour=wishes["flavour"],
+        flavour=desired["flavour"],
         evidence="; ".join(
             f"{generation.name} takes {' or '.join(generation.flavours)} ({_addresses(alike)})"
             for generation, alike in gpus.items()
@@ -296,35 +296,35 @@ def _addresses(gpus: Iterable[Mapping[str, Any]]) -> str:
     return ", ".join(gpu["address"] for gpu in gpus)
 
 
-def _refuse(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]) -> None:
+def _refuse(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any]) -> None:
     driver = node["driver"]
-    reboot_ok = {True: "true", False: "false", None: "not set"}[wishes["reboot_ok"]]
+    reboot_ok = {True: "true", False: "false", None: "not set"}[desired["reboot_ok"]]
     if node["secure_boot"]:
-        made.refuse("SECURE_BOOT_ON")
+        plan.refuse("SECURE_BOOT_ON")
     packages = driver_packages.carriers(driver["packages"])
     if not packages and _installed_version(node):
-        made.refuse("DRIVER_FROM_ELSEWHERE", found=_installed_version(node), error=_error(node))
+        plan.refuse("DRIVER_FROM_ELSEWHERE", found=_installed_version(node), error=_error(node))
         return
-    others = {upstream_version(version) for version in packages.values()} - {wishes["version"]}
+    others = {upstream_version(version) for version in packages.values()} - {desired["version"]}
     if others:
-        made.refuse("DRIVER_BROKEN", found=" and ".join(sorted(others)), error=_error(node))
-    elif "nouveau" in node["kernel"]["modules"] and not wishes["reboot_ok"]:
-        made.refuse("NOUVEAU_LOADED", reboot_ok=reboot_ok)
-    elif _reboot_reason(node, wishes) and not wishes["reboot_ok"]:
-        made.refuse("REBOOT_NEEDED", evidence=_reboot_reason(node, wishes), reboot_ok=reboot_ok)
+        plan.refuse("DRIVER_BROKEN", found=" and ".join(sorted(others)), error=_error(node))
+    elif "nouveau" in node["kernel"]["modules"] and not desired["reboot_ok"]:
+        plan.refuse("NOUVEAU_LOADED", reboot_ok=reboot_ok)
+    elif _reboot_reason(node, desired) and not desired["reboot_ok"]:
+        plan.refuse("REBOOT_NEEDED", evidence=_reboot_reason(node, desired), reboot_ok=reboot_ok)
 
 
-def _reboot_reason(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> str | None:
+def _reboot_reason(node: Mapping[str, Any], desired: Mapping[str, Any]) -> str | None:
     """Return why the modules cannot simply be loaded."""
     if "nouveau" in node["kernel"]["modules"]:
         return "nouveau is loaded"
     loaded = node["driver"]["module_version"]
-    if loaded and loaded != wishes["version"]:
-        return f"the module of driver {loaded} is loaded, not of {wishes['version']}"
+    if loaded and loaded != desired["version"]:
+        return f"the module of driver {loaded} is loaded, not of {desired['version']}"
     return None
 
 
-def _plan_absent(made: Plan, node: Mapping[str, Any]) -> None:
+def _plan_absent(plan: Plan, node: Mapping[str, Any]) -> None:
     """Take the driver away, if this role has brought it, and our files.
 
     Unload first: modules in use stop the run while everything is still there. The record goes near
@@ -337,7 +337,7 @@ def _plan_absent(made: Plan, node: Mapping[str, Any]) -> None:
     packages = sorted(driver["packages"]) if is_ours else brought
     loaded = [name for name in node["kernel"]["modules"] if name.startswith("nvidia")]
     files = [file["path"] for file in FILES.values() if file["path"] in node["ours"]["files"]]
-    made.data |= {
+    plan.data |= {
         "packages": packages,
         "modules": sorted(loaded, key=_unload_place),
         "persistence": driver["persistenced"]["active"],
@@ -345,16 +345,16 @@ def _plan_absent(made: Plan, node: Mapping[str, Any]) -> None:
     }
     if is_ours:
         if driver["persistenced"]["active"]:
-            made.step(STOP_PERSISTENCE, "it uses the driver")
-        made.step(UNLOAD, f"{', '.join(loaded)} loaded" if loaded else None)
+            plan.step(STOP_PERSISTENCE, "it uses the driver")
+        plan.step(UNLOAD, f"{', '.join(loaded)} loaded" if loaded else None)
     elif driver_packages.carriers(driver["packages"]) or _installed_version(node):
-        made.notice("DRIVER_OF_OWNER", found=_version(node))
-    made.step(REMOVE, f"installed: {', '.join(packages)}" if packages else None)
-    made.step(REMOVE_FILES, f"{', '.join(files)} are of this role" if files else None)
+        plan.notice("DRIVER_OF_OWNER", found=_version(node))
+    plan.step(REMOVE, f"installed: {', '.join(packages)}" if packages else None)
+    plan.step(REMOVE_FILES, f"{', '.join(files)} are of this role" if files else None)
     if files or ROLE in node["ours"]["packages"]:
-        made.step(INITRAMFS, "it may hold what is gone")
-    package_record.plan_forget(made, node, ROLE, release=RELEASE, forget=FORGET)
-    plan_no_repository(made, node, REPOSITORY_NAME, remove=REMOVE_REPOSITORY)
+        plan.step(INITRAMFS, "it may hold what is gone")
+    package_record.plan_forget(plan, node, ROLE, release=RELEASE, forget=FORGET)
+    plan_no_repository(plan, node, REPOSITORY_NAME, remove=REMOVE_REPOSITORY)
 
 
 def _unload_place(module: str) -> int:

@@ -30,7 +30,7 @@ REPAIR = "Finish the interrupted package operation"
 
 
 def plan_repository(
-    made: Plan,
+    plan: Plan,
     node: Mapping[str, Any],
     wanted: Repository,
     now: datetime,
@@ -43,19 +43,19 @@ def plan_repository(
     The tasks find the repository in the plan's data. What `now` is decides about its key.
     """
     gap = repository_gap(node, wanted, now)
-    made.data["repository"] = {**wanted._asdict(), "new": gap is not None}
+    plan.data["repository"] = {**wanted._asdict(), "new": gap is not None}
     unsigned = [f"{file} ({option})" for file, option in unsigned_sources(node, wanted).items()]
     if unsigned:
-        made.refuse("REPOSITORY_UNSIGNED", url=wanted.url, files=", ".join(unsigned))
+        plan.refuse("REPOSITORY_UNSIGNED", url=wanted.url, files=", ".join(unsigned))
     problem = file_problem(node, wanted.name) if gap else None
     if problem:
         path = FILES[node["os"]["family"]].format(wanted.name)
-        made.refuse("REPOSITORY_FILE_FOREIGN", path=path, error=problem)
+        plan.refuse("REPOSITORY_FILE_FOREIGN", path=path, error=problem)
     if gap and not wanted.fingerprint:
-        made.refuse("KEY_UNKNOWN", key=wanted.key)
+        plan.refuse("KEY_UNKNOWN", key=wanted.key)
     if gap and node["os"]["family"] == DEBIAN and "python3-debian" not in node["packages"]:
-        made.step(prepare, "deb822_repository needs it on the node")
-    made.step(add, gap)
+        plan.step(prepare, "deb822_repository needs it on the node")
+    plan.step(add, gap)
 
 
 def packages_gap(node: Mapping[str, Any], wanted: Mapping[str, str]) -> str | None:
@@ -93,38 +93,38 @@ def hold_gap(node: Mapping[str, Any], names: Iterable[str]) -> str | None:
     return f"not held, so an upgrade would change them: {', '.join(loose)}" if loose else None
 
 
-def notice_unheld(made: Plan, node: Mapping[str, Any], names: Iterable[str]) -> None:
+def notice_unheld(plan: Plan, node: Mapping[str, Any], names: Iterable[str]) -> None:
     """Say which installed packages of the admin nobody holds: we hold what we have installed."""
     loose = _loose(node, installed(node, names))
     if loose:
         command = "dnf versionlock add" if is_redhat(node) else "apt-mark hold"
         words = " ".join((command, *loose))
-        made.notice("PACKAGES_UNHELD", packages=", ".join(loose), command=words)
+        plan.notice("PACKAGES_UNHELD", packages=", ".join(loose), command=words)
 
 
 def _loose(node: Mapping[str, Any], names: Iterable[str]) -> list[str]:
     return [name for name in names if not node["packages"].get(name, {}).get("held")]
 
 
-def plan_repair(made: Plan, node: Mapping[str, Any], *using: str) -> None:
+def plan_repair(plan: Plan, node: Mapping[str, Any], *using: str) -> None:
     """Let dpkg finish, before the first step that needs it, what it was cut off from.
 
     What it has tried to finish and could not fails again, and every other step with it.
     """
-    if not any(step["name"] in using for step in made.steps):
+    if not any(step["name"] in using for step in plan.steps):
         return
     unfinished = node["package_manager"]["unfinished"]
     if node["package_manager"]["interrupted"]:
         reason = "dpkg has changes that it noted and did not make"
     elif failed(node):
-        made.refuse("PACKAGES_UNFINISHED", **unfinished_evidence(node))
+        plan.refuse("PACKAGES_UNFINISHED", **unfinished_evidence(node))
         return
     elif unfinished:
         reason = f"dpkg unpacked {', '.join(unfinished)}, and did not configure them"
     else:
         return
-    made.step(REPAIR, reason)
-    made.steps.insert(0, made.steps.pop())
+    plan.step(REPAIR, reason)
+    plan.steps.insert(0, plan.steps.pop())
 
 
 def failed(node: Mapping[str, Any]) -> list[str]:
@@ -142,11 +142,11 @@ def unfinished_evidence(node: Mapping[str, Any]) -> dict[str, str]:
     return {"packages": "; ".join(states), "names": " ".join(unfinished)}
 
 
-def plan_no_repository(made: Plan, node: Mapping[str, Any], name: str, *, remove: str) -> None:
+def plan_no_repository(plan: Plan, node: Mapping[str, Any], name: str, *, remove: str) -> None:
     """Plan the step `remove`, by which the repository goes from the node."""
-    made.data["repository"] = {"name": name, "key_file": KEY_FILE.format(name)}
+    plan.data["repository"] = {"name": name, "key_file": KEY_FILE.format(name)}
     if is_ours(node, name):
-        made.step(remove, f"this collection wrote {node['repositories'][name]['path']}")
+        plan.step(remove, f"this collection wrote {node['repositories'][name]['path']}")
 
 
 def installed(node: Mapping[str, Any], names: Iterable[str]) -> list[str]:

@@ -35,37 +35,37 @@ _REACHED = ("Failed to create temporary directory", "No space left on device")
 _WHERE = {"doas": " (`permit nopass` in /etc/doas.conf)"}
 
 
-def plan(node: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
-    """Judge the machine. Wishes: host, state, engine, gpu_count (None where it was not declared).
+def plan(node: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any]:
+    """Judge the machine. Desired: host, state, engine, gpu_count (None where it was not declared).
 
     On the way back, neither a card that is gone nor a missing kubelet is in the way.
     """
-    made = Plan(wishes["host"])
-    refuse_platform(made, node)
+    plan = Plan(desired["host"])
+    refuse_platform(plan, node)
     kubelet = node["kubelet"]
-    if wishes["state"] == "present":
-        _refuse_gpus(made, node, wishes)
-        if engines.refuse_distribution(made, node):
-            return made.result()
-        engines.refuse(made, node, wishes["engine"])
+    if desired["state"] == "present":
+        _refuse_gpus(plan, node, desired)
+        if engines.refuse_distribution(plan, node):
+            return plan.result()
+        engines.refuse(plan, node, desired["engine"])
         if not kubelet["installed"]:
-            made.refuse("KUBELET_MISSING")
-            return made.result()
+            plan.refuse("KUBELET_MISSING")
+            return plan.result()
         joined, own = kubelet["joined_name"], kubelet["own_name"]
         if joined and own and joined != own:
-            made.refuse("NODE_RENAMED", joined=joined, own=own)
-    made.data["node_name"] = kubelet["node_name"]
-    return made.result()
+            plan.refuse("NODE_RENAMED", joined=joined, own=own)
+    plan.data["node_name"] = kubelet["node_name"]
+    return plan.result()
 
 
-def _refuse_gpus(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any]) -> None:
+def _refuse_gpus(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any]) -> None:
     addresses = [gpu["address"] for gpu in node["pci"]]
     if not addresses:
-        made.refuse("NO_GPU")
-    declared, wrong = variables.gpu_count(made.host, wishes["gpu_count"])
-    made.refusals += wrong
+        plan.refuse("NO_GPU")
+    declared, wrong = variables.gpu_count(plan.host, desired["gpu_count"])
+    plan.refusals += wrong
     if addresses and declared is not None and declared != len(addresses):
-        made.refuse(
+        plan.refuse(
             "GPU_COUNT_DIFFERS",
             declared=declared,
             found=len(addresses),
@@ -73,28 +73,28 @@ def _refuse_gpus(made: Plan, node: Mapping[str, Any], wishes: Mapping[str, Any])
         )
     passed_through = [gpu["address"] for gpu in node["pci"] if gpu["driver"] == "vfio-pci"]
     if passed_through:
-        made.refuse("GPU_PASSED_THROUGH", addresses=", ".join(passed_through))
+        plan.refuse("GPU_PASSED_THROUGH", addresses=", ".join(passed_through))
 
 
-def refuse_platform(made: Plan, node: Mapping[str, Any]) -> None:
+def refuse_platform(plan: Plan, node: Mapping[str, Any]) -> None:
     """Refuse a system that no role knows. Every plan that installs packages asks this."""
     system = node["os"]
     if systems.find(system) is None or system["architecture"] != systems.ARCHITECTURE:
         name = system["name"] or system["id"] or "an unknown system"
-        made.refuse(
+        plan.refuse(
             "OS_UNSUPPORTED",
             found=f"{name} on {system['architecture']}",
             expected=", ".join(known.name for known in systems.SYSTEMS),
         )
     if node["init"] != "systemd":
-        made.refuse("INIT_UNSUPPORTED")
+        plan.refuse("INIT_UNSUPPORTED")
 
 
-def refuse_unversioned(made: Plan, program: str, found: Mapping[str, Any]) -> bool:
+def refuse_unversioned(plan: Plan, program: str, found: Mapping[str, Any]) -> bool:
     """Refuse a program that has told no version, for plans that depend on it; tell whether."""
     if found["version"] is not None:
         return False
-    made.refuse("VERSION_UNKNOWN", program=program, error=found["version_error"])
+    plan.refuse("VERSION_UNKNOWN", program=program, error=found["version_error"])
     return True
 
 

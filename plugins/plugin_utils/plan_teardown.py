@@ -17,13 +17,13 @@ RELEASE = "Uncordon the node"
 STEPS = (DRAIN, RELEASE)
 
 
-def plan(row: Mapping[str, Any], wishes: Mapping[str, Any]) -> dict[str, Any]:
-    """Plan the drain of a node, as metal.gpu.gpu_drain has found it. Wishes: host."""
-    made = Plan(wishes["host"])
-    made.step(DRAIN, ", ".join(pod["name"] for pod in row["pods"]))
-    if made.steps or row["cordoned"]:
-        made.step(RELEASE, "it is cordoned meanwhile")
-    return made.result()
+def plan(row: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any]:
+    """Plan the drain of a node, as metal.gpu.gpu_drain has found it. Desired: host."""
+    plan = Plan(desired["host"])
+    plan.step(DRAIN, ", ".join(pod["name"] for pod in row["pods"]))
+    if plan.steps or row["cordoned"]:
+        plan.step(RELEASE, "it is cordoned meanwhile")
+    return plan.result()
 
 
 def refuse_holders(

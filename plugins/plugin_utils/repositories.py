@@ -64,16 +64,16 @@ class Repository(NamedTuple):
     key_file: str = ""  # on the node, where the package manager wants one
 
     @classmethod
-    def wished(cls, name: str, wishes: Mapping[str, Any], source: Source) -> Repository:
-        """Return the repository of a role's wishes; what they leave empty is upstream's."""
-        url = wishes["repository_url"] or source.url
+    def desired(cls, name: str, desired: Mapping[str, Any], source: Source) -> Repository:
+        """Return the repository of a role's desired; what they leave empty is upstream's."""
+        url = desired["repository_url"] or source.url
         return cls(
             name,
             url,
-            source.suite and (wishes["repository_suite"] or source.suite),
+            source.suite and (desired["repository_suite"] or source.suite),
             source.components,
-            wishes["repository_key"] or urljoin(f"{url.rstrip('/')}/", source.key),
-            wishes["repository_fingerprint"] or source.fingerprint,
+            desired["repository_key"] or urljoin(f"{url.rstrip('/')}/", source.key),
+            desired["repository_fingerprint"] or source.fingerprint,
             source.signs,
             "" if source.suite else KEY_FILE.format(name),
         )

@@ -291,15 +291,15 @@ def test_device_plugin_of_somebody_else(laboratory, refused):
 
 @pytest.fixture
 def run_that_fails(laboratory: Any, tmp_path: Path) -> Any:
-    """Return a function that runs site.yml up to gpu-1's wish for what there is not.
+    """Return a function that runs site.yml up to gpu-1's request for a version that does not exist.
 
     The tests that use it are the last ones: what comes before the failure stays.
     """
 
-    def wish(group: Any) -> None:
+    def request(group: Any) -> None:
         group["hosts"]["gpu-1"]["nvidia_container_runtime_version"] = "1.20.99"
 
-    inventory = laboratory.inventory_with(tmp_path / "version.yml", wish)
+    inventory = laboratory.inventory_with(tmp_path / "version.yml", request)
 
     def run(*options: str, **watched: Any) -> str:
         command = ("metal.gpu.site", "--tags=runtime,verify", *options)

@@ -84,8 +84,8 @@ def with_driver(found: dict[str, Any]) -> dict[str, Any]:
     return merge(found, {"nvml": {"failure": None}})
 
 
-def wishes(role: str, **more: Any) -> dict[str, Any]:
-    """Return what a role wishes where nobody has set anything."""
+def variables(role: str, **more: Any) -> dict[str, Any]:
+    """Return what a role desired where nobody has set anything."""
     path = ROOT / "roles" / role / "defaults" / "main.yml"
     defaults = yaml.safe_load(path.read_text())
     plain = {name.removeprefix(f"{role}_"): value for name, value in defaults.items()}

@@ -30,7 +30,7 @@ from ansible_collections.metal.gpu.tests.unit.golden.nodes import (
     ROOT,
     Card,
     node,
-    wishes,
+    variables,
     with_driver,
 )
 
@@ -51,16 +51,16 @@ def file_name(system: System) -> str:
     return f"{system.id}-{system.version}.txt"
 
 
-def driver(system: System, engine: str, card: Card, **wished: str) -> str:
+def driver(system: System, engine: str, card: Card, **desired: str) -> str:
     made = plan_nvidia_driver.plan(
-        node(system, engine, card, has_engine=False), wishes("nvidia_driver", **wished)
+        node(system, engine, card, has_engine=False), variables("nvidia_driver", **desired)
     )
     return render.plan(made, system.family)
 
 
 def sections(system: System) -> Iterator[tuple[str, str]]:
     """Yield headings and texts; GPUs that are treated alike share one."""
-    version = wishes("nvidia_driver")["version"]
+    version = variables("nvidia_driver")["version"]
     yield from drivers(system, f"driver {version} for")
     if not system.driver.fingerprint:
         confirmed = {"repository_fingerprint": CONFIRMED}
@@ -68,25 +68,27 @@ def sections(system: System) -> Iterator[tuple[str, str]]:
     for engine in ENGINES:
         role, planner, needed = ENGINE_PLANS[engine]
         bare = node(system, engine, CARDS[0], has_engine=False)
-        wished = wishes(role, **needed)
-        text = render.plan(planner.plan(bare, wished), system.family)
-        yield f"engine {engine} {wished['version']}, where there is none", text
+        desired = variables(role, **needed)
+        text = render.plan(planner.plan(bare, desired), system.family)
+        yield f"engine {engine} {desired['version']}, where there is none", text
         if "REFUSED CRI_DOCKERD_UNPACKAGED" in text:
-            own = planner.plan(bare, {**wished, "cri_dockerd_url": "the address of yours"})
-            heading = f"engine {engine} {wished['version']}, with a package of cri-dockerd of yours"
+            own = planner.plan(bare, {**desired, "cri_dockerd_url": "the address of yours"})
+            heading = (
+                f"engine {engine} {desired['version']}, with a package of cri-dockerd of yours"
+            )
             yield heading, render.plan(own, system.family)
     for engine in ENGINES:
         ready = with_driver(node(system, engine, CARDS[0], has_engine=True))
-        wished = wishes("nvidia_container_runtime", engine=engine)
-        made = plan_nvidia_container_runtime.plan(ready, wished)
+        desired = variables("nvidia_container_runtime", engine=engine)
+        made = plan_nvidia_container_runtime.plan(ready, desired)
         text = render.plan(made, system.family)
-        yield f"container toolkit {wished['version']} and runtime in {engine}", text
+        yield f"container toolkit {desired['version']} and runtime in {engine}", text
 
 
-def drivers(system: System, heading: str, **wished: str) -> Iterator[tuple[str, str]]:
+def drivers(system: System, heading: str, **desired: str) -> Iterator[tuple[str, str]]:
     texts: dict[str, list[str]] = {}
     for card in CARDS:
-        text = driver(system, engines.CONTAINERD, card, **wished)
+        text = driver(system, engines.CONTAINERD, card, **desired)
         texts.setdefault(text, []).append(card.generations)
     for text, generations in texts.items():
         yield f"{heading} {', '.join(generations)}", text
@@ -108,22 +110,22 @@ def table() -> str:
 
 def branch(system: System, card: Card) -> str:
     """Return branch and kernel module of the default driver, or why there is none."""
-    wished = wishes("nvidia_driver")
-    made = plan_nvidia_driver.plan(node(system, ENGINES[0], card, has_engine=False), wished)
+    wanted = variables("nvidia_driver")
+    made = plan_nvidia_driver.plan(node(system, ENGINES[0], card, has_engine=False), wanted)
     if made["refusals"]:
         code = made["refusals"][0]["code"]
         return f"[{code}](troubleshooting.md#{code.lower()})"
     doubt = CONTRADICTED if (system.id, system.version) in DOUBTED else ""
-    return f"{gpu_models.branch(wished['version'])}, {made['data']['flavour']}{doubt}"
+    return f"{gpu_models.branch(wanted['version'])}, {made['data']['flavour']}{doubt}"
 
 
 def has(system: System, engine: str) -> bool:
     """Tell whether the engine would be installed, and GPUs given to it."""
     role, planner, needed = ENGINE_PLANS[engine]
-    bare = planner.plan(node(system, engine, CARDS[0], has_engine=False), wishes(role, **needed))
+    bare = planner.plan(node(system, engine, CARDS[0], has_engine=False), variables(role, **needed))
     ready = plan_nvidia_container_runtime.plan(
         node(system, engine, CARDS[0], has_engine=True),
-        wishes("nvidia_container_runtime", engine=engine),
+        variables("nvidia_container_runtime", engine=engine),
     )
     return not bare["refusals"] and not ready["refusals"]
 

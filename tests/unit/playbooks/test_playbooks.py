@@ -21,7 +21,7 @@ import yaml
 from ansible_collections.metal.gpu.plugins.filter.plan import plan
 from ansible_collections.metal.gpu.plugins.plugin_utils import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.systems import SYSTEMS
-from ansible_collections.metal.gpu.tests.unit.golden.nodes import CARDS, wishes
+from ansible_collections.metal.gpu.tests.unit.golden.nodes import CARDS, variables
 from ansible_collections.metal.gpu.tests.unit.golden.nodes import node as virgin
 from ansible_collections.metal.gpu.tests.unit.support.api_server import ApiServer
 from ansible_collections.metal.gpu.tests.unit.support.playbooks import LOCAL, ROOT, Run, run
@@ -118,7 +118,7 @@ def test_plans_are_those_of_the_library(tmp_path):
     assert found.code == 0, found.output
     plans = json.loads((tmp_path / "plans.json").read_text())
     for name, more in ROLES.items():
-        assert plans[name] == json.loads(json.dumps(plan(node, name, wishes(name, **more))))
+        assert plans[name] == json.loads(json.dumps(plan(node, name, variables(name, **more))))
 
 
 @pytest.fixture

@@ -138,7 +138,7 @@ Device Minor: \t {minor}
 
 
 ROLES = tuple(_PLANS)
-DRIVER_WISHES = _PLANS["nvidia_driver"][1]
+DRIVER_DESIRED = _PLANS["nvidia_driver"][1]
 
 
 class Node(NamedTuple):
@@ -162,8 +162,8 @@ class Node(NamedTuple):
         """Return the plan of each role, by its name."""
         plans = {role: _PLANS[role] for role in roles or self.roles}
         return {
-            role: planner.plan(node, {"host": "gpu-1", "state": state, **wishes})
-            for role, (planner, wishes) in plans.items()
+            role: planner.plan(node, {"host": "gpu-1", "state": state, **desired})
+            for role, (planner, desired) in plans.items()
         }
 
     def judge(self, node: dict[str, Any]) -> dict[str, Any]:

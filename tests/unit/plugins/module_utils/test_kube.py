@@ -231,8 +231,8 @@ def later(seconds):
     ],
 )
 def test_a_busy_server_is_asked_again(api, client, code, times, retry_after, pauses):
-    wish = retry_after if isinstance(retry_after, str) else later(retry_after)
-    api.refusals["list", "nodes"] = Refusal(code, "x", times=times, retry_after=wish)
+    desired = retry_after if isinstance(retry_after, str) else later(retry_after)
+    api.refusals["list", "nodes"] = Refusal(code, "x", times=times, retry_after=desired)
     api.put("nodes", node("gpu-1"))
     assert client.snapshot("nodes", labels) == {"gpu-1": {}}
     assert client.pauses == pauses

@@ -15,13 +15,13 @@ from ansible_collections.metal.gpu.plugins.module_utils import smoke_causes, smo
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.node_status import NodeStatus
 from ansible_collections.metal.gpu.plugins.module_utils.scheduling import Taint
-from ansible_collections.metal.gpu.plugins.module_utils.smoke_pod import Verdict, Wish
+from ansible_collections.metal.gpu.plugins.module_utils.smoke_pod import Request, Verdict
 
 FIXTURES = Path(__file__).parents[2] / "fixtures/kubernetes"
 PODS = yaml.safe_load((FIXTURES / "pods.yml").read_text(encoding="utf-8"))
 SCENES = yaml.safe_load((FIXTURES / "refusals.yml").read_text(encoding="utf-8"))
 GPU = "nvidia.com/gpu"
-WISH = Wish("gpu-1", 2, "failed")
+WISH = Request("gpu-1", 2, "failed")
 READY = NodeStatus(Decimal(4), Decimal(4), True, {}, {})
 ML = Taint("dedicated", "ml", "NoSchedule")
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from ansible_collections.metal.gpu.plugins.module_utils import smoke_pod
-from ansible_collections.metal.gpu.plugins.module_utils.smoke_pod import Template, Wish
+from ansible_collections.metal.gpu.plugins.module_utils.smoke_pod import Request, Template
 
 SCENES = yaml.safe_load(
     (Path(__file__).parents[2] / "fixtures/kubernetes/pods.yml").read_text(encoding="utf-8")
@@ -32,7 +32,7 @@ TEMPLATE = Template(
 
 
 def judge(scene, gpus=2, shortage="failed"):
-    return smoke_pod.judge({"status": SCENES[scene]}, Wish("gpu-1", gpus, shortage), GPU)
+    return smoke_pod.judge({"status": SCENES[scene]}, Request("gpu-1", gpus, shortage), GPU)
 
 
 @pytest.mark.parametrize("scene", ["new", "creating", "running"])
@@ -114,7 +114,7 @@ def test_parse_uuids(text, uuids, rest):
 
 
 def test_manifest_asks_for_gpus_by_limits_on_one_node_through_the_scheduler():
-    spec = smoke_pod.manifest(TEMPLATE, Wish("gpu-1", 2, "failed"))["spec"]
+    spec = smoke_pod.manifest(TEMPLATE, Request("gpu-1", 2, "failed"))["spec"]
     (container,) = spec["containers"]
     assert container["resources"] == {"limits": {GPU: "2"}}
     assert "nodeName" not in spec
@@ -143,9 +143,9 @@ def test_manifest_asks_for_gpus_by_limits_on_one_node_through_the_scheduler():
     ],
 )
 def test_manifest_options(options, changes):
-    wish = Wish("gpu-1", 2, "failed")
-    plain = smoke_pod.manifest(TEMPLATE, wish)["spec"]
-    spec = smoke_pod.manifest(TEMPLATE._replace(**options), wish)["spec"]
+    request = Request("gpu-1", 2, "failed")
+    plain = smoke_pod.manifest(TEMPLATE, request)["spec"]
+    spec = smoke_pod.manifest(TEMPLATE._replace(**options), request)["spec"]
     assert {key: value for key, value in spec.items() if plain.get(key) != value} == changes
 
 
@@ -163,7 +163,7 @@ def test_no_runtime(message, answer):
 
 
 def test_leftover_is_what_the_manifest_says():
-    pod = smoke_pod.manifest(TEMPLATE, Wish("gpu-1", 2, "failed"))
+    pod = smoke_pod.manifest(TEMPLATE, Request("gpu-1", 2, "failed"))
     pod["metadata"]["creationTimestamp"] = "2026-11-20T10:00:00Z"
     assert smoke_pod.parse_leftover(pod) == (
         TEMPLATE.run,

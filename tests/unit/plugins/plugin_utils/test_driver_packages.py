@@ -13,7 +13,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils import driver_packages, 
 from ansible_collections.metal.gpu.plugins.plugin_utils.repositories import Found
 from ansible_collections.metal.gpu.plugins.plugin_utils.systems import find
 
-from .test_plans import VIRGIN, WISHES, codes, merge, names
+from .test_plans import CHOICES, VIRGIN, codes, merge, names
 
 ROCKY = {
     "os": {"id": "rocky", "version_id": "9.4", "family": "redhat", "codename": None},
@@ -24,9 +24,9 @@ EPEL = Found.parse(EPEL_FILE, "[epel]\nmetalink=x\n", None)._asdict()
 EPEL_OFF = Found.parse(EPEL_FILE, "[epel]\nenabled=0\n", None)._asdict()
 
 
-def plan(changes: dict[str, Any], **wishes: Any) -> dict[str, Any]:
-    wished = {**WISHES["nvidia_driver"], **wishes}
-    return plan_nvidia_driver.plan(merge(merge(VIRGIN, ROCKY), changes), wished)
+def plan(changes: dict[str, Any], **desired: Any) -> dict[str, Any]:
+    desired = {**CHOICES["nvidia_driver"], **desired}
+    return plan_nvidia_driver.plan(merge(merge(VIRGIN, ROCKY), changes), desired)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_stream_of_the_branch(version_id: str, flavour: str, stream: str | None)
 
 
 @pytest.mark.parametrize(
-    ("changes", "wishes", "expected"),
+    ("changes", "desired", "expected"),
     [
         pytest.param({}, {}, [], id="dkms is there"),
         pytest.param({"packages": {"dkms": None}}, {}, ["EPEL_MISSING"], id="no dkms, no EPEL"),
@@ -133,11 +133,11 @@ def test_stream_of_the_branch(version_id: str, flavour: str, stream: str | None)
         pytest.param({"os": {"version_id": "8.10"}}, {}, ["OS_UNSUPPORTED"], id="EL 8"),
     ],
 )
-def test_refusals(changes: dict[str, Any], wishes: dict[str, Any], expected: list[str]) -> None:
+def test_refusals(changes: dict[str, Any], desired: dict[str, Any], expected: list[str]) -> None:
     node = merge(merge(VIRGIN, ROCKY), changes)
     node["packages"] = {name: found for name, found in node["packages"].items() if found}
-    wished = {**WISHES["nvidia_driver"], **wishes}
-    assert codes(plan_nvidia_driver.plan(node, wished)) == expected
+    desired = {**CHOICES["nvidia_driver"], **desired}
+    assert codes(plan_nvidia_driver.plan(node, desired)) == expected
 
 
 def test_stream_that_is_enabled_is_no_step() -> None:

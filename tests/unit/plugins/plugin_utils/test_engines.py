@@ -23,29 +23,29 @@ def node(endpoint: str | None, *, docker: bool = False) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("found", "wish", "expected", "code"),
+    ("found", "desired", "expected", "code"),
     [
         pytest.param(node(CONTAINERD), "auto", "containerd", None, id="containerd"),
         pytest.param(node(CONTAINERD, docker=True), "auto", "containerd", None, id="beside"),
         pytest.param(node(K3S), "containerd", "containerd", None, id="k3s"),
         pytest.param(node(CRI_DOCKERD), "auto", "docker", None, id="cri-dockerd"),
-        pytest.param(node(CRI_DOCKERD), "docker", "docker", None, id="as-wished"),
+        pytest.param(node(CRI_DOCKERD), "docker", "docker", None, id="as-desired"),
         pytest.param(node(CRI_DOCKERD), "containerd", None, "ENGINE_MISMATCH", id="mismatch"),
         pytest.param(node(CONTAINERD), "docker", None, "ENGINE_MISMATCH", id="other-mismatch"),
         pytest.param(node(CRIO), "auto", None, "ENGINE_UNSUPPORTED", id="cri-o"),
-        pytest.param(node(CRIO), "docker", None, "ENGINE_UNSUPPORTED", id="cri-o-by-wish"),
+        pytest.param(node(CRIO), "docker", None, "ENGINE_UNSUPPORTED", id="cri-o-by-desired"),
         pytest.param(node(None), "auto", "containerd", None, id="no-kubelet"),
         pytest.param(node(None, docker=True), "auto", "docker", None, id="docker-alone"),
         pytest.param(node(None), "docker", "docker", None, id="docker-to-be"),
-        pytest.param(node(None, docker=True), "containerd", "containerd", None, id="wish-alone"),
+        pytest.param(node(None, docker=True), "containerd", "containerd", None, id="desired-alone"),
     ],
 )
 def test_engine_of_a_node(
-    found: dict[str, Any], wish: str, expected: str | None, code: str | None
+    found: dict[str, Any], desired: str, expected: str | None, code: str | None
 ) -> None:
-    assert engine(found, wish) == expected
+    assert engine(found, desired) == expected
     made = Plan("gpu-1")
-    engines.refuse(made, found, wish)
+    engines.refuse(made, found, desired)
     assert [refusal["code"] for refusal in made.refusals] == ([code] if code else [])
 
 

@@ -25,7 +25,7 @@ REPOSITORY = {
     "fingerprint": "F" * 40,
     "new": False,
 }
-WISHES = {
+CHOICES = {
     "host": "gpu-1",
     "names": ["containerd.io=2.4.9-1~debian.12~bookworm"],
     "lock_timeout": 300,
@@ -42,15 +42,15 @@ def update(version: str, scene: str) -> str:
 
 
 def said(
-    text: str = "", answers: Any = None, manager: Any = None, printed: str = "", **wishes: Any
+    text: str = "", answers: Any = None, manager: Any = None, printed: str = "", **desired: Any
 ) -> list[str]:
     """Return code and message of each finding."""
     node = {
         "package_manager": manager or FREE,
-        "os": {"family": wishes.pop("family", "debian"), "version_id": "12"},
-        "package_sources": wishes.pop("sources", []),
+        "os": {"family": desired.pop("family", "debian"), "version_id": "12"},
+        "package_sources": desired.pop("sources", []),
     }
-    found = explain(text, answers or {}, node, {**WISHES, **wishes}, printed)
+    found = explain(text, answers or {}, node, {**CHOICES, **desired}, printed)
     return [f"{one['code']} {one['message'].removeprefix('gpu-1: ')}" for one in found]
 
 
@@ -197,8 +197,8 @@ def test_the_line_that_tells_is_in_the_output_of_dpkg() -> None:
     versions = {"about": "versions"}
     answer = {"packages_question": versions, "stdout": "nvidia-driver-cuda | 1 | x", "stderr": ""}
     node = {"package_manager": FREE, "os": {"family": "debian"}, "package_sources": []}
-    wishes = {**WISHES, "names": ["nvidia-driver-cuda=1"]}
-    (found,) = package_failure(failed, [answer], node, wishes)
+    desired = {**CHOICES, "names": ["nvidia-driver-cuda=1"]}
+    (found,) = package_failure(failed, [answer], node, desired)
     assert found["code"] == "PACKAGES_UNCONFIGURED"
     assert found["message"] == (
         "gpu-1: dpkg could not finish installing a package: Error! Bad return status for module "

@@ -9,7 +9,7 @@ import pytest
 
 from ansible_collections.metal.gpu.plugins.plugin_utils import plan_device_plugin
 
-WISHES = {
+CHOICES = {
     "state": "present",
     "name": "nvidia-device-plugin",
     "namespace": "kube-system",
@@ -74,7 +74,7 @@ def codes(found: list[dict[str, str]]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("found", "wishes", "expected"),
+    ("found", "desired", "expected"),
     [
         pytest.param([], {}, [], id="none"),
         pytest.param([ours()], {}, [], id="ours"),
@@ -102,14 +102,14 @@ def codes(found: list[dict[str, str]]) -> list[str]:
     ],
 )
 def test_plugins_of_others(
-    found: list[dict[str, Any]], wishes: dict[str, Any], expected: list[str]
+    found: list[dict[str, Any]], desired: dict[str, Any], expected: list[str]
 ) -> None:
-    assert codes(plan_device_plugin.plan(found, WISHES | wishes)["refusals"]) == expected
+    assert codes(plan_device_plugin.plan(found, CHOICES | desired)["refusals"]) == expected
 
 
 def test_a_permission_that_is_withheld_is_a_refusal() -> None:
     said = 'User "bob" cannot list resource "daemonsets" in API group "apps" at the cluster scope'
-    (refusal,) = plan_device_plugin.plan([], WISHES | {"errors": [said]})["refusals"]
+    (refusal,) = plan_device_plugin.plan([], CHOICES | {"errors": [said]})["refusals"]
     assert refusal["code"] == "CLUSTER_FORBIDDEN"
 
 
@@ -121,7 +121,7 @@ OUR_CLASS = runtime_class("nvidia", **MARKS)
 
 
 @pytest.mark.parametrize(
-    ("found", "wishes", "creates", "codes_"),
+    ("found", "desired", "creates", "codes_"),
     [
         pytest.param([], {}, True, [], id="none"),
         pytest.param([runtime_class("nvidia", "kata")], {}, True, [], id="another name"),
@@ -147,16 +147,16 @@ OUR_CLASS = runtime_class("nvidia", **MARKS)
     ],
 )  # fmt: skip
 def test_a_runtime_class_of_the_admin_is_never_changed(
-    found: list[dict[str, Any]], wishes: dict[str, Any], creates: bool, codes_: list[str]
+    found: list[dict[str, Any]], desired: dict[str, Any], creates: bool, codes_: list[str]
 ) -> None:
-    made = plan_device_plugin.plan([], WISHES | {"runtime_classes": found} | wishes)
+    made = plan_device_plugin.plan([], CHOICES | {"runtime_classes": found} | desired)
     assert codes(made["refusals"] + made["notices"]) == codes_
     assert made["data"]["creates_runtime_class"] is creates
 
 
 def test_a_runtime_class_with_another_handler_is_named_with_both() -> None:
     found = [runtime_class("nvidia-container-runtime")]
-    (refusal,) = plan_device_plugin.plan([], WISHES | {"runtime_classes": found})["refusals"]
+    (refusal,) = plan_device_plugin.plan([], CHOICES | {"runtime_classes": found})["refusals"]
     assert refusal["message"] == (
         "cluster: the RuntimeClass nvidia exists with the handler nvidia-container-runtime; the "
         "device plugin needs the handler nvidia"
@@ -181,28 +181,28 @@ def test_a_label_of_the_admin_is_never_overwritten(
     labels: dict[str, str], annotations: dict[str, str], refused: bool
 ) -> None:
     row = {"state": "ok", "labels": labels, "annotations": annotations}
-    wishes = {"members": members("containerd"), "rows": {"n1": row}}
-    found = plan_device_plugin.plan([], WISHES | wishes)["refusals"]
+    desired = {"members": members("containerd"), "rows": {"n1": row}}
+    found = plan_device_plugin.plan([], CHOICES | desired)["refusals"]
     assert [(one["code"], one["host"]) for one in found] == [("NODE_LABEL_TAKEN", "h1")] * refused
-    patches = plan_device_plugin.labelling({"n1": row}, WISHES["node_selector"])
+    patches = plan_device_plugin.labelling({"n1": row}, CHOICES["node_selector"])
     assert bool(patches) is (labels.get(LABEL) != "true" and not refused)
 
 
 def test_adopted_plugin_is_named_and_found_by_its_own_selector() -> None:
-    made = plan_device_plugin.plan([FOREIGN], WISHES | ADOPT)
+    made = plan_device_plugin.plan([FOREIGN], CHOICES | ADOPT)
     assert codes(made["notices"]) == ["DEVICE_PLUGIN_ADOPTED"]
     expected = {"namespace": "gpu-operator", "name": "x", "selectors": ["app=x"]}
     assert made["data"]["adopted"] == expected
 
 
 @pytest.mark.parametrize(
-    ("chosen", "wishes", "expected"),
+    ("chosen", "desired", "expected"),
     [
         pytest.param(["containerd"], {}, ("cdi-cri", "nvidia"), id="containerd"),
         pytest.param(["docker", "docker"], {}, ("envvar", ""), id="docker"),
         pytest.param([], {}, ("cdi-cri", "nvidia"), id="nobody observed"),
         pytest.param([None, "docker"], {}, ("envvar", ""), id="one of an unknown engine"),
-        pytest.param(["containerd"], {"strategy": "envvar"}, ("envvar", "nvidia"), id="as wished"),
+        pytest.param(["containerd"], {"strategy": "envvar"}, ("envvar", "nvidia"), id="as desired"),
         pytest.param(["containerd"], {"runtime_class": ""}, ("cdi-cri", ""), id="no class"),
         pytest.param(
             ["containerd", "docker"],
@@ -213,15 +213,15 @@ def test_adopted_plugin_is_named_and_found_by_its_own_selector() -> None:
     ],
 )
 def test_how_gpus_get_into_containers(
-    chosen: list[str | None], wishes: dict[str, Any], expected: tuple[str, str]
+    chosen: list[str | None], desired: dict[str, Any], expected: tuple[str, str]
 ) -> None:
-    made = plan_device_plugin.plan([], WISHES | wishes | {"members": members(*chosen)})
+    made = plan_device_plugin.plan([], CHOICES | desired | {"members": members(*chosen)})
     assert made["refusals"] == []
     assert (made["data"]["strategy"], made["data"]["runtime_class"]) == expected
 
 
 @pytest.mark.parametrize(
-    ("found", "chosen", "wishes", "said"),
+    ("found", "chosen", "desired", "said"),
     [
         pytest.param(
             [], ["docker", "containerd"], {},
@@ -244,15 +244,15 @@ def test_how_gpus_get_into_containers(
     ],
 )  # fmt: skip
 def test_one_plugin_cannot_serve_everybody(
-    found: list[dict[str, Any]], chosen: list[str], wishes: dict[str, Any], said: str
+    found: list[dict[str, Any]], chosen: list[str], desired: dict[str, Any], said: str
 ) -> None:
-    made = plan_device_plugin.plan(found, WISHES | wishes | {"members": members(*chosen)})
+    made = plan_device_plugin.plan(found, CHOICES | desired | {"members": members(*chosen)})
     (refusal,) = made["refusals"]
     assert said in refusal["message"]
 
 
 def test_all_nodes_may_change_their_engine_together() -> None:
-    made = plan_device_plugin.plan([ours(nodes=1)], WISHES | {"members": members("docker")})
+    made = plan_device_plugin.plan([ours(nodes=1)], CHOICES | {"members": members("docker")})
     assert made["data"]["strategy"] == "envvar"
 
 

@@ -99,7 +99,7 @@ def docker(**values: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("changes", "wishes", "steps"),
+    ("changes", "desired", "steps"),
     [
         pytest.param(
             [VIRGIN, {"repositories": {"metal-gpu-docker": None}}],
@@ -253,14 +253,14 @@ def docker(**values: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_steps(changes: list[dict[str, Any]], wishes: dict[str, Any], steps: list[str]) -> None:
-    planned = plan("docker_ce", node(*changes), **wishes)
+def test_steps(changes: list[dict[str, Any]], desired: dict[str, Any], steps: list[str]) -> None:
+    planned = plan("docker_ce", node(*changes), **desired)
     assert planned["refusals"] == []
     assert names(planned) == steps
 
 
 @pytest.mark.parametrize(
-    ("changes", "wishes", "expected"),
+    ("changes", "desired", "expected"),
     [
         pytest.param([], {"state": "absent"}, ["DOCKER_IN_USE"], id="pods"),
         pytest.param(
@@ -369,9 +369,9 @@ def test_steps(changes: list[dict[str, Any]], wishes: dict[str, Any], steps: lis
     ],
 )
 def test_refusals(
-    changes: list[dict[str, Any]], wishes: dict[str, Any], expected: list[str]
+    changes: list[dict[str, Any]], desired: dict[str, Any], expected: list[str]
 ) -> None:
-    planned = plan("docker_ce", node(*changes), **wishes)
+    planned = plan("docker_ce", node(*changes), **desired)
     assert codes(planned) == expected
     assert planned["steps"] == [] or not expected
 

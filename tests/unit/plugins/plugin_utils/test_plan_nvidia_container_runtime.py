@@ -90,7 +90,7 @@ RESTART_DUE = merge(NVIDIA, docker(changed_since_start=[HOOK]))
 
 
 @pytest.mark.parametrize(
-    ("node", "wishes", "steps", "merged"),
+    ("node", "desired", "steps", "merged"),
     [
         pytest.param(NVIDIA, {}, [], {}, id="done"),
         pytest.param(
@@ -195,9 +195,9 @@ RESTART_DUE = merge(NVIDIA, docker(changed_since_start=[HOOK]))
     ],
 )
 def test_docker(
-    node: dict[str, Any], wishes: dict[str, Any], steps: list[str], merged: dict[str, Any]
+    node: dict[str, Any], desired: dict[str, Any], steps: list[str], merged: dict[str, Any]
 ) -> None:
-    planned = plan(PLANNER, node, **{"default": None, **wishes})
+    planned = plan(PLANNER, node, **{"default": None, **desired})
     assert planned["refusals"] == []
     assert names(planned) == steps
     assert planned["data"]["config"] == {"path": DAEMON_JSON, "remove": [], "merge": merged}
@@ -222,16 +222,16 @@ def test_docker_by_version(version: str, validates: bool, notices: list[str]) ->
 
 
 @pytest.mark.parametrize(
-    ("wishes", "reason"),
+    ("desired", "reason"),
     [
         pytest.param({}, None, id="not-permitted"),
         pytest.param({"restart_ok": True}, "it is permitted", id="permitted"),
         pytest.param({"engine_is_new": True}, "it has just come", id="a-new-engine"),
     ],
 )
-def test_docker_is_restarted_by_permission(wishes: dict[str, Any], reason: str | None) -> None:
+def test_docker_is_restarted_by_permission(desired: dict[str, Any], reason: str | None) -> None:
     """For `docker run --gpus`, which pods do not need."""
-    planned = plan(PLANNER, RESTART_DUE, default=None, **wishes)
+    planned = plan(PLANNER, RESTART_DUE, default=None, **desired)
     assert names(planned) == (["Restart Docker"] if reason else [])
     assert (reason or "") in str(planned["steps"])
     assert [notice["code"] for notice in planned["notices"]] == (
@@ -348,7 +348,7 @@ def test_a_file_that_docker_reads_and_nobody_can_edit(
 
 
 @pytest.mark.parametrize(
-    ("node", "wishes", "notices", "refusals"),
+    ("node", "desired", "notices", "refusals"),
     [
         pytest.param(toolkit("1.17.8", held=True), {}, ["TOOLKIT_HELD"], [], id="held"),
         pytest.param(
@@ -396,9 +396,9 @@ def test_a_file_that_docker_reads_and_nobody_can_edit(
     ],
 )
 def test_toolkit_that_its_owner_holds_stays(
-    node: dict[str, Any], wishes: dict[str, Any], notices: list[str], refusals: list[str]
+    node: dict[str, Any], desired: dict[str, Any], notices: list[str], refusals: list[str]
 ) -> None:
-    planned = plan(PLANNER, node, **wishes)
+    planned = plan(PLANNER, node, **desired)
     assert not any("toolkit" in name for name in names(planned))
     assert [notice["code"] for notice in planned["notices"]] == notices
     assert codes(planned) == refusals
@@ -703,7 +703,7 @@ def test_a_runtime_that_cannot_be_started(changes: dict[str, Any], evidence: str
 
 
 @pytest.mark.parametrize(
-    ("changes", "wishes"),
+    ("changes", "desired"),
     [
         pytest.param({"packages": {"nvidia-container-toolkit-base": None}}, {}, id="not installed"),
         pytest.param(
@@ -714,11 +714,11 @@ def test_a_runtime_that_cannot_be_started(changes: dict[str, Any], evidence: str
     ],
 )
 def test_what_is_about_to_be_installed_is_not_missing(
-    changes: dict[str, Any], wishes: dict[str, Any]
+    changes: dict[str, Any], desired: dict[str, Any]
 ) -> None:
     node = merge(merge(DONE, {"toolkit": {"programs": {"nvidia-ctk": GONE}}}), changes)
     node["packages"] = {name: found for name, found in node["packages"].items() if found}
-    assert plan(PLANNER, node, **wishes)["refusals"] == []
+    assert plan(PLANNER, node, **desired)["refusals"] == []
 
 
 def test_an_old_toolkit_has_no_hook_of_cdi() -> None:
@@ -758,7 +758,7 @@ REMOVE_DROP_IN = "Restore the condition of the CDI service"
 
 
 @pytest.mark.parametrize(
-    ("changes", "wishes", "steps"),
+    ("changes", "desired", "steps"),
     [
         pytest.param(OPEN, {}, [DROP_IN, WRITE], id="Debian's open module"),
         pytest.param(
@@ -810,9 +810,9 @@ REMOVE_DROP_IN = "Restore the condition of the CDI service"
     ],
 )
 def test_cdi_service_that_would_be_skipped(
-    changes: dict[str, Any], wishes: dict[str, Any], steps: list[str]
+    changes: dict[str, Any], desired: dict[str, Any], steps: list[str]
 ) -> None:
-    planned = plan(PLANNER, without_nulls(merge(DONE, changes)), **wishes)
+    planned = plan(PLANNER, without_nulls(merge(DONE, changes)), **desired)
     assert planned["refusals"] == []
     assert names(planned) == steps
 

@@ -30,7 +30,7 @@ REPOSITORY = {
     "repository_key": "https://mirror.example/key.asc",
     "repository_fingerprint": "0" * 40,
 }
-WISHES: dict[str, dict[str, Any]] = {
+CHOICES: dict[str, dict[str, Any]] = {
     "preflight": {"host": "gpu-1", "state": "present", "engine": "auto", "gpu_count": None},
     "nvidia_driver": {
         "host": "gpu-1",
@@ -168,8 +168,8 @@ EXCHANGED = {"version": "580.173.02-1", "held": False}
 OF_DRIVER = ("nvidia-driver-cuda", "nvidia-kernel-dkms", "nvidia-persistenced")
 
 
-def plan(planner: str, node: dict[str, Any], **wishes: Any) -> dict[str, Any]:
-    result: dict[str, Any] = PLANNERS[planner].plan(node, {**WISHES[planner], **wishes})
+def plan(planner: str, node: dict[str, Any], **desired: Any) -> dict[str, Any]:
+    result: dict[str, Any] = PLANNERS[planner].plan(node, {**CHOICES[planner], **desired})
     return result
 
 
@@ -548,13 +548,13 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(
-    ("planner", "changes", "wishes", "expected"),
+    ("planner", "changes", "desired", "expected"),
     [pytest.param(*row[1:], id=f"{row[1]}: {row[0]}") for row in REFUSALS],
 )
 def test_refusals(
-    planner: str, changes: dict[str, Any], wishes: dict[str, Any], expected: list[str]
+    planner: str, changes: dict[str, Any], desired: dict[str, Any], expected: list[str]
 ) -> None:
-    planned = plan(planner, merge(VIRGIN, changes), **wishes)
+    planned = plan(planner, merge(VIRGIN, changes), **desired)
     assert codes(planned) == expected
     assert planned["steps"] == []
     assert all(one["message"].startswith("gpu-1: ") for one in planned["refusals"])
@@ -596,7 +596,7 @@ def test_refusal_names_the_addresses() -> None:
 
 
 @pytest.mark.parametrize(
-    ("planner", "changes", "wishes", "steps"),
+    ("planner", "changes", "desired", "steps"),
     [
         pytest.param(
             "nvidia_driver",
@@ -996,9 +996,9 @@ def test_refusal_names_the_addresses() -> None:
     ],
 )
 def test_steps(
-    planner: str, changes: dict[str, Any], wishes: dict[str, Any], steps: list[str]
+    planner: str, changes: dict[str, Any], desired: dict[str, Any], steps: list[str]
 ) -> None:
-    planned = plan(planner, without_nulls(merge(DONE, changes)), **wishes)
+    planned = plan(planner, without_nulls(merge(DONE, changes)), **desired)
     assert planned["refusals"] == []
     assert names(planned) == steps
 
@@ -1303,8 +1303,8 @@ def test_reasons_and_findings_show_no_credentials() -> None:
     ours["metal-gpu-nvidia-driver"]["entries"][0]["types"] = "deb"
     for node in (VIRGIN, {**VIRGIN, "repositories": ours}):
         for fingerprint in ("", "0" * 40):
-            wishes = {**changes, "repository_fingerprint": fingerprint}
-            planned = plan("nvidia_driver", node, **wishes)
+            desired = {**changes, "repository_fingerprint": fingerprint}
+            planned = plan("nvidia_driver", node, **desired)
             assert "CANARY" not in str([planned[key] for key in ("steps", "refusals", "notices")])
 
 

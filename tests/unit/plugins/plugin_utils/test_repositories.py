@@ -492,19 +492,19 @@ EMPTY = dict.fromkeys(
 )
 def test_upstream(id_: str, version: str, which: str, url: str, key: str) -> None:
     system = find({"id": id_, "version_id": version})
-    wanted = Repository.wished("x", EMPTY, getattr(system, which))
+    wanted = Repository.desired("x", EMPTY, getattr(system, which))
     assert (wanted.url, wanted.key) == (url, key)
 
 
 def test_mirror_of_the_same_layout_has_the_key_at_the_same_place() -> None:
-    wishes = {**EMPTY, "repository_url": "https://mirror.example/linux/debian"}
-    wanted = Repository.wished("x", wishes, SYSTEMS[0].docker)
+    desired = {**EMPTY, "repository_url": "https://mirror.example/linux/debian"}
+    wanted = Repository.desired("x", desired, SYSTEMS[0].docker)
     assert wanted.key == "https://mirror.example/linux/debian/gpg"
     assert wanted.suite == "bookworm"
     assert wanted.fingerprint == SYSTEMS[0].docker.fingerprint
 
 
 def test_only_apt_has_suites() -> None:
-    wishes = {**EMPTY, "repository_suite": "{codename}"}
-    by_id = {system.id: Repository.wished("x", wishes, system.docker) for system in SYSTEMS}
+    desired = {**EMPTY, "repository_suite": "{codename}"}
+    by_id = {system.id: Repository.desired("x", desired, system.docker) for system in SYSTEMS}
     assert (by_id["debian"].suite, by_id["rocky"].suite) == ("{codename}", "")

@@ -197,7 +197,7 @@ def test_strangers(eight: Node, change: Change | None, codes: list[str]) -> None
 
 # --- the driver of a node with a broken GPU ---------------------------------------------------
 
-DRIVER = {"host": "gpu-1", "state": "present", **healthy.DRIVER_WISHES}
+DRIVER = {"host": "gpu-1", "state": "present", **healthy.DRIVER_DESIRED}
 
 
 @pytest.mark.parametrize(
@@ -298,7 +298,8 @@ def garbage(raw: dict[str, Any]) -> None:
         ),
         pytest.param(
             edit("/var/lib/kubelet/config.yaml", "CPUManager: true", "DevicePlugins: true"),
-            ["DRIFTED"], "drifted: kubelet: Remove the DevicePlugins gate", id="a gate in the kubelet's file",
+            ["DRIFTED"], "drifted: kubelet: Remove the DevicePlugins gate",
+            id="a gate in the kubelet's file",
         ),
         pytest.param(
             unit("kubelet.service", ActiveState="failed", Result="signal"), ["KUBELET_STOPPED"],
