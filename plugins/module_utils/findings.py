@@ -296,7 +296,7 @@ CATALOGUE: dict[str, Meaning] = {
         "keeps its working driver {found}; nvidia_driver_version is {expected}",
         "nothing to do; to change the version, drain the node and remove the driver first",
     ),
-    "DRIVER_OF_OWNER": Meaning(
+    "DRIVER_OF_ADMIN": Meaning(
         NOTICE,
         "keeps its driver {found}, which this collection did not install",
         "nothing to do; to remove it, drain the node and purge its packages yourself",
@@ -478,7 +478,7 @@ CATALOGUE: dict[str, Meaning] = {
         "nothing to do for pods, which get their GPUs without; else restart Docker when its "
         "containers may stop, or set nvidia_container_runtime_restart_ok to true",
     ),
-    "TOOLKIT_OF_OWNER": Meaning(
+    "TOOLKIT_OF_ADMIN": Meaning(
         NOTICE,
         "keeps its container toolkit {found}, which this collection did not install",
         "nothing to do; to remove it, purge its packages yourself",
@@ -676,7 +676,7 @@ CATALOGUE: dict[str, Meaning] = {
         "if the device plugin may run there, remove the label with `kubectl label node {node} "
         "{key}-`; if not, take the node out of the group",
     ),
-    "LABEL_OF_OWNER": Meaning(
+    "LABEL_OF_ADMIN": Meaning(
         FAILURE,
         "has the label {label} from somebody else, so that the device plugin stays on it as long "
         "as {others} needs it",

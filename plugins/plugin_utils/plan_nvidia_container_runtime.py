@@ -491,7 +491,7 @@ def _unplan_toolkit(plan: Plan, node: Mapping[str, Any]) -> None:
     plan.data["packages"] = packages
     plan.step(REMOVE, f"installed: {', '.join(packages)}" if packages else None)
     if installed(node, [name for name in PACKAGES if name not in packages]):
-        plan.notice("TOOLKIT_OF_OWNER", found=toolkit["version"])
+        plan.notice("TOOLKIT_OF_ADMIN", found=toolkit["version"])
         return
     if ROLE not in node["ours"]["packages"]:
         return

@@ -348,7 +348,7 @@ def _plan_absent(plan: Plan, node: Mapping[str, Any]) -> None:
             plan.step(STOP_PERSISTENCE, "it uses the driver")
         plan.step(UNLOAD, f"{', '.join(loaded)} loaded" if loaded else None)
     elif driver_packages.carriers(driver["packages"]) or _installed_version(node):
-        plan.notice("DRIVER_OF_OWNER", found=_version(node))
+        plan.notice("DRIVER_OF_ADMIN", found=_version(node))
     plan.step(REMOVE, f"installed: {', '.join(packages)}" if packages else None)
     plan.step(REMOVE_FILES, f"{', '.join(files)} are of this role" if files else None)
     if files or ROLE in node["ours"]["packages"]:

@@ -11,7 +11,7 @@ import footprint
 def test_drivers_owner_keeps_it(laboratory):
     run = laboratory.playbook("metal.gpu.teardown")
     assert run.returncode == 0
-    assert "DRIVER_OF_OWNER gpu-1: " in run.words
+    assert "DRIVER_OF_ADMIN gpu-1: " in run.words
     host = laboratory.host("gpu-1")
     assert len(host.check_output("nvidia-smi -L").splitlines()) == 4
 

@@ -522,13 +522,13 @@ NOTHING_ELSE = {"files": [], "edits": []}
         pytest.param(
             without_nulls(merge(NVIDIA, {"ours": {"packages": {PLANNER: None}}})),
             [],
-            ["TOOLKIT_OF_OWNER"],
+            ["TOOLKIT_OF_ADMIN"],
             id="registered-by-somebody-else",
         ),
         pytest.param(
             without_nulls(merge(DONE, {"ours": {**NOTHING_ELSE, "packages": {PLANNER: None}}})),
             [],
-            ["TOOLKIT_OF_OWNER"],
+            ["TOOLKIT_OF_ADMIN"],
             id="rule",
         ),
         pytest.param(
@@ -537,7 +537,7 @@ NOTHING_ELSE = {"files": [], "edits": []}
                 "Release the hold on the container toolkit",
                 "Delete the record of the toolkit packages",
             ],
-            ["TOOLKIT_OF_OWNER"],
+            ["TOOLKIT_OF_ADMIN"],
             id="there-before-in-another-version",
         ),
         pytest.param(
@@ -545,7 +545,7 @@ NOTHING_ELSE = {"files": [], "edits": []}
                 "1.20.1", held=True, ours=NOTHING_ELSE, repositories=repository("container-toolkit")
             ),
             ["Remove the repository of the container toolkit"],
-            ["TOOLKIT_OF_OWNER"],
+            ["TOOLKIT_OF_ADMIN"],
             id="from-our-repository-by-hand",
         ),
         pytest.param(DOCKER, [], [], id="twice"),

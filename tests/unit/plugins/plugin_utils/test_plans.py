@@ -1148,7 +1148,7 @@ def test_modules_are_unloaded_before_those_that_they_use() -> None:
 def test_driver_of_somebody_else_is_not_taken_away() -> None:
     node = without_nulls(merge(DONE, {"ours": {"packages": {"nvidia_driver": None}}}))
     planned = plan("nvidia_driver", node, state="absent")
-    assert [notice["code"] for notice in planned["notices"]] == ["DRIVER_OF_OWNER"]
+    assert [notice["code"] for notice in planned["notices"]] == ["DRIVER_OF_ADMIN"]
     assert planned["notices"][0]["message"].startswith("gpu-1: keeps its driver 580.178.04, ")
 
 
