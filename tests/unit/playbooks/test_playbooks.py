@@ -33,7 +33,11 @@ ROLES = {
     "nvidia_driver": {},
     "containerd": {},
     "docker_ce": {},
-    "nvidia_container_runtime": {"engine": "auto", "engine_is_new": False},
+    "nvidia_container_runtime": {
+        "engine": "auto",
+        "engine_is_new": False,
+        "driver_is_planned": True,
+    },
     "kubelet_device_plugins": {},
 }
 

@@ -58,6 +58,7 @@ CHOICES: dict[str, dict[str, Any]] = {
         "state": "present",
         "engine": "auto",
         "engine_is_new": False,
+        "driver_is_planned": False,
         "restart_ok": False,
         "version": "1.20.1",
         "default": False,
