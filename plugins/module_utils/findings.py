@@ -775,7 +775,7 @@ CATALOGUE: dict[str, Meaning] = {
     ),
     "DRIFTED": Meaning(
         FAILURE,
-        "{component} differs from what the variables ask for: {reasons}",
+        "{component} has drifted; steps to correct it: {reasons}",
         "run `ansible-playbook metal.gpu.site --check --diff --limit {host}` to see the change, "
         "and without `--check --diff` to make it; if another tool manages the node, set "
         "`verify_drift: false`",

@@ -186,7 +186,7 @@ def rehearse(laboratory: Any, *options: str) -> str:
 def test_skip_refused_goes_on_with_the_others(laboratory, fault):
     fault("gpu-2", "remove-all-gpus")
     words = rehearse(laboratory, "-e", "metal_gpu_skip_refused=true")
-    assert "NO_GPU gpu-2: has no NVIDIA GPU on its PCI bus" in words
+    assert "NO_GPU gpu-2: the PCI bus has no NVIDIA GPU" in words
     assert re.search(r"gpu-2 .* NO_GPU\b", words)  # in the table
 
 
