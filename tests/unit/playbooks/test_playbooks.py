@@ -190,7 +190,7 @@ def test_nothing_begins_without_a_node_that_preflight_has_lost(tmp_path):
     }
     found = run(tmp_path, "metal.gpu.site", inventory(hosts))
     assert found.code != 0
-    assert "NODES_LOST inventory: gpu-1, gpu-2 failed while" in found.words
+    assert "NODES_LOST inventory: gpu-1, gpu-2 failed during preflight" in found.words
     assert "Bring the driver" not in found.output
 
 
@@ -280,7 +280,7 @@ def test_node_that_restarts_while_it_is_verified(tmp_path, cluster):
     found = run(tmp_path, "metal.gpu.verify", hosts, f"-e@{tmp_path / 'given.json'}")
     assert found.code != 0
     assert re.search(r"gpu-1 .* NODE_RESTARTED\b", found.output)
-    assert "NODE_RESTARTED gpu-1: restarted while it was verified" in found.words
+    assert "NODE_RESTARTED gpu-1: the node restarted during the verification" in found.words
 
 
 def test_localhost_that_runs_no_modules(tmp_path):
