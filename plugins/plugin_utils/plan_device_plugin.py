@@ -148,12 +148,14 @@ def _refuse_labels(plan: Plan, desired: Mapping[str, Any]) -> None:
 
 
 def _taken(row: Mapping[str, Any], labels: Mapping[str, str]) -> dict[str, str]:
-    """Return those of the labels that a node has with another value, and not from this role."""
-    found, ours = section(row, "labels"), _added(section(row, "annotations"))
+    """Return those of the labels that a node has with another value.
+
+    The annotation has the keys of the labels that this role has added, and not their values. So an
+    admin may have changed one of these, too, to keep the plugin off the node.
+    """
+    found = section(row, "labels")
     return {
-        key: found[key]
-        for key, value in labels.items()
-        if key in found and found[key] != value and key not in ours
+        key: found[key] for key, value in labels.items() if key in found and found[key] != value
     }
 
 

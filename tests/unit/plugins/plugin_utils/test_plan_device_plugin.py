@@ -173,7 +173,8 @@ LABEL = "nvidia.com/gpu.present"
         pytest.param({}, {}, False, id="none"),
         pytest.param({LABEL: "true"}, {}, False, id="as wanted"),
         pytest.param({LABEL: "false"}, {}, True, id="keeps the plugin away"),
-        pytest.param({LABEL: "yes"}, {"metal.gpu/labelled": LABEL}, False, id="ours"),
+        pytest.param({LABEL: "true"}, {"metal.gpu/labelled": LABEL}, False, id="ours"),
+        pytest.param({LABEL: "false"}, {"metal.gpu/labelled": LABEL}, True, id="ours, and changed"),
         pytest.param({LABEL: "yes"}, {"metal.gpu/labelled": "x"}, True, id="we added another"),
     ],
 )
@@ -290,7 +291,8 @@ def test_labels_are_put_where_they_lack_and_noted() -> None:
         "n1": row(gpu="true", pool="a", x="y"),
         "n2": row(gpu="true"),
         "n3": row("missing"),
-        "n4": row(gpu="true", pool="old", added="pool"),
+        "n4": row(gpu="true", added="pool"),  # somebody has removed it
+        "n5": row(gpu="true", pool="old", added="pool"),
     }
     patches = plan_device_plugin.labelling(nodes, {"gpu": "true", "pool": "a"})
     assert [patch["metadata"] for patch in patches] == [
