@@ -245,12 +245,19 @@ class Client:
         )
         return patched
 
-    def evict(self, pod: str, namespace: str) -> None:
-        """Ask once for the end of a pod. A budget that forbids it raises ApiBudget."""
+    def evict(self, pod: str, namespace: str, uid: str) -> None:
+        """Ask once for the end of a pod. A budget that forbids it raises ApiBudget.
+
+        Raises ApiConflict where the pod of this name is another one by now.
+
+        Source: kubernetes, pkg/registry/core/pod/storage/eviction.go: the delete options of an
+        eviction are those of the deletion, and their preconditions are checked then.
+        """
         body = {
             "kind": "Eviction",
             "apiVersion": "policy/v1",
             "metadata": {"name": pod, "namespace": namespace},
+            "deleteOptions": {"preconditions": {"uid": uid}},
         }
         self._transport.attempt("create", "pods", namespace, path=f"/{pod}/eviction", body=body)
 

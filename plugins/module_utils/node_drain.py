@@ -197,9 +197,10 @@ class Drain:
         if claim.uid in self.asked:
             return ""
         try:
-            self._client.evict(claim.name, claim.namespace)
+            self._client.evict(claim.name, claim.namespace, claim.uid)
         except kube.ApiMissing:
             return ""
+        # A conflict says that the pod is gone, or that its budget has changed: the next look tells.
         except (kube.ApiBudget, kube.ApiBusy, kube.ApiConflict) as error:
             return error.found
         except kube.ApiUnreachable as error:

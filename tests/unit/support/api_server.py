@@ -53,16 +53,19 @@ class Refusal(Exception):
         times: int = sys.maxsize,
         retry_after: str = "",
         cause: str = "",
+        reason: str = "",
     ) -> None:
         super().__init__(message)
         self.code = code
         self.times = times
         self.retry_after = retry_after
         self.cause = cause
+        self.reason = reason
 
     def status(self) -> dict[str, Any]:
         details = {"details": {"causes": [{"reason": self.cause}]}} if self.cause else {}
-        return {**status(self.code, str(self)), **details}
+        reason = {"reason": self.reason} if self.reason else {}
+        return {**status(self.code, str(self)), **reason, **details}
 
 
 class ApiServer:
@@ -240,7 +243,8 @@ class ApiServer:
         metadata = item["metadata"]
         metadata["namespace"] = namespace
         if (resource, namespace, metadata["name"]) in self._objects:
-            raise Refusal(409, f'{resource} "{metadata["name"]}" already exists')
+            text = f'{resource} "{metadata["name"]}" already exists'
+            raise Refusal(409, text, reason="AlreadyExists")
         created = self.put(resource, item)
         self.when_created(copy.deepcopy(created))
         return created
@@ -262,6 +266,7 @@ class ApiServer:
                 409,
                 f'Operation cannot be fulfilled on {resource} "{name}": the object has been '
                 "modified; please apply your changes to the latest version and try again",
+                reason="Conflict",
             )
         merged: dict[str, Any] = merge(item, changes)
         before, after = item.get("spec", {}), merged.get("spec", {})
@@ -271,9 +276,10 @@ class ApiServer:
         )
         return self.put(resource, merged)
 
-    def evict(self, namespace: str, name: str) -> None:
+    def evict(self, namespace: str, name: str, body: dict[str, Any]) -> None:
         if ("pods", namespace, name) not in self._objects:
             raise Refusal(404, f'pods "{name}" not found')
+        self._check_uid(("pods", namespace, name), body.get("deleteOptions", {}))
         if name in self.budgets:
             self.budgets[name]()
             raise Refusal(
@@ -287,7 +293,20 @@ class ApiServer:
         with self._changed:
             if (resource, namespace, name) not in self._objects:
                 raise Refusal(404, f'{resource} "{name}" not found')
+        self._check_uid((resource, namespace, name), body)
         self._end([(resource, namespace, name)], body)
+
+    def _check_uid(self, key: tuple[str, str, str], options: dict[str, Any]) -> None:
+        """Refuse to end another object of the same name than the one that is meant."""
+        found = self._objects[key]["metadata"]["uid"]
+        meant = options.get("preconditions", {}).get("uid", found)
+        if meant != found:
+            raise Refusal(
+                409,
+                f'Operation cannot be fulfilled on {key[0]} "{key[2]}": Precondition failed: UID '
+                f"in precondition: {meant}, UID in object meta: {found}",
+                reason="Conflict",
+            )
 
     def delete_collection(
         self, resource: str, namespace: str, query: dict[str, str], body: dict[str, Any]
@@ -433,7 +452,7 @@ class _Handler(BaseHTTPRequestHandler):
             elif verb == "log":
                 self._send(200, api.logs[rest[0]].encode())
             elif verb == "evict":
-                api.evict(namespace, rest[0])
+                api.evict(namespace, rest[0], body)
                 self._send_json(201, {"kind": "Status", "status": "Success"})
             elif verb == "patch":
                 patched = api.patch(resource, rest[0], body, query.get("fieldManager", ""))

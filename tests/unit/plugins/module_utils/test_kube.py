@@ -284,20 +284,28 @@ def test_a_webhook_that_is_down_is_not_waited_for(api, client):
 
 
 def test_a_budget_is_the_callers_to_wait_for(api, client):
-    api.put("pods", pod("a"))
+    uid = api.put("pods", pod("a"))["metadata"]["uid"]
     api.budgets["a"] = lambda: None
     with pytest.raises(kube.ApiBudget) as caught:
-        client.evict("a", "default")
+        client.evict("a", "default", uid)
     assert caught.value.found.startswith("Cannot evict pod as it would violate")
     assert client.pauses == []
 
 
 def test_a_budget_may_also_say_403(api, client):
     """As it does with too many evictions under way: pkg/registry/core/pod/storage/eviction.go."""
+    uid = api.put("pods", pod("a"))["metadata"]["uid"]
     text = "DisruptedPods map too big - too many evictions not confirmed by PDB controller"
     api.refusals["evict", "pods"] = Refusal(403, text, cause="DisruptionBudget")
     with pytest.raises(kube.ApiBudget):
-        client.evict("a", "default")
+        client.evict("a", "default", uid)
+
+
+def test_another_pod_of_the_same_name_is_not_evicted(api, client):
+    api.put("pods", pod("a"))
+    with pytest.raises(kube.ApiConflict, match="Precondition failed: UID in precondition: gone,"):
+        client.evict("a", "default", "gone")
+    assert api.names("pods") == ["a"]
 
 
 def test_a_server_that_stalls_is_asked_again(api, client, monkeypatch):

@@ -220,6 +220,20 @@ def test_another_pod_of_the_same_name_is_evicted_too(cluster, call):
     assert state(cluster)[1] == ["c", "web"]
 
 
+def test_another_pod_of_the_same_name_elsewhere_is_not_evicted(cluster, call):
+    """The one that was meant ended after the look; its controller made another on gpu-3."""
+    moved = pod("b", on="gpu-3", owner="StatefulSet")
+
+    def move():
+        cluster.take("pods", "b", "ml")
+        cluster.put("pods", moved)
+
+    cluster.budgets["a"] = lambda: (cluster.budgets.pop("a"), move())
+    assert "failed" not in call(gpu_drain, nodes=NODES)
+    assert state(cluster)[1] == ["b", "c", "web"]
+    assert cluster.objects()["pods", "ml", "b"]["spec"]["nodeName"] == "gpu-3"
+
+
 def test_an_error_while_uncordoning_hides_neither_the_first_one_nor_the_node(cluster, call):
     cluster.budgets["a"] = lambda: cluster.refusals.update(
         {("patch", "nodes"): Refusal(403, "no more")}
