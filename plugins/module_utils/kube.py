@@ -26,6 +26,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.kube_errors import (
     ApiBudget,
     ApiBusy,
     ApiConflict,
+    ApiExists,
     ApiExpired,
     ApiForbidden,
     ApiMissing,
@@ -60,6 +61,7 @@ __all__ = [
     "ApiBudget",
     "ApiBusy",
     "ApiConflict",
+    "ApiExists",
     "ApiExpired",
     "ApiForbidden",
     "ApiMissing",
@@ -225,7 +227,7 @@ class Client:
     ) -> dict[str, Any]:
         """Create an object by its name and return it as the server stored it.
 
-        Raises ApiConflict where there is one of the name: after an answer that got lost, our own.
+        Raises ApiExists where there is one of the name: after an answer that got lost, our own.
         """
         created: dict[str, Any] = self._transport.ask(
             "create", resource, namespace, body=body, timer=timer

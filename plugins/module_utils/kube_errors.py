@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 # `details.causes` of an eviction that a PodDisruptionBudget does not allow; kubernetes v1.37.1,
 # pkg/registry/core/pod/storage/eviction.go.
 _BUDGET = "DisruptionBudget"
+# `reason` of a create whose name is taken. Another 409 to a create is a conflict with a
+# ResourceQuota under many creates at once: kubernetes/kubernetes issue 67761.
+_EXISTS = "AlreadyExists"
 
 
 class KubeError(Exception):
@@ -70,7 +73,11 @@ class ApiMissing(ApiRefused):
 
 
 class ApiConflict(ApiRefused):
-    """409: the object exists already, or has changed since it was read."""
+    """409: something has changed since it was read: the object, or a quota that it counts in."""
+
+
+class ApiExists(ApiConflict):
+    """409 with the reason AlreadyExists: there is an object of the name."""
 
 
 class ApiExpired(ApiRefused):
@@ -114,6 +121,8 @@ def refusal(
     kind = _KINDS.get(status, ApiBusy if status >= 500 else ApiRefused)
     if _is_budget(answer):
         kind = ApiBudget
+    if kind is ApiConflict and section(answer).get("reason") == _EXISTS:
+        kind = ApiExists
     text = f"The API server {url} refused to {asked} ({status}): {found}"
     if kind is ApiUnauthorised:
         text = (

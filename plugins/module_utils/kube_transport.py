@@ -19,6 +19,8 @@ from urllib.parse import quote, urlencode
 
 from ansible_collections.metal.gpu.plugins.module_utils.kube_errors import (
     ApiBusy,
+    ApiConflict,
+    ApiExists,
     ApiRefused,
     ApiStalled,
     ApiUnreachable,
@@ -138,7 +140,7 @@ class Transport:
         for failures in itertools.count():
             try:
                 return self.attempt(verb, resource, namespace, **request)
-            except (ApiUnreachable, ApiBusy) as error:
+            except (ApiUnreachable, ApiBusy, ApiConflict) as error:
                 problem = error
             left_s = patience.remaining_s()
             if left_s <= 0 or not self._may_pass(problem, verb):
@@ -233,12 +235,15 @@ class Transport:
             f"call it by a name in its certificate ({self._source})."
         )
 
-    def _may_pass(self, error: ApiUnreachable | ApiBusy, verb: str) -> bool:
+    def _may_pass(self, error: ApiUnreachable | ApiBusy | ApiConflict, verb: str) -> bool:
         """Tell whether another attempt can end better.
 
         An address where nothing has ever answered is more likely wrong than busy. An internal
-        error is often an admission webhook that is down, and does not pass within seconds.
+        error is often an admission webhook that is down, and does not pass within seconds. A
+        create conflicts with others that count in the same quota, and is not at fault.
         """
+        if isinstance(error, ApiConflict):
+            return verb == "create" and not isinstance(error, ApiExists)
         if isinstance(error, ApiUnreachable):
             return self._has_answered or error.connected
         return error.status != 500 or verb in _READING

@@ -205,7 +205,7 @@ def _create(
     pod = smoke_pod.manifest(template, request)
     try:
         return client.create("pods", pod, namespace, timer)
-    except kube.ApiConflict:
+    except kube.ApiExists:
         return pod  # an earlier attempt of ours, whose answer got lost
     except kube.ApiUnauthorised:
         raise
@@ -214,7 +214,8 @@ def _create(
         if "cannot create resource" in error.found:
             raise
         # An internal error is that of an admission webhook: as good as a refusal.
-        if isinstance(error, kube.ApiBusy) and error.status != 500:
+        is_busy = isinstance(error, kube.ApiBusy) and error.status != 500
+        if is_busy or isinstance(error, kube.ApiConflict):
             return Verdict("unknown", "", str(error))
         message = f"the API server refuses the pod: {error.found}"
         return Verdict("failed", "", message, refusal=error.found)

@@ -328,9 +328,29 @@ def test_a_server_that_does_not_answer_is_named_with_the_true_times(api, client,
 def test_an_answer_that_got_lost_does_not_double_the_work(api, client):
     client.snapshot("nodes", labels)
     api.lost["create", "pods"] = 1
-    with pytest.raises(kube.ApiConflict):
+    with pytest.raises(kube.ApiExists):
         client.create("pods", pod("a"), "default")
     assert api.names("pods") == ["a"]
+
+
+# Words: kubernetes/kubernetes issue 67761.
+QUOTA_CHANGED = (
+    'Operation cannot be fulfilled on resourcequotas "gpus": the object has been modified; please '
+    "apply your changes to the latest version and try again"
+)
+
+
+def test_a_conflict_with_a_quota_is_asked_again(api, client):
+    api.refusals["create", "pods"] = Refusal(409, QUOTA_CHANGED, times=2, reason="Conflict")
+    assert client.create("pods", pod("a"), "default")["metadata"]["name"] == "a"
+    assert client.pauses == [0.0, 1.0]
+
+
+def test_a_node_that_has_changed_is_the_callers_to_look_at(api, client):
+    api.put("nodes", node("gpu-1"))
+    with pytest.raises(kube.ApiConflict):
+        client.patch("nodes", "gpu-1", {"metadata": {"resourceVersion": "0"}})
+    assert client.pauses == []
 
 
 def test_a_list_that_is_forgotten_half_way_is_begun_anew(api, client, monkeypatch):

@@ -464,6 +464,28 @@ def test_an_answer_that_got_lost_makes_no_second_pod(cluster, smoke):
     assert len(names) == 2
 
 
+QUOTA_CHANGED = (
+    'Operation cannot be fulfilled on resourcequotas "gpus": the object has been modified; please '
+    "apply your changes to the latest version and try again"
+)
+
+
+def test_a_conflict_with_a_quota_is_no_pod_of_ours(cluster, smoke):
+    """As many pods at once meet: kubernetes/kubernetes issue 67761."""
+    behave(cluster)
+    cluster.refusals["create", "pods"] = Refusal(409, QUOTA_CHANGED, times=2, reason="Conflict")
+    result = smoke(["gpu-1", "gpu-2"], 2)
+    assert [row["state"] for row in result["nodes"].values()] == ["ok", "ok"]
+
+
+def test_a_conflict_that_stays_leaves_the_result_unknown(cluster, smoke, monkeypatch):
+    monkeypatch.setattr(kube_transport, "_PATIENCE_S", 0.0)
+    cluster.refusals["create", "pods"] = Refusal(409, QUOTA_CHANGED, reason="Conflict")
+    row = smoke(["gpu-1"], 2, wait_timeout=1)["nodes"]["gpu-1"]
+    assert row["state"] == "unknown"
+    assert "(409): Operation cannot be fulfilled on resourcequotas" in row["message"]
+
+
 def test_a_server_that_stays_busy_leaves_the_result_unknown(cluster, smoke, monkeypatch):
     monkeypatch.setattr(kube_transport, "_PATIENCE_S", 0.0)
     cluster.refusals["create", "pods"] = Refusal(429, "too many requests", retry_after="0")
