@@ -45,7 +45,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.kube_transport import (
     Transport,
     pause_s,
 )
-from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
+from ansible_collections.metal.gpu.plugins.module_utils.mappings import section, text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping
@@ -245,6 +245,8 @@ class Client:
         patched: dict[str, Any] = self._transport.ask(
             "patch", resource, None, path=f"/{name}", query=query, body=body, timer=timer
         )
+        if not _is_named(patched):
+            raise self._transport.odd(f"one of {resource}", json.dumps(patched))
         return patched
 
     def evict(self, pod: str, namespace: str, uid: str) -> None:
@@ -348,13 +350,17 @@ class Client:
                     raise
                 records, page = {}, dict(query)
                 continue
-            for item in answer["items"]:
+            items, metadata = answer.get("items"), section(answer, "metadata")
+            version = text(metadata, "resourceVersion")
+            if not version or not isinstance(items, list) or not all(map(_is_named, items)):
+                raise self._transport.odd(f"a list of {resource}", json.dumps(answer))
+            for item in items:
                 record = keep(item)
                 if record is not None:
                     records[_key(item, namespace)] = record
-            token = answer["metadata"].get("continue")
+            token = text(metadata, "continue")
             if not token:
-                return records, answer["metadata"]["resourceVersion"]
+                return records, version
             page["continue"] = token
 
     def _watch(
@@ -390,13 +396,13 @@ class Client:
         try:
             for line in self._transport.lines(response, read_s):
                 silent = False
-                event = json.loads(line)
-                if event["type"] == "ERROR":
+                kind, item = self._parse_event(resource, line)
+                if kind == "ERROR":
                     raise ApiExpired(
                         f"The API server {self._transport.shown} ended the watch of {resource}: "
-                        f"{event['object'].get('message')}"
+                        f"{item.get('message')}"
                     )
-                yield event["type"], event["object"]
+                yield kind, item
         except ApiStalled:
             if timer.remaining_s() > 0:
                 raise
@@ -405,6 +411,18 @@ class Client:
             response.close()
         if silent and timer.elapsed_s() - started < min(1.0, round_s):
             raise WatchCut(f"The API server {self._transport.shown} closes every watch at once.")
+
+    def _parse_event(self, resource: str, line: bytes) -> tuple[str, dict[str, Any]]:
+        """Return type and object of an event."""
+        try:
+            event = json.loads(line)
+        except ValueError as error:
+            raise self._transport.odd(f"events of {resource}", line) from error
+        kind, item = text(event, "type"), dict(section(event, "object"))
+        is_versioned = bool(text(item, "metadata", "resourceVersion"))
+        if kind == "ERROR" or (kind and is_versioned and (kind == "BOOKMARK" or _is_named(item))):
+            return kind, item
+        raise self._transport.odd(f"events of {resource}", line)
 
 
 def only(field: str, names: Collection[str], *selectors: str) -> dict[str, str]:
@@ -419,6 +437,11 @@ def _delete_options(grace_s: int | None) -> dict[str, Any]:
     if grace_s is not None:
         body["gracePeriodSeconds"] = grace_s
     return body
+
+
+def _is_named(item: Any) -> bool:
+    """Tell whether something is an object of the API, as far as the callers rely on it."""
+    return bool(text(item, "metadata", "name"))
 
 
 def _key(item: Mapping[str, Any], namespace: str | None) -> str:

@@ -114,16 +114,25 @@ class Transport:
     def pause(self, seconds: float) -> None:
         self._sleep(max(0.0, seconds))
 
-    def ask(self, verb: str, resource: str, namespace: str | None, **request: Any) -> Any:
-        """As `read`, and return what the answer says in JSON."""
+    def ask(
+        self, verb: str, resource: str, namespace: str | None, **request: Any
+    ) -> dict[str, Any]:
+        """As `read`, and return the object that the answer has in JSON."""
         answer = self.read(verb, resource, namespace, **request)
         try:
-            return json.loads(answer)
+            found = json.loads(answer)
         except ValueError as error:
-            raise ApiRefused(
-                f"{self.shown} does not answer with JSON: {answer[:80]!r}. "
-                f"Check that this is the address of a Kubernetes API server ({self._source})."
-            ) from error
+            raise self.odd("JSON", answer) from error
+        if not isinstance(found, dict):
+            raise self.odd("an object", answer)
+        return found
+
+    def odd(self, expected: str, answer: bytes | str) -> ApiRefused:
+        """Make the error of an answer that no API server gives, but something on the way to it."""
+        return ApiRefused(
+            f"{self.shown} does not answer with {expected}: {answer[:80]!r}. "
+            f"Check that this is the address of a Kubernetes API server ({self._source})."
+        )
 
     def read(
         self,

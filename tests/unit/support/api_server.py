@@ -78,6 +78,7 @@ class ApiServer:
         self.refusals: dict[tuple[str, str], Refusal] = {}  # by verb and resource
         self.logs: dict[str, str] = {}  # by pod name
         self.stalls: dict[tuple[str, str], int] = {}  # how many requests get no answer
+        self.odd: dict[tuple[str, str], bytes] = {}  # what is answered, whatever it is
         self.lost: dict[tuple[str, str], int] = {}  # how many answers get lost, the work being done
         self.denied: set[tuple[str, str]] = set()  # verb and resource, for access reviews
         self.user = "jane"
@@ -447,7 +448,9 @@ class _Handler(BaseHTTPRequestHandler):
                 refusal.times -= 1
                 raise refusal
             loses = api.has_one(api.lost, (verb, resource))
-            if verb == "watch":
+            if (verb, resource) in api.odd:
+                self._send(200, api.odd[verb, resource])
+            elif verb == "watch":
                 self._watch(api, resource, namespace, query)
             elif verb == "log":
                 self._send(200, api.logs[rest[0]].encode())

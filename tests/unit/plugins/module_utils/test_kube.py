@@ -484,6 +484,79 @@ def test_something_else_than_an_api_server(api):
 
 
 @pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b"\n", id="nothing"),
+        pytest.param(b"<html>sign in</html>", id="HTML"),
+        pytest.param(b"null", id="null"),
+        pytest.param(b"[]", id="list"),
+        pytest.param(b"{}", id="empty"),
+        pytest.param(b'{"metadata": {"resourceVersion": "1"}, "items": null}', id="no items"),
+        pytest.param(b'{"metadata": {"resourceVersion": "1"}, "items": {}}', id="odd items"),
+        pytest.param(b'{"metadata": {"resourceVersion": "1"}, "items": [null]}', id="odd item"),
+        pytest.param(b'{"metadata": {"resourceVersion": "1"}, "items": [{}]}', id="no name"),
+        pytest.param(b'{"metadata": [], "items": []}', id="odd metadata"),
+        pytest.param(b'{"metadata": {}, "items": []}', id="no version"),
+        pytest.param(b"\xff", id="not text"),
+    ],
+)
+def test_a_list_that_is_none_is_named(api, client, body):
+    api.odd["list", "nodes"] = body
+    with pytest.raises(kube.ApiRefused, match=r"does not answer .*Check that this is the address"):
+        client.snapshot("nodes", labels)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b"\n", id="nothing"),
+        pytest.param(b"<html>\n", id="HTML"),
+        pytest.param(b"null\n", id="null"),
+        pytest.param(b"{}\n", id="empty"),
+        pytest.param(b"[]\n", id="list"),
+        pytest.param(b'{"type": "ADDED"}\n', id="no object"),
+        pytest.param(b'{"type": "ADDED", "object": {"metadata": null}}\n', id="no metadata"),
+        pytest.param(
+            b'{"type": "ADDED", "object": {"metadata": {"resourceVersion": "9"}}}\n', id="no name"
+        ),
+        pytest.param(
+            b'{"type": "ADDED", "object": {"metadata": {"name": "x"}}}\n', id="no version"
+        ),
+        pytest.param(b'{"type": "BOOKMARK", "object": {"metadata": {}}}\n', id="bookmark"),
+        pytest.param(b"\xff\n", id="not text"),
+    ],
+)
+def test_a_watch_that_is_none_is_named(api, client, body):
+    api.odd["watch", "nodes"] = body
+    seen = follow(client, {})
+    next(seen)
+    with pytest.raises(kube.ApiRefused, match=r"does not answer .*Check that this is the address"):
+        next(seen)
+
+
+def test_a_watch_that_ends_with_an_odd_error_is_begun_anew(api, client):
+    seen = follow(client, {}, limit_s=1.0)
+    next(seen)
+    api.odd["watch", "nodes"] = b'{"type": "ERROR", "object": null}\n'
+    assert next(seen) == set()
+
+
+@pytest.mark.parametrize("body", [b"[]", b"null", b"{}", b'{"metadata": {}}'])
+def test_a_patched_object_that_is_none_is_named(api, client, body):
+    api.odd["patch", "nodes"] = body
+    with pytest.raises(kube.ApiRefused, match=r"does not answer .*Check that this is the address"):
+        client.patch("nodes", "gpu-1", {})
+
+
+@pytest.mark.parametrize("body", [b"[]", b"null"])
+def test_a_created_object_that_is_none_is_named(api, client, body):
+    """A review has no name."""
+    api.odd["create", "pods"] = body
+    with pytest.raises(kube.ApiRefused, match=r"does not answer .*Check that this is the address"):
+        client.create("pods", pod("a"), "default")
+
+
+@pytest.mark.parametrize(
     ("names", "selectors", "query"),
     [
         (["gpu-1"], [], {"fieldSelector": "metadata.name=gpu-1"}),

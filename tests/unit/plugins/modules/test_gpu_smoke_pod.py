@@ -518,6 +518,28 @@ def test_a_server_that_falls_silent_keeps_what_was_proven(cluster, smoke, monkey
     assert one["left_behind"] != ""
 
 
+@pytest.mark.parametrize("body", [b"\n", b"<html>\n", b"{}\n"])
+def test_an_odd_answer_takes_no_proof_back(cluster, smoke, body):
+    behave(cluster, gpu_2="creating")
+    queue = cluster.when_watched["pods"]
+
+    def turn():
+        queue()
+        cluster.odd["watch", "pods"] = body
+        cluster.cut_watches()
+
+    cluster.when_watched["pods"] = turn
+    result = smoke(["gpu-1", "gpu-2"], 2, report_only=True)
+    assert [row["state"] for row in result["nodes"].values()] == ["ok", "unknown"]
+    assert "does not answer" in result["nodes"]["gpu-2"]["message"]
+
+
+def test_reports_an_odd_answer(cluster, smoke):
+    cluster.odd["list", "nodes"] = b'{"items": null}'
+    result = smoke(["gpu-1"], 2, report_only=True)
+    assert "does not answer" in result["error"]
+
+
 def test_a_token_that_expires_takes_no_proof_back(cluster, smoke):
     behave(cluster, gpu_2="creating")
     queue = cluster.when_watched["pods"]
