@@ -14,7 +14,6 @@ from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from datetime import datetime
 
     from ansible_collections.metal.gpu.plugins.module_utils.node_status import NodeStatus
     from ansible_collections.metal.gpu.plugins.module_utils.smoke_pod import Request, Verdict
@@ -110,17 +109,34 @@ def _of_start(facts: Facts, subject: Subject) -> Cause | None:
     return None
 
 
-def read_silence(lease: Mapping[str, Any], now: datetime) -> str:
-    """Return for how long a kubelet has not renewed its Lease; empty while that holds.
+class Heartbeats:
+    """What the Leases of kubelets said when they were looked at.
 
-    Source: https://kubernetes.io/docs/concepts/architecture/leases/#node-heart-beats
+    Their times are on the clocks of the nodes, which may be slow. So, as in Kubernetes itself, only
+    a change counts, on our own clock.
+
+    Source: kubernetes, pkg/controller/nodelifecycle/node_lifecycle_controller.go, nodeHealthData;
+    https://kubernetes.io/docs/concepts/architecture/leases/#node-heart-beats
     """
-    spec = section(lease, "spec")
-    renewed = pod_status.parse_time(spec.get("renewTime"))
-    lasts_s = spec.get("leaseDurationSeconds") or 40
-    if renewed is None:
-        return ""
-    age_s = (now - renewed).total_seconds()
-    if age_s <= lasts_s:
-        return ""
-    return f"the kubelet last renewed its Lease {age_s:.0f} s ago, which lasts {lasts_s} s"
+
+    def __init__(self) -> None:
+        self._first: dict[str, tuple[str, float]] = {}  # renewTime, and when it was first seen
+
+    def read_silence(
+        self, node: str, lease: Mapping[str, Any], asked_s: float, answered_s: float
+    ) -> str:
+        """Take in a look; return for how long a kubelet is silent, empty where it is not."""
+        spec = section(lease, "spec")
+        renewed = str(spec.get("renewTime") or "")
+        lasts_s = spec.get("leaseDurationSeconds") or 40
+        seen, since_s = self._first.get(node, ("", 0.0))
+        if not renewed or renewed != seen:
+            self._first[node] = (renewed, answered_s)
+            return ""
+        unchanged_s = asked_s - since_s
+        if unchanged_s <= lasts_s:
+            return ""
+        return (
+            f"the kubelet has not renewed its Lease for {unchanged_s:.0f} s; "
+            f"the Lease lasts {lasts_s} s"
+        )

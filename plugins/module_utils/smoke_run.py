@@ -23,10 +23,11 @@ from ansible_collections.metal.gpu.plugins.module_utils import (
     smoke_cleanup,
     smoke_pod,
 )
+from ansible_collections.metal.gpu.plugins.module_utils.smoke_causes import Heartbeats
 from ansible_collections.metal.gpu.plugins.module_utils.smoke_pod import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from decimal import Decimal
 
     from ansible_collections.metal.gpu.plugins.module_utils.causes import Cause
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
         Request,
         Template,
     )
+
+    Kubelets = tuple[dict[str, NodeStatus], dict[str, str], list[str]]
 
 _PARALLEL = 8  # requests to create pods that are under way at once
 _ROUND_S = 10  # how often pods that wait are looked into
@@ -117,9 +120,10 @@ def prove(
     selector = f"{smoke_pod.RUN}={template.run}"
     outcomes: list[Outcome] = []
     problem: kube.KubeError | None = None
+    kubelets = functools.partial(_read_kubelets, client, template, Heartbeats(), timer)
     try:
-        outcomes = _prove(client, namespace, template, desired, timer)
-        outcomes = _explain(client, namespace, template, outcomes)
+        outcomes = _prove(client, namespace, template, desired, timer, kubelets)
+        outcomes = _explain(client, namespace, template, outcomes, kubelets)
     except kube.KubeError as error:
         problem = error
     finally:
@@ -142,6 +146,7 @@ def _prove(
     template: Template,
     desired: Sequence[Request],
     timer: kube.Timer,
+    read_kubelets: Callable[[Collection[str]], Kubelets],
 ) -> list[Outcome]:
     with ThreadPoolExecutor(_PARALLEL) as pool:
         create = functools.partial(_create, client, namespace, template, timer)
@@ -183,7 +188,7 @@ def _prove(
                 if verdict.state:
                     settle(name, verdict)
             if not changed and timer.elapsed_s() >= _ROUND_S:
-                for name, message in _read_hopeless(client, namespace, pods, template):
+                for name, message in _read_hopeless(client, namespace, pods, read_kubelets):
                     settle(name, store[name]._replace(state="failed", message=message))
             if not pods:
                 break
@@ -224,7 +229,10 @@ def _create(
 
 
 def _read_hopeless(
-    client: kube.Client, namespace: str, pods: Mapping[str, Request], template: Template
+    client: kube.Client,
+    namespace: str,
+    pods: Mapping[str, Request],
+    read_kubelets: Callable[[Collection[str]], Kubelets],
 ) -> Iterator[tuple[str, str]]:
     """Yield pods that cannot start any more, and why.
 
@@ -232,9 +240,7 @@ def _read_hopeless(
     and a kubelet that has died, after which the API server keeps what was said last.
     """
     found = _read_unstartable(client, namespace, pods)
-    nodes, silence, _notes = _read_kubelets(
-        client, {request.node for request in pods.values()}, template
-    )
+    nodes, silence, _notes = read_kubelets({request.node for request in pods.values()})
     for name, request in list(pods.items()):
         node = nodes.get(request.node)
         if name in found:
@@ -261,8 +267,12 @@ def _read_unstartable(client: kube.Client, namespace: str, pods: Collection[str]
 
 
 def _read_kubelets(
-    client: kube.Client, names: Collection[str], template: Template
-) -> tuple[dict[str, NodeStatus], dict[str, str], list[str]]:
+    client: kube.Client,
+    template: Template,
+    heartbeats: Heartbeats,
+    clock: kube.Timer,
+    names: Collection[str],
+) -> Kubelets:
     """Return nodes, which of their kubelets are silent for how long, and what was withheld."""
     nodes: dict[str, NodeStatus] = {}
     silence: dict[str, str] = {}
@@ -278,21 +288,26 @@ def _read_kubelets(
         notes.append(f"the nodes could not be read: {error}")
         if not isinstance(error, kube.ApiForbidden):  # nor is anything else
             return nodes, silence, notes
+    asked_s = clock.elapsed_s()
     try:
         leases = client.snapshot("leases", keep, namespace=_LEASES, timer=timer)
     except kube.KubeError as error:
         notes.append(f"the Leases of the kubelets could not be read: {error}")
         leases = {}
-    now = smoke_cleanup.server_time(client)
+    answered_s = clock.elapsed_s()
     for name, lease in leases.items():
-        text = smoke_causes.read_silence(lease, now)
+        text = heartbeats.read_silence(name, lease, asked_s, answered_s)
         if text:
             silence[name] = text
     return nodes, silence, notes
 
 
 def _explain(
-    client: kube.Client, namespace: str, template: Template, outcomes: Iterable[Outcome]
+    client: kube.Client,
+    namespace: str,
+    template: Template,
+    outcomes: Iterable[Outcome],
+    read_kubelets: Callable[[Collection[str]], Kubelets],
 ) -> list[Outcome]:
     """Add causes and newest events to the outcomes of pods that failed before nvidia-smi ran.
 
@@ -309,7 +324,7 @@ def _explain(
     pods = {outcome.pod for outcome in failed if outcome.pod}
     events, notes = _read_events(client, namespace, pods) if pods else ({}, [])
     names = {outcome.request.node for outcome in failed}
-    nodes, silence, more = _read_kubelets(client, names, template)
+    nodes, silence, more = read_kubelets(names)
 
     def explain(outcome: Outcome) -> Outcome:
         found = events.get(outcome.pod, [])

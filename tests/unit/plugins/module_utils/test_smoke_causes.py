@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -172,25 +171,51 @@ def test_nothing_is_claimed_where_nothing_is_known(found: smoke_causes.Facts) ->
     assert smoke_causes.find_cause(found) is None
 
 
-NOW = datetime(2026, 11, 22, 10, 1, 0, tzinfo=UTC)
+def lease(renewed: str | None, lasts_s: int | None = 40) -> dict[str, Any]:
+    """Form: a Lease of kubernetes v1.37.1; renewTime has microseconds."""
+    return {"spec": {"renewTime": renewed, "leaseDurationSeconds": lasts_s}}
 
 
-# Form: a Lease of kubernetes v1.37.1; renewTime has microseconds.
+OLD = lease("2020-01-01T00:00:00.446738Z")
+RENEWED = lease("2020-01-01T00:00:10.446738Z")
+
+
 @pytest.mark.parametrize(
-    ("spec", "silence"),
+    ("looks", "silence"),
     [
+        pytest.param([(OLD, 0)], "", id="the clock of the node is years slow"),
+        pytest.param([(OLD, 0), (OLD, 40)], "", id="not for long enough"),
         pytest.param(
-            {"renewTime": "2026-11-22T10:00:00.446738Z", "leaseDurationSeconds": 40},
-            "the kubelet last renewed its Lease 60 s ago, which lasts 40 s",
+            [(OLD, 5), (OLD, 15), (OLD, 46)],
+            "the kubelet has not renewed its Lease for 41 s; the Lease lasts 40 s",
             id="silent",
         ),
+        pytest.param([(OLD, 0), (RENEWED, 39), (RENEWED, 70)], "", id="renewed in between"),
+        pytest.param([(RENEWED, 0), (OLD, 50)], "", id="the clock of the node was set back"),
         pytest.param(
-            {"renewTime": "2026-11-22T10:00:50.446738Z", "leaseDurationSeconds": 40}, "", id="fine"
+            [(lease("2020-01-01T00:00:00Z", None), 0), (lease("2020-01-01T00:00:00Z", None), 41)],
+            "the kubelet has not renewed its Lease for 41 s; the Lease lasts 40 s",
+            id="lasts as long as usual",
         ),
-        pytest.param({"renewTime": "2026-11-22T10:02:00Z"}, "", id="ahead"),
-        pytest.param({"renewTime": None}, "", id="never renewed"),
-        pytest.param({}, "", id="empty"),
+        pytest.param([(lease(None), 0), (lease(None), 99)], "", id="never renewed"),
+        pytest.param([({}, 0), ({}, 99)], "", id="empty"),
     ],
 )
-def test_silence(spec: dict[str, Any], silence: str) -> None:
-    assert smoke_causes.read_silence({"spec": spec}, NOW) == silence
+def test_silence(looks: list[tuple[dict[str, Any], float]], silence: str) -> None:
+    heartbeats = smoke_causes.Heartbeats()
+    for found, now_s in looks:
+        said = heartbeats.read_silence("gpu-1", found, now_s, now_s)
+    assert said == silence
+
+
+def test_the_time_that_an_answer_takes_is_no_silence() -> None:
+    """What was read at 30 may have been written at 30, and what was asked for at 60 at 60."""
+    heartbeats = smoke_causes.Heartbeats()
+    assert heartbeats.read_silence("gpu-1", OLD, asked_s=0, answered_s=30) == ""
+    assert heartbeats.read_silence("gpu-1", OLD, asked_s=60, answered_s=90) == ""
+
+
+def test_each_kubelet_has_a_silence_of_its_own() -> None:
+    heartbeats = smoke_causes.Heartbeats()
+    assert heartbeats.read_silence("gpu-1", OLD, 0, 0) == ""
+    assert heartbeats.read_silence("gpu-2", OLD, 50, 50) == ""

@@ -578,40 +578,68 @@ def lease(name, renewed):
     return {"metadata": {"name": name, "namespace": "kube-node-lease"}, "spec": spec}
 
 
-@pytest.mark.parametrize(
-    ("ready", "renewed", "code", "words"),
-    [
-        pytest.param(
-            "True", "2026-01-01T00:00:00.000000Z", "KUBELET_SILENT", "last renewed its Lease",
-            id="silent for a moment",
-        ),
-        pytest.param(
-            "Unknown", "2099-01-01T00:00:00.000000Z", "NODE_NOT_READY", "NodeStatusUnknown",
-            id="known silent",
-        ),
-    ],
-)  # fmt: skip
-def test_a_kubelet_that_dies_meanwhile_is_named(
-    cluster, smoke, monkeypatch, ready, renewed, code, words
-):
-    """And not the image, and not at the end of the time only."""
+SLOW = "2026-01-01T00:00:00.000000Z"  # on the clock of a node that runs months behind
+
+
+@pytest.fixture
+def clocked(cluster, monkeypatch):
+    """Prove a node whose pod does not start, on a clock that goes on with each watch."""
     monkeypatch.setattr(smoke_run, "_ROUND_S", 0)
     monkeypatch.setattr(smoke_run, "_EVENTS_S", 0.1)
     cluster.longest_watch_s = 0
-    behave(cluster, gpu_1="creating")
-    queue = cluster.when_watched["pods"]
 
-    def die():
-        queue()
-        cluster.put("nodes", node("gpu-1", ready=ready))
-        cluster.put("leases", lease("gpu-1", renewed))
-        cluster.put("leases", lease("gpu-3", renewed))
+    def run(steps):
+        """At each step, time goes on by so many seconds before the cluster does something."""
+        options = {**dict.fromkeys(kube_settings.AUTH_ARGUMENTS), "host": cluster.url}
+        client = kube_settings.connect({**options, "api_key": cluster.token})
+        template = smoke_pod.Template("run", "", IMAGE, GPU, None, (), (), limit_s=300)
+        behave(cluster, gpu_1="creating")
+        queue, now, left = cluster.when_watched["pods"], [0.0], list(steps)
 
-    cluster.when_watched["pods"] = die
-    row = smoke(["gpu-1"], 2)["nodes"]["gpu-1"]
-    assert (row["state"], row["cause"]["code"]) == ("failed", code)
-    assert words in row["message"]
-    assert row["seconds"] < 5
+        def step():
+            queue()
+            seconds, act = left.pop(0) if left else (300.0, lambda: None)
+            now.append(now[-1] + seconds)
+            act()
+            cluster.when_watched["pods"] = step
+
+        cluster.when_watched["pods"] = step
+        flags = {"wait_for_gpus": False, "check_mode": False, "clock": lambda: now[-1]}
+        result = gpu_smoke_pod.run(client, {"gpu-1": 2}, template, "default", **flags)
+        return result["nodes"]["gpu-1"]
+
+    return run
+
+
+def renew(cluster, renewed):
+    return lambda: [cluster.put("leases", lease(name, renewed)) for name in ("gpu-1", "gpu-3")]
+
+
+def test_a_kubelet_that_dies_meanwhile_is_named(cluster, clocked):
+    """And not the image, and not at the end of the time only."""
+    row = clocked([(10.0, renew(cluster, SLOW)), (30.0, lambda: None), (11.0, lambda: None)])
+    assert (row["state"], row["cause"]["code"]) == ("failed", "KUBELET_SILENT")
+    assert row["message"] == "the kubelet has not renewed its Lease for 41 s; the Lease lasts 40 s"
+    assert row["seconds"] == 51.0
+
+
+def test_a_node_with_a_slow_clock_is_not_silent(cluster, clocked):
+    """Its kubelet renews the Lease with times that are long past for everybody else."""
+    steps = [
+        (seconds, renew(cluster, f"2026-01-01T00:0{minute}:00.000000Z"))
+        for minute, seconds in enumerate([10.0, 39.0, 39.0, 39.0, 300.0])
+    ]
+    row = clocked(steps)
+    assert row["message"].startswith("no verdict within 300 s")
+    assert row["cause"] is None
+
+
+def test_a_kubelet_that_is_known_to_be_dead_is_named(cluster, clocked):
+    dead = node("gpu-1", ready="Unknown")
+    row = clocked([(10.0, lambda: cluster.put("nodes", dead))])
+    assert (row["state"], row["cause"]["code"]) == ("failed", "NODE_NOT_READY")
+    assert "NodeStatusUnknown" in row["message"]
+    assert row["seconds"] == 10.0
 
 
 def test_leases_that_are_withheld_are_a_note(cluster, smoke, monkeypatch):
