@@ -224,6 +224,8 @@ def _judge_answers(
         # Who does not know all GPUs of the node cannot tell a strange one.
         if not node["nvml"]["complete"] or not all(gpu["uuid"] for gpu in devices):
             found = [one for one in found if one["code"] != "SMOKE_DIFFERS"]
+        if cluster is not None and not of_cluster:
+            found += _judge_loss(host, cluster["allocatable"], smoke)
         yield from found
         offered = expected if cluster is None else cluster["allocatable"]
         is_explained = smoke["state"] == "failed" or any(
@@ -275,7 +277,7 @@ def _judge_smoke(
     """Judge what became of the smoke pod. `known` are the codes of what was found before."""
     seen = smoke["uuids"]
     cause = smoke.get("cause")
-    if smoke["state"] == "busy":
+    if smoke["state"] == "busy" and smoke["holders"]:
         yield finding("SMOKE_NOT_RUN", host, evidence=smoke["message"])
     elif smoke["state"] == "unknown":
         yield finding("SMOKE_UNKNOWN", host, error=quote(smoke["message"]))
@@ -285,7 +287,7 @@ def _judge_smoke(
             yield finding(cause["code"], host, **cause["evidence"])
     elif smoke["reason"] in NO_IMAGE:
         yield finding("SMOKE_IMAGE_UNAVAILABLE", host, error=quote(smoke["message"]))
-    elif smoke["state"] == "failed":
+    elif smoke["state"] in ("failed", "busy"):
         error = quote("; ".join((smoke["message"], *_news(smoke))))
         yield finding("SMOKE_FAILED", host, asked=smoke["gpus"], error=error)
     elif smoke["holders"]:
@@ -311,6 +313,17 @@ def _judge_smoke(
     strangers = [uuid for uuid in seen if uuid not in uuids]
     if strangers:
         yield finding("SMOKE_DIFFERS", host, uuids=", ".join(strangers))
+
+
+def _judge_loss(
+    host: str, before: int | None, smoke: Mapping[str, Any]
+) -> Iterator[dict[str, str]]:
+    """Yield that the node has lost GPUs after the cluster counted them, beside busy ones, too."""
+    found = smoke.get("allocatable")
+    if smoke["state"] not in ("ok", "busy") or before is None or found is None or found >= before:
+        return
+    evidence = f"; it could allocate {before} a moment before"
+    yield finding("ALLOCATABLE_DIFFERS", host, expected=before, found=found, evidence=evidence)
 
 
 def _news(smoke: Mapping[str, Any]) -> list[str]:

@@ -71,6 +71,12 @@ def no_allocatable(resource: str, asked: int, found: int) -> Cause:
     return Cause("GPUS_NOT_ALLOCATABLE", evidence)
 
 
+def _fewer_allocatable(before: int | None, found: int) -> Cause:
+    """Say that a node has lost GPUs since the run asked for them."""
+    evidence = f"; it could allocate {before} a moment before"
+    return Cause("ALLOCATABLE_DIFFERS", {"expected": before, "found": found, "evidence": evidence})
+
+
 def _of_scheduler(message: str, facts: Facts, subject: Subject) -> Cause | None:
     """Say why the scheduler cannot place the pod. Its words count all nodes of the cluster."""
     node = facts.node
@@ -85,6 +91,10 @@ def _of_scheduler(message: str, facts: Facts, subject: Subject) -> Cause | None:
         allocatable = int(node.allocatable or 0)
         if allocatable < facts.request.gpus:
             return no_allocatable(facts.resource, facts.request.gpus, allocatable)
+        if allocatable < (facts.request.allocatable or 0):
+            return _fewer_allocatable(facts.request.allocatable, allocatable)
+    if facts.request.shortage == "busy" and room[0] == f"Insufficient {facts.resource}":
+        return None  # no claim of another pod explains it
     return Cause("NODE_FULL", {"what": subject.what, "node": facts.request.node, "error": room[0]})
 
 

@@ -60,6 +60,7 @@ class Request(NamedTuple):
     # What it means that the scheduler finds fewer: "wait" on, "busy" or "failed".
     shortage: str
     holders: Sequence[str] = ()  # pods that have the other GPUs of the node, where that was asked
+    allocatable: int | None = None  # of the node, when this was asked; None where nobody knows
 
 
 class Verdict(NamedTuple):
@@ -183,6 +184,28 @@ def _judge(pod: Mapping[str, Any], request: Request, resource: str) -> Verdict:
             if request.shortage != "wait":
                 return Verdict(request.shortage, phase, describe(pod))
     return Verdict("", phase, describe(pod))
+
+
+def judge_shortage(
+    verdict: Verdict,
+    request: Request,
+    resource: str,
+    allocatable: int,
+    free: int,
+    holders: Sequence[str],
+) -> Verdict:
+    """Say why the scheduler finds too few GPUs, from what the node has and pods claim by now.
+
+    They are "busy" where other pods have claimed them, and "failed" where the node has fewer than
+    before. The state is empty where neither explains it.
+    """
+    if allocatable < (request.allocatable or 0):
+        return verdict._replace(state="failed")
+    if holders and free < request.gpus:
+        message = f"{verdict.message}; claimed by {', '.join(holders)}"
+        return verdict._replace(state="busy", message=message)
+    claimed = f"pods have claimed {allocatable - free} of {allocatable} {resource}"
+    return verdict._replace(state="", message=f"{claimed}, but: {verdict.message}")
 
 
 def parse_uuids(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:

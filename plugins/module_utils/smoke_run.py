@@ -23,6 +23,7 @@ from ansible_collections.metal.gpu.plugins.module_utils import (
     smoke_cleanup,
     smoke_pod,
 )
+from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
 from ansible_collections.metal.gpu.plugins.module_utils.smoke_causes import Heartbeats
 from ansible_collections.metal.gpu.plugins.module_utils.smoke_pod import Verdict
 
@@ -57,6 +58,9 @@ class Free(NamedTuple):
     holders: tuple[str, ...]  # namespace/name of the pods that have claimed the others, sorted
 
 
+NOTHING = Free(0, ())
+
+
 class Outcome(NamedTuple):
     """What became of a request."""
 
@@ -71,11 +75,20 @@ class Outcome(NamedTuple):
 
 
 def read_free_gpus(
-    client: kube.Client, allocatable: Mapping[str, Decimal], resource: str, timer: kube.Timer
+    client: kube.Client,
+    allocatable: Mapping[str, Decimal],
+    resource: str,
+    timer: kube.Timer,
+    run: str = "",
 ) -> dict[str, Free]:
-    """Return what no pod has claimed on each node, from what each has allocatable."""
+    """Return what no pod has claimed on each node, from what each has allocatable.
+
+    Pods of the named run do not count: one may get its GPUs at this very moment.
+    """
 
     def keep(pod: dict[str, Any]) -> tuple[str, Decimal] | None:
+        if run and section(pod, "metadata", "labels").get(smoke_pod.RUN) == run:
+            return None
         node = pod["spec"].get("nodeName")
         amount = pod_status.claimed(pod, resource)
         return (node, amount) if amount and node in allocatable else None
@@ -172,6 +185,7 @@ def _prove(
     def settle(name: str, verdict: Verdict) -> None:
         outcomes.append(Outcome(pods.pop(name), name, verdict, timer.elapsed_s()))
 
+    unexplained: dict[str, float] = {}  # since when nothing explains a lack of GPUs
     state, why = "failed", f"no verdict within {timer.limit_s:.0f} s"
     try:
         for changed in client.follow(
@@ -185,9 +199,22 @@ def _prove(
         ):
             for name in pods.keys() & changed:
                 verdict = store.get(name, _VANISHED)
-                if verdict.state:
+                if verdict.state and verdict.state != "busy":
                     settle(name, verdict)
-            if not changed and timer.elapsed_s() >= _ROUND_S:
+            is_round = not changed and timer.elapsed_s() >= _ROUND_S
+            short = {
+                name: request
+                for name, request in pods.items()
+                if store[name].state == "busy" and (is_round or name in changed)
+            }
+            for name, request, verdict in _judge_short(client, short, store, template, timer):
+                since_s = unexplained.setdefault(name, timer.elapsed_s())
+                # The scheduler counts a claim a moment before the API server shows it.
+                is_last = is_round and timer.elapsed_s() - since_s >= _ROUND_S
+                if verdict.state or is_last:
+                    pods[name] = request
+                    settle(name, verdict._replace(state=verdict.state or "failed"))
+            if is_round:
                 for name, message in _read_hopeless(client, namespace, pods, read_kubelets):
                     settle(name, store[name]._replace(state="failed", message=message))
             if not pods:
@@ -226,6 +253,28 @@ def _create(
         return Verdict("failed", "", message, refusal=error.found)
     except kube.ApiUnreachable as error:
         return Verdict("unknown", "", str(error))
+
+
+def _judge_short(
+    client: kube.Client,
+    pods: Mapping[str, Request],
+    store: Mapping[str, Verdict],
+    template: Template,
+    timer: kube.Timer,
+) -> Iterator[tuple[str, Request, Verdict]]:
+    """Look again at nodes whose free GPUs are fewer than they were; yield what is there now."""
+    if not pods:
+        return
+    names = {request.node for request in pods.values()}
+    nodes = read_nodes(client, names, template.resource, timer)
+    allocatable = {name: node.allocatable for name, node in nodes.items() if node.allocatable}
+    free = read_free_gpus(client, allocatable, template.resource, timer, template.run)
+    for name, request in pods.items():
+        found, rest = int(allocatable.get(request.node, 0)), free.get(request.node, NOTHING)
+        verdict = smoke_pod.judge_shortage(
+            store[name], request, template.resource, found, rest.gpus, rest.holders
+        )
+        yield name, request._replace(holders=rest.holders), verdict
 
 
 def _read_hopeless(

@@ -47,7 +47,7 @@ options:
       - How many GPUs the pod of each node asks for by its limits.
       - V(free) stands for all GPUs of the node that no other pod has claimed. A node where other
         pods have claimed all of them is reported as busy, and is no failure. A node without any
-        allocatable GPU is one.
+        allocatable GPU is one, and so is a node where GPUs are missing that no pod has claimed.
     type: str
     default: "1"
   image:
@@ -151,6 +151,11 @@ nodes:
     gpus:
       description: How many GPUs the pod asked for, V(0) where there was none.
       type: int
+    allocatable:
+      description:
+        - How many GPUs the node had allocatable before the pod was created. V(null) where the
+          cluster has no such node.
+      type: int
     uuids:
       description: The GPUs that the pod saw.
       type: list
@@ -207,6 +212,7 @@ nodes:
     gpu-1:
       state: ok
       gpus: 2
+      allocatable: 2
       uuids:
         - GPU-0f5a7b7e-1c9e-4a54-9e0f-3c3c1c6d2f10
         - GPU-5c1f2a34-7d0b-4a0e-8a55-0e6a9b1f4c21
@@ -224,6 +230,7 @@ nodes:
     gpu-2:
       state: busy
       gpus: 0
+      allocatable: 4
       uuids: []
       holders: [default/training-0]
       pod: ""
@@ -274,14 +281,13 @@ from ansible_collections.metal.gpu.plugins.module_utils import (
     smoke_run,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.smoke_pod import Request, Verdict
-from ansible_collections.metal.gpu.plugins.module_utils.smoke_run import Free, Outcome
+from ansible_collections.metal.gpu.plugins.module_utils.smoke_run import NOTHING, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 FREE = "free"
 SWEEP_S = 30.0
-NOTHING = Free(0, ())
 
 ARGUMENT_SPEC: dict[str, Any] = {
     **kube_settings.AUTH_ARGUMENTS,
@@ -380,7 +386,8 @@ def choose(
     for name, count in counts.items():
         shortage = "wait" if wait_for_gpus else "failed" if count else "busy"
         rest = free.get(name, NOTHING)
-        request = Request(name, count or rest.gpus, shortage, rest.holders)
+        there = int(found[name].allocatable or 0) if name in found else None
+        request = Request(name, count or rest.gpus, shortage, rest.holders, there)
         cause = None
         if name not in found:
             verdict = Verdict("failed", "", "the cluster has no such node")
@@ -403,6 +410,7 @@ def _describe(outcome: Outcome, namespace: str) -> dict[str, Any]:
     return {
         "state": verdict.state,
         "gpus": outcome.request.gpus,
+        "allocatable": outcome.request.allocatable,
         "uuids": list(verdict.uuids),
         "holders": list(outcome.request.holders),
         "pod": outcome.pod,

@@ -170,7 +170,8 @@ def test_layers() -> None:
 
 
 def test_busy_node_is_no_failure() -> None:
-    busy = smoke([], gpus=0, state="busy", message="other pods have claimed all 4")
+    text = "other pods have claimed all 4"
+    busy = smoke([], gpus=0, state="busy", message=text, holders=["ml/a"], allocatable=4)
     verdict = reconcile("gpu-1", node(), 4, cluster(), busy)
     assert verdict["ok"]
     assert verdict["layers"]["smoke"] == "busy"
@@ -178,8 +179,46 @@ def test_busy_node_is_no_failure() -> None:
 
 
 def test_node_that_became_busy_in_between_is_busy() -> None:
-    verdict = reconcile("gpu-1", node(), 4, cluster(), smoke([], gpus=2, state="busy"))
+    busy = smoke([], gpus=2, state="busy", holders=["ml/a"])
+    verdict = reconcile("gpu-1", node(), 4, cluster(), busy)
+    assert verdict["ok"]
     assert verdict["layers"]["smoke"] == "busy"
+
+
+def test_busy_without_anybody_who_has_the_gpus_is_no_excuse() -> None:
+    busy = smoke([], gpus=4, state="busy", message="Insufficient nvidia.com/gpu")
+    verdict = reconcile("gpu-1", node(), 4, cluster(), busy)
+    assert not verdict["ok"]
+    assert [found["code"] for found in verdict["findings"]] == ["SMOKE_FAILED"]
+
+
+@pytest.mark.parametrize(
+    ("row", "codes"),
+    [
+        pytest.param(
+            smoke([], 0, "busy", holders=["ml/a"], allocatable=3),
+            ["SMOKE_NOT_RUN", "ALLOCATABLE_DIFFERS"], id="the others are busy",
+        ),
+        pytest.param(
+            smoke(UUIDS[:2], 2, holders=["ml/a"], allocatable=3),
+            ["SMOKE_PARTIAL", "ALLOCATABLE_DIFFERS"], id="one of the others is busy",
+        ),
+        pytest.param(
+            smoke(UUIDS[:3], 3, allocatable=3), ["ALLOCATABLE_DIFFERS"], id="the others are proven"
+        ),
+    ],
+)  # fmt: skip
+def test_a_gpu_that_dies_after_the_count_is_told(row: dict[str, Any], codes: list[str]) -> None:
+    verdict = reconcile("gpu-1", node(), 4, cluster(), row)
+    assert not verdict["ok"]
+    assert [found["code"] for found in verdict["findings"]] == codes
+
+
+def test_a_gpu_that_was_missed_before_is_told_once() -> None:
+    row = smoke(UUIDS[:2], 2, holders=["ml/a"], allocatable=3)
+    verdict = reconcile("gpu-1", node(), 4, cluster(4, 3), row)
+    codes = [found["code"] for found in verdict["findings"]]
+    assert codes == ["ALLOCATABLE_DIFFERS", "SMOKE_PARTIAL"]
 
 
 def test_partly_busy_node_says_what_was_not_proven() -> None:

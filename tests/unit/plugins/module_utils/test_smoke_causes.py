@@ -109,6 +109,12 @@ DNS = {"type": "Warning", "reason": "DNSConfigForming", "message": "Nameserver l
             "kubectl describe node", id="there are none",
         ),
         pytest.param(
+            facts(unscheduled("unschedulable_gpus"), READY._replace(allocatable=Decimal(3)))
+            ._replace(request=Request("gpu-1", 2, "busy", ("ml/a",), allocatable=4)),
+            "ALLOCATABLE_DIFFERS", "the node has 4 GPUs, but the cluster can allocate 3; ",
+            "kubectl describe node", id="there are fewer than before",
+        ),
+        pytest.param(
             facts(unscheduled("unschedulable_pods")), "NODE_FULL", "Too many pods",
             "spec.nodeName=gpu-1", id="too many pods",
         ),
@@ -163,6 +169,12 @@ def test_each_cause_has_a_finding_of_its_own(
         pytest.param(facts(judged("creating")), id="slow"),
         pytest.param(facts(judged("creating"), None), id="nodes withheld"),
         pytest.param(facts(unscheduled("unschedulable_taint")), id="taint is gone again"),
+        pytest.param(
+            facts(unscheduled("unschedulable_gpus"))._replace(
+                request=Request("gpu-1", 2, "busy", allocatable=4)
+            ),
+            id="nobody has them",
+        ),
         pytest.param(facts(Verdict("failed", "", "someone else deleted the pod")), id="deleted"),
         pytest.param(facts(Verdict("unknown", "", "no answer")), id="unknown"),
     ],

@@ -184,25 +184,87 @@ def test_free_gpus(cluster, smoke):
     assert len(cluster.made("create", "pods")) == 1
 
 
-@pytest.mark.parametrize(
-    ("count", "options", "state"),
-    [
-        pytest.param(4, {}, "failed", id="told-a-number"),
-        pytest.param("free", {}, "busy", id="taken-in-between"),
-    ],
-)
-def test_lack_of_gpus(cluster, smoke, count, options, state):
+def test_lack_of_gpus(cluster, smoke):
     behave(cluster, gpu_1="no_gpus")
     cluster.when_watched["events"] = lambda: cluster.put(
         "events", event(cluster.names("pods")[0], "FailedScheduling", "0/2 nodes are available")
     )
-    row = smoke(["gpu-1"], count, **options)["nodes"]["gpu-1"]
-    assert row["state"] == state
+    row = smoke(["gpu-1"], 4)["nodes"]["gpu-1"]
+    assert (row["state"], row["allocatable"]) == ("failed", 4)
     assert "Insufficient nvidia.com/gpu" in row["message"]
-    assert row["events"] == (
-        ["FailedScheduling: 0/2 nodes are available"] if state == "failed" else []
-    )
+    assert row["events"] == ["FailedScheduling: 0/2 nodes are available"]
     assert cluster.names("pods") == []
+
+
+@pytest.fixture
+def short(cluster, smoke, monkeypatch):
+    """Prove the free GPUs of a node whose scheduler finds fewer, as things happen at each watch."""
+    monkeypatch.setattr(smoke_run, "_EVENTS_S", 0.1)
+    monkeypatch.setattr(smoke_run, "_ROUND_S", 0)
+    cluster.longest_watch_s = 0
+
+    def run(*happenings):
+        left = list(happenings)
+        behave(cluster, gpu_1="no_gpus")
+        queue = cluster.when_watched["pods"]
+
+        def step():
+            if left:
+                left.pop(0)()
+                cluster.when_watched["pods"] = step
+            queue()
+
+        cluster.when_watched["pods"] = step
+        return smoke(["gpu-1"], "free", report_only=True)["nodes"]["gpu-1"]
+
+    return run
+
+
+def test_gpus_that_others_take_in_between_are_busy(cluster, short):
+    cluster.put("pods", busy_pod("a", "gpu-1", 1))
+    row = short(lambda: cluster.put("pods", busy_pod("b", "gpu-1", 1)))
+    assert (row["state"], row["gpus"], row["allocatable"]) == ("busy", 3, 4)
+    assert row["holders"] == ["team/a", "team/b"]
+    assert "Insufficient nvidia.com/gpu" in row["message"]
+    assert row["message"].endswith("; claimed by team/a, team/b")
+    assert cluster.names("pods") == ["a", "b"]
+
+
+def test_a_gpu_that_dies_in_between_is_not_busy(cluster, short):
+    row = short(lambda: cluster.put("nodes", node("gpu-1", gpus=3)))
+    assert (row["state"], row["holders"]) == ("failed", [])
+    assert row["cause"] == {
+        "code": "GPUS_NOT_ALLOCATABLE",
+        "evidence": {"resource": GPU, "asked": 4, "found": 3},
+    }
+
+
+def test_a_gpu_that_dies_in_between_is_not_busy_beside_others_either(cluster, short):
+    cluster.put("pods", busy_pod("a", "gpu-1", 1))
+    row = short(lambda: cluster.put("nodes", node("gpu-1", gpus=3)))
+    assert (row["state"], row["gpus"]) == ("failed", 3)
+    assert row["cause"]["code"] == "ALLOCATABLE_DIFFERS"
+    assert (row["cause"]["evidence"]["expected"], row["cause"]["evidence"]["found"]) == (4, 3)
+
+
+def test_a_lack_of_gpus_that_nothing_explains_is_not_busy(short):
+    row = short()
+    assert (row["state"], row["holders"], row["cause"]) == ("failed", [], None)
+    assert row["message"].startswith("pods have claimed 0 of 4 nvidia.com/gpu, but: Pending: ")
+    assert "Insufficient nvidia.com/gpu" in row["message"]
+
+
+def test_a_claim_that_shows_a_moment_later_is_busy(cluster, short):
+    """The scheduler counts a pod before the API server shows where it is."""
+
+    def take():
+        cluster.put("pods", busy_pod("b", "gpu-1", 4))
+
+    def look():
+        cluster.when_listed["pods"] = take
+
+    row = short(lambda: cluster.when_listed.update(pods=look))
+    assert (row["state"], row["holders"]) == ("busy", ["team/b"])
 
 
 def test_lack_of_gpus_can_be_waited_for(cluster, smoke):
