@@ -285,7 +285,8 @@ def garbage(raw: dict[str, Any]) -> None:
         ),
         pytest.param(
             lambda raw: raw["texts"].pop("/var/run/cdi/nvidia.yaml"), ["DRIFTED"],
-            "drifted: container_toolkit: Generate the CDI specification (there is none)",
+            "drifted: container_toolkit: Generate the CDI specification (no CDI specification has "
+            "nvidia.com/gpu=all)",
             id="nvidia.yaml is gone",
         ),
         pytest.param(
