@@ -64,5 +64,5 @@ class ActionModule(ActionBase):
         return {
             "invalid": {host: refusals for host, refusals in invalid.items() if refusals},
             "misplaced": variables.refuse_misplaced(hosts, load_extra_vars(self._loader)),
-            "unknown": variables.mention_unknown(hosts),
+            "unknown": variables.notice_unknown(hosts),
         }

@@ -128,7 +128,7 @@ def change_reason(
     return ", ".join(reasons) or None
 
 
-def unknown(engine: Mapping[str, Any], *, cdi: bool, is_toolkit_new: bool) -> str | None:
+def pending(engine: Mapping[str, Any], *, cdi: bool, is_toolkit_new: bool) -> str | None:
     """Return what the engine may apply only when it starts, whatever its file says.
 
     `is_toolkit_new`: the container toolkit is about to be installed.

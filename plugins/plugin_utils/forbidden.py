@@ -69,7 +69,7 @@ def _plugin(text: str) -> _Found:
     match = _PLUGIN.search(text)
     if match is None:
         return None
-    hint = f"; installHint of the kubeconfig: {match['hint']}" if match["hint"] else ""
+    hint = f"; the kubeconfig gives this hint: {match['hint']}" if match["hint"] else ""
     named = {"command": match["command"], "error": match["error"], "hint": hint}
     return "CLUSTER_PLUGIN_FAILED", named
 

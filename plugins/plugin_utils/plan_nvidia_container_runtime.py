@@ -371,18 +371,18 @@ def _plan_docker(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any]
     }
     # A run that stopped after this step leaves a correct file and an engine that has not read it.
     plan.step(REGISTER, reason if config["merge"] else None)
-    unknown = docker_keys.unknown(engine, cdi=desired["cdi"], is_toolkit_new=is_toolkit_new)
-    if unknown and (desired["engine_is_new"] or desired["restart_ok"]):
+    pending = docker_keys.pending(engine, cdi=desired["cdi"], is_toolkit_new=is_toolkit_new)
+    if pending and (desired["engine_is_new"] or desired["restart_ok"]):
         why = (
             "this run installed Docker"
             if desired["engine_is_new"]
             else "nvidia_container_runtime_restart_ok is true"
         )
-        plan.step(RESTART_DOCKER, f"Docker may need a restart for {unknown}; {why}")
+        plan.step(RESTART_DOCKER, f"Docker may need a restart for {pending}; {why}")
         return
     plan.step(RELOAD, _RELOAD_REASON if reason else None)
-    if unknown:
-        plan.notice("DOCKER_RESTART_DUE", found=engine["version"], unknown=unknown)
+    if pending:
+        plan.notice("DOCKER_RESTART_DUE", found=engine["version"], unknown=pending)
 
 
 def _cdi_reason(node: Mapping[str, Any]) -> str | None:

@@ -138,7 +138,7 @@ def refuse_misplaced(
     ]
 
 
-def mention_unknown(names: Mapping[str, Iterable[str]]) -> list[dict[str, str]]:
+def notice_unknown(names: Mapping[str, Iterable[str]]) -> list[dict[str, str]]:
     """Return a notice for each unknown variable that looks like one of ours.
 
     `names` has the names of the variables of each host.
