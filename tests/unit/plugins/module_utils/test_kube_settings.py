@@ -255,7 +255,7 @@ def test_a_plugin_without_credentials_is_named_and_nobody_is_asked(
     assert finding["code"] == "CLUSTER_PLUGIN_FAILED"
     assert f"the credential plugin {path} of the kubeconfig" in finding["message"]
     assert said in finding["message"]
-    assert finding["remedy"].endswith("its kubeconfig says: pip install it")
+    assert finding["remedy"].endswith("the kubeconfig gives this hint: pip install it")
 
 
 def test_a_plugin_with_credentials(cluster, tmp_path):

@@ -85,7 +85,7 @@ IMMUTABLE = (
     [
         pytest.param(OURS, "CLUSTER_UNAUTHENTICATED", "(401 Unauthorized)", id="401"),
         pytest.param(UNAUTHORIZED, "CLUSTER_UNAUTHENTICATED", "401 Unauthorized", id="401, Python"),
-        pytest.param(ANONYMOUS, "CLUSTER_UNAUTHENTICATED", "user system:anonymous", id="nobody"),
+        pytest.param(ANONYMOUS, "CLUSTER_UNAUTHENTICATED", "user as system:anonymous", id="nobody"),
         pytest.param(
             CONFLICT, "CLUSTER_CONFLICT",
             "kubectl-edit changed fields that this collection sets: "

@@ -450,7 +450,8 @@ def test_exchange_says_what_goes_and_what_is_started_again() -> None:
     planned = plan("docker_ce", node(DISTRIBUTION), replace_distribution=True)
     (reason,) = [step["reason"] for step in planned["steps"] if step["name"] == "Install Docker"]
     assert reason == (
-        "docker.io 20.10.24 gives way; docker.io, containerd, runc cannot stay beside it"
+        "docker-ce replaces docker.io 20.10.24; this removes the conflicting docker.io, "
+        "containerd, runc"
     )
     assert planned["data"]["record"]["merge"] == {"aaaa": "owner-service"}  # no pods
     assert planned["data"]["containers"] == ["aaaa"]
