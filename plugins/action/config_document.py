@@ -55,7 +55,7 @@ class ActionModule(ActionBase):
         )
         # As the task has it: `~` and variables in paths are the node's, not the controller's.
         node_args = {
-            name: self._task.args.get(name, args[name]) for name in ("path", "actor", "state_dir")
+            name: self._task.args.get(name, args[name]) for name in ("path", "actor", "history_dir")
         }
         try:
             edits, validate = _edits(args), _argv(args["validate"])
@@ -108,7 +108,7 @@ def _plan(
 
     Without edits, the state says which way back to go. Raises DocumentError.
     """
-    past = history.recall(found["remembered"], content)
+    past = history.recall(found["history"], content)
     coming: history.Past | None
     if edits is None or language is None:
         if past is None:
@@ -129,8 +129,8 @@ def _plan(
     return after, {
         "expected": _sha256(content),
         "content": None if after is None else base64.b64encode(after.encode()).decode(),
-        "state_during": history.remember(*pasts),
-        "state_after": history.remember(coming) if coming else None,
+        "history_during": history.remember(*pasts),
+        "history_after": history.remember(coming) if coming else None,
         "directories": list(directories),
         "backup": args["backup"] and past is None,
     }

@@ -201,7 +201,7 @@ class Drain:
         except kube.ApiMissing:
             return ""
         except (kube.ApiBudget, kube.ApiBusy, kube.ApiConflict) as error:
-            return error.found
+            return error.reply
         except kube.ApiUnreachable as error:
             return str(error)
         self.asked.add(claim.uid)

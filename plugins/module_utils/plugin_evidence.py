@@ -75,7 +75,7 @@ def _read_daemonsets(client: kube.Client, cluster: _Cluster, resource: str) -> N
     try:
         found = client.snapshot("daemonsets", keep)
     except kube.ApiForbidden as error:
-        cluster.withheld.append(f"the DaemonSets cannot be read: {error.found}")
+        cluster.withheld.append(f"the DaemonSets cannot be read: {error.reply}")
         return
     cluster.daemonsets = plugin_causes.choose_plugins(found.values(), resource)
 

@@ -124,7 +124,7 @@ options:
     description: The role that makes the changes. Each actor's changes can be given back separately.
     type: str
     default: metal.gpu
-  state_dir:
+  history_dir:
     description:
       - Directory on the node for what the file was before.
       - Only root can read it, since configuration files can hold secrets.
@@ -276,7 +276,7 @@ from urllib.parse import quote
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.metal.gpu.plugins.module_utils import document_states, replaceable
+from ansible_collections.metal.gpu.plugins.module_utils import document_history_files, replaceable
 from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 
 if TYPE_CHECKING:
@@ -305,7 +305,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
         "default": "present",
     },
     "actor": {"type": "str", "default": "metal.gpu"},
-    "state_dir": {"type": "path", "default": document_states.DIRECTORY},
+    "history_dir": {"type": "path", "default": document_history_files.DIRECTORY},
     "validate": {"type": "raw"},
     "backup": {"type": "bool", "default": True},
     "create": {"type": "bool", "default": True},
@@ -318,8 +318,8 @@ ARGUMENT_SPEC: dict[str, Any] = {
 # kept out of the node's log as a whole: configuration files can hold secrets. Its keys:
 #   expected         SHA-256 of the file that was read, null for no file
 #   content          the coming file in Base64, null for no file
-#   state_during     what to remember while the file is replaced
-#   state_after      what to remember from then on, null for nothing
+#   history_during     what to remember while the file is replaced
+#   history_after      what to remember from then on, null for nothing
 #   directories      to make for the file, or to remove after it; outermost first
 #   validate         command, null for none
 #   backup           whether to copy the file first
@@ -337,10 +337,10 @@ class Refused(Exception):
 class Place:
     """The file and what is kept about it."""
 
-    def __init__(self, path: str, actor: str, state_dir: str) -> None:
+    def __init__(self, path: str, actor: str, history_dir: str) -> None:
         self.path = os.path.realpath(path)  # a link is left to point where it points
-        self.state_dir = state_dir
-        self.state = os.path.join(state_dir, document_states.file_name(self.path, actor))
+        self.history_dir = history_dir
+        self.state = os.path.join(history_dir, document_history_files.file_name(self.path, actor))
         self.backup = f"{self.path}.{quote(actor, safe='@ ')}-orig"
 
 
@@ -351,7 +351,7 @@ def read(place: Place) -> dict[str, Any]:
         "changed": False,
         "file": place.path,  # AnsibleModule reports mode and more about what is called `path`
         "content": None if content is None else base64.b64encode(content).decode(),
-        "remembered": None if state is None else state.decode(errors="replace"),
+        "history": None if state is None else state.decode(errors="replace"),
         "missing_directories": list(_missing_directories(place.path)),
         "obstacle": _obstacle(place),
     }
@@ -369,8 +369,8 @@ def write(place: Place, request: dict[str, Any], module: Any) -> dict[str, Any]:
     result: dict[str, Any] = {"changed": False}
     if _sha256(content) != request["expected"]:
         result.update(_replace(place, content, request, module), changed=True)
-    if request["state_after"] is not None:
-        _save(place, request["state_after"])
+    if request["history_after"] is not None:
+        _save(place, request["history_after"])
     else:
         _forget(place, content)
     if content is None:
@@ -406,7 +406,7 @@ def _replace(
             if request["backup"] and found is not None:
                 stack.enter_context(_backup(place, found, module))
                 result["backup_file"] = place.backup
-            stack.enter_context(_saved_meanwhile(place, request["state_during"]))
+            stack.enter_context(_saved_meanwhile(place, request["history_during"]))
             with _writing(place.path):
                 if candidate:
                     os.rename(candidate, place.path)
@@ -529,7 +529,7 @@ def _save(place: Place, state: str) -> None:
                 os.mkdir(directory, mode=_STATE_DIRECTORY_MODE)
         with _written_aside(place.state, "", state.encode()) as temporary:
             os.replace(temporary, place.state)
-    _sync(place.state_dir)
+    _sync(place.history_dir)
 
 
 @contextlib.contextmanager
@@ -552,7 +552,7 @@ def _forget(place: Place, content: bytes | None) -> None:
     with _writing(place.state), contextlib.suppress(FileNotFoundError):
         os.unlink(place.state)
     with contextlib.suppress(OSError):  # it has other states
-        os.removedirs(place.state_dir)
+        os.removedirs(place.history_dir)
     if content is not None and _content(place.backup) == content:
         with _writing(place.backup):
             os.unlink(place.backup)
@@ -616,7 +616,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={**ARGUMENT_SPEC, "_write": _WRITE}, supports_check_mode=True
     )
-    place = Place(*(module.params[name] for name in ("path", "actor", "state_dir")))
+    place = Place(*(module.params[name] for name in ("path", "actor", "history_dir")))
     request = module.params["_write"]
     try:
         result = write(place, json.loads(request), module) if request else read(place)

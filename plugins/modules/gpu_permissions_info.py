@@ -154,7 +154,7 @@ def run(client: kube.Client, permissions: Sequence[Mapping[str, Any]]) -> dict[s
         with ThreadPoolExecutor(_PARALLEL) as pool:
             allowed = dict(zip(asked, pool.map(is_allowed, asked)))
     except kube.ApiForbidden as error:
-        if kube.ANONYMOUS in error.found:
+        if kube.ANONYMOUS in error.reply:
             raise
         allowed = {}
     missing = []

@@ -1125,7 +1125,7 @@ from ansible_collections.metal.gpu.plugins.module_utils import (
     containerd,
     crio,
     docker,
-    document_states,
+    document_history_files,
     kubelet,
     nvidia_driver,
     nvidia_smi,
@@ -1174,7 +1174,7 @@ FILES = (
     "/sys/firmware/efi/efivars/SecureBoot-*",
     *(f"{directory}/*.{suffix}" for directory in cdi.DIRECTORIES for suffix in ("yaml", "json")),
     *crio.CONFIG_PATTERNS,
-    document_states.PATTERN,
+    document_history_files.PATTERN,
     docker.RECORD,
 )
 # Directories, pattern, and what a text must contain to be worth carrying to the controller.
@@ -1263,8 +1263,8 @@ def run(
         pattern.format(name) for name in asked_repositories for pattern in packages.REPOSITORIES
     )
     read_configurations(files, found)
-    for state in files.find(document_states.PATTERN):
-        files.read(document_states.parse_file_name(state).path)
+    for state in files.find(document_history_files.PATTERN):
+        files.read(document_history_files.parse_file_name(state).path)
     release = files.texts.get("/proc/sys/kernel/osrelease", "").strip()
     paths = {services.KINDS[unit].program: service.path for unit, service in found.items()}
 

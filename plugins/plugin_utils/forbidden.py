@@ -26,11 +26,11 @@ _FORBIDDEN = re.compile(
 )
 # Ours, and that of the API server as kubernetes.core shows it. Others say 401, too.
 _UNAUTHENTICATED = re.compile(
-    r'does not know these credentials \(401|"reason":"Unauthorized","code":401'
+    r'does not accept these credentials \(401|"reason":"Unauthorized","code":401'
 )
 # As kube_settings says it.
 _PLUGIN = re.compile(
-    r"credential plugin '(?P<command>[^']*)'.* gives no credentials: (?P<error>.*?)"
+    r"credential plugin '(?P<command>[^']*)'.* returned no credentials: (?P<error>.*?)"
     r"(?: \(installHint: (?P<hint>.*)\))?\Z",
     re.DOTALL,
 )

@@ -19,7 +19,7 @@ from ansible_collections.metal.gpu.plugins.module_utils import (
     containerd,
     crio,
     docker,
-    document_states,
+    document_history_files,
     kubelet,
     mappings,
     nvidia_driver,
@@ -676,7 +676,7 @@ def _ours(node: Raw) -> dict[str, Any]:
     """Return what this collection has left: files of its own, and edits of others' files."""
     return {
         "files": node.own_files,
-        "edits": [_edit(node, state) for state in node.find(document_states.PATTERN)],
+        "edits": [_edit(node, state) for state in node.find(document_history_files.PATTERN)],
         "packages": {
             PurePosixPath(path).stem: _package_record(path, node.texts[path])
             for path in node.find(packages.RECORDS)
@@ -691,7 +691,7 @@ def _package_record(path: str, text: str) -> dict[str, Any]:
 
 def _edit(node: Raw, state: str) -> dict[str, Any]:
     """Return which file was edited, by whom, and which values were others before."""
-    path, actor = document_states.parse_file_name(state)
+    path, actor = document_history_files.parse_file_name(state)
     summary = document_history.summarize(path, node.texts[state], node.texts.get(path))
     return {
         "path": path,

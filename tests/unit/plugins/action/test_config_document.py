@@ -43,7 +43,7 @@ def act(path, tmp_path, capsys):
                 config_document.main()
             return json.loads(capsys.readouterr().out)
 
-        args = {"path": str(path), "state_dir": str(tmp_path / "state"), **options}
+        args = {"path": str(path), "history_dir": str(tmp_path / "state"), **options}
         task = SimpleNamespace(
             args=args, check_mode=check, async_val=0, diff=True, action="x", environment=[]
         )

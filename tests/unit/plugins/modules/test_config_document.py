@@ -41,7 +41,7 @@ def node(tmp_path):
 @pytest.fixture
 def call(node, capsys):
     def run(path="etc/daemon.json", **options):
-        args = {"path": str(node / path), "state_dir": str(node / "var/lib/state"), **options}
+        args = {"path": str(node / path), "history_dir": str(node / "var/lib/state"), **options}
         with patch_module_args(args), pytest.raises(SystemExit):
             config_document.main()
         return json.loads(capsys.readouterr().out)
@@ -55,8 +55,8 @@ def write(call):
         request = {
             "expected": digest(before),
             "content": encode(after),
-            "state_during": "during",
-            "state_after": "after",
+            "history_during": "during",
+            "history_after": "after",
             "directories": [],
             "validate": None,
             "backup": False,
@@ -82,7 +82,7 @@ def state(node):
 def test_reading_changes_nothing(call, node):
     (node / "etc/daemon.json").write_bytes(b"\xff\r\n")
     result = call()
-    assert (result["content"], result["remembered"]) == (encode(b"\xff\r\n"), None)
+    assert (result["content"], result["history"]) == (encode(b"\xff\r\n"), None)
     assert (result["file"], result["missing_directories"]) == (str(node / "etc/daemon.json"), [])
     assert result["changed"] is False
     assert files(node) == ["etc/daemon.json"]
@@ -111,7 +111,7 @@ def test_replacing_keeps_mode_and_backs_up(write, call, node):
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
     assert (node / "etc/daemon.json.metal.gpu-orig").read_bytes() == b"old"
     assert len(files(node)) == 3  # nothing temporary beside the file, the backup and the state
-    assert state(node) == call()["remembered"] == "after"
+    assert state(node) == call()["history"] == "after"
     [kept] = (node / "var/lib/state").iterdir()
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     assert stat.S_IMODE(kept.parent.stat().st_mode) == 0o700
@@ -208,14 +208,14 @@ def test_creating_and_removing_with_directories(write, node):
     path = node / "etc/a/b/c.toml"
     assert stat.S_IMODE(path.stat().st_mode) == 0o644
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o755
-    write(b"new", None, path="etc/a/b/c.toml", directories=directories, state_after=None)
+    write(b"new", None, path="etc/a/b/c.toml", directories=directories, history_after=None)
     assert list(node.rglob("*")) == [node / "etc"]
 
 
 def test_a_directory_that_is_used_by_now_stays(write, node):
     write(None, b"new", path="etc/a/c.toml", directories=[str(node / "etc/a")])
     (node / "etc/a/theirs").touch()
-    write(b"new", None, path="etc/a/c.toml", directories=[str(node / "etc/a")], state_after=None)
+    write(b"new", None, path="etc/a/c.toml", directories=[str(node / "etc/a")], history_after=None)
     assert files(node) == ["etc/a/theirs"]
 
 
@@ -224,7 +224,7 @@ def test_giving_back_forgets_and_drops_an_equal_backup(write, node, backup):
     (node / "etc/daemon.json").write_bytes(b"old")
     write(b"old", b"new", backup=True)
     (node / "etc/daemon.json.metal.gpu-orig").write_bytes(backup)
-    write(b"new", b"old", state_after=None)
+    write(b"new", b"old", history_after=None)
     assert not (node / "var").exists()
     assert len(files(node)) == (1 if backup == b"old" else 2)
 
@@ -233,7 +233,7 @@ def test_only_forgetting_leaves_the_file_alone(write, node):
     path = node / "etc/daemon.json"
     path.write_bytes(b"old")
     before = path.stat()
-    assert write(b"old", b"old", state_after=None)["changed"] is False
+    assert write(b"old", b"old", history_after=None)["changed"] is False
     assert path.stat() == before
 
 
@@ -243,7 +243,7 @@ def test_a_link_stays_and_its_target_is_replaced(write, call, node):
     write(b"old", b"new")
     assert (node / "etc/daemon.json").is_symlink()
     assert (node / "real").read_bytes() == b"new"
-    assert call("real")["remembered"] == "after"  # one state, whichever name is used
+    assert call("real")["history"] == "after"  # one state, whichever name is used
 
 
 VALIDATORS = {
@@ -298,7 +298,7 @@ def test_what_the_system_refuses_leaves_nothing_behind(write, node, monkeypatch,
     """Such as a security module, which nobody can ask beforehand."""
     path = node / "etc/daemon.json"
     if former:
-        write(None, b"old", state_after=former)
+        write(None, b"old", history_after=former)
     else:
         path.write_bytes(b"old")
     found = {name: (node / name).read_bytes() for name in files(node)}
@@ -364,17 +364,17 @@ def room(size):
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "state_during", "unwritten"),
+    ("before", "after", "history_during", "unwritten"),
     [
         pytest.param(b"old", b"new" * 100, "", "etc/daemon.json:", id="the file"),
         pytest.param(b"old" * 100, b"new", "", "etc/daemon.json.metal.gpu-orig:", id="the backup"),
         pytest.param(b"old", b"new", "during" * 100, "daemon.json@metal.gpu.json:", id="the state"),
     ],
 )
-def test_without_room_everything_is_as_it_was(write, node, before, after, state_during, unwritten):
+def test_without_room_everything_is_as_it_was(write, node, before, after, history_during, unwritten):
     (node / "etc/daemon.json").write_bytes(before)
     with room(100):
-        result = write(before, after, state_during=state_during, backup=True)
+        result = write(before, after, history_during=history_during, backup=True)
     assert result["failed"]
     assert result["msg"].startswith("cannot write /")
     assert unwritten in result["msg"]
@@ -385,4 +385,4 @@ def test_without_room_everything_is_as_it_was(write, node, before, after, state_
 
 def test_actors_do_not_share_a_state(write, call):
     write(None, b"new")
-    assert call(actor="somebody/else")["remembered"] is None
+    assert call(actor="somebody/else")["history"] is None

@@ -437,9 +437,9 @@ def test_invalid_nodes(api, call, nodes, expected, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"api_key": "wrong"}, "does not know these credentials (401"),
+        ({"api_key": "wrong"}, "does not accept these credentials (401"),
         ({"host": "http://127.0.0.1:1"}, "The API server http://127.0.0.1:1 is unreachable: Conn"),
-        ({"host": None, "kubeconfig": "/none"}, "There is no kubeconfig /none."),
+        ({"host": None, "kubeconfig": "/none"}, "The kubeconfig /none does not exist."),
     ],
 )
 def test_connection_errors(call, options, message):

@@ -158,7 +158,7 @@ def test_no_answer_is_told_too(cluster, call):
     cluster.refusals["list", "pods"] = Refusal(403, "no")
     result = call(gpu_drain, nodes=NODES, report_only=True)
     assert result["nodes"] == {}
-    assert "forbids to list pods" in result["error"]
+    assert "denied the request to list pods" in result["error"]
 
 
 @pytest.mark.parametrize("owner", ["DaemonSet", "Node", None])
@@ -227,7 +227,7 @@ def test_an_error_while_uncordoning_hides_neither_the_first_one_nor_the_node(clu
     first, held, stays, remedy = result["msg"].splitlines()
     assert (first, held.split(":")[0]) == ("Pods still hold GPUs:", "ml/a on gpu-1")
     assert stays.startswith("gpu-1 stays cordoned: The API server ")
-    assert "forbids to patch nodes (403): no more" in stays
+    assert "denied the request to patch nodes (403): no more" in stays
     assert remedy == "To uncordon: kubectl uncordon gpu-1"
     assert result["nodes"]["gpu-1"]["cordoned"] is True
     assert state(cluster)[0]["gpu-1"] == (True, True)
@@ -252,7 +252,7 @@ def test_a_node_that_cannot_be_cordoned_opens_those_that_were(cluster, call):
 
     cluster.when_patched = refuse
     result = call(gpu_drain, nodes=NODES)
-    assert "forbids to patch nodes" in result["msg"]
+    assert "denied the request to patch nodes" in result["msg"]
     assert state(cluster)[0] == dict.fromkeys(NODES, (False, False))
     assert result["nodes"]["gpu-1"]["cordoned"] is False
 
@@ -405,7 +405,7 @@ def test_a_budget_that_never_allows_is_named_and_the_nodes_are_open_again(cluste
 def test_a_missing_permission_is_named_and_the_nodes_are_open_again(cluster, call):
     cluster.refusals["evict", "pods"] = Refusal(403, "no")
     result = call(gpu_drain, nodes=NODES)
-    assert "forbids to create pods/eviction" in result["msg"]
+    assert "denied the request to create pods/eviction" in result["msg"]
     assert state(cluster)[0] == dict.fromkeys(NODES, (False, False))
 
 

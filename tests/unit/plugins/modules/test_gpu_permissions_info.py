@@ -63,7 +63,7 @@ def test_where_nobody_may_ask_nothing_is_known_to_be_missing(api, call):
     ("code", "text", "told"),
     [
         (403, 'User "system:anonymous" cannot create resource', "system:anonymous"),
-        (401, "Unauthorized", "does not know these credentials"),
+        (401, "Unauthorized", "does not accept these credentials"),
     ],
 )
 def test_a_stranger_is_no_user_without_permissions(api, call, code, text, told):

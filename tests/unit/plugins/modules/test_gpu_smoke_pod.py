@@ -285,8 +285,8 @@ def test_a_node_without_the_runtime_is_found_in_events(cluster, smoke, monkeypat
 @pytest.mark.parametrize(
     ("scene", "message"),
     [
-        ("mismatch", "nvidia-smi ended with exit code 18: Failed to initialize NVML"),
-        ("gpu_lost", "asked for 2 GPUs, but nvidia-smi sees 1; it says: [GPU is lost]"),
+        ("mismatch", "nvidia-smi exited with code 18: Failed to initialize NVML"),
+        ("gpu_lost", "the pod requested 2 GPUs, but nvidia-smi listed 1; it printed: [GPU is lost]"),
     ],
 )
 def test_nvidia_smi_fails(cluster, smoke, scene, message):
@@ -313,7 +313,7 @@ def test_the_server_refuses_a_pod(cluster, smoke, scene, cause):
     code, text = REFUSALS[scene]["code"], REFUSALS[scene]["message"]
     cluster.refusals["create", "pods"] = Refusal(code, text)
     result = smoke(["gpu-1"], 2, runtime_class="nvidia")
-    assert f"gpu-1: the API server refuses the pod: {text}" in result["msg"]
+    assert f"gpu-1: the API server rejected the pod: {text}" in result["msg"]
     row = result["nodes"]["gpu-1"]
     assert (row["pod"], row["cause"]["code"]) == ("", cause)
 
@@ -322,7 +322,7 @@ def test_no_permission_to_create_pods(cluster, smoke):
     text = 'pods is forbidden: User "eve" cannot create resource "pods" in API group ""'
     cluster.refusals["create", "pods"] = Refusal(403, text)
     result = smoke(["gpu-1"], 2)
-    assert result["msg"].startswith(f"The API server {cluster.url} forbids to create pods (403)")
+    assert result["msg"].startswith(f"The API server {cluster.url} denied the request to create pods (403)")
     assert "nodes" not in result
 
 
@@ -357,7 +357,7 @@ def test_someone_deletes_the_pod(cluster, smoke):
 
     cluster.when_created = drain
     node = smoke(["gpu-1"], 2)["nodes"]["gpu-1"]
-    assert (node["state"], node["message"]) == ("failed", "someone else deleted the pod")
+    assert (node["state"], node["message"]) == ("failed", "the pod was deleted before it finished, and not by this run")
     assert node["events"] == ["Preempted: by a pod on gpu-1"]
 
 
@@ -381,7 +381,7 @@ def test_time_is_up(cluster, monkeypatch):
     )
     node = result["nodes"]["gpu-1"]
     assert (node["state"], node["seconds"], node["events"]) == ("failed", 301.0, [])
-    assert node["message"].startswith("no verdict within 300 s: Pending: nvidia-smi: Container")
+    assert node["message"].startswith("the pod did not finish within 300 s: Pending: nvidia-smi: Container")
     assert cluster.names("pods") == []
 
 
@@ -416,7 +416,7 @@ def test_pods_that_cannot_be_deleted_are_named_and_change_no_verdict(cluster, sm
     assert [row["state"] for row in rows.values()] == ["ok", "failed"]
     assert result["left_behind"] == sorted(cluster.names("pods"))
     assert [row["pod"] for row in rows.values()] == result["left_behind"]
-    assert "forbids to delete pods (403): no" in rows["gpu-1"]["left_behind"]
+    assert "denied the request to delete pods (403): no" in rows["gpu-1"]["left_behind"]
     assert f"pod {rows['gpu-2']['pod']} may be left behind: " in result["msg"]
 
 
@@ -433,7 +433,7 @@ def test_leftovers_that_cannot_be_deleted_are_named_and_stop_nothing(cluster, sm
 
 def test_pods_are_deleted_when_the_watch_fails(cluster, smoke):
     cluster.refusals["watch", "pods"] = Refusal(403, "pods is forbidden")
-    assert "forbids to watch pods" in smoke(["gpu-1"], 2)["msg"]
+    assert "denied the request to watch pods" in smoke(["gpu-1"], 2)["msg"]
     assert cluster.names("pods") == []
 
 
@@ -441,7 +441,7 @@ def test_pods_that_are_left_when_the_watch_fails_are_told_too(cluster, smoke):
     for verb in ("watch", "deletecollection", "delete"):
         cluster.refusals[verb, "pods"] = Refusal(403, f"no {verb}")
     message = smoke(["gpu-1"], 2)["msg"]
-    assert "forbids to watch pods" in message
+    assert "denied the request to watch pods" in message
     assert f"kubectl --namespace default delete pods --selector {RUN}=" in message
 
 
@@ -508,7 +508,7 @@ def test_a_token_that_expires_takes_no_proof_back(cluster, smoke):
     cluster.when_watched["pods"] = expire
     one, two = smoke(["gpu-1", "gpu-2"], 2)["nodes"].values()
     assert (one["state"], two["state"]) == ("ok", "unknown")
-    assert "does not know these credentials" in two["message"]
+    assert "does not accept these credentials" in two["message"]
 
 
 @pytest.mark.parametrize("kind", [("list", "events"), ("list", "nodes"), ("watch", "events")])

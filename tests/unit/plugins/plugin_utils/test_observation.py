@@ -15,7 +15,7 @@ from hashlib import sha256
 import pytest
 import yaml
 
-from ansible_collections.metal.gpu.plugins.module_utils import document_states
+from ansible_collections.metal.gpu.plugins.module_utils import document_history_files
 from ansible_collections.metal.gpu.plugins.modules import config_document, node_info
 from ansible_collections.metal.gpu.plugins.plugin_utils.document_history import Past, remember
 from ansible_collections.metal.gpu.plugins.plugin_utils.observation import interpret
@@ -520,8 +520,8 @@ EMOJI = r'{"log-opts": {"tag": "\ud83d\ude00"}, "default-runtime": "runc"}'
 def test_the_way_back_is_read_in_the_language_of_the_edit(
     observe, tmp_path, path, state, changes, error
 ):
-    name = document_states.file_name(path, "metal.gpu.x")
-    file = f"{document_states.DIRECTORY}/{name}"
+    name = document_history_files.file_name(path, "metal.gpu.x")
+    file = f"{document_history_files.DIRECTORY}/{name}"
     plant(tmp_path, {file: state})
     [edit] = observe(Programs({}))["ours"]["edits"]
     assert (edit["path"], edit["changes"]) == (path, changes)
@@ -532,9 +532,9 @@ def test_the_way_back_is_read_in_the_language_of_the_edit(
 def test_carriage_returns_are_no_change(observe, tmp_path, now):
     """The node hands lines over without them."""
     written = "{\r\n}\r\n"
-    name = document_states.file_name("/etc/d.json", "metal.gpu.x")
+    name = document_history_files.file_name("/etc/d.json", "metal.gpu.x")
     state = remember(Past(None, written, None, language="json"))
-    plant(tmp_path, {f"{document_states.DIRECTORY}/{name}": state})
+    plant(tmp_path, {f"{document_history_files.DIRECTORY}/{name}": state})
     (tmp_path / "etc/d.json").parent.mkdir()
     (tmp_path / "etc/d.json").write_bytes(now.encode())
     [edit] = observe(Programs({}))["ours"]["edits"]
