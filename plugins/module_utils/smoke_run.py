@@ -43,7 +43,7 @@ _CLEANUP_S = 30.0
 _FEW = 32  # up to this many nodes, one LIST for each is cheaper than a LIST of all nodes
 _LEASES = "kube-node-lease"
 
-_VANISHED = Verdict("failed", "", "the pod was deleted before it finished, and not by this run")
+_VANISHED = Verdict("failed", "", "another client deleted the pod")
 
 
 class Free(NamedTuple):

@@ -205,7 +205,7 @@ def _drain(drain: Drain, check_mode: bool) -> dict[str, Any]:
         left = drain.uncordon(drain.cordoned_now())
         if not isinstance(error, (Stuck, kube.KubeError)):
             raise
-        changed = bool(drain.asked or left)
+        changed = bool(drain.evicted or left)
         return {"changed": changed, "failed": True, "msg": _say(str(error), left)}
     return {"changed": changed}
 

@@ -383,7 +383,7 @@ def choose(
         request = Request(name, count or rest.gpus, shortage, rest.holders)
         cause = None
         if name not in found:
-            verdict = Verdict("failed", "", "the cluster has no such node")
+            verdict = Verdict("failed", "", "the cluster has no node of this name")
         elif request.gpus:
             desired.append(request)
             continue

@@ -32,7 +32,9 @@ def judged(scene: str) -> Verdict:
 
 
 def refused(scene: str) -> Verdict:
-    return Verdict("failed", "", "the API server rejected the pod", refusal=SCENES[scene]["message"])
+    return Verdict(
+        "failed", "", "the API server rejected the pod", refusal=SCENES[scene]["message"]
+    )
 
 
 def unscheduled(scene: str) -> Verdict:
@@ -164,7 +166,7 @@ def test_each_cause_has_a_finding_of_its_own(
         pytest.param(facts(judged("creating")), id="slow"),
         pytest.param(facts(judged("creating"), None), id="nodes withheld"),
         pytest.param(facts(unscheduled("unschedulable_taint")), id="taint is gone again"),
-        pytest.param(facts(Verdict("failed", "", "the pod was deleted before it finished, and not by this run")), id="deleted"),
+        pytest.param(facts(Verdict("failed", "", "another client deleted the pod")), id="deleted"),
         pytest.param(facts(Verdict("unknown", "", "no answer")), id="unknown"),
     ],
 )

@@ -371,7 +371,9 @@ def room(size):
         pytest.param(b"old", b"new", "during" * 100, "daemon.json@metal.gpu.json:", id="the state"),
     ],
 )
-def test_without_room_everything_is_as_it_was(write, node, before, after, history_during, unwritten):
+def test_without_room_everything_is_as_it_was(
+    write, node, before, after, history_during, unwritten
+):
     (node / "etc/daemon.json").write_bytes(before)
     with room(100):
         result = write(before, after, history_during=history_during, backup=True)

@@ -230,12 +230,12 @@ def test_failure_explains_each_node(api, call):
     assert result["failed"] is True
     assert result["msg"].splitlines() == [
         "3 of 4 nodes do not have the expected nvidia.com/gpu after 0 s:",
-        "gpu-2: expected 4, capacity is 4, allocatable is 3: 1 not healthy; pod "
+        "gpu-2: expected 4, capacity is 4, allocatable is 3: 1 unhealthy; pod "
         "kube-system/plugin-gpu-2 is Running, and logged: Xid=79 on Device=GPU-4d23e6a1",
-        "gpu-3: expected 4, but the node does not know nvidia.com/gpu: no device plugin has "
-        "registered with its kubelet; condition Ready is False: KubeletNotReady: no CNI; "
-        "no device plugin pod runs on it",
-        "gpu-4: the cluster has no such node",
+        "gpu-3: expected 4, but the node's capacity has no nvidia.com/gpu: no device plugin has "
+        "registered it with the kubelet; condition Ready is False: KubeletNotReady: no CNI; "
+        "no device plugin pod runs on this node",
+        "gpu-4: the cluster has no node of this name",
     ]
     assert {name: row["state"] for name, row in result["nodes"].items()} == {
         "gpu-1": "ok",
@@ -386,7 +386,9 @@ def test_a_busy_server_is_asked_again(api, call):
 @pytest.mark.parametrize(
     ("refusal", "evidence"),
     [
-        pytest.param(("list", "pods"), "its pods cannot be read: The API server ", id="no-pods"),
+        pytest.param(
+            ("list", "pods"), "cannot read the device plugin pods: The API server ", id="no-pods"
+        ),
         pytest.param(("log", "pods"), "pod kube-system/plugin-gpu-1 is Running", id="no-logs"),
     ],
 )

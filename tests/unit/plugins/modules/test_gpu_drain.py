@@ -115,7 +115,8 @@ def test_gpus_that_do_not_go_keep_the_node_cordoned(cluster, call):
     call(gpu_drain, nodes=NODES)
     result = call(gpu_drain, nodes=NODES, state="released", wait_timeout=0)
     assert result["msg"].splitlines() == [
-        "The cluster still hands out GPUs of gpu-1, gpu-2.",
+        "Nodes still have allocatable GPUs when time is up: gpu-1, gpu-2. Check that no device "
+        "plugin runs there.",
         "gpu-1 stays cordoned",
         "gpu-2 stays cordoned",
         "To uncordon: kubectl uncordon gpu-1 gpu-2",
@@ -142,7 +143,7 @@ def test_what_is_found_is_told(cluster, call):
             "cordoned": False,
             "pods": [
                 {"name": "ml/a", "gpus": 1, "stays": None},
-                {"name": "ml/d", "gpus": 2, "stays": "no controller starts it again"},
+                {"name": "ml/d", "gpus": 2, "stays": "it has no controller that recreates it"},
             ],
         },
         "gpu-2": {
@@ -225,7 +226,10 @@ def test_an_error_while_uncordoning_hides_neither_the_first_one_nor_the_node(clu
     )
     result = call(gpu_drain, nodes=["gpu-1"], wait_timeout=0)
     first, held, stays, remedy = result["msg"].splitlines()
-    assert (first, held.split(":")[0]) == ("Pods still hold GPUs:", "ml/a on gpu-1")
+    assert (first, held.split(":")[0]) == (
+        "Pods with GPUs still run when time is up:",
+        "ml/a on gpu-1",
+    )
     assert stays.startswith("gpu-1 stays cordoned: The API server ")
     assert "denied the request to patch nodes (403): no more" in stays
     assert remedy == "To uncordon: kubectl uncordon gpu-1"
@@ -396,7 +400,7 @@ def test_a_budget_that_never_allows_is_named_and_the_nodes_are_open_again(cluste
     cluster.budgets["a"] = lambda: None
     result = call(gpu_drain, nodes=["gpu-1"], wait_timeout=0)
     assert result["msg"].splitlines() == [
-        "Pods still hold GPUs:",
+        "Pods with GPUs still run when time is up:",
         "ml/a on gpu-1: Cannot evict pod as it would violate the pod's disruption budget.",
     ]
     assert state(cluster)[0] == dict.fromkeys(NODES, (False, False))

@@ -286,7 +286,10 @@ def test_a_node_without_the_runtime_is_found_in_events(cluster, smoke, monkeypat
     ("scene", "message"),
     [
         ("mismatch", "nvidia-smi exited with code 18: Failed to initialize NVML"),
-        ("gpu_lost", "the pod requested 2 GPUs, but nvidia-smi listed 1; it printed: [GPU is lost]"),
+        (
+            "gpu_lost",
+            "the pod requested 2 GPUs, but nvidia-smi listed 1; it printed: [GPU is lost]",
+        ),
     ],
 )
 def test_nvidia_smi_fails(cluster, smoke, scene, message):
@@ -322,7 +325,9 @@ def test_no_permission_to_create_pods(cluster, smoke):
     text = 'pods is forbidden: User "eve" cannot create resource "pods" in API group ""'
     cluster.refusals["create", "pods"] = Refusal(403, text)
     result = smoke(["gpu-1"], 2)
-    assert result["msg"].startswith(f"The API server {cluster.url} denied the request to create pods (403)")
+    assert result["msg"].startswith(
+        f"The API server {cluster.url} denied the request to create pods (403)"
+    )
     assert "nodes" not in result
 
 
@@ -344,7 +349,7 @@ def test_missing_node(cluster, smoke):
         result["nodes"]["gpu-9"].items()
         >= {
             "state": "failed",
-            "message": "the cluster has no such node",
+            "message": "the cluster has no node of this name",
         }.items()
     )
     assert result["nodes"]["gpu-1"]["state"] == "ok"
@@ -357,7 +362,7 @@ def test_someone_deletes_the_pod(cluster, smoke):
 
     cluster.when_created = drain
     node = smoke(["gpu-1"], 2)["nodes"]["gpu-1"]
-    assert (node["state"], node["message"]) == ("failed", "the pod was deleted before it finished, and not by this run")
+    assert (node["state"], node["message"]) == ("failed", "another client deleted the pod")
     assert node["events"] == ["Preempted: by a pod on gpu-1"]
 
 
@@ -381,7 +386,9 @@ def test_time_is_up(cluster, monkeypatch):
     )
     node = result["nodes"]["gpu-1"]
     assert (node["state"], node["seconds"], node["events"]) == ("failed", 301.0, [])
-    assert node["message"].startswith("the pod did not finish within 300 s: Pending: nvidia-smi: Container")
+    assert node["message"].startswith(
+        "the pod did not finish within 300 s: Pending: nvidia-smi: Container"
+    )
     assert cluster.names("pods") == []
 
 

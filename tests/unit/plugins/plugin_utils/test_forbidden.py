@@ -14,8 +14,9 @@ PATCH = (
     '\\"\\" at the cluster scope","reason":"Forbidden","code":403}'
 )
 CREATE = (
-    'The API server https://x:6443 denied the request to create pods (403): pods is forbidden: User "bob" '
-    'cannot create resource "pods" in API group "" in the namespace "default". Grant the verb'
+    "The API server https://x:6443 denied the request to create pods (403): pods is forbidden: "
+    'User "bob" cannot create resource "pods" in API group "" in the namespace "default". Grant'
+    " the verb"
 )
 INFO = (
     "Exception '403\\nReason: Forbidden\\nHTTP response body: b\\'{"

@@ -12,7 +12,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils import plan_teardown
 
 TASKS = Path(__file__).parents[4] / "roles" / "teardown" / "tasks"
 JOB = {"name": "ml/job", "gpus": 2, "stays": None}
-BARE = {"name": "ml/bare", "gpus": 1, "stays": "no controller starts it again"}
+BARE = {"name": "ml/bare", "gpus": 1, "stays": "it has no controller that recreates it"}
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_steps(pods, cordoned, steps):
             True,
             [
                 "gpu-1: has pods with GPUs that must not be evicted: ml/bare "
-                "(no controller starts it again)"
+                "(it has no controller that recreates it)"
             ],
             id="would be lost",
         ),
