@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Find the processes that use the NVIDIA driver, and so prevent that its modules are unloaded.
+"""Find the processes that use the NVIDIA driver. Its modules cannot be unloaded while they run.
 
 `read_device_users` does I/O; it takes the root directory as an argument. It is slow, because it
 reads every process of the node.

@@ -69,7 +69,7 @@ def _contradictions(slots: Sequence[str], devices: Sequence[Mapping[str, Any]]) 
     ):
         values = [gpu[key] for gpu in devices if gpu[key] is not None]
         for value in dict.fromkeys(value for value in values if values.count(value) > 1):
-            yield f"{values.count(value)} rows of nvidia-smi have {words} {value}"
+            yield f"{values.count(value)} rows have {words} {value}"
     for gpu in devices:
         if gpu["pci_address"] is None and gpu["error"] is None:
             yield f"{_describe(gpu)} has no PCI address"

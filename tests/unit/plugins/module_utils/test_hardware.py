@@ -94,7 +94,7 @@ def failed(code: str, exit_code: int | None, message: str) -> dict[str, Any]:
         pytest.param(
             node(FIRST, gpu(1, None, "GPU-b")),
             ["the PCI bus has 2 GPUs, the driver sees 1; it does not see 0000:82:00.0",
-             "nvidia-smi contradicts itself or the PCI bus: GPU 1 (GPU-b) has no address"],
+             "nvidia-smi contradicts itself or the PCI bus: GPU 1 (GPU-b) has no PCI address"],
             id="one is shown nowhere",
         ),
         pytest.param(

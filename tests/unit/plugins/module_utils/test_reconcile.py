@@ -555,8 +555,8 @@ def test_no_allocatable_gpu_is_not_busy_in_the_table() -> None:
 @pytest.mark.parametrize(
     ("layer", "counted"),
     [
-        pytest.param((None, None), "the cluster counts 0 of 4 GPUs", id="capacity"),
-        pytest.param((4, 3), "the cluster can hand out 3 of 4 GPUs", id="allocatable"),
+        pytest.param((None, None), "capacity is 0 of 4 GPUs", id="capacity"),
+        pytest.param((4, 3), "allocatable is 3 of 4 GPUs", id="allocatable"),
     ],
 )
 def test_a_cause_says_which_layer_differs(layer: tuple[int | None, ...], counted: str) -> None:
@@ -573,7 +573,7 @@ def test_a_lost_gpu_is_explained_by_the_plugin_too() -> None:
     faulty, unhealthy = verdict["findings"]
     assert faulty["code"] == "GPU_FAULTY"
     assert unhealthy["message"] == (
-        "gpu-1: the cluster can hand out 3 of 4 GPUs; the device plugin kube-system/nvdp-x logged: "
+        "gpu-1: allocatable is 3 of 4 GPUs; the device plugin kube-system/nvdp-x logged: "
         "device marked unhealthy: GPU-3"
     )
     assert "once the GPU is well, and not before, `kubectl --namespace" in unhealthy["remedy"]

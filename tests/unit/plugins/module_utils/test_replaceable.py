@@ -41,7 +41,7 @@ def test_nothing_is_in_the_way(path, tmp_path):
         (os.mkfifo, "{path} is not a regular file. Move it away"),
         (
             lambda path: (path.touch(), path.with_name("b").hardlink_to(path)),
-            "{path} has 2 hard links, and the other names would keep the former content. Give it a "
+            "{path} has 2 hard links, and the other names would keep the old content. Give it a "
             "file of its own with `cp -p {path} {path}.new && mv {path}.new {path}`",
         ),
         (
