@@ -126,7 +126,7 @@ def prove(
         left = smoke_cleanup.remove(client, namespace, selector, names, cleanup)
     if problem and left:
         raise kube.KubeError(
-            f"{problem} Smoke pods may be left behind. To delete them: "
+            f"{problem} Smoke pods may still exist. To delete them: "
             f"kubectl --namespace {namespace} delete pods --selector {selector}"
         ) from problem
     if problem:

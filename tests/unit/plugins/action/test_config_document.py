@@ -200,7 +200,7 @@ def test_a_refused_file_does_not_land(act, path, tmp_path):
     found = everything(tmp_path)
     result, count = act(**WISH, validate="false %s")
     assert (result["failed"], count) == (True, 2)
-    assert "false refuses the new" in result["msg"]
+    assert "false rejects the new" in result["msg"]
     assert everything(tmp_path) == found
 
 

@@ -170,7 +170,7 @@ def test_layers() -> None:
 
 
 def test_busy_node_is_no_failure() -> None:
-    busy = smoke([], gpus=0, state="busy", message="other pods have claimed all 4")
+    busy = smoke([], gpus=0, state="busy", message="other pods claim all 4")
     verdict = reconcile("gpu-1", node(), 4, cluster(), busy)
     assert verdict["ok"]
     assert verdict["layers"]["smoke"] == "busy"

@@ -41,8 +41,8 @@ def test_nothing_is_in_the_way(path, tmp_path):
         (os.mkfifo, "{path} is not a regular file. Move it away"),
         (
             lambda path: (path.touch(), path.with_name("b").hardlink_to(path)),
-            "{path} has 2 hard links, and the other names would keep the old content. Give it a "
-            "file of its own with `cp -p {path} {path}.new && mv {path}.new {path}`",
+            "{path} has 2 hard links, and the other names would keep the old content. Separate "
+            "it with `cp -p {path} {path}.new && mv {path}.new {path}`",
         ),
         (
             lambda path: path.parent.rmdir() or path.parent.touch(),

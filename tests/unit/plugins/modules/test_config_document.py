@@ -261,7 +261,7 @@ def test_validation_comes_before_everything(write, node, code, failure):
     )
     if failure:
         assert result["msg"].endswith(
-            f"refuses the new {path} " + failure.replace("PATH", str(path))
+            f"rejects the new {path} " + failure.replace("PATH", str(path))
         )
         assert list(node.rglob("*")) == [node / "etc"]
     else:

@@ -425,8 +425,8 @@ def test_gives_up_on_the_clock_it_is_handed(api):
         ([], 4, "nodes is empty: name at least one node"),
         ({"gpu-1": "four"}, None, "nodes: gpu-1: 'four' is not a Kubernetes quantity"),
         (["gpu-1"], "four", "expected: 'four' is not a Kubernetes quantity"),
-        ({"gpu-1": 4}, 4, "nodes is a dictionary, which has the amount of each node, so expected"),
-        ([{"gpu-1": 4}], None, "nodes is neither a list of names nor a dictionary of amounts"),
+        ({"gpu-1": 4}, 4, "expected cannot be combined with a dictionary in nodes. Set nodes to"),
+        ([{"gpu-1": 4}], None, "nodes must be a list of names or a dictionary of amounts"),
         ('{"gpu-1": ', None, "unable to evaluate string as dictionary"),
     ],
 )

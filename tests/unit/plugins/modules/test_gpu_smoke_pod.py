@@ -178,7 +178,7 @@ def test_free_gpus(cluster, smoke):
             "state": "busy",
             "gpus": 0,
             "pod": "",
-            "message": "other pods have claimed all 4 nvidia.com/gpu: team/c, team/d",
+            "message": "other pods claim all 4 nvidia.com/gpu: team/c, team/d",
         }.items()
     )
     assert len(cluster.made("create", "pods")) == 1
@@ -424,7 +424,7 @@ def test_pods_that_cannot_be_deleted_are_named_and_change_no_verdict(cluster, sm
     assert result["left_behind"] == sorted(cluster.names("pods"))
     assert [row["pod"] for row in rows.values()] == result["left_behind"]
     assert "denied the request to delete pods (403): no" in rows["gpu-1"]["left_behind"]
-    assert f"pod {rows['gpu-2']['pod']} may be left behind: " in result["msg"]
+    assert f"pod {rows['gpu-2']['pod']} may still exist: " in result["msg"]
 
 
 def test_leftovers_that_cannot_be_deleted_are_named_and_stop_nothing(cluster, smoke, ended):
@@ -714,9 +714,9 @@ def test_a_run_that_is_ended_from_outside(cluster, smoke, number, code, left):
     ("options", "message"),
     [
         ({"nodes": [], "gpus": 1}, "nodes is empty: name at least one node"),
-        ({"nodes": ["gpu-1"], "gpus": 0}, "gpus: '0' is neither a number above 0 nor 'free'"),
-        ({"nodes": ["gpu-1"], "gpus": "all"}, "gpus: 'all' is neither a number above 0 nor"),
-        ({"nodes": ["gpu-1"], "gpus": 1, "wait_timeout": 0}, "wait_timeout has to be above 0"),
+        ({"nodes": ["gpu-1"], "gpus": 0}, "gpus must be an integer greater than 0"),
+        ({"nodes": ["gpu-1"], "gpus": "all"}, "gpus must be an integer greater than 0 or"),
+        ({"nodes": ["gpu-1"], "gpus": 1, "wait_timeout": 0}, "wait_timeout must be greater than 0"),
     ],
 )
 def test_invalid_options(cluster, smoke, options, message):

@@ -416,7 +416,7 @@ def test_what_this_collection_has_left_is_found(observe, tmp_path):
     plant(tmp_path, {rule: f"{mark}blacklist nouveau\n", theirs: "blacklist nouveau\n"})
     written = "[plugins.cri]\na = 1\n"
     state = remember(Past(original="", written=written, before=""))
-    plant(tmp_path, {place.state.removeprefix(str(tmp_path)): state, path: written})
+    plant(tmp_path, {place.history.removeprefix(str(tmp_path)): state, path: written})
     noted = "/var/lib/metal-gpu/packages/containerd.json"
     plant(tmp_path, {noted: '{"containerd.io": {"version": "2.4.1-*", "before": null}}'})
     bad = "/var/lib/metal-gpu/packages/docker_ce.json"
