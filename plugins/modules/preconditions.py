@@ -51,15 +51,15 @@ EXAMPLES = r"""
   metal.gpu.preconditions:
     packages: [kubernetes]
     roles: [verify]
-  register: found
+  register: checks
   run_once: true
   delegate_to: localhost
   become: false
 
 - name: Stop if anything is wrong
   ansible.builtin.fail:
-    msg: "{{ (found.play + found.controller) | metal.gpu.explain | join('\n') }}"
-  when: (found.play + found.controller) | length > 0
+    msg: "{{ (checks.play + checks.controller) | metal.gpu.explain | join('\n') }}"
+  when: (checks.play + checks.controller) | length > 0
 """
 
 RETURN = r"""
