@@ -185,7 +185,7 @@ def test_several_files_are_one(cluster, tmp_path):
     ],
 )
 def test_files_that_choose_two_contexts(cluster, tmp_path, second, context, refused):
-    """kubectl takes the first one, the library the last: never change another cluster."""
+    """kubectl uses the first one, the library the last. The wrong cluster must not change."""
     config = kubeconfig(cluster.url)
     paths = several(tmp_path, config, {**config, "current-context": second})
     if not refused:
@@ -238,10 +238,10 @@ def answer(version=API, **status):
         ),
     ],
 )  # fmt: skip
-def test_a_plugin_without_credentials_is_named_and_nobody_is_asked(
+def test_a_plugin_without_credentials_stops_before_any_request(
     cluster, tmp_path, capfd, lines, said
 ):
-    """The library goes on as nobody: the server forbids that user to list nodes."""
+    """The library continues as an anonymous user, which the server does not let list nodes."""
     path = tmp_path / "plugin" if lines is None else program(tmp_path, *lines)
     with pytest.raises(kube_settings.PluginFailed) as caught:
         connect(kubeconfig=with_plugin(cluster.url, path))
@@ -263,7 +263,7 @@ def test_a_plugin_with_credentials(cluster, tmp_path):
     assert names(connect(kubeconfig=with_plugin(cluster.url, path))) == ["gpu-1"]
 
 
-def test_a_plugin_that_nobody_needs(cluster, tmp_path):
+def test_an_unused_plugin_does_not_matter(cluster, tmp_path):
     config = with_plugin(cluster.url, tmp_path / "gone", token=ApiServer.token)
     assert names(connect(kubeconfig=config)) == ["gpu-1"]
 

@@ -64,7 +64,7 @@ def wanted_node(pod):
 
 
 def output(pod):
-    """What a healthy node makes of a pod: as many UUIDs as its limits ask for."""
+    """Return the result of a pod on a healthy node: as many UUIDs as its limits request."""
     gpus = int(pod["spec"]["containers"][0]["resources"]["limits"][GPU])
     uuids = "".join(f"GPU-{wanted_node(pod)}-{number}\n" for number in range(gpus))
     return {
@@ -76,7 +76,7 @@ def output(pod):
 
 
 def behave(cluster, **scenes):
-    """Let pods come to a state as soon as they are watched; by node, healthy by default."""
+    """Set the states of pods as soon as they are watched; by node, healthy by default."""
     created = []
     cluster.when_created = created.append
 
@@ -355,7 +355,7 @@ def test_missing_node(cluster, smoke):
     assert result["nodes"]["gpu-1"]["state"] == "ok"
 
 
-def test_someone_deletes_the_pod(cluster, smoke):
+def test_another_client_deletes_the_pod(cluster, smoke):
     def drain(pod):
         cluster.take("pods", pod["metadata"]["name"], "default")
         cluster.put("events", event(pod["metadata"]["name"], "Preempted", "by a pod on gpu-1"))
@@ -455,7 +455,7 @@ def test_pods_that_are_left_when_the_watch_fails_are_told_too(cluster, smoke):
 @pytest.mark.parametrize(
     ("code", "retry_after"), [(429, "0"), (503, ""), (504, "")], ids=["busy", "away", "gateway"]
 )
-def test_a_busy_server_is_no_verdict_on_a_node(cluster, smoke, code, retry_after):
+def test_a_busy_server_does_not_fail_a_node(cluster, smoke, code, retry_after):
     behave(cluster)
     cluster.refusals["create", "pods"] = Refusal(code, "wait", times=1, retry_after=retry_after)
     result = smoke(["gpu-1", "gpu-2"], 2)
@@ -480,7 +480,7 @@ def test_a_server_that_stays_busy_leaves_the_result_unknown(cluster, smoke, monk
 
 
 def test_a_server_that_falls_silent_keeps_what_was_proven(cluster, smoke, monkeypatch):
-    """And it says of the rest that nobody knows, and which limit was its own."""
+    """The other nodes become unknown, and the message has the time limit."""
     monkeypatch.setattr(kube_transport, "_READ_S", 0.1)
     monkeypatch.setattr(kube_transport, "_PATIENCE_S", 0.2)
     monkeypatch.setattr(smoke_run, "_CLEANUP_S", 0.1)
@@ -503,7 +503,7 @@ def test_a_server_that_falls_silent_keeps_what_was_proven(cluster, smoke, monkey
     assert one["left_behind"] != ""
 
 
-def test_a_token_that_expires_takes_no_proof_back(cluster, smoke):
+def test_an_expired_token_does_not_change_results(cluster, smoke):
     behave(cluster, gpu_2="creating")
     queue = cluster.when_watched["pods"]
 
@@ -519,7 +519,7 @@ def test_a_token_that_expires_takes_no_proof_back(cluster, smoke):
 
 
 @pytest.mark.parametrize("kind", [("list", "events"), ("list", "nodes"), ("watch", "events")])
-def test_what_cannot_be_explained_stays_a_verdict(cluster, smoke, monkeypatch, kind):
+def test_unreadable_evidence_does_not_change_the_verdict(cluster, smoke, monkeypatch, kind):
     monkeypatch.setattr(smoke_run, "_EVENTS_S", 0.1)
     behave(cluster, gpu_1="no_image")
     queue = cluster.when_watched["pods"]
@@ -557,7 +557,7 @@ def lease(name, renewed):
 def test_a_kubelet_that_dies_meanwhile_is_named(
     cluster, smoke, monkeypatch, ready, renewed, code, words
 ):
-    """And not the image, and not at the end of the time only."""
+    """The cause is not the image, and it is reported before the time is up."""
     monkeypatch.setattr(smoke_run, "_ROUND_S", 0)
     monkeypatch.setattr(smoke_run, "_EVENTS_S", 0.1)
     cluster.longest_watch_s = 0
@@ -577,7 +577,7 @@ def test_a_kubelet_that_dies_meanwhile_is_named(
     assert row["seconds"] < 5
 
 
-def test_leases_that_are_withheld_are_a_note(cluster, smoke, monkeypatch):
+def test_unreadable_leases_are_a_note(cluster, smoke, monkeypatch):
     monkeypatch.setattr(smoke_run, "_EVENTS_S", 0.1)
     behave(cluster, gpu_1="not_started")
     cluster.refusals["list", "leases"] = Refusal(403, "no leases")
@@ -585,7 +585,7 @@ def test_leases_that_are_withheld_are_a_note(cluster, smoke, monkeypatch):
     assert any("no leases" in note for note in row["notes"])
 
 
-def test_no_allocatable_gpu_is_no_business_of_other_pods(cluster, smoke):
+def test_no_allocatable_gpu_is_a_failure_and_not_busy(cluster, smoke):
     cluster.put("nodes", node("gpu-1", gpus=0))
     row = smoke(["gpu-1"], "free")["nodes"]["gpu-1"]
     assert (row["state"], row["gpus"]) == ("failed", 0)
@@ -683,8 +683,8 @@ def test_leftovers_of_dead_runs_go_and_others_stay(cluster, smoke, ended):
         pytest.param(signal.SIGKILL, -signal.SIGKILL, 1, id="crashed"),
     ],
 )
-def test_a_run_that_is_ended_from_outside(cluster, smoke, number, code, left):
-    """Its pods go: by itself where it can, else with the next run, however soon that is."""
+def test_a_killed_run(cluster, smoke, number, code, left):
+    """Its pods are deleted: by itself if possible, else by the next run, however soon."""
     options = {
         "nodes": ["gpu-1"],
         "gpus": 2,
