@@ -57,7 +57,7 @@ class ActionModule(ActionBase):
         )
         # Unexpanded: `~` and variables in paths are the node's, not the controller's.
         node_args = {
-            name: self._task.args.get(name, args[name]) for name in ("path", "actor", "state_dir")
+            name: self._task.args.get(name, args[name]) for name in ("path", "actor", "history_dir")
         }
         try:
             edits, validate = _edits(args), _argv(args["validate"])
@@ -110,7 +110,7 @@ def _plan(
 
     Without edits, `state` selects what to restore. Raises DocumentError.
     """
-    history = document_history.recall(observed["remembered"], content)
+    history = document_history.recall(observed["history"], content)
     new_history: document_history.History | None
     if edits is None or language is None:
         if history is None:
@@ -133,8 +133,8 @@ def _plan(
     return after, {
         "expected": _sha256(content),
         "content": None if after is None else base64.b64encode(after.encode()).decode(),
-        "state_during": document_history.remember(*histories),
-        "state_after": document_history.remember(new_history) if new_history else None,
+        "history_during": document_history.remember(*histories),
+        "history_after": document_history.remember(new_history) if new_history else None,
         "directories": list(directories),
         "backup": args["backup"] and history is None,
     }

@@ -26,11 +26,11 @@ _FORBIDDEN = re.compile(
 )
 # Our message, and the API server's as kubernetes.core shows it. Other errors also contain 401.
 _UNAUTHENTICATED = re.compile(
-    r'does not know these credentials \(401|"reason":"Unauthorized","code":401'
+    r'does not accept these credentials \(401|"reason":"Unauthorized","code":401'
 )
 # The message of kube_settings.
 _PLUGIN = re.compile(
-    r"credential plugin '(?P<command>[^']*)'.* gives no credentials: (?P<error>.*?)"
+    r"credential plugin '(?P<command>[^']*)'.* returned no credentials: (?P<error>.*?)"
     r"(?: \(installHint: (?P<hint>.*)\))?\Z",
     re.DOTALL,
 )

@@ -19,7 +19,7 @@ from ansible_collections.metal.gpu.plugins.module_utils import (
     containerd,
     crio,
     docker,
-    document_states,
+    document_history_files,
     kubelet,
     mappings,
     nvidia_driver,
@@ -677,7 +677,7 @@ def _ours(node: Raw) -> dict[str, Any]:
     """Return what this collection left: its own files, and edits of the admin's files."""
     return {
         "files": node.own_files,
-        "edits": [_edit(node, history) for history in node.find(document_states.PATTERN)],
+        "edits": [_edit(node, path) for path in node.find(document_history_files.PATTERN)],
         "packages": {
             PurePosixPath(path).stem: _package_record(path, node.texts[path])
             for path in node.find(packages.RECORDS)
@@ -692,7 +692,7 @@ def _package_record(path: str, text: str) -> dict[str, Any]:
 
 def _edit(node: Raw, history: str) -> dict[str, Any]:
     """Return the edited file, the actor and the changed values, from the path of a history."""
-    path, actor = document_states.parse_file_name(history)
+    path, actor = document_history_files.parse_file_name(history)
     summary = document_history.summarize(path, node.texts[history], node.texts.get(path))
     return {
         "path": path,

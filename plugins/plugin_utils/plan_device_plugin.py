@@ -15,7 +15,7 @@ from ansible_collections.metal.gpu.plugins.module_utils import pod_status
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
 from ansible_collections.metal.gpu.plugins.module_utils.scheduling import selector_text
-from ansible_collections.metal.gpu.plugins.module_utils.smoke_pod import MANAGED_BY, OWNER
+from ansible_collections.metal.gpu.plugins.module_utils.smoke_pod import MANAGED_BY, MANAGER
 from ansible_collections.metal.gpu.plugins.plugin_utils import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.forbidden import explain_error
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
@@ -28,7 +28,7 @@ CLUSTER = "cluster"  # the host of the refusals
 
 # Objects that this role creates have both labels. Others are the admin's, whatever their name.
 _NAME = "app.kubernetes.io/name"
-_MARKS = {_NAME: "nvidia-device-plugin", MANAGED_BY: OWNER}
+_MARKS = {_NAME: "nvidia-device-plugin", MANAGED_BY: MANAGER}
 HANDLER = "nvidia"  # the name of the runtime in the container engines
 LABELLED = "metal.gpu/labelled"  # annotation of a node: the labels that this role added
 

@@ -183,7 +183,7 @@ def containerd_node() -> Node:
     path = "/etc/containerd/config.toml"
     original = scene[path].partition("[plugins")[0]
     place = config_document.Place(path, "metal.gpu.nvidia_container_runtime", _STATES)
-    scene[place.state] = remember(History(original=original, written=scene[path], before=""))
+    scene[place.history] = remember(History(original=original, written=scene[path], before=""))
     dump = recording("containerd/dump-2.4.2-nvidia.toml").replace(
         "SystemdCgroup = false", "SystemdCgroup = true"
     )

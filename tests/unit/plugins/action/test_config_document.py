@@ -43,7 +43,7 @@ def act(path, tmp_path, capsys):
                 config_document.main()
             return json.loads(capsys.readouterr().out)
 
-        args = {"path": str(path), "state_dir": str(tmp_path / "state"), **options}
+        args = {"path": str(path), "history_dir": str(tmp_path / "state"), **options}
         task = SimpleNamespace(
             args=args, check_mode=check, async_val=0, diff=True, action="x", environment=[]
         )
@@ -202,7 +202,7 @@ def test_a_refused_file_does_not_land(act, path, tmp_path):
     found = everything(tmp_path)
     result, count = act(**WISH, validate="false %s")
     assert (result["failed"], count) == (True, 2)
-    assert "false refuses the new" in result["msg"]
+    assert "false rejects the new" in result["msg"]
     assert everything(tmp_path) == found
 
 

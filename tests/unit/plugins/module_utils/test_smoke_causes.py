@@ -32,7 +32,9 @@ def judged(scene: str) -> Verdict:
 
 
 def refused(scene: str) -> Verdict:
-    return Verdict("failed", "", "the API server refuses the pod", refusal=SCENES[scene]["message"])
+    return Verdict(
+        "failed", "", "the API server rejected the pod", refusal=SCENES[scene]["message"]
+    )
 
 
 def unscheduled(scene: str) -> Verdict:
@@ -164,7 +166,7 @@ def test_each_cause_has_a_finding_of_its_own(
         pytest.param(facts(judged("creating")), id="slow"),
         pytest.param(facts(judged("creating"), None), id="nodes withheld"),
         pytest.param(facts(unscheduled("unschedulable_taint")), id="taint is gone again"),
-        pytest.param(facts(Verdict("failed", "", "someone else deleted the pod")), id="deleted"),
+        pytest.param(facts(Verdict("failed", "", "another client deleted the pod")), id="deleted"),
         pytest.param(facts(Verdict("unknown", "", "no answer")), id="unknown"),
     ],
 )
@@ -181,7 +183,7 @@ NOW = datetime(2026, 11, 22, 10, 1, 0, tzinfo=UTC)
     [
         pytest.param(
             {"renewTime": "2026-11-22T10:00:00.446738Z", "leaseDurationSeconds": 40},
-            "the kubelet last renewed its Lease 60 s ago, which lasts 40 s",
+            "the kubelet last renewed its Lease 60 s ago, but the Lease lasts 40 s",
             id="silent",
         ),
         pytest.param(

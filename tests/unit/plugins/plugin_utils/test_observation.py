@@ -15,7 +15,7 @@ from hashlib import sha256
 import pytest
 import yaml
 
-from ansible_collections.metal.gpu.plugins.module_utils import document_states
+from ansible_collections.metal.gpu.plugins.module_utils import document_history_files
 from ansible_collections.metal.gpu.plugins.modules import config_document, node_info
 from ansible_collections.metal.gpu.plugins.plugin_utils.document_history import History, remember
 from ansible_collections.metal.gpu.plugins.plugin_utils.observation import interpret
@@ -415,8 +415,8 @@ def test_what_this_collection_has_left_is_found(observe, tmp_path):
     theirs = "/etc/modprobe.d/metal-gpu-cluster.conf"
     plant(tmp_path, {rule: f"{mark}blacklist nouveau\n", theirs: "blacklist nouveau\n"})
     written = "[plugins.cri]\na = 1\n"
-    state = remember(History(original="", written=written, before=""))
-    plant(tmp_path, {place.state.removeprefix(str(tmp_path)): state, path: written})
+    history = remember(History(original="", written=written, before=""))
+    plant(tmp_path, {place.history.removeprefix(str(tmp_path)): history, path: written})
     noted = "/var/lib/metal-gpu/packages/containerd.json"
     plant(tmp_path, {noted: '{"containerd.io": {"version": "2.4.1-*", "before": null}}'})
     bad = "/var/lib/metal-gpu/packages/docker_ce.json"
@@ -520,8 +520,8 @@ EMOJI = r'{"log-opts": {"tag": "\ud83d\ude00"}, "default-runtime": "runc"}'
 def test_the_way_back_is_read_in_the_language_of_the_edit(
     observe, tmp_path, path, state, changes, error
 ):
-    name = document_states.file_name(path, "metal.gpu.x")
-    file = f"{document_states.DIRECTORY}/{name}"
+    name = document_history_files.file_name(path, "metal.gpu.x")
+    file = f"{document_history_files.DIRECTORY}/{name}"
     plant(tmp_path, {file: state})
     [edit] = observe(Programs({}))["ours"]["edits"]
     assert (edit["path"], edit["changes"]) == (path, changes)
@@ -532,9 +532,9 @@ def test_the_way_back_is_read_in_the_language_of_the_edit(
 def test_carriage_returns_are_no_change(observe, tmp_path, now):
     """The node hands lines over without them."""
     written = "{\r\n}\r\n"
-    name = document_states.file_name("/etc/d.json", "metal.gpu.x")
-    state = remember(History(None, written, None, language="json"))
-    plant(tmp_path, {f"{document_states.DIRECTORY}/{name}": state})
+    name = document_history_files.file_name("/etc/d.json", "metal.gpu.x")
+    history = remember(History(None, written, None, language="json"))
+    plant(tmp_path, {f"{document_history_files.DIRECTORY}/{name}": history})
     (tmp_path / "etc/d.json").parent.mkdir()
     (tmp_path / "etc/d.json").write_bytes(now.encode())
     [edit] = observe(Programs({}))["ours"]["edits"]
