@@ -6,7 +6,7 @@
 nodes:
   - {name: gpu-1, os: debian12, machine: p100x4}
   - {name: gpu-2, os: debian13, machine: p100x4, containerd: imports, faults: [secure-boot]}
-  - {name: gpu-3, os: debian12, machine: p100x4, engine: docker, docker: owner, vars: {a: b}}
+  - {name: gpu-3, os: debian12, machine: p100x4, engine: docker, docker: admin, vars: {a: b}}
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _node(item: dict[str, Any], path: Path) -> Node:
         (node.machine, machines, "machine"),
         (node.engine, sorted(OURS), "engine"),
         (node.containerd, ("plain", "imports"), "containerd"),
-        (node.docker, ("plain", "owner"), "docker"),
+        (node.docker, ("plain", "admin"), "docker"),
     ):
         if value not in known:
             raise SystemExit(f"{path}: {node.name}: {what} {value!r} is none of {', '.join(known)}")

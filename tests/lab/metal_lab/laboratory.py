@@ -159,8 +159,8 @@ def _start(state: State, description: tuple[Node, ...], parts: Parts) -> None:
     _write_inventory(state, description, parts)
     wait_until_ready(state)
     for node in description:
-        if node.engine == "docker" and node.docker == "owner":
-            nodes.run_owners_service(state, node.name)
+        if node.engine == "docker" and node.docker == "admin":
+            nodes.run_admins_service(state, node.name)
         for fault in node.faults:
             faults.inject(state, node.name, fault, [])
 

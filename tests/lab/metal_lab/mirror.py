@@ -32,7 +32,7 @@ from typing import NamedTuple
 
 from metal_lab.programs import CRI_DOCKERD, KUBERNETES
 
-KEY_OWNER = "metal.gpu laboratory"
+KEY_NAME = "metal.gpu laboratory"
 KUBERNETES_MINOR = KUBERNETES.rpartition(".")[0]
 
 # Pools that upstream publishes as plain files, by their places relative to the mirror's address.
@@ -108,7 +108,7 @@ def stanza(control: str, filename: str, content: bytes) -> str:
 def release(repository: Repository, indices: Mapping[str, bytes], date: datetime) -> str:
     """Return the text of Release, which names every index file with its checksum."""
     fields = {
-        "Origin": KEY_OWNER,
+        "Origin": KEY_NAME,
         "Label": repository.path.partition("/")[0],
         "Suite": repository.suite,
         "Codename": repository.suite,
@@ -151,7 +151,7 @@ def _gpg(home: Path) -> Iterator[Callable[..., str]]:
 def _fingerprint(gpg: Callable[..., str]) -> str:
     """Return the fingerprint of the home's only key, made at the first call."""
     if not gpg("--list-secret-keys", "--with-colons"):
-        gpg("--quick-generate-key", KEY_OWNER, "ed25519", "sign", "never")
+        gpg("--quick-generate-key", KEY_NAME, "ed25519", "sign", "never")
     listing = gpg("--list-secret-keys", "--with-colons")
     return next(line.split(":")[9] for line in listing.splitlines() if line.startswith("fpr:"))
 
@@ -205,7 +205,7 @@ def _publish_untrusted(pool: Path, out: Path, date: datetime, trusted_key: str) 
     """Publish EXPIRED and STRANGER, both signed with a key that was made in 2020 for one day."""
     with TemporaryDirectory(prefix="gpg-") as name, _gpg(Path(name)) as gpg:
         old = "--faked-system-time=20200101T000000!"
-        gpg(old, "--quick-generate-key", f"{KEY_OWNER}, of old", "ed25519", "sign", "1d")
+        gpg(old, "--quick-generate-key", f"{KEY_NAME}, of old", "ed25519", "sign", "1d")
         expired_key = gpg(old, "--armor", "--export")
         gpg("--quick-set-expire", _fingerprint(gpg), "0")
         for repository, key in ((EXPIRED, expired_key), (STRANGER, trusted_key)):

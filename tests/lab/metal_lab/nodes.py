@@ -36,7 +36,7 @@ DATA = {
     "docker": ("/var/lib/containerd", "/var/lib/docker", "/srv/docker"),
 }
 
-OWNERS_SERVICE = "owner-service"
+ADMINS_SERVICE = "admin-service"
 
 TEMPLATES = jinja2.Environment(
     loader=jinja2.FileSystemLoader(LAB_SOURCES / "node_templates"),
@@ -230,9 +230,9 @@ def files(
     return content, host_public
 
 
-def run_owners_service(state: State, node: str) -> None:
+def run_admins_service(state: State, node: str) -> None:
     """Run a container that Kubernetes knows nothing of, and that nothing would start again."""
-    options = [f"--name={OWNERS_SERVICE}", "--entrypoint=sleep", BUSYBOX_IMAGE, "1000000"]
+    options = [f"--name={ADMINS_SERVICE}", "--entrypoint=sleep", BUSYBOX_IMAGE, "1000000"]
     execute(state, node, ["docker", "run", "--detach", *options])
 
 
