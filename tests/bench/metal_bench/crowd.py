@@ -24,9 +24,10 @@ GPUS = "8"
 TEXT = f"""\
 A real API server has Node objects without machines. They are copies of a laboratory's node, with
 the {IMAGES} images that a long-lived kubelet reports. `gpu_capacity` gets the names of all nodes,
-and expects {GPUS} GPUs on each. All nodes have them, so it returns after its list. *Bare* is the same
-client: it lists all nodes in pages of 500, decodes them, and keeps nothing. Both run in a separate
-process. The time excludes Python's start and the imports. The memory is the peak of the process."""
+and expects {GPUS} GPUs on each. All nodes have them, so it returns after its list. *Bare* is the
+same client: it lists all nodes in pages of 500, decodes them, and keeps nothing. Both run in a
+separate process. The time excludes Python's start and the imports. The memory is the peak of the
+process."""
 
 
 class Size(NamedTuple):

@@ -444,7 +444,7 @@ def test_faults_that_cannot_be(p100):
     for absent in ("no-uvm", "no-uvm-file", "no-nvidiactl"):
         with pytest.raises(FaultError, match=r"(does not exist|is not loaded)"):
             p100.fault(absent)
-    with pytest.raises(FaultError, match="256 is no exit code"):
+    with pytest.raises(FaultError, match="256 is not an exit code"):
         p100.fault("smi-exit", "256")
 
 
