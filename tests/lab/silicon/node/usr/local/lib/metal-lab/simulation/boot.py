@@ -134,10 +134,10 @@ def events_of(module: str) -> Iterator[dict[str, str]]:
 
 
 def commands_for(node: Node, event: dict[str, str]) -> list[str]:
-    """What the udev rules that match an event run and start.
+    """The commands and units of the udev rules that match an event.
 
-    Of the language of rules this knows matches by the event's own keys, RUN and SYSTEMD_WANTS. It
-    follows no GOTO, so a rule has to name what it is about itself.
+    This supports matches by the event's own keys, RUN and SYSTEMD_WANTS. It ignores GOTO, so a rule
+    has to contain its own matches.
     """
     texts = _drop_ins(node, ("/etc", "/run", "/usr/lib"), "udev/rules.d", "*.rules")
     commands = []

@@ -196,7 +196,7 @@ def nvml_processes(node: Node) -> list[int]:
         try:
             if "/libnvidia-ml.so." in maps.read_text():
                 found.append(int(maps.parent.name))
-        except OSError:  # gone meanwhile
+        except OSError:  # the process has ended
             continue
     return found
 
