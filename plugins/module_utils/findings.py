@@ -4,9 +4,9 @@
 """What each finding means, and what a person does about it.
 
 A finding is a plain dictionary, so that it travels through Ansible unchanged: code, severity,
-host, message, remedy and reference. The message names the host, what was found and what was
-expected; the section of docs/troubleshooting.md named after the code tells the whole story.
-No function does I/O.
+host, message, remedy and reference. The message starts with the host, so each text is a sentence
+that can follow "CODE host: ". The section of docs/troubleshooting.md with the code as its heading
+has the details. No function does I/O.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 if TYPE_CHECKING:
     from typing import Any
 
-REFUSAL = "refusal"  # nothing is changed on this node, nor on others unless they may go on
-STOP = "stop"  # this node stays as it is until somebody decides; the others go on
-FAILURE = "failure"  # a layer differs: the node is not what it was declared to be
-NOTICE = "notice"  # worth knowing, stops nothing
+REFUSAL = "refusal"  # the run changes no node, or only the others (metal_gpu_skip_refused)
+STOP = "stop"  # the run leaves this node until an admin decides, and continues on the others
+FAILURE = "failure"  # an observed layer differs from the desired one
+NOTICE = "notice"  # worth knowing; stops nothing
 
 DOCUMENT = "docs/troubleshooting.md"
 
@@ -31,7 +31,7 @@ class UnknownCode(KeyError):
 
 
 class Meaning(NamedTuple):
-    """One kind of finding. The texts are `str.format` templates over the evidence."""
+    """One kind of finding. The texts are `str.format` templates over the evidence and `host`."""
 
     severity: str
     message: str
@@ -42,744 +42,763 @@ CATALOGUE: dict[str, Meaning] = {
     # --- the run ---------------------------------------------------------------------------
     "STRATEGY_UNSUPPORTED": Meaning(
         REFUSAL,
-        "the play uses the strategy {strategy}, with which nodes do not wait for each other; these "
-        "roles act on all nodes of a play together",
-        "set `strategy: linear` in the play that uses these roles",
+        "the play uses the strategy {strategy}; these roles need a strategy that runs all nodes in "
+        "step",
+        "set `strategy: linear` in the play",
     ),
     "CONTROLLER_PACKAGE_MISSING": Meaning(
         REFUSAL,
         "{python} {found} the Python package {package}; this collection needs {minimum} or later",
         "run `{python} -m pip install '{package}>={minimum}'`; if another Python has the package, "
-        "set ansible_python_interpreter for localhost",
+        "set ansible_python_interpreter for localhost to that Python",
     ),
     "CONTROLLER_UNUSABLE": Meaning(
         REFUSAL,
         "Ansible cannot run modules on localhost: {error}",
-        "take localhost out of the inventory, or set `ansible_connection: local` and "
+        "remove localhost from the inventory, or set `ansible_connection: local` and "
         "`ansible_python_interpreter: '{{{{ ansible_playbook_python }}}}'` for it",
     ),
     "VARIABLE_INVALID": Meaning(
         REFUSAL,
         "{name} is {found}, expected {expected}",
-        "correct the variable; `ansible-inventory --host HOST` shows what the inventory sets, and "
-        "`ansible-doc -t role metal.gpu.{role}` describes it",
+        "correct the variable; `ansible-inventory --host {host}` shows its value, and `ansible-doc "
+        "-t role metal.gpu.{role}` describes it",
     ),
     "VARIABLE_MISPLACED": Meaning(
         REFUSAL,
-        "{name} is set for {hosts}; Ansible reads it from the command line only",
-        "take it out of the inventory, and run `ansible-playbook -e {name}=VALUE`",
+        "{name} is set for {hosts}; Ansible reads it only from the command line",
+        "remove it from the inventory, and run `ansible-playbook -e {name}=VALUE`",
     ),
     "VARIABLE_UNKNOWN": Meaning(
         NOTICE,
-        "{name} is set for {hosts}, and this collection has no such variable{hint}",
+        "{name} is set for {hosts}, but this collection has no such variable{hint}",
         "correct the name; if another tool uses this variable, ignore this notice",
     ),
     # --- the node as a machine -------------------------------------------------------------
     "NODE_UNREACHABLE": Meaning(
         REFUSAL,
-        "cannot be reached: {error}",
-        "check `ssh` to it by hand with the inventory's user, key and address; take it out of the "
-        "group while it is away, or set metal_gpu_skip_refused",
+        "Ansible cannot reach the node: {error}",
+        "check the address, user and key in the inventory with `ssh`, then run `ansible {host} -m "
+        "ansible.builtin.ping`; to continue without the node, remove it from the group or set "
+        "`metal_gpu_skip_refused: true`",
     ),
     "NODE_NOT_OBSERVED": Meaning(
         REFUSAL,
-        "could not be observed: {error}",
-        "the node needs Python 3.9 or newer, and file systems that can be written to; try `ansible "
-        "NODE -b -m metal.gpu.node_info`",
+        "the node was not observed: {error}",
+        "check that the node has Python 3.9 or newer and writable file systems, then run `ansible "
+        "{host} -b -m metal.gpu.node_info`",
     ),
     "NODE_RESTARTED": Meaning(
         FAILURE,
-        "restarted while it was verified, so what was observed before is not true any more",
-        "run `ansible-playbook metal.gpu.verify` again; on the node, `last -x reboot` says when it "
-        "restarted, and `journalctl --boot=-1 --pager-end` what it logged last",
+        "the node restarted during the verification, so earlier observations are outdated",
+        "run `ansible-playbook metal.gpu.verify` again; on the node, `last -x reboot` shows when "
+        "it restarted, and `journalctl --boot=-1 --pager-end` shows its last log lines before that",
     ),
     "NODES_LOST": Meaning(
         REFUSAL,
-        "{hosts} failed while their reasons were collected; the errors are above",
-        "mend what the errors name, take these hosts out of the group, or set "
-        "metal_gpu_skip_refused",
+        "{hosts} failed during preflight; the errors are above",
+        "fix these errors; to continue without the hosts, remove them from the group or set "
+        "`metal_gpu_skip_refused: true`",
     ),
     "SUDO_REFUSED": Meaning(
         REFUSAL,
         "the inventory's user cannot become root: {error}",
-        "let the user run sudo without a password, or give the password with --ask-become-pass or "
-        "ansible_become_password",
+        "let the user run sudo without a password, or pass the password with `--ask-become-pass` "
+        "or ansible_become_password; test it with `ansible {host} -b -m ansible.builtin.command -a "
+        "id`",
     ),
     "BECOME_REFUSED": Meaning(
         REFUSAL,
         "the inventory's user cannot become root with {method}: {error}",
-        "give {whose} password with --ask-become-pass or ansible_become_password, or let {method} "
-        "do without one{where}; `ansible NODE -b -m ansible.builtin.command -a id` tries it",
+        "pass {whose} password with `--ask-become-pass` or ansible_become_password, or configure "
+        "{method} to require none{where}; test it with `ansible {host} -b -m "
+        "ansible.builtin.command -a id`",
     ),
     "NODE_NAME_TWICE": Meaning(
         REFUSAL,
-        "is the Kubernetes node {node}, and so is {other}",
-        "keep one of the two in the inventory, or give each kubelet its own --hostname-override",
+        "this host and {other} are the same Kubernetes node, {node}",
+        "keep only one of them in the inventory, or start each kubelet with its own "
+        "`--hostname-override`",
     ),
     "NODE_NOT_IN_CLUSTER": Meaning(
         REFUSAL,
-        "is no node of the cluster: the API server does not know {node}",
-        "point metal_gpu_kubeconfig and metal_gpu_context at the cluster that the kubelet uses "
-        "(`grep server: /etc/kubernetes/kubelet.conf` on the node); if the node has never joined a "
-        "cluster, join it first",
+        "the cluster has no node {node}",
+        "set metal_gpu_kubeconfig and metal_gpu_context to the kubelet's cluster (`grep server: "
+        "/etc/kubernetes/kubelet.conf` on the node shows it); if the node never joined a cluster, "
+        "run `kubeadm join` on it first",
     ),
     "NODE_RENAMED": Meaning(
         REFUSAL,
-        "the kubelet joined the cluster as {joined}, but registers as {own} when it starts the "
-        "next time; its certificate does not allow that",
-        "give the host its former name back with `hostnamectl set-hostname {joined}`, or start the "
-        "kubelet with `--hostname-override={joined}`; or join the node again under its new name "
-        "with `kubeadm reset` and `kubeadm join`",
+        "the kubelet joined the cluster as {joined}, but registers as {own} at its next start; its "
+        "certificate does not allow that name",
+        "run `hostnamectl set-hostname {joined}`, or start the kubelet with "
+        "`--hostname-override={joined}`; to keep the new name, run `kubeadm reset` and `kubeadm "
+        "join`",
     ),
     "DISTRIBUTION_UNSUPPORTED": Meaning(
         REFUSAL,
-        "runs {name} ({unit}), which brings its own kubelet and container engine; this release "
-        "supports only a kubelet with a unit of its own, kubelet.service",
-        "take the node out of the group",
+        "the node runs {name} ({unit}), which has its own kubelet and container engine; this "
+        "release supports only a kubelet that runs as kubelet.service",
+        "remove the node from the group",
     ),
     "CLUSTER_UNUSABLE": Meaning(
         REFUSAL,
-        "the API server gave no answer that can be used: {error}",
-        "check metal_gpu_kubeconfig and metal_gpu_context with `kubectl get nodes`",
+        "the API server gave no usable answer: {error}",
+        "run `kubectl get nodes` with the same kubeconfig and context; correct "
+        "metal_gpu_kubeconfig and metal_gpu_context",
     ),
     "CLUSTER_FORBIDDEN": Meaning(
         REFUSAL,
         "the API server does not let {user} {verb} {resource} {scope}",
-        "give this user the permission; docs/permissions.yml has all that this collection needs",
+        "grant this permission to the user; docs/permissions.yml lists every permission that this "
+        "collection needs",
     ),
     "CLUSTER_UNAUTHENTICATED": Meaning(
         REFUSAL,
-        "the API server does not know who is asking: {error}",
-        "check the user in the kubeconfig with `kubectl auth whoami`; a token or a client "
-        "certificate may be missing or expired",
+        "the API server does not accept the credentials: {error}",
+        "run `kubectl auth whoami` with the same kubeconfig; a token or a client certificate may "
+        "be missing or expired",
     ),
     "CLUSTER_PLUGIN_FAILED": Meaning(
         REFUSAL,
-        "the credential plugin {command}, which the kubeconfig names, returned no credentials: "
-        "{error}",
+        "the credential plugin {command} of the kubeconfig returned no credentials: {error}",
         "install the plugin for the user that runs Ansible, and log in with it; or use a "
         "kubeconfig with a client certificate{hint}",
     ),
     "CLUSTER_CONFLICT": Meaning(
         FAILURE,
         "{manager} changed fields that this collection sets: {fields}",
-        "to keep the change, set the same value in the role's variables (device_plugin_tolerations "
-        "and so on); to undo it, use `kubectl edit`; then run again",
+        "to keep the change, set the same value in the role's variables, such as "
+        "device_plugin_tolerations; to undo it, use `kubectl edit`; then run again",
     ),
     "CLUSTER_IMMUTABLE": Meaning(
         FAILURE,
         "the API server cannot change an object that this collection created: {error}",
-        "delete the object that the message names, and run again: the role creates it anew",
+        "delete that object with `kubectl delete`, and run again: the role creates it again",
     ),
     "OS_UNSUPPORTED": Meaning(
         REFUSAL,
-        "runs {found}; supported are, on x86_64, {expected}",
-        "reinstall the node with a supported system, or take it out of the group",
+        "the node runs {found}, which is not supported; supported systems on x86_64 are {expected}",
+        "install a supported system on the node, or remove the node from the group",
     ),
     "INIT_UNSUPPORTED": Meaning(
         REFUSAL,
-        "does not run systemd, which every role needs",
+        "the node does not run systemd, which every role needs",
         "boot the node with systemd",
     ),
     "VERSION_UNKNOWN": Meaning(
         REFUSAL,
-        "has a {program} whose version nobody knows: `{program} --version` answers: {error}",
-        "ask it by hand on the node, and repair or remove it",
+        "cannot determine the version of {program}: `{program} --version` printed: {error}",
+        "run `{program} --version` on the node, and repair or remove {program}",
     ),
     "NO_GPU": Meaning(
         REFUSAL,
-        "has no NVIDIA GPU on its PCI bus (vendor 10de, class 0300 or 0302)",
-        "take the node out of the group; if it should have one, look at `lspci -d 10de:`, the "
-        "seating of the card, its power, and Above 4G Decoding in the firmware",
+        "the PCI bus has no NVIDIA GPU (vendor 10de, class 0300 or 0302)",
+        "remove the node from the group; if it has a GPU, run `lspci -d 10de:` on it, and check "
+        "the card's seating, its power, and the firmware setting Above 4G Decoding",
     ),
     "GPU_COUNT_DIFFERS": Meaning(
         REFUSAL,
-        "declares gpu_count {declared}, its PCI bus has {found}: {addresses}",
-        "correct gpu_count in the inventory, or find the card that is missing: compare the "
-        "addresses with a sibling of the node",
+        "gpu_count is {declared}, but the PCI bus has {found}: {addresses}",
+        "correct gpu_count in the inventory; or find the missing card: compare the addresses with "
+        "those of a machine of the same model",
     ),
     "GPU_PASSED_THROUGH": Meaning(
         REFUSAL,
-        "gives {addresses} to virtual machines (bound to vfio-pci)",
-        "remove the binding (vfio-pci.ids on the kernel command line, or modprobe.d) and reboot, "
-        "or take the node out of the group",
+        "vfio-pci reserves GPUs for virtual machines: {addresses}",
+        "remove the binding (`vfio-pci.ids=` on the kernel command line, or a file in "
+        "/etc/modprobe.d) and reboot, or remove the node from the group",
     ),
     # --- driver ----------------------------------------------------------------------------
     "GPU_UNSUPPORTED_BY_DRIVER": Meaning(
         REFUSAL,
-        "driver {version} does not support its {generation} GPUs (device {devices}) at "
+        "driver {version} does not support the {generation} GPUs (device {devices}) at "
         "{addresses}; {expected} does",
-        "set nvidia_driver_version for this node to a version of such a branch",
+        "set nvidia_driver_version for this node to a version of {expected}",
     ),
     "FLAVOUR_UNSUPPORTED": Meaning(
         REFUSAL,
-        "no kernel module fits all its GPUs with nvidia_driver_flavour {flavour}: {evidence}",
-        "set nvidia_driver_flavour to auto; GPUs that need different modules cannot share a node",
+        "nvidia_driver_flavour {flavour} allows no kernel module that supports all GPUs: "
+        "{evidence}",
+        "set `nvidia_driver_flavour: auto`; GPUs that need different kernel modules cannot share a "
+        "node",
     ),
     "NOUVEAU_LOADED": Meaning(
         STOP,
-        "has nouveau loaded, which cannot be replaced without a reboot, and nvidia_driver_reboot_ok"
-        " is {reboot_ok}",
-        "set nvidia_driver_reboot_ok to true for this node, or blacklist nouveau and reboot it "
-        "yourself",
+        "the kernel module nouveau is loaded, and its removal needs a reboot; "
+        "nvidia_driver_reboot_ok is {reboot_ok}",
+        "set `nvidia_driver_reboot_ok: true` for this node; or blacklist nouveau, and reboot the "
+        "node yourself",
     ),
     "REBOOT_NEEDED": Meaning(
         STOP,
-        "needs a reboot ({evidence}), and nvidia_driver_reboot_ok is {reboot_ok}",
-        "set nvidia_driver_reboot_ok to true for this node, or drain and reboot it yourself",
+        "the node needs a reboot ({evidence}); nvidia_driver_reboot_ok is {reboot_ok}",
+        "set `nvidia_driver_reboot_ok: true` for this node, or drain and reboot it yourself",
     ),
     "REBOOT_BLOCKED": Meaning(
         STOP,
-        "needs a reboot, and pods hold GPUs: {pods}",
-        "wait for them, or end them yourself, and run again",
+        "the node needs a reboot, but pods hold GPUs: {pods}",
+        "wait until these pods end, or delete them, and run again",
     ),
     "REBOOT_UNDRAINED": Meaning(
         STOP,
-        "needs a reboot, and its pods cannot be moved to other nodes: {error}",
-        "drain the node yourself, or say by nvidia_driver_reboot_drain_options what may be lost",
+        "the node needs a reboot, but its pods cannot be evicted: {error}",
+        "drain the node yourself, and run again; or set nvidia_driver_reboot_drain_options to what "
+        "the pods may lose",
     ),
     "REBOOT_HALTED": Meaning(
         STOP,
-        "needs a reboot, and waits, since another node has not come back from its own: {others}",
-        "see what became of that one, and run again",
+        "not rebooted, because other nodes did not come back from their reboot: {others}",
+        "bring these nodes back, and run again",
     ),
     "SECURE_BOOT_ON": Meaning(
         REFUSAL,
-        "has Secure Boot on: the kernel would refuse the driver's module, which is built on the "
-        "node and not signed",
+        "Secure Boot is on; the kernel refuses the driver's module, which is built on the node and "
+        "not signed",
         "turn Secure Boot off in the firmware of the node",
     ),
     "DRIVER_FROM_ELSEWHERE": Meaning(
         REFUSAL,
-        "driver {found} belongs to no installed package and does not work: {error}",
-        "remove it and run again; where NVIDIA's .run installer put it there, `nvidia-uninstall` "
-        "removes it. Packages and the installer overwrite each other's files",
+        "driver {found} comes from no installed package and does not work: {error}",
+        "remove the driver, and run again; `nvidia-uninstall` removes the driver of NVIDIA's .run "
+        "installer",
     ),
     "DRIVER_WITHOUT_PACKAGE": Meaning(
         NOTICE,
-        "driver {found} works and is kept; it belongs to no installed package that the role knows",
-        "nothing to do; to have the driver from packages, drain the node, remove this driver (the "
-        ".run installer: `nvidia-uninstall`) and run again",
+        "driver {found} works and is kept; it comes from no installed package that the role knows",
+        "nothing to do; to replace it by packages, drain the node, remove the driver (the .run "
+        "installer's: `nvidia-uninstall`), and run again",
     ),
     "DRIVER_UNFINISHED": Meaning(
         NOTICE,
-        "driver {found} works, but the node may come up without it at the next boot: {packages}",
-        "correct what the build log names, then run `dpkg --configure -a`; or remove the packages "
+        "driver {found} works, but may be missing after the next boot: {packages}",
+        "fix the error in the build log, then run `dpkg --configure -a`; or remove the packages "
         "with `apt-get purge {names}`",
     ),
     "DRIVER_NOT_YET": Meaning(
         NOTICE,
-        "no driver answers yet ({error}), so there are no devices to link and to describe by CDI",
-        "nothing to do; a run that finds a driver, such as the same run after its role "
-        "nvidia_driver, links the devices and writes the CDI specification",
+        "no driver works yet ({error}), so the role neither links the devices nor writes the CDI "
+        "specification",
+        "nothing to do; the next run with a working driver does both",
     ),
     "DRIVER_PACKAGES_UNKNOWN": Meaning(
         REFUSAL,
-        "runs {found}, for which the names of the packages of driver {version} are not confirmed",
-        "choose another nvidia_driver_version (docs/support.md), or install the driver in another "
-        "way: one that works is kept",
+        "the package names of driver {version} on {found} are not confirmed",
+        "set nvidia_driver_version to another version (see docs/support.md), or install the driver "
+        "in another way: the role keeps a driver that works",
     ),
     "MODULE_STREAM_TAKEN": Meaning(
         REFUSAL,
-        "has the stream {found} of the module nvidia-driver enabled; driver {version} is in "
-        "{expected}",
-        "if nobody needs the other one, `dnf module reset nvidia-driver`",
+        "the stream {found} of the DNF module nvidia-driver is enabled; driver {version} is in the "
+        "stream {expected}",
+        "if nothing else needs the enabled stream, run `dnf module reset nvidia-driver`",
     ),
     "DRIVER_BROKEN": Meaning(
         REFUSAL,
-        "has driver {found} installed, and it does not work: {error}",
-        "look at `nvidia-smi` and `dmesg | grep -i nvrm` on the node; repair the driver, or remove "
-        "it and run again",
+        "driver {found} is installed but does not work: {error}",
+        "run `nvidia-smi` and `dmesg | grep -i nvrm` on the node; repair the driver, or remove it "
+        "and run again",
     ),
     "DRIVER_KEPT": Meaning(
         NOTICE,
-        "keeps its working driver {found}; nvidia_driver_version is {expected}",
-        "nothing to do; to change the version, drain the node and remove the driver first",
+        "driver {found} works and is kept (nvidia_driver_version asks for {expected})",
+        "nothing to do; to change the version, drain the node, remove the driver, and run again",
     ),
     "DRIVER_OF_ADMIN": Meaning(
         NOTICE,
-        "keeps its driver {found}, which this collection did not install",
-        "nothing to do; to remove it, drain the node and purge its packages yourself",
+        "driver {found} stays, because this collection did not install it",
+        "nothing to do; to remove it, drain the node, and purge its packages yourself",
     ),
     "PERSISTENCE_MISSING": Meaning(
         NOTICE,
-        "keeps its working driver {found}, which has no nvidia-persistenced: GPUs that nobody uses "
-        "forget their settings, and start slowly",
-        "install nvidia-persistenced in version {found} from where the driver came from, and run "
-        "again, which starts it; or leave it",
+        "driver {found} works and is kept, but has no nvidia-persistenced.service: idle GPUs lose "
+        "their settings and start slowly",
+        "install nvidia-persistenced {found} from the source of the driver, or unmask its unit, "
+        "and run again: the role starts it; or ignore this notice",
     ),
     "DRIVER_IN_USE": Meaning(
         FAILURE,
         "the driver cannot be unloaded, because it is in use: {users}",
-        "end these, and run again; the driver is as it was",
+        "end these processes, and run again; nothing was removed",
     ),
     # --- container engine ------------------------------------------------------------------
     "ENGINE_UNSUPPORTED": Meaning(
         REFUSAL,
-        "has a kubelet that talks to {found}; supported are containerd, and Docker by cri-dockerd",
-        "point the kubelet at one of them, or take the node out of the group",
+        "the kubelet is configured for {found}; this collection supports containerd, and Docker "
+        "through cri-dockerd",
+        "configure the kubelet for one of them, or remove the node from the group",
     ),
     "ENGINE_MISMATCH": Meaning(
         REFUSAL,
-        "is to use {desired}, and its kubelet talks to {found}",
-        "set metal_gpu_engine to auto, which follows the kubelet, or point the kubelet at "
+        "the run asks for the engine {desired}, but the kubelet is configured for {found}",
+        "set `metal_gpu_engine: auto`, which follows the kubelet, or configure the kubelet for "
         "{desired}",
     ),
     "CONTAINERD_CONFIG_INVALID": Meaning(
         REFUSAL,
-        "containerd's configuration cannot be used: {error}",
-        "correct the file and check it with `containerd config dump`; it was left untouched",
+        "containerd's configuration is not valid: {error}",
+        "correct the file, and check it with `containerd config dump`; the role did not change it",
     ),
     "CRI_DISABLED": Meaning(
         REFUSAL,
-        "{path} turns containerd's CRI plugin off, so that no kubelet can use it",
-        "remove it from disabled_plugins; the file was written by hand, so it is left to you",
+        "{path} disables containerd's CRI plugin, which the kubelet needs",
+        "remove the plugin from disabled_plugins in {path}, and run again; the role does not edit "
+        "a file that an admin wrote",
     ),
     "CONTAINERD_IN_USE": Meaning(
         REFUSAL,
-        "has a kubelet or Docker that needs containerd, which therefore stays as it is",
-        "drain the node and remove the kubelet and Docker first",
+        "containerd is not removed, because the kubelet or Docker needs it",
+        "drain the node, and remove the kubelet and Docker first",
     ),
     "DOCKER_CONFIG_INVALID": Meaning(
         REFUSAL,
-        "Docker's configuration cannot be used: {error}",
-        "correct the file; it was left untouched",
+        "Docker's configuration is not valid: {error}",
+        "correct the file; the role did not change it",
     ),
     "DOCKER_RECORD_INVALID": Meaning(
         REFUSAL,
-        "cannot read the list of containers that ran before Docker was replaced: {error}",
-        "look at `docker ps --all`, start the containers that should run, and remove the file",
+        "cannot read the list of containers that ran before the role replaced Docker: {error}",
+        "run `docker ps --all`, start the containers that should run with `docker start NAME`, and "
+        "delete the file",
     ),
     "CONFIG_NOT_EDITABLE": Meaning(
         REFUSAL,
-        "a setting in {path} has to change, and the file cannot be edited safely: {error}",
-        "correct the file at that place; no setting was changed",
+        "{path} needs a change, but cannot be edited safely: {error}",
+        "correct the file at that place, and run again; the role changed no setting",
     ),
     "HISTORY_UNREADABLE": Meaning(
         REFUSAL,
-        "the former settings of {path} cannot be given back: {error}",
-        "restore the record from a backup of the node; to keep {path} as it is, delete the record",
+        "cannot restore the former settings of {path}: {error}",
+        "restore this history file from a backup of the node; to keep {path} as it is, delete the "
+        "history file",
     ),
     "DOCKER_FLAG_CLASH": Meaning(
         REFUSAL,
-        "{file} gives Docker the flag {flag}, and {path} is to have the key {key}: Docker refuses "
-        "to start, and to reload, with both",
-        "keep one of the two; best in {path}, and the flag taken out of a drop-in's ExecStart",
+        "the flag {flag} in {file} conflicts with the key {key} in {path}; Docker does not start "
+        "or reload with both",
+        "keep one of the two, preferably the key in {path}; to remove the flag, override ExecStart "
+        "in a drop-in",
     ),
     "DOCKER_SETTING_LOST": Meaning(
         REFUSAL,
-        "{file} has {setting}, which docker-ce would not heed",
-        "move the setting into daemon.json, which holds for both, and take it out of {file}; a "
-        "program as `dockerd`, without its folder, is found by both",
+        "{file} has {setting}, which docker-ce does not use",
+        "move the setting into daemon.json, which both Dockers read, and remove it from {file}; in "
+        "ExecStart, write `dockerd` without its folder",
     ),
     "SNAP_DOCKER": Meaning(
         REFUSAL,
-        "has a Docker from snapd ({found}), which cannot use the NVIDIA runtime",
-        "save what runs in it, remove it with `snap remove docker`, and run again",
+        "Docker comes from snapd ({found}), and cannot use the NVIDIA runtime",
+        "save the data of its containers, run `snap remove docker`, and run again",
     ),
     "ROOTLESS_DOCKER": Meaning(
         REFUSAL,
-        "has a Docker that a user runs without root ({found}), and no other that runs",
-        "a kubelet cannot use it: remove it with `dockerd-rootless-setuptool.sh uninstall` as that "
-        "user, or start the system's Docker beside it",
+        "the only running Docker is rootless ({found}); a kubelet cannot use it",
+        "remove it with `dockerd-rootless-setuptool.sh uninstall` as that user, or start the "
+        "system's Docker",
     ),
     "NVIDIA_DOCKER_V1": Meaning(
         REFUSAL,
-        "has containers ({containers}) and volumes ({volumes}) of nvidia-docker v1, which cannot "
-        "be without it",
-        "save what is in them, and set docker_ce_v1_removal_ok to true",
+        "containers ({containers}) and volumes ({volumes}) of nvidia-docker v1 stop working "
+        "without it",
+        "save their data, and set `docker_ce_v1_removal_ok: true`: the role then removes them",
     ),
     "DOCKER_SILENT": Meaning(
         REFUSAL,
-        "runs a Docker that does not answer root's `docker info` and `docker ps`, so that nobody "
-        "knows what runs in it",
-        "see what `docker info` says on the node; a Docker that listens elsewhere needs "
-        "unix:///var/run/docker.sock, too",
+        "Docker runs but does not answer root's `docker info` and `docker ps`, so its containers "
+        "are unknown",
+        "run `docker info` as root on the node; a Docker that listens elsewhere must also listen "
+        "on unix:///var/run/docker.sock",
     ),
     "CONTAINERS_OF_RUNTIME": Meaning(
         NOTICE,
-        "has containers that were made with the runtime nvidia: {containers}; they run on, and "
-        "cannot be started again once it is gone",
-        "make them anew afterwards, before the next reboot",
+        "containers use the runtime nvidia: {containers}; they keep running, but cannot start "
+        "again after its removal",
+        "create them again (`docker rm`, `docker run`) before the next reboot",
     ),
     "CONTAINERS_EPHEMERAL": Meaning(
         REFUSAL,
-        "runs {containers} with --rm: gone for good when Docker is replaced",
-        "wait for their end or stop them, or set live-restore in daemon.json and reload Docker",
+        "{containers} run with --rm; Docker deletes them when the role replaces Docker",
+        "wait until they end or stop them; or set `live-restore` in daemon.json, and run "
+        "`systemctl reload docker`",
     ),
     "CRI_DOCKERD_MISSING": Meaning(
         REFUSAL,
-        "has a kubelet that talks to {endpoint}, and no cri-dockerd, which no repository has",
+        "the kubelet is configured for {endpoint}, but cri-dockerd is not installed, and no "
+        "repository has it",
         "set docker_ce_cri_dockerd_checksum to the checksum of {url}, or install cri-dockerd "
         "yourself",
     ),
     "CRI_DOCKERD_UNPACKAGED": Meaning(
         REFUSAL,
-        "its kubelet talks to {endpoint}, cri-dockerd is not installed, and no release of "
-        "cri-dockerd has a package for {found}",
-        "install cri-dockerd yourself, for example from the .tgz file of a release, or set "
-        "docker_ce_cri_dockerd_url and docker_ce_cri_dockerd_checksum to a package of yours",
+        "the kubelet is configured for {endpoint}, but cri-dockerd is not installed, and no "
+        "release of cri-dockerd has a package for {found}",
+        "install cri-dockerd yourself, for example from the .tgz file of a release; or set "
+        "docker_ce_cri_dockerd_url and docker_ce_cri_dockerd_checksum to your own package",
     ),
     "ENGINE_KEPT": Meaning(
         NOTICE,
-        "keeps its Docker, {found}; docker_ce_version is {expected}",
-        "nothing to do; docker_ce_replace_distribution puts docker-ce in the place of a "
-        "distribution's Docker",
+        "{found} is installed and is kept (docker_ce_version asks for {expected})",
+        "nothing to do; to replace a distribution's Docker by docker-ce, set "
+        "`docker_ce_replace_distribution: true`",
     ),
     "ENGINE_OF_ADMIN": Meaning(
         NOTICE,
-        "keeps its {engine}, which this collection did not install",
-        "nothing to do; to remove it, drain the node and remove its packages yourself",
+        "{engine} stays, because this collection did not install it",
+        "nothing to do; to remove it, drain the node, and remove its packages yourself",
     ),
     "DOCKER_IN_USE": Meaning(
         REFUSAL,
-        "has {evidence}, so Docker is not removed",
-        "drain the node, and stop what runs in Docker",
+        "Docker is not removed, because it is in use: {evidence}",
+        "drain the node, and stop the containers in Docker",
     ),
     "ENGINE_NOT_BACK": Meaning(
         FAILURE,
-        "{engine} did not take the change in {path}, and runs as before: {error}",
-        "find what the message speaks of, in the configuration or in the drop-ins of its unit, and "
-        "run again",
+        "{engine} did not accept the change in {path}, and runs with its former configuration: "
+        "{error}",
+        "fix the cause in the configuration or in the drop-ins of its unit, and run again",
     ),
     "ENGINE_DOWN": Meaning(
         FAILURE,
-        "{engine} does not start, and did not with its former configuration: {error}",
-        "look at `journalctl -u {engine}` on the node; no container starts until it is mended",
+        "{engine} does not start, even with its former configuration: {error}",
+        "read `journalctl -u {engine}` on the node, and fix the cause; until then, no container "
+        "starts",
     ),
     "CONTAINERD_IMPORT_REPLACES": Meaning(
         REFUSAL,
-        "runs containerd {found}, for which what {files} says of the CRI plugin takes the place of "
-        "all that {path} says of it",
-        "move those settings into the file that imports them, or register the runtime nvidia in "
-        "the imported one yourself",
+        "containerd {found} ignores the CRI plugin's settings in {path}, because imported files "
+        "replace them: {files}",
+        "move those settings into the importing file, or register the runtime nvidia in the "
+        "imported file yourself",
     ),
     "CDI_UNSUPPORTED": Meaning(
         REFUSAL,
-        "runs containerd {found}, which cannot read the CDI specifications of this toolkit; "
-        "{expected} or newer can",
-        "update containerd, or set device_plugin_device_list_strategy to envvar and "
-        "nvidia_container_runtime_cdi to false",
+        "containerd {found} cannot read the toolkit's CDI specifications; {expected} or newer can",
+        "update containerd; or set `device_plugin_device_list_strategy: envvar` and "
+        "`nvidia_container_runtime_cdi: false`",
     ),
     "RUNTIME_UNUSABLE": Meaning(
         REFUSAL,
-        "{evidence}, although the package manager lists {packages} as installed; containers that "
-        "need a GPU do not start, and those that run do not end",
-        "reinstall what is missing with `{command}`",
+        "{evidence}, although the package manager lists {packages} as installed; containers with "
+        "GPUs do not start, and running ones do not end",
+        "reinstall with `{command}`",
     ),
     "CDI_FILE_INVALID": Meaning(
         NOTICE,
-        "container engines skip a CDI specification that they cannot read: {error}",
-        "correct the file or remove it; its devices are missing until then",
+        "container engines skip a CDI specification, because it is not valid: {error}",
+        "correct or remove the file; its devices are missing until then",
     ),
     "DOCKER_RESTART_DUE": Meaning(
         NOTICE,
-        "runs a Docker {found} that may learn of {unknown} only when it starts the next time",
-        "nothing to do for pods, which get their GPUs without; else restart Docker when its "
-        "containers may stop, or set nvidia_container_runtime_restart_ok to true",
+        "Docker {found} may not support {unknown} until its next start",
+        "nothing to do for pods; for other containers, run `systemctl restart docker` when they "
+        "may stop, or set `nvidia_container_runtime_restart_ok: true`",
     ),
     "TOOLKIT_OF_ADMIN": Meaning(
         NOTICE,
-        "keeps its container toolkit {found}, which this collection did not install",
+        "container toolkit {found} stays, because this collection did not install it",
         "nothing to do; to remove it, purge its packages yourself",
     ),
     "TOOLKIT_KEPT": Meaning(
         NOTICE,
-        "keeps its newer container toolkit {found}; nvidia_container_runtime_version is {expected}",
+        "container toolkit {found} is newer and is kept (nvidia_container_runtime_version asks for "
+        "{expected})",
         "nothing to do",
     ),
     "TOOLKIT_HELD": Meaning(
         NOTICE,
-        "keeps its container toolkit {found}, since somebody else holds {packages}; "
-        "nvidia_container_runtime_version is {expected}",
-        "nothing to do; without the hold (`apt-mark unhold`, `dnf versionlock delete`) the next "
-        "run brings the other version",
+        "container toolkit {found} is kept, because an admin holds {packages} "
+        "(nvidia_container_runtime_version asks for {expected})",
+        "nothing to do; to change the version, remove the hold (`apt-mark unhold`, `dnf "
+        "versionlock delete`), and run again",
     ),
     "TOOLKIT_TOO_OLD": Meaning(
         REFUSAL,
-        "has container toolkit {found}, of which somebody else holds {packages}, and needs "
-        "{expected} or newer",
-        "update it yourself, or take the hold away (`apt-mark unhold`, `dnf versionlock delete`), "
-        "and the role does",
+        "the role needs container toolkit {expected} or newer, but an admin holds {packages} "
+        "(installed: {found})",
+        "update the packages yourself; or remove the hold (`apt-mark unhold`, `dnf versionlock "
+        "delete`), and run again",
     ),
     # --- packages --------------------------------------------------------------------------
     "PACKAGE_MANAGER_BUSY": Meaning(
         NOTICE,
-        "waits up to {seconds} s for {command} (process {pid}), which has the package manager",
+        "{command} (process {pid}) holds the package manager's lock; the run waits up to {seconds} "
+        "s",
         "nothing to do",
     ),
     "PACKAGE_MANAGER_LOCKED": Meaning(
         FAILURE,
-        "the package manager belonged to {command} (process {pid}) for more than {seconds} s",
-        "see what that process waits for, let it end and run again, or set metal_gpu_lock_timeout "
-        "higher; never remove the lock",
+        "{command} (process {pid}) held the package manager's lock for more than {seconds} s",
+        "find what that process waits for, let it end, and run again; or set "
+        "metal_gpu_lock_timeout higher; never remove the lock",
     ),
     "DPKG_INTERRUPTED": Meaning(
         FAILURE,
-        "dpkg was cut off in the middle of its work",
-        "run again: the next run lets it finish with `dpkg --configure -a` first, and says so",
+        "dpkg was interrupted during an operation",
+        "run again: the next run starts with `dpkg --configure -a`",
     ),
     "PACKAGES_UNFINISHED": Meaning(
         REFUSAL,
-        "dpkg could not finish installing packages, so every further step would fail: {packages}",
-        "correct what the build log names, often missing headers (`apt-get install "
-        "linux-headers-$(uname -r)`), then run `dpkg --configure -a`; or remove the packages with "
-        "`apt-get purge {names}`",
+        "dpkg could not finish installing packages, so every further installation fails: "
+        "{packages}",
+        "fix the error in the build log (missing headers: `apt-get install linux-headers-$(uname "
+        "-r)`), then run `dpkg --configure -a`; or remove the packages with `apt-get purge "
+        "{names}`",
     ),
     "PACKAGES_UNHELD": Meaning(
         NOTICE,
-        "packages that this collection did not install are not held, so an upgrade of the system "
-        "can replace them: {packages}",
-        "nothing to do; to keep their versions, run `{command}`",
+        "an upgrade of the system can replace these packages, because this collection neither "
+        "installed nor holds them: {packages}",
+        "nothing to do; to hold their versions, run `{command}`",
     ),
     "PACKAGE_RECORD_INVALID": Meaning(
         REFUSAL,
         "cannot read which packages this collection installed: {error}",
-        "correct {path}, or delete it: the packages then count as yours, and the role neither "
-        "holds nor removes them",
+        "correct {path}; or delete it: the role then treats the packages as the admin's, and "
+        "neither holds nor removes them",
     ),
     "KEY_UNKNOWN": Meaning(
         REFUSAL,
-        "the repository is signed by {key}, and nobody has said which fingerprint that has",
-        "look at the key (`gpg --show-keys`), have its fingerprint confirmed by somebody who did "
-        "not get it from there, and set the role's *_repository_fingerprint",
+        "the repository's key {key} has no confirmed fingerprint",
+        "look at the key with `gpg --show-keys`, confirm its fingerprint with the publisher over "
+        "another channel, and set the role's *_repository_fingerprint",
     ),
     "REPOSITORY_FILE_FOREIGN": Meaning(
         REFUSAL,
-        "{path} cannot be written over: {error}",
-        "move what you need of {path} to a file with a name of your own, delete {path}, and run "
-        "again",
+        "the role does not overwrite {path}: {error}",
+        "move the entries that you need to another file, delete {path}, and run again",
     ),
     "REPOSITORY_UNSIGNED": Meaning(
         REFUSAL,
-        "signatures of the repository {url} are not checked: {files}",
-        "remove these options from the files, or delete the files: the role then adds the "
-        "repository with its pinned key",
+        "signature checks are off for the repository {url}: {files}",
+        "remove these options from the files; or delete the files, and run again: the role then "
+        "adds the repository with its pinned key",
     ),
     "EPEL_MISSING": Meaning(
         REFUSAL,
-        "has no dkms, which builds the driver's module, and no repository that has it",
-        "enable EPEL, which has it (`dnf install epel-release` on Rocky Linux and AlmaLinux), or "
-        "install dkms from a repository of yours",
+        "dkms, which builds the driver's module, is not installed, and EPEL, which has it, is not "
+        "enabled",
+        "enable EPEL (`dnf install epel-release` on Rocky Linux and AlmaLinux), or install dkms "
+        "from another repository",
     ),
     "REPOSITORY_UNTRUSTED": Meaning(
         FAILURE,
-        "the repository {url} cannot be trusted: {error} (key: {key}; pinned is {pinned})",
-        "find out from its publisher, another way than from the repository, which key is right; if "
-        "it was exchanged, set the role's *_repository_key and *_repository_fingerprint, and if "
-        "the mirror is old, renew its signature",
+        "the repository {url} is not trusted: {error} (key: {key}; pinned key: {pinned})",
+        "ask the publisher over another channel which key is right; for a new key, set the role's "
+        "*_repository_key and *_repository_fingerprint; for an outdated mirror, renew its "
+        "signature",
     ),
     "REPOSITORY_UNREACHABLE": Meaning(
         FAILURE,
         "the repository {url} cannot be used: {error}",
-        "check the address with `curl` on the node, its proxy and its name server; a mirror goes "
-        "into the role's *_repository_url",
+        "check the address with `curl` on the node, and its proxy and name server; to use a "
+        "mirror, set the role's *_repository_url",
     ),
     "REPOSITORY_TWICE": Meaning(
         FAILURE,
-        "apt reads none of its sources, since they give {url} {suite} more than one value of "
-        "{option}: {files}",
+        "apt reads no source, because these files give {url} {suite} different values of {option}: "
+        "{files}",
         "keep one of these files, or give all of them the same {option}",
     ),
     "REPOSITORY_REMOVED": Meaning(
         NOTICE,
-        "the repository {name}, added just before, was taken away again",
-        "nothing to do; it would have broken every other run of the package manager",
+        "the run removed the repository {name}, which it had just added",
+        "nothing to do; with this repository, every later run of the package manager would fail",
     ),
     "PACKAGE_VERSION_MISSING": Meaning(
         FAILURE,
-        "the repositories do not have {package} in version {version}; they have {found}",
-        "set the role's *_version to one of these, or bring that version into the mirror",
+        "no enabled repository has {package}; available versions: {found}",
+        "set the role's *_version to an available version, or add the missing version to the "
+        "mirror",
     ),
     "PACKAGES_UNCONFIGURED": Meaning(
         FAILURE,
         "dpkg could not finish installing a package: {error}",
-        "correct what the build log names, often missing headers (`apt-get install "
-        "linux-headers-$(uname -r)`), then run `dpkg --configure -a`, and run again",
+        "fix the error in the build log (missing headers: `apt-get install linux-headers-$(uname "
+        "-r)`), then run `dpkg --configure -a`, and run again",
     ),
     "PACKAGES_FAILED": Meaning(
         FAILURE,
         "the package manager failed: {error}",
-        "run the same on the node by hand; the whole output is above",
+        "run the same command on the node; its whole output is above",
     ),
     # --- kubelet and device plugin ---------------------------------------------------------
     "KUBELET_MISSING": Meaning(
         REFUSAL,
-        "has no kubelet",
-        "install the kubelet and join the node to the cluster first",
+        "the kubelet is not installed",
+        "install the kubelet, join the node to the cluster with `kubeadm join`, and run again",
     ),
     "KUBELET_CONFIG_INVALID": Meaning(
         REFUSAL,
-        "the kubelet's configuration cannot be used: {error}",
-        "correct the file; it was left untouched",
+        "the kubelet's configuration is not valid: {error}",
+        "correct the file; the role did not change it",
     ),
     "KUBELET_NOT_BACK": Meaning(
         FAILURE,
-        "the kubelet did not start with its new settings, and runs again with the former ones: "
-        "{error}",
-        "find what the message speaks of, in the kubelet's configuration or in the drop-ins of its "
-        "unit, and run again",
+        "the kubelet did not start with its new settings, and runs with its former ones: {error}",
+        "fix the cause in the kubelet's configuration or in the drop-ins of its unit, and run "
+        "again",
     ),
     "KUBELET_DOWN": Meaning(
         FAILURE,
         "the kubelet does not start: {error}",
-        "look at `journalctl -u kubelet` on the node",
+        "read `journalctl -u kubelet` on the node, and fix the cause",
     ),
     "DEVICE_PLUGIN_FOREIGN": Meaning(
         REFUSAL,
         "the cluster already runs NVIDIA's device plugin as {found}",
-        "set device_plugin_foreign to adopt to work with that one, or remove it (with Helm: `helm "
-        "uninstall`): two plugins for one resource take GPUs from each other",
+        "set `device_plugin_foreign: adopt` to use that one, or remove it (with Helm: `helm "
+        "uninstall`); two plugins for one resource take GPUs from each other",
     ),
     "DEVICE_PLUGIN_NAME_TAKEN": Meaning(
         REFUSAL,
-        "the DaemonSet {found} exists; it is not this collection's, and not NVIDIA's device plugin",
+        "the DaemonSet {found} exists, but is neither this collection's nor NVIDIA's device plugin",
         "set device_plugin_name or device_plugin_namespace to another name",
     ),
     "DEVICE_PLUGIN_TWICE": Meaning(
         REFUSAL,
-        "the cluster runs NVIDIA's device plugin as {found}: they take GPUs from each other",
-        "keep one of them; device_plugin_state: absent takes the one of this collection away",
+        "the cluster runs NVIDIA's device plugin as {found}; they take GPUs from each other",
+        "keep only one of them; `device_plugin_state: absent` removes the one of this collection",
     ),
     "DEVICE_PLUGIN_ADOPTED": Meaning(
         NOTICE,
-        "NVIDIA's device plugin runs as {found}, which is used and left as it is",
+        "NVIDIA's device plugin runs as {found}; the role uses it and does not change it",
         "nothing to do",
     ),
     "DEVICE_PLUGIN_STRATEGY": Meaning(
         REFUSAL,
-        "device_plugin_device_list_strategy {strategy} gives pods no GPU under Docker, which "
-        "{found} use: cri-dockerd passes no CDI devices on",
+        "device_plugin_device_list_strategy is {strategy}, but cri-dockerd passes no CDI devices "
+        "to Docker, which {found} use",
         "set device_plugin_device_list_strategy to auto or to envvar",
     ),
     "DEVICE_PLUGIN_MIXED": Meaning(
         REFUSAL,
-        "one device plugin cannot serve all nodes as it is set up: {evidence}",
-        "make the NVIDIA runtime the default everywhere (nvidia_container_runtime_default: true), "
-        "set device_plugin_device_list_strategy to envvar, and device_plugin_runtime_class to ''",
+        "one device plugin cannot serve all nodes with these settings: {evidence}",
+        "set `nvidia_container_runtime_default: true`, `device_plugin_device_list_strategy: "
+        "envvar` and `device_plugin_runtime_class: ''` for all nodes",
     ),
     "RUNTIME_CLASS_OTHER": Meaning(
         REFUSAL,
-        "the RuntimeClass {name} exists with the handler {found}; the device plugin needs the "
-        "handler {expected}",
-        "set device_plugin_runtime_class to another name, such as nvidia-gpu; the existing "
-        "RuntimeClass stays as it is",
+        "the RuntimeClass {name} has the handler {found}; the device plugin needs the handler "
+        "{expected}",
+        "set device_plugin_runtime_class to another name, such as nvidia-gpu; the role does not "
+        "change the existing RuntimeClass",
     ),
     "RUNTIME_CLASS_ADOPTED": Meaning(
         NOTICE,
-        "the RuntimeClass {name} exists and is used as it is",
+        "the RuntimeClass {name} exists; the role uses it and does not change it",
         "nothing to do",
     ),
     "NODE_LABEL_TAKEN": Meaning(
         REFUSAL,
         "the node {node} has the label {found}; device_plugin_node_selector asks for {expected}",
         "if the device plugin may run there, remove the label with `kubectl label node {node} "
-        "{key}-`; if not, take the node out of the group",
+        "{key}-`; otherwise remove the node from the group",
     ),
     "LABEL_OF_ADMIN": Meaning(
         FAILURE,
-        "has the label {label} from somebody else, so that the device plugin stays on it as long "
-        "as {others} needs it",
-        "take the label off with `kubectl label`, or take the plugin from all nodes at once",
+        "the device plugin stays on this node, because this collection did not set the label "
+        "{label}, and other nodes still need the plugin: {others}",
+        "remove the label with `kubectl label node NODE KEY-`, or remove the plugin from all nodes "
+        "at once",
     ),
     "ROLLOUT_STUCK": Meaning(
         FAILURE,
-        "the device plugin does not run here after {seconds} s: {found}",
-        "look at the pod with `kubectl describe`; `could not load NVML library` in its log means "
-        "that the NVIDIA runtime did not start it",
+        "the device plugin is not ready after {seconds} s: {found}",
+        "run `kubectl describe pod` and `kubectl logs` for the pod; `could not load NVML library` "
+        "in its log means that the NVIDIA runtime did not start it",
     ),
     "RUN_STOPPED": Meaning(
         FAILURE,
         "the run stopped here at {task!r}: {error}",
-        "mend what the message names and run again: what was done already is not done twice",
+        "fix the error, and run again; the next run does not repeat finished steps",
     ),
     "ROLLOUT_HALTED": Meaning(
         STOP,
-        "waits, since nodes before it did not come to their end: {others}",
-        "see what became of those, and run again; `--limit` leaves them out",
+        "not started, because earlier nodes failed: {others}",
+        "fix these nodes, or leave them out with `--limit`, and run again",
     ),
-    # --- the way back ----------------------------------------------------------------------
+    # --- teardown --------------------------------------------------------------------------
     "GPUS_IN_USE": Meaning(
         REFUSAL,
-        "has pods that hold GPUs: {pods}",
-        "end them yourself, or set teardown_drain to true to have them evicted",
+        "pods hold GPUs: {pods}",
+        "delete these pods, or set `teardown_drain: true` to evict them",
     ),
     "GPU_PODS_STAY": Meaning(
         REFUSAL,
-        "has pods with GPUs that must not be evicted: {pods}",
-        "delete them, or the DaemonSet they are of, yourself",
+        "pods with GPUs must not be evicted: {pods}",
+        "delete these pods, or their DaemonSet, yourself",
     ),
     # --- verdict ---------------------------------------------------------------------------
     "NVML_UNAVAILABLE": Meaning(
         FAILURE,
         "the driver does not answer: {error}",
-        "look at `nvidia-smi` and `dmesg | grep -i nvrm` on the node",
+        "run `nvidia-smi` and `dmesg | grep -i nvrm` on the node",
     ),
     "NVML_COUNT_DIFFERS": Meaning(
         FAILURE,
-        "the PCI bus has {pci} GPUs, the driver sees {nvml}; it does not see {addresses}",
-        "look for Xid messages with `dmesg | grep -i xid`; a GPU that fell off the bus needs a "
-        "reboot, and one that keeps falling off needs to be replaced",
+        "the PCI bus has {pci} GPUs, but the driver shows {nvml}; missing: {addresses}",
+        "look for Xid messages with `dmesg | grep -i xid` on the node; reboot it if a GPU fell off "
+        "the bus, and replace a GPU that falls off again",
     ),
     "NVML_CONTRADICTS": Meaning(
         FAILURE,
         "nvidia-smi contradicts itself or the PCI bus: {evidence}",
-        "compare `nvidia-smi -L` with `lspci -d 10de:` on the node, and reboot it where they keep "
-        "differing",
+        "compare `nvidia-smi -L` with `lspci -d 10de:` on the node; if they still differ, reboot "
+        "it",
     ),
     "NVML_TROUBLE": Meaning(
         FAILURE,
-        "nvidia-smi shows GPUs, and reports trouble: {error}",
-        "run `nvidia-smi` on the node, look at `dmesg | grep -i nvrm`, and find the text in the "
-        "table of the reference",
+        "nvidia-smi shows GPUs, but reports a problem: {error}",
+        "run `nvidia-smi` and `dmesg | grep -i nvrm` on the node, and find the text in the table "
+        "of the reference",
     ),
     "GPU_FAULTY": Meaning(
         FAILURE,
         "{gpus} {report}: {error}",
-        "drain the node and reset or replace this GPU",
+        "drain the node, and reset the GPU (`nvidia-smi --gpu-reset -i INDEX`) or replace it",
     ),
     "CUDA_UNAVAILABLE": Meaning(
         FAILURE,
-        "no program can use CUDA: {evidence}",
+        "programs cannot use CUDA: {evidence}",
         "run `nvidia-modprobe -c 0 -u` on the node, which loads nvidia_uvm and creates its device "
         "files, then `systemctl restart nvidia-cdi-refresh.service`",
     ),
     "KUBELET_STOPPED": Meaning(
         FAILURE,
         "the kubelet is not running: {error}",
-        "look at `journalctl -u kubelet` on the node, and start it with `systemctl start kubelet`",
+        "read `journalctl -u kubelet` on the node, and start it with `systemctl start kubelet`",
     ),
     "ENGINE_STOPPED": Meaning(
         FAILURE,
         "{unit}.service is not running, so no container can start",
-        "look at `journalctl -u {unit}` on the node, and start it with `systemctl start {unit}`",
+        "read `journalctl -u {unit}` on the node, and start it with `systemctl start {unit}`",
     ),
     "DRIFTED": Meaning(
         FAILURE,
-        "drifted: {component}: {reasons}",
-        "run `ansible-playbook metal.gpu.site --check --diff --limit {limit}` to see the change, "
-        "and without `--check --diff` to make it; where another tool manages the node, set "
-        "verify_drift to false",
+        "{component} has drifted; steps to correct it: {reasons}",
+        "run `ansible-playbook metal.gpu.site --check --diff --limit {host}` to see the change, "
+        "and without `--check --diff` to make it; if another tool manages the node, set "
+        "`verify_drift: false`",
     ),
     "CLUSTER_UNKNOWN": Meaning(
         FAILURE,
-        "the API server said nothing about the Kubernetes node {node}",
-        "check `kubectl get node {node}`, and run metal.gpu.verify again",
+        "the API server reported nothing about the Kubernetes node {node}",
+        "run `kubectl get node {node}`, then `ansible-playbook metal.gpu.verify` again",
     ),
     "NODE_NOT_READY": Meaning(
         FAILURE,
-        "its Kubernetes node {node} is not ready: {error}",
-        "look at `systemctl status kubelet` on the node, and at its network plugin; what the "
-        "cluster counts there is the kubelet's last word",
+        "the Kubernetes node {node} is not ready: {error}",
+        "run `systemctl status kubelet` on the node, and check the pod of its network plugin; "
+        "capacity and allocatable of this node may be outdated",
     ),
     "CAPACITY_DIFFERS": Meaning(
         FAILURE,
-        "has {expected} GPUs, the cluster counts {found} in its capacity{evidence}",
+        "the node has {expected} GPUs, but its capacity in the cluster is {found}{evidence}",
         "read the log of the device plugin's pod on this node",
     ),
     "ALLOCATABLE_DIFFERS": Meaning(
         FAILURE,
-        "has {expected} GPUs, the cluster can hand out {found}{evidence}",
+        "the node has {expected} GPUs, but the cluster can allocate {found}{evidence}",
         "read the log of the device plugin's pod on this node, and `kubectl describe node`",
     ),
     "DEVICE_PLUGIN_MISSING": Meaning(
@@ -789,7 +808,7 @@ CATALOGUE: dict[str, Meaning] = {
     ),
     "DEVICE_PLUGIN_NOT_SELECTED": Meaning(
         FAILURE,
-        "{counted}; the device plugin {daemonset} runs on nodes with the label {labels}, and this "
+        "{counted}; the device plugin {daemonset} runs on nodes with the label {labels}, but this "
         "node {found}",
         "set the label with `kubectl label --overwrite node {node} {labels}`, or change the node "
         "selector of the DaemonSet",
@@ -798,14 +817,14 @@ CATALOGUE: dict[str, Meaning] = {
         FAILURE,
         "{counted}; the node affinity of the device plugin {daemonset} excludes this node: it "
         "requires {affinity}",
-        "label the node {node} accordingly, or change the affinity with `kubectl --namespace "
+        "set a matching label on the node {node}, or change the affinity with `kubectl --namespace "
         "{namespace} edit daemonset {name}`",
     ),
     "DEVICE_PLUGIN_IMAGE_UNAVAILABLE": Meaning(
         FAILURE,
         "{counted}; the node cannot pull the image of the device plugin {pod}: {error}",
-        "set device_plugin_image and device_plugin_version to an image that this node can pull, "
-        "and device_plugin_image_pull_secrets where the registry needs credentials",
+        "set device_plugin_image and device_plugin_version to an image that this node can pull; if "
+        "the registry needs credentials, set device_plugin_image_pull_secrets",
     ),
     "DEVICE_PLUGIN_NOT_STARTED": Meaning(
         FAILURE,
@@ -814,7 +833,7 @@ CATALOGUE: dict[str, Meaning] = {
     ),
     "DEVICE_PLUGIN_CRASHES": Meaning(
         FAILURE,
-        "{counted}; the device plugin {pod} ends again and again, with: {error}",
+        "{counted}; the device plugin {pod} crashes repeatedly: {error}",
         "read `kubectl --namespace {namespace} logs {name} --previous`",
     ),
     "DEVICE_PLUGIN_BLIND": Meaning(
@@ -826,28 +845,26 @@ CATALOGUE: dict[str, Meaning] = {
     "DEVICE_PLUGIN_UNREGISTERED": Meaning(
         FAILURE,
         "{counted}; the kubelet does not accept the device plugin {pod}: {error}",
-        "remove a second device plugin from the node, if there is one; then restart the kubelet "
-        "with `systemctl restart kubelet`; the plugin registers again by itself",
+        "remove any second device plugin from the node, then run `systemctl restart kubelet` on "
+        "it; the plugin registers again by itself",
     ),
     "GPU_UNHEALTHY": Meaning(
         FAILURE,
         "{counted}; the device plugin {pod} logged: {error}",
-        "look for Xid messages on the node with `dmesg | grep -i xid`, and reset or replace the "
-        "GPU; once the GPU is well, and not before, `kubectl --namespace {namespace} delete pod "
-        "{name}`: while a GPU is lost, a new pod of the plugin does not start, and the node loses "
-        "its other GPUs, too",
+        "look for Xid messages with `dmesg | grep -i xid` on the node, and reset or replace the "
+        "GPU; only after that, run `kubectl --namespace {namespace} delete pod {name}`: while a "
+        "GPU is lost, a new plugin pod does not start, and the node loses its other GPUs",
     ),
     "SMOKE_FAILED": Meaning(
         FAILURE,
         "a smoke pod with {asked} GPUs failed: {error}",
-        "read what the message quotes; run `nvidia-smi` on the node, and `kubectl describe` on a "
-        "pod with GPUs there",
+        "run `nvidia-smi` on the node, and `kubectl describe pod` for a pod with GPUs on it",
     ),
     "SMOKE_IMAGE_UNAVAILABLE": Meaning(
         FAILURE,
-        "cannot get the image of the smoke pod: {error}",
-        "set verify_smoke_image to an image that this node can pull, and "
-        "verify_smoke_image_pull_secrets where the registry wants credentials",
+        "the node cannot pull the image of the smoke pod: {error}",
+        "set verify_smoke_image to an image that this node can pull; if the registry needs "
+        "credentials, set verify_smoke_image_pull_secrets",
     ),
     "SMOKE_UNKNOWN": Meaning(
         FAILURE,
@@ -856,14 +873,14 @@ CATALOGUE: dict[str, Meaning] = {
     ),
     "SMOKE_POD_LEFT": Meaning(
         NOTICE,
-        "the smoke pod {name} may still exist, because it could not be deleted: {error}",
+        "the smoke pod {name} may still exist, because its deletion failed: {error}",
         "delete it with `kubectl --namespace {namespace} delete pod {name}`",
     ),
     "GPUS_NOT_ALLOCATABLE": Meaning(
         FAILURE,
-        "no smoke pod can run with {asked} {resource}: the node has {found} allocatable",
-        "check that the device plugin runs on the node, and that `kubectl describe node` shows its "
-        "GPUs as allocatable",
+        "the smoke pod needs {asked} {resource}, but the node has {found} allocatable",
+        "check that the device plugin runs on the node, and that `kubectl describe node` lists its "
+        "GPUs under Allocatable",
     ),
     "POD_REJECTED": Meaning(
         FAILURE,
@@ -874,30 +891,31 @@ CATALOGUE: dict[str, Meaning] = {
     "POD_OVER_QUOTA": Meaning(
         FAILURE,
         "{by} in the namespace {namespace} rejects {what}: {error}",
-        "change it (`kubectl --namespace {namespace} describe resourcequota,limitrange`), or set "
-        "{place} to another namespace",
+        "change it (`kubectl --namespace {namespace} describe resourcequota,limitrange` shows it), "
+        "or set {place} to another namespace",
     ),
     "NAMESPACE_MISSING": Meaning(
         FAILURE,
         "the namespace {namespace} for {what} does not exist",
-        "create it with `kubectl create namespace {namespace}`, or set {place} to another one",
+        "create it with `kubectl create namespace {namespace}`, or set {place} to another "
+        "namespace",
     ),
     "RUNTIME_CLASS_MISSING": Meaning(
         FAILURE,
         "{what} needs the RuntimeClass {name}, which the cluster does not have",
-        "name an existing one (`kubectl get runtimeclasses`) in verify_smoke_runtime_class or "
-        "device_plugin_runtime_class, or create it with `ansible-playbook metal.gpu.site --tags "
+        "set verify_smoke_runtime_class or device_plugin_runtime_class to an existing one "
+        "(`kubectl get runtimeclasses`), or create it with `ansible-playbook metal.gpu.site --tags "
         "device_plugin`",
     ),
     "RUNTIME_HANDLER_MISSING": Meaning(
         FAILURE,
-        "the container engine has no runtime {handler}, which {what} needs: {error}",
+        "{what} needs the runtime {handler}, which the container engine does not have: {error}",
         "register it with `ansible-playbook metal.gpu.site --tags runtime`; another tool may have "
         "overwritten the engine's configuration",
     ),
     "CDI_UNRESOLVABLE": Meaning(
         FAILURE,
-        "the container engine does not find the CDI devices of {what}: {error}",
+        "the container engine cannot resolve the CDI devices of {what}: {error}",
         "compare `nvidia-ctk cdi list` on the node with the message; remove old and duplicate "
         "specifications from /etc/cdi and /var/run/cdi, run `systemctl restart "
         "nvidia-cdi-refresh.service`, and delete the device plugin's pod",
@@ -905,19 +923,19 @@ CATALOGUE: dict[str, Meaning] = {
     "GPU_BLOCKS_CONTAINERS": Meaning(
         FAILURE,
         "{what} does not start, because a GPU of the node is lost: {error}",
-        "drain the node, and reset the GPU or reboot; until then, no container with GPUs starts "
-        "there",
+        "drain the node, and reset the GPU or reboot; until then, no container with GPUs starts on "
+        "this node",
     ),
     "ENGINE_SILENT": Meaning(
         FAILURE,
         "the container engine does not answer the kubelet: {error}",
-        "look at `systemctl status containerd docker cri-docker` and at `journalctl --unit "
-        "containerd` on the node",
+        "run `systemctl status containerd docker cri-docker` and `journalctl -u containerd` on the "
+        "node",
     ),
     "KUBELET_SILENT": Meaning(
         FAILURE,
-        "{what} does not start, because the kubelet of {node} is silent: {error}",
-        "look at `systemctl status kubelet` and at `journalctl --unit kubelet` on the node",
+        "{what} does not start, because the kubelet of {node} does not report: {error}",
+        "run `systemctl status kubelet` and `journalctl -u kubelet` on the node",
     ),
     "NODE_TAINTED": Meaning(
         FAILURE,
@@ -928,53 +946,55 @@ CATALOGUE: dict[str, Meaning] = {
         FAILURE,
         "{what} does not run, because the node is under {kind} pressure: {error}",
         "read the conditions in `kubectl describe node {node}`, and free disk space, memory or "
-        "processes on the node; the kubelet then removes the taint by itself",
+        "process ids on the node; the kubelet then removes the taint by itself",
     ),
     "NODE_FULL": Meaning(
         FAILURE,
         "the node has no room for {what}: {error}",
-        "wait for other pods to end, or move them: `kubectl get pods --all-namespaces "
-        "--field-selector spec.nodeName={node}` lists them",
+        "wait until other pods end, or move them; list them with `kubectl get pods "
+        "--all-namespaces --field-selector spec.nodeName={node}`",
     ),
     "POD_NOT_ADMITTED": Meaning(
         FAILURE,
         "the kubelet does not admit {what}: {error}",
-        "look for pods that took the GPUs: `kubectl get pods --all-namespaces --field-selector "
-        "spec.nodeName={node}`; if there are none, restart the kubelet with `systemctl restart "
-        "kubelet`",
+        "look for pods that took the GPUs with `kubectl get pods --all-namespaces --field-selector "
+        "spec.nodeName={node}`; if none did, run `systemctl restart kubelet` on the node",
     ),
     "POD_NOT_SCHEDULED": Meaning(
         FAILURE,
         "no scheduler placed {what} on the node",
-        "check kube-scheduler: `kubectl --namespace kube-system get pods --selector "
+        "check kube-scheduler with `kubectl --namespace kube-system get pods --selector "
         "component=kube-scheduler`",
     ),
     "SMOKE_DIFFERS": Meaning(
         FAILURE,
         "a smoke pod saw GPUs that the node does not have: {uuids}",
-        "look at the CDI specifications in /etc/cdi and /var/run/cdi for old ones, and restart "
-        "nvidia-cdi-refresh.service and the device plugin's pod",
+        "remove outdated CDI specifications from /etc/cdi and /var/run/cdi, run `systemctl restart "
+        "nvidia-cdi-refresh.service`, and delete the device plugin's pod",
     ),
     "SMOKE_MISSING": Meaning(
         FAILURE,
         "the smoke pods did not prove every GPU: {evidence}",
-        "run metal.gpu.verify again; to leave the pods out, set verify_smoke to false",
+        "run `ansible-playbook metal.gpu.verify` again; to run no smoke pods, set `verify_smoke: "
+        "false`",
     ),
     "SMOKE_PARTIAL": Meaning(
         NOTICE,
-        "proved {seen} GPUs by a smoke pod, and not {busy}, which pods have claimed: {holders}",
-        "nothing to do; drain the node to have every GPU proven",
+        "a smoke pod proved {seen} GPUs, but not {busy}, because pods have claimed them: {holders}",
+        "nothing to do; to prove every GPU, drain the node and run `ansible-playbook "
+        "metal.gpu.verify`",
     ),
     "SMOKE_NOT_RUN": Meaning(
         NOTICE,
-        "was not proven by a smoke pod: {evidence}",
-        "nothing to do; drain the node to have every GPU proven",
+        "no smoke pod ran: {evidence}",
+        "nothing to do; to prove every GPU, drain the node and run `ansible-playbook "
+        "metal.gpu.verify`",
     ),
 }
 
 
 def finding(code: str, host: str, **evidence: Any) -> dict[str, str]:
-    """Return the finding `code` about `host`, its texts filled in and without credentials.
+    """Return the finding `code` about `host`, with its texts filled in and credentials removed.
 
     Raises UnknownCode.
     """
@@ -986,7 +1006,7 @@ def finding(code: str, host: str, **evidence: Any) -> dict[str, str]:
         "code": code,
         "severity": meaning.severity,
         "host": host,
-        "message": f"{host}: " + redact(meaning.message.format(**evidence)),
-        "remedy": redact(meaning.remedy.format(**evidence)),
+        "message": f"{host}: " + redact(meaning.message.format(host=host, **evidence)),
+        "remedy": redact(meaning.remedy.format(host=host, **evidence)),
         "reference": f"{DOCUMENT}#{code.lower()}",
     }

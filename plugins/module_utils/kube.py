@@ -185,7 +185,7 @@ class Client:
                 yield changed
             if timer.remaining_s() <= 0:
                 if problem:
-                    raise problem
+                    raise problem  # pylint: disable=raising-bad-type
                 return
             length_s = min(round_s, timer.remaining_s())
             try:
@@ -205,18 +205,16 @@ class Client:
                             yield {key}
                     if timer.remaining_s() <= 0:
                         return
-            except (ApiExpired, WatchCut) as error:
-                version, problem = "", None
-                wanted_s = pause_s(failures, error)
-            except (ApiUnreachable, ApiBusy) as error:
-                problem = error
-                wanted_s = pause_s(failures, error)
+            except (ApiExpired, WatchCut, ApiUnreachable, ApiBusy) as error:
+                if isinstance(error, (ApiExpired, WatchCut)):
+                    version, problem = "", None
+                else:
+                    problem = error
+                self.pause(min(pause_s(failures, error), timer.remaining_s()))
+                failures += 1
             else:
                 failures, problem = 0, None  # also where nothing happened
                 yield ()
-                continue
-            self.pause(min(wanted_s, timer.remaining_s()))
-            failures += 1
 
     def create(
         self,

@@ -198,9 +198,7 @@ def _judge_plans(
         steps = [f"{step['name']} ({step['reason']})" for step in plan["steps"]]
         is_said = len(steps) == 1 and _STOPPED.get(component) in codes
         if steps and not is_said:
-            yield finding(
-                "DRIFTED", host, component=component, reasons="; ".join(steps), limit=host
-            )
+            yield finding("DRIFTED", host, component=component, reasons="; ".join(steps))
 
 
 def _judge_answers(

@@ -240,7 +240,7 @@ error:
 """
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Optional
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.common.validation import check_type_dict, check_type_list
@@ -266,7 +266,7 @@ if TYPE_CHECKING:
         NodeStatus,
     )
 
-    Amounts = Mapping[str, Decimal | None]
+    Amounts = Mapping[str, Optional[Decimal]]
 
 ARGUMENT_SPEC: dict[str, Any] = {
     **kube_settings.AUTH_ARGUMENTS,

@@ -59,9 +59,11 @@ class Style(Protocol):
 
     comma: str
 
-    def value(self, value: Any, indent: str | None) -> str: ...
+    def value(self, value: Any, indent: str | None) -> str:
+        """Return a value as the language writes it."""
 
-    def pair(self, key: str, value: Any, indent: str | None) -> str: ...
+    def pair(self, key: str, value: Any, indent: str | None) -> str:
+        """Return an entry of a mapping as the language writes it."""
 
     def indent(self, text: str, node: Node) -> str | None:
         """Return what the lines of new entries begin with."""

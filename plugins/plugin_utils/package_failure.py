@@ -88,7 +88,7 @@ def explain(
         return [finding("DPKG_INTERRUPTED", host)]
     repository = desired["repository"]
     untrusted, unreachable = _places(_UNTRUSTED, text), _places(_UNREACHABLE, text)
-    pinned = repository.get("fingerprint") or "none of ours"
+    pinned = repository.get("fingerprint") or "none"
     # With these, apt says nothing about any other.
     conflicting = {_repository(match["place"]): match for match in _CONFLICTING.finditer(text)}
     found = (
@@ -147,14 +147,13 @@ def _missing(host: str, text: str, names: Iterable[str], family: str) -> list[di
     for name, version in (split(argument, family) for argument in names):
         versions = known.get(name, [])
         if not any(is_version(one, version) for one in versions):
-            found = ", ".join(nearest(version, versions)) or "no version of it"
-            missing.setdefault((version or "any", found), []).append(name)
+            found = ", ".join(nearest(version, versions)) or "none"
+            missing.setdefault((version, found), []).append(name)
     return [
         finding(
             "PACKAGE_VERSION_MISSING",
             host,
-            package=", ".join(packages),
-            version=version,
+            package=", ".join(packages) + (f" in version {version}" if version else ""),
             found=found,
         )
         for (version, found), packages in missing.items()

@@ -157,8 +157,9 @@ def plan(node: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any]:
     """Plan the container runtime.
 
     Desired: host, state, engine, engine_is_new (whether this very run has brought it to a node
-    without one), restart_ok, version, default (whether it becomes the default runtime; None: as
-    the engine needs it), cdi, and of the repository url, suite, key and fingerprint.
+    without one), driver_is_planned (whether this very run installs one; it has not yet in check
+    mode), restart_ok, version, default (whether it becomes the default runtime; None: as the
+    engine needs it), cdi, and of the repository url, suite, key and fingerprint.
     """
     plan = Plan(desired["host"])
     plan.data |= {"rule": RULE_FILE, "cdi_drop_in": CDI_DROP_IN}
@@ -177,7 +178,7 @@ def plan(node: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any]:
             _plan_docker(plan, node, desired)
         else:
             _plan_containerd(plan, node, desired)
-        if not works(node):
+        if not _has_driver(node, desired):
             plan.notice("DRIVER_NOT_YET", error=node["nvml"]["failure"]["message"])
         elif desired["cdi"]:
             _plan_cdi(plan, node)
@@ -227,8 +228,13 @@ def _plan_toolkit(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any
     plan.step(RULE, None if has_rule else "no udev rule calls create-dev-char-symlinks")
     if has_rule:
         plan.step(LINK, _unlinked_gap(node))
-    elif works(node):
+    elif _has_driver(node, desired):
         plan.step(LINK, "udev runs the rule only when the driver is loaded the next time")
+
+
+def _has_driver(node: Mapping[str, Any], desired: Mapping[str, Any]) -> bool:
+    """Tell whether a driver works when the steps of this plan are carried out."""
+    return works(node) or desired["driver_is_planned"]
 
 
 def _refuse_unusable(plan: Plan, node: Mapping[str, Any]) -> None:

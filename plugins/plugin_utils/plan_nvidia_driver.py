@@ -98,7 +98,12 @@ def plan(node: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any]:
     None for unset), and of the repository url, suite, key and fingerprint.
     """
     plan = Plan(desired["host"])
-    plan.data |= {**FILES, "initramfs": _INITRAMFS.get(node["os"]["family"])}
+    is_missing = desired["state"] == "present" and not works(node)
+    plan.data |= {
+        **FILES,
+        "is_missing": is_missing,
+        "initramfs": _INITRAMFS.get(node["os"]["family"]),
+    }
     refuse_platform(plan, node)
     package_record.refuse_record(plan, node, ROLE)
     if plan.refusals:
@@ -107,10 +112,10 @@ def plan(node: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any]:
         _plan_absent(plan, node)
     elif not node["pci"]:
         plan.refuse("NO_GPU")
-    elif works(node):
-        _plan_working(plan, node, desired)
-    else:
+    elif is_missing:
         _plan_present(plan, node, desired)
+    else:
+        _plan_working(plan, node, desired)
     plan_repair(plan, node, PYTHON_DEBIAN, STREAM, PIN, INSTALL, HOLD, REMOVE, RELEASE)
     return plan.result()
 

@@ -56,7 +56,7 @@ def test_refuses_while_pods_hold_gpus(laboratory, training):
     assert run.returncode != 0
     assert "Nothing was changed" in run.output
     for pod, name in found.items():
-        assert f"GPUS_IN_USE {name}: has pods that hold GPUs: default/{pod} (3)" in run.output
+        assert f"GPUS_IN_USE {name}: pods hold GPUs: default/{pod} (3)" in run.output
     assert holders(laboratory) == found
 
 

@@ -69,7 +69,7 @@ ExecStart=/usr/bin/dockerd -H fd:// --default-runtime=quiet
         ),
         pytest.param(
             {"/etc/systemd/system/docker.service.d/admin.conf": ADMINS_UNIT},
-            [r"DOCKER_FLAG_CLASH gpu-1: \S+/admin.conf gives Docker the flag --default-runtime"],
+            [r"DOCKER_FLAG_CLASH gpu-1: the flag --default-runtime in \S+/admin.conf"],
             id="a key that is a flag",
         ),
     ],
@@ -109,6 +109,6 @@ def test_docker_that_does_not_come_back(laboratory, refused_start):
     assert run.returncode != 0
     words = run.words
     assert "Restart Docker" in words
-    assert f"ENGINE_NOT_BACK gpu-1: Docker did not take the change in {CONFIG}" in words
-    assert f"runs as before: {refused_start}" in words
+    assert f"ENGINE_NOT_BACK gpu-1: Docker did not accept the change in {CONFIG}" in words
+    assert f"runs with its former configuration: {refused_start}" in words
     assert state(laboratory) == before

@@ -44,7 +44,7 @@ def test_everything_but_the_engine_goes(laboratory, late_container):
     before = services(laboratory)
     run = laboratory.playbook("metal.gpu.teardown")
     assert run.returncode == 0
-    assert "CONTAINERS_OF_RUNTIME gpu-1: has containers" in run.output
+    assert "CONTAINERS_OF_RUNTIME gpu-1: containers use the runtime nvidia" in run.output
     assert late_container in run.output
     assert services(laboratory) == before
 
@@ -66,7 +66,10 @@ def test_engine_that_a_kubelet_needs_stays(laboratory):
     assert run.returncode != 0
     assert "Nothing was changed" in run.output
     for name in NODES:
-        assert f"DOCKER_IN_USE {name}: has a kubelet that runs pods in it" in run.output
+        assert (
+            f"DOCKER_IN_USE {name}: Docker is not removed, because it is in use: a kubelet"
+            in run.output
+        )
 
 
 @pytest.fixture(scope="module")

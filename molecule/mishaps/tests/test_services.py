@@ -92,7 +92,7 @@ def test_containerd_that_does_not_come_back(laboratory, refused_start):
     before = bytes_of(laboratory, CONFIG), admins_pod(laboratory)
     words = failure(laboratory, "--tags=runtime")
     assert "ENGINE_NOT_BACK" in words
-    assert f"{CONFIG}, and runs as before: {policy}" in words
+    assert f"{CONFIG}, and runs with its former configuration: {policy}" in words
     assert (bytes_of(laboratory, CONFIG), admins_pod(laboratory)) == before
     assert started(laboratory, "containerd").startswith("active")
     laboratory.kubectl("wait", "--for=condition=Ready", "node/gpu-3", "--timeout=60s")
@@ -114,7 +114,7 @@ def test_kubelet_that_does_not_come_back(laboratory, refused_start):
     before = bytes_of(laboratory, *files), admins_pod(laboratory)
     words = failure(laboratory, "--tags=kubelet")
     assert "KUBELET_NOT_BACK" in words
-    assert f"runs again with the former ones: {policy}" in words
+    assert f"runs with its former ones: {policy}" in words
     assert (bytes_of(laboratory, *files), admins_pod(laboratory)) == before
     assert started(laboratory, "kubelet").startswith("active")
     laboratory.kubectl("wait", "--for=condition=Ready", "node/gpu-3", "--timeout=60s")
@@ -133,7 +133,7 @@ def test_smoke_image_that_cannot_be_pulled(laboratory):
     code, words = verdict(laboratory, "-e", f"verify_smoke_image={image}")
     assert code != 0
     assert "SMOKE_IMAGE_UNAVAILABLE" in words
-    assert "DRIFTED gpu-3: drifted: kubelet: " in words
+    assert "DRIFTED gpu-3: kubelet has drifted; steps to correct it: " in words
     assert image in words
     assert re.search(r"gpu-3( 1){5} ", words)
 

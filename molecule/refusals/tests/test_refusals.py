@@ -91,8 +91,8 @@ def test_every_reason_of_every_host_is_in_one_list(laboratory, refused, fault, t
         r"OS_UNSUPPORTED gpu-2: ",
         r"NO_GPU gpu-2: ",
         r"GPU_COUNT_DIFFERS gpu-1: ",
-        r"NODE_NAME_TWICE gpu-1: .* gpu-1, and so is gpu-1-again\b",
-        r"NODE_NAME_TWICE gpu-1-again: .* gpu-1, and so is gpu-1\b",
+        r"NODE_NAME_TWICE gpu-1: this host and gpu-1-again are .* node, gpu-1\b",
+        r"NODE_NAME_TWICE gpu-1-again: this host and gpu-1 are .* node, gpu-1\b",
         r"RUN_STOPPED gpu-1-unplanned: .*'Plan the driver'.*undefined_variable",
         r"NODE_UNREACHABLE gpu-9: ",
     ):
@@ -186,7 +186,7 @@ def rehearse(laboratory: Any, *options: str) -> str:
 def test_skip_refused_continues_with_the_others(laboratory, fault):
     fault("gpu-2", "remove-all-gpus")
     words = rehearse(laboratory, "-e", "metal_gpu_skip_refused=true")
-    assert "NO_GPU gpu-2: has no NVIDIA GPU on its PCI bus" in words
+    assert "NO_GPU gpu-2: the PCI bus has no NVIDIA GPU" in words
     assert re.search(r"gpu-2 .* NO_GPU\b", words)  # in the table
 
 
@@ -316,7 +316,7 @@ def test_no_node_starts_after_a_failed_one(laboratory, run_that_fails):
     before = fingerprint_of(laboratory, "gpu-2")
     words = run_that_fails("-e", "metal_gpu_serial=1")
     assert re.search(r"gpu-2 .* ROLLOUT_HALTED\b", words)
-    assert re.search(r"ROLLOUT_HALTED gpu-2: waits, .* gpu-1\b", words)
+    assert re.search(r"ROLLOUT_HALTED gpu-2: not started, .* gpu-1\b", words)
     assert fingerprint_of(laboratory, "gpu-2") == before
 
 

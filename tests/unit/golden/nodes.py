@@ -95,6 +95,7 @@ def variables(role: str, **more: Any) -> dict[str, Any]:
         "reboot_ok": None,
         "default": None,
         "engine_is_new": True,
+        "driver_is_planned": False,
         **plain,
         **more,
     }

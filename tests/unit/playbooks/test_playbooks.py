@@ -33,7 +33,11 @@ ROLES = {
     "nvidia_driver": {},
     "containerd": {},
     "docker_ce": {},
-    "nvidia_container_runtime": {"engine": "auto", "engine_is_new": False},
+    "nvidia_container_runtime": {
+        "engine": "auto",
+        "engine_is_new": False,
+        "driver_is_planned": True,
+    },
     "kubelet_device_plugins": {},
 }
 
@@ -186,8 +190,8 @@ def test_nothing_begins_without_a_node_that_preflight_has_lost(tmp_path):
     }
     found = run(tmp_path, "metal.gpu.site", inventory(hosts))
     assert found.code != 0
-    assert "NODES_LOST inventory: gpu-1, gpu-2 failed while" in found.words
-    assert "Bring the driver" not in found.output
+    assert "NODES_LOST inventory: gpu-1, gpu-2 failed during preflight" in found.words
+    assert "Prepare the driver" not in found.output
 
 
 def test_verify_shows_the_table_with_a_gpu_count_that_is_no_number(tmp_path):
@@ -276,7 +280,7 @@ def test_node_that_restarts_while_it_is_verified(tmp_path, cluster):
     found = run(tmp_path, "metal.gpu.verify", hosts, f"-e@{tmp_path / 'given.json'}")
     assert found.code != 0
     assert re.search(r"gpu-1 .* NODE_RESTARTED\b", found.output)
-    assert "NODE_RESTARTED gpu-1: restarted while it was verified" in found.words
+    assert "NODE_RESTARTED gpu-1: the node restarted during the verification" in found.words
 
 
 def test_localhost_that_runs_no_modules(tmp_path):
@@ -310,7 +314,7 @@ def test_reboots_in_turn_refuse_another_strategy(tmp_path):
     found = run(tmp_path, [play("nvidia_driver", **keywords)], hosts, "--check")
     assert found.code != 0
     assert codes(found) == {"STRATEGY_UNSUPPORTED"}
-    assert "Announce what will be done" not in found.output
+    assert "Announce the plan" not in found.output
 
 
 def test_our_playbooks_do_not_take_the_strategy_that_is_configured(tmp_path):

@@ -61,26 +61,26 @@ def test_an_unknown_refusal_has_no_cause() -> None:
         pytest.param(
             "Failed to create pod sandbox: rpc error: code = Unknown desc = failed to get sandbox "
             'runtime: no runtime for "nvidia" is configured',
-            "RUNTIME_HANDLER_MISSING", "has no runtime nvidia, which the smoke pod needs",
+            "RUNTIME_HANDLER_MISSING", "the smoke pod needs the runtime nvidia, which",
             id="containerd 1",
         ),
         pytest.param(
             "Failed to create pod sandbox: rpc error: code = Unknown desc = unable to get OCI "
             'runtime for sandbox "a1": no runtime for "nvidia-cdi" is configured',
-            "RUNTIME_HANDLER_MISSING", "has no runtime nvidia-cdi, which", id="containerd 2",
+            "RUNTIME_HANDLER_MISSING", "needs the runtime nvidia-cdi, which", id="containerd 2",
         ),
         pytest.param(
             "Failed to create pod sandbox: rpc error: code = Unknown desc = failed to find runtime "
             "handler nvidia from runtime list map[crun:0xc00047e300 runc:0xc00047ef00]",
-            "RUNTIME_HANDLER_MISSING", "has no runtime nvidia, which", id="CRI-O",
+            "RUNTIME_HANDLER_MISSING", "needs the runtime nvidia, which", id="CRI-O",
         ),
         pytest.param(
             'RuntimeHandler "nvidia" not supported',
-            "RUNTIME_HANDLER_MISSING", "has no runtime nvidia, which", id="dockershim",
+            "RUNTIME_HANDLER_MISSING", "needs the runtime nvidia, which", id="dockershim",
         ),
         pytest.param(
             "Error response from daemon: unknown or invalid runtime name: nvidia",
-            "RUNTIME_HANDLER_MISSING", "has no runtime nvidia, which", id="Docker",
+            "RUNTIME_HANDLER_MISSING", "needs the runtime nvidia, which", id="Docker",
         ),
         pytest.param(
             "Error: failed to create containerd container: CDI device injection failed: "

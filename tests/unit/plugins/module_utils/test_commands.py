@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from threading import Barrier
+from threading import Barrier, Event
 
 from ansible_collections.metal.gpu.plugins.module_utils.commands import (
     Command,
@@ -59,13 +59,17 @@ def test_a_command_that_cannot_be_ended_is_given_up(monkeypatch):
         "ansible_collections.metal.gpu.plugins.module_utils.commands.KILL_AFTER_S", 0.05
     )
     monkeypatch.setattr("ansible_collections.metal.gpu.plugins.module_utils.commands.GRACE_S", 0.05)
+    given_up = Event()
+
+    def run(argv, **options):
+        given_up.wait(60)
+        return 0, "", ""
+
     start = time.monotonic()
-    outputs = read_outputs(
-        {"nvidia_smi": Command(("nvidia-smi",), timeout_s=0.1)},
-        lambda argv, **options: time.sleep(60),
-    )
+    outputs = read_outputs({"nvidia_smi": Command(("nvidia-smi",), timeout_s=0.1)}, run)
     assert outputs == {"nvidia_smi": Output(None, "", "")}
     assert time.monotonic() - start < 5
+    given_up.set()
 
 
 def test_a_runner_that_finds_no_program():

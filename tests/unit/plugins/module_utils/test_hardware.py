@@ -46,13 +46,13 @@ def failed(code: str, exit_code: int | None, message: str) -> dict[str, Any]:
         pytest.param(node(FIRST, SECOND), [], id="healthy"),
         pytest.param(
             node(FIRST, SECOND, failure=failed("inforom_corrupted", 14, "WARNING: infoROM")),
-            ["nvidia-smi shows GPUs, and reports trouble: WARNING: infoROM"
+            ["nvidia-smi shows GPUs, but reports a problem: WARNING: infoROM"
              " (exit code 14, inforom_corrupted)"],
             id="rows, and an exit code",
         ),
         pytest.param(
             node(FIRST, SECOND, failure=failed("timeout", None, "did not end within 30 s")),
-            ["nvidia-smi shows GPUs, and reports trouble: did not end within 30 s"],
+            ["nvidia-smi shows GPUs, but reports a problem: did not end within 30 s"],
             id="rows, and no end",
         ),
         pytest.param(
@@ -82,18 +82,18 @@ def failed(code: str, exit_code: int | None, message: str) -> dict[str, Any]:
             node(FIRST, gpu(1, SLOTS[1], "GPU-b", **LOST),
                  failure=failed("inforom_corrupted", 14, "WARNING: infoROM")),
             ["GPU 1 (0000:82:00.0, GPU-b) reports: GPU is lost",
-             "nvidia-smi shows GPUs, and reports trouble: WARNING: infoROM"
+             "nvidia-smi shows GPUs, but reports a problem: WARNING: infoROM"
              " (exit code 14, inforom_corrupted)"],
             id="one is lost, another corrupted",
         ),
         pytest.param(
             node(FIRST),
-            ["the PCI bus has 2 GPUs, the driver sees 1; it does not see 0000:82:00.0"],
+            ["the PCI bus has 2 GPUs, but the driver shows 1; missing: 0000:82:00.0"],
             id="one is not shown",
         ),
         pytest.param(
             node(FIRST, gpu(1, None, "GPU-b")),
-            ["the PCI bus has 2 GPUs, the driver sees 1; it does not see 0000:82:00.0",
+            ["the PCI bus has 2 GPUs, but the driver shows 1; missing: 0000:82:00.0",
              "nvidia-smi contradicts itself or the PCI bus: GPU 1 (GPU-b) has no address"],
             id="one is shown nowhere",
         ),
@@ -111,14 +111,14 @@ def failed(code: str, exit_code: int | None, message: str) -> dict[str, Any]:
         ),
         pytest.param(
             node(FIRST, gpu(1, SLOTS[0], "GPU-b")),
-            ["the PCI bus has 2 GPUs, the driver sees 1; it does not see 0000:82:00.0",
+            ["the PCI bus has 2 GPUs, but the driver shows 1; missing: 0000:82:00.0",
              "nvidia-smi contradicts itself or the PCI bus:"
              " 2 rows have the address 0000:03:00.0"],
             id="two in one slot",
         ),
         pytest.param(
             node(FIRST, slots=[]),
-            ["has no NVIDIA GPU on its PCI bus (vendor 10de, class 0300 or 0302)",
+            ["the PCI bus has no NVIDIA GPU (vendor 10de, class 0300 or 0302)",
              "nvidia-smi contradicts itself or the PCI bus:"
              " GPU 0 (0000:03:00.0, GPU-a) is not on the PCI bus"],
             id="a row without any GPU on the bus",
@@ -152,7 +152,7 @@ def test_cuda(modules: list[str], names: list[Any], evidence: str | None) -> Non
     files = [{"path": f"/dev/nvidia{name}"} for name in names]
     seen = {**node(FIRST, SECOND), "kernel": {"modules": modules}, "device_files": files}
     found = [one["message"] for one in judge_cuda("gpu-1", seen)]
-    assert found == ([f"gpu-1: no program can use CUDA: {evidence}"] if evidence else [])
+    assert found == ([f"gpu-1: programs cannot use CUDA: {evidence}"] if evidence else [])
 
 
 @pytest.mark.parametrize("devices", [(), ({**FIRST, **LOST},)], ids=["no GPU", "a lost one"])

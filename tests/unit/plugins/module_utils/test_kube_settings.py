@@ -253,7 +253,7 @@ def test_a_plugin_without_credentials_is_named_and_nobody_is_asked(
     assert capfd.readouterr().err == ""
     finding = explain_error(message, "cluster", "CLUSTER_UNUSABLE")
     assert finding["code"] == "CLUSTER_PLUGIN_FAILED"
-    assert f"the credential plugin {path}, which the kubeconfig names" in finding["message"]
+    assert f"the credential plugin {path} of the kubeconfig" in finding["message"]
     assert said in finding["message"]
     assert finding["remedy"].endswith("its kubeconfig says: pip install it")
 

@@ -128,12 +128,12 @@ OURS = [daemonset(nodeSelector=LABEL)]
         ),
         pytest.param(
             facts(status(labels={}), daemonsets=OURS), "DEVICE_PLUGIN_NOT_SELECTED",
-            "the label nvidia.com/gpu.present=true, and this node does not have it",
+            "the label nvidia.com/gpu.present=true, but this node does not have it",
             "`kubectl label --overwrite node gpu-1 nvidia.com/gpu.present=true`", id="no label",
         ),
         pytest.param(
             facts(status(labels={"nvidia.com/gpu.present": "false"}), daemonsets=OURS),
-            "DEVICE_PLUGIN_NOT_SELECTED", "and this node has nvidia.com/gpu.present=false",
+            "DEVICE_PLUGIN_NOT_SELECTED", "but this node has nvidia.com/gpu.present=false",
             "gpu.present=true`", id="other label",
         ),
         pytest.param(
@@ -196,7 +196,8 @@ OURS = [daemonset(nodeSelector=LABEL)]
         ),
         pytest.param(
             facts(pods=[pod(**waits("ContainerCreating"))], events=[NO_RUNTIME]),
-            "RUNTIME_HANDLER_MISSING", "no runtime nvidia, which the device plugin kube-system/nv",
+            "RUNTIME_HANDLER_MISSING",
+            "the device plugin kube-system/nvdp-x needs the runtime nvidia, which",
             "--tags runtime", id="runtime",
         ),
         pytest.param(
@@ -211,7 +212,7 @@ OURS = [daemonset(nodeSelector=LABEL)]
         pytest.param(
             facts(status(4, 3), [RUNS], log="xid"), "GPU_UNHEALTHY",
             "'nvidia.com/gpu' device marked unhealthy: GPU-e47efc7b-a9d6-5852-880e-5d93536eeb14",
-            "once the GPU is well, and not before, `kubectl --namespace kube-system delete pod",
+            "only after that, run `kubectl --namespace kube-system delete pod",
             id="unhealthy",
         ),
         pytest.param(

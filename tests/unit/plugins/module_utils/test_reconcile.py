@@ -142,12 +142,12 @@ def test_differences(
     [
         pytest.param(
             cluster(None, None, state="missing", ready=None),
-            "is no node of the cluster: the API server does not know n1",
+            "the cluster has no node n1",
             id="missing",
         ),
         pytest.param(
             cluster(**SILENT),
-            "its Kubernetes node n1 is not ready: condition Ready is Unknown: NodeStatusUnknown",
+            "the Kubernetes node n1 is not ready: condition Ready is Unknown: NodeStatusUnknown",
             id="silent",
         ),
     ],
@@ -189,7 +189,7 @@ def test_partly_busy_node_says_what_was_not_proven() -> None:
     (found,) = verdict["findings"]
     assert found["code"] == "SMOKE_PARTIAL"
     assert found["message"] == (
-        "gpu-1: proved 3 GPUs by a smoke pod, and not GPU-3, which pods have claimed: "
+        "gpu-1: a smoke pod proved 3 GPUs, but not GPU-3, because pods have claimed them: "
         "default/a, ml/b"
     )
 
@@ -214,7 +214,9 @@ def test_gpu_without_a_uuid_is_named_by_what_can_be_read(
         for found in reconcile("gpu-1", seen, 4, cluster(), part)["findings"]
     }
     assert findings["GPU_FAULTY"] == f"gpu-1: GPU 3{names} reports: [GPU is lost]"
-    assert findings["SMOKE_PARTIAL"].endswith(f"and not {name}, which pods have claimed: default/a")
+    assert findings["SMOKE_PARTIAL"].endswith(
+        f"but not {name}, because pods have claimed them: default/a"
+    )
     assert "SMOKE_DIFFERS" not in findings
 
 
@@ -263,7 +265,8 @@ def test_what_the_plugin_said_is_named() -> None:
     said = cluster(4, 3, evidence=["pod x is Running, and logged last: Xid=79"])
     (found,) = reconcile("gpu-1", node(), 4, said, None, asked=["cluster"])["findings"]
     assert found["message"] == (
-        "gpu-1: has 4 GPUs, the cluster can hand out 3; pod x is Running, and logged last: Xid=79"
+        "gpu-1: the node has 4 GPUs, but the cluster can allocate 3; pod x is Running, and logged "
+        "last: Xid=79"
     )
 
 
@@ -447,8 +450,9 @@ KEPT = finding("DRIVER_KEPT", "gpu-1", found="1", expected="2")
         pytest.param(
             {"nvidia_driver": plan(), "nvidia_container_runtime": plan(REGISTER, CDI)},
             [
-                "gpu-1: drifted: container_toolkit: Register the NVIDIA runtime (containerd has no "
-                "runtime nvidia); Generate the CDI specification (there is none)"
+                "gpu-1: container_toolkit has drifted; steps to correct it: Register the NVIDIA "
+                "runtime (containerd has no runtime nvidia); Generate the CDI specification "
+                "(there is none)"
             ],
             id="one finding for a component",
         ),
@@ -576,7 +580,7 @@ def test_a_lost_gpu_is_explained_by_the_plugin_too() -> None:
         "gpu-1: the cluster can hand out 3 of 4 GPUs; the device plugin kube-system/nvdp-x logged: "
         "device marked unhealthy: GPU-3"
     )
-    assert "once the GPU is well, and not before, `kubectl --namespace" in unhealthy["remedy"]
+    assert "only after that, run `kubectl --namespace" in unhealthy["remedy"]
 
 
 def test_without_a_cause_the_remedy_claims_none() -> None:

@@ -97,7 +97,7 @@ KEPT = [
     pytest.param("secretName: x\nimagePullSecrets:\n- name: y\n", id="names-of-secrets"),
     pytest.param('password: ""\ntoken: null\nauth: false\n', id="empty"),
     pytest.param("line 3: unexpected token: ']'", id="parser"),
-    pytest.param("give the password with --ask-become-pass or -K", id="words"),
+    pytest.param("pass the password with `--ask-become-pass` or -K", id="words"),
     pytest.param("token: ***\nauth: ***\nx: https://***@y", id="redacted-already"),
     pytest.param("", id="nothing"),
 ]

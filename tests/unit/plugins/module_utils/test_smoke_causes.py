@@ -106,7 +106,7 @@ DNS = {"type": "Warning", "reason": "DNSConfigForming", "message": "Nameserver l
         ),
         pytest.param(
             facts(unscheduled("unschedulable_gpus"), READY._replace(allocatable=Decimal(0))),
-            "GPUS_NOT_ALLOCATABLE", "with 2 nvidia.com/gpu: the node has 0 allocatable",
+            "GPUS_NOT_ALLOCATABLE", "needs 2 nvidia.com/gpu, but the node has 0 allocatable",
             "kubectl describe node", id="there are none",
         ),
         pytest.param(
@@ -115,7 +115,7 @@ DNS = {"type": "Warning", "reason": "DNSConfigForming", "message": "Nameserver l
         ),
         pytest.param(
             facts(judged("creating"), READY, "", SANDBOX, DNS), "RUNTIME_HANDLER_MISSING",
-            "no runtime nvidia, which the smoke pod needs", "--tags runtime", id="runtime",
+            "the smoke pod needs the runtime nvidia, which", "--tags runtime", id="runtime",
         ),
         pytest.param(
             facts(judged("creating"), not_ready("Kubelet stopped posting node status")),
@@ -129,12 +129,12 @@ DNS = {"type": "Warning", "reason": "DNSConfigForming", "message": "Nameserver l
         ),
         pytest.param(
             facts(judged("creating"), READY, "last renewed its Lease 63 s ago"), "KUBELET_SILENT",
-            "the kubelet of gpu-1 is silent: last renewed its Lease 63 s ago",
-            "journalctl --unit kubelet", id="kubelet is silent",
+            "the kubelet of gpu-1 does not report: last renewed its Lease 63 s ago",
+            "journalctl -u kubelet", id="kubelet is silent",
         ),
         pytest.param(
             facts(judged("running"), READY, "last renewed its Lease 63 s ago"), "KUBELET_SILENT",
-            "is silent", "kubelet", id="kubelet died while the pod ran",
+            "does not report", "kubelet", id="kubelet died while the pod ran",
         ),
         pytest.param(
             facts(judged("new")), "POD_NOT_SCHEDULED", "no scheduler placed the smoke pod",

@@ -11,6 +11,7 @@ import pytest
 
 from ansible_collections.metal.gpu.plugins.module_utils import node_drain
 from ansible_collections.metal.gpu.plugins.modules import gpu_drain
+from ansible_collections.metal.gpu.tests.unit.support import module_args
 from ansible_collections.metal.gpu.tests.unit.support.api_server import Refusal
 
 NODES = ["gpu-1", "gpu-2"]
@@ -341,7 +342,7 @@ def test_a_run_that_is_ended_from_outside_leaves_nothing_cordoned(cluster):
     options = {"nodes": NODES, "host": cluster.url, "api_key": cluster.token}
     program = (
         f"import sys; sys.path[:0] = {sys.path!r}\n"
-        "from ansible.module_utils.testing import patch_module_args\n"
+        f"from {module_args.__name__} import patch_module_args\n"
         "from ansible_collections.metal.gpu.plugins.modules import gpu_drain\n"
         f"with patch_module_args({options!r}): gpu_drain.main()"
     )

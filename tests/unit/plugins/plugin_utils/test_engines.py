@@ -53,7 +53,8 @@ def test_mismatch_names_both() -> None:
     made = Plan("gpu-1")
     engines.refuse(made, node(CRI_DOCKERD), "containerd")
     assert made.refusals[0]["message"] == (
-        "gpu-1: is to use containerd, and its kubelet talks to unix:///run/cri-dockerd.sock"
+        "gpu-1: the run asks for the engine containerd, but the kubelet is configured for "
+        "unix:///run/cri-dockerd.sock"
     )
 
 

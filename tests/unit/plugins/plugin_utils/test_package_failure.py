@@ -61,8 +61,8 @@ def said(
             "2.6.1",
             "wrong-key",
             "REPOSITORY_UNTRUSTED the repository http://mirror.example/toolkit/stable/deb/amd64 "
-            "cannot be trusted: The following signatures couldn't be verified because the public "
-            "key is not available: NO_PUBKEY 4B66779006D76BF0 (key: 4B66779006D76BF0; pinned is "
+            "is not trusted: The following signatures couldn't be verified because the public "
+            "key is not available: NO_PUBKEY 4B66779006D76BF0 (key: 4B66779006D76BF0; pinned key: "
             f"{'F' * 40})",
             id="wrong key, gpgv",
         ),
@@ -70,17 +70,17 @@ def said(
             "3.0.3",
             "wrong-key",
             "REPOSITORY_UNTRUSTED the repository http://mirror.example/toolkit/stable/deb/amd64 "
-            "cannot be trusted: Sub-process /usr/bin/sqv returned an error code (1), error message "
+            "is not trusted: Sub-process /usr/bin/sqv returned an error code (1), error message "
             "is: Missing key DB7E9F4CEFFD43D87D278AE74B66779006D76BF0, which is needed to verify "
-            f"signature. (key: DB7E9F4CEFFD43D87D278AE74B66779006D76BF0; pinned is {'F' * 40})",
+            f"signature. (key: DB7E9F4CEFFD43D87D278AE74B66779006D76BF0; pinned key: {'F' * 40})",
             id="wrong key, sqv",
         ),
         pytest.param(
             "2.6.1",
             "expired",
-            "REPOSITORY_UNTRUSTED the repository http://mirror.example/exp cannot be trusted: The "
+            "REPOSITORY_UNTRUSTED the repository http://mirror.example/exp is not trusted: The "
             "following signatures were invalid: EXPKEYSIG E1CF4930D4AE61C7 expired (key: "
-            f"E1CF4930D4AE61C7; pinned is {'F' * 40})",
+            f"E1CF4930D4AE61C7; pinned key: {'F' * 40})",
             id="expired key",
         ),
         *(
@@ -128,24 +128,24 @@ def test_repositories(version: str, scene: str, expected: str) -> None:
     [
         pytest.param(
             "http://mirror.example/gpg is the key 06D76BF0, expected was 9DC85822",
-            "REPOSITORY_UNTRUSTED the repository http://mirror.example/gpg cannot be trusted: is "
-            f"the key 06D76BF0 (key: not named; pinned is {'F' * 40})",
+            "REPOSITORY_UNTRUSTED the repository http://mirror.example/gpg is not trusted: is "
+            f"the key 06D76BF0 (key: not named; pinned key: {'F' * 40})",
             id="look-up of another key",
         ),
         pytest.param(
             f"the lookup failed: http://mirror.example/gpg is the key {'A' * 40}, which "
             "expired on 2020-01-02",
-            "REPOSITORY_UNTRUSTED the repository http://mirror.example/gpg cannot be trusted: is "
-            f"the key {'A' * 40}, which expired on 2020-01-02 (key: {'A' * 40}; pinned is "
+            "REPOSITORY_UNTRUSTED the repository http://mirror.example/gpg is not trusted: is "
+            f"the key {'A' * 40}, which expired on 2020-01-02 (key: {'A' * 40}; pinned key: "
             f"{'F' * 40})",
             id="look-up of an expired key",
         ),
         pytest.param(
             "http://mirror.example/gpg is no key to trust: a second primary key, "
             f"{'B' * 40}, is in it",
-            "REPOSITORY_UNTRUSTED the repository http://mirror.example/gpg cannot be trusted: is "
+            "REPOSITORY_UNTRUSTED the repository http://mirror.example/gpg is not trusted: is "
             f"no key to trust: a second primary key, {'B' * 40}, is in it (key: {'B' * 40}; pinned "
-            f"is {'F' * 40})",
+            f"key: {'F' * 40})",
             id="look-up of two keys",
         ),
         pytest.param(
@@ -164,14 +164,14 @@ def test_repositories(version: str, scene: str, expected: str) -> None:
         pytest.param(
             "Failed to download metadata for repo 'metal-gpu-docker': repomd.xml GPG signature "
             "verification error: Bad GPG signature",
-            "REPOSITORY_UNTRUSTED the repository metal-gpu-docker cannot be trusted: repomd.xml "
-            "GPG signature verification error: Bad GPG signature (key: not named; pinned is "
+            "REPOSITORY_UNTRUSTED the repository metal-gpu-docker is not trusted: repomd.xml "
+            "GPG signature verification error: Bad GPG signature (key: not named; pinned key: "
             f"{'F' * 40})",
             id="dnf, wrong key",
         ),
         pytest.param(
             "dpkg was interrupted, you must manually run 'sudo dpkg --configure -a' to correct",
-            "DPKG_INTERRUPTED dpkg was cut off in the middle of its work",
+            "DPKG_INTERRUPTED dpkg was interrupted during an operation",
             id="interrupted",
         ),
         pytest.param(
@@ -264,7 +264,7 @@ def test_no_credentials_are_quoted(text: str) -> None:
 )
 def test_locked(text: str, manager: dict[str, Any], expected: str) -> None:
     assert said(text, {}, manager) == [
-        f"PACKAGE_MANAGER_LOCKED the package manager belonged to {expected} for more than 300 s"
+        f"PACKAGE_MANAGER_LOCKED {expected} held the package manager's lock for more than 300 s"
     ]
 
 
@@ -316,8 +316,8 @@ def test_second_source_with_another_key(text: str, paths: list[str], new: bool, 
     found = said(text, answers, repository={**REPOSITORY, "new": new}, sources=sources)
     twice, *removed = found
     assert twice == (
-        "REPOSITORY_TWICE apt reads none of its sources, since they give "
-        f"http://mirror.example/toolkit / more than one value of Signed-By: {files}"
+        "REPOSITORY_TWICE apt reads no source, because these files give "
+        f"http://mirror.example/toolkit / different values of Signed-By: {files}"
     )
     assert [one.partition(" ")[0] for one in removed] == ["REPOSITORY_REMOVED"] * new
 
@@ -329,12 +329,12 @@ def test_second_source_with_another_key(text: str, paths: list[str], new: bool, 
             "debian",
             ["containerd.io=2.4.9-1~debian.12~bookworm"],
             MADISON,
-            ["containerd.io in version 2.4.9-1~debian.12~bookworm; they have "
+            ["containerd.io in version 2.4.9-1~debian.12~bookworm; available versions: "
              "2.4.2-1~debian.12~bookworm, 2.3.6-1~debian.12~bookworm"],
             id="apt, version",
         ),
         pytest.param(
-            "debian", ["nosuch"], MADISON, ["nosuch in version any; they have no version of it"],
+            "debian", ["nosuch"], MADISON, ["nosuch; available versions: none"],
             id="apt, package",
         ),
         pytest.param(
@@ -342,7 +342,7 @@ def test_second_source_with_another_key(text: str, paths: list[str], new: bool, 
             ["containerd.io-2.4.9-1.el9", "containerd.io-2.4.2", "sudo"],
             "Available Packages\ncontainerd.io.x86_64  2.4.2-1.el9  metal-gpu-docker\n"
             "sudo.x86_64  1.9.5p2-10.el9  baseos\n",
-            ["containerd.io in version 2.4.9-1.el9; they have 2.4.2-1.el9"],
+            ["containerd.io in version 2.4.9-1.el9; available versions: 2.4.2-1.el9"],
             id="dnf, version",
         ),
     ],
@@ -350,7 +350,7 @@ def test_second_source_with_another_key(text: str, paths: list[str], new: bool, 
 def test_missing(family: str, names: list[str], versions: str, expected: list[str]) -> None:
     text = "no available installation candidate"
     assert said(text, {"versions": versions}, names=names, family=family) == [
-        f"PACKAGE_VERSION_MISSING the repositories do not have {one}" for one in expected
+        f"PACKAGE_VERSION_MISSING no enabled repository has {one}" for one in expected
     ]
 
 

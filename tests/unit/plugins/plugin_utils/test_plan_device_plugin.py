@@ -158,7 +158,7 @@ def test_a_runtime_class_with_another_handler_is_named_with_both() -> None:
     found = [runtime_class("nvidia-container-runtime")]
     (refusal,) = plan_device_plugin.plan([], CHOICES | {"runtime_classes": found})["refusals"]
     assert refusal["message"] == (
-        "cluster: the RuntimeClass nvidia exists with the handler nvidia-container-runtime; the "
+        "cluster: the RuntimeClass nvidia has the handler nvidia-container-runtime; the "
         "device plugin needs the handler nvidia"
     )
     assert "set device_plugin_runtime_class to another name" in refusal["remedy"]
@@ -233,7 +233,8 @@ def test_how_gpus_get_into_containers(
         ),
         pytest.param(
             [], ["docker"], {"strategy": "cdi-cri"},
-            "device_plugin_device_list_strategy cdi-cri gives pods no GPU under Docker, which h1",
+            "device_plugin_device_list_strategy is cdi-cri, but cri-dockerd "
+            "passes no CDI devices to Docker, which h1",
             id="CDI under Docker",
         ),
         pytest.param(

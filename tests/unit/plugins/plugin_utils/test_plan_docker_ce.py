@@ -476,7 +476,9 @@ def test_an_engine_of_somebody_else_is_kept(changes: list[dict[str, Any]], found
     assert notice["code"] == "ENGINE_KEPT"
     unheld = ["PACKAGES_UNHELD"] if changes == [DISTRIBUTION] else []
     assert [other["code"] for other in others] == unheld
-    assert notice["message"] == f"gpu-1: keeps its Docker, {found}; docker_ce_version is 29.8.1"
+    assert notice["message"] == (
+        f"gpu-1: {found} is installed and is kept (docker_ce_version asks for 29.8.1)"
+    )
 
 
 def test_v1_is_listed() -> None:
@@ -487,8 +489,8 @@ def test_v1_is_listed() -> None:
 def test_a_clash_names_key_flag_and_file() -> None:
     (refusal,) = plan("docker_ce", node(docker(config={"keys": ["hosts"]})))["refusals"]
     assert refusal["message"] == (
-        f"gpu-1: {UNIT} gives Docker the flag -H, and /etc/docker/daemon.json is to have the key "
-        "hosts: Docker refuses to start, and to reload, with both"
+        f"gpu-1: the flag -H in {UNIT} conflicts with the key hosts in /etc/docker/daemon.json; "
+        "Docker does not start or reload with both"
     )
 
 
@@ -497,4 +499,4 @@ def test_a_flag_of_a_wrapper_clashes_as_well() -> None:
     changes = docker(flags=[{**flag, "file": None}], config={"keys": ["live-restore"]})
     (refusal,) = plan("docker_ce", node(changes))["refusals"]
     assert refusal["code"] == "DOCKER_FLAG_CLASH"
-    assert "the command line of dockerd gives Docker the flag --live-restore" in refusal["message"]
+    assert "the flag --live-restore in the command line of dockerd conflicts" in refusal["message"]

@@ -479,6 +479,10 @@ def test_without_a_driver_nothing_is_asked_of_it() -> None:
     planned = plan(PLANNER, node)
     assert names(planned) == ["Create links in /dev/char at boot"]
     assert [notice["code"] for notice in planned["notices"]] == ["DRIVER_NOT_YET"]
+    expected = plan(PLANNER, node, driver_is_planned=True)  # as in check mode
+    links = "Create links in /dev/char now"
+    assert names(expected) == [*names(planned), links, "Generate the CDI specification"]
+    assert expected["notices"] == []
     with_driver = {**node, **{key: DONE[key] for key in NO_DRIVER}, "cdi": VIRGIN["cdi"]}
     planned = plan(PLANNER, {**with_driver, "toolkit": DONE["toolkit"]})
     assert (names(planned), planned["notices"]) == (["Generate the CDI specification"], [])

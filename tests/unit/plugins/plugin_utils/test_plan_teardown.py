@@ -35,17 +35,14 @@ def test_steps(pods, cordoned, steps):
         pytest.param(
             [JOB, BARE],
             False,
-            ["gpu-1: has pods that hold GPUs: ml/job (2), ml/bare (1)"],
+            ["gpu-1: pods hold GPUs: ml/job (2), ml/bare (1)"],
             id="not permitted",
         ),
         pytest.param([JOB], True, [], id="permitted"),
         pytest.param(
             [JOB, BARE],
             True,
-            [
-                "gpu-1: has pods with GPUs that must not be evicted: ml/bare "
-                "(no controller starts it again)"
-            ],
+            ["gpu-1: pods with GPUs must not be evicted: ml/bare (no controller starts it again)"],
             id="would be lost",
         ),
     ],

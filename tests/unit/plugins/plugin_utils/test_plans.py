@@ -58,6 +58,7 @@ CHOICES: dict[str, dict[str, Any]] = {
         "state": "present",
         "engine": "auto",
         "engine_is_new": False,
+        "driver_is_planned": False,
         "restart_ok": False,
         "version": "1.20.1",
         "default": False,
@@ -564,7 +565,7 @@ def test_refusal_has_the_answer_without_a_version() -> None:
     node = merge(VIRGIN, {"kubelet": UNVERSIONED})
     (refusal,) = plan("kubelet_device_plugins", node)["refusals"]
     assert refusal["message"] == (
-        "gpu-1: has a kubelet whose version nobody knows: `kubelet --version` answers: "
+        "gpu-1: cannot determine the version of kubelet: `kubelet --version` printed: "
         "Exec format error"
     )
 
@@ -590,7 +591,7 @@ def test_nothing_that_is_gone_is_in_the_way_back() -> None:
 def test_refusal_names_the_addresses() -> None:
     (refusal,) = plan("preflight", VIRGIN, gpu_count=4)["refusals"]
     assert refusal["message"] == (
-        "gpu-1: declares gpu_count 4, its PCI bus has 2: 0000:03:00.0, 0000:04:00.0"
+        "gpu-1: gpu_count is 4, but the PCI bus has 2: 0000:03:00.0, 0000:04:00.0"
     )
     assert refusal["reference"] == "docs/troubleshooting.md#gpu_count_differs"
 
@@ -1149,7 +1150,7 @@ def test_driver_of_somebody_else_is_not_taken_away() -> None:
     node = without_nulls(merge(DONE, {"ours": {"packages": {"nvidia_driver": None}}}))
     planned = plan("nvidia_driver", node, state="absent")
     assert [notice["code"] for notice in planned["notices"]] == ["DRIVER_OF_ADMIN"]
-    assert planned["notices"][0]["message"].startswith("gpu-1: keeps its driver 580.178.04, ")
+    assert planned["notices"][0]["message"].startswith("gpu-1: driver 580.178.04 stays, ")
 
 
 def test_only_what_is_ours_goes() -> None:
@@ -1166,7 +1167,7 @@ def test_driver_is_named_by_its_version_and_not_by_its_packages() -> None:
     helpers = {"nvidia-kernel-common": "20240109+1", "nvidia-modprobe": "570.133.07-1"}
     node = merge(VIRGIN, {"driver": {"packages": {**packages, **helpers}}})
     (notice,) = plan("nvidia_driver", node, state="absent")["notices"]
-    assert notice["message"].startswith("gpu-1: keeps its driver 550.163.01-2, which")
+    assert notice["message"].startswith("gpu-1: driver 550.163.01-2 stays, because")
 
 
 def test_helpers_that_apt_leaves_behind_are_no_driver() -> None:
@@ -1215,7 +1216,7 @@ def test_package_that_could_not_be_configured_is_named_with_its_log() -> None:
     changes = {"package_manager": {"unfinished": UNFINISHED}, "driver": {"dkms": dkms}}
     (refusal,) = plan("nvidia_driver", merge(VIRGIN, changes))["refusals"]
     assert refusal["message"] == (
-        "gpu-1: dpkg could not finish installing packages, so every further step would fail: "
+        "gpu-1: dpkg could not finish installing packages, so every further installation fails: "
         "nvidia-kernel-dkms 550.163.01-2 is half-configured; nvidia-driver-cuda 550.163.01-2 is "
         "unpacked; the log of the kernel module's build is "
         "/var/lib/dkms/nvidia/550.163.01/build/make.log"
@@ -1243,7 +1244,7 @@ def test_module_that_dkms_has_not_built_is_said() -> None:
     }
     (refusal,) = plan("nvidia_driver", merge(VIRGIN, changes))["refusals"]
     assert refusal["message"] == (
-        "gpu-1: has driver 550.163.01 installed, and it does not work: version mismatch; DKMS has "
+        "gpu-1: driver 550.163.01 is installed but does not work: version mismatch; DKMS has "
         "built no module for kernel 6.1.0-26-amd64 (log of the build: /var/lib/dkms/x/make.log)"
     )
 
@@ -1286,9 +1287,9 @@ def test_gpus_that_are_alike_are_one_finding() -> None:
     newer = {**GPU, "address": "0000:0a:00.0", "device": "1db6"}
     planned = plan("nvidia_driver", merge(VIRGIN, {"pci": [*gpus, newer]}), version="610.57.04")
     assert [one["message"] for one in planned["refusals"]] == [
-        "gpu-1: driver 610.57.04 does not support its Pascal GPUs (device 15f8) at "
+        "gpu-1: driver 610.57.04 does not support the Pascal GPUs (device 15f8) at "
         f"{', '.join(gpu['address'] for gpu in gpus)}; branch 580 or older does",
-        "gpu-1: driver 610.57.04 does not support its Volta GPUs (device 1db6) at 0000:0a:00.0; "
+        "gpu-1: driver 610.57.04 does not support the Volta GPUs (device 1db6) at 0000:0a:00.0; "
         "branch 580 or older does",
     ]
 
@@ -1400,8 +1401,8 @@ def test_private_role_is_given_the_name_of_the_step(role: str) -> None:
 def test_one_kubernetes_node_is_two_hosts() -> None:
     clashes = plan_preflight.name_clashes({"a": "gpu-1", "b": "gpu-2", "c": "gpu-1"})
     assert [clash["message"] for clash in clashes] == [
-        "a: is the Kubernetes node gpu-1, and so is c",
-        "c: is the Kubernetes node gpu-1, and so is a",
+        "a: this host and c are the same Kubernetes node, gpu-1",
+        "c: this host and a are the same Kubernetes node, gpu-1",
     ]
 
 
@@ -1518,4 +1519,4 @@ def test_why_there_is_no_observation(
 
 def test_su_wants_the_password_of_root() -> None:
     found = plan_preflight.why_unobserved("gpu-1", {"msg": "Incorrect su password"})
-    assert found["remedy"].startswith("give root's password with --ask-become-pass ")
+    assert found["remedy"].startswith("pass root's password with `--ask-become-pass` ")

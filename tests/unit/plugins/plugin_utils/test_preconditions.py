@@ -31,7 +31,7 @@ REQUIREMENTS = Path(__file__).parents[4] / "meta" / "ee-requirements.txt"
 def test_strategy(strategy, is_refused):
     found = preconditions.refuse_strategy(strategy)
     assert [one["code"] for one in found] == ["STRATEGY_UNSUPPORTED"] * is_refused
-    assert all(f"strategy {strategy}," in one["message"] for one in found)
+    assert all(f"strategy {strategy};" in one["message"] for one in found)
     assert all("strategy: linear" in one["remedy"] for one in found)
 
 

@@ -50,7 +50,7 @@ def test_findings_and_steps_in_words() -> None:
     step = {"name": "Install the driver", "reason": "there is none"}
     lines = explain([step, finding("KUBELET_MISSING", "gpu-1")])
     assert lines[0] == "Install the driver (there is none)"
-    assert lines[1] == "KUBELET_MISSING gpu-1: has no kubelet"
+    assert lines[1] == "KUBELET_MISSING gpu-1: the kubelet is not installed"
     assert lines[2].endswith("(docs/troubleshooting.md#kubelet_missing)")
 
 

@@ -165,7 +165,7 @@ def test_a_variable_that_nothing_reads(name, near):
     assert notice["severity"] == "notice"
     hint = f"; did you mean {near}?" if near else ""
     assert notice["message"] == (
-        f"inventory: {name} is set for gpu-1, and this collection has no such variable{hint}"
+        f"inventory: {name} is set for gpu-1, but this collection has no such variable{hint}"
     )
 
 
@@ -188,7 +188,7 @@ def test_a_variable_that_is_none_of_our_business(name):
 
 def test_one_notice_for_all_hosts():
     (notice,) = variables.mention_unknown({f"gpu-{n}": {"gpu_cuont": n} for n in range(2000)})
-    assert "is set for gpu-0, gpu-1, gpu-2 and 1997 more, and" in notice["message"]
+    assert "is set for gpu-0, gpu-1, gpu-2 and 1997 more, but" in notice["message"]
 
 
 def test_variables_of_the_command_line():

@@ -277,7 +277,8 @@ def garbage(raw: dict[str, Any]) -> None:
     ("change", "codes", "words"),
     [
         pytest.param(
-            no_runtime, ["DRIFTED"], "drifted: container_toolkit: Register the NVIDIA runtime "
+            no_runtime, ["DRIFTED"],
+            "container_toolkit has drifted; steps to correct it: Register the NVIDIA runtime "
             "(containerd has no runtime nvidia)", id="the runtime is taken out of config.toml",
         ),
         pytest.param(
@@ -285,20 +286,22 @@ def garbage(raw: dict[str, Any]) -> None:
         ),
         pytest.param(
             lambda raw: raw["texts"].pop("/var/run/cdi/nvidia.yaml"), ["DRIFTED"],
-            "drifted: container_toolkit: Generate the CDI specification (there is none)",
+            "container_toolkit has drifted; steps to correct it: Generate the CDI specification "
+            "(there is none)",
             id="nvidia.yaml is gone",
         ),
         pytest.param(
             unit("nvidia-persistenced.service", ActiveState="inactive"), ["DRIFTED"],
-            "drifted: driver: Start the persistence daemon", id="persistenced is stopped",
+            "driver has drifted; steps to correct it: Start the persistence daemon",
+            id="persistenced is stopped",
         ),
         pytest.param(
             unit("nvidia-persistenced.service", UnitFileState="masked", ActiveState="inactive"),
-            ["DRIFTED"], "drifted: driver: ", id="persistenced is masked",
+            ["DRIFTED"], "driver has drifted; steps to correct it: ", id="persistenced is masked",
         ),
         pytest.param(
             edit("/var/lib/kubelet/config.yaml", "CPUManager: true", "DevicePlugins: true"),
-            ["DRIFTED"], "drifted: kubelet: Remove the DevicePlugins gate",
+            ["DRIFTED"], "kubelet has drifted; steps to correct it: Remove the DevicePlugins gate",
             id="a gate in the kubelet's file",
         ),
         pytest.param(
@@ -336,5 +339,5 @@ def test_drift_of_docker(eight: Node) -> None:
     )
     (found,) = node.judge(node.observed())["findings"]
     assert found["code"] == "DRIFTED"
-    assert "drifted: container_toolkit: " in found["message"]
+    assert "container_toolkit has drifted; steps to correct it: " in found["message"]
     assert "its default runtime is runc" in found["message"]
