@@ -845,12 +845,12 @@ def test_a_docker_node(observe, tmp_path):
     assert found["config"]["runtimes"] == {"quiet": {"type": None, "binary": "/usr/bin/runc"}}
     assert (found["live_restore"], found["data_root"]) == (True, "/srv/docker")
     assert [(one["name"], one["of_pod"], one["ephemeral"]) for one in found["containers"]] == [
-        ("owner-service", False, False),
+        ("admin-service", False, False),
         ("trainer", False, True),
         ("k8s_POD_busy_default_5c4fc37b-d6cf-4b6c-8a60-e2760aa38afa_0", True, False),
     ]
-    assert found["made_with"] == {"runc": ["owner-service"], "nvidia": ["trainer"]}
-    assert [one["name"] for one in found["containers"] if one["noted"]] == ["owner-service"]
+    assert found["made_with"] == {"runc": ["admin-service"], "nvidia": ["trainer"]}
+    assert [one["name"] for one in found["containers"] if one["noted"]] == ["admin-service"]
     assert (found["group"], found["snap"]) == (["alice", "bob"], ["/snap/bin/docker"])
     assert found["rootless"] == ["/run/user/1000/docker.sock"]
     assert [one["name"] for one in found["interrupted"]] == ["digits"]
