@@ -60,7 +60,10 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str
     for name, old, new in _changes(before["packages"], after["packages"]):
         if not is_named(name):
             found.append(f"{name}: {old} → {new}")
-    for path, old, new in _changes(before["files"], after["files"]):
+    files = list(_changes(before["files"], after["files"]))
+    for path, old, new in files:
+        if old is None and any(other.startswith(f"{path}/") for other, _old, _new in files):
+            continue  # a new folder that is not empty: what is in it counts
         names = [path, *(package for row in (old, new) if row for package in row["of"])]
         if (old and old["is"]) != (new and new["is"]) and not any(map(is_named, names)):
             found.append(f"{path}: {old} → {new}")

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: metal.gpu contributors
  * SPDX-License-Identifier: GPL-3.0-or-later
  *
- * The program that holds a pod's namespaces. It waits, reaps orphans, and exits on a signal. */
+ * What holds a pod's namespaces: it waits, reaps what it inherits, and leaves when asked to. */
 
 #include <signal.h>
 #include <stdlib.h>
