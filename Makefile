@@ -12,14 +12,14 @@ SLOW_SCENARIOS ?=
 ALL_SCENARIOS := $(patsubst molecule/%/molecule.yml,%,$(wildcard molecule/*/molecule.yml))
 SCENARIOS := $(filter-out $(SLOW_SCENARIOS),$(ALL_SCENARIOS))
 
-# scripts/bootstrap makes one for each ansible-core: the newest, 2.19, and the oldest supported.
+# scripts/bootstrap creates one for each ansible-core: the newest, 2.19, and the oldest supported.
 ENVIRONMENTS := .venv .venv-2.19 .venv-2.16
-# What fails on one ansible-core only fails nearly always on the oldest or on the newest.
+# A failure on one ansible-core only is nearly always on the oldest or the newest.
 TEST_ENVIRONMENTS ?= .venv .venv-2.16
 # The unit tests that load ansible-core. The others do not differ from one version to the next.
 ANSIBLE_TESTS := tests/unit/plugins tests/unit/playbooks tests/unit/roles
 
-# The checkout under the name that Python and Ansible know it by; conftest.py makes the same link.
+# The checkout under the path that Python and Ansible expect. conftest.py creates the same link.
 TREE := $(CURDIR)/.ansible/collections
 LINK := $(TREE)/ansible_collections/metal/gpu
 
@@ -49,14 +49,14 @@ demo: lab-up ## start a laboratory and turn its bare nodes into proven GPU nodes
 	  '                  tests/lab/lab ssh gpu-1 nvidia-smi' \
 	  '   break a GPU:   tests/lab/lab fault gpu-1 gpu-lost 2' \
 	  '   find it:       eval "$$(tests/lab/lab env)"; ansible-playbook metal.gpu.verify' \
-	  '   mend it:       tests/lab/lab fault gpu-1 restore' \
+	  '   fix it:        tests/lab/lab fault gpu-1 restore' \
 	  '   run it again:  make demo       (changes nothing)' \
-	  '   take it away:  make lab-down'
+	  '   stop it:       make lab-down'
 
 test: bootstrap ## run everything: lint, unit, sanity, every Molecule scenario (what .ci/run calls)
 	@scripts/run-tests lint unit sanity $(addprefix molecule-,$(SCENARIOS))
 
-test-full: bootstrap ## run also what is slow: 20,000 mutations, every version of ansible-core, slow scenarios
+test-full: bootstrap ## run `make test` with 20,000 mutations, every ansible-core, and slow scenarios
 	@METAL_GPU_MUTATIONS=20000 TEST_ENVIRONMENTS="$(ENVIRONMENTS)" \
 	  scripts/run-tests lint unit sanity $(addprefix molecule-,$(ALL_SCENARIOS))
 
@@ -85,26 +85,26 @@ molecule-%: bootstrap
 	@echo "== molecule test --scenario-name $*"
 	@ANSIBLE_COLLECTIONS_PATH=$(CURDIR)/.ansible/installed molecule test --scenario-name $*
 
-bench: bootstrap ## measure operations, seconds and memory, and write docs/benchmarks.md (15 minutes)
+bench: bootstrap ## measure operations, seconds and memory; write docs/benchmarks.md (15 minutes)
 	@scripts/install-collection
 	@tests/bench/bench $(if $(ONLY),--only $(ONLY))
 
-changelog: environments $(LINK) ## write CHANGELOG.md anew from changelogs/fragments and the plugins
+changelog: environments $(LINK) ## generate CHANGELOG.md from changelogs/fragments and the plugins
 	@date=$$(sed -n "s/^ *release_date: '\(.*\)'/\1/p" changelogs/changelog.yaml | tail -n 1); \
 	antsibull-changelog release --update-existing --refresh --reload-plugins --date "$$date"
 
-readmes: environments ## write the variables of each role into its README, from the argument specs
+readmes: environments ## generate the variables in each role's README from its argument spec
 	@python scripts/role_readmes.py
 
-lab-up: bootstrap ## start a laboratory, bare nodes and all: make lab-up LAB=default
+lab-up: bootstrap ## start a laboratory with bare nodes: make lab-up LAB=default
 	@tests/lab/lab up
 
-lab-down: ## end every laboratory of this checkout
+lab-down: ## stop every laboratory of this checkout
 	@for lab in .lab/*/; do \
 	  [ ! -d "$$lab" ] || tests/lab/lab down --name "$$(basename "$$lab")"; \
 	done
 
-clean: lab-down ## also stop the Docker engine that bootstrap started and remove what checks left
+clean: lab-down ## stop laboratories and the Docker engine of bootstrap; remove generated files
 	@scripts/docker-engine stop
 	@echo "== removing .ansible, .lab, .venv and the caches of the tools"
 	@rm -rf .ansible .cache .lab .mypy_cache .pytest_cache .ruff_cache $(ENVIRONMENTS)

@@ -39,7 +39,7 @@ class Laboratory:
         hosts = self.group["hosts"]
         self.addresses = {node: host["ansible_host"] for node, host in hosts.items()}
         self.gpu_count = {node: host["gpu_count"] for node, host in hosts.items()}
-        self.said: list[tuple[str, str]] = []  # commands of the test that runs, and their outputs
+        self.printed: list[tuple[str, str]] = []  # the commands of this test, and their output
 
     def lab(self, *words: str) -> str:
         return subprocess.run(
@@ -50,7 +50,7 @@ class Laboratory:
         ).stdout
 
     def kubectl(self, *words: str, stdin: str | None = None) -> str:
-        """Run kubectl; its words of failure are in the exception."""
+        """Run kubectl. Where it fails, the exception has its message."""
         result = subprocess.run(
             [Path(self.state.programs) / "kubectl", *words],
             check=False,
@@ -66,7 +66,7 @@ class Laboratory:
         return json.loads(self.kubectl("get", *words, "-o", "json"))
 
     def host(self, node: str) -> Any:
-        """Return the testinfra host of a node, as the user that Ansible is too."""
+        """Return the testinfra host of a node, logged in as the user that Ansible uses."""
         return testinfra.get_host(
             f"ssh://admin@{self.addresses[node]}",
             ssh_identity_file=str(self.folder / "ssh/id_ed25519"),
@@ -84,19 +84,19 @@ class Laboratory:
     ) -> playbooks.Run:
         """Run a playbook of the installed collection, as a user would.
 
-        `watch` gets each line while it runs; `variables` are of the environment.
+        `watch` receives each line during the run. `variables` are environment variables.
         """
         command = ["ansible-playbook", name, *options]
         run = playbooks.run(
             command, inventory or self.inventory, self.folder, watch=watch, **variables
         )
-        self.said.append((shlex.join(command), run.output))
+        self.printed.append((shlex.join(command), run.output))
         return run
 
     def second_run(self, name: str, allowed: int) -> dict[str, int]:
-        """Run a playbook that has nothing to do, and assert that it does nothing, and cheaply.
+        """Run a playbook that has nothing to do. Assert that it changes nothing.
 
-        Return the remote operations by node: some, and at most `allowed`.
+        Return the remote operations by node: at least 1, at most `allowed`.
         """
         run = self.playbook(name, "-vvv")
         assert run.returncode == 0
@@ -108,14 +108,14 @@ class Laboratory:
         return counts
 
     def inventory_with(self, path: Path, edit: Callable[[Any], None]) -> Path:
-        """Write the inventory anew, with its group edited; return the path."""
+        """Write a copy of the inventory with its group edited. Return the path."""
         inventory = yaml.safe_load(self.inventory.read_text())
         edit(inventory["gpu_nodes"])
         path.write_text(yaml.safe_dump(inventory))
         return path
 
     def kubeconfig_with(self, path: Path, edit: Callable[[Any, Any], None]) -> str:
-        """Write the kubeconfig anew, with its cluster and user edited.
+        """Write a copy of the kubeconfig with its cluster and user edited.
 
         Return the variable, NAME=VALUE, that makes playbooks use it.
         """
@@ -125,7 +125,7 @@ class Laboratory:
         return f"metal_gpu_kubeconfig={path}"
 
     def kubeconfig_of(self, account: str, path: Path) -> str:
-        """The same for a service account of the namespace `default`."""
+        """Do the same for a service account of the namespace `default`."""
         token = self.kubectl("create", "token", account, "--namespace=default").strip()
 
         def log_in(cluster: Any, user: Any) -> None:
@@ -143,13 +143,13 @@ def laboratory(request: pytest.FixtureRequest) -> Laboratory:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Function) -> Generator[None, Any, Any]:
-    """Show what playbooks said in a test that has failed; the laboratory is soon gone."""
+    """Show the output of the playbooks of a failed test: the laboratory is destroyed soon."""
     report = yield
     laboratory = item.funcargs.get("laboratory")
     if laboratory and report.failed:
-        report.sections += laboratory.said
+        report.sections += laboratory.printed
     if laboratory and report.when == "teardown":
-        laboratory.said.clear()
+        laboratory.printed.clear()
     return report
 
 
@@ -170,7 +170,7 @@ class Record(NamedTuple):
 
 @pytest.fixture
 def runs(laboratory: Laboratory) -> list[Record]:
-    """The runs of this scenario so far, as callback_plugins/run_record.py wrote them."""
+    """The runs of this scenario so far, as callback_plugins/run_record.py recorded them."""
     lines = (laboratory.folder / "runs.jsonl").read_text().splitlines()
     return [
         Record(
@@ -182,7 +182,7 @@ def runs(laboratory: Laboratory) -> list[Record]:
 
 @pytest.fixture
 def check_and_converge(runs: list[Record]) -> tuple[Record, Record]:
-    """The first two runs: the rehearsal on virgin nodes and the real one."""
+    """The first two runs: check mode on virgin nodes, then the real run."""
     check, converge, *_others = runs
     assert (check.check, converge.check) == (True, False)
     return check, converge
@@ -190,5 +190,5 @@ def check_and_converge(runs: list[Record]) -> tuple[Record, Record]:
 
 @pytest.fixture(scope="module")
 def footprints(laboratory: Laboratory) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What was there before the first run, and what is there when a test first asks for it."""
+    """The footprint before the first run, and the footprint when a test first uses this."""
     return footprint.read(laboratory.name), footprint.take(laboratory.name)

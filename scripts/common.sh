@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # shellcheck shell=bash disable=SC2034
 #
-# What the scripts share; run from the root of the checkout.
+# Shared by the scripts. Source it from the root of the checkout.
 
 CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/metal-gpu
-export PATH=$PWD/.venv/bin:$PATH:/usr/sbin:/sbin # an ordinary user of Debian lacks the last two
+export PATH=$PWD/.venv/bin:$PATH:/usr/sbin:/sbin # ordinary users of Debian do not have the last two
 
 say() { printf '%s\n' "== $*"; }
 
@@ -16,5 +16,5 @@ die() {
 
 as_root() { if ((EUID == 0)); then "$@"; else sudo "$@"; fi; }
 
-# The laboratory asks the engine as root, so nobody has to join the group docker.
+# The laboratory uses Docker as root, so that users need not join the group docker.
 docker_answers() { as_root docker version >/dev/null 2>&1; }

@@ -5,7 +5,7 @@
 
 usage: .venv/bin/python scripts/role_readmes.py
 
-What stands above the heading "Variables" is written by hand and stays.
+The text above the heading "Variables" is written by hand and stays.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HEADING = "\n## Variables\n"
 
 
 class TableFormatter(MDFormatter):
-    """Markdown that reads well as text, too, and fits into a cell of a table."""
+    """Markdown that is readable as plain text and fits into a table's cell."""
 
     def format_text(self, part: dom.TextPart) -> str:
         return str(part.text).replace("|", r"\|").replace("<", "&lt;")
@@ -52,7 +52,7 @@ def default(option: dict[str, Any]) -> str:
         return "(required)"
     if "default" not in option:
         return ""
-    # As it would stand in an inventory.
+    # As in an inventory.
     text = yaml.safe_dump(option["default"], default_flow_style=True, width=1000)
     return code(text.removesuffix("\n").removesuffix("\n..."))
 
@@ -78,7 +78,7 @@ def table(options: dict[str, dict[str, Any]]) -> str:
 
 
 def variables(entry_points: dict[str, dict[str, Any]]) -> str:
-    """Return the section of a README; entry points other than main each get a heading."""
+    """Return the section of a README. Each entry point other than main gets a heading."""
     parts = []
     for name, entry_point in entry_points.items():
         if name != "main":

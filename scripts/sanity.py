@@ -5,14 +5,14 @@
 
 usage: .venv/bin/python scripts/sanity.py [--test NAME ...]
 
-ansible-test has habits that this script works around:
+This script works around three properties of ansible-test:
 
-- It insists on a physical directory ansible_collections/metal/gpu and asks a git repository around
-  it for its files. So it gets a copy, elsewhere, of what git tracks or would track.
-- It fetches get-pip.py from a host of its own. Where only a package index can be reached, a
-  stand-in serves, in the place below the home folder that it looks into first.
-- It hides pip's environment variables from pip. So it gets a home folder of its own in which
-  pip's settings are a file.
+- It needs a physical directory ansible_collections/metal/gpu, and lists the files of a surrounding
+  git repository. So it gets a copy of the files that git tracks or would track, elsewhere.
+- It downloads get-pip.py. If only a package index is reachable, a stand-in in its cache in the home
+  folder replaces the download.
+- It hides pip's environment variables from pip. So it gets a separate home folder with a file of
+  pip's settings.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ if __name__ == "__main__":
 
 
 class _Python:
-    """As much of ansible-test's PythonConfig as is needed here."""
+    """The part of ansible-test's PythonConfig that is needed here."""
 
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def copy_checkout(copy: Path) -> None:
-    """Copy what git does not ignore, and what is not there for developing alone.
+    """Copy the files that git does not ignore, without those that only serve development.
 
-    Programs that stay here are for `make lint` to look at. tests/config.yml is for ansible-test.
+    `make lint` checks those. ansible-test reads tests/config.yml.
     """
     developing = [f":!{name}" for name in ("conftest.py", "molecule", "scripts", "tests")]
     listing = subprocess.run(
@@ -77,7 +77,7 @@ def copy_checkout(copy: Path) -> None:
 
 
 def pip_settings() -> str:
-    """Return the settings of this user's pip, from wherever they come, as one file."""
+    """Return all settings of this user's pip as one file."""
     listing = subprocess.run(
         [sys.executable, "-m", "pip", "config", "list"],
         check=True,
@@ -89,7 +89,7 @@ def pip_settings() -> str:
 
 
 def make_home(home: Path) -> None:
-    """Write the home folder; what ansible-test keeps there serves the next run."""
+    """Write the home folder. ansible-test's caches in it serve the next run."""
     pip_version = get_venv_packages(_Python)["pip"].replace(".", "_")
     for path, content in {
         home / ".config" / "pip" / "pip.conf": pip_settings(),

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a teardown has to give back: taken before the first run, and compared after the last.
+"""What a teardown has to restore: recorded before the first run, compared after the last.
 
 usage: footprint.py NAME    writes .lab/NAME/footprint.json
 """
@@ -29,7 +29,7 @@ KINDS = (
 
 
 def take(name: str) -> dict[str, Any]:
-    """Return what is on the nodes of a laboratory, and in its cluster."""
+    """Return what the nodes of a laboratory and its cluster have."""
     inventory = yaml.safe_load((PROJECT / ".lab" / name / "inventory.yml").read_text())
     program = Path(__file__).with_name("footprint_node.py").read_text()
     hosts = list(inventory["gpu_nodes"]["hosts"])
@@ -44,13 +44,13 @@ def take(name: str) -> dict[str, Any]:
 
 
 def read(name: str) -> dict[str, Any]:
-    """Return what was taken before the first run."""
+    """Return what was recorded before the first run."""
     taken: dict[str, Any] = json.loads(_file(name).read_text())
     return taken
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """Return what differs on a node, less what docs/teardown.md says that stays."""
+    """Return what differs on a node, except for what stays according to docs/teardown.md."""
     stays = list(read_document(DOCUMENT.read_text()))
 
     def is_named(name: str) -> bool:
@@ -60,7 +60,10 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str
     for name, old, new in _changes(before["packages"], after["packages"]):
         if not is_named(name):
             found.append(f"{name}: {old} → {new}")
-    for path, old, new in _changes(before["files"], after["files"]):
+    files = list(_changes(before["files"], after["files"]))
+    for path, old, new in files:
+        if old is None and any(other.startswith(f"{path}/") for other, _old, _new in files):
+            continue  # a new folder that is not empty: what is in it counts
         names = [path, *(package for row in (old, new) if row for package in row["of"])]
         if (old and old["is"]) != (new and new["is"]) and not any(map(is_named, names)):
             found.append(f"{path}: {old} → {new}")
@@ -70,7 +73,7 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str
 def read_document(text: str) -> Iterator[str]:
     """Yield the patterns of files and packages that stay: the code in the tables' first column.
 
-    A word in capitals stands for something that differs, such as RELEASE.
+    A word in capitals is a placeholder, such as RELEASE.
     """
     section = text.partition("\n## What stays")[2].partition("\n## ")[0]
     for cell in re.findall(r"^\| ([^|]+) \|", section, re.MULTILINE):
@@ -86,7 +89,7 @@ def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[tu
 
 
 def _cluster_row(item: Mapping[str, Any]) -> tuple[str, Any]:
-    """Return an object's name, and of a node what others may have put on it."""
+    """Return an object's name. For a node, also return what others may have set on it."""
     metadata = item["metadata"]
     key = "/".join((item["kind"], metadata.get("namespace", ""), metadata["name"]))
     if item["kind"] != "Node":

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is on this node, as JSON: the files of the system, and the packages.
+"""Prints the files of this node's system and its packages, as JSON.
 
-Runs on the node. Only what changes by itself is left out.
+Runs on the node. It leaves out only what changes by itself.
 """
 
 import functools
@@ -22,10 +22,10 @@ VOLATILE = re.compile(
         (
             r"/etc/ld\.so\.cache",
             r"/usr/.*/__pycache__",
-            # Databases and lists of the package manager: what they say is in `packages` below.
+            # Databases and lists of the package manager: `packages` below has their content.
             r"/var/lib/(apt|dpkg)",
             r"/var/lib/systemd/(catalog|random-seed|timers)",
-            # The engines' containers, and the kubelet's pods and books; not its configuration.
+            # The engines' containers and the kubelet's pods and checkpoints, not its configuration.
             r"/var/lib/(containerd|docker|cni|cri-dockerd)",
             r"/var/lib/kubelet/(?!config\.yaml|kubeadm-flags\.env).*",
         )
@@ -34,8 +34,8 @@ VOLATILE = re.compile(
 
 
 def files():
-    """Return permissions, owner and content of each file, and the packages that have it."""
-    packages = owners()
+    """Return mode, user, group and content of each file, and the packages that own it."""
+    packages = packages_by_file()
     found = {}
     for tree in TREES:
         for folder, folders, names in os.walk(tree):
@@ -53,7 +53,7 @@ def describe(path, installed):
     if stat.S_ISLNK(status.st_mode):
         content = os.readlink(path)
     elif stat.S_ISREG(status.st_mode):
-        # What is as a package brought it has a time from before: to read it takes half a minute.
+        # An unmodified file of a package is older than its installation. Reading all takes 30 s.
         is_packaged = path.startswith("/usr/") and any(status.st_mtime < each for each in installed)
         content = f"{status.st_size} {status.st_mtime_ns}" if is_packaged else digest(path)
     return f"{status.st_mode:o} {status.st_uid}:{status.st_gid} {content}"
@@ -64,10 +64,10 @@ def digest(path):
         return hashlib.sha256(file.read()).hexdigest()
 
 
-def owners():
-    """Return the packages that have a file, and when they were installed.
+def packages_by_file():
+    """Return the packages that own each file, and when they were installed.
 
-    Keyed by its path with links in it resolved.
+    Keyed by the file's path, with links in it resolved.
     """
     found = {}
     real_path = functools.lru_cache(None)(os.path.realpath)

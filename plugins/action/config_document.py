@@ -1,8 +1,10 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Edits a configuration file on the controller: the module of the same name reads it, and
-replaces it only where something changes."""
+"""Controller side of metal.gpu.config_document: edits the text that the module reads.
+
+The module replaces the file only if something changes.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from ansible.plugins.action import ActionBase
 
 from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 from ansible_collections.metal.gpu.plugins.modules.config_document import ARGUMENT_SPEC
-from ansible_collections.metal.gpu.plugins.plugin_utils import document_history as history
+from ansible_collections.metal.gpu.plugins.plugin_utils import document_history
 from ansible_collections.metal.gpu.plugins.plugin_utils.document_model import (
     DocumentError,
     Malformed,
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _EDITS = ("merge", "append", "discard", "remove")
-_NO_LANGUAGE = "the suffix tells no language, so set format"
+_NO_LANGUAGE = "the suffix of the file does not determine its language: set format"
 _NEW_FILE = ("mode", "owner", "group")
 
 
@@ -53,9 +55,9 @@ class ActionModule(ActionBase):
         _result, args = self.validate_argument_spec(
             ARGUMENT_SPEC, required_if=[("state", "present", _EDITS, True)]
         )
-        # As the task has it: `~` and variables in paths are the node's, not the controller's.
+        # Unexpanded: `~` and variables in paths are the node's, not the controller's.
         node_args = {
-            name: self._task.args.get(name, args[name]) for name in ("path", "actor", "state_dir")
+            name: self._task.args.get(name, args[name]) for name in ("path", "actor", "history_dir")
         }
         try:
             edits, validate = _edits(args), _argv(args["validate"])
@@ -63,24 +65,24 @@ class ActionModule(ActionBase):
         except DocumentError as error:
             raise AnsibleActionFail(str(error)) from None
 
-        found = self._call(node_args, task_vars)
-        if found.get("failed"):
-            return found
+        observed = self._call(node_args, task_vars)
+        if observed.get("failed"):
+            return observed
         try:
-            content = _decode(found["content"])
-            after, request = _plan(found, content, language, edits, args)
+            content = _decode(observed["content"])
+            after, request = _plan(observed, content, language, edits, args)
         except DocumentError as error:
             raise AnsibleActionFail(f"{args['path']}: {error}") from None
-        if request and found["obstacle"]:
-            raise AnsibleActionFail(f"cannot change {found['file']}: {found['obstacle']}")
+        if request and observed["obstacle"]:
+            raise AnsibleActionFail(f"cannot change {observed['file']}: {observed['obstacle']}")
         result = {
             "changed": after != content,
-            "path": found["file"],
+            "path": observed["file"],
         }
         if self._task.diff:
             result["diff"] = {
-                "before_header": found["file"],
-                "after_header": found["file"],
+                "before_header": observed["file"],
+                "after_header": observed["file"],
                 "before": redact(content or ""),
                 "after": redact(after or ""),
             }
@@ -98,59 +100,61 @@ class ActionModule(ActionBase):
 
 
 def _plan(
-    found: Mapping[str, Any],
+    observed: Mapping[str, Any],
     content: str | None,
     language: Language | None,
     edits: Edits | None,
     args: Mapping[str, Any],
 ) -> tuple[str | None, dict[str, Any] | None]:
-    """Return what the file shall be, and what to ask of the node so that it is; None: nothing.
+    """Return the desired content, and the request to the node; None: nothing to do.
 
-    Without edits, the state says which way back to go. Raises DocumentError.
+    Without edits, `state` selects what to restore. Raises DocumentError.
     """
-    past = history.recall(found["remembered"], content)
-    coming: history.Past | None
+    history = document_history.recall(observed["history"], content)
+    new_history: document_history.History | None
     if edits is None or language is None:
-        if past is None:
+        if history is None:
             return content, None
-        after, coming = _way_back(args["state"], content, past.language or language, past)
-        if coming == past:
+        after, new_history = _restore(args["state"], content, history.language or language, history)
+        if new_history == history:
             return after, None
-        directories = past.directories
+        directories = history.directories
     else:
         if content is None and not args["create"]:
-            raise DocumentError("no such file, and create is false")
-        after = history.change(content, language, edits)
+            raise DocumentError("the file does not exist, and create is false")
+        after = document_history.change(content, language, edits)
         if after is None or after == content:
             return after, None
-        directories = tuple(found["missing_directories"])
-        coming = history.extend(past, content, language, written=after, made=directories)
-    pasts = [one for one in (coming, past) if one]
+        directories = tuple(observed["missing_directories"])
+        new_history = document_history.extend(
+            history, content, language, written=after, created=directories
+        )
+    histories = [one for one in (new_history, history) if one]
     return after, {
         "expected": _sha256(content),
         "content": None if after is None else base64.b64encode(after.encode()).decode(),
-        "state_during": history.remember(*pasts),
-        "state_after": history.remember(coming) if coming else None,
+        "history_during": document_history.remember(*histories),
+        "history_after": document_history.remember(new_history) if new_history else None,
         "directories": list(directories),
-        "backup": args["backup"] and past is None,
+        "backup": args["backup"] and history is None,
     }
 
 
-def _way_back(
-    state: str, content: str | None, language: Language | None, past: history.Past
-) -> tuple[str | None, history.Past | None]:
-    """Return what the file shall be, and the past that it has then. Raises DocumentError."""
+def _restore(
+    state: str, content: str | None, language: Language | None, history: document_history.History
+) -> tuple[str | None, document_history.History | None]:
+    """Return the desired content and its history. Raises DocumentError."""
     if state == "kept":
         return content, None
     if language is None:
         raise DocumentError(_NO_LANGUAGE)
     if state == "previous":
-        return history.undo(content, language, past)
-    return history.give_back(content, language, past), None
+        return document_history.undo(content, language, history)
+    return document_history.restore(content, language, history), None
 
 
 def _language(args: Mapping[str, Any], *, required: bool) -> Language | None:
-    """Return the language of the file. The way back knows it from the record of the edits."""
+    """Return the language of the file. To restore a file, its history has the language."""
     language: Language | None = args["format"] or language_of(args["path"])
     if required and language is None:
         raise DocumentError(f"{args['path']}: {_NO_LANGUAGE}")
@@ -158,11 +162,11 @@ def _language(args: Mapping[str, Any], *, required: bool) -> Language | None:
 
 
 def _edits(args: Mapping[str, Any]) -> Edits | None:
-    """Return the edits of the task as plain data, None for a state without any."""
+    """Return the edits of the task as plain data; None for a state without edits."""
     if args["state"] != "present":
         given = [name for name in _EDITS if args[name] is not None]
         if given:
-            raise DocumentError(f"state: {args['state']} takes no {given[0]}")
+            raise DocumentError(f"state: {args['state']} does not accept {given[0]}")
         return None
     merge, append, discard, remove = (_plain(args[name]) for name in _EDITS)
     return Edits(
@@ -178,7 +182,7 @@ def _list_edits(edits: list[dict[str, Any]] | None) -> tuple[ListEdit, ...]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a copy without what Ansible attaches to values, such as where they come from."""
+    """Return a copy without Ansible's annotations of values, such as their origin."""
     return json.loads(json.dumps(value, default=str))
 
 
@@ -187,7 +191,7 @@ def _argv(command: Any) -> list[str] | None:
         return None
     argv = shlex.split(command) if isinstance(command, str) else [str(word) for word in command]
     if not any("%s" in word for word in argv):
-        raise DocumentError("validate has no %s, which stands for the path of the new file")
+        raise DocumentError("validate must contain %s, which stands for the path of the new file")
     return argv
 
 

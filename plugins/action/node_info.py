@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Controller side of metal.gpu.node_info: run the module once, interpret what it hands over."""
+"""Controller side of metal.gpu.node_info: run the module once, interpret its raw data."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ActionModule(ActionBase):
         self, tmp: str | None = None, task_vars: dict[str, Any] | None = None
     ) -> dict[str, Any]:
         super().run(tmp, task_vars)
-        # The texts that the node hands over hold passwords of registries and proxies.
+        # The raw data contains passwords of registries and proxies.
         result = execute_quietly(self, "metal.gpu.node_info", task_vars=task_vars)
         raw = result.pop("raw", None)
         if raw is not None:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Controller side of metal.gpu.preconditions: the play and its variables, and what to refuse."""
+"""Controller side of metal.gpu.preconditions: check the play and its variables."""
 
 from __future__ import annotations
 
@@ -41,28 +41,28 @@ class ActionModule(ActionBase):
         if not packages:
             return []
         try:
-            found = self._execute_module(
+            result = self._execute_module(
                 module_name="metal.gpu.preconditions",
                 module_args={"packages": packages},
                 task_vars=task_vars,
             )
         except AnsibleError as error:
-            found = {"failed": True, "msg": str(error)}
-        if found.get("failed"):
-            reason = found.get("module_stderr") or found["msg"]
+            result = {"failed": True, "msg": str(error)}
+        if result.get("failed"):
+            reason = result.get("module_stderr") or result["msg"]
             host = preconditions.CONTROLLER
             return [finding("CONTROLLER_UNUSABLE", host, error=redact(reason.strip()))]
-        return preconditions.refuse_packages(found["python"], found["versions"])
+        return preconditions.refuse_packages(result["python"], result["versions"])
 
     def _check_variables(self, roles: list[str], task_vars: dict[str, Any]) -> dict[str, Any]:
         if not roles:
             return {"invalid": {}, "misplaced": [], "unknown": []}
         hosts = {host: task_vars["hostvars"][host] for host in task_vars["ansible_play_hosts_all"]}
         invalid = {
-            host: variables.refuse_invalid(host, found, roles) for host, found in hosts.items()
+            host: variables.refuse_invalid(host, values, roles) for host, values in hosts.items()
         }
         return {
             "invalid": {host: refusals for host, refusals in invalid.items() if refusals},
             "misplaced": variables.refuse_misplaced(hosts, load_extra_vars(self._loader)),
-            "unknown": variables.mention_unknown(hosts),
+            "unknown": variables.notice_unknown(hosts),
         }

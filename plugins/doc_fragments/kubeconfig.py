@@ -11,59 +11,59 @@ class ModuleDocFragment:
 options:
   kubeconfig:
     description:
-      - Path of a kubeconfig, several of them with C(:) between, or the content of one as a
+      - Path of a kubeconfig, several paths joined by C(:), or the content of a kubeconfig as a
         dictionary.
-      - Where neither this, nor O(context), nor complete credentials are given, the service account
-        of the pod the module runs in is used, and outside a pod the default kubeconfig
-        (E(KUBECONFIG), then C(~/.kube/config)).
-      - Where unset, E(K8S_AUTH_KUBECONFIG) counts.
+      - If this, O(context) and complete credentials are all missing, a module in a pod uses the
+        pod's service account. Outside a pod, it uses the default kubeconfig (E(KUBECONFIG), then
+        C(~/.kube/config)).
+      - If unset, E(K8S_AUTH_KUBECONFIG) is used.
     type: raw
   context:
     description:
-      - Name of the context in the kubeconfig. The default is its current one.
-      - Where unset, E(K8S_AUTH_CONTEXT) counts.
+      - Name of the context in the kubeconfig. The default is its current context.
+      - If unset, E(K8S_AUTH_CONTEXT) is used.
     type: str
   host:
     description:
       - URL of the API server.
-      - Together with O(api_key), or with O(client_cert) and O(client_key), it needs no kubeconfig.
-      - Where unset, E(K8S_AUTH_HOST) counts.
+      - With O(api_key), or with O(client_cert) and O(client_key), no kubeconfig is needed.
+      - If unset, E(K8S_AUTH_HOST) is used.
     type: str
   api_key:
     description:
       - Bearer token.
-      - Where unset, E(K8S_AUTH_API_KEY) counts.
+      - If unset, E(K8S_AUTH_API_KEY) is used.
     type: str
   ca_cert:
     description:
-      - Path of the CA certificates that vouch for the API server.
-      - Where unset, E(K8S_AUTH_CA_CERT) and E(K8S_AUTH_SSL_CA_CERT) count.
+      - Path of the CA certificates that verify the API server.
+      - If unset, E(K8S_AUTH_CA_CERT) or E(K8S_AUTH_SSL_CA_CERT) is used.
     type: path
     aliases: [ssl_ca_cert]
   client_cert:
     description:
       - Path of a client certificate.
-      - Where unset, E(K8S_AUTH_CLIENT_CERT) and E(K8S_AUTH_CERT_FILE) count.
+      - If unset, E(K8S_AUTH_CLIENT_CERT) or E(K8S_AUTH_CERT_FILE) is used.
     type: path
     aliases: [cert_file]
   client_key:
     description:
       - Path of the key of the client certificate.
-      - Where unset, E(K8S_AUTH_CLIENT_KEY) and E(K8S_AUTH_KEY_FILE) count.
+      - If unset, E(K8S_AUTH_CLIENT_KEY) or E(K8S_AUTH_KEY_FILE) is used.
     type: path
     aliases: [key_file]
   validate_certs:
     description:
-      - Whether the certificate of the API server is checked. The default is what the kubeconfig
-        says, and to check it where it says nothing.
-      - Where unset, E(K8S_AUTH_VALIDATE_CERTS) and E(K8S_AUTH_VERIFY_SSL) count.
+      - Whether to check the certificate of the API server. The default is the setting of the
+        kubeconfig, or V(true) if it has none.
+      - If unset, E(K8S_AUTH_VALIDATE_CERTS) or E(K8S_AUTH_VERIFY_SSL) is used.
     type: bool
     aliases: [verify_ssl]
 requirements:
   - kubernetes >= 24.2.0 (Python package, where the module runs)
 notes:
-  - Runs where the Python package C(kubernetes) is and the API server can be reached, which is
-    mostly the controller, so give the task C(delegate_to=localhost) and C(run_once=true).
-  - Says which it is when the API server is unreachable, is not trusted (TLS), does not know the
-    credentials (401), or withholds a permission (403). Such an answer comes within seconds.
+  - Needs the Python package C(kubernetes) and access to the API server. This is usually the
+    controller, so give the task C(delegate_to=localhost) and C(run_once=true).
+  - The error tells whether the API server is unreachable, is not trusted (TLS), rejects the
+    credentials (401) or denies a permission (403). It comes within seconds.
 """

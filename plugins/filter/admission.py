@@ -11,33 +11,33 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.report import admission
 
 DOCUMENTATION = r"""
 name: admission
-short_description: Which nodes may go on?
+short_description: Decide which nodes may go on
 version_added: 1.0.0
 author:
   - metal.gpu contributors (!UNKNOWN)
 description:
-  - Collects what speaks against going on, of the nodes one by one, among each other, and in the
-    cluster, and decides from that which nodes may.
-  - A refusal of any node stops all of them, since the inventory is wrong, and so does a node that
-    could not be looked at. What waits for somebody's decision about a node, such as a reboot, stops
-    that node alone.
+  - Collects the findings of each node, of nodes that conflict with each other, and of the cluster.
+    Decides from them which nodes may go on.
+  - A refusal of one node stops all nodes, because the inventory is wrong. A node that could not be
+    observed also stops all nodes. A finding that needs a decision of the admin, such as a reboot,
+    stops only its node.
 positional: cluster
 options:
   _input:
     description: >-
-      C(refusals), C(node_name), C(kubelet_running) and, on the way back, C(drain) (whether pods may
+      C(refusals), C(node_name), C(kubelet_running) and, in a teardown, C(drain) (whether pods may
       be evicted) of each inventory host.
     type: dict
     required: true
   cluster:
     description: >-
-      What M(metal.gpu.gpu_capacity), or on the way back M(metal.gpu.gpu_drain), returned for all
-      node names, C(missing) and C(user) as from M(metal.gpu.gpu_permissions_info), and C(refusals)
+      What M(metal.gpu.gpu_capacity), or in a teardown M(metal.gpu.gpu_drain), returned for all
+      node names, C(missing) and C(user) from M(metal.gpu.gpu_permissions_info), and C(refusals)
       of the cluster.
     type: dict
     required: true
   skip_refused:
-    description: Whether any finding about a node stops only that node.
+    description: Whether a finding about a node stops only that node.
     type: bool
     default: false
 """
@@ -51,8 +51,8 @@ EXAMPLES = r"""
 RETURN = r"""
 _value:
   description:
-    - C(begin) is whether to go on at all, C(findings) has what was found, each once, and C(stopped)
-      the findings of each host that may not go on.
+    - C(begin) tells whether to start at all. C(findings) has each finding once. C(stopped) has the
+      findings of each host that may not go on.
   type: dict
 """
 

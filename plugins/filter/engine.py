@@ -13,12 +13,12 @@ from ansible_collections.metal.gpu.plugins.plugin_utils import engines
 
 DOCUMENTATION = r"""
 name: engine
-short_description: The container engine that a node uses
+short_description: Determine the container engine of a node
 version_added: 1.0.0
 author:
   - metal.gpu contributors (!UNKNOWN)
 description:
-  - Tells which of the engines that this collection supports a node uses, or is to use.
+  - Returns the supported engine that a node uses, or the engine that it will use.
 positional: desired
 options:
   _input:
@@ -27,16 +27,16 @@ options:
     required: true
   desired:
     description:
-      - With V(auto), the kubelet decides by the socket that it talks to. Without a kubelet it is
-        V(docker) where Docker is installed, else V(containerd).
-      - Another desired is only heard where no kubelet contradicts it.
+      - With V(auto), the socket of the kubelet decides. If the kubelet has no socket configured,
+        the engine is V(docker) if Docker is installed, else V(containerd).
+      - Any other value applies only if the socket of the kubelet does not contradict it.
     type: str
     choices: [auto, containerd, docker]
     default: auto
 """
 
 EXAMPLES = r"""
-- name: Make sure of Docker where the node uses it
+- name: Install Docker on nodes that use it
   ansible.builtin.include_role:
     name: metal.gpu.docker_ce
   when: metal_gpu_node | metal.gpu.engine == 'docker'
@@ -46,15 +46,17 @@ RETURN = r"""
 _value:
   description:
     - V(containerd) or V(docker).
-    - V(null) where the kubelet talks to another engine than these, or than desired. Every plan
-      refuses such a node.
+    - V(null) if the kubelet is configured for an unsupported engine, or for another engine than
+      desired. Plans refuse such a node.
   type: str
 """
 
 
 def engine(node: Mapping[str, Any], desired: str = engines.AUTO) -> str | None:
     if desired not in engines.CHOICES:
-        raise AnsibleFilterError(f"no engine {desired!r}, only {', '.join(engines.CHOICES)}")
+        raise AnsibleFilterError(
+            f"unknown engine {desired!r}: use one of {', '.join(engines.CHOICES)}"
+        )
     return engines.choose(node, desired)
 
 

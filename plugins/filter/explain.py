@@ -11,12 +11,12 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.report import explain
 
 DOCUMENTATION = r"""
 name: explain
-short_description: Findings and steps in words
+short_description: Write findings and steps as text
 version_added: 1.0.0
 author:
   - metal.gpu contributors (!UNKNOWN)
 description:
-  - Turns findings, or the steps of a plan, into lines for people.
+  - Writes findings, or the steps of a plan, as lines for people.
 options:
   _input:
     description: The findings or steps.
@@ -26,7 +26,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Announce what will be done
+- name: Show the steps
   ansible.builtin.debug:
     msg: "{{ nvidia_driver_plan.steps | metal.gpu.explain }}"
 """

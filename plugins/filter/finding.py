@@ -11,7 +11,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 
 DOCUMENTATION = r"""
 name: finding
-short_description: A finding by its code
+short_description: Make a finding from its code
 version_added: 1.0.0
 author:
   - metal.gpu contributors (!UNKNOWN)
@@ -24,11 +24,11 @@ options:
     type: str
     required: true
   host:
-    description: The inventory host that it is about.
+    description: The inventory host of the finding.
     type: str
     required: true
   evidence:
-    description: What the texts of this finding name, given as keywords.
+    description: The values for the texts of this finding, as keyword arguments.
     type: dict
 """
 

@@ -9,14 +9,13 @@ from typing import Any
 
 DOCUMENTATION = r"""
 name: for_node
-short_description: Fill in what differs by distribution
+short_description: Fill in the names of a node's distribution
 version_added: 1.0.0
 author:
   - metal.gpu contributors (!UNKNOWN)
 description:
-  - Replaces C({id}), C({version_id}) and C({codename}) by those of a node's distribution.
-  - Unlike templates, such placeholders can stand in a role's variables before the node was
-    observed.
+  - Replaces C({id}), C({version_id}) and C({codename}) by the values of a node's distribution.
+  - Unlike templates, such placeholders work in a role's variables before the node is observed.
 positional: node
 options:
   _input:
@@ -30,7 +29,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Show where Docker comes from
+- name: Show the repository of Docker
   ansible.builtin.debug:
     msg: "{{ 'https://mirror.example/docker/{id}' | metal.gpu.for_node(metal_gpu_node) }}"
 """
@@ -45,7 +44,7 @@ PLACEHOLDERS = ("id", "version_id", "codename")
 
 
 def for_node(text: str, node: Mapping[str, Any]) -> str:
-    """Fill the placeholders in; empty where the node's os-release says nothing."""
+    """Fill in the placeholders; a value that os-release does not have is empty."""
     for name in PLACEHOLDERS:
         text = text.replace(f"{{{name}}}", node["os"][name] or "")
     return text

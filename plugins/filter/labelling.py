@@ -11,16 +11,16 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan_device_plugin impor
 
 DOCUMENTATION = r"""
 name: labelling
-short_description: Give nodes the labels that they lack
+short_description: Add missing labels to nodes
 version_added: 1.0.0
 author:
   - metal.gpu contributors (!UNKNOWN)
 description:
-  - Makes a patch for each node of a cluster that lacks one of some labels. The annotation
-    C(metal.gpu/labelled) has the labels that were added, which P(metal.gpu.unlabelling#filter)
-    takes away again.
-  - Nodes that the cluster does not have get none, and neither do nodes that have one of the labels
-    with another value.
+  - Makes a patch for each node of a cluster that lacks one of the labels. The annotation
+    C(metal.gpu/labelled) lists the added labels. P(metal.gpu.unlabelling#filter) removes them
+    again.
+  - A node that the cluster does not have gets no patch. A node that has one of the labels with
+    another value gets none either.
 positional: labels
 options:
   _input:

@@ -11,13 +11,13 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan_device_plugin impor
 
 DOCUMENTATION = r"""
 name: members
-short_description: Node name and engine of inventory hosts
+short_description: List node name and engine of inventory hosts
 version_added: 1.0.0
 author:
   - metal.gpu contributors (!UNKNOWN)
 description:
-  - Reduces the variables of hosts to what the cluster's part of the work needs to know. Hosts that
-    nobody has observed are left out.
+  - Reduces the variables of hosts to what the tasks of the cluster need. Omits hosts without an
+    observation.
 options:
   _input:
     description: The variables of each host, keyed by its name.
@@ -26,7 +26,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Show which node uses which engine
+- name: Show the engine of each node
   ansible.builtin.debug:
     msg: "{{ hostvars | metal.gpu.members }}"
 """
@@ -34,7 +34,7 @@ EXAMPLES = r"""
 RETURN = r"""
 _value:
   description:
-    - C(host), C(node) (its name in the cluster) and C(engine) (as from P(metal.gpu.engine#filter))
+    - C(host), C(node) (its name in the cluster) and C(engine) (from P(metal.gpu.engine#filter))
       of each host.
   type: list
   elements: dict

@@ -11,12 +11,12 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.report import no_answer
 
 DOCUMENTATION = r"""
 name: no_answer
-short_description: Why could the API server not be asked?
+short_description: Explain an error of the API server
 version_added: 1.0.0
 author:
   - metal.gpu contributors (!UNKNOWN)
 description:
-  - Makes a finding of an error of the API server. A permission that it withholds is named.
+  - Makes a finding from an error of the API server. The finding names a missing permission.
 options:
   _input:
     description: The error, such as RV(metal.gpu.gpu_capacity#module:error).
@@ -25,14 +25,14 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Say why
+- name: Explain the error
   ansible.builtin.debug:
     msg: "{{ [cluster.error | metal.gpu.no_answer] | metal.gpu.explain }}"
 """
 
 RETURN = r"""
 _value:
-  description: The finding, as from P(metal.gpu.finding#filter).
+  description: The finding, from P(metal.gpu.finding#filter).
   type: dict
 """
 

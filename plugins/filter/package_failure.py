@@ -11,7 +11,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.package_failure import e
 
 DOCUMENTATION = r"""
 name: package_failure
-short_description: Why did the package manager fail?
+short_description: Explain a failure of the package manager
 version_added: 1.0.0
 author:
   - metal.gpu contributors (!UNKNOWN)
@@ -24,7 +24,7 @@ options:
     type: dict
     required: true
   answers:
-    description: What the package manager was asked afterwards, as a loop registers it.
+    description: The registered results of the loop that queried the package manager afterwards.
     type: list
     elements: dict
     required: true
@@ -39,7 +39,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Put the failure into words
+- name: Explain the failure
   ansible.builtin.debug:
     msg: "{{ ansible_failed_result | metal.gpu.package_failure(answers.results, metal_gpu_node,
       desired) | metal.gpu.explain }}"
@@ -59,12 +59,12 @@ def package_failure(
     node: Mapping[str, Any],
     desired: Mapping[str, Any],
 ) -> list[dict[str, str]]:
-    said = "\n".join(filter(None, (result.get(name, "") for name in ("msg", "stderr"))))
+    error = "\n".join(filter(None, (result.get(name, "") for name in ("msg", "stderr"))))
     texts = {
         answer["packages_question"]["about"]: f"{answer['stdout']}\n{answer['stderr']}"
         for answer in answers
     }
-    return explain(said, texts, node, desired, result.get("stdout", ""))
+    return explain(error, texts, node, desired, result.get("stdout", ""))
 
 
 class FilterModule:

@@ -10,19 +10,21 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.permissions import neede
 
 DOCUMENTATION = r"""
 name: permissions
-short_description: Which permissions does a part of the work need?
+short_description: List the permissions that a part of the work needs
 version_added: 1.0.0
 author:
   - metal.gpu contributors (!UNKNOWN)
 description:
-  - Lists what the user of the kubeconfig has to be allowed to do for parts of the work.
+  - Lists the permissions that the user of the kubeconfig needs for parts of the work.
 positional: namespaces
 options:
   _input:
     description:
-      - The parts. V(nodes) looks at nodes and waits for them, V(holders) looks for pods with GPUs,
-        V(drain) evicts those, V(smoke) runs smoke pods, V(device_plugin), V(device_plugin_adopted)
-        and V(device_plugin_absent) are what the role of that name does.
+      - The parts of the work.
+      - V(nodes) reads nodes and waits for them. V(holders) lists pods with GPUs. V(drain) evicts
+        those pods. V(smoke) runs smoke pods.
+      - V(device_plugin), V(device_plugin_adopted) and V(device_plugin_absent) are the three modes
+        of the role P(metal.gpu.device_plugin#role).
     type: list
     elements: str
     required: true
@@ -33,7 +35,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Ask for the permissions that smoke pods need
+- name: Check the permissions that smoke pods need
   metal.gpu.gpu_permissions_info:
     permissions: "{{ ['smoke'] | metal.gpu.permissions({'smoke': 'default'}) }}"
   delegate_to: localhost

@@ -24,20 +24,19 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plain import plain
 
 DOCUMENTATION = r"""
 name: plan
-short_description: What is there to do on this node?
+short_description: Plan the steps of a role
 version_added: 1.0.0
 author:
   - metal.gpu contributors (!UNKNOWN)
 description:
-  - Decides from an observation and from desired what a role has to do, without looking at anything
-    else. The roles of this collection carry such plans out.
+  - Compares an observation with the desired values, and plans the steps of a role. It reads nothing
+    else. The roles of this collection carry out such plans.
 positional: planner, desired
 options:
   _input:
     description: >-
-      The observation, which is RV(metal.gpu.node_info#module:gpu_node), for V(device_plugin) the
-      DaemonSets of the cluster, for V(teardown) a node as RV(metal.gpu.gpu_drain#module:nodes) has
-      it.
+      The observation (RV(metal.gpu.node_info#module:gpu_node)). For V(device_plugin) the DaemonSets
+      of the cluster. For V(teardown) the node's row of RV(metal.gpu.gpu_drain#module:nodes).
     type: raw
     required: true
   planner:
@@ -55,7 +54,7 @@ options:
       - teardown
   desired:
     description:
-      - What the role was told. Each role has its own keys, listed in its C(vars/main.yml).
+      - The values of the role's variables. Each role lists its keys in C(vars/main.yml).
     type: dict
     required: true
 """
@@ -69,9 +68,9 @@ EXAMPLES = r"""
 RETURN = r"""
 _value:
   description:
-    - The plan. C(steps) has the C(name) of each task to carry out and the C(reason) for it,
-      C(refusals) says why nothing may be done, C(notices) what is worth knowing, C(data) is for
-      the tasks of the role.
+    - The plan. C(steps) has the C(name) and the C(reason) of each step. C(refusals) has the
+      findings that stop the role. C(notices) has findings that stop nothing. C(data) is for the
+      tasks of the role.
   type: dict
 """
 
@@ -87,15 +86,15 @@ PLANNERS: dict[str, Callable[[Any, Mapping[str, Any]], dict[str, Any]]] = {
 }
 
 
-# What a user may leave open. Before ansible-core 2.19, a template makes an empty text of None.
+# Optional values. Before ansible-core 2.19, a template turns None into an empty text.
 OPEN = ("default", "reboot_ok")
 
 
 def plan(observation: Any, planner: str, desired: Mapping[str, Any]) -> dict[str, Any]:
     if planner not in PLANNERS:
-        raise AnsibleFilterError(f"no planner {planner!r}, only {', '.join(PLANNERS)}")
+        raise AnsibleFilterError(f"unknown planner {planner!r}: use one of {', '.join(PLANNERS)}")
     unset = {name: None for name in OPEN if desired.get(name) == ""}
-    # The clock of the controller: a plan looks at nothing by itself.
+    # The clock of the controller. Planners do no I/O.
     now = {"now": datetime.now(UTC)}
     return PLANNERS[planner](plain(observation), {**now, **plain({**desired, **unset})})
 

@@ -12,16 +12,16 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.variables import gpu_cou
 
 DOCUMENTATION = r"""
 name: question
-short_description: What is the cluster to be asked about a node's GPUs?
+short_description: Determine what to ask the cluster about a node's GPUs
 version_added: 1.0.0
 author:
   - metal.gpu contributors (!UNKNOWN)
 description:
-  - Tells from an observation how many GPUs the cluster should count, whether it is worth waiting
-    until it does, and whether pods are to prove them.
+  - Determines from an observation how many GPUs the cluster should count, whether to wait for that
+    count, and whether smoke pods must prove them.
 options:
   _input:
-    description: The observation, which is RV(metal.gpu.node_info#module:gpu_node).
+    description: The observation (RV(metal.gpu.node_info#module:gpu_node)).
     type: dict
     required: true
   host:
@@ -29,23 +29,23 @@ options:
     type: str
     required: true
   declared:
-    description: The number of GPUs that was declared. One that is no number counts as none.
+    description: The declared number of GPUs. A value that is not a number counts as not declared.
     type: raw
   known:
-    description: Findings that are known already, such as why the run has left the node out.
+    description: Earlier findings of the run, such as the reason why it skipped the node.
     type: list
     elements: dict
 """
 
 EXAMPLES = r"""
-- name: Note what the cluster should count
+- name: Determine what the cluster should count
   ansible.builtin.set_fact:
     asked: "{{ metal_gpu_node | metal.gpu.question(host=inventory_hostname, declared=4) }}"
 """
 
 RETURN = r"""
 _value:
-  description: C(node), its name in the cluster, C(expected), C(awaited), and C(smoke).
+  description: C(node) (its name in the cluster), C(expected), C(awaited) and C(smoke).
   type: dict
 """
 
@@ -56,7 +56,7 @@ def question(
     declared: Any = None,
     known: Iterable[Mapping[str, str]] = (),
 ) -> dict[str, Any]:
-    count, _wrong = gpu_count(host, declared)  # metal.gpu.reconcile says what is wrong
+    count, _refusals = gpu_count(host, declared)  # metal.gpu.reconcile reports the refusals
     return ask(host, node, count, known)
 
 

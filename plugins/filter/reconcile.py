@@ -13,18 +13,19 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.variables import gpu_cou
 
 DOCUMENTATION = r"""
 name: reconcile
-short_description: Do all the layers agree about a node's GPUs?
+short_description: Compare all layers of a node's GPUs
 version_added: 1.0.0
 author:
   - metal.gpu contributors (!UNKNOWN)
 description:
-  - Compares what was declared, what is in the slots, what the driver sees, what the cluster counts
-    and what pods saw, and names each difference, and each layer that gave no answer.
+  - Compares the GPUs that are declared, that are on the PCI bus, that the driver sees, that the
+    cluster counts and that smoke pods saw. Reports each difference, and each layer that gave no
+    answer.
 options:
   _input:
     description: >-
-      The observation, which is RV(metal.gpu.node_info#module:gpu_node). V(null) where there is
-      none.
+      The observation (RV(metal.gpu.node_info#module:gpu_node)). V(null) if the node was not
+      observed.
     type: dict
     required: true
   host:
@@ -32,7 +33,7 @@ options:
     type: str
     required: true
   declared:
-    description: The number of GPUs that was declared. One that is no number is a finding.
+    description: The declared number of GPUs. A value that is not a number is a finding.
     type: raw
   cluster:
     description: The node's row of RV(metal.gpu.gpu_capacity#module:nodes).
@@ -41,24 +42,24 @@ options:
     description: The node's row of RV(metal.gpu.gpu_smoke_pod#module:nodes).
     type: dict
   known:
-    description: Findings that are known already, such as why there is no observation.
+    description: Earlier findings of the run, such as the reason for a missing observation.
     type: list
     elements: dict
   unanswered:
-    description: Findings that say why the cluster gave no answer about any node.
+    description: Findings that explain why the cluster gave no answer about any node.
     type: list
     elements: dict
   asked:
     description: >-
-      What was asked besides the node. A layer that was asked and has no answer is a finding.
+      What was queried besides the node. A layer that was queried and has no answer is a finding.
     type: list
     elements: str
     choices: [cluster, smoke]
     default: [cluster, smoke]
   plans:
     description: >-
-      The plans of the roles for the node, as from P(metal.gpu.plan#filter), by name of the role.
-      What they would change is drift. V(null) where no plan was asked.
+      The plans of the roles for the node (from P(metal.gpu.plan#filter)), by name of the role.
+      Their steps are drift. V(null) if drift is not checked.
     type: dict
 """
 
@@ -70,7 +71,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: The verdict, with C(host), C(layers), C(findings), and C(ok).
+  description: The verdict, with C(host), C(layers), C(findings) and C(ok).
   type: dict
 """
 
@@ -86,7 +87,7 @@ def reconcile(
     asked: Collection[str] = (CLUSTER, SMOKE),
     plans: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> dict[str, Any]:
-    count, wrong = gpu_count(host, declared)
+    count, refusals = gpu_count(host, declared)
     verdict = judge(
         host,
         node,
@@ -98,7 +99,7 @@ def reconcile(
         asked=asked,
         plans=plans,
     )
-    new = [one for one in wrong if one not in verdict["findings"]]
+    new = [one for one in refusals if one not in verdict["findings"]]
     return {**verdict, "findings": new + verdict["findings"], "ok": verdict["ok"] and not new}
 
 

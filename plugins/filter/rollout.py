@@ -11,13 +11,13 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan_device_plugin impor
 
 DOCUMENTATION = r"""
 name: rollout
-short_description: What does the rollout of a DaemonSet wait for?
+short_description: Explain why the rollout of a DaemonSet is not complete
 version_added: 1.0.0
 author:
   - metal.gpu contributors (!UNKNOWN)
 description:
-  - Says for each of some nodes why the newest version of a DaemonSet does not run there yet.
-    Nodes that are not named, such as one that is switched off, do not count.
+  - Returns for each named node why the newest version of a DaemonSet does not run there yet. Other
+    nodes, such as a node that is switched off, do not count.
 positional: nodes, revisions
 options:
   _input:
@@ -32,21 +32,21 @@ options:
     required: true
   revisions:
     description:
-      - The ControllerRevisions of the DaemonSet. The newest is what should run.
-      - Where they are not given, pods of any revision will do.
+      - The ControllerRevisions of the DaemonSet. Pods of the newest one should run.
+      - Without this option, pods of any revision count.
     type: list
     elements: dict
 """
 
 EXAMPLES = r"""
-- name: Fail where the plugin does not run
+- name: Fail if the plugin does not run
   ansible.builtin.assert:
     that: pods.resources | metal.gpu.rollout(['gpu-1'], revisions.resources) | length == 0
 """
 
 RETURN = r"""
 _value:
-  description: The reason for each node that waits, by name. Empty when the rollout is done.
+  description: The reason for each node that waits, by name. Empty if the rollout is complete.
   type: dict
 """
 

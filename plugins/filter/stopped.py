@@ -11,17 +11,17 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.report import stopped
 
 DOCUMENTATION = r"""
 name: stopped
-short_description: Why did the run stop on this node?
+short_description: Explain why the run stopped on a node
 version_added: 1.0.0
 author:
   - metal.gpu contributors (!UNKNOWN)
 description:
-  - Makes findings of the result of a task that failed. Findings that a role has failed with are
-    those, anything else is a finding of its own.
+  - Makes findings from the result of a failed task. If a role failed because of findings, returns
+    those. Any other error becomes a separate finding.
 positional: host, task
 options:
   _input:
-    description: The result, which in a C(rescue) is C(ansible_failed_result).
+    description: The result. In a C(rescue), it is C(ansible_failed_result).
     type: dict
     required: true
   host:
@@ -29,13 +29,13 @@ options:
     type: str
     required: true
   task:
-    description: The name of the task, which in a C(rescue) is C(ansible_failed_task.name).
+    description: The name of the task. In a C(rescue), it is C(ansible_failed_task.name).
     type: str
     required: true
 """
 
 EXAMPLES = r"""
-- name: Remember why
+- name: Keep the findings
   ansible.builtin.set_fact:
     found: "{{ ansible_failed_result
       | metal.gpu.stopped(inventory_hostname, ansible_failed_task.name) }}"
@@ -43,7 +43,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: The findings, as from P(metal.gpu.finding#filter).
+  description: The findings, from P(metal.gpu.finding#filter).
   type: list
   elements: dict
 """

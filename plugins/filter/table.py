@@ -11,7 +11,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.report import table
 
 DOCUMENTATION = r"""
 name: table
-short_description: Verdicts as a table
+short_description: Write verdicts as a table
 version_added: 1.0.0
 author:
   - metal.gpu contributors (!UNKNOWN)
@@ -33,7 +33,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: Lines of equal columns, the headings first.
+  description: Aligned lines, starting with the headings.
   type: list
   elements: str
   sample:

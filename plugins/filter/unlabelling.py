@@ -10,13 +10,13 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan_device_plugin impor
 
 DOCUMENTATION = r"""
 name: unlabelling
-short_description: Take the labels off nodes that this collection has added
+short_description: Remove labels that this collection added to nodes
 version_added: 1.0.0
 author:
   - metal.gpu contributors (!UNKNOWN)
 description:
-  - Makes a patch for each node from which labels are to be taken. Labels that
-    P(metal.gpu.labelling#filter) has not added stay.
+  - Makes a patch for each named node. The patch removes the labels that
+    P(metal.gpu.labelling#filter) added. Other labels stay.
 positional: names, labels
 options:
   _input:
@@ -25,7 +25,7 @@ options:
     elements: dict
     required: true
   names:
-    description: Names of the nodes that are to lose the labels.
+    description: Names of the nodes from which to remove the labels.
     type: list
     elements: str
     required: true
@@ -36,7 +36,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Take the labels off a node
+- name: Remove the labels from a node
   kubernetes.core.k8s:
     state: patched
     definition: "{{ (nodes.resources
@@ -46,8 +46,8 @@ EXAMPLES = r"""
 RETURN = r"""
 _value:
   description:
-    - C(patches) for the named nodes, the names of those of them that keep their labels (C(kept)),
-      and the names of the other nodes with the labels (C(left)).
+    - C(patches) for the named nodes, C(kept) with the names of those that keep their labels, and
+      C(left) with the names of the other nodes that have the labels.
   type: dict
 """
 

@@ -11,13 +11,13 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan_preflight import wh
 
 DOCUMENTATION = r"""
 name: unobserved
-short_description: Why is there no observation?
+short_description: Explain why a node could not be observed
 version_added: 1.0.0
 author:
   - metal.gpu contributors (!UNKNOWN)
 description:
-  - Tells from the result of a M(metal.gpu.node_info) task that failed, whether the node could not
-    be reached, the user could not become root, or something else was wrong.
+  - Determines from the result of a failed M(metal.gpu.node_info) task whether the node is
+    unreachable, the user cannot become root, or another error occurred.
 positional: host, method
 options:
   _input:
@@ -29,20 +29,20 @@ options:
     type: str
     required: true
   method:
-    description: How the user becomes root, if the inventory says so (C(ansible_become_method)).
+    description: How the user becomes root, if the inventory sets it (C(ansible_become_method)).
     type: str
     default: ""
 """
 
 EXAMPLES = r"""
-- name: Say what is wrong
+- name: Explain the error
   ansible.builtin.debug:
     msg: "{{ observation | metal.gpu.unobserved(inventory_hostname) }}"
 """
 
 RETURN = r"""
 _value:
-  description: The finding, as from P(metal.gpu.finding#filter).
+  description: The finding, from P(metal.gpu.finding#filter).
   type: dict
 """
 

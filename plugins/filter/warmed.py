@@ -9,17 +9,18 @@ from typing import Any
 
 DOCUMENTATION = r"""
 name: warmed
-short_description: A value as it is, and all filters loaded
+short_description: Load all filters and return the value
 version_added: 1.0.0
 author:
   - metal.gpu contributors (!UNKNOWN)
 description:
-  - Returns its input. What counts is that Ansible has loaded all filters of this collection then.
-  - Ansible forks a process for each task on each host, and what such a process loads, the next one
-    has to load again. A keyword of a play, such as C(serial), is evaluated by the process that all
-    others are forked from.
-  - The name comes last in the alphabet, since Ansible loads the filters of a collection in this
-    order until it has found the one.
+  - Returns its input. Its purpose is the side effect that Ansible loads all filters of this
+    collection.
+  - Ansible forks a process for each task on each host. What such a process loads, the next process
+    must load again. The parent of all these processes evaluates keywords of a play, such as
+    C(serial).
+  - The name of this filter is the last in the alphabet. Ansible loads the filters of a collection
+    in this order until it finds the requested filter.
 options:
   _input:
     description: Any value.
@@ -28,7 +29,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Look at all nodes, with the filters loaded once
+- name: Check all nodes, with the filters loaded once
   hosts: gpu_nodes
   gather_facts: false
   become: true

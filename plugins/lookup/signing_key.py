@@ -6,26 +6,25 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: signing_key
-short_description: A repository's signing key, checked against its fingerprint
+short_description: Fetch a repository's signing key and check its fingerprint
 version_added: 1.0.0
 author:
   - metal.gpu contributors (!UNKNOWN)
 description:
-  - Fetches an OpenPGP public key on the controller and returns it armoured, as the C(signed_by)
-    of P(ansible.builtin.deb822_repository#module) takes it.
-  - Returns the certificate with this fingerprint and nothing else. Fails when the key is another
-    one, naming both fingerprints, when it was revoked or has expired, and when the text holds
-    anything else, such as a second key.
+  - Fetches an OpenPGP public key on the controller and returns it armoured, for C(signed_by) of
+    M(ansible.builtin.deb822_repository).
+  - Returns only the certificate with this fingerprint. Fails if the key has another fingerprint, if
+    it was revoked or has expired, or if the text contains anything else, such as a second key.
 options:
   _terms:
     description:
-      - Where the key is, as a URL, a file on the controller, or the armoured key itself.
+      - The key, as a URL, a file on the controller, or the armoured key itself.
     type: list
     elements: str
     required: true
   fingerprint:
     description:
-      - The fingerprint of its primary key. Blanks and case do not matter.
+      - The fingerprint of the primary key. Spaces and case are ignored.
     type: str
     required: true
 """
@@ -82,7 +81,7 @@ class LookupModule(LookupBase):
             return _fetch(term)
         path = self.find_file_in_search_path(variables, "files", term)
         if path is None:
-            raise AnsibleError(f"there is no signing key {term} on the controller")
+            raise AnsibleError(f"the signing key {term} does not exist on the controller")
         try:
             with open(path, "rb") as file:
                 return file.read()
@@ -96,7 +95,9 @@ def _fetch(url: str) -> bytes:
             return bytes(response.read())
     except (URLError, SSLValidationError, FetchError, OSError) as error:
         message = f"cannot fetch the signing key {url}: {to_native(error)}"
-        raise AnsibleError(redact(message)) from None  # the cause would show the address as well
+        raise AnsibleError(
+            redact(message)
+        ) from None  # the cause would show the credentials of the address
 
 
 def _label(term: str) -> str:

@@ -1,14 +1,14 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Why does a pod with GPUs, or the device plugin, not run? Chooses the one finding. No I/O.
+"""Find out why a pod with GPUs, or the device plugin, does not run. No I/O.
 
-A cause is the code of a finding, and what its texts name. There is none where nothing known fits:
-then the caller reports that something differs, and quotes what was said.
+A cause is the code of one finding, with the values for its texts. If no known cause matches, the
+caller reports the difference and quotes the error.
 
-Source: the words of the API server and of kube-scheduler are as version 1.37.1 gave them (recorded
-in tests/unit/fixtures/kubernetes/refusals.yml). Those of container engines are from threads about
-GPU nodes: containerd 1.x and 2.x, CRI-O, dockershim, nvidia-container-runtime.
+Source: the messages of the API server and of kube-scheduler are those of version 1.37.1 (recorded
+in tests/unit/fixtures/kubernetes/refusals.yml). The messages of container engines are from issues
+about GPU nodes: containerd 1.x and 2.x, CRI-O, dockershim, nvidia-container-runtime.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
     from ansible_collections.metal.gpu.plugins.module_utils.scheduling import Taint
 
-QUOTE = 300  # characters of somebody's words that one finding quotes
-_HEAD = 100  # of which these are the beginning: what failed; the rest is the end: why
+QUOTE = 300  # most characters of a message that a finding quotes
+_HEAD = 100  # of these, characters of its start (what failed); the rest is its end (why)
 
-# Says nothing in any of the chains of errors that it stands in.
+# Parts of error chains that carry no information.
 _NOISE = re.compile(r"rpc error: code = \w+ desc = |\(combined from similar events\): ")
 
 _PRESSURE = re.compile(r"^node\.kubernetes\.io/(\w+)-pressure$")
@@ -73,27 +73,27 @@ _REJECTED_BY = (
 
 
 class Cause(NamedTuple):
-    """Why something is not as it should be."""
+    """Why something differs from what is expected."""
 
     code: str  # of a finding
-    evidence: dict[str, Any]  # what its texts name
+    evidence: dict[str, Any]  # the values for its texts
 
     def as_row(self) -> dict[str, Any]:
         return {"code": self.code, "evidence": dict(self.evidence)}
 
 
 class Subject(NamedTuple):
-    """Whom a cause is about."""
+    """The pod that a cause is about."""
 
     what: str  # "the smoke pod", "the device plugin"
     node: str
     namespace: str
-    tolerations: str  # the variable that they come from
-    place: str  # the variable that the namespace comes from
+    tolerations: str  # name of the variable that sets them
+    place: str  # name of the variable that sets the namespace
 
 
 def quote(text: str) -> str:
-    """Return somebody's words in one line that is short enough: their beginning and their end."""
+    """Return a message in one line; the middle of a long message is cut out."""
     words = redact(" ".join(_NOISE.sub("", text).split()))
     if len(words) <= QUOTE:
         return words
@@ -101,7 +101,7 @@ def quote(text: str) -> str:
 
 
 def of_words(text: str, subject: Subject) -> Cause | None:
-    """Recognise what a container engine or the kubelet says about a container."""
+    """Recognise an error of a container engine or of the kubelet about a container."""
     for code, pattern in _ENGINE_WORDS:
         match = pattern.search(text)
         if match:
@@ -111,7 +111,7 @@ def of_words(text: str, subject: Subject) -> Cause | None:
 
 
 def of_refusal(text: str, subject: Subject) -> Cause | None:
-    """Recognise why the API server does not take a pod."""
+    """Recognise why the API server rejects a pod."""
     evidence = {
         "what": subject.what,
         "namespace": subject.namespace,
@@ -137,16 +137,16 @@ def of_refusal(text: str, subject: Subject) -> Cause | None:
 
 
 def of_taints(taints: Iterable[Taint], readiness: str, subject: Subject) -> Cause | None:
-    """Say which of the taints that a pod does not tolerate is the reason for the others."""
+    """Return which of the taints that a pod does not tolerate explains the others."""
     taints = list(taints)
     for taint in taints:
         if taint.key in _UNREADY:
-            error = readiness or f"it has the taint {taint}"
+            error = readiness or f"the node has the taint {taint}"
             return Cause("NODE_NOT_READY", {"node": subject.node, "error": error})
     for taint in taints:
         match = _PRESSURE.match(taint.key)
         if match:
-            return of_pressure(match[1], f"it has the taint {taint}", subject)
+            return of_pressure(match[1], f"the node has the taint {taint}", subject)
     for taint in taints:
         removal = f"kubectl taint node {subject.node} {taint.key}:{taint.effect}-"
         if taint.key == _CORDON:
@@ -167,7 +167,7 @@ def of_pressure(kind: str, error: str, subject: Subject) -> Cause:
 
 
 def of_eviction(message: str, subject: Subject) -> Cause:
-    """Name what the node ran out of when the kubelet evicted a pod.
+    """Return what the node ran out of when the kubelet evicted a pod.
 
     Source: kubernetes v1.37.1, pkg/kubelet/eviction/helpers.go
     """
@@ -178,7 +178,7 @@ def of_eviction(message: str, subject: Subject) -> Cause:
 
 
 def telling_event(events: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """Return the newest warning that says more than that something else was said before."""
+    """Return the newest warning that states a cause of its own."""
     telling = [
         event
         for event in events
@@ -187,6 +187,6 @@ def telling_event(events: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | No
     return telling[-1] if telling else None
 
 
-# Written about every pod of a node with many name servers, about every new attempt, and about
-# scheduling, which the pod's own condition tells.
+# The first concerns every pod of a node with many name servers, the second every retry. For the
+# third, the pod's own condition has the reason.
 _SILENT_EVENTS = ("DNSConfigForming", "BackOff", "FailedScheduling")

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Understand specifications of the Container Device Interface. No I/O.
+"""Parse specifications of the Container Device Interface (CDI). No I/O.
 
 Documents are already loaded from YAML or JSON.
 
@@ -14,7 +14,7 @@ from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import section, text
 
-# /run/cdi is the second one: systemd insists on /var/run being a link to /run.
+# The second one is also /run/cdi, because systemd makes /var/run a link to /run.
 DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
 
 

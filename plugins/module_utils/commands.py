@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Run several commands at once, none of them for longer than it may take.
+"""Run several commands at once, each with a time limit.
 
 `read_outputs` does I/O, through the runner it is given (`AnsibleModule.run_command`).
 
@@ -17,23 +17,23 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-KILL_AFTER_S = 1  # between the polite and the other signal
+KILL_AFTER_S = 1  # between SIGTERM and SIGKILL
 GRACE_S = 1
 ENVIRONMENT = {"LC_ALL": "C", "LANGUAGE": "C"}
-TIMED_OUT = (124, 137)  # exit codes of timeout(1): ended by TERM, ended by KILL
+TIMED_OUT = (124, 137)  # exit codes of timeout(1): ended by SIGTERM, ended by SIGKILL
 
 
 class Command(NamedTuple):
-    """A program with its arguments, and how long it may run."""
+    """A program with its arguments and its time limit."""
 
     argv: tuple[str, ...]
     timeout_s: float = 10
 
 
 class Output(NamedTuple):
-    """What a command left behind."""
+    """The result of a command."""
 
-    rc: int | None  # None: it did not end in time
+    rc: int | None  # None: it did not exit in time
     stdout: str
     stderr: str
 
@@ -43,10 +43,10 @@ def read_outputs(
 ) -> dict[str, Output]:
     """Run all commands at once; return their outputs under the same keys.
 
-    timeout(1) ends a command that hangs. One that hangs in the kernel, as nvidia-smi does on a
-    broken GPU, cannot be ended at all and timeout(1) waits for it. So the threads are daemons,
-    which unlike those of concurrent.futures do not keep the interpreter alive: such a command
-    is given up and left behind.
+    timeout(1) ends a command that hangs. A command that hangs in the kernel, as nvidia-smi does on
+    a broken GPU, cannot be killed, and timeout(1) waits for it. Therefore the threads are daemon
+    threads, which do not keep the interpreter alive, unlike those of concurrent.futures. Such a
+    command is left running.
     """
     outputs: dict[str, Output] = {}
 

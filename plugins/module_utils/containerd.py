@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Understand containerd's configuration, its own file and the merged result. No I/O.
+"""Parse containerd's configuration: its main file and the merged result. No I/O.
 
 Documents are already loaded from TOML. The merged one is what `containerd config dump` prints.
 
@@ -31,11 +31,11 @@ CONFIG_FLAGS = ("--config", "-c")
 DEFAULT_CONFIG = "/etc/containerd/config.toml"
 DEFAULT_SOCKET = "/run/containerd/containerd.sock"
 
-# Where the CRI runtime's settings live: configuration version 3 and 4, 2, 1.
+# Sections with the CRI runtime's settings: configuration version 3 and 4, 2, 1.
 _CRI_SECTIONS = ("io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri", "cri")
-# Disabling any of these takes CRI away.
+# Disabling any of these disables CRI.
 _CRI_PLUGINS = {*_CRI_SECTIONS, "io.containerd.cri.v1.images"}
-_CDI_ALWAYS = (2, 0)  # from here on, CDI is on unless switched off
+_CDI_ALWAYS = (2, 0)  # since this version, CDI is enabled by default
 _QUOTED_FILE = re.compile(r"""["']([^"'\n]+\.toml)["']""")
 _REFUSAL = re.compile(r"^containerd: (.*)", re.MULTILINE)
 _LOGGED = re.compile(
@@ -44,7 +44,7 @@ _LOGGED = re.compile(
 
 
 class Runtime(NamedTuple):
-    """A way to start containers that pods can ask for."""
+    """A runtime that a RuntimeClass can name as its handler."""
 
     type: str
     binary: str  # empty: the default of the type
@@ -52,7 +52,7 @@ class Runtime(NamedTuple):
 
 
 class Effective(NamedTuple):
-    """What containerd makes of all its files."""
+    """The settings that result from all configuration files."""
 
     socket: str
     cri_enabled: bool
@@ -80,14 +80,14 @@ def parse_effective(dump: Mapping[str, Any], version: str) -> Effective:
 
 
 def has_cri(document: Mapping[str, Any]) -> bool:
-    """Whether a file says anything about the CRI plugin."""
+    """Return whether a file has settings of the CRI plugin."""
     return any(name in section(document, "plugins") for name in _CRI_SECTIONS)
 
 
 def mentioned_files(path: str, text: str) -> list[str]:
-    """Return the patterns of files that a configuration mentions, which are those it imports.
+    """Return the quoted names and patterns of TOML files in a configuration, such as imports.
 
-    Does without a parser, which nodes do not have.
+    Does not parse TOML, because nodes have no parser for it.
     """
     directory = path.rpartition("/")[0]
     return [
@@ -98,13 +98,13 @@ def mentioned_files(path: str, text: str) -> list[str]:
 
 
 def parse_refusal(stderr: str) -> str:
-    """Say why `containerd config dump` failed, with the place where containerd tells it."""
+    """Return why `containerd config dump` failed, with the position if containerd reports it."""
     logged = _LOGGED.search(stderr)
     if logged:
         error = logged["error"].replace('\\"', '"')
         return f"{logged['file']}, line {logged['row']}, column {logged['column']}: {error}"
     refusal = _REFUSAL.search(stderr)
-    return refusal[1] if refusal else stderr.strip() or "containerd config dump failed"
+    return refusal[1] if refusal else stderr.strip() or "containerd config dump failed silently"
 
 
 def _parse_runtime(runtime: Mapping[str, Any]) -> Runtime:

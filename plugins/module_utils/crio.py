@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Understand CRI-O's configuration. No I/O; documents are already loaded from TOML.
+"""Parse CRI-O's configuration. No I/O; documents are already loaded from TOML.
 
 Source: docs/crio.conf.5.md of CRI-O: crio.conf, then crio.conf.d/* in lexical order; a running
 CRI-O prints the result with `crio status config`.
@@ -21,14 +21,14 @@ CONFIG_PATTERNS = ("/etc/crio/crio.conf", "/etc/crio/crio.conf.d/*")
 
 
 class Runtime(NamedTuple):
-    """A way to start containers that pods can ask for."""
+    """A runtime that a RuntimeClass can name as its handler."""
 
     type: str | None
     binary: str | None
 
 
 class Effective(NamedTuple):
-    """What CRI-O makes of its files."""
+    """The settings that result from all configuration files."""
 
     default_runtime: str | None  # None: the built-in one
     runtimes: Mapping[str, Runtime]

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Find the character devices through which programs reach the NVIDIA driver.
+"""Find the character devices of the NVIDIA driver.
 
 Only `read_device_files` does I/O; it takes the root directory as an argument.
 """
@@ -17,7 +17,7 @@ PATTERNS = ("dev/nvidia*", "dev/nvidia-caps/*")
 
 
 class DeviceFile(NamedTuple):
-    """A character device; its mode is octal text, such as "0666"."""
+    """A character device; the mode is octal text, such as "0666"."""
 
     path: str
     major: int
@@ -27,7 +27,7 @@ class DeviceFile(NamedTuple):
 
 
 def read_device_files(root: Path) -> tuple[DeviceFile, ...]:
-    """Read the device files, by path. A file that goes away meanwhile is left out."""
+    """Read the device files, sorted by path. A file that disappears meanwhile is left out."""
     files = []
     for path in sorted(path for pattern in PATTERNS for path in root.glob(pattern)):
         try:

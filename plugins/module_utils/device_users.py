@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Which processes use the NVIDIA driver? They keep its modules from being unloaded.
+"""Find the processes that use the NVIDIA driver. Its modules cannot be unloaded while they run.
 
-`read_device_users` does I/O, below a root directory that tests plant. It looks at every process of
-the node, so it is asked only when an answer is needed.
+`read_device_users` does I/O; it takes the root directory as an argument. It is slow, because it
+reads every process of the node.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _DEVICES = "/dev/nvidia"
-# A library of the driver that is in use says the same, also where another namespace hides devices.
+# A loaded library of the driver proves its use even if the devices are in another namespace.
 _LIBRARIES = re.compile(r"/lib(nvidia-ml|cuda)\.so\.")
 # The kubelet's cgroups: pod<uid> by the cgroupfs driver, kubepods-pod<uid>.slice by systemd's.
 _POD = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
@@ -33,7 +33,7 @@ class DeviceUser(NamedTuple):
 
 
 def read_device_users(root: Path) -> list[DeviceUser]:
-    """Return the processes that use the driver, by process id."""
+    """Return the processes that use the driver, sorted by process id."""
     found = []
     for process in sorted(root.glob("proc/[0-9]*"), key=lambda path: int(path.name)):
         try:
@@ -41,13 +41,13 @@ def read_device_users(root: Path) -> list[DeviceUser]:
                 command = (process / "comm").read_text(encoding="utf-8", errors="replace").strip()
                 cgroup = (process / "cgroup").read_text(encoding="utf-8", errors="replace")
                 found.append(DeviceUser(int(process.name), command, parse_pod(cgroup)))
-        except OSError:  # it has ended meanwhile
+        except OSError:  # the process has ended
             continue
     return found
 
 
 def parse_pod(cgroup: str) -> str | None:
-    """Return the UID of the pod whose control group this is."""
+    """Return the UID of the pod that a control group is part of; None if there is none."""
     match = _POD.search(cgroup)
     return match[1].replace("_", "-") if match else None
 

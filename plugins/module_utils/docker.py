@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Understand Docker's state: what the running engine answers, else what its file says. No I/O.
+"""Parse Docker's state: the answers of the running engine, else its file. No I/O.
 
 Source: https://docs.docker.com/reference/cli/dockerd/; `docker info` of 20.10.24.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 UNIT = "docker.service"
 DEFAULT_CONFIG = "/etc/docker/daemon.json"
 CONFIG_FLAGS = ("--config-file",)
-# Flags whose values decide something here.
+# Flags whose values this collection uses.
 FLAGS = (
     *(*CONFIG_FLAGS, "--data-root", "--graph", "-g", "--host", "-H", "--containerd"),
     *("--default-runtime", "--add-runtime"),
@@ -32,13 +32,13 @@ DEFAULT_DATA_ROOT = "/var/lib/docker"
 DEFAULT_RUNTIME = "runc"
 GROUP = "docker"
 INFO = ("docker", "info", "--format={{json .}}")
-# Engines of before 20.10 have no {{.State}}.
+# Engines before 20.10 have no {{.State}}.
 PS_FORMAT = "{{.ID}}\t{{.Names}}\t{{.Status}}\t{{.Mounts}}"
 PS = ("docker", "ps", "--all", "--no-trunc", f"--format={PS_FORMAT}")
 HOST_CONFIG_FORMAT = "{{.Id}}\t{{.HostConfig.AutoRemove}}\t{{.HostConfig.Runtime}}"
 HOST_CONFIG = ("docker", "inspect", f"--format={HOST_CONFIG_FORMAT}")
 
-# Whatever a user runs without root, and what snapd installs.
+# Engines that users run without root, and engines that snapd installed.
 ROOTLESS_PATTERNS = (
     "/run/user/*/docker.sock",
     "/home/*/.config/systemd/user/docker.service",
@@ -46,20 +46,22 @@ ROOTLESS_PATTERNS = (
 )
 SNAP_PATTERNS = ("/snap/bin/docker", "/var/lib/snapd/snap/bin/docker")
 
-# Which containers ran before Docker was replaced, names keyed by id. Gone when they run again.
+# The containers that ran before Docker was replaced: names, keyed by id. The file is removed when
+# they run again.
 RECORD = "/var/lib/metal-gpu/docker-containers.json"
-# What docker.io leaves when it is removed. A later purge of it runs this, and nothing is left.
+# A removed docker.io leaves this script. A later purge of it runs the script, which deletes all
+# containers, images and volumes.
 PURGE_SCRIPT = f"{DEFAULT_DATA_ROOT}/nuke-graph-directory.sh"
 
-# Docker looks for it when it starts, and not again: `docker run --gpus` needs it. Of the package
-# nvidia-container-toolkit. Source: daemon/devices_nvidia_linux.go of Moby 29.8.
+# `docker run --gpus` needs this file, and Docker looks for it only when it starts. It is part of
+# the package nvidia-container-toolkit. Source: daemon/devices_nvidia_linux.go of Moby 29.8.
 GPU_HOOK = "/usr/bin/nvidia-container-runtime-hook"
 
-# cri-dockerd stands between Docker and the kubelet.
+# cri-dockerd connects the kubelet to Docker.
 CRI_UNIT = "cri-docker.service"
 CRI_SOCKET = "cri-docker.socket"
 
-# nvidia-docker v1 gives GPUs to containers by volumes of its own driver.
+# nvidia-docker v1 gives GPUs to containers by volumes of its volume driver.
 V1_UNIT = "nvidia-docker.service"
 V1_PACKAGE = "nvidia-docker"
 V1_VOLUMES = ("docker", "volume", "ls", "--quiet", "--filter=driver=nvidia-docker")
@@ -69,7 +71,7 @@ _CGROUP_DRIVER = "native.cgroupdriver="
 
 
 class Runtime(NamedTuple):
-    """A way to start containers."""
+    """A runtime of containers."""
 
     type: str | None  # of a containerd shim; None: an OCI runtime
     binary: str | None
@@ -85,19 +87,19 @@ class Container(NamedTuple):
 
     @property
     def is_of_pod(self) -> bool:
-        """The kubelet starts such a container again by itself."""
+        """Whether the kubelet created the container, and so restarts it."""
         return self.name.startswith("k8s_")
 
 
 class HostConfig(NamedTuple):
-    """What was decided when a container was made."""
+    """Settings of a container that are fixed when it is created."""
 
-    ephemeral: bool  # it goes when it ends
+    ephemeral: bool  # Docker removes it when it exits
     runtime: str
 
 
 class Effective(NamedTuple):
-    """What holds for the containers that Docker starts."""
+    """The settings of the containers that Docker starts."""
 
     default_runtime: str
     runtimes: Mapping[str, Runtime]
@@ -106,7 +108,7 @@ class Effective(NamedTuple):
 
 
 def parse_info(stdout: str) -> dict[str, Any] | None:
-    """Parse `docker info`; None where no engine answered, though the client prints a form."""
+    """Parse `docker info`; None if no engine answered, although the client prints JSON then."""
     try:
         info = json.loads(stdout)
     except (ValueError, RecursionError):
@@ -119,12 +121,12 @@ def effective_from_info(info: Mapping[str, Any]) -> Effective:
         default_runtime=text(info, "DefaultRuntime") or DEFAULT_RUNTIME,
         runtimes=_parse_runtimes(sections(info, "Runtimes")),
         cgroup_driver=text(info, "CgroupDriver") or None,
-        cdi_enabled=bool(texts(info, "CDISpecDirs")),  # empty where it is off or unknown
+        cdi_enabled=bool(texts(info, "CDISpecDirs")),  # empty if CDI is disabled or unsupported
     )
 
 
 def effective_from_file(document: Mapping[str, Any], version: str) -> Effective:
-    """Read daemon.json as an engine of this version will."""
+    """Read daemon.json as an engine of this version does."""
     drivers = [
         option[len(_CGROUP_DRIVER) :]
         for option in texts(document, "exec-opts")
@@ -149,19 +151,19 @@ def _parse_runtimes(runtimes: Mapping[str, Mapping[str, Any]]) -> dict[str, Runt
 def data_root(
     document: Mapping[str, Any], flags: Sequence[Flag], info: Mapping[str, Any] | None
 ) -> str:
-    """Return where the engine keeps its containers, or will, where none answers."""
+    """Return the data root of the running engine, else the one that it will use."""
     given = text(info, "DockerRootDir") or text(document, "data-root") or text(document, "graph")
     return given or value_of(flags, "--data-root", "--graph", "-g") or DEFAULT_DATA_ROOT
 
 
 def live_restore(document: Mapping[str, Any], info: Mapping[str, Any] | None) -> bool:
-    """Tell whether containers run on while the engine does not."""
+    """Return whether containers keep running while the engine is stopped."""
     source, key = (info, "LiveRestoreEnabled") if info else (document, "live-restore")
     return bool(flag(source, key))
 
 
 def parse_ps(stdout: str) -> tuple[Container, ...]:
-    """Parse the answer to PS."""
+    """Parse the output of PS."""
     rows = (line.split("\t") for line in stdout.splitlines())
     return tuple(
         Container(
@@ -176,13 +178,13 @@ def parse_ps(stdout: str) -> tuple[Container, ...]:
 
 
 def parse_host_configs(stdout: str) -> dict[str, HostConfig]:
-    """Parse the answer to HOST_CONFIG, keyed by the id of the container."""
+    """Parse the output of HOST_CONFIG, keyed by the id of the container."""
     rows = (line.split("\t") for line in stdout.splitlines())
     return {row[0]: HostConfig(row[1] == "true", row[2]) for row in rows if len(row) == 3}
 
 
 def has_v1(packages: Mapping[str, str], units: Mapping[str, Mapping[str, str]]) -> bool:
-    """Tell whether nvidia-docker v1 is there, by versions of packages and states of units."""
+    """Return whether nvidia-docker v1 is installed, given package versions and unit states."""
     return packages.get(V1_PACKAGE, "").startswith("1.") or (
         units.get(V1_UNIT, {}).get("LoadState") == "loaded"
     )
@@ -190,11 +192,11 @@ def has_v1(packages: Mapping[str, str], units: Mapping[str, Mapping[str, str]]) 
 
 def users_of(containers: Iterable[Container], volumes: Iterable[str]) -> list[Container]:
     """Return the containers that use one of the volumes."""
-    wanted = set(volumes)
-    return [container for container in containers if wanted.intersection(container.volumes)]
+    names = set(volumes)
+    return [container for container in containers if names.intersection(container.volumes)]
 
 
 def parse_group(stdout: str) -> list[str]:
-    """Parse what getent(1) says about a group: its members."""
+    """Parse the output of `getent group` for one group; return its members."""
     fields = stdout.strip().split(":")
     return [name for name in fields[3].split(",") if name] if len(fields) == 4 else []

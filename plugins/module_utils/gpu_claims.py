@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Which pods hold GPUs of a node, and would an eviction take them away? No I/O.
+"""Find the pods that claim GPUs of a node, and whether they can be evicted. No I/O.
 
 Source: https://kubernetes.io/docs/concepts/scheduling-eviction/api-eviction/
 """
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 DOMAIN = "nvidia.com/"  # nvidia.com/gpu, its shared form, and MIG slices
 
 _STAYS = {
-    "DaemonSet": "its DaemonSet creates it again at once",
-    "Node": "the kubelet runs it from a file of the node",
+    "DaemonSet": "its DaemonSet recreates it immediately",
+    "Node": "it is a static pod, which the kubelet runs from a file on the node",
 }
-_BARE = "no controller starts it again"
+_BARE = "it has no controller that recreates it"
 
 
 class Claim(NamedTuple):
-    """A pod that holds GPUs."""
+    """A pod that claims GPUs."""
 
     namespace: str
     name: str
     node: str
     gpus: int | float
-    stays: str | None  # why it must not be evicted; None where it may be
-    uid: str  # a controller may give another pod the same name
+    stays: str | None  # why it must not be evicted; None if it may be evicted
+    uid: str  # a controller may create another pod with the same name
 
     @property
     def key(self) -> str:
@@ -41,7 +41,7 @@ class Claim(NamedTuple):
 
 
 def parse_claim(pod: Mapping[str, Any]) -> Claim | None:
-    """Return what a pod holds; None where it is on no node, has ended, or holds nothing."""
+    """Return what a pod claims; None if it has no node, has ended, or claims no GPU."""
     node = pod["spec"].get("nodeName")
     if not node or pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
         return None
@@ -71,7 +71,7 @@ def _resources(pod: Mapping[str, Any]) -> set[str]:
 
 def _why_it_stays(metadata: Mapping[str, Any]) -> str | None:
     if "deletionTimestamp" in metadata:
-        return None  # it goes anyway
+        return None  # it is already being deleted
     for owner in metadata.get("ownerReferences", ()):
         if owner.get("controller"):
             return _STAYS.get(owner["kind"])

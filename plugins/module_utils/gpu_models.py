@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""What is this GPU? From the PCI device id to what decides about its driver.
+"""Find the generation of a GPU by its PCI device id, and the drivers that support it. No I/O.
 
-NVIDIA hands device ids out in blocks, one chip after the other, so that an id tells the
-generation without a list of every card. Blocks as in the PCI ID repository; driver branches from
-NVIDIA's driver and architecture matrix, and from its list of legacy GPUs. No function does I/O.
+NVIDIA assigns device ids in blocks, one chip after the other. So an id shows the generation
+without a list of every card. The blocks are those of the PCI ID repository. The driver branches
+are from NVIDIA's driver and architecture matrix, and from its list of legacy GPUs.
 
 Source: https://pci-ids.ucw.cz/read/PC/10de
 Source: https://docs.nvidia.com/datacenter/tesla/drivers/cuda-toolkit-driver-and-architecture-matrix.html
@@ -21,15 +21,15 @@ PROPRIETARY = "proprietary"
 
 
 class Generation(NamedTuple):
-    """What GPUs of one architecture have in common."""
+    """The GPUs of one architecture."""
 
     name: str
-    flavours: tuple[str, ...]  # kernel modules that drive it, the recommended one first
-    first_branch: int | None  # None: older than every branch that matters here
+    flavours: tuple[str, ...]  # kernel modules that support it, the recommended one first
+    first_branch: int | None  # None: older than every branch that this collection supports
     last_branch: int | None  # None: still supported
 
 
-# The open module needs the GPU's own system processor, which came with Turing.
+# The open module needs the GPU System Processor, which exists since Turing.
 _BEFORE_FERMI = Generation("Tesla or older", (PROPRIETARY,), None, 340)
 _FERMI = Generation("Fermi", (PROPRIETARY,), None, 390)
 _KEPLER = Generation("Kepler", (PROPRIETARY,), None, 470)
@@ -43,10 +43,10 @@ _GRACE_HOPPER = Generation("Grace Hopper", (OPEN,), 525, None)
 _ADA = Generation("Ada", (OPEN, PROPRIETARY), 525, None)
 _BLACKWELL = Generation("Blackwell", (OPEN,), 570, None)
 _BLACKWELL_ULTRA = Generation("Blackwell Ultra", (OPEN,), 580, None)
-# NVIDIA brings new GPUs out with the open module only.
+# Only the open module supports new GPUs.
 NEWER = Generation("newer", (OPEN,), None, None)
 
-# Last id of each block, in order; a block begins after the one before it.
+# Last id of each block, in order; a block starts after the previous one.
 _BLOCKS: tuple[tuple[int, Generation], ...] = (
     (0x06BF, _BEFORE_FERMI),  # … G80 … G96
     (0x06DF, _FERMI),  # GF100
@@ -91,7 +91,7 @@ def branch(version: str) -> int:
 
 
 def supports(found: Generation, version: str) -> bool:
-    """Whether a driver of this version has code for the generation."""
+    """Return whether a driver of this version supports the generation."""
     number = branch(version)
     return (found.first_branch or 0) <= number and (
         found.last_branch is None or number <= found.last_branch
@@ -99,7 +99,7 @@ def supports(found: Generation, version: str) -> bool:
 
 
 def branches(found: Generation) -> str:
-    """Say in words which branches support the generation."""
+    """Return the text for the branches that support the generation."""
     if found.last_branch is not None:
         return f"branch {found.last_branch} or older"
     return f"branch {found.first_branch} or newer"

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Has every GPU in the slots a driver that works with it? No function does I/O.
+"""Judge whether the driver works with every GPU on the PCI bus. No I/O.
 
-Judges an observation of metal.gpu.node_info, as far as the hardware goes. Each GPU on the bus needs
-a row of nvidia-smi with its address and without an error; whatever else nvidia-smi says is shown.
+Judges the hardware part of an observation of metal.gpu.node_info. Each GPU on the bus needs a row
+of nvidia-smi with its address and without an error. Other output of nvidia-smi is reported.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ def judge_hardware(
     for error, gpus in faulty.items():
         report = "reports" if len(gpus) == 1 else "report"
         yield finding("GPU_FAULTY", host, gpus=", ".join(gpus), report=report, error=error)
-    # What is wrong with one GPU, and with nothing else, is told of that GPU.
+    # An error of single GPUs is already reported for these GPUs.
     if failure is not None and failure["message"] not in faulty:
         yield finding("NVML_TROUBLE", host, error=_with_exit_code(failure))
 
 
 def _contradictions(slots: Sequence[str], devices: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield what cannot be true of GPUs: each has one row, an address on the bus, and a UUID."""
+    """Yield contradictions: a GPU has exactly one row, and an address on the bus."""
     for key, words in (
         ("index", "the index"),
         ("uuid", "the UUID"),
@@ -72,13 +72,13 @@ def _contradictions(slots: Sequence[str], devices: Sequence[Mapping[str, Any]]) 
             yield f"{values.count(value)} rows have {words} {value}"
     for gpu in devices:
         if gpu["pci_address"] is None and gpu["error"] is None:
-            yield f"{_describe(gpu)} has no address"
+            yield f"{_describe(gpu)} has no PCI address"
         elif gpu["pci_address"] is not None and gpu["pci_address"] not in slots:
             yield f"{_describe(gpu)} is not on the PCI bus"
 
 
 def _describe(gpu: Mapping[str, Any]) -> str:
-    """Name a GPU by everything that a person finds it by."""
+    """Name a GPU by its index, PCI address and UUID, as far as they are observed."""
     names = [name for name in (gpu["pci_address"], gpu["uuid"]) if name]
     if gpu["index"] is None:
         return f"the GPU {' '.join(names)}".strip()
@@ -88,14 +88,14 @@ def _describe(gpu: Mapping[str, Any]) -> str:
 def _why_unavailable(node: Mapping[str, Any]) -> str:
     failure = node["nvml"]["failure"]
     if failure is None:
-        return "nvidia-smi shows no GPU"
+        return "nvidia-smi lists no GPU"
     paths = [file["path"] for file in node["device_files"]]
     is_gone = "nvidia" in node["kernel"]["modules"] and _CONTROL not in paths
     return _with_exit_code(failure) + (f"; {_CONTROL} does not exist" if is_gone else "")
 
 
 def _with_exit_code(failure: Mapping[str, Any]) -> str:
-    """Return the words of a failure, and what the manual says of its exit code."""
+    """Return the message of a failure with its exit code and the meaning of that."""
     code = failure["exit_code"]
     return f"{failure['message']}" + (
         "" if code is None else f" (exit code {code}, {failure['code']})"
@@ -103,7 +103,7 @@ def _with_exit_code(failure: Mapping[str, Any]) -> str:
 
 
 def judge_cuda(host: str, node: Mapping[str, Any]) -> Iterator[dict[str, str]]:
-    """Name what a program needs besides the driver that nvidia-smi talks to."""
+    """Judge what CUDA programs need in addition to what nvidia-smi needs."""
     healthy = [gpu for gpu in node["nvml"]["devices"] if gpu["error"] is None]
     if not healthy:
         return

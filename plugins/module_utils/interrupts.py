@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""End a module by an exception when somebody ends its process, so that it cleans up first."""
+"""Raise an exception in a module when its process gets a signal, so that it cleans up first."""
 
 from __future__ import annotations
 

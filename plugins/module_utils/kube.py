@@ -3,13 +3,12 @@
 
 """A thin client of the Kubernetes API: list, follow, create, patch, evict, delete.
 
-Requests and answers are plain JSON: turning thousands of Node objects into the model classes of
-the `kubernetes` package costs far more than everything else here. `kube_settings` says how to
-connect, `kube_transport` carries the requests, `kube_errors` says what can go wrong.
+Requests and answers are plain JSON, because the model classes of the `kubernetes` package are slow
+for thousands of Node objects. `kube_settings` has the connection settings, `kube_transport` sends
+the requests, `kube_errors` has the errors.
 
-Every method of `Client` does I/O and raises `KubeError`s. A request may be made more than once, so
-every one is such that this does no harm: an object is created under a name of its own, and never
-by generateName.
+Every method of `Client` does I/O and raises `KubeError`s. A request may be sent more than once, so
+every request is safe to repeat. In particular, objects are created by name, never by generateName.
 
 Source: https://kubernetes.io/docs/reference/using-api/api-concepts/
 """
@@ -78,16 +77,16 @@ __all__ = [
     "only",
 ]
 
-ANONYMOUS = "system:anonymous"  # whom the server calls so has sent no credentials
+ANONYMOUS = "system:anonymous"  # the user of a request without credentials
 
-_PAGE = 500  # objects in one answer, as kubectl asks for
-_PARALLEL = 8  # requests under way at once, where there is one for each of many names
+_PAGE = 500  # objects in one answer, as in kubectl
+_PARALLEL = 8  # concurrent requests of `snapshot_each`
 _STALLED_S = 5.0  # how long after its end a round of a watch counts as stalled
 _WATCH_S = 240  # below the idle limits of common load balancers (350 s and more)
 
 
 class Client:
-    """The verbs that this collection uses."""
+    """The API requests that this collection uses."""
 
     def __init__(
         self,
@@ -116,9 +115,9 @@ class Client:
         query: Mapping[str, str] | None = None,
         timer: Timer | None = None,
     ) -> dict[str, Record]:
-        """LIST a collection and return what `keep` makes of each object, less the Nones.
+        """LIST a collection and return what `keep` returns for each object, without the Nones.
 
-        Keyed by object name, or by namespace/name where all namespaces were listed.
+        Keyed by object name, or by namespace/name if all namespaces were listed.
         """
         return self._list(resource, keep, namespace, query or {}, timer)[0]
 
@@ -132,14 +131,13 @@ class Client:
         cached: bool = False,
         timer: Timer | None = None,
     ) -> dict[str, Record]:
-        """As `snapshot`, by one LIST for each name that `field` may have, some of them at once.
+        """Like `snapshot`, with one LIST for each value of `field`; several run at once.
 
-        `cached` takes what the server's cache has, which may be a moment old. For pods it has an
-        index by spec.nodeName, so that their list costs what there is on these nodes, and not what
-        there is in the cluster. With 5,000 pods on 200 nodes, 1 node took 0.07 s, 32 took 0.25 s
-        and all 200 took 0.9 s, while one list of all pods took 1.3 s and, past the cache, a list
-        for each of 32 nodes 14 s (kube-apiserver 1.37.1 with etcd 3.4.23). By metadata.name, the
-        way past the cache is as short.
+        `cached` reads from the server's cache, which may be a moment old. The cache has an index of
+        pods by spec.nodeName, so the cost depends on the pods of these nodes, not of the cluster.
+        Measured with 5,000 pods on 200 nodes (kube-apiserver 1.37.1 with etcd 3.4.23): 0.07 s for
+        1 node, 0.25 s for 32 nodes, 0.9 s for all 200 nodes; 1.3 s for one list of all pods; 14 s
+        for 32 nodes without the cache. For metadata.name, the cache makes no difference.
         """
         version = {"resourceVersion": "0"} if cached else {}
 
@@ -162,15 +160,15 @@ class Client:
         query: Mapping[str, str] | None = None,
         round_s: float = _WATCH_S,
     ) -> Iterator[Collection[str]]:
-        """Hold `store` equal to a collection, by one LIST and then a WATCH, until time is up.
+        """Keep `store` equal to a collection, by one LIST and then a WATCH, until time is up.
 
-        Yields the keys whose record changed: first after the LIST, also when nothing did, then
-        after each event that changed a record, and with no key at the end of each round of the
-        watch, which lasts `round_s` at most. Keys and records as in `snapshot`.
+        Yields the keys of changed records: first after the LIST, even if nothing changed; then
+        after each event that changed a record. Yields no keys at the end of each round of the
+        watch, which lasts at most `round_s`. Keys and records are those of `snapshot`.
 
-        A watch that breaks is picked up where it broke. The collection is listed again where the
-        server has forgotten that place (410), or where something ends every watch at once. Raises
-        the error of the watch where that is still broken when time is up.
+        A broken watch continues where it broke. The collection is listed again if the server no
+        longer has that version (410), or if something closes every watch at once. Raises the
+        error of the watch if it is still broken when time is up.
         """
         version, failures = "", 0
         problem: KubeError | None = None  # why the watch is broken
@@ -215,7 +213,7 @@ class Client:
                 self.pause(min(pause_s(failures, error), timer.remaining_s()))
                 failures += 1
             else:
-                failures, problem = 0, None  # also where nothing happened
+                failures, problem = 0, None  # even if there was no event
                 yield ()
 
     def create(
@@ -227,7 +225,7 @@ class Client:
     ) -> dict[str, Any]:
         """Create an object by its name and return it as the server stored it.
 
-        Raises ApiExists where there is one of the name: after an answer that got lost, our own.
+        Raises ApiExists if the name exists. After a lost answer, that may be our own object.
         """
         created: dict[str, Any] = self._transport.ask(
             "create", resource, namespace, body=body, timer=timer
@@ -237,9 +235,9 @@ class Client:
     def patch(
         self, resource: str, name: str, body: Mapping[str, Any], timer: Timer | None = None
     ) -> dict[str, Any]:
-        """Merge fields into an object that belongs to no namespace; null removes a field.
+        """Merge fields into a cluster-scoped object; null removes a field.
 
-        With metadata.resourceVersion in it, an object that has changed since raises ApiConflict.
+        If the body has metadata.resourceVersion, a newer object raises ApiConflict.
         """
         query = {"fieldManager": MANAGER}
         patched: dict[str, Any] = self._transport.ask(
@@ -250,12 +248,12 @@ class Client:
         return patched
 
     def evict(self, pod: str, namespace: str, uid: str) -> None:
-        """Ask once for the end of a pod. A budget that forbids it raises ApiBudget.
+        """Request the eviction of a pod, once. Raises ApiBudget if a budget forbids it.
 
-        Raises ApiConflict where the pod of this name is another one by now.
+        Raises ApiConflict if the pod of this name has another uid.
 
         Source: kubernetes, pkg/registry/core/pod/storage/eviction.go: the delete options of an
-        eviction are those of the deletion, and their preconditions are checked then.
+        eviction apply to the deletion, which checks their preconditions.
         """
         body = {
             "kind": "Eviction",
@@ -274,7 +272,7 @@ class Client:
         grace_s: int | None = None,
         timer: Timer | None = None,
     ) -> None:
-        """Delete one object; None leaves it its own grace period."""
+        """Delete one object; `grace_s` None means its own grace period."""
         body = _delete_options(grace_s)
         self._transport.ask("delete", resource, namespace, path=f"/{name}", body=body, timer=timer)
 
@@ -287,20 +285,20 @@ class Client:
         grace_s: int | None = None,
         timer: Timer | None = None,
     ) -> None:
-        """Delete all objects with the labels; None leaves each its own grace period."""
+        """Delete all objects with the labels; `grace_s` None means their own grace periods."""
         query, body = {"labelSelector": selector}, _delete_options(grace_s)
         self._transport.ask(
             "deletecollection", resource, namespace, query=query, body=body, timer=timer
         )
 
     def log_tail(self, pod: str, namespace: str, container: str, lines: int) -> str:
-        """Ask once for the last lines of a container's log."""
+        """Request the last lines of a container's log, once."""
         query = {"container": container, "tailLines": str(lines)}
         answer = self._transport.attempt("get", "pods", namespace, path=f"/{pod}/log", query=query)
         return answer.decode(errors="replace")
 
     def is_allowed(self, attributes: Mapping[str, str], timer: Timer | None = None) -> bool:
-        """Ask the server whether these credentials may do something.
+        """Return whether the server allows these credentials an action.
 
         Source: https://kubernetes.io/docs/reference/access-authn-authz/authorization/#checking-api-access
         """
@@ -313,7 +311,7 @@ class Client:
         return bool(section(answer, "status").get("allowed"))
 
     def user(self) -> str:
-        """Return who these credentials are for the server; empty where it does not tell.
+        """Return the user name of these credentials; empty if the server does not report it.
 
         Source: https://kubernetes.io/docs/reference/access-authn-authz/authentication/#self-subject-review
         """
@@ -321,7 +319,7 @@ class Client:
         try:
             answer = self.create("selfsubjectreviews", review)
         except ApiRefused:
-            return ""  # before 1.28, and where it is forbidden
+            return ""  # before Kubernetes 1.28, or forbidden
         return str(section(answer, "status", "userInfo").get("username") or "")
 
     def pause(self, seconds: float) -> None:
@@ -337,8 +335,8 @@ class Client:
     ) -> tuple[dict[str, Record], str]:
         """Return the records of a collection and its version.
 
-        Page after page, so that never more than one of them is in memory as a whole. A list that
-        the server has forgotten before its last page is begun anew, all of it in one answer.
+        Reads page by page, so that at most one page of full objects is in memory. If the list
+        expires before its last page, it is read again in one answer.
         """
         records: dict[str, Record] = {}
         page = {**query, "limit": str(_PAGE)}
@@ -374,11 +372,11 @@ class Client:
     ) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield type and object of the events of one round of a watch.
 
-        Raises ApiExpired when the watch cannot go on from `version`.
+        Raises ApiExpired if the watch cannot continue from `version`.
         """
         started, silent = timer.elapsed_s(), True
-        # The server ends the round. A little later we do, should it stall; where the round ends
-        # with our own time, we do it to the split second.
+        # The server ends the round. If it stalls, we end it a little later, or exactly at the end
+        # of the timer.
         read_s = round_s + (_STALLED_S if round_s < timer.remaining_s() else 0.0)
         response = self._transport.send(
             "watch",
@@ -410,7 +408,10 @@ class Client:
         finally:
             response.close()
         if silent and timer.elapsed_s() - started < min(1.0, round_s):
-            raise WatchCut(f"The API server {self._transport.shown} closes every watch at once.")
+            raise WatchCut(
+                f"The API server {self._transport.shown}, or a proxy before it, closes every watch "
+                "immediately."
+            )
 
     def _parse_event(self, resource: str, line: bytes) -> tuple[str, dict[str, Any]]:
         """Return type and object of an event."""
@@ -426,9 +427,9 @@ class Client:
 
 
 def only(field: str, names: Collection[str], *selectors: str) -> dict[str, str]:
-    """Return the query for field selectors, with one for the name where only one is wanted."""
-    wanted = [f"{field}={name}" for name in names] if len(names) == 1 else []
-    return {"fieldSelector": ",".join([*selectors, *wanted])} if selectors or wanted else {}
+    """Return the query for field selectors, with one for `field` if there is only one name."""
+    single = [f"{field}={name}" for name in names] if len(names) == 1 else []
+    return {"fieldSelector": ",".join([*selectors, *single])} if selectors or single else {}
 
 
 def _delete_options(grace_s: int | None) -> dict[str, Any]:
@@ -445,7 +446,7 @@ def _is_named(item: Any) -> bool:
 
 
 def _key(item: Mapping[str, Any], namespace: str | None) -> str:
-    """Return the name of an object, with its namespace where several were asked for."""
+    """Return the name of an object, with its namespace if all namespaces were queried."""
     metadata = item["metadata"]
     scope = metadata.get("namespace")
     name: str = metadata["name"]

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""What can go wrong between here and the API server. No I/O.
+"""Errors of requests to the API server. No I/O.
 
-Every error says which server, what it answered and what to do about it.
+Every message names the server, quotes its answer and tells what to do.
 
 Source: https://kubernetes.io/docs/reference/using-api/api-concepts/
 """
@@ -29,35 +29,35 @@ _EXISTS = "AlreadyExists"
 
 
 class KubeError(Exception):
-    """Root of every error of this library; a module catches this one class."""
+    """Base class of every error of this library; a module catches this one."""
 
 
 class ApiUnreachable(KubeError):
     """Nothing answers at the address, or the connection broke."""
 
-    connected = True  # False where no connection came about
+    connected = True  # False if there was never a connection
 
 
 class ApiStalled(ApiUnreachable):
-    """There is a connection, and no answer in time."""
+    """There is a connection, but no answer in time."""
 
 
 class ApiUntrusted(KubeError):
-    """TLS failed: most often the server's certificate is not signed by the known CA."""
+    """TLS failed, usually because the configured CA did not sign the server's certificate."""
 
 
 class WatchCut(ApiUnreachable):
-    """Something between here and the server ends each watch as soon as it begins."""
+    """The server, or a proxy before it, closes each watch as soon as it starts."""
 
 
 class ApiRefused(KubeError):
     """The server answered with an error."""
 
-    def __init__(self, message: str, found: str = "", status: int = 0) -> None:
+    def __init__(self, message: str, reply: str = "", status: int = 0) -> None:
         super().__init__(message)
-        self.found = found  # what the server said
+        self.reply = reply  # the server's own message
         self.status = status
-        self.retry_after_s: float | None = None  # when it wants to be asked again
+        self.retry_after_s: float | None = None  # the wait that the server requests
 
 
 class ApiUnauthorised(ApiRefused):
@@ -65,23 +65,23 @@ class ApiUnauthorised(ApiRefused):
 
 
 class ApiForbidden(ApiRefused):
-    """403: the credentials lack a permission, or admission control said no."""
+    """403: the credentials lack a permission, or admission control rejected the request."""
 
 
 class ApiMissing(ApiRefused):
-    """404: there is no such object."""
+    """404: the object does not exist."""
 
 
 class ApiConflict(ApiRefused):
-    """409: something has changed since it was read: the object, or a quota that it counts in."""
+    """409: the object, or a quota that counts it, changed after it was read."""
 
 
 class ApiExists(ApiConflict):
-    """409 with the reason AlreadyExists: there is an object of the name."""
+    """409 with the reason AlreadyExists: the name is taken."""
 
 
 class ApiExpired(ApiRefused):
-    """410: the server has forgotten the version to continue from."""
+    """410: the server no longer has the version to continue from."""
 
 
 class ApiBudget(ApiRefused):
@@ -107,35 +107,35 @@ def refusal(
     headers: Mapping[str, str],
     body: bytes,
     *,
-    asked: str,
+    request: str,
     url: str,
     source: str,
 ) -> ApiRefused:
-    """Make the error of an answer that is not a success. `asked` is verb and resource."""
+    """Return the error for an unsuccessful answer. `request` is verb and resource."""
     try:
         answer = json.loads(body)
     except ValueError:
         answer = None
     message = section(answer).get("message")
-    found = str(message or body[:200].decode(errors="replace").strip())
+    reply = str(message or body[:200].decode(errors="replace").strip())
     kind = _KINDS.get(status, ApiBusy if status >= 500 else ApiRefused)
     if _is_budget(answer):
         kind = ApiBudget
     if kind is ApiConflict and section(answer).get("reason") == _EXISTS:
         kind = ApiExists
-    text = f"The API server {url} refused to {asked} ({status}): {found}"
+    text = f"The API server {url} rejected the request to {request} ({status}): {reply}"
     if kind is ApiUnauthorised:
         text = (
-            f"The API server {url} does not know these credentials (401 {found}). Check the token "
-            f"or client certificate, which may have expired ({source})."
+            f"The API server {url} does not accept these credentials (401 {reply}). Check that the "
+            f"token or client certificate is correct and has not expired ({source})."
         )
     elif kind is ApiForbidden:
-        verb, _space, resource = asked.partition(" ")
+        verb, _space, resource = request.partition(" ")
         text = (
-            f"The API server {url} forbids to {asked} (403): {found}. Grant the verb {verb!r} on "
-            f"{resource!r}, or use other credentials ({source})."
+            f"The API server {url} denied the request to {request} (403): {reply}. Grant the verb "
+            f"{verb!r} on {resource!r}, or use other credentials ({source})."
         )
-    error = kind(text, found, status)
+    error = kind(text, reply, status)
     error.retry_after_s = _retry_after(headers)
     return error
 
@@ -147,14 +147,14 @@ def _is_budget(answer: Any) -> bool:
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that the header Retry-After asks for, None where it asks for nothing.
+    """Return the seconds in the header Retry-After; None without a valid one.
 
-    It has a number, or a date on the server's clock (RFC 9110, section 10.2.3).
+    The value is a number, or a date on the server's clock (RFC 9110, section 10.2.3).
     """
-    wanted = headers.get("Retry-After", "").strip()
-    if wanted.isdecimal():
-        return float(wanted)
-    then, now = _date(wanted), _date(headers.get("Date", ""))
+    value = headers.get("Retry-After", "").strip()
+    if value.isdecimal():
+        return float(value)
+    then, now = _date(value), _date(headers.get("Date", ""))
     if then is None:
         return None
     return max(0.0, (then - (now or datetime.now(timezone.utc))).total_seconds())

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Make a client of the Kubernetes API from module options that mean what kubernetes.core's do.
+"""Make a client of the Kubernetes API from module options, which have kubernetes.core's meanings.
 
-`connect` reads kubeconfig files, and may run what they name to get credentials.
+`connect` reads kubeconfig files, and may run their credential plugins.
 
 Source: https://kubernetes.io/docs/concepts/configuration/organize-cluster-access-kubeconfig/
 """
@@ -70,19 +70,19 @@ _SECRETS = {"token", "password", "client-key-data", "access-token", "refresh-tok
 
 
 class SettingsInvalid(KubeError):
-    """The settings do not describe a connection: no kubeconfig, a broken one, no such context."""
+    """The settings are unusable: the kubeconfig is missing or invalid, or lacks the context."""
 
 
 class PluginFailed(SettingsInvalid):
-    """The program that the kubeconfig names for credentials gives none."""
+    """The credential plugin of the kubeconfig returned no credentials."""
 
 
 def connect(options: Mapping[str, Any]) -> Client:
     """Return a client for the options named in AUTH_ARGUMENTS. Raises SettingsInvalid.
 
-    As in kubernetes.core: complete credentials in the options stand alone; else kubeconfig or
-    context; else the service account of the pod this runs in; else the default kubeconfig.
-    Single options then replace what was found there.
+    The order is that of kubernetes.core: complete credentials in the options; else kubeconfig or
+    context; else the service account of the pod this runs in; else the default kubeconfig. Other
+    options then override single settings.
     """
     configuration = kubernetes.client.Configuration()
     configuration.keep_alive = True  # a watch is silent for minutes
@@ -109,13 +109,13 @@ def connect(options: Mapping[str, Any]) -> Client:
         if value is None:
             continue
         if AUTH_ARGUMENTS[option]["type"] == "path" and not os.path.isfile(value):
-            raise SettingsInvalid(f"{option}: there is no file {value}")
+            raise SettingsInvalid(f"{option}: file {value} does not exist")
         setattr(configuration, attribute, value)
 
     if not configuration.host.startswith(("https://", "http://")):
         raise SettingsInvalid(
-            f"The API server {configuration.host!r} is not a URL such as https://10.0.0.1:6443 "
-            f"({source})."
+            f"The address of the API server, {configuration.host!r}, is not a URL such as "
+            f"https://10.0.0.1:6443 ({source})."
         )
     if not configuration.verify_ssl:
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
@@ -140,7 +140,7 @@ def _load_service_account(configuration: Any) -> bool:
 
 
 def _load_kubeconfig(configuration: Any, kubeconfig: Any, context: str | None) -> str:
-    """Read a kubeconfig, given as text (paths) or as its content; return where it came from."""
+    """Read a kubeconfig, given as paths or as content; return its source for messages."""
     inline = isinstance(kubeconfig, dict)
     paths = "" if inline else str(kubeconfig or kubernetes.config.KUBE_CONFIG_DEFAULT_LOCATION)
     place = "kubeconfig in the options" if inline else f"kubeconfig {paths}"
@@ -148,8 +148,8 @@ def _load_kubeconfig(configuration: Any, kubeconfig: Any, context: str | None) -
     documents = [kubeconfig] if inline else _read_documents(paths, place)
     if not documents:
         raise SettingsInvalid(
-            f"There is no kubeconfig {paths}. Name one by the option kubeconfig or by "
-            "K8S_AUTH_KUBECONFIG, or give host and api_key."
+            f"The kubeconfig {paths} does not exist. Set the option kubeconfig or the environment "
+            "variable K8S_AUTH_KUBECONFIG, or set host and api_key."
         )
     _refuse_two_contexts(documents, context, place)
     arguments = {
@@ -169,18 +169,18 @@ def _load_kubeconfig(configuration: Any, kubeconfig: Any, context: str | None) -
         contexts = [name for document in documents for name in _names(document, "contexts")]
         if context and contexts and context not in contexts:
             raise SettingsInvalid(
-                f"The {place} has no context {context!r}, only {', '.join(contexts)}."
+                f"The {place} has no context {context!r}. Its contexts: {', '.join(contexts)}."
             ) from error
         raise SettingsInvalid(f"The {place}: {error}") from error
     except (yaml.YAMLError, OSError, ValueError, TypeError, AttributeError) as error:
-        # The library looks into a malformed file without asking first what it is.
+        # The library does not check types in a malformed file.
         raise SettingsInvalid(f"The {place} is not valid: {error}") from error
     _refuse_plugin(configuration, documents, context, place, complaints.texts)
     return source
 
 
 def _read_documents(paths: str, place: str) -> list[Any]:
-    """Return the content of those files that there are."""
+    """Return the content of the files that exist."""
     documents = []
     for path in map(os.path.expanduser, paths.split(os.pathsep)):
         if os.path.isfile(path):
@@ -193,18 +193,18 @@ def _read_documents(paths: str, place: str) -> list[Any]:
 
 
 def _refuse_two_contexts(documents: Iterable[Any], context: str | None, place: str) -> None:
-    """Refuse files of which each names another current context.
+    """Refuse files with different current contexts.
 
-    kubectl takes the first one, and the Python client, of kubernetes.core, too, the last. So
-    `kubectl get nodes` would show another cluster than the one that gets changed.
+    kubectl uses the first one. The Python client, which kubernetes.core uses as well, uses the
+    last one. So `kubectl get nodes` would show another cluster than the one to change.
     """
     names = [section(document).get("current-context") for document in documents]
     found = list(dict.fromkeys(str(name) for name in names if name))
     if context is None and len(found) > 1:
         raise SettingsInvalid(
-            f"The {place} names several current contexts: {', '.join(found)}. kubectl uses the "
-            "first, and Ansible's modules use the last. Name one by the option context or by "
-            "K8S_AUTH_CONTEXT."
+            f"The {place} has several current contexts: {', '.join(found)}. kubectl uses the "
+            "first, but Ansible's modules use the last. Set the option context or the environment "
+            "variable K8S_AUTH_CONTEXT."
         )
 
 
@@ -215,27 +215,27 @@ def _refuse_plugin(
     place: str,
     complaints: Iterable[str],
 ) -> None:
-    """Refuse to go on without credentials, which the library would.
+    """Refuse to continue without credentials.
 
-    It notes in a log why it got none, and calls the server as nobody.
+    The library would only log why it got none, and send anonymous requests.
     """
     plugin = section(_find_user(list(documents), context), "exec")
     if not plugin or configuration.api_key or configuration.cert_file:
         return
     words = (re.sub(r"^\[Errno \d+\] ", "", text) for text in complaints)
-    said = quote("; ".join(words)) or "it returned neither a token nor a certificate"
+    why = quote("; ".join(words)) or "it returned neither a token nor a certificate"
     hint = quote(str(plugin.get("installHint") or ""))
     raise PluginFailed(
-        f"The credential plugin {str(plugin.get('command'))!r} of the {place} gives no "
-        f"credentials: {said}{f' (installHint: {hint})' if hint else ''}"
+        f"The credential plugin {str(plugin.get('command'))!r} of the {place} returned no "
+        f"credentials: {why}{f' (installHint: {hint})' if hint else ''}"
     )
 
 
 def _find_user(documents: Sequence[Any], context: str | None) -> Mapping[str, Any]:
-    """Return the user of a context. Of two entries with a name, the first counts."""
+    """Return the user of a context. Of two entries with the same name, the first counts."""
     names = [section(document).get("current-context") for document in documents]
-    wanted = context or next((name for name in reversed(names) if name), None)
-    chosen = _find(documents, "contexts", "context", wanted)
+    name = context or next((name for name in reversed(names) if name), None)
+    chosen = _find(documents, "contexts", "context", name)
     return _find(documents, "users", "user", chosen.get("user"))
 
 
@@ -257,7 +257,7 @@ def _names(document: Any, kind: str) -> list[str]:
 
 
 class _Complaints(logging.Handler):
-    """Collects what the library logs, and keeps it from stderr, where Ansible would show it."""
+    """Collects the library's log, and keeps it out of stderr, which Ansible would show."""
 
     def __init__(self) -> None:
         super().__init__()

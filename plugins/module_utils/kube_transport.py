@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Carry requests to an API server, with patience.
+"""Send requests to an API server, with retries.
 
-A server that is busy (429, 5xx) or stalls is asked again for as long as the caller's timer allows,
-and for _PATIENCE_S at least. Every method of `Transport` that is named after a request does I/O.
+A request to a server that is busy (429, 5xx) or stalls is retried for as long as the caller's
+timer allows, and for at least _PATIENCE_S. `ask`, `read`, `attempt`, `send` and `lines` do I/O.
 
 Source: https://kubernetes.io/docs/reference/using-api/api-concepts/
 """
@@ -35,17 +35,17 @@ try:
     from kubernetes.client.rest import RESTClientObject
     from urllib3 import exceptions as http
 except ImportError:
-    pass  # kube_settings tells the user
+    pass  # kube_settings reports it
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-MANAGER = "metal.gpu"  # the name under which the server notes which fields are ours
+MANAGER = "metal.gpu"  # our name in managedFields
 
 _CONNECT_S = 5.0
 _READ_S = 15.0  # until the head of an answer, and between two pieces of it
 _PATIENCE_S = 30.0
-_PAUSES_S = (0.0, 1.0, 2.0, 4.0, 8.0)  # before the server is asked again; the last from then on
+_PAUSES_S = (0.0, 1.0, 2.0, 4.0, 8.0)  # before each retry; the last value repeats
 
 _MERGE_PATCH = "application/merge-patch+json"
 _METHODS = {
@@ -83,10 +83,10 @@ class Timer:
 
 
 class Settings(NamedTuple):
-    """How to connect."""
+    """The settings of a connection."""
 
     configuration: Any  # kubernetes.client.Configuration
-    source: str  # where it comes from, for messages
+    source: str  # where the settings come from, for messages
 
 
 class Transport:
@@ -117,7 +117,7 @@ class Transport:
     def ask(
         self, verb: str, resource: str, namespace: str | None, **request: Any
     ) -> dict[str, Any]:
-        """As `read`, and return the object that the answer has in JSON."""
+        """Like `read`; return the parsed JSON object of the answer."""
         answer = self.read(verb, resource, namespace, **request)
         try:
             found = json.loads(answer)
@@ -128,9 +128,9 @@ class Transport:
         return found
 
     def odd(self, expected: str, answer: bytes | str) -> ApiRefused:
-        """Make the error of an answer that no API server gives, but something on the way to it."""
+        """Return the error for an answer that no API server gives, but a proxy before it may."""
         return ApiRefused(
-            f"{self.shown} does not answer with {expected}: {answer[:80]!r}. "
+            f"{self.shown} did not answer with {expected}: {answer[:80]!r}. "
             f"Check that this is the address of a Kubernetes API server ({self._source})."
         )
 
@@ -143,7 +143,7 @@ class Transport:
         timer: Timer | None = None,
         **request: Any,
     ) -> bytes:
-        """Return the whole body of an answer, if need be after several attempts."""
+        """Return the whole body of an answer, after several attempts if necessary."""
         patience_s = max(_PATIENCE_S, timer.remaining_s() if timer else 0.0)
         patience = Timer(patience_s, self._clock)
         for failures in itertools.count():
@@ -179,7 +179,7 @@ class Transport:
         body: Mapping[str, Any] | None = None,
         read_s: float | None = None,
     ) -> urllib3.BaseHTTPResponse:
-        """Send a request; return the answer once its head says success."""
+        """Send a request; return the answer if its status is a success."""
         read_s = _READ_S if read_s is None else read_s
         group = f"apis/{_GROUPS[resource]}" if resource in _GROUPS else "api/v1"
         scope = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
@@ -202,12 +202,12 @@ class Transport:
             self._has_answered = True
             self.server_date = response.headers.get("Date", "")
             if not 200 <= response.status < 300:
-                asked = resource + path[path.rfind("/") :] if path.count("/") > 1 else resource
+                target = resource + path[path.rfind("/") :] if path.count("/") > 1 else resource
                 raise refusal(
                     response.status,
                     response.headers,
                     response.data,
-                    asked=f"{verb} {asked}",
+                    request=f"{verb} {target}",
                     url=self.shown,
                     source=self._source,
                 )
@@ -218,7 +218,7 @@ class Transport:
         return response
 
     def lines(self, response: urllib3.BaseHTTPResponse, read_s: float) -> Iterator[bytes]:
-        """Yield the complete lines of a stream; what a broken stream ends with is dropped."""
+        """Yield the complete lines of a stream; an incomplete last line is dropped."""
         rest = b""
         try:
             for chunk in response.stream(amt=None):
@@ -231,25 +231,25 @@ class Transport:
         kind = ApiStalled if isinstance(error, http.ReadTimeoutError) else ApiUnreachable
         problem = kind(
             f"The API server {self.shown} is unreachable: {_cause(error, read_s)}. Check that it "
-            "runs, that nothing blocks the way to it, and that the address is right "
-            f"({self._source})."
+            "runs, that no firewall or proxy blocks the connection, and that the address is "
+            f"correct ({self._source})."
         )
         problem.connected = not isinstance(error, _before_connection())
         return problem
 
     def _untrusted(self, error: Exception) -> ApiUntrusted:
         return ApiUntrusted(
-            f"The API server {self.shown} is not trusted: {_cause(error, 0)}. Give the CA that "
-            "signed its certificate as ca_cert or as certificate-authority of the kubeconfig, and "
-            f"call it by a name in its certificate ({self._source})."
+            f"TLS with the API server {self.shown} failed: {_cause(error, 0)}. Set ca_cert, or "
+            "certificate-authority in the kubeconfig, to the CA that signed the server's "
+            f"certificate. Use an address that the certificate contains ({self._source})."
         )
 
     def _may_pass(self, error: ApiUnreachable | ApiBusy | ApiConflict, verb: str) -> bool:
-        """Tell whether another attempt can end better.
+        """Return whether a retry can succeed.
 
-        An address where nothing has ever answered is more likely wrong than busy. An internal
-        error is often an admission webhook that is down, and does not pass within seconds. A
-        create conflicts with others that count in the same quota, and is not at fault.
+        An address that has never answered is more likely wrong than busy. An internal error often
+        comes from an admission webhook that is down, which does not change within seconds. A create
+        can conflict with other creates that count in the same quota.
         """
         if isinstance(error, ApiConflict):
             return verb == "create" and not isinstance(error, ApiExists)
@@ -259,19 +259,19 @@ class Transport:
 
 
 def pause_s(failures: int, error: KubeError) -> float:
-    """Return how long to wait after so many failures in a row before this one."""
+    """Return how long to wait after this error, given the number of failures in a row before it."""
     usual_s = _PAUSES_S[min(failures, len(_PAUSES_S) - 1)]
     return max(usual_s, getattr(error, "retry_after_s", None) or 0.0)
 
 
 def _before_connection() -> tuple[type[Exception], ...]:
-    """Return what goes wrong before there is a connection: no route, no name, no listener."""
+    """Return the errors that happen before there is a connection: no route, name or listener."""
     return (http.ConnectTimeoutError, http.NewConnectionError, http.ProxyError)
 
 
 def _cause(error: BaseException, read_s: float) -> str:
-    """Return what the operating system or OpenSSL said, in a few words."""
-    if error.__class__ is http.ConnectTimeoutError:  # a base of errors that say more
+    """Return the error text of the operating system or of OpenSSL."""
+    if error.__class__ is http.ConnectTimeoutError:  # its subclasses have better texts
         return f"no connection within {_CONNECT_S:.0f} s"
     if isinstance(error, http.ReadTimeoutError):
         return f"no answer within {read_s:.0f} s"
@@ -280,10 +280,10 @@ def _cause(error: BaseException, read_s: float) -> str:
         if inner is None:
             break
         error = inner
-    said = (
+    text = (
         getattr(error, "verify_message", "")
         or getattr(error, "reason", "")
         or getattr(error, "strerror", "")
         or str(error)
     )
-    return redact(str(said).rstrip("."))
+    return redact(str(text).rstrip("."))

@@ -1,14 +1,14 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Understand how a kubelet is set up: names, endpoint, cgroup driver, feature gates. No I/O.
+"""Parse the settings of a kubelet: names, endpoint, cgroup driver, feature gates. No I/O.
 
 Documents are KubeletConfiguration objects, already loaded from YAML.
 
 Source: https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/;
 cmd/kubelet/app/server.go: configuration file, then the *.conf files of --config-dir in lexical
 order, then flags; the later one wins. ITU-T X.690, section 8.1.3 (lengths) and X.520 (commonName)
-for the certificate; the API server knows a kubelet by the common name system:node:NAME.
+for the certificate; the API server identifies a kubelet by the common name system:node:NAME.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
     from ansible_collections.metal.gpu.plugins.module_utils.command_line import Flag
 
 UNIT = "kubelet.service"
-# Which of them a unit reads depends on who made the package.
+# Which of these a unit reads depends on the distributor of the package.
 ENVIRONMENT_FILES = (
     "/var/lib/kubelet/kubeadm-flags.env",
     "/etc/default/kubelet",
     "/etc/sysconfig/kubelet",
 )
-# Flags whose values decide something here.
+# Flags whose values this collection uses.
 FLAGS = (
     *("--config", "--config-dir", "--kubeconfig", "--bootstrap-kubeconfig", "--cert-dir"),
     *("--hostname-override", "--cloud-provider", "--container-runtime-endpoint"),
     *("--cgroup-driver", "--feature-gates", "--healthz-port", "--healthz-bind-address"),
 )
-# Distributions that bring a kubelet of their own, by the units that run it. Source: documents of
-# k3s, RKE2 and MicroK8s (docs/configuring-services). The units of k0s are unproven.
+# Kubernetes distributions with an embedded kubelet, by the units that run it. Source: documents of
+# k3s, RKE2 and MicroK8s (docs/configuring-services). The units of k0s are untested.
 DISTRIBUTIONS = {
     "k3s.service": "k3s",
     "k3s-agent.service": "k3s",
@@ -52,7 +52,7 @@ DISTRIBUTIONS = {
     "snap.microk8s.daemon-kubelite.service": "MicroK8s",
 }
 DEFAULT_ENDPOINT = "unix:///run/containerd/containerd.sock"
-DEFAULT_ENDPOINT_SINCE = (1, 27)  # before, there was a flag, and dockershim
+DEFAULT_ENDPOINT_SINCE = (1, 27)  # older versions have a flag and no default
 DEFAULT_CGROUP_DRIVER = "cgroupfs"
 DEFAULT_KUBECONFIG = "/etc/kubernetes/kubelet.conf"
 DEFAULT_CERTIFICATE_DIRECTORY = "/var/lib/kubelet/pki"
@@ -67,18 +67,18 @@ _CERTIFICATE_FILE = re.compile(
 _CERTIFICATE_DATA = re.compile(
     r"^\s*client-certificate-data:\s*[\"']?(?P<base64>[\w+/=]+)", re.MULTILINE
 )
-# The attribute commonName, and the kind and the length of the text that is its value.
+# The attribute commonName, with the type and the length of its value.
 _COMMON_NAME = re.compile(
     rb"\x06\x03\x55\x04\x03[\x0c\x13](?:\x81(?P<long>.)|(?P<short>[\x00-\x7f]))", re.DOTALL
 )
 _NODE_USER = "system:node:"
-# Which the kubelet listens on, and the one to ask.
+# Addresses that the kubelet listens on, and the address to query instead.
 _ANY_ADDRESS = {"0.0.0.0": DEFAULT_HEALTH_ADDRESS, "::": "::1"}
 
 _JOURNAL_LINE = re.compile(r"\w{3} [ \d]\d [\d:]{8} \S+\[(?P<pid>\d+)\]: (?P<text>.*\S)")
-# klog's fatal and error lines, Go's panics, cobra's refusal of the command line.
+# klog's fatal and error lines, Go's panics, cobra's errors about the command line.
 _FATAL = re.compile(r"^(?:[EF]\d{4} |panic: |Error: )|command failed|unrecognized feature gate")
-# What strconv.ParseBool takes.
+# The values that strconv.ParseBool accepts.
 _BOOLEANS = {
     **dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True),
     **dict.fromkeys(("0", "f", "F", "FALSE", "false", "False"), False),
@@ -89,11 +89,11 @@ class FeatureGate(NamedTuple):
     """A gate set in one place."""
 
     name: str
-    value: bool | None  # None: not a boolean, which the kubelet refuses
-    file: str | None  # None: no file says it, but the kubelet runs with it
+    value: bool | None  # None: not a boolean, which the kubelet rejects
+    file: str | None  # None: the kubelet runs with it, but no file contains it
     where: str  # "flag" or "config"
-    flag: str | None  # the variable that holds the flag, else "--feature-gates"
-    effective: bool  # False: written down, but not in force
+    flag: str | None  # the variable that contains the flag, else "--feature-gates"
+    effective: bool  # False: written in a file, but not used
 
 
 def parse_gates_flag(value: str) -> dict[str, bool | None]:
@@ -103,15 +103,15 @@ def parse_gates_flag(value: str) -> dict[str, bool | None]:
 
 
 def parse_last_error(journal: str) -> str | None:
-    """Find why the kubelet failed: its last fatal line, else the very last one.
+    """Return why the kubelet failed: its last fatal line, else its last line.
 
-    The journal is in the form "short". Only what the last process of the unit said counts, which
-    may be another program that has to succeed before the kubelet starts.
+    The journal is in the format "short". Only the lines of the unit's last process count. That may
+    be another program, which has to succeed before the kubelet starts.
     """
     lines = [match for match in map(_JOURNAL_LINE.match, journal.splitlines()) if match]
-    said = [line["text"].strip() for line in lines if line["pid"] == lines[-1]["pid"]]
-    fatal = [text for text in said if _FATAL.search(text)]
-    return next(iter((fatal or said)[-1:]), None)
+    printed = [line["text"].strip() for line in lines if line["pid"] == lines[-1]["pid"]]
+    fatal = [text for text in printed if _FATAL.search(text)]
+    return next(iter((fatal or printed)[-1:]), None)
 
 
 def feature_gates(
@@ -134,7 +134,7 @@ def feature_gates(
 def endpoint(
     flags: Sequence[Flag], documents: Iterable[Mapping[str, Any]], version: str | None
 ) -> str | None:
-    """Return the socket of the container runtime; None where this kubelet has no default."""
+    """Return the socket of the container runtime; None if unset and this kubelet has no default."""
     given = value_of(flags, "--container-runtime-endpoint")
     given = given or _configured("containerRuntimeEndpoint", documents)
     if given is None and version is not None and release(version) >= DEFAULT_ENDPOINT_SINCE:
@@ -145,9 +145,9 @@ def endpoint(
 def distribution(
     units: Mapping[str, Mapping[str, str]], *, has_kubelet: bool
 ) -> dict[str, str] | None:
-    """Return name and unit of the distribution that runs the kubelet; None where that is its own.
+    """Return name and unit of the distribution that runs the kubelet; None if kubelet.service does.
 
-    One that does not run counts only where there is no kubelet.
+    A stopped distribution counts only if there is no other kubelet.
     """
     if units.get(UNIT, {}).get("ActiveState") == "active":
         return None
@@ -170,9 +170,9 @@ def node_name(flags: Sequence[Flag], joined: str | None, hostname: str) -> str:
 
 
 def own_name(flags: Sequence[Flag], hostname: str) -> str | None:
-    """Return the name under which the kubelet registers when it starts the next time.
+    """Return the name under which the kubelet registers at its next start.
 
-    None where a cloud provider inside the kubelet decides that.
+    None if a cloud provider inside the kubelet determines the name.
     Source: https://kubernetes.io/docs/reference/access-authn-authz/node/
     """
     if value_of(flags, "--cloud-provider") not in (None, "", "external"):
@@ -181,7 +181,7 @@ def own_name(flags: Sequence[Flag], hostname: str) -> str | None:
 
 
 def certificate_file(path: str, kubeconfig: str) -> str | None:
-    """Return the path of the client certificate that the kubeconfig at a path names."""
+    """Return the path of the client certificate in a kubeconfig, given its path and content."""
     match = _CERTIFICATE_FILE.search(kubeconfig)
     return join(dirname(path), match["path"]) if match else None
 
@@ -189,7 +189,7 @@ def certificate_file(path: str, kubeconfig: str) -> str | None:
 def joined_name(text: str) -> str | None:
     """Return the name of a node, from its client certificate as PEM or in a kubeconfig.
 
-    None where there is no certificate of a node.
+    None without the certificate of a node.
     """
     embedded = _CERTIFICATE_DATA.search(text)
     if embedded:
@@ -214,7 +214,7 @@ def _decode(text: str) -> bytes:
 
 
 def health_url(flags: Sequence[Flag], documents: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return where the kubelet tells whether it is well; None where that is turned off."""
+    """Return the URL of the kubelet's health check; None if it is disabled."""
     address = value_of(flags, "--healthz-bind-address") or _configured(
         "healthzBindAddress", documents
     )

@@ -1,14 +1,14 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Cordon nodes, evict the pods that hold GPUs there, and uncordon the nodes again.
+"""Cordon nodes, evict the pods that claim GPUs there, and uncordon the nodes again.
 
-All methods of `Drain` but `cordoned` talk to the API server. The order matters: cordon, then list,
-then judge, then evict. A pod that arrives before the cordon is on the list; one that arrives after
-it, as those of DaemonSets do, is judged like the others.
+All methods of `Drain` talk to the API server, except `cordoned` and `cordoned_now`. The order
+matters: cordon, list, judge, evict. The list contains every pod that arrived before the cordon.
+Pods that arrive later, as those of DaemonSets do, are judged like the others.
 
-Two others may cordon the same node: an admin, and another run. A node is ours to uncordon only if
-it has our annotation and if the API server has us noted as the manager of `spec.unschedulable`.
+An admin or another run may cordon the same node. We uncordon a node only if it has our annotation
+and `managedFields` names us as the manager of `spec.unschedulable`.
 
 Source: https://kubernetes.io/docs/tasks/administer-cluster/safely-drain-node/
 """
@@ -26,25 +26,25 @@ if TYPE_CHECKING:
 
     from ansible_collections.metal.gpu.plugins.module_utils.gpu_claims import Claim
 
-CORDONED = "metal.gpu/cordoned"  # annotation: the run that has cordoned the node
-RETRY_S = 2.0  # how often the pods are looked at, and a budget is asked again
-_ATTEMPTS = 20  # at a node that others change at the same time
+CORDONED = "metal.gpu/cordoned"  # annotation: the run that cordoned the node
+RETRY_S = 2.0  # how often the pods are listed, and a refused eviction is requested again
+_ATTEMPTS = 20  # to patch a node that others change at the same time
 
 _ALIVE = "status.phase!=Succeeded,status.phase!=Failed"
 
 
 class Stuck(Exception):
-    """What was waited for did not come."""
+    """The wait ended without the expected result."""
 
 
 class NodeRow(NamedTuple):
-    """What matters of a Node object."""
+    """The needed fields of a Node object."""
 
     version: str
     unschedulable: bool
-    mark: str | None  # of the run that has cordoned it
+    mark: str | None  # the run that cordoned it
     cordoned: bool  # by us
-    has_gpus: bool  # to hand out
+    has_gpus: bool  # it is ready and has allocatable GPUs
 
 
 def parse_row(node: Mapping[str, Any]) -> NodeRow:
@@ -70,7 +70,7 @@ def parse_row(node: Mapping[str, Any]) -> NodeRow:
 
 
 def _is_ours(metadata: Mapping[str, Any]) -> bool:
-    """Tell whether nobody else has cordoned the node since, who would be noted for it."""
+    """Return whether we are the manager of the cordon; another client that cordons replaces us."""
     managers = [
         row.get("manager")
         for row in metadata.get("managedFields", ())
@@ -80,7 +80,7 @@ def _is_ours(metadata: Mapping[str, Any]) -> bool:
 
 
 class Drain:
-    """The nodes and the pods that hold their GPUs, as the API server has them."""
+    """The nodes and the pods that claim their GPUs."""
 
     def __init__(
         self, client: kube.Client, names: Collection[str], timer: kube.Timer, run: str
@@ -89,7 +89,7 @@ class Drain:
         self._names = names
         self._timer = timer
         self._run = run
-        self.asked: set[str] = set()  # uids of the pods that were evicted
+        self.evicted: set[str] = set()  # uids of the pods whose eviction was accepted
         self.nodes = self._read_nodes(names)
         self.claims = self._read_claims(names)
 
@@ -98,14 +98,14 @@ class Drain:
         return self._client.snapshot("nodes", self._keep_node, query=query, timer=self._timer)
 
     def _read_claims(self, nodes: Collection[str]) -> dict[str, Claim]:
-        """Read who holds GPUs, as the server's cache has it: it may be a moment old."""
+        """Read the claims from the server's cache, which may be a moment old."""
         keep = gpu_claims.parse_claim
         return self._client.snapshot_each(
             "pods", keep, "spec.nodeName", nodes, _ALIVE, cached=True, timer=self._timer
         )
 
     def _read_newest_claims(self) -> dict[str, Claim]:
-        """Read who holds GPUs now. For several nodes that is a list of all pods there are."""
+        """Read the current claims. For several nodes, this lists all pods of the cluster."""
 
         def keep(pod: dict[str, Any]) -> Claim | None:
             claim = gpu_claims.parse_claim(pod)
@@ -121,11 +121,11 @@ class Drain:
         return [name for name, row in self.nodes.items() if row.cordoned]
 
     def cordoned_now(self) -> list[str]:
-        """Return the nodes that this run has cordoned."""
+        """Return the nodes that this run cordoned."""
         return [name for name in self.cordoned() if self.nodes[name].mark == self._run]
 
     def cordon(self) -> None:
-        """Cordon the nodes that are open."""
+        """Cordon the schedulable nodes."""
 
         def change(row: NodeRow) -> dict[str, Any] | None:
             if row.unschedulable:
@@ -137,7 +137,7 @@ class Drain:
             self._change(name, change)
 
     def uncordon(self, names: Iterable[str]) -> dict[str, str]:
-        """Uncordon nodes as far as they are ours; return why one is not, by name."""
+        """Uncordon the nodes that we cordoned; return the errors, keyed by node."""
 
         def change(row: NodeRow) -> dict[str, Any] | None:
             if row.mark is None:
@@ -154,7 +154,7 @@ class Drain:
         return problems
 
     def _change(self, name: str, change: Callable[[NodeRow], dict[str, Any] | None]) -> None:
-        """Patch a node, as long as it is what the change was made for."""
+        """Patch a node. If it changed in the meantime, read it and compute the patch again."""
         for attempt in range(_ATTEMPTS):
             patch = change(self.nodes[name]) if name in self.nodes else None
             if patch is None:
@@ -174,7 +174,7 @@ class Drain:
                 self.nodes.update(self._read_nodes([name]))
 
     def evict(self) -> None:
-        """Evict every pod that holds GPUs, and wait until all are gone. Raises Stuck."""
+        """Evict every pod that claims GPUs, and wait until all are gone. Raises Stuck."""
         left = self._read_newest_claims()
         while left:
             staying = describe_staying(left.values())
@@ -183,18 +183,18 @@ class Drain:
             refused = {key: self._ask(claim) for key, claim in left.items()}
             if self._timer.remaining_s() <= 0:
                 rows = [
-                    f"{key} on {claim.node}: {refused[key] or 'has not ended yet'}"
+                    f"{key} on {claim.node}: {refused[key] or 'evicted, but still running'}"
                     for key, claim in left.items()
                 ]
-                raise Stuck("\n".join(["Pods still hold GPUs:", *rows]))
+                raise Stuck("\n".join(["Pods with GPUs still run when time is up:", *rows]))
             self._client.pause(min(RETRY_S, self._timer.remaining_s()))
-            # What looks empty is looked at once more, past the cache.
+            # An empty list may be outdated, so it is confirmed without the cache.
             holding = {claim.node for claim in left.values()}
             left = self._read_claims(holding) or self._read_newest_claims()
 
     def _ask(self, claim: Claim) -> str:
-        """Evict one pod, if that was not done; return why it may not go yet."""
-        if claim.uid in self.asked:
+        """Evict one pod, unless that was done; return why the server refuses it for now."""
+        if claim.uid in self.evicted:
             return ""
         try:
             self._client.evict(claim.name, claim.namespace, claim.uid)
@@ -202,14 +202,14 @@ class Drain:
             return ""
         # A conflict says that the pod is gone, or that its budget has changed: the next look tells.
         except (kube.ApiBudget, kube.ApiBusy, kube.ApiConflict) as error:
-            return error.found
+            return error.reply
         except kube.ApiUnreachable as error:
             return str(error)
-        self.asked.add(claim.uid)
+        self.evicted.add(claim.uid)
         return ""
 
     def wait_for_no_gpus(self, names: Collection[str]) -> None:
-        """Wait until none of the nodes has GPUs to hand out. Raises Stuck."""
+        """Wait until none of the nodes has allocatable GPUs. Raises Stuck."""
         query = kube.only("metadata.name", self._names)
         having: list[str] = []
         for _changed in self._client.follow(
@@ -218,9 +218,12 @@ class Drain:
             having = [name for name in names if name in self.nodes and self.nodes[name].has_gpus]
             if not having:
                 return
-        raise Stuck(f"The cluster still hands out GPUs of {', '.join(having)}.")
+        raise Stuck(
+            f"Nodes still have allocatable GPUs when time is up: {', '.join(having)}. Check that "
+            "no device plugin runs there."
+        )
 
 
 def describe_staying(claims: Iterable[Claim]) -> list[str]:
-    """Return why pods must not be evicted, a line for each of those."""
+    """Return one line for each pod that must not be evicted, with the reason."""
     return [f"{claim.key} on {claim.node}: {claim.stays}" for claim in claims if claim.stays]

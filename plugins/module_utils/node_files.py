@@ -1,10 +1,9 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Read text files of a node, below a root directory that tests plant.
+"""Read text files of a node, below a root directory.
 
-`NodeFiles` does I/O. It remembers what it read, so that one object ends up holding every text
-that a module has to hand over.
+`NodeFiles` does I/O. It keeps the texts that it read, so that a module can return all of them.
 """
 
 from __future__ import annotations
@@ -37,16 +36,16 @@ class NodeFiles:
         return sorted(path[len(prefix) :] for path in found)
 
     def modified(self, path: str) -> float | None:
-        """Return when a file was last written, in seconds of the epoch; None where it is absent."""
+        """Return when a file was last written, in seconds since the epoch; None if it is absent."""
         try:
             return self._on_disk(path).stat().st_mtime
         except OSError:
             return None
 
     def appeared(self, path: str) -> float | None:
-        """Return when a file came to where it is, in seconds of the epoch; None where it is absent.
+        """Return when a file was put in its place, like `modified`.
 
-        Packages give a file the time of its making, which says nothing about this node.
+        A file from a package has the modification time of its build, not of its installation.
         """
         try:
             return self._on_disk(path).stat().st_ctime
@@ -54,10 +53,10 @@ class NodeFiles:
             return None
 
     def read(self, path: str) -> str | None:
-        """Read one file; None where there is none, or none that may be read.
+        """Read one file; None if it is absent or unreadable.
 
-        Only regular files count: a mask (a link to /dev/null) reads as absent, and a pipe
-        somewhere in a configuration directory must not block the whole observation.
+        Only regular files count: a mask (a link to /dev/null) is absent, and a pipe in a
+        configuration directory must not block the observation.
         """
         try:
             if not stat.S_ISREG(self._on_disk(path).stat().st_mode):
@@ -73,14 +72,14 @@ class NodeFiles:
 
     def read_all(self, patterns: Iterable[str]) -> None:
         for pattern in patterns:
-            # A glob cannot tell an unreadable directory from an empty one; a read can.
+            # Unlike a glob, a read distinguishes an unreadable directory from an empty one.
             for path in self.find(pattern) if glob.has_magic(pattern) else [pattern]:
                 self.read(path)
 
     def read_layered(self, directories: Iterable[str], pattern: str, containing: str = "") -> None:
         """Read the files of a configuration directory that exists in several places.
 
-        A file hides its namesakes in later directories, as systemd, modprobe and udev have it.
+        A file hides files of the same name in later directories, as for systemd, modprobe and udev.
         Texts without `containing` are not kept.
         """
         names: set[str] = set()

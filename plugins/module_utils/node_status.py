@@ -21,25 +21,25 @@ if TYPE_CHECKING:
 _DOMAIN = "metal.gpu/"
 _READY = "Ready"
 _STATUSES = {"True": True, "False": False}
-# A controller takes them off a little after the node has become ready; until then no pod comes.
+# A controller removes them a moment after the node becomes ready. Until then no pod is scheduled.
 _NOT_READY_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _UNREPORTED = {"type": _READY, "status": "Unknown", "message": "the kubelet has not reported yet"}
 
 
 class NodeStatus(NamedTuple):
-    """What is kept of a Node object, which can be 50 KB of JSON."""
+    """The needed fields of a Node object, which can be 50 KB of JSON."""
 
-    capacity: Decimal | None  # None where the node does not know the resource
+    capacity: Decimal | None  # None if the node does not have the resource
     allocatable: Decimal | None
-    ready: bool | None  # None: nobody knows, as where the kubelet has fallen silent
-    troubles: Mapping[str, str]  # conditions that are not as they should be, as text, by type
+    ready: bool | None  # None: unknown, for example because the kubelet stopped reporting
+    troubles: Mapping[str, str]  # descriptions of unhealthy conditions, keyed by type
     labels: Mapping[str, str]
     taints: tuple[Taint, ...] = ()
-    annotations: Mapping[str, str] = {}  # of this collection
+    annotations: Mapping[str, str] = {}  # those that this collection sets
 
     @property
     def readiness(self) -> str:
-        """Why the node is not ready; empty where it is."""
+        """Why the node is not ready; empty if it is."""
         return self.troubles.get(_READY, "")
 
 
@@ -47,11 +47,11 @@ class Judgement(NamedTuple):
     """Whether a node is as expected."""
 
     state: str  # "ok", "missing" or "differs"
-    message: str  # what is missing; empty when nothing is
+    message: str  # what differs; empty if nothing does
 
 
 def parse_node(node: Mapping[str, Any], resource: str) -> NodeStatus:
-    """Reduce a Node object to what matters for one resource. Raises QuantityInvalid."""
+    """Reduce a Node object to the needed fields for one resource. Raises QuantityInvalid."""
     status = node.get("status", {})
 
     def amount(field: str) -> Decimal | None:
@@ -65,7 +65,7 @@ def parse_node(node: Mapping[str, Any], resource: str) -> NodeStatus:
     keys = [taint.key for taint in taints]
     left = next((key for key in _NOT_READY_TAINTS if key in keys), None)
     if ready and left:
-        ready, troubles[_READY] = False, f"taint {left} is still there"
+        ready, troubles[_READY] = False, f"the node still has the taint {left}"
     return NodeStatus(
         capacity=amount("capacity"),
         allocatable=amount("allocatable"),
@@ -86,10 +86,10 @@ def judge(
 ) -> Judgement:
     """Compare a node with the expected amount; None expects only that the node exists.
 
-    `ready` expects of a node with an amount that it is ready, too.
+    With `ready`, a node with an expected amount must be ready.
     """
     if node is None:
-        return Judgement("missing", "the cluster has no such node")
+        return Judgement("missing", "the cluster has no node of this name")
     capacity, allocatable = node.capacity or Decimal(0), node.allocatable or Decimal(0)
     if expected is None:
         return Judgement("ok", "")
@@ -99,20 +99,20 @@ def judge(
     if node.capacity is None:
         return Judgement(
             "differs",
-            f"expected {plain(expected)}, but the node does not know {resource}: "
-            "no device plugin has registered with its kubelet",
+            f"expected {plain(expected)}, but the node's capacity has no {resource}: "
+            "no device plugin has registered it with the kubelet",
         )
     message = (
         f"expected {plain(expected)}, capacity is {plain(capacity)}, "
         f"allocatable is {plain(allocatable)}"
     )
     if allocatable < capacity:
-        message += f": {plain(capacity - allocatable)} not healthy"
+        message += f": {plain(capacity - allocatable)} unhealthy"
     return Judgement("differs", message)
 
 
 def _troubles(conditions: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """Describe each condition that differs from a healthy node's: Ready true, all others false."""
+    """Describe each condition that differs from a healthy node: Ready true, all others false."""
     return {
         name: f"condition {name} is {condition['status']}"
         + "".join(f": {condition[key]}" for key in ("reason", "message") if condition.get(key))

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Understand what the NVIDIA kernel module tells in /proc, and which packages are its own. No I/O.
+"""Parse the files of the NVIDIA kernel module, and recognise the driver's packages. No I/O.
 
 Source: README of the driver, chapter "Open Linux Kernel Modules"; the first line of
 /proc/driver/nvidia/version has two forms.
@@ -25,30 +25,30 @@ PACKAGE_PATTERNS = (
     "kmod-nvidia*",
     "linux-modules-nvidia-*",
 )
-# Where DKMS has the sources of a module, the modules that it has built, by kernel, and the log of a
-# build that failed: dkms(8). Debian calls the module nvidia-current, NVIDIA nvidia.
+# DKMS's sources of a module, the modules that it built, by kernel, and the log of a failed build:
+# dkms(8). Debian names the module nvidia-current, NVIDIA names it nvidia.
 DKMS_SOURCES = "/var/lib/dkms/nvidia*/*/source"
 DKMS_MODULES = "/var/lib/dkms/nvidia*/*/*/*/module/nvidia*.ko*"
 DKMS_LOGS = "/var/lib/dkms/nvidia*/*/build/make.log"
-# Modules that decide who has the GPUs: names, or patterns of them.
+# Modules that can bind GPUs: names, or patterns of names.
 MODULES = ("nvidia*", "nouveau", "vfio_pci")
-# What has to be there for the GPUs to be used, besides the modules.
+# Files that are necessary in addition to the modules.
 PROGRAMS = ("nvidia-smi", "nvidia-persistenced")
 LIBRARIES = ("libnvidia-ml.so.1", "libcuda.so.1")
 TOOLKIT_PROGRAMS = (
     *("nvidia-container-runtime", "nvidia-container-runtime-hook"),
     *("nvidia-cdi-hook", "nvidia-ctk"),
 )
-# Of the running kernel; Debian's name, and the one of others.
+# Debian's name of the file, and the name elsewhere.
 INITIAL_RAMDISKS = ("/boot/initrd.img-{release}", "/boot/initramfs-{release}.img")
-# What depmod writes: every module of a kernel by its file, relative to it.
+# depmod writes this list of the files of all modules; paths are relative to it.
 MODULES_DEP = "/lib/modules/{release}/modules.dep"
-# Debian gives the file another name: nvidia-current, nvidia-current-open, nvidia-tesla-535.
+# Debian uses other file names: nvidia-current, nvidia-current-open, nvidia-tesla-535.
 _MODULE_FILE = re.compile(r"(?:.*/)?nvidia(?:-current|-tesla(?:-\d+)?)?(?:-open)?\.ko(?:\.\w+)?")
-# Of the distribution, for nouveau: in Debian 13, and in Fedora and Enterprise Linux 10. They are
-# there with any driver, or none. NVIDIA's own firmware, as in firmware-nvidia-gsp, is the driver's.
+# Firmware for nouveau, from Debian 13, and from Fedora and Enterprise Linux 10. It may be installed
+# with any driver or without one. NVIDIA's firmware, as in firmware-nvidia-gsp, is part of a driver.
 _NOUVEAU_FIRMWARE = ("firmware-nvidia-graphics", "nvidia-gpu-firmware")
-# Of the distribution, and nothing that a driver needs or brings.
+# Packages of the distribution that are not part of a driver.
 _TOOLS = ("nvidia-cuda-dev", "nvidia-cuda-toolkit", "nvidia-cudnn", "nvidia-detect")
 _TOOLKIT_PACKAGES = ("nvidia-container-", "libnvidia-container", "nvidia-docker")
 _DRIVER_PACKAGES = (
@@ -65,8 +65,8 @@ _BLACKLIST = re.compile(
 )
 
 
-# Debian's modules have other file names, which modprobe gets to know by such a line:
-# "install nvidia modprobe -i nvidia-current-open $CMDLINE_OPTS". Seen in nvidia-kernel-support and
+# Debian's modules have other file names. modprobe finds them by a line such as
+# "install nvidia modprobe -i nvidia-current-open $CMDLINE_OPTS". Source: nvidia-kernel-support and
 # nvidia-open-kernel-support 550.163.01-2 of Debian 13.
 INSTALL_LINE = "install nvidia "
 _INSTALL = re.compile(
@@ -83,7 +83,7 @@ class LoadedModule(NamedTuple):
 
 
 def parse_loaded_module(text: str) -> LoadedModule | None:
-    """Parse /proc/driver/nvidia/version; None where it says something else."""
+    """Parse /proc/driver/nvidia/version; None if its form is unknown."""
     match = _VERSION_LINE.search(text)
     if not match:
         return None
@@ -97,7 +97,7 @@ def parse_minor(information: str) -> int | None:
 
 
 def parse_uuid(information: str) -> str | None:
-    """Find the UUID in the same file; None where the module writes question marks instead."""
+    """Find the UUID in the same file; None if the module writes question marks instead."""
     match = re.search(r"^GPU UUID:\s*(GPU-[0-9a-fA-F-]{36})\s*$", information, re.MULTILINE)
     return match[1] if match else None
 
@@ -111,20 +111,20 @@ def parse_modules_load(text: str) -> list[str]:
 def parse_module_name(modprobe_files: Iterable[str]) -> str:
     """Return the name of the module that `modprobe nvidia` loads.
 
-    Takes the texts of modprobe.d in the order in which modprobe reads them; the first one counts.
+    The argument is the texts of modprobe.d in modprobe's order; the first match counts.
     """
     found = (match["name"] for text in modprobe_files for match in _INSTALL.finditer(text))
     return next(found, "nvidia")
 
 
 def parse_modules_dep(text: str) -> list[str]:
-    """Find the files of the nvidia module itself, relative to modules.dep."""
+    """Return the files of the module nvidia (not nvidia_uvm and so on), relative to modules.dep."""
     files = (line.partition(":")[0] for line in text.splitlines())
     return [file for file in files if _MODULE_FILE.fullmatch(file)]
 
 
 def is_nouveau_blocked(text: str) -> bool:
-    """Tell whether a file of modprobe.d keeps nouveau from being loaded."""
+    """Return whether a file of modprobe.d prevents loading nouveau."""
     return bool(_BLACKLIST.search(text))
 
 

@@ -1,14 +1,13 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Understand what nvidia-smi prints: the GPUs, or why there are none. No I/O.
+"""Parse the output of nvidia-smi: the GPUs, or why there are none. No I/O.
 
-Nothing is believed that is not known: a cell is a value only in the form that its field has, and
-every line that is neither the row of a GPU nor a known error is shown to the user. No harmless line
-is on record.
+The parser is strict. A cell is a value only if it has the form of its field. A line that is
+neither the row of a GPU nor a known error is reported to the user; no harmless line is on record.
 
-Source: nvidia-smi(1), section RETURN VALUE; `nvidia-smi --help-query-gpu`. What it says of a GPU
-that it cannot reach: reports of drivers 340 to 610 (tests/unit/fixtures/nvidia_smi).
+Source: nvidia-smi(1), section RETURN VALUE; `nvidia-smi --help-query-gpu`. The errors of GPUs that
+it cannot reach: reports of drivers 340 to 610 (tests/unit/fixtures/nvidia_smi).
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.pci import normalise_add
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-# Fields that old branches (390) and new ones know alike.
+# Fields that all branches since 390 support.
 FIELDS = (
     "index",
     "uuid",
@@ -32,12 +31,12 @@ FIELDS = (
     "driver_version",
 )
 QUERY = ("nvidia-smi", f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader,nounits")
-# Driver 550 prints no row at all where it cannot reach one of the GPUs. The list has the others.
+# Driver 550 prints no rows if it cannot reach one of the GPUs. This prints the other GPUs.
 LIST = ("nvidia-smi", "-L")
-# Without persistence mode, it initialises every GPU first.
+# Without persistence mode, nvidia-smi initialises every GPU first.
 TIMEOUT_S = 30
 
-# The numbers are NVML's, except 10, which nvidia-smi has for NVML's 11, and 2.
+# The numbers are NVML's, except 2, and except 10, which nvidia-smi uses for NVML's 11.
 FAILURES = {
     2: "invalid_argument",
     3: "not_supported",
@@ -51,9 +50,9 @@ FAILURES = {
     14: "inforom_corrupted",
     15: "gpu_lost",
     17: "blocked_by_system",
-    18: "library_mismatch",  # not in the manual page, but what it exits with
+    18: "library_mismatch",  # observed; not in the manual page
 }
-# What it says is more precise than how it exits: 255 stands for whatever has no number.
+# The text is more precise than the exit code: 255 stands for every error without a number.
 FAILURE_TEXTS = (
     ("driver/library version mismatch", "library_mismatch"),
     ("driver not loaded", "driver_not_loaded"),
@@ -65,18 +64,18 @@ FAILURE_TEXTS = (
     ("gpu is lost", "gpu_lost"),
     ("no devices were found", "no_devices"),
 )
-# How it exits where it says of a GPU, and of nothing else, that something is wrong. The code
-# depends on the driver: 0, 15 and 255 are on record for one and the same text.
+# Exit codes for an error of single GPUs. They depend on the driver: all three are on record for
+# the same text.
 _OF_A_GPU = (0, 15, 255)
 
 _ADDRESS = r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]"
 _UUID = r"(?:GPU|MIG)-[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"
-# NVML's words for an error (nvml.h, nvmlErrorString), which must not become the name of a GPU.
+# NVML's error texts (nvml.h, nvmlErrorString), which must not become the name of a GPU.
 _NO_NAME = (
     r"ERR!|N/A|Unknown|.*\b(?:error|lost|reset|required|requires|inaccessible|permissions?|blocked"
     r"|found|not supported|not loaded|uninitialized|invalid|deprecated|timeout|failed)\b.*"
 )
-# The form of the values of each field. Whatever else a cell says is an error.
+# The form of the values of each field. Any other cell is an error.
 _FORMS = {
     "index": r"[0-9]{1,4}",
     "uuid": _UUID,
@@ -87,7 +86,7 @@ _FORMS = {
     "driver_version": r"[0-9]{2,4}(?:\.[0-9]{1,4}){1,3}",
 }
 _VALUES = {field: re.compile(form) for field, form in _FORMS.items()}
-# These two only say that a GPU model has no such thing. Every model has the rest.
+# Fields that some GPU models do not support. Every model supports the others.
 _OPTIONAL = ("memory.total", "persistence_mode")
 _NOT_OFFERED = re.compile(r"N/A|\[N/A\]|Not Supported|\[Not Supported\]", re.IGNORECASE)
 # "GPU2: 0000:83:00.0: GPU is lost", "GPU2: …", "GPU 0000:83:00.0: …", "gpu 0000:83:00.0: …"
@@ -104,7 +103,7 @@ _QUOTED_LENGTH = 300
 
 
 class NvmlDevice(NamedTuple):
-    """A GPU as the driver sees it; None where nothing is known."""
+    """A GPU as the driver reports it; None: unknown."""
 
     index_: int | None = None
     uuid: str | None = None
@@ -113,11 +112,11 @@ class NvmlDevice(NamedTuple):
     pci_address: str | None = None  # as sysfs writes it
     persistence_mode: bool | None = None
     driver_version: str | None = None
-    error: str | None = None  # what is said instead of a value, such as "[GPU is lost]"
+    error: str | None = None  # what is printed instead of a value, such as "[GPU is lost]"
 
 
 class NvmlFailure(NamedTuple):
-    """What is wrong with the answer as a whole, or with one of its GPUs."""
+    """An error of nvidia-smi as a whole, or of one of the GPUs."""
 
     code: str
     exit_code: int | None
@@ -125,11 +124,11 @@ class NvmlFailure(NamedTuple):
 
 
 class NvmlAnswer(NamedTuple):
-    """What nvidia-smi has said."""
+    """The parsed output of nvidia-smi."""
 
     devices: tuple[NvmlDevice, ...]
     failure: NvmlFailure | None
-    is_whole: bool  # whether it ended well, with one row for each GPU and nothing else
+    is_whole: bool  # whether it exited with 0, and printed only rows of reachable GPUs
 
 
 NOT_INSTALLED = NvmlAnswer(
@@ -138,7 +137,7 @@ NOT_INSTALLED = NvmlAnswer(
 
 
 def parse_answer(rc: int | None, stdout: str, stderr: str) -> NvmlAnswer:
-    """Parse the answer to QUERY; the exit code is None where it did not end in time."""
+    """Parse the output of QUERY; the exit code is None if it did not exit in time."""
     rows: list[NvmlDevice] = []
     unreached: list[NvmlDevice] = []
     others: list[str] = []
@@ -155,7 +154,7 @@ def parse_answer(rc: int | None, stdout: str, stderr: str) -> NvmlAnswer:
 
 
 def is_cut_short(stdout: str, stderr: str) -> bool:
-    """Tell whether LIST may know of GPUs that the answer to QUERY does not have."""
+    """Return whether LIST may print GPUs that are missing from the output of QUERY."""
     return any(map(_parse_unreached, [*_lines(stdout), *_lines(stderr)]))
 
 
@@ -165,10 +164,10 @@ def place(
     uuids: Mapping[str, str | None],
     slots: Sequence[str],
 ) -> list[NvmlDevice]:
-    """Return the GPUs, each with its address as far as that can be known.
+    """Return the GPUs; add their PCI addresses as far as these can be determined.
 
-    `listing` is what LIST printed, which is asked where the query was cut short. `uuids` is what
-    the kernel module tells, keyed by address. `slots` are the addresses of the GPUs on the bus.
+    `listing` is the output of LIST, which runs if the query was cut short. `uuids` are the UUIDs
+    in /proc/driver/nvidia, keyed by address. `slots` are the addresses of the GPUs on the bus.
     """
     addresses = {uuid: address for address, uuid in uuids.items() if uuid}
     found = list(devices)
@@ -182,7 +181,7 @@ def place(
         )
         for device in found
     ]
-    # One that is faulty and says not where it is, is where no other is.
+    # A single faulty GPU without an address is in the only slot without another GPU.
     free = [slot for slot in slots if slot not in [device.pci_address for device in found]]
     lost = [number for number, device in enumerate(found) if device.pci_address is None]
     if len(free) == len(lost) == 1 and found[lost[0]].error:
@@ -194,7 +193,7 @@ def place(
 
 
 def name_gpu(device: Mapping[str, Any]) -> str:
-    """Name a device of an observation by what can be read of it: a lost one may have no UUID."""
+    """Return the best name of a device of an observation; a lost GPU may have no UUID."""
     return device["uuid"] or device["pci_address"] or f"GPU {device['index']}"
 
 
@@ -202,8 +201,8 @@ def _failure(
     rc: int | None, devices: Sequence[NvmlDevice], others: Sequence[str]
 ) -> NvmlFailure | None:
     if rc is None:
-        said = f": {_quote(others)}" if others else ""
-        return NvmlFailure("timeout", None, f"nvidia-smi did not end within {TIMEOUT_S} s{said}")
+        printed = f": {_quote(others)}" if others else ""
+        return NvmlFailure("timeout", None, f"nvidia-smi did not end within {TIMEOUT_S} s{printed}")
     errors = [device.error for device in devices if device.error]
     if not others and rc == 0 and devices and not errors:
         return None
@@ -213,12 +212,12 @@ def _failure(
     text = "\n".join(others).lower()
     named = (code for phrase, code in FAILURE_TEXTS if phrase in text)
     silent = "unknown" if others or devices or rc else "no_devices"
-    said = _quote(others) or f"nvidia-smi {'gave no reason' if devices else 'printed nothing'}"
-    return NvmlFailure(next(named, FAILURES.get(rc, silent)), rc, said)
+    message = _quote(others) or f"nvidia-smi {'gave no reason' if devices else 'printed nothing'}"
+    return NvmlFailure(next(named, FAILURES.get(rc, silent)), rc, message)
 
 
 def _quote(lines: Sequence[str]) -> str:
-    """Return lines as evidence for a person."""
+    """Return lines as printable evidence of limited length."""
     text = "; ".join(lines[:_QUOTED_LINES])
     shown = "".join(character if character.isprintable() else "?" for character in text)
     return shown if len(shown) <= _QUOTED_LENGTH else f"{shown[:_QUOTED_LENGTH]}…"
@@ -229,7 +228,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _parse_row(line: str) -> NvmlDevice | None:
-    """Parse the row of a GPU; None where the line is none."""
+    """Parse the row of a GPU; None for any other line."""
     parts = line.split(", ")
     if len(parts) != len(FIELDS) or not _VALUES["index"].fullmatch(parts[0]):
         return None
@@ -255,7 +254,7 @@ def _parse_row(line: str) -> NvmlDevice | None:
 
 
 def _parse_unreached(line: str) -> NvmlDevice | None:
-    """Parse what is said of a GPU that nvidia-smi cannot reach; None for any other line."""
+    """Parse the error about a GPU that nvidia-smi cannot reach; None for any other line."""
     match = _UNREACHED.fullmatch(line)
     if match is None:
         return None

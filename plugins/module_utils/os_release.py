@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Understand /etc/os-release. No I/O.
+"""Parse /etc/os-release. No I/O.
 
 Source: os-release(5): assignments in the syntax of environment files.
 """
@@ -25,7 +25,7 @@ _FAMILIES = {
 
 
 class OsRelease(NamedTuple):
-    """The operating system; None where the file does not say."""
+    """The operating system; None: missing from the file."""
 
     id: str | None
     version_id: str | None
@@ -36,11 +36,11 @@ class OsRelease(NamedTuple):
 
 def parse_os_release(text: str) -> OsRelease:
     values = parse_environment_file(text)
-    likenesses = [values.get("ID", ""), *values.get("ID_LIKE", "").split()]
+    ids = [values.get("ID", ""), *values.get("ID_LIKE", "").split()]
     return OsRelease(
         id=values.get("ID"),
         version_id=values.get("VERSION_ID"),
         codename=values.get("VERSION_CODENAME") or None,
-        family=next((_FAMILIES[name] for name in likenesses if name in _FAMILIES), "other"),
+        family=next((_FAMILIES[name] for name in ids if name in _FAMILIES), "other"),
         name=values.get("PRETTY_NAME"),
     )

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Which files in directories of the system has this collection written?
+"""Find the files that this collection wrote in directories of the system.
 
-A file is its own by two marks: its path is in the list below, and its text has the block of the
-role. A name proves nothing, because an admin may choose it, too. `read_own_files` does I/O.
+A file counts if its path is in the list below and its text has the block of the role. The path
+alone is no proof, because an admin may use the same name. `read_own_files` does I/O.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ ROLES = {
     CDI_DROP_IN: "nvidia_container_runtime",
     KUBELET_DROP_IN: "kubelet_device_plugins",
 }
-# The line on top of a block, as the tasks of the roles have it. Other lines are not ours.
+# The first line of a block, as in the tasks of the roles. Lines outside a block are the admin's.
 _MARK = "# BEGIN managed by Ansible, role metal.gpu.{}"
 
 
 def read_own_files(root: Path) -> list[str]:
-    """Return the paths of the files that have a block of ours, sorted."""
+    """Return the paths of the files with a block of this collection, sorted."""
     files = NodeFiles(root)
     files.read_all(ROLES)
     return sorted(

@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Who has the package manager of this node now, and was it cut off?
+"""Find the process that holds the package manager's lock, and whether dpkg was interrupted.
 
-`read_lock` and `was_interrupted` look at the node, below a root directory that tests plant.
+`read_lock` and `was_interrupted` do I/O; they take the root directory as an argument.
 
-Source: apt-get(8), FILES; dpkg keeps what it has not finished in its folder `updates`;
+Source: apt-get(8), FILES; dpkg keeps unfinished changes in its directory `updates`;
 https://github.com/rpm-software-management/dnf/blob/master/dnf/lock.py
 """
 
@@ -21,7 +21,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 if TYPE_CHECKING:
     from pathlib import Path
 
-# In the order in which an installation takes them. All are record locks, as fcntl(2) has them.
+# In the order in which an installation acquires them. All are record locks of fcntl(2).
 LOCKS = (
     "var/lib/dpkg/lock-frontend",
     "var/lib/dpkg/lock",
@@ -30,7 +30,7 @@ LOCKS = (
     "var/lib/rpm/.rpm.lock",
     "usr/lib/sysimage/rpm/.rpm.lock",
 )
-# dnf has no locks but these files, which hold its process id while it works.
+# dnf's locks are these files, which contain its process id while it runs.
 PROCESS_IDS = (
     "var/lib/dnf/rpmdb_lock.pid",
     "var/cache/dnf/metadata_lock.pid",
@@ -43,12 +43,12 @@ class Holder(NamedTuple):
     """The process that holds a lock."""
 
     path: str  # of the lock
-    pid: int  # 0 where it is in another container
-    command: str  # empty where nobody may look
+    pid: int  # 0 if it is in another container
+    command: str  # empty if it cannot be read
 
 
 def read_lock(root: Path) -> Holder | None:
-    """Return who holds a lock of the package manager; None where nobody does."""
+    """Return the process that holds a lock of the package manager; None if no process does."""
     for path in LOCKS:
         pid = _record_lock(root / path)
         if pid is not None:
@@ -61,7 +61,7 @@ def read_lock(root: Path) -> Holder | None:
 
 
 def was_interrupted(root: Path) -> bool:
-    """Tell whether dpkg has changes to finish that it noted before it was cut off."""
+    """Return whether dpkg was interrupted and has unfinished changes."""
     try:
         return any(name.isdecimal() for name in os.listdir(root / "var/lib/dpkg/updates"))
     except OSError:
@@ -69,7 +69,7 @@ def was_interrupted(root: Path) -> bool:
 
 
 def _record_lock(path: Path) -> int | None:
-    """Return the process that keeps others from locking a file; asking takes no lock."""
+    """Return the id of the process that holds a lock on a file. Does not lock the file."""
     try:
         with path.open("rb") as file:
             asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
@@ -87,7 +87,7 @@ def _process_id(path: Path) -> int | None:
 
 
 def _command(root: Path, pid: int) -> str:
-    """Return the command line of a process without credentials; empty where it is gone."""
+    """Return the command line of a process without credentials; empty if it has ended."""
     try:
         words = (root / "proc" / str(pid) / "cmdline").read_bytes().split(b"\0")
     except OSError:

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Where do apt and dnf get packages from, whoever wrote it down, and in which file?
+"""Find the addresses that apt and dnf get packages from, and the files that contain them.
 
-`read_sources` looks at the node, below a root directory that tests plant. Files of sources can be
-long, and are mostly about something else, so that they are parsed here and not carried along.
+`read_sources` does I/O; it takes the root directory as an argument. The files are parsed on the
+node, because they can be long.
 
 Source: sources.list(5); dnf.conf(5), sections MAIN OPTIONS and REPO OPTIONS.
 """
@@ -31,19 +31,19 @@ FILES = (
 _ONE_LINE = re.compile(r"\s*deb\s+(?:\[(?P<options>[^]]*)\]\s*)?(?P<url>\S+)\s+(?P<suite>\S+)")
 _OFF = ("no", "false", "without", "off", "disable", "0")
 _CREDENTIALS = re.compile(r"(?<=://)[^\s/?#]*@")
-# With one of these, apt takes packages that nobody has signed, or not well enough.
+# With one of these options, apt accepts packages with a missing or weak signature.
 UNSIGNED_OPTIONS = ("trusted", "allow-insecure", "allow-weak", "allow-downgrade-to-insecure")
 
 
 class PackageSource(NamedTuple):
-    """An address and suite that packages come from, and the file that says so."""
+    """An address and suite that packages come from, and the file that contains them."""
 
     path: str
-    url: str
+    url: str  # without credentials
     suite: str  # empty for dnf
     section: str = ""  # for dnf
-    unsigned: str = ""  # what switches the check of signatures off; empty where they are checked
-    credentials: bool = False  # whether the address has any; `url` has none
+    unsigned: str = ""  # the options that disable signature checks; empty if these are enabled
+    credentials: bool = False  # whether the address in the file has any
 
 
 def read_sources(root: Path) -> list[PackageSource]:
@@ -58,9 +58,9 @@ def read_sources(root: Path) -> list[PackageSource]:
 def parse_sources(
     path: str, text: str, main: Mapping[str, str] | None = None
 ) -> Iterator[PackageSource]:
-    """Yield what a file has in force, in the form that its name tells; source packages aside.
+    """Yield the enabled sources of a file, without source packages. Its name tells the format.
 
-    `main` is the section of that name in dnf.conf, which a repository inherits from.
+    `main` is the section [main] of dnf.conf, whose options a repository inherits.
     """
     if path.endswith(".repo"):
         yield from _sections(path, text, main or {})
@@ -80,7 +80,7 @@ def parse_sources(
 
 
 def unsigned_fields(stanza: Mapping[str, str]) -> str:
-    """Return the fields of a stanza that switch the check of signatures off; empty for none."""
+    """Return the fields of a stanza that disable signature checks; empty for none."""
     return ", ".join(f"{name.title()}: {stanza[name]}" for name in _unsigned_options(stanza))
 
 
@@ -106,19 +106,19 @@ def _source(
 
 
 def without_credentials(url: str) -> str:
-    """Return an address as apt compares it, and as anybody may read it."""
+    """Return an address without credentials; apt also compares addresses in this form."""
     return _CREDENTIALS.sub("", url)
 
 
 def is_on(value: str) -> bool:
-    """Whether apt or dnf takes a value for yes."""
+    """Return whether apt and dnf read a value as yes."""
     return value.lower() not in _OFF
 
 
 def parse_deb822(text: str) -> list[dict[str, str]]:
     """Parse the stanzas of a .sources file: values keyed by lower-case field name.
 
-    Continuation lines are joined; a line of one full stop stands for an empty one.
+    Continuation lines are joined; a line with one full stop stands for an empty line.
     """
     stanzas: list[dict[str, str]] = [{}]
     name = ""
@@ -131,7 +131,7 @@ def parse_deb822(text: str) -> list[dict[str, str]]:
         elif line[0] not in " \t":
             name, _colon, value = line.partition(":")
             name, value = name.strip().lower(), value.strip()
-            # Twice is once too often: both values, which no wanted one is equal to.
+            # A repeated field gets both values, so that it equals no desired value.
             fields[name] = f"{fields[name]}\n{value}" if name in fields else value
         elif fields:
             word = line.strip()
@@ -140,7 +140,7 @@ def parse_deb822(text: str) -> list[dict[str, str]]:
 
 
 def parse_ini(text: str) -> dict[str, dict[str, str]]:
-    """Parse a .repo file: fields keyed by section; as dnf, skip what cannot be parsed."""
+    """Parse a .repo file: fields keyed by section. Like dnf, skip a file that is invalid."""
     try:
         return parse_ini_strictly(text, allow_twice=True)
     except ValueError:

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Ask dpkg or rpm which packages are installed. No I/O: the commands and places are data.
+"""Commands and paths for the installed packages, and parsers of their output. No I/O.
 
 Source: dpkg-query(1), section FIELDS; dpkg(1), section PACKAGE STATES; rpm-queryformat(7);
 dnf-versionlock(8); dnf.modularity(7).
@@ -21,19 +21,19 @@ DPKG_QUERY = (
     "-W",
     "-f=${Package}\\t${Version}\\t${db:Status-Status}\\t${db:Status-Want}\\n",
 )
-# Files of a repository, by its name; the last one has its key.
+# Files of a repository, by its name; the last one is its key.
 REPOSITORIES = (
     "/etc/apt/sources.list.d/{}.sources",
     "/etc/apt/sources.list.d/{}.list",
     "/etc/yum.repos.d/{}.repo",
     "/etc/pki/rpm-gpg/RPM-GPG-KEY-{}",
 )
-# What each role of this collection has installed, by its name.
+# Records of the packages that each role installed, named after the role.
 RECORDS = "/var/lib/metal-gpu/packages/*.json"
 VERSION_LOCKS = "/etc/dnf/plugins/versionlock.list"
 MODULE_STATES = "/etc/dnf/modules.d/*.module"
 
-# The same columns. rpm only knows installed packages, and holding them is a plugin's business.
+# The same columns. rpm lists only installed packages; a plugin of dnf holds them.
 RPM_QUERY = (
     "rpm",
     "-qa",
@@ -41,8 +41,8 @@ RPM_QUERY = (
 )
 
 
-# States of dpkg. A package that waits for triggers works. dpkg has not tried to configure one that
-# is only unpacked; it has tried and failed with the others.
+# States of dpkg. A package that waits for triggers works. dpkg has not tried to configure an
+# unpacked package; with the other unfinished ones it tried and failed.
 _WORKING = ("installed", "triggers-awaited", "triggers-pending")
 UNPACKED = "unpacked"
 _UNFINISHED = (UNPACKED, "half-installed", "half-configured")
@@ -52,18 +52,18 @@ class Package(NamedTuple):
     """An installed package."""
 
     version: str
-    held: bool | None  # None: the package manager does not say
+    held: bool | None  # None: the package manager does not report it
 
 
 class Unfinished(NamedTuple):
-    """A package that dpkg has begun to install, and that does not work."""
+    """A package whose installation dpkg started and did not finish."""
 
     version: str
     state: str
 
 
 def parse_packages(stdout: str) -> dict[str, Package]:
-    """Parse the answer to either query, keyed by package name; only installed ones."""
+    """Parse the output of either query; return the installed packages, keyed by name."""
     return {
         name: Package(version, None if want == "-" else want == "hold")
         for name, version, state, want in _rows(stdout)
@@ -72,7 +72,7 @@ def parse_packages(stdout: str) -> dict[str, Package]:
 
 
 def parse_unfinished(stdout: str) -> dict[str, Unfinished]:
-    """Parse the same answer, keyed by package name; only those that dpkg has not finished."""
+    """Parse the same output; return the unfinished packages, keyed by name."""
     return {
         name: Unfinished(version, state)
         for name, version, state, _want in _rows(stdout)
@@ -88,9 +88,9 @@ def _rows(stdout: str) -> Iterator[list[str]]:
 
 
 def with_locks(packages: dict[str, Package], version_locks: str) -> dict[str, Package]:
-    """Return rpm's packages with what dnf's plugin versionlock keeps.
+    """Return rpm's packages; those that dnf's plugin versionlock locks are held.
 
-    Its list has a pattern a line: name-epoch:version-release.architecture, "!" for exclusions.
+    Its list has one pattern per line: name-epoch:version-release.architecture, "!" for exclusions.
     """
     patterns = [line.strip() for line in version_locks.splitlines() if line[:1] not in "#!"]
     return {

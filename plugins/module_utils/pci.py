@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Find the NVIDIA GPUs in the slots, whatever driver has them.
+"""Find the NVIDIA GPUs on the PCI bus, whichever driver they are bound to.
 
 Only `read_gpus` does I/O; it takes the root directory as an argument.
 
@@ -43,10 +43,10 @@ def is_gpu(device: PciDevice) -> bool:
 
 
 def read_gpus(root: Path) -> tuple[PciDevice, ...]:
-    """Read the GPUs, by address. A device that goes away meanwhile is left out.
+    """Read the GPUs, sorted by address. A device that disappears meanwhile is left out.
 
-    So are virtual functions (SR-IOV), which are parts of a GPU that is there as well. A virtual
-    machine that was given one does not see its physical function, and has it as a GPU.
+    Virtual functions (SR-IOV) are left out if their physical function is on the bus, because they
+    are parts of it. In a virtual machine only the virtual function is visible, and counts as a GPU.
     """
     gpus = []
     directories = (root / DEVICES).iterdir() if (root / DEVICES).is_dir() else ()

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Why does a node not count, or not hand out, its GPUs? No I/O.
+"""Find out why GPUs are missing from a node's capacity or allocatable. No I/O.
 
-The device plugin registers them: so the answer is why it does not run there, why the kubelet does
-not take its registration, or which GPU it has given up.
+The device plugin registers the GPUs. So the cause is why it does not run, why the kubelet rejects
+its registration, or which GPU it marked unhealthy.
 
 Source: the log lines are those of NVIDIA's device plugin v0.19.3 (internal/plugin/server.go,
 internal/rm/health.go, internal/plugin/factory.go, cmd/nvidia-device-plugin/main.go) and v0.20.0.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ansible_collections.metal.gpu.plugins.module_utils.node_status import NodeStatus
 
-# A kubelet keeps the connection of a plugin that has gone; kubernetes v1.37.1,
+# A kubelet keeps the connection of a plugin that has exited; kubernetes v1.37.1,
 # pkg/kubelet/cm/devicemanager/manager.go.
 _UNREGISTERED = re.compile(r"device plugin already connected")
 _REGISTERED = re.compile(r"Registered device plugin for ")
@@ -41,12 +41,12 @@ _NAMED = re.compile(r"nvidia|k8s-device-plugin", re.IGNORECASE)
 
 
 class Facts(NamedTuple):
-    """What is known about the device plugin on a node. None stands for what cannot be read."""
+    """What is observed about the device plugin on a node. None: cannot be read."""
 
     node: str
     status: NodeStatus
     daemonsets: Sequence[Mapping[str, Any]] | None  # of device plugins, in the whole cluster
-    pods: Sequence[Mapping[str, Any]]  # of device plugins, on this node or meant for it
+    pods: Sequence[Mapping[str, Any]]  # of device plugins, bound to this node or targeting it
     logs: Mapping[str, Sequence[str]]  # last lines, by name of the pod
     events: Sequence[Mapping[str, Any]]  # of these DaemonSets and pods, oldest first
 
@@ -56,8 +56,8 @@ def choose_plugins(
 ) -> list[Mapping[str, Any]]:
     """Return the DaemonSets that can register a resource.
 
-    All device plugins have the kubelet's folder mounted, those of network cards, too. Those that
-    are named after the vendor are preferred to images of unknown name.
+    Every device plugin mounts the kubelet's directory, including those for network cards. So
+    DaemonSets with NVIDIA's names are preferred to those with unknown names.
     """
     plugins = [
         daemonset
@@ -76,10 +76,10 @@ def _names(daemonset: Mapping[str, Any]) -> str:
 
 
 def find_cause(facts: Facts) -> Cause | None:
-    """Return why the node does not have the amount that is expected of it."""
-    if facts.status.ready is None:  # the kubelet is silent: what it has said last is no news
+    """Return why the node does not have the expected amount; None if no known cause matches."""
+    if facts.status.ready is None:  # the kubelet is silent, so its last report is outdated
         return Cause("NODE_NOT_READY", {"node": facts.node, "error": facts.status.readiness})
-    # One that was evicted stays for a while beside its successor.
+    # An evicted pod remains for a while beside its successor.
     alive = [pod for pod in facts.pods if section(pod, "status").get("phase") != "Failed"]
     for pod in alive or facts.pods:
         cause = _of_pod(pod, facts)
@@ -105,9 +105,9 @@ def _of_daemonset(daemonset: Mapping[str, Any], facts: Facts) -> Cause | None:
     subject = _subject(metadata["namespace"], metadata["name"], facts.node)
     labels = scheduling.missing_labels(facts.status.labels, spec)
     if labels:
-        wanted = " ".join(f"{key}={value}" for key, value in labels.items())
+        required = " ".join(f"{key}={value}" for key, value in labels.items())
         has = [f"{key}={facts.status.labels[key]}" for key in labels if key in facts.status.labels]
-        evidence = {"daemonset": name, "node": facts.node, "labels": wanted}
+        evidence = {"daemonset": name, "node": facts.node, "labels": required}
         found = f"has {' '.join(has)}" if has else "does not have it"
         return Cause("DEVICE_PLUGIN_NOT_SELECTED", {**evidence, "found": found})
     affinity = scheduling.unmet_affinity(facts.node, facts.status.labels, spec)
@@ -170,7 +170,7 @@ def _of_pod(pod: Mapping[str, Any], facts: Facts) -> Cause | None:
 
 
 def _of_log(lines: Sequence[str], evidence: Mapping[str, Any], facts: Facts) -> Cause | None:
-    """Say what the log of a plugin that runs tells."""
+    """Return the cause that the log of a running plugin shows."""
     refused = _since_registered(lines, _UNREGISTERED)
     if refused:
         return Cause("DEVICE_PLUGIN_UNREGISTERED", {**evidence, "error": causes.quote(refused)})
@@ -181,7 +181,7 @@ def _of_log(lines: Sequence[str], evidence: Mapping[str, Any], facts: Facts) -> 
 
 
 def _words(pod: Mapping[str, Any], facts: Facts) -> str:
-    """Return what holds the pod up: what its status says, or else its newest event."""
+    """Return what blocks the pod: its status, or its newest event while a container is created."""
     state = pod_status.describe(pod)
     if pod_status.waiting(pod).get("reason") != "ContainerCreating":
         return state
@@ -190,7 +190,7 @@ def _words(pod: Mapping[str, Any], facts: Facts) -> str:
 
 
 def telling_line(lines: Sequence[str]) -> str:
-    """Return the line of a log that says most; empty where there is none."""
+    """Return the most informative line of a log; empty for an empty log."""
     found = (
         _since_registered(lines, _UNREGISTERED),
         _last(lines, _UNHEALTHY),
@@ -201,12 +201,12 @@ def telling_line(lines: Sequence[str]) -> str:
 
 
 def _place(lines: Sequence[str], pattern: re.Pattern[str]) -> int:
-    """Return where the last line is that has a pattern, -1 where none has."""
+    """Return the number of the last line that matches a pattern; -1 if none does."""
     return max((number for number, line in enumerate(lines) if pattern.search(line)), default=-1)
 
 
 def _since_registered(lines: Sequence[str], pattern: re.Pattern[str]) -> str:
-    """Return the last line with a pattern, unless the kubelet took the plugin after that."""
+    """Return the last matching line, unless the plugin registered after it."""
     return _last(lines[_place(lines, _REGISTERED) + 1 :], pattern)
 
 

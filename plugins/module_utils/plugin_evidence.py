@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Ask the cluster why nodes do not have the GPUs that they should have.
+"""Read from the cluster why nodes do not have the expected GPUs.
 
-`read` talks to the API server. It raises nothing: what cannot be read is left out, and told.
+`read` talks to the API server. It raises nothing; what cannot be read is reported as such.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from ansible_collections.metal.gpu.plugins.module_utils.causes import Cause
     from ansible_collections.metal.gpu.plugins.module_utils.node_status import NodeStatus
 
-# A log costs a request that its node's kubelet has to answer; the first ones explain the others.
+# Each log is a request that a kubelet has to answer. The first logs usually explain the others.
 LOG_PODS = 20
-LOG_LINES = 50  # a plugin that has given up a GPU goes on and says other things
+LOG_LINES = 50  # a plugin goes on logging after it marked a GPU unhealthy
 
-_NOTHING = "no device plugin pod runs on it"
+_NOTHING = "no device plugin pod runs on this node"
 
 
 class Evidence(NamedTuple):
@@ -40,10 +40,10 @@ class Evidence(NamedTuple):
 
 
 class _Cluster:
-    """What was read. Fields that were not come to stand for nothing, but for the DaemonSets."""
+    """What was read; fields that could not be read are empty."""
 
     def __init__(self) -> None:
-        self.daemonsets: list[Mapping[str, Any]] | None = None
+        self.daemonsets: list[Mapping[str, Any]] | None = None  # None: could not be read
         self.pods: dict[str, dict[str, Any]] = {}
         self.logs: dict[str, list[str]] = {}  # by namespace/name
         self.events: list[dict[str, Any]] = []
@@ -53,7 +53,7 @@ class _Cluster:
 def read(
     client: kube.Client, nodes: Mapping[str, NodeStatus], resource: str
 ) -> dict[str, Evidence]:
-    """Return what explains the state of each node, by the newest knowledge there is."""
+    """Return the newest evidence for the state of each node."""
     if not nodes:
         return {}
     cluster = _Cluster()
@@ -63,7 +63,7 @@ def read(
         _read_logs(client, cluster, nodes)
         _read_events(client, cluster, nodes)
     except kube.KubeError as error:
-        cluster.withheld.append(f"its pods cannot be read: {error}")
+        cluster.withheld.append(f"cannot read the device plugin pods: {error}")
     return {name: _explain(cluster, name, status) for name, status in nodes.items()}
 
 
@@ -75,15 +75,15 @@ def _read_daemonsets(client: kube.Client, cluster: _Cluster, resource: str) -> N
     try:
         found = client.snapshot("daemonsets", keep)
     except kube.ApiForbidden as error:
-        cluster.withheld.append(f"the DaemonSets cannot be read: {error.found}")
+        cluster.withheld.append(f"cannot read the DaemonSets: {error.reply}")
         return
     cluster.daemonsets = plugin_causes.choose_plugins(found.values(), resource)
 
 
 def _read_pods(client: kube.Client, cluster: _Cluster, nodes: Mapping[str, NodeStatus]) -> None:
-    """Read the device plugin pods: those of the DaemonSets, or else all that the nodes have.
+    """Read the device plugin pods: those of the DaemonSets, or without these, those of the nodes.
 
-    Only the former include pods that no scheduler has bound to a node.
+    Only the former include pods that the scheduler has not yet bound to a node.
     """
 
     def keep(pod: dict[str, Any]) -> dict[str, Any] | None:
@@ -102,24 +102,24 @@ def _read_pods(client: kube.Client, cluster: _Cluster, nodes: Mapping[str, NodeS
 
 
 def _read_logs(client: kube.Client, cluster: _Cluster, nodes: Mapping[str, NodeStatus]) -> None:
-    asked = 0
+    count = 0
     for key, pod in cluster.pods.items():
-        is_silent = nodes[pod_status.target_node(pod)].ready is None  # asked in vain
+        is_silent = nodes[pod_status.target_node(pod)].ready is None  # its kubelet would not answer
         if is_silent or not pod["spec"].get("nodeName"):
             continue
-        asked += 1
-        if asked > LOG_PODS:
+        count += 1
+        if count > LOG_PODS:
             return
         metadata, container = pod["metadata"], pod["spec"]["containers"][0]["name"]
         try:
             tail = client.log_tail(metadata["name"], metadata["namespace"], container, LOG_LINES)
         except kube.KubeError:
-            continue  # not started yet, or no permission: the phase tells enough
+            continue  # not started yet, or no permission; the phase is evidence enough
         cluster.logs[key] = [line.strip() for line in tail.splitlines() if line.strip()]
 
 
 def _read_events(client: kube.Client, cluster: _Cluster, nodes: Mapping[str, NodeStatus]) -> None:
-    """Read the warnings about pods that are not there, or that do not start."""
+    """Read the warnings about pods that were not created or do not start."""
     reached = {pod_status.target_node(pod) for pod in cluster.pods.values()}
     waiting = [
         pod for pod in cluster.pods.values() if pod_status.waiting(pod) or "status" not in pod

@@ -18,7 +18,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.quantity import parse_qu
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-# Why a container waits that will not start without help; kubernetes pkg/kubelet/images/types.go,
+# Reasons of waiting containers that need intervention; kubernetes pkg/kubelet/images/types.go,
 # pkg/kubelet/container/sync_result.go and pkg/kubelet/kuberuntime/kuberuntime_container.go.
 NO_IMAGE = frozenset(
     {
@@ -45,8 +45,8 @@ HOPELESS = NO_IMAGE | {
 def claimed(pod: Mapping[str, Any], resource: str) -> Decimal:
     """Return how much of an extended resource the scheduler reserves for a pod.
 
-    Init containers run one after another before the others start, so only the largest counts;
-    those that restart always (sidecars) stay, and count for all that start after them.
+    Init containers run one after another before the others start, so only the largest counts.
+    Those that always restart (sidecars) continue to run, so they count with all later containers.
 
     Source: https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/#resource-sharing-within-containers
     """
@@ -66,9 +66,9 @@ def claimed(pod: Mapping[str, Any], resource: str) -> Decimal:
 
 
 def is_device_plugin(pod: Mapping[str, Any]) -> bool:
-    """Tell whether a pod can register devices: it has the kubelet's folder for that mounted.
+    """Return whether a pod can register devices: it mounts the kubelet's directory for that.
 
-    Names and labels differ between manifests, charts and operators; the folder does not.
+    Names and labels differ between manifests, charts and operators; the directory does not.
     """
     return any(
         volume.get("hostPath", {}).get("path", "").rstrip("/").endswith("/device-plugins")
@@ -77,10 +77,10 @@ def is_device_plugin(pod: Mapping[str, Any]) -> bool:
 
 
 def describe(pod: Mapping[str, Any]) -> str:
-    """Say in one line how far a pod is and what holds it up."""
+    """Describe in one line the phase of a pod and what blocks it."""
     status = pod.get("status", {})
     phase: str = status.get("phase", "Pending")
-    if status.get("reason"):  # the kubelet gave the pod up: not admitted, evicted, out of time
+    if status.get("reason"):  # the kubelet rejected, evicted or stopped the pod
         return _join(phase, *_reason(status))
     for container in statuses(pod):
         state = container.get("state", {})
@@ -100,7 +100,7 @@ def describe(pod: Mapping[str, Any]) -> str:
 
 
 def target_node(pod: Mapping[str, Any]) -> str:
-    """Return the node of a pod; of a DaemonSet's, the one it is meant for before it is bound."""
+    """Return the node of a pod; for an unbound pod of a DaemonSet, the node it targets."""
     bound = pod["spec"].get("nodeName")
     if bound:
         return str(bound)
@@ -113,13 +113,13 @@ def target_node(pod: Mapping[str, Any]) -> str:
 
 
 def waiting(pod: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return reason and message of the first container that waits; empty where none does."""
+    """Return reason and message of the first waiting container; empty if none waits."""
     found = (section(container, "state", "waiting") for container in statuses(pod))
     return next(filter(None, found), {})
 
 
 def last_words(pod: Mapping[str, Any]) -> str:
-    """Return what a container wrote for its end, when it last ended; empty where nothing."""
+    """Return the last termination message of a container; empty without one."""
     found = (
         section(container, "lastState", "terminated").get("message") for container in statuses(pod)
     )
@@ -127,7 +127,7 @@ def last_words(pod: Mapping[str, Any]) -> str:
 
 
 def unscheduled(pod: Mapping[str, Any]) -> str | None:
-    """Return why the scheduler finds no node for a pod; None where it does not say that."""
+    """Return why the scheduler finds no node for a pod; None if it does not report that."""
     for condition in section(pod, "status").get("conditions", ()):
         if condition["type"] == "PodScheduled" and condition["status"] != "True":
             return str(condition.get("message") or "")
@@ -141,7 +141,7 @@ def statuses(pod: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def event_time(event: Mapping[str, Any]) -> str:
-    """Return when an event was seen last; texts that sort by time."""
+    """Return when an event was last observed, as text that sorts by time."""
     series = event.get("series") or {}
     found = (
         series.get("lastObservedTime")

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Name a process so that a later one can tell whether it is gone.
+"""Identify a process, so that a later process can find out whether it has ended.
 
-A process id alone says nothing: it is used again, and means another process on another machine
-or in another container. `read_identity` and `is_gone` look into /proc, whose path they take.
+A process id alone is not enough: ids are reused, and mean other processes on other machines or in
+other containers. `read_identity` and `is_gone` read /proc, whose path is an argument.
 
 Source: https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html
 """
@@ -26,7 +26,7 @@ def read_identity(pid: int, proc: Path = _PROC) -> str:
 
 
 def is_gone(identity: str, proc: Path = _PROC) -> bool:
-    """Tell whether a process has certainly ended; False where it may live elsewhere."""
+    """Return whether a process has certainly ended; False if it may run on another machine."""
     world, _space, rest = identity.partition(" ")
     pid, _space, start = rest.partition(" ")
     try:
@@ -41,15 +41,15 @@ def is_gone(identity: str, proc: Path = _PROC) -> bool:
 
 
 def _read_world(proc: Path) -> str:
-    """Return what two processes share that see the same process ids."""
+    """Return what processes share if they see the same process ids."""
     boot = (proc / "sys/kernel/random/boot_id").read_text().strip()
     return f"{boot}/{(proc / 'self/ns/pid').readlink()}"
 
 
 def _read_start(proc: Path, pid: str) -> str:
-    """Return when a process started. Raises OSError or LookupError where it does not run."""
-    # The second field is the program's name in parentheses and can hold anything.
+    """Return when a process started. Raises OSError or LookupError if it does not run."""
+    # The second field is the program's name in parentheses, which can contain anything.
     state, *fields = (proc / pid / "stat").read_text().rpartition(")")[2].split()
     if state in "ZX":
-        raise LookupError(f"process {pid} has ended, its parent has not noticed yet")
+        raise LookupError(f"process {pid} has ended, but its parent has not reaped it")
     return fields[18]

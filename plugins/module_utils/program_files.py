@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Are the files of programs and libraries there, and can they be used?
+"""Find out whether the files of programs and libraries exist and are usable.
 
-A package manager calls a package installed whose files somebody has removed or locked. Both
-functions do I/O, below a root directory that tests plant; no process is started.
+For a package manager, a package whose files were removed or locked is still installed. Both
+functions do I/O; they take the root directory as an argument, and start no process.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-# Where programs lie, whatever the PATH: the one of sudo has no /usr/local/bin on Red Hat's systems.
+# The directories of programs. sudo's PATH is not enough: on Red Hat, it lacks /usr/local/bin.
 DIRECTORIES = (
     *("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin", "/opt/bin"),
 )
-# Where the loader finds libraries, on Debian's systems, on Red Hat's, and of a .run file. Debian's
-# own driver has links here to its folder.
+# The directories of libraries: Debian's, Red Hat's, that of a .run file. Debian's own driver has
+# links there.
 _LIBRARIES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib")
 
 
 class ProgramFile(NamedTuple):
     """The file of a program."""
 
-    path: str  # where it is, or is to be
+    path: str  # where it is, or would be
     exists: bool
     executable: bool
 
 
 def read_program(root: Path, name: str, directories: Iterable[str] = DIRECTORIES) -> ProgramFile:
-    """Return the first file of this name that can be started, else the first one, else none."""
+    """Return the first executable file of this name, else the first file, else an absent one."""
     found = []
     for directory in directories:
         path = f"{directory}/{name}"
@@ -49,6 +49,6 @@ def read_program(root: Path, name: str, directories: Iterable[str] = DIRECTORIES
 
 
 def find_library(root: Path, name: str) -> str | None:
-    """Return the path of a library; None where no usual folder has it, or a link leads nowhere."""
+    """Return the path of a library; None if no usual directory has it, or its link is dangling."""
     paths = (f"{directory}/{name}" for directory in _LIBRARIES)
     return next((path for path in paths if (root / path[1:]).is_file()), None)

@@ -33,21 +33,21 @@ class QuantityInvalid(ValueError):
 
 
 def parse_quantity(value: Any) -> Decimal:
-    """Parse a quantity as the API server does; JSON numbers count as their text.
+    """Parse a quantity as the API server does; JSON numbers are read as their text.
 
-    A fraction below a billionth is rounded away from zero, and what does not fit into 64 bits
-    is cut to the largest number that does. Raises QuantityInvalid.
+    A fraction below a billionth is rounded away from zero. A number that does not fit into 64 bits
+    becomes the largest number that does. Raises QuantityInvalid.
     """
     number = None if isinstance(value, bool) else _parse(str(value))
     if number is None:
         raise QuantityInvalid(
-            f"{value!r} is not a Kubernetes quantity: wanted a number such as 4, 1.5 or 12e6, "
-            "with at most one suffix of n u m k M G T P E Ki Mi Gi Ti Pi Ei"
+            f"{value!r} is not a Kubernetes quantity. Use a number such as 4, 1.5 or 12e6, with at "
+            "most one suffix of n u m k M G T P E Ki Mi Gi Ti Pi Ei"
         )
     return number
 
 
-# Thousands of nodes have a handful of different amounts.
+# Thousands of nodes have only a few different amounts.
 @functools.lru_cache(maxsize=256)
 def _parse(text: str) -> Decimal | None:
     match = _SYNTAX.fullmatch(text)
@@ -61,5 +61,5 @@ def _parse(text: str) -> Decimal | None:
 
 
 def plain(quantity: Decimal) -> int | float:
-    """Return the number that JSON and a playbook want: whole wherever it is whole."""
+    """Return the number for JSON and playbooks: an integer if possible."""
     return int(quantity) if quantity == quantity.to_integral_value() else float(quantity)

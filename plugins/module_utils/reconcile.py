@@ -1,13 +1,12 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Do all the layers agree about a node's GPUs? No function does I/O.
+"""Compare all layers of a node's GPUs and return the verdict. No I/O.
 
-Every layer can be wrong while the others are right: a GPU in the slot that the driver lost, a
-capacity that nobody corrected since, as of a kubelet that is dead, pods that see other GPUs than
-the node has. So a node is ok only where every layer that was asked has answered, and has shown
-every GPU. A layer that was not asked is named as such by the caller; one without an answer is a
-finding.
+Every layer can be wrong while the others are right. The driver can lose a GPU that is on the PCI
+bus. A dead kubelet leaves an outdated capacity. Pods can get other GPUs than the node has. So a
+node is ok only if every queried layer answered and shows every GPU. A queried layer without an
+answer is a finding. The caller reports which layers were not queried.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 LAYERS = ("declared", "pci", "nvml", "capacity", "allocatable", "smoke")
-# What a caller may leave out on purpose.
+# The layers that a caller may leave out.
 CLUSTER, SMOKE = "cluster", "smoke"
 
 _CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 
-# What a run that was stopped is not the cause of.
+# Findings that a stopped run cannot have caused.
 _OF_HARDWARE = (
     "NO_GPU",
     "GPU_COUNT_DIFFERS",
@@ -38,18 +37,18 @@ _OF_HARDWARE = (
     "NVML_TROUBLE",
     "GPU_FAULTY",
 )
-# What the cluster says of a node without kubelet or engine is what was true before; but for this.
+# The only finding of the cluster that is not outdated when kubelet or engine is stopped.
 _IN_SPITE_OF_STOPPED = ("NODE_NOT_IN_CLUSTER",)
-# What follows from a cluster without an answer.
+# Findings that follow from a cluster without an answer.
 _OF_SILENCE = ("CLUSTER_UNKNOWN", "SMOKE_MISSING")
-# The component that a role brings, in the words of the documentation.
+# The component that a role installs or configures.
 _COMPONENTS = {
     "nvidia_driver": "driver",
     "docker_ce": "docker",
     "nvidia_container_runtime": "container_toolkit",
     "kubelet_device_plugins": "kubelet",
 }
-# What has said already that a component does not run.
+# The finding that already reports a stopped component.
 _STOPPED = {
     "kubelet": "KUBELET_STOPPED",
     "containerd": "ENGINE_STOPPED",
@@ -63,12 +62,11 @@ def question(
     declared: int | None,
     known: Iterable[Mapping[str, str]] = (),
 ) -> dict[str, Any]:
-    """Return what the cluster is to be asked about a node.
+    """Return what to query the cluster for: name of the node, expected GPUs, `awaited`, `smoke`.
 
-    That is its name there, the number of GPUs, whether it is worth waiting until the cluster counts
-    them, and whether pods are to prove them. Where the bus or the driver miss a GPU, no waiting
-    brings it back; without kubelet or engine no pod starts; a node that the run has left out proves
-    nothing.
+    `awaited` is whether to wait for the expected capacity. If the PCI bus or the driver misses a
+    GPU, waiting is useless. `smoke` is whether to run a smoke pod. Without kubelet or engine no pod
+    starts. Neither applies to a node that the run left out because of the findings `known`.
     """
     can_run_pods = _is_sound(known) and not list(_judge_services(host, node))
     return {
@@ -93,18 +91,18 @@ def reconcile(
 ) -> dict[str, Any]:
     """Return the verdict on a node: its layers, its findings, and whether it is ok.
 
-    `node` is what metal.gpu.node_info observed, `cluster` and `smoke` are the node's rows from
-    metal.gpu.gpu_capacity and metal.gpu.gpu_smoke_pod. None means that there is no answer, which
-    is a finding for each layer that was `asked`, unless `unanswered` says why nobody got one.
-    `known` is why there is no observation, or why the run has left the node out: what follows from
-    that is shown in the layers, and is no finding of its own.
-    `plans` are the plans of the roles for this node, by role: what they would do is drift.
+    `node` is the observation of metal.gpu.node_info. `cluster` and `smoke` are the node's rows from
+    metal.gpu.gpu_capacity and metal.gpu.gpu_smoke_pod. None means no answer. That is a finding for
+    each layer in `asked`, unless the findings `unanswered` explain it.
+    `known` are the findings for which there is no observation, or for which the run left the node
+    out. Their consequences show in the layers, and are no further findings.
+    `plans` are the plans of the roles for this node, by role. Their steps are drift.
     """
     stated, silence = list(known), list(unanswered)
     findings: list[Mapping[str, str]] = [*stated]
     if node is None:
         if _is_sound(stated):
-            findings.append(finding("NODE_NOT_OBSERVED", host, error="there is no observation"))
+            findings.append(finding("NODE_NOT_OBSERVED", host, error="the observation is missing"))
     elif _is_sound(stated):
         stopped = list(_judge_services(host, node))
         answers = _judge_answers(host, node, declared, cluster, smoke, asked)
@@ -141,7 +139,7 @@ def _layers(
     cluster: Mapping[str, Any] | None,
     smoke: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
-    """Return how many GPUs there are on each layer; None where it was not asked, or is silent."""
+    """Return the number of GPUs on each layer; None if it was not queried or did not answer."""
     layers: dict[str, Any] = dict.fromkeys(LAYERS)
     layers["declared"] = declared
     if node is not None:
@@ -169,8 +167,8 @@ def _judge_services(host: str, node: Mapping[str, Any]) -> Iterator[dict[str, st
 def _stopped_engines(node: Mapping[str, Any]) -> Iterator[str]:
     """Yield the units between the kubelet and its containers that do not run.
 
-    Other engines are no concern of the kubelet's, and neither is one that is part of a
-    distribution of Kubernetes, whose socket is another.
+    The kubelet does not use other engines. The engine of a Kubernetes distribution has another
+    socket, and no unit to check.
     """
     endpoint = node["kubelet"]["endpoint"] or ""
     containerd, docker, crio = (node["engines"][name] for name in ("containerd", "docker", "crio"))
@@ -190,14 +188,14 @@ def _stopped_engines(node: Mapping[str, Any]) -> Iterator[str]:
 def _judge_plans(
     host: str, plans: Mapping[str, Mapping[str, Any]], stopped: Sequence[Mapping[str, str]]
 ) -> Iterator[Mapping[str, str]]:
-    """Yield what the roles would change, or why they refuse to. Their notices are for them."""
+    """Yield the drift from the plans of the roles, and their refusals, but not their notices."""
     codes = [one["code"] for one in stopped]
     for role, plan in plans.items():
         yield from plan["refusals"]
         component = _COMPONENTS.get(role, role)
         steps = [f"{step['name']} ({step['reason']})" for step in plan["steps"]]
-        is_said = len(steps) == 1 and _STOPPED.get(component) in codes
-        if steps and not is_said:
+        is_reported = len(steps) == 1 and _STOPPED.get(component) in codes
+        if steps and not is_reported:
             yield finding("DRIFTED", host, component=component, reasons="; ".join(steps))
 
 
@@ -209,7 +207,7 @@ def _judge_answers(
     smoke: Mapping[str, Any] | None,
     asked: Collection[str],
 ) -> Iterator[dict[str, str]]:
-    """Judge what the cluster and the pods have said; what was asked and is missing, is named."""
+    """Judge the answers of the cluster and of the smoke pod; a missing answer is a finding."""
     name = node["kubelet"]["node_name"]
     expected = len(node["pci"]) if declared is None else declared
     of_cluster: list[dict[str, str]] = []
@@ -221,7 +219,7 @@ def _judge_answers(
     if smoke is not None:
         devices = node["nvml"]["devices"]
         found = list(_judge_smoke(host, smoke, devices, [one["code"] for one in of_cluster]))
-        # Who does not know all GPUs of the node cannot tell a strange one.
+        # Without the UUIDs of all GPUs of the node, a foreign GPU cannot be recognised.
         if not node["nvml"]["complete"] or not all(gpu["uuid"] for gpu in devices):
             found = [one for one in found if one["code"] != "SMOKE_DIFFERS"]
         if cluster is not None and not of_cluster:
@@ -235,12 +233,12 @@ def _judge_answers(
             evidence = f"they saw {len(set(smoke['uuids']))} of {offered} GPUs"
             yield finding("SMOKE_MISSING", host, evidence=evidence)
     elif SMOKE in asked and cluster is not None and cluster["ready"]:
-        yield finding("SMOKE_MISSING", host, evidence="there is no result for this node")
+        yield finding("SMOKE_MISSING", host, evidence="this node has no result")
 
 
 _COUNTS = (
-    ("capacity", "CAPACITY_DIFFERS", "the cluster counts"),
-    ("allocatable", "ALLOCATABLE_DIFFERS", "the cluster can hand out"),
+    ("capacity", "CAPACITY_DIFFERS", "capacity is"),
+    ("allocatable", "ALLOCATABLE_DIFFERS", "allocatable is"),
 )
 
 
@@ -258,14 +256,14 @@ def _judge_cluster(
         if found == expected:
             continue
         if cause is None:
-            said = "; ".join(cluster["evidence"])
-            evidence = f"; {quote(said)}" if said else ""
+            texts = "; ".join(cluster["evidence"])
+            evidence = f"; {quote(texts)}" if texts else ""
             text = "none" if found is None else found
             yield finding(code, host, expected=expected, found=text, evidence=evidence)
-        elif cluster["ready"] or cause["code"] != "NODE_NOT_READY":  # it is said already
+        elif cluster["ready"] or cause["code"] != "NODE_NOT_READY":  # else it is reported above
             counted = f"{counts} {found or 0} of {expected} GPUs"
             yield finding(cause["code"], host, counted=counted, **cause["evidence"])
-        return  # the second of them says nothing new
+        return  # the second of them has no new information
 
 
 def _judge_smoke(
@@ -274,7 +272,7 @@ def _judge_smoke(
     devices: Sequence[Mapping[str, Any]] | None,
     known: Collection[str] = (),
 ) -> Iterator[dict[str, str]]:
-    """Judge what became of the smoke pod. `known` are the codes of what was found before."""
+    """Judge the result of the smoke pod. `known` are the codes of earlier findings."""
     seen = smoke["uuids"]
     cause = smoke.get("cause")
     if smoke["state"] == "busy" and smoke["holders"]:
@@ -282,7 +280,7 @@ def _judge_smoke(
     elif smoke["state"] == "unknown":
         yield finding("SMOKE_UNKNOWN", host, error=quote(smoke["message"]))
     elif cause is not None:
-        # What the cluster does not hand out, no pod can get: no news where that is known.
+        # An earlier finding already explains GPUs that are not allocatable.
         if cause["code"] not in (*known, "GPUS_NOT_ALLOCATABLE") or not known:
             yield finding(cause["code"], host, **cause["evidence"])
     elif smoke["reason"] in NO_IMAGE:
@@ -327,6 +325,6 @@ def _judge_loss(
 
 
 def _news(smoke: Mapping[str, Any]) -> list[str]:
-    """Return the newest event of a smoke pod, unless its message has said that."""
+    """Return the newest event of a smoke pod that its message does not repeat."""
     news = [text for text in smoke["events"] if text.partition(": ")[2] not in smoke["message"]]
     return news[-1:]

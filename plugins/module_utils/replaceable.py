@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Tell beforehand why a file cannot be replaced, or removed, in one step. All functions do I/O.
+"""Find out why a file cannot be replaced or removed atomically. All functions do I/O.
 
-A file is replaced by renaming a new one over it. What is in the way of that is known before
-anything is written: then no copy and no record has to be taken back.
+A file is replaced by renaming a new one over it. The check runs before anything is written, so that
+no backup and no history has to be undone.
 
 Source: rename(2), ioctl_iflags(2), proc_pid_mountinfo(5)
 """
@@ -30,9 +30,9 @@ _ESCAPES = (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\"))
 
 
 def find_obstacle(path: str, mounts: str = MOUNTS) -> str | None:
-    """Return what is in the way, and what to do about it. None where nothing is.
+    """Return the obstacle and how to remove it; None if the file can be replaced.
 
-    The file need not be there, and neither do the directories above it.
+    The file and its directories need not exist.
     """
     return next(_obstacles(path, mounts), None)
 
@@ -69,13 +69,12 @@ def _of_file(path: str, mounts: str) -> Iterator[str]:
     elif path in _mount_points(mounts):
         yield (
             f"{path} is a mount point, and a mounted file cannot be replaced. `findmnt {name}` "
-            f"shows its source. Edit the source, or unmount it with `umount {name}`"
+            f"shows its source. Edit the source, or unmount the file with `umount {name}`"
         )
     elif found.st_nlink > 1:
         yield (
-            f"{path} has {found.st_nlink} hard links, and the other names would keep the former "
-            f"content. Give it a file of its own with `cp -p {name} {name}.new && mv {name}.new "
-            f"{name}`"
+            f"{path} has {found.st_nlink} hard links, and the other names would keep the old "
+            f"content. Separate it with `cp -p {name} {name}.new && mv {name}.new {name}`"
         )
 
 
@@ -91,7 +90,7 @@ def _mount_points(mounts: str) -> set[str]:
 
 
 def _flags(path: str) -> int:
-    """Return the flags that chattr sets; 0 where the file system has none."""
+    """Return the flags that chattr sets; 0 if the file system does not support them."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:

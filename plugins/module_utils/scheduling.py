@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Why may a pod not run on a node: labels, affinity, taints. No I/O.
+"""Find out why a pod may not run on a node: labels, affinity, taints. No I/O.
 
 Source: https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/ and
 https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-_NO_ROOM = ("NoSchedule", "NoExecute")  # PreferNoSchedule keeps no pod away
+_NO_ROOM = ("NoSchedule", "NoExecute")  # PreferNoSchedule only ranks nodes
 
-# The DaemonSet controller adds these tolerations to each of its pods, the last one to those with
-# the node's network; kubernetes v1.37.1, pkg/controller/daemon/util/daemonset_util.go.
+# The DaemonSet controller adds these tolerations to each of its pods, the last one only to pods
+# with hostNetwork; kubernetes v1.37.1, pkg/controller/daemon/util/daemonset_util.go.
 _DAEMON_TOLERATIONS = tuple(
     {"key": f"node.kubernetes.io/{name}", "operator": "Exists", "effect": effect}
     for name, effect in (
@@ -36,7 +36,7 @@ _DAEMON_TOLERATIONS = tuple(
 
 
 class Taint(NamedTuple):
-    """What keeps pods away from a node."""
+    """A taint of a node."""
 
     key: str
     value: str
@@ -59,7 +59,7 @@ def parse_taints(node: Mapping[str, Any]) -> tuple[Taint, ...]:
 def untolerated(
     taints: Iterable[Taint], tolerations: Iterable[Mapping[str, Any]]
 ) -> tuple[Taint, ...]:
-    """Return the taints that keep a pod with these tolerations away."""
+    """Return the taints that repel a pod with these tolerations."""
     tolerations = list(tolerations)
     return tuple(
         taint
@@ -84,15 +84,15 @@ def _tolerates(toleration: Mapping[str, Any], taint: Taint) -> bool:
 
 
 def missing_labels(labels: Mapping[str, str], spec: Mapping[str, Any]) -> dict[str, str]:
-    """Return the labels of a pod's nodeSelector that a node lacks or has otherwise."""
-    wanted = section(spec, "nodeSelector")
-    return {key: value for key, value in wanted.items() if labels.get(key) != value}
+    """Return the labels of a pod's nodeSelector that a node lacks or has with another value."""
+    required = section(spec, "nodeSelector")
+    return {key: value for key, value in required.items() if labels.get(key) != value}
 
 
 def unmet_affinity(name: str, labels: Mapping[str, str], spec: Mapping[str, Any]) -> str:
-    """Return what a pod's required node affinity misses on a node; empty where nothing.
+    """Return which rule of a pod's required node affinity a node does not meet; empty for none.
 
-    One of its terms is enough, so that of the first one is told.
+    One met term is enough. If no term is met, the rule is from the first term.
     """
     terms = section(spec, "affinity", "nodeAffinity", _REQUIRED).get("nodeSelectorTerms")
     if not terms:
@@ -121,7 +121,7 @@ def _meets(value: str | None, rule: Mapping[str, Any]) -> bool:
         return value is not None
     if operator == "DoesNotExist":
         return value is None
-    return True  # Gt and Lt: do not claim what was not looked at
+    return True  # Gt and Lt are not evaluated
 
 
 def _describe_rule(rule: Mapping[str, Any]) -> str:
@@ -130,7 +130,7 @@ def _describe_rule(rule: Mapping[str, Any]) -> str:
 
 
 def selector_text(selector: Mapping[str, Any]) -> str:
-    """Return a label selector of an object as the API wants it in a query."""
+    """Return a label selector of an object in the form of the API's query parameter."""
     texts = [f"{key}={value}" for key, value in section(selector, "matchLabels").items()]
     for rule in selector.get("matchExpressions") or ():
         values = ",".join(rule.get("values") or ())

@@ -1,12 +1,11 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Keep credentials out of what people read: findings, reasons, results, diffs. No I/O.
+"""Remove credentials from texts for users: findings, reasons, results, diffs. No I/O.
 
-`redact` knows the forms that credentials have in the files and the output that this collection
-quotes: URLs, HTTP headers, command-line flags, JSON, TOML, YAML, ini, and netrc. It looks for
-secret-looking keys and does not parse, so that it also works on a fragment, on a broken text, and
-on a text in a text. Where a value may be a secret or may not, `redact` hides it.
+`redact` recognises credentials in URLs, HTTP headers, command-line flags, JSON, TOML, YAML, ini,
+and netrc. It searches for secret-looking keys and does not parse. So it also works on fragments,
+on invalid texts, and on texts within texts. If a value may be a secret, `redact` hides it.
 
 Source: RFC 3986, section 3.2.1 (user information in URLs); RFC 9110, section 11 (Authorization);
 apt_auth.conf(5)
@@ -18,8 +17,8 @@ import re
 
 HIDDEN = "***"
 
-# A key is secret when it ends in one of these: `registryPassword` and `--docker-token`, but
-# neither `secretName` nor `authenticationTokenWebhook`.
+# A key is secret if it ends in one of these: `registryPassword` and `--docker-token` are, but
+# `secretName` and `authenticationTokenWebhook` are not.
 _WORD = (
     r"(?:pass(?:word|wd|phrase)|_pass|secret|token|auth|credentials?|api[_-]?key"
     r"|(?:secret|private)(?:[_-]?access)?[_-]?key|client-key-data|authorization)"
@@ -27,12 +26,12 @@ _WORD = (
 _KEY = re.compile(
     rf"(?P<word>{_WORD})(?P<close>\\*[\"']?)[ \t]*(?P<sign>=>|[:=])[ \t]*", re.IGNORECASE
 )
-# What stands before the word tells how far the value goes. Longer keys than this do not occur.
+# The text before the word determines the extent of the value. Longer keys do not occur.
 _NEAR = 120
 _LEADS_LINE = re.compile(r"[ \t#;+<>-]*(?:(?:export|set)[ \t]+)?[\"']?[\w.-]*\Z")
 _IN_STRING = re.compile(r"[\"'][\w.-]*\Z")
 _PROSE = re.compile(r"(?:token|auth|credentials?)\Z", re.IGNORECASE)
-# What makes a key of a word that people also use in sentences.
+# Before a word that also occurs in sentences, one of these indicates a key.
 _KEY_BEFORE = re.compile(r"(?:[\w.-]|[{,(\"'][ \t]*)\Z")
 
 _STRINGS = tuple(
@@ -46,7 +45,7 @@ _STRINGS = tuple(
     )
 )
 _LIST = re.compile(r"(?P<open>\[)[^\]]*")
-# These say nothing about a password.
+# These values are no secrets.
 _HARMLESS = re.compile(
     r"\{|(?:true|false|null|none|yes|no|on|off|~)?[ \t]*[,;}\])]*[ \t]*(?:[#;].*)?$",
     re.IGNORECASE | re.MULTILINE,
@@ -55,14 +54,14 @@ _TO_QUOTE = re.compile(r"[^\"'\n]*")
 _TO_BLANK = re.compile(r"[^\s\"'&]*")
 _INDENT = re.compile(r"[ \t]*")
 
-# These are found by their own form: what `before` matches stays, and what `after` matches.
+# Credentials with a form of their own. The groups `before` and `after` stay.
 _FORMS = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
         r"(?P<before>-----BEGIN [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----)[^-]+(?P<after>)",
-        # A "/" belongs into a password only as %2F. People write it all the same.
+        # A "/" in a password must be written as %2F, but some URLs contain it unescaped.
         r"(?P<before>://)[^\s/?#:@\"'<>\[]+:(?!\d{0,5}(?:[/?#\s\"'<>]|\Z))[^\s@\"'<>]{0,300}(?P<after>@)",
-        # All that stands before the last "@" of the host; the digest of an image is no host.
+        # Everything before the last "@" of the host; the digest of an image is no host.
         r"(?P<before>://)[^\s/?#\"'<>]*(?P<after>@)(?!sha\d+:)",
         r"(?P<before>proxy[\"']?[ \t]*[:=][ \t]*[\"']?)[^\s/:@\"',]+:[^\s/@\"',]*(?P<after>@)",
         rf"(?P<before>--[\w-]{{0,60}}{_WORD}(?:[ \t]+|\\*[\"'],[ \t]*\\*[\"']))"
@@ -73,7 +72,7 @@ _FORMS = tuple(
 
 
 def redact(text: str) -> str:
-    """Return the text with `***` in the place of every credential in it."""
+    """Return the text with every credential replaced by `***`."""
     for form in _FORMS:
         text = form.sub(rf"\g<before>{HIDDEN}\g<after>", text)
     parts, done = [], 0
@@ -85,7 +84,7 @@ def redact(text: str) -> str:
 
 
 def _value(text: str, key: re.Match[str]) -> tuple[int, int]:
-    """Return where the value of a secret key begins and ends; at the same place for none."""
+    """Return start and end of the value of a secret key; both are equal if there is none."""
     start = key.end()
     line = text.rfind("\n", 0, key.start()) + 1
     head = text[max(line, key.start() - _NEAR) : key.start()]
@@ -111,7 +110,7 @@ def _value(text: str, key: re.Match[str]) -> tuple[int, int]:
 
 
 def _lines(indent: int) -> re.Pattern[str]:
-    """Match the rest of a line, and the lines below it that are indented so far or further."""
+    """Match the rest of a line, and the following lines that are indented at least so far."""
     return re.compile(rf"[^\n]*(?:(?:\n[ \t]*)*\n[ \t]{{{indent},}}[^\s][^\n]*)*")
 
 

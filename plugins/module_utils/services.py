@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""What does a service run, with which flags, and in which files are these written?
+"""Find out which program a service runs, with which flags, and which files contain these.
 
-`read_service` does I/O, below a root directory that tests plant. The process that runs is asked
-first, because only it knows what a wrapper, a specifier or an edit without a restart has come to.
-Where there is none, systemd tells what it would start.
+`read_service` does I/O; it takes the root directory as an argument. A running process is the first
+source, because only it shows the effect of wrappers, of specifiers, and of edits without a restart.
+Without a process, the source is what systemd would start.
 
 Source: proc_pid_cmdline(5), proc_pid_exe(5); cgroups(7) for both versions of control groups.
 """
@@ -40,17 +40,17 @@ if TYPE_CHECKING:
 PROCESS = "process"
 UNIT = "unit"
 
-# The version 2 of control groups, and systemd's own hierarchy beside version 1.
+# Version 2 of control groups, and systemd's own hierarchy with version 1.
 _CGROUPS = ("sys/fs/cgroup", "sys/fs/cgroup/systemd")
-_DELETED = " (deleted)"  # the file was replaced since, as an upgrade does
+_DELETED = " (deleted)"  # the file was replaced after the start, for example by an upgrade
 
 
 class Kind(NamedTuple):
-    """A service that this collection knows."""
+    """A kind of service that this collection observes."""
 
     program: str
     shown: tuple[str, ...] = ()  # the flags whose values are needed; others may be secret
-    environment_files: tuple[str, ...] = ()  # people write to them, whether the unit reads them
+    environment_files: tuple[str, ...] = ()  # files that admins edit even if no unit reads them
 
 
 KINDS = {
@@ -65,30 +65,29 @@ KINDS = {
 class Process(NamedTuple):
     """A process of a service."""
 
-    program: str | None  # path of the file it runs; None: nobody may know
+    program: str | None  # path of its executable; None: cannot be read
     words: tuple[str, ...]
 
 
 class Service(NamedTuple):
     """What a service runs, or would run."""
 
-    path: str | None  # of the program; None: it is nowhere
-    starter: str | None  # what the files of the unit start
-    starter_file: str | None  # which of the files says so
-    source: str | None  # of the flags in force: PROCESS, or UNIT where none runs
+    path: str | None  # of the program; None: not found
+    starter: str | None  # the first word of ExecStart in the files of the unit
+    starter_file: str | None  # the file with this ExecStart
+    source: str | None  # of `in_force`: PROCESS, or UNIT without a process
     in_force: tuple[Flag, ...]
-    flags: tuple[Flag, ...]  # every one in a file, and those in force that are in none
+    flags: tuple[Flag, ...]  # all flags in files, and flags in force that no file contains
 
 
 def read_service(root: Path, files: NodeFiles, unit: str, properties: Mapping[str, str]) -> Service:
     """Read what a unit runs; `properties` are those of `systemctl show`.
 
-    The files of the unit are read, and kept in `files`.
+    The texts of the unit's files are added to `files`.
     """
     kind = KINDS[unit]
     written = _read_files(files, unit, kind)
     words = written.words
-    # The first word of the command, where the files have one.
     starter = next((word for word in words if word.effective), None)
     process = find_process(root, properties, kind.program)
     flags = parse_flags(words)
@@ -98,7 +97,7 @@ def read_service(root: Path, files: NodeFiles, unit: str, properties: Mapping[st
         files.read_all(systemd.parse_environment_files(properties))
         command = systemd.parse_command(properties, files.texts, kind.program)
         in_force, source = parse_words(command), UNIT
-        if not command:  # no systemd answers, or it does not know the unit yet
+        if not command:  # systemd does not answer, or has not loaded the unit
             in_force = tuple(flag for flag in flags if flag.effective)
     return Service(
         path=_find_program(root, kind.program, process, properties),
@@ -111,10 +110,11 @@ def read_service(root: Path, files: NodeFiles, unit: str, properties: Mapping[st
 
 
 def find_process(root: Path, properties: Mapping[str, str], program: str) -> Process | None:
-    """Return the process of a service that runs the program, which a wrapper may have started."""
+    """Return the process of a service that runs the program, directly or below a wrapper."""
     main = properties.get("MainPID", "0")
     process = _read_process(root, main) if main != "0" else None
-    # "kubelet-v1.37" is a kubelet; other processes may be shims of the program.
+    # The name may have a suffix ("kubelet-v1.37"). In the control group, the prefix is not enough,
+    # because containerd's shims start with it too.
     if process and basename(process.program or "").startswith(program):
         return process
     for pid in _members(root, properties.get("ControlGroup", "")):
@@ -125,7 +125,7 @@ def find_process(root: Path, properties: Mapping[str, str], program: str) -> Pro
 
 
 def _read_files(files: NodeFiles, unit: str, kind: Kind) -> systemd.Service:
-    """Read a unit, its drop-ins, and the environment files that it names."""
+    """Read a unit, its drop-ins, and its environment files."""
     files.read_layered(systemd.UNIT_DIRECTORIES, unit)
     files.read_layered([f"{path}/{unit}.d" for path in systemd.UNIT_DIRECTORIES], "*.conf")
     files.read_all(kind.environment_files)
@@ -136,7 +136,7 @@ def _read_files(files: NodeFiles, unit: str, kind: Kind) -> systemd.Service:
 def _find_program(
     root: Path, name: str, process: Process | None, properties: Mapping[str, str]
 ) -> str | None:
-    """Return the file that runs, else the one that systemd would start, if it is still there."""
+    """Return the running executable, else the one that systemd would start, if it exists."""
     running = process.program if process else None
     started = systemd.parse_command(properties, {}, name)[:1]
     candidates = [running, *(path for path in started if basename(path) == name)]
@@ -144,19 +144,19 @@ def _find_program(
 
 
 def _members(root: Path, control_group: str) -> Iterator[str]:
-    """Yield the ids of the processes in a control group, and in those below it."""
+    """Yield the ids of the processes in a control group and its children."""
     for hierarchy in _CGROUPS if control_group else ():
         for folder, _folders, names in os.walk(root / hierarchy / control_group.lstrip("/")):
             if "cgroup.procs" in names:
                 try:
                     with open(os.path.join(folder, "cgroup.procs")) as file:
                         yield from file.read().split()
-                except OSError:  # it has ended meanwhile
+                except OSError:  # the control group is gone
                     continue
 
 
 def _read_process(root: Path, pid: str) -> Process | None:
-    """Read a process; None where it has ended, or is a thread of the kernel."""
+    """Read a process; None if it has ended, or is a kernel thread."""
     folder = root / "proc" / pid
     try:
         words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]

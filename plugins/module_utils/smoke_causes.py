@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Why did a smoke pod not run? No I/O."""
+"""Find out why a smoke pod did not run. No I/O."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from ansible_collections.metal.gpu.plugins.module_utils.smoke_pod import Request, Verdict
 
 _ROOM = re.compile(r"Insufficient [\w./-]+|Too many pods")
-# The kubelet's words for pods that the scheduler had room for: kubernetes v1.37.1,
-# pkg/kubelet/lifecycle/predicate.go. The second goes on with the name of a resource.
+# Reasons for which the kubelet rejects a pod that the scheduler placed: kubernetes v1.37.1,
+# pkg/kubelet/lifecycle/predicate.go. The second is followed by the name of a resource.
 _NOT_ADMITTED = ("UnexpectedAdmissionError", "OutOf")
 
 
 class Facts(NamedTuple):
-    """What is known about a smoke pod that failed. None stands for what could not be read."""
+    """What is observed about a failed smoke pod. None: could not be read."""
 
     request: Request
     verdict: Verdict
@@ -34,11 +34,11 @@ class Facts(NamedTuple):
     tolerations: Sequence[Mapping[str, Any]]
     events: Sequence[Mapping[str, Any]]  # of the pod, oldest first
     node: NodeStatus | None
-    silence: str  # since when the kubelet says nothing; empty where it does
+    silence: str  # for how long the kubelet has not reported; empty if it reports
 
 
 def find_cause(facts: Facts) -> Cause | None:
-    """Return why the pod failed; None where nothing known fits."""
+    """Return why the pod failed; None if no known cause matches."""
     verdict, name = facts.verdict, facts.request.node
     subject = Subject(
         "the smoke pod",
@@ -66,7 +66,7 @@ def find_cause(facts: Facts) -> Cause | None:
 
 
 def no_allocatable(resource: str, asked: int, found: int) -> Cause:
-    """Say that a node offers too little, whoever has claimed it."""
+    """Return the cause for a node whose allocatable amount is too small, claimed or not."""
     evidence = {"resource": resource, "asked": asked, "found": found}
     return Cause("GPUS_NOT_ALLOCATABLE", evidence)
 
@@ -78,7 +78,7 @@ def _fewer_allocatable(before: int | None, found: int) -> Cause:
 
 
 def _of_scheduler(message: str, facts: Facts, subject: Subject) -> Cause | None:
-    """Say why the scheduler cannot place the pod. Its words count all nodes of the cluster."""
+    """Return why the scheduler cannot place the pod. Its message covers all nodes."""
     node = facts.node
     if node is not None:
         taints = scheduling.untolerated(node.taints, facts.tolerations)
@@ -99,13 +99,13 @@ def _of_scheduler(message: str, facts: Facts, subject: Subject) -> Cause | None:
 
 
 def _of_start(facts: Facts, subject: Subject) -> Cause | None:
-    """Say why a pod that is bound to its node does not start there."""
+    """Return why a pod that is bound to its node does not start."""
     event = causes.telling_event(facts.events)
     if event:
         cause = causes.of_words(pod_status.event_text(event), subject)
         if cause:
             return cause
-    if not facts.verdict.status:  # there never was one
+    if not facts.verdict.status:  # the pod was never created
         return None
     name, node = facts.request.node, facts.node
     if node is not None and not node.ready:
@@ -120,7 +120,7 @@ def _of_start(facts: Facts, subject: Subject) -> Cause | None:
 
 
 class Heartbeats:
-    """What the Leases of kubelets said when they were looked at.
+    """The Leases of kubelets at each look.
 
     Their times are on the clocks of the nodes, which may be slow. So, as in Kubernetes itself, only
     a change counts, on our own clock.
@@ -135,7 +135,7 @@ class Heartbeats:
     def read_silence(
         self, node: str, lease: Mapping[str, Any], asked_s: float, answered_s: float
     ) -> str:
-        """Take in a look; return for how long a kubelet is silent, empty where it is not."""
+        """Add a look; return for how long a kubelet has been silent, empty if it is not."""
         spec = section(lease, "spec")
         renewed = str(spec.get("renewTime") or "")
         lasts_s = spec.get("leaseDurationSeconds") or 40
@@ -147,6 +147,6 @@ class Heartbeats:
         if unchanged_s <= lasts_s:
             return ""
         return (
-            f"the kubelet has not renewed its Lease for {unchanged_s:.0f} s; "
-            f"the Lease lasts {lasts_s} s"
+            f"the kubelet has not renewed its Lease for {unchanged_s:.0f} s, "
+            f"but the Lease lasts {lasts_s} s"
         )

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Delete smoke pods: those of this run, and those that earlier runs have left behind.
+"""Delete smoke pods: those of this run, and those that earlier runs left behind.
 
-All functions talk to the API server. A pod that cannot be deleted is told, and raises nothing.
+All functions talk to the API server. A pod that cannot be deleted is reported, not raised.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
 
 def read_leftovers(client: kube.Client, namespace: str) -> dict[str, Leftover]:
-    """Return the smoke pods of runs that cannot be alive any more, keyed by pod name.
+    """Return the smoke pods of runs that have ended, keyed by pod name.
 
-    Runs of this machine are known by their process; those of others by the age of their pods,
-    on the API server's clock.
+    A run on this machine has ended if its process is gone. A run on another machine has ended if
+    its pods are older than their lifetime, by the API server's clock.
     """
     pods = client.snapshot(
         "pods",
         smoke_pod.parse_leftover,
         namespace=namespace,
-        query={"labelSelector": smoke_pod.OWNED},
+        query={"labelSelector": smoke_pod.ALL_RUNS},
     )
     now = server_time(client)
     return {
@@ -49,7 +49,7 @@ def read_leftovers(client: kube.Client, namespace: str) -> dict[str, Leftover]:
 def remove_leftovers(
     client: kube.Client, namespace: str, leftovers: Mapping[str, Leftover], timer: kube.Timer
 ) -> dict[str, str]:
-    """Delete pods of earlier runs; return why one may still be there, by name."""
+    """Delete pods of earlier runs; return why a pod may still exist, keyed by name."""
     runs = sorted({pod.run for pod in leftovers.values()})
     return remove(client, namespace, f"{smoke_pod.RUN} in ({','.join(runs)})", leftovers, timer)
 
@@ -63,9 +63,9 @@ def remove(
 ) -> dict[str, str]:
     """Delete the pods with these labels and wait until their GPUs are free again.
 
-    They get their grace period first, since a pod deleted by force holds its GPUs until the
-    kubelet has noticed. By force only where no kubelet confirms in time. Returns why a pod may
-    still be there, by name.
+    The first attempt leaves each pod its grace period, because a pod deleted by force holds its
+    GPUs until the kubelet notices. Pods whose deletion no kubelet confirms in time are deleted by
+    force. Returns why a pod may still exist, keyed by name.
     """
     left: dict[str, bool] = {}
     query = {"labelSelector": selector}
@@ -78,7 +78,7 @@ def remove(
                 return {}
         _delete(client, namespace, selector, left, 0, timer)
     except kube.KubeError as error:
-        # Those that it does not list are gone; without an answer, each may be there.
+        # A pod that is not listed is gone. Without an answer, each may exist.
         if isinstance(error, kube.ApiForbidden):
             with contextlib.suppress(kube.KubeError):
                 names = client.snapshot("pods", lambda pod: True, namespace=namespace, query=query)
@@ -94,7 +94,7 @@ def _delete(
     grace_s: int | None,
     timer: kube.Timer,
 ) -> None:
-    """Delete pods, by their names where the permission to delete a collection is withheld."""
+    """Delete pods; one by one if the permission to delete a collection is missing."""
     try:
         client.delete_collection("pods", namespace, selector=selector, grace_s=grace_s, timer=timer)
     except kube.ApiForbidden:

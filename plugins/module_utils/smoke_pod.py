@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""The smoke pod: its manifest, and the verdict over what became of it. No I/O.
+"""The smoke pod: its manifest, and the verdict on its result. No I/O.
 
-The pod writes what nvidia-smi says into its termination message, which the kubelet copies into
-the pod's status. So one watch brings progress and result, no log has to be fetched from any
-node, and no permission to read logs is needed.
+The pod writes the output of nvidia-smi to its termination message. The kubelet copies that
+message to the pod's status. So one watch shows both progress and result, and reading logs, with
+the permission for it, is not necessary.
 
 Source: https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/
 """
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
-OWNER = "metal.gpu"
-RUN = "metal.gpu/smoke-run"  # label: id of the run that made the pod
+MANAGER = "metal.gpu"
+RUN = "metal.gpu/smoke-run"  # label: id of the run that created the pod
 PROCESS = "metal.gpu/smoke-process"  # annotation: identity of that run's process
-OWNED = f"{MANAGED_BY}={OWNER},{RUN}"  # selector of the pods of all runs
+ALL_RUNS = f"{MANAGED_BY}={MANAGER},{RUN}"  # selector of the pods of all runs
 
-# How long a run may live beyond its time limit, and so its pods: the time to clean up.
+# How long a run and its pods may exist after the time limit: the time to clean up.
 GRACE_S = 60
 
 _CONTAINER = "nvidia-smi"
 _COMMAND = "exec nvidia-smi --query-gpu=uuid --format=csv,noheader >/dev/termination-log 2>&1"
 _UUID = re.compile(r"(GPU|MIG)-\S+")
 
-# A sandbox that cannot be made shows in events only, and the kubelet tries for ever.
+# A sandbox that cannot be created shows only in events, and the kubelet retries forever.
 _NO_RUNTIME = re.compile(r"no runtime for .* is configured|RuntimeHandler .* not supported")
 
 
@@ -57,27 +57,27 @@ class Request(NamedTuple):
 
     node: str
     gpus: int
-    # What it means that the scheduler finds fewer: "wait" on, "busy" or "failed".
+    # What to do when the scheduler finds fewer free GPUs: "wait", or report "busy" or "failed".
     shortage: str
-    holders: Sequence[str] = ()  # pods that have the other GPUs of the node, where that was asked
-    allocatable: int | None = None  # of the node, when this was asked; None where nobody knows
+    holders: Sequence[str] = ()  # pods that claim the other GPUs of the node, if they were read
+    allocatable: int | None = None  # of the node at that time; None if it was not read
 
 
 class Verdict(NamedTuple):
-    """What became of a pod."""
+    """The result of a pod."""
 
-    state: str  # "ok", "failed", "busy"; "unknown" where nobody can tell; empty while open
+    state: str  # "ok", "failed", "busy"; "unknown" if the server is silent; empty while undecided
     phase: str
     message: str
     uuids: tuple[str, ...] = ()
-    ran: bool = False  # nvidia-smi has run to its end
-    reason: str = ""  # the kubelet's word for why the container cannot start
-    status: Mapping[str, Any] = {}  # of the pod, as it was seen last
-    refusal: str = ""  # the API server's words, where it does not take the pod
+    ran: bool = False  # nvidia-smi started and exited
+    reason: str = ""  # why the container cannot start, such as "ErrImagePull"
+    status: Mapping[str, Any] = {}  # last observed status of the pod
+    refusal: str = ""  # the API server's message, if it rejected the pod
 
 
 class Leftover(NamedTuple):
-    """A smoke pod found in the cluster."""
+    """A smoke pod of an earlier run."""
 
     run: str
     process: str
@@ -88,9 +88,9 @@ class Leftover(NamedTuple):
 def pod_name(run: str, node: str) -> str:
     """Return the name of a run's pod for a node.
 
-    It is known before the pod is made, so that one whose creation nobody confirms is not made
-    twice. As a host name it has at most 63 characters, and those of a long node name may be the
-    same as another's.
+    The name is fixed before the pod is created. So a retry after a lost answer does not create a
+    second pod. A host name has at most 63 characters, so long node names are cut; the digest keeps
+    the names of two such nodes apart.
     """
     digest = hashlib.sha256(f"{run} {node}".encode()).hexdigest()[:8]
     return f"metal-gpu-smoke-{node[:38].rstrip('-.')}-{digest}"
@@ -99,13 +99,13 @@ def pod_name(run: str, node: str) -> str:
 def manifest(template: Template, request: Request) -> dict[str, Any]:
     """Return the pod for one node.
 
-    It is pinned by affinity to the node's name rather than by nodeName, so that the scheduler
-    counts its GPUs. It meets the Pod Security Standard "restricted".
+    An affinity to the node's name pins it, because with nodeName the scheduler would not count its
+    GPUs. The pod meets the Pod Security Standard "restricted".
     """
     spec: dict[str, Any] = {
         "restartPolicy": "Never",
         "activeDeadlineSeconds": template.limit_s + GRACE_S,
-        # nvidia-smi as PID 1 ignores SIGTERM: waiting for it longer is of no use.
+        # nvidia-smi as PID 1 ignores SIGTERM, so a longer wait is useless.
         "terminationGracePeriodSeconds": 1,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
@@ -152,7 +152,7 @@ def manifest(template: Template, request: Request) -> dict[str, Any]:
         "kind": "Pod",
         "metadata": {
             "name": pod_name(template.run, request.node),
-            "labels": {MANAGED_BY: OWNER, RUN: template.run},
+            "labels": {MANAGED_BY: MANAGER, RUN: template.run},
             "annotations": {PROCESS: template.process},
         },
         "spec": spec,
@@ -160,7 +160,7 @@ def manifest(template: Template, request: Request) -> dict[str, Any]:
 
 
 def judge(pod: Mapping[str, Any], request: Request, resource: str) -> Verdict:
-    """Say what became of a pod; the state is empty while that is open."""
+    """Return the verdict on a pod; the state is empty while it is undecided."""
     return _judge(pod, request, resource)._replace(status=section(pod, "status"))
 
 
@@ -209,14 +209,14 @@ def judge_shortage(
 
 
 def parse_uuids(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Split the output of nvidia-smi into UUIDs and anything else, such as "[GPU is lost]"."""
+    """Split the output of nvidia-smi into UUIDs and other lines, such as "[GPU is lost]"."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     uuids = [line for line in lines if _UUID.fullmatch(line)]
     return tuple(uuids), tuple(line for line in lines if not _UUID.fullmatch(line))
 
 
 def no_runtime(event: Mapping[str, Any]) -> bool:
-    """Tell whether an event says that the node lacks the container runtime of the pod."""
+    """Return whether an event reports that the pod's runtime is not configured on the node."""
     return bool(_NO_RUNTIME.search(event.get("message") or ""))
 
 
@@ -235,20 +235,20 @@ def _judge_output(output: str, gpus: int) -> Verdict:
     distinct = tuple(dict.fromkeys(uuids))
     if len(distinct) == len(uuids) == gpus and not rest:
         return Verdict("ok", "Succeeded", "", uuids, ran=True)
-    message = f"asked for {gpus} GPUs, but nvidia-smi sees {len(distinct)}"
+    message = f"the pod requested {gpus} GPUs, but nvidia-smi listed {len(distinct)}"
     if len(distinct) != len(uuids):
         message += f", some of them twice: {', '.join(uuids)}"
     if rest:
-        message += f"; it says: {' '.join(rest)}"
+        message += f"; it printed: {' '.join(rest)}"
     return Verdict("failed", "Succeeded", message, distinct, ran=True)
 
 
 def _judge_failure(pod: Mapping[str, Any], state: Mapping[str, Any]) -> Verdict:
-    """Explain a pod in phase Failed: the kubelet gave it up, or nvidia-smi failed."""
+    """Explain a pod in phase Failed: the kubelet rejected or killed it, or nvidia-smi failed."""
     ended = state.get("terminated", {"reason": "StartError"})
     started = ended.get("reason") not in ("StartError", "ContainerCannotRun")
     if not started or pod["status"].get("reason"):
         return Verdict("failed", "Failed", describe(pod))
     message = " ".join((ended.get("message") or ended.get("reason", "")).split())
-    text = f"nvidia-smi ended with exit code {ended.get('exitCode')}: {message}"
+    text = f"nvidia-smi exited with code {ended.get('exitCode')}: {message}"
     return Verdict("failed", "Failed", text, ran=True)

@@ -3,10 +3,9 @@
 
 """Run smoke pods on many nodes at once.
 
-All functions talk to the API server. What the pods look like and what their state means is in
-`smoke_pod`, why they fail in `smoke_causes`, how they are deleted in `smoke_cleanup`. What was
-proven is never lost: neither an API server that falls silent later nor a pod that cannot be
-deleted changes a verdict.
+All functions talk to the API server. `smoke_pod` has the manifest and the verdicts,
+`smoke_causes` the reasons for failures, `smoke_cleanup` the deletion. A verdict is final: it does
+not change when the API server stops answering later, or when a pod cannot be deleted.
 """
 
 from __future__ import annotations
@@ -40,38 +39,38 @@ if TYPE_CHECKING:
 
     Kubelets = tuple[dict[str, NodeStatus], dict[str, str], list[str]]
 
-_PARALLEL = 8  # requests to create pods that are under way at once
-_ROUND_S = 10  # how often pods that wait are looked into
-_EVENTS_S = 2.0  # events are written a moment after the state they explain
-_EVENTS = 5  # newest events to report of a pod
+_PARALLEL = 8  # concurrent requests to create pods
+_ROUND_S = 10  # how often waiting pods are checked for reasons that their status does not show
+_EVENTS_S = 2.0  # events appear a moment after the state they explain
+_EVENTS = 5  # number of newest events to report for a pod
 _CLEANUP_S = 30.0
-_FEW = 32  # nodes that are cheaper to ask for one by one than all there are
+_FEW = 32  # up to this many nodes, one LIST for each is cheaper than a LIST of all nodes
 _LEASES = "kube-node-lease"
 
-_VANISHED = Verdict("failed", "", "someone else deleted the pod")
+_VANISHED = Verdict("failed", "", "another client deleted the pod")
 
 
 class Free(NamedTuple):
-    """What is left of a node's GPUs."""
+    """The GPUs of a node that no pod claims."""
 
     gpus: int
-    holders: tuple[str, ...]  # namespace/name of the pods that have claimed the others, sorted
+    holders: tuple[str, ...]  # namespace/name of the pods that claim the others, sorted
 
 
 NOTHING = Free(0, ())
 
 
 class Outcome(NamedTuple):
-    """What became of a request."""
+    """The result of a request."""
 
     request: Request
-    pod: str  # name; empty where none was made
+    pod: str  # name; empty if none was created
     verdict: Verdict
     seconds: float
     events: tuple[str, ...] = ()  # oldest first
     cause: Cause | None = None
-    notes: tuple[str, ...] = ()  # what could not be looked at
-    left_behind: str = ""  # why the pod may still be there
+    notes: tuple[str, ...] = ()  # what could not be read
+    left_behind: str = ""  # why the pod may still exist
 
 
 def read_free_gpus(
@@ -81,9 +80,9 @@ def read_free_gpus(
     timer: kube.Timer,
     run: str = "",
 ) -> dict[str, Free]:
-    """Return what no pod has claimed on each node, from what each has allocatable.
+    """Return the GPUs of each node that no pod claims, given its allocatable amount.
 
-    Pods of the named run do not count: one may get its GPUs at this very moment.
+    Pods of the run `run` do not count: one may get its GPUs at this very moment.
     """
 
     def keep(pod: dict[str, Any]) -> tuple[str, Decimal] | None:
@@ -108,7 +107,7 @@ def read_free_gpus(
 def read_nodes(
     client: kube.Client, names: Collection[str], resource: str, timer: kube.Timer
 ) -> dict[str, NodeStatus]:
-    """Return the nodes of these names that the cluster has."""
+    """Return the nodes with these names; a name without a node is left out."""
 
     def keep(node: dict[str, Any]) -> NodeStatus | None:
         return node_status.parse_node(node, resource) if node["metadata"]["name"] in names else None
@@ -125,9 +124,9 @@ def prove(
     desired: Sequence[Request],
     timer: kube.Timer,
 ) -> list[Outcome]:
-    """Run a pod for each request, all at once, and delete them all, also on the way out.
+    """Run a pod for each request, all at once, and delete them all, also after an exception.
 
-    Raises KubeError where the credentials do not suffice to begin.
+    Raises KubeError if the credentials are insufficient.
     """
     names = [smoke_pod.pod_name(template.run, request.node) for request in desired]
     selector = f"{smoke_pod.RUN}={template.run}"
@@ -140,12 +139,11 @@ def prove(
     except kube.KubeError as error:
         problem = error
     finally:
-        # Also on the way out of an interrupt.
         cleanup = kube.Timer(_CLEANUP_S)
         left = smoke_cleanup.remove(client, namespace, selector, names, cleanup)
     if problem and left:
         raise kube.KubeError(
-            f"{problem} Smoke pods may be left behind. To delete them: "
+            f"{problem} Smoke pods may still exist. To delete them: "
             f"kubectl --namespace {namespace} delete pods --selector {selector}"
         ) from problem
     if problem:
@@ -167,7 +165,7 @@ def _prove(
 
     outcomes: list[Outcome] = []
     pods: dict[str, Request] = {}  # those without a verdict
-    # Filled before the watch begins, so that a pod which is gone by then counts as a change.
+    # Filled before the watch starts, so that a pod that is gone by then counts as a change.
     store: dict[str, Verdict] = {}
     for request, answer in zip(desired, answers):
         name = smoke_pod.pod_name(template.run, request.node)
@@ -186,7 +184,7 @@ def _prove(
         outcomes.append(Outcome(pods.pop(name), name, verdict, timer.elapsed_s()))
 
     unexplained: dict[str, float] = {}  # since when nothing explains a lack of GPUs
-    state, why = "failed", f"no verdict within {timer.limit_s:.0f} s"
+    state, why = "failed", f"the pod did not finish within {timer.limit_s:.0f} s"
     try:
         for changed in client.follow(
             "pods",
@@ -233,24 +231,24 @@ def _prove(
 def _create(
     client: kube.Client, namespace: str, template: Template, timer: kube.Timer, request: Request
 ) -> dict[str, Any] | Verdict:
-    """Create the pod of a request; return it, or the verdict where the server does not take it."""
+    """Create the pod of a request; return it, or the verdict if the server rejects it."""
     pod = smoke_pod.manifest(template, request)
     try:
         return client.create("pods", pod, namespace, timer)
     except kube.ApiExists:
-        return pod  # an earlier attempt of ours, whose answer got lost
+        return pod  # our earlier attempt created it, and its answer was lost
     except kube.ApiUnauthorised:
         raise
     except kube.ApiRefused as error:
-        # 403 is also what admission control answers, and that can differ from node to node.
-        if "cannot create resource" in error.found:
+        # Admission control also answers 403, and its decision can differ between nodes.
+        if "cannot create resource" in error.reply:
             raise
-        # An internal error is that of an admission webhook: as good as a refusal.
+        # An internal error comes from an admission webhook, and counts as a rejection.
         is_busy = isinstance(error, kube.ApiBusy) and error.status != 500
         if is_busy or isinstance(error, kube.ApiConflict):
             return Verdict("unknown", "", str(error))
-        message = f"the API server refuses the pod: {error.found}"
-        return Verdict("failed", "", message, refusal=error.found)
+        message = f"the API server rejected the pod: {error.reply}"
+        return Verdict("failed", "", message, refusal=error.reply)
     except kube.ApiUnreachable as error:
         return Verdict("unknown", "", str(error))
 
@@ -283,10 +281,10 @@ def _read_hopeless(
     pods: Mapping[str, Request],
     read_kubelets: Callable[[Collection[str]], Kubelets],
 ) -> Iterator[tuple[str, str]]:
-    """Yield pods that cannot start any more, and why.
+    """Yield pods that can no longer start, and why.
 
-    Two things show in no status of a pod: a sandbox that cannot be made, which only events tell,
-    and a kubelet that has died, after which the API server keeps what was said last.
+    The status of a pod does not show two reasons. Only events report a sandbox that cannot be
+    created. After a kubelet has died, the API server keeps the last reported status.
     """
     found = _read_unstartable(client, namespace, pods)
     nodes, silence, _notes = read_kubelets({request.node for request in pods.values()})
@@ -301,7 +299,7 @@ def _read_hopeless(
 
 
 def _read_unstartable(client: kube.Client, namespace: str, pods: Collection[str]) -> dict[str, str]:
-    """Return why pods can never start that wait for their sandbox, keyed by pod name."""
+    """Return why the sandbox of a pod can never be created, keyed by pod name."""
 
     def keep(event: dict[str, Any]) -> tuple[str, str] | None:
         name = event["involvedObject"].get("name")
@@ -312,7 +310,7 @@ def _read_unstartable(client: kube.Client, namespace: str, pods: Collection[str]
     try:
         return dict(client.snapshot("events", keep, namespace=namespace, query=query).values())
     except kube.KubeError:
-        return {}  # then it takes until the time limit
+        return {}  # such a pod then fails at the time limit
 
 
 def _read_kubelets(
@@ -322,7 +320,7 @@ def _read_kubelets(
     clock: kube.Timer,
     names: Collection[str],
 ) -> Kubelets:
-    """Return nodes, which of their kubelets are silent for how long, and what was withheld."""
+    """Return the nodes, for how long their kubelets have been silent, and what was not readable."""
     nodes: dict[str, NodeStatus] = {}
     silence: dict[str, str] = {}
     notes = []
@@ -335,7 +333,7 @@ def _read_kubelets(
         nodes = read_nodes(client, names, template.resource, timer)
     except kube.KubeError as error:
         notes.append(f"the nodes could not be read: {error}")
-        if not isinstance(error, kube.ApiForbidden):  # nor is anything else
+        if not isinstance(error, kube.ApiForbidden):  # other requests would fail likewise
             return nodes, silence, notes
     asked_s = clock.elapsed_s()
     try:
@@ -360,7 +358,7 @@ def _explain(
 ) -> list[Outcome]:
     """Add causes and newest events to the outcomes of pods that failed before nvidia-smi ran.
 
-    What cannot be read becomes a note: it explains a verdict, and is none.
+    What cannot be read becomes a note. It does not change a verdict.
     """
     outcomes = list(outcomes)
     failed = [
@@ -400,7 +398,7 @@ def _explain(
 def _read_events(
     client: kube.Client, namespace: str, pods: Collection[str]
 ) -> tuple[dict[str, list[dict[str, Any]]], list[str]]:
-    """Return the events of pods, oldest first, and a note where they could not be read."""
+    """Return the events of pods, oldest first, and a note if they could not be read."""
 
     def keep(event: dict[str, Any]) -> dict[str, Any] | None:
         return event if event["involvedObject"].get("name") in pods else None

@@ -1,12 +1,12 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Understand systemd's units: their state, and the command line that starts a service. No I/O.
+"""Parse systemd's units: their state, and the command line that starts a service. No I/O.
 
-Two sources tell the command line. `systemctl show` has the one that systemd uses, with its
-specifiers (%H) replaced; `parse_command` reads it. The unit file, its drop-ins and its environment
-files have the words as a person wrote them; `parse_service` keeps the file of each word, because
-that is the file to edit.
+The command line has two sources. `parse_command` reads the output of `systemctl show`, which has
+the command line that systemd uses, with replaced specifiers (%H). `parse_service` reads the unit
+file, its drop-ins and its environment files, and keeps the file of each word, which is the file to
+edit.
 
 Source: systemd.unit(5), systemd.service(5) "COMMAND LINES", systemd.exec(5) "ENVIRONMENT",
 systemd.syntax(7); src/basic/env-file.c for the syntax of environment files; `systemctl show` of
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-# A file in an earlier directory hides its namesakes in later ones.
+# A file in an earlier directory hides files of the same name in later ones.
 UNIT_DIRECTORIES = (
     "/etc/systemd/system",
     "/run/systemd/system",
@@ -33,10 +33,10 @@ UNIT_DIRECTORIES = (
     "/usr/lib/systemd/system",
     "/lib/systemd/system",
 )
-# What `systemctl is-enabled` takes for enabled: the unit starts without further ado.
+# The states for which `systemctl is-enabled` exits with 0.
 ENABLED = ("enabled", "enabled-runtime", "static", "alias", "indirect", "generated")
 
-# isdigit() takes what int() does not, such as a superscript or 5,000 digits.
+# isdigit() accepts texts that int() does not, such as superscripts or 5,000 digits.
 _MICROSECONDS = re.compile(r"[0-9]{1,18}")
 _VARIABLE = re.compile(r"\$(?:\$|\{(\w+)\}|(\w+))")
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
@@ -47,13 +47,13 @@ _ENTRY = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _QUOTED = re.compile(r""""((?:\\.|[^"\\])*)"|'([^']*)\'""", re.DOTALL)
-# The words stand between blanks here, and have lost their quotes.
+# Here, blanks separate the words, and quotes are removed.
 _EXEC_START = re.compile(
     r"\{ path=(?P<path>.*?) ; argv\[\]=(?P<words>.*) ; (?:ignore_errors|flags)="
 )
 _ENVIRONMENT_FILE = re.compile(r"(?P<pattern>.+) \(ignore_errors=\w+\)")
 _SHELLS = ("sh", "bash", "dash")
-_PUNCTUATION = frozenset("();<>|&")  # of a shell: what stands between commands
+_PUNCTUATION = frozenset("();<>|&")  # of a shell, between commands
 
 
 class Assignment(NamedTuple):
@@ -69,21 +69,21 @@ class Word(NamedTuple):
 
     text: str
     file: str
-    variable: str | None  # the one it was taken from, whole
-    effective: bool  # False: written down, but the variable is set anew or not used
+    variable: str | None  # the variable whose value contained it
+    effective: bool  # False: written in a file, but its variable is overridden or unused
 
 
 class Service(NamedTuple):
-    """What a unit starts, as far as the texts at hand tell."""
+    """What a unit starts, according to its files."""
 
-    words: tuple[Word, ...]  # the command line; after it what is written without effect
+    words: tuple[Word, ...]  # the command line, followed by ineffective words
     environment_files: tuple[str, ...]  # patterns of paths, in the order they are read
 
 
 def parse_show(stdout: str) -> dict[str, dict[str, str]]:
     """Parse `systemctl show UNIT...`: properties, keyed by unit.
 
-    A property that has several values has a line for each.
+    A property with several values has one line for each.
     """
     units: dict[str, dict[str, str]] = {}
     for block in stdout.split("\n\n"):
@@ -100,11 +100,11 @@ def parse_show(stdout: str) -> dict[str, dict[str, str]]:
 def parse_command(
     unit: Mapping[str, str], texts: Mapping[str, str], program: str
 ) -> tuple[str, ...]:
-    """Return the words that systemd starts a service with; none where it does not know the unit.
+    """Return the words that systemd starts a service with; none if the unit is not loaded.
 
     `unit` has the properties ExecStart, Environment and EnvironmentFiles of `systemctl show`,
-    `texts` the environment files, keyed by path. Where a shell starts the program, these are the
-    words of the program. A word that has a blank in it becomes two words.
+    `texts` the environment files, keyed by path. If a shell starts the program, these are the
+    words of the program. A word that contains a blank becomes two words.
     """
     match = _EXEC_START.search(unit.get("ExecStart", ""))
     if not match:
@@ -118,13 +118,13 @@ def parse_command(
 
 
 def parse_environment_files(unit: Mapping[str, str]) -> list[str]:
-    """Return the patterns of the environment files that `systemctl show` names."""
+    """Return the patterns of the environment files in the output of `systemctl show`."""
     lines = unit.get("EnvironmentFiles", "").splitlines()
     return [match["pattern"] for match in map(_ENVIRONMENT_FILE.fullmatch, lines) if match]
 
 
 def seconds_active(unit: Mapping[str, str], uptime_s: float) -> float | None:
-    """Return for how long a unit has been active; None where it is not."""
+    """Return for how many seconds a unit has been active; None if it is not."""
     since = unit.get("ActiveEnterTimestampMonotonic", "")
     if unit.get("ActiveState") != "active" or not _MICROSECONDS.fullmatch(since):
         return None
@@ -132,7 +132,7 @@ def seconds_active(unit: Mapping[str, str], uptime_s: float) -> float | None:
 
 
 def parse_environment_file(text: str) -> dict[str, str]:
-    """Parse an environment file. A name that is none, as in "export A=1", is ignored."""
+    """Parse an environment file. An invalid name, as in "export A=1", is ignored."""
     return {
         match["name"]: _unquote(match["quoted"], match["plain"])
         for match in _ENTRY.finditer(text)
@@ -146,11 +146,11 @@ def parse_service(
     other_environment_files: Iterable[str] = (),
     program: str = "",
 ) -> Service:
-    """Put the command line of a unit together from texts keyed by path.
+    """Build the command line of a unit from texts keyed by path.
 
-    Texts of environment files may be missing; then their variables are taken as unset. Other
-    environment files are those that people write to although this unit does not read them. Where a
-    shell starts the program, these are the words of the program.
+    The variables of missing environment files are unset. `other_environment_files` are files that
+    admins edit although this unit does not read them. If a shell starts the program, the words are
+    those of the program.
     """
     commands: list[tuple[str, str]] = []
     environment: list[Assignment] = []
@@ -170,7 +170,7 @@ def parse_service(
     last = {assignment.name: assignment for assignment in environment}
     words: list[Word] = []
     for line, file in commands:
-        started = _expand(split_words(line.lstrip("-@:+!")), file, last)  # marks on how to run it
+        started = _expand(split_words(line.lstrip("-@:+!")), file, last)  # prefixes of ExecStart
         words += _unwrap(started, program, file, last)
     used = {match[1] or match[2] for line, file in commands for match in _VARIABLE.finditer(line)}
     for assignment in [*environment, *_assignments(texts, unread)]:
@@ -180,7 +180,7 @@ def parse_service(
 
 
 def split_words(text: str) -> list[str]:
-    """Split at blanks outside quotes; an unbalanced quote makes the whole text invalid."""
+    """Split at blanks outside quotes; none if a quote is unbalanced."""
     try:
         return shlex.split(text)
     except ValueError:
@@ -237,9 +237,9 @@ def _matching(texts: Mapping[str, str], patterns: Iterable[str]) -> list[str]:
 def _unwrap(
     words: Iterable[Word], program: str, file: str, variables: Mapping[str, Assignment]
 ) -> list[Word]:
-    """Return the words of the program in a script that a shell is given with -c.
+    """Return the words of the program in the script of a shell's option -c.
 
-    Other words are returned as they are. The shell knows the variables of the service, too.
+    Other words are returned unchanged. The script can use the variables of the service.
     """
     words = list(words)
     if len(words) < 3 or basename(words[0].text) not in _SHELLS or not _is_script(words[1].text):
@@ -270,7 +270,7 @@ def _separates(token: str) -> bool:
 def _expand(words: Iterable[str], file: str, variables: Mapping[str, Assignment]) -> Iterator[Word]:
     """Replace the variables of a command line.
 
-    "$NAME" as a word of its own becomes as many words as its value has, "${NAME}" becomes text.
+    A word "$NAME" becomes as many words as its value has; "${NAME}" is replaced by its value.
     """
     for word in words:
         match = _VARIABLE.fullmatch(word)

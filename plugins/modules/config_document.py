@@ -8,67 +8,65 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: config_document
-short_description: Change single keys of a JSON, YAML or TOML file, and give them back
+short_description: Edit single keys of a JSON, YAML or TOML file, and restore them
 version_added: 1.0.0
 author:
   - metal.gpu contributors (!UNKNOWN)
 description:
-  - Merges keys into a configuration file, adds items to its lists, takes items and keys out.
-  - Only the text of those keys is edited. All other keys, the order, comments, quotes, forms of
-    numbers, indentation, line endings and a byte order mark stay as they are. That is also true
-    within lists of tables. An item that has something in common with the new one is edited key by
-    key; any other is taken out, and written anew.
-  - Remembers what the file was before, so that O(state=absent) gives it back.
-  - Keys are merged one by one, so several tasks can work on the same file, also with the same
-    O(actor).
+  - Merges keys into a configuration file, adds items to its lists, and removes items and keys.
+  - Edits only the text of these keys. Other keys, the order, comments, quotes, number formats,
+    indentation, line endings and a byte order mark do not change. This also applies to lists of
+    tables. The module edits an item key by key if it has keys in common with the new item.
+    Otherwise it replaces the item.
+  - Keeps a history of its edits, so that O(state=absent) can restore the file.
+  - Merges keys one by one. So several tasks can edit the same file, even with the same O(actor).
 attributes:
   check_mode:
     support: partial
     description: Reads the file, returns the same diff as a real run, and writes nothing.
-    details: O(validate) does not run, because the candidate would have to be written.
+    details: O(validate) does not run, because it needs the new file on the disk.
   diff_mode:
     support: full
-    description: Shows the file before and after, with C(***) in the place of credentials.
+    description: Shows the file before and after, with C(***) in place of credentials.
   idempotent:
     support: full
     description: A second run changes nothing.
   safe_file_operations:
     support: full
     description:
-      - The file is replaced in one step, and only if it still is the one that was read.
-      - Fails before anything is written where the file or its directory is immutable, the file
-        system is read-only, or the file is a mount point or has several hard links.
+      - Replaces the file atomically, and only if it has not changed since it was read.
+      - Fails before anything is written if the file or its directory is immutable, if the file
+        system is read-only, or if the file is a mount point or has several hard links.
   platform:
     support: full
     platforms: posix
-    description: Works on any node with Python 3.9 or newer, and needs no package there or on the
+    description: Needs Python 3.9 or later on the node, and no other packages there or on the
       controller.
 options:
   path:
     description:
-      - The file. Where it is a symbolic link, the link stays, and what it points to is edited.
-      - An empty file is taken for an empty document.
+      - The file. If it is a symbolic link, the module edits the target and keeps the link.
+      - An empty file is an empty document.
     type: path
     required: true
   format:
     description:
       - Language of the file.
-      - If not set, the suffix of O(path) tells; V(.yml) is YAML too.
-      - Every language is read as the programs do that the files are for. JSON as dockerd
-        reads it, YAML 1.1 as the kubelet reads it, TOML 1.0 as containerd 2 reads it.
+      - If not set, it follows from the suffix of O(path). V(.yml) also means YAML.
+      - The module reads JSON as dockerd does, YAML 1.1 as the kubelet does, and TOML 1.0 as
+        containerd 2 does.
     type: str
     choices: [json, yaml, toml]
   merge:
     description:
       - Keys to set, in nested tables as in the file.
-      - A table is merged into the one in the file. A list or a single value replaces
-        what is there.
-      - Fails where one has a table, a list or a single value and the other does not, and
-        names the key. Fails also where a single value or a list is to be added beside a key that
-        differs only in case, which programs in Go take for the same key.
+      - A table is merged into the table in the file. A list or a single value replaces the value
+        in the file.
+      - Fails and names the key if the types differ (table, list, single value). Also fails if the
+        file has a key that differs only in case, because programs in Go read both as the same key.
     type: dict
   append:
-    description: Lists that have to contain some items. Those they lack are added at the end.
+    description: Items that lists must contain. Missing items are added at the end.
     type: list
     elements: dict
     suboptions:
@@ -82,7 +80,7 @@ options:
         elements: raw
         required: true
   discard:
-    description: Lists that must not contain some items. A list stays, also when it is empty then.
+    description: Items that lists must not contain. A list that becomes empty stays.
     type: list
     elements: dict
     suboptions:
@@ -97,51 +95,50 @@ options:
         required: true
   remove:
     description:
-      - Key paths to take out, with all that is below them. A table that this leaves empty goes too.
+      - Key paths to remove, with everything below them. Tables that become empty are removed.
       - A key path is a list of keys, or a text with dots between the keys. Write V(\\.) for
         a dot within a key.
-      - O(remove) comes first, then O(discard), O(merge) and O(append).
+      - O(remove) is applied first, then O(discard), O(merge) and O(append).
     type: list
     elements: raw
   state:
     description:
-      - V(present) makes the changes.
-      - V(absent) gives back what the tasks of this O(actor) have changed. Where nobody else
-        has changed the file since, it becomes what it was, byte for byte. Otherwise the keys
-        get their former values, and those that somebody else has changed since stay.
-      - A file that was created goes unless it holds something else by now, and directories
-        that were created for it go when they are empty.
-      - V(previous) gives back only the last change that a task of this O(actor) has made, in the
-        same way, so that a service that does not start with it can be started again. What earlier
-        tasks have changed stays, and can be given back by V(absent). There is one step back, not
-        more.
-      - V(kept) leaves the file as it is, and forgets what it was before. From then on, nothing is
-        given back.
+      - V(present) applies the edits.
+      - V(absent) undoes all edits of this O(actor). If nothing else changed the file since then,
+        the module restores it byte by byte. Otherwise the module restores the values of the edited
+        keys, except of keys that were changed again since then.
+      - V(absent) removes a file that this O(actor) created, unless it now has other content. It
+        also removes the directories that were created for the file, if they are empty.
+      - V(previous) undoes only the last edit of this O(actor), in the same way. Use it if a service
+        does not start with that edit. Earlier edits stay, and V(absent) can still undo them. Only
+        one edit can be undone this way.
+      - V(kept) does not change the file and deletes the history of this O(actor). After that, the
+        edits can no longer be undone.
     type: str
     choices: [present, absent, previous, kept]
     default: present
   actor:
-    description: The role that makes the changes. Each actor's changes can be given back separately.
+    description: The role that makes the edits. The edits of each actor can be undone separately.
     type: str
     default: metal.gpu
-  state_dir:
+  history_dir:
     description:
-      - Directory on the node for what the file was before.
-      - Only root can read it, since configuration files can hold secrets.
+      - Directory on the node for the history of the edits.
+      - Only root can read it, because configuration files can contain secrets.
     type: path
     default: /var/lib/metal-gpu/config_document
   validate:
     description:
-      - Command that judges the new file, before the old one is replaced. V(%s) stands
-        for its path. If it fails, so does the task, and nothing is changed.
-      - A list of arguments, or a text that is split as a shell would. There is no shell.
-      - The candidate is beside the file, but has another suffix.
+      - Command that validates the new file before it replaces the old one. V(%s) stands for its
+        path. If the command fails, the task fails and changes nothing.
+      - A list of arguments, or a text that is split like a shell command. No shell runs.
+      - The new file is in the directory of O(path) and has another suffix.
     type: raw
   backup:
     description:
-      - Keep a copy of the file as it was before the first change, named RV(backup_file). It has
-        the mode, the owner and the extended attributes of the file from its first byte on.
-      - It goes when nothing is left to give back, unless it differs from the file then.
+      - Keep a copy of the file from before the first edit, named RV(backup_file). It has the mode,
+        the owner and the extended attributes of the file.
+      - The copy is removed when all edits are undone, unless it differs from the file.
     type: bool
     default: true
   create:
@@ -164,18 +161,17 @@ options:
     type: str
   _write:
     description:
-      - For the action plugin, which tells the node what to write. A task cannot set it.
+      - Internal. The action plugin sets it. A task cannot set it.
     type: str
 notes:
-  - A run without change costs one remote operation, a run with a change two.
-  - Is not in the action group C(gpu), which is for the connection options to the cluster, as it has
-    none of them.
-  - Mode, owner, group and extended attributes of an existing file stay.
-  - Fails with the line and the column where the file is not valid, and changes nothing. That
-    includes YAML files of several documents and keys that are there twice.
-  - Fails, and changes nothing, where a key cannot be edited without rewriting others, such as
-    a value that is a YAML alias, or an item without keys in a list of TOML tables with headers.
-  - What the module reads is not printed at C(-vvv). C(ANSIBLE_DEBUG) prints it.
+  - A run without a change needs one remote operation, a run with a change two.
+  - Is not in the action group C(gpu), because it has none of the connection options to the cluster.
+  - Keeps mode, owner, group and extended attributes of an existing file.
+  - Fails and changes nothing if the file is invalid. The message has the line and the column. YAML
+    files with several documents and repeated keys are also invalid.
+  - Fails and changes nothing if a key cannot be edited without rewriting others. Examples are a
+    value that is a YAML alias, and an item without keys in a list of TOML tables with headers.
+  - The content of the file is not printed at C(-vvv). C(ANSIBLE_DEBUG) prints it.
 """
 
 EXAMPLES = r"""
@@ -192,7 +188,7 @@ EXAMPLES = r"""
   become: true
   notify: Restart Docker
 
-- name: Have containerd read drop-in files and start its CRI plugin
+- name: Make containerd read drop-in files, and enable its CRI plugin
   metal.gpu.config_document:
     path: /etc/containerd/config.toml
     merge:
@@ -206,7 +202,7 @@ EXAMPLES = r"""
     validate: [containerd, --config, "%s", config, dump]
   become: true
 
-- name: Register the NVIDIA runtime with containerd in a file of its own
+- name: Register the NVIDIA runtime with containerd in a drop-in file
   metal.gpu.config_document:
     path: /etc/containerd/conf.d/99-nvidia.toml
     merge:
@@ -222,7 +218,7 @@ EXAMPLES = r"""
                   SystemdCgroup: true
   become: true
 
-- name: Remove the gate that new kubelets do not know, and featureGates if that was all
+- name: Remove a gate that new kubelets reject, and featureGates if it becomes empty
   metal.gpu.config_document:
     path: /var/lib/kubelet/config.yaml
     remove:
@@ -236,13 +232,13 @@ EXAMPLES = r"""
       - [plugins, io.containerd.cri.v1.runtime, containerd, runtimes, nvidia]
   become: true
 
-- name: Give back only the last change, with which Docker did not start
+- name: Undo only the last edit, because Docker did not start with it
   metal.gpu.config_document:
     path: /etc/docker/daemon.json
     state: previous
   become: true
 
-- name: Give Docker's configuration back
+- name: Undo all edits of Docker's configuration
   metal.gpu.config_document:
     path: /etc/docker/daemon.json
     state: absent
@@ -251,12 +247,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 path:
-  description: The file that is edited. Differs from O(path) where that is a symbolic link.
+  description: The edited file. Differs from O(path) if that is a symbolic link.
   returned: success
   type: str
   sample: /etc/docker/daemon.json
 backup_file:
-  description: Copy of the file as it was before the first change.
+  description: Copy of the file from before the first edit.
   returned: when a copy was made
   type: str
   sample: /etc/docker/daemon.json.metal.gpu-orig
@@ -276,7 +272,7 @@ from urllib.parse import quote
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.metal.gpu.plugins.module_utils import document_states, replaceable
+from ansible_collections.metal.gpu.plugins.module_utils import document_history_files, replaceable
 from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 
 if TYPE_CHECKING:
@@ -291,7 +287,7 @@ _LIST_EDIT: dict[str, Any] = {
     },
 }
 
-# What a task may say. The action plugin of the same name checks it and decides on the controller.
+# The options of a task. The action plugin of the same name validates them and computes the edits.
 ARGUMENT_SPEC: dict[str, Any] = {
     "path": {"type": "path", "required": True},
     "format": {"type": "str", "choices": ["json", "yaml", "toml"]},
@@ -305,7 +301,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
         "default": "present",
     },
     "actor": {"type": "str", "default": "metal.gpu"},
-    "state_dir": {"type": "path", "default": document_states.DIRECTORY},
+    "history_dir": {"type": "path", "default": document_history_files.DIRECTORY},
     "validate": {"type": "raw"},
     "backup": {"type": "bool", "default": True},
     "create": {"type": "bool", "default": True},
@@ -314,54 +310,54 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "group": {"type": "str"},
 }
 
-# What the action plugin says besides; without it the module only reads. A JSON text, so that it is
-# kept out of the node's log as a whole: configuration files can hold secrets. Its keys:
+# The request of the action plugin; without it the module only reads. It is a JSON text, so that
+# no_log hides all of it: configuration files can contain secrets. Its keys:
 #   expected         SHA-256 of the file that was read, null for no file
-#   content          the coming file in Base64, null for no file
-#   state_during     what to remember while the file is replaced
-#   state_after      what to remember from then on, null for nothing
-#   directories      to make for the file, or to remove after it; outermost first
+#   content          the new file in Base64, null for no file
+#   history_during   the history while the file is replaced
+#   history_after    the history after that, null for none
+#   directories      to create for the file, or to remove after it; outermost first
 #   validate         command, null for none
 #   backup           whether to copy the file first
 #   mode, owner, group   of a new file
 _WRITE: dict[str, Any] = {"type": "str", "no_log": True}
 
 _DIRECTORY_MODE = 0o755
-_STATE_DIRECTORY_MODE = 0o700
+_HISTORY_DIRECTORY_MODE = 0o700
 
 
 class Refused(Exception):
-    """The file must not, or cannot, be read or replaced; it is as it was."""
+    """The file cannot be read or replaced; it is unchanged."""
 
 
 class Place:
-    """The file and what is kept about it."""
+    """The paths of the file, of its history and of its backup."""
 
-    def __init__(self, path: str, actor: str, state_dir: str) -> None:
-        self.path = os.path.realpath(path)  # a link is left to point where it points
-        self.state_dir = state_dir
-        self.state = os.path.join(state_dir, document_states.file_name(self.path, actor))
+    def __init__(self, path: str, actor: str, history_dir: str) -> None:
+        self.path = os.path.realpath(path)  # links stay
+        self.history_dir = history_dir
+        self.history = os.path.join(history_dir, document_history_files.file_name(self.path, actor))
         self.backup = f"{self.path}.{quote(actor, safe='@ ')}-orig"
 
 
 def read(place: Place) -> dict[str, Any]:
-    """Return what the controller decides on; `content` is Base64. Raises Refused."""
-    content, state = _content(place.path), _content(place.state)
+    """Return what the action plugin needs; `content` is Base64. Raises Refused."""
+    content, history = _content(place.path), _content(place.history)
     return {
         "changed": False,
-        "file": place.path,  # AnsibleModule reports mode and more about what is called `path`
+        "file": place.path,  # for a key `path`, AnsibleModule would add mode, owner and so on
         "content": None if content is None else base64.b64encode(content).decode(),
-        "remembered": None if state is None else state.decode(errors="replace"),
+        "history": None if history is None else history.decode(errors="replace"),
         "missing_directories": list(_missing_directories(place.path)),
         "obstacle": _obstacle(place),
     }
 
 
 def write(place: Place, request: dict[str, Any], module: Any) -> dict[str, Any]:
-    """Replace or remove the file, and keep the state of it. Raises Refused.
+    """Replace or remove the file, and write the history. Raises Refused.
 
-    The state is written before the file and again after it: wherever this is cut off, the
-    state covers the file that is there then.
+    The history is written before the file and again after it. So the history covers the file even
+    if the process is killed in between.
     """
     if obstacle := _obstacle(place):
         raise Refused(obstacle)
@@ -369,19 +365,19 @@ def write(place: Place, request: dict[str, Any], module: Any) -> dict[str, Any]:
     result: dict[str, Any] = {"changed": False}
     if _sha256(content) != request["expected"]:
         result.update(_replace(place, content, request, module), changed=True)
-    if request["state_after"] is not None:
-        _save(place, request["state_after"])
+    if request["history_after"] is not None:
+        _save(place, request["history_after"])
     else:
         _forget(place, content)
     if content is None:
         for directory in reversed(request["directories"]):
-            with contextlib.suppress(OSError):  # somebody else uses it by now
+            with contextlib.suppress(OSError):  # it now has other files
                 os.rmdir(directory)
     return result
 
 
 def _obstacle(place: Place) -> str | None:
-    paths = (place.path, place.state)
+    paths = (place.path, place.history)
     return next(filter(None, map(replaceable.find_obstacle, paths)), None)
 
 
@@ -393,20 +389,20 @@ def _replace(
     with _directories(directories), _candidate(place.path, content) as candidate:
         if candidate and request["validate"]:
             _validate(place.path, request["validate"], candidate, module.run_command)
-        with _alone(place.path), contextlib.ExitStack() as stack:
-            found = _content(place.path)
-            if _sha256(found) != request["expected"]:
+        with _locked(place.path), contextlib.ExitStack() as stack:
+            current = _content(place.path)
+            if _sha256(current) != request["expected"]:
                 raise Refused(
                     f"another process changed {place.path} while this task edited it. "
                     "Run the task again"
                 )
             if candidate:
                 with _writing(place.path):
-                    _dress(candidate, place.path, request, module, is_new=found is None)
-            if request["backup"] and found is not None:
-                stack.enter_context(_backup(place, found, module))
+                    _set_attributes(candidate, place.path, request, module, is_new=current is None)
+            if request["backup"] and current is not None:
+                stack.enter_context(_backup(place, current, module))
                 result["backup_file"] = place.backup
-            stack.enter_context(_saved_meanwhile(place, request["state_during"]))
+            stack.enter_context(_history_during(place, request["history_during"]))
             with _writing(place.path):
                 if candidate:
                     os.rename(candidate, place.path)
@@ -416,13 +412,16 @@ def _replace(
     return result
 
 
-def _dress(
+def _set_attributes(
     candidate: str, path: str, request: dict[str, Any], module: Any, *, is_new: bool
 ) -> None:
-    """Give a file that only its owner, root, can read what the file in its place has, or what a
-    new one is to have. Whoever must not read it never can."""
+    """Set owner, mode and so on to those of the replaced file, or of the request.
+
+    Until then only root can read the candidate. So no other user can ever read it without
+    permission.
+    """
     if not is_new:
-        _dress_like(candidate, path, module)
+        _copy_attributes(candidate, path, module)
         os.utime(candidate)
         return
     module.set_context_if_different(candidate, module.selinux_default_context(path), False)
@@ -431,12 +430,12 @@ def _dress(
     module.set_mode_if_different(candidate, request["mode"], False)
 
 
-def _dress_like(candidate: str, original: str, module: Any) -> None:
-    """Copy owner, group, extended attributes and last the mode, which lets others read it."""
-    found = os.stat(original)
-    os.chown(candidate, found.st_uid, found.st_gid)
-    with contextlib.suppress(OSError):  # a file system without them
-        # Such as an access control list that the directory gives to new files.
+def _copy_attributes(candidate: str, original: str, module: Any) -> None:
+    """Copy owner, group, extended attributes, and last the mode, which allows others to read."""
+    status = os.stat(original)
+    os.chown(candidate, status.st_uid, status.st_gid)
+    with contextlib.suppress(OSError):  # a file system without extended attributes
+        # For example an access control list that new files inherit from the directory.
         for name in set(os.listxattr(candidate)) - set(os.listxattr(original)):
             os.removexattr(candidate, name)
     shutil.copystat(original, candidate)
@@ -444,8 +443,8 @@ def _dress_like(candidate: str, original: str, module: Any) -> None:
 
 
 @contextlib.contextmanager
-def _alone(path: str) -> Iterator[None]:
-    """Keep other runs of this module away from the directory of a file."""
+def _locked(path: str) -> Iterator[None]:
+    """Lock the directory of a file against other runs of this module."""
     with _writing(path):
         descriptor = os.open(os.path.dirname(path), os.O_RDONLY)
     try:
@@ -457,7 +456,7 @@ def _alone(path: str) -> Iterator[None]:
 
 
 def _content(path: str) -> bytes | None:
-    """Return what is in a file. What is no regular file is refused, as a pipe would block."""
+    """Return the content of a file. Only regular files are read, because a pipe would block."""
     try:
         if os.path.exists(path) and not os.path.isfile(path):
             raise Refused(replaceable.find_obstacle(path) or f"{path} is not a regular file")
@@ -483,18 +482,18 @@ def _missing_directories(path: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _directories(paths: list[str]) -> Iterator[None]:
-    """Make directories, and take them back if the block fails."""
-    made = []
+    """Create directories, and remove them if the block fails."""
+    created = []
     try:
         for path in paths:
             if not os.path.isdir(path):
                 with _writing(path):
                     os.mkdir(path)
-                    made.append(path)
-                    os.chmod(path, _DIRECTORY_MODE)  # whatever the umask
+                    created.append(path)
+                    os.chmod(path, _DIRECTORY_MODE)  # independent of the umask
         yield
     except BaseException:
-        for path in reversed(made):
+        for path in reversed(created):
             with contextlib.suppress(OSError):
                 os.rmdir(path)
         raise
@@ -502,10 +501,10 @@ def _directories(paths: list[str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _candidate(path: str, content: bytes | None) -> Iterator[str | None]:
-    """Write the coming file beside the old one. Nothing of it is left after the block.
+    """Write the new file beside the old one, and remove it after the block.
 
-    Its name ends in random letters, so that no program takes it for one of its files, as
-    containerd would any `*.toml` in its `conf.d`.
+    Its name ends in random letters, so that no program reads it as one of its files. For example,
+    containerd imports every `*.toml` in its `conf.d`.
     """
     if content is None:
         yield None
@@ -518,25 +517,25 @@ def _validate(path: str, command: list[str], candidate: str, run_command: Any) -
     argv = [argument.replace("%s", candidate) for argument in command]
     code, out, err = run_command(argv)
     if code:
-        said = redact((err.strip() or out.strip()).replace(candidate, path))
-        raise Refused(f"{command[0]} refuses the new {path} (exit code {code}): {said}")
+        output = redact((err.strip() or out.strip()).replace(candidate, path))
+        raise Refused(f"{command[0]} rejects the new {path} (exit code {code}): {output}")
 
 
-def _save(place: Place, state: str) -> None:
-    with _writing(place.state):
-        for directory in _missing_directories(place.state):
-            with contextlib.suppress(FileExistsError):  # another run was faster
-                os.mkdir(directory, mode=_STATE_DIRECTORY_MODE)
-        with _written_aside(place.state, "", state.encode()) as temporary:
-            os.replace(temporary, place.state)
-    _sync(place.state_dir)
+def _save(place: Place, history: str) -> None:
+    with _writing(place.history):
+        for directory in _missing_directories(place.history):
+            with contextlib.suppress(FileExistsError):  # another run created it
+                os.mkdir(directory, mode=_HISTORY_DIRECTORY_MODE)
+        with _written_aside(place.history, "", history.encode()) as temporary:
+            os.replace(temporary, place.history)
+    _sync(place.history_dir)
 
 
 @contextlib.contextmanager
-def _saved_meanwhile(place: Place, state: str) -> Iterator[None]:
-    """Save a state, and put the former one back if the block is refused."""
-    former = _content(place.state)
-    _save(place, state)
+def _history_during(place: Place, history: str) -> Iterator[None]:
+    """Save a history, and restore the former one if the block raises Refused."""
+    former = _content(place.history)
+    _save(place, history)
     try:
         yield
     except Refused:
@@ -548,11 +547,11 @@ def _saved_meanwhile(place: Place, state: str) -> Iterator[None]:
 
 
 def _forget(place: Place, content: bytes | None) -> None:
-    """Remove the state, its directory if that was the last, and a backup that adds nothing."""
-    with _writing(place.state), contextlib.suppress(FileNotFoundError):
-        os.unlink(place.state)
-    with contextlib.suppress(OSError):  # it has other states
-        os.removedirs(place.state_dir)
+    """Remove the history, its directory if that is empty, and a backup that equals the file."""
+    with _writing(place.history), contextlib.suppress(FileNotFoundError):
+        os.unlink(place.history)
+    with contextlib.suppress(OSError):  # it has other histories
+        os.removedirs(place.history_dir)
     if content is not None and _content(place.backup) == content:
         with _writing(place.backup):
             os.unlink(place.backup)
@@ -560,10 +559,10 @@ def _forget(place: Place, content: bytes | None) -> None:
 
 @contextlib.contextmanager
 def _backup(place: Place, content: bytes, module: Any) -> Iterator[None]:
-    """Copy the file. Nothing of that is left if the block, or the copying itself, fails."""
+    """Copy the file. Remove the copy if the block, or the copying itself, fails."""
     prefix = f".{os.path.basename(place.backup)}."
     with _written_aside(place.backup, prefix, content) as copy, _writing(place.backup):
-        _dress_like(copy, place.path, module)
+        _copy_attributes(copy, place.path, module)
         os.rename(copy, place.backup)
     try:
         yield
@@ -575,8 +574,10 @@ def _backup(place: Place, content: bytes, module: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _written_aside(path: str, prefix: str, content: bytes) -> Iterator[str]:
-    """Write what is to become a file beside it, for root only. It is gone after the block, unless
-    it was moved."""
+    """Write a temporary file beside the given one, readable by root only.
+
+    It is removed after the block, unless it was renamed.
+    """
     temporary = None
     try:
         with _writing(path):
@@ -599,12 +600,12 @@ def _writing(path: str) -> Iterator[None]:
     except OSError as error:
         remedy = ""
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            remedy = f". Free some space; `df -h {os.path.dirname(path)}` shows how much there is"
+            remedy = f". Free disk space. `df -h {os.path.dirname(path)}` shows what is available"
         raise Refused(f"cannot write {path}: {error.strerror}{remedy}") from error
 
 
 def _sync(directory: str) -> None:
-    """Make sure that a rename survives a power cut."""
+    """Make a rename permanent, also in case of a power failure."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -616,7 +617,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={**ARGUMENT_SPEC, "_write": _WRITE}, supports_check_mode=True
     )
-    place = Place(*(module.params[name] for name in ("path", "actor", "state_dir")))
+    place = Place(*(module.params[name] for name in ("path", "actor", "history_dir")))
     request = module.params["_write"]
     try:
         result = write(place, json.loads(request), module) if request else read(place)

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: gpu_capacity
-short_description: Wait until nodes offer the expected number of GPUs
+short_description: Wait until nodes have the expected number of allocatable GPUs
 version_added: 1.0.0
 author:
   - metal.gpu contributors (!UNKNOWN)
 description:
-  - Waits until every named node has exactly the expected amount of a resource, in its capacity and
-    in what is allocatable.
-  - Follows all nodes by one list and one watch, and returns at the moment the last of them is as
-    expected.
-  - When the time is up it fails and says for each node what is missing, with the newest evidence,
-    which are conditions of the node, and phase and most telling log line of its device plugin pods.
-    Where it recognises the cause, such as a missing label or a taint, RV(nodes.cause) names it.
+  - Waits until every named node has exactly the expected amount of a resource, in capacity and in
+    allocatable.
+  - Uses one list and one watch for all nodes. Returns as soon as the last node is as expected.
+  - Fails when the time is up. The message has, for each node, what differs and the newest evidence.
+    That is the node's conditions, and for each device plugin pod the phase and the most informative
+    log line. RV(nodes.cause) names a known cause, such as a missing label or a taint.
 extends_documentation_fragment:
   - metal.gpu.attributes
   - metal.gpu.attributes.actiongroup_gpu
@@ -27,7 +26,7 @@ extends_documentation_fragment:
 attributes:
   check_mode:
     support: full
-    description: Changes nothing in any mode, and waits in check mode too.
+    description: Changes nothing in any mode. Waits also in check mode.
   diff_mode:
     support: N/A
     description: Changes nothing.
@@ -37,17 +36,16 @@ attributes:
 options:
   nodes:
     description:
-      - Names of the nodes in the cluster, which are all to have the amount O(expected).
-      - Or a dictionary with the expected amount for each node, keyed by name.
+      - Names of the nodes in the cluster. Each must have the amount O(expected).
+      - Or a dictionary of expected amounts, keyed by node name.
       - Amounts are Kubernetes quantities, such as V(4) or V(16Gi).
-      - A node without an amount (V(null)) has to exist, and is reported as it is.
+      - A node without an amount (V(null)) must exist. Its amounts are reported and not compared.
     type: raw
     required: true
   expected:
     description:
-      - The amount that each node has to have, where O(nodes) is a list. It cannot be combined with
-        a dictionary.
-      - If not set, the nodes have to exist, and are reported as they are.
+      - The amount that each node must have. Only for a list in O(nodes), not for a dictionary.
+      - If not set, the nodes must exist. Their amounts are reported and not compared.
     type: str
   resource:
     description: Name of the resource.
@@ -55,37 +53,37 @@ options:
     default: nvidia.com/gpu
   unawaited:
     description:
-      - Names of further nodes, which are not waited for and never fail the task. They are reported
-        as they are, and need not exist.
-      - Or a dictionary with the expected amount for each node, keyed by name. Then a node that
-        differs is explained like those of O(nodes).
+      - Names of further nodes to report. The module does not wait for them, and they never fail the
+        task. They need not exist.
+      - Or a dictionary of expected amounts, keyed by node name. Nodes that differ then have
+        evidence and a cause, like those of O(nodes).
     type: raw
     default: []
   ready:
     description:
-      - Whether the nodes with an expected amount have to be ready, too, as RV(nodes.ready) tells.
-        Capacity and allocatable alone are what the kubelet has said last, which may be long ago.
+      - Also require that the nodes with an expected amount are ready, see RV(nodes.ready).
+      - Capacity and allocatable are the last values that the kubelet reported. They can be old.
     type: bool
     default: false
   wait_timeout:
     description:
-      - How many seconds to wait.
-      - V(0) judges the present state and does not wait.
+      - Number of seconds to wait.
+      - V(0) compares once and does not wait.
     type: int
     default: 300
   report_only:
     description:
-      - Whether the answer is left to the caller to judge. Then nodes that differ do not fail the
-        task, and neither does an API server that gives no answer, which RV(error) tells about.
+      - Report differences without failing. Nodes that differ do not fail the task. Neither does an
+        API server that does not answer; RV(error) has its error.
     type: bool
     default: false
 notes:
   - Needs the permission to list and watch nodes. The evidence needs the permissions to list
-    DaemonSets, pods and events in all namespaces and to get C(pods/log), and is left out without
-    them.
-  - An API server that is busy (429, 5xx) or stalls is asked again until the time is up, and for 30
-    seconds at least.
-  - A node that the cluster does not have may still join, so it is waited for like all others.
+    DaemonSets, pods and events in all namespaces, and to get C(pods/log). Evidence that cannot be
+    read is left out.
+  - Retries requests to an API server that is busy (429, 5xx) or stalls, until the time is up and
+    for at least 30 seconds.
+  - Waits also for nodes that are not yet in the cluster, because they may still join.
 seealso:
   - module: metal.gpu.gpu_smoke_pod
   - name: Device plugins
@@ -110,7 +108,7 @@ EXAMPLES = r"""
   delegate_to: localhost
   run_once: true
 
-- name: Look once at all nodes of a group, whatever they have
+- name: Report the GPUs of all nodes of a group, without waiting
   metal.gpu.gpu_capacity:
     nodes: "{{ groups['gpu_nodes'] }}"
     wait_timeout: 0
@@ -133,65 +131,65 @@ RETURN = r"""
 nodes:
   description: Each node, keyed by name.
   returned: >-
-    when the API server answered, also on failure; as it said last where it falls silent later,
-    empty where it never answered
+    when the API server answered, also on failure; the last known values if it stopped answering,
+    empty if it never answered
   type: dict
   contains:
     state:
       description:
-        - V(ok) when the node is as expected, V(missing) when the cluster does not have it,
-          V(differs) otherwise.
+        - V(ok) if the node is as expected, V(missing) if it is not in the cluster, V(differs)
+          otherwise.
       type: str
     capacity:
       description:
-        - The resource in the node's capacity. V(null) where the node does not know the resource,
-          or does not exist.
+        - The amount in the node's capacity. V(null) if the node does not have the resource or does
+          not exist.
       type: int
     allocatable:
-      description: The same for what is allocatable.
+      description: The amount in the node's allocatable, likewise.
       type: int
     expected:
-      description: The expected amount, V(null) where none was given.
+      description: The expected amount. V(null) if none was given.
       type: int
     ready:
       description:
-        - Whether the condition C(Ready) of the node is true, and no taint is left from a time when
-          it was not. V(null) where nobody knows, as with a kubelet that has fallen silent, and
-          where the node does not exist.
+        - Whether the condition C(Ready) of the node is true and its not-ready taints are removed.
+        - V(null) if that is unknown because the kubelet stopped reporting, or if the node does not
+          exist.
       type: bool
     readiness:
       description:
-        - Why the node is not ready. Empty where it is, and where it does not exist.
+        - Why the node is not ready. Empty if it is ready or does not exist.
       type: str
     labels:
-      description: The labels of the node. Empty where it does not exist.
+      description: The labels of the node. Empty if it does not exist.
       type: dict
     annotations:
-      description: The annotations of the node that begin with C(metal.gpu/).
+      description: The annotations of the node that start with C(metal.gpu/).
       type: dict
     seconds:
-      description: Seconds until the node was as expected, or until the module gave up.
+      description: Seconds until the node was as expected, or until the end of the wait.
       type: float
     message:
-      description: What is missing. Empty when nothing is.
+      description: What differs. Empty if nothing does.
       type: str
     evidence:
       description:
-        - What the node and its device plugin pods say, where the node is not as expected.
-        - The most telling log line is there for the first 20 of these pods, less those of kubelets
-          that have fallen silent.
+        - Conditions of the node and states of its device plugin pods, if the node is not as
+          expected.
+        - Log lines are read for the first 20 of these pods whose kubelets report.
       type: list
       elements: str
     cause:
       description:
-        - Why the node is not as expected, as far as it is recognised. V(null) where it is not.
+        - Why the node is not as expected. V(null) if no known cause matches.
       type: dict
       contains:
         code:
           description: A code of C(docs/troubleshooting.md), such as V(DEVICE_PLUGIN_NOT_SELECTED).
           type: str
         evidence:
-          description: What the texts of this code name.
+          description: Values for the texts of this code.
           type: dict
   sample:
     gpu-1:
@@ -221,7 +219,7 @@ nodes:
       annotations:
         metal.gpu/labelled: nvidia.com/gpu.present
       seconds: 300.0
-      message: "expected 8, capacity is 8, allocatable is 7: 1 not healthy"
+      message: "expected 8, capacity is 8, allocatable is 7: 1 unhealthy"
       evidence:
         - "pod kube-system/nvidia-device-plugin-x2x9k is Running, and logged: XidCriticalError:
           Xid=79 on Device=GPU-4d23e6a1; marking device as unhealthy."
@@ -233,7 +231,7 @@ nodes:
           name: nvidia-device-plugin-x2x9k
           error: "XidCriticalError: Xid=79 on Device=GPU-4d23e6a1; marking device as unhealthy."
 error:
-  description: Why the API server gave no answer. Empty where it did.
+  description: Why the API server did not answer. Empty if it answered.
   returned: with O(report_only)
   type: str
   sample: ""
@@ -283,18 +281,18 @@ ARGUMENT_SPEC: dict[str, Any] = {
 def parse_expected(
     nodes: Any, amount: str | None = None, option: str = "nodes"
 ) -> dict[str, Decimal | None]:
-    """Parse nodes and their amounts. Raises ValueError, with the name of what is wrong."""
-    if isinstance(nodes, str):  # written as key=value, in a task or at the command line
+    """Parse nodes and their amounts. Raises ValueError, with the name of the wrong option."""
+    if isinstance(nodes, str):  # from key=value, in a task or on the command line
         nodes = check_type_dict(nodes) if "=" in nodes or "{" in nodes else check_type_list(nodes)
     if isinstance(nodes, dict):
         if amount is not None:
             raise ValueError(
-                f"{option} is a dictionary, which has the amount of each node, so expected cannot "
-                f"be set: give {option} as a list of names, or leave expected out"
+                f"expected cannot be combined with a dictionary in {option}. Set {option} to a "
+                "list of names, or remove expected"
             )
         return {name: _parse_amount(f"{option}: {name}", each) for name, each in nodes.items()}
     if not isinstance(nodes, list) or not all(isinstance(name, str) for name in nodes):
-        raise ValueError(f"{option} is neither a list of names nor a dictionary of amounts")
+        raise ValueError(f"{option} must be a list of names or a dictionary of amounts")
     return dict.fromkeys(nodes, _parse_amount("expected", amount))
 
 
@@ -314,28 +312,28 @@ def run(
     ready: bool = False,
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[str, Any]:
-    """Return the module's result, with "failed" where a node differs; raise kube.KubeError.
+    """Return the module's result, with "failed" if a node differs; raise kube.KubeError.
 
-    Where the API server falls silent later, the rows are what it said last, and "error" says so.
+    If the API server stops answering later, the rows are its last answers, and "error" says why.
     """
     timer = kube.Timer(wait_timeout, clock)
     amounts = {**unawaited, **expected}
-    found: dict[str, NodeStatus] = {}
+    observed: dict[str, NodeStatus] = {}
     reached: dict[str, float] = {}
 
     def judge(name: str) -> Judgement:
-        return node_status.judge(found.get(name), amounts[name], resource, ready=ready)
+        return node_status.judge(observed.get(name), amounts[name], resource, ready=ready)
 
     error = ""
     try:
-        wait(client, expected, resource, found, reached, timer, unawaited, judge)
+        wait(client, expected, resource, observed, reached, timer, unawaited, judge)
     except kube.KubeError as problem:
-        if not found:
+        if not observed:
             raise
         error = str(problem)
     differing = [name for name in expected if name not in reached]
     to_explain = {
-        name: found[name] for name in amounts if name in found and judge(name).state != "ok"
+        name: observed[name] for name in amounts if name in observed and judge(name).state != "ok"
     }
     evidence = plugin_evidence.read(client, {} if error else to_explain, resource)
     nodes: dict[str, dict[str, Any]] = {}
@@ -343,7 +341,7 @@ def run(
         explained = evidence.get(name)
         cause = explained.cause if explained else None
         nodes[name] = {
-            **_describe(found.get(name), amount, judge(name)),
+            **_describe(observed.get(name), amount, judge(name)),
             "seconds": round(reached.get(name, timer.elapsed_s()), 1),
             "evidence": explained.texts if explained else [],
             "cause": cause.as_row() if cause else None,
@@ -368,24 +366,24 @@ def wait(
     client: kube.Client,
     expected: Amounts,
     resource: str,
-    found: dict[str, NodeStatus],
+    observed: dict[str, NodeStatus],
     reached: dict[str, float],
     timer: kube.Timer,
     unawaited: Amounts,
     judge: Callable[[str], Judgement],
 ) -> None:
-    """Fill `found` until all nodes are as expected or time is up, and once with the unawaited.
+    """Fill `observed` until all nodes are as expected or time is up.
 
     Fills `reached` with the seconds after which each node was as expected.
     """
 
     def keep(node: dict[str, Any]) -> NodeStatus | None:
-        named = node["metadata"]["name"] in wanted
-        return node_status.parse_node(node, resource) if named else None
+        is_named = node["metadata"]["name"] in names
+        return node_status.parse_node(node, resource) if is_named else None
 
-    wanted = {*expected, *unawaited}
-    query = kube.only("metadata.name", wanted)
-    for changed in client.follow("nodes", found, keep, timer, query=query):
+    names = {*expected, *unawaited}
+    query = kube.only("metadata.name", names)
+    for changed in client.follow("nodes", observed, keep, timer, query=query):
         for name in expected.keys() & changed:
             if judge(name).state == "ok":
                 reached.setdefault(name, timer.elapsed_s())
@@ -441,7 +439,7 @@ def main() -> None:
     if params["report_only"]:
         result.update(failed=False)
     else:
-        del result["error"]  # which the message has
+        del result["error"]  # the message has it
     if result.pop("failed", False):
         module.fail_json(**result)
     module.exit_json(**result)

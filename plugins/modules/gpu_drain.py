@@ -8,19 +8,18 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: gpu_drain
-short_description: Evict the pods that hold GPUs from nodes
+short_description: Evict pods with GPUs from nodes
 version_added: 1.0.0
 author:
   - metal.gpu contributors (!UNKNOWN)
 description:
-  - Cordons nodes, then lists the pods that hold GPUs there, and evicts them, on all nodes at once.
-    Pods without GPUs stay, other than with M(kubernetes.core.k8s_drain), whose selectors know only
-    labels.
-  - Goes through the eviction API. Where a PodDisruptionBudget forbids an eviction, it is tried
-    again until the time is up.
-  - Evicts no pod that would be lost or come back. Such pods are of a DaemonSet, of no controller,
-    or run from a file of the node. Where there is one, it is named, and nothing is evicted. Where
-    one arrives later, nothing more is evicted, and the module fails.
+  - Cordons nodes and evicts the pods with GPUs there, on all nodes at once. Pods without GPUs stay.
+    M(kubernetes.core.k8s_drain) cannot do that, because it selects pods only by labels.
+  - Uses the eviction API. If a PodDisruptionBudget forbids an eviction, the module retries until
+    the time is up.
+  - Does not evict pods of DaemonSets, pods without a controller, and static pods. They would come
+    back or be lost. If there is such a pod, the module names it, evicts nothing and fails. If one
+    arrives later, the module stops evicting and fails.
 extends_documentation_fragment:
   - metal.gpu.attributes
   - metal.gpu.attributes.actiongroup_gpu
@@ -28,53 +27,54 @@ extends_documentation_fragment:
 attributes:
   check_mode:
     support: full
-    description: Returns the pods that hold GPUs. Changes nothing, and does not fail for them.
+    description: Returns the pods with GPUs. Changes nothing, and does not fail because of them.
   diff_mode:
     support: none
-    description: RV(nodes) tells what was found.
+    description: RV(nodes) has the pods.
   idempotent:
     support: full
     description: A second run changes nothing.
 options:
   nodes:
     description:
-      - Names of the nodes in the cluster. One that the cluster does not have has no pods either.
+      - Names of the nodes in the cluster. A name that is not in the cluster is reported as
+        V(missing).
     type: list
     elements: str
     required: true
   state:
     description:
-      - V(drained) cordons the nodes, and evicts the pods that hold GPUs. Where that fails, it
-        uncordons the nodes that it has cordoned. Where that fails as well, the message has both
-        errors, the nodes that stay cordoned, and the command that uncordons them.
-      - V(released) uncordons the nodes that V(drained) has cordoned, and no others, once they have
-        no GPUs to hand out any more. Otherwise the pods would come back. Nodes that are not ready
-        get no pods anyway, and are not waited for.
-      - A node is known as cordoned by V(drained) by its annotation C(metal.gpu/cordoned). A node
-        that an admin has cordoned, before or since, stays cordoned.
+      - V(drained) cordons the nodes and evicts the pods with GPUs. If that fails, the module
+        uncordons the nodes that it cordoned. If uncordoning fails too, the message has both errors,
+        the nodes that stay cordoned, and the command to uncordon them.
+      - V(released) uncordons the nodes that V(drained) cordoned, and no others. It first waits
+        until they have no allocatable GPUs, because otherwise the pods would come back. It does not
+        wait for nodes that are not ready, because they get no pods.
+      - V(drained) marks the nodes that it cordons with the annotation C(metal.gpu/cordoned). A node
+        that an admin cordons, before or after, stays cordoned.
     type: str
     choices: [drained, released]
     default: drained
   wait_timeout:
-    description: How many seconds to wait until the pods, or the GPUs, are gone.
+    description: Number of seconds to wait until the pods, or the allocatable GPUs, are gone.
     type: int
     default: 300
   report_only:
     description:
-      - Whether only to look, in any mode, and to leave the answer to the caller to judge. Then an
-        API server that gives no answer does not fail the task, and RV(error) tells about it.
+      - Only report the pods and change nothing. An API server that does not answer does not fail
+        the task; RV(error) has its error.
     type: bool
     default: false
 notes:
   - Needs the permissions to list, watch and patch nodes, to list and watch pods in all namespaces,
     and to create C(pods/eviction).
-  - Scratch data of an evicted pod (C(emptyDir)) goes with it.
+  - The eviction of a pod deletes its scratch data (C(emptyDir)).
 seealso:
   - module: kubernetes.core.k8s_drain
 """
 
 EXAMPLES = r"""
-- name: See who holds GPUs
+- name: Report the pods with GPUs
   metal.gpu.gpu_drain:
     nodes: [gpu-1, gpu-2]
     report_only: true
@@ -82,14 +82,14 @@ EXAMPLES = r"""
   run_once: true
   register: gpus
 
-- name: Evict them
+- name: Evict the pods with GPUs
   metal.gpu.gpu_drain:
     nodes: [gpu-1, gpu-2]
     wait_timeout: 600
   delegate_to: localhost
   run_once: true
 
-- name: Let other pods onto the nodes again, after the device plugin has left
+- name: Uncordon the nodes after the device plugin is removed
   metal.gpu.gpu_drain:
     nodes: [gpu-1, gpu-2]
     state: released
@@ -104,13 +104,13 @@ nodes:
   type: dict
   contains:
     state:
-      description: V(ok), or V(missing) where the cluster does not have it.
+      description: V(ok), or V(missing) if the node is not in the cluster.
       type: str
     cordoned:
-      description: Whether it is cordoned by O(state=drained) when the module ends.
+      description: Whether O(state=drained) cordoned it, and it is cordoned when the module ends.
       type: bool
     pods:
-      description: The pods that held GPUs there when the module began.
+      description: The pods with GPUs on the node when the module started.
       type: list
       elements: dict
       contains:
@@ -118,10 +118,10 @@ nodes:
           description: Namespace and name.
           type: str
         gpus:
-          description: How many it holds.
+          description: Number of GPUs that it claims.
           type: int
         stays:
-          description: Why it must not be evicted. V(null) where it may be.
+          description: Why it must not be evicted. V(null) if it may be evicted.
           type: str
   sample:
     gpu-1:
@@ -132,7 +132,7 @@ nodes:
           gpus: 2
           stays: null
 error:
-  description: Why the API server gave no answer. Empty where it did.
+  description: Why the API server did not answer. Empty if it answered.
   returned: with O(report_only)
   type: str
   sample: ""
@@ -164,7 +164,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
 
 
 def run(client: kube.Client, params: Mapping[str, Any], *, check_mode: bool) -> dict[str, Any]:
-    """Return the module's result, with "failed" where something is in the way.
+    """Return the module's result, with "failed" if nodes could not be drained or released.
 
     Raises kube.KubeError.
     """
@@ -205,7 +205,7 @@ def _drain(drain: Drain, check_mode: bool) -> dict[str, Any]:
         left = drain.uncordon(drain.cordoned_now())
         if not isinstance(error, (Stuck, kube.KubeError)):
             raise
-        changed = bool(drain.asked or left)
+        changed = bool(drain.evicted or left)
         return {"changed": changed, "failed": True, "msg": _say(str(error), left)}
     return {"changed": changed}
 
@@ -221,13 +221,13 @@ def _release(drain: Drain, check_mode: bool) -> dict[str, Any]:
         return {"changed": False, "failed": True, "msg": _say(str(error), left)}
     left = drain.uncordon(cordoned)
     if left:
-        msg = _say("Not every node was uncordoned.", left)
+        msg = _say("Some nodes could not be uncordoned.", left)
         return {"changed": len(left) < len(cordoned), "failed": True, "msg": msg}
     return {"changed": True}
 
 
 def _say(msg: str, left: Mapping[str, str]) -> str:
-    """Add to a message which nodes stay cordoned, why, and what to do about it."""
+    """Add to a message the nodes that stay cordoned, the reasons, and the command to uncordon."""
     if not left:
         return msg
     rows = [f"{name} stays cordoned{': ' if why else ''}{why}" for name, why in left.items()]

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: gpu_permissions_info
-short_description: Ask the API server for missing permissions
+short_description: Report missing permissions in the cluster
 version_added: 1.0.0
 author:
   - metal.gpu contributors (!UNKNOWN)
 description:
-  - Asks the API server, for all permissions at once, whether the credentials have them. So every
-    missing one is known before anything is changed.
-  - Uses access reviews, which answer for every authorizer. Where they are forbidden themselves,
-    nothing is known to be missing.
+  - Queries the API server whether the credentials have all given permissions. So you see all
+    missing permissions at once, before anything is changed.
+  - Uses access reviews, which cover every authorizer. If access reviews are forbidden, no
+    permission is reported as missing.
 extends_documentation_fragment:
   - metal.gpu.attributes
   - metal.gpu.attributes.actiongroup_gpu
@@ -52,7 +52,7 @@ options:
         elements: str
         required: true
       namespace:
-        description: The namespace. Empty asks for all namespaces, or for a resource without one.
+        description: The namespace. Empty means all namespaces, or a cluster-scoped resource.
         type: str
         default: ""
       any:
@@ -61,8 +61,7 @@ options:
         default: false
   report_only:
     description:
-      - Whether an API server that gives no answer does not fail the task, and RV(error) tells
-        about it.
+      - Do not fail if the API server does not answer. RV(error) has its error.
     type: bool
     default: false
 seealso:
@@ -70,7 +69,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Ask whether smoke pods can be run
+- name: Check the permissions for smoke pods
   metal.gpu.gpu_permissions_info:
     permissions:
       - resource: pods
@@ -83,18 +82,20 @@ EXAMPLES = r"""
 
 RETURN = r"""
 missing:
-  description: The permissions that are missing, as they were given, with the missing verbs.
+  description: The missing permissions, in the form of O(permissions), with the missing verbs.
   returned: success
   type: list
   elements: dict
   sample: []
 user:
-  description: Who the credentials are for the API server. Empty where it does not tell.
+  description: >-
+    User name of the credentials. Empty if nothing is missing, or if the API server does not report
+    the name.
   returned: success
   type: str
   sample: jane
 error:
-  description: Why the API server gave no answer. Empty where it did.
+  description: Why the API server did not answer. Empty if it answered.
   returned: with O(report_only)
   type: str
   sample: ""
@@ -127,12 +128,12 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "report_only": {"type": "bool", "default": False},
 }
 
-_PARALLEL = 8  # questions under way at once
+_PARALLEL = 8  # concurrent access reviews
 
 
 def run(client: kube.Client, permissions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the module's result; raise kube.KubeError."""
-    asked = list(
+    reviews = list(
         dict.fromkeys(
             (permission["group"], permission["resource"], verb, permission["namespace"])
             for permission in permissions
@@ -140,8 +141,8 @@ def run(client: kube.Client, permissions: Sequence[Mapping[str, Any]]) -> dict[s
         )
     )
 
-    def is_allowed(question: tuple[str, str, str, str]) -> bool:
-        group, resource, verb, namespace = question
+    def is_allowed(review: tuple[str, str, str, str]) -> bool:
+        group, resource, verb, namespace = review
         name, _slash, subresource = resource.partition("/")
         attributes = {"group": group, "resource": name, "verb": verb}
         if subresource:
@@ -152,9 +153,9 @@ def run(client: kube.Client, permissions: Sequence[Mapping[str, Any]]) -> dict[s
 
     try:
         with ThreadPoolExecutor(_PARALLEL) as pool:
-            allowed = dict(zip(asked, pool.map(is_allowed, asked)))
+            allowed = dict(zip(reviews, pool.map(is_allowed, reviews)))
     except kube.ApiForbidden as error:
-        if kube.ANONYMOUS in error.found:
+        if kube.ANONYMOUS in error.reply:
             raise
         allowed = {}
     missing = []

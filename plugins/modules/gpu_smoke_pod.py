@@ -13,15 +13,15 @@ version_added: 1.0.0
 author:
   - metal.gpu contributors (!UNKNOWN)
 description:
-  - Runs a pod on each named node, on all of them at once, that asks for GPUs by its limits and
-    lists the GPUs it sees. A node passes when these are exactly as many as the pod asked for.
-  - Fails without waiting where a pod can never run, such as for its image, its RuntimeClass,
-    admission control, a taint, a lack of GPUs, or a kubelet that has died, and reports the pod's
-    events. Where it recognises the cause, RV(nodes.cause) names it.
-  - Deletes its pods in any case, and waits until their GPUs are free again. Where it is killed
-    before it can, the next run in the same namespace deletes them.
-  - Keeps what is proven. Where the API server falls silent, the result of the other nodes is
-    V(unknown). Pods that cannot be deleted are named in RV(left_behind).
+  - Runs a pod on each named node, on all nodes at once. The pod requests GPUs by its limits, and
+    lists the GPUs that it sees. A node passes if the pod sees exactly as many GPUs as it requested.
+  - Fails without waiting if a pod can never run. Reasons are its image, its RuntimeClass, admission
+    control, a taint, a lack of GPUs, or a dead kubelet. The result has the pod's events.
+    RV(nodes.cause) names a known cause.
+  - Always deletes its pods, and waits until their GPUs are free again. If it is killed before, the
+    next run in the same namespace deletes them.
+  - Keeps results. If the API server stops answering, only the nodes without a result become
+    V(unknown). RV(left_behind) names the pods that cannot be deleted.
 extends_documentation_fragment:
   - metal.gpu.attributes
   - metal.gpu.attributes.actiongroup_gpu
@@ -29,13 +29,13 @@ extends_documentation_fragment:
 attributes:
   check_mode:
     support: full
-    description: Reads the nodes and says how many GPUs it would ask for. Creates no pod.
+    description: Reads the nodes and reports how many GPUs it would request. Creates no pod.
   diff_mode:
     support: N/A
-    description: Leaves nothing behind that could be compared.
+    description: Its pods are temporary, so there is nothing to compare.
   idempotent:
     support: full
-    description: Reports a change only where it deletes pods that an earlier run has left behind.
+    description: Reports a change only if it deletes pods that an earlier run left behind.
 options:
   nodes:
     description: Names of the nodes in the cluster.
@@ -44,16 +44,16 @@ options:
     required: true
   gpus:
     description:
-      - How many GPUs the pod of each node asks for by its limits.
-      - V(free) stands for all GPUs of the node that no other pod has claimed. A node where other
-        pods have claimed all of them is reported as busy, and is no failure. A node without any
-        allocatable GPU is one, and so is a node where GPUs are missing that no pod has claimed.
+      - Number of GPUs that the pod of each node requests by its limits.
+      - V(free) means all GPUs of the node that no other pod claims. A node whose GPUs are all
+        claimed by other pods is V(busy), and does not fail the task. A node without allocatable
+        GPUs fails, and so does a node that has lost GPUs which no pod claims.
     type: str
     default: "1"
   image:
     description:
       - The image of the pods, by tag or by digest.
-      - It needs a shell, while C(nvidia-smi) comes from the node.
+      - It needs a shell. The container toolkit adds C(nvidia-smi) from the node.
     type: str
     required: true
   image_pull_secrets:
@@ -62,12 +62,13 @@ options:
     elements: str
     default: []
   runtime_class:
-    description: Name of the RuntimeClass of the pods. The default is the node's default runtime.
+    description: Name of the RuntimeClass of the pods. If not set, the node's default runtime.
     type: str
   tolerations:
     description:
-      - Tolerations of the pods, as in a Pod. With the default, a cordoned node is tested, too, so
-        that it is known good before it is uncordoned.
+      - Tolerations of the pods, in the form of a Pod's C(spec.tolerations).
+      - With the default, cordoned nodes are tested as well. So you can test a node before you
+        uncordon it.
     type: list
     elements: dict
     default:
@@ -78,7 +79,7 @@ options:
         operator: Exists
         effect: NoSchedule
   resource:
-    description: Name of the resource to ask for.
+    description: Name of the resource that the pods request.
     type: str
     default: nvidia.com/gpu
   namespace:
@@ -86,27 +87,30 @@ options:
     type: str
     default: default
   wait_for_gpus:
-    description: Whether a pod waits while other pods have the GPUs it asks for.
+    description:
+      - Wait while other pods claim the requested GPUs.
+      - If V(false), such a node fails, or is V(busy) with O(gpus=free).
     type: bool
     default: false
   wait_timeout:
-    description: How many seconds to wait for the pods, above V(0).
+    description: Number of seconds to wait for the pods. Must be greater than V(0).
     type: int
     default: 300
   report_only:
     description:
-      - Whether the answer is left to the caller to judge. Then nodes that failed do not fail the
-        task, and neither does an API server that gives no answer, which RV(error) tells about.
+      - Report failures without failing. Nodes that failed do not fail the task. Neither does an API
+        server that does not answer; RV(error) has its error.
     type: bool
     default: false
 notes:
-  - Needs the permissions to list nodes, to create, list, watch and C(deletecollection) or delete
-    pods in O(namespace), and to list pods in all namespaces where a node is to be tested with the
-    GPUs that are free. Explanations need the permissions to list and watch events there, and to
-    list Leases in the namespace C(kube-node-lease). Without them, RV(nodes.notes) says so.
-  - An API server that is busy (429, 5xx) or stalls is asked again until the time is up, and for 30
-    seconds at least.
-  - The pods meet the Pod Security Standard C(restricted), ask for no CPU or memory, and have no
+  - Needs the permissions to list nodes, and to create, list, watch and C(deletecollection) or
+    delete pods in O(namespace). O(gpus=free) also needs the permission to list pods in all
+    namespaces.
+  - Causes need the permissions to list and watch events in O(namespace), and to list Leases in the
+    namespace C(kube-node-lease). RV(nodes.notes) reports it if they are missing.
+  - Retries requests to an API server that is busy (429, 5xx) or stalls, until the time is up and
+    for at least 30 seconds.
+  - The pods meet the Pod Security Standard C(restricted), request no CPU or memory, and have no
     service account token.
 seealso:
   - module: metal.gpu.gpu_capacity
@@ -144,12 +148,12 @@ nodes:
   contains:
     state:
       description:
-        - V(ok) when the pod saw as many GPUs as it asked for, V(busy) when other pods had claimed
-          all GPUs, V(planned) in check mode, V(unknown) when the API server fell silent before the
-          result was known, V(failed) otherwise.
+        - V(ok) if the pod saw as many GPUs as it requested. V(busy) if other pods claim all GPUs.
+          V(planned) in check mode. V(unknown) if the API server stopped answering before there was
+          a result. V(failed) otherwise.
       type: str
     gpus:
-      description: How many GPUs the pod asked for, V(0) where there was none.
+      description: Number of GPUs that the pod requested. V(0) without a pod.
       type: int
     allocatable:
       description:
@@ -157,56 +161,55 @@ nodes:
           cluster has no such node.
       type: int
     uuids:
-      description: The GPUs that the pod saw.
+      description: UUIDs of the GPUs that the pod saw.
       type: list
       elements: str
     pod:
-      description: Name of the pod, empty where there was none.
+      description: Name of the pod. Empty without a pod.
       type: str
     namespace:
       description: Namespace of the pod.
       type: str
     holders:
       description:
-        - Pods that have claimed the other GPUs of the node, as namespace/name, where O(gpus=free).
+        - With O(gpus=free), the pods that claim the other GPUs of the node, as namespace/name.
       type: list
       elements: str
     phase:
-      description: Last phase of the pod, empty where there was none.
+      description: Last phase of the pod. Empty without a pod.
       type: str
     message:
       description: Why the node is not V(ok).
       type: str
     reason:
       description:
-        - The kubelet's word for why the container cannot start, such as V(ErrImagePull). Empty
-          where it has none.
+        - The kubelet's reason why the container cannot start, such as V(ErrImagePull). Empty if
+          there is none.
       type: str
     cause:
       description:
-        - Why the pod did not run, as far as it is recognised. V(null) where it is not, and where
-          it ran.
+        - Why the pod did not run. V(null) if it ran, or if no known cause matches.
       type: dict
       contains:
         code:
           description: A code of C(docs/troubleshooting.md), such as V(NODE_TAINTED).
           type: str
         evidence:
-          description: What the texts of this code name.
+          description: Values for the texts of this code.
           type: dict
     events:
       description: Newest events of a pod that never ran, oldest first.
       type: list
       elements: str
     notes:
-      description: What would have explained the failure, and could not be read.
+      description: Evidence for the failure that could not be read, with the errors.
       type: list
       elements: str
     left_behind:
-      description: Why the pod may still exist. Empty where it is gone.
+      description: Why the pod may still exist. Empty if it is deleted.
       type: str
     seconds:
-      description: Seconds until this was known.
+      description: Seconds until the result.
       type: float
   sample:
     gpu-1:
@@ -236,7 +239,7 @@ nodes:
       pod: ""
       namespace: default
       phase: ""
-      message: "other pods have claimed all 4 nvidia.com/gpu: default/training-0"
+      message: "other pods claim all 4 nvidia.com/gpu: default/training-0"
       reason: ""
       cause: null
       events: []
@@ -244,7 +247,7 @@ nodes:
       left_behind: ""
       seconds: 0.1
 swept:
-  description: Pods of earlier runs that were deleted, or would be in check mode.
+  description: Pods of earlier runs that were deleted; in check mode, that would be deleted.
   returned: success
   type: list
   elements: str
@@ -256,7 +259,7 @@ left_behind:
   elements: str
   sample: []
 error:
-  description: Why the API server gave no answer. Empty where it did.
+  description: Why the API server did not answer. Empty if it answered.
   returned: with O(report_only)
   type: str
   sample: ""
@@ -313,14 +316,14 @@ ARGUMENT_SPEC: dict[str, Any] = {
 
 
 def parse_counts(nodes: Sequence[str], gpus: str) -> dict[str, int | None]:
-    """Return how many GPUs to test on each node; None stands for all free ones.
+    """Return how many GPUs to test on each node; None means all free GPUs.
 
     Raises ValueError.
     """
     if not nodes:
         raise ValueError("nodes is empty: name at least one node")
     if gpus != FREE and not (gpus.isdecimal() and int(gpus) > 0):
-        raise ValueError(f"gpus: {gpus!r} is neither a number above 0 nor {FREE!r}")
+        raise ValueError(f"gpus must be an integer greater than 0 or {FREE!r}, not {gpus!r}")
     return dict.fromkeys(nodes, None if gpus == FREE else int(gpus))
 
 
@@ -334,7 +337,7 @@ def run(
     check_mode: bool,
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[str, Any]:
-    """Return the module's result, with "failed" where a node failed; raise kube.KubeError."""
+    """Return the module's result, with "failed" if a node failed; raise kube.KubeError."""
     timer = kube.Timer(template.limit_s, clock)
     leftovers = smoke_cleanup.read_leftovers(client, namespace)
     left: dict[str, str] = {}
@@ -373,34 +376,34 @@ def choose(
     wait_for_gpus: bool,
     timer: kube.Timer,
 ) -> tuple[list[Request], list[Outcome]]:
-    """Return what to test, and the outcomes for nodes where there is nothing to be tested."""
-    found = smoke_run.read_nodes(client, counts, resource, timer)
-    wanted = {
-        name: found[name].allocatable or Decimal(0)
+    """Return the requests, and the outcomes of nodes without anything to test."""
+    observed = smoke_run.read_nodes(client, counts, resource, timer)
+    allocatable = {
+        name: observed[name].allocatable or Decimal(0)
         for name, count in counts.items()
-        if count is None and name in found
+        if count is None and name in observed
     }
-    free = smoke_run.read_free_gpus(client, wanted, resource, timer) if wanted else {}
+    free = smoke_run.read_free_gpus(client, allocatable, resource, timer) if allocatable else {}
 
     desired, outcomes = [], []
     for name, count in counts.items():
         shortage = "wait" if wait_for_gpus else "failed" if count else "busy"
         rest = free.get(name, NOTHING)
-        there = int(found[name].allocatable or 0) if name in found else None
-        request = Request(name, count or rest.gpus, shortage, rest.holders, there)
+        offered = int(observed[name].allocatable or 0) if name in observed else None
+        request = Request(name, count or rest.gpus, shortage, rest.holders, offered)
         cause = None
-        if name not in found:
-            verdict = Verdict("failed", "", "the cluster has no such node")
+        if name not in observed:
+            verdict = Verdict("failed", "", "the cluster has no node of this name")
         elif request.gpus:
             desired.append(request)
             continue
-        elif wanted[name] < 1:  # nobody has taken them: there are none
+        elif allocatable[name] < 1:
             verdict = Verdict("failed", "", f"the node has no allocatable {resource}")
-            cause = smoke_causes.no_allocatable(resource, 1, int(wanted[name]))
+            cause = smoke_causes.no_allocatable(resource, 1, int(allocatable[name]))
         else:
             holders = ", ".join(rest.holders)
-            taken = f"other pods have claimed all {int(wanted[name])} {resource}: {holders}"
-            verdict = Verdict("busy", "", taken)
+            message = f"other pods claim all {int(allocatable[name])} {resource}: {holders}"
+            verdict = Verdict("busy", "", message)
         outcomes.append(Outcome(request, "", verdict, timer.elapsed_s(), cause=cause))
     return desired, outcomes
 
@@ -427,10 +430,10 @@ def _describe(outcome: Outcome, namespace: str) -> dict[str, Any]:
 
 
 def _explain(node: Mapping[str, Any]) -> str:
-    """Return message and events of a node, less the events that repeat the message."""
+    """Return message and events of a node, without events that repeat the message."""
     message: str = node["message"]
     news = [text for text in node["events"] if text.partition(": ")[2] not in message]
-    left = [f"pod {node['pod']} may be left behind: {node['left_behind']}"]
+    left = [f"pod {node['pod']} may still exist: {node['left_behind']}"]
     return "; ".join([message, *news, *(left if node["left_behind"] else ())])
 
 
@@ -440,7 +443,7 @@ def main() -> None:
     try:
         counts = parse_counts(params["nodes"], params["gpus"])
         if params["wait_timeout"] <= 0:
-            raise ValueError("wait_timeout has to be above 0")
+            raise ValueError("wait_timeout must be greater than 0")
     except ValueError as error:
         module.fail_json(msg=str(error))
     template = smoke_pod.Template(

@@ -13,24 +13,24 @@ version_added: 1.0.0
 author:
   - metal.gpu contributors (!UNKNOWN)
 description:
-  - Looks at hardware, kernel, NVIDIA driver, NVIDIA Container Toolkit, container engines and
+  - Observes hardware, kernel, NVIDIA driver, NVIDIA Container Toolkit, container engines and
     kubelet of a node, in one remote operation.
-  - Nothing is changed, and nothing fails because it is absent. What is absent or cannot be known
-    is V(null), an empty list or an empty dictionary.
-  - What a service runs is asked of its process and of systemd, so that wrappers, specifiers and
-    programs outside of the path count as well.
-  - The node only hands over texts of files and outputs of commands. They are interpreted on the
-    controller, which alone has parsers for TOML and YAML.
+  - Changes nothing. Does not fail if something is absent. A value that is absent or unknown is
+    V(null), an empty list or an empty dictionary.
+  - Reads from the process and from systemd what a service runs. So wrappers, specifiers and
+    programs outside of the C(PATH) are taken into account.
+  - The node returns only texts of files and outputs of commands. The controller interprets them,
+    because only the controller has parsers for TOML and YAML.
 attributes:
   action:
     support: full
-    description: An action plugin of the same name interprets on the controller what the node tells.
+    description: An action plugin of the same name interprets the observation on the controller.
   async:
     support: none
-    description: Observing takes less than a second where C(nvidia-smi) answers.
+    description: An observation takes less than a second if C(nvidia-smi) answers.
   check_mode:
     support: full
-    description: Only reads, in check mode too.
+    description: Only reads, in any mode.
   diff_mode:
     support: none
     description: Changes nothing, so there is nothing to compare.
@@ -44,33 +44,31 @@ attributes:
 options:
   packages:
     description:
-      - Names of packages to report in RV(gpu_node.packages), or patterns as the shell has them.
-      - Packages of the NVIDIA driver and of the toolkit are reported without being asked for.
+      - Names or shell patterns of packages to report in RV(gpu_node.packages).
+      - Packages of the NVIDIA driver and of the container toolkit are always reported.
     type: list
     elements: str
     default: []
   repositories:
     description:
-      - Names of repositories to report in RV(gpu_node.repositories), or patterns as the shell has
-        them.
-      - A repository is named like its file in C(/etc/apt/sources.list.d) or C(/etc/yum.repos.d),
-        without suffix.
+      - Names or shell patterns of repositories to report in RV(gpu_node.repositories).
+      - The name of a repository is the name of its file in C(/etc/apt/sources.list.d) or
+        C(/etc/yum.repos.d), without the suffix.
     type: list
     elements: str
     default: []
   device_users:
     description:
-      - Whether to look for the processes that use the driver, in RV(gpu_node.device_users).
-      - It looks at the open files of every process, so it is worth it only where one is in the way.
+      - Report the processes that use the driver in RV(gpu_node.device_users).
+      - Set it only if you need the answer, because it reads the open files of every process.
     type: bool
     default: false
 notes:
-  - Without O(ignore:become) the node hides some answers, such as the configuration of the kubelet.
-    They are reported with an C(error) where there is one, else as unknown.
-  - A command that does not end is given up after 10 seconds, C(nvidia-smi) after 30 seconds,
-    because it initialises every GPU first where persistence mode is off.
-  - Is not in the action group C(gpu), which is for the connection options to the cluster, as it has
-    none of them.
+  - Without O(ignore:become), some values are not readable, such as the configuration of the
+    kubelet. They are reported with an C(error), or as unknown.
+  - The time limit of a command is 10 seconds. The limit of C(nvidia-smi) is 30 seconds, because it
+    initialises every GPU first if persistence mode is off.
+  - Is not in the action group C(gpu), because it has none of the connection options to the cluster.
 """
 
 EXAMPLES = r"""
@@ -79,7 +77,7 @@ EXAMPLES = r"""
   register: node
   become: true
 
-- name: Stop where the driver has lost a GPU
+- name: Fail if the driver misses a GPU
   ansible.builtin.assert:
     that: node.gpu_node.nvml.devices | length == node.gpu_node.pci | length
     fail_msg: "{{ node.gpu_node.nvml.failure }}"
@@ -96,7 +94,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 gpu_node:
-  description: The node as it was found.
+  description: The observation of the node.
   returned: success
   type: dict
   contains:
@@ -111,16 +109,16 @@ gpu_node:
           description: Version of the distribution.
           type: str
         codename:
-          description: Name of the version.
+          description: Codename of the version.
           type: str
         family:
           description: One of V(debian), V(redhat), V(suse), V(other).
           type: str
         name:
-          description: The name for people.
+          description: The full name (C(PRETTY_NAME)).
           type: str
         architecture:
-          description: Machine name, as C(uname -m) has it.
+          description: Machine name, as from C(uname -m).
           type: str
       sample:
         id: debian
@@ -134,7 +132,7 @@ gpu_node:
       type: str
       sample: gpu-1
     boot_id:
-      description: Another one after each boot.
+      description: Identifier of the boot. It changes with each boot.
       type: str
       sample: 5a1f4e0e-8b1b-4b43-9d0c-0c5d3e0c9a11
     init:
@@ -146,10 +144,10 @@ gpu_node:
       type: dict
       contains:
         release:
-          description: Release, as C(uname -r) has it.
+          description: Release, as from C(uname -r).
           type: str
         headers:
-          description: Whether modules can be built for it.
+          description: Whether its headers are installed, so that modules can be built for it.
           type: bool
         modules:
           description: Loaded modules among C(nvidia*), C(nouveau) and C(vfio_pci).
@@ -160,16 +158,16 @@ gpu_node:
         headers: true
         modules: [nvidia, nvidia_uvm]
     secure_boot:
-      description: Whether Secure Boot is on. V(null) without EFI.
+      description: Whether Secure Boot is enabled. V(null) without EFI.
       type: bool
       sample: false
     pci:
-      description: GPUs in the slots, by address. Vendor 10de, class 0300 or 0302, nothing else.
+      description: GPUs on the PCI bus (vendor 10de, class 0300 or 0302), sorted by address.
       type: list
       elements: dict
       contains:
         address:
-          description: Address with a domain of four digits, as sysfs has it.
+          description: PCI address with a domain of four digits, as in sysfs.
           type: str
         vendor:
           description: Vendor id.
@@ -181,10 +179,10 @@ gpu_node:
           description: Class id.
           type: str
         driver:
-          description: The kernel driver that is bound to it.
+          description: The kernel driver that is bound to the GPU. V(null) if there is none.
           type: str
         numa_node:
-          description: Number of its NUMA node.
+          description: Number of its NUMA node. V(null) if it has none.
           type: int
       sample:
         - address: "0000:03:00.0"
@@ -198,63 +196,63 @@ gpu_node:
       type: dict
       contains:
         packages:
-          description: Versions of the installed packages that belong to it, by name.
+          description: Versions of the driver's installed packages, by name.
           type: dict
         module_version:
           description: Version of the loaded module.
           type: str
         disk_version:
-          description: Version of the module that would be loaded now.
+          description: Version of the module on the disk, which the next load uses.
           type: str
         module_files:
           description:
-            - Files of the C(nvidia) module that the running kernel can load, relative to its
-              folder in C(/lib/modules).
+            - Files of the C(nvidia) module for the running kernel, relative to its directory in
+              C(/lib/modules).
           type: list
           elements: str
         flavour:
           description: Flavour of the loaded module, V(open) or V(proprietary).
           type: str
         nouveau_blacklisted:
-          description: Whether C(modprobe.d) keeps nouveau from being loaded.
+          description: Whether C(modprobe.d) prevents loading nouveau.
           type: bool
         initramfs_outdated:
           description: >-
-            Whether what C(modprobe.d) says of nouveau was changed after the initial ramdisk of the
-            running kernel was built. V(null) where there is none.
+            Whether the settings for nouveau in C(modprobe.d) are newer than the initial ramdisk of
+            the running kernel. V(null) if there is no initial ramdisk.
           type: bool
         modules_load:
           description: Modules that C(modules-load.d) loads at boot.
           type: list
           elements: str
         dkms:
-          description: What DKMS has made of the driver's kernel module.
+          description: State of the driver's kernel module in DKMS.
           type: dict
           contains:
             built:
               description: >-
-                Whether it has built the module for the running kernel. V(null) where it has no
-                source of the driver.
+                Whether DKMS built the module for the running kernel. V(null) if DKMS does not have
+                the source of the driver.
               type: bool
             log:
-              description: The log of a build that failed. V(null) where there is none.
+              description: Path of the log of a failed build. V(null) if there is none.
               type: str
         programs:
           description: >-
             Files of C(nvidia-smi) and C(nvidia-persistenced), by name, with C(path), whether each
-            C(exists) and is C(executable). A link to a file that is gone does not exist.
+            C(exists) and is C(executable). A dangling link does not exist.
           type: dict
         libraries:
           description: >-
-            Paths of C(libnvidia-ml.so.1) and C(libcuda.so.1), by name. V(null) where none of the
-            usual folders has the library, or its link leads to a file that is gone.
+            Paths of C(libnvidia-ml.so.1) and C(libcuda.so.1), by name. V(null) if none of the usual
+            directories has the library, or its link is dangling.
           type: dict
         persistenced:
           description: State of C(nvidia-persistenced.service).
           type: dict
           contains:
             installed:
-              description: Whether there is such a unit.
+              description: Whether the unit exists.
               type: bool
             enabled:
               description: Whether it starts at boot.
@@ -286,29 +284,29 @@ gpu_node:
           enabled: true
           active: true
     nvml:
-      description: What the driver says about the GPUs.
+      description: The GPUs according to the driver (C(nvidia-smi)).
       type: dict
       contains:
         driver_version:
-          description: Version the driver reports.
+          description: Version that the driver reports.
           type: str
         complete:
           description: >-
-            Whether RV(gpu_node.nvml.devices) has every GPU of RV(gpu_node.pci). V(false) where that
-            is not known, because C(nvidia-smi) failed, or printed anything but rows of GPUs.
+            Whether RV(gpu_node.nvml.devices) has every GPU of RV(gpu_node.pci). V(false) also if
+            C(nvidia-smi) failed, or printed anything except rows of GPUs.
           type: bool
         devices:
           description: >-
-            GPUs in the order of the driver. One that the driver cannot reach has an C(error), and
-            whatever else is known of it.
+            GPUs in the order of the driver. A GPU that the driver cannot reach has an C(error), and
+            only the values that are known.
           type: list
           elements: dict
           contains:
             index:
-              description: Number of the GPU. V(null) where the driver names it by address only.
+              description: Index of the GPU. V(null) if the driver reports only its address.
               type: int
             uuid:
-              description: Unique name of the GPU.
+              description: UUID of the GPU.
               type: str
             name:
               description: Model.
@@ -320,20 +318,20 @@ gpu_node:
               description: Address as in RV(gpu_node.pci).
               type: str
             minor:
-              description: Number of its device file.
+              description: Minor number of its device file.
               type: int
             persistence_mode:
-              description: Whether persistence mode is on.
+              description: Whether persistence mode is enabled.
               type: bool
             error:
               description: >-
-                What the driver says instead of a value, such as V([GPU is lost]), or why it cannot
-                reach the GPU.
+                What the driver prints instead of a value, such as V([GPU is lost]), or why it
+                cannot reach the GPU. V(null) without an error.
               type: str
         failure:
           description: >-
-            What is wrong with the answer of C(nvidia-smi), or with one of the GPUs. V(null) where
-            it exited with 0 and printed one row for each GPU and nothing else.
+            An error of C(nvidia-smi) as a whole, or of one of the GPUs. V(null) if it exited with 0
+            and printed one row for each GPU and nothing else.
           type: dict
           contains:
             code:
@@ -343,15 +341,15 @@ gpu_node:
                   V(blocked_by_system), V(inforom_corrupted), V(insufficient_power),
                   V(interrupt_problem), V(function_not_found), V(not_supported),
                   V(invalid_argument), V(unknown).
-                - Every one of them can come with GPUs that still answer.
+                - With any of them, there can be GPUs that still work.
               type: str
             exit_code:
-              description: Exit code of C(nvidia-smi). V(null) where it did not end.
+              description: Exit code of C(nvidia-smi). V(null) if it did not exit in time.
               type: int
             message:
               description: >-
-                What it printed besides rows, or the C(error) of a GPU where it printed nothing
-                else.
+                What C(nvidia-smi) printed in addition to rows. The C(error) of a GPU if it printed
+                nothing else.
               type: str
       sample:
         driver_version: 580.178.04
@@ -384,7 +382,7 @@ gpu_node:
           description: Permissions, octal.
           type: str
         linked:
-          description: Whether there is a link to it in C(/dev/char), where runc looks for it.
+          description: Whether C(/dev/char) has a link to it, which runc needs.
           type: bool
       sample:
         - path: /dev/nvidia0
@@ -401,10 +399,10 @@ gpu_node:
           description: Process id.
           type: int
         command:
-          description: Name of the program, cut to 15 characters.
+          description: Name of the program, at most 15 characters.
           type: str
         pod:
-          description: UID of its pod. V(null) outside of pods.
+          description: UID of its pod. V(null) if it is in no pod.
           type: str
       sample:
         - pid: 4711
@@ -422,7 +420,7 @@ gpu_node:
           type: str
         programs:
           description: >-
-            Files of its programs where its packages put them, as in
+            Files of its programs in C(/usr/bin), where its packages install them, as in
             RV(gpu_node.driver.programs).
           type: dict
         cdi_refresh:
@@ -430,14 +428,14 @@ gpu_node:
           type: dict
         cdi_skipped:
           description:
-            - Whether C(nvidia-cdi-refresh.service) did nothing when it was started last, since its
+            - Whether the last start of C(nvidia-cdi-refresh.service) did nothing, because its
               C(ExecCondition) was not met.
           type: bool
         config:
-          description: Path of its configuration file. V(null) where there is none.
+          description: Path of its configuration file. V(null) if there is none.
           type: str
         char_dev_rules:
-          description: udev rules that make the links in C(/dev/char) that runc looks for.
+          description: udev rules that create the links in C(/dev/char), which runc needs.
           type: list
           elements: str
       sample:
@@ -463,11 +461,11 @@ gpu_node:
         config: /etc/nvidia-container-runtime/config.toml
         char_dev_rules: [/etc/udev/rules.d/71-metal-gpu-char-dev.rules]
     cdi:
-      description: What the Container Device Interface offers.
+      description: The specifications of the Container Device Interface (CDI).
       type: dict
       contains:
         spec_files:
-          description: Specification files.
+          description: Paths of the specification files.
           type: list
           elements: str
         kinds:
@@ -475,11 +473,11 @@ gpu_node:
           type: dict
         errors:
           description: >-
-            Why files cannot be read or parsed, so that their devices are missing, by path. With
-            file, line and column where they are known.
+            Why files cannot be read or parsed, by path. The devices of these files are missing. The
+            errors have file, line and column if these are known.
           type: dict
         devices:
-          description: Qualified names of the devices in them, each once.
+          description: Qualified names of the devices in all files, each once.
           type: list
           elements: str
       sample:
@@ -489,11 +487,11 @@ gpu_node:
         devices: [nvidia.com/gpu=0, nvidia.com/gpu=all]
     engines:
       description: >-
-        The container engines, each of them whether installed or not. The C(config) of each has the
-        C(path) of its main configuration file, whether that C(exists), the C(error) that makes the
-        configuration unreadable or invalid, and the C(source) of C(runtimes) and
-        C(default_runtime), which is a command or the files that were read. C(source) is V(null)
-        where there is neither, so that the values are unknown or the engine's own defaults.
+        The container engines, installed or not. The C(config) of each has the C(path) of its main
+        configuration file, whether that C(exists), and the C(error) why the configuration is
+        unreadable or invalid. Its C(source) is the source of C(runtimes) and C(default_runtime),
+        which is a command or the files that were read. If C(source) is V(null), these values are
+        unknown or the engine's defaults.
       type: dict
       contains:
         containerd:
@@ -501,79 +499,79 @@ gpu_node:
           type: dict
           contains:
             installed:
-              description: Whether the program is there, or runs.
+              description: Whether the program exists or runs.
               type: bool
             path:
               description: >-
-                The program that its unit runs or starts, else the one that a shell finds. V(null)
-                where there is none.
+                The program that its unit runs or starts, else the program in the C(PATH). V(null)
+                if there is none.
               type: str
             version:
-              description: Its version.
+              description: Its version. V(null) if it cannot be determined.
               type: str
             version_error:
               description: >-
-                What it answered when it was asked for its version. V(null) where that is one.
+                What it printed for C(--version), if that is not a version. V(null) otherwise.
               type: str
             running:
               description: Whether its unit is active. V(null) without systemd.
               type: bool
             socket:
-              description: Where it listens.
+              description: Path of its socket.
               type: str
             runc:
               description: File of C(runc), as in RV(gpu_node.driver.programs).
               type: dict
             config:
               description: >-
-                Its own configuration file. C(version) and C(imports) are the ones written in the
-                file, C(imported_cri) the files that are imported and have settings of the CRI
-                plugin. C(error) is why the file cannot be read or why containerd refuses its
-                configuration, with file, line and column where they are known. C(obstacle) is why
-                M(metal.gpu.config_document) cannot edit a file that containerd accepts.
+                Its main configuration file. C(version) and C(imports) are from that file.
+                C(imported_cri) are the imported files with settings of the CRI plugin. C(error) is
+                why the file cannot be read or why containerd rejects its configuration, with file,
+                line and column if these are known. C(obstacle) is why M(metal.gpu.config_document)
+                cannot edit a file that containerd accepts.
               type: dict
             needs_reload:
-              description: Whether the files of its unit say something else than systemd knows.
+              description: Whether the files of its unit are newer than what systemd has loaded.
               type: bool
             changed_since_start:
               description: >-
-                Files of its configuration that were written after it was started, so that it does
-                not know them.
+                Files of its configuration that were written after its start, and so are not yet
+                effective.
               type: list
               elements: str
             cri_enabled:
-              description: Whether the kubelet can use it.
+              description: Whether its CRI plugin is enabled, which the kubelet needs.
               type: bool
             cdi_enabled:
-              description: Whether it handles CDI devices for pods.
+              description: Whether CDI is enabled for pods.
               type: bool
             default_runtime:
-              description: Runtime of pods without RuntimeClass.
+              description: Runtime of pods without a RuntimeClass.
               type: str
             runtimes:
               description: Runtimes by name, from C(containerd config dump).
               type: dict
         docker:
           description: >-
-            The Docker Engine. While it runs it is asked, otherwise its configuration file is read.
-            C(runtimes) have C(type) and C(binary).
+            The Docker Engine. The values are from the running engine, or else from its
+            configuration file. C(runtimes) have C(type) and C(binary).
           type: dict
           contains:
             installed:
-              description: Whether the program C(dockerd) is there, or runs.
+              description: Whether the program C(dockerd) exists or runs.
               type: bool
             path:
-              description: Path of the program C(dockerd), found like that of containerd.
+              description: Path of the program C(dockerd), determined as for containerd.
               type: str
             version:
-              description: Its version.
+              description: Its version. V(null) if it cannot be determined.
               type: str
             version_error:
               description: >-
-                What it answered when it was asked for its version. V(null) where that is one.
+                What it printed for C(--version), if that is not a version. V(null) otherwise.
               type: str
             server_version:
-              description: Version of the engine that runs.
+              description: Version of the running engine.
               type: str
             client_path:
               description: Path of the program C(docker).
@@ -585,23 +583,22 @@ gpu_node:
               description: Whether an engine answers or its unit is active. V(null) without systemd.
               type: bool
             answers:
-              description: Whether it answers C(docker info) and C(docker ps) to root.
+              description: Whether it answers C(docker info) and C(docker ps) for root.
               type: bool
             enabled:
               description: Whether it starts at boot.
               type: bool
             needs_reload:
-              description: Whether the files of its unit say something else than systemd knows.
+              description: Whether the files of its unit are newer than what systemd has loaded.
               type: bool
             changed_since_start:
               description: >-
-                Files that it looks for only when it starts, and that came after it was started.
-                These are programs of the container toolkit, without which it does not know
-                C(docker run --gpus).
+                Files that Docker reads only at its start, and that were installed after its start.
+                That is the program of the container toolkit that C(docker run --gpus) needs.
               type: list
               elements: str
             program:
-              description: What its unit starts, C(path), and the C(file) that says so.
+              description: The C(path) of the program in its unit, and the C(file) that contains it.
               type: dict
             flags_source:
               description: As in RV(gpu_node.kubelet.flags_source).
@@ -612,57 +609,58 @@ gpu_node:
               elements: dict
             config:
               description: >-
-                C(daemon.json), or the file of C(--config-file). Besides what the C(config) of every
-                engine has, C(keys) are the keys in it, and C(default_runtime), C(runtimes) and
-                C(cdi_enabled) what it says, which the engine may not know yet. C(obstacle) is why
-                M(metal.gpu.config_document) cannot edit a file that Docker accepts.
+                C(daemon.json), or the file of C(--config-file). In addition to the C(config) of
+                every engine, C(keys) are the keys of the file. C(default_runtime), C(runtimes) and
+                C(cdi_enabled) are the values in the file, which may not be effective yet.
+                C(obstacle) is why M(metal.gpu.config_document) cannot edit a file that Docker
+                accepts.
               type: dict
             default_runtime:
-              description: Runtime of containers that do not ask for one.
+              description: Runtime of containers that do not specify one.
               type: str
             runtimes:
               description: Runtimes by name.
               type: dict
             live_restore:
-              description: Whether containers run on while the engine does not.
+              description: Whether containers keep running while the engine is stopped.
               type: bool
             data_root:
-              description: Where it keeps its containers and images.
+              description: Directory of its containers and images.
               type: str
             containers:
               description: >-
-                Containers that run, with C(id) and C(name). Those C(of_pod) are the kubelet's. An
-                C(ephemeral) one goes for good when it ends, and one that is C(noted) ran when
-                P(metal.gpu.docker_ce#role) began to replace Docker.
+                Running containers, with C(id) and C(name). The kubelet created those that are
+                C(of_pod). Docker removes an C(ephemeral) container when it exits. A C(noted)
+                container ran when P(metal.gpu.docker_ce#role) started to replace Docker.
               type: list
               elements: dict
             made_with:
               description: >-
-                Names of the containers that are not the kubelet's, running or not, by the runtime
-                that they were made with. Without it, they cannot be started again.
+                Names of the containers that the kubelet did not create, running or not, keyed by
+                their runtime. They cannot start without that runtime.
               type: dict
             interrupted:
               description: >-
                 Containers, with C(id) and C(name), that ran when P(metal.gpu.docker_ce#role)
-                replaced Docker, and do not run again.
+                replaced Docker, and do not run now.
               type: list
               elements: dict
             record_error:
               description: >-
-                Why the list of those containers cannot be read. V(null) where it can, or where
+                Why the record of these containers cannot be read. V(null) if it can be read, or if
                 there is none.
               type: str
             purge_script:
               description: >-
-                What the package C(docker.io) has left for its purge, which would wipe everything
-                that Docker keeps. V(null) where there is none.
+                Script of the removed package C(docker.io). A purge of that package runs it, and so
+                deletes all containers, images and volumes. V(null) if there is none.
               type: str
             group:
               description: Members of the group C(docker).
               type: list
               elements: str
             snap:
-              description: Programs of a Docker that snapd has installed.
+              description: Programs of a Docker that snapd installed.
               type: list
               elements: str
             rootless:
@@ -670,11 +668,11 @@ gpu_node:
               type: list
               elements: str
             cri_dockerd:
-              description: What lets a kubelet use Docker.
+              description: cri-dockerd, which lets a kubelet use Docker.
               type: dict
               contains:
                 installed:
-                  description: Whether the program is there.
+                  description: Whether the program exists or runs.
                   type: bool
                 version:
                   description: Its version.
@@ -686,14 +684,14 @@ gpu_node:
                   description: Whether it starts at boot.
                   type: bool
                 socket:
-                  description: Where it listens.
+                  description: Path of its socket.
                   type: str
             v1:
-              description: What nvidia-docker v1 has left.
+              description: Remains of nvidia-docker v1.
               type: dict
               contains:
                 unit:
-                  description: Whether its unit is there.
+                  description: Whether its unit exists.
                   type: bool
                 volumes:
                   description: Names of its volumes.
@@ -704,14 +702,14 @@ gpu_node:
                   type: list
                   elements: dict
             cgroup_driver:
-              description: Who makes its control groups, V(systemd) or V(cgroupfs).
+              description: Its cgroup driver, V(systemd) or V(cgroupfs).
               type: str
             cdi_enabled:
-              description: Whether it handles CDI devices.
+              description: Whether CDI is enabled.
               type: bool
         crio:
           description: >-
-            CRI-O. While it runs it is asked, otherwise its configuration files are read.
+            CRI-O. The values are from the running engine, or else from its configuration files.
             C(runtimes) have C(type) and C(binary).
           type: dict
       sample:
@@ -831,62 +829,62 @@ gpu_node:
       type: dict
       contains:
         installed:
-          description: Whether the program is there, or runs.
+          description: Whether the program exists or runs.
           type: bool
         path:
           description: >-
-            The program that its unit runs or starts, else the one that a shell finds. V(null)
-            where there is none.
+            The program that its unit runs or starts, else the program in the C(PATH). V(null) if
+            there is none.
           type: str
         version:
-          description: Its version.
+          description: Its version. V(null) if it cannot be determined.
           type: str
         version_error:
           description: >-
-            What it answered when it was asked for its version. V(null) where that is one.
+            What it printed for C(--version), if that is not a version. V(null) otherwise.
           type: str
         running:
           description: Whether its unit is active. V(null) without systemd.
           type: bool
         unit_state:
-          description: State of its unit, in systemd's words.
+          description: State of its unit, as systemd reports it.
           type: dict
         distribution:
           description: >-
-            The distribution of Kubernetes that brings the kubelet of this node, C(name) and
-            C(unit), such as k3s. V(null) where the kubelet has a unit of its own.
+            The Kubernetes distribution that contains the kubelet of this node, such as k3s, with
+            C(name) and C(unit). V(null) if the kubelet is C(kubelet.service).
           type: dict
         node_name:
           description: >-
-            Name of its node in the cluster. It is the flag C(--hostname-override), else the name in
+            Name of the node in the cluster. It is the flag C(--hostname-override), else the name in
             the kubelet's client certificate, else the name of the host.
           type: str
         own_name:
           description: >-
-            Name under which the kubelet registers when it starts the next time. V(null) where a
-            cloud provider inside the kubelet decides that.
+            Name under which the kubelet registers at its next start. V(null) if a cloud provider
+            inside the kubelet determines it.
           type: str
         joined_name:
           description: Name in the kubelet's client certificate. V(null) without one.
           type: str
         flags_source:
           description: >-
-            What tells the flags in force. V(process) is the command line of the process that runs,
-            V(unit) what systemd would start. V(null) where there is neither.
+            Source of the effective flags. V(process) is the command line of the running process,
+            V(unit) is what systemd would start. V(null) if there is neither.
           type: str
         flags:
           description: >-
-            Every flag, with the C(file) it is written in and the C(variable) that holds it there.
-            A flag that is not C(effective) is written down, but its variable is set anew by another
-            file, or is not used by the unit. A flag without a C(file) is in no file of the unit,
-            but the process runs with it. A value is V(***) where it decides nothing here, because
-            it may be secret.
+            Every flag, with the C(file) that contains it and the C(variable) that contains it
+            there. A flag that is not C(effective) is in a file, but another file overrides its
+            variable, or the unit does not use the variable. The process runs with a flag without a
+            C(file), but no file of the unit contains it. Values that are not needed are V(***),
+            because they may be secret.
           type: list
           elements: dict
         config:
           description: >-
-            The file of C(--config), whether it C(exists), and the C(error) that makes it unreadable
-            or invalid, with line and column where they are known. C(obstacle) is why
+            The file of C(--config), whether it C(exists), and the C(error) why it is unreadable or
+            invalid, with line and column if these are known. C(obstacle) is why
             M(metal.gpu.config_document) cannot edit a file that the kubelet accepts.
           type: dict
         config_dir:
@@ -895,13 +893,13 @@ gpu_node:
           type: dict
         feature_gates:
           description: >-
-            Every place where a feature gate is set. C(where) is V(flag) or V(config). C(flag) is
-            the variable that holds the flag, else V(--feature-gates). C(effective) as in
+            Every place that sets a feature gate. C(where) is V(flag) or V(config). C(flag) is the
+            variable that contains the flag, else V(--feature-gates). C(effective) as in
             RV(gpu_node.kubelet.flags).
           type: list
           elements: dict
         health_url:
-          description: Where the kubelet tells whether it is well. V(null) where that is off.
+          description: URL of the kubelet's health check. V(null) if it is disabled.
           type: str
         endpoint:
           description: Socket of the container runtime.
@@ -910,12 +908,11 @@ gpu_node:
           description: Why it failed, from its journal. V(null) while it runs.
           type: str
         needs_reload:
-          description: Whether the files of its unit say something else than systemd knows.
+          description: Whether the files of its unit are newer than what systemd has loaded.
           type: bool
         changed_since_start:
           description: >-
-            Files of its settings that were written after it was started, so that it does not know
-            them.
+            Files of its settings that were written after its start, and so are not yet effective.
           type: list
           elements: str
       sample:
@@ -967,15 +964,15 @@ gpu_node:
           description: V(1) or V(2).
           type: int
         driver:
-          description: The cgroup driver that the kubelet is told to use.
+          description: The cgroup driver that is configured for the kubelet.
           type: str
       sample:
         version: 2
         driver: systemd
     packages:
       description: >-
-        The installed ones of O(packages), by name. C(held) says whether its version is kept, by
-        C(apt-mark) or C(dnf versionlock).
+        The installed packages among O(packages), by name. C(held) is whether C(apt-mark) or
+        C(dnf versionlock) holds the version.
       type: dict
       sample:
         python3-debian:
@@ -983,12 +980,12 @@ gpu_node:
           held: false
     repositories:
       description: >-
-        The existing ones of O(repositories), by name: the C(path) of the file, its C(entries),
-        which are the stanzas of a C(.sources) file or the sections of a C(.repo) file, with fields
-        in lower case, and the C(error) where it cannot be read. C(key) is the text of
-        C(/etc/pki/rpm-gpg/RPM-GPG-KEY-*) of that name, V(null) where there is none. Fields that say
-        nothing about where packages come from are left out. A seal takes the place of credentials
-        in an address; it differs where they differ.
+        The existing repositories among O(repositories), by name. C(path) is the path of the file.
+        C(entries) are the stanzas of a C(.sources) file or the sections of a C(.repo) file, with
+        fields in lower case. C(error) is why the file cannot be read. C(key) is the text of
+        C(/etc/pki/rpm-gpg/RPM-GPG-KEY-*) of that name, V(null) if there is none. Only fields about
+        the origin of packages are included. A hash replaces credentials in an address; different
+        credentials have different hashes.
       type: dict
       sample:
         nvidia-cuda:
@@ -1000,8 +997,8 @@ gpu_node:
           error: null
     package_sources:
       description: >-
-        Addresses that apt and dnf get packages from, of all files that name any. Credentials in
-        them are left out, and so are lists of mirrors and what is disabled.
+        Addresses that apt and dnf get packages from, from all files. Without credentials, without
+        lists of mirrors, and without disabled repositories.
       type: list
       elements: dict
       contains:
@@ -1009,7 +1006,7 @@ gpu_node:
           description: The file.
           type: str
         url:
-          description: The address, with variables as the file has them.
+          description: The address. Variables are not replaced.
           type: str
         suite:
           description: The suite, empty for dnf.
@@ -1018,7 +1015,7 @@ gpu_node:
           description: The section of a C(.repo) file, empty for apt.
           type: str
         unsigned:
-          description: What switches the check of signatures off. Empty where they are checked.
+          description: The options that disable signature checks. Empty if signatures are checked.
           type: str
         credentials:
           description: Whether the address has credentials.
@@ -1036,29 +1033,28 @@ gpu_node:
       sample:
         nvidia-driver: 580-open
     ours:
-      description: What this collection has left on the node.
+      description: What this collection changed on the node.
       type: dict
       contains:
         files:
           description: >-
-            Files of its own in directories of the system. Each has a block with the mark of its
-            role; lines around the block are the admin's.
+            Files that this collection wrote in directories of the system. Each has a block with the
+            mark of its role. Lines outside the block are the admin's.
           type: list
           elements: str
         edits:
           description: >-
-            Files of others that M(metal.gpu.config_document) has changed and can give back, each
-            with its C(path), the C(actor) of the changes, the C(key) path of each of the
-            C(changes) with what was there C(before), V(null) for nothing, and whether nobody has
-            changed the file since (C(untouched)). C(error) is why the changes are not known, and
-            cannot be given back.
+            Files that M(metal.gpu.config_document) edited and can restore, each with its C(path)
+            and the C(actor) of the edits. Each of the C(changes) has the C(key) path and the value
+            C(before), V(null) for none. C(untouched) is whether the file has not changed since
+            then. C(error) is why the history cannot be read, and so the edits cannot be undone.
           type: list
           elements: dict
         packages:
           description: >-
-            What each role has installed, by name of the role: the C(path) of the record, the
-            C(packages) with the C(version) that was asked for and the one that was there
-            C(before), V(null) for none, and the C(error) where the record cannot be read.
+            Records of the packages that each role installed, by name of the role. C(path) is the
+            path of the record. Each of the C(packages) has the desired C(version) and the version
+            C(before), V(null) for none. C(error) is why the record cannot be read.
           type: dict
       sample:
         files: [/etc/modprobe.d/metal-gpu-nouveau.conf]
@@ -1079,22 +1075,22 @@ gpu_node:
                 before: null
             error: null
     package_manager:
-      description: Whether the package manager can be used now.
+      description: Whether the package manager is usable now.
       type: dict
       contains:
         lock:
           description: >-
-            The process that holds a lock of it, with C(pid), C(command) and the C(path) of the
-            lock. V(null) where nobody does.
+            The process that holds a lock of the package manager, with C(pid), C(command) and the
+            C(path) of the lock. V(null) if no process holds one.
           type: dict
         interrupted:
-          description: Whether dpkg was cut off, and has to finish before it does anything else.
+          description: Whether dpkg was interrupted, and must first finish its pending changes.
           type: bool
         unfinished:
           description: >-
-            Those of O(packages) that dpkg has begun to install and that do not work, by name, with
+            The packages among O(packages) whose installation dpkg did not finish, by name, with
             C(version) and C(state). V(unpacked) means that dpkg has not tried to configure the
-            package; with V(half-configured) and V(half-installed) it has tried and failed.
+            package. V(half-configured) and V(half-installed) mean that it tried and failed.
           type: dict
       sample:
         lock:
@@ -1107,7 +1103,7 @@ gpu_node:
             version: 550.163.01-2
             state: half-configured
     reboot_required:
-      description: Whether the operating system asks for a reboot.
+      description: Whether the operating system requests a reboot (C(/run/reboot-required)).
       type: bool
       sample: false
 """
@@ -1125,7 +1121,7 @@ from ansible_collections.metal.gpu.plugins.module_utils import (
     containerd,
     crio,
     docker,
-    document_states,
+    document_history_files,
     kubelet,
     nvidia_driver,
     nvidia_smi,
@@ -1165,7 +1161,7 @@ FILES = (
     "/proc/sys/kernel/random/boot_id",
     "/proc/driver/nvidia/version",
     "/proc/driver/nvidia/gpus/*/information",
-    # Only loadable modules have a state. Unlike /proc/modules, it is there on every kernel.
+    # Only loadable modules have an initstate. Unlike /proc/modules, it exists on every kernel.
     *(f"/sys/module/{name}/initstate" for name in nvidia_driver.MODULES),
     "/sys/module/nvidia/version",
     packages.VERSION_LOCKS,
@@ -1174,10 +1170,10 @@ FILES = (
     "/sys/firmware/efi/efivars/SecureBoot-*",
     *(f"{directory}/*.{suffix}" for directory in cdi.DIRECTORIES for suffix in ("yaml", "json")),
     *crio.CONFIG_PATTERNS,
-    document_states.PATTERN,
+    document_history_files.PATTERN,
     docker.RECORD,
 )
-# Directories, pattern, and what a text must contain to be worth carrying to the controller.
+# Directories, pattern, and what a text must contain to be sent to the controller.
 LAYERED_FILES = (
     ("{}/modprobe.d", "*.conf", "nouveau"),
     ("{}/modules-load.d", "*.conf", ""),
@@ -1209,22 +1205,22 @@ UNITS = (
     "nvidia-cdi-refresh.path",
     "nvidia-cdi-refresh.service",
 )
-# Properties of units: those that are handed over, and those that may hold secrets.
+# Properties of units: those that are sent to the controller, and those that may contain secrets.
 STATE = (
     *("Id", "LoadState", "ActiveState", "SubState", "Result", "UnitFileState"),
     *("ActiveEnterTimestampMonotonic", "NeedDaemonReload", "Listen"),
 )
 COMMAND = ("MainPID", "ControlGroup", "ExecStart", "Environment", "EnvironmentFiles")
-# Programs whose paths are of use to who reads the observation.
+# Programs whose paths are part of the observation.
 PROGRAMS = ("kubelet", "containerd", "dockerd", "docker", "cri-dockerd", "crio")
-# What it said itself, without systemd's own words about it. A kubelet that finds an unknown gate in
-# its configuration file panics, with a long trace.
+# Only the kubelet's own lines, without systemd's. There are 200 of them, because a kubelet with an
+# unknown gate in its configuration file panics with a long trace.
 JOURNAL = (
     *("journalctl", f"_SYSTEMD_UNIT={kubelet.UNIT}", "--lines=200"),
     *("--output=short", "--no-hostname", "--no-pager"),
 )
-# The files of programs, by what they belong to. Those of the toolkit count where its packages put
-# them, as engines are given that path.
+# The files of programs, by component. The toolkit's programs must be in /usr/bin, because the
+# engines are configured with that path.
 PROGRAM_FILES = {
     "driver": (nvidia_driver.PROGRAMS, program_files.DIRECTORIES),
     "toolkit": (nvidia_driver.TOOLKIT_PROGRAMS, ("/usr/bin",)),
@@ -1233,7 +1229,7 @@ PROGRAM_FILES = {
 
 
 class Node(NamedTuple):
-    """The ways to look at a node; tests plant other ones."""
+    """The access to the node; tests replace it."""
 
     root: Path
     run_command: Callable[..., tuple[int, str, str]]
@@ -1248,10 +1244,10 @@ def run(
     device_users: bool = False,
 ) -> dict[str, Any]:
     """Return everything that the action plugin interprets."""
-    units = ask_systemd(node)
-    # Texts of units hold secrets, and stay on the node.
+    units = query_systemd(node)
+    # Texts of units can contain secrets, so they stay on the node.
     unit_files = NodeFiles(node.root)
-    found = {
+    observed = {
         unit: services.read_service(node.root, unit_files, unit, units.get(unit, {}))
         for unit in services.KINDS
     }
@@ -1262,14 +1258,14 @@ def run(
     files.read_all(
         pattern.format(name) for name in asked_repositories for pattern in packages.REPOSITORIES
     )
-    read_configurations(files, found)
-    for state in files.find(document_states.PATTERN):
-        files.read(document_states.parse_file_name(state).path)
+    read_configurations(files, observed)
+    for history in files.find(document_history_files.PATTERN):
+        files.read(document_history_files.parse_file_name(history).path)
     release = files.texts.get("/proc/sys/kernel/osrelease", "").strip()
-    paths = {services.KINDS[unit].program: service.path for unit, service in found.items()}
+    paths = {services.KINDS[unit].program: service.path for unit, service in observed.items()}
 
     def find(name: str) -> str | None:
-        """Return the program that a service runs, else the one that a shell would find."""
+        """Return the program that a service runs, else the one in the PATH."""
         return paths.get(name) or node.find_program(name)
 
     lock = package_manager.read_lock(node.root)
@@ -1293,14 +1289,14 @@ def run(
             "module_files": read_module_files(files, release),
             "programs": {name: find(name) for name in PROGRAMS},
             "units": {unit: select(properties, STATE) for unit, properties in units.items()},
-            "services": {unit: as_data(service) for unit, service in found.items()},
-            "joined_name": read_joined_name(unit_files, found[kubelet.UNIT].in_force),
+            "services": {unit: as_data(service) for unit, service in observed.items()},
+            "joined_name": read_joined_name(unit_files, observed[kubelet.UNIT].in_force),
             "program_files": {
-                owner: {
+                component: {
                     name: program_files.read_program(node.root, name, directories)._asdict()
                     for name in names
                 }
-                for owner, (names, directories) in PROGRAM_FILES.items()
+                for component, (names, directories) in PROGRAM_FILES.items()
             },
             "libraries": {
                 name: program_files.find_library(node.root, name)
@@ -1308,15 +1304,15 @@ def run(
             },
             "own_files": read_own_files(node.root),
             "modified": read_times(files, unit_files, release),
-            # Both at once, so that times of systemd and of files can be compared.
+            # Both clocks at the same time, to compare times of systemd with times of files.
             "clock": {"now": time.time(), "uptime": time.monotonic()},
             "package_manager": {
                 "lock": lock and lock._asdict(),
                 "interrupted": package_manager.was_interrupted(node.root),
             },
             "package_sources": [source._asdict() for source in read_sources(node.root)],
-            "outputs": ask_programs(
-                node._replace(find_program=find), files, found, units, asked_packages
+            "outputs": query_programs(
+                node._replace(find_program=find), files, observed, units, asked_packages
             ),
             "texts": files.texts,
             "errors": {**unit_files.errors, **files.errors},
@@ -1324,8 +1320,8 @@ def run(
     }
 
 
-def ask_systemd(node: Node) -> dict[str, dict[str, str]]:
-    """Return the properties of the units, by unit; none where no systemd answers."""
+def query_systemd(node: Node) -> dict[str, dict[str, str]]:
+    """Return the properties of the units, by unit; empty if systemd does not answer."""
     argv = ("systemctl", "show", f"--property={','.join((*STATE, *COMMAND))}", "--", *UNITS)
     output = run_present(node, {"units": Command(argv)}).get("units")
     return systemd.parse_show(output.stdout) if output else {}
@@ -1342,30 +1338,30 @@ def as_data(service: services.Service) -> dict[str, Any]:
     return {**service._asdict(), **lists}
 
 
-def read_configurations(files: NodeFiles, found: Mapping[str, services.Service]) -> None:
-    """Read the configuration files that the services use, and those that these import."""
-    kubelet_flags = found[kubelet.UNIT].in_force
+def read_configurations(files: NodeFiles, observed: Mapping[str, services.Service]) -> None:
+    """Read the configuration files of the services, and their imports."""
+    kubelet_flags = observed[kubelet.UNIT].in_force
     for path in (
         value_of(kubelet_flags, "--config"),
-        containerd_config(found) or containerd.DEFAULT_CONFIG,
-        value_of(found[docker.UNIT].in_force, *docker.CONFIG_FLAGS) or docker.DEFAULT_CONFIG,
+        containerd_config(observed) or containerd.DEFAULT_CONFIG,
+        value_of(observed[docker.UNIT].in_force, *docker.CONFIG_FLAGS) or docker.DEFAULT_CONFIG,
     ):
         if path:
             files.read(path)
     directory = value_of(kubelet_flags, "--config-dir")
     if directory:
         files.read_all([f"{directory}/**/*.conf"])
-    config = containerd_config(found) or containerd.DEFAULT_CONFIG
+    config = containerd_config(observed) or containerd.DEFAULT_CONFIG
     files.read_all(containerd.mentioned_files(config, files.texts.get(config, "")))
 
 
-def containerd_config(found: Mapping[str, services.Service]) -> str | None:
-    """Return the path that containerd is given."""
-    return value_of(found[containerd.UNIT].in_force, *containerd.CONFIG_FLAGS)
+def containerd_config(observed: Mapping[str, services.Service]) -> str | None:
+    """Return the configuration file in containerd's flags."""
+    return value_of(observed[containerd.UNIT].in_force, *containerd.CONFIG_FLAGS)
 
 
 def read_joined_name(files: NodeFiles, flags: Sequence[Flag]) -> str | None:
-    """Return the name under which the kubelet has joined a cluster. No key leaves the node."""
+    """Return the name under which the kubelet joined a cluster. Keys stay on the node."""
     directory = value_of(flags, "--cert-dir") or kubelet.DEFAULT_CERTIFICATE_DIRECTORY
     path = value_of(flags, "--kubeconfig") or kubelet.DEFAULT_KUBECONFIG
     kubeconfig = files.read(path) or ""
@@ -1378,15 +1374,15 @@ def read_joined_name(files: NodeFiles, flags: Sequence[Flag]) -> str | None:
 
 
 def read_module_files(files: NodeFiles, release: str) -> list[str]:
-    """Return the files of the nvidia module. What they are read from is long and stays here."""
+    """Return the files of the nvidia module. modules.dep itself is long and stays on the node."""
     path = nvidia_driver.MODULES_DEP.format(release=release)
-    found = nvidia_driver.parse_modules_dep(files.read(path) or "")
+    module_files = nvidia_driver.parse_modules_dep(files.read(path) or "")
     files.texts.pop(path, None)
-    return found
+    return module_files
 
 
 def read_times(files: NodeFiles, unit_files: NodeFiles, release: str) -> dict[str, float]:
-    """Return when configuration, initial ramdisk and Docker's hook were written, keyed by path."""
+    """Return when configuration, initial ramdisk and GPU hook were written, keyed by path."""
     read = (*files.texts, *unit_files.texts)
     paths = [path for path in read if not path.startswith(("/proc/", "/sys/"))]
     paths += [path.format(release=release) for path in nvidia_driver.INITIAL_RAMDISKS]
@@ -1395,20 +1391,20 @@ def read_times(files: NodeFiles, unit_files: NodeFiles, release: str) -> dict[st
     return {path: modified for path, modified in times.items() if modified is not None}
 
 
-def ask_programs(
+def query_programs(
     node: Node,
     files: NodeFiles,
-    found: Mapping[str, services.Service],
+    observed: Mapping[str, services.Service],
     units: Mapping[str, Mapping[str, str]],
     asked_packages: Iterable[str],
 ) -> dict[str, dict[str, Any]]:
-    """Run every program that is there; return the outputs, keyed by what they answer."""
+    """Run every existing program; return the outputs."""
     has_dpkg = node.find_program(packages.DPKG_QUERY[0])
     query = packages.DPKG_QUERY if has_dpkg else packages.RPM_QUERY
-    config = containerd_config(found)
+    config = containerd_config(observed)
     if config is None and files.exists(containerd.DEFAULT_CONFIG):
         config = containerd.DEFAULT_CONFIG
-    # containerd 1.x fails on `config dump` where it would start without a file.
+    # `config dump` of containerd 1.x fails without a file, although containerd starts without it.
     dump = ("--config", config, "config", "dump") if config else ("config", "default")
     commands = {
         "packages": Command((*query, "--", *nvidia_driver.PACKAGE_PATTERNS, *asked_packages)),
@@ -1444,9 +1440,9 @@ def read_module_name(root: Path) -> str:
 def further_commands(
     outputs: Mapping[str, Output], units: Mapping[str, Mapping[str, str]]
 ) -> dict[str, Command]:
-    """Return what else to ask, given the answers so far."""
+    """Return the commands that are necessary because of the first outputs."""
     texts = {name: output.stdout for name, output in outputs.items()}
-    known = packages.parse_packages(texts.get("packages", ""))
+    installed = packages.parse_packages(texts.get("packages", ""))
     containers = docker.parse_ps(texts.get("docker_ps", ""))
     own = [one.id for one in containers if not one.is_of_pod]
     commands = {}
@@ -1458,7 +1454,7 @@ def further_commands(
         commands["nvidia_smi_list"] = Command(nvidia_smi.LIST, timeout_s=nvidia_smi.TIMEOUT_S)
     if own:
         commands["docker_host_config"] = Command((*docker.HOST_CONFIG, *own))
-    if docker.has_v1({name: one.version for name, one in known.items()}, units):
+    if docker.has_v1({name: one.version for name, one in installed.items()}, units):
         commands["docker_v1_volumes"] = Command(docker.V1_VOLUMES)
     return commands
 

@@ -8,22 +8,23 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: preconditions
-short_description: Find what is wrong before a node is touched
+short_description: Check the controller, the play and its variables
 version_added: 1.0.0
 author:
   - metal.gpu contributors (!UNKNOWN)
 description:
-  - Checks the controller, the play, and the variables of its hosts. Internal to
-    P(metal.gpu.preflight#role), P(metal.gpu.verify#role) and P(metal.gpu.device_plugin#role).
-  - Reports every refusal and leaves it to the caller to fail.
-  - Delegate it to localhost. It looks for Python packages where the tasks run that talk to the API
-    server.
+  - Checks the controller, the play, and the variables of its hosts, before anything is changed.
+    Internal to P(metal.gpu.preflight#role), P(metal.gpu.verify#role) and
+    P(metal.gpu.device_plugin#role).
+  - Returns all refusals and does not fail. The caller fails.
+  - Delegate it to localhost, where the tasks that talk to the API server run. It checks the Python
+    packages there.
 extends_documentation_fragment:
   - metal.gpu.attributes
 attributes:
   check_mode:
     support: full
-    description: Changes nothing, in no mode.
+    description: Changes nothing in any mode.
   diff_mode:
     support: none
     description: Changes nothing.
@@ -32,14 +33,14 @@ attributes:
 options:
   packages:
     description:
-      - Python packages of the interpreter that runs modules on localhost.
-      - The collection knows which version of them it needs.
+      - Python packages that the interpreter for modules on localhost must have.
+      - The collection determines the required versions.
     type: list
     elements: str
     choices: [kubernetes]
     default: []
   roles:
-    description: Roles of this collection whose variables to check.
+    description: Roles of this collection whose variables are checked.
     type: list
     elements: str
     default: []
@@ -50,44 +51,44 @@ EXAMPLES = r"""
   metal.gpu.preconditions:
     packages: [kubernetes]
     roles: [verify]
-  register: found
+  register: checks
   run_once: true
   delegate_to: localhost
   become: false
 
-- name: Refuse to begin
+- name: Stop if anything is wrong
   ansible.builtin.fail:
-    msg: "{{ (found.play + found.controller) | metal.gpu.explain | join('\n') }}"
-  when: (found.play + found.controller) | length > 0
+    msg: "{{ (checks.play + checks.controller) | metal.gpu.explain | join('\n') }}"
+  when: (checks.play + checks.controller) | length > 0
 """
 
 RETURN = r"""
 hosts:
-  description: The hosts that were in the play at this time.
+  description: The hosts that are in the play at this time.
   type: list
   elements: str
   returned: always
 play:
-  description: What is wrong with the play, as from P(metal.gpu.finding#filter).
+  description: Findings about the play, in the form of P(metal.gpu.finding#filter).
   type: list
   elements: dict
   returned: always
 controller:
-  description: What is wrong with the controller.
+  description: Findings about the controller.
   type: list
   elements: dict
   returned: always
 invalid:
-  description: What is wrong with variables, by host and then by name of the variable.
+  description: Errors in variables, keyed by host and then by name of the variable.
   type: dict
   returned: always
 misplaced:
-  description: A refusal for each variable that only the command line can set, if it does not.
+  description: A refusal for each variable that is only allowed on the command line.
   type: list
   elements: dict
   returned: always
 unknown:
-  description: A notice for each variable that looks as if it were one of this collection.
+  description: A notice for each unknown variable whose name looks like one of this collection.
   type: list
   elements: dict
   returned: always
@@ -107,7 +108,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
 
 
 def version_of(package: str) -> str | None:
-    """Return the installed version. Importing some of these packages takes a second."""
+    """Return the installed version, without a slow import of the package."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

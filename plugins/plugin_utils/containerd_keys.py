@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What must containerd's configuration say for the NVIDIA runtime, and in which file?
+"""What must containerd's configuration contain for the NVIDIA runtime, and in which file?
 
-The additions are written in the version of the configuration that is there: containerd migrates
-old versions as a whole, and mixing two in one file, or a newer drop-in with an older file, loses
-settings or stops containerd, depending on its version.
+The additions use the version of the existing configuration, because containerd migrates a file as
+a whole. Two versions in one file, or a newer drop-in with an older file, lose settings or stop
+containerd, depending on its version.
 
 Source: https://github.com/containerd/containerd/blob/main/docs/cri/config.md
 """
@@ -24,18 +24,18 @@ RUNTIME_BINARY = "/usr/bin/nvidia-container-runtime"
 CONFIG = "/etc/containerd/config.toml"
 DROP_IN = "99-metal-gpu.toml"
 
-# Older ones cannot read version 0.7.0 of CDI specifications, which the toolkit writes.
+# Older versions cannot read CDI specifications of version 0.7.0, which the toolkit writes.
 CDI_SINCE = "1.7.16"
 
-# From here on a file adds to what there is; before, a drop-in replaces a plugin's whole section,
-# and a list of runtimes replaces the built-in one, which has runc.
+# Since this version, an imported file adds to a plugin's section. Before, it replaces the whole
+# section, and a list of runtimes replaces the built-in list, which has runc.
 # Source: https://github.com/containerd/containerd/issues/5837; `config dump` of 1.6.20.
 _MERGES_SINCE = (2, 1)
 _VERSION_3_SINCE = (2, 0)
 
 
 def cri_plugin(config_version: int | None) -> str:
-    """Return the table of the CRI runtime; a file without a version is version 1."""
+    """Return the table of the CRI runtime; a file without a version has version 1."""
     match config_version:
         case None | 0 | 1:
             return "cri"
@@ -46,7 +46,7 @@ def cri_plugin(config_version: int | None) -> str:
 
 
 def new_config_version(containerd_version: str) -> int:
-    """Return the version to begin a new file with."""
+    """Return the configuration version for a new file."""
     return 3 if release(containerd_version) >= _VERSION_3_SINCE else 2
 
 
@@ -55,12 +55,12 @@ def reads_cdi(containerd_version: str) -> bool:
 
 
 def merges(containerd_version: str) -> bool:
-    """Whether an imported file adds to a plugin's settings, or takes the place of all of them."""
+    """Whether an imported file adds to a plugin's settings instead of replacing them."""
     return release(containerd_version) >= _MERGES_SINCE
 
 
 def target(path: str, imports: Sequence[str], containerd_version: str) -> str:
-    """Return the file to write: a drop-in of our own where that is safe, else the main file."""
+    """Return the file to write: a separate drop-in if that is safe, else the main file."""
     if merges(containerd_version):
         for pattern in map(PurePosixPath, imports):
             if pattern.name == "*.toml" and pattern.is_absolute():
@@ -78,10 +78,10 @@ def runtime_keys(
 ) -> dict[str, Any]:
     """Return the keys that register the NVIDIA runtime, for a file of this version.
 
-    `enable_cdi` writes the switch; leave it out where CDI is on anyway. `keep_runc` writes down
-    the runtime runc, too, of this type.
+    `enable_cdi` writes the switch; it is needless if CDI is on already. `keep_runc` also writes the
+    runtime runc, with this type.
     """
-    # All handlers on runc have to agree with the kubelet about who owns the cgroups.
+    # All handlers that use runc must have the same cgroup manager as the kubelet.
     options = {"SystemdCgroup": systemd_cgroup}
     runtimes: dict[str, Any] = {
         RUNTIME: {
@@ -103,9 +103,9 @@ def runtime_keys(
 def edit(engine: Mapping[str, Any], *, default: str | None, cdi: bool) -> dict[str, Any]:
     """Return the file to edit (path) and the keys to merge into it (merge).
 
-    `default` is to be the default runtime, None for the one that is; `cdi` has CDI turned on where
-    it is off. `engine` is `engines.containerd` of an observation. The NVIDIA runtime takes its
-    cgroup driver from the runc that is in use.
+    `default` is the desired default runtime; None keeps the current one. `cdi` turns CDI on if it
+    is off. `engine` is `engines.containerd` of an observation. The NVIDIA runtime gets the cgroup
+    driver of the configured runc.
     """
     config, version = engine["config"], engine["version"]
     runc = engine["runtimes"].get("runc") or {}
@@ -120,7 +120,7 @@ def edit(engine: Mapping[str, Any], *, default: str | None, cdi: bool) -> dict[s
         enable_cdi=cdi and reads_cdi(version) and not engine["cdi_enabled"],
         keep_runc=runc["type"] or RUNTIME_TYPE if runc and not merges(version) else None,
     )
-    # A file of our own says its version; one that is there has said it, or is version 1.
+    # Only our own file needs a version. An existing file has one, or is version 1.
     own = not config["exists"] or path != config["path"]
     if own and config_version is not None:
         keys = {"version": config_version, **keys}

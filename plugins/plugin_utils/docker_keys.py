@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What must Docker's daemon.json say for the NVIDIA runtime, and what stands in its way?
+"""What must Docker's daemon.json contain for the NVIDIA runtime, and what conflicts with it?
 
-Docker refuses to start, and to reload, where a setting is both a flag and a key of the file.
+Docker refuses to start and to reload if a setting is both a flag and a key of the file.
 
 Source: https://docs.docker.com/reference/cli/dockerd/#daemon-configuration-file;
 daemon/config/config.go and daemon/command/config.go of Moby 29.8.
@@ -20,15 +20,14 @@ from ansible_collections.metal.gpu.plugins.module_utils.version import release
 
 RUNTIME = "nvidia"
 RUNTIME_BINARY = "/usr/bin/nvidia-container-runtime"
-# nvidia-docker2 and nvidia-ctk leave it to Docker to find the program.
+# nvidia-docker2 and nvidia-ctk write the name without a folder; Docker searches its PATH.
 _RUNTIME_BINARIES = (RUNTIME_BINARY, PurePosixPath(RUNTIME_BINARY).name)
 
-# Older ones cannot read version 0.7.0 of CDI specifications, which the toolkit writes.
+# Older versions cannot read CDI specifications of version 0.7.0, which the toolkit writes.
 CDI_SINCE = "26.1"
 _VALIDATES_SINCE = (23, 0)
 
-# Flags whose key in the file is not their own name: those that can be given several times, and
-# short ones.
+# Flags whose key in the file has another name: short flags, and flags that can be repeated.
 _KEYS = {
     "-b": "bridge",
     "-D": "debug",
@@ -55,13 +54,13 @@ _KEYS = {
     "--registry-mirror": "registry-mirrors",
     "--storage-opt": "storage-opts",
 }
-# The one setting whose flags and keys Docker merges.
+# The only setting whose flags and keys Docker merges.
 _MERGED = "--add-runtime"
 
-# A flag that a wrapper gives is in no file of the unit.
+# A flag that a wrapper adds is in no file of the unit.
 _COMMAND_LINE = "the command line of dockerd"
 
-# What the unit of the package docker-ce starts.
+# The program that the unit of docker-ce starts.
 PROGRAM = "/usr/bin/dockerd"
 _UNIT = "/usr/lib/systemd/system/docker.service"
 _FLAGS: tuple[dict[str, Any], ...] = (
@@ -71,7 +70,7 @@ _FLAGS: tuple[dict[str, Any], ...] = (
 
 
 class Clash(NamedTuple):
-    """A setting that is a flag in one file, or of the process, and a key in the other."""
+    """A setting that is both a flag, of a file or of the process, and a key of daemon.json."""
 
     key: str
     flag: str
@@ -83,15 +82,15 @@ def reads_cdi(version: str) -> bool:
 
 
 def validates(version: str) -> bool:
-    """Tell whether `dockerd --validate` can be asked about a file."""
+    """Tell whether this version has `dockerd --validate`."""
     return release(version) >= _VALIDATES_SINCE
 
 
 def edit(engine: Mapping[str, Any], *, default: str | None, cdi: bool) -> dict[str, Any]:
     """Return the file to edit (path) and the keys to merge into it (merge).
 
-    `default` is to be the default runtime, None for the one that is; `cdi` has CDI turned on where
-    it is off. What the file or flags say is not said again. `engine` is `engines.docker` of an
+    `default` is the desired default runtime; None keeps the current one. `cdi` turns CDI on if it
+    is off. Settings of the file or of flags are not repeated. `engine` is `engines.docker` of an
     observation.
     """
     config = engine["config"]
@@ -99,16 +98,18 @@ def edit(engine: Mapping[str, Any], *, default: str | None, cdi: bool) -> dict[s
     registered = {*map(_name, _flag_values(engine, "--add-runtime"))}
     if not _is_nvidia(config["runtimes"].get(RUNTIME)) and RUNTIME not in registered:
         merge["runtimes"] = {RUNTIME: {"path": RUNTIME_BINARY}}
-    said = (config["default_runtime"], *_flag_values(engine, "--default-runtime"))
-    if default and default not in said:
+    defaults = (config["default_runtime"], *_flag_values(engine, "--default-runtime"))
+    if default and default not in defaults:
         merge["default-runtime"] = default
     if cdi and reads_cdi(engine["version"]) and not config["cdi_enabled"]:
         merge["features"] = {"cdi": True}
     return {"path": config["path"], "merge": merge}
 
 
-def gap(engine: Mapping[str, Any], merge: Mapping[str, Any], *, default: str | None) -> str | None:
-    """Return why Docker has to be told, of what it does and of what its file says."""
+def change_reason(
+    engine: Mapping[str, Any], merge: Mapping[str, Any], *, default: str | None
+) -> str | None:
+    """Return why Docker needs a change, from what it does and from its file."""
     path = engine["config"]["path"]
     found = engine["runtimes"].get(RUNTIME)
     reasons = []
@@ -121,14 +122,14 @@ def gap(engine: Mapping[str, Any], merge: Mapping[str, Any], *, default: str | N
     if default and engine["default_runtime"] != default:
         reasons.append(f"its default runtime is {engine['default_runtime']}")
     elif "default-runtime" in merge:
-        reasons.append(f"{path} does not say that {default} is the default runtime")
+        reasons.append(f"{path} does not set the default runtime {default}")
     if "features" in merge:
         reasons.append("CDI is off")
     return ", ".join(reasons) or None
 
 
-def unknown(engine: Mapping[str, Any], *, cdi: bool, is_toolkit_new: bool) -> str | None:
-    """Return what the engine may learn of only when it starts, whatever its file says.
+def pending(engine: Mapping[str, Any], *, cdi: bool, is_toolkit_new: bool) -> str | None:
+    """Return what the engine may apply only when it starts, whatever its file says.
 
     `is_toolkit_new`: the container toolkit is about to be installed.
     """
@@ -141,10 +142,10 @@ def unknown(engine: Mapping[str, Any], *, cdi: bool, is_toolkit_new: bool) -> st
 
 
 def way_back(changes: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
-    """Return the keys to remove and to merge so that Docker does as before, without a restart.
+    """Return the keys to remove and to merge so that a reload undoes the changes.
 
-    Giving the file back is not enough: of a key that is gone, a reload takes no notice. So the
-    former default runtime has to be said first, and the list of runtimes has to be there.
+    To restore the file is not enough: a reload ignores removed keys. So the file must first name
+    the former default runtime and have a list of runtimes.
     """
     remove: list[list[str]] = []
     merge: dict[str, Any] = {"runtimes": {}}
@@ -159,10 +160,10 @@ def way_back(changes: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
 
 
 def clashes(engine: Mapping[str, Any], new_keys: Iterable[str] = ()) -> list[Clash]:
-    """Return the settings for which Docker would refuse its configuration.
+    """Return the settings that make Docker reject its configuration.
 
-    `engine` is `engines.docker` of an observation. Where it has no unit yet, it will get the
-    one of docker-ce. `new_keys` are about to be written.
+    `engine` is `engines.docker` of an observation. An engine without a unit will get the unit of
+    docker-ce. `new_keys` are about to be written.
     """
     keys = {*engine["config"]["keys"], *new_keys}
     flags = engine["flags"] if engine["program"] else _FLAGS
@@ -178,7 +179,7 @@ def clashes(engine: Mapping[str, Any], new_keys: Iterable[str] = ()) -> list[Cla
 def lost_settings(engine: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the settings of a distribution's Docker, with their files, that docker-ce ignores.
 
-    Its unit reads no variables, and its program lies elsewhere.
+    The unit of docker-ce reads no variables, and its program has another path.
     """
     program = engine["program"]
     if program and program["file"].startswith("/etc/"):
@@ -204,7 +205,7 @@ def _flag_values(engine: Mapping[str, Any], name: str) -> list[str]:
 
 
 def _name(runtime: str) -> str:
-    """Return the name in what --add-runtime takes, "nvidia=/usr/bin/nvidia-container-runtime"."""
+    """Return the name in --add-runtime's value "nvidia=/usr/bin/nvidia-container-runtime"."""
     return runtime.partition("=")[0]
 
 

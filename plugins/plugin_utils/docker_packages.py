@@ -13,7 +13,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.systems import REDHAT, S
 
 _CRI_DOCKERD = "0.4.3"
 _CRI_DOCKERD_URL = "https://github.com/Mirantis/cri-dockerd/releases/download"
-# A release has packages for these, and none for newer ones, which use the last one before them:
+# A release has packages for these versions only; newer versions use the newest of them:
 # Mirantis/cri-dockerd#361. It has no rpm for Enterprise Linux.
 _CRI_DOCKERD_FILES = {"debian": "debian-bookworm", "ubuntu": "ubuntu-jammy"}
 
@@ -21,8 +21,8 @@ _CRI_DOCKERD_FILES = {"debian": "debian-bookworm", "ubuntu": "ubuntu-jammy"}
 def containerd(system: System, version: str) -> dict[str, str]:
     """Return the package of containerd with its version.
 
-    Some versions were packaged more than once: 2.4.1 is there as 2.4.1-2 only. The last build is
-    good; a repository of apt has those of one system.
+    Some versions were packaged more than once: 2.4.1 exists only as 2.4.1-2. The pattern selects
+    the last build; an apt repository has the builds of one system.
     """
     return {"containerd.io": version if system.family == REDHAT else f"{version}-*"}
 
@@ -37,7 +37,7 @@ def docker(system: System, version: str) -> dict[str, str]:
 
 
 def cri_dockerd_url(system: System) -> str | None:
-    """Return where the package is that lets a kubelet use Docker; None where there is none."""
+    """Return the URL of the package of cri-dockerd; None if there is no package."""
     if system.id not in _CRI_DOCKERD_FILES:
         return None
     name = f"cri-dockerd_{_CRI_DOCKERD}.3-0.{_CRI_DOCKERD_FILES[system.id]}_amd64.deb"

@@ -3,9 +3,9 @@
 
 """JSON: read as Go's encoding/json reads it, and edited in place.
 
-dockerd reads its configuration so. A key that is there twice is no error to it, but no good place
-for an edit: a table of named things (`runtimes`) gets the entries of both, and any other key has
-the last value. New text takes the indentation and the separators of the old.
+dockerd reads its configuration this way. It accepts a key that appears twice, but such a key is not
+editable: a table of names (`runtimes`) gets the entries of both, and any other key has the last
+value. New text has the indentation and the separators of the old text.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _DECODER = json.JSONDecoder()
 _SPACE = re.compile(r"[ \t\r\n]*")
 _DEFAULT_UNIT = "  "
 _TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|[\[{]|[\]}]|[^\s,:\[\]{}"]+')
-# Half of a surrogate pair without the other half. Go reads it as U+FFFD, of the same length here.
+# Half of a surrogate pair. Go reads it as U+FFFD, which has the same length here.
 _LONE_SURROGATE = re.compile(
     r"\\(?:u[dD][89abAB][\da-fA-F]{2}\\u[dD][c-fC-F][\da-fA-F]{2}|(u[dD][89a-fA-F][\da-fA-F]{2})|.)"
 )
 
 
 def read(text: str) -> Reading:
-    """Return the document; an empty text is an empty one. Raises Malformed."""
+    """Return the document; an empty text is an empty document. Raises Malformed."""
     twice: list[Any] = []
 
     def table(pairs: list[tuple[str, Any]]) -> Table:
@@ -58,23 +58,23 @@ def read(text: str) -> Reading:
     return Reading(content)
 
 
-def edit(text: str, wanted: Table) -> str:
-    """Make the text mean `wanted`."""
+def edit(text: str, desired: Table) -> str:
+    """Edit the text so that its content is `desired`."""
     if text.strip() in ("", "null"):
         text = "{}\n"
     root = _scan(_decodable(text), _skip(text, 0))
     style = _Style(text, root)
-    return spans.spliced(text, spans.edit_brackets(text, root, wanted, style, "", ()))
+    return spans.spliced(text, spans.edit_brackets(text, root, desired, style, "", ()))
 
 
 class _Style:
-    """How the document is laid out, taken from its outermost object."""
+    """The layout of the document, taken from its outermost object."""
 
     def __init__(self, text: str, root: Node) -> None:
         self.on_one_line = spans.is_inline(text, root)
         self.unit = _DEFAULT_UNIT
         self.comma, self.colon = ", ", ": "
-        self.ascii = text.isascii()  # then the author may have escaped the rest on purpose
+        self.ascii = text.isascii()  # the author may have escaped other characters on purpose
         if root.entries:
             first = root.entries[0]
             if not self.on_one_line:
@@ -135,7 +135,7 @@ def _load(text: str, table: Callable[[list[tuple[str, Any]]], Table]) -> Table:
 
 
 class _NoNumber(ValueError):
-    """NaN or an infinity, which Python reads and no other program does."""
+    """NaN or an infinity, which only Python reads."""
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -150,14 +150,14 @@ def _finite(number: str) -> float:
 
 
 def _decodable(text: str) -> str:
-    """Return a text of the same length without what cannot be encoded again."""
+    """Return a text of the same length without characters that cannot be encoded."""
     if "\\u" not in text:
         return text
     return _LONE_SURROGATE.sub(lambda match: r"\ufffd" if match[1] else match[0], text)
 
 
 def _find_twice(text: str) -> Malformed | None:
-    """Return the complaint about the first key that is there twice."""
+    """Return the error about the first key that appears twice."""
     opened: list[set[str] | None] = []
     decodable = _decodable(text)
     for match in _TOKEN.finditer(decodable):
@@ -171,7 +171,7 @@ def _find_twice(text: str) -> Malformed | None:
                 continue
             key = json.loads(token)
             if key in keys:
-                problem = f"key {json.dumps(key)} is there twice"
+                problem = f"key {json.dumps(key)} appears twice"
                 return Malformed(problem, *position(text, match.start()))
             keys.add(key)
     return None
@@ -183,7 +183,7 @@ def _skip(text: str, at: int) -> int:
 
 
 def _scan(text: str, at: int) -> Node:
-    """Return the value that begins at `at` in a text that is known to be JSON."""
+    """Return the value that starts at `at` in a valid JSON text."""
     if text[at] not in "{[":
         value, end = _DECODER.raw_decode(text, at)
         return Node(at, end, value)

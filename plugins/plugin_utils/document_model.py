@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the languages of `documents` share: key paths, errors, and what has changed in a list."""
+"""What the languages of `documents` share: key paths, errors, and changes in lists."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 Path = tuple[str | int, ...]  # keys of tables and indices of lists
 Table = dict[str, Any]
 
-# Deeper documents are refused: what works on them is recursive. The deepest file that Kubernetes,
+# Deeper documents are refused, because the editors are recursive. The deepest file that Kubernetes,
 # Docker or containerd ships has 7 levels.
 MAX_DEPTH = 100
 TOO_DEEP = f"nested more than {MAX_DEPTH} levels deep"
 
-# Pairs of items, of two lists, that are compared. Lists are long, but little in them changes.
+# The maximum of compared pairs of items. Lists are long, but few of their items change.
 _MAX_PAIRS = 10_000
 
 
@@ -31,7 +31,7 @@ class DocumentError(Exception):
 
 
 class Malformed(DocumentError, ValueError):
-    """The text is not what its language allows, or not what we can edit."""
+    """The text is invalid in its language, or cannot be edited."""
 
     def __init__(self, problem: str, line: int, column: int) -> None:
         super().__init__(f"line {line}, column {column}: {problem}")
@@ -40,28 +40,28 @@ class Malformed(DocumentError, ValueError):
 
 
 class BadPath(DocumentError, ValueError):
-    """Something else was given as a key path."""
+    """The value is not a key path."""
 
 
 class KeyConflict(DocumentError, TypeError):
-    """The task and the document disagree about what a key is."""
+    """The task and the document disagree about the type of a key."""
 
 
 class NotEditable(DocumentError):
-    """The edited text would not have meant what was wanted; it must not be used."""
+    """The edited text would not have the desired meaning, so it must not be used."""
 
 
 class Reading(NamedTuple):
-    """What a text means to the programs that read it."""
+    """The meaning of a text for the programs that read it."""
 
     content: Table
-    # Why the text must not be edited although programs accept it, such as a key that is there
+    # Why the text must not be edited although programs accept it. An example is a key that appears
     # twice: an edit of one of the two may change nothing.
     obstacle: Malformed | None = None
 
 
 def show(path: Path) -> str:
-    """Write a key path as TOML would, so that keys with dots in them can be told apart."""
+    """Write a key path as TOML does, with quotes around keys that contain dots."""
     text = ""
     for key in path:
         if isinstance(key, int):
@@ -77,7 +77,7 @@ def position(text: str, index: int) -> tuple[int, int]:
 
 
 def place_of(text: str, tokens: re.Pattern[str], is_it: Callable[[str, int], bool]) -> int:
-    """Return where the first token is that answers a question about it and its depth."""
+    """Return the position of the first token that matches, by its text and depth."""
     depth = 0
     for match in tokens.finditer(text):
         depth += (match[0] in ("[", "{")) - (match[0] in ("]", "}"))
@@ -99,7 +99,7 @@ def is_too_deep(value: Any) -> bool:
 
 
 def same(left: Any, right: Any) -> bool:
-    """Compare plain data, where unlike in Python 1, 1.0 and true differ."""
+    """Compare plain data. Unlike in Python, 1, 1.0 and true differ."""
     if isinstance(left, dict | list) and isinstance(right, dict | list):
         return canonical(left) == canonical(right)
     return type(left) is type(right) and repr(left) == repr(right)
@@ -113,7 +113,7 @@ def canonical(value: Any) -> str:
 
 
 def differences(before: Any, after: Any, path: Path = ()) -> Iterator[Path]:
-    """Yield the key path of everything that differs, as deep as both are tables."""
+    """Yield the key path of each difference, descending while both values are tables."""
     if isinstance(before, dict) and isinstance(after, dict):
         for key in dict.fromkeys((*before, *after)):
             if key in before and key in after:
@@ -125,14 +125,14 @@ def differences(before: Any, after: Any, path: Path = ()) -> Iterator[Path]:
 
 
 def origins(before: Sequence[Any], after: Sequence[Any]) -> list[int | None]:
-    """Return for each item of a list the index of what it was before, None where it is new.
+    """Return the former index of each item of a list; None: the item is new.
 
-    The indices increase. A table or list that differs is taken for the one that it has most in
-    common with.
+    The indices increase. A changed table or list is matched with the former item that it shares
+    most with.
     """
     old, new = ([canonical(item) for item in items] for items in (before, after))
     shorter = min(len(old), len(new))
-    # Long lists change in one place; the matcher takes minutes for 60,000 equal items.
+    # Skip equal ends: the matcher takes minutes for 60,000 equal items.
     head = next((i for i in range(shorter) if old[i] != new[i]), shorter)
     tail = next((i for i in range(shorter - head) if old[-1 - i] != new[-1 - i]), shorter - head)
     result: list[int | None] = list(range(head))
@@ -150,12 +150,12 @@ def origins(before: Sequence[Any], after: Sequence[Any]) -> list[int | None]:
 
 
 def _align(before: Sequence[Any], after: Sequence[Any]) -> list[int | None]:
-    """Pair the items of two lists, in their order, so that pairs have most in common."""
+    """Pair the items of two lists in order, so that the pairs share as much as possible."""
     result: list[int | None] = [None] * len(after)
     if len(before) * len(after) > _MAX_PAIRS:
         return result
     olds, news = (list(map(_parts, items)) for items in (before, after))
-    # The most that the items from these two on can have in common.
+    # The most that the items from these two positions on can share.
     best = [[0] * (len(news) + 1) for _old in range(len(olds) + 1)]
     common = [[sum((old & new).values()) for new in news] for old in olds]
     for i in reversed(range(len(olds))):
@@ -174,7 +174,7 @@ def _align(before: Sequence[Any], after: Sequence[Any]) -> list[int | None]:
 
 
 def _parts(value: Any, key: str = "") -> Counter[str]:
-    """Count what is in a table or a list, at whatever depth; nothing is in a scalar."""
+    """Count the scalars in a table or a list, at any depth; a scalar has no parts."""
     parts: Counter[str] = Counter()
     if isinstance(value, dict | list):
         items = value.items() if isinstance(value, dict) else ((key, item) for item in value)

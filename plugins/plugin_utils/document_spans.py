@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Where each value of a document is in its text, and edits between brackets.
+"""The place of each value of a document in its text, and edits between brackets.
 
-Shared by all languages: an edit is a list of splices, and every byte outside of them stays. Only
-YAML has *block* collections, and only TOML has tables with headers, which have no brackets; they
-edit those themselves.
+All languages share this: an edit is a list of splices, and every byte outside of them stays. YAML's
+*block* collections and TOML's tables with headers have no brackets. The modules of those languages
+edit them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .document_model import NotEditable, Path, origins, same, show
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-# A comment behind an entry on the same line, with the comma before it.
+# A comment after an entry on the same line, with the comma before it.
 _COMMENT = re.compile(r"[ \t]*(,)?[ \t]*#[^\n]*")
 _REST_OF_LINE = re.compile(r"[ \t]*,?[ \t]*(?:#[^\n]*)?")
 _INDENT = re.compile(r"[ \t]*")
@@ -30,7 +30,7 @@ class Entry(NamedTuple):
     """A key with its value, or an item of a list."""
 
     key: str | int
-    start: int  # of the key, of the item, or in a YAML block list of its dash
+    start: int  # of the key or of the item; in a YAML block list, of its dash
     key_end: int  # `start` for an item
     node: Node
 
@@ -43,7 +43,7 @@ class Node(NamedTuple):
     value: Any  # plain data
     entries: tuple[Entry, ...] = ()
     block: bool = False
-    fixed: bool = False  # what is in it is not written here entry by entry, as behind an alias
+    fixed: bool = False  # its entries are not written here, as with an alias
 
 
 class Splice(NamedTuple):
@@ -55,7 +55,7 @@ class Splice(NamedTuple):
 
 
 class Style(Protocol):
-    """How a language writes values between brackets. `indent` is None on one line."""
+    """How a language writes values between brackets. `indent` None means on one line."""
 
     comma: str
 
@@ -66,11 +66,11 @@ class Style(Protocol):
         """Return an entry of a mapping as the language writes it."""
 
     def indent(self, text: str, node: Node) -> str | None:
-        """Return what the lines of new entries begin with."""
+        """Return the indentation of the lines of new entries."""
 
 
 def spliced(text: str, splices: Iterable[Splice]) -> str:
-    """Carry out splices that do not overlap. At one place, earlier ones come first."""
+    """Apply splices that do not overlap. At the same place, earlier ones come first."""
     parts, done = [], 0
     for start, end, new in sorted(splices, key=lambda splice: (splice.start, splice.end)):
         parts += [text[done:start], new]
@@ -83,36 +83,36 @@ def line_start(text: str, index: int) -> int:
 
 
 def line_indent(text: str, index: int) -> str:
-    """Return the white space at the beginning of the line that `index` is in."""
+    """Return the white space at the start of the line of `index`."""
     match = _INDENT.match(text, line_start(text, index))
     return match[0] if match else ""
 
 
 def is_inline(text: str, node: Node) -> bool:
-    """Say whether a collection in brackets has its first entry on the line of its bracket."""
+    """Tell whether a collection has its first entry on the line of its opening bracket."""
     return bool(node.entries) and "\n" not in text[node.start : node.entries[0].start]
 
 
 def check_places(node: Node, path: Path) -> None:
-    """Raise NotEditable where what has to change is not written in its place."""
+    """Raise NotEditable if the entries of a collection are not written in its place."""
     if node.fixed:
-        raise NotEditable(f"{show(path)} is not written in its place")
+        raise NotEditable(f"{show(path)} is written through an alias, a merge key or a dotted key")
 
 
 def edit_brackets(
-    text: str, node: Node, wanted: Any, style: Style, indent: str | None, path: Path
+    text: str, node: Node, desired: Any, style: Style, indent: str | None, path: Path
 ) -> Iterator[Splice]:
-    """Yield what makes another value of one. `indent` is that of the line which it is on."""
-    if same(node.value, wanted):
+    """Yield the splices that change a value. `indent` is that of the value's line."""
+    if same(node.value, desired):
         return
-    if not isinstance(wanted, dict | list) or type(node.value) is not type(wanted):
-        yield Splice(node.start, node.end, style.value(wanted, indent))
+    if not isinstance(desired, dict | list) or type(node.value) is not type(desired):
+        yield Splice(node.start, node.end, style.value(desired, indent))
         return
     check_places(node, path)
     inner = style.indent(text, node)
-    # What the collection has then: entries that it has now, by their index, and new ones.
+    # The content of the edited collection: indices of kept entries, and texts of new ones.
     slots: list[int | str] = []
-    for old, key, value in _pairs(node, wanted):
+    for old, key, value in _pairs(node, desired):
         if old is None and isinstance(key, str):
             slots.append(style.pair(key, value, inner))
         elif old is None:
@@ -127,16 +127,16 @@ def edit_brackets(
         yield _fill(text, node, [str(slot) for slot in slots], inner)
 
 
-def _pairs(node: Node, wanted: Any) -> Iterator[tuple[int | None, str | int, Any]]:
-    """Yield the index of an entry, None for a new one, with the key and the value of it then."""
-    if isinstance(wanted, list):
-        found = origins(node.value, wanted)
-        yield from ((old, index, wanted[index]) for index, old in enumerate(found))
+def _pairs(node: Node, desired: Any) -> Iterator[tuple[int | None, str | int, Any]]:
+    """Yield the index of each entry (None: new) with its key and its desired value."""
+    if isinstance(desired, list):
+        found = origins(node.value, desired)
+        yield from ((old, index, desired[index]) for index, old in enumerate(found))
         return
     for index, entry in enumerate(node.entries):
-        if entry.key in wanted:
-            yield index, entry.key, wanted[entry.key]
-    for key, value in wanted.items():
+        if entry.key in desired:
+            yield index, entry.key, desired[entry.key]
+    for key, value in desired.items():
         if key not in node.value:
             yield None, key, value
 
@@ -145,7 +145,7 @@ def _fill(text: str, node: Node, items: list[str], indent: str | None) -> Splice
     """Write the first entries between the brackets."""
     outer = line_indent(text, node.end)
     comment = text.find("#", node.start, node.end)
-    if comment > 0:  # in a language whose values have no lines of their own
+    if comment > 0:  # in TOML and YAML
         at, indent = line_start(text, node.end), line_indent(text, comment)
         return Splice(at, at, indent + f",\n{indent}".join(items) + "\n")
     if indent is None:
@@ -155,7 +155,7 @@ def _fill(text: str, node: Node, items: list[str], indent: str | None) -> Splice
 
 
 def _arrange(text: str, node: Node, slots: list[int | str], style: Style) -> Iterator[Splice]:
-    """Take out the entries that have no slot, and put in new ones, where there are some now."""
+    """Remove the entries without a slot and insert new ones, in a collection with entries."""
     entries = node.entries
     kept = [slot for slot in slots if isinstance(slot, int)]
     indent = None if is_inline(text, node) else line_indent(text, entries[0].start)
@@ -170,7 +170,7 @@ def _arrange(text: str, node: Node, slots: list[int | str], style: Style) -> Ite
 
 
 def _take_out(text: str, entries: tuple[Entry, ...], kept: list[int]) -> Iterator[Splice]:
-    """Take out entries with the commas that are not needed then. Comments of others stay."""
+    """Remove entries and their commas. Comments of other entries stay."""
     first = kept[0]
     if first > 0:
         end, following = entries[first - 1].node.end, entries[first].start
@@ -185,19 +185,19 @@ def _take_out(text: str, entries: tuple[Entry, ...], kept: list[int]) -> Iterato
         if "#" not in text[before:start]:
             yield Splice(before, end, "")
             continue
-        # The comma in front has a comment behind it. It stays, as a last comma may.
+        # The comma before the entry has a comment after it. It stays: a trailing comma is valid.
         own = line_start(text, start)
         yield Splice(own - 1 if text[own:start].isspace() else start, _behind(text, end), "")
 
 
 def _behind(text: str, end: int) -> int:
-    """Return where the comma and the comment behind an entry end."""
+    """Return the end of the comma and the comment after an entry."""
     match = _REST_OF_LINE.match(text, end)
     return match.end() if match else end
 
 
 def _put_in(text: str, node: Node, slots: list[int | str], comma: str) -> Iterator[Splice]:
-    """Put new entries behind those that they come after, or before the first."""
+    """Insert new entries after their predecessors, or before the first entry."""
     before: Entry | None = None
     new: list[str] = []
     for slot in (*slots, None):

@@ -3,10 +3,9 @@
 
 """TOML: edited expression by expression.
 
-Whole expressions are lines, which are added and taken out here; what is within a value is edited
-between its brackets. Nothing else of the text is touched. (Libraries that round-trip TOML take the
-comments that introduce the next table out together with a table, and cannot edit tables that are
-spread over the file.)
+Whole expressions are lines, which this module adds and removes. The inside of a value is edited
+between its brackets. The rest of the text stays. (Libraries that round-trip TOML remove the comment
+above the next table together with a table, and cannot edit tables that are spread over the file.)
 """
 
 from __future__ import annotations
@@ -25,32 +24,32 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def edit(text: str, wanted: Table) -> str:
-    """Make the text mean `wanted`. Raises NotEditable."""
+def edit(text: str, desired: Table) -> str:
+    """Edit the text so that its content is `desired`. Raises NotEditable."""
     if text and not text.endswith("\n"):
         text += "\n"
     content = read(text).content
     written = {one.path for one in split(text) if one.node}
-    for step in list(_steps(content, wanted, (), written)):
+    for step in list(_steps(content, desired, (), written)):
         text = _carry_out(text, step)
     return text
 
 
 class _Put(NamedTuple):
-    """Set a key of a table, whether it is there or not."""
+    """Set a key of a table, new or existing."""
 
     path: Path
     value: Any
 
 
 class _Drop(NamedTuple):
-    """Take a key out of its table."""
+    """Remove a key from its table."""
 
     path: Path
 
 
 class _Insert(NamedTuple):
-    """Put a table into a list of tables with headers, before the one that is at `place` now."""
+    """Insert a table into a list of tables with headers, before the one at `place`."""
 
     path: Path
     place: int
@@ -58,7 +57,7 @@ class _Insert(NamedTuple):
 
 
 class _Take(NamedTuple):
-    """Take a table out of a list of tables with headers."""
+    """Remove a table from a list of tables with headers."""
 
     path: Path
     place: int
@@ -68,9 +67,11 @@ _Step = _Put | _Drop | _Insert | _Take
 
 
 def _steps(before: Table, after: Table, path: Path, written: set[Path]) -> Iterator[_Step]:
-    """Yield what turns one into the other. Additions come first, so that no table or list is
-    emptied, and written as an empty one, in between. `written` has the keys with a value of
-    their own; everything else is a table, or a list of tables, that headers make."""
+    """Yield the steps that turn one table into the other.
+
+    Additions come first, so that no table or list becomes empty in between. `written` has the keys
+    with a value. Everything else is a table, or a list of tables, that headers define.
+    """
     for key, value in after.items():
         place, old = (*path, key), before.get(key)
         if key in before and same(old, value):
@@ -96,7 +97,7 @@ def _list_steps(
     found = origins(before, after)
     if not all(isinstance(item, dict) for item in after):
         if any(old is not None for old in found):
-            raise NotEditable(f"{show(path)} has tables with headers, and can hold nothing else")
+            raise NotEditable(f"{show(path)} has tables with headers and cannot hold other values")
         yield _Put(path, after)
         return
     for old, item in reversed(list(zip(found, after, strict=True))):
@@ -134,9 +135,9 @@ def _carry_out(text: str, step: _Step) -> str:
 
 
 def _ensure(text: str, path: Path, empty: Any) -> str:
-    """Write a table or a list that has lost all that was in it, unless something says it is there.
+    """Write an empty table or list that has lost its last entry, unless it has a header.
 
-    A table that was there because of what was in it has no header.
+    A table without a header exists only while it has entries.
     """
     expressions = list(split(text))
     if not path or any(_is_under(one, path) for one in expressions):
@@ -149,7 +150,7 @@ def _is_under(expression: Expression, path: Path) -> bool:
 
 
 def _drop(text: str, expressions: list[Expression], path: Path) -> str:
-    """Take out everything under a path. Comments on lines of their own stay."""
+    """Remove everything under a path. Comments on separate lines stay."""
     edits = []
     for one in expressions:
         if _is_under(one, path):
@@ -159,7 +160,7 @@ def _drop(text: str, expressions: list[Expression], path: Path) -> str:
 
 
 def _add(text: str, expressions: list[Expression], path: Path, value: Any) -> str:
-    """Write a key that is not there yet into a table that is."""
+    """Write a new key into an existing table."""
     parent = path[:-1]
     if isinstance(value, dict):
         return _add_tables(text, expressions, path, value)
@@ -171,7 +172,7 @@ def _add(text: str, expressions: list[Expression], path: Path, value: Any) -> st
         last = below[-1]
         keys = path[len(last.table) :]
         return _insert_line(text, last.end, line_indent(text, last.start), keys, value)
-    if parent:  # a table without a header, there because of what is in it
+    if parent:  # a table without a header, which only its entries define
         return _add_tables(text, expressions, parent, {str(path[-1]): value})
     return _add_first(text, expressions, path, value)
 
@@ -190,7 +191,7 @@ def _add_first(text: str, expressions: list[Expression], path: Path, value: Any)
 
 
 def _above(text: str, expression: Expression) -> int:
-    """Return where the comment above an expression begins."""
+    """Return the start of the comment above an expression."""
     at = expression.start
     while text[line_start(text, at - 1) : at].lstrip().startswith("#"):
         at = line_start(text, at - 1)
@@ -198,7 +199,7 @@ def _above(text: str, expression: Expression) -> int:
 
 
 def _add_tables(text: str, expressions: list[Expression], path: Path, table: Table) -> str:
-    """Write a table and those in it, behind the tables that it has most keys in common with."""
+    """Write a table and its subtables, after the tables that share the longest key path."""
     at, indent, inner = len(text), "", ""
     for length in range(len(path), 0, -1):
         related = [one for one in expressions if one.table[:length] == path[:length]]
@@ -211,7 +212,7 @@ def _add_tables(text: str, expressions: list[Expression], path: Path, table: Tab
 
 
 def _insert(text: str, expressions: list[Expression], path: Path, place: int, table: Table) -> str:
-    """Write one more table of a list, with those in it."""
+    """Write one more table of a list, with its subtables."""
     before = [one for one in expressions if place and _is_under(one, (*path, place - 1))]
     if before:
         new = _headers(text, path, table, *_indents(text, before), "[[{}]]")
@@ -224,14 +225,14 @@ def _insert(text: str, expressions: list[Expression], path: Path, place: int, ta
 
 
 def _indents(text: str, expressions: list[Expression]) -> tuple[str, str]:
-    """Return how far the last header is indented, and how far the keys below it are."""
+    """Return the indentation of the last header, and of the keys below it."""
     header = next(one for one in reversed(expressions) if one.node is None)
     within = (one for one in expressions if one.node and one.table == header.path)
     return line_indent(text, header.start), line_indent(text, next(within, header).start)
 
 
 def _headers(text: str, path: Path, table: Table, indent: str, inner: str, brackets: str) -> str:
-    """Write a table and those in it, each with a blank line before it."""
+    """Write a table and its subtables, each after a blank line."""
     lines = []
     for keys, values in _tables(path, table, is_first=brackets == "[[{}]]"):
         form = brackets if keys == path else "[{}]"
@@ -253,7 +254,7 @@ def _tables(path: Path, table: Table, *, is_first: bool = False) -> Iterator[tup
 
 
 def _dotted(text: str, keys: Path) -> str:
-    """Write a key path, with the quotes that the headers of the text have."""
+    """Write a key path, with the kind of quotes that the headers of the text have."""
     literal = re.search(r"^\s*\[[^\"\n]*'", text, re.MULTILINE)
     names = []
     for key in keys:
@@ -284,7 +285,7 @@ class _Inline:
 
 
 def _write(value: Any) -> str:
-    """Write what stands on the right of an equals sign."""
+    """Write a value as it follows an equals sign."""
     if isinstance(value, dict):
         pairs = ", ".join(_Inline().pair(key, item, None) for key, item in value.items())
         return f"{{{pairs}}}"
@@ -294,7 +295,7 @@ def _write(value: Any) -> str:
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, datetime.date | datetime.time):  # a datetime is a date, too
+    if isinstance(value, datetime.date | datetime.time):  # a datetime is also a date
         return value.isoformat()
     return str(value)
 

@@ -3,9 +3,9 @@
 
 """TOML as the standard library reads it, split into expressions with the places of values.
 
-An expression is a table header or a key with its value. containerd 1 (go-toml 1) also reads some
-texts that are not TOML, such as those with control characters in comments; containerd 2 (go-toml 2)
-and this module do not.
+An expression is a table header or a key with its value. containerd 1 (go-toml 1) also accepts some
+invalid texts, such as texts with control characters in comments. containerd 2 (go-toml 2) and this
+module reject them.
 
 Source: https://toml.io/en/v1.0.0; go-toml v1.9.5 and v2.4.3, run on the texts of the unit tests
 """
@@ -32,7 +32,7 @@ from .document_spans import Entry, Node, line_start
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-# tomllib has attributes for the place from Python 3.14 on only.
+# Only since Python 3.14, tomllib has attributes for the place.
 _PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 _STRING = r"\"\"\"(?:\\.|[^\\])*?\"{3,5}|'''.*?'{3,5}|\"(?:\\.|[^\"\\\n])*\"|'[^'\n]*'"
 _TOKEN = re.compile(rf"{_STRING}|#[^\n]*|[\[\]{{}}]|[^\s,=\[\]{{}}#\"']+", re.DOTALL)
@@ -72,13 +72,13 @@ class Expression(NamedTuple):
 
     start: int
     end: int
-    table: Path  # of the header it is below; () at the top of the file
-    path: Path  # complete; for a header that of its table
+    table: Path  # of the header above it; () at the top of the file
+    path: Path  # complete; for a header, the path of its table
     node: Node | None  # the value; None for a header
 
 
 def split(text: str) -> Iterator[Expression]:
-    """Split a valid text that ends with a line."""
+    """Split a valid text that ends with a newline."""
     content = tomllib.loads(text)
     table: Path = ()
     lengths: dict[Path, int] = {}  # of the lists of tables so far
@@ -101,7 +101,7 @@ def split(text: str) -> Iterator[Expression]:
 
 
 def _table_path(keys: Path, lengths: dict[Path, int], *, is_item: bool) -> Path:
-    """Return the path that a header means: behind a list of tables, the last one of them."""
+    """Return the path of a header; after a list of tables, that of its last table."""
     path: Path = ()
     for index, key in enumerate(keys):
         path = (*path, key)
@@ -113,7 +113,7 @@ def _table_path(keys: Path, lengths: dict[Path, int], *, is_item: bool) -> Path:
 
 
 def _keys(text: str, at: int) -> tuple[Path, int]:
-    """Return the keys of a key path, and where what follows the sign behind it begins."""
+    """Return the keys of a key path, and the position after the sign that ends it."""
     keys: list[str] = []
     sign = "."
     while sign == "." and (match := _KEY.match(text, at)):
@@ -123,7 +123,7 @@ def _keys(text: str, at: int) -> tuple[Path, int]:
 
 
 def _scan(text: str, at: int, value: Any) -> Node:
-    """Return the place of a value that begins at `at`."""
+    """Return the place of a value that starts at `at`."""
     if text[at] not in "[{":
         match = _TEXT.match(text, at) or _OTHER.match(text, at)
         return Node(at, match.end() if match else at, value)

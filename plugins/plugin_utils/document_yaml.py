@@ -3,9 +3,9 @@
 
 """YAML: edited in place.
 
-The parser's events say where each value is, and only that text is replaced, so comments, quotes,
-alignment and long lines stay as they are. (Round-tripping libraries write the whole document anew:
-they tie the comment above a key to the key before it, and lose it with that key.)
+The parser's events have the place of each value, and only that text is replaced. Comments, quotes,
+alignment and long lines stay as they are. (Round-tripping libraries rewrite the whole document.
+They attach the comment above a key to the key before it, and remove it with that key.)
 
 New strings are quoted unless every version of YAML reads them as strings.
 """
@@ -30,80 +30,80 @@ _PLAIN = re.compile(r"(?![yn]$)[A-Za-z/][\w./-]*", re.ASCII | re.IGNORECASE)
 
 
 def read(text: str) -> Reading:
-    """Return the document; a text without any value is an empty one. Raises Malformed."""
+    """Return the document; a text without a value is an empty document. Raises Malformed."""
     root, obstacle = Reader(text).read()
     if not isinstance(root.value, dict):
         raise Malformed("the document is not a mapping", *position(text, root.start))
     return Reading(root.value, obstacle)
 
 
-def edit(text: str, wanted: Table) -> str:
-    """Make the text mean `wanted`."""
+def edit(text: str, desired: Table) -> str:
+    """Edit the text so that its content is `desired`."""
     if text and not text.endswith("\n"):
         text += "\n"
     root, _obstacle = Reader(text).read()
-    return spans.spliced(text, _Editor(text, root).edit(root, wanted, ()))
+    return spans.spliced(text, _Editor(text, root).edit(root, desired, ()))
 
 
 class _Editor:
-    """Finds the splices in block collections, and leaves those in brackets to `spans`."""
+    """Finds the splices in block collections; `spans` edits those in brackets."""
 
     def __init__(self, text: str, root: Node) -> None:
         self.text = text
         self.writer = _Writer(text, root)
 
-    def edit(self, node: Node, wanted: Any, path: Path) -> Iterator[Splice]:
-        """Yield what makes another value of a block collection, or of the whole document."""
+    def edit(self, node: Node, desired: Any, path: Path) -> Iterator[Splice]:
+        """Yield the splices that change a block collection or the whole document."""
         text = self.text
-        if same(node.value, wanted):
+        if same(node.value, desired):
             return
-        if not node.block and not node.value:  # nothing yet, or only a `{}` that stands for it
-            block = self.writer.table(wanted, 0)
+        if not node.block and not node.value:  # empty, or only `{}`
+            block = self.writer.table(desired, 0)
             yield Splice(node.start, node.end, block if node.end > node.start else f"{block}\n")
         elif not node.block:
-            yield from spans.edit_brackets(text, node, wanted, _Flow(), None, path)
-        elif not wanted:
-            yield Splice(node.start, node.end, flow(wanted))
-        elif isinstance(wanted, dict):
-            yield from self._edit_table(node, wanted, path)
+            yield from spans.edit_brackets(text, node, desired, _Flow(), None, path)
+        elif not desired:
+            yield Splice(node.start, node.end, flow(desired))
+        elif isinstance(desired, dict):
+            yield from self._edit_table(node, desired, path)
         else:
-            yield from self._edit_list(node, wanted, path)
+            yield from self._edit_list(node, desired, path)
 
-    def _edit_table(self, node: Node, wanted: Table, path: Path) -> Iterator[Splice]:
+    def _edit_table(self, node: Node, desired: Table, path: Path) -> Iterator[Splice]:
         spans.check_places(node, path)
-        kept = [entry for entry in node.entries if entry.key in wanted]
+        kept = [entry for entry in node.entries if entry.key in desired]
         for entry in kept:
-            yield from self._edit_value(entry, wanted[str(entry.key)], self._column(entry), path)
+            yield from self._edit_value(entry, desired[str(entry.key)], self._column(entry), path)
         yield from self._take_out(node, kept)
-        new = {key: value for key, value in wanted.items() if key not in node.value}
+        new = {key: value for key, value in desired.items() if key not in node.value}
         if new:
             at = self._line_behind(node.end)
             block = self.writer.table(new, self._column(node.entries[0]))
             yield Splice(at, at, f"{block}\n")
 
-    def _edit_value(self, entry: Entry, wanted: Any, column: int, path: Path) -> Iterator[Splice]:
-        """Yield what gives another value to the key of a block table."""
+    def _edit_value(self, entry: Entry, desired: Any, column: int, path: Path) -> Iterator[Splice]:
+        """Yield the splices that change the value of a key in a block table."""
         text, old, path = self.text, entry.node, (*path, entry.key)
-        is_collection = bool(wanted) and isinstance(wanted, dict | list)
-        if same(old.value, wanted):
+        is_collection = bool(desired) and isinstance(desired, dict | list)
+        if same(old.value, desired):
             return
-        if type(old.value) is type(wanted) and is_collection and (old.block or old.value):
-            yield from self.edit(old, wanted, path)
+        if type(old.value) is type(desired) and is_collection and (old.block or old.value):
+            yield from self.edit(old, desired, path)
             return
-        is_list_in_brackets = isinstance(wanted, list) and text[old.start : old.start + 1] == "["
+        is_list_in_brackets = isinstance(desired, list) and text[old.start : old.start + 1] == "["
         if is_list_in_brackets:
-            yield from spans.edit_brackets(text, old, wanted, _Flow(), None, path)
+            yield from spans.edit_brackets(text, old, desired, _Flow(), None, path)
         elif is_collection or old.block or old.start == old.end or text[old.start] in "|>":
-            yield Splice(entry.key_end, old.end, ":" + self.writer.value(wanted, column))
+            yield Splice(entry.key_end, old.end, ":" + self.writer.value(desired, column))
         else:
-            yield Splice(old.start, old.end, flow(wanted))
+            yield Splice(old.start, old.end, flow(desired))
 
-    def _edit_list(self, node: Node, wanted: list[Any], path: Path) -> Iterator[Splice]:
+    def _edit_list(self, node: Node, desired: list[Any], path: Path) -> Iterator[Splice]:
         spans.check_places(node, path)
         entries, column = node.entries, self._column(node.entries[0])
         before: Entry | None = None
         kept, first = [], []
-        for old, item in zip(origins(node.value, wanted), wanted, strict=True):
+        for old, item in zip(origins(node.value, desired), desired, strict=True):
             if old is not None:
                 before = entries[old]
                 kept.append(before)
@@ -118,9 +118,9 @@ class _Editor:
         yield from self._take_out(node, kept, first)
 
     def _take_out(self, node: Node, kept: list[Entry], new: Sequence[str] = ()) -> Iterator[Splice]:
-        """Take out the lines of the other entries, and put new ones before the first.
+        """Remove the lines of the other entries, and insert new ones before the first.
 
-        Comments on lines of their own stay.
+        Comments on separate lines stay.
         """
         text, first = self.text, node.entries[0]
         staying = {entry.key for entry in kept}
@@ -141,9 +141,9 @@ class _Editor:
     def _begin_behind_dash(
         self, first: Entry, gone: list[Entry], kept: list[Entry], new: Sequence[str]
     ) -> Splice:
-        """Begin a collection in a list, whose first line has the dash of that list, with new items.
+        """Insert new items at the start of a collection whose first line has the dash of a list.
 
-        Takes out the entries before the first one that is kept.
+        Removes the entries before the first kept one.
         """
         text, indent = self.text, " " * self._column(first)
         if kept and kept[0] is first:
@@ -171,7 +171,7 @@ class _Editor:
 
 
 class _Flow:
-    """How values are written on one line, and so between brackets."""
+    """How values are written on one line, also between brackets."""
 
     comma = ", "
 
@@ -186,14 +186,14 @@ class _Flow:
 
 
 class _Writer:
-    """Writes new blocks with the indentation that the document has already."""
+    """Writes new blocks with the indentation of the document."""
 
     def __init__(self, text: str, root: Node) -> None:
         self.unit = next(_indents(text, root, dict), 2)
         self.list_indent = next(_indents(text, root, list), 0)
 
     def table(self, table: Table, column: int) -> str:
-        """Write the keys of a table, each beginning at `column`; no newline at the end."""
+        """Write the keys of a table, each at `column`; without a newline at the end."""
         return "\n".join(
             f"{' ' * column}{flow(key)}:{self.value(value, column)}" for key, value in table.items()
         )
@@ -208,7 +208,7 @@ class _Writer:
         return "".join(f"\n{' ' * dash}- {self.item(item, dash + 2)}" for item in value)
 
     def item(self, item: Any, column: int) -> str:
-        """Write what follows the dash of an item, whose further lines begin at `column`."""
+        """Write what follows the dash of an item, whose further lines start at `column`."""
         return self.table(item, column).lstrip() if item and isinstance(item, dict) else flow(item)
 
 
@@ -232,7 +232,7 @@ def _is_string_to_all(plain: str) -> bool:
 
 
 def _indents(text: str, node: Node, kind: type) -> Iterator[int]:
-    """Yield how far block collections of a kind are indented below their keys."""
+    """Yield the indentation of block collections of a kind below their keys."""
     for entry in node.entries:
         inner = entry.node
         is_below = node.block and inner.block and isinstance(entry.key, str)

@@ -3,9 +3,9 @@
 
 """YAML as sigs.k8s.io/yaml reads it, with the place of each value.
 
-The kubelet and the readers of CDI specifications use that library, which turns YAML 1.1 into JSON:
-dates and values with unknown tags are strings, only the first document counts, and of a key that is
-there twice the last one. Here, a key is its text.
+The kubelet and the readers of CDI specifications use that library, which converts YAML 1.1 to JSON.
+Dates and values with unknown tags are strings. Only the first document counts, and only the last
+value of a key that appears twice. Here, a key is its text.
 
 Source: sigs.k8s.io/yaml v1.6.0 with go.yaml.in/yaml/v2 v2.4.4, run on the texts of the unit tests
 """
@@ -23,9 +23,9 @@ import yaml
 from .document_model import MAX_DEPTH, TOO_DEEP, Malformed, Table, position
 from .document_spans import Entry, Node
 
-# The parser in C, where PyYAML has it: a CDI specification of eight GPUs is a thousand lines.
+# The C parser if PyYAML has it: a CDI specification of eight GPUs has a thousand lines.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-# Values that aliases repeat. One that repeats itself in others grows without any limit.
+# The maximum of values that aliases repeat. Nested aliases grow exponentially.
 _MAX_REPEATED = 100_000
 
 _UNPRINTABLE = re.compile("[^\t\n\r -~\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -49,7 +49,7 @@ _NO_JSON = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 
 
 def resolve(plain: str) -> Any:
-    """Return what a scalar without quotes stands for."""
+    """Return the value of a scalar without quotes."""
     if plain in _WORDS:
         return _WORDS[plain]
     if plain[0] not in "+-.0123456789" or not plain.isascii():
@@ -70,15 +70,15 @@ def _at(mark: Any, otherwise: int = 0) -> int:
 
 
 class _Open:
-    """A collection whose end has not been read yet."""
+    """A collection whose end is not read yet."""
 
     def __init__(self, event: yaml.CollectionStartEvent, values: int) -> None:
         self.is_table = isinstance(event, yaml.MappingStartEvent)
         self.block = not event.flow_style
         self.anchor: str | None = event.anchor
-        # Of a collection in brackets, where the bracket is.
+        # For a collection in brackets, the position of the bracket.
         self.start = _at(event.start_mark) if self.block else _at(event.end_mark) - 1
-        self.after = self.start  # where the next item begins at the earliest
+        self.after = self.start  # the earliest start of the next item
         self.values_before = values
         self.key: tuple[str, int, int] | None = None  # of the coming value, with its place
         self.merges = False  # the coming value is a table to merge
@@ -88,16 +88,16 @@ class _Open:
         self.table: Table = {}
 
     @property
-    def wants_key(self) -> bool:
+    def needs_key(self) -> bool:
         return self.is_table and self.key is None and not self.merges
 
 
 class Reader:
     """Turns the parser's events into nodes.
 
-    PyYAML's own composer is recursive: in C, it ends the process on a text that is nested very
-    deep. Its block collections end where the next thing begins, behind the comments in between;
-    ours end with their last value.
+    PyYAML's composer is recursive: in C, a very deeply nested text crashes the process. Its block
+    collections end where the next value starts, after the comments in between. Ours end with their
+    last value.
     """
 
     def __init__(self, text: str) -> None:
@@ -116,7 +116,7 @@ class Reader:
         try:
             for event in yaml.parse(self.text, Loader=_LOADER):
                 if self.root and isinstance(event, yaml.DocumentStartEvent):
-                    problem = "a second document begins here, and only the first one counts"
+                    problem = "a second document starts here; programs read only the first one"
                     self._hinder(problem, _at(event.start_mark))
                     break
                 self._take(event)
@@ -142,7 +142,7 @@ class Reader:
             case yaml.ScalarEvent():
                 self._scalar(event)
             case yaml.CollectionStartEvent():
-                if self.stack and self.stack[-1].wants_key:
+                if self.stack and self.stack[-1].needs_key:
                     raise self._malformed("a key that is not a scalar", _at(event.start_mark))
                 if len(self.stack) == MAX_DEPTH:
                     raise self._malformed(TOO_DEEP, _at(event.start_mark))
@@ -153,9 +153,9 @@ class Reader:
     def _alias(self, event: yaml.AliasEvent) -> Node:
         start, end = _at(event.start_mark), _at(event.end_mark)
         if any(one.anchor == event.anchor for one in self.stack):
-            raise self._malformed("an alias refers to what it is part of", start)
+            raise self._malformed("an alias refers to a value that contains it", start)
         if event.anchor not in self.anchors:
-            raise self._malformed(f"alias {event.anchor!r} refers to nothing before it", start)
+            raise self._malformed(f"alias {event.anchor!r} refers to no earlier anchor", start)
         node, values = self.anchors[event.anchor]
         self.values += values
         self.repeated += values
@@ -174,7 +174,7 @@ class Reader:
         node = Node(start, end, value)
         if event.anchor:
             self.anchors[event.anchor] = (node, 1)
-        if not (self.stack and self.stack[-1].wants_key):
+        if not (self.stack and self.stack[-1].needs_key):
             self.values += 1
             self._add(node)
         elif event.implicit[0] and value == _MERGE:
@@ -183,7 +183,7 @@ class Reader:
             self.stack[-1].key = (event.value, start, end)
 
     def _add(self, node: Node) -> None:
-        """Put a complete value into the collection that is being read."""
+        """Add a complete value to the open collection."""
         if not self.stack:
             self.root = node
             return
@@ -199,14 +199,14 @@ class Reader:
             holder.merges = False
             for one in reversed(node.value if isinstance(node.value, list) else [node.value]):
                 if not isinstance(one, dict):
-                    raise self._malformed(f"{_MERGE} wants a table, or a list of them", node.start)
+                    raise self._malformed(f"{_MERGE} needs a table or a list of tables", node.start)
                 holder.table.update(one)
         elif holder.key is None:
             raise self._malformed("a key that is not a scalar", node.start)
         else:
             key, start, end = holder.key
             if key in holder.keys:
-                self._hinder(f"key {json.dumps(key)} is there twice", start)
+                self._hinder(f"key {json.dumps(key)} appears twice", start)
             holder.keys.add(key)
             holder.key = None
             holder.table[key] = node.value

@@ -1,14 +1,14 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read a configuration document, change it, and give back what was there before.
+"""Read a configuration document, change it, and restore what was there before.
 
-There is one reader for each language. It accepts what the programs accept that the files are for,
-and says where a text is wrong, or must not be edited.
+Each language has a reader. It accepts what the programs of the files accept, and reports where a
+text is invalid or must not be edited.
 
-Everything is decided on plain data: `apply` says what the document shall hold, `give_back` what it
-would hold without us. `render` then edits the text until it means that, so whatever
-is the same in both keeps its bytes. No function does I/O.
+All decisions are made on plain data: `apply` computes the desired content, `restore` the content
+without our edits. `render` then edits the text until it has that content. Equal parts keep their
+bytes. No function does I/O.
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ _SUFFIXES: dict[str, Language] = {
     ".toml": "toml",
 }
 _MISSING = object()
-# Editors of Windows put it before a text. dockerd 23, containerd 1 and the kubelet skip it.
+# Windows editors write it at the start of a text. dockerd 23, containerd 1 and the kubelet skip it.
 BYTE_ORDER_MARK = "\ufeff"
 
 
 class ListEdit(NamedTuple):
-    """Items to add to a list, or to take out of it."""
+    """Items to add to a list or to remove from it."""
 
     path: tuple[str, ...]
     items: list[Any]
 
 
 class Edits(NamedTuple):
-    """What a document shall hold and what not, carried out in this order."""
+    """What to change in a document, in the order of the fields."""
 
     remove: tuple[tuple[str, ...], ...] = ()
     discard: tuple[ListEdit, ...] = ()
@@ -71,7 +71,7 @@ class Edits(NamedTuple):
 
 
 def key_path(path: Any) -> tuple[str, ...]:
-    r"""Return a key path given as a list of keys or with dots between them, where `\.` is no end.
+    r"""Return the key path of a list of keys, or of keys joined by dots; `\.` is a literal dot.
 
     Raises BadPath.
     """
@@ -84,46 +84,46 @@ def key_path(path: Any) -> tuple[str, ...]:
 
 
 def language_of(path: str) -> Language | None:
-    """Return the language that the suffix of a file tells."""
+    """Return the language of a file by its suffix."""
     return _SUFFIXES.get(PurePosixPath(path).suffix)
 
 
 def read(text: str, language: Language) -> Reading:
-    """Return what a document means, and why it must not be edited. Raises Malformed."""
+    """Return the content of a document, and why it must not be edited. Raises Malformed."""
     text = text.removeprefix(BYTE_ORDER_MARK)
     if "\0" in text[:2] or text.startswith("\ufffd\ufffd"):
-        raise Malformed("this is not UTF-8, but perhaps UTF-16", 1, 1)
+        raise Malformed("not UTF-8, possibly UTF-16", 1, 1)
     reading: Reading = _LANGUAGES[language].read(text)
     return reading
 
 
 def parse(text: str, language: Language) -> Table:
-    """Return the plain data of a document that can be edited. Raises Malformed."""
+    """Return the plain data of an editable document. Raises Malformed."""
     content, obstacle = read(text, language)
     if obstacle:
         raise obstacle
     return content
 
 
-def render(text: str, language: Language, wanted: Table) -> str:
-    """Edit the text so that it means `wanted`. Raises Malformed, NotEditable.
+def render(text: str, language: Language, desired: Table) -> str:
+    """Edit the text so that its content is `desired`. Raises Malformed, NotEditable.
 
-    The result is read again before it is returned: a text that means anything else, through
-    whatever surprise in the old one, never leaves this function.
+    The result is read again before it is returned, so this never returns a text with another
+    content.
     """
-    places = sorted(map(show, differences(parse(text, language), wanted)))
+    places = sorted(map(show, differences(parse(text, language), desired)))
     if not places:
         return text
     mark = BYTE_ORDER_MARK if text.startswith(BYTE_ORDER_MARK) else ""
     body = text.removeprefix(mark)
     newline = "\r\n" if body.count("\n") == body.count("\r\n") > 0 else "\n"
     try:
-        edited: str = _LANGUAGES[language].edit(body.replace(newline, "\n"), wanted)
+        edited: str = _LANGUAGES[language].edit(body.replace(newline, "\n"), desired)
         edited = mark + edited.replace("\n", newline)
         meaning = parse(edited, language)
     except Malformed as error:
         raise NotEditable(f"cannot change {', '.join(places)} in place: {error}") from error
-    if not same(meaning, wanted):
+    if not same(meaning, desired):
         raise NotEditable(
             f"cannot change {', '.join(places)} in place without changing something else"
         )
@@ -131,7 +131,7 @@ def render(text: str, language: Language, wanted: Table) -> str:
 
 
 def apply(data: Table, edits: Edits) -> Table:
-    """Return what the document shall hold. Raises KeyConflict."""
+    """Return the desired content of the document. Raises KeyConflict."""
     result: Table = _copy(data)
     for path in edits.remove:
         _remove(result, path)
@@ -146,15 +146,14 @@ def apply(data: Table, edits: Edits) -> Table:
     return result
 
 
-def give_back(current: Table, written: Table, original: Table) -> Table:
-    """Return `current` without what turned `original` into `written`.
+def restore(current: Table, written: Table, original: Table) -> Table:
+    """Return `current` without the changes from `original` to `written`.
 
-    A three-way merge: what has been changed since by somebody else stays theirs, also where
-    it was ours before.
+    A three-way merge: later changes of the admin stay, also changes of our own values.
     """
     result = {}
     for key in [*current, *(key for key in original if key not in current)]:
-        value = _give_back_value(
+        value = _restore_value(
             *(table.get(key, _MISSING) for table in (current, written, original))
         )
         if value is not _MISSING:
@@ -162,24 +161,24 @@ def give_back(current: Table, written: Table, original: Table) -> Table:
     return result
 
 
-def _give_back_value(current: Any, written: Any, original: Any) -> Any:
+def _restore_value(current: Any, written: Any, original: Any) -> Any:
     if same(written, original):
         return current
     if same(current, written):
         return original
     without: tuple[tuple[type, Callable[..., Any]], ...]
-    without = ((dict, give_back), (list, _give_back_items))
-    for kind, give_back_within in without:
+    without = ((dict, restore), (list, _restore_items))
+    for kind, restore_within in without:
         others = [kind() if other in (_MISSING, None) else other for other in (written, original)]
         if all(isinstance(value, kind) for value in (current, *others)):
-            rest: Any = give_back_within(current, *others)
-            # A table or list that exists only because of us goes with what we put into it.
+            rest: Any = restore_within(current, *others)
+            # A table or list that we created is removed when our edits leave it empty.
             return rest if rest or isinstance(original, kind) else original
     return current
 
 
-def _give_back_items(current: list[Any], written: list[Any], original: list[Any]) -> list[Any]:
-    """Take out the items that were added, and put those back that were taken out."""
+def _restore_items(current: list[Any], written: list[Any], original: list[Any]) -> list[Any]:
+    """Remove the items that were added, and restore the items that were removed."""
     ours, theirs = ({canonical(item) for item in items} for items in (written, original))
     rest = [item for item in current if canonical(item) in theirs or canonical(item) not in ours]
     there = {canonical(item) for item in rest}
@@ -191,7 +190,7 @@ def _give_back_items(current: list[Any], written: list[Any], original: list[Any]
 
 
 def _remove(table: Table, path: tuple[str, ...]) -> None:
-    """Remove a key, and each table around it that this leaves empty."""
+    """Remove a key, and each table around it that becomes empty."""
     key, *rest = path
     if not rest:
         table.pop(key, None)
@@ -204,13 +203,13 @@ def _remove(table: Table, path: tuple[str, ...]) -> None:
 def _merge(table: Table, desired: Table, path: Path) -> None:
     for key, value in desired.items():
         found = table.get(key)
-        if found is None:  # also an explicit null, which says nothing
+        if found is None:  # also for an explicit null
             _refuse_other_case(table, key, value, path)
             table[key] = _copy(value)
         elif _kind(found) != _kind(value):
             raise KeyConflict(
                 f"{show((*path, key))} is {_kind(found)} in the file, "
-                f"and the task wants {_kind(value)}"
+                f"but the task asks for {_kind(value)}"
             )
         elif isinstance(value, dict):
             _merge(found, value, (*path, key))
@@ -219,20 +218,20 @@ def _merge(table: Table, desired: Table, path: Path) -> None:
 
 
 def _refuse_other_case(table: Table, key: str, value: Any, path: Path) -> None:
-    """Refuse a key that programs in Go, which ignore case, would mix up with another one.
+    """Refuse a key that Go programs, which ignore case, would confuse with an existing key.
 
-    A table is named by somebody, as a runtime of Docker is, and such names do differ in case.
+    The name of a table is chosen freely, as of a Docker runtime, so such names may differ in case.
     """
     other = next((one for one in table if one.lower() == key.lower()), key)
     if other != key and not isinstance(value, dict):
         raise KeyConflict(
-            f"{show((*path, other))} is in the file, and the task wants {show((*path, key))}. "
-            "Programs that ignore case take them for one key. Rename the one in the file"
+            f"the file has {show((*path, other))}, but the task asks for {show((*path, key))}. "
+            f"Programs that ignore case treat them as one key. Rename {other} in the file"
         )
 
 
 def _list_at(table: Table, path: tuple[str, ...], *, create: bool = False) -> list[Any]:
-    """Return the list at a path, or where there is none a new one, in the document if `create`."""
+    """Return the list at a path, else a new list, which `create` adds to the document."""
     nested: Any = table
     for depth, key in enumerate(path, 1):
         kind: type = list if depth == len(path) else dict
@@ -244,7 +243,7 @@ def _list_at(table: Table, path: tuple[str, ...], *, create: bool = False) -> li
         if not isinstance(found, kind):
             raise KeyConflict(
                 f"{show(path[:depth])} is {_kind(found)} in the file, "
-                f"and the task wants {_kind(kind())}"
+                f"but the task asks for {_kind(kind())}"
             )
         nested = found
     items: list[Any] = nested

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which packages are the NVIDIA driver, for computing and nothing else, on each system?
+"""Which packages are the NVIDIA driver, for computing only, on each system?
 
-Names and versions are those of NVIDIA's own repository; distributions have others.
+Names and versions are those of NVIDIA's own repository; distributions use others.
 
 Source: https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/kernel-modules.html
 Source: https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/version-locking.html
@@ -18,9 +18,9 @@ from typing import NamedTuple
 from ansible_collections.metal.gpu.plugins.module_utils.gpu_models import OPEN, PROPRIETARY, branch
 from ansible_collections.metal.gpu.plugins.plugin_utils.systems import REDHAT, System
 
-# Packages with libcuda, libnvidia-ml or nvidia-smi, or with the kernel module or its source: where
+# Packages with libcuda, libnvidia-ml or nvidia-smi, or with the kernel module or its source. If
 # none of them is installed, there is no driver. Helpers such as nvidia-kernel-common,
-# nvidia-modprobe and firmware outlive the driver: `apt remove` leaves them behind.
+# nvidia-modprobe and firmware do not count: `apt remove` leaves them behind.
 # Names: NVIDIA's of 515 to 615 and Ubuntu's as apt and dnf listed them, Debian's of its archive.
 _CARRIERS = re.compile(
     r"libcuda1|libnvidia-ml1?|nvidia-smi|nvidia-driver-cuda(-libs)?"
@@ -34,25 +34,27 @@ _CARRIERS = re.compile(
 _DEBIAN_KERNEL = {OPEN: "nvidia-kernel-open-dkms", PROPRIETARY: "nvidia-kernel-dkms"}
 _REDHAT_KERNEL = {OPEN: "kmod-nvidia-open-dkms", PROPRIETARY: "kmod-nvidia-latest-dkms"}
 _REDHAT_STREAM = {OPEN: "open", PROPRIETARY: "dkms"}
-_UBUNTU_RENAMED = 590  # from here on names have no branch, and not all of them are confirmed
+_UBUNTU_RENAMED = (
+    590  # since this branch, names have no branch number, and not all names are confirmed
+)
 
 
 class DriverPackages(NamedTuple):
-    """What to install for one driver, by name, with the version each has to have."""
+    """What to install for one driver: names with their versions."""
 
     packages: dict[str, str]
-    pinning: dict[str, str]  # before the packages; empty where something else pins
+    pinning: dict[str, str]  # installed before the packages; empty if something else pins
     headers: str  # for the running kernel, less its release
-    stream: str | None  # of the module nvidia-driver, where the package manager has modules
+    stream: str | None  # of the module nvidia-driver, if the package manager has modules
 
 
 def carriers(packages: Mapping[str, str]) -> dict[str, str]:
-    """Return those of the packages that make a driver, with their versions."""
+    """Return the packages that contain a driver, with their versions."""
     return {name: version for name, version in packages.items() if _CARRIERS.fullmatch(name)}
 
 
 def choose(system: System, version: str, flavour: str) -> DriverPackages | None:
-    """Return the packages of a driver; None where their names are not known for certain."""
+    """Return the packages of a driver; None if their names are not confirmed."""
     if system.family == REDHAT:
         return _redhat(system, version, flavour)
     if system.id == "ubuntu":
@@ -60,7 +62,7 @@ def choose(system: System, version: str, flavour: str) -> DriverPackages | None:
     names = ("nvidia-driver-cuda", _DEBIAN_KERNEL[flavour], "nvidia-persistenced")
     return DriverPackages(
         packages=dict.fromkeys(names, f"{version}-1"),
-        # Debian's form of its version was never seen.
+        # The format of its version on Debian is not confirmed.
         pinning={f"nvidia-driver-pinning-{version}": ""},
         headers="linux-headers-",
         stream=None,
@@ -69,7 +71,7 @@ def choose(system: System, version: str, flavour: str) -> DriverPackages | None:
 
 def _ubuntu(system: System, version: str, flavour: str) -> DriverPackages | None:
     number = branch(version)
-    # Nobody has seen a branch before 590 in the repository for 26.04.
+    # The repository for 26.04 is not known to have branches before 590.
     if number >= _UBUNTU_RENAMED or system.version == "26.04":
         return None
     kernel = f"nvidia-dkms-{number}{'-open' if flavour == OPEN else ''}"

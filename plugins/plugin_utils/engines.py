@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which container engine does a node use, and is that the one it is to use?"""
+"""Which container engine does a node use, and is it the desired one?"""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ CONTAINERD = "containerd"
 DOCKER = "docker"
 CHOICES = (AUTO, CONTAINERD, DOCKER)
 
-# By what is in the name of the socket that the kubelet talks to.
+# Engines by a part of the name of the kubelet's socket.
 _SOCKETS = {"cri-dockerd": DOCKER, "containerd": CONTAINERD}
 
 
 def choose(node: Mapping[str, Any], desired: str) -> str | None:
-    """Return the engine for this node; None where its kubelet talks to another one.
+    """Return the engine for this node; None if its kubelet is configured for another one.
 
-    `desired` is one of CHOICES. Kubelets of before 1.24 have no endpoint when they use Docker.
+    `desired` is one of CHOICES. A kubelet before 1.24 that uses Docker has no endpoint.
     """
     endpoint = node["kubelet"]["endpoint"]
     if endpoint:
-        spoken = next((engine for mark, engine in _SOCKETS.items() if mark in endpoint), None)
-        return spoken if desired in (AUTO, spoken) else None
+        observed = next((engine for mark, engine in _SOCKETS.items() if mark in endpoint), None)
+        return observed if desired in (AUTO, observed) else None
     if desired != AUTO:
         return desired
     return DOCKER if node["engines"]["docker"]["installed"] else CONTAINERD
 
 
 def refuse_distribution(plan: Plan, node: Mapping[str, Any]) -> bool:
-    """Refuse a distribution of Kubernetes that brings its own kubelet and engine; tell whether."""
+    """Refuse a Kubernetes distribution with its own kubelet and engine; return whether."""
     distribution = node["kubelet"]["distribution"]
     if distribution:
         plan.refuse("DISTRIBUTION_UNSUPPORTED", **distribution)
@@ -42,7 +42,7 @@ def refuse_distribution(plan: Plan, node: Mapping[str, Any]) -> bool:
 
 
 def refuse(plan: Plan, node: Mapping[str, Any], desired: str) -> None:
-    """Refuse a kubelet that talks to an engine nobody knows, or to another than desired."""
+    """Refuse a kubelet with an unsupported engine, or with another engine than desired."""
     endpoint = node["kubelet"]["endpoint"]
     if choose(node, AUTO) is None:
         plan.refuse("ENGINE_UNSUPPORTED", found=endpoint)

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What does an API server mean that says no? No function does I/O.
+"""Why did the API server reject a request? No function does I/O.
 
-Our modules and those of kubernetes.core pass its words on, the latter as JSON inside of text, or
-inside of the text of a Python value.
+Our modules and those of kubernetes.core pass its message on. Those of kubernetes.core embed it as
+JSON in a text, or in the text of a Python value.
 
 Source: kubernetes, staging/src/k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/errors.go;
 answers of kube-apiserver 1.37.1, as curl and kubernetes.core 6.6.0 showed them (November 2026)
@@ -24,13 +24,13 @@ _FORBIDDEN = re.compile(
     r'User "(?P<user>[^"]+)" cannot (?P<verb>\S+) resource "(?P<resource>[^"]+)"'
     r' in API group "(?P<group>[^"]*)"(?: in the namespace "(?P<namespace>[^"]+)")?'
 )
-# Ours, and that of the API server as kubernetes.core shows it. Others say 401, too.
+# Our message, and the API server's as kubernetes.core shows it. Other errors also contain 401.
 _UNAUTHENTICATED = re.compile(
-    r'does not know these credentials \(401|"reason":"Unauthorized","code":401'
+    r'does not accept these credentials \(401|"reason":"Unauthorized","code":401'
 )
-# As kube_settings says it.
+# The message of kube_settings.
 _PLUGIN = re.compile(
-    r"credential plugin '(?P<command>[^']*)'.* gives no credentials: (?P<error>.*?)"
+    r"credential plugin '(?P<command>[^']*)'.* returned no credentials: (?P<error>.*?)"
     r"(?: \(installHint: (?P<hint>.*)\))?\Z",
     re.DOTALL,
 )
@@ -41,7 +41,7 @@ _IMMUTABLE = re.compile(r'[\w.]+ "[^"]+" is invalid: [^{}]*?field is immutable')
 
 
 def explain_error(error: str, host: str, otherwise: str, **evidence: str) -> dict[str, str]:
-    """Return the finding for an error: what the server means, or the code `otherwise`."""
+    """Return the finding for an error that is recognised, else one with the code `otherwise`."""
     text = re.sub(r'\\+"', '"', error)
     for recognise in _RECOGNISED:
         found = recognise(text)
@@ -69,19 +69,19 @@ def _plugin(text: str) -> _Found:
     match = _PLUGIN.search(text)
     if match is None:
         return None
-    hint = f"; its kubeconfig says: {match['hint']}" if match["hint"] else ""
+    hint = f"; the kubeconfig gives this hint: {match['hint']}" if match["hint"] else ""
     named = {"command": match["command"], "error": match["error"], "hint": hint}
     return "CLUSTER_PLUGIN_FAILED", named
 
 
 def _unauthenticated(text: str) -> _Found:
     if _UNAUTHENTICATED.search(text):
-        # Of kubernetes.core's page, nothing else is worth a look.
+        # The error page that kubernetes.core shows has no other useful text.
         own = text.startswith("The API server")
         return "CLUSTER_UNAUTHENTICATED", {"error": quote(text) if own else "401 Unauthorized"}
     match = _FORBIDDEN.search(text)
     if match and match["user"] == ANONYMOUS:
-        return "CLUSTER_UNAUTHENTICATED", {"error": f"it calls the user {ANONYMOUS}"}
+        return "CLUSTER_UNAUTHENTICATED", {"error": f"it treats the user as {ANONYMOUS}"}
     return None
 
 

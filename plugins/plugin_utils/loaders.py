@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Load configuration files that people wrote: their content, or what is wrong with them. No I/O."""
+"""Load configuration files of the admin: their content, or their error. No I/O."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from .documents import Language
 
 
 class Document(NamedTuple):
-    """A configuration file: its content, or what is wrong with it."""
+    """A configuration file: its content, or its error."""
 
     content: dict[str, Any]
     error: str | None  # with file, line and column
-    # Why we must not edit it, although the program that it is for reads it; likewise.
+    # Why we must not edit a file that its program accepts; with file, line and column.
     obstacle: str | None = None
 
 
 def load(path: str, text: str, language: Language) -> Document:
-    """Load a file. Whatever is in it, this raises nothing."""
+    """Load a file. Raises nothing, whatever it contains."""
     try:
         content, obstacle = documents.read(text, language)
     except Malformed as error:

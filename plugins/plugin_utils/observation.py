@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Turn what a node handed over into the observation `gpu_node`. No I/O.
+"""Turn the raw data of a node into the observation `gpu_node`. No I/O.
 
-TOML and YAML are loaded here; the libraries in module_utils, which run on the node too, take
-documents that are loaded already.
+This module loads TOML and YAML. The libraries in module_utils also run on the node, so they take
+loaded documents.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ansible_collections.metal.gpu.plugins.module_utils import (
     containerd,
     crio,
     docker,
-    document_states,
+    document_history_files,
     kubelet,
     mappings,
     nvidia_driver,
@@ -46,20 +46,20 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.loaders import (
     load_toml,
     load_yaml,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.repositories import Found
+from ansible_collections.metal.gpu.plugins.plugin_utils.repositories import ObservedRepository
 
-# containerd 2 (go-toml 2) takes the first byte of the mark for a key, containerd 1 skips the mark.
+# containerd 2 (go-toml 2) reads the first byte of the mark as a key. containerd 1 skips the mark.
 # Source: LoadConfig of containerd v2.1.4 and `containerd config dump` of 1.6.20, run.
 _MARK_AS_READ = "invalid character at start of key: \u00ef"
 _MARK_REFUSED = (
-    "{path}, line 1, column 1: the file begins with a byte order mark, which this containerd "
-    r"refuses. Remove it: sed -i '1s/^\xEF\xBB\xBF//' {path}"
+    "{path}, line 1, column 1: the file starts with a byte order mark, which this containerd "
+    r"rejects. Remove it: sed -i '1s/^\xEF\xBB\xBF//' {path}"
 )
 _SECURE_BOOT_FLAG = 4  # an EFI variable starts with four bytes of attributes
 
 
 class Raw:
-    """What the module handed over, with questions that several parts ask."""
+    """The raw data of the module, with helpers for several parts."""
 
     def __init__(self, raw: Mapping[str, Any]) -> None:
         self.asked: Mapping[str, list[str]] = raw["asked"]
@@ -94,11 +94,11 @@ class Raw:
         return self.outputs[name].stdout if name in self.outputs else ""
 
     def exit_code(self, name: str) -> int | None:
-        """Return how a program ended; None where it did not end in time, or was not run."""
+        """Return the exit code of a program; None if it timed out or was not run."""
         return self.outputs[name].rc if name in self.outputs else None
 
     def text(self, path: str) -> str | None:
-        """Return the stripped text of a file; None where it is absent or empty."""
+        """Return the stripped text of a file; None if it is absent or empty."""
         return self.texts.get(path, "").strip() or None
 
     def find(self, *patterns: str) -> list[str]:
@@ -108,26 +108,26 @@ class Raw:
         )
 
     def unread(self, *patterns: str) -> list[str]:
-        """Return the paths of files that exist and cannot be read, and match a pattern, sorted."""
+        """Return the paths of unreadable files that match a pattern, sorted."""
         return sorted(
             path for path in self.errors if any(fnmatchcase(path, one) for one in patterns)
         )
 
     def is_active(self, unit: str) -> bool | None:
-        """Tell whether a unit runs; None where no systemd answers."""
+        """Tell whether a unit runs; None if systemd does not answer."""
         if not self.units:
             return None
         return self.units.get(unit, {}).get("ActiveState") == "active"
 
     def needs_reload(self, unit: str) -> bool:
-        """Tell whether the files of a unit say something else than systemd knows."""
+        """Tell whether the files of a unit changed since systemd read them."""
         return self.units.get(unit, {}).get("NeedDaemonReload") == "yes"
 
     def is_enabled(self, unit: str) -> bool:
         return self.units.get(unit, {}).get("UnitFileState") in systemd.ENABLED
 
     def started(self, unit: str) -> float | None:
-        """Return when a unit was started, in seconds of the epoch; None where it is not active."""
+        """Return when a unit was started, in seconds of the epoch; None if it is not active."""
         active_s = systemd.seconds_active(self.units.get(unit, {}), self.clock["uptime"])
         return None if active_s is None else self.clock["now"] - active_s
 
@@ -136,17 +136,18 @@ class Raw:
         return tuple(Flag(**flag) for flag in self.services[unit]["in_force"])
 
     def program(self, unit: str, name: str, output: str) -> dict[str, Any]:
-        """Return whether a service's program is there and runs, and the version that it tells."""
+        """Return whether a service's program is installed and runs, and its version."""
         is_active = self.is_active(unit)
         path = self.programs[name]
         version, error = parse_version(self.stdout(output)), None
         if version is None and output in self.outputs:
             answer = self.outputs[output]
-            said = " ".join(f"{answer.stdout} {answer.stderr}".split())
-            error = said or ("nothing in time" if answer.rc is None else f"nothing ({answer.rc})")
+            printed = " ".join(f"{answer.stdout} {answer.stderr}".split())
+            nothing = "timeout" if answer.rc is None else f"exit code {answer.rc}"
+            error = printed or f"nothing ({nothing})"
         elif version is None and is_active:
-            error = f"{unit} runs a program that cannot be found"
-        # What runs is there, also where nobody can tell from which file.
+            error = f"nothing, because the program that {unit} runs cannot be found"
+        # A running program is installed, even if its file is unknown.
         installed = path is not None or bool(is_active)
         return {
             "installed": installed,
@@ -161,13 +162,13 @@ class Raw:
 
 
 class KubeletSetup(NamedTuple):
-    """What a kubelet is started with."""
+    """The flags and configuration files of a kubelet."""
 
     flags: tuple[Flag, ...]  # in force
     path: str | None  # of --config
     config: Document
     directory: str | None  # of --config-dir
-    dropins: Mapping[str, Document]  # keyed by path, in the order they are read
+    dropins: Mapping[str, Document]  # keyed by path, in the order of reading
 
     @property
     def documents(self) -> dict[str, Mapping[str, Any]]:
@@ -220,14 +221,14 @@ def interpret(raw: Mapping[str, Any]) -> dict[str, Any]:
         },
         "reboot_required": node.paths["reboot_required"],
     }
-    # Addresses of repositories are compared; whoever reads them out has taken care of credentials.
+    # Addresses of repositories are compared, and `repositories` has sealed their credentials.
     return {
         key: value if key == "repositories" else _redacted(value) for key, value in observed.items()
     }
 
 
 def _redacted(value: Any) -> Any:
-    """Return a value without credentials in its texts, such as what a program said of its file."""
+    """Return a value without credentials in its texts, such as a program's error messages."""
     if isinstance(value, str):
         return redact(value)
     if isinstance(value, Mapping):
@@ -273,7 +274,7 @@ def _driver(node: Raw) -> dict[str, Any]:
 
 
 def _dkms(node: Raw) -> dict[str, Any]:
-    """Tell whether DKMS has built the module for the running kernel; None where it need not."""
+    """Tell whether DKMS built the module for the running kernel; None: it has no source."""
     release = node.text("/proc/sys/kernel/osrelease")
     built = any(f"/{release}/" in path for path in node.found["dkms_modules"])
     return {
@@ -283,7 +284,7 @@ def _dkms(node: Raw) -> dict[str, Any]:
 
 
 def _is_initramfs_outdated(node: Raw) -> bool | None:
-    """Tell whether a file about nouveau is newer than what the running kernel booted from."""
+    """Tell whether a file about nouveau is newer than the running kernel's initramfs."""
     release = node.text("/proc/sys/kernel/osrelease")
     paths = [path.format(release=release) for path in nvidia_driver.INITIAL_RAMDISKS]
     built = [node.modified[path] for path in paths if path in node.modified]
@@ -297,7 +298,7 @@ def _nvml(node: Raw) -> dict[str, Any]:
     answer = nvidia_smi.NOT_INSTALLED
     if "nvidia_smi" in node.outputs:
         answer = nvidia_smi.parse_answer(*node.outputs["nvidia_smi"])
-    told = {
+    information = {
         PurePosixPath(path).parent.name.lower(): node.texts[path]
         for path in node.find("/proc/driver/nvidia/gpus/*/information")
     }
@@ -305,10 +306,10 @@ def _nvml(node: Raw) -> dict[str, Any]:
     devices = nvidia_smi.place(
         answer.devices,
         node.stdout("nvidia_smi_list"),
-        {address: nvidia_driver.parse_uuid(text) for address, text in told.items()},
+        {address: nvidia_driver.parse_uuid(text) for address, text in information.items()},
         slots,
     )
-    minors = {address: nvidia_driver.parse_minor(text) for address, text in told.items()}
+    minors = {address: nvidia_driver.parse_minor(text) for address, text in information.items()}
     rows = [
         {**_row(device._asdict()), "minor": minors.get(device.pci_address or "")}
         for device in devices
@@ -324,7 +325,7 @@ def _nvml(node: Raw) -> dict[str, Any]:
 
 def _toolkit(node: Raw) -> dict[str, Any]:
     versions = node.versions(nvidia_driver.is_toolkit_package)
-    # A program that somebody built without a version says "unknown".
+    # A program that was built without a version prints "unknown".
     packaged = versions.get("nvidia-container-toolkit-base") or versions.get(
         "nvidia-container-toolkit"
     )
@@ -378,12 +379,12 @@ def _containerd(node: Raw) -> dict[str, Any]:
     error, obstacle = _read_error(node, path) or own.error, own.obstacle
     imported = containerd.mentioned_files(path, text)
     effective = None
-    has_file = named or _exists(node, path) is not False  # the module asks accordingly
+    has_file = named or _exists(node, path) is not False  # the module runs the same command
     command = f"containerd config {'dump' if has_file else 'default'}"
     if dump and dump.rc == 0 and version:
         merged = load_toml(command, dump.stdout)
         effective = containerd.parse_effective(merged.content, version)
-        # What containerd reads is right, also where it is more than TOML.
+        # A file that containerd accepts is valid, even if it is not strict TOML.
         error, obstacle = _read_error(node, path), own.error or own.obstacle
     elif dump and not error:
         error = containerd.parse_refusal(dump.stderr)
@@ -430,7 +431,7 @@ def _docker(node: Raw) -> dict[str, Any]:
     if info:
         effective, source = docker.effective_from_info(info), "docker info"
     elif version:
-        # Without a file that is valid these are the engine's defaults.
+        # Without a valid file, these are the engine's defaults.
         source = path if _exists(node, path) and not error else None
         effective = written
     return {
@@ -477,7 +478,7 @@ def _docker(node: Raw) -> dict[str, Any]:
 
 
 def _starter(node: Raw, unit: str) -> dict[str, str] | None:
-    """Return what the files of a unit start, and the file that says so."""
+    """Return the program that a unit starts, and the file that sets it."""
     service = node.services[unit]
     if service["starter"] is None:
         return None
@@ -509,7 +510,7 @@ def _made_with(node: Raw) -> dict[str, list[str]]:
 
 
 def _interrupted_containers(node: Raw, *, answers: bool) -> list[dict[str, str]]:
-    """Return the containers that were noted, unless they run again, or are gone by now."""
+    """Return the recorded containers that are stopped; all if Docker does not answer."""
     noted = _noted_containers(node)
     stopped = [one.id for one in docker.parse_ps(node.stdout("docker_ps")) if not one.running]
     return [
@@ -518,7 +519,7 @@ def _interrupted_containers(node: Raw, *, answers: bool) -> list[dict[str, str]]
 
 
 def _noted_containers(node: Raw) -> dict[str, str]:
-    """Return the names of the containers that ran before Docker was to be replaced, keyed by id."""
+    """Return the names of the containers that ran before the replacement of Docker, by id."""
     noted = _record(node).content
     return {key: name for key, name in noted.items() if isinstance(name, str)}
 
@@ -659,7 +660,7 @@ def _repositories(node: Raw) -> dict[str, Any]:
             name = PurePosixPath(path).stem
             if any(fnmatchcase(name, asked) for asked in node.asked["repositories"]):
                 key = node.texts.get(key_file.format(name))
-                repository = Found.parse(path, node.texts[path], key)
+                repository = ObservedRepository.parse(path, node.texts[path], key)
                 found.setdefault(name, repository._asdict())
     return found
 
@@ -673,10 +674,10 @@ def _module_streams(node: Raw) -> dict[str, str]:
 
 
 def _ours(node: Raw) -> dict[str, Any]:
-    """Return what this collection has left: files of its own, and edits of others' files."""
+    """Return what this collection left: its own files, and edits of the admin's files."""
     return {
         "files": node.own_files,
-        "edits": [_edit(node, state) for state in node.find(document_states.PATTERN)],
+        "edits": [_edit(node, path) for path in node.find(document_history_files.PATTERN)],
         "packages": {
             PurePosixPath(path).stem: _package_record(path, node.texts[path])
             for path in node.find(packages.RECORDS)
@@ -689,16 +690,16 @@ def _package_record(path: str, text: str) -> dict[str, Any]:
     return {"path": path, "packages": document.content, "error": document.error}
 
 
-def _edit(node: Raw, state: str) -> dict[str, Any]:
-    """Return which file was edited, by whom, and which values were others before."""
-    path, actor = document_states.parse_file_name(state)
-    summary = document_history.summarize(path, node.texts[state], node.texts.get(path))
+def _edit(node: Raw, history: str) -> dict[str, Any]:
+    """Return the edited file, the actor and the changed values, from the path of a history."""
+    path, actor = document_history_files.parse_file_name(history)
+    summary = document_history.summarize(path, node.texts[history], node.texts.get(path))
     return {
         "path": path,
         "actor": actor,
         "changes": list(summary.changes),
         "untouched": summary.untouched,
-        "error": f"{state}: {summary.error}" if summary.error else None,
+        "error": f"{history}: {summary.error}" if summary.error else None,
     }
 
 
@@ -719,14 +720,14 @@ def _changed_since_start(node: Raw, unit: str, patterns: Iterable[str]) -> list[
     return [
         path
         for path, modified in node.modified.items()
-        # What comes from the future tells nothing.
+        # A time in the future is no evidence.
         if started < modified <= node.clock["now"]
         and any(fnmatchcase(path, pattern) for pattern in patterns)
     ]
 
 
 def _row(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Take the underscore off the keys that Python would not have without."""
+    """Remove the underscore after keys that are reserved words of Python."""
     return {key.rstrip("_"): value for key, value in record.items()}
 
 

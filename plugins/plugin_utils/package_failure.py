@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Why did the package manager fail? From its words to findings. No function does I/O.
+"""Why did the package manager fail? Turns its output into findings. No function does I/O.
 
 The texts are those of apt 2.4 to 3.0 and dnf 4, in the locale C.
 """
@@ -17,15 +17,17 @@ from ansible_collections.metal.gpu.plugins.module_utils.package_sources import w
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_packages import is_version
 from ansible_collections.metal.gpu.plugins.plugin_utils.repositories import files_with
 
-# Who is not trusted, in the words of gpgv (apt up to 2.6), sqv (apt 3), rpm and our own look-up.
+# Untrusted repositories, as gpgv (apt up to 2.6), sqv (apt 3), rpm and our lookup report them.
 _UNTRUSTED = (
     re.compile(
         r"(?:GPG error|OpenPGP signature verification failed): (?P<place>\S+)\s+\S+: (?P<why>.*)"
     ),
-    # Follows from what was said about its key, so only where nothing was.
+    # A consequence of an error about the key, so it counts only without one.
     re.compile(r"The repository '(?P<place>\S+)[^']*' (?P<why>is not signed)"),
-    re.compile(r"(?P<place>\S+) (?P<why>is the key [0-9A-F]+), expected was"),
-    re.compile(r"(?P<place>\S+) (?P<why>is the key [0-9A-F]+, which .*|is no key to trust: .*)"),
+    re.compile(r"(?P<place>\S+) (?P<why>is the key [0-9A-F]+), expected "),
+    re.compile(
+        r"(?P<place>\S+) (?P<why>is the key [0-9A-F]+, which .*|is not a trustworthy key: .*)"
+    ),
     re.compile(
         r"Failed to download metadata for repo '(?P<place>[^']+)': (?P<why>.*GPG signature.*)"
     ),
@@ -49,7 +51,7 @@ _LOCKED = re.compile(
 )
 _HELD_BY = re.compile(r"(?:held by process|with pid) (?P<pid>\d+)(?: \((?P<command>[^)]+)\))?")
 _INTERRUPTED = re.compile(r"dpkg was interrupted")
-# dpkg and DKMS say what has failed on stdout, and apt only "returned an error code" on stderr.
+# dpkg and DKMS print the error on stdout. apt only prints "returned an error code" on stderr.
 _UNCONFIGURED = re.compile(
     r"^ *(dpkg: error processing (?:package|archive) .*?:?"
     r"|.* script subprocess returned error .*"
@@ -61,35 +63,35 @@ _NEAREST = 4
 
 
 def explain(
-    said: str,
+    error: str,
     answers: Mapping[str, str],
     node: Mapping[str, Any],
     desired: Mapping[str, Any],
     printed: str = "",
 ) -> list[dict[str, str]]:
-    """Return what is wrong, the cause before its consequences; never empty.
+    """Return the findings, the cause before its consequences; never empty.
 
-    `said` is what the module or the key's look-up failed with, empty where waiting for a lock had
-    no end; `printed` is what the package manager printed on the way. `answers` has what it said
-    when it was asked afterwards: `update` about its repositories, `versions` about the packages.
-    `desired` has host, names (as the package manager takes them), lock_timeout, and the repository
-    that serves them, empty where the packages are the system's.
+    `error` is the error of the module or of the key's lookup, empty if the wait for a lock timed
+    out. `printed` is what the package manager printed on stdout. `answers` has its output from
+    queries after the failure: `update` about its repositories, `versions` about the packages.
+    `desired` has host, names (in the package manager's syntax), lock_timeout, and the repository of
+    the packages, empty for packages of the system.
 
-    The last one is REPOSITORY_REMOVED where the repository is new and the cause: with it, every
-    other run of the package manager would fail, too.
+    The last finding is REPOSITORY_REMOVED if the repository is new and is the cause: it would make
+    every other run of the package manager fail.
     """
     host = desired["host"]
-    # What is said about repositories alone is in lines; the module joins everything to one.
-    text = f"{answers.get('update', '')}\n{said}"
+    # The queries print one message per line; the module joins its messages to one line.
+    text = f"{answers.get('update', '')}\n{error}"
     lock = node["package_manager"]["lock"]
-    if _LOCKED.search(said) or (lock and not said):
-        return [_locked(host, lock, said, desired["lock_timeout"])]
+    if _LOCKED.search(error) or (lock and not error):
+        return [_locked(host, lock, error, desired["lock_timeout"])]
     if node["package_manager"]["interrupted"] or _INTERRUPTED.search(text):
         return [finding("DPKG_INTERRUPTED", host)]
     repository = desired["repository"]
     untrusted, unreachable = _places(_UNTRUSTED, text), _places(_UNREACHABLE, text)
     pinned = repository.get("fingerprint") or "none"
-    # With these, apt says nothing about any other.
+    # With conflicting options, apt reports no other error.
     conflicting = {_repository(match["place"]): match for match in _CONFLICTING.finditer(text)}
     found = (
         [_twice(host, node, url, match) for url, match in conflicting.items()]
@@ -99,8 +101,8 @@ def explain(
             for url, why in unreachable.items()
         ]
         or _missing(host, answers.get("versions", ""), desired["names"], node["os"]["family"])
-        or _unconfigured(host, f"{printed}\n{said}")
-        or [finding("PACKAGES_FAILED", host, error=_last_words(said))]
+        or _unconfigured(host, f"{printed}\n{error}")
+        or [finding("PACKAGES_FAILED", host, error=_last_error(error))]
     )
     places = conflicting or untrusted or unreachable
     if repository.get("new") and {_repository(repository["url"]), repository["name"]} & {*places}:
@@ -108,8 +110,8 @@ def explain(
     return found
 
 
-def _locked(host: str, lock: Mapping[str, Any] | None, said: str, seconds: int) -> dict[str, str]:
-    named = _HELD_BY.search(said)
+def _locked(host: str, lock: Mapping[str, Any] | None, error: str, seconds: int) -> dict[str, str]:
+    named = _HELD_BY.search(error)
     if lock:
         pid, command = lock["pid"], lock["command"]
     else:
@@ -119,10 +121,10 @@ def _locked(host: str, lock: Mapping[str, Any] | None, said: str, seconds: int) 
     )
 
 
-def _twice(host: str, node: Mapping[str, Any], url: str, said: re.Match[str]) -> dict[str, str]:
-    files = ", ".join(files_with(node, url, said["suite"])) or "files unknown"
+def _twice(host: str, node: Mapping[str, Any], url: str, match: re.Match[str]) -> dict[str, str]:
+    files = ", ".join(files_with(node, url, match["suite"])) or "files unknown"
     return finding(
-        "REPOSITORY_TWICE", host, url=url, suite=said["suite"], option=said["option"], files=files
+        "REPOSITORY_TWICE", host, url=url, suite=match["suite"], option=match["option"], files=files
     )
 
 
@@ -132,7 +134,7 @@ def _untrusted(host: str, url: str, why: str, pinned: str) -> dict[str, str]:
 
 
 def _places(patterns: Iterable[re.Pattern[str]], text: str) -> dict[str, str]:
-    """Return why, keyed by repository; the first reason that is given for one counts."""
+    """Return the errors, keyed by repository; the first error of a repository counts."""
     found: dict[str, str] = {}
     for pattern in patterns:
         for match in pattern.finditer(text):
@@ -141,11 +143,11 @@ def _places(patterns: Iterable[re.Pattern[str]], text: str) -> dict[str, str]:
 
 
 def _missing(host: str, text: str, names: Iterable[str], family: str) -> list[dict[str, str]]:
-    """Return a finding for all packages that want one version and have the same ones."""
-    known = parse_madison(text) if family == "debian" else parse_dnf_list(text)
+    """Return one finding for all packages with the same desired and available versions."""
+    available = parse_madison(text) if family == "debian" else parse_dnf_list(text)
     missing: dict[tuple[str, str], list[str]] = {}
     for name, version in (split(argument, family) for argument in names):
-        versions = known.get(name, [])
+        versions = available.get(name, [])
         if not any(is_version(one, version) for one in versions):
             found = ", ".join(nearest(version, versions)) or "none"
             missing.setdefault((version, found), []).append(name)
@@ -161,13 +163,13 @@ def _missing(host: str, text: str, names: Iterable[str], family: str) -> list[di
 
 
 def _unconfigured(host: str, text: str) -> list[dict[str, str]]:
-    """Return a finding where dpkg has begun with a package and could not finish."""
+    """Return a finding if dpkg started to install a package and could not finish."""
     lines = dict.fromkeys(line.strip().rstrip(":.") for line in _UNCONFIGURED.findall(text))
     return [finding("PACKAGES_UNCONFIGURED", host, error="; ".join(lines))] if lines else []
 
 
 def split(argument: str, family: str) -> tuple[str, str]:
-    """Split what the package manager takes into name and version; the version may be empty."""
+    """Split an argument of the package manager into name and version, which may be empty."""
     if family == "debian":
         name, _sign, version = argument.partition("=")
         return name, version
@@ -196,7 +198,7 @@ def parse_dnf_list(text: str) -> dict[str, list[str]]:
 
 
 def nearest(version: str, versions: Iterable[str]) -> list[str]:
-    """Return the versions that have most of their beginning in common with the wanted one."""
+    """Return the versions that share the longest beginning with the desired one."""
     ranked = sorted(versions, key=lambda one: -len(_common(_parts(one), _parts(version))))
     return ranked[:_NEAREST]
 
@@ -213,12 +215,12 @@ def _parts(version: str) -> list[str]:
 
 
 def _repository(place: str) -> str:
-    """Return the repository that an address in it belongs to."""
+    """Return the URL of the repository that contains an address."""
     root = re.sub(r"/(?:dists/.*|(?:In)?Release(?:\.gpg)?|repodata/.*|)$", "", place)
     return without_credentials(root)
 
 
-def _last_words(said: str) -> str:
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+def _last_error(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith(("E:", "Error"))]
-    return (errors or lines or ["it said nothing"])[-1]
+    return (errors or lines or ["it printed no error"])[-1]

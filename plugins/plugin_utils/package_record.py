@@ -1,15 +1,15 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which packages has a role of this collection installed on a node?
+"""Which packages did a role of this collection install on a node?
 
-Neither a repository nor a hold tells: an admin can install from the same repository, before us and
-after us, and can hold what he likes. So each role notes what it is about to install, and what was
-there before, in a file on the node. A package counts as the role's as long as its version is the
-noted one: who has exchanged it since has made it his.
+Neither a repository nor a hold shows it: an admin can install from the same repository and can hold
+any package. So each role records in a file on the node what it is about to install, and the version
+that was there before. A package counts as the role's while it has the recorded version. An admin
+who changes the version takes the package over.
 
-Only what a role has brought goes with `state: absent`; what was there before in another version
-stays, and is not held any more.
+`state: absent` removes only packages that the role added. A package that was there before in
+another version stays, and its hold is released.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from ansible_collections.metal.gpu.plugins.module_utils.packages import RECORDS
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_packages import (
+    install_reason,
     is_version,
-    packages_gap,
 )
 
 if TYPE_CHECKING:
@@ -29,71 +29,71 @@ if TYPE_CHECKING:
 
 
 def record(
-    plan: Plan, node: Mapping[str, Any], role: str, wanted: Mapping[str, str]
+    plan: Plan, node: Mapping[str, Any], role: str, desired: Mapping[str, str]
 ) -> dict[str, str]:
-    """Have the step that installs note what it brings: nothing else tells it from the admin's.
+    """Let the installing step record its packages: nothing else tells them from the admin's.
 
-    Return the part of the packages that is the role's, or becomes it: what the admin has in the
-    wanted version stays the admin's.
+    Return the packages that are the role's or become the role's. A package that the admin installed
+    in the desired version stays the admin's.
     """
-    known = _recorded(node, role)
+    recorded = _recorded(node, role)
     ours = {
         name: version
-        for name, version in wanted.items()
-        if name in known or packages_gap(node, {name: version})
+        for name, version in desired.items()
+        if name in recorded or install_reason(node, {name: version})
     }
-    noted = plan.data.setdefault(
+    new = plan.data.setdefault(
         "packages_record", {"path": RECORDS.replace("*", role), "packages": {}}
     )
-    noted["packages"] |= {
-        name: {"version": version, "before": _before(node, known.get(name), name)}
+    new["packages"] |= {
+        name: {"version": version, "before": _before(node, recorded.get(name), name)}
         for name, version in ours.items()
     }
     return ours
 
 
-def _before(node: Mapping[str, Any], known: Mapping[str, Any] | None, name: str) -> str | None:
-    """Return the version that was there before this role came; what it has replaced is noted."""
-    found = node["packages"].get(name)
-    before: str | None = known["before"] if known else found and found["version"]
+def _before(node: Mapping[str, Any], recorded: Mapping[str, Any] | None, name: str) -> str | None:
+    """Return the version that was there before the role's first installation."""
+    observed = node["packages"].get(name)
+    before: str | None = recorded["before"] if recorded else observed and observed["version"]
     return before
 
 
 def _recorded(node: Mapping[str, Any], role: str) -> dict[str, Mapping[str, Any]]:
-    """Return what a role has installed, and what still is as it was installed, keyed by name."""
-    noted = node["ours"]["packages"].get(role, {}).get("packages", {})
+    """Return the role's packages that still have the recorded version, keyed by name."""
+    packages = node["ours"]["packages"].get(role, {}).get("packages", {})
     return {
         name: one
-        for name, one in noted.items()
+        for name, one in packages.items()
         if (found := node["packages"].get(name)) and is_version(found["version"], one["version"])
     }
 
 
 def of_role(node: Mapping[str, Any], role: str) -> list[str]:
-    """Return the packages that a role has installed, new or in another version."""
+    """Return the packages that a role installed, new or in another version."""
     return list(_recorded(node, role))
 
 
-def brought(node: Mapping[str, Any], role: str) -> list[str]:
-    """Return the packages that a role has installed and that were not there before."""
+def added(node: Mapping[str, Any], role: str) -> list[str]:
+    """Return the packages that a role installed and that were not there before."""
     return [name for name, one in _recorded(node, role).items() if one["before"] is None]
 
 
 def refuse_record(plan: Plan, node: Mapping[str, Any], role: str) -> None:
-    """Refuse a record that cannot be read: nobody knows whose the packages are."""
-    noted = node["ours"]["packages"].get(role)
-    if noted and noted["error"]:
-        plan.refuse("PACKAGE_RECORD_INVALID", path=noted["path"], error=noted["error"])
+    """Refuse an unreadable record: it does not show which packages are the role's."""
+    record = node["ours"]["packages"].get(role)
+    if record and record["error"]:
+        plan.refuse("PACKAGE_RECORD_INVALID", path=record["path"], error=record["error"])
 
 
 def plan_forget(
     plan: Plan, node: Mapping[str, Any], role: str, *, release: str, forget: str
 ) -> None:
-    """Plan the steps `release`, for packages that stay and that we hold, and `forget`."""
-    staying = [name for name in of_role(node, role) if name not in brought(node, role)]
+    """Plan the steps `release`, for held packages that stay, and `forget`."""
+    staying = [name for name in of_role(node, role) if name not in added(node, role)]
     held = [name for name in staying if node["packages"][name]["held"]]
     plan.data["release"] = held
-    plan.step(release, f"{', '.join(held)} stay, and this role held them" if held else None)
-    noted = node["ours"]["packages"].get(role)
-    plan.data["packages_record"] = {"path": noted["path"]} if noted else None
-    plan.step(forget, f"{noted['path']} is left" if noted else None)
+    plan.step(release, f"packages that stay installed: {', '.join(held)}" if held else None)
+    record = node["ours"]["packages"].get(role)
+    plan.data["packages_record"] = {"path": record["path"]} if record else None
+    plan.step(forget, f"this role wrote {record['path']}" if record else None)

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What has the user of the kubeconfig to be allowed to do? No function does I/O.
+"""Which permissions does the user of the kubeconfig need? No function does I/O.
 
-docs/permissions.yml says the same as a ClusterRole; a test compares the two.
+docs/permissions.yml has the same permissions as a ClusterRole; a test compares the two.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.forbidden import missing_permission
 
-CLUSTER, SMOKE, PLUGIN = "", "smoke", "plugin"  # where; the last two stand for a namespace
+CLUSTER, SMOKE, PLUGIN = "", "smoke", "plugin"  # scopes; the last two are keys of a namespace
 
 
 class Permission(NamedTuple):
@@ -27,7 +27,7 @@ class Permission(NamedTuple):
 
 
 _NODES = Permission("", "nodes", ("list", "watch"))
-_HOLDERS = Permission("", "pods", ("list",))  # which pods have claimed GPUs, in all namespaces
+_HOLDERS = Permission("", "pods", ("list",))  # which pods claim GPUs, in all namespaces
 
 NEEDED: Mapping[str, tuple[Permission, ...]] = {
     "nodes": (_NODES,),
@@ -44,7 +44,7 @@ NEEDED: Mapping[str, tuple[Permission, ...]] = {
         Permission("node.k8s.io", "runtimeclasses", ("get", "list", "create", "patch")),
         Permission("", "nodes", ("get", "patch")),
     ),
-    # One that is adopted is left as it is.
+    # An adopted device plugin stays as it is.
     "device_plugin_adopted": (
         Permission("apps", "daemonsets", ("get", "list")),
         Permission("node.k8s.io", "runtimeclasses", ("list",)),
@@ -65,7 +65,7 @@ NEEDED: Mapping[str, tuple[Permission, ...]] = {
     ),
 }
 
-# What makes messages better, and is left out where it is withheld.
+# These permissions only improve messages. Without them, the messages have fewer details.
 HELPFUL = (
     Permission("", "pods/log", ("get",)),
     Permission("", "events", ("list", "watch")),
@@ -75,8 +75,8 @@ HELPFUL = (
 
 
 def needed(parts: Iterable[str], namespaces: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the permissions for parts of the work, as the module that asks for them wants them."""
-    wanted = dict.fromkeys(permission for part in parts for permission in NEEDED[part])
+    """Return the permissions for parts of the work, as options of gpu_permissions_info."""
+    permissions = dict.fromkeys(permission for part in parts for permission in NEEDED[part])
     return [
         {
             "group": permission.group,
@@ -85,19 +85,19 @@ def needed(parts: Iterable[str], namespaces: Mapping[str, str]) -> list[dict[str
             "namespace": namespaces.get(permission.where, ""),
             "any": permission.is_any,
         }
-        for permission in wanted
+        for permission in permissions
     ]
 
 
 def refuse_missing(user: str, missing: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Return a refusal for each resource that the user may not use as it is needed."""
+    """Return a refusal for each resource with missing permissions."""
     verbs: dict[tuple[str, str], list[str]] = {}
     for permission in missing:
         group = permission["group"]
         resource = f"{permission['resource']}.{group}" if group else permission["resource"]
         texts = [" or ".join(permission["verbs"])] if permission["any"] else permission["verbs"]
-        known = verbs.setdefault((resource, permission["namespace"]), [])
-        known += [text for text in texts if text not in known]
+        listed = verbs.setdefault((resource, permission["namespace"]), [])
+        listed += [text for text in texts if text not in listed]
     return [
         missing_permission(user or "the user of the kubeconfig", ", ".join(texts), resource, where)
         for (resource, where), texts in verbs.items()

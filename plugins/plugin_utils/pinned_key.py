@@ -1,15 +1,15 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Is this the signing key that was meant, and nothing but it?
+"""Is this the pinned signing key, and only this key?
 
-A repository's key is fetched from the same place as its packages, so only a fingerprint that came
-another way says whose key it is. apt and rpm trust *every* key of a keyring: therefore all of its
-packets are looked at, and one certificate is accepted, whose primary key has the fingerprint.
+A repository's key is fetched from the same place as its packages, so only a fingerprint from
+another source proves whose key it is. apt and rpm trust *every* key of a keyring. So all of its
+packets are checked, and only one certificate is accepted, whose primary key has the fingerprint.
 
-That takes no OpenPGP library: a fingerprint is a hash over a packet. Signatures are not verified
-here. The package manager does that, and a subkey or a date that the primary key has not signed is
-nothing to it. No function does I/O.
+This needs no OpenPGP library: a fingerprint is a hash over a packet. Signatures are not verified
+here. The package manager verifies them, and ignores a subkey or a date that the primary key did not
+sign. No function does I/O.
 
 Source: RFC 9580, sections 4.2 (packets), 5.2.3 (signatures and their subpackets), 5.5.4
 (fingerprints), 6.2 (armour), 10.1 (transferable public keys)
@@ -35,7 +35,7 @@ _SIGNATURE = 2
 _PRIMARY_KEY = 6
 _PART_OF_CERTIFICATE = (_SIGNATURE, _PRIMARY_KEY, 13, 14, 17)  # user ID, subkey, user attribute
 _SECRET_KEYS = (5, 7)
-# Marker, trust (which GnuPG notes in a keyring of its own), padding: no part of a certificate.
+# Marker, trust (which GnuPG keeps in its keyrings), padding: not part of a certificate.
 _NOTHING = (10, 12, 21)
 _FIRST_NOT_CRITICAL = 40
 
@@ -46,7 +46,7 @@ _CREATED, _EXPIRES_AFTER, _ISSUER, _REASON, _ISSUER_FINGERPRINT = 2, 9, 16, 29, 
 
 
 class KeyRefused(ValueError):
-    """The text is no public key, is not only the pinned one, or that one is no good any more."""
+    """The text is not exactly the pinned public key, or that key was revoked or has expired."""
 
 
 class _Packet(NamedTuple):
@@ -57,27 +57,27 @@ class _Packet(NamedTuple):
 
 class _Signature(NamedTuple):
     kind: int
-    issuer: bytes  # a key ID, or a fingerprint; empty where none is named
+    issuer: bytes  # a key ID or a fingerprint; empty if it names none
     created: int  # in seconds of the epoch
-    expires_after: int  # the key, in seconds after it was made; 0 for never
+    expires_after: int  # of the key, in seconds after its creation; 0 for never
     reason: str  # of a revocation
 
 
 def pinned_key(key: bytes, expected: str, source: str, now: datetime) -> str:
     """Return the armoured certificate whose primary key has the expected fingerprint.
 
-    `key` is binary or armoured, and has no other certificate. `source` says in messages where it
-    came from. Raises KeyRefused.
+    `key` is binary or armoured, and has no other certificate. `source` names its origin in
+    messages. Raises KeyRefused.
     """
-    wanted = re.sub(r"\s", "", expected).upper()
+    pinned = re.sub(r"\s", "", expected).upper()
     try:
         packets = _certificate(_binary(key))
         found = _fingerprint(packets[0].body)
         signatures = [_signature(one.body) for one in packets if one.tag == _SIGNATURE]
     except KeyRefused as error:
-        raise KeyRefused(f"{source} is no key to trust: {error}") from error
-    if found != wanted:
-        raise KeyRefused(f"{source} is the key {found}, expected was {wanted}")
+        raise KeyRefused(f"{source} is not a trustworthy key: {error}") from error
+    if found != pinned:
+        raise KeyRefused(f"{source} is the key {found}, expected {pinned}")
     if problem := _problem(packets[0].body, found, signatures, now):
         raise KeyRefused(f"{source} is the key {found}, which {problem}")
     body = base64.b64encode(b"".join(packet.raw for packet in packets)).decode()
@@ -87,7 +87,7 @@ def pinned_key(key: bytes, expected: str, source: str, now: datetime) -> str:
 def _binary(key: bytes) -> bytes:
     """Return the packets of a key that may be armoured."""
     key = key.removeprefix(_BYTE_ORDER_MARK)
-    if key[:1] and key[0] & 0x80:  # every packet begins with this bit; no text does
+    if key[:1] and key[0] & 0x80:  # every packet starts with this bit; no text does
         return key
     lines = [line.strip() for line in key.decode("utf-8", errors="replace").strip().split("\n")]
     borders = [match for line in lines if (match := _BORDER.fullmatch(line))]
@@ -97,16 +97,16 @@ def _binary(key: bytes) -> bytes:
         raise KeyRefused(f"not an OpenPGP public key, but a {borders[0]['kind']}")
     blocks = lines.count(_BEGIN)
     if blocks > 1:
-        raise KeyRefused(f"{blocks} armoured blocks, of which only one can have the pinned key")
+        raise KeyRefused(f"{blocks} armoured blocks, expected one")
     if _END not in lines or (_BEGIN in lines and lines.index(_END) < lines.index(_BEGIN)):
-        raise KeyRefused("the armoured OpenPGP key has no end")
+        raise KeyRefused("the armoured OpenPGP key has no END line")
     if (lines[0], lines[-1], len(borders)) != (_BEGIN, _END, 2):
-        raise KeyRefused("text outside of its armoured block")
-    # Headers such as "Version:" come first; the checksum, which begins with "=", comes last.
+        raise KeyRefused("text outside the armoured block")
+    # Headers such as "Version:" come first. The checksum, which starts with "=", comes last.
     body = [line for line in lines[1:-1] if ":" not in line and not line.startswith("=")]
     try:
         return base64.b64decode("".join(body), validate=True)
-    except ValueError as error:  # what is not ASCII, too, is not base64
+    except ValueError as error:  # also for text that is not ASCII
         raise KeyRefused(f"the armoured OpenPGP key is damaged: {error}") from error
 
 
@@ -117,19 +117,21 @@ def _certificate(data: bytes) -> list[_Packet]:
         if packet.tag in _NOTHING or packet.tag >= _FIRST_NOT_CRITICAL:
             continue
         if packet.tag in _SECRET_KEYS:
-            raise KeyRefused(f"a secret key (packet type {packet.tag}) is in it")
+            raise KeyRefused(f"it contains a secret key (packet type {packet.tag})")
         if packet.tag not in _PART_OF_CERTIFICATE:
-            raise KeyRefused(f"a packet of type {packet.tag} is in it, which is no part of a key")
+            raise KeyRefused(
+                f"it contains a packet of type {packet.tag}, which is not part of a key"
+            )
         if not packets and packet.tag != _PRIMARY_KEY:
-            raise KeyRefused(f"not an OpenPGP public key: it begins with packet type {packet.tag}")
+            raise KeyRefused(f"not an OpenPGP public key: it starts with packet type {packet.tag}")
         if packets and packet.tag == _PRIMARY_KEY:
-            raise KeyRefused(f"a second primary key, {_fingerprint(packet.body)}, is in it")
+            raise KeyRefused(f"it contains a second primary key, {_fingerprint(packet.body)}")
         packets.append(packet)
     if not packets:
-        raise KeyRefused("not an OpenPGP public key: there is no public key in it")
-    _fingerprint(packets[0].body)  # names a version that nobody knows
+        raise KeyRefused("not an OpenPGP public key: it contains no public key")
+    _fingerprint(packets[0].body)  # raises for an unsupported version
     if packets[-1].tag != _SIGNATURE:
-        raise KeyRefused("the OpenPGP key is cut short: its end has no signature of its own")
+        raise KeyRefused("the OpenPGP key is cut short: its last packet is not a signature")
     return packets
 
 
@@ -138,7 +140,7 @@ def _packets(data: bytes) -> Iterator[_Packet]:
     while start < len(data):
         header = data[start]
         if not header & 0x80:
-            raise KeyRefused(f"at byte {start} no packet begins, so that it is not only a key")
+            raise KeyRefused(f"no packet starts at byte {start}, so it contains more than a key")
         try:
             tag, body, end = _body(data, start)
         except IndexError as error:
@@ -150,9 +152,9 @@ def _packets(data: bytes) -> Iterator[_Packet]:
 
 
 def _body(data: bytes, start: int) -> tuple[int, int, int]:
-    """Return a packet's type, and where its body begins and ends. Raises IndexError, KeyRefused."""
+    """Return a packet's type, and the start and end of its body. Raises IndexError, KeyRefused."""
     header = data[start]
-    if header & 0x40:  # the format of today
+    if header & 0x40:  # the current format
         first = data[start + 1]
         if 224 <= first < 255:
             raise KeyRefused("an OpenPGP public key has no partial lengths")
@@ -168,7 +170,7 @@ def _body(data: bytes, start: int) -> tuple[int, int, int]:
 
 
 def _length(data: bytes, at: int) -> tuple[int, int]:
-    """Return a length of one, two or five bytes, and what is behind it. Raises IndexError."""
+    """Return a length of one, two or five bytes, and the index after it. Raises IndexError."""
     first = data[at]
     if first < 192:
         return first, at + 1
@@ -182,7 +184,7 @@ def _fingerprint(body: bytes) -> str:
     """Return the fingerprint of a public key, in capital hexadecimal digits."""
     version = body[0] if body else None
     if version == 4:
-        # SHA-1 is not a choice: it is what the fingerprint of a version 4 key is.
+        # RFC 9580 defines the fingerprint of a version 4 key as SHA-1.
         material = b"\x99" + len(body).to_bytes(2, "big") + body
         return hashlib.sha1(material, usedforsecurity=False).hexdigest().upper()
     if version == 6:
@@ -194,7 +196,7 @@ def _fingerprint(body: bytes) -> str:
 def _problem(
     primary: bytes, fingerprint: str, signatures: list[_Signature], now: datetime
 ) -> str | None:
-    """Return why the key is no good any more, or None."""
+    """Return whether the key was revoked or has expired, as text, or None."""
     revocation = next((one for one in signatures if one.kind == _REVOCATION), None)
     if revocation:
         reason = f": {revocation.reason}" if revocation.reason else ""
@@ -205,10 +207,10 @@ def _problem(
         one for one in signatures if one.kind in _SELF_SIGNATURES and one.issuer.endswith(issuers)
     ]
     if not own:
-        return "has no signature of its own"
+        return "has no self-signature"
     newest = max(own, key=lambda one: (one.created, one.expires_after or float("inf")))
-    made = int.from_bytes(primary[1:5], "big")
-    expires = _date(made) + timedelta(seconds=newest.expires_after)
+    created = int.from_bytes(primary[1:5], "big")
+    expires = _date(created) + timedelta(seconds=newest.expires_after)
     if newest.expires_after and expires <= now:
         return f"expired on {expires:%Y-%m-%d}"
     return None
@@ -219,7 +221,7 @@ def _date(seconds: int) -> datetime:
 
 
 def _signature(body: bytes) -> _Signature:
-    """Parse a signature as far as it tells whether a key is good. Raises KeyRefused."""
+    """Parse the parts of a signature that decide whether a key is valid. Raises KeyRefused."""
     try:
         version = body[0]
         if version == 3:
@@ -229,7 +231,7 @@ def _signature(body: bytes) -> _Signature:
         end = middle + width + int.from_bytes(body[middle : middle + width], "big")
         body[end - 1]
         hashed = _subpackets(body[4 + width : middle])
-        # Who has signed is a hint for finding the key, and often outside of what is signed.
+        # The issuer only helps to find the key, and is often outside the signed part.
         found = {**_subpackets(body[middle + width : end]), **hashed}
         return _Signature(
             kind=body[1],

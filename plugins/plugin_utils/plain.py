@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Data as plain Python types, whatever Ansible has made of them.
+"""Convert Ansible's data types to plain Python types.
 
 Ansible marks texts that come from nodes by subclasses of `str`. Before ansible-core 2.19, libyaml
-refuses these: it takes no subclass. Later, containers fill in their templates only when asked.
+rejects such subclasses. Since 2.19, containers render their templates only on access.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 
 def plain(value: Any) -> Any:
-    """Return a copy that has no marks."""
+    """Return a copy without marks."""
     if isinstance(value, str):
         return str.__str__(value)  # its own `__str__` may return the marked text
     if isinstance(value, Mapping):

@@ -3,9 +3,9 @@
 
 """What a plan is: the steps to take with their reasons, or the refusals.
 
-A planner is a pure function of an observation (what metal.gpu.node_info returned) and of
-desired (the role's variables). `--check` shows its plan, the role carries it out, and the second
-run finds it empty.
+A planner is a pure function of an observation (what metal.gpu.node_info returned) and of what is
+desired (the role's variables). `--check` shows the plan. The role carries it out. The plan of the
+second run is empty.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 
 @dataclass
 class Plan:
-    """Steps and refusals as they are found. The name of a step is that of its task."""
+    """Steps, refusals and notices. A step has the name of its task."""
 
     host: str
     steps: list[dict[str, str]] = field(default_factory=list)
@@ -29,7 +29,7 @@ class Plan:
     data: dict[str, Any] = field(default_factory=dict)  # what the tasks need to know
 
     def step(self, name: str, reason: str | None) -> None:
-        """Add a step, if there is a reason for it. What is shown has no credentials."""
+        """Add a step if there is a reason for it. The reason is shown, so it is redacted."""
         if reason:
             self.steps.append({"name": name, "reason": redact(reason)})
 
@@ -47,14 +47,14 @@ class Plan:
 
 
 def actor(role: str) -> str:
-    """Return the name that a role's edits in files of others go by; its tasks give the same."""
+    """Return the actor of a role's edits in the admin's files; its tasks pass the same name."""
     return f"metal.gpu.{role}"
 
 
 def changes(node: Mapping[str, Any], role: str, suffix: str) -> dict[tuple[str, ...], Any]:
-    """Return what a role has changed in files with this suffix.
+    """Return what a role changed in files with this suffix.
 
-    Keyed by key path, with what was there before, None for nothing.
+    Maps each key path to its former value; None: the key did not exist.
     """
     return {
         tuple(change["key"]): change["before"]
@@ -65,18 +65,18 @@ def changes(node: Mapping[str, Any], role: str, suffix: str) -> dict[tuple[str, 
 
 
 def edited(node: Mapping[str, Any], role: str) -> list[str]:
-    """Return the files of others that a role has changed, and can give back."""
+    """Return the admin's files that a role changed and can restore."""
     return [edit["path"] for edit in node["ours"]["edits"] if edit["actor"] == actor(role)]
 
 
 def refuse_uneditable(plan: Plan, config: Mapping[str, Any]) -> None:
-    """Refuse a configuration file that a step edits, and that cannot be edited."""
+    """Refuse a configuration file that a step edits but that cannot be edited."""
     if config["obstacle"]:
         plan.refuse("CONFIG_NOT_EDITABLE", path=config["path"], error=config["obstacle"])
 
 
 def refuse_lost_history(plan: Plan, node: Mapping[str, Any], role: str) -> None:
-    """Refuse to change anything where it is not known what the role has changed before."""
+    """Refuse to change anything if the history of the role's edits is unreadable."""
     for edit in node["ours"]["edits"]:
         if plan.steps and edit["actor"] == actor(role) and edit["error"]:
             plan.refuse("HISTORY_UNREADABLE", path=edit["path"], error=edit["error"])

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Is there a containerd that a kubelet can use?
+"""Does the node have a containerd that a kubelet can use?
 
-Installs one where there is none. A containerd that is there belongs to its owner: it is started,
-and the package's own configuration, which turns the kubelet's interface off, is put right.
+Installs containerd if it is missing. An existing containerd stays the admin's: the plan only starts
+it, and corrects the packaged configuration, which disables the CRI plugin.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan_packages import (
     REPAIR,
     arguments,
     hold_arguments,
-    hold_gap,
+    hold_reason,
     notice_unheld,
     plan_no_repository,
     plan_repair,
@@ -46,7 +46,7 @@ CRI = "Enable the CRI plugin of containerd"
 RESTART = "Restart containerd"
 START = "Start containerd"
 
-GIVE_BACK = "Restore the configuration of containerd"
+RESTORE = "Restore the configuration of containerd"
 RESTART_BACK = "Restart containerd with its former configuration"
 REMOVE = "Remove containerd"
 RELEASE = "Release the hold on containerd"
@@ -55,7 +55,7 @@ REMOVE_REPOSITORY = "Remove the Docker repository"
 
 STEPS = (
     *(REPAIR, PYTHON_DEBIAN, REPOSITORY, INSTALL, HOLD, CRI, RESTART, START),
-    *(GIVE_BACK, RESTART_BACK, REMOVE, RELEASE, FORGET, REMOVE_REPOSITORY),
+    *(RESTORE, RESTART_BACK, REMOVE, RELEASE, FORGET, REMOVE_REPOSITORY),
 )
 
 REPOSITORY_NAME = "metal-gpu-docker"
@@ -63,9 +63,9 @@ PACKAGE = "containerd.io"
 DISTRIBUTION = "containerd"
 CONFIG = "/etc/containerd/config.toml"
 ROLE = "containerd"
-DOCKER_ROLE = "docker_ce"  # brings the same package
+DOCKER_ROLE = "docker_ce"  # installs the same package
 
-RESTART_REASON = "it reads its configuration only at its start; containers run on"
+RESTART_REASON = "containerd reads its configuration only when it starts; containers keep running"
 
 
 def plan(node: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any]:
@@ -94,23 +94,23 @@ def plan(node: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def refuse_config(plan: Plan, node: Mapping[str, Any]) -> None:
-    """Refuse a configuration that nobody can read."""
+    """Refuse a configuration that cannot be read."""
     error = node["engines"]["containerd"]["config"]["error"]
     if error:
         plan.refuse("CONTAINERD_CONFIG_INVALID", error=error)
 
 
 def _plan_missing(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any]) -> None:
-    system = systems.known(node)
+    system = systems.supported(node)
     source = Repository.desired(REPOSITORY_NAME, desired, system.docker)
     plan_repository(plan, node, source, desired["now"], prepare=PYTHON_DEBIAN, add=REPOSITORY)
-    wanted = docker_packages.containerd(system, desired["version"])
-    plan.data["packages"] = arguments(node, wanted)
-    ours = package_record.record(plan, node, ROLE, wanted)
+    packages = docker_packages.containerd(system, desired["version"])
+    plan.data["packages"] = arguments(node, packages)
+    ours = package_record.record(plan, node, ROLE, packages)
     plan.data["hold"] = hold_arguments(node, ours)
-    plan.step(INSTALL, "there is no containerd")
-    plan.step(HOLD, hold_gap(node, ours))
-    _plan_cri(plan, CONFIG, "Docker's package turns the CRI plugin off")
+    plan.step(INSTALL, "containerd is not installed")
+    plan.step(HOLD, hold_reason(node, ours))
+    _plan_cri(plan, CONFIG, "Docker's package disables the CRI plugin")
 
 
 def _plan_installed(plan: Plan, node: Mapping[str, Any]) -> None:
@@ -118,39 +118,39 @@ def _plan_installed(plan: Plan, node: Mapping[str, Any]) -> None:
     config = engine["config"]
     plan.data["hold"] = [PACKAGE]
     if package_record.of_role(node, ROLE):
-        plan.step(HOLD, hold_gap(node, [PACKAGE]))
+        plan.step(HOLD, hold_reason(node, [PACKAGE]))
     elif PACKAGE not in package_record.of_role(node, DOCKER_ROLE):
         notice_unheld(plan, node, (PACKAGE, DISTRIBUTION))
     if engine["cri_enabled"] is False:
-        # Docker's package ships a file without a version; one that has a version was written by
-        # somebody who wanted the plugin off.
+        # The file that Docker's package ships has no version. A file with a version is the admin's,
+        # who disabled the plugin on purpose.
         if config["version"] is None:
-            reason = f"{config['path']} turns the CRI plugin off, as Docker packages it"
+            reason = f"{config['path']} disables the CRI plugin, as Docker's package ships it"
             refuse_uneditable(plan, config)
             _plan_cri(plan, config["path"], reason)
         else:
             plan.refuse("CRI_DISABLED", path=config["path"])
     elif not engine["running"]:
-        plan.step(START, "it is not running")
+        plan.step(START, "containerd is not running")
     else:
         plan.data["change"] = unread_change(node)
         plan.step(RESTART, unread_reason(engine))
 
 
 def unread_reason(engine: Mapping[str, Any]) -> str | None:
-    """Return why a containerd that is set up well has to be restarted all the same.
+    """Return why a correctly configured containerd must be restarted.
 
-    A run that was cut off between a change and the restart leaves this behind.
+    An earlier run may have stopped between the change and the restart.
     """
     unread = ", ".join(engine["changed_since_start"])
-    return f"{unread} changed after it had started; containers run on" if unread else None
+    return f"{unread} changed after containerd started; containers keep running" if unread else None
 
 
 def unread_change(node: Mapping[str, Any]) -> dict[str, str] | None:
-    """Return the path and the actor of the change of ours that containerd has not read yet.
+    """Return the path and the actor of our change that containerd has not read yet.
 
-    It may be taken back where containerd does not start with it; what somebody has changed since
-    may not.
+    If containerd does not start with the change, the role may undo it, unless the admin has edited
+    the file since.
     """
     unread = node["engines"]["containerd"]["changed_since_start"]
     return next(
@@ -164,12 +164,12 @@ def unread_change(node: Mapping[str, Any]) -> dict[str, str] | None:
 
 
 def _plan_cri(plan: Plan, path: str, reason: str) -> None:
-    """Plan the edit of the file without a version that Docker's package ships."""
+    """Plan the edit of the packaged file, which has no version."""
     plan.data["change"] = {"path": path, "actor": actor(ROLE)}
     plan.data["config"] = {
         "path": path,
         "discard": [{"path": ["disabled_plugins"], "items": ["cri"]}],
-        # systemd owns the control groups of the node; two owners take pods from each other.
+        # systemd manages the node's cgroups. Two cgroup managers disturb each other's pods.
         "merge": {
             "plugins": {
                 "cri": {
@@ -190,19 +190,19 @@ def _plan_cri(plan: Plan, path: str, reason: str) -> None:
 
 
 def _plan_absent(plan: Plan, node: Mapping[str, Any]) -> None:
-    """Without what this role has done, no kubelet and no Docker could go on: they go first."""
-    edits, packages = edited(node, ROLE), package_record.brought(node, ROLE)
+    """Plan the removal. The kubelet and Docker need containerd, so the admin removes them first."""
+    edits, packages = edited(node, ROLE), package_record.added(node, ROLE)
     plan.data |= {"edits": edits, "packages": packages}
     if (edits or packages) and (
         node["kubelet"]["running"] or node["engines"]["docker"]["installed"]
     ):
         plan.refuse("CONTAINERD_IN_USE")
     if edits:
-        plan.step(GIVE_BACK, f"this role has changed {', '.join(edits)}")
+        plan.step(RESTORE, f"this role changed {', '.join(edits)}")
         if not packages:
-            plan.step(RESTART_BACK, "it reads its configuration only at its start")
+            plan.step(RESTART_BACK, "containerd reads its configuration only when it starts")
     if packages:
-        plan.step(REMOVE, f"{PACKAGE} is installed")
+        plan.step(REMOVE, f"this role installed {PACKAGE}")
     elif node["engines"]["containerd"]["installed"]:
         plan.notice("ENGINE_OF_ADMIN", engine="containerd")
     package_record.plan_forget(plan, node, ROLE, release=RELEASE, forget=FORGET)

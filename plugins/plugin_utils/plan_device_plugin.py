@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""May this cluster get the device plugin from us, which one, and has it got it?
+"""May this role deploy the device plugin in this cluster, how, and does it run?
 
-What there is to do is worked out by the API server, which the objects are applied to.
+The objects are applied, so the API server works out the changes.
 """
 
 from __future__ import annotations
@@ -15,34 +15,35 @@ from ansible_collections.metal.gpu.plugins.module_utils import pod_status
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
 from ansible_collections.metal.gpu.plugins.module_utils.scheduling import selector_text
-from ansible_collections.metal.gpu.plugins.module_utils.smoke_pod import MANAGED_BY, OWNER
+from ansible_collections.metal.gpu.plugins.module_utils.smoke_pod import MANAGED_BY, MANAGER
 from ansible_collections.metal.gpu.plugins.plugin_utils import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.forbidden import explain_error
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
 
 _PROGRAM = "k8s-device-plugin"
-# Tells which template a pod was made from. The generation of the template does not: going back to
-# an earlier template keeps the pods that have it.
+# This label identifies the template of a pod. The generation of the template does not: a rollback
+# to an earlier template keeps its pods.
 _REVISION = "controller-revision-hash"
-CLUSTER = "cluster"  # whom the refusal is about
+CLUSTER = "cluster"  # the host of the refusals
 
-# What this role creates has both labels. What lacks one of them is the admin's, whatever its name.
+# Objects that this role creates have both labels. Others are the admin's, whatever their name.
 _NAME = "app.kubernetes.io/name"
-_MARKS = {_NAME: "nvidia-device-plugin", MANAGED_BY: OWNER}
+_MARKS = {_NAME: "nvidia-device-plugin", MANAGED_BY: MANAGER}
 HANDLER = "nvidia"  # the name of the runtime in the container engines
-LABELLED = "metal.gpu/labelled"  # annotation of a node: the labels that this role has added
+LABELLED = "metal.gpu/labelled"  # annotation of a node: the labels that this role added
 
-REFUSE = "refuse"  # what to do about a plugin of somebody else's
+REFUSE = "refuse"  # what to do about a plugin that this role did not deploy
 AUTO = "auto"
-# cri-dockerd 0.4.3 knows no RuntimeClass but its own, and passes no CDI devices on: it is up to
-# Docker's default runtime. With that one under containerd, too, one DaemonSet serves both.
+# cri-dockerd 0.4.3 supports no RuntimeClass but its own and passes no CDI devices on, so Docker's
+# default runtime must provide the GPUs. One DaemonSet serves both engines if containerd also has
+# the NVIDIA runtime as its default.
 _STRATEGIES = {engines.CONTAINERD: "cdi-cri", engines.DOCKER: "envvar"}
 
 
 def members(hosts: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return node name and engine of each inventory host, from its variables.
 
-    Hosts that nobody has observed are left out.
+    Hosts without an observation are left out.
     """
     return [
         {
@@ -61,8 +62,8 @@ def plan(daemonsets: Sequence[Mapping[str, Any]], desired: Mapping[str, Any]) ->
     """Judge the DaemonSets of a cluster, and choose how GPUs get into containers.
 
     Desired: state, name and namespace of ours, foreign (refuse or adopt), strategy, runtime_class
-    (empty for none), runtime_classes that there are, node_selector, the rows of the nodes as from
-    metal.gpu.gpu_capacity, the members, and the errors where something could not be listed.
+    (empty for none), the existing runtime_classes, node_selector, the rows of the nodes from
+    metal.gpu.gpu_capacity, the members, and the errors of failed list requests.
     """
     plan = Plan(CLUSTER)
     plan.data["adopted"] = None
@@ -71,14 +72,14 @@ def plan(daemonsets: Sequence[Mapping[str, Any]], desired: Mapping[str, Any]) ->
     for error in desired["errors"]:
         plan.refusals.append(explain_error(error, CLUSTER, "CLUSTER_UNUSABLE"))
     ours, others = None, []
-    taken = ""  # something else has the name
+    taken = ""  # another DaemonSet has the name
     for daemonset in daemonsets:
         metadata = daemonset["metadata"]
         has_name = (metadata["namespace"], metadata["name"]) == (
             desired["namespace"],
             desired["name"],
         )
-        # A Helm release may well have the name.
+        # A Helm release can have the same name.
         if has_name and _is_ours(daemonset):
             ours = daemonset
         elif _is_device_plugin(daemonset):
@@ -105,7 +106,7 @@ def plan(daemonsets: Sequence[Mapping[str, Any]], desired: Mapping[str, Any]) ->
 
 
 def _is_ours(found: Mapping[str, Any]) -> bool:
-    """Tell whether this role has created an object."""
+    """Tell whether this role created an object."""
     labels = section(found, "metadata", "labels")
     return all(labels.get(key) == value for key, value in _MARKS.items())
 
@@ -113,7 +114,7 @@ def _is_ours(found: Mapping[str, Any]) -> bool:
 def _choose_runtime_class(plan: Plan, name: str, desired: Mapping[str, Any]) -> None:
     """Choose whether the RuntimeClass is created, used as it is, or refused.
 
-    A handler cannot be changed, and pods of others may need it as it is.
+    A handler is immutable, and pods of the admin may need it.
     """
     found = next(
         (one for one in desired["runtime_classes"] if one["metadata"]["name"] == name), None
@@ -131,7 +132,7 @@ def _choose_runtime_class(plan: Plan, name: str, desired: Mapping[str, Any]) -> 
 
 
 def _refuse_labels(plan: Plan, desired: Mapping[str, Any]) -> None:
-    """Refuse nodes with one of the labels in another value, which somebody may need as it is."""
+    """Refuse nodes that have one of the labels with another value: the admin may need it."""
     for member in desired["members"]:
         row = desired["rows"].get(member["node"], {})
         for key, value in _taken(row, desired["node_selector"]).items():
@@ -148,10 +149,10 @@ def _refuse_labels(plan: Plan, desired: Mapping[str, Any]) -> None:
 
 
 def _taken(row: Mapping[str, Any], labels: Mapping[str, str]) -> dict[str, str]:
-    """Return those of the labels that a node has with another value.
+    """Return the labels that a node has with another value.
 
-    The annotation has the keys of the labels that this role has added, and not their values. So an
-    admin may have changed one of these, too, to keep the plugin off the node.
+    The annotation has the keys of the labels that this role has added, but not their values. An
+    admin may have changed the value of such a label, too, to keep the plugin off the node.
     """
     found = section(row, "labels")
     return {
@@ -160,7 +161,7 @@ def _taken(row: Mapping[str, Any], labels: Mapping[str, str]) -> dict[str, str]:
 
 
 def _added(annotations: Mapping[str, str]) -> list[str]:
-    """Return the labels that this role has added to a node."""
+    """Return the labels that this role added to a node."""
     return [key for key in annotations.get(LABELLED, "").split(",") if key]
 
 
@@ -177,7 +178,7 @@ def _choose(plan: Plan, ours: Mapping[str, Any] | None, desired: Mapping[str, An
                 "DEVICE_PLUGIN_STRATEGY", strategy=strategy, found=", ".join(hosts[engines.DOCKER])
             )
         elif len(hosts) > 1 and (strategy == AUTO or runtime_class):
-            found = (f"{engine} is used by {', '.join(names)}" for engine, names in hosts.items())
+            found = (f"{engine} on {', '.join(names)}" for engine, names in hosts.items())
             plan.refuse("DEVICE_PLUGIN_MIXED", evidence=", ".join(found))
         runtime_class = ""
     if strategy == AUTO:
@@ -186,8 +187,8 @@ def _choose(plan: Plan, ours: Mapping[str, Any] | None, desired: Mapping[str, An
         if runs and runs != strategy and nodes > len(desired["members"]):
             plan.refuse(
                 "DEVICE_PLUGIN_MIXED",
-                evidence=f"it hands GPUs out by {runs} on {nodes} nodes, and the "
-                f"{len(desired['members'])} of this run need {strategy}",
+                evidence=f"it uses the strategy {runs} on {nodes} nodes, but the nodes of this run "
+                f"({len(desired['members'])}) need {strategy}",
             )
     plan.data["strategy"] = strategy
     _choose_runtime_class(plan, runtime_class, desired)
@@ -198,7 +199,7 @@ def _name(daemonset: Mapping[str, Any]) -> str:
 
 
 def _strategy(daemonset: Mapping[str, Any] | None) -> str | None:
-    """Return the strategy that a DaemonSet of ours runs with."""
+    """Return the strategy of our DaemonSet."""
     if daemonset is None:
         return None
     named = {
@@ -212,10 +213,10 @@ def _strategy(daemonset: Mapping[str, Any] | None) -> str | None:
 def labelling(
     nodes: Mapping[str, Mapping[str, Any]], labels: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    """Return the patches for those nodes of the cluster that lack one of the labels.
+    """Return the patches for the nodes of the cluster that lack one of the labels.
 
-    An annotation has the labels that were added, so that those of the admin are never removed. A
-    node that has one with another value stays as it is.
+    An annotation lists the added labels, so that the admin's labels are never removed. A node that
+    has one of the labels with another value stays as it is.
     """
     patches = []
     for name, row in nodes.items():
@@ -230,10 +231,10 @@ def labelling(
 def unlabelling(
     nodes: Sequence[Mapping[str, Any]], names: Collection[str], labels: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Say what becomes of the nodes (Node objects) that have all of the labels.
+    """Sort the nodes (Node objects) that have all of the labels.
 
-    Returns the patches that take the labels of this role off the named ones, the names of those
-    that keep them, because nobody of us has added any, and the names of all others.
+    Returns the patches that remove this role's labels from the named nodes, the names of those that
+    keep them because this role added none, and the names of all other nodes.
     """
     patches, kept, left = [], [], []
     for node in nodes:
@@ -258,11 +259,11 @@ def rollout(
     nodes: Iterable[str],
     revisions: Sequence[Mapping[str, Any]] | None = None,
 ) -> dict[str, str]:
-    """Return why the DaemonSet does not run yet on those of the nodes where it does not.
+    """Return, for each node without a running pod of the DaemonSet, the reason.
 
-    `pods` and `revisions` (ControllerRevisions) are those of the DaemonSet; without revisions, pods
-    of any will do. Nodes that are not named do not count: one that is switched off would hold
-    everybody up.
+    `pods` and `revisions` (ControllerRevisions) are those of the DaemonSet. Without revisions, a
+    pod of any revision counts. Only the named nodes count: a node that is switched off would block
+    the rollout.
     """
     current = None
     if revisions:
@@ -270,14 +271,16 @@ def rollout(
         current = newest["metadata"]["labels"][_REVISION]
     found = {
         pod_status.target_node(pod): pod
-        for pod in sorted(pods, key=_is_ready)  # of two on one node, one is on its way out
+        for pod in sorted(pods, key=_is_ready)  # of two on one node, one is terminating
         if revisions is None or pod["metadata"]["labels"].get(_REVISION) == current
     }
     waiting = {}
     for node in nodes:
         pod = found.get(node)
         if pod is None:
-            waiting[node] = "it has no pod" + ("" if revisions is None else " of this version yet")
+            waiting[node] = "the node has no pod" + (
+                "" if revisions is None else " of this version yet"
+            )
         elif not _is_ready(pod):
             waiting[node] = f"{pod['metadata']['name']} is {pod_status.describe(pod)}"
     return waiting
@@ -291,9 +294,9 @@ def _is_ready(pod: Mapping[str, Any]) -> bool:
 
 
 def _is_device_plugin(daemonset: Mapping[str, Any]) -> bool:
-    """Whether a container has NVIDIA's image, from whatever registry.
+    """Whether a container has NVIDIA's image, from any registry.
 
-    The image has feature discovery in it, too, which is started by a command of its own.
+    The image also contains feature discovery, which has its own command.
     """
     return any(
         container["image"].partition("@")[0].rpartition("/")[2].partition(":")[0] == _PROGRAM

@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Is there a Docker Engine that the kubelet can use?
+"""Does the node have a Docker Engine that the kubelet can use?
 
-Installs Docker's own packages where there is no engine. An engine that is there belongs to its
-owner: it is started where it stands, and one of the distribution gives way only where that is
-asked for. daemon.json is nobody's business here.
+Installs Docker's own packages if there is no engine. An existing engine stays the admin's: the plan
+only starts it. It replaces a distribution's engine only if replace_distribution is true. This role
+does not edit daemon.json.
 
 Source: https://docs.docker.com/engine/install/
 """
@@ -29,7 +29,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan_packages import (
     REPAIR,
     arguments,
     hold_arguments,
-    hold_gap,
+    hold_reason,
     installed,
     notice_unheld,
     plan_no_repository,
@@ -78,13 +78,13 @@ PACKAGE = "docker-ce"
 PACKAGES = (PACKAGE, "docker-ce-cli", "containerd.io")
 CRI_DOCKERD_PACKAGE = "cri-dockerd"
 
-# Engines of distributions, and what cannot be beside docker-ce or containerd.io. The package
-# manager takes all of them away, without their data and settings, while it installs those.
+# Engines of distributions, and packages that conflict with docker-ce or containerd.io. The package
+# manager removes them while it installs those two. Their data and settings stay.
 DISTRIBUTION = ("docker.io", "docker-engine", "moby-engine", "docker")
 CONFLICTS = (*DISTRIBUTION, "docker-cli", "podman-docker", "containerd", "runc")
 
-# Of nvidia-docker, v1 and v2, as NVIDIA's instructions have installed them. The package with the
-# program that daemon.json names goes later: when the container toolkit has brought another one.
+# The packages of nvidia-docker v1 and v2, as NVIDIA's instructions installed them. The package with
+# the program that daemon.json names is removed later, after the container toolkit is installed.
 LEFTOVER_PACKAGES = ("nvidia-docker", "nvidia-docker2")
 LEFTOVER_LISTS = ("nvidia-docker", "nvidia-container-runtime", "libnvidia-container")
 
@@ -115,13 +115,13 @@ def plan(node: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any]:
     _plan_cri_dockerd(plan, node, desired)
     missing = [user for user in desired["users"] if user not in node["engines"]["docker"]["group"]]
     plan.data["users"] = missing
-    plan.step(USERS, f"{', '.join(missing)} cannot" if missing else None)
+    plan.step(USERS, f"not in the group: {', '.join(missing)}" if missing else None)
     plan_repair(plan, node, *_NEED_PACKAGE_MANAGER)
     return plan.result()
 
 
 def refuse_config(plan: Plan, node: Mapping[str, Any], new_keys: Iterable[str] = ()) -> None:
-    """Refuse a configuration that nobody can read, or that Docker will not take with new keys."""
+    """Refuse a configuration that is unreadable, or that Docker rejects with the new keys."""
     config = node["engines"]["docker"]["config"]
     if config["error"]:
         plan.refuse("DOCKER_CONFIG_INVALID", error=config["error"])
@@ -131,7 +131,7 @@ def refuse_config(plan: Plan, node: Mapping[str, Any], new_keys: Iterable[str] =
 
 
 def refuse_silent(plan: Plan, engine: Mapping[str, Any]) -> None:
-    """Refuse a Docker that runs and does not answer: what runs in it is anybody's guess."""
+    """Refuse a Docker that runs but does not answer: its containers are unknown."""
     if engine["running"] and not engine["answers"]:
         plan.refuse("DOCKER_SILENT")
 
@@ -144,7 +144,7 @@ def _refuse_other_kinds(plan: Plan, engine: Mapping[str, Any]) -> None:
 
 
 def _plan_leftovers(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any]) -> None:
-    """Plan the end of nvidia-docker. Its daemon.json stays, and is adopted by the next role."""
+    """Plan the removal of nvidia-docker. Its daemon.json stays; the next role adopts it."""
     found = node["engines"]["docker"]["v1"]
     containers = [container["name"] for container in found["containers"]]
     volumes = list(found["volumes"])
@@ -156,10 +156,10 @@ def _plan_leftovers(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, A
         )
     packages = installed(node, LEFTOVER_PACKAGES)
     if systems.is_redhat(node):
-        # The rpm would take daemon.json along, whoever has edited it.
+        # The removal of the rpm would delete daemon.json with the admin's edits.
         packages = [name for name in packages if name != "nvidia-docker2"]
     lists = [name for name in LEFTOVER_LISTS if name in node["repositories"]]
-    # A list of the toolkit alone may be in use, and nothing is wrong with it.
+    # The repository of the toolkit alone may be in use, and is harmless.
     if not packages and lists == ["libnvidia-container"]:
         lists = []
     plan.data |= {
@@ -169,9 +169,12 @@ def _plan_leftovers(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, A
         "leftover_lists": [node["repositories"][name]["path"] for name in lists],
     }
     gone = [*containers, *volumes]
-    plan.step(V1_CONTAINERS, f"{', '.join(gone)} cannot be without it" if gone else None)
-    plan.step(LEFTOVERS, f"{', '.join(packages)} installed" if packages else None)
-    plan.step(LEFTOVER_REPOSITORIES, f"{', '.join(lists)} are there" if lists else None)
+    plan.step(
+        V1_CONTAINERS,
+        f"they stop working without nvidia-docker v1: {', '.join(gone)}" if gone else None,
+    )
+    plan.step(LEFTOVERS, f"installed: {', '.join(packages)}" if packages else None)
+    plan.step(LEFTOVER_REPOSITORIES, f"configured: {', '.join(lists)}" if lists else None)
 
 
 def _plan_engine(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any]) -> None:
@@ -183,8 +186,8 @@ def _plan_engine(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any]
         "daemon_reload": engine["needs_reload"],
     }
     if not engine["installed"]:
-        ours = _plan_packages(plan, node, desired, "there is no Docker")
-        plan.step(HOLD, hold_gap(node, ours))
+        ours = _plan_packages(plan, node, desired, "Docker is not installed")
+        plan.step(HOLD, hold_reason(node, ours))
     elif others and desired["replace_distribution"]:
         _plan_exchange(plan, node, desired, others)
     else:
@@ -193,29 +196,29 @@ def _plan_engine(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any]
         if _version(node) != desired["version"]:
             plan.notice("ENGINE_KEPT", found=_found(node, others), expected=desired["version"])
         if not engine["running"]:
-            plan.step(START, "it is not running")
+            plan.step(START, "Docker is not running")
         elif not engine["enabled"]:
-            plan.step(START, "it does not start at boot")
+            plan.step(START, "Docker does not start at boot")
         _plan_interrupted(plan, node, engine["interrupted"])
         if ours:
             versions = {name: node["packages"][name]["version"] for name in ours}
             plan.data["hold"] = hold_arguments(node, versions)
-            plan.step(HOLD, hold_gap(node, ours))
-            plan.step(DISARM, engine["purge_script"] and f"{engine['purge_script']} is left of it")
+            plan.step(HOLD, hold_reason(node, ours))
+            plan.step(DISARM, engine["purge_script"] and f"docker.io left {engine['purge_script']}")
 
 
 def _of_others(node: Mapping[str, Any], ours: Iterable[str]) -> list[str]:
-    """Return the packages of an engine that this collection has not installed."""
-    known = {*ours, *package_record.of_role(node, "containerd")}
-    return [name for name in (*PACKAGES, *DISTRIBUTION) if name not in known]
+    """Return the packages of an engine that this collection did not install."""
+    installed_by_us = {*ours, *package_record.of_role(node, "containerd")}
+    return [name for name in (*PACKAGES, *DISTRIBUTION) if name not in installed_by_us]
 
 
 def _plan_exchange(
     plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any], others: list[str]
 ) -> None:
-    """Plan docker-ce in the place of the distribution's Docker, whose data it takes over.
+    """Plan the replacement of the distribution's Docker by docker-ce, which keeps its data.
 
-    One transaction of the package manager does it, so that there is always one of them.
+    One transaction of the package manager does it, so the node is never without a Docker.
     """
     engine = node["engines"]["docker"]
     refuse_silent(plan, engine)
@@ -227,32 +230,32 @@ def _plan_exchange(
         plan.refuse("CONTAINERS_EPHEMERAL", containers=", ".join(ephemeral))
     plan.data["record"]["merge"] = {container["id"]: container["name"] for container in own}
     names = ", ".join(container["name"] for container in own if not container["noted"])
-    plan.step(RECORD, f"{names} shall run afterwards, too" if names else None)
-    reason = f"{', '.join(others)} {engine['version']} gives way"
+    plan.step(RECORD, f"{names} must run again after the replacement" if names else None)
+    reason = f"docker-ce replaces {', '.join(others)} {engine['version']}"
     ours = _plan_packages(plan, node, desired, reason)
     plan.data["containers"] += [container["id"] for container in own]
     _plan_interrupted(plan, node, [*engine["interrupted"], *own])
-    plan.step(HOLD, hold_gap(node, ours))
+    plan.step(HOLD, hold_reason(node, ours))
     if "docker.io" in others:
-        plan.step(DISARM, f"docker.io leaves {docker.PURGE_SCRIPT}")
+        plan.step(DISARM, f"the removal of docker.io leaves {docker.PURGE_SCRIPT}")
 
 
 def _plan_packages(
     plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any], reason: str
 ) -> list[str]:
-    """Plan the packages of the engine, and return those to hold."""
-    system = systems.known(node)
+    """Plan the packages of the engine. Return the packages to hold."""
+    system = systems.supported(node)
     source = Repository.desired(REPOSITORY_NAME, desired, system.docker)
     plan_repository(plan, node, source, desired["now"], prepare=PYTHON_DEBIAN, add=REPOSITORY)
-    wanted = {
+    packages = {
         **docker_packages.docker(system, desired["version"]),
         **docker_packages.containerd(system, desired["containerd_version"]),
     }
-    plan.data["packages"] = arguments(node, wanted)
-    ours = package_record.record(plan, node, ROLE, wanted)
+    plan.data["packages"] = arguments(node, packages)
+    ours = package_record.record(plan, node, ROLE, packages)
     plan.data["hold"] = hold_arguments(node, ours)
     conflicts = installed(node, CONFLICTS)
-    also = f"; {', '.join(conflicts)} cannot stay beside it" if conflicts else ""
+    also = f"; this removes the conflicting {', '.join(conflicts)}" if conflicts else ""
     plan.step(INSTALL, reason + also)
     plan.step(START, reason)
     return list(ours)
@@ -265,17 +268,17 @@ def _plan_interrupted(
     if names:
         plan.step(CONTAINERS, f"{names} ran before Docker was replaced")
     elif docker.RECORD in edited(node, "docker_ce"):
-        plan.step(CONTAINERS, "a note about them is left")
+        plan.step(CONTAINERS, f"{docker.RECORD} is left from an earlier run")
 
 
 def _plan_cri_dockerd(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any]) -> None:
-    """Plan what the kubelet needs to speak with Docker, where it is told to."""
+    """Plan cri-dockerd if the kubelet is configured for it."""
     found = node["engines"]["docker"]["cri_dockerd"]
     endpoint = node["kubelet"]["endpoint"]
     if not endpoint:
         return
     if not found["installed"]:
-        system = systems.known(node)
+        system = systems.supported(node)
         url = desired["cri_dockerd_url"] or docker_packages.cri_dockerd_url(system)
         plan.data["cri_dockerd_url"] = url
         if url is None:
@@ -283,21 +286,21 @@ def _plan_cri_dockerd(plan: Plan, node: Mapping[str, Any], desired: Mapping[str,
         elif not desired["cri_dockerd_checksum"]:
             plan.refuse("CRI_DOCKERD_MISSING", endpoint=endpoint, url=url)
         package_record.record(plan, node, ROLE, {CRI_DOCKERD_PACKAGE: ""})
-        plan.step(CRI_DOCKERD, f"the kubelet talks to {endpoint}")
+        plan.step(CRI_DOCKERD, f"the kubelet is configured for {endpoint}")
     if not found["installed"] or CRI_DOCKERD_PACKAGE in package_record.of_role(node, ROLE):
-        plan.step(HOLD_CRI_DOCKERD, hold_gap(node, [CRI_DOCKERD_PACKAGE]))
+        plan.step(HOLD_CRI_DOCKERD, hold_reason(node, [CRI_DOCKERD_PACKAGE]))
     if not found["running"] or not found["enabled"]:
-        plan.step(START_CRI_DOCKERD, f"the kubelet talks to {endpoint}")
+        plan.step(START_CRI_DOCKERD, f"the kubelet is configured for {endpoint}")
 
 
 def _plan_absent(plan: Plan, node: Mapping[str, Any]) -> None:
-    """Take away what this role has brought, if nothing runs in it.
+    """Plan the removal of what this role installed, if nothing runs in it.
 
-    The record goes near the end: it tells that Docker is ours, so a run that was cut short is taken
-    up again.
+    The record is removed near the end. It shows that the role installed Docker, so an interrupted
+    run can continue.
     """
     engine = node["engines"]["docker"]
-    packages = package_record.brought(node, ROLE)
+    packages = package_record.added(node, ROLE)
     plan.data["packages"] = packages
     running = [container["name"] for container in engine["containers"]]
     if packages:
@@ -305,16 +308,16 @@ def _plan_absent(plan: Plan, node: Mapping[str, Any]) -> None:
     elif engine["installed"]:
         plan.notice("ENGINE_OF_ADMIN", engine="Docker")
     if packages and node["kubelet"]["running"]:
-        plan.refuse("DOCKER_IN_USE", evidence="a kubelet that runs pods in it")
+        plan.refuse("DOCKER_IN_USE", evidence="a running kubelet")
     elif packages and running:
-        plan.refuse("DOCKER_IN_USE", evidence=f"containers that run in it, {', '.join(running)}")
+        plan.refuse("DOCKER_IN_USE", evidence=f"running containers ({', '.join(running)})")
     plan.step(REMOVE, f"installed: {', '.join(packages)}" if packages else None)
     package_record.plan_forget(plan, node, ROLE, release=RELEASE, forget=FORGET)
     plan_no_repository(plan, node, REPOSITORY_NAME, remove=REMOVE_REPOSITORY)
 
 
 def _version(node: Mapping[str, Any]) -> str | None:
-    """Return the version of Docker's own package, without what packaging adds to it."""
+    """Return the upstream version of Docker's own package."""
     package = node["packages"].get(PACKAGE)
     return upstream_version(package["version"]) if package else None
 

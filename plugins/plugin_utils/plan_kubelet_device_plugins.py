@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which edits let this kubelet speak to device plugins?
+"""Which edits does this kubelet need to accept device plugins?
 
-The feature gate DevicePlugins had to be set up to Kubernetes 1.9, was harmless up to 1.27, and
-since 1.28 it is unknown, which ends the kubelet. It is taken out from 1.10 on, so that the next
-upgrade of the node goes well.
+Up to Kubernetes 1.9, the feature gate DevicePlugins must be set. Up to 1.27 it is harmless. Since
+1.28 it is unknown, and the kubelet does not start with it. The plan removes it from 1.10 on, so
+that the next upgrade of the node succeeds.
 
 Source: https://kubernetes.io/docs/reference/command-line-tools-reference/feature-gates-removed/
 """
@@ -41,13 +41,13 @@ STEPS = (CONFIGURATION, FLAGS, DROP_IN, RESTART, REMOVE_DROP_IN, FORGET)
 _LAST_WITH_GATE_OFF = (1, 9)
 _VARIABLE = "KUBELET_EXTRA_ARGS"
 
-# A line that is no comment, up to the flag. Only one line is looked at at a time.
+# A line that is not a comment, up to the flag. The expressions see one line at a time.
 _LINE = r"^((?![ \t]*[#;]).*?"
 _FLAG = r"--feature[-_]gates[= ][\"']?"
 _VALUE = r"=[^\s\"',\\]*"
 _END = r"(?=[\s\"'\\]|$)"
 
-# In this order: with others behind it, with others before it, alone. Then the flag goes too.
+# In this order: other gates follow, other gates precede, no other gate (the flag is removed).
 REMOVALS: tuple[tuple[str, str], ...] = (
     (rf"{_LINE}{_FLAG}(?:[^\s\"',]+,)*){GATE}{_VALUE},", r"\1"),
     (rf"{_LINE}{_FLAG}[^\s\"']*?),{GATE}{_VALUE}{_END}", r"\1"),
@@ -70,7 +70,7 @@ def plan(node: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any]:
     if not kubelet["installed"]:
         plan.refuse("KUBELET_MISSING")
         return plan.result()
-    # A drop-in of --config-dir is read with the file, and ends the kubelet as well.
+    # The kubelet does not start with a broken drop-in in --config-dir either.
     for document in (kubelet["config"], *kubelet["config_dir"]["files"]):
         if document["error"]:
             plan.refuse("KUBELET_CONFIG_INVALID", error=document["error"])
@@ -85,7 +85,7 @@ def plan(node: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any]:
     elif not any(gate["value"] and gate["effective"] for gate in places):
         _plan_setting(plan, kubelet, places)
     if plan.steps:
-        _plan_restart(plan, kubelet, "it reads its settings when it starts")
+        _plan_restart(plan, kubelet, "the kubelet reads its settings only when it starts")
     else:
         _plan_restart(plan, kubelet, _unread_reason(kubelet))
     refuse_lost_history(plan, node, "kubelet_device_plugins")
@@ -93,7 +93,7 @@ def plan(node: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plan_absent(plan: Plan, node: Mapping[str, Any]) -> None:
-    """A gate that was taken out stays out, since no kubelet that it was taken from needs it."""
+    """Plan the removal of our files. A removed gate stays removed: no such kubelet needs it."""
     kubelet = node["kubelet"]
     edits = edited(node, "kubelet_device_plugins")
     drop_ins = [path for path in node["ours"]["files"] if path == KUBELET_DROP_IN]
@@ -105,10 +105,10 @@ def _plan_absent(plan: Plan, node: Mapping[str, Any]) -> None:
             return
         if _needs_gate(kubelet):
             _plan_removal(plan, kubelet, places)
-    plan.step(REMOVE_DROP_IN, f"{', '.join(drop_ins)} is of this role" if drop_ins else None)
+    plan.step(REMOVE_DROP_IN, f"this role created {', '.join(drop_ins)}" if drop_ins else None)
     if plan.steps:
-        _plan_restart(plan, kubelet, "it reads its settings when it starts")
-    plan.step(FORGET, f"{', '.join(edits)} stays without the gate" if edits else None)
+        _plan_restart(plan, kubelet, "the kubelet reads its settings only when it starts")
+    plan.step(FORGET, f"the gate stays removed from {', '.join(edits)}" if edits else None)
 
 
 def _plan_restart(plan: Plan, kubelet: Mapping[str, Any], reason: str | None) -> None:
@@ -121,12 +121,12 @@ def _plan_restart(plan: Plan, kubelet: Mapping[str, Any], reason: str | None) ->
 
 
 def _unread_reason(kubelet: Mapping[str, Any]) -> str | None:
-    """Return why a kubelet with the right settings has to be restarted; a run may have been cut."""
+    """Return why a correctly configured kubelet must be restarted, as after an interrupted run."""
     if not kubelet["running"]:
-        return f"it is not running: {kubelet['last_error'] or 'it said nothing'}"
-    # One that needs no gate runs well, whatever it has read.
+        return f"the kubelet is not running: {kubelet['last_error'] or 'it logged no error'}"
+    # A kubelet that does not need the gate runs with or without it.
     unread = kubelet["changed_since_start"] if _needs_gate(kubelet) else []
-    return f"{', '.join(unread)} changed after it had started" if unread else None
+    return f"{', '.join(unread)} changed after the kubelet started" if unread else None
 
 
 def _places(kubelet: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -139,9 +139,9 @@ def _needs_gate(kubelet: Mapping[str, Any]) -> bool:
 
 def _plan_removal(plan: Plan, kubelet: Mapping[str, Any], places: list[Mapping[str, Any]]) -> None:
     why = f"kubelet {kubelet['version']} " + (
-        "ends when it meets the gate"
+        "does not start with the gate"
         if release(kubelet["version"])[:2] >= (1, 28)
-        else "needs no gate"
+        else "does not need the gate"
     )
     documents = _files(places, "config")
     texts = _files(places, "flag")
@@ -161,13 +161,13 @@ def _plan_removal(plan: Plan, kubelet: Mapping[str, Any], places: list[Mapping[s
 
 
 def _plan_setting(plan: Plan, kubelet: Mapping[str, Any], places: list[Mapping[str, Any]]) -> None:
-    """Set the gate where a user of this kubelet would look for it: in its flags."""
+    """Set the gate where an admin would look for it: in the kubelet's flags."""
     why = f"kubelet {kubelet['version']} needs the gate"
     flags = [flag for flag in kubelet["flags"] if flag["effective"] and flag["file"]]
     gates = [flag["file"] for flag in flags if flag["name"] == "--feature-gates"]
     extra = [flag["file"] for flag in flags if flag["variable"] == _VARIABLE]
     edits: list[tuple[str, tuple[str, str]]] = []
-    # One that says false goes first; the regular expressions below add and do not replace.
+    # Remove a gate that is false first: the regular expressions below only add.
     edits += [(path, removal) for path in _files(places, "flag") for removal in REMOVALS]
     if gates and not _files(places, "flag"):
         edits.append((gates[-1], ADDITION))
@@ -183,6 +183,6 @@ def _plan_setting(plan: Plan, kubelet: Mapping[str, Any], places: list[Mapping[s
 
 
 def _files(places: list[Mapping[str, Any]], where: str) -> list[str]:
-    """Return the files to edit; a gate that the kubelet runs with may be in none of them."""
+    """Return the files to edit; a gate of the running kubelet may be in no file."""
     files = (gate["file"] for gate in places if gate["where"] == where)
     return list(dict.fromkeys(filter(None, files)))

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What does this node need so that its engine can give GPUs to containers?
+"""What does this node need so that its engine can pass GPUs to containers?
 
 Source: https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/
 """
@@ -42,10 +42,10 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan_packages import (
     REPAIR,
     arguments,
     hold_arguments,
-    hold_gap,
+    hold_reason,
+    install_reason,
     installed,
     notice_unheld,
-    packages_gap,
     plan_no_repository,
     plan_repair,
     plan_repository,
@@ -88,9 +88,9 @@ STEPS = (
 )
 
 ROLE = "nvidia_container_runtime"
-_RELOAD_REASON = "it takes its runtimes over without a restart; containers run on"
-# What the toolkit's service for CDI writes, with its kind. The device plugin leaves others behind,
-# which are named after their kinds of this vendor.
+_RELOAD_REASON = "Docker applies its runtimes without a restart; containers keep running"
+# The CDI specifications that the toolkit's service writes, with their kind. The device plugin
+# leaves others behind, named after a kind of its vendor.
 _SPECIFICATIONS = dict.fromkeys(
     ("/run/cdi/nvidia.yaml", "/var/run/cdi/nvidia.yaml"), "nvidia.com/gpu"
 )
@@ -100,28 +100,28 @@ _DEFAULT = ("default-runtime",)
 _DOCKERD = "dockerd"
 _GPU_FILE = re.compile(r"/dev/nvidia\d+")
 
-# What the role writes. The command fails until nvidia_uvm is there, which comes after the driver,
-# and with Debian's own one not at boot.
+# What the role writes. The command fails until nvidia_uvm is loaded. That happens after the driver
+# is loaded, and with Debian's own driver not at boot.
 RULE_FILE = {
     "path": own_files.CHAR_DEV_RULE,
     "block": 'ACTION=="add", DEVPATH=="/bus/pci/drivers/nvidia|/module/nvidia_uvm", '
     'RUN+="/usr/bin/nvidia-ctk system create-dev-char-symlinks --create-all"\n',
 }
 
-# nvidia-cdi-refresh.service runs where modules.dep has one of two names. Elsewhere systemd skips it
-# and calls that a success.
+# nvidia-cdi-refresh.service runs only if modules.dep has one of two names. Otherwise systemd skips
+# it and reports success.
 # Source: deployments/systemd/nvidia-cdi-refresh.service of the toolkit 1.20.1.
 _ACCEPTED = re.compile(r"/(nvidia|nvidia-current)[.]ko")
 CDI_DROP_IN = {
     "path": own_files.CDI_DROP_IN,
     "block": r"""[Service]
-# The unit's own condition does not know every name that Debian gives the kernel module.
+# The unit's own condition misses some of Debian's names of the kernel module.
 ExecCondition=
 ExecCondition=/bin/sh -c '[ -e /proc/driver/nvidia/version ] || grep -qE \
     "/nvidia(-current|-tesla(-[0-9]+)?)?(-open)?[.]ko" /lib/modules/%v/modules.dep'
 """,
 }
-# What outlives a boot; the service writes below /var/run.
+# Specifications here survive a reboot; the service writes below /var/run.
 _STATIC_CDI = "/etc/cdi/"
 
 REPOSITORY_NAME = "metal-gpu-container-toolkit"
@@ -131,11 +131,11 @@ PACKAGES = (
     "libnvidia-container-tools",
     "libnvidia-container1",
 )
-# What the steps above need of a toolkit that stays as it is: a command, and a service.
+# A toolkit that stays must have a command and a service that the steps above use.
 # Source: https://github.com/NVIDIA/nvidia-docker/issues/1671; the toolkit's release notes.
 _LINKS_SINCE = "1.14.0"  # with --load-kernel-modules
 _WRITES_CDI_SINCE = "1.18.0"
-# Programs of each package, and the version since which it has them.
+# Programs of each package, and the first version that has them.
 # Source: NVIDIA's documentation of the toolkit's packages; nvidia-cdi-hook was seen from 1.18 on.
 _PROGRAMS = {
     "nvidia-container-toolkit-base": {
@@ -149,16 +149,16 @@ _REINSTALL = {
     systems.DEBIAN: "apt-get install --reinstall",
     systems.REDHAT: "dnf reinstall",
 }
-# Of nvidia-docker2. The toolkit has the same program, and comes first.
+# Part of nvidia-docker2. The toolkit has the same program and is installed first.
 FORMER_PACKAGE = "nvidia-container-runtime"
 
 
 def plan(node: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any]:
     """Plan the container runtime.
 
-    Desired: host, state, engine, engine_is_new (whether this very run has brought it to a node
-    without one), driver_is_planned (whether this very run installs one; it has not yet in check
-    mode), restart_ok, version, default (whether it becomes the default runtime; None: as the
+    Desired: host, state, engine, engine_is_new (whether this run installed the engine on a node
+    without one), driver_is_planned (whether this run installs the driver; in check mode it is not
+    there yet), restart_ok, version, default (whether it becomes the default runtime; None: as the
     engine needs it), cdi, and of the repository url, suite, key and fingerprint.
     """
     plan = Plan(desired["host"])
@@ -188,14 +188,14 @@ def plan(node: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plan_toolkit(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any]) -> None:
-    wanted = dict.fromkeys(PACKAGES, f"{desired['version']}-1")
+    packages = dict.fromkeys(PACKAGES, f"{desired['version']}-1")
     found = node["toolkit"]["version"]
     ours = package_record.of_role(node, ROLE)
-    others = [name for name in installed(node, wanted) if name not in ours]
+    others = [name for name in installed(node, packages) if name not in ours]
     held = [
         name
         for name in others
-        if node["packages"][name]["held"] and packages_gap(node, {name: wanted[name]})
+        if node["packages"][name]["held"] and install_reason(node, {name: packages[name]})
     ]
     if found is not None and is_newer(found, desired["version"]):
         plan.notice("TOOLKIT_KEPT", found=found, expected=desired["version"])
@@ -203,33 +203,33 @@ def _plan_toolkit(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any
     elif held:
         _keep_held(plan, node, desired, held)
     else:
-        missing = packages_gap(node, wanted)
-        if missing:
-            upstream = systems.known(node).toolkit
+        reason = install_reason(node, packages)
+        if reason:
+            upstream = systems.supported(node).toolkit
             source = Repository.desired(REPOSITORY_NAME, desired, upstream)
             plan_repository(
                 plan, node, source, desired["now"], prepare=PYTHON_DEBIAN, add=REPOSITORY
             )
-            hold = package_record.record(plan, node, ROLE, wanted)
+            hold = package_record.record(plan, node, ROLE, packages)
         else:
-            hold = {name: wanted[name] for name in ours}
+            hold = {name: packages[name] for name in ours}
         notice_unheld(plan, node, [name for name in others if name not in hold])
         plan.data |= {
-            "packages": arguments(node, wanted),
+            "packages": arguments(node, packages),
             "change_held": bool(ours),
             "hold": hold_arguments(node, hold),
         }
-        plan.step(INSTALL, missing)
-        ended = "a new version is not held yet" if missing else None
-        plan.step(HOLD, hold_gap(node, hold) or ended)
+        plan.step(INSTALL, reason)
+        unheld = "the new version is not held yet" if reason else None
+        plan.step(HOLD, hold_reason(node, hold) or unheld)
     if FORMER_PACKAGE in node["packages"]:
-        plan.step(FORMER, f"the toolkit takes the place of {FORMER_PACKAGE}")
+        plan.step(FORMER, f"the container toolkit replaces {FORMER_PACKAGE}")
     has_rule = bool(node["toolkit"]["char_dev_rules"])
     plan.step(RULE, None if has_rule else "no udev rule calls create-dev-char-symlinks")
     if has_rule:
-        plan.step(LINK, _unlinked_gap(node))
+        plan.step(LINK, _unlinked_reason(node))
     elif _has_driver(node, desired):
-        plan.step(LINK, "udev runs the rule only when the driver is loaded the next time")
+        plan.step(LINK, "udev runs the rule only at the next load of the driver")
 
 
 def _has_driver(node: Mapping[str, Any], desired: Mapping[str, Any]) -> bool:
@@ -238,7 +238,7 @@ def _has_driver(node: Mapping[str, Any], desired: Mapping[str, Any]) -> bool:
 
 
 def _refuse_unusable(plan: Plan, node: Mapping[str, Any]) -> None:
-    """Refuse a toolkit whose package is installed, and stays, while its programs are not there."""
+    """Refuse a toolkit whose packages are installed and stay, but whose programs are missing."""
     if any(step["name"] == INSTALL for step in plan.steps):
         return
     found: dict[str, list[str]] = {}
@@ -262,9 +262,9 @@ def _refuse_unusable(plan: Plan, node: Mapping[str, Any]) -> None:
 def _keep_held(
     plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any], held: list[str]
 ) -> None:
-    """Leave a toolkit alone that somebody else holds, if it can do what the other steps need."""
+    """Keep a toolkit that the admin holds, if it supports what the other steps need."""
     found = node["toolkit"]["version"]
-    needed = _WRITES_CDI_SINCE if desired["cdi"] and _cdi_gap(node) else _LINKS_SINCE
+    needed = _WRITES_CDI_SINCE if desired["cdi"] and _cdi_reason(node) else _LINKS_SINCE
     evidence = {"found": found or "none", "packages": ", ".join(held)}
     if found is None or is_newer(needed, found):
         plan.refuse("TOOLKIT_TOO_OLD", expected=needed, **evidence)
@@ -272,7 +272,7 @@ def _keep_held(
         plan.notice("TOOLKIT_HELD", expected=desired["version"], **evidence)
 
 
-def _unlinked_gap(node: Mapping[str, Any]) -> str | None:
+def _unlinked_reason(node: Mapping[str, Any]) -> str | None:
     files = [file for file in node["device_files"] if _GPU_FILE.fullmatch(file["path"])]
     unlinked = [file["path"] for file in files if not file["linked"]]
     return f"/dev/char has no link to {', '.join(unlinked)}" if unlinked else None
@@ -282,9 +282,9 @@ def _plan_containerd(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, 
     engine = node["engines"]["containerd"]
     plan_containerd.refuse_config(plan, node)
     if not engine["installed"]:
-        # The containerd role comes before this one; what it installs is not there to be read yet.
+        # The containerd role runs before this one. What it installs is not observed yet.
         plan.data["config"] = None
-        plan.step(REGISTER, "there is no containerd yet")
+        plan.step(REGISTER, "containerd is not installed yet")
         plan.step(RESTART, RESTART_REASON)
         return
     if refuse_unversioned(plan, engines.CONTAINERD, engine):
@@ -293,29 +293,29 @@ def _plan_containerd(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, 
         plan.refuse("CDI_UNSUPPORTED", found=engine["version"], expected=containerd_keys.CDI_SINCE)
     ours = changes(node, ROLE, ".toml")
     former = {key: before for key, before in ours.items() if key[-1] == "default_runtime_name"}
-    # A default that this role has made goes back to what it was.
+    # A default runtime that this role set gets its former value back.
     default = containerd_keys.RUNTIME if desired["default"] else next(iter(former.values()), None)
     config = containerd_keys.edit(engine, default=default, cdi=desired["cdi"])
     gone = [list(key) for key, before in former.items() if before is None]
     plan.data["config"] = {**config, "remove": [] if desired["default"] else gone}
-    gap = _containerd_gap(engine, desired, is_default_ours=bool(former))
+    reason = _containerd_reason(engine, desired, is_default_ours=bool(former))
     shadows = [] if containerd_keys.merges(engine["version"]) else engine["config"]["imported_cri"]
-    if gap and shadows:
+    if reason and shadows:
         plan.refuse(
             "CONTAINERD_IMPORT_REPLACES",
             files=", ".join(shadows),
             path=config["path"],
             found=engine["version"],
         )
-    if gap and config["path"] == engine["config"]["path"]:
+    if reason and config["path"] == engine["config"]["path"]:
         refuse_uneditable(plan, engine["config"])
     ours_now = {"path": config["path"], "actor": actor(ROLE)}
-    plan.data["change"] = ours_now if gap else plan_containerd.unread_change(node)
-    plan.step(REGISTER, gap)
-    plan.step(RESTART, RESTART_REASON if gap else unread_reason(engine))
+    plan.data["change"] = ours_now if reason else plan_containerd.unread_change(node)
+    plan.step(REGISTER, reason)
+    plan.step(RESTART, RESTART_REASON if reason else unread_reason(engine))
 
 
-def _containerd_gap(
+def _containerd_reason(
     engine: Mapping[str, Any], desired: Mapping[str, Any], *, is_default_ours: bool
 ) -> str | None:
     found = engine["runtimes"].get(containerd_keys.RUNTIME)
@@ -338,17 +338,17 @@ def _containerd_gap(
 def _plan_docker(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any]) -> None:
     """Plan daemon.json, where the runtime becomes the default one unless told otherwise.
 
-    cri-dockerd knows no runtime classes: it is the only way for a pod to get a GPU.
+    cri-dockerd has no RuntimeClass support, so only the default runtime gives a pod a GPU.
     """
     engine = node["engines"]["docker"]
     is_toolkit_new = any(step["name"] == INSTALL for step in plan.steps)
     if not engine["installed"]:
-        # The role docker_ce comes before this one, likewise.
+        # The same holds for the role docker_ce.
         plan_docker_ce.refuse_config(plan, node)
         plan.data["config"] = None
-        plan.step(REGISTER, "there is no Docker yet")
+        plan.step(REGISTER, "Docker is not installed yet")
         if is_toolkit_new:
-            plan.step(RESTART_DOCKER, "it will have started before the container toolkit came")
+            plan.step(RESTART_DOCKER, "Docker starts before the container toolkit is installed")
         else:
             plan.step(RELOAD, _RELOAD_REASON)
         return
@@ -357,83 +357,87 @@ def _plan_docker(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any]
         return
     default: str | None = docker_keys.RUNTIME
     if desired["default"] is False:
-        # A reload takes no notice of a key that is gone, so the former default is written down.
+        # A reload ignores removed keys, so the file must name the former default.
         former = changes(node, ROLE, ".json")
         default = (former.get(_DEFAULT) or docker.DEFAULT_RUNTIME) if _DEFAULT in former else None
     config = docker_keys.edit(engine, default=default, cdi=desired["cdi"])
     plan_docker_ce.refuse_config(plan, node, config["merge"])
-    gap = docker_keys.gap(engine, config["merge"], default=default)
-    if gap and config["merge"]:
+    reason = docker_keys.change_reason(engine, config["merge"], default=default)
+    if reason and config["merge"]:
         refuse_uneditable(plan, engine["config"])
     plan.data |= {
         "config": {**config, "remove": []},
-        # Whether there is something that Docker can refuse: what it does not do yet.
-        "has_changed": gap is not None,
+        # Whether Docker still has to apply something, which it can reject.
+        "has_changed": reason is not None,
         "validates": docker_keys.validates(engine["version"]),
         "expected": {
             "default_runtime": default or engine["default_runtime"],
             "runtimes": [docker_keys.RUNTIME],
         },
     }
-    # A run that was cut off behind it leaves a file that is right, and an engine that is not.
-    plan.step(REGISTER, gap if config["merge"] else None)
-    unknown = docker_keys.unknown(engine, cdi=desired["cdi"], is_toolkit_new=is_toolkit_new)
-    if unknown and (desired["engine_is_new"] or desired["restart_ok"]):
-        why = "it has just come" if desired["engine_is_new"] else "it is permitted"
-        plan.step(RESTART_DOCKER, f"it may learn of {unknown} only when it starts; {why}")
+    # A run that stopped after this step leaves a correct file and an engine that has not read it.
+    plan.step(REGISTER, reason if config["merge"] else None)
+    pending = docker_keys.pending(engine, cdi=desired["cdi"], is_toolkit_new=is_toolkit_new)
+    if pending and (desired["engine_is_new"] or desired["restart_ok"]):
+        why = (
+            "this run installed Docker"
+            if desired["engine_is_new"]
+            else "nvidia_container_runtime_restart_ok is true"
+        )
+        plan.step(RESTART_DOCKER, f"Docker may need a restart for {pending}; {why}")
         return
-    plan.step(RELOAD, _RELOAD_REASON if gap else None)
-    if unknown:
-        plan.notice("DOCKER_RESTART_DUE", found=engine["version"], unknown=unknown)
+    plan.step(RELOAD, _RELOAD_REASON if reason else None)
+    if pending:
+        plan.notice("DOCKER_RESTART_DUE", found=engine["version"], unknown=pending)
 
 
-def _cdi_gap(node: Mapping[str, Any]) -> str | None:
-    """Return why the CDI specification has to be written again."""
-    known = node["cdi"]["devices"]
-    if "nvidia.com/gpu=all" not in known:
+def _cdi_reason(node: Mapping[str, Any]) -> str | None:
+    """Return why the CDI specification must be generated."""
+    devices = node["cdi"]["devices"]
+    if "nvidia.com/gpu=all" not in devices:
         unread = (node["cdi"]["errors"].get(path) for path in _SPECIFICATIONS)
-        return next(filter(None, unread), "there is none")
-    # Devices are named by index, by UUID, or both, as the toolkit is configured; a GPU with MIG is
-    # there by its parts, such as 0:1, and one that is lost is left out.
-    there = {name.partition(":")[0] for name in known}
+        return next(filter(None, unread), "no CDI specification has nvidia.com/gpu=all")
+    # The toolkit's configuration decides whether devices are named by index, by UUID, or both. A
+    # GPU with MIG is listed by its parts, such as 0:1. A lost GPU is not listed.
+    listed = {name.partition(":")[0] for name in devices}
     missing = [
         name_gpu(gpu)
         for gpu in node["nvml"]["devices"]
         if gpu["error"] is None
-        and not {f"nvidia.com/gpu={gpu['index']}", f"nvidia.com/gpu={gpu['uuid']}"} & there
+        and not {f"nvidia.com/gpu={gpu['index']}", f"nvidia.com/gpu={gpu['uuid']}"} & listed
     ]
-    return f"it lacks {', '.join(missing)}" if missing else None
+    return f"the CDI specification lacks {', '.join(missing)}" if missing else None
 
 
 def _plan_cdi(plan: Plan, node: Mapping[str, Any]) -> None:
-    gap = _cdi_gap(node)
-    refused = _condition_gap(node, gap)
+    reason = _cdi_reason(node)
+    refused = _condition_reason(node, reason)
     plan.step(DROP_IN, refused)
-    plan.step(CDI, gap or ("the service runs only now" if refused else None))
+    plan.step(CDI, reason or ("the service runs only with the new condition" if refused else None))
     for path, error in node["cdi"]["errors"].items():
         if path not in _SPECIFICATIONS:
             plan.notice("CDI_FILE_INVALID", error=error)
 
 
-def _condition_gap(node: Mapping[str, Any], gap: str | None) -> str | None:
-    """Return why the service that writes the CDI specification, at each boot, does nothing here."""
+def _condition_reason(node: Mapping[str, Any], reason: str | None) -> str | None:
+    """Return why the service that writes the CDI specification at boot skips this node."""
     if CDI_DROP_IN["path"] in node["ours"]["files"]:
         return None
-    if gap is None and any(path.startswith(_STATIC_CDI) for path in node["cdi"]["spec_files"]):
+    if reason is None and any(path.startswith(_STATIC_CDI) for path in node["cdi"]["spec_files"]):
         return None
     files = node["driver"]["module_files"]
     if files and not any(_ACCEPTED.search(f"/{file}") for file in files):
-        return f"it looks for nvidia.ko or nvidia-current.ko, and the module is {', '.join(files)}"
+        return f"it accepts nvidia.ko or nvidia-current.ko, but the module is {', '.join(files)}"
     if node["toolkit"]["cdi_skipped"] and node["driver"]["module_version"]:
-        return "it finds no kernel module, and one is loaded"
+        return "the service finds no kernel module, but one is loaded"
     return None
 
 
 def _plan_absent(plan: Plan, node: Mapping[str, Any]) -> None:
-    """Take away what this role has done, whichever engine the node uses by now.
+    """Plan the removal of what this role did, whichever engine the node uses now.
 
-    The repository goes last: it tells that the toolkit is ours, so a run that was cut short is
-    taken up again.
+    The record is removed near the end. It shows that the role installed the toolkit, so an
+    interrupted run can continue.
     """
     edits = edited(node, ROLE)
     plan.data |= {
@@ -443,9 +447,9 @@ def _plan_absent(plan: Plan, node: Mapping[str, Any]) -> None:
     _unplan_containerd(plan, node)
     _unplan_docker(plan, node)
     if CDI_DROP_IN["path"] in node["ours"]["files"]:
-        plan.step(REMOVE_DROP_IN, "the drop-in is of this role")
+        plan.step(REMOVE_DROP_IN, "this role created the drop-in")
     if RULE_FILE["path"] in node["ours"]["files"]:
-        plan.step(REMOVE_RULE, "the rule is of this role")
+        plan.step(REMOVE_RULE, "this role created the rule")
     _unplan_toolkit(plan, node)
     package_record.plan_forget(plan, node, ROLE, release=RELEASE, forget=FORGET)
     plan_no_repository(plan, node, REPOSITORY_NAME, remove=REMOVE_REPOSITORY)
@@ -457,7 +461,7 @@ def _unplan_containerd(plan: Plan, node: Mapping[str, Any]) -> None:
         plan_containerd.refuse_config(plan, node)
         if engine["config"]["path"] in edits:
             refuse_uneditable(plan, engine["config"])
-        plan.step(UNREGISTER, f"this role has changed {', '.join(edits)}")
+        plan.step(UNREGISTER, f"this role changed {', '.join(edits)}")
         plan.step(RESTART, RESTART_REASON if engine["running"] else None)
     else:
         plan.step(RESTART, unread_reason(engine))
@@ -486,13 +490,13 @@ def _unplan_docker(plan: Plan, node: Mapping[str, Any]) -> None:
                 "runtimes": [],
             },
         }
-        plan.step(DISUSE, "of a key that is gone, it would take no notice")
+        plan.step(DISUSE, "a reload ignores removed keys")
         plan.step(RELOAD, _RELOAD_REASON)
-    plan.step(UNREGISTER_DOCKER, f"this role has changed {', '.join(edits)}")
+    plan.step(UNREGISTER_DOCKER, f"this role changed {', '.join(edits)}")
 
 
 def _unplan_toolkit(plan: Plan, node: Mapping[str, Any]) -> None:
-    packages = package_record.brought(node, ROLE)
+    packages = package_record.added(node, ROLE)
     toolkit = node["toolkit"]
     plan.data["packages"] = packages
     plan.step(REMOVE, f"installed: {', '.join(packages)}" if packages else None)
@@ -505,11 +509,13 @@ def _unplan_toolkit(plan: Plan, node: Mapping[str, Any]) -> None:
     specifications = [path for path, kind in kinds.items() if _is_generated(path, kind)]
     files = [path for path in (toolkit["config"], *specifications) if path]
     plan.data["files"] = files
-    plan.step(REMOVE_FILES, f"{', '.join(files)} survive their package" if files else None)
+    plan.step(
+        REMOVE_FILES, f"the packages leave them behind: {', '.join(files)}" if files else None
+    )
 
 
 def _is_generated(path: str, kind: str | None) -> bool:
-    """Tell whether the toolkit or the device plugin has written a CDI specification."""
+    """Tell whether the toolkit or the device plugin wrote a CDI specification."""
     if kind is None:
         return False
     if _SPECIFICATIONS.get(path) == kind:

@@ -3,8 +3,8 @@
 
 """What does this node need for a working NVIDIA driver?
 
-A driver that works is kept, whatever its version: replacing one takes the node's pods away, which
-is not for a run that may have been meant for something else.
+A working driver is kept, whatever its version. A replacement stops the node's pods, and the run may
+have been started for another purpose.
 
 Source: https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/
 """
@@ -27,9 +27,9 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan_packages import (
     arguments,
     failed,
     hold_arguments,
-    hold_gap,
+    hold_reason,
+    install_reason,
     notice_unheld,
-    packages_gap,
     plan_no_repository,
     plan_repair,
     plan_repository,
@@ -69,10 +69,10 @@ ROLE = "nvidia_driver"
 REPOSITORY_NAME = "metal-gpu-nvidia-driver"
 DNF_MODULE = "nvidia-driver"
 MODULES = ("nvidia", "nvidia_uvm")
-# In this order, since each may be used by those before it; whatever else there is, such as
-# nvidia_peermem, uses them and is used by none.
+# Each module may be used by the modules before it. Other modules, such as nvidia_peermem, use these
+# and are used by none, so they are unloaded first.
 _UNLOADED_LAST = ("nvidia_drm", "nvidia_modeset", "nvidia_uvm", "nvidia")
-# What the role writes, and how the boot gets to know of the first one.
+# The files that the role writes, and the command that puts the first one into the initramfs.
 FILES = {
     "blacklist": {
         "path": own_files.NOUVEAU_BLACKLIST,
@@ -87,7 +87,7 @@ _INITRAMFS = {
     systems.DEBIAN: ["/usr/sbin/update-initramfs", "-u", "-k", "all"],
     systems.REDHAT: ["/usr/bin/dracut", "--force"],
 }
-# Here the driver answers, and says that GPUs are broken: nothing that another driver would mend.
+# The driver answers and reports a broken GPU. Another driver would not fix it.
 _BROKEN_GPU = ("gpu_lost", "gpu_error", "inforom_corrupted", "insufficient_power")
 
 
@@ -121,9 +121,9 @@ def plan(node: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def works(node: Mapping[str, Any]) -> bool:
-    """Whether there is a driver that answers, wherever it came from.
+    """Whether a driver answers, whatever its source.
 
-    A driver that shows one GPU works, whatever it says of the others.
+    A driver that shows one GPU works, whatever it reports about the others.
     """
     nvml = node["nvml"]
     return (
@@ -134,13 +134,13 @@ def works(node: Mapping[str, Any]) -> bool:
 
 
 def _plan_working(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any]) -> None:
-    """Keep a driver that works, and hold it if this role has installed it.
+    """Keep a working driver, and hold it if this role installed it.
 
-    One of the wanted version comes back after a boot; others are left alone.
+    A driver of the desired version is set up to load at boot. Other versions are left alone.
     """
     found = _version(node)
     packages = driver_packages.carriers(node["driver"]["packages"])
-    # A pin holds nothing of its own.
+    # A pinning package needs no hold.
     ours = [name for name in package_record.of_role(node, ROLE) if "-pinning-" not in name]
     if not packages:
         plan.notice("DRIVER_WITHOUT_PACKAGE", found=found)
@@ -154,9 +154,9 @@ def _plan_working(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any
         node, {name: node["packages"][name]["version"] for name in ours}
     )
     if not node["driver"]["nouveau_blacklisted"]:
-        plan.step(BLACKLIST, "nothing in modprobe.d blacklists it")
+        plan.step(BLACKLIST, "no file in modprobe.d blacklists nouveau")
     plan.step(INITRAMFS, _ramdisk_reason(node["driver"]))
-    plan.step(HOLD, hold_gap(node, ours))
+    plan.step(HOLD, hold_reason(node, ours))
     plan.step(MODULES_LOAD, _boot_reason(node))
     plan.step(LOAD, _unloaded_reason(node))
     if node["driver"]["persistenced"]["installed"]:
@@ -167,63 +167,63 @@ def _plan_working(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any
 
 def _plan_present(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any]) -> None:
     version, driver = desired["version"], node["driver"]
-    system = systems.known(node)
+    system = systems.supported(node)
     flavour = _choose_flavour(plan, node, desired)
     _refuse(plan, node, desired)
     if flavour is None:
         return
-    known = driver_packages.choose(system, version, flavour)
-    if known is None:
+    chosen = driver_packages.choose(system, version, flavour)
+    if chosen is None:
         plan.refuse("DRIVER_PACKAGES_UNKNOWN", found=system.name, version=version)
         return
-    packages, pinning = known.packages, known.pinning
+    packages, pinning = chosen.packages, chosen.pinning
     kernel = node["kernel"]
-    headers = f"{known.headers}{kernel['release']}"
+    headers = f"{chosen.headers}{kernel['release']}"
     plan.data |= {
         "flavour": flavour,
-        "stream": known.stream,
+        "stream": chosen.stream,
         "pinning": arguments(node, pinning),
         "packages": arguments(node, packages) + ([] if kernel["headers"] else [headers]),
     }
     package_record.record(plan, node, ROLE, pinning)
     ours = package_record.record(plan, node, ROLE, packages)
     plan.data["hold"] = hold_arguments(node, ours)
-    missing = packages_gap(node, packages)
-    pin_missing = packages_gap(node, pinning)
+    reason = install_reason(node, packages)
+    pin_reason = install_reason(node, pinning)
     if not kernel["headers"]:
-        missing = "; ".join(filter(None, (missing, f"{headers} is not installed")))
-    if missing or pin_missing:
+        reason = "; ".join(filter(None, (reason, f"{headers} is not installed")))
+    if reason or pin_reason:
         source = Repository.desired(REPOSITORY_NAME, desired, system.driver)
         plan_repository(plan, node, source, desired["now"], prepare=PYTHON_DEBIAN, add=REPOSITORY)
-    if missing and systems.is_redhat(node):
-        _plan_redhat(plan, node, version, known.stream)
+    if reason and systems.is_redhat(node):
+        _plan_redhat(plan, node, version, chosen.stream)
     if not driver["nouveau_blacklisted"]:
-        plan.step(BLACKLIST, "nothing in modprobe.d blacklists it")
+        plan.step(BLACKLIST, "no file in modprobe.d blacklists nouveau")
     plan.step(INITRAMFS, _ramdisk_reason(driver))
-    plan.step(PIN, pin_missing)
-    plan.step(INSTALL, missing)
-    plan.step(HOLD, hold_gap(node, ours))
+    plan.step(PIN, pin_reason)
+    plan.step(INSTALL, reason)
+    plan.step(HOLD, hold_reason(node, ours))
     plan.step(MODULES_LOAD, _boot_reason(node))
     reboot = _reboot_reason(node, desired)
     plan.step(REBOOT, reboot)
     plan.step(LOAD, None if reboot else _unloaded_reason(node))
     plan.step(PERSISTENCE, _persistence_reason(node))
-    is_unbuilt = not missing and driver["dkms"]["built"] is False
+    is_unbuilt = not reason and driver["dkms"]["built"] is False
     if is_unbuilt or not (plan.steps or plan.refusals):
         plan.refuse("DRIVER_BROKEN", found=version, error=_error(node))
 
 
 def _ramdisk_reason(driver: Mapping[str, Any]) -> str | None:
-    """Where nouveau is in it, it would be loaded before the file system is there."""
+    """Return why the initramfs must be rebuilt: it could load nouveau before the blacklist."""
     if driver["initramfs_outdated"] is None:
         return None
     if not driver["nouveau_blacklisted"]:
-        return "the blacklist has to be in it, too"
-    return "the blacklist is newer" if driver["initramfs_outdated"] else None
+        return "it must contain the blacklist"
+    return "the blacklist is newer than the initramfs" if driver["initramfs_outdated"] else None
 
 
 def _plan_redhat(plan: Plan, node: Mapping[str, Any], version: str, stream: str | None) -> None:
-    """Plan what only Red Hat's distributions need: dkms from elsewhere, and the module's stream."""
+    """Plan what only Red Hat's distributions need: dkms from EPEL, and the module stream."""
     if "dkms" not in node["packages"] and not any(
         is_enabled(found) for name, found in node["repositories"].items() if name.startswith("epel")
     ):
@@ -232,12 +232,12 @@ def _plan_redhat(plan: Plan, node: Mapping[str, Any], version: str, stream: str 
     if stream and enabled not in (None, stream):
         plan.refuse("MODULE_STREAM_TAKEN", found=enabled, version=version, expected=stream)
     elif stream and not enabled:
-        plan.step(STREAM, "each branch of the driver is a stream")
+        plan.step(STREAM, "each driver branch has its own stream")
 
 
 def _boot_reason(node: Mapping[str, Any]) -> str | None:
     names = [name for name in MODULES if name not in node["driver"]["modules_load"]]
-    return f"nothing in modules-load.d names {' or '.join(names)}" if names else None
+    return f"no file in modules-load.d names {' or '.join(names)}" if names else None
 
 
 def _unloaded_reason(node: Mapping[str, Any]) -> str | None:
@@ -246,13 +246,13 @@ def _unloaded_reason(node: Mapping[str, Any]) -> str | None:
 
 
 def _error(node: Mapping[str, Any]) -> str:
-    """Return why the driver does not work, as far as anybody has said so."""
-    said = (node["nvml"]["failure"] or {}).get("message") or "nvidia-smi gave no reason"
+    """Return why the driver does not work, as nvidia-smi and DKMS report it."""
+    error = (node["nvml"]["failure"] or {}).get("message") or "nvidia-smi reported no reason"
     dkms = node["driver"]["dkms"]
     if dkms["built"] is not False:
-        return str(said)
-    log = f" (log of the build: {dkms['log']})" if dkms["log"] else ""
-    return f"{said}; DKMS has built no module for kernel {node['kernel']['release']}{log}"
+        return str(error)
+    log = f" (build log: {dkms['log']})" if dkms["log"] else ""
+    return f"{error}; DKMS built no module for kernel {node['kernel']['release']}{log}"
 
 
 def _persistence_reason(node: Mapping[str, Any]) -> str | None:
@@ -264,7 +264,7 @@ def _persistence_reason(node: Mapping[str, Any]) -> str | None:
 
 
 def _choose_flavour(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any]) -> str | None:
-    """Return the kernel module that drives every GPU of the node, or refuse."""
+    """Return the module flavour that supports every GPU of the node, or refuse."""
     gpus: dict[gpu_models.Generation, list[Mapping[str, Any]]] = {}
     for gpu in node["pci"]:
         gpus.setdefault(gpu_models.generation(gpu["device"]), []).append(gpu)
@@ -278,19 +278,19 @@ def _choose_flavour(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, A
                 version=desired["version"],
                 expected=gpu_models.branches(generation),
             )
-    wanted = (
+    candidates = (
         (gpu_models.OPEN, gpu_models.PROPRIETARY)
         if desired["flavour"] == "auto"
         else (desired["flavour"],)
     )
-    for flavour in wanted:
+    for flavour in candidates:
         if all(flavour in generation.flavours for generation in gpus):
             return flavour
     plan.refuse(
         "FLAVOUR_UNSUPPORTED",
         flavour=desired["flavour"],
         evidence="; ".join(
-            f"{generation.name} takes {' or '.join(generation.flavours)} ({_addresses(alike)})"
+            f"{generation.name} needs {' or '.join(generation.flavours)} ({_addresses(alike)})"
             for generation, alike in gpus.items()
         ),
     )
@@ -320,26 +320,26 @@ def _refuse(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any]) -> 
 
 
 def _reboot_reason(node: Mapping[str, Any], desired: Mapping[str, Any]) -> str | None:
-    """Return why the modules cannot simply be loaded."""
+    """Return why the modules cannot be loaded without a reboot."""
     if "nouveau" in node["kernel"]["modules"]:
         return "nouveau is loaded"
     loaded = node["driver"]["module_version"]
     if loaded and loaded != desired["version"]:
-        return f"the module of driver {loaded} is loaded, not of {desired['version']}"
+        return f"the module of driver {loaded} is loaded, not {desired['version']}"
     return None
 
 
 def _plan_absent(plan: Plan, node: Mapping[str, Any]) -> None:
-    """Take the driver away, if this role has brought it, and our files.
+    """Plan the removal of our files, and of the driver if this role installed it.
 
-    Unload first: modules in use stop the run while everything is still there. The record goes near
-    the end: it tells that the driver is ours, so a run that was cut short is taken up again.
+    Unload first: modules in use stop the run before anything is removed. The record is removed near
+    the end. It shows that the role installed the driver, so an interrupted run can continue.
     """
     driver = node["driver"]
-    brought = package_record.brought(node, ROLE)
-    is_ours = bool(driver_packages.carriers(dict.fromkeys(brought, "")))
-    # What came along, such as libraries and firmware, is of no use without it.
-    packages = sorted(driver["packages"]) if is_ours else brought
+    added = package_record.added(node, ROLE)
+    is_ours = bool(driver_packages.carriers(dict.fromkeys(added, "")))
+    # Its dependencies, such as libraries and firmware, are useless without the driver.
+    packages = sorted(driver["packages"]) if is_ours else added
     loaded = [name for name in node["kernel"]["modules"] if name.startswith("nvidia")]
     files = [file["path"] for file in FILES.values() if file["path"] in node["ours"]["files"]]
     plan.data |= {
@@ -350,14 +350,14 @@ def _plan_absent(plan: Plan, node: Mapping[str, Any]) -> None:
     }
     if is_ours:
         if driver["persistenced"]["active"]:
-            plan.step(STOP_PERSISTENCE, "it uses the driver")
+            plan.step(STOP_PERSISTENCE, "the persistence daemon uses the driver")
         plan.step(UNLOAD, f"{', '.join(loaded)} loaded" if loaded else None)
     elif driver_packages.carriers(driver["packages"]) or _installed_version(node):
         plan.notice("DRIVER_OF_ADMIN", found=_version(node))
     plan.step(REMOVE, f"installed: {', '.join(packages)}" if packages else None)
-    plan.step(REMOVE_FILES, f"{', '.join(files)} are of this role" if files else None)
+    plan.step(REMOVE_FILES, f"this role created {', '.join(files)}" if files else None)
     if files or ROLE in node["ours"]["packages"]:
-        plan.step(INITRAMFS, "it may hold what is gone")
+        plan.step(INITRAMFS, "it may contain removed files")
     package_record.plan_forget(plan, node, ROLE, release=RELEASE, forget=FORGET)
     plan_no_repository(plan, node, REPOSITORY_NAME, remove=REMOVE_REPOSITORY)
 
@@ -367,7 +367,7 @@ def _unload_place(module: str) -> int:
 
 
 def _installed_version(node: Mapping[str, Any]) -> str | None:
-    """Return the version of the driver itself, whatever packages there are."""
+    """Return the version of the driver itself, regardless of packages."""
     driver = node["driver"]
     found = node["nvml"]["driver_version"] or driver["module_version"] or driver["disk_version"]
     return str(found) if found else None

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is missing in a node's repositories and packages? Used by every plan that installs."""
+"""Which repositories and packages does a node lack? Used by every plan that installs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.repositories import (
     Repository,
     file_problem,
     is_ours,
-    repository_gap,
+    repository_reason,
     unsigned_sources,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.systems import DEBIAN, is_redhat
@@ -32,38 +32,38 @@ REPAIR = "Finish the interrupted package operation"
 def plan_repository(
     plan: Plan,
     node: Mapping[str, Any],
-    wanted: Repository,
+    desired: Repository,
     now: datetime,
     *,
     prepare: str,
     add: str,
 ) -> None:
-    """Plan the steps `prepare` and `add`, by which the repository gets onto the node.
+    """Plan the steps `prepare` and `add`, which write the repository to the node.
 
-    The tasks find the repository in the plan's data. What `now` is decides about its key.
+    The tasks read the repository from the plan's data. `now` decides whether its key has expired.
     """
-    gap = repository_gap(node, wanted, now)
-    plan.data["repository"] = {**wanted._asdict(), "new": gap is not None}
-    unsigned = [f"{file} ({option})" for file, option in unsigned_sources(node, wanted).items()]
+    reason = repository_reason(node, desired, now)
+    plan.data["repository"] = {**desired._asdict(), "new": reason is not None}
+    unsigned = [f"{file} ({option})" for file, option in unsigned_sources(node, desired).items()]
     if unsigned:
-        plan.refuse("REPOSITORY_UNSIGNED", url=wanted.url, files=", ".join(unsigned))
-    problem = file_problem(node, wanted.name) if gap else None
+        plan.refuse("REPOSITORY_UNSIGNED", url=desired.url, files=", ".join(unsigned))
+    problem = file_problem(node, desired.name) if reason else None
     if problem:
-        path = FILES[node["os"]["family"]].format(wanted.name)
+        path = FILES[node["os"]["family"]].format(desired.name)
         plan.refuse("REPOSITORY_FILE_FOREIGN", path=path, error=problem)
-    if gap and not wanted.fingerprint:
-        plan.refuse("KEY_UNKNOWN", key=wanted.key)
-    if gap and node["os"]["family"] == DEBIAN and "python3-debian" not in node["packages"]:
+    if reason and not desired.fingerprint:
+        plan.refuse("KEY_UNKNOWN", key=desired.key)
+    if reason and node["os"]["family"] == DEBIAN and "python3-debian" not in node["packages"]:
         plan.step(prepare, "deb822_repository needs it on the node")
-    plan.step(add, gap)
+    plan.step(add, reason)
 
 
-def packages_gap(node: Mapping[str, Any], wanted: Mapping[str, str]) -> str | None:
-    """Return why packages have to be installed, or None where each has the wanted version."""
-    missing = [name for name in wanted if name not in node["packages"]]
+def install_reason(node: Mapping[str, Any], desired: Mapping[str, str]) -> str | None:
+    """Return why packages must be installed, or None if each has the desired version."""
+    missing = [name for name in desired if name not in node["packages"]]
     others = [
         f"{name} is {found['version']}, not {version}"
-        for name, version in wanted.items()
+        for name, version in desired.items()
         if (found := node["packages"].get(name)) and not is_version(found["version"], version)
     ]
     if missing:
@@ -71,30 +71,30 @@ def packages_gap(node: Mapping[str, Any], wanted: Mapping[str, str]) -> str | No
     return "; ".join(others) or None
 
 
-def is_version(found: str, wanted: str) -> bool:
-    """Whether a version is the wanted one; dnf takes one without its release, apt a pattern."""
-    return not wanted or fnmatchcase(found, wanted) or found.startswith(f"{wanted}-")
+def is_version(found: str, desired: str) -> bool:
+    """Whether a version matches; dnf accepts a version without release, apt a pattern."""
+    return not desired or fnmatchcase(found, desired) or found.startswith(f"{desired}-")
 
 
-def arguments(node: Mapping[str, Any], wanted: Mapping[str, str]) -> list[str]:
-    """Return packages as the node's package manager takes them; without version, any."""
+def arguments(node: Mapping[str, Any], desired: Mapping[str, str]) -> list[str]:
+    """Return packages in the syntax of the node's package manager; no version means any."""
     sign = "-" if is_redhat(node) else "="
-    return [f"{name}{sign}{version}" if version else name for name, version in wanted.items()]
+    return [f"{name}{sign}{version}" if version else name for name, version in desired.items()]
 
 
-def hold_arguments(node: Mapping[str, Any], wanted: Mapping[str, str]) -> list[str]:
-    """Return packages as what holds them takes them: apt by name, dnf with the version."""
-    return arguments(node, wanted) if is_redhat(node) else list(wanted)
+def hold_arguments(node: Mapping[str, Any], desired: Mapping[str, str]) -> list[str]:
+    """Return packages in the syntax of the hold command: apt by name, dnf with the version."""
+    return arguments(node, desired) if is_redhat(node) else list(desired)
 
 
-def hold_gap(node: Mapping[str, Any], names: Iterable[str]) -> str | None:
-    """Return why packages have to be held, or None where all of them are."""
+def hold_reason(node: Mapping[str, Any], names: Iterable[str]) -> str | None:
+    """Return why packages must be held, or None if all of them are held."""
     loose = _loose(node, names)
     return f"not held, so an upgrade would change them: {', '.join(loose)}" if loose else None
 
 
 def notice_unheld(plan: Plan, node: Mapping[str, Any], names: Iterable[str]) -> None:
-    """Say which installed packages of the admin nobody holds: we hold what we have installed."""
+    """Report which installed packages of the admin are not held; roles hold only their own."""
     loose = _loose(node, installed(node, names))
     if loose:
         command = "dnf versionlock add" if is_redhat(node) else "apt-mark hold"
@@ -107,20 +107,20 @@ def _loose(node: Mapping[str, Any], names: Iterable[str]) -> list[str]:
 
 
 def plan_repair(plan: Plan, node: Mapping[str, Any], *using: str) -> None:
-    """Let dpkg finish, before the first step that needs it, what it was cut off from.
+    """Let dpkg finish its interrupted work before the first step that needs dpkg.
 
-    What it has tried to finish and could not fails again, and every other step with it.
+    A package that dpkg failed to configure would fail again, and with it every other step.
     """
     if not any(step["name"] in using for step in plan.steps):
         return
     unfinished = node["package_manager"]["unfinished"]
     if node["package_manager"]["interrupted"]:
-        reason = "dpkg has changes that it noted and did not make"
+        reason = "dpkg was interrupted: it recorded changes that it did not make"
     elif failed(node):
         plan.refuse("PACKAGES_UNFINISHED", **unfinished_evidence(node))
         return
     elif unfinished:
-        reason = f"dpkg unpacked {', '.join(unfinished)}, and did not configure them"
+        reason = f"dpkg unpacked packages but did not configure them: {', '.join(unfinished)}"
     else:
         return
     plan.step(REPAIR, reason)
@@ -128,22 +128,22 @@ def plan_repair(plan: Plan, node: Mapping[str, Any], *using: str) -> None:
 
 
 def failed(node: Mapping[str, Any]) -> list[str]:
-    """Return the packages that dpkg has tried to install and could not, by its own account."""
+    """Return the packages whose installation failed, according to dpkg."""
     unfinished = node["package_manager"]["unfinished"]
     return [name for name, one in unfinished.items() if one["state"] != UNPACKED]
 
 
 def unfinished_evidence(node: Mapping[str, Any]) -> dict[str, str]:
-    """Return what findings name about packages that dpkg could not install."""
+    """Return the evidence about packages that dpkg could not install."""
     unfinished = node["package_manager"]["unfinished"]
     states = [f"{name} {one['version']} is {one['state']}" for name, one in unfinished.items()]
     if log := node["driver"]["dkms"]["log"]:
-        states.append(f"the log of the kernel module's build is {log}")
+        states.append(f"build log of the kernel module: {log}")
     return {"packages": "; ".join(states), "names": " ".join(unfinished)}
 
 
 def plan_no_repository(plan: Plan, node: Mapping[str, Any], name: str, *, remove: str) -> None:
-    """Plan the step `remove`, by which the repository goes from the node."""
+    """Plan the step `remove`, which removes the repository from the node."""
     plan.data["repository"] = {"name": name, "key_file": KEY_FILE.format(name)}
     if is_ours(node, name):
         plan.step(remove, f"this collection wrote {node['repositories'][name]['path']}")

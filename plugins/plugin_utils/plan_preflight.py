@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Can this machine become a GPU node, or stop being one? Changes nothing, so it has no steps."""
+"""Can this machine become a GPU node, or stop being one? A plan without steps."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 from ansible_collections.metal.gpu.plugins.plugin_utils import engines, systems, variables
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
 
-# Ansible says that somebody does not become root, and names the method, or the program says so. A
-# program can also warn and go on: then something else has failed. su asks for the password on the
-# same line.
+# Either Ansible reports that the user cannot become root and names the method, or the program
+# reports it. A program can also warn and continue: then something else failed. su prints its
+# password prompt on the same line.
 # Source: ansible-core, plugins/connection/{ssh,local}.py and plugins/action/__init__.py, 2.16 to
 # 2.21; community.general 13.5.0, plugins/become/; su of util-linux 2.38.1, run without a terminal;
 # for the warnings, sudo-project/sudo#42, NVIDIA/dgx-selinux#5, ansible/ansible#468.
@@ -30,7 +30,7 @@ _REFUSED = re.compile(
     r"(?!warning: |setrlimit|unable to resolve host|unable to send audit message).+"
 )
 _WRAPPING = "Task failed: "
-# Ansible calls a host unreachable, too, where SSH has worked and nothing could be written.
+# Ansible also calls a host unreachable when SSH works but nothing can be written.
 _REACHED = ("Failed to create temporary directory", "No space left on device")
 _WHERE = {"doas": " (`permit nopass` in /etc/doas.conf)"}
 
@@ -38,7 +38,7 @@ _WHERE = {"doas": " (`permit nopass` in /etc/doas.conf)"}
 def plan(node: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any]:
     """Judge the machine. Desired: host, state, engine, gpu_count (None where it was not declared).
 
-    On the way back, neither a card that is gone nor a missing kubelet is in the way.
+    With state absent, neither a missing card nor a missing kubelet is refused.
     """
     plan = Plan(desired["host"])
     refuse_platform(plan, node)
@@ -77,21 +77,21 @@ def _refuse_gpus(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any]
 
 
 def refuse_platform(plan: Plan, node: Mapping[str, Any]) -> None:
-    """Refuse a system that no role knows. Every plan that installs packages asks this."""
+    """Refuse a system that no role supports. Every plan that installs packages calls this."""
     system = node["os"]
     if systems.find(system) is None or system["architecture"] != systems.ARCHITECTURE:
         name = system["name"] or system["id"] or "an unknown system"
         plan.refuse(
             "OS_UNSUPPORTED",
             found=f"{name} on {system['architecture']}",
-            expected=", ".join(known.name for known in systems.SYSTEMS),
+            expected=", ".join(supported.name for supported in systems.SYSTEMS),
         )
     if node["init"] != "systemd":
         plan.refuse("INIT_UNSUPPORTED")
 
 
 def refuse_unversioned(plan: Plan, program: str, found: Mapping[str, Any]) -> bool:
-    """Refuse a program that has told no version, for plans that depend on it; tell whether."""
+    """Refuse a program of unknown version, for plans that depend on it; return whether."""
     if found["version"] is not None:
         return False
     plan.refuse("VERSION_UNKNOWN", program=program, error=found["version_error"])
@@ -99,9 +99,9 @@ def refuse_unversioned(plan: Plan, program: str, found: Mapping[str, Any]) -> bo
 
 
 def why_unobserved(host: str, result: Mapping[str, Any], method: str = "") -> dict[str, str]:
-    """Return the finding for a host from the result of an observation that failed.
+    """Return the finding for a host whose observation failed.
 
-    `method` is how the user becomes root, where the inventory says so.
+    `method` is how the user becomes root, if the inventory sets it.
     """
     error = result.get("msg", "").removeprefix(_WRAPPING).strip()
     printed = result.get("module_stderr", ""), result.get("module_stdout", "")
@@ -126,7 +126,7 @@ def _not_root(host: str, method: str, words: str) -> dict[str, str]:
 
 
 def name_clashes(node_names: Mapping[str, str]) -> list[dict[str, str]]:
-    """Return a refusal for each host that is the same Kubernetes node as another one.
+    """Return a refusal for each host that shares its Kubernetes node with another host.
 
     `node_names` has the node name of each inventory host.
     """

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which pods stand in the way of taking a node's GPUs out of the cluster?"""
+"""Which pods block the removal of a node's GPUs from the cluster?"""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ STEPS = (DRAIN, RELEASE)
 
 
 def plan(row: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any]:
-    """Plan the drain of a node, as metal.gpu.gpu_drain has found it. Desired: host."""
+    """Plan the drain of a node, from its row of metal.gpu.gpu_drain. Desired: host."""
     plan = Plan(desired["host"])
     plan.step(DRAIN, ", ".join(pod["name"] for pod in row["pods"]))
     if plan.steps or row["cordoned"]:
-        plan.step(RELEASE, "it is cordoned meanwhile")
+        plan.step(RELEASE, "the drain cordons it")
     return plan.result()
 
 

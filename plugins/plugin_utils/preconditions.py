@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What has to be right on the controller before a node is touched. No function does I/O."""
+"""Check the controller before any node is touched. No function does I/O."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ CONTROLLER = "controller"
 # The oldest versions that work; meta/ee-requirements.txt has the reasons.
 REQUIRED = {"kubernetes": "24.2.0"}
 
-# With these, a task ends on all hosts before the next begins, and `run_once` runs it once. The name
-# can have a collection before it.
+# With these strategies, a task ends on all hosts before the next one starts, and `run_once` runs it
+# once. The name can have a collection as its prefix.
 _IN_STEP = ("linear", "debug", "mitogen_linear")
 
 
 def refuse_strategy(strategy: str) -> list[dict[str, str]]:
-    """Return a refusal where hosts do not go through the tasks of the play together."""
+    """Return a refusal if hosts do not run the tasks of the play in step."""
     if strategy.rpartition(".")[2] in _IN_STEP:
         return []
     return [finding("STRATEGY_UNSUPPORTED", CONTROLLER, strategy=strategy)]
 
 
 def refuse_packages(python: str, versions: Mapping[str, str | None]) -> list[dict[str, str]]:
-    """Return a refusal for each package that an interpreter does not have, or not new enough.
+    """Return a refusal for each package that an interpreter lacks, or has in an old version.
 
-    `versions` has what is installed of each package, None for nothing.
+    `versions` has the installed version of each package; None: not installed.
     """
     return [
         finding(

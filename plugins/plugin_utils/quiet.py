@@ -1,12 +1,12 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run a module whose output nobody may read on the way: it carries whole configuration files.
+"""Run a module without printing its output, which contains whole configuration files.
 
 From -vvv on, connection plugins print what a module returns. `no_log` in their play context, which
-is a copy of the action's, makes them stop (ansible-core 2.16 to 2.21, `_ssh_retry` in
-plugins/connection/ssh.py). `no_log` on the task would censor the result as well.
-ANSIBLE_DEBUG prints everything nevertheless, as Ansible documents.
+is a copy of the action's, prevents that (ansible-core 2.16 to 2.21, `_ssh_retry` in
+plugins/connection/ssh.py). `no_log` on the task would also censor the result. ANSIBLE_DEBUG still
+prints everything, as Ansible documents.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from ansible.plugins.action import ActionBase
 
 _PRINTED_FROM = 3  # -vvv
-# Where a module begins to print its result: JSON on a line of its own.
+# The start of a module's result: JSON on its own line.
 _RESULT = re.compile(r"^[ \t]*\{", re.MULTILINE)
-# What Ansible hands on where it cannot read a module's output.
+# What Ansible returns if it cannot parse a module's output.
 _RAW_OUTPUT = ("module_stdout", "exception")
 
 
@@ -35,7 +35,7 @@ def execute_quietly(
     module_args: Mapping[str, Any] | None = None,
     task_vars: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Run a module as `_execute_module` does, and let nothing print its output."""
+    """Run a module as `_execute_module` does, without printing its output."""
     context = action._connection._play_context
     before = context.no_log
     context.no_log = before or _is_output_printed()
@@ -47,7 +47,7 @@ def execute_quietly(
         raise  # a second attempt can lock the account
     except AnsibleConnectionFailure:
         if context.no_log != before:
-            # `no_log` censors ssh's own words, too. A command without output can show them.
+            # `no_log` also censors ssh's own messages. A command without output shows them.
             context.no_log = before
             action._low_level_execute_command("exit 0", sudoable=False)
         raise
@@ -61,13 +61,13 @@ def execute_quietly(
 
 def _is_output_printed() -> bool:
     display = Display()
-    # The log file has a verbosity of its own from ansible-core 2.19 on.
+    # Since ansible-core 2.19, the log file has a separate verbosity.
     shown: int = max(display.verbosity, getattr(display, "log_verbosity", 0))
     return shown >= _PRINTED_FROM
 
 
 def _without_result(output: str) -> str:
-    """Return what was printed before the module's result, which may have been cut off."""
+    """Return what was printed before the module's result, which may be truncated."""
     start = _RESULT.search(output)
     if start is None:
         return output

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Say findings, steps and verdicts in lines that a person reads. No function does I/O."""
+"""Write findings, steps and verdicts as lines for people. No function does I/O."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def explain(entries: Iterable[Mapping[str, Any]]) -> list[str]:
 def stopped(result: Mapping[str, Any], host: str, task: str) -> list[dict[str, str]]:
     """Return the findings for a host whose task failed, from the result of that task.
 
-    A role that fails for findings has explained them.
+    If a role failed because of findings, its message contains them.
     """
     failed = [one for one in result.get("results", [result]) if one.get("failed", True)]
     error = "; ".join(dict.fromkeys(_error(one) for one in failed))
@@ -61,14 +61,14 @@ def stopped(result: Mapping[str, Any], host: str, task: str) -> list[dict[str, s
 
 
 def no_answer(error: str) -> dict[str, str]:
-    """Return the finding for an API server that could not be asked."""
+    """Return the finding for an API server that gave no usable answer."""
     return explain_error(error, "cluster", "CLUSTER_UNUSABLE")
 
 
 def _error(result: Mapping[str, Any]) -> str:
-    """Return what a task said, and what the program said that it ran."""
-    said = (result.get(key) or "" for key in ("msg", "stderr", "module_stderr"))
-    return ": ".join(text.strip().removeprefix("Task failed: ") for text in said if text.strip())
+    """Return the message of a task, with what its program printed."""
+    texts = (result.get(key) or "" for key in ("msg", "stderr", "module_stderr"))
+    return ": ".join(text.strip().removeprefix("Task failed: ") for text in texts if text.strip())
 
 
 def admission(
@@ -79,16 +79,16 @@ def admission(
 ) -> dict[str, Any]:
     """Decide which nodes may go on.
 
-    `reports` has refusals, node_name (None where unknown), whether the kubelet runs and whether
-    pods may be evicted of each inventory host, `cluster` what metal.gpu.gpu_capacity, or on the way
-    back metal.gpu.gpu_drain, said about the nodes, or the error why it could not, the permissions
-    that are missing, and the refusals of the cluster.
+    `reports` has, for each inventory host, its refusals, its node_name (None if unknown), whether
+    the kubelet runs, and whether pods may be evicted. `cluster` has the rows of the nodes from
+    metal.gpu.gpu_capacity (in a teardown from metal.gpu.gpu_drain) or the module's error, the
+    missing permissions, and the refusals of the cluster.
 
-    Returns every finding once, those of each host that has any, and whether to begin: what speaks
-    against the cluster, or against the inventory, speaks against beginning anywhere.
+    Returns every finding once, the findings of each host that has any, and whether to start. A
+    refusal of the cluster or of the inventory stops all nodes.
     """
     found = _refusals(reports, cluster)
-    # Two roles may refuse a node for one reason.
+    # Two roles may refuse a node for the same reason.
     found = list({(one["host"], one["code"], one["message"]): one for one in found}.values())
     stopped: dict[str, list[dict[str, Any]]] = {}
     for one in found:
@@ -112,7 +112,7 @@ def _refusals(
     for host, report in reports.items():
         found += report["refusals"]
         row = cluster["nodes"].get(report["node_name"], {})
-        # A kubelet that does not run, for want of an engine or for its flags, may still join.
+        # A stopped kubelet, which lacks an engine or has bad flags, may join later in the run.
         if row.get("state") == "missing" and report["kubelet_running"]:
             found.append(finding("NODE_NOT_IN_CLUSTER", host, node=report["node_name"]))
         found += refuse_holders(host, row.get("pods", ()), drain=report.get("drain", False))
@@ -121,7 +121,7 @@ def _refusals(
 
 
 def table(verdicts: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the verdicts as aligned lines, a heading first."""
+    """Return the verdicts as aligned lines, starting with the headings."""
     rows: list[Sequence[str]] = [HEADINGS]
     for verdict in verdicts:
         numbers = [_cell(verdict["layers"][layer]) for layer in LAYERS]

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A repository as a role wants it, and as a node has it: a .sources file of apt, a .repo of dnf.
+"""The desired and the observed repository: a .sources file of apt, a .repo file of dnf.
 
 No function does I/O.
 """
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 # Where the files are on a node, by family and name.
 FILES = {DEBIAN: "/etc/apt/sources.list.d/{}.sources", REDHAT: "/etc/yum.repos.d/{}.repo"}
 KEY_FILE = "/etc/pki/rpm-gpg/RPM-GPG-KEY-{}"
-MANAGED = ", managed by Ansible"  # behind the name of a .repo file's section, as the role writes it
+MANAGED = ", managed by Ansible"  # the role appends it to the name of a .repo file's section
 
 _ADDRESSES = ("uris", "baseurl")
-# What of a file is compared, and with that carried along; others, such as password, are not.
+# The fields of a file that are compared, and so observed. Others, such as password, are not.
 _CARRIED = (
     *("x-repolib-name", "types", *_ADDRESSES, "suites", "components", "enabled", "signed-by"),
     *("section", "name", "gpgcheck", "repo_gpgcheck", "gpgkey", *UNSIGNED_OPTIONS),
@@ -52,7 +52,7 @@ _ROUNDS = 20_000
 
 
 class Repository(NamedTuple):
-    """A repository as a role wants it."""
+    """The repository that a role asks for."""
 
     name: str
     url: str
@@ -61,11 +61,11 @@ class Repository(NamedTuple):
     key: str  # URL, file on the controller, or the armoured key itself
     fingerprint: str
     signs: str = METADATA
-    key_file: str = ""  # on the node, where the package manager wants one
+    key_file: str = ""  # on the node, if the package manager needs one
 
     @classmethod
     def desired(cls, name: str, desired: Mapping[str, Any], source: Source) -> Repository:
-        """Return the repository of a role's desired; what they leave empty is upstream's."""
+        """Return the repository of a role's variables; upstream's values replace empty ones."""
         url = desired["repository_url"] or source.url
         return cls(
             name,
@@ -79,17 +79,17 @@ class Repository(NamedTuple):
         )
 
 
-class Found(NamedTuple):
-    """What the file of a repository has, as an observation carries it: nothing secret."""
+class ObservedRepository(NamedTuple):
+    """The content of a repository's file, as in an observation: without secrets."""
 
     path: str
     entries: list[dict[str, str]]  # stanzas, or sections with their name as "section"
-    key: str | None  # for dnf, of the file beside it; apt has it in the entry
+    key: str | None  # for dnf, from the key file; apt has it in the entry
     error: str | None  # why the file cannot be read
 
     @classmethod
-    def parse(cls, path: str, text: str, key: str | None) -> Found:
-        """Return what a .sources, .list or .repo file has."""
+    def parse(cls, path: str, text: str, key: str | None) -> ObservedRepository:
+        """Parse a .sources, .list or .repo file."""
         entries: list[dict[str, str]] = []
         error = None
         if path.endswith(".sources"):
@@ -112,11 +112,11 @@ def _without_secrets(entry: Mapping[str, str]) -> dict[str, str]:
 
 
 def sealed(url: str) -> str:
-    """Return an address with a seal in the place of its credentials.
+    """Return an address with a seal instead of its credentials.
 
-    A mirror's password may change, so that addresses have to be compared with it; and whoever sees
-    an observation must not see it. The seal is slow to guess from, and alike for alike credentials
-    of one host.
+    A mirror's password may change, so the comparison of addresses must include it. But an
+    observation must not show it. The seal is a slow hash. Equal credentials of one host have equal
+    seals.
     """
 
     def seal(match: re.Match[str]) -> str:
@@ -129,7 +129,7 @@ def sealed(url: str) -> str:
 
 
 def is_ours(node: Mapping[str, Any], name: str) -> bool:
-    """Whether this collection has written the file of a repository: its path, and its mark."""
+    """Whether this collection wrote the file of a repository, by its path and its mark."""
     found = node["repositories"].get(name)
     return found is not None and found["path"] == _path(node, name) and _is_marked(found, name)
 
@@ -142,7 +142,7 @@ def _is_marked(found: Mapping[str, Any], name: str) -> bool:
 
 
 def is_enabled(found: Mapping[str, Any]) -> bool:
-    """Whether a .repo file has anything in force."""
+    """Whether a .repo file has an enabled section."""
     return any(is_on(entry.get("enabled", "1")) for entry in found["entries"])
 
 
@@ -151,93 +151,93 @@ def _path(node: Mapping[str, Any], name: str) -> str:
 
 
 def file_problem(node: Mapping[str, Any], name: str) -> str | None:
-    """Return why the file of a repository must not be written over, or None where it may be."""
+    """Return why the file of a repository must not be overwritten, or None if it may be."""
     found = node["repositories"].get(name)
     if found is None or found["path"] != _path(node, name):
         return None
     if found["error"]:
         return str(found["error"])
     if len(found["entries"]) > 1:
-        return f"it has {len(found['entries'])} entries, and this collection writes one"
+        return f"it has {len(found['entries'])} entries, but this collection writes only one"
     if found["entries"] and not _is_marked(found, name):
         return "this collection did not write it"
     return None
 
 
-def unsigned_sources(node: Mapping[str, Any], wanted: Repository) -> dict[str, str]:
-    """Return what switches the check of signatures off for the address, keyed by file.
+def unsigned_sources(node: Mapping[str, Any], desired: Repository) -> dict[str, str]:
+    """Return the options that disable signature checks for the address, keyed by file.
 
-    Our own entry aside, which is written anew.
+    Our own entry does not count, because the role rewrites it.
     """
-    own = [(_path(node, wanted.name), section) for section in ("", wanted.name)]
+    own = [(_path(node, desired.name), section) for section in ("", desired.name)]
     return {
         source["path"]: source["unsigned"]
-        for source in _sources_of(node, wanted.url, wanted.suite)
+        for source in _sources_of(node, desired.url, desired.suite)
         if source["unsigned"] and (source["path"], source["section"]) not in own
     }
 
 
-def repository_gap(node: Mapping[str, Any], wanted: Repository, now: datetime) -> str | None:
-    """Return why the repository has to be written, or None where it is as wanted.
+def repository_reason(node: Mapping[str, Any], desired: Repository, now: datetime) -> str | None:
+    """Return why the repository must be written, or None if it is as desired.
 
-    A source of the admin's with the same address serves as well and stays alone: a second one with
-    another key would make apt refuse all of its sources.
+    The admin's source with the same address is used instead: apt refuses all of its sources if two
+    of them give one address different keys.
     """
-    path, for_rpm = _path(node, wanted.name), is_redhat(node)
-    if {*files_with(node, wanted.url, wanted.suite)} - {path}:
+    path, for_rpm = _path(node, desired.name), is_redhat(node)
+    if {*files_with(node, desired.url, desired.suite)} - {path}:
         return None
-    found = node["repositories"].get(wanted.name)
+    found = node["repositories"].get(desired.name)
     if found is None or found["path"] != path:
         return f"{path} does not exist"
     have: Mapping[str, str] = next(iter(found["entries"]), {})
-    for field, value in fields(wanted, for_rpm).items():
+    for field, value in fields(desired, for_rpm).items():
         default = value if field.lower() == "enabled" else ""
         written, expected = have.get(field.lower(), default).strip(), sealed(value.strip())
         if redact(written).rstrip("/") != redact(expected).rstrip("/"):
             return f"{path} has {field} {written or 'empty'}, not {expected}"
         if written.rstrip("/") != expected.rstrip("/"):
-            return f"{path} has other credentials in {field}"
+            return f"{path} has different credentials in {field}"
     if unsigned := unsigned_fields(have):
-        return f"{path} has {unsigned}: apt would take unsigned packages"
+        return f"{path} has {unsigned}: apt would accept unsigned packages"
     try:
         key = found["key"] if for_rpm else have.get("signed-by")
-        pinned_key((key or "").encode(), wanted.fingerprint, f"the key in {path}", now)
+        pinned_key((key or "").encode(), desired.fingerprint, f"the key in {path}", now)
     except KeyRefused as error:
         return str(error)
     return None
 
 
-def fields(wanted: Repository, for_rpm: bool) -> dict[str, str]:
-    """Return what the repository's file says, the key aside; fields in the order of the file."""
+def fields(desired: Repository, for_rpm: bool) -> dict[str, str]:
+    """Return the fields of the repository's file in their order, without the key."""
     if for_rpm:
         return {
-            "baseurl": wanted.url,
+            "baseurl": desired.url,
             "enabled": "1",
-            "gpgcheck": str(int(wanted.signs == PACKAGES)),
-            "repo_gpgcheck": str(int(wanted.signs == METADATA)),
-            "gpgkey": f"file://{wanted.key_file}",
+            "gpgcheck": str(int(desired.signs == PACKAGES)),
+            "repo_gpgcheck": str(int(desired.signs == METADATA)),
+            "gpgkey": f"file://{desired.key_file}",
         }
     return {
         "Types": "deb",
-        "URIs": wanted.url,
-        "Suites": wanted.suite,
-        "Components": wanted.components,
+        "URIs": desired.url,
+        "Suites": desired.suite,
+        "Components": desired.components,
         "Enabled": "yes",
     }
 
 
 def files_with(node: Mapping[str, Any], url: str, suite: str) -> list[str]:
-    """Return the files from which the node's package manager knows an address and suite."""
+    """Return the files that give the node's package manager an address and suite."""
     return list(dict.fromkeys(source["path"] for source in _sources_of(node, url, suite)))
 
 
 def _sources_of(node: Mapping[str, Any], url: str, suite: str) -> list[Mapping[str, Any]]:
     release = (node["os"]["version_id"] or "").partition(".")[0]
-    wanted = _place(url, suite, release)
+    desired = _place(url, suite, release)
     return [
         source
         for source in node["package_sources"]
-        if _place(source["url"], source["suite"], release) == wanted
+        if _place(source["url"], source["suite"], release) == desired
     ]
 
 

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which systems are known, and where do the packages for each of them come from?
+"""Which systems are supported, and which repositories have the packages for each of them?
 
-A system is data; what differs by package manager is in plan_packages.py and in the folders of
-roles/packages/tasks. docs/support.md says what was seen working and what is golden only.
+A system is data. Differences between package managers are in plan_packages.py and in the folders of
+roles/packages/tasks. docs/support.md lists which systems were exercised and which are golden only.
 
 Source: https://docs.docker.com/engine/install/
 Source: https://github.com/NVIDIA/cuda-repo-management (keys by distribution, SIGNATURES.md)
@@ -19,22 +19,22 @@ from typing import Any, NamedTuple
 ARCHITECTURE = "x86_64"
 
 EXERCISED = "exercised"  # every scenario runs on it
-GOLDEN = "golden"  # what would be done is reviewed as text, and was never done
+GOLDEN = "golden"  # its plans are reviewed as text, and were never carried out
 
 DEBIAN = "debian"
 REDHAT = "redhat"
 
-# What the key has signed, which rpm has to be told. apt always checks the metadata.
+# What the key signs. rpm must be told; apt always checks the metadata.
 PACKAGES = "packages"
 METADATA = "metadata"
 
 
 class Source(NamedTuple):
-    """Where upstream has the packages for one system."""
+    """The upstream repository for one system."""
 
     url: str
-    key: str  # relative to the URL, so that it is found in a mirror of the same layout
-    fingerprint: str  # empty: nobody but the repository itself says what it is
+    key: str  # relative to the URL, so that a mirror with the same layout works
+    fingerprint: str  # empty: only the repository itself publishes it
     suite: str = ""  # for apt; "/" where the repository is flat
     components: str = ""
     signs: str = METADATA
@@ -59,7 +59,7 @@ _DOCKER_APT_KEY = "9DC858229FC7DD38854AE2D88D81803C0EBFCD88"
 _DOCKER_RPM_KEY = "060A61C51B558A7F742B77AAC52FEB6B621E9F35"
 
 _CUDA = "https://developer.download.nvidia.com/compute/cuda/repos"
-# NVIDIA signs each distribution with a key of its own: its file, and its fingerprint.
+# NVIDIA has a separate key for each distribution: its file and its fingerprint.
 _CUDATOOLS_APT = ("3bf863cc.pub", "EB693B3035CD5710E231E123A4B469963BF863CC")
 _CUDATOOLS_RPM = ("D42D0685.pub", "610C7B14E068A878070DA4E99CD0A493D42D0685")
 _DEBIAN_13 = ("8793F200.pub", "02182E60104FCDC26EAE1B8597A5D4CB8793F200")
@@ -114,7 +114,7 @@ SYSTEMS = (
     _apt("Ubuntu 26.04", GOLDEN, "ubuntu", "26.04", "resolute", _UBUNTU_2604),
     _rpm("RHEL 9", "rhel", "9", "rhel", _CUDATOOLS_RPM),
     _rpm("RHEL 10", "rhel", "10", "rhel", _RHEL_10),
-    # Docker has packages for CentOS and for RHEL; the clones take those for CentOS.
+    # Docker has packages for CentOS and for RHEL; the clones use those for CentOS.
     _rpm("Rocky Linux 9", "rocky", "9", "centos", _CUDATOOLS_RPM),
     _rpm("Rocky Linux 10", "rocky", "10", "centos", _RHEL_10),
     _rpm("AlmaLinux 9", "almalinux", "9", "centos", _CUDATOOLS_RPM),
@@ -124,14 +124,14 @@ _BY_RELEASE = {(system.id, system.version): system for system in SYSTEMS}
 
 
 def find(os: Mapping[str, Any]) -> System | None:
-    """Return the system of an observation's `os`; None where nobody knows it."""
+    """Return the system of an observation's `os`; None if it is not supported."""
     version = os["version_id"] or ""
     minorless = version.partition(".")[0]
     return _BY_RELEASE.get((os["id"], version)) or _BY_RELEASE.get((os["id"], minorless))
 
 
-def known(node: Mapping[str, Any]) -> System:
-    """Return the system of a node that was not refused for it. Raises KeyError."""
+def supported(node: Mapping[str, Any]) -> System:
+    """Return the system of a node whose system was not refused. Raises KeyError."""
     system = find(node["os"])
     if system is None:
         raise KeyError(node["os"]["id"])
@@ -139,5 +139,5 @@ def known(node: Mapping[str, Any]) -> System:
 
 
 def is_redhat(node: Mapping[str, Any]) -> bool:
-    """Whether the packages of a node are rpm's."""
+    """Whether a node has rpm packages."""
     return bool(node["os"]["family"] == REDHAT)

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which variables users can set, and what is wrong with those that they have set.
+"""Check the variables that users set.
 
-The argument specifications of the roles say which there are. Ansible checks them, too, but role by
-role, in the middle of a run, and prints every argument of the role when one is wrong. So the roles
+The argument specifications of the roles declare the variables. Ansible also checks them, but role
+by role in the middle of a run, and prints every argument of the role if one is wrong. So the roles
 preflight and verify check all of them first.
 
 `load_options` and `load_words` read the files of the collection. No other function does I/O.
@@ -28,12 +28,12 @@ from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 _COLLECTION = Path(__file__).parents[2]
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-# Keywords of plays read these. Ansible evaluates keywords before it looks at any host, so it does
-# not see what the inventory says.
+# Keywords of plays read these. Ansible evaluates keywords before it loads any host's variables, so
+# values of the inventory have no effect.
 PLAY_VARIABLES = ("metal_gpu_hosts", "metal_gpu_serial")
 
-# A variable with such a beginning can only be meant for this collection. With the name of another
-# role of ours, or with `gpu_`, it can be meant for anything.
+# A variable with one of these prefixes is meant for this collection. A variable with `gpu_` or the
+# name of another of our roles as its prefix may belong to another tool.
 _OURS = (
     "docker_ce_",
     "kubelet_device_plugins_",
@@ -49,7 +49,7 @@ _WORD = re.compile(r"\w+")
 
 
 class Option(NamedTuple):
-    """What the specifications of roles say about a variable."""
+    """The specification of a variable."""
 
     roles: tuple[str, ...]
     type: str
@@ -79,14 +79,14 @@ def load_options() -> dict[str, Option]:
 
 @functools.cache
 def load_words() -> frozenset[str]:
-    """Return every word in the tasks of this collection, and so the name of every fact they set."""
+    """Return every word in the tasks of this collection, which includes the facts they set."""
     patterns = ("playbooks/*.yml", "roles/*/tasks/**/*.yml", "roles/*/vars/*.yml")
     paths = (path for pattern in patterns for path in _COLLECTION.glob(pattern))
     return frozenset(word for path in paths for word in _WORD.findall(path.read_text("utf-8")))
 
 
 def whole_number(value: Any) -> int | None:
-    """Return the number, or None for anything else. True and 4.0 are none."""
+    """Return the number, or None for anything else, such as True and 4.0."""
     if isinstance(value, str):
         return int(value) if _WHOLE.fullmatch(value) else None
     is_number = isinstance(value, int) and not isinstance(value, bool)
@@ -94,9 +94,9 @@ def whole_number(value: Any) -> int | None:
 
 
 def gpu_count(host: str, value: Any) -> tuple[int | None, list[dict[str, str]]]:
-    """Return how many GPUs a host is declared to have, and what is wrong with the value.
+    """Return the declared number of GPUs of a host, and the refusals of the value.
 
-    None, and the empty text that ansible-core makes of it before 2.19, declare nothing.
+    None declares nothing, and so does the empty text that ansible-core before 2.19 makes of it.
     """
     number = whole_number(value)
     if number is not None or value in (None, ""):
@@ -107,14 +107,16 @@ def gpu_count(host: str, value: Any) -> tuple[int | None, list[dict[str, str]]]:
 def refuse_invalid(
     host: str, variables: Mapping[str, Any], roles: Collection[str]
 ) -> dict[str, dict[str, str]]:
-    """Return a refusal for each variable of these roles that has no valid value, by name."""
+    """Return a refusal for each variable of these roles with an invalid value, by name."""
     refusals = {}
     for name, option in load_options().items():
         if name in variables and not set(option.roles).isdisjoint(roles):
             try:
                 value = variables[name]
                 expected = _expected(name, value, option)
-            except Exception:  # whatever a filter raises; the plan that reads it reports it
+            except (
+                Exception
+            ):  # a filter may raise anything; the plan that reads the value reports it
                 continue
             if expected is not None:
                 refusals[name] = _invalid(host, name, value, expected)
@@ -124,7 +126,7 @@ def refuse_invalid(
 def refuse_misplaced(
     names: Mapping[str, Collection[str]], command_line: Collection[str]
 ) -> list[dict[str, str]]:
-    """Return a refusal for each variable that only the command line can set, if it does not.
+    """Return a refusal for each variable that is set, but not on the command line as it must be.
 
     `names` has the names of the variables of each host.
     """
@@ -136,18 +138,18 @@ def refuse_misplaced(
     ]
 
 
-def mention_unknown(names: Mapping[str, Iterable[str]]) -> list[dict[str, str]]:
-    """Return a notice for each variable that looks as if it were one of ours, and is none.
+def notice_unknown(names: Mapping[str, Iterable[str]]) -> list[dict[str, str]]:
+    """Return a notice for each unknown variable that looks like one of ours.
 
     `names` has the names of the variables of each host.
     """
-    known = {*load_options(), *PLAY_VARIABLES, *load_words()}
+    used = {*load_options(), *PLAY_VARIABLES, *load_words()}
     roles = {role for option in load_options().values() for role in option.roles}
     prefixes = ("gpu_", "metal_gpu_", *(f"{role}_" for role in roles))
     hosts: dict[str, list[str]] = {}
     for host, variables in names.items():
         for name in variables:
-            if name.startswith(prefixes) and name not in known:
+            if name.startswith(prefixes) and name not in used:
                 hosts.setdefault(name, []).append(host)
     return [
         finding(
@@ -164,10 +166,10 @@ def mention_unknown(names: Mapping[str, Iterable[str]]) -> list[dict[str, str]]:
 
 
 def _nearest(name: str, prefixes: Sequence[str]) -> str | None:
-    """Return the variable that was probably meant."""
+    """Return the variable that the user probably meant."""
     settable = [*load_options(), *PLAY_VARIABLES]
     prefix = max((one for one in prefixes if name.startswith(one)), key=len)
-    # What they have in common is no evidence: `containerd_root` is not `containerd_state`.
+    # A common prefix is no evidence: `containerd_root` is not `containerd_state`.
     rests = [one.removeprefix(prefix) for one in settable if one.startswith(prefix)]
     rest = difflib.get_close_matches(name.removeprefix(prefix), rests, 1, _NEAR)
     return prefix + rest[0] if rest else None
@@ -186,7 +188,7 @@ def _invalid(host: str, name: str, value: Any, expected: str) -> dict[str, str]:
 
 
 def _shown(value: Any) -> str:
-    """Return a value as it could stand in an inventory."""
+    """Return a value as an inventory would contain it."""
     if value is None:
         return "empty"
     if isinstance(value, bool):
@@ -199,7 +201,7 @@ def _shown(value: Any) -> str:
 
 
 def _expected(name: str, value: Any, option: Option) -> str | None:
-    """Return what the value should be, or None where it is right."""
+    """Return what is expected instead of the value, or None if it is valid."""
     if name == "gpu_count":
         return _FORMS["int"].words if gpu_count("", value)[1] else None
     form = _FORMS[option.type]

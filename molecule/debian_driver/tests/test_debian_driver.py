@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Debian's own driver, in its own folders and by its own names: it stays, and pods get GPUs."""
+"""Debian's own driver, in its own folders and under its own names, stays. Pods get GPUs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ALL_OK = (r"gpu-1(\s+4){5}\s+4/4\s+ok\b", r"gpu-2(\s+1){5}\s+1/1\s+ok\b")
 
 
 def specification(host):
-    """Return what of CDI is there, as the toolkit lists it."""
+    """Return the CDI devices that the toolkit lists."""
     return host.check_output("nvidia-ctk --quiet cdi list").split()
 
 
@@ -24,7 +24,7 @@ def test_check_announced_what_converge_did(check_and_converge):
 
 
 def test_driver_is_kept_and_pods_see_every_gpu(laboratory):
-    """The proof runs nvidia-smi in pods; on gpu-1 it is a link to a link."""
+    """The proof runs nvidia-smi in pods. On gpu-1, nvidia-smi is a link to a link."""
     run = laboratory.playbook("metal.gpu.site")
     assert run.returncode == 0
     for row in ALL_OK:
@@ -36,8 +36,8 @@ def test_driver_is_kept_and_pods_see_every_gpu(laboratory):
     assert "nvidia" not in host.check_output("apt-mark showhold").replace("nvidia-container", "")
 
 
-def test_other_node_has_no_folder_of_debians(laboratory):
-    """The DaemonSet is one for both: what it mounts of gpu-1, gpu-2 does not have."""
+def test_other_node_does_not_have_debians_folder(laboratory):
+    """Both nodes share one DaemonSet. It must not create gpu-1's folder on gpu-2."""
     assert not laboratory.host("gpu-2").file("/usr/lib/nvidia").exists
 
 
@@ -46,7 +46,7 @@ def boot_id(host):
 
 
 def reboot(laboratory, node):
-    """Boot a node; return when its kubelet has told the cluster of the new boot."""
+    """Reboot a node. Return when its kubelet has reported the new boot to the cluster."""
     before = boot_id(laboratory.host(node))
     command = ["docker", "restart", laboratory.state.container(node)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
@@ -58,7 +58,7 @@ def reboot(laboratory, node):
     laboratory.kubectl("wait", f"node/{node}", known, "--timeout=60s")
 
 
-def test_specification_is_there_again_after_a_boot(laboratory):
+def test_specification_exists_after_a_boot(laboratory):
     before = specification(laboratory.host("gpu-1"))
     assert {f"nvidia.com/gpu={name}" for name in ("0", "1", "2", "3", "all")} <= set(before)
     reboot(laboratory, "gpu-1")

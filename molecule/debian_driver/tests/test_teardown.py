@@ -1,14 +1,14 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The way back: the administrator's driver stays, and nothing of ours."""
+"""Teardown: the admin's driver stays, everything that this collection added goes."""
 
 from __future__ import annotations
 
 import footprint
 
 
-def test_drivers_owner_keeps_it(laboratory):
+def test_admin_keeps_the_driver(laboratory):
     run = laboratory.playbook("metal.gpu.teardown")
     assert run.returncode == 0
     assert "DRIVER_OF_ADMIN gpu-1: " in run.words

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Two virgin nodes with containerd after site.yml: what a user would lose if one were false."""
+"""Two virgin nodes with containerd after site.yml. Each test asserts what a user would lose."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import yaml
 LABELLED = ("nodes", "-l", "nvidia.com/gpu.present=true")
 CRI = "io.containerd.cri.v1.runtime"
 
-# The image says NVIDIA_VISIBLE_DEVICES=all, as every CUDA image does; the pod asks for no GPU.
+# The image sets NVIDIA_VISIBLE_DEVICES=all, as every CUDA image does. The pod requests no GPU.
 UNASKED = """
 apiVersion: v1
 kind: Pod
@@ -32,7 +32,7 @@ spec:
 """
 
 
-def test_containerd_has_the_runtime_and_keeps_the_owners_settings(laboratory, node):
+def test_containerd_has_the_runtime_and_keeps_the_admins_settings(laboratory, node):
     dump = laboratory.host(node).check_output("containerd config dump")
     tables = dict(re.findall(r"^\s*\[(.+)\]\n((?:(?!\s*\[).*\n)*)", dump + "\n", re.M))
     runtimes = f"plugins.'{CRI}'.containerd.runtimes"
@@ -44,28 +44,28 @@ def test_containerd_has_the_runtime_and_keeps_the_owners_settings(laboratory, no
     assert "/usr/lib/cni" in tables[f"plugins.'{CRI}'.cni"]
 
 
-def test_owners_comments_survive(laboratory, node):
+def test_admins_comments_survive(laboratory, node):
     config = laboratory.host(node).file("/etc/containerd/config.toml").content_string
     assert "# mirrored in house" in config
     assert "# as the kubelet" in config
 
 
-def test_imported_folder_is_used_where_there_is_one(laboratory):
-    """The owner of gpu-2 imports a folder: his own file is not touched at all."""
+def test_imported_folder_is_used(laboratory):
+    """The admin of gpu-2 imports a folder, so config.toml itself does not change."""
     config = laboratory.host("gpu-2").file("/etc/containerd/config.toml")
     assert "nvidia" not in config.content_string
 
 
 def test_historical_gate_is_gone(laboratory):
-    """gpu-2 was seeded with the gate in three places; the kubelet itself says what it runs with."""
+    """gpu-2 had the gate in three places. The kubelet reports its effective configuration."""
     effective = json.loads(laboratory.kubectl("get", "--raw", "/api/v1/nodes/gpu-2/proxy/configz"))
     assert "DevicePlugins" not in effective["kubeletconfig"].get("featureGates", {})
     kubelet = laboratory.host("gpu-2").check_output("ps -o args= -C kubelet")
     assert "DevicePlugins" not in kubelet
-    assert "--v=2" in kubelet  # the flag beside it was the owner's
+    assert "--v=2" in kubelet  # the admin's flag in the same line
 
 
-def test_pod_that_asks_for_none_sees_none(laboratory):
+def test_pod_that_requests_no_gpu_sees_none(laboratory):
     laboratory.kubectl("apply", "-f", "-", stdin=UNASKED)
     try:
         laboratory.kubectl(
@@ -102,8 +102,8 @@ def test_device_plugin_is_changed_in_place(laboratory):
 THEIRS = {"name": "nvdp", "namespace": "kube-system"}
 
 
-def as_somebody_elses(daemonset: Any) -> str:
-    """Return our device plugin as somebody else would have brought it, and its RuntimeClass."""
+def as_foreign(daemonset: Any) -> str:
+    """Return our device plugin and its RuntimeClass as another tool would have installed them."""
     spec = daemonset["spec"]
     spec["selector"]["matchLabels"] = spec["template"]["metadata"]["labels"] = {"app": "nvdp"}
     del spec["template"]["spec"]["nodeSelector"]
@@ -117,7 +117,7 @@ def as_somebody_elses(daemonset: Any) -> str:
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": [runtime_class, theirs]})
 
 
-def test_device_plugin_goes_and_somebody_elses_is_adopted(laboratory):
+def test_device_plugin_goes_and_a_foreign_one_is_adopted(laboratory):
     ours = laboratory.objects("daemonset", "nvidia-device-plugin", "--namespace=kube-system")
     run = laboratory.playbook(
         "metal.gpu.site", "--tags=device_plugin", "-e", "device_plugin_state=absent"
@@ -126,7 +126,7 @@ def test_device_plugin_goes_and_somebody_elses_is_adopted(laboratory):
     assert plugin(laboratory) == []
     assert laboratory.objects(*LABELLED)["items"] == []
 
-    theirs = as_somebody_elses(ours)
+    theirs = as_foreign(ours)
     laboratory.kubectl("apply", "--server-side", "-f", "-", stdin=theirs)
     run = laboratory.playbook("metal.gpu.site", "-e", "device_plugin_foreign=adopt")
     assert run.returncode == 0
@@ -140,7 +140,7 @@ def test_device_plugin_goes_and_somebody_elses_is_adopted(laboratory):
 
 @pytest.fixture
 def least_privileged(laboratory: Any, tmp_path: Path) -> Iterator[str]:
-    """A user with the rights of docs/permissions.yml, and no others."""
+    """A user with the permissions of docs/permissions.yml, and no others."""
     role = yaml.safe_load((footprint.PROJECT / "docs/permissions.yml").read_text())
     account = {"kind": "ServiceAccount", "name": "operator", "namespace": "default"}
     manifest = yaml.safe_dump_all(
@@ -165,7 +165,7 @@ def least_privileged(laboratory: Any, tmp_path: Path) -> Iterator[str]:
     laboratory.kubectl("delete", "--namespace=default", "-f", "-", stdin=manifest)
 
 
-def test_device_plugin_comes_back_by_the_least_rights(laboratory, least_privileged):
+def test_device_plugin_comes_back_with_the_least_permissions(laboratory, least_privileged):
     run = laboratory.playbook("metal.gpu.site", "-e", least_privileged)
     assert run.returncode == 0
     assert len(plugin(laboratory)) == 2

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The way back, when everything else was tried: only what docs/teardown.md names may differ."""
+"""Teardown, after all other tests of the scenario: only what docs/teardown.md lists may differ."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ spec:
         - name: cuda
           image: nvcr.io/nvidia/cuda:13.0.2-base-ubuntu24.04
           command: [sleep, "3600"]
-          # One fits on a node, no two of them do.
+          # One replica fits on a node, two do not.
           resources: {limits: {nvidia.com/gpu: 3}}
 """
 
 
 @pytest.fixture(scope="module")
 def training(laboratory: Any) -> None:
-    """Pods that hold GPUs on both nodes, until the GPUs are gone."""
+    """Pods that hold GPUs on both nodes."""
     laboratory.kubectl("apply", "-f", "-", stdin=TRAINING)
     laboratory.kubectl("rollout", "status", "deployment/training", "--timeout=60s")
 
 
 def holders(laboratory: Any) -> dict[str, str]:
-    """Return the node of each pod that holds GPUs, or that waits for some (empty)."""
+    """Return the node of each pod. The node of a pod that waits for GPUs is empty."""
     pods = laboratory.objects("pods", "-l", "app=training")["items"]
     return {pod["metadata"]["name"]: pod["spec"].get("nodeName", "") for pod in pods}
 
@@ -92,8 +92,8 @@ def test_one_node_goes_and_the_other_keeps_its_gpus(laboratory, training):
 
 
 @pytest.fixture(scope="module")
-def owners_change(laboratory: Any) -> None:
-    """What the owner of gpu-1 adds to a file that has keys of ours by now."""
+def admins_change(laboratory: Any) -> None:
+    """The admin of gpu-1 edits a file after this collection has added its keys."""
     laboratory.host("gpu-1").run_expect(
         [0],
         "sed --in-place 's/^  max_container_log_line_size = .*/"
@@ -102,14 +102,14 @@ def owners_change(laboratory: Any) -> None:
     )
 
 
-def test_the_other_node_follows(laboratory, training, owners_change):
+def test_the_other_node_follows(laboratory, training, admins_change):
     run = laboratory.playbook("metal.gpu.teardown", *DRAIN)
     assert run.returncode == 0
     assert set(holders(laboratory).values()) == {""}
     laboratory.kubectl("delete", "deployment", "training", "--cascade=foreground")
 
 
-def test_owners_change_is_kept_and_ours_is_gone(laboratory):
+def test_admins_change_is_kept_and_ours_is_gone(laboratory):
     host = laboratory.host("gpu-1")
     before = host.file(BACKUP.format(CONFIG, "nvidia_container_runtime")).content_string
     after = host.file(CONFIG).content_string
@@ -122,7 +122,7 @@ def test_owners_change_is_kept_and_ours_is_gone(laboratory):
 
 
 def test_gate_is_all_that_the_kubelet_lost(laboratory):
-    """gpu-2 was broken by it before; with it, the node would be lost again."""
+    """The gate broke gpu-2 before. Restoring it would break the kubelet again."""
     host, path = laboratory.host("gpu-2"), "/var/lib/kubelet/config.yaml"
     before = host.file(BACKUP.format(path, "kubelet_device_plugins")).content_string
     after = host.file(path).content_string
@@ -132,7 +132,7 @@ def test_gate_is_all_that_the_kubelet_lost(laboratory):
 
 def test_node_is_what_it_was(footprints, node):
     before, after = (each["nodes"][node] for each in footprints)
-    if node == "gpu-1":  # the owner's change
+    if node == "gpu-1":  # the admin's change
         del before["files"][CONFIG], after["files"][CONFIG]
     assert footprint.differences(before, after) == []
 
@@ -142,8 +142,8 @@ def test_cluster_is_what_it_was(footprints):
     assert after == before
 
 
-def test_pod_of_before_runs_on(laboratory):
-    (work,) = laboratory.objects("pod", "owner")["status"]["containerStatuses"]
+def test_earlier_pod_keeps_running(laboratory):
+    (work,) = laboratory.objects("pod", "admin")["status"]["containerStatuses"]
     assert (work["restartCount"], "running" in work["state"]) == (0, True)
 
 

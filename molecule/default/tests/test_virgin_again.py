@@ -3,7 +3,7 @@
 
 """After the teardown, the nodes boot with nouveau, and a reboot is permitted.
 
-Named so that pytest comes to it after the teardown.
+The file name makes pytest run it after the teardown.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NODES = ("gpu-1", "gpu-2")
 
 
 def boots(laboratory: Any) -> dict[str, str]:
-    """Return what is different after each boot, by node."""
+    """Return the boot id of each node."""
     path = "/proc/sys/kernel/random/boot_id"
     return {node: laboratory.host(node).file(path).content_string for node in NODES}
 
@@ -29,16 +29,16 @@ def with_nouveau(laboratory: Any) -> None:
 
 
 def test_node_is_drained_and_rebooted_unless_that_would_lose_a_pod(laboratory, with_nouveau):
-    """gpu-1 has a pod that nothing would start elsewhere; gpu-2 has nothing to lose."""
+    """gpu-1 has a pod that no controller would start elsewhere. gpu-2 has no such pod."""
     before = boots(laboratory)
     run = laboratory.playbook("metal.gpu.site", "-e", "nvidia_driver_reboot_ok=true")
     assert run.returncode != 0
-    assert re.search(r"REBOOT_UNDRAINED gpu-1: .*default/owner", run.words)
+    assert re.search(r"REBOOT_UNDRAINED gpu-1: .*default/admin", run.words)
     assert re.search(r"gpu-2(\s+4){5}\s+4/4\s+ok\b", run.output)
 
     after = boots(laboratory)
     assert {node for node in NODES if after[node] != before[node]} == {"gpu-2"}
     nodes = laboratory.objects("nodes")["items"]
     assert [node["metadata"]["name"] for node in nodes if node["spec"].get("unschedulable")] == []
-    (work,) = laboratory.objects("pod", "owner")["status"]["containerStatuses"]
+    (work,) = laboratory.objects("pod", "admin")["status"]["containerStatuses"]
     assert (work["restartCount"], "running" in work["state"]) == (0, True)

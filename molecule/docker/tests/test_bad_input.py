@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A Docker in use that is not as it should be: the message says why, and nothing is lost."""
+"""A Docker in use has a bad configuration: the message says why, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 
-from metal_lab.nodes import OWNERS_SERVICE
+from metal_lab.nodes import ADMINS_SERVICE
 
 CONFIG = "/etc/docker/daemon.json"
 HOOK = "/usr/bin/nvidia-container-runtime-hook"
 
 
 def state(laboratory: Any) -> list[str]:
-    """Return what tells whether anything was changed or lost."""
+    """Return evidence of any change or loss."""
     commands = (
         "find /etc -xdev -type f -exec sha256sum {} + | sort | sha256sum",
         r"find /usr -xdev -type f -printf '%p %s %T@\n' | sort | sha256sum",
         "dpkg-query -W | sha256sum",
-        f"docker inspect --format '{{{{.Id}}}} {{{{.State.StartedAt}}}}' {OWNERS_SERVICE}",
+        f"docker inspect --format '{{{{.Id}}}} {{{{.State.StartedAt}}}}' {ADMINS_SERVICE}",
         "docker info --format '{{len .Runtimes}} {{.DefaultRuntime}} {{.ContainersRunning}}'",
     )
     host = laboratory.host("gpu-1")
@@ -32,7 +32,7 @@ def state(laboratory: Any) -> list[str]:
 
 @pytest.fixture
 def broken(laboratory: Any) -> Iterator[Any]:
-    """Return a function that brings one more file to gpu-1, or other words into one it has."""
+    """Return a function that creates a file on gpu-1, or appends to one."""
     host = laboratory.host("gpu-1")
     undo = []
 
@@ -50,7 +50,7 @@ def broken(laboratory: Any) -> Iterator[Any]:
         host.check_output(command)
 
 
-OWNERS_UNIT = """[Service]
+ADMINS_UNIT = """[Service]
 ExecStart=
 ExecStart=/usr/bin/dockerd -H fd:// --default-runtime=quiet
 """
@@ -68,8 +68,8 @@ ExecStart=/usr/bin/dockerd -H fd:// --default-runtime=quiet
             id="JSON, snap",
         ),
         pytest.param(
-            {"/etc/systemd/system/docker.service.d/owner.conf": OWNERS_UNIT},
-            [r"DOCKER_FLAG_CLASH gpu-1: the flag --default-runtime in \S+/owner.conf"],
+            {"/etc/systemd/system/docker.service.d/admin.conf": ADMINS_UNIT},
+            [r"DOCKER_FLAG_CLASH gpu-1: the flag --default-runtime in \S+/admin.conf"],
             id="a key that is a flag",
         ),
     ],
@@ -88,7 +88,7 @@ def test_refused(laboratory, broken, additions, reasons):
 
 @pytest.fixture
 def refused_start(laboratory: Any) -> Iterator[str]:
-    """Keep Docker of gpu-1 from starting with its own runtime as the default one."""
+    """Keep Docker on gpu-1 from starting while its default runtime is runc."""
     policy = "site policy: GPUs are the default here"
     test = f"! grep -q 'default-runtime.*runc' {CONFIG}"
     laboratory.lab("fault", "gpu-1", "refuse-start", "docker", test, policy)
@@ -97,7 +97,7 @@ def refused_start(laboratory: Any) -> Iterator[str]:
 
 
 def test_docker_that_does_not_come_back(laboratory, refused_start):
-    """It is restarted, since a toolkit that has just come makes that worth while."""
+    """The role restarts Docker, because the container toolkit is newer than Docker's start."""
     laboratory.host("gpu-1").check_output("touch %s", HOOK)
     before = state(laboratory)
     run = laboratory.playbook(

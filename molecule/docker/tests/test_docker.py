@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Docker under Kubernetes after site.yml: a node in use whose engine was exchanged, a virgin one.
+"""Docker under Kubernetes after site.yml: a node in use with a replaced engine, and a virgin node.
 
-What the engine says counts, not what its file says.
+The tests query the engine instead of reading its file.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 from metal_lab.description import Node
-from metal_lab.nodes import OWNERS_SERVICE, TEMPLATES, cgroup_driver
+from metal_lab.nodes import ADMINS_SERVICE, TEMPLATES, cgroup_driver
 from metal_lab.programs import DOCKER
 
 CUDA = "nvcr.io/nvidia/cuda:13.0.2-base-ubuntu24.04"
-OWNER = Node("gpu-1", "debian12", "p100x4", engine="docker", docker="owner")
+ADMINS = Node("gpu-1", "debian12", "p100x4", engine="docker", docker="admin")
 UUID = re.compile(r"GPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -30,15 +30,15 @@ def info(laboratory: Any, node: str) -> Any:
 
 @pytest.fixture
 def service(laboratory: Any) -> Any:
-    """What Docker says of the owner's own container."""
+    """`docker inspect` of the admin's container."""
     (container,) = json.loads(
-        laboratory.host("gpu-1").check_output("docker inspect %s", OWNERS_SERVICE)
+        laboratory.host("gpu-1").check_output("docker inspect %s", ADMINS_SERVICE)
     )
     return container
 
 
 def test_engine_is_dockers_own_and_held(laboratory, node):
-    """Without the hold, an unattended upgrade restarts the engine under every container."""
+    """Without the hold, an unattended upgrade restarts the engine of every container."""
     assert info(laboratory, node)["ServerVersion"] == DOCKER
     held = laboratory.host(node).check_output("apt-mark showhold").split()
     assert {"docker-ce", "docker-ce-cli", "containerd.io"} <= set(held)
@@ -51,44 +51,44 @@ def test_kubelet_uses_it(laboratory, node):
     assert ready["status"] == "True"
 
 
-def test_gpus_are_handed_out_by_default(laboratory, node):
-    """cri-dockerd knows no RuntimeClass: with another default runtime, no pod would get a GPU."""
+def test_nvidia_is_the_default_runtime(laboratory, node):
+    """cri-dockerd supports no RuntimeClass: with another default runtime, no pod gets a GPU."""
     engine = info(laboratory, node)
     assert engine["DefaultRuntime"] == "nvidia"
     assert engine["Runtimes"]["nvidia"]["path"].endswith("nvidia-container-runtime")
 
 
 def test_docker_run_sees_every_gpu(laboratory, node):
-    """What people type who use the machine without Kubernetes."""
+    """The command of users who work on the machine without Kubernetes."""
     output = laboratory.host(node).check_output(
         "docker run --rm --gpus all --entrypoint nvidia-smi %s -L", CUDA
     )
     assert len(set(UUID.findall(output))) == laboratory.gpu_count[node]
 
 
-def test_owners_settings_are_what_docker_runs_with(laboratory):
-    """Disks that fill with logs, images from the wrong registry, an empty data-root: his loss."""
+def test_docker_runs_with_the_admins_settings(laboratory):
+    """Without them: disks full of logs, images from the wrong registry, an empty data-root."""
     engine = info(laboratory, "gpu-1")
     assert engine["LoggingDriver"] == "json-file"
     assert engine["RegistryConfig"]["Mirrors"] == ["https://mirror.example.org/"]
     assert engine["DockerRootDir"] == "/srv/docker"
-    assert engine["CgroupDriver"] == cgroup_driver(OWNER)
+    assert engine["CgroupDriver"] == cgroup_driver(ADMINS)
     assert engine["LiveRestoreEnabled"] is True
     quiet = {key: engine["Runtimes"]["quiet"][key] for key in ("path", "runtimeArgs")}
     assert quiet == {"path": "runc", "runtimeArgs": ["--log-format=json"]}
 
 
-def test_owners_daemon_json_keeps_every_line_in_its_order(laboratory):
-    """He finds his file again: the same lines in the same order, and ours among them."""
+def test_admins_daemon_json_keeps_every_line_in_its_order(laboratory):
+    """The admin's lines are there in the same order, with ours among them."""
     template = TEMPLATES.get_template("daemon.json.j2")
-    before = template.render(node=OWNER, cgroup_driver=cgroup_driver(OWNER))
+    before = template.render(node=ADMINS, cgroup_driver=cgroup_driver(ADMINS))
     after = laboratory.host("gpu-1").file("/etc/docker/daemon.json").content_string
-    # But for commas: what was the last of its object is so no longer.
+    # Without commas: a key that was the last of its object now has one.
     lines = (line.rstrip(",") for line in after.splitlines())
     assert all(line.rstrip(",") in lines for line in before.splitlines()), after
 
 
-def test_owners_runtime_works(laboratory):
+def test_admins_runtime_works(laboratory):
     output = laboratory.host("gpu-1").check_output(
         "docker run --rm --runtime quiet --entrypoint sh docker.io/library/busybox:1.35"
         " -c 'echo works'"
@@ -96,8 +96,8 @@ def test_owners_runtime_works(laboratory):
     assert output == "works"
 
 
-def test_owners_container_runs_on(laboratory, service):
-    """It has no restart policy: whoever stops it takes the owner's service down for good."""
+def test_admins_container_keeps_running(laboratory, service):
+    """It has no restart policy: once stopped, the admin's service stays down."""
     restarted = laboratory.host("gpu-1").check_output(
         'date +%%s -d "$(systemctl show --value -p ActiveEnterTimestamp %s)"', "docker"
     )
@@ -108,7 +108,7 @@ def test_owners_container_runs_on(laboratory, service):
     assert service["HostConfig"]["LogConfig"]["Config"] == {"max-file": "5", "max-size": "20m"}
 
 
-def test_owners_container_can_be_worked_in(laboratory):
-    """Running is not enough: the new engine must hold the reins of what the old one has started."""
-    output = laboratory.host("gpu-1").check_output("docker exec %s sleep 0", OWNERS_SERVICE)
+def test_docker_exec_works_in_the_admins_container(laboratory):
+    """Running is not enough: the new engine must control what the old one started."""
+    output = laboratory.host("gpu-1").check_output("docker exec %s sleep 0", ADMINS_SERVICE)
     assert output == ""

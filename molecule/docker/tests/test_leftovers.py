@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""nvidia-docker, v1 and v2, on a node in use: what it holds is named first, and goes if it may."""
+"""nvidia-docker v1 and v2 on a node in use: listed first, removed only with permission."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from metal_lab.nodes import OWNERS_SERVICE
+from metal_lab.nodes import ADMINS_SERVICE
 
 SITE = ("metal.gpu.site", "--limit=gpu-1", "--tags=engine,runtime")
 LISTS = "/etc/apt/sources.list.d"
-STATE = "docker inspect --format '{{.Id}} {{.State.StartedAt}}' " + OWNERS_SERVICE
+STATE = "docker inspect --format '{{.Id}} {{.State.StartedAt}}' " + ADMINS_SERVICE
 
 
 @pytest.fixture(scope="module")

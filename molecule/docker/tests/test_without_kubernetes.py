@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""gpu-2 after the teardown, as a machine that has no engine and no kubelet: README's playbook.
+"""README's playbook on gpu-2 after the teardown, a machine without an engine and a kubelet.
 
-Named so that pytest comes to it after the teardown.
+The file name makes pytest run it after the teardown.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CUDA = "nvcr.io/nvidia/cuda:13.0.2-base-ubuntu24.04"
 
 @pytest.fixture
 def playbook(laboratory: Any, tmp_path: Path) -> str:
-    """What README has for machines without a kubelet; this one has none any more."""
+    """README's playbook for machines without a kubelet. This node's kubelet is removed first."""
     laboratory.host("gpu-2").check_output("dpkg --purge kubelet")
     section = (footprint.PROJECT / "README.md").read_text().partition("### Docker without")[2]
     path = tmp_path / "docker.yml"

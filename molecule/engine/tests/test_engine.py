@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A machine that had no engine: containerd runs, and its CRI answers the kubelet."""
+"""On a machine that had no engine, containerd runs, and the kubelet uses it."""
 
 from __future__ import annotations
 

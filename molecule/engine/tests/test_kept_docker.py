@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A Docker that belongs to somebody, and stays: site.yml adds to it, and nothing of his stops."""
+"""site.yml keeps an admin's Docker and adds the runtime to it. None of its containers stops."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import json
 import re
 from typing import Any
 
-from metal_lab.nodes import OWNERS_SERVICE
+from metal_lab.nodes import ADMINS_SERVICE
 
 DAEMON_JSON = "/etc/docker/daemon.json"
 
 
 def started(host: Any) -> list[str]:
-    """Return since when Docker and its owner's container run."""
+    """Return when Docker and the admin's container started."""
     commands = (
         "systemctl show --value -p ActiveEnterTimestampMonotonic docker.service",
         "docker inspect --format '{{.Id}} {{.State.StartedAt}} {{.State.Status}}' "
-        + OWNERS_SERVICE,
+        + ADMINS_SERVICE,
     )
     return [host.check_output(command) for command in commands]
 
 
-def test_gpus_come_by_a_reload(laboratory):
+def test_a_reload_is_enough_for_gpus(laboratory):
     host = laboratory.host("gpu-2")
     before, settings = started(host), json.loads(host.file(DAEMON_JSON).content_string)
     version = host.check_output("docker info --format '{{.ServerVersion}}'")

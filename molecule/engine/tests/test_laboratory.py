@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The laboratory itself: up twice, two at once, after a crash, and gone without a trace."""
+"""The laboratory itself: up twice, two at once, up after a crash, and no trace after down."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def lab(*words: str) -> str:
 
 
 def docker(*words: str) -> list[str]:
-    """Return what Docker still has of the second laboratory."""
+    """Return the Docker objects that the second laboratory still has."""
     label = f"--filter=label={State(NAME).label}"
     command = ["docker", *words, "--quiet", label]
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.split()
@@ -44,7 +44,7 @@ def description(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def crashed(description: Path) -> Iterator[None]:
-    """A laboratory, beside the one of the scenario, whose start was killed half way."""
+    """A second laboratory whose start was killed half way."""
     command = [PROJECT / "tests/lab/lab", "up", f"--name={NAME}", description]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as starting:
         assert starting.stdout
@@ -55,7 +55,7 @@ def crashed(description: Path) -> Iterator[None]:
     lab("down")
 
 
-def test_up_clears_what_a_crash_has_left_and_down_leaves_nothing(crashed, description, laboratory):
+def test_up_clears_a_crashed_laboratory_and_down_leaves_nothing(crashed, description, laboratory):
     left = set(json.loads((FOLDER / "lab.json").read_text())["processes"])
     assert "kube-apiserver" in left
 

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Let a run do one step of its plans on each node, and cut the node's SSH before its second one."""
+"""Let a run do one step on each node, and cut the node's SSH before its second step."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ name: cut_ssh
 type: aggregate
 short_description: Cut the connection to nodes between two steps
 description:
-  - Does so with the commands that the environment variable E(CUT_COMMANDS) has, in JSON. They are
-    lists keyed by node; other nodes are left alone.
-  - Writes to the file that E(CUT_RECORD) names, in JSON, the steps that were done on each of them
-    (C(steps)), and which of them were cut off (C(cut)).
+  - Runs the commands of the environment variable E(CUT_COMMANDS), which is JSON. Each value is a
+    command as a list, keyed by node. Other nodes are not cut off.
+  - Writes JSON to the file that E(CUT_RECORD) names. C(steps) has the steps that each node did, and
+    C(cut) the nodes that were cut off.
 """
 
 
@@ -41,7 +41,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
 
     def v2_runner_on_ok(self, result: Any) -> None:
         node, step = result._host.get_name(), _step(result._task)
-        if step == "Announce what will be done, and why":
+        if step == "Announce the plan":
             self._planned[node] = {line.partition(" (")[0] for line in result._result["msg"]}
         elif node in self._done and step in self._planned[node]:
             self._done[node].append(step)
@@ -59,5 +59,5 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
 
 
 def _step(task: Any) -> str | None:
-    """Return the name of a task without its role's; None where it only includes others."""
+    """Return the name of a task without its role. None means that it only includes others."""
     return None if "include" in task.action else task.get_name().rpartition(" : ")[2]

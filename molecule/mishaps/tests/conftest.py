@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""gpu-1 and gpu-4 are cut off again and again, while other things go wrong on gpu-3."""
+"""gpu-1 and gpu-4 are cut off repeatedly, while other things go wrong on gpu-3."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from typing import Any, NamedTuple
 import pytest
 
 from metal_lab import faults
-from metal_lab.nodes import OWNERS_SERVICE
+from metal_lab.nodes import ADMINS_SERVICE
 
 SCENARIO = Path(__file__).parent.parent
 NODE = str(SCENARIO / "node.yml")
 CUT_OFF = ("gpu-1", "gpu-4")
 TWIN = "gpu-2"  # of gpu-1, which is never cut off
 RUNS_AT_MOST = 40
-UNREACHABLE = 4  # how ansible-playbook ends then
+UNREACHABLE = 4  # the exit code of ansible-playbook
 
 
 class CutRuns(NamedTuple):
-    """Runs one after the other, each cut off before a node's second step, until none is."""
+    """Consecutive runs. Each is cut off before a node's second step, until no node is."""
 
     returncodes: list[int]
     steps: dict[str, list[list[str]]]  # of each run, keyed by node; its last run was not cut off
@@ -35,7 +35,7 @@ class CutRuns(NamedTuple):
 
 
 class Owned(NamedTuple):
-    """What the owner of a Docker has in it."""
+    """What the admin has in Docker."""
 
     container: str  # its id
     settings: dict[str, Any]
@@ -43,9 +43,9 @@ class Owned(NamedTuple):
 
 @pytest.fixture(scope="session")
 def owned(laboratory: Any) -> Owned:
-    """What was on gpu-4 before its engine was replaced."""
+    """The admin's container and settings on gpu-4, before its engine is replaced."""
     host = laboratory.host("gpu-4")
-    container = host.check_output("docker inspect --format '{{.Id}}' %s", OWNERS_SERVICE)
+    container = host.check_output("docker inspect --format '{{.Id}}' %s", ADMINS_SERVICE)
     return Owned(container, json.loads(host.check_output("cat /etc/docker/daemon.json")))
 
 
@@ -59,9 +59,9 @@ def cut_runs(
 
 
 def _cut_runs(laboratory: Any, record: Path) -> CutRuns:
-    """Cut the nodes off, side by side. The twin goes through the first run from end to end.
+    """Cut both nodes off, in parallel. The twin completes the first run.
 
-    gpu-4 gets its driver before: the role is cut at each step on gpu-1.
+    gpu-4 gets its driver before: gpu-1 already covers the steps of that role.
     """
     run = laboratory.playbook(NODE, "--limit=gpu-4", "--tags=driver")
     assert run.returncode == 0, run.output[-4000:]  # some later test fails for it
@@ -91,7 +91,7 @@ def _cut_runs(laboratory: Any, record: Path) -> CutRuns:
 
 
 def _fault(laboratory: Any, node: str, fault: str) -> list[str]:
-    """Return the command for a fault that is often wanted: `lab fault` takes longer to start."""
+    """Return the command for a frequent fault: `lab fault` takes longer to start."""
     as_root = [] if os.geteuid() == 0 else ["sudo"]
     container = laboratory.state.container(node)
     return [*as_root, "docker", "exec", container, "sh", "-c", faults.SCRIPTS[fault].text]

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The package manager fails on virgin nodes: the message says why, and nothing is left behind."""
+"""The package manager fails on virgin nodes: the message says why, and nothing stays behind."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def packages(laboratory: Any) -> list[str]:
 
 
 def repository(address: str, offered: mirror.Repository, gpg_home: Path) -> dict[str, str]:
-    """Return the variables of somebody who pins the key that the repository offers."""
+    """Return the variables of a user who pins the key that the repository offers."""
     key = f"{address}/{offered.key}"
     with urllib.request.urlopen(key) as answer:
         listing = subprocess.run(
@@ -46,9 +46,9 @@ def repository(address: str, offered: mirror.Repository, gpg_home: Path) -> dict
 
 @pytest.fixture
 def failures(laboratory: Any, tmp_path: Path) -> Any:
-    """Return a function that runs the role on nodes with variables of their own.
+    """Return a function that runs the role on nodes with different variables.
 
-    It returns the words of each node on one line, the role having failed on all of them.
+    It asserts that the role fails on all of them, and returns the message of each on one line.
     """
 
     def run(variables: dict[str, dict[str, str]]) -> dict[str, str]:
@@ -61,8 +61,8 @@ def failures(laboratory: Any, tmp_path: Path) -> Any:
             NODE, "--tags=runtime", f"--limit={','.join(variables)}", inventory=inventory
         )
         assert result.returncode == 2
-        said = re.findall(r"^fatal: \[(\S+)\]: FAILED! => (.*)$", result.output, re.M)
-        words = dict(said)  # the last word counts
+        printed = re.findall(r"^fatal: \[(\S+)\]: FAILED! => (.*)$", result.output, re.M)
+        words = dict(printed)  # the last message counts
         assert set(words) == set(variables)
         return words
 
@@ -70,7 +70,7 @@ def failures(laboratory: Any, tmp_path: Path) -> Any:
 
 
 def test_repositories_that_cannot_be_used(laboratory, failures, tmp_path):
-    """Signed by a stranger, with an expired key, and not there at all."""
+    """Signed by an unknown key, signed by an expired key, and unreachable."""
     group = laboratory.group["vars"]
     address = group[f"{ROLE}_repository_url"].partition("/toolkit/")[0]
     before = packages(laboratory)
@@ -92,7 +92,7 @@ def test_repositories_that_cannot_be_used(laboratory, failures, tmp_path):
     codes = {case: re.findall(r"REPOSITORY_\w+", words) for case, words in found.items()}
     assert codes == {
         "gpu-1": ["REPOSITORY_UNTRUSTED", "REPOSITORY_REMOVED"],
-        # Of a key that has expired, nothing is written in the first place.
+        # An expired key is refused before anything is written.
         "gpu-2": ["REPOSITORY_UNTRUSTED"],
         "gpu-3": ["REPOSITORY_UNTRUSTED"],
         "gpu-1 again": ["REPOSITORY_UNTRUSTED"],
@@ -100,7 +100,7 @@ def test_repositories_that_cannot_be_used(laboratory, failures, tmp_path):
         "gpu-3 again": ["REPOSITORY_UNTRUSTED", "REPOSITORY_REMOVED"],
     }
     for case, evidence in {
-        "gpu-1": stranger[f"{ROLE}_repository_fingerprint"],  # which one was wanted
+        "gpu-1": stranger[f"{ROLE}_repository_fingerprint"],  # the expected key
         "gpu-2": "expired on 2020-01-02",
         "gpu-3": "expired on 2020-01-02",
         "gpu-1 again": "0" * 40,
@@ -111,10 +111,10 @@ def test_repositories_that_cannot_be_used(laboratory, failures, tmp_path):
     assert packages(laboratory) == before
 
 
-# The runs that are cut off begin here: nothing below needs virgin nodes but gpu-3.
+# The runs that are cut off start here: below, only gpu-3 needs to be virgin.
 @pytest.mark.usefixtures("cut_runs")
-def test_repository_that_is_there_with_another_key(laboratory, failures):
-    """With both, apt reads none of its sources any more: ours goes again."""
+def test_repository_that_exists_with_another_key(laboratory, failures):
+    """With both, apt reads no source at all. So the role removes its own again."""
     host, path = laboratory.host("gpu-3"), "/etc/apt/sources.list.d/mirror.list"
     url = laboratory.group["vars"][f"{ROLE}_repository_url"]
     source = f"deb-src [signed-by=/usr/share/keyrings/mirror.gpg] {url} /"
@@ -136,7 +136,7 @@ def test_version_that_the_repository_does_not_have(laboratory, failures):
 
 @pytest.fixture
 def locked(laboratory: Any) -> Iterator[Any]:
-    """Give the package manager of gpu-3 to another process; return a function that ends it."""
+    """Let another process hold the package manager's lock on gpu-3; return a function to end it."""
     laboratory.lab("fault", "gpu-3", "lock-packages")
     ended = []
 
@@ -148,7 +148,7 @@ def locked(laboratory: Any) -> Iterator[Any]:
     end()
 
 
-def test_package_manager_that_somebody_else_has(laboratory, failures, locked):
+def test_locked_package_manager_is_reported(laboratory, failures, locked):
     (words,) = failures({"gpu-3": {"metal_gpu_lock_timeout": "1"}}).values()
     assert "PACKAGE_MANAGER_LOCKED" in words
     assert re.search(
@@ -157,13 +157,13 @@ def test_package_manager_that_somebody_else_has(laboratory, failures, locked):
     )
 
 
-def test_package_manager_is_waited_for(laboratory, locked):
-    def end_it_once_it_is_waited_for(line: str) -> None:
+def test_run_waits_for_the_package_manager(laboratory, locked):
+    def end_it_once_the_run_waits(line: str) -> None:
         if "PACKAGE_MANAGER_BUSY" in line:
             locked()
 
     run = laboratory.playbook(
-        NODE, "--tags=driver", "--limit=gpu-3", watch=end_it_once_it_is_waited_for
+        NODE, "--tags=driver", "--limit=gpu-3", watch=end_it_once_the_run_waits
     )
     assert run.returncode == 0
     assert re.search(r"waits up to \d+ s for .*unattended-upgrade \(process \d+\)", run.output)

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Disks are full and services do not come back: the message says it, and nothing is lost.
+"""Disks are full, and services do not come back: the message says why, and nothing is lost.
 
-The tests build on each other, in this order: each leaves gpu-3 a bit further.
+The tests depend on this order: each of them changes gpu-3.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CONFIG = "/etc/containerd/config.toml"
 GATE_FILE = "/etc/systemd/system/kubelet.service.d/20-gpu.conf"
 
 
-pytestmark = pytest.mark.usefixtures("cut_runs")  # which go on beside these tests
+pytestmark = pytest.mark.usefixtures("cut_runs")  # they run in parallel to these tests
 
 
 def bytes_of(laboratory: Any, *paths: str) -> str:
@@ -35,14 +35,14 @@ def started(laboratory: Any, unit: str) -> str:
     )
 
 
-def owners_pod(laboratory: Any) -> tuple[int, str]:
-    """Return what tells that the pod was not touched: its restarts, and when it began."""
-    (work,) = laboratory.objects("pod", "owner")["status"]["containerStatuses"]
+def admins_pod(laboratory: Any) -> tuple[int, str]:
+    """Return the pod's restart count and start time: they prove that nothing touched it."""
+    (work,) = laboratory.objects("pod", "admin")["status"]["containerStatuses"]
     return work["restartCount"], work["state"]["running"]["startedAt"]
 
 
 def failure(laboratory: Any, *options: str) -> str:
-    """Run the roles on gpu-3, which has to fail there; return the words on one line."""
+    """Run the roles on gpu-3 and assert that they fail. Return the message on one line."""
     run = laboratory.playbook(NODE, "--limit=gpu-3", *options)
     assert run.returncode == 2
     return str(run.words)
@@ -50,7 +50,7 @@ def failure(laboratory: Any, *options: str) -> str:
 
 @pytest.fixture
 def full(laboratory: Any) -> Iterator[Any]:
-    """Return a function that fills the folder of containerd's configuration."""
+    """Return a function that fills the disk of containerd's configuration folder."""
     folder = str(Path(CONFIG).parent)
     yield lambda room: laboratory.lab("fault", "gpu-3", "disk-full", folder, str(room))
     laboratory.lab("fault", "gpu-3", "disk-freed", folder)
@@ -58,7 +58,7 @@ def full(laboratory: Any) -> Iterator[Any]:
 
 @pytest.mark.parametrize(("room_for_files", "unwritten"), [(0, CONFIG), (1, f"{CONFIG}.metal.gpu")])
 def test_disk_full(laboratory, full, room_for_files, unwritten):
-    """The file itself, and the copy of the former one. Nothing half-written stays."""
+    """Writing fails for the file itself, or for its backup. No partial file stays."""
 
     def state() -> tuple[str, str]:
         command = f"find {Path(CONFIG).parent} -type f -exec sha256sum {{}} + | sort"
@@ -89,21 +89,21 @@ def refused_start(laboratory: Any) -> Iterator[Any]:
 def test_containerd_that_does_not_come_back(laboratory, refused_start):
     policy = "site policy: runc is the only runtime"
     refused_start("containerd", f"! grep -q nvidia {CONFIG}", policy)
-    before = bytes_of(laboratory, CONFIG), owners_pod(laboratory)
+    before = bytes_of(laboratory, CONFIG), admins_pod(laboratory)
     words = failure(laboratory, "--tags=runtime")
     assert "ENGINE_NOT_BACK" in words
     assert f"{CONFIG}, and runs with its former configuration: {policy}" in words
-    assert (bytes_of(laboratory, CONFIG), owners_pod(laboratory)) == before
+    assert (bytes_of(laboratory, CONFIG), admins_pod(laboratory)) == before
     assert started(laboratory, "containerd").startswith("active")
     laboratory.kubectl("wait", "--for=condition=Ready", "node/gpu-3", "--timeout=60s")
 
 
 def test_run_again_once_the_cause_is_gone(laboratory):
-    before = owners_pod(laboratory)
+    before = admins_pod(laboratory)
     run = laboratory.playbook("metal.gpu.site", "--limit=gpu-3")
     assert run.returncode == 0
     assert re.search(r"gpu-3(\s+1){5}\s+1/1\s+ok\b", run.output)
-    assert owners_pod(laboratory) == before
+    assert admins_pod(laboratory) == before
 
 
 def test_kubelet_that_does_not_come_back(laboratory, refused_start):
@@ -111,11 +111,11 @@ def test_kubelet_that_does_not_come_back(laboratory, refused_start):
     policy = "site policy: the gate DevicePlugins has to be set"
     refused_start("kubelet", f"grep -q DevicePlugins {GATE_FILE}", policy)
     files = (GATE_FILE, "/etc/default/kubelet", "/var/lib/kubelet/config.yaml")
-    before = bytes_of(laboratory, *files), owners_pod(laboratory)
+    before = bytes_of(laboratory, *files), admins_pod(laboratory)
     words = failure(laboratory, "--tags=kubelet")
     assert "KUBELET_NOT_BACK" in words
     assert f"runs with its former ones: {policy}" in words
-    assert (bytes_of(laboratory, *files), owners_pod(laboratory)) == before
+    assert (bytes_of(laboratory, *files), admins_pod(laboratory)) == before
     assert started(laboratory, "kubelet").startswith("active")
     laboratory.kubectl("wait", "--for=condition=Ready", "node/gpu-3", "--timeout=60s")
 
@@ -128,7 +128,7 @@ def verdict(laboratory: Any, *options: str) -> tuple[int, str]:
 
 
 def test_smoke_image_that_cannot_be_pulled(laboratory):
-    """The counts of all layers are shown all the same, and so is the gate that is still there."""
+    """The table still shows the counts of all layers, and the remaining gate is reported."""
     image = "registry.invalid/cuda:1"
     code, words = verdict(laboratory, "-e", f"verify_smoke_image={image}")
     assert code != 0
@@ -162,7 +162,7 @@ def taken(laboratory: Any) -> Iterator[None]:
 
 
 def test_gpus_that_are_all_taken(laboratory, taken):
-    """Busy is not broken."""
+    """A busy node is not a failure."""
     code, words = verdict(laboratory, "-e", "verify_drift=false")
     assert code == 0
     assert "SMOKE_NOT_RUN" in words
@@ -170,7 +170,7 @@ def test_gpus_that_are_all_taken(laboratory, taken):
 
 
 def test_kubelet_that_has_died(laboratory, taken):
-    """Every count is right for ever, and no pod can be sent to find out."""
+    """Every count stays right, and no pod can run to show the problem."""
     host = laboratory.host("gpu-3")
     host.check_output("systemctl stop kubelet")
     try:

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Bad input: the message says what is wrong, and nothing was changed on any node."""
+"""Bad input: the message says what is wrong, and nothing changes on any node."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from metal_lab.pki import Authority
 NODES = ("gpu-1", "gpu-2")
 
 
-# Files of /etc and /usr, packages, and since when the engine runs.
+# Files of /etc and /usr, packages, and the start time of the engine.
 FINGERPRINT = """
 find /etc /usr /lib/modules /var/lib/metal-gpu -xdev -type f -printf '%p %s %T@\\n' 2> /dev/null |
     sort | sha256sum
@@ -28,12 +28,12 @@ systemctl show --value -p ActiveEnterTimestampMonotonic containerd
 
 
 def fingerprint_of(laboratory: Any, node: str) -> str:
-    """Return what tells whether anything changed on a node."""
+    """Return a digest that differs after any change on a node."""
     return str(laboratory.host(node).run(FINGERPRINT).stdout)
 
 
 def fingerprint(laboratory: Any) -> list[str]:
-    """Return the same of all nodes, and the objects of the API server."""
+    """Return the digests of all nodes, and the objects of the API server."""
     return [fingerprint_of(laboratory, node) for node in NODES] + [
         laboratory.kubectl("get", "daemonsets,runtimeclasses,pods", "-A", "-o", "name")
     ]
@@ -41,7 +41,7 @@ def fingerprint(laboratory: Any) -> list[str]:
 
 @pytest.fixture
 def refused(laboratory: Any) -> Any:
-    """Return a function that runs site.yml and returns its words of refusal on one line."""
+    """Return a function that runs site.yml and returns its refusals on one line."""
 
     def run(*options: str, inventory: Path | None = None) -> str:
         before = fingerprint(laboratory)
@@ -73,7 +73,7 @@ def test_no_host_in_the_group(laboratory, refused, tmp_path):
 
 
 def test_every_reason_of_every_host_is_in_one_list(laboratory, refused, fault, tmp_path):
-    """Whoever has mended one of them must not learn of the next only then."""
+    """A user who fixes one problem must not meet the next one only afterwards."""
     fault("gpu-2", "os-unknown")
     fault("gpu-2", "remove-all-gpus")
 
@@ -81,8 +81,8 @@ def test_every_reason_of_every_host_is_in_one_list(laboratory, refused, fault, t
         hosts = group["hosts"]
         hosts["gpu-1"]["gpu_count"] = 5
         hosts["gpu-1-again"] = hosts["gpu-1"]
-        # One that no plan can be made for must not drop out of the run unnoticed.
-        mistake = {"nvidia_driver_version": "{{ nobody_has_set_this }}"}
+        # A node without a plan must not drop out of the run unnoticed.
+        mistake = {"nvidia_driver_version": "{{ undefined_variable }}"}
         hosts["gpu-1-unplanned"] = hosts["gpu-1"] | mistake
         hosts["gpu-9"] = {"ansible_host": "127.0.0.254", "ansible_port": 9}
 
@@ -93,7 +93,7 @@ def test_every_reason_of_every_host_is_in_one_list(laboratory, refused, fault, t
         r"GPU_COUNT_DIFFERS gpu-1: ",
         r"NODE_NAME_TWICE gpu-1: this host and gpu-1-again are .* node, gpu-1\b",
         r"NODE_NAME_TWICE gpu-1-again: this host and gpu-1 are .* node, gpu-1\b",
-        r"RUN_STOPPED gpu-1-unplanned: .*'Plan the driver'.*nobody_has_set_this",
+        r"RUN_STOPPED gpu-1-unplanned: .*'Plan the driver'.*undefined_variable",
         r"NODE_UNREACHABLE gpu-9: ",
     ):
         assert re.search(reason, text)
@@ -111,11 +111,11 @@ def test_api_server_unreachable(laboratory, refused, tmp_path):
 
 
 def test_api_server_does_not_know_us(laboratory, refused, tmp_path):
-    def nobody(cluster: Any, user: Any) -> None:
+    def unknown_user(cluster: Any, user: Any) -> None:
         user.clear()
         user["token"] = "of-another-cluster"
 
-    text = refused("-e", laboratory.kubeconfig_with(tmp_path / "kubeconfig", nobody))
+    text = refused("-e", laboratory.kubeconfig_with(tmp_path / "kubeconfig", unknown_user))
     assert "401" in text
 
 
@@ -131,7 +131,7 @@ def test_api_server_of_another_authority(laboratory, refused, tmp_path):
 
 
 class Invalid(NamedTuple):
-    """A file of the owner that a fault makes invalid in one of its last lines, 0 being the last."""
+    """An admin's file that a fault makes invalid in one of its last lines. 0 is the last line."""
 
     fault: str
     path: str
@@ -174,7 +174,7 @@ def test_invalid_toml_and_yaml_are_named_and_left_alone(laboratory, refused, inv
 
 
 def rehearse(laboratory: Any, *options: str) -> str:
-    """Rehearse site.yml while gpu-2 may not go on: gpu-1 does, and the run fails in the end."""
+    """Check site.yml while gpu-2 has to stop. gpu-1 continues, and the run fails at the end."""
     run = laboratory.playbook("metal.gpu.site", "--check", *options)
     assert run.returncode != 0
     words, recap = run.output.split("PLAY RECAP")
@@ -183,15 +183,15 @@ def rehearse(laboratory: Any, *options: str) -> str:
     return str(words)
 
 
-def test_skip_refused_goes_on_with_the_others(laboratory, fault):
+def test_skip_refused_continues_with_the_others(laboratory, fault):
     fault("gpu-2", "remove-all-gpus")
     words = rehearse(laboratory, "-e", "metal_gpu_skip_refused=true")
     assert "NO_GPU gpu-2: the PCI bus has no NVIDIA GPU" in words
     assert re.search(r"gpu-2 .* NO_GPU\b", words)  # in the table
 
 
-def test_reboot_that_nobody_permitted_stops_that_node_alone(laboratory, fault):
-    """In check mode, so that nothing changes here either."""
+def test_reboot_without_permission_stops_only_that_node(laboratory, fault):
+    """In check mode, so that this test changes nothing."""
     fault("gpu-2", "nouveau")
     words = rehearse(laboratory)
     assert re.search(r"NOUVEAU_LOADED gpu-2: .* nvidia_driver_reboot_ok is not set", words)
@@ -199,7 +199,7 @@ def test_reboot_that_nobody_permitted_stops_that_node_alone(laboratory, fault):
 
 
 def test_sudo_refused(laboratory):
-    """The user of the inventory is asked for a password, which there is none of."""
+    """sudo asks the user of the inventory for a password. That user has none."""
     before = fingerprint(laboratory)
     laboratory.lab("fault", "gpu-1", "no-sudo")
     try:
@@ -214,30 +214,30 @@ def test_sudo_refused(laboratory):
 RIGHTS = """
 apiVersion: v1
 kind: ServiceAccount
-metadata: {name: somebody, namespace: default}
+metadata: {name: viewer, namespace: default}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
-metadata: {name: somebody}
+metadata: {name: viewer}
 rules:
   - {apiGroups: [""], resources: RESOURCES, verbs: [get, list, watch]}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
-metadata: {name: somebody}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: somebody}
+metadata: {name: viewer}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: viewer}
 subjects:
-  - {kind: ServiceAccount, name: somebody, namespace: default}
+  - {kind: ServiceAccount, name: viewer, namespace: default}
 """
 
 
 @pytest.fixture
-def somebody(laboratory: Any, tmp_path: Path) -> Iterator[Any]:
-    """Return a function that makes the option for a user who may read some resources."""
+def viewer(laboratory: Any, tmp_path: Path) -> Iterator[Any]:
+    """Return a function that makes the option for a user who may only read some resources."""
 
     def kubeconfig(resources: str) -> str:
         laboratory.kubectl("apply", "-f", "-", stdin=RIGHTS.replace("RESOURCES", resources))
-        return str(laboratory.kubeconfig_of("somebody", tmp_path / "kubeconfig"))
+        return str(laboratory.kubeconfig_of("viewer", tmp_path / "kubeconfig"))
 
     yield kubeconfig
     laboratory.kubectl("delete", "-f", "-", stdin=RIGHTS.replace("RESOURCES", "[]"))
@@ -258,12 +258,12 @@ def somebody(laboratory: Any, tmp_path: Path) -> Iterator[Any]:
         ("[nodes, pods]", ["patch nodes in the whole cluster"]),
     ],
 )
-def test_forbidden_by_rbac(laboratory, refused, somebody, allowed, missing):
-    """Everything that the run needs in the cluster is named before anything is changed."""
-    text = refused("-e", somebody(allowed))
+def test_forbidden_by_rbac(laboratory, refused, viewer, allowed, missing):
+    """All missing permissions are listed before anything changes."""
+    text = refused("-e", viewer(allowed))
     assert "CLUSTER_FORBIDDEN" in text
     for permission in missing:
-        assert f"does not let system:serviceaccount:default:somebody {permission}" in text
+        assert f"does not let system:serviceaccount:default:viewer {permission}" in text
 
 
 OTHERS_PLUGIN = """
@@ -275,13 +275,13 @@ spec:
   template:
     metadata: {labels: {app: nvdp}}
     spec:
-      nodeSelector: {nobody: has-it}
+      nodeSelector: {matches: no-node}
       containers:
         - {name: ctr, image: "nvcr.io/nvidia/k8s-device-plugin:v0.17.0"}
 """
 
 
-def test_device_plugin_of_somebody_else(laboratory, refused):
+def test_foreign_device_plugin_is_refused(laboratory, refused):
     laboratory.kubectl("apply", "-f", "-", stdin=OTHERS_PLUGIN)
     try:
         assert re.search(r"DEVICE_PLUGIN_FOREIGN cluster: .* kube-system/nvdp", refused())
@@ -291,9 +291,9 @@ def test_device_plugin_of_somebody_else(laboratory, refused):
 
 @pytest.fixture
 def run_that_fails(laboratory: Any, tmp_path: Path) -> Any:
-    """Return a function that runs site.yml up to gpu-1's request for a version that does not exist.
+    """Return a function that runs site.yml until gpu-1 asks for a version that does not exist.
 
-    The tests that use it are the last ones: what comes before the failure stays.
+    The tests that use it come last: changes before the failure stay.
     """
 
     def request(group: Any) -> None:
@@ -312,7 +312,7 @@ def run_that_fails(laboratory: Any, tmp_path: Path) -> Any:
     return run
 
 
-def test_no_node_is_begun_after_one_that_failed(laboratory, run_that_fails):
+def test_no_node_starts_after_a_failed_one(laboratory, run_that_fails):
     before = fingerprint_of(laboratory, "gpu-2")
     words = run_that_fails("-e", "metal_gpu_serial=1")
     assert re.search(r"gpu-2 .* ROLLOUT_HALTED\b", words)
@@ -320,8 +320,8 @@ def test_no_node_is_begun_after_one_that_failed(laboratory, run_that_fails):
     assert fingerprint_of(laboratory, "gpu-2") == before
 
 
-def test_node_that_is_lost_on_the_way_is_in_the_table(laboratory, run_that_fails):
-    """With a limit, too, which takes localhost out of the plays."""
+def test_node_that_becomes_unreachable_is_in_the_table(laboratory, run_that_fails):
+    """Also with a limit, which removes localhost from the plays."""
 
     def cut(line: str) -> None:
         if "nvidia_container_runtime : Announce" in line:

@@ -4,8 +4,8 @@
 """Write each run of a playbook as one line of JSON, so that tests can compare runs.
 
 A line: `{"check": bool, "ran": …, "changed": …, "announced": …}`, each a list of [host, task].
-Handlers are left out: they react to what a task has changed. So are includes, which bring tasks in
-and do nothing themselves.
+Handlers are left out: they react to changes of tasks. Includes are left out: they change nothing
+themselves.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ description:
 
 
 def _step(line: str) -> str | None:
-    """Return the name in a line "Name of the step (reason)"; None where it is a finding's."""
+    """Return the name in a line "Name of the step (reason)". None means a line of a finding."""
     name = line.partition(" (")[0]
     return None if line.startswith(" ") or name.split()[0].isupper() else name
 
@@ -49,7 +49,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
 
     def v2_runner_on_ok(self, result: Any) -> None:
         host, task, values = result._host.get_name(), result._task.get_name(), result._result
-        if task.endswith("Announce what will be done, and why"):
+        if task.endswith("Announce the plan"):
             self._announced += [(host, step) for step in map(_step, values["msg"]) if step]
         if isinstance(result._task, (Handler, TaskInclude)):
             return

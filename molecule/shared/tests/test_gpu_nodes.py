@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Two nodes with four GPUs each after site.yml, whatever their engine: what a user would lose."""
+"""Two nodes with four GPUs each after site.yml, with any engine: what a user would lose."""
 
 from __future__ import annotations
 
@@ -76,11 +76,11 @@ def test_api_server_counts_every_gpu(laboratory, node):
     assert status["allocatable"]["nvidia.com/gpu"] == str(laboratory.gpu_count[node])
 
 
-def test_pod_of_before_runs_on(laboratory):
-    """The engine was restarted meanwhile; the owner's pod was not."""
+def test_earlier_pod_keeps_running(laboratory):
+    """The engine was restarted since. The admin's pod was not."""
     runtime = laboratory.objects("node", "gpu-1")["status"]["nodeInfo"]["containerRuntimeVersion"]
     engine = runtime.partition("://")[0]
-    (work,) = laboratory.objects("pod", "owner")["status"]["containerStatuses"]
+    (work,) = laboratory.objects("pod", "admin")["status"]["containerStatuses"]
     started = datetime.fromisoformat(work["state"]["running"]["startedAt"])
     restarted = laboratory.host("gpu-1").check_output(
         'date +%%s -d "$(systemctl show --value -p ActiveEnterTimestamp %s)"', engine
@@ -123,7 +123,7 @@ def test_check_announced_what_converge_did(check_and_converge):
     assert check.announced, "check mode announced nothing on virgin nodes"
     assert check.announced == converge.announced
     assert check.announced <= converge.ran
-    # What changes the cluster is rehearsed by the API server, by whichever host runs it once.
+    # Changes of the cluster run once, on any host. Check mode sends them as a dry run.
     rehearsed = {task for _host, task in check.changed}
     assert {task for _host, task in converge.changed - check.announced} <= rehearsed
 
@@ -140,7 +140,7 @@ def test_second_run_changes_nothing_restarts_nothing_and_is_cheap(laboratory):
 
 
 def test_verify_shows_the_table_and_leaves_nothing(laboratory):
-    """Of a cordoned node, too, so that it is known good before pods come back."""
+    """Also for a cordoned node, so that it is proven before pods come back."""
     laboratory.kubectl("cordon", "gpu-2")
     try:
         run = laboratory.playbook("metal.gpu.verify")
@@ -159,14 +159,14 @@ def lost_gpu(laboratory: Any) -> Iterator[str]:
     laboratory.lab("fault", "gpu-1", "gpu-lost", "2")
     yield "gpu-1"
     laboratory.lab("fault", "gpu-1", "restore")
-    # A device that was unhealthy once stays so for the plugin until it starts anew.
+    # The plugin reports a device as unhealthy until the plugin restarts.
     plugin = ("daemonset/nvidia-device-plugin", "--namespace=kube-system")
     laboratory.kubectl("rollout", "restart", *plugin)
     laboratory.kubectl("rollout", "status", *plugin, "--timeout=60s")
 
 
 def test_lost_gpu_is_found(laboratory, lost_gpu):
-    """A Ready node with a lost GPU: what nobody else notices, and no waiting mends."""
+    """A node with a lost GPU stays Ready. verify reports it and does not wait for a recovery."""
     started = time.monotonic()
     run = laboratory.playbook("metal.gpu.verify", "-e", "verify_capacity_timeout=600")
     assert time.monotonic() - started < 300

@@ -22,7 +22,7 @@ from metal_lab.state import CHECKOUT
 REPORT = CHECKOUT / "docs" / "benchmarks.md"
 
 FIRST_RUN, OPERATIONS = "first-run", "operations"
-# Parts that want GPU nodes, in this order: the last one leaves a cluster without controllers.
+# Parts that need GPU nodes, in this order. The last one leaves a cluster without controllers.
 PREPARED: dict[str, Callable[[Laboratory], Section]] = {
     "delay": lambda lab: delay.describe(delay.measure(lab)),
     "smoke": lambda lab: smoke.describe(smoke.measure(lab, os.cpu_count() or 1)),
@@ -40,14 +40,14 @@ def main(
         str, typer.Option(help=f"Parts to measure, with commas between: {', '.join(PARTS)}.")
     ] = "",
 ) -> None:
-    """Measure in laboratories of its own, and write docs/benchmarks.md.
+    """Measure in separate laboratories and write docs/benchmarks.md.
 
-    Only some parts are shown and not written: a report is of one run.
+    With --only, print the report and write no file, because a report covers one run.
     """
     wanted = only.split(",") if only else list(PARTS)
     unknown = sorted(set(wanted) - set(PARTS))
     if unknown:
-        raise typer.BadParameter(f"no part {', '.join(unknown)}, only {', '.join(PARTS)}")
+        raise typer.BadParameter(f"no part {', '.join(unknown)}; the parts: {', '.join(PARTS)}")
     started, here = time.monotonic(), machine.read()
     sections = list(_measure(wanted))
     text = report.render(sections, here)

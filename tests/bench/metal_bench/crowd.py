@@ -22,24 +22,24 @@ IMAGES = 50  # as many as a kubelet reports
 GPUS = "8"
 
 TEXT = f"""\
-Node objects without machines, in a real API server: a node of the laboratory, with the {IMAGES}
-images that a long-lived kubelet reports. `gpu_capacity` gets the names of all of them, each with
-the {GPUS} GPUs that it has, and so returns after its list. *Bare* is the same client that lists
-all nodes in pages of 500, decodes them, and keeps nothing. Both are timed in a process of their
-own, from the start of the program to its end, with Python's start and the imports left out;
-memory is the whole process's peak."""
+A real API server has Node objects without machines. They are copies of a laboratory's node, with
+the {IMAGES} images that a long-lived kubelet reports. `gpu_capacity` gets the names of all nodes,
+and expects {GPUS} GPUs on each. All nodes have them, so it returns after its list. *Bare* is the
+same client: it lists all nodes in pages of 500, decodes them, and keeps nothing. Both run in a
+separate process. The time excludes Python's start and the imports. The memory is the peak of the
+process."""
 
 
 class Size(NamedTuple):
-    """What both programs cost against one number of nodes."""
+    """The cost of both programs for one number of nodes."""
 
     nodes: int
     kib: float  # of one Node object
-    pairs: Sequence[tuple[Cost, Cost]]  # bare list and module, right after each other
+    pairs: Sequence[tuple[Cost, Cost]]  # bare list and module, one after the other
 
 
 def node(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the Node object to create, made from one that a kubelet keeps."""
+    """Return the Node object to create, derived from one that a kubelet reports."""
     metadata = {key: found["metadata"][key] for key in ("labels", "annotations")}
     status = dict(found["status"])
     status["images"] = [
@@ -63,8 +63,8 @@ def node(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def measure(lab: Laboratory) -> list[Size]:
-    """Measure; afterwards the laboratory has no controllers any more, and many nodes."""
-    # They would find thousands of nodes whose kubelets say nothing, and be busy with them.
+    """Measure. The laboratory then has many nodes and no controllers."""
+    # The controllers would be busy with thousands of nodes whose kubelets are silent.
     lab.stop("kube-controller-manager", "kube-scheduler")
     pattern = node(json.loads(lab.kubectl("get", "node", "gpu-1", "--output=json")))
     sizes: list[Size] = []
@@ -121,5 +121,5 @@ def describe(sizes: Sequence[Size]) -> Section:
             "python -m metal_bench.worker list_nodes < arguments.json",
             "python -m metal_bench.worker gpu_capacity < arguments.json",
         ),
-        remarks=f"A Node object has {sizes[0].kib:.0f} KiB of JSON here.",
+        remarks=f"Here, a Node object is {sizes[0].kib:.0f} KiB of JSON.",
     )

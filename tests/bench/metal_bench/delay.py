@@ -22,13 +22,13 @@ LABEL = "nvidia.com/gpu.present"
 LOOK = r"{.status.allocatable.nvidia\.com/gpu}{'\n'}"
 
 TEXT = f"""\
-The device plugin is taken off a node until the API server counts no GPU there, and put back
-while `gpu_capacity` waits. The clock starts when another watcher, `kubectl get --watch`, sees
-the {GPUS} GPUs allocatable, and stops when the process of the module has ended."""
+The device plugin is removed from a node until the API server reports 0 GPUs there. It is restored
+while `gpu_capacity` waits. The clock starts when another watcher, `kubectl get --watch`, reports
+{GPUS} allocatable GPUs. It stops when the process of the module ends."""
 
 
 class Watcher:
-    """kubectl in a process of its own, and when it saw how many GPUs."""
+    """kubectl in a separate process. Records how many GPUs it reports at which time."""
 
     def __init__(self, lab: Laboratory) -> None:
         words = ("get", "node", NODE, "--watch", f"--output=jsonpath={LOOK}")
@@ -48,12 +48,12 @@ class Watcher:
                 self._changed.notify_all()
 
     def wait_for(self, gpus: str, timeout_s: float = 120) -> float:
-        """Wait until the newest count is `gpus`; return when that was first so."""
+        """Wait until the newest count is `gpus`. Return when it was first reported."""
         with self._changed:
             if not self._changed.wait_for(
                 lambda: bool(self._seen) and self._seen[-1][0] == gpus, timeout_s
             ):
-                raise SystemExit(f"{NODE} never had {gpus} GPUs allocatable: {self._seen}")
+                raise SystemExit(f"{NODE} never had {gpus} allocatable GPUs: {self._seen}")
             since = self._seen[-1][1]
             for seen, when in reversed(self._seen):
                 if seen != gpus:
@@ -68,7 +68,7 @@ class Watcher:
 
 
 def measure(lab: Laboratory) -> list[float]:
-    """Return the delays, in seconds. The GPUs of the node are there again afterwards."""
+    """Return the delays in seconds. Afterwards, the node has its GPUs again."""
     watcher = Watcher(lab)
     try:
         return [_turn(lab, watcher) for _turn_number in range(TURNS)]

@@ -32,24 +32,24 @@ PACKAGES = "dpkg-query --show --showformat='${Package}=${Version}\\n'"
 SOURCES = "cd /etc/apt/sources.list.d && tail -n +1 -v -- *.sources"
 
 TEXT = f"""\
-Virgin nodes of one laboratory, without an engine: no Docker, no containerd. *Roles* is the part
-of `site.yml` that concerns nodes: driver, engine, runtime, kubelet, with everything observed,
-refused, decided and proven. *Bare* is a shell script over one SSH connection: the same
-repositories and keys, one `apt-get update`, one `apt-get install` of the same packages in the
-same versions, one restart of the engine. It loads no module, registers no runtime, holds nothing
-and looks at nothing. *Plain* is the same as a playbook of three tasks: what Ansible itself
-costs.
+The nodes are virgin nodes of one laboratory without an engine: no Docker, no containerd. *Roles*
+is the part of `site.yml` that changes nodes: driver, engine, runtime and kubelet. It includes
+observation, plans, refusals and proof. *Bare* is a shell script over one SSH connection. It uses
+the same repositories and keys, one `apt-get update`, one `apt-get install` of the same packages in
+the same versions, and one restart of the engine. It loads no module, registers no runtime, holds
+no package and checks nothing. *Plain* does the same as a playbook of three tasks. It shows the cost
+of Ansible itself.
 
-The laboratory's driver packages are small and build no kernel module, so that the bare
-installation takes seconds where a real one takes minutes. That is the strictest way to look at
-it: what the roles add is a constant, which the ratio shows at its largest.
+The laboratory's driver packages are small and build no kernel module. So the bare installation
+takes seconds, and a real one takes minutes. This is the strictest comparison: the roles add a
+constant time, and the ratio shows it at its largest.
 
-For comparison, not measured here: geerlingguy.docker and DeepOps' nvidia_container_toolkit,
-which bring no driver, {PEERS}."""
+For comparison, not measured here: {PEERS} for geerlingguy.docker with DeepOps'
+nvidia_container_toolkit, which install no driver."""
 
 
 class Round(NamedTuple):
-    """Seconds of each way, on nodes of one laboratory."""
+    """The seconds of each way, on nodes of one laboratory."""
 
     bare: float
     plain: float
@@ -58,7 +58,7 @@ class Round(NamedTuple):
 
 
 class Recipe(NamedTuple):
-    """What the roles have brought to a virgin node, for other ways to bring to other nodes."""
+    """What the roles installed on a virgin node, so that other ways can install the same."""
 
     packages: Sequence[str]  # name=version
     sources: Mapping[str, str]  # texts of /etc/apt/sources.list.d, keys included, by file name
@@ -79,13 +79,13 @@ def script(recipe: Recipe) -> str:
 
 
 def parse_sources(text: str) -> dict[str, str]:
-    """Parse what `tail -v` says of files: their texts, keyed by file name."""
+    """Parse the output of `tail -v`: the texts of files, keyed by file name."""
     parts = (part.partition(" <==\n") for part in text.split("==> ")[1:])
     return {name: content.strip("\n") + "\n" for name, _arrow, content in parts}
 
 
 def parse_profile(text: str) -> dict[str, float]:
-    """Parse what the callback profile_tasks says: the seconds of each task, all its turns."""
+    """Parse the output of the callback profile_tasks: the seconds of each task, summed up."""
     seconds: defaultdict[str, float] = defaultdict(float)
     for name, taken in re.findall(r"^(\S.*?) -{2,} ?([\d.]+)s$", text, re.M):
         seconds[name] += float(taken)
@@ -93,7 +93,7 @@ def parse_profile(text: str) -> dict[str, float]:
 
 
 def measure() -> list[Round]:
-    """Measure all ways, each on a virgin node of its own, in a new laboratory for each round."""
+    """Measure each way on its own virgin node. Each round uses a new laboratory."""
     rounds = []
     for turn in range(1, ROUNDS + 1):
         with laboratory.started("virgin") as lab:
@@ -115,7 +115,7 @@ def measure() -> list[Round]:
 
 
 def _read_recipe(lab: Laboratory) -> Recipe:
-    """Return what the node `roles` has and a virgin one lacks."""
+    """Return what the node `roles` has and a virgin node does not."""
     virgin, made = (
         lab.ssh(f"first-run-packages-{node}", node, PACKAGES).output.split()
         for node in ("bare", "roles")
@@ -142,14 +142,14 @@ def describe(rounds: Sequence[Round]) -> Section:
             "ssh bare sudo bash -s < script   # metal_bench/first_run.py: script()",
             "ansible-playbook tests/bench/plain.yml --limit=plain",
         ),
-        remarks=f"What the roles add is {added:.0f} s here. With a bare installation that takes "
-        f"{added / (LIMIT - 1) / 60:.1f} minutes or longer, they stay below {LIMIT}. "
-        f"The tasks that take longest, over all rounds:\n\n{_longest(rounds)}".rstrip(),
+        remarks=f"Here, the roles add {added:.0f} s. If the bare installation takes "
+        f"{added / (LIMIT - 1) / 60:.1f} minutes or longer, the ratio stays below {LIMIT}. "
+        f"The longest tasks of all rounds:\n\n{_longest(rounds)}".rstrip(),
     )
 
 
 def _longest(rounds: Sequence[Round]) -> str:
-    """Return the tasks on which most of the time is spent, as a table."""
+    """Return the tasks that take most of the time, as a table."""
     total = sum(each.roles for each in rounds)
     tasks: defaultdict[str, float] = defaultdict(float)
     for each in rounds:

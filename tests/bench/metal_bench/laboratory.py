@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The laboratories that everything is measured in: started, used and taken away again."""
+"""Start, use and stop the laboratories of the measurements."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Laboratory(NamedTuple):
         return str(self.state.folder / "kubeconfig")
 
     def ansible(self, log: str, *command: str, **variables: str) -> Run:
-        """Run Ansible, `variables` in its environment; end with the name of its log if it fails."""
+        """Run Ansible with `variables` in its environment. If it fails, exit with its log."""
         run = playbooks.run(command, self.inventory, self.state.folder, watch=None, **variables)
         return _kept(log, run)
 
@@ -65,7 +65,7 @@ class Laboratory(NamedTuple):
 
 @contextmanager
 def started(description: str) -> Iterator[Laboratory]:
-    """Start a laboratory of tests/bench/labs, and take it away again whatever happens."""
+    """Start a laboratory of tests/bench/labs. Stop it afterwards, also after an error."""
     name = f"bench-{description}"
     _lab("down", "--name", name)
     try:
@@ -80,7 +80,7 @@ def _lab(*words: str | Path) -> None:
 
 
 def _kept(log: str, run: Run) -> Run:
-    """Keep what a run said; end with where that is if it failed."""
+    """Write the output of a run to a log. If the run failed, exit with the log's path."""
     LOGS.mkdir(parents=True, exist_ok=True)
     path = LOGS / f"{log}.log"
     path.write_text(run.output)

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Where and with what it is measured."""
+"""The machine and the versions of a measurement."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from metal_lab.state import CHECKOUT
 
 
 def read() -> dict[str, str]:
-    """Return what a reader has to know of this machine."""
+    """Return what a reader needs to know about this machine."""
     cpu = _value("/proc/cpuinfo", "model name") or platform.machine()
     memory_gib = int(_value("/proc/meminfo", "MemTotal").split()[0]) / 2**20
     galaxy = yaml.safe_load((CHECKOUT / "galaxy.yml").read_text())
     return {
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
         "machine": f"{os.cpu_count()} cores ({cpu}), {memory_gib:.0f} GiB of memory",
-        "busy at the start": f"{os.getloadavg()[0]:.1f} processes (load average of a minute)",
+        "load at the start": f"{os.getloadavg()[0]:.1f} (load average over 1 minute)",
         "system": f"Linux {platform.release()}",
         "collection": f"metal.gpu {galaxy['version']}",
         "controller": f"ansible-core {version('ansible-core')}, "
         f"Python {platform.python_version()}, kubernetes {version('kubernetes')}",
-        "nodes": "containers with Debian 12, and with "
+        "nodes": "containers with Debian 12, "
         f"Kubernetes {programs.KUBERNETES}, containerd {programs.CONTAINERD}, "
         f"the distribution's Docker with cri-dockerd {programs.CRI_DOCKERD}, "
         f"NVIDIA driver {DRIVERS[0]}, container toolkit {programs.TOOLKIT}, "

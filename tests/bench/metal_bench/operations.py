@@ -21,16 +21,15 @@ NODES = ("gpu-1", "gpu-2")
 ENGINES = {"containerd": "containerd", "docker": "docker_ce"}  # engine → its role
 
 TEXT = f"""\
-Operations of the SSH connection (commands and file transfers) that one node costs: each is a
-round trip, and with all hosts of a fleet in it they decide how long a run takes. Counted in the
-output of `-vvv`: a first run on a node that has its engine and its kubelet, and no trace of
-NVIDIA; then a run that finds nothing to do; then the same without pipelining, Ansible's setting
-that is off unless someone turns it on. The whole of `site.yml`, and each role alone, one after
-another on a second node.
+A remote operation is a command or a file transfer over the node's SSH connection. Each costs a
+round trip. In a large fleet, they decide how long a run takes. The operations are counted in the
+output of `-vvv` for three runs: a first run on a node with an engine and a kubelet but without
+NVIDIA software, a second run without changes, and a third run without pipelining. Pipelining is
+off by default in Ansible. `site.yml` runs on one node, and each role alone runs on a second node.
 
-For comparison, not measured here: geerlingguy.docker and DeepOps' nvidia_container_toolkit, two
-roles without driver, kubelet, device plugin or any proof, cost {PEERS[0]} on a no-change run
-with pipelining and {PEERS[1]} without, on a node like these."""
+For comparison, not measured here: geerlingguy.docker and DeepOps' nvidia_container_toolkit have no
+driver, kubelet, device plugin or proof. On such a node, they cost {PEERS[0]} operations in a
+no-change run with pipelining and {PEERS[1]} without."""
 
 
 class Count(NamedTuple):
@@ -42,7 +41,7 @@ class Count(NamedTuple):
 
 
 def roles(engine: str) -> tuple[str, ...]:
-    """Return the roles that site.yml brings to a node, in its order."""
+    """Return the roles that site.yml runs on a node, in order."""
     return (
         *("preflight", "nvidia_driver", ENGINES[engine], "nvidia_container_runtime"),
         *("kubelet_device_plugins", "device_plugin", "verify"),
@@ -50,7 +49,7 @@ def roles(engine: str) -> tuple[str, ...]:
 
 
 def measure(lab: Laboratory, engine: str) -> dict[str, Count]:
-    """Return the counts by role, and that of the whole."""
+    """Return the counts of each role and of the whole playbook."""
     whole, single = NODES
     site = ("ansible-playbook", "metal.gpu.site", f"--limit={whole},localhost")
     counts = {WHOLE: _count(lab, whole, f"{engine}-{WHOLE}", site)}
@@ -61,7 +60,7 @@ def measure(lab: Laboratory, engine: str) -> dict[str, Count]:
 
 
 def _count(lab: Laboratory, node: str, log: str, command: Sequence[str]) -> Count:
-    """Run the command three times; return what it has cost the node."""
+    """Run the command three times. Return the node's remote operations."""
     runs = [
         lab.ansible(
             f"operations-{log}-{turn}",

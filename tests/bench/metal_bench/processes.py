@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Modules in processes of their own, and what these processes cost."""
+"""Run modules in separate processes and measure their cost."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from metal_lab.playbooks import INSTALLED
 
 
 class Cost(NamedTuple):
-    """What a process took, its start and its imports aside."""
+    """The cost of a process without its start and its imports."""
 
     seconds: float
     peak_mib: float
 
 
 class Result(NamedTuple):
-    """How a process ended."""
+    """The result of a process."""
 
     cost: Cost
     ended: float  # by time.monotonic()
@@ -49,7 +49,7 @@ def start(program: str, arguments: Mapping[str, Any]) -> subprocess.Popen[str]:
 
 
 def finish(process: subprocess.Popen[str]) -> Result:
-    """Wait for the end; end with the program's own words where it failed."""
+    """Wait for the end of the process. If it failed, exit with its output."""
     output, errors = process.communicate()
     ended = time.monotonic()
     if process.returncode != 0:

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What was measured, as the text of docs/benchmarks.md. No function here does I/O."""
+"""The measurements as the text of docs/benchmarks.md. No function here does I/O."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ SPDX-License-Identifier: GPL-3.0-or-later
 
 # Benchmarks
 
-Written by `make bench`, in one run on one machine; not by hand. Every figure is a count, or a ratio
-against something real of the same run: seconds of another machine say little. Repeated measurements
-are medians.
+`make bench` writes this file, in one run on one machine. Every figure is a count, or a ratio to a
+real alternative of the same run, because seconds differ between machines. Repeated measurements are
+medians.
 """
 
 
@@ -40,15 +40,15 @@ class Section(NamedTuple):
 
     title: str
     goals: tuple[Goal, ...]
-    text: str  # what was done, and what the table does not tell by itself
+    text: str  # what was measured, and how to read the table
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     commands: tuple[str, ...]
-    remarks: str = ""  # what follows from the table
+    remarks: str = ""  # conclusions from the table
 
 
 def render(sections: Sequence[Section], machine: Mapping[str, str]) -> str:
-    """Return the whole document; `machine` is where and with what it was measured."""
+    """Return the whole document. `machine` has the machine and the versions."""
     parts = [HEAD, table(("", ""), tuple(machine.items())), _summary(sections)]
     return "\n".join([*parts, *map(section, sections)])
 
@@ -81,7 +81,7 @@ def _summary(sections: Sequence[Section]) -> str:
 
 
 def number(value: float, unit: str = "") -> str:
-    """Return a figure as people write it."""
+    """Return a figure for readers."""
     text = str(value) if isinstance(value, int) else f"{value:.2f}"
     return f"{text} {unit}".rstrip()
 

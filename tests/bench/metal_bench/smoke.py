@@ -18,13 +18,12 @@ from metal_lab.state import CHECKOUT
 
 NODES = (1, 2, 4)
 TURNS = 3
-TOLERANCE = 0.25  # what one run differs from the next
+TOLERANCE = 0.25  # the difference between two runs
 
 TEXT = """\
-`gpu_smoke_pod` on one node and on several: a pod on each with every free GPU, `nvidia-smi` in
-it, and the pods gone again at the end. All nodes share the cores of this machine, so that the
-time may grow with the number of nodes for each core, and not beyond that; the goal allows
-{percent} % more, which is what one run differs from the next."""
+`gpu_smoke_pod` starts a pod with every free GPU on each node, runs `nvidia-smi` in it, and deletes
+the pods. All nodes share the cores of this machine. So the time may grow with the number of nodes
+per core, but not more. The goal allows {percent} % more, the difference between two runs."""
 
 
 class Smoke(NamedTuple):

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run one program and tell what it cost: `python -m metal_bench.worker PROGRAM < arguments.json`.
+"""Run one program and print its cost: `python -m metal_bench.worker PROGRAM < arguments.json`.
 
 A program is a module of the collection, or one of PROGRAMS.
 """
@@ -30,12 +30,12 @@ def _client(kubeconfig: str) -> kube.Client:
 
 
 def list_nodes(kubeconfig: str) -> None:
-    """List all nodes, page after page, and keep nothing of them."""
+    """List all nodes in pages and keep nothing."""
     _client(kubeconfig).snapshot("nodes", lambda node: None)
 
 
 def create_nodes(kubeconfig: str, names: list[str], node: dict[str, Any]) -> None:
-    """Create nodes that differ in nothing but their names."""
+    """Create nodes that differ only in their names."""
     client = _client(kubeconfig)
 
     def create(name: str) -> None:
@@ -47,7 +47,7 @@ def create_nodes(kubeconfig: str, names: list[str], node: dict[str, Any]) -> Non
 
 
 def load_module(name: str) -> Callable[..., None]:
-    """Return what runs a module of the collection in this process."""
+    """Return a function that runs a module of the collection in this process."""
     module = importlib.import_module(f"ansible_collections.metal.gpu.plugins.modules.{name}")
 
     def run(**arguments: Any) -> None:
@@ -68,7 +68,7 @@ def main(name: str) -> int | str | None:
     started = time.monotonic()
     try:
         program(**arguments)
-    except SystemExit as end:  # how a module ends, well or not
+    except SystemExit as end:  # a module ends with it, in success and failure
         code = end.code
     cost = {
         "seconds": time.monotonic() - started,

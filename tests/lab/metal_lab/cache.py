@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What takes long to build is built once and kept, named after everything it was made from."""
+"""A cache of builds. A folder's name has a digest of everything that it was built from."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ console = Console(highlight=False, soft_wrap=True)
 
 
 def say(text: str) -> None:
-    """Tell the person at the terminal what happens now."""
+    """Print a line about progress."""
     console.print(text, markup=False)
 
 
 def give_back(path: Path) -> None:
-    """Leave nothing in a user's folders that belongs to root, where sudo made this process root."""
+    """Change the owner of `path` to the user who called sudo, if this process runs under sudo."""
     user = os.environ.get("SUDO_UID")
     if user is not None and path.exists():
         subprocess.run(["chown", "-R", "-h", f"{user}:{os.environ['SUDO_GID']}", path], check=True)
@@ -41,7 +41,7 @@ def give_back(path: Path) -> None:
 def digest(*inputs: str | Path) -> str:
     """Return 12 hex digits that change whenever one of the inputs does.
 
-    A text counts as it is; a file with its content; a folder with every file below it.
+    An input is a text, a file with its content, or a folder with every file below it.
     """
     state = hashlib.sha256()
     for item in inputs:
@@ -58,7 +58,7 @@ def digest(*inputs: str | Path) -> str:
 
 @contextmanager
 def locked(name: str) -> Iterator[None]:
-    """Hold the machine-wide lock `name`: two laboratories never build the same thing at once."""
+    """Hold the machine-wide lock `name`, so that two laboratories never build the same part."""
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / f"{name}.lock").open("w") as lock:
         give_back(Path(lock.name))
@@ -67,11 +67,10 @@ def locked(name: str) -> Iterator[None]:
 
 
 def built(name: str, key: str, what: str, build: Callable[[Path], object]) -> Path:
-    """Return the folder `name-key` of the cache; where there is none, have `build` fill one.
+    """Return the folder `name-key` of the cache. If it does not exist, let `build` fill it.
 
-    The folder appears under its name only when `build` has returned, so that a crash in the middle
-    leaves nothing that looks finished. Folders of the same name that no laboratory has used for a
-    fortnight are removed.
+    The folder gets its name only after `build` returns, so that a crash leaves nothing that looks
+    finished. Folders of the same name that no laboratory used for 14 days are removed.
     """
     target = CACHE / "lab" / f"{name}-{key}"
     with locked(f"build-{name}"):

@@ -25,7 +25,7 @@ app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 Name = Annotated[
     str, typer.Option("--name", envvar="METAL_LAB_NAME", help="Which laboratory of this checkout.")
 ]
-# What builds, starts or breaks something: Docker, debootstrap and mounts want root.
+# Commands that build, start or break something: Docker, debootstrap and mounts need root.
 NEEDS_ROOT = {"up", "down", "build", "fault", "status"}
 KEPT_ENVIRONMENT = (
     "PATH,HOME,PYTHONPATH,XDG_CACHE_HOME,METAL_LAB_NAME,METAL_LAB_DEBIAN_MIRROR,GOPROXY,GOSUMDB,"
@@ -46,7 +46,9 @@ def become_root(context: typer.Context) -> None:
 def existing(name: str) -> State:
     state = load(name)
     if not state.nodes:
-        raise SystemExit(f"no laboratory {name!r} here: tests/lab/lab up --name {name} starts one")
+        raise SystemExit(
+            f"no laboratory {name!r} in this checkout; to start it: tests/lab/lab up --name {name}"
+        )
     return state
 
 
@@ -57,7 +59,7 @@ def up(
     / "default.yml",
     name: Name = "default",
 ) -> None:
-    """Start it; harmless where it runs already. The first run builds its programs."""
+    """Start a laboratory. Does nothing if it runs. The first run builds its programs."""
     state = laboratory.up(name, read(description))
     say(f"inventory: {state.folder / 'inventory.yml'}")
     say(f"kubeconfig: {state.folder / 'kubeconfig'}")
@@ -65,9 +67,9 @@ def up(
 
 @app.command()
 def down(name: Name = "default") -> None:
-    """Take it away with all it has left; harmless where there is none."""
+    """Stop a laboratory and remove everything that it left. Does nothing if there is none."""
     laboratory.down(load(name))
-    say(f"laboratory {name} is gone")
+    say(f"laboratory {name} is down")
 
 
 @app.command()
@@ -95,14 +97,14 @@ def status() -> None:
 
 @app.command(context_settings=PASS_THROUGH)
 def ssh(context: typer.Context, node: str, name: Name = "default") -> None:
-    """Log in to a node as its user, or run a command there."""
+    """Log in to a node as its admin, or run a command there."""
     command = [*nodes.ssh_command(existing(name), node), *context.args]
     os.execvp(command[0], command)
 
 
 @app.command(context_settings=PASS_THROUGH)
 def kubectl(context: typer.Context, name: Name = "default") -> None:
-    """Run kubectl as the cluster's administrator."""
+    """Run kubectl as the cluster's admin."""
     state = existing(name)
     program = str(Path(state.programs) / "kubectl")
     os.execve(program, [program, *context.args], nodes.environment(state))
@@ -110,16 +112,16 @@ def kubectl(context: typer.Context, name: Name = "default") -> None:
 
 @app.command(context_settings=PASS_THROUGH)
 def fault(context: typer.Context, node: str, fault: str, name: Name = "default") -> None:
-    """Break something on a node; `fault NODE list` shows what can be broken."""
+    """Inject a fault into a node. `fault NODE list` lists the faults."""
     state = existing(name)
-    nodes.ssh_command(state, node)  # ends with the known names where `node` is none of them
+    nodes.ssh_command(state, node)  # exits with the names of the nodes if `node` is not one
     output = faults.inject(state, node, fault, context.args)
     say(output or f"{node}: {shlex.join([fault, *context.args])}")
 
 
 @app.command()
 def env(name: Name = "default") -> None:
-    """Print shell lines that point kubectl and ansible at it: eval "$(tests/lab/lab env)"."""
+    """Print shell lines that select it for kubectl and ansible: eval "$(tests/lab/lab env)"."""
     state = existing(name)
     say(f"export KUBECONFIG={shlex.quote(str(state.folder / 'kubeconfig'))}")
     say(f"export ANSIBLE_INVENTORY={shlex.quote(str(state.folder / 'inventory.yml'))}")

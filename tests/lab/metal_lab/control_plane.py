@@ -3,8 +3,8 @@
 
 """A real control plane as plain processes: etcd, API server, controller manager, scheduler.
 
-etcd listens on a loopback address of its own, the others on the gateway of the laboratory's
-network: addresses, not ports, keep parallel laboratories apart.
+etcd listens on the laboratory's own loopback address, the others on the gateway of its network.
+Parallel laboratories differ in addresses, not in ports.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SERVICE_CIDR = "10.96.0.0/16"
 
 
 def write_credentials(folder: Path, address: str) -> pki.Authority:
-    """Write certificates and kubeconfigs below `folder`; return the authority for the nodes."""
+    """Write certificates and kubeconfigs to `folder`. Return the authority for the nodes."""
     folder.mkdir(parents=True, exist_ok=True)
     authority = pki.Authority()
     (folder / "ca.crt").write_bytes(authority.certificate)
@@ -56,7 +56,7 @@ def server(address: str) -> str:
 def run(state: State, programs: Path) -> None:
     """Start everything and return when the API server answers /readyz.
 
-    Each process is saved in `state` as soon as it runs, so that a crash here leaves none unknown.
+    Each process is saved in `state` as soon as it runs, so that `down` finds it after a crash.
     """
     credentials, logs = state.folder / "pki", state.folder / "logs"
     address = state.gateway
@@ -71,7 +71,7 @@ def run(state: State, programs: Path) -> None:
 
     etcd_program = shutil.which("etcd")
     if etcd_program is None:
-        raise SystemExit("etcd is missing: run scripts/bootstrap, which installs etcd-server")
+        raise SystemExit("no program etcd; to install it: scripts/bootstrap")
     etcd_url = f"http://{state.loopback}:2379"
     etcd_peer = f"http://{state.loopback}:2380"
     run_program(
@@ -79,7 +79,7 @@ def run(state: State, programs: Path) -> None:
         [
             etcd_program,
             f"--data-dir={state.folder / 'etcd'}",
-            "--unsafe-no-fsync",  # a laboratory that crashes is made anew
+            "--unsafe-no-fsync",  # after a crash, the laboratory starts from scratch
             f"--listen-client-urls={etcd_url}",
             f"--advertise-client-urls={etcd_url}",
             f"--listen-peer-urls={etcd_peer}",
@@ -138,7 +138,7 @@ def run(state: State, programs: Path) -> None:
 
 
 def _answers(url: str, trust: ssl.SSLContext | None = None) -> bool:
-    """Tell whether `url` answers 200, by way of no proxy."""
+    """Return whether `url` answers 200, without a proxy."""
     handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
     if trust:
         handlers.append(urllib.request.HTTPSHandler(context=trust))

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Debian's own NVIDIA driver, laid out as Debian does it: behind alternatives, in other folders.
+"""Debian's own NVIDIA driver in Debian's layout: with alternatives, and in other folders.
 
-Names, versions, relations, places and alternatives are those of the record alone.
+All names, versions, relations, paths and alternatives come from the record.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RECORD = LAB_SOURCES.parent / "recorded" / "debian_driver.yml"
 
 
 def rows(silicon: Callable[[str], Path]) -> Iterator[dict[str, Any]]:
-    """Yield the fields of each package, around the stand-in silicon."""
+    """Yield the fields of each package, with the files of the stand-in silicon."""
     record = yaml.safe_load(RECORD.read_text())
     contents = _contents(record, silicon(record["version"]))
     for row in record["packages"]:
@@ -34,7 +34,7 @@ def rows(silicon: Callable[[str], Path]) -> Iterator[dict[str, Any]]:
 
 
 def _contents(record: Mapping[str, Any], silicon: Path) -> dict[str, dict[str, Any]]:
-    """Return what is in the packages that are not empty."""
+    """Return the contents of the packages that are not empty."""
     version, folders = record["version"], record["folders"]
     modules = record["modules"]["nvidia-open-kernel-dkms"]
 

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What can be broken on a node. Faults of the hardware are the simulated hardware's own verbs."""
+"""Faults of nodes. The simulated hardware implements the faults of the hardware itself."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from metal_lab.state import State
 HARDWARE = ("/usr/bin/python3", "/usr/local/lib/metal-lab/hardware.py")
 
 RESTORED = """\
-the hardware is whole again; a device plugin that called a GPU unhealthy still does, until
+all hardware faults are undone; a device plugin that reported a GPU as unhealthy needs a restart:
 tests/lab/lab kubectl -n kube-system rollout restart daemonset nvidia-device-plugin"""
 
 
 class Script(NamedTuple):
-    """A fault that a shell brings about, as root on the node, with the arguments of the fault."""
+    """A fault as a shell script. It runs as root on the node, with the fault's arguments."""
 
     what: str
     text: str
 
 
 SCRIPTS = {
-    # The article's step of 2018, as three generations of administrators wrote it down.
+    # Guides of 2018 ask for this feature gate. Admins set it in three places over the years.
     "historical-gate": Script(
-        "the gate of the article of 2018, in three places; this kubelet does not start with it",
+        "the feature gate DevicePlugins is set in three places; the kubelet fails to start",
         """
         set -eu
         printf 'featureGates:\\n  DevicePlugins: true\\n' >> /var/lib/kubelet/config.yaml
@@ -41,9 +41,9 @@ SCRIPTS = {
         systemctl restart kubelet
     """,
     ),
-    # The same, where it has no effect: another file sets the variable anew. The kubelet runs.
+    # The same gate without effect: another file overrides the variable. The kubelet runs.
     "idle-gate": Script(
-        "the same gate, where it has no effect",
+        "the feature gate DevicePlugins is set, but another file overrides it",
         """
         set -eu
         mkdir -p /etc/systemd/system/kubelet.service.d
@@ -55,9 +55,9 @@ SCRIPTS = {
         systemctl restart kubelet
     """,
     ),
-    # A machine that nobody has brought an engine to yet; its kubelet waits for one.
+    # A machine without an engine. Its kubelet waits for one.
     "no-containerd": Script(
-        "there is no containerd, and its settings are gone",
+        "containerd and its settings are removed",
         """
         set -eu
         systemctl stop containerd
@@ -65,9 +65,9 @@ SCRIPTS = {
         rm -rf /etc/containerd
     """,
     ),
-    # The same, of a node whose kubelet waits for cri-dockerd.
+    # The same for a kubelet that waits for cri-dockerd.
     "no-docker": Script(
-        "there is no Docker, and its settings are gone",
+        "Docker and its settings are removed",
         """
         set -eu
         dpkg --purge cri-dockerd docker.io docker-cli containerd runc \\
@@ -76,8 +76,8 @@ SCRIPTS = {
         find /srv/docker /var/lib/docker /var/lib/containerd -mindepth 1 -delete
     """,
     ),
-    # What instructions of 2016 and of 2018 have left behind: nvidia-docker v1 with the volume of a
-    # driver and a container that uses it, nvidia-docker2, and the repositories of both.
+    # Leftovers of guides of 2016 and 2018: nvidia-docker v1 with a driver volume and a container
+    # that uses it, nvidia-docker2, and the repositories of both.
     "nvidia-docker": Script(
         "leftovers of nvidia-docker v1 and nvidia-docker2",
         r"""
@@ -86,7 +86,7 @@ SCRIPTS = {
             tree=/tmp/$1
             mkdir -p "$tree/DEBIAN"
             printf '%s\n' "Package: $1" "Version: $2" 'Architecture: all' 'Description: left over' \
-                'Maintainer: nobody <nobody@example.org>' > "$tree/DEBIAN/control"
+                'Maintainer: example <example@example.org>' > "$tree/DEBIAN/control"
             dpkg-deb --build "$tree" > /dev/null
             dpkg --install "$tree.deb"
             rm -r "$tree" "$tree.deb"
@@ -110,7 +110,7 @@ SCRIPTS = {
             --volume nvidia_driver_390.25:/usr/local/nvidia:ro docker.io/library/busybox:1.35 3600
     """,
     ),
-    # An administrator has installed the driver of his distribution, and booted since.
+    # The admin has installed the distribution's driver and rebooted.
     "debian-driver": Script(
         "the driver of Debian 13 is installed",
         """
@@ -125,9 +125,9 @@ SCRIPTS = {
         systemctl restart nvidia-persistenced.service
     """,
     ),
-    # What update-initramfs would leave behind; containers have no kernel, so no initial ramdisk.
+    # A stand-in for update-initramfs: containers have no kernel and no initial ramdisk.
     "initial-ramdisk": Script(
-        "there is an initial ramdisk with nouveau in it",
+        "the node has an initial ramdisk with nouveau in it",
         """
         set -eu
         cat > /usr/sbin/update-initramfs <<'END'
@@ -139,9 +139,9 @@ END
         echo nouveau > "/boot/initrd.img-$(uname -r)"
     """,
     ),
-    # The network goes away under a playbook: whatever runs on the node runs on.
+    # A playbook loses its connection. Processes on the node keep running.
     "cut-ssh": Script(
-        "the network goes away; whatever runs on the node runs on",
+        "SSH connections break and new ones fail; processes on the node keep running",
         """
         set -eu
         systemctl stop ssh.socket ssh.service
@@ -149,11 +149,11 @@ END
     """,
     ),
     "restore-ssh": Script(
-        "the network is back",
+        "SSH works again",
         "systemctl start ssh.service",
     ),
     "disk-full": Script(
-        "DIRECTORY [FILES]: it is full, but for so many small files",
+        "DIRECTORY [FILES]: its disk is full; FILES small files still fit",
         """
         set -eu
         copy=$(mktemp --directory)
@@ -166,12 +166,12 @@ END
     """,
     ),
     "disk-freed": Script(
-        "DIRECTORY: there is space again",
+        "DIRECTORY: its disk has space again",
         'umount "$1"',
     ),
-    # As an owner who checks something before each start does it.
+    # The admin's own check runs before each start of a unit.
     "refuse-start": Script(
-        "UNIT TEST WORDS: unless the test succeeds, the unit prints the words and does not start",
+        "UNIT TEST TEXT: if the command TEST fails, the unit prints TEXT and does not start",
         """
         set -eu
         check=/usr/local/sbin/check-$1 drop_ins=/etc/systemd/system/$1.service.d
@@ -183,16 +183,16 @@ END
     """,
     ),
     "permit-start": Script(
-        "UNIT: it starts again",
+        "UNIT: undo refuse-start",
         """
         set -eu
         rm "/etc/systemd/system/$1.service.d/30-check.conf" "/usr/local/sbin/check-$1"
         systemctl daemon-reload
     """,
     ),
-    # A process that is not of ours works on packages, and does not come to an end.
+    # Another process works on packages and does not end.
     "lock-packages": Script(
-        "a process holds the package manager's lock, and does not end",
+        "a process holds the package manager's lock and does not end",
         """
         set -eu
         cat > /usr/local/sbin/unattended-upgrade <<'END'
@@ -206,10 +206,9 @@ END
     """,
     ),
     "free-packages": Script(
-        "the lock is free",
+        "the package manager's lock is free",
         "systemctl stop metal-lab-lock",
     ),
-    # The owner of the node wants a password for it.
     "no-sudo": Script(
         "sudo asks for a password",
         "echo 'admin ALL=(ALL) ALL' > /etc/sudoers.d/zz-password",
@@ -218,14 +217,14 @@ END
         "sudo asks for no password",
         "rm /etc/sudoers.d/zz-password",
     ),
-    # A kubelet whose file has a bracket too many; it runs on with what it read at its start.
+    # The kubelet keeps running with the configuration that it read when it started.
     "invalid-kubelet-config": Script(
-        "the kubelet's file does not parse; the kubelet runs on",
+        "the kubelet's configuration is invalid YAML; the kubelet keeps running",
         "printf 'evictionHard: [}\\n' >> /var/lib/kubelet/config.yaml",
     ),
-    # A comma where none belongs: containerd still runs, with what it read at its start.
+    # containerd keeps running with the configuration that it read when it started.
     "invalid-containerd-config": Script(
-        "containerd's file does not parse; containerd runs on",
+        "containerd's configuration is invalid TOML; containerd keeps running",
         """
         set -eu
         printf '[plugins\\n  x = ,\\n' >> /etc/containerd/config.toml
@@ -235,7 +234,7 @@ END
 
 
 def inject(state: State, node: str, fault: str, arguments: Sequence[str]) -> str:
-    """Break `fault` on `node`; return what the node said."""
+    """Inject `fault` into `node`. Return the node's output."""
     if fault in SCRIPTS:
         return nodes.execute(state, node, ["sh", "-c", SCRIPTS[fault].text, fault, *arguments])
     hardware = nodes.execute(state, node, [*HARDWARE, "faults"])
@@ -243,6 +242,6 @@ def inject(state: State, node: str, fault: str, arguments: Sequence[str]) -> str
         scripts = [f"{name:26}{script.what}" for name, script in SCRIPTS.items()]
         return "\n".join([*scripts, hardware])
     if fault not in [line.split()[0] for line in hardware.splitlines()]:
-        raise SystemExit(f"no fault {fault!r}; tests/lab/lab fault {node} list shows what there is")
+        raise SystemExit(f"no fault {fault!r}; to list the faults: tests/lab/lab fault {node} list")
     output = nodes.execute(state, node, [*HARDWARE, "fault", fault, *arguments])
     return RESTORED if fault == "restore" else output

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The order of things: build, start, look, take away."""
+"""Build, start, check and stop a laboratory, in the right order."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MIRROR_PORT = 8080
 
 
 class Parts(NamedTuple):
-    """What every laboratory of this machine shares, from the cache."""
+    """Parts that all laboratories of this machine share. The cache has them."""
 
     programs: Path
     images: Path
@@ -47,7 +47,7 @@ class Parts(NamedTuple):
 
 
 def prepare(kinds: set[tuple[str, str]]) -> Parts:
-    """Build what is not there yet."""
+    """Build the parts that the cache does not have."""
     real = programs.build()
     kernel = _kernel_release()
 
@@ -97,7 +97,7 @@ def _kernel_release() -> str:
 
 
 def up(name: str, description: tuple[Node, ...]) -> State:
-    """Start laboratory `name`, or leave it alone where it already runs as described."""
+    """Start laboratory `name`. Do nothing if it already runs as described."""
     parts = prepare({(node.os, node.engine) for node in description})
     key = digest(repr(description), repr(parts), LAB_SOURCES / "node_templates")
     state = load(name)
@@ -111,7 +111,7 @@ def up(name: str, description: tuple[Node, ...]) -> State:
     try:
         _start(state, description, parts)
     except BaseException:
-        say(f"laboratory {name} did not come up; logs: {state.folder / 'logs'}")
+        say(f"laboratory {name} did not start; logs: {state.folder / 'logs'}")
         raise
     state.description = key
     state.save()
@@ -159,8 +159,8 @@ def _start(state: State, description: tuple[Node, ...], parts: Parts) -> None:
     _write_inventory(state, description, parts)
     wait_until_ready(state)
     for node in description:
-        if node.engine == "docker" and node.docker == "owner":
-            nodes.run_owners_service(state, node.name)
+        if node.engine == "docker" and node.docker == "admin":
+            nodes.run_admins_service(state, node.name)
         for fault in node.faults:
             faults.inject(state, node.name, fault, [])
 
@@ -170,7 +170,7 @@ def _mirror_url(state: State) -> str:
 
 
 def _apt_source(state: State, parts: Parts) -> dict[str, bytes]:
-    """Return the files by which a node knows its distribution's archive: a mirror in house."""
+    """Return the apt source of a node and its key. The source is a local mirror."""
     (archive,) = (
         repository
         for repository in mirror.repositories(parts.fingerprint)
@@ -185,7 +185,7 @@ def _apt_source(state: State, parts: Parts) -> dict[str, bytes]:
 
 
 def _mirror_variables(state: State, parts: Parts) -> dict[str, str]:
-    """Return the roles' variables that send them to the mirror instead of upstream."""
+    """Return the role variables that select the mirror instead of upstream."""
     url = _mirror_url(state)
     keys = {item.pool: item.key for item in mirror.repositories(parts.fingerprint)}
     variables: dict[str, str] = {}
@@ -207,7 +207,7 @@ def _mirror_variables(state: State, parts: Parts) -> dict[str, str]:
     (deb,) = (parts.mirror / mirror.FILES["cri-dockerd"]).iterdir()
     checksum = hashlib.sha256(deb.read_bytes()).hexdigest()
     return variables | {
-        # What the laboratory can build; upstream's repositories have others, which the roles take.
+        # The versions that the laboratory can build. The roles' defaults are upstream's versions.
         "containerd_version": programs.CONTAINERD,
         "docker_ce_containerd_version": programs.CONTAINERD,
         "docker_ce_version": programs.DOCKER,
@@ -221,7 +221,7 @@ def _mirror_variables(state: State, parts: Parts) -> dict[str, str]:
 
 
 def wait_until_ready(state: State, timeout_s: int = 120) -> None:
-    """Wait until every node is Ready; end with what its kubelet says where one is not."""
+    """Wait until every node is Ready. If one is not, exit with its kubelet's log."""
     kubectl = Path(state.programs) / "kubectl"
 
     def wait(node: str) -> str | None:
@@ -247,7 +247,7 @@ def wait_until_ready(state: State, timeout_s: int = 120) -> None:
 
 
 def is_up(state: State) -> bool:
-    """Tell whether all processes and all nodes of the laboratory run."""
+    """Return whether all processes and all nodes of the laboratory run."""
     return (
         bool(state.processes)
         and all(is_alive(process) for process in state.processes.values())
@@ -256,14 +256,14 @@ def is_up(state: State) -> bool:
 
 
 def down(state: State) -> None:
-    """Take everything away; harmless where there is nothing, or only the rest of a crash."""
+    """Remove everything. Does nothing if there is nothing. Also clears the rest of a crash."""
     stop(list(state.processes.values()))
     nodes.remove_all(state)
     state.forget()
 
 
 def _write_inventory(state: State, description: tuple[Node, ...], parts: Parts) -> None:
-    """Write the inventory that a user would have written for these machines."""
+    """Write the inventory that a user would write for these machines."""
     hosts = {
         node.name: {
             "ansible_host": state.nodes[node.name],
@@ -287,5 +287,5 @@ def _write_inventory(state: State, description: tuple[Node, ...], parts: Parts) 
             },
         }
     }
-    header = "# Written by the laboratory; what a user would write for machines of his own.\n"
+    header = "# Written by the laboratory. A user would write the same for real machines.\n"
     (state.folder / "inventory.yml").write_text(header + yaml.safe_dump(inventory, width=100))

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A signed apt mirror over HTTP, laid out like the upstream repositories that it stands for.
+"""A signed apt mirror over HTTP with the layout of the upstream repositories.
 
-`publish` turns the pools of `metal_lab.packages` into repositories, `serve` hands them out:
-`python -m metal_lab.mirror DIRECTORY ADDRESS PORT`, which writes its access log to standard error.
+`publish` turns the pools of `metal_lab.packages` into repositories, `serve` serves them:
+`python -m metal_lab.mirror DIRECTORY ADDRESS PORT`. The access log goes to standard error.
 
 Source: https://wiki.debian.org/DebianRepository/Format
 """
@@ -32,10 +32,10 @@ from typing import NamedTuple
 
 from metal_lab.programs import CRI_DOCKERD, KUBERNETES
 
-KEY_OWNER = "metal.gpu laboratory"
+KEY_NAME = "metal.gpu laboratory"
 KUBERNETES_MINOR = KUBERNETES.rpartition(".")[0]
 
-# Pools that upstream publishes as plain files, by their places relative to the mirror's address.
+# Pools that upstream publishes as plain files, with their paths below the mirror's address.
 FILES = {"cri-dockerd": f"Mirantis/cri-dockerd/releases/download/v{CRI_DOCKERD}"}
 
 
@@ -44,7 +44,7 @@ class Repository(NamedTuple):
 
     pool: str
     path: str
-    key: str  # where upstream has its key; NVIDIA names the file after the key
+    key: str  # upstream's path of its key; NVIDIA names the file after the key
     suite: str = ""  # empty: a flat repository, without suites and components
 
     @property
@@ -59,7 +59,7 @@ class Repository(NamedTuple):
 
 
 def repositories(fingerprint: str) -> tuple[Repository, ...]:
-    """Return what a mirror signed with this key consists of."""
+    """Return the repositories of a mirror that is signed with this key."""
     nvidia_key = f"{fingerprint[-8:]}.pub"
     core = f"kubernetes/core:/stable:/v{KUBERNETES_MINOR}/deb"
     return (
@@ -72,14 +72,13 @@ def repositories(fingerprint: str) -> tuple[Repository, ...]:
         Repository("toolkit", "toolkit/stable/deb/amd64", "toolkit/gpgkey"),
         Repository("kubernetes", core, f"{core}/Release.key"),
         Repository("debian", "debian", "debian/gpg"),
-        # On nodes whose owner wants the driver of his distribution.
+        # For nodes where the admin uses the distribution's driver.
         Repository("debian-non-free", "debian-non-free", "debian/gpg"),
     )
 
 
-# What nobody must trust, though its key is fetched from where one looks for it. The one offers its
-# key as it was before somebody renewed it, the other is signed with a key that it does not offer.
-# No package is in there.
+# Repositories that no role must trust, although their keys can be fetched. The first offers an
+# expired copy of its key. The second is signed with a key that it does not offer. Both are empty.
 EXPIRED = Repository("nothing", "untrusted/expired", "untrusted/expired/gpgkey")
 STRANGER = Repository("nothing", "untrusted/stranger", "untrusted/stranger/gpgkey")
 
@@ -96,7 +95,7 @@ class Published(NamedTuple):
 
 
 def stanza(control: str, filename: str, content: bytes) -> str:
-    """Return the entry of one package: its control file, and where and what its file is."""
+    """Return the entry of one package: its control file, path, size and checksum."""
     return (
         f"{control.rstrip()}\n"
         f"Filename: {filename}\n"
@@ -108,7 +107,7 @@ def stanza(control: str, filename: str, content: bytes) -> str:
 def release(repository: Repository, indices: Mapping[str, bytes], date: datetime) -> str:
     """Return the text of Release, which names every index file with its checksum."""
     fields = {
-        "Origin": KEY_OWNER,
+        "Origin": KEY_NAME,
         "Label": repository.path.partition("/")[0],
         "Suite": repository.suite,
         "Codename": repository.suite,
@@ -131,9 +130,9 @@ def release(repository: Repository, indices: Mapping[str, bytes], date: datetime
 
 @contextmanager
 def _gpg(home: Path) -> Iterator[Callable[..., str]]:
-    """Give a function that runs gpg in this home; end the agent that gpg starts afterwards.
+    """Yield a function that runs gpg in this home. Stop gpg's agent afterwards.
 
-    An agent ends a moment after it was told to: who comes to the same home then may still meet it.
+    The agent stops a moment later: a new gpg process in the same home can still meet it.
     """
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     options = ["--batch", "--yes", "--quiet", "--pinentry-mode=loopback", "--passphrase="]
@@ -149,15 +148,15 @@ def _gpg(home: Path) -> Iterator[Callable[..., str]]:
 
 
 def _fingerprint(gpg: Callable[..., str]) -> str:
-    """Return the fingerprint of the home's only key, made at the first call."""
+    """Return the fingerprint of the home's only key. The first call creates it."""
     if not gpg("--list-secret-keys", "--with-colons"):
-        gpg("--quick-generate-key", KEY_OWNER, "ed25519", "sign", "never")
+        gpg("--quick-generate-key", KEY_NAME, "ed25519", "sign", "never")
     listing = gpg("--list-secret-keys", "--with-colons")
     return next(line.split(":")[9] for line in listing.splitlines() if line.startswith("fpr:"))
 
 
 def fingerprint(gpg_home: Path) -> str:
-    """Return the fingerprint of the mirror's key, which is made at the first call."""
+    """Return the fingerprint of the mirror's key. The first call creates it."""
     with _gpg(gpg_home) as gpg:
         return _fingerprint(gpg)
 
@@ -166,15 +165,15 @@ def _link_or_copy(source: Path, target: Path) -> None:
     target.unlink(missing_ok=True)
     try:
         os.link(source, target)
-    except OSError:  # another file system, or one without links
+    except OSError:  # another file system, or no support for links
         shutil.copyfile(source, target)
 
 
 def _publish(pool: Path, repository: Repository, out: Path, date: datetime) -> Path:
-    """Lay out one repository, up to its unsigned Release file; return that."""
+    """Write one repository with an unsigned Release file. Return the path of that file."""
     root = out / repository.path
     index = root / repository.folder
-    # The index is relative to Release, the packages in it are relative to the repository.
+    # Paths of indices are relative to Release, paths of packages to the repository.
     debs = index / "pool/stable/amd64" if repository.suite else root
     packages = Path("stable/binary-amd64/Packages" if repository.suite else "Packages")
     debs.mkdir(parents=True, exist_ok=True)
@@ -205,7 +204,7 @@ def _publish_untrusted(pool: Path, out: Path, date: datetime, trusted_key: str) 
     """Publish EXPIRED and STRANGER, both signed with a key that was made in 2020 for one day."""
     with TemporaryDirectory(prefix="gpg-") as name, _gpg(Path(name)) as gpg:
         old = "--faked-system-time=20200101T000000!"
-        gpg(old, "--quick-generate-key", f"{KEY_OWNER}, of old", "ed25519", "sign", "1d")
+        gpg(old, "--quick-generate-key", f"{KEY_NAME}, of old", "ed25519", "sign", "1d")
         expired_key = gpg(old, "--armor", "--export")
         gpg("--quick-set-expire", _fingerprint(gpg), "0")
         for repository, key in ((EXPIRED, expired_key), (STRANGER, trusted_key)):
@@ -216,7 +215,7 @@ def _publish_untrusted(pool: Path, out: Path, date: datetime, trusted_key: str) 
 def publish(pool: Path, out: Path, gpg_home: Path) -> Published:
     """Publish the pools below `pool` as repositories below `out`, signed with the key in gpg_home.
 
-    The packages are hard links where the file system allows it. `out` is then served as it is.
+    Packages are hard links where the file system supports them. `serve` serves `out`.
     """
     date = datetime.now(UTC)
     with _gpg(gpg_home) as gpg:
@@ -230,7 +229,7 @@ def publish(pool: Path, out: Path, gpg_home: Path) -> Published:
     for held, place in FILES.items():
         (out / place).mkdir(parents=True)
         for deb in sorted((pool / held).glob("*.deb")):
-            # GitHub gives files such names.
+            # GitHub replaces `~` in the names of files.
             _link_or_copy(deb, out / place / deb.name.replace("~", "."))
     return published
 
@@ -240,21 +239,21 @@ def publish(pool: Path, out: Path, gpg_home: Path) -> Published:
 
 
 class _Handler(SimpleHTTPRequestHandler):
-    # apt fetches many small files: it may keep its connection.
+    # apt fetches many small files over one connection.
     protocol_version = "HTTP/1.1"
 
 
 class _Server(ThreadingHTTPServer):
-    # A client that went away must not keep the server from ending.
+    # A disconnected client must not keep the server from ending.
     daemon_threads = True
 
     def server_bind(self) -> None:
-        """Bind without the inherited look-up of the own name, which takes seconds without DNS."""
+        """Bind without the inherited DNS look-up of this host, which takes seconds without DNS."""
         socketserver.TCPServer.server_bind(self)
 
 
 def serve(directory: Path, address: str, port: int) -> None:
-    """Serve the directory until SIGTERM; each request is a line on standard error."""
+    """Serve the directory until SIGTERM. Log each request to standard error."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     with _Server((address, port), partial(_Handler, directory=str(directory))) as server:
         server.serve_forever()

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The disk of a node: Debian with systemd, sshd, an engine and a kubelet; no trace of NVIDIA."""
+"""The disk of a node: Debian with systemd, sshd, an engine and a kubelet. No NVIDIA software."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ DEBIANS_ENGINE = {
     "bookworm": ("docker.io", "containerd", "runc", "tini"),
     "trixie": ("docker.io", "docker-cli", "containerd", "runc", "tini"),
 }
-# What nodes have of the mirror, by their engine.
+# The packages of the mirror that a node has, by engine.
 OURS = {"containerd": ("containerd.io", "kubelet"), "docker": ("cri-dockerd", "kubelet")}
 
-# Their work is the host's, or would reach the kernel that all nodes share.
+# The host does their work, or they would change the kernel that all nodes share.
 MASKED_UNITS = (
     "systemd-udevd.service",
     "systemd-udevd-control.socket",
@@ -76,8 +76,8 @@ def _base(suite: str) -> Path:
     def build(out: Path) -> None:
         rootfs = out / "rootfs"
         options = ["--variant=minbase", f"--include={packages}"]
-        mirror = os.environ.get("METAL_LAB_DEBIAN_MIRROR")  # without one, debootstrap's own
-        # What an engine's package mounts in its chroot is gone with the namespace.
+        mirror = os.environ.get("METAL_LAB_DEBIAN_MIRROR")  # default: debootstrap's mirror
+        # The namespace removes the mounts that an engine's package makes in its chroot.
         command = ["unshare", "--mount", "debootstrap", *options, suite, str(rootfs)]
         _run([*command, mirror] if mirror else command)
         _run(["tar", "-C", rootfs, "--one-file-system", "-cf", out / "rootfs.tar", "."])
@@ -87,11 +87,11 @@ def _base(suite: str) -> Path:
 
 
 def _package(pool: Path, name: str, suite: str) -> Path:
-    """Return the newest .deb of `name`, for `suite` where packages differ between suites."""
+    """Return the newest .deb of `name`, for `suite` if packages differ between suites."""
     found = sorted(pool.rglob(f"{name}_*.deb"))
     for_suite = [path for path in found if suite in path.name] or found
     if not for_suite:
-        raise SystemExit(f"no package {name} below {pool}")
+        raise SystemExit(f"no package {name} in {pool}")
     return for_suite[-1]
 
 
@@ -101,7 +101,7 @@ def _docker_has(image_name: str) -> bool:
 
 
 def image(system: str, engine: str, pool: Path) -> str:
-    """Return the name of the Docker image of such nodes, built at the first call."""
+    """Return the name of the Docker image of such nodes. The first call builds it."""
     suite = SUITES[system]
     base = _base(suite)
     key = digest(base.name, pool.name, Path(__file__), NODE_FILES, HARDWARE_FILES)
@@ -149,7 +149,7 @@ def image(system: str, engine: str, pool: Path) -> str:
         f"node-{system}-{engine}", key, f"the image of {system} nodes with {engine}", build
     )
     if not _docker_has(name):
-        say(f"Docker has lost the image of {system} nodes with {engine}")
+        say(f"Docker no longer has the image of {system} nodes with {engine}; building it again")
         shutil.rmtree(folder)
         return image(system, engine, pool)
     return name

@@ -30,13 +30,13 @@ from silicon.machine import machine_json
 CAP_SYS_RESOURCE = 24  # linux/capability.h
 INOTIFY_INSTANCES = 8192
 
-# What an engine or its owner puts there: overlay on the overlay of the node's own disk fails.
+# Volumes for the engine's data: an overlay on the overlay of the node's own disk fails.
 DATA = {
     "containerd": ("/var/lib/containerd",),
     "docker": ("/var/lib/containerd", "/var/lib/docker", "/srv/docker"),
 }
 
-OWNERS_SERVICE = "owner-service"
+ADMINS_SERVICE = "admin-service"
 
 TEMPLATES = jinja2.Environment(
     loader=jinja2.FileSystemLoader(LAB_SOURCES / "node_templates"),
@@ -48,7 +48,7 @@ TEMPLATES = jinja2.Environment(
 
 
 def docker(*words: str | Path, stdin: bytes | None = None) -> str:
-    """Run a docker command; end with its own words where it fails."""
+    """Run a docker command. If it fails, exit with its error message."""
     command = ["docker", *(str(word) for word in words)]
     result = subprocess.run(command, check=False, input=stdin, capture_output=True)
     if result.returncode != 0:
@@ -63,7 +63,7 @@ def cgroup_version() -> int:
 
 @cache
 def can_lower_oom_score() -> bool:
-    """Tell whether this machine may hand out CAP_SYS_RESOURCE, which some sandboxes lack."""
+    """Return whether this machine can grant CAP_SYS_RESOURCE. Some sandboxes cannot."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("CapBnd:"):
             return bool(int(line.split()[1], 16) >> CAP_SYS_RESOURCE & 1)
@@ -71,7 +71,7 @@ def can_lower_oom_score() -> bool:
 
 
 def _privileges() -> list[str]:
-    """Return what lets systemd, containerd and a kubelet run in a container of this machine."""
+    """Return the Docker options that systemd, containerd and a kubelet need in a container."""
     if can_lower_oom_score():
         return ["--privileged"]
     return [
@@ -99,10 +99,10 @@ def ssh_key_pair() -> tuple[bytes, bytes]:
 
 
 def raise_inotify_limit() -> None:
-    """Allow more inotify instances where this machine's limit would starve a few nodes.
+    """Raise this machine's limit of inotify instances if it is too low for some nodes.
 
-    All nodes are root on one kernel, whose usual 128 are gone with two laboratories: the device
-    plugin then dies of "too many open files". The limit is back after a reboot.
+    All nodes share one kernel and one user. Two laboratories use up the usual 128 instances. Then
+    the device plugin fails with "too many open files". A reboot resets the limit.
     """
     limit = Path("/proc/sys/fs/inotify/max_user_instances")
     if int(limit.read_text()) < INOTIFY_INSTANCES:
@@ -113,8 +113,8 @@ def raise_inotify_limit() -> None:
 def create_network(state: State) -> str:
     """Create the laboratory's network and return the address of its gateway: this machine.
 
-    Nodes keep their addresses over reboots, which Docker allows only in a subnet that was named;
-    the first one that nothing else on this machine uses is taken.
+    Nodes keep their addresses over reboots, which Docker supports only in a given subnet. This
+    takes the first subnet that is free on this machine.
     """
     refusal = ""
     first = int(state.id[-2:], 16)
@@ -138,10 +138,9 @@ def create_network(state: State) -> str:
 def start(
     state: State, node: Node, number: int, image: str, images: Path, files: dict[str, bytes]
 ) -> str:
-    """Create and boot a node; return its address.
+    """Create and boot a node. Return its address.
 
-    `files` (keyed by path) are there before its first process: it boots as a machine that its
-    installer has finished with.
+    `files` (keyed by path) exist before its first process starts, as on an installed machine.
     """
     container = state.container(node.name)
     options = [
@@ -161,7 +160,7 @@ def start(
         "--stop-signal=SIGRTMIN+3",
     ]
     if cgroup_version() == 1:
-        # systemd 256 and later boots on the legacy hierarchy only when told so twice.
+        # systemd 256 and later needs both settings to boot on the legacy hierarchy.
         options.append(
             "--env=SYSTEMD_PROC_CMDLINE="
             "SYSTEMD_CGROUP_ENABLE_LEGACY_FORCE=1 systemd.unified_cgroup_hierarchy=0"
@@ -173,12 +172,12 @@ def start(
 
 
 def _address(gateway: str, number: int) -> str:
-    """Return the address of node `number` (from 1), which it keeps over reboots."""
+    """Return the address of node `number` (from 1). It stays the same over reboots."""
     return f"{gateway.rpartition('.')[0]}.{10 + number}"
 
 
 def cgroup_driver(node: Node) -> str:
-    """Return what the engine and the kubelet of a node give control groups out by.
+    """Return the cgroup driver of the engine and the kubelet of a node.
 
     On cgroup v1, the systemd of a node loses the groups of containers that outlive their Docker.
     """
@@ -230,9 +229,9 @@ def files(
     return content, host_public
 
 
-def run_owners_service(state: State, node: str) -> None:
-    """Run a container that Kubernetes knows nothing of, and that nothing would start again."""
-    options = [f"--name={OWNERS_SERVICE}", "--entrypoint=sleep", BUSYBOX_IMAGE, "1000000"]
+def run_admins_service(state: State, node: str) -> None:
+    """Run the admin's container. Kubernetes does not know it, and it has no restart policy."""
+    options = [f"--name={ADMINS_SERVICE}", "--entrypoint=sleep", BUSYBOX_IMAGE, "1000000"]
     execute(state, node, ["docker", "run", "--detach", *options])
 
 
@@ -257,7 +256,7 @@ def _network(number: int) -> dict[str, Any]:
 
 
 def _archive(files: dict[str, bytes]) -> bytes:
-    """Return a tar archive; private keys are for root alone, the user's files are the user's."""
+    """Return a tar archive. Only root can read private keys. The admin owns their home folder."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for path, content in files.items():
@@ -272,12 +271,12 @@ def _archive(files: dict[str, bytes]) -> bytes:
 
 
 def execute(state: State, node: str, command: Sequence[str]) -> str:
-    """Run a command as root in a node, by way of Docker; end with its words where it fails."""
+    """Run a command as root in a node, by `docker exec`. If it fails, exit with its message."""
     return docker("exec", state.container(node), *command)
 
 
 def remove_all(state: State) -> None:
-    """Remove everything of the laboratory that Docker holds."""
+    """Remove the laboratory's containers and networks."""
     containers = docker("ps", "--all", "--quiet", f"--filter=label={state.label}").split()
     if containers:
         docker("rm", "--force", "--volumes", *containers)
@@ -294,10 +293,13 @@ def running(state: State) -> set[str]:
 
 
 def ssh_command(state: State, node: str) -> list[str]:
-    """Return the command that logs in to a node as its user."""
+    """Return the command that logs in to a node as its admin."""
     address = state.nodes.get(node)
     if address is None:
-        raise SystemExit(f"no node {node!r} here, only {', '.join(state.nodes) or 'none'}")
+        raise SystemExit(
+            f"no node {node!r} in laboratory {state.name!r};"
+            f" its nodes: {', '.join(state.nodes) or 'none'}"
+        )
     return [
         "ssh",
         "-i",
@@ -309,7 +311,7 @@ def ssh_command(state: State, node: str) -> list[str]:
 
 
 def environment(state: State) -> dict[str, str]:
-    """Return the environment for kubectl, which leaves nothing in anybody's home."""
+    """Return the environment for kubectl. It keeps kubectl's files out of the home folder."""
     return {
         **os.environ,
         "KUBECONFIG": str(state.folder / "kubeconfig"),

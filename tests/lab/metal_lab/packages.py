@@ -3,14 +3,14 @@
 
 """The .deb packages of the mirror: upstream's names, versions, files and relations.
 
-A package is a row of data. Its files are `binaries` built elsewhere, and what lies in its folder
-below tests/lab/packages, where each file is a Jinja template named like its result plus `.j2`:
+A package is a row of data. Its files are `binaries` that are built elsewhere, and the templates in
+its folder in tests/lab/packages. A template has the name of its result plus `.j2`:
 
-    root/            files as they lie on the node; below /etc they are configuration files
-    *.sh.j2          its own part of a maintainer script, included by those in common/
+    root/            files of the node; those in /etc are configuration files
+    *.sh.j2          its part of a maintainer script; the scripts in common/ include it
     triggers.j2      dpkg triggers
 
-The same input gives the same bytes, so that a laboratory can keep what it has built.
+The same input gives the same bytes, so that a laboratory can cache its packages.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SUITES = {"bookworm": "12", "trixie": "13"}
 
 MAINTAINER_SCRIPTS = ("postinst", "prerm", "postrm")
 
-# Older than any file, and newer files get it: dpkg-deb only ever makes files older.
+# Older than any file: dpkg-deb clamps the times of newer files to it.
 SOURCE_DATE_EPOCH = "1577836800"
 
 _templates = Environment(
@@ -66,12 +66,12 @@ class Package:
     provides: tuple[str, ...] = ()
     conflicts: tuple[str, ...] = ()
     replaces: tuple[str, ...] = ()
-    binaries: Mapping[str, Path] = field(default_factory=dict)  # keyed by place on the node
-    links: Mapping[str, str] = field(default_factory=dict)  # place on the node → target
-    units: tuple[str, ...] = ()  # enabled and started when it is installed
-    folder: str = ""  # below tests/lab/packages, where it is not the name
+    binaries: Mapping[str, Path] = field(default_factory=dict)  # keyed by path on the node
+    links: Mapping[str, str] = field(default_factory=dict)  # path on the node → target
+    units: tuple[str, ...] = ()  # enabled and started at installation
+    folder: str = ""  # in tests/lab/packages; by default the name
     facts: Mapping[str, Any] = field(default_factory=dict)  # for its templates
-    keeps_configuration: bool = True  # /etc outlives the removal, until the purge
+    keeps_configuration: bool = True  # a removal keeps /etc, a purge does not
 
     @property
     def source_folder(self) -> str:
@@ -119,7 +119,7 @@ def control_files(package: Package) -> dict[str, str]:
 
 
 def texts(package: Package) -> dict[str, str]:
-    """Return the texts that the package installs, keyed by their place on the node."""
+    """Return the texts that the package installs, keyed by path on the node."""
     root = SOURCES / package.source_folder / "root"
     files = {f"/usr/share/doc/{package.name}/copyright": _render("common/copyright.j2", package)}
     for template in sorted(root.rglob("*.j2")):
@@ -131,7 +131,7 @@ def texts(package: Package) -> dict[str, str]:
 def build_deb(package: Package, folder: Path) -> Path:
     """Build the package into the folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    # As in every pool, without the epoch.
+    # File names in a pool have no epoch.
     version = package.version.rpartition(":")[2]
     deb = folder / f"{package.name}_{version}_amd64.deb"
     with tempfile.TemporaryDirectory(dir=folder, prefix=".") as temporary:
@@ -150,7 +150,7 @@ def build_deb(package: Package, folder: Path) -> Path:
             place(f"DEBIAN/{path}").write_text(text)
         for path, target in package.links.items():
             place(path).symlink_to(target)
-        # Whatever the umask and the sources say.
+        # Independent of the umask and of the modes of the sources.
         for found in (tree, *tree.rglob("*")):
             if not found.is_symlink():
                 found.chmod(0o755 if found.is_dir() or _is_executable(found) else 0o644)
@@ -169,7 +169,7 @@ def _is_executable(path: Path) -> bool:
 
 
 # ---------------------------------------------------------------------------------------------
-# What the mirror holds
+# The packages of the mirror
 
 
 def _exactly(version: str, *names: str) -> tuple[str, ...]:
@@ -219,7 +219,7 @@ def docker(programs: Path, suite: str) -> Iterator[Package]:
 
 
 def cri_dockerd(programs: Path) -> Package:
-    """Return Mirantis' package, which no repository has: it is a file of its release."""
+    """Return Mirantis' package. It is a file of upstream's release, and in no repository."""
     return Package(
         "cri-dockerd",
         f"{CRI_DOCKERD}~3-0~debian-bookworm",
@@ -232,7 +232,7 @@ def cri_dockerd(programs: Path) -> Package:
 
 
 def kubernetes(programs: Path) -> Iterator[Package]:
-    """Yield the node's part of Kubernetes."""
+    """Yield the packages of Kubernetes."""
     version = f"{KUBERNETES}-1.1"
     yield Package(
         "kubelet",
@@ -253,7 +253,7 @@ def kubernetes(programs: Path) -> Iterator[Package]:
 
 
 def toolkit(programs: Path) -> Iterator[Package]:
-    """Yield the NVIDIA container toolkit, whose packages want exactly each other's version."""
+    """Yield the NVIDIA container toolkit. Its packages depend on exactly each other's version."""
     version = f"{TOOLKIT}-1"
     yield Package(
         "nvidia-container-toolkit-base",
@@ -285,7 +285,7 @@ def toolkit(programs: Path) -> Iterator[Package]:
 
 
 def driver(driver_version: str, silicon: Path) -> Iterator[Package]:
-    """Yield one version of the driver, both flavours of its module, around the stand-in silicon."""
+    """Yield one driver version with both flavours of its module and the stand-in silicon."""
     version = f"{driver_version}-1"
     exactly = partial(_exactly, version)
 
@@ -300,8 +300,8 @@ def driver(driver_version: str, silicon: Path) -> Iterator[Package]:
         "libnvidia-ml1",
         "stand-in for NVIDIA's management library",
         section="non-free/libs",
-        # The second carries the description of the simulated machine while the module is loaded.
-        # Under this name nvidia-ctk brings it into containers, beside the first, which reads it.
+        # The second has the description of the simulated machine while the module is loaded. The
+        # first reads it. nvidia-ctk mounts files of this name into containers.
         binaries=libraries("libnvidia-ml", "libnvidia-sandboxutils"),
         links={f"{LIBRARIES}/libnvidia-ml.so.1": f"libnvidia-ml.so.{driver_version}"},
     )
@@ -350,7 +350,7 @@ def driver(driver_version: str, silicon: Path) -> Iterator[Package]:
             "nvidia-smi",
         ),
     )
-    # Like upstream's, these two are content with a newer driver: only pinning holds it back.
+    # Like upstream's, these two accept a newer driver: only pinning prevents it.
     # https://forums.developer.nvidia.com/t/353805
     for name, module in (
         ("nvidia-open", "nvidia-kernel-open-dkms"),
@@ -373,13 +373,13 @@ def driver(driver_version: str, silicon: Path) -> Iterator[Package]:
         replaces=("nvidia-driver-pinning",),
         folder="nvidia-driver-pinning",
         facts={"driver": driver_version},
-        # A preference that outlived its package would pin the next one's version away.
+        # Without a purge, this preference would block the version of the next pinning package.
         keeps_configuration=False,
     )
 
 
 def headers(kernel_release: str) -> Package:
-    """Return the headers of the running kernel: enough for the stand-in of dkms."""
+    """Return the headers of the running kernel, as far as the stand-in of dkms needs them."""
     source = f"/usr/src/linux-headers-{kernel_release}"
     return Package(
         f"linux-headers-{kernel_release}",
@@ -394,7 +394,7 @@ def headers(kernel_release: str) -> Package:
 def pools(
     programs: Path, silicon: Callable[[str], Path], kernel_release: str
 ) -> dict[str, Iterable[Package]]:
-    """Return all packages, keyed by the pool that they go to."""
+    """Return all packages, keyed by pool."""
     return {
         **{f"docker/{suite}": docker(programs, suite) for suite in SUITES},
         "cri-dockerd": [cri_dockerd(programs)],
@@ -407,11 +407,11 @@ def pools(
 
 
 def build(out: Path, programs: Path, silicon: Callable[[str], Path], kernel_release: str) -> None:
-    """Build all packages, each pool into its own folder below `out`.
+    """Build all packages, each pool into its own folder in `out`.
 
-    `programs` is the folder of the real programs. `silicon` gives, for a version of the driver,
-    the folder with its stand-ins: nvidia-smi and libnvidia-ml, libcuda and libnvidia-sandboxutils
-    with `.so.VERSION`.
+    `programs` is the folder of the real programs. `silicon` returns the folder with the stand-ins
+    of a driver version: nvidia-smi, and libnvidia-ml, libcuda and libnvidia-sandboxutils with
+    `.so.VERSION`.
     """
     for pool, packages in pools(programs, silicon, kernel_release).items():
         for package in packages:

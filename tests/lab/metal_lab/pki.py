@@ -80,7 +80,7 @@ class Authority:
         )
 
     def issue(self, common_name: str, organisation: str = "", hosts: Sequence[str] = ()) -> Pair:
-        """Issue a certificate for a client and, where `hosts` are named, for a server too."""
+        """Issue a client certificate. With `hosts`, it is also a server certificate."""
         key = ec.generate_private_key(ec.SECP256R1())
         uses = [ExtendedKeyUsageOID.CLIENT_AUTH]
         builder = self._builder(_name(common_name, organisation), key.public_key()).add_extension(
@@ -164,7 +164,7 @@ def kubeconfig(server: str, authority: bytes, client: Pair) -> str:
 
 
 def write_pair(folder: Path, name: str, pair: Pair) -> None:
-    """Write NAME.crt and NAME.key, the key readable by its owner alone."""
+    """Write NAME.crt and NAME.key. Only the current user can read the key."""
     (folder / f"{name}.crt").write_bytes(pair.certificate)
     key = folder / f"{name}.key"
     key.touch(mode=0o600)

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run commands against a laboratory: Ansible as a user of the installed collection would."""
+"""Run commands against a laboratory, and Ansible as a user of the installed collection."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ INSTALLED = CHECKOUT / ".ansible" / "installed"
 
 
 class Run(NamedTuple):
-    """How a command ended."""
+    """The result of a command."""
 
     returncode: int
     output: str
@@ -28,7 +28,7 @@ class Run(NamedTuple):
 
     @property
     def words(self) -> str:
-        """The output on one line: where Ansible breaks a sentence is nobody's business."""
+        """The output on one line, because Ansible breaks sentences anywhere."""
         return re.sub(r"\s+", " ", self.output)
 
     def operations(self) -> Counter[str]:
@@ -44,10 +44,10 @@ def run(
     watch: Callable[[str], None] | None = None,
     **variables: str,
 ) -> Run:
-    """Run `ansible` or `ansible-playbook` with its words; `variables` are of the environment.
+    """Run `ansible` or `ansible-playbook`. `variables` are environment variables.
 
-    What the environment says already about Ansible, or about a Molecule scenario, is left out.
-    `watch` gets each line while it runs.
+    Variables of this environment about Ansible or a Molecule scenario are left out. `watch`
+    receives each line during the run.
     """
     environment = {
         key: value
@@ -73,7 +73,7 @@ def run(
 
 
 def timed(command: Sequence[str | Path], **options: Any) -> Run:
-    """Run a command with what it says on both ways out; options as of subprocess.run."""
+    """Run a command and capture both outputs. The options are those of subprocess.run."""
     started = time.monotonic()
     result = subprocess.run(
         command,

@@ -29,7 +29,7 @@ BUSYBOX_IMAGE = "docker.io/library/busybox:1.35"
 
 BUSYBOX_APPLETS = ("sh", "sleep", "ls", "cat", "env", "true", "false", "grep", "sort", "head", "wc")
 
-Tree = Mapping[str, Path | bytes | str]  # a file to copy, a content, or where a link points
+Tree = Mapping[str, Path | bytes | str]  # a file to copy, a content, or the target of a link
 
 
 def _layer(tree: Tree) -> bytes:
@@ -96,7 +96,7 @@ def _libraries_of(program: Path) -> dict[str, Path]:
 
 
 def _with_libc(libraries: Mapping[str, Path]) -> dict[str, Path]:
-    """Return `libraries`, with what the C library consists of besides libc itself."""
+    """Return `libraries` and the other libraries of the C library."""
     (libc,) = (Path(path) for path in libraries if Path(path).name == "libc.so.6")
     others = {str(libc.with_name(name)) for name in NEEDED_BY_NVIDIA_SMI}
     return {**libraries, **{path: Path("/", path).resolve() for path in others}}

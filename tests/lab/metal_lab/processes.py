@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Programs that outlive the command which started them, known by process id *and* start time.
+"""Programs that outlive the command that started them, identified by process id and start time.
 
-A process id alone is reused after a while; with its start time it names one process for ever.
+The kernel reuses process ids. A process id with a start time identifies one process.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Process(NamedTuple):
 
 
 def _start_time(pid: int) -> int | None:
-    """Return when `pid` started; None where there is no such process, or only its zombie."""
+    """Return when `pid` started. None means no such process, or a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -42,7 +42,7 @@ def is_alive(process: Process) -> bool:
 
 
 def start(command: Sequence[str | Path], log: Path) -> Process:
-    """Start a program of its own session, its output appended to `log`."""
+    """Start a program in a new session. Append its output to `log`."""
     with log.open("ab") as output:
         child = subprocess.Popen(
             [str(word) for word in command],
@@ -59,7 +59,7 @@ def start(command: Sequence[str | Path], log: Path) -> Process:
 
 
 def stop(processes: Sequence[Process]) -> None:
-    """End the processes, all at once; kill what is still there after STOP_TIMEOUT_S."""
+    """Terminate all processes. Kill those that still run after STOP_TIMEOUT_S."""
     deadline = time.monotonic() + STOP_TIMEOUT_S
     for number in (signal.SIGTERM, signal.SIGKILL):
         for process in processes:
@@ -73,7 +73,7 @@ def stop(processes: Sequence[Process]) -> None:
 def wait_until(
     ready: Callable[[], bool], what: str, process: Process, log: Path, timeout_s: float = 60
 ) -> None:
-    """Wait until `ready()`; end the command with the end of `log` where it cannot become so."""
+    """Wait until `ready()`. If the process ends or time runs out, exit with the end of `log`."""
     deadline = time.monotonic() + timeout_s
     while not ready():
         if not is_alive(process):

@@ -1,10 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The real programs, built from their Go modules and checked by Go's checksum database.
-
-Versions that work together, and their traps: docs/laboratory.md.
-"""
+"""The real programs, built from their Go modules and checked by Go's checksum database."""
 
 from __future__ import annotations
 
@@ -22,14 +19,14 @@ from metal_lab.cache import CACHE, LAB_SOURCES, built, digest, say
 
 KUBERNETES = "1.37.1"
 CONTAINERD = "2.4.2"
-RUNC = "1.5.2"  # which containerd names in its script/setup/runc-version
+RUNC = "1.5.2"  # from containerd's script/setup/runc-version
 DOCKER = "29.8.1"
 MOBY = "2.0.0-beta.24"  # the daemon's module of that release: see its releases/versions.yaml
 CRI_DOCKERD = "0.4.3"
 TOOLKIT = "1.20.1"
 DEVICE_PLUGIN = "0.19.3"
 
-# The plugin binds NVML's functions when it calls them first, so they may be missing at link time.
+# The plugin binds NVML's functions at their first call, so they may be missing at link time.
 LAZY_NVML = "-Wl,--export-dynamic -Wl,--unresolved-symbols=ignore-in-object-files -Wl,-z,lazy"
 
 
@@ -38,9 +35,9 @@ class Program(NamedTuple):
 
     what: str
     commands: tuple[str, ...]  # import paths
-    module: str = ""  # the module to build in, with what its own go.mod requires and replaces
+    module: str = ""  # the module to build in, with the requirements of its own go.mod
     version: str = ""  # of the module
-    folder: str = ""  # where that is not enough: below tests/lab/programs, with a go.mod of its own
+    folder: str = ""  # instead of `module`: a folder in tests/lab/programs with its own go.mod
     ldflags: str = ""
     tags: str = ""
     cgo: bool = False
@@ -64,7 +61,7 @@ PROGRAMS = (
         ),
         # Its own go.mod replaces modules by folders that the published module does not have.
         folder="kubernetes",
-        # Without these, nodes report v0.0.0-master, and every decision by version goes wrong.
+        # Without these, nodes report v0.0.0-master, and decisions by version are wrong.
         ldflags=f"-X k8s.io/component-base/version.gitVersion=v{KUBERNETES}"
         " -X k8s.io/component-base/version.gitMajor=1"
         " -X k8s.io/component-base/version.gitMinor=37",
@@ -84,7 +81,7 @@ PROGRAMS = (
         ("github.com/opencontainers/runc",),
         module="github.com/opencontainers/runc",
         version=RUNC,
-        # Static: nodes have another C library than this machine.
+        # Static: the nodes' C library differs from this machine's.
         ldflags=f"-linkmode=external -extldflags=-static -X main.version={RUNC}",
         tags="seccomp,netgo,osusergo",
         cgo=True,
@@ -141,7 +138,7 @@ PROGRAMS = (
 
 
 def _go(words: Sequence[str], cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run go with the caches of the laboratory. It needs no input."""
+    """Run go with the laboratory's caches."""
     return subprocess.run(
         ["go", *words],
         check=False,
@@ -160,7 +157,7 @@ def _go(words: Sequence[str], cwd: Path, **environment: str) -> subprocess.Compl
 
 @contextmanager
 def _sources(program: Program) -> Iterator[Path]:
-    """Give the folder to build in: one of ours, or a copy of the module."""
+    """Yield the folder to build in: a folder of this repository, or a copy of the module."""
     if program.folder:
         yield LAB_SOURCES / "programs" / program.folder
         return
@@ -171,7 +168,7 @@ def _sources(program: Program) -> Iterator[Path]:
             raise SystemExit(f"cannot fetch {module}: {result.stdout}{result.stderr}")
         sources = Path(temporary) / "module"
         shutil.copytree(json.loads(result.stdout)["Dir"], sources)
-        # Docker's command line is no Go module yet: it keeps its requirements under another name.
+        # Docker's command line is not a Go module yet: its go.mod is named vendor.mod.
         for kind in ("mod", "sum"):
             if (sources / f"vendor.{kind}").exists():
                 (sources / f"vendor.{kind}").rename(sources / f"go.{kind}")
@@ -196,9 +193,9 @@ def _build(program: Program, out: Path) -> None:
 
 
 def build() -> Path:
-    """Return the folder with all programs, built at the first call."""
+    """Return the folder with all programs. The first call builds them."""
     if shutil.which("go") is None:
-        raise SystemExit("no Go toolchain on PATH: run scripts/bootstrap, which installs one")
+        raise SystemExit("no Go toolchain on PATH; to install it: scripts/bootstrap")
 
     def build_all(out: Path) -> None:
         for program in PROGRAMS:

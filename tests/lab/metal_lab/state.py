@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a laboratory leaves behind between two commands, below `.lab/NAME` of the checkout."""
+"""The state of a laboratory between two commands, in `.lab/NAME` of the checkout."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ CHECKOUT = Path(__file__).resolve().parents[3]
 
 @dataclass
 class State:
-    """One laboratory. Its id is made from its folder, so that two checkouts never collide."""
+    """One laboratory. Its id derives from its folder, so that two checkouts never collide."""
 
     name: str
     processes: dict[str, Process] = field(default_factory=dict)
     gateway: str = ""
     nodes: dict[str, str] = field(default_factory=dict)  # name → IP address
-    description: str = ""  # digest of what it was made from
+    description: str = ""  # digest of the description and of all parts
     programs: str = ""  # folder of the programs it runs
 
     @property
@@ -37,7 +37,7 @@ class State:
 
     @property
     def loopback(self) -> str:
-        """A loopback address of its own; 127.0.x.y is left to others."""
+        """A loopback address that no other laboratory uses. 127.0.x.y stays free for others."""
         first, second, third = hashlib.sha256(self.id.encode()).digest()[:3]
         return f"127.{first % 254 + 1}.{second}.{third % 254 + 1}"
 
@@ -72,7 +72,7 @@ class State:
 
 
 def load(name: str) -> State:
-    """Return the state of laboratory `name`, empty where there is none."""
+    """Return the state of laboratory `name`. It is empty if there is no such laboratory."""
     state = State(name)
     path = state.folder / "lab.json"
     if path.exists():

@@ -4,8 +4,8 @@
 
     cd tests/lab && python -m silicon.build --driver-version 580.178.04 --output DIRECTORY
 
-needs gcc, and NVIDIA's nvml.h: from --header, else out of the Go module go-nvml, which `go mod
-download` fetches where the module cache does not have it. The header is not ours to commit.
+It needs gcc and NVIDIA's nvml.h, from --header or from the Go module go-nvml. `go mod download`
+fetches that module if the cache does not have it. This repository does not contain the header.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SOURCES = Path(__file__).resolve().parent
 MODULES = CACHE / "go" / "mod"
 GO_NVML = "github.com/NVIDIA/go-nvml@v0.13.4-0"
 
-# The newest CUDA that a driver branch serves, as nvidia-smi prints it.
+# The newest CUDA version of a driver branch, as nvidia-smi prints it.
 CUDA_VERSIONS = {
     390: 9010,
     470: 11040,
@@ -37,25 +37,25 @@ CUDA_VERSIONS = {
     595: 13020,
 }
 
-# What the real nvidia-smi (550.163.01) is linked with besides libc. Every image of a distribution
-# has these; in one that has less, it does not start.
+# Libraries besides libc that the real nvidia-smi (550.163.01) is linked with. Images of all
+# distributions have them. In an image without them, nvidia-smi does not start.
 NEEDED_BY_NVIDIA_SMI = ("libpthread.so.0", "libm.so.6", "libdl.so.2", "librt.so.1")
 
 C_FLAGS = (
     *("-std=c11", "-D_DEFAULT_SOURCE", "-O2", "-Wall", "-Wextra"),
-    "-Wno-deprecated-declarations",  # old callers still ask for NVML's deprecated functions
+    "-Wno-deprecated-declarations",  # old callers use NVML's deprecated functions
 )
 
 
 def cuda_version(driver_version: str) -> int:
-    """Of the newest known branch that is not newer than the driver: 13000 is CUDA 13.0."""
+    """CUDA version of the newest known branch up to the driver's: 13000 is CUDA 13.0."""
     branch = int(driver_version.split(".")[0])
     known = [number for number in CUDA_VERSIONS if number <= branch]
     return CUDA_VERSIONS[max(known, default=min(CUDA_VERSIONS))]
 
 
 def nvml_header() -> Path:
-    """NVIDIA's nvml.h in the laboratory's Go module cache, fetched at the first call."""
+    """NVIDIA's nvml.h in the laboratory's Go module cache. The first call fetches it."""
     module = re.sub(r"[A-Z]", lambda letter: "!" + letter.group().lower(), GO_NVML)
     header = MODULES / module / "gen" / "nvml" / "nvml.h"
     if not header.is_file():
@@ -71,7 +71,7 @@ def nvml_header() -> Path:
 def build(
     driver_version: str, output: Path, header: Path | None = None, definitions: Sequence[str] = ()
 ) -> list[Path]:
-    """Compile everything into output; returns the files."""
+    """Compile everything into `output`. Returns the files."""
     header = header or nvml_header()
     output.mkdir(parents=True, exist_ok=True)
     flags = [
@@ -108,7 +108,7 @@ def build(
                 "-pthread",
             ),
             library("libcuda", "libcuda.so.1", [nvml / "cuda.c"]),
-            # Its own soname: nothing links to it, and no one shall take it for NVIDIA's.
+            # A different soname than NVIDIA's library, to avoid confusion. Nothing links to it.
             library(
                 "libnvidia-sandboxutils",
                 f"libnvidia-sandboxutils.so.{driver_version}",

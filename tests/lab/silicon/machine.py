@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """From a machine description (tests/lab/machines/*.yml) to the machine.json of one node.
 
-The same description and node name always give the same hardware: places on the bus depend on the
-description alone, UUIDs and serial numbers on the node's name too, so that nodes of one model
-differ as real ones do.
+The same description and node name always give the same hardware. PCI addresses depend only on the
+description. UUIDs and serial numbers also depend on the node's name, so that nodes of one model
+differ.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ ROOT_BUSES = (0x03, 0x83)
 def machine_json(description: Mapping[str, Any], node_name: str) -> dict[str, Any]:
     """The hardware of a node as tests/lab/silicon/node reads it.
 
-    `functions` are all PCI functions in bus order; those with a `gpu` are GPUs. `faults` is what
-    `hardware.py fault` has done to the machine since.
+    `functions` are all PCI functions in bus order. Those with a `gpu` are GPUs. `faults` are the
+    faults that `hardware.py fault` injected.
     """
     functions = [*_gpu_functions(description["gpus"], node_name), *description.get("functions", [])]
     return {
@@ -73,7 +73,7 @@ def _gpu_functions(groups: list[dict[str, Any]], node_name: str) -> Iterator[dic
 
 
 def _slot(position: int, total: int) -> tuple[str, int]:
-    """Place of a GPU without its function, and its CPU: the first half sits on the first CPU."""
+    """PCI address of a GPU without its function, and its CPU. Half of the GPUs are on each CPU."""
     first_half = (total + 1) // 2
     numa_node, offset = divmod(position, first_half)
     return f"0000:{ROOT_BUSES[numa_node] + offset:02x}:00", numa_node
@@ -85,7 +85,7 @@ def _serial(identity: str) -> str:
 
 
 def _complete(function: Mapping[str, Any]) -> dict[str, Any]:
-    """With everything that a function need not say."""
+    """A function with all default fields."""
     return {
         "subsystem": f"{function['vendor']}:0000",
         "revision": "00",

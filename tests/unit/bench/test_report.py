@@ -97,7 +97,7 @@ def test_figures_are_medians_beside_their_goals(section, measured, met):
         "remote operations, no-change run of site.yml",
         "remote operations, no-change run of a role alone",
         f"| `{operations.WHOLE}` |",
-        f"cost {operations.PEERS[0]} on a no-change run",
+        f"cost {operations.PEERS[0]} operations in a no-change run",
         f"{operations.PEERS[1]} without",
         "first run, relative to a bare installation",
         str(first_run.PEERS),
@@ -110,7 +110,7 @@ def test_figures_are_medians_beside_their_goals(section, measured, met):
     ],
 )
 def test_report_has_every_figure(figure):
-    """A whole run, as rendered here and, once `make bench` has written it, as in docs."""
+    """A complete run, as rendered here, and in docs as `make bench` wrote it."""
     sections = [
         operations.describe(OPERATIONS),
         first_run.describe([Round(4, 6, 6, {})]),

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from ansible_collections.metal.gpu.plugins.plugin_utils import engines
-from ansible_collections.metal.gpu.plugins.plugin_utils.repositories import Found
+from ansible_collections.metal.gpu.plugins.plugin_utils.repositories import ObservedRepository
 from ansible_collections.metal.gpu.plugins.plugin_utils.systems import REDHAT, System
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.test_plans import (
     VIRGIN,
@@ -75,7 +75,7 @@ def node(system: System, engine: str, card: Card, *, has_engine: bool) -> dict[s
             found["engines"][engine]["cri_dockerd"][state] = has_engine
     if system.family == REDHAT:
         path = "/etc/yum.repos.d/epel.repo"
-        found["repositories"] = {"epel": Found.parse(path, EPEL, None)._asdict()}
+        found["repositories"] = {"epel": ObservedRepository.parse(path, EPEL, None)._asdict()}
     return found
 
 

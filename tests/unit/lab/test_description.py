@@ -14,14 +14,14 @@ GOOD = "nodes:\n  - {name: gpu-1, os: debian12, machine: p100x4}\n"
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        pytest.param("", "not the description", id="empty"),
-        pytest.param("nodes: [", "not the description", id="not-yaml"),
-        pytest.param(GOOD + GOOD[7:], "two nodes of one name among gpu-1, gpu-1", id="twice"),
-        pytest.param(GOOD.replace("debian12", "plan9"), "os 'plan9' is none of debian12", id="os"),
-        pytest.param(GOOD.replace("p100x4", "p100x5"), "machine 'p100x5' is none of", id="machine"),
-        pytest.param(GOOD[:-2] + ", engine: podman}", "engine 'podman' is none of", id="engine"),
-        pytest.param(GOOD[:-2] + ", docker: imports}", "docker 'imports' is none of", id="docker"),
-        pytest.param(GOOD.replace("os:", "system:"), "not the description", id="unknown-key"),
+        pytest.param("", "is not a description", id="empty"),
+        pytest.param("nodes: [", "is not a description", id="not-yaml"),
+        pytest.param(GOOD + GOOD[7:], "two nodes have the same name: gpu-1, gpu-1", id="twice"),
+        pytest.param(GOOD.replace("debian12", "plan9"), "os 'plan9' is not one", id="os"),
+        pytest.param(GOOD.replace("p100x4", "p100x5"), "machine 'p100x5' is not one", id="machine"),
+        pytest.param(GOOD[:-2] + ", engine: podman}", "engine 'podman' is not one", id="engine"),
+        pytest.param(GOOD[:-2] + ", docker: imports}", "docker 'imports' is not one", id="docker"),
+        pytest.param(GOOD.replace("os:", "system:"), "is not a description", id="unknown-key"),
     ],
 )
 def test_read_names_the_file_and_the_reason(tmp_path, text, message):

@@ -18,7 +18,7 @@ from metal_lab.description import Node
     [
         ("plain", ["exec-opts"]),
         (
-            "owner",
+            "admin",
             [
                 "log-driver",
                 "log-opts",

@@ -191,7 +191,7 @@ def test_nothing_begins_without_a_node_that_preflight_has_lost(tmp_path):
     found = run(tmp_path, "metal.gpu.site", inventory(hosts))
     assert found.code != 0
     assert "NODES_LOST inventory: gpu-1, gpu-2 failed during preflight" in found.words
-    assert "Bring the driver" not in found.output
+    assert "Prepare the driver" not in found.output
 
 
 def test_verify_shows_the_table_with_a_gpu_count_that_is_no_number(tmp_path):
@@ -314,7 +314,7 @@ def test_reboots_in_turn_refuse_another_strategy(tmp_path):
     found = run(tmp_path, [play("nvidia_driver", **keywords)], hosts, "--check")
     assert found.code != 0
     assert codes(found) == {"STRATEGY_UNSUPPORTED"}
-    assert "Announce what will be done" not in found.output
+    assert "Announce the plan" not in found.output
 
 
 def test_our_playbooks_do_not_take_the_strategy_that_is_configured(tmp_path):

@@ -26,7 +26,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils import (
     plan_nvidia_driver,
     plan_preflight,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.document_history import Past, remember
+from ansible_collections.metal.gpu.plugins.plugin_utils.document_history import History, remember
 from ansible_collections.metal.gpu.plugins.plugin_utils.observation import interpret
 from ansible_collections.metal.gpu.tests.unit.support.programs import Programs
 from ansible_collections.metal.gpu.tests.unit.support.recordings import (
@@ -183,7 +183,7 @@ def containerd_node() -> Node:
     path = "/etc/containerd/config.toml"
     original = scene[path].partition("[plugins")[0]
     place = config_document.Place(path, "metal.gpu.nvidia_container_runtime", _STATES)
-    scene[place.state] = remember(Past(original=original, written=scene[path], before=""))
+    scene[place.history] = remember(History(original=original, written=scene[path], before=""))
     dump = recording("containerd/dump-2.4.2-nvidia.toml").replace(
         "SystemdCgroup = false", "SystemdCgroup = true"
     )

@@ -2,11 +2,10 @@
  * SPDX-License-Identifier: GPL-3.0-or-later */
 
 /* nvidia-smi for simulated GPUs: the list, the table, --query-gpu and persistence mode, with the
- * texts and exit codes of the real one: its man page, "RETURN VALUE"; and, where NVML gives no
- * handle of a GPU, tests/recorded/nvidia_smi_handles.yml. The real program does not accept an NVML
- * other than its own.
+ * texts and exit codes of the real one: its man page, "RETURN VALUE", and, for a GPU without a
+ * handle, tests/recorded/nvidia_smi_handles.yml. The real program accepts only its own NVML.
  *
- * NVML is opened at run time, as the real one does: in containers it is injected, or it is not. */
+ * NVML is opened at run time, as in the real program: a container may not have it. */
 
 #include <dlfcn.h>
 #include <stdarg.h>
@@ -167,7 +166,7 @@ static const char *refusal_words(nvmlReturn_t result)
     }
 }
 
-/* Branch 570 and later were seen to name the place, too. */
+/* Branch 570 and later also print the PCI address, as seen in records. */
 static void print_refusal(unsigned index, nvmlReturn_t result)
 {
     char bus_id[32] = "????????";
@@ -201,9 +200,9 @@ static nvmlReturn_t find_device(const char *id, nvmlDevice_t *handle)
     return nvml.nvmlDeviceGetHandleBySerial(id, handle);
 }
 
-/* One GPU without a handle ends the program before it prints anything of the others; unless NVML
- * says that there is no such GPU, or none for this user, which passes without a word. Some of the
- * branches since 570 were seen to print the others' rows all the same. */
+/* One GPU without a handle ends the program before it prints the others. It prints no message if
+ * NVML returns "not found" or "no permission". Some branches since 570 still print the rows of the
+ * others, as seen in records. */
 static void choose_or_leave(nvmlReturn_t result, nvmlDevice_t handle, unsigned index)
 {
     if (result == NVML_SUCCESS) {
@@ -216,7 +215,7 @@ static void choose_or_leave(nvmlReturn_t result, nvmlDevice_t handle, unsigned i
     }
 }
 
-/* ids: indexes, UUIDs, bus ids or serial numbers with commas between, or NULL for all. */
+/* ids: indexes, UUIDs, bus ids or serial numbers, separated by commas. NULL means all. */
 static void choose_devices(const char *ids)
 {
     nvmlDevice_t handle = NULL;
@@ -227,7 +226,7 @@ static void choose_devices(const char *ids)
         char *list = strdup(ids), *rest = NULL;
         for (char *id = strtok_r(list, ",", &rest); id; id = strtok_r(NULL, ",", &rest)) {
             result = device_count < MAX_DEVICES ? find_device(id, &handle) : NVML_ERROR_NOT_FOUND;
-            if (result != NVML_ERROR_INVALID_ARGUMENT) /* an index that there is not */
+            if (result != NVML_ERROR_INVALID_ARGUMENT) /* no such index */
                 choose_or_leave(result, handle, (unsigned)atoi(id));
         }
         free(list);
@@ -249,7 +248,7 @@ static const char *on_off(nvmlEnableState_t state)
     return state == NVML_FEATURE_ENABLED ? "Enabled" : "Disabled";
 }
 
-/* A cell function writes its value, without a unit, and returns what NVML said. */
+/* A cell function writes its value without a unit, and returns NVML's code. */
 #define CELL(name) static nvmlReturn_t name(nvmlDevice_t device, char *cell)
 #define PRINT(...) snprintf(cell, CELL_SIZE, __VA_ARGS__)
 
@@ -421,7 +420,7 @@ static const struct field {
     {"power.limit", NULL, "W", power_limit_cell},
     {"utilization.gpu", NULL, "%", gpu_use_cell},
     {"utilization.memory", NULL, "%", memory_use_cell},
-    /* Known to the real program, without an answer on simulated GPUs. */
+    /* The real program knows these. Simulated GPUs have no value. */
     {"addressing_mode", NULL, NULL, unsupported_cell},
     {"gsp.mode.current", NULL, NULL, unsupported_cell},
     {"gsp.mode.default", NULL, NULL, unsupported_cell},
@@ -499,7 +498,7 @@ static void print_listed(nvmlDevice_t handle, unsigned index)
     printf("GPU %u: %s (UUID: %s)\n", index, name, uuid);
 }
 
-/* Without a choice, it goes on after a GPU without a handle. */
+/* If no GPUs are selected, it continues after a GPU without a handle. */
 static int list(const char *ids)
 {
     nvmlDevice_t handle;
@@ -528,7 +527,7 @@ static int list(const char *ids)
     return refusal_status;
 }
 
-/* Returns what the GPU itself said. */
+/* Returns the code from the GPU itself. */
 static nvmlReturn_t print_table_row(const struct device *device)
 {
     char name[CELL_SIZE], celsius[CELL_SIZE], errors[CELL_SIZE], use[CELL_SIZE];
@@ -627,13 +626,13 @@ static int table(const char *ids)
     return status;
 }
 
-static int set_persistence(const char *wish, const char *ids)
+static int set_persistence(const char *wanted, const char *ids)
 {
-    const int enable = strcmp(wish, "1") == 0 || strcmp(wish, "ENABLED") == 0;
+    const int enable = strcmp(wanted, "1") == 0 || strcmp(wanted, "ENABLED") == 0;
     const char *word = enable ? "Enabled" : "Disabled";
 
-    if (!enable && strcmp(wish, "0") != 0 && strcmp(wish, "DISABLED") != 0)
-        leave(EXIT_BAD_ARGUMENT, "Invalid value \"%s\" for option \"-pm\".\n", wish);
+    if (!enable && strcmp(wanted, "0") != 0 && strcmp(wanted, "DISABLED") != 0)
+        leave(EXIT_BAD_ARGUMENT, "Invalid value \"%s\" for option \"-pm\".\n", wanted);
     choose_devices(ids);
     for (unsigned d = 0; d < device_count; d++) {
         nvmlEnableState_t mode = NVML_FEATURE_DISABLED;
@@ -665,7 +664,7 @@ __attribute__((noreturn)) static void refuse_arguments(void)
           "Invalid combination of input arguments. Please run 'nvidia-smi -h' for help.\n\n");
 }
 
-/* The value of an option in any of its forms: "-i 0", "--id=0", "--id 0"; NULL for others. */
+/* The value of an option in any of its forms: "-i 0", "--id=0", "--id 0". NULL for other options. */
 static char *option(char **arguments, int *at, const char *short_name, const char *long_name)
 {
     const size_t length = strlen(long_name);

@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: metal.gpu contributors
  * SPDX-License-Identifier: GPL-3.0-or-later */
 
-/* libcuda.so.1 of a GPU that cannot compute. The NVIDIA toolkit finds the driver's libraries and
- * their version by this file's name. */
+/* libcuda.so.1 of a GPU that cannot compute. This file's name shows the NVIDIA toolkit where the
+ * driver's libraries are, and their version. */
 
 enum { CUDA_ERROR_STUB_LIBRARY = 34 };
 

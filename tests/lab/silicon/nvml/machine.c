@@ -34,8 +34,8 @@ const char *machine_path(void)
     return path;
 }
 
-/* Own number parser: the ones of libc get new symbol versions with newer compilers, and this
- * library has to load in the oldest image of the laboratory. */
+/* Not libc's parser: newer compilers give it new symbol versions, and this library has to load in
+ * the oldest image of the laboratory. */
 static unsigned number(const char *text, unsigned base)
 {
     unsigned value = 0;
@@ -50,7 +50,7 @@ static unsigned number(const char *text, unsigned base)
     return value;
 }
 
-/* Copies the value of " key=value" or ' key="two words"' out of a line; returns where it stands. */
+/* Copies the value of " key=value" or ' key="two words"' from a line. Returns its position. */
 static const char *value_of(const char *line, const char *key, char *value, size_t size)
 {
     const char *end_of_line = line + strcspn(line, "\n");
@@ -101,9 +101,8 @@ static bool device_file_exists(unsigned minor)
     return access(path, F_OK) == 0;
 }
 
-/* What the word for the state of a GPU means. A GPU that was lost while a program held its handle
- * goes on answering from what the driver remembers; a program that comes later gets no handle.
- * The numbers are those of nvml.h. */
+/* The meaning of each state of a GPU. A program that held the handle of a lost GPU still gets the
+ * values that the driver remembers. A later program gets no handle. The numbers are from nvml.h. */
 static void parse_state(struct gpu *gpu, const char *word)
 {
     static const struct {
@@ -175,7 +174,7 @@ static void parse_gpu(struct machine *machine, const char *line, const char *fil
     gpu->present = device_file_exists(gpu->minor);
 }
 
-/* Copies what follows `key` where the line begins with it. */
+/* Copies the rest of a line that starts with `key`. */
 static bool rest_of_line(const char *line, const char *key, char *value, size_t size)
 {
     const size_t length = strlen(key);
@@ -191,7 +190,7 @@ static void parse(struct machine *machine, const char *file, const char *text)
     for (const char *line = text; line && *line; line = strchr(line, '\n')) {
         if (*line == '\n')
             line++;
-        if (strncmp(line, "end\n", 4) == 0) /* what follows is left from a longer text */
+        if (strncmp(line, "end\n", 4) == 0) /* the rest belongs to an older, longer text */
             break;
         if (strncmp(line, "gpu ", 4) == 0)
             parse_gpu(machine, line, file);
@@ -201,7 +200,7 @@ static void parse(struct machine *machine, const char *file, const char *text)
     }
 }
 
-/* The description follows a binary head, which may hold zero bytes. */
+/* The description follows a binary header, which can contain zero bytes. */
 static const char *find_marker(const char *file, size_t size)
 {
     const size_t length = sizeof MARKER - 1;
@@ -227,7 +226,7 @@ void machine_refresh(struct machine *machine)
         close(fd);
         return;
     }
-    /* A writer may be at work: a text without its end is read once more. */
+    /* A text without its end is read again, because a writer can be active. */
     for (int attempt = 0; fd >= 0 && attempt < 50; attempt++) {
         size = pread(fd, file, sizeof file - 1, 0);
         file[size > 0 ? size : 0] = '\0';

@@ -1,10 +1,10 @@
 /* SPDX-FileCopyrightText: metal.gpu contributors
  * SPDX-License-Identifier: GPL-3.0-or-later */
 
-/* The machine as the driver knows it: a text appended to libnvidia-sandboxutils.so.<version>, the
- * library beside this one. The simulated kernel module writes it, always into the same inode, so
- * that containers, into which the NVIDIA runtime mounts that library like any other of the driver,
- * see the same machine and live faults. An absent text means that no driver is loaded.
+/* The machine as the driver sees it: a text at the end of libnvidia-sandboxutils.so.<version>, the
+ * library next to this one. The simulated kernel module always writes it into the same inode. The
+ * NVIDIA runtime mounts that library into containers, like every library of the driver. So they see
+ * the same machine, and faults immediately. Without this text, no driver is loaded.
  *
  *   metal-lab-machine 1
  *   driver_version 580.178.04
@@ -12,14 +12,14 @@
  *   gpu minor=0 address=0000:03:00.0 uuid=GPU-... name="Tesla P100-PCIE-16GB" ... state=ok
  *   end
  *
- * The line nvidia_smi is there only where that program misbehaves; see nvidia-smi/main.c.
+ * The line nvidia_smi exists only if that program misbehaves: see nvidia-smi/main.c.
  */
 #ifndef METAL_LAB_MACHINE_H
 #define METAL_LAB_MACHINE_H
 
 #include <stdbool.h>
 
-/* Tests plant /dev and /proc somewhere else. */
+/* Tests have /dev and /proc in another folder. */
 #ifndef ROOT
 #define ROOT ""
 #endif
@@ -28,9 +28,9 @@ enum { MAX_GPUS = 64 };
 
 struct gpu {
     bool present;     /* named by the newest description and its device file exists */
-    unsigned fault;   /* XID of what is wrong with it, 0 where nothing is */
-    unsigned refused;     /* NVML's code for whoever asks for its handle, 0 where it gives one */
-    unsigned unreachable; /* NVML's code for what only the GPU itself can answer */
+    unsigned fault;   /* its Xid error, or 0 */
+    unsigned refused;     /* NVML's code for a request of its handle, 0 for success */
+    unsigned unreachable; /* NVML's code for values that only the GPU has, 0 for success */
     bool inforom_corrupted;
     bool persistence;
     long persistence_offset; /* of its digit in the file */
@@ -43,7 +43,7 @@ struct gpu {
 
 struct machine {
     char driver_version[64]; /* of the loaded module; empty: none is loaded */
-    char smi[64];            /* how nvidia-smi misbehaves; empty: it does not */
+    char smi[64];            /* how nvidia-smi misbehaves; empty: it works */
     int gpu_count;           /* slots in use: a GPU keeps its slot, and so its handle, for good */
     struct gpu gpus[MAX_GPUS];
 };
@@ -51,11 +51,10 @@ struct machine {
 /* Reads the description again if the file has changed since. */
 void machine_refresh(struct machine *machine);
 
-/* Where the description is, or NULL. */
+/* The path of the description, or NULL. */
 const char *machine_path(void);
 
-/* The loaded module's version as /proc tells it on the node itself (there is no such file in
- * containers). */
+/* The loaded module's version from /proc on the node itself. Containers do not have this file. */
 bool machine_proc_version(char *version, unsigned size);
 
 #endif

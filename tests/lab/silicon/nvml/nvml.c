@@ -1,14 +1,13 @@
 /* SPDX-FileCopyrightText: metal.gpu contributors
  * SPDX-License-Identifier: GPL-3.0-or-later */
 
-/* NVML for simulated GPUs: what nvidia-smi, the NVIDIA toolkit, device plugin and feature
- * discovery ask for. The other functions of nvml.h answer "not supported" (stubs.py).
+/* NVML for simulated GPUs: the functions that nvidia-smi, the NVIDIA toolkit, the device plugin and
+ * feature discovery call. The other functions of nvml.h return "not supported" (stubs.py).
  *
- * Whoever has the handle of a lost GPU still gets what the driver remembers of it (index, name, UUID,
- * place on the bus); everything that would need the GPU itself answers "GPU is lost". Whoever asks
- * for its handle afterwards gets none. */
+ * With the handle of a lost GPU, a program still gets what the driver remembers (index, name, UUID,
+ * PCI address). Functions that need the GPU itself return "GPU is lost". New handles of it fail. */
 
-#define NVML_NO_UNVERSIONED_FUNC_DEFS /* both nvmlInit and nvmlInit_v2 are wanted */
+#define NVML_NO_UNVERSIONED_FUNC_DEFS /* defines both nvmlInit and nvmlInit_v2 */
 #pragma GCC visibility push(default)
 #include "nvml.h"
 #pragma GCC visibility pop
@@ -81,7 +80,7 @@ nvmlReturn_t nvmlShutdown(void)
     return result;
 }
 
-/* In the words of libnvidia-ml 550.163.01, of which this function needs no driver. */
+/* The messages of libnvidia-ml 550.163.01. There, this function needs no driver. */
 const char *nvmlErrorString(nvmlReturn_t result)
 {
     static const char *const texts[] = {
@@ -166,7 +165,7 @@ static unsigned long long place_of(const struct gpu *gpu)
     return (unsigned long long)gpu->domain << 16 | gpu->bus << 8 | gpu->device;
 }
 
-/* NVML counts the GPUs that are there in the order of their places on the bus. */
+/* NVML counts the present GPUs in the order of their PCI addresses. */
 static unsigned index_of(const struct gpu *gpu)
 {
     unsigned index = 0;
@@ -181,18 +180,18 @@ static void bus_id_of(const struct gpu *gpu, char *text, size_t size)
     snprintf(text, size, "%08X:%02X:%02X.0", gpu->domain, gpu->bus, gpu->device);
 }
 
-/* Finds the one GPU that fits. */
-static nvmlReturn_t find(bool (*fits)(const struct gpu *, const void *), const void *wish,
+/* Finds the matching GPU. */
+static nvmlReturn_t find(bool (*fits)(const struct gpu *, const void *), const void *wanted,
                          nvmlReturn_t otherwise, nvmlDevice_t *device)
 {
     nvmlReturn_t result = users ? otherwise : NVML_ERROR_UNINITIALIZED;
 
-    if (!device || !wish)
+    if (!device || !wanted)
         return NVML_ERROR_INVALID_ARGUMENT;
     pthread_mutex_lock(&lock);
     machine_refresh(&machine);
     for (int i = 0; users && i < machine.gpu_count; i++) {
-        if (machine.gpus[i].present && fits(&machine.gpus[i], wish)) {
+        if (machine.gpus[i].present && fits(&machine.gpus[i], wanted)) {
             result = (nvmlReturn_t)machine.gpus[i].refused;
             if (result == NVML_SUCCESS)
                 *device = handle_of(&machine.gpus[i]);
@@ -202,7 +201,7 @@ static nvmlReturn_t find(bool (*fits)(const struct gpu *, const void *), const v
     return result;
 }
 
-/* Copies what is known of a GPU now. */
+/* Copies the current data of a GPU. */
 static nvmlReturn_t look(nvmlDevice_t device, struct gpu *gpu)
 {
     struct gpu *slot = (struct gpu *)(void *)device;
@@ -220,7 +219,7 @@ static nvmlReturn_t look(nvmlDevice_t device, struct gpu *gpu)
     return result;
 }
 
-/* As look(), for questions that only the GPU itself can answer. */
+/* Like look(), for values that only the GPU itself has. */
 static nvmlReturn_t reach(nvmlDevice_t device, struct gpu *gpu)
 {
     nvmlReturn_t result = look(device, gpu);
@@ -274,10 +273,10 @@ nvmlReturn_t nvmlDeviceGetHandleBySerial(const char *serial, nvmlDevice_t *devic
 }
 
 /* "0000:03:00.0", "00000000:03:00.0" and "03:00.0" mean the same. */
-static bool has_bus_id(const struct gpu *gpu, const void *wish)
+static bool has_bus_id(const struct gpu *gpu, const void *wanted)
 {
     char bus_id[32];
-    const char *asked = wish;
+    const char *asked = wanted;
     size_t known, length = strlen(asked);
 
     bus_id_of(gpu, bus_id, sizeof bus_id);
@@ -291,9 +290,9 @@ nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, nvmlDevice_t *
     return find(has_bus_id, bus_id, NVML_ERROR_NOT_FOUND, device);
 }
 
-/* ---- what the driver remembers of a GPU ------------------------------------------------------ */
+/* ---- values that the driver remembers -------------------------------------------------------- */
 
-/* Defines a function that answers one value with a statement about `gpu` and `value`. */
+/* Defines a function that returns one value, by a statement with `gpu` and `value`. */
 #define ANSWER(function, access, type, statement)        \
     nvmlReturn_t function(nvmlDevice_t device, type *value) \
     {                                                    \
@@ -368,7 +367,7 @@ nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major,
     return result;
 }
 
-/* ---- what only the GPU can tell -------------------------------------------------------------- */
+/* ---- values that only the GPU has ------------------------------------------------------------ */
 
 /* The driver keeps a little of each GPU's memory for itself. */
 static unsigned long long reserved_mib(const struct gpu *gpu)
@@ -508,7 +507,7 @@ nvmlReturn_t nvmlDeviceSetPersistenceMode(nvmlDevice_t device, nvmlEnableState_t
         return result;
     if (gpu.persistence_offset < 0)
         return NVML_ERROR_NOT_SUPPORTED;
-    /* Containers have the file read-only, as they may not do this with a real driver. */
+    /* The file is read-only in containers: with a real driver, they may not do this either. */
     fd = open(machine_path(), O_WRONLY | O_CLOEXEC);
     if (fd < 0)
         return NVML_ERROR_NO_PERMISSION;
@@ -524,7 +523,7 @@ struct nvmlEventSet_st {
     int count;
     struct {
         struct gpu *gpu;
-        unsigned known_fault; /* told already, or there before anyone asked */
+        unsigned known_fault; /* already reported, or older than the first query */
     } watched[MAX_GPUS];
 };
 
@@ -596,10 +595,10 @@ nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *data, unsi
     }
 }
 
-/* ---- for the stand-in of nvidia-smi alone ------------------------------------------------------ */
+/* ---- only for the stand-in of nvidia-smi ------------------------------------------------------- */
 
-/* How it has to misbehave, and the place of a GPU that it gets no handle of: what the real one reads
- * of the driver by ways of its own. */
+/* How it must misbehave, and the PCI address of a GPU without a handle. The real program gets the
+ * address from the driver in other ways. */
 __attribute__((visibility("default"))) const char *metal_lab_smi(void);
 __attribute__((visibility("default"))) void metal_lab_bus_id(unsigned index, char *text,
                                                              size_t size);
@@ -616,7 +615,7 @@ void metal_lab_bus_id(unsigned index, char *text, size_t size)
             bus_id_of(&machine.gpus[i], text, size);
 }
 
-/* ---- names of older versions, where callers still ask for them ------------------------------- */
+/* ---- names of older versions that callers still use ------------------------------------------ */
 
 #define OLD_NAME(old, new) __typeof__(new) old __attribute__((alias(#new)));
 

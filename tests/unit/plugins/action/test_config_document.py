@@ -43,7 +43,7 @@ def act(path, tmp_path, capsys):
                 config_document.main()
             return json.loads(capsys.readouterr().out)
 
-        args = {"path": str(path), "state_dir": str(tmp_path / "state"), **options}
+        args = {"path": str(path), "history_dir": str(tmp_path / "state"), **options}
         task = SimpleNamespace(
             args=args, check_mode=check, async_val=0, diff=True, action="x", environment=[]
         )
@@ -169,19 +169,21 @@ def test_nothing_to_give_back_but_a_state(act, path, tmp_path):
     ("text", "options", "message"),
     [
         pytest.param('{\n "a": 1\n "b": 2}', WISH, "PATH: line 3, column 2: ", id="malformed"),
-        pytest.param('{"a": 1,\n "a": 2}', WISH, 'PATH: line 2, column 2: key "a" is', id="twice"),
+        pytest.param(
+            '{"a": 1,\n "a": 2}', WISH, 'PATH: line 2, column 2: key "a" appears', id="twice"
+        ),
         pytest.param("UTF-16", WISH, "PATH: line 1, column 1: the file is in UTF-16", id="UTF-16"),
         pytest.param(
             '{"runtimes": {"x": {"Path": "a"}}}',
             {"merge": {"runtimes": {"x": {"path": "b"}}}},
-            "runtimes.x.Path is in the file, and the task wants runtimes.x.path",
+            "the file has runtimes.x.Path, but the task asks for runtimes.x.path",
             id="case",
         ),
         pytest.param('{"a": "\ufffd"}', WISH, "PATH: line 1, column 8: not UTF-8", id="encoding"),
         pytest.param(
             '{"runtimes": []}', {"merge": {"runtimes": {"x": 1}}}, "runtimes is a", id="kind"
         ),
-        pytest.param(None, {**WISH, "create": False}, "PATH: no such file", id="create"),
+        pytest.param(None, {**WISH, "create": False}, "PATH: the file does not exist", id="create"),
     ],
 )
 def test_failure_changes_nothing(act, path, tmp_path, text, options, message, check):
@@ -200,7 +202,7 @@ def test_a_refused_file_does_not_land(act, path, tmp_path):
     found = everything(tmp_path)
     result, count = act(**WISH, validate="false %s")
     assert (result["failed"], count) == (True, 2)
-    assert "false refuses the new" in result["msg"]
+    assert "false rejects the new" in result["msg"]
     assert everything(tmp_path) == found
 
 
@@ -208,13 +210,13 @@ def test_a_refused_file_does_not_land(act, path, tmp_path):
     ("options", "message"),
     [
         ({}, "state is present but any of the following are missing: merge, append"),
-        ({"state": "absent", **WISH}, "state: absent takes no merge"),
-        ({"state": "previous", **WISH}, "state: previous takes no merge"),
+        ({"state": "absent", **WISH}, "state: absent does not accept merge"),
+        ({"state": "previous", **WISH}, "state: previous does not accept merge"),
         (
             {**WISH, "path": "/etc/x.conf"},
-            "/etc/x.conf: the suffix tells no language, so set format",
+            "/etc/x.conf: the suffix of the file does not determine its language: set format",
         ),
-        ({**WISH, "validate": ["dockerd"]}, "validate has no %s"),
+        ({**WISH, "validate": ["dockerd"]}, "validate must contain %s"),
         ({"remove": ["a..b"]}, "not a key path: 'a..b'"),
         ({**WISH, "merges": {}}, "Unsupported parameters"),
     ],

@@ -76,7 +76,7 @@ def test_the_secret_would_be_seen():
 
 
 def test_edited_files_are_not_printed(ansible, daemon_json, tmp_path):
-    args = {"path": str(daemon_json), "state_dir": str(tmp_path / "state")}
+    args = {"path": str(daemon_json), "history_dir": str(tmp_path / "state")}
     first = ansible("metal.gpu.config_document", {**args, "merge": {"debug": True}})
     assert '"changed": true' in first
     second = ansible("metal.gpu.config_document", {**args, "state": "absent"})
@@ -93,7 +93,7 @@ def test_what_a_node_hands_over_is_not_printed(ansible):
 
 
 def test_an_answer_that_is_cut_off_does_not_show_the_file(ansible, daemon_json, tmp_path):
-    args = {"path": str(daemon_json), "state_dir": str(tmp_path / "state")}
+    args = {"path": str(daemon_json), "history_dir": str(tmp_path / "state")}
     output = ansible(
         "metal.gpu.config_document",
         {**args, "merge": {"debug": True}},

@@ -86,7 +86,7 @@ def test_parse_refusal(name, expected):
 
 @pytest.mark.parametrize(
     ("stderr", "expected"),
-    [("Killed\n", "Killed"), ("", "containerd config dump failed")],
+    [("Killed\n", "Killed"), ("", "containerd config dump failed silently")],
 )
 def test_parse_refusal_without_reason(stderr, expected):
     assert containerd.parse_refusal(stderr) == expected

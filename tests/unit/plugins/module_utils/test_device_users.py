@@ -53,6 +53,6 @@ def test_who_has_a_device_open_or_a_library_mapped(process, tmp_path):
     ]
 
 
-def test_a_process_that_ends_meanwhile_is_nobody(tmp_path):
+def test_a_process_that_ends_meanwhile_is_left_out(tmp_path):
     (tmp_path / "proc/7").mkdir(parents=True)
     assert read_device_users(tmp_path) == []

@@ -53,9 +53,9 @@ def test_who_holds_none(found):
     ("found", "stays"),
     [
         pytest.param(pod(GPU, owner="Job"), None, id="job"),
-        pytest.param(pod(GPU, owner="DaemonSet"), "its DaemonSet creates it again", id="daemon"),
-        pytest.param(pod(GPU, owner="Node"), "the kubelet runs it from a file", id="static"),
-        pytest.param(pod(GPU, owner=None), "no controller starts it again", id="bare"),
+        pytest.param(pod(GPU, owner="DaemonSet"), "its DaemonSet recreates it", id="daemon"),
+        pytest.param(pod(GPU, owner="Node"), "it is a static pod", id="static"),
+        pytest.param(pod(GPU, owner=None), "it has no controller that recreates it", id="bare"),
         pytest.param(pod(GPU, owner=None, **GONE), None, id="bare, ends"),
     ],
 )

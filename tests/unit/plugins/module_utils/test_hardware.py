@@ -94,7 +94,7 @@ def failed(code: str, exit_code: int | None, message: str) -> dict[str, Any]:
         pytest.param(
             node(FIRST, gpu(1, None, "GPU-b")),
             ["the PCI bus has 2 GPUs, but the driver shows 1; missing: 0000:82:00.0",
-             "nvidia-smi contradicts itself or the PCI bus: GPU 1 (GPU-b) has no address"],
+             "nvidia-smi contradicts itself or the PCI bus: GPU 1 (GPU-b) has no PCI address"],
             id="one is shown nowhere",
         ),
         pytest.param(
@@ -141,7 +141,7 @@ def test_hardware(seen: dict[str, Any], messages: list[str]) -> None:
         ),
         pytest.param(
             ["nvidia"], ["-uvm", 0, 1], "the kernel module nvidia_uvm is not loaded",
-            id="a device file that nobody serves",
+            id="a device file without a module",
         ),
         pytest.param(
             ["nvidia", "nvidia_uvm"], ["-uvm", 0], "/dev/nvidia1 does not exist", id="no GPU file"
@@ -156,6 +156,6 @@ def test_cuda(modules: list[str], names: list[Any], evidence: str | None) -> Non
 
 
 @pytest.mark.parametrize("devices", [(), ({**FIRST, **LOST},)], ids=["no GPU", "a lost one"])
-def test_without_a_gpu_nobody_asks_for_cuda(devices: Any) -> None:
+def test_cuda_is_not_judged_without_a_gpu(devices: Any) -> None:
     seen = {**node(*devices), "kernel": {"modules": []}, "device_files": []}
     assert list(judge_cuda("gpu-1", seen)) == []

@@ -129,7 +129,7 @@ def test_follow_lists_again_where_the_server_has_forgotten(api, client):
     api.put("nodes", node("gpu-2"))
     seen = follow(client, store)
     next(seen)
-    # Compacted, while the watch was away, with a change that nobody will tell.
+    # Compacted while the watch was broken, so the change has no event.
     api.take("nodes", "gpu-1")
     api.forget()
     assert next(seen) == {"gpu-1"}
@@ -171,7 +171,7 @@ def test_follow_waits_for_a_server_that_stays_away_until_time_is_up(api, client)
     seen = follow(client, {}, limit_s=25.0)
     next(seen)
     api.refusals["watch", "nodes"] = Refusal(503, "etcd has no leader")
-    with pytest.raises(kube.ApiBusy, match=r"refused to watch nodes \(503\): etcd has no leader"):
+    with pytest.raises(kube.ApiBusy, match=r"request to watch nodes \(503\): etcd has no leader"):
         next(seen)
     assert client.pauses == [0.0, 1.0, 2.0, 4.0, 8.0, 8.0, pytest.approx(2.0, abs=0.5)]
 
@@ -184,7 +184,7 @@ def test_follow_waits_for_a_server_that_stays_away_until_time_is_up(api, client)
     ],
 )
 def test_follow_counts_failures_in_a_row(api, client, good):
-    """54 good quiet rounds and 6 bad ones made it give up."""
+    """Earlier, 54 quiet rounds and 6 failures in between made it stop."""
     api.longest_watch_s = 0.03
     seen = follow(client, {}, limit_s=600.0, round_s=0.02)
     next(seen)
@@ -206,7 +206,7 @@ def test_follow_notices_a_watch_that_stalls_and_begins_it_anew(api, client, monk
     assert client.pauses == [0.0, 1.0]
 
 
-def test_follow_keeps_to_the_wish_to_be_asked_later(api, client):
+def test_follow_waits_as_long_as_retry_after(api, client):
     seen = follow(client, {}, limit_s=60.0)
     next(seen)
     api.refusals["watch", "nodes"] = Refusal(429, "slow down", times=1, retry_after="17")
@@ -283,12 +283,12 @@ def test_a_webhook_that_is_down_is_not_waited_for(api, client):
     assert client.pauses == []
 
 
-def test_a_budget_is_the_callers_to_wait_for(api, client):
+def test_an_eviction_that_a_budget_forbids_is_not_retried(api, client):
     uid = api.put("pods", pod("a"))["metadata"]["uid"]
     api.budgets["a"] = lambda: None
     with pytest.raises(kube.ApiBudget) as caught:
         client.evict("a", "default", uid)
-    assert caught.value.found.startswith("Cannot evict pod as it would violate")
+    assert caught.value.reply.startswith("Cannot evict pod as it would violate")
     assert client.pauses == []
 
 
@@ -414,13 +414,14 @@ def test_unreachable():
         next(follow(client, {}))
     assert str(caught.value) == (
         f"The API server {url} is unreachable: Connection refused. Check that it runs, that "
-        "nothing blocks the way to it, and that the address is right (from the test)."
+        "no firewall or proxy blocks the connection, and that the address is correct (from the "
+        "test)."
     )
     assert client.pauses == []
 
 
 def test_unreachable_when_the_connection_breaks():
-    """Also before the first answer: something is there, and may come to itself."""
+    """Also before the first answer: a server is there, and may recover."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(5)
         client = Connection(f"http://127.0.0.1:{listener.getsockname()[1]}")
@@ -442,8 +443,8 @@ def test_unauthorised(api):
     with pytest.raises(kube.ApiUnauthorised) as caught:
         Connection(api.url, token="wrong").snapshot("nodes", labels)
     assert str(caught.value) == (
-        f"The API server {api.url} does not know these credentials (401 Unauthorized). Check the "
-        "token or client certificate, which may have expired (from the test)."
+        f"The API server {api.url} does not accept these credentials (401 Unauthorized). Check "
+        "that the token or client certificate is correct and has not expired (from the test)."
     )
 
 
@@ -452,7 +453,7 @@ def test_forbidden_names_verb_and_resource(api, client):
     with pytest.raises(kube.ApiForbidden) as caught:
         client.snapshot("nodes", labels)
     assert str(caught.value) == (
-        f"The API server {api.url} forbids to list nodes (403): nodes is forbidden: "
+        f"The API server {api.url} denied the request to list nodes (403): nodes is forbidden: "
         "User \"eve\" cannot list. Grant the verb 'list' on 'nodes', or use other credentials "
         "(from the test)."
     )
@@ -470,16 +471,16 @@ def test_forbidden_names_verb_and_resource(api, client):
 )
 def test_refused(api, client, code, error):
     api.refusals["create", "pods"] = Refusal(code, "because")
-    with pytest.raises(error, match=rf"refused to create pods \({code}\): because") as caught:
+    with pytest.raises(error, match=rf"request to create pods \({code}\): because") as caught:
         client.create("pods", {}, "default")
     assert caught.type is error
-    assert caught.value.found == "because"
+    assert caught.value.reply == "because"
 
 
-def test_something_else_than_an_api_server(api):
+def test_an_address_of_another_server(api):
     api.logs["gpu"] = "<html>"
     client = Connection(f"{api.url}/api/v1/namespaces/x/pods/gpu/log?")
-    with pytest.raises(kube.ApiRefused, match="does not answer with JSON: b'<html>'"):
+    with pytest.raises(kube.ApiRefused, match="did not answer with JSON: b'<html>'"):
         client.snapshot("nodes", labels)
 
 
@@ -502,7 +503,7 @@ def test_something_else_than_an_api_server(api):
 )
 def test_a_list_that_is_none_is_named(api, client, body):
     api.odd["list", "nodes"] = body
-    with pytest.raises(kube.ApiRefused, match=r"does not answer .*Check that this is the address"):
+    with pytest.raises(kube.ApiRefused, match=r"did not answer .*Check that this is the address"):
         client.snapshot("nodes", labels)
 
 
@@ -530,7 +531,7 @@ def test_a_watch_that_is_none_is_named(api, client, body):
     api.odd["watch", "nodes"] = body
     seen = follow(client, {})
     next(seen)
-    with pytest.raises(kube.ApiRefused, match=r"does not answer .*Check that this is the address"):
+    with pytest.raises(kube.ApiRefused, match=r"did not answer .*Check that this is the address"):
         next(seen)
 
 
@@ -544,7 +545,7 @@ def test_a_watch_that_ends_with_an_odd_error_is_begun_anew(api, client):
 @pytest.mark.parametrize("body", [b"[]", b"null", b"{}", b'{"metadata": {}}'])
 def test_a_patched_object_that_is_none_is_named(api, client, body):
     api.odd["patch", "nodes"] = body
-    with pytest.raises(kube.ApiRefused, match=r"does not answer .*Check that this is the address"):
+    with pytest.raises(kube.ApiRefused, match=r"did not answer .*Check that this is the address"):
         client.patch("nodes", "gpu-1", {})
 
 
@@ -552,7 +553,7 @@ def test_a_patched_object_that_is_none_is_named(api, client, body):
 def test_a_created_object_that_is_none_is_named(api, client, body):
     """A review has no name."""
     api.odd["create", "pods"] = body
-    with pytest.raises(kube.ApiRefused, match=r"does not answer .*Check that this is the address"):
+    with pytest.raises(kube.ApiRefused, match=r"did not answer .*Check that this is the address"):
         client.create("pods", pod("a"), "default")
 
 

@@ -100,7 +100,7 @@ def test_service_account_of_the_pod(cluster, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        pytest.param(None, "There is no kubeconfig {path}. Name one by", id="none"),
+        pytest.param(None, "The kubeconfig {path} does not exist. Set", id="none"),
         pytest.param(
             "", "The kubeconfig {path}: Invalid kube-config. {path} file is empty", id="empty"
         ),
@@ -116,7 +116,7 @@ def test_service_account_of_the_pod(cluster, tmp_path, monkeypatch):
         ),
         pytest.param(
             json.dumps(kubeconfig("10.0.0.1:6443")),
-            "The API server '10.0.0.1:6443' is not a URL such as https://10.0.0.1:6443 (from ",
+            "The address of the API server, '10.0.0.1:6443', is not a URL such as ",
             id="no-url",
         ),
         pytest.param(
@@ -140,7 +140,7 @@ def test_unknown_context(cluster, path, inline):
     config = kubeconfig(cluster.url) if inline else path
     with pytest.raises(kube_settings.SettingsInvalid) as caught:
         connect(kubeconfig=config, context="prod")
-    assert str(caught.value).endswith(" has no context 'prod', only admin, stranger.")
+    assert str(caught.value).endswith(" has no context 'prod'. Its contexts: admin, stranger.")
 
 
 def test_path_with_spaces(cluster, tmp_path):
@@ -185,7 +185,7 @@ def test_several_files_are_one(cluster, tmp_path):
     ],
 )
 def test_files_that_choose_two_contexts(cluster, tmp_path, second, context, refused):
-    """kubectl takes the first one, the library the last: never change another cluster."""
+    """kubectl uses the first one, the library the last. The wrong cluster must not change."""
     config = kubeconfig(cluster.url)
     paths = several(tmp_path, config, {**config, "current-context": second})
     if not refused:
@@ -193,7 +193,7 @@ def test_files_that_choose_two_contexts(cluster, tmp_path, second, context, refu
         return
     with pytest.raises(kube_settings.SettingsInvalid) as caught:
         connect(kubeconfig=paths, context=context)
-    assert "names several current contexts: admin, stranger. kubectl uses the" in str(caught.value)
+    assert "has several current contexts: admin, stranger. kubectl uses the" in str(caught.value)
 
 
 API = "client.authentication.k8s.io/v1"
@@ -238,10 +238,10 @@ def answer(version=API, **status):
         ),
     ],
 )  # fmt: skip
-def test_a_plugin_without_credentials_is_named_and_nobody_is_asked(
+def test_a_plugin_without_credentials_stops_before_any_request(
     cluster, tmp_path, capfd, lines, said
 ):
-    """The library goes on as nobody: the server forbids that user to list nodes."""
+    """The library continues as an anonymous user, which the server does not let list nodes."""
     path = tmp_path / "plugin" if lines is None else program(tmp_path, *lines)
     with pytest.raises(kube_settings.PluginFailed) as caught:
         connect(kubeconfig=with_plugin(cluster.url, path))
@@ -255,7 +255,7 @@ def test_a_plugin_without_credentials_is_named_and_nobody_is_asked(
     assert finding["code"] == "CLUSTER_PLUGIN_FAILED"
     assert f"the credential plugin {path} of the kubeconfig" in finding["message"]
     assert said in finding["message"]
-    assert finding["remedy"].endswith("its kubeconfig says: pip install it")
+    assert finding["remedy"].endswith("the kubeconfig gives this hint: pip install it")
 
 
 def test_a_plugin_with_credentials(cluster, tmp_path):
@@ -263,7 +263,7 @@ def test_a_plugin_with_credentials(cluster, tmp_path):
     assert names(connect(kubeconfig=with_plugin(cluster.url, path))) == ["gpu-1"]
 
 
-def test_a_plugin_that_nobody_needs(cluster, tmp_path):
+def test_an_unused_plugin_does_not_matter(cluster, tmp_path):
     config = with_plugin(cluster.url, tmp_path / "gone", token=ApiServer.token)
     assert names(connect(kubeconfig=config)) == ["gpu-1"]
 
@@ -277,7 +277,7 @@ def test_what_a_plugin_says_shows_no_secret(cluster, tmp_path):
 
 
 def test_missing_file_of_an_option():
-    with pytest.raises(kube_settings.SettingsInvalid, match="ca_cert: there is no file /none"):
+    with pytest.raises(kube_settings.SettingsInvalid, match="ca_cert: file /none does not exist"):
         connect(host="https://a.example", api_key="x", ca_cert="/none")
 
 
@@ -372,8 +372,8 @@ def test_untrusted(tls_cluster, pki, change, found):
     client = connect(api_key=ApiServer.token, **options)
     with pytest.raises(kube.ApiUntrusted) as caught:
         names(client)
-    assert f"API server {options['host']} is not trusted: {found}" in str(caught.value)
-    assert "as ca_cert or as certificate-authority of the kubeconfig" in str(caught.value)
+    assert f"TLS with the API server {options['host']} failed: {found}" in str(caught.value)
+    assert "Set ca_cert, or certificate-authority in the kubeconfig" in str(caught.value)
 
 
 def test_tls_where_there_is_none(cluster):

@@ -143,7 +143,9 @@ def test_node_name(flags, joined, expected):
         ([], "gpu-1"),
         ([flag("--hostname-override", "Node-A")], "node-a"),
         ([flag("--cloud-provider", "external")], "gpu-1"),
-        pytest.param([flag("--cloud-provider", "openstack")], None, id="nobody here decides it"),
+        pytest.param(
+            [flag("--cloud-provider", "openstack")], None, id="the cloud provider determines it"
+        ),
     ],
 )
 def test_own_name(flags, expected):

@@ -78,7 +78,7 @@ def test_parse_node(scene, resource, capacity, allocatable, ready, troubles):
         (
             "node.kubernetes.io/not-ready",
             False,
-            "taint node.kubernetes.io/not-ready is still there",
+            "the node still has the taint node.kubernetes.io/not-ready",
         ),
     ],
 )
@@ -100,12 +100,17 @@ def test_node_is_ready_once_pods_come(taint, ready, readiness):
             "one_unhealthy",
             4,
             "differs",
-            "expected 4, capacity is 4, allocatable is 3: 1 not healthy",
+            "expected 4, capacity is 4, allocatable is 3: 1 unhealthy",
         ),
-        ("one_unhealthy", 3, "differs", "expected 3, capacity is 4, allocatable is 3: 1 not"),
+        ("one_unhealthy", 3, "differs", "expected 3, capacity is 4, allocatable is 3: 1 unhealthy"),
         ("plugin_gone", 4, "differs", "expected 4, capacity is 0, allocatable is 0"),
         ("plugin_gone", 0, "ok", ""),
-        ("bare", 4, "differs", "expected 4, but the node does not know nvidia.com/gpu: no device"),
+        (
+            "bare",
+            4,
+            "differs",
+            "expected 4, but the node's capacity has no nvidia.com/gpu: no device",
+        ),
         ("bare", 0, "ok", ""),
         ("bare", None, "ok", ""),
     ],
@@ -136,7 +141,7 @@ def test_judge_whether_a_node_is_ready(scene, expected, state):
 @pytest.mark.parametrize("expected", [Decimal(0), Decimal(4), None])
 def test_judge_misses_a_node_whatever_was_expected(expected):
     judgement = node_status.judge(None, expected, GPU)
-    assert judgement == ("missing", "the cluster has no such node")
+    assert judgement == ("missing", "the cluster has no node of this name")
 
 
 def test_annotations_of_this_collection_are_kept_and_no_others():

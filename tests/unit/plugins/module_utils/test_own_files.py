@@ -47,7 +47,7 @@ def test_path_and_mark_make_a_file_ours(tmp_path, path, text, is_ours):
     assert own_files.read_own_files(tmp_path) == ([path] if is_ours else [])
 
 
-def test_a_file_that_cannot_be_read_is_nobodys(tmp_path):
+def test_an_unreadable_file_does_not_count(tmp_path):
     path = tmp_path / OURS[1:]
     path.parent.mkdir(parents=True)
     path.symlink_to(path.name)

@@ -45,7 +45,7 @@ def test_lock_of_a_process_that_cannot_be_seen(tmp_path, other):
     assert read_lock(tmp_path) == Holder(FRONTEND, other.pid, "")
 
 
-def test_asking_takes_no_lock(tmp_path, other):
+def test_reading_a_lock_does_not_lock(tmp_path, other):
     read_lock(tmp_path)
     other.stdin.close()
     other.wait()

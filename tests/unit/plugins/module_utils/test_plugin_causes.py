@@ -227,7 +227,7 @@ def test_each_cause_has_a_finding_of_its_own(
     cause = plugin_causes.find_cause(found)
     assert cause is not None
     assert cause.code == code
-    told = finding(code, "gpu-1", counted="the cluster counts 0 of 4 GPUs", **cause.evidence)
+    told = finding(code, "gpu-1", counted="capacity is 0 of 4 GPUs", **cause.evidence)
     assert words in told["message"]
     assert remedy in told["remedy"]
 

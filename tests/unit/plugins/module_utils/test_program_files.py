@@ -32,7 +32,7 @@ def test_a_program_that_was_removed(tmp_path):
     assert read_program(tmp_path, "a") == ProgramFile("/usr/bin/a", False, False)
 
 
-def test_a_program_that_nobody_may_start(program, tmp_path):
+def test_a_program_that_is_not_executable(program, tmp_path):
     program("usr/bin/a", 0o644)
     assert read_program(tmp_path, "a") == ProgramFile("/usr/bin/a", True, False)
 

@@ -152,7 +152,7 @@ def test_differences(
         ),
     ],
 )
-def test_node_has_the_name_that_the_cluster_knows(counted: dict[str, Any], message: str) -> None:
+def test_findings_name_the_kubernetes_node(counted: dict[str, Any], message: str) -> None:
     (found,) = reconcile("gpu-1", node(), 4, counted, None, asked=["cluster"])["findings"]
     assert found["message"] == f"gpu-1: {message}"
 
@@ -170,7 +170,7 @@ def test_layers() -> None:
 
 
 def test_busy_node_is_no_failure() -> None:
-    text = "other pods have claimed all 4"
+    text = "other pods claim all 4"
     busy = smoke([], gpus=0, state="busy", message=text, holders=["ml/a"], allocatable=4)
     verdict = reconcile("gpu-1", node(), 4, cluster(), busy)
     assert verdict["ok"]
@@ -300,7 +300,7 @@ def test_unobserved_node_is_a_failure() -> None:
     assert verdict["layers"]["pci"] is None
 
 
-def test_what_the_plugin_said_is_named() -> None:
+def test_the_log_of_the_plugin_is_quoted() -> None:
     said = cluster(4, 3, evidence=["pod x is Running, and logged last: Xid=79"])
     (found,) = reconcile("gpu-1", node(), 4, said, None, asked=["cluster"])["findings"]
     assert found["message"] == (
@@ -383,7 +383,7 @@ def test_a_lost_gpu_does_not_follow_from_a_stopped_run() -> None:
     assert [found["code"] for found in verdict["findings"]] == codes
 
 
-def test_what_preflight_has_said_is_not_said_again() -> None:
+def test_findings_of_preflight_are_not_repeated() -> None:
     refused = finding("NO_GPU", "gpu-1")
     verdict = reconcile("gpu-1", node(0, devices=[], failure=DOWN), None, None, None, [refused])
     assert verdict["findings"] == [refused]
@@ -449,7 +449,7 @@ CRI_DOCKERD = {"endpoint": "unix:///run/cri-dockerd.sock"}
     ],
 )  # fmt: skip
 def test_services(seen: dict[str, Any], codes: list[str], words: str) -> None:
-    """What the cluster says of such a node was true before, and a pod that failed is no cause."""
+    """The cluster's values for such a node are outdated, and a failed pod is only a consequence."""
     counted, ran = cluster(**SILENT), smoke([], state="failed", message="Pending for 112 s")
     findings = reconcile("gpu-1", seen, 4, counted, ran)["findings"]
     assert [found["code"] for found in findings] == (codes or ["NODE_NOT_READY", "SMOKE_FAILED"])
@@ -556,7 +556,7 @@ FAILED = {"state": "failed", "message": "Pending"}
         ),
         pytest.param(
             None, smoke([], 0, **FAILED, cause=NO_GPUS), ["GPUS_NOT_ALLOCATABLE"],
-            id="nobody has counted",
+            id="no answers",
         ),
         pytest.param(cluster(), smoke([], **FAILED, cause=TAINTED), ["NODE_TAINTED"], id="taint"),
         pytest.param(
@@ -598,8 +598,8 @@ def test_no_allocatable_gpu_is_not_busy_in_the_table() -> None:
 @pytest.mark.parametrize(
     ("layer", "counted"),
     [
-        pytest.param((None, None), "the cluster counts 0 of 4 GPUs", id="capacity"),
-        pytest.param((4, 3), "the cluster can hand out 3 of 4 GPUs", id="allocatable"),
+        pytest.param((None, None), "capacity is 0 of 4 GPUs", id="capacity"),
+        pytest.param((4, 3), "allocatable is 3 of 4 GPUs", id="allocatable"),
     ],
 )
 def test_a_cause_says_which_layer_differs(layer: tuple[int | None, ...], counted: str) -> None:
@@ -616,7 +616,7 @@ def test_a_lost_gpu_is_explained_by_the_plugin_too() -> None:
     faulty, unhealthy = verdict["findings"]
     assert faulty["code"] == "GPU_FAULTY"
     assert unhealthy["message"] == (
-        "gpu-1: the cluster can hand out 3 of 4 GPUs; the device plugin kube-system/nvdp-x logged: "
+        "gpu-1: allocatable is 3 of 4 GPUs; the device plugin kube-system/nvdp-x logged: "
         "device marked unhealthy: GPU-3"
     )
     assert "only after that, run `kubectl --namespace" in unhealthy["remedy"]
@@ -647,7 +647,7 @@ def test_a_failure_quotes_once_and_in_short(message: str, events: list[str], tol
     assert len(found["message"]) < 400
 
 
-def test_a_pod_that_is_left_behind_excuses_nothing() -> None:
+def test_a_pod_that_is_left_behind_hides_no_other_finding() -> None:
     left = smoke(UUIDS[:3], pod="p", namespace="tests", left_behind="forbidden")
     codes = [found["code"] for found in reconcile("gpu-1", node(), 4, cluster(), left)["findings"]]
     assert codes == ["SMOKE_POD_LEFT", "SMOKE_MISSING"]

@@ -29,7 +29,7 @@ def path(tmp_path):
     return path
 
 
-def test_nothing_is_in_the_way(path, tmp_path):
+def test_no_obstacle(path, tmp_path):
     assert replaceable.find_obstacle(str(path)) is None
     assert replaceable.find_obstacle(str(tmp_path / "new/directory/file")) is None
 
@@ -41,8 +41,8 @@ def test_nothing_is_in_the_way(path, tmp_path):
         (os.mkfifo, "{path} is not a regular file. Move it away"),
         (
             lambda path: (path.touch(), path.with_name("b").hardlink_to(path)),
-            "{path} has 2 hard links, and the other names would keep the former content. Give it a "
-            "file of its own with `cp -p {path} {path}.new && mv {path}.new {path}`",
+            "{path} has 2 hard links, and the other names would keep the old content. Separate "
+            "it with `cp -p {path} {path}.new && mv {path}.new {path}`",
         ),
         (
             lambda path: path.parent.rmdir() or path.parent.touch(),
@@ -51,7 +51,7 @@ def test_nothing_is_in_the_way(path, tmp_path):
     ],
     ids=["directory", "pipe", "hard-link", "no-directory"],
 )
-def test_what_stands_in_the_place(tmp_path, make, message):
+def test_obstacles_at_the_path(tmp_path, make, message):
     path = tmp_path / "etc" / "daemon.json"
     path.parent.mkdir()
     make(path)

@@ -60,7 +60,7 @@ def pairs(flags):
     ("show", "source"), [(RUNNING, "process"), (STOPPED, "unit")], ids=["running", "stopped"]
 )
 def test_flags_in_force(read, unit, show, source):
-    """Not what the files say: a specifier, and a shell between systemd and the program."""
+    """These differ from the files: a specifier, and a shell between systemd and the program."""
     found = read(unit, show[unit])
     assert pairs(found.in_force) == (KUBELET_FLAGS if unit == KUBELET else DOCKER_FLAGS)
     assert found.source == source

@@ -31,7 +31,9 @@ def judged(scene: str) -> Verdict:
 
 
 def refused(scene: str) -> Verdict:
-    return Verdict("failed", "", "the API server refuses the pod", refusal=SCENES[scene]["message"])
+    return Verdict(
+        "failed", "", "the API server rejected the pod", refusal=SCENES[scene]["message"]
+    )
 
 
 def unscheduled(scene: str) -> Verdict:
@@ -175,7 +177,7 @@ def test_each_cause_has_a_finding_of_its_own(
             ),
             id="nobody has them",
         ),
-        pytest.param(facts(Verdict("failed", "", "someone else deleted the pod")), id="deleted"),
+        pytest.param(facts(Verdict("failed", "", "another client deleted the pod")), id="deleted"),
         pytest.param(facts(Verdict("unknown", "", "no answer")), id="unknown"),
     ],
 )
@@ -199,14 +201,14 @@ RENEWED = lease("2020-01-01T00:00:10.446738Z")
         pytest.param([(OLD, 0), (OLD, 40)], "", id="not for long enough"),
         pytest.param(
             [(OLD, 5), (OLD, 15), (OLD, 46)],
-            "the kubelet has not renewed its Lease for 41 s; the Lease lasts 40 s",
+            "the kubelet has not renewed its Lease for 41 s, but the Lease lasts 40 s",
             id="silent",
         ),
         pytest.param([(OLD, 0), (RENEWED, 39), (RENEWED, 70)], "", id="renewed in between"),
         pytest.param([(RENEWED, 0), (OLD, 50)], "", id="the clock of the node was set back"),
         pytest.param(
             [(lease("2020-01-01T00:00:00Z", None), 0), (lease("2020-01-01T00:00:00Z", None), 41)],
-            "the kubelet has not renewed its Lease for 41 s; the Lease lasts 40 s",
+            "the kubelet has not renewed its Lease for 41 s, but the Lease lasts 40 s",
             id="lasts as long as usual",
         ),
         pytest.param([(lease(None), 0), (lease(None), 99)], "", id="never renewed"),

@@ -51,10 +51,20 @@ def test_judge_leaves_open(scene):
         ("not_admitted", "Failed", False, "Failed: UnexpectedAdmissionError: Pod was rejected"),
         ("too_long", "Failed", False, "Failed: DeadlineExceeded: Pod was active on the node"),
         ("not_started", "Failed", False, "Failed: nvidia-smi: exit code 128: StartError: nvidia"),
-        ("mismatch", "Failed", True, "nvidia-smi ended with exit code 18: Failed to initialize"),
-        ("silent", "Succeeded", True, "asked for 2 GPUs, but nvidia-smi sees 0"),
-        ("gpu_lost", "Succeeded", True, "asked for 2 GPUs, but nvidia-smi sees 1; it says: [GPU"),
-        ("one_gpu_twice", "Succeeded", True, "asked for 2 GPUs, but nvidia-smi sees 1, some of"),
+        ("mismatch", "Failed", True, "nvidia-smi exited with code 18: Failed to initialize"),
+        ("silent", "Succeeded", True, "the pod requested 2 GPUs, but nvidia-smi listed 0"),
+        (
+            "gpu_lost",
+            "Succeeded",
+            True,
+            "the pod requested 2 GPUs, but nvidia-smi listed 1; it printed",
+        ),
+        (
+            "one_gpu_twice",
+            "Succeeded",
+            True,
+            "the pod requested 2 GPUs, but nvidia-smi listed 1, some",
+        ),
     ],
 )
 def test_judge_fails(scene, phase, ran, message):
@@ -67,8 +77,8 @@ def test_judge_fails(scene, phase, ran, message):
     ("gpus", "state", "message"),
     [
         (2, "ok", ""),
-        (1, "failed", "asked for 1 GPUs, but nvidia-smi sees 2"),
-        (3, "failed", "asked for 3 GPUs, but nvidia-smi sees 2"),
+        (1, "failed", "the pod requested 1 GPUs, but nvidia-smi listed 2"),
+        (3, "failed", "the pod requested 3 GPUs, but nvidia-smi listed 2"),
     ],
 )
 def test_judge_counts_the_uuids(gpus, state, message):

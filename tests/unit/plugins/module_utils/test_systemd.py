@@ -79,7 +79,7 @@ def test_a_word_knows_its_file_and_variable():
     )
 
 
-def test_a_file_wins_over_environment_and_the_loser_is_told():
+def test_a_file_overrides_environment_and_the_overridden_word_is_ineffective():
     texts = {
         UNIT: f"[Service]\nEnvironment=B=--unit\nEnvironmentFile={ENV}\nExecStart=/bin/a $B\n",
         DROPIN: "[Service]\nEnvironment=B=--dropin\n",
@@ -92,7 +92,7 @@ def test_a_file_wins_over_environment_and_the_loser_is_told():
     )
 
 
-def test_what_nobody_uses_or_reads_is_told_as_such():
+def test_unused_words_are_ineffective():
     texts = {
         UNIT: "[Service]\nEnvironment=B=--b\nExecStart=/bin/a --c=${C}\n",
         DROPIN: "[Service]\nEnvironment=C=c\n",
@@ -200,7 +200,7 @@ def test_a_shell_that_starts_the_program(script, expected):
         pytest.param('/bin/sh -c "a \'b"', id="unbalanced"),
     ],
 )
-def test_a_shell_whose_program_nobody_can_tell(words):
+def test_a_script_that_does_not_name_the_program(words):
     unit = f"[Service]\nExecStart={words}\n"
     found = systemd.parse_service({UNIT: unit}, "a.service", program="a").words
     assert found[0].text == "/bin/sh"

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The node's side: reads, and replaces what it is told to. Deciding is tested with the action."""
+"""The node's part: reads and replaces files. The tests of the action cover the edits."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def node(tmp_path):
 @pytest.fixture
 def call(node, capsys):
     def run(path="etc/daemon.json", **options):
-        args = {"path": str(node / path), "state_dir": str(node / "var/lib/state"), **options}
+        args = {"path": str(node / path), "history_dir": str(node / "var/lib/history"), **options}
         with patch_module_args(args), pytest.raises(SystemExit):
             config_document.main()
         return json.loads(capsys.readouterr().out)
@@ -55,8 +55,8 @@ def write(call):
         request = {
             "expected": digest(before),
             "content": encode(after),
-            "state_during": "during",
-            "state_after": "after",
+            "history_during": "during",
+            "history_after": "after",
             "directories": [],
             "validate": None,
             "backup": False,
@@ -74,15 +74,15 @@ def files(node):
     return sorted(str(path.relative_to(node)) for path in node.rglob("*") if not path.is_dir())
 
 
-def state(node):
-    [path] = (node / "var/lib/state").iterdir()
+def history(node):
+    [path] = (node / "var/lib/history").iterdir()
     return path.read_text()
 
 
 def test_reading_changes_nothing(call, node):
     (node / "etc/daemon.json").write_bytes(b"\xff\r\n")
     result = call()
-    assert (result["content"], result["remembered"]) == (encode(b"\xff\r\n"), None)
+    assert (result["content"], result["history"]) == (encode(b"\xff\r\n"), None)
     assert (result["file"], result["missing_directories"]) == (str(node / "etc/daemon.json"), [])
     assert result["changed"] is False
     assert files(node) == ["etc/daemon.json"]
@@ -94,7 +94,7 @@ def test_reading_a_missing_file_tells_the_missing_directories(call, node):
     assert result["missing_directories"] == [str(node / "etc/a"), str(node / "etc/a/b")]
 
 
-def test_what_is_no_file_is_refused_at_once(call, node):
+def test_only_regular_files_are_read(call, node):
     os.mkfifo(node / "etc/pipe")  # reading one would wait for ever
     for name, what in (("etc", "a directory, not a file"), ("etc/pipe", "not a regular file")):
         assert call(name)["msg"] == f"{node}/{name} is {what}. Move it away"
@@ -110,9 +110,9 @@ def test_replacing_keeps_mode_and_backs_up(write, call, node):
     assert path.read_bytes() == b"new"
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
     assert (node / "etc/daemon.json.metal.gpu-orig").read_bytes() == b"old"
-    assert len(files(node)) == 3  # nothing temporary beside the file, the backup and the state
-    assert state(node) == call()["remembered"] == "after"
-    [kept] = (node / "var/lib/state").iterdir()
+    assert len(files(node)) == 3  # nothing temporary beside the file, the backup and the history
+    assert history(node) == call()["history"] == "after"
+    [kept] = (node / "var/lib/history").iterdir()
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     assert stat.S_IMODE(kept.parent.stat().st_mode) == 0o700
 
@@ -156,7 +156,7 @@ def modes(node, monkeypatch):
 
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o664], ids=oct)
 @pytest.mark.parametrize("exists", [True, False], ids=["replaced", "new"])
-def test_nobody_else_can_read_a_file_for_a_moment(write, node, modes, mode, exists):
+def test_other_users_can_never_read_a_new_file(write, node, modes, mode, exists):
     path = node / "etc/daemon.json"
     if exists:
         path.write_bytes(b"old")
@@ -191,10 +191,10 @@ def test_owner_and_group_stay_and_are_given_to_new_files(write, node):
     assert (found.st_uid, found.st_gid) == me
 
 
-def test_directories_of_the_state_are_for_root_only(write, node):
+def test_directories_of_the_history_are_for_root_only(write, node):
     with umask(0):
         write(None, b"new")
-    for name in ("var", "var/lib", "var/lib/state"):
+    for name in ("var", "var/lib", "var/lib/history"):
         assert stat.S_IMODE((node / name).stat().st_mode) == 0o700
 
 
@@ -208,32 +208,32 @@ def test_creating_and_removing_with_directories(write, node):
     path = node / "etc/a/b/c.toml"
     assert stat.S_IMODE(path.stat().st_mode) == 0o644
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o755
-    write(b"new", None, path="etc/a/b/c.toml", directories=directories, state_after=None)
+    write(b"new", None, path="etc/a/b/c.toml", directories=directories, history_after=None)
     assert list(node.rglob("*")) == [node / "etc"]
 
 
-def test_a_directory_that_is_used_by_now_stays(write, node):
+def test_a_directory_with_other_files_stays(write, node):
     write(None, b"new", path="etc/a/c.toml", directories=[str(node / "etc/a")])
     (node / "etc/a/theirs").touch()
-    write(b"new", None, path="etc/a/c.toml", directories=[str(node / "etc/a")], state_after=None)
+    write(b"new", None, path="etc/a/c.toml", directories=[str(node / "etc/a")], history_after=None)
     assert files(node) == ["etc/a/theirs"]
 
 
 @pytest.mark.parametrize("backup", [b"old", b"older"], ids=["equal", "different"])
-def test_giving_back_forgets_and_drops_an_equal_backup(write, node, backup):
+def test_restoring_deletes_the_history_and_an_equal_backup(write, node, backup):
     (node / "etc/daemon.json").write_bytes(b"old")
     write(b"old", b"new", backup=True)
     (node / "etc/daemon.json.metal.gpu-orig").write_bytes(backup)
-    write(b"new", b"old", state_after=None)
+    write(b"new", b"old", history_after=None)
     assert not (node / "var").exists()
     assert len(files(node)) == (1 if backup == b"old" else 2)
 
 
-def test_only_forgetting_leaves_the_file_alone(write, node):
+def test_deleting_the_history_does_not_change_the_file(write, node):
     path = node / "etc/daemon.json"
     path.write_bytes(b"old")
     before = path.stat()
-    assert write(b"old", b"old", state_after=None)["changed"] is False
+    assert write(b"old", b"old", history_after=None)["changed"] is False
     assert path.stat() == before
 
 
@@ -243,7 +243,7 @@ def test_a_link_stays_and_its_target_is_replaced(write, call, node):
     write(b"old", b"new")
     assert (node / "etc/daemon.json").is_symlink()
     assert (node / "real").read_bytes() == b"new"
-    assert call("real")["remembered"] == "after"  # one state, whichever name is used
+    assert call("real")["history"] == "after"  # one history for both names
 
 
 VALIDATORS = {
@@ -261,7 +261,7 @@ def test_validation_comes_before_everything(write, node, code, failure):
     )
     if failure:
         assert result["msg"].endswith(
-            f"refuses the new {path} " + failure.replace("PATH", str(path))
+            f"rejects the new {path} " + failure.replace("PATH", str(path))
         )
         assert list(node.rglob("*")) == [node / "etc"]
     else:
@@ -270,7 +270,7 @@ def test_validation_comes_before_everything(write, node, code, failure):
 
 @pytest.mark.parametrize("after", [b"new", None], ids=["replace", "remove"])
 @pytest.mark.parametrize("theirs", [b"theirs", None], ids=["changed", "removed"])
-def test_what_somebody_else_wrote_meanwhile_is_not_lost(write, node, theirs, after):
+def test_a_change_by_another_process_is_not_overwritten(write, node, theirs, after):
     if theirs:
         (node / "etc/daemon.json").write_bytes(theirs)
     result = write(b"old", after)
@@ -278,7 +278,7 @@ def test_what_somebody_else_wrote_meanwhile_is_not_lost(write, node, theirs, aft
     assert files(node) == (["etc/daemon.json"] if theirs else [])
 
 
-def test_the_state_covers_both_files_while_replacing(write, node, monkeypatch):
+def test_the_history_covers_both_files_while_replacing(write, node, monkeypatch):
     (node / "etc/daemon.json").write_bytes(b"old")
 
     def cut_off(*args):
@@ -287,18 +287,18 @@ def test_the_state_covers_both_files_while_replacing(write, node, monkeypatch):
     monkeypatch.setattr(config_document.os, "rename", cut_off)
     with pytest.raises(KeyboardInterrupt):
         write(b"old", b"new")
-    assert state(node) == "during"
+    assert history(node) == "during"
     assert (node / "etc/daemon.json").read_bytes() == b"old"
     assert len(files(node)) == 2
 
 
 @pytest.mark.parametrize("former", ["before", None], ids=["second-change", "first-change"])
 @pytest.mark.parametrize("after", [b"new", None], ids=["replace", "remove"])
-def test_what_the_system_refuses_leaves_nothing_behind(write, node, monkeypatch, former, after):
-    """Such as a security module, which nobody can ask beforehand."""
+def test_an_error_of_the_system_leaves_nothing_behind(write, node, monkeypatch, former, after):
+    """For example a security module, which cannot be checked beforehand."""
     path = node / "etc/daemon.json"
     if former:
-        write(None, b"old", state_after=former)
+        write(None, b"old", history_after=former)
     else:
         path.write_bytes(b"old")
     found = {name: (node / name).read_bytes() for name in files(node)}
@@ -345,7 +345,7 @@ def test_two_runs_at_once_do_not_lose_an_edit(write, node, monkeypatch):
     assert path.read_bytes() == b"theirs"
 
 
-def test_a_validator_that_quotes_a_password_is_not_quoted(write):
+def test_a_password_in_the_output_of_a_validator_is_hidden(write):
     code = "import sys; sys.exit('bad line: registry_password = \"hunter2\"')"
     result = write(None, b"new", validate=[sys.executable, "-c", code, "%s"])
     assert "bad line" in result["msg"]
@@ -354,7 +354,7 @@ def test_a_validator_that_quotes_a_password_is_not_quoted(write):
 
 @contextmanager
 def room(size):
-    """Limit how large a file can be. Not for long: pytest writes to files, too."""
+    """Limit the size of files. Not for long, because pytest also writes files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -364,17 +364,19 @@ def room(size):
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "state_during", "unwritten"),
+    ("before", "after", "history_during", "unwritten"),
     [
         pytest.param(b"old", b"new" * 100, "", "etc/daemon.json:", id="the file"),
         pytest.param(b"old" * 100, b"new", "", "etc/daemon.json.metal.gpu-orig:", id="the backup"),
-        pytest.param(b"old", b"new", "during" * 100, "daemon.json@metal.gpu.json:", id="the state"),
+        pytest.param(
+            b"old", b"new", "during" * 100, "daemon.json@metal.gpu.json:", id="the history"
+        ),
     ],
 )
-def test_without_room_everything_is_as_it_was(write, node, before, after, state_during, unwritten):
+def test_a_full_disk_changes_nothing(write, node, before, after, history_during, unwritten):
     (node / "etc/daemon.json").write_bytes(before)
     with room(100):
-        result = write(before, after, state_during=state_during, backup=True)
+        result = write(before, after, history_during=history_during, backup=True)
     assert result["failed"]
     assert result["msg"].startswith("cannot write /")
     assert unwritten in result["msg"]
@@ -383,6 +385,6 @@ def test_without_room_everything_is_as_it_was(write, node, before, after, state_
     assert (node / "etc/daemon.json").read_bytes() == before
 
 
-def test_actors_do_not_share_a_state(write, call):
+def test_actors_have_separate_histories(write, call):
     write(None, b"new")
-    assert call(actor="somebody/else")["remembered"] is None
+    assert call(actor="another/actor")["history"] is None

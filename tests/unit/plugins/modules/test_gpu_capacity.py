@@ -105,7 +105,7 @@ def test_nothing_is_expected_of_the_unawaited(api, call):
     assert [made.verb for made in api.requests] == ["list"]
 
 
-def test_with_nobody_to_wait_for_the_time_limit_is_of_no_matter(api, call):
+def test_without_expected_nodes_there_is_no_wait(api, call):
     result = call(gpu_capacity, nodes={}, unawaited=["gone"])
     assert result["nodes"]["gone"]["seconds"] < 5
 
@@ -120,7 +120,7 @@ def test_with_nobody_to_wait_for_the_time_limit_is_of_no_matter(api, call):
         pytest.param(SILENT, None, "condition Ready is Unknown: NodeStatusUnknown", id="unknown"),
     ],
 )
-def test_tells_whether_a_node_is_ready_which_changes_nothing(
+def test_readiness_is_reported_and_does_not_change_the_state(
     api, call, condition, ready, readiness
 ):
     api.put("nodes", node("gpu-1", 4, ready=condition))
@@ -205,7 +205,7 @@ def test_a_node_that_falls_back_is_waited_for_again(api, call):
 @pytest.mark.parametrize(
     ("nodes", "field"), [({"gpu-1": 4}, "metadata.name=gpu-1"), ({"gpu-1": 4, "gpu-2": 4}, None)]
 )
-def test_asks_for_a_single_node_alone(api, call, nodes, field):
+def test_a_single_node_is_queried_by_its_name(api, call, nodes, field):
     api.put("nodes", node("gpu-1", 4))
     api.put("nodes", node("gpu-2", 4))
     call(gpu_capacity, nodes=nodes)
@@ -230,12 +230,12 @@ def test_failure_explains_each_node(api, call):
     assert result["failed"] is True
     assert result["msg"].splitlines() == [
         "3 of 4 nodes do not have the expected nvidia.com/gpu after 0 s:",
-        "gpu-2: expected 4, capacity is 4, allocatable is 3: 1 not healthy; pod "
+        "gpu-2: expected 4, capacity is 4, allocatable is 3: 1 unhealthy; pod "
         "kube-system/plugin-gpu-2 is Running, and logged: Xid=79 on Device=GPU-4d23e6a1",
-        "gpu-3: expected 4, but the node does not know nvidia.com/gpu: no device plugin has "
-        "registered with its kubelet; condition Ready is False: KubeletNotReady: no CNI; "
-        "no device plugin pod runs on it",
-        "gpu-4: the cluster has no such node",
+        "gpu-3: expected 4, but the node's capacity has no nvidia.com/gpu: no device plugin has "
+        "registered it with the kubelet; condition Ready is False: KubeletNotReady: no CNI; "
+        "no device plugin pod runs on this node",
+        "gpu-4: the cluster has no node of this name",
     ]
     assert {name: row["state"] for name, row in result["nodes"].items()} == {
         "gpu-1": "ok",
@@ -263,7 +263,7 @@ def test_every_node_has_evidence_by_one_list_and_the_first_have_logs(api, call):
 
 
 def test_a_node_that_is_not_waited_for_is_explained_too(api, call):
-    """Where the hardware is at fault, waiting is of no use, and the evidence is."""
+    """For a hardware fault, waiting is useless, but the evidence is not."""
     api.put("nodes", node("gpu-1", 4, allocatable=3))
     api.put("nodes", node("gpu-2", 4))
     api.put("pods", plugin_pod("gpu-1"))
@@ -325,7 +325,7 @@ def test_why_a_plugin_pod_is_not_created_is_an_event(api, call):
     assert cause["evidence"]["by"] == "the ResourceQuota none"
 
 
-def test_a_plugin_pod_without_a_node_is_found_by_where_it_shall_go(api, call):
+def test_an_unbound_plugin_pod_is_found_by_its_target_node(api, call):
     api.put("nodes", node("gpu-1", 0))
     api.put("daemonsets", daemonset())
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["gpu-1"]}]}
@@ -339,7 +339,7 @@ def test_a_plugin_pod_without_a_node_is_found_by_where_it_shall_go(api, call):
 
 
 @pytest.mark.parametrize("kind", [("list", "events"), ("list", "daemonsets"), ("log", "pods")])
-def test_what_cannot_be_explained_stays_a_result(api, call, kind):
+def test_unreadable_evidence_does_not_change_the_result(api, call, kind):
     api.put("nodes", node("gpu-1", 0))
     api.put("daemonsets", daemonset())
     api.refusals[kind] = Refusal(403, "withheld")
@@ -348,7 +348,7 @@ def test_what_cannot_be_explained_stays_a_result(api, call, kind):
     assert result["nodes"]["gpu-1"]["cause"] is None
 
 
-def test_a_server_that_falls_silent_keeps_what_it_said(api, call, monkeypatch):
+def test_the_last_answers_of_a_silent_server_are_kept(api, call, monkeypatch):
     monkeypatch.setattr(kube_transport, "_READ_S", 0.05)
     monkeypatch.setattr(kube_transport, "_PATIENCE_S", 0.1)
     monkeypatch.setattr(kube, "_STALLED_S", 0.0)
@@ -386,11 +386,13 @@ def test_a_busy_server_is_asked_again(api, call):
 @pytest.mark.parametrize(
     ("refusal", "evidence"),
     [
-        pytest.param(("list", "pods"), "its pods cannot be read: The API server ", id="no-pods"),
+        pytest.param(
+            ("list", "pods"), "cannot read the device plugin pods: The API server ", id="no-pods"
+        ),
         pytest.param(("log", "pods"), "pod kube-system/plugin-gpu-1 is Running", id="no-logs"),
     ],
 )
-def test_evidence_that_is_withheld_does_not_hide_the_finding(api, call, refusal, evidence):
+def test_missing_permissions_for_evidence_do_not_hide_the_finding(api, call, refusal, evidence):
     api.put("nodes", node("gpu-1", 2))
     api.put("pods", plugin_pod("gpu-1"))
     api.refusals[refusal] = Refusal(403, "forbidden")
@@ -399,7 +401,7 @@ def test_evidence_that_is_withheld_does_not_hide_the_finding(api, call, refusal,
     assert result["nodes"]["gpu-1"]["evidence"][0].startswith(evidence)
 
 
-def test_gives_up_on_the_clock_it_is_handed(api):
+def test_the_time_limit_uses_the_given_clock(api):
     api.put("nodes", node("gpu-1", 2))
     now = iter([0.0, 0.0, 0.0, 0.0])
     client = kube_settings.connect(
@@ -423,8 +425,8 @@ def test_gives_up_on_the_clock_it_is_handed(api):
         ([], 4, "nodes is empty: name at least one node"),
         ({"gpu-1": "four"}, None, "nodes: gpu-1: 'four' is not a Kubernetes quantity"),
         (["gpu-1"], "four", "expected: 'four' is not a Kubernetes quantity"),
-        ({"gpu-1": 4}, 4, "nodes is a dictionary, which has the amount of each node, so expected"),
-        ([{"gpu-1": 4}], None, "nodes is neither a list of names nor a dictionary of amounts"),
+        ({"gpu-1": 4}, 4, "expected cannot be combined with a dictionary in nodes. Set nodes to"),
+        ([{"gpu-1": 4}], None, "nodes must be a list of names or a dictionary of amounts"),
         ('{"gpu-1": ', None, "unable to evaluate string as dictionary"),
     ],
 )
@@ -437,9 +439,9 @@ def test_invalid_nodes(api, call, nodes, expected, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"api_key": "wrong"}, "does not know these credentials (401"),
+        ({"api_key": "wrong"}, "does not accept these credentials (401"),
         ({"host": "http://127.0.0.1:1"}, "The API server http://127.0.0.1:1 is unreachable: Conn"),
-        ({"host": None, "kubeconfig": "/none"}, "There is no kubeconfig /none."),
+        ({"host": None, "kubeconfig": "/none"}, "The kubeconfig /none does not exist."),
     ],
 )
 def test_connection_errors(call, options, message):

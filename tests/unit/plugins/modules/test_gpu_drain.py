@@ -81,7 +81,7 @@ def test_marks_carry_our_domain():
     assert node_drain.CORDONED == "metal.gpu/cordoned"
 
 
-def test_what_is_told_is_what_is(cluster, call):
+def test_the_result_matches_the_cluster(cluster, call):
     told = call(gpu_drain, nodes=NODES)["nodes"]
     assert {name: row["cordoned"] for name, row in told.items()} == dict.fromkeys(NODES, True)
     for name in NODES:
@@ -112,11 +112,12 @@ def test_release_does_not_wait_for_a_node_that_is_not_ready(cluster, call):
     assert "failed" not in call(gpu_drain, nodes=NODES, state="released", wait_timeout=0)
 
 
-def test_gpus_that_do_not_go_keep_the_node_cordoned(cluster, call):
+def test_remaining_gpus_keep_the_node_cordoned(cluster, call):
     call(gpu_drain, nodes=NODES)
     result = call(gpu_drain, nodes=NODES, state="released", wait_timeout=0)
     assert result["msg"].splitlines() == [
-        "The cluster still hands out GPUs of gpu-1, gpu-2.",
+        "Nodes still have allocatable GPUs when time is up: gpu-1, gpu-2. Check that no device "
+        "plugin runs there.",
         "gpu-1 stays cordoned",
         "gpu-2 stays cordoned",
         "To uncordon: kubectl uncordon gpu-1 gpu-2",
@@ -124,14 +125,14 @@ def test_gpus_that_do_not_go_keep_the_node_cordoned(cluster, call):
     assert state(cluster)[0] == dict.fromkeys(NODES, (True, True))
 
 
-def test_a_node_that_somebody_else_cordoned_stays_so(api, call):
+def test_a_node_that_another_client_cordoned_stays_cordoned(api, call):
     api.put("nodes", node("gpu-1", gpus="0", unschedulable=True))
     assert call(gpu_drain, nodes=["gpu-1"])["changed"] is False
     assert call(gpu_drain, nodes=["gpu-1"], state="released")["changed"] is False
     assert state(api)[0] == {"gpu-1": (True, False)}
 
 
-def test_what_is_found_is_told(cluster, call):
+def test_report_only_reports_the_pods(cluster, call):
     cluster.put("pods", pod("d", gpus=2, owner=None))
     found = state(cluster)
     result = call(gpu_drain, nodes=[*NODES, "gone"], report_only=True)
@@ -143,7 +144,7 @@ def test_what_is_found_is_told(cluster, call):
             "cordoned": False,
             "pods": [
                 {"name": "ml/a", "gpus": 1, "stays": None},
-                {"name": "ml/d", "gpus": 2, "stays": "no controller starts it again"},
+                {"name": "ml/d", "gpus": 2, "stays": "it has no controller that recreates it"},
             ],
         },
         "gpu-2": {
@@ -155,15 +156,15 @@ def test_what_is_found_is_told(cluster, call):
     }
 
 
-def test_no_answer_is_told_too(cluster, call):
+def test_report_only_reports_a_missing_answer(cluster, call):
     cluster.refusals["list", "pods"] = Refusal(403, "no")
     result = call(gpu_drain, nodes=NODES, report_only=True)
     assert result["nodes"] == {}
-    assert "forbids to list pods" in result["error"]
+    assert "denied the request to list pods" in result["error"]
 
 
 @pytest.mark.parametrize("owner", ["DaemonSet", "Node", None])
-def test_nothing_is_evicted_where_a_pod_would_be_lost_or_come_back(cluster, call, owner):
+def test_nothing_is_evicted_if_a_pod_must_stay(cluster, call, owner):
     cluster.put("pods", pod("d", owner=owner))
     found = state(cluster)
     result = call(gpu_drain, nodes=NODES)
@@ -190,7 +191,7 @@ def test_a_pod_that_arrives_before_the_cordon_is_judged_like_the_others(cluster,
 @pytest.mark.parametrize(
     ("owner", "left"),
     [
-        pytest.param("ReplicaSet", ["c", "web"], id="evicted, too"),
+        pytest.param("ReplicaSet", ["c", "web"], id="also evicted"),
         pytest.param("DaemonSet", ["c", "d", "web"], id="ends the drain"),
         pytest.param(None, ["c", "d", "web"], id="never lost"),
     ],
@@ -240,9 +241,12 @@ def test_an_error_while_uncordoning_hides_neither_the_first_one_nor_the_node(clu
     )
     result = call(gpu_drain, nodes=["gpu-1"], wait_timeout=0)
     first, held, stays, remedy = result["msg"].splitlines()
-    assert (first, held.split(":")[0]) == ("Pods still hold GPUs:", "ml/a on gpu-1")
+    assert (first, held.split(":")[0]) == (
+        "Pods with GPUs still run when time is up:",
+        "ml/a on gpu-1",
+    )
     assert stays.startswith("gpu-1 stays cordoned: The API server ")
-    assert "forbids to patch nodes (403): no more" in stays
+    assert "denied the request to patch nodes (403): no more" in stays
     assert remedy == "To uncordon: kubectl uncordon gpu-1"
     assert result["nodes"]["gpu-1"]["cordoned"] is True
     assert state(cluster)[0]["gpu-1"] == (True, True)
@@ -267,7 +271,7 @@ def test_a_node_that_cannot_be_cordoned_opens_those_that_were(cluster, call):
 
     cluster.when_patched = refuse
     result = call(gpu_drain, nodes=NODES)
-    assert "forbids to patch nodes" in result["msg"]
+    assert "denied the request to patch nodes" in result["msg"]
     assert state(cluster)[0] == dict.fromkeys(NODES, (False, False))
     assert result["nodes"]["gpu-1"]["cordoned"] is False
 
@@ -300,7 +304,7 @@ def test_a_cordon_of_an_admin_after_ours_stays(cluster, call):
     assert state(cluster)[0]["gpu-1"][0] is True
 
 
-def test_a_server_that_notes_no_managers_is_believed_by_the_annotation(cluster, call):
+def test_without_managed_fields_the_annotation_is_enough(cluster, call):
     """kube-apiserver notes them from 1.18 on."""
     call(gpu_drain, nodes=["gpu-1"])
     found = cluster.objects()["nodes", "", "gpu-1"]
@@ -331,7 +335,7 @@ def test_an_answer_that_got_lost_leaves_the_cordon_ours(cluster, call):
     assert state(cluster)[0]["gpu-1"] == (False, False)
 
 
-def test_what_an_earlier_run_has_cordoned_stays_so_where_this_one_fails(cluster, call):
+def test_a_failure_does_not_uncordon_nodes_of_an_earlier_run(cluster, call):
     call(gpu_drain, nodes=["gpu-1"])
     cluster.put("pods", pod("late"))
     cluster.budgets["late"] = lambda: None
@@ -350,8 +354,8 @@ def test_a_node_that_is_deleted_meanwhile_is_missing(cluster, call):
     assert result["nodes"]["gpu-1"]["state"] == "missing"
 
 
-def test_a_run_that_is_ended_from_outside_leaves_nothing_cordoned(cluster):
-    """Nodes that are left cordoned without a word take part in nothing any more."""
+def test_a_killed_run_leaves_nothing_cordoned(cluster):
+    """A node that stays cordoned unnoticed gets no pods."""
     cluster.budgets["a"] = lambda: None
     options = {"nodes": NODES, "host": cluster.url, "api_key": cluster.token}
     program = (
@@ -373,7 +377,7 @@ def test_a_run_that_is_ended_from_outside_leaves_nothing_cordoned(cluster):
         pytest.param(NODES, set(), id="several: all pods, twice, and none are watched"),
     ],
 )
-def test_pods_of_others_are_listed_only_where_nothing_may_be_missed(cluster, call, nodes, newest):
+def test_pods_are_listed_past_the_cache_at_start_and_end(cluster, call, nodes, newest):
     call(gpu_drain, nodes=nodes)
     alive = {"status.phase!=Succeeded", "status.phase!=Failed"}
     lists = [made.query for made in cluster.made("list", "pods")]
@@ -386,7 +390,7 @@ def test_pods_of_others_are_listed_only_where_nothing_may_be_missed(cluster, cal
 
 
 @pytest.mark.parametrize("nodes", [["gpu-1"], NODES], ids=["one", "several"])
-def test_a_cache_that_is_out_of_date_hides_no_pod(cluster, call, nodes):
+def test_an_outdated_cache_hides_no_pod(cluster, call, nodes):
     cluster.cache = {key: item for key, item in cluster.objects().items() if key[0] == "nodes"}
     assert "failed" not in call(gpu_drain, nodes=nodes)
     left = ["b", "c", "web"] if len(nodes) == 1 else ["c", "web"]
@@ -411,7 +415,7 @@ def test_a_budget_that_never_allows_is_named_and_the_nodes_are_open_again(cluste
     cluster.budgets["a"] = lambda: None
     result = call(gpu_drain, nodes=["gpu-1"], wait_timeout=0)
     assert result["msg"].splitlines() == [
-        "Pods still hold GPUs:",
+        "Pods with GPUs still run when time is up:",
         "ml/a on gpu-1: Cannot evict pod as it would violate the pod's disruption budget.",
     ]
     assert state(cluster)[0] == dict.fromkeys(NODES, (False, False))
@@ -420,7 +424,7 @@ def test_a_budget_that_never_allows_is_named_and_the_nodes_are_open_again(cluste
 def test_a_missing_permission_is_named_and_the_nodes_are_open_again(cluster, call):
     cluster.refusals["evict", "pods"] = Refusal(403, "no")
     result = call(gpu_drain, nodes=NODES)
-    assert "forbids to create pods/eviction" in result["msg"]
+    assert "denied the request to create pods/eviction" in result["msg"]
     assert state(cluster)[0] == dict.fromkeys(NODES, (False, False))
 
 

@@ -52,7 +52,7 @@ def test_each_question_is_asked_once_and_for_the_right_thing(api, call):
     assert {"group": "node.k8s.io", "resource": "runtimeclasses", "verb": "get"} in asked
 
 
-def test_where_nobody_may_ask_nothing_is_known_to_be_missing(api, call):
+def test_forbidden_access_reviews_report_nothing_missing(api, call):
     text = 'selfsubjectaccessreviews.authorization.k8s.io is forbidden: User "bob" cannot create'
     api.refusals[REVIEW] = Refusal(403, text)
     result = call(gpu_permissions_info, permissions=[PODS], report_only=True)
@@ -63,16 +63,16 @@ def test_where_nobody_may_ask_nothing_is_known_to_be_missing(api, call):
     ("code", "text", "told"),
     [
         (403, 'User "system:anonymous" cannot create resource', "system:anonymous"),
-        (401, "Unauthorized", "does not know these credentials"),
+        (401, "Unauthorized", "does not accept these credentials"),
     ],
 )
-def test_a_stranger_is_no_user_without_permissions(api, call, code, text, told):
+def test_unknown_credentials_are_an_error(api, call, code, text, told):
     api.refusals[REVIEW] = Refusal(code, text)
     assert told in call(gpu_permissions_info, permissions=[PODS], report_only=True)["error"]
     assert told in call(gpu_permissions_info, permissions=[PODS])["msg"]
 
 
-def test_a_server_that_does_not_tell_who_is_asking(api, call):
+def test_a_server_without_self_subject_reviews(api, call):
     """Before 1.28."""
     api.denied = {("create", "pods")}
     api.refusals["create", "selfsubjectreviews"] = Refusal(404, "not found")

@@ -64,7 +64,7 @@ def wanted_node(pod):
 
 
 def output(pod):
-    """What a healthy node makes of a pod: as many UUIDs as its limits ask for."""
+    """Return the result of a pod on a healthy node: as many UUIDs as its limits request."""
     gpus = int(pod["spec"]["containers"][0]["resources"]["limits"][GPU])
     uuids = "".join(f"GPU-{wanted_node(pod)}-{number}\n" for number in range(gpus))
     return {
@@ -76,7 +76,7 @@ def output(pod):
 
 
 def behave(cluster, **scenes):
-    """Let pods come to a state as soon as they are watched; by node, healthy by default."""
+    """Set the states of pods as soon as they are watched; by node, healthy by default."""
     created = []
     cluster.when_created = created.append
 
@@ -178,7 +178,7 @@ def test_free_gpus(cluster, smoke):
             "state": "busy",
             "gpus": 0,
             "pod": "",
-            "message": "other pods have claimed all 4 nvidia.com/gpu: team/c, team/d",
+            "message": "other pods claim all 4 nvidia.com/gpu: team/c, team/d",
         }.items()
     )
     assert len(cluster.made("create", "pods")) == 1
@@ -347,8 +347,11 @@ def test_a_node_without_the_runtime_is_found_in_events(cluster, smoke, monkeypat
 @pytest.mark.parametrize(
     ("scene", "message"),
     [
-        ("mismatch", "nvidia-smi ended with exit code 18: Failed to initialize NVML"),
-        ("gpu_lost", "asked for 2 GPUs, but nvidia-smi sees 1; it says: [GPU is lost]"),
+        ("mismatch", "nvidia-smi exited with code 18: Failed to initialize NVML"),
+        (
+            "gpu_lost",
+            "the pod requested 2 GPUs, but nvidia-smi listed 1; it printed: [GPU is lost]",
+        ),
     ],
 )
 def test_nvidia_smi_fails(cluster, smoke, scene, message):
@@ -375,7 +378,7 @@ def test_the_server_refuses_a_pod(cluster, smoke, scene, cause):
     code, text = REFUSALS[scene]["code"], REFUSALS[scene]["message"]
     cluster.refusals["create", "pods"] = Refusal(code, text)
     result = smoke(["gpu-1"], 2, runtime_class="nvidia")
-    assert f"gpu-1: the API server refuses the pod: {text}" in result["msg"]
+    assert f"gpu-1: the API server rejected the pod: {text}" in result["msg"]
     row = result["nodes"]["gpu-1"]
     assert (row["pod"], row["cause"]["code"]) == ("", cause)
 
@@ -384,7 +387,9 @@ def test_no_permission_to_create_pods(cluster, smoke):
     text = 'pods is forbidden: User "eve" cannot create resource "pods" in API group ""'
     cluster.refusals["create", "pods"] = Refusal(403, text)
     result = smoke(["gpu-1"], 2)
-    assert result["msg"].startswith(f"The API server {cluster.url} forbids to create pods (403)")
+    assert result["msg"].startswith(
+        f"The API server {cluster.url} denied the request to create pods (403)"
+    )
     assert "nodes" not in result
 
 
@@ -406,20 +411,20 @@ def test_missing_node(cluster, smoke):
         result["nodes"]["gpu-9"].items()
         >= {
             "state": "failed",
-            "message": "the cluster has no such node",
+            "message": "the cluster has no node of this name",
         }.items()
     )
     assert result["nodes"]["gpu-1"]["state"] == "ok"
 
 
-def test_someone_deletes_the_pod(cluster, smoke):
+def test_another_client_deletes_the_pod(cluster, smoke):
     def drain(pod):
         cluster.take("pods", pod["metadata"]["name"], "default")
         cluster.put("events", event(pod["metadata"]["name"], "Preempted", "by a pod on gpu-1"))
 
     cluster.when_created = drain
     node = smoke(["gpu-1"], 2)["nodes"]["gpu-1"]
-    assert (node["state"], node["message"]) == ("failed", "someone else deleted the pod")
+    assert (node["state"], node["message"]) == ("failed", "another client deleted the pod")
     assert node["events"] == ["Preempted: by a pod on gpu-1"]
 
 
@@ -443,7 +448,9 @@ def test_time_is_up(cluster, monkeypatch):
     )
     node = result["nodes"]["gpu-1"]
     assert (node["state"], node["seconds"], node["events"]) == ("failed", 301.0, [])
-    assert node["message"].startswith("no verdict within 300 s: Pending: nvidia-smi: Container")
+    assert node["message"].startswith(
+        "the pod did not finish within 300 s: Pending: nvidia-smi: Container"
+    )
     assert cluster.names("pods") == []
 
 
@@ -478,8 +485,8 @@ def test_pods_that_cannot_be_deleted_are_named_and_change_no_verdict(cluster, sm
     assert [row["state"] for row in rows.values()] == ["ok", "failed"]
     assert result["left_behind"] == sorted(cluster.names("pods"))
     assert [row["pod"] for row in rows.values()] == result["left_behind"]
-    assert "forbids to delete pods (403): no" in rows["gpu-1"]["left_behind"]
-    assert f"pod {rows['gpu-2']['pod']} may be left behind: " in result["msg"]
+    assert "denied the request to delete pods (403): no" in rows["gpu-1"]["left_behind"]
+    assert f"pod {rows['gpu-2']['pod']} may still exist: " in result["msg"]
 
 
 def test_leftovers_that_cannot_be_deleted_are_named_and_stop_nothing(cluster, smoke, ended):
@@ -495,7 +502,7 @@ def test_leftovers_that_cannot_be_deleted_are_named_and_stop_nothing(cluster, sm
 
 def test_pods_are_deleted_when_the_watch_fails(cluster, smoke):
     cluster.refusals["watch", "pods"] = Refusal(403, "pods is forbidden")
-    assert "forbids to watch pods" in smoke(["gpu-1"], 2)["msg"]
+    assert "denied the request to watch pods" in smoke(["gpu-1"], 2)["msg"]
     assert cluster.names("pods") == []
 
 
@@ -503,14 +510,14 @@ def test_pods_that_are_left_when_the_watch_fails_are_told_too(cluster, smoke):
     for verb in ("watch", "deletecollection", "delete"):
         cluster.refusals[verb, "pods"] = Refusal(403, f"no {verb}")
     message = smoke(["gpu-1"], 2)["msg"]
-    assert "forbids to watch pods" in message
+    assert "denied the request to watch pods" in message
     assert f"kubectl --namespace default delete pods --selector {RUN}=" in message
 
 
 @pytest.mark.parametrize(
     ("code", "retry_after"), [(429, "0"), (503, ""), (504, "")], ids=["busy", "away", "gateway"]
 )
-def test_a_busy_server_is_no_verdict_on_a_node(cluster, smoke, code, retry_after):
+def test_a_busy_server_does_not_fail_a_node(cluster, smoke, code, retry_after):
     behave(cluster)
     cluster.refusals["create", "pods"] = Refusal(code, "wait", times=1, retry_after=retry_after)
     result = smoke(["gpu-1", "gpu-2"], 2)
@@ -557,7 +564,7 @@ def test_a_server_that_stays_busy_leaves_the_result_unknown(cluster, smoke, monk
 
 
 def test_a_server_that_falls_silent_keeps_what_was_proven(cluster, smoke, monkeypatch):
-    """And it says of the rest that nobody knows, and which limit was its own."""
+    """The other nodes become unknown, and the message has the time limit."""
     monkeypatch.setattr(kube_transport, "_READ_S", 0.1)
     monkeypatch.setattr(kube_transport, "_PATIENCE_S", 0.2)
     monkeypatch.setattr(smoke_run, "_CLEANUP_S", 0.1)
@@ -581,7 +588,7 @@ def test_a_server_that_falls_silent_keeps_what_was_proven(cluster, smoke, monkey
 
 
 @pytest.mark.parametrize("body", [b"\n", b"<html>\n", b"{}\n"])
-def test_an_odd_answer_takes_no_proof_back(cluster, smoke, body):
+def test_an_odd_answer_does_not_change_results(cluster, smoke, body):
     behave(cluster, gpu_2="creating")
     queue = cluster.when_watched["pods"]
 
@@ -593,16 +600,16 @@ def test_an_odd_answer_takes_no_proof_back(cluster, smoke, body):
     cluster.when_watched["pods"] = turn
     result = smoke(["gpu-1", "gpu-2"], 2, report_only=True)
     assert [row["state"] for row in result["nodes"].values()] == ["ok", "unknown"]
-    assert "does not answer" in result["nodes"]["gpu-2"]["message"]
+    assert "did not answer" in result["nodes"]["gpu-2"]["message"]
 
 
 def test_reports_an_odd_answer(cluster, smoke):
     cluster.odd["list", "nodes"] = b'{"items": null}'
     result = smoke(["gpu-1"], 2, report_only=True)
-    assert "does not answer" in result["error"]
+    assert "did not answer" in result["error"]
 
 
-def test_a_token_that_expires_takes_no_proof_back(cluster, smoke):
+def test_an_expired_token_does_not_change_results(cluster, smoke):
     behave(cluster, gpu_2="creating")
     queue = cluster.when_watched["pods"]
 
@@ -614,11 +621,11 @@ def test_a_token_that_expires_takes_no_proof_back(cluster, smoke):
     cluster.when_watched["pods"] = expire
     one, two = smoke(["gpu-1", "gpu-2"], 2)["nodes"].values()
     assert (one["state"], two["state"]) == ("ok", "unknown")
-    assert "does not know these credentials" in two["message"]
+    assert "does not accept these credentials" in two["message"]
 
 
 @pytest.mark.parametrize("kind", [("list", "events"), ("list", "nodes"), ("watch", "events")])
-def test_what_cannot_be_explained_stays_a_verdict(cluster, smoke, monkeypatch, kind):
+def test_unreadable_evidence_does_not_change_the_verdict(cluster, smoke, monkeypatch, kind):
     monkeypatch.setattr(smoke_run, "_EVENTS_S", 0.1)
     behave(cluster, gpu_1="no_image")
     queue = cluster.when_watched["pods"]
@@ -681,7 +688,8 @@ def test_a_kubelet_that_dies_meanwhile_is_named(cluster, clocked):
     """And not the image, and not at the end of the time only."""
     row = clocked([(10.0, renew(cluster, SLOW)), (30.0, lambda: None), (11.0, lambda: None)])
     assert (row["state"], row["cause"]["code"]) == ("failed", "KUBELET_SILENT")
-    assert row["message"] == "the kubelet has not renewed its Lease for 41 s; the Lease lasts 40 s"
+    text = "the kubelet has not renewed its Lease for 41 s, but the Lease lasts 40 s"
+    assert row["message"] == text
     assert row["seconds"] == 51.0
 
 
@@ -692,7 +700,7 @@ def test_a_node_with_a_slow_clock_is_not_silent(cluster, clocked):
         for minute, seconds in enumerate([10.0, 39.0, 39.0, 39.0, 300.0])
     ]
     row = clocked(steps)
-    assert row["message"].startswith("no verdict within 300 s")
+    assert row["message"].startswith("the pod did not finish within 300 s")
     assert row["cause"] is None
 
 
@@ -704,7 +712,7 @@ def test_a_kubelet_that_is_known_to_be_dead_is_named(cluster, clocked):
     assert row["seconds"] == 10.0
 
 
-def test_leases_that_are_withheld_are_a_note(cluster, smoke, monkeypatch):
+def test_unreadable_leases_are_a_note(cluster, smoke, monkeypatch):
     monkeypatch.setattr(smoke_run, "_EVENTS_S", 0.1)
     behave(cluster, gpu_1="not_started")
     cluster.refusals["list", "leases"] = Refusal(403, "no leases")
@@ -712,7 +720,7 @@ def test_leases_that_are_withheld_are_a_note(cluster, smoke, monkeypatch):
     assert any("no leases" in note for note in row["notes"])
 
 
-def test_no_allocatable_gpu_is_no_business_of_other_pods(cluster, smoke):
+def test_no_allocatable_gpu_is_a_failure_and_not_busy(cluster, smoke):
     cluster.put("nodes", node("gpu-1", gpus=0))
     row = smoke(["gpu-1"], "free")["nodes"]["gpu-1"]
     assert (row["state"], row["gpus"]) == ("failed", 0)
@@ -810,8 +818,8 @@ def test_leftovers_of_dead_runs_go_and_others_stay(cluster, smoke, ended):
         pytest.param(signal.SIGKILL, -signal.SIGKILL, 1, id="crashed"),
     ],
 )
-def test_a_run_that_is_ended_from_outside(cluster, smoke, number, code, left):
-    """Its pods go: by itself where it can, else with the next run, however soon that is."""
+def test_a_killed_run(cluster, smoke, number, code, left):
+    """Its pods are deleted: by itself if possible, else by the next run, however soon."""
     options = {
         "nodes": ["gpu-1"],
         "gpus": 2,
@@ -841,9 +849,9 @@ def test_a_run_that_is_ended_from_outside(cluster, smoke, number, code, left):
     ("options", "message"),
     [
         ({"nodes": [], "gpus": 1}, "nodes is empty: name at least one node"),
-        ({"nodes": ["gpu-1"], "gpus": 0}, "gpus: '0' is neither a number above 0 nor 'free'"),
-        ({"nodes": ["gpu-1"], "gpus": "all"}, "gpus: 'all' is neither a number above 0 nor"),
-        ({"nodes": ["gpu-1"], "gpus": 1, "wait_timeout": 0}, "wait_timeout has to be above 0"),
+        ({"nodes": ["gpu-1"], "gpus": 0}, "gpus must be an integer greater than 0"),
+        ({"nodes": ["gpu-1"], "gpus": "all"}, "gpus must be an integer greater than 0 or"),
+        ({"nodes": ["gpu-1"], "gpus": 1, "wait_timeout": 0}, "wait_timeout must be greater than 0"),
     ],
 )
 def test_invalid_options(cluster, smoke, options, message):

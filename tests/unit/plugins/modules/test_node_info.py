@@ -34,11 +34,11 @@ def test_only_texts_that_matter_travel(collect, tmp_path):
     texts = collect(Programs({}))["texts"]
     assert "/usr/lib/udev/rules.d/71-nvidia-dev-char.rules" in texts
     assert "/usr/lib/udev/rules.d/60-block.rules" not in texts
-    assert "/etc/apt/sources.list.d/nvidia-cuda.sources" not in texts  # nobody asked
+    assert "/etc/apt/sources.list.d/nvidia-cuda.sources" not in texts  # not requested
 
 
 def test_configuration_travels_and_units_do_not(collect, tmp_path):
-    """Units and what they read may hold secrets; only flags of them are of use."""
+    """Units and their files may contain secrets; only their flags are needed."""
     plant(tmp_path, parse_scene(recording("nodes/kubelet-gates.txt")))
     raw = collect(Programs({}))
     assert {
@@ -80,7 +80,7 @@ def test_processes_are_looked_at_only_when_asked(tmp_path):
 
 
 @pytest.mark.parametrize("check", [True, False], ids=["check", "real"])
-def test_the_whole_module_on_whatever_machine_this_is(capsys, check):
+def test_the_whole_module_on_this_machine(capsys, check):
     with patch_module_args({"_ansible_check_mode": check}), pytest.raises(SystemExit):
         node_info.main()
     result = json.loads(capsys.readouterr().out)

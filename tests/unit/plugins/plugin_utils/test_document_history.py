@@ -7,31 +7,31 @@ import json
 
 import pytest
 
-from ansible_collections.metal.gpu.plugins.plugin_utils import document_history as history
-from ansible_collections.metal.gpu.plugins.plugin_utils.document_history import Past
+from ansible_collections.metal.gpu.plugins.plugin_utils import document_history
+from ansible_collections.metal.gpu.plugins.plugin_utils.document_history import History
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents import Edits
 
 ORIGINAL = '{"a":1,\n "b":2}'
 
 
-def put(content, past=None, **keys):
-    """Return the file and its past after a change, as the action plugin makes it."""
-    after = history.change(content, "json", Edits(merge=keys))
-    return after, history.extend(past, content, "json", written=after)
+def put(content, history=None, **keys):
+    """Return the file and its history after a change, as the action plugin makes it."""
+    after = document_history.change(content, "json", Edits(merge=keys))
+    return after, document_history.extend(history, content, "json", written=after)
 
 
 def test_several_changes_are_given_back_to_the_byte():
-    first, past = put(ORIGINAL, a=5)
-    second, past = put(first, past, c={"d": 1})
-    assert history.give_back(second, "json", past) == ORIGINAL
+    first, history = put(ORIGINAL, a=5)
+    second, history = put(first, history, c={"d": 1})
+    assert document_history.restore(second, "json", history) == ORIGINAL
 
 
 def test_a_foreign_change_between_ours_stays():
-    first, past = put(ORIGINAL, a=5)
+    first, history = put(ORIGINAL, a=5)
     theirs = first.replace('"b":2', '"b": 3')
-    second, past = put(theirs, past, c={"d": 1})
-    assert past.original == '{"a":1,\n "b": 3}'
-    assert history.give_back(second, "json", past) == past.original
+    second, history = put(theirs, history, c={"d": 1})
+    assert history.original == '{"a":1,\n "b": 3}'
+    assert document_history.restore(second, "json", history) == history.original
 
 
 @pytest.mark.parametrize(
@@ -46,69 +46,69 @@ def test_a_foreign_change_between_ours_stays():
     ids=["untouched", "reformatted", "theirs-too", "theirs-by-now", "deleted"],
 )
 def test_a_file_of_ours_goes_unless_it_holds_something_else(current, rest):
-    content, past = put(None, a={"b": 1})
-    assert past == Past(None, content, None, language="json")
-    assert history.give_back(current, "json", past) == rest
+    content, history = put(None, a={"b": 1})
+    assert history == History(None, content, None, language="json")
+    assert document_history.restore(current, "json", history) == rest
 
 
 def test_the_last_change_is_undone_to_the_byte_and_only_once():
-    first, past = put(ORIGINAL, a=5)
-    second, past = put(first, past, c={"d": 1})
-    rest, past = history.undo(second, "json", past)
+    first, history = put(ORIGINAL, a=5)
+    second, history = put(first, history, c={"d": 1})
+    rest, history = document_history.undo(second, "json", history)
     assert rest == first
-    assert history.undo(rest, "json", past) == (rest, past)
-    assert history.give_back(rest, "json", past) == ORIGINAL
+    assert document_history.undo(rest, "json", history) == (rest, history)
+    assert document_history.restore(rest, "json", history) == ORIGINAL
 
 
 @pytest.mark.parametrize("original", [ORIGINAL, None])
 def test_nothing_is_left_when_the_only_change_is_undone(original):
-    content, past = put(original, a=5)
-    assert history.undo(content, "json", past) == (original, None)
+    content, history = put(original, a=5)
+    assert document_history.undo(content, "json", history) == (original, None)
 
 
 def test_foreign_changes_stay_when_the_last_change_is_undone():
-    first, past = put(ORIGINAL, a=5)
-    second, past = put(first.replace('"b":2', '"b": 3'), past, c={"d": 1})
-    rest, past = history.undo(second.replace('"a":5', '"a":5,"e":6'), "json", past)
+    first, history = put(ORIGINAL, a=5)
+    second, history = put(first.replace('"b":2', '"b": 3'), history, c={"d": 1})
+    rest, history = document_history.undo(second.replace('"a":5', '"a":5,"e":6'), "json", history)
     assert json.loads(rest) == {"a": 5, "b": 3, "e": 6}
-    assert json.loads(history.give_back(rest, "json", past)) == {"a": 1, "b": 3, "e": 6}
+    assert json.loads(document_history.restore(rest, "json", history)) == {"a": 1, "b": 3, "e": 6}
 
 
-def test_there_is_nothing_to_undo_without_a_past():
-    assert history.undo(ORIGINAL, "json", None) == (ORIGINAL, None)
+def test_there_is_nothing_to_undo_without_a_history():
+    assert document_history.undo(ORIGINAL, "json", None) == (ORIGINAL, None)
 
 
 def test_a_file_that_was_deleted_since_begins_anew():
-    _content, past = put(ORIGINAL, a=5)
-    _content, past = put(None, past, a=5)
-    assert past.original is None
+    _content, history = put(ORIGINAL, a=5)
+    _content, history = put(None, history, a=5)
+    assert history.original is None
 
 
 def test_no_file_stays_no_file():
-    assert history.change(None, "toml", Edits(remove=(("a",),))) is None
+    assert document_history.change(None, "toml", Edits(remove=(("a",),))) is None
 
 
 def test_directories_accumulate():
-    past = history.extend(None, None, "json", written="{}", made=["/x"])
-    past = history.extend(past, None, "json", written="{}", made=["/x/y"])
-    assert past.directories == ("/x", "/x/y")
+    history = document_history.extend(None, None, "json", written="{}", created=["/x"])
+    history = document_history.extend(history, None, "json", written="{}", created=["/x/y"])
+    assert history.directories == ("/x", "/x/y")
 
 
 def test_recall_goes_by_what_the_file_is():
-    old, new = Past("o", "w1", "o"), Past("o", "w2", "w1", ("/d",))
-    state = history.remember(new, old)
-    assert history.recall(state, "w2") == new  # cut off behind the file
-    assert history.recall(state, "w1") == old  # cut off before it
-    assert history.recall(state, "theirs") == old
-    assert history.recall(None, "w1") is None
+    old, new = History("o", "w1", "o"), History("o", "w2", "w1", ("/d",))
+    state = document_history.remember(new, old)
+    assert document_history.recall(state, "w2") == new  # cut off behind the file
+    assert document_history.recall(state, "w1") == old  # cut off before it
+    assert document_history.recall(state, "theirs") == old
+    assert document_history.recall(None, "w1") is None
 
 
 def test_a_change_that_was_cut_off_before_the_file_gives_nothing_back():
-    _content, past = put(ORIGINAL, a=5, c=[1])
-    assert history.give_back(ORIGINAL, "json", past) == ORIGINAL
+    _content, history = put(ORIGINAL, a=5, c=[1])
+    assert document_history.restore(ORIGINAL, "json", history) == ORIGINAL
 
 
-PAST = {"original": "o", "written": "w", "before": "b"}
+RECORDED = {"original": "o", "written": "w", "before": "b"}
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ PAST = {"original": "o", "written": "w", "before": "b"}
     [
         *("", "{", "[]", '{"pasts": []}', '{"pasts": [{}]}', "null", "\ufffd\0", 100_000 * "["),
         *(
-            json.dumps({"pasts": [{**PAST, key: value}]})
+            json.dumps({"pasts": [{**RECORDED, key: value}]})
             for key, value in (
                 *(("written", None), ("original", 1), ("directories", [1]), ("directories", 1)),
                 *(("language", "ini"), ("language", ["json"]), ("more", 1)),
@@ -126,22 +126,22 @@ PAST = {"original": "o", "written": "w", "before": "b"}
     ids=lambda state: state[-40:],
 )
 def test_a_damaged_state_is_an_error(state):
-    with pytest.raises(history.StateUnreadable, match="damaged"):
-        history.recall(state, "x")
+    with pytest.raises(document_history.HistoryUnreadable, match="damaged"):
+        document_history.recall(state, "x")
 
 
 def test_the_language_of_an_edit_is_remembered_and_used():
     """A file whose suffix does not tell it, or tells another one."""
-    content, past = put(ORIGINAL, a=5)
-    past = history.recall(history.remember(past), content)
-    assert past.language == "json"
+    content, history = put(ORIGINAL, a=5)
+    history = document_history.recall(document_history.remember(history), content)
+    assert history.language == "json"
     theirs = content.replace("{", r'{"tag": "\ud83d\ude00",')  # no YAML
-    assert json.loads(history.give_back(theirs, "yaml", past))["a"] == 1
+    assert json.loads(document_history.restore(theirs, "yaml", history))["a"] == 1
 
 
 def test_a_state_of_old_has_no_language():
-    state = json.dumps({"version": 1, "pasts": [PAST]})
-    assert history.recall(state, "w") == Past("o", "w", "b", language=None)
+    state = json.dumps({"version": 1, "pasts": [RECORDED]})
+    assert document_history.recall(state, "w") == History("o", "w", "b", language=None)
 
 
 @pytest.mark.parametrize(
@@ -155,4 +155,4 @@ def test_a_state_of_old_has_no_language():
     ],
 )
 def test_changes(original, written, expected):
-    assert list(history.changes(original, written)) == expected
+    assert list(document_history.changes(original, written)) == expected

@@ -278,7 +278,7 @@ def test_giving_back_after_a_foreign_change_keeps_that_and_every_comment(
     original = documents.parse(before, language)
     written = documents.parse(after, language)
     theirs = documents.render(after, language, {**written, "theirs": {"x": 1}})
-    rest = documents.give_back(documents.parse(theirs, language), written, original)
+    rest = documents.restore(documents.parse(theirs, language), written, original)
     assert rest == {**original, "theirs": {"x": 1}}
     text = documents.render(theirs, language, rest)
     lines = text.splitlines()
@@ -327,8 +327,8 @@ def test_everything_everywhere_can_be_edited(language, edits, before, after, val
         ("json", '{"NaN": "NaN",\n "a": [1, -Infinity]}', 2, 11, "-Infinity is not a JSON number"),
         ("json", '{"1e999": 1, "a": 1e999}', 1, 19, "1e999 is not a JSON number"),
         ("json", '{"a": ' + 5000 * "1" + "}", 1, 7, "the number is too large"),
-        ("json", '{\n "a": 1,\n "a": 2}', 3, 2, 'key "a" is there twice'),
-        ("json", '{"b": {"a": [{}], "\\u0061": 2}}', 1, 19, 'key "a" is there twice'),
+        ("json", '{\n "a": 1,\n "a": 2}', 3, 2, 'key "a" appears twice'),
+        ("json", '{"b": {"a": [{}], "\\u0061": 2}}', 1, 19, 'key "a" appears twice'),
         ("json", '{"a": "b\tc"}', 1, 9, "Invalid control character"),
         ("json", '{"a": 1}\0', 1, 9, "Extra data"),
         ("json", '{"a": ' + 101 * "[" + 101 * "]" + "}", 1, 106, "more than 100 levels deep"),
@@ -345,22 +345,22 @@ def test_everything_everywhere_can_be_edited(language, edits, before, after, val
         ("toml", "a = " + 100_000 * "[", 1, 104, "more than 100 levels deep"),
         ("toml", "a." * 101 + "b = 1\n", 1, 1, "more than 100 levels deep"),
         ("yaml", "a: 1\n\tb: 2\n", 2, 1, "found a tab character"),
-        ("yaml", "a: 1\n---\nb: 2\n", 2, 1, "a second document begins here"),
+        ("yaml", "a: 1\n---\nb: 2\n", 2, 1, "a second document starts here"),
         ("yaml", "- 1\n", 1, 1, "not a mapping"),
         ("yaml", "a: [1\n", 2, 1, "did not find expected ',' or ']'"),
-        ("yaml", "a: 1\nb: 1\na: 2\n", 3, 1, 'key "a" is there twice'),
-        ("yaml", "a: \u00e9\nb: *x\n", 2, 4, "alias 'x' refers to nothing before it"),
-        ("yaml", "a: &x [*x]\n", 1, 8, "an alias refers to what it is part of"),
+        ("yaml", "a: 1\nb: 1\na: 2\n", 3, 1, 'key "a" appears twice'),
+        ("yaml", "a: \u00e9\nb: *x\n", 2, 4, "alias 'x' refers to no earlier anchor"),
+        ("yaml", "a: &x [*x]\n", 1, 8, "an alias refers to a value that contains it"),
         ("yaml", "a: \u00e9\nb: \x07\n", 2, 4, "character U+0007 is not allowed"),
         ("yaml", "a: \0\n", 1, 4, "character U+0000 is not allowed"),
         ("yaml", "[a]: 1\n", 1, 1, "a key that is not a scalar"),
         ("yaml", "a: .inf\n", 1, 4, ".inf is not a number in JSON"),
-        ("yaml", "a: {<<: 1}\n", 1, 9, "<< wants a table"),
+        ("yaml", "a: {<<: 1}\n", 1, 9, "<< needs a table"),
         ("yaml", 'a: "\\ud83d\\ude00"\n', 1, 7, "invalid Unicode character escape code"),
         ("yaml", BOMB, 6, 8, "aliases repeat more than 100000 values"),
         ("yaml", "a: " + 200_000 * "[", 1, 103, "more than 100 levels deep"),
         ("yaml", "\n".join(" " * i + "a:" for i in range(102)), 101, 101, "100 levels deep"),
-        *((language, "\ufffd\ufffdn\0", 1, 1, "perhaps UTF-16") for language in LANGUAGES),
+        *((language, "\ufffd\ufffdn\0", 1, 1, "possibly UTF-16") for language in LANGUAGES),
     ],
     ids=str,
 )
@@ -375,16 +375,16 @@ def test_malformed_text_is_refused_with_its_place(language, text, line, column, 
     [
         (
             Edits(merge={"s": {"k": 1}}),
-            "s is a single value in the file, and the task wants a table",
+            "s is a single value in the file, but the task asks for a table",
         ),
         (
             Edits(merge={"t": {"u.v": 1}}),
-            't."u.v" is a list in the file, and the task wants a single',
+            't."u.v" is a list in the file, but the task asks for a single',
         ),
-        (Edits(merge={"t": 1}), "t is a table in the file, and the task wants a single value"),
+        (Edits(merge={"t": 1}), "t is a table in the file, but the task asks for a single value"),
         (Edits(append=(ListEdit(("s",), [1]),)), "s is a single value in the file"),
-        (Edits(append=(ListEdit(("s", "x"), [1]),)), "s is a single value .* wants a table"),
-        (Edits(discard=(ListEdit(("t",), [1]),)), "t is a table in the file, .* wants a list"),
+        (Edits(append=(ListEdit(("s", "x"), [1]),)), "s is a single value .* asks for a table"),
+        (Edits(discard=(ListEdit(("t",), [1]),)), "t is a table in the file, .* asks for a list"),
     ],
 )
 def test_conflicting_kinds_name_the_key(edits, message):
@@ -432,8 +432,8 @@ def test_apply(data, edits, after):
         pytest.param({"l": ["cri"]}, {"l": []}, {"l": ["x"]}, {"l": ["cri", "x"]}, id="discarded"),
     ],
 )
-def test_give_back(original, written, current, rest):
-    assert documents.give_back(current, written, original) == rest
+def test_restore(original, written, current, rest):
+    assert documents.restore(current, written, original) == rest
 
 
 @pytest.mark.parametrize(

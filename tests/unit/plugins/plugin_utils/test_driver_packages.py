@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.metal.gpu.plugins.plugin_utils import driver_packages, plan_nvidia_driver
-from ansible_collections.metal.gpu.plugins.plugin_utils.repositories import Found
+from ansible_collections.metal.gpu.plugins.plugin_utils.repositories import ObservedRepository
 from ansible_collections.metal.gpu.plugins.plugin_utils.systems import find
 
 from .test_plans import CHOICES, VIRGIN, codes, merge, names
@@ -20,8 +20,8 @@ ROCKY = {
     "packages": {"dkms": {"version": "3.1.0-1.el9", "held": False}},
 }
 EPEL_FILE = "/etc/yum.repos.d/epel.repo"
-EPEL = Found.parse(EPEL_FILE, "[epel]\nmetalink=x\n", None)._asdict()
-EPEL_OFF = Found.parse(EPEL_FILE, "[epel]\nenabled=0\n", None)._asdict()
+EPEL = ObservedRepository.parse(EPEL_FILE, "[epel]\nmetalink=x\n", None)._asdict()
+EPEL_OFF = ObservedRepository.parse(EPEL_FILE, "[epel]\nenabled=0\n", None)._asdict()
 
 
 def plan(changes: dict[str, Any], **desired: Any) -> dict[str, Any]:

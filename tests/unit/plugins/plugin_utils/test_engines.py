@@ -59,5 +59,5 @@ def test_mismatch_names_both() -> None:
 
 
 def test_no_such_engine() -> None:
-    with pytest.raises(AnsibleFilterError, match="no engine 'podman', only auto"):
+    with pytest.raises(AnsibleFilterError, match="unknown engine 'podman': use one of auto"):
         engine(node(None), "podman")

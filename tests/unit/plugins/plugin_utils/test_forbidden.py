@@ -14,8 +14,9 @@ PATCH = (
     '\\"\\" at the cluster scope","reason":"Forbidden","code":403}'
 )
 CREATE = (
-    'The API server https://x:6443 forbids to create pods (403): pods is forbidden: User "bob" '
-    'cannot create resource "pods" in API group "" in the namespace "default". Grant the verb'
+    "The API server https://x:6443 denied the request to create pods (403): pods is forbidden: "
+    'User "bob" cannot create resource "pods" in API group "" in the namespace "default". Grant'
+    " the verb"
 )
 INFO = (
     "Exception '403\\nReason: Forbidden\\nHTTP response body: b\\'{"
@@ -61,8 +62,9 @@ UNAUTHORIZED = (
     '\\"message\\":\\"Unauthorized\\",\\"reason\\":\\"Unauthorized\\",\\"code\\":401}'
 )
 OURS = (
-    "The API server https://x:6443 does not know these credentials (401 Unauthorized). Check the "
-    "token or client certificate, which may have expired (from the kubeconfig ~/.kube/config)."
+    "The API server https://x:6443 does not accept these credentials (401 Unauthorized). Check "
+    "that the token or client certificate is correct and has not expired (from the kubeconfig "
+    "~/.kube/config)."
 )
 ANONYMOUS = LIST.replace("bob", "system:anonymous")
 CONFLICT = (
@@ -85,7 +87,7 @@ IMMUTABLE = (
     [
         pytest.param(OURS, "CLUSTER_UNAUTHENTICATED", "(401 Unauthorized)", id="401"),
         pytest.param(UNAUTHORIZED, "CLUSTER_UNAUTHENTICATED", "401 Unauthorized", id="401, Python"),
-        pytest.param(ANONYMOUS, "CLUSTER_UNAUTHENTICATED", "user system:anonymous", id="nobody"),
+        pytest.param(ANONYMOUS, "CLUSTER_UNAUTHENTICATED", "user as system:anonymous", id="nobody"),
         pytest.param(
             CONFLICT, "CLUSTER_CONFLICT",
             "kubectl-edit changed fields that this collection sets: "

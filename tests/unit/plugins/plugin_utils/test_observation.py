@@ -15,9 +15,9 @@ from hashlib import sha256
 import pytest
 import yaml
 
-from ansible_collections.metal.gpu.plugins.module_utils import document_states
+from ansible_collections.metal.gpu.plugins.module_utils import document_history_files
 from ansible_collections.metal.gpu.plugins.modules import config_document, node_info
-from ansible_collections.metal.gpu.plugins.plugin_utils.document_history import Past, remember
+from ansible_collections.metal.gpu.plugins.plugin_utils.document_history import History, remember
 from ansible_collections.metal.gpu.plugins.plugin_utils.observation import interpret
 from ansible_collections.metal.gpu.tests.unit.support.programs import Programs
 from ansible_collections.metal.gpu.tests.unit.support.recordings import (
@@ -415,8 +415,8 @@ def test_what_this_collection_has_left_is_found(observe, tmp_path):
     theirs = "/etc/modprobe.d/metal-gpu-cluster.conf"
     plant(tmp_path, {rule: f"{mark}blacklist nouveau\n", theirs: "blacklist nouveau\n"})
     written = "[plugins.cri]\na = 1\n"
-    state = remember(Past(original="", written=written, before=""))
-    plant(tmp_path, {place.state.removeprefix(str(tmp_path)): state, path: written})
+    history = remember(History(original="", written=written, before=""))
+    plant(tmp_path, {place.history.removeprefix(str(tmp_path)): history, path: written})
     noted = "/var/lib/metal-gpu/packages/containerd.json"
     plant(tmp_path, {noted: '{"containerd.io": {"version": "2.4.1-*", "before": null}}'})
     bad = "/var/lib/metal-gpu/packages/docker_ce.json"
@@ -476,7 +476,7 @@ EMOJI = r'{"log-opts": {"tag": "\ud83d\ude00"}, "default-runtime": "runc"}'
     [
         pytest.param(
             "/etc/docker/daemon.json",
-            remember(Past(EMOJI, EMOJI.replace("runc", "nvidia"), EMOJI, language="json")),
+            remember(History(EMOJI, EMOJI.replace("runc", "nvidia"), EMOJI, language="json")),
             [{"key": ["default-runtime"], "before": "runc"}],
             None,
             id="emoji-escape",
@@ -491,28 +491,28 @@ EMOJI = r'{"log-opts": {"tag": "\ud83d\ude00"}, "default-runtime": "runc"}'
         ),
         pytest.param(
             "/etc/cni/conf",
-            remember(Past("a: 1\n", "a: 2\n", "a: 1\n", language="yaml")),
+            remember(History("a: 1\n", "a: 2\n", "a: 1\n", language="yaml")),
             [{"key": ["a"], "before": 1}],
             None,
             id="without-suffix-by-language",
         ),
         pytest.param(
             "/etc/cni/conf",
-            remember(Past("a: 1\n", "a: 2\n", "a: 1\n")),
+            remember(History("a: 1\n", "a: 2\n", "a: 1\n")),
             [],
-            "the record of what it was before is damaged: it does not tell the language",
+            "the history of the file is damaged: it does not name the language",
             id="neither",
         ),
         pytest.param(
             "/etc/docker/daemon.json",
-            remember(Past("{", "{}", "{", language="json")),
+            remember(History("{", "{}", "{", language="json")),
             [],
             "line 1, column 2: Expecting property name enclosed in double quotes",
             id="original-that-cannot-be-read",
         ),
         pytest.param(
             *("/etc/docker/daemon.json", "{", []),
-            "the record of what it was before is damaged: JSONDecodeError: ",
+            "the history of the file is damaged: JSONDecodeError: ",
             id="damaged",
         ),
     ],
@@ -520,8 +520,8 @@ EMOJI = r'{"log-opts": {"tag": "\ud83d\ude00"}, "default-runtime": "runc"}'
 def test_the_way_back_is_read_in_the_language_of_the_edit(
     observe, tmp_path, path, state, changes, error
 ):
-    name = document_states.file_name(path, "metal.gpu.x")
-    file = f"{document_states.DIRECTORY}/{name}"
+    name = document_history_files.file_name(path, "metal.gpu.x")
+    file = f"{document_history_files.DIRECTORY}/{name}"
     plant(tmp_path, {file: state})
     [edit] = observe(Programs({}))["ours"]["edits"]
     assert (edit["path"], edit["changes"]) == (path, changes)
@@ -532,9 +532,9 @@ def test_the_way_back_is_read_in_the_language_of_the_edit(
 def test_carriage_returns_are_no_change(observe, tmp_path, now):
     """The node hands lines over without them."""
     written = "{\r\n}\r\n"
-    name = document_states.file_name("/etc/d.json", "metal.gpu.x")
-    state = remember(Past(None, written, None, language="json"))
-    plant(tmp_path, {f"{document_states.DIRECTORY}/{name}": state})
+    name = document_history_files.file_name("/etc/d.json", "metal.gpu.x")
+    history = remember(History(None, written, None, language="json"))
+    plant(tmp_path, {f"{document_history_files.DIRECTORY}/{name}": history})
     (tmp_path / "etc/d.json").parent.mkdir()
     (tmp_path / "etc/d.json").write_bytes(now.encode())
     [edit] = observe(Programs({}))["ours"]["edits"]
@@ -559,8 +559,8 @@ def test_a_bare_machine_has_the_same_shape(observe):
     [
         pytest.param((0, "Kubernetes v1.37.1\n", ""), None, id="version"),
         pytest.param((126, "", "Exec format\nerror\n"), "Exec format error", id="other machine"),
-        pytest.param((139, "", ""), "nothing (139)", id="crash"),
-        pytest.param((124, "", ""), "nothing in time", id="hangs"),
+        pytest.param((139, "", ""), "nothing (exit code 139)", id="crash"),
+        pytest.param((124, "", ""), "nothing (timeout)", id="hangs"),
     ],
 )
 def test_what_is_said_instead_of_a_version(observe, answer, error):
@@ -682,7 +682,10 @@ def test_an_engine_that_runs_is_installed_wherever_its_program_is(observe, tmp_p
     node = observe(services("running"))  # no file of the scene is there
     engine = node["engines"]["containerd"]
     assert (engine["installed"], engine["running"], engine["version"]) == (True, True, None)
-    assert engine["version_error"] == "containerd.service runs a program that cannot be found"
+    assert (
+        engine["version_error"]
+        == "nothing, because the program that containerd.service runs cannot be found"
+    )
 
 
 def test_a_host_that_was_renamed_keeps_its_name_in_the_cluster(observe, tmp_path):
@@ -747,8 +750,8 @@ def test_containerd_is_asked_about_the_file_that_its_unit_names(observe, tmp_pat
         pytest.param(
             "\ufeffversion = 2\n",
             recording("containerd/refusal-2.1.4-byte-order-mark.txt"),
-            "/etc/containerd/config.toml, line 1, column 1: the file begins with a byte order mark,"
-            r" which this containerd refuses. Remove it: sed -i '1s/^\xEF\xBB\xBF//'"
+            "/etc/containerd/config.toml, line 1, column 1: the file starts with a byte order mark,"
+            r" which this containerd rejects. Remove it: sed -i '1s/^\xEF\xBB\xBF//'"
             " /etc/containerd/config.toml",
             id="byte-order-mark",
         ),
@@ -842,12 +845,12 @@ def test_a_docker_node(observe, tmp_path):
     assert found["config"]["runtimes"] == {"quiet": {"type": None, "binary": "/usr/bin/runc"}}
     assert (found["live_restore"], found["data_root"]) == (True, "/srv/docker")
     assert [(one["name"], one["of_pod"], one["ephemeral"]) for one in found["containers"]] == [
-        ("owner-service", False, False),
+        ("admin-service", False, False),
         ("trainer", False, True),
         ("k8s_POD_busy_default_5c4fc37b-d6cf-4b6c-8a60-e2760aa38afa_0", True, False),
     ]
-    assert found["made_with"] == {"runc": ["owner-service"], "nvidia": ["trainer"]}
-    assert [one["name"] for one in found["containers"] if one["noted"]] == ["owner-service"]
+    assert found["made_with"] == {"runc": ["admin-service"], "nvidia": ["trainer"]}
+    assert [one["name"] for one in found["containers"] if one["noted"]] == ["admin-service"]
     assert (found["group"], found["snap"]) == (["alice", "bob"], ["/snap/bin/docker"])
     assert found["rootless"] == ["/run/user/1000/docker.sock"]
     assert [one["name"] for one in found["interrupted"]] == ["digits"]
@@ -896,7 +899,7 @@ def test_what_containerd_reads_is_no_error(observe, tmp_path, text, obstacle):
         pytest.param(
             '{"debug": true,\n "debug": false}',
             ["debug"],
-            '/etc/docker/daemon.json, line 2, column 2: key "debug" is there twice',
+            '/etc/docker/daemon.json, line 2, column 2: key "debug" appears twice',
             id="twice",
         ),
     ],

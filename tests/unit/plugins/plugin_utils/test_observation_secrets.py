@@ -10,7 +10,7 @@ import json
 import pytest
 
 from ansible_collections.metal.gpu.plugins.modules import node_info
-from ansible_collections.metal.gpu.plugins.plugin_utils.document_history import Past, remember
+from ansible_collections.metal.gpu.plugins.plugin_utils.document_history import History, remember
 from ansible_collections.metal.gpu.plugins.plugin_utils.observation import interpret
 from ansible_collections.metal.gpu.tests.unit.support.programs import Programs
 from ansible_collections.metal.gpu.tests.unit.support.recordings import plant_services
@@ -62,7 +62,7 @@ TRAVEL = {
     "/k.d/10.conf": f"password: {SECRET}: x\n",  # does not parse
     "/etc/cdi/site.yaml": f'containerEdits: {{env: ["API_TOKEN={SECRET}"]}}\n',
     "/etc/modprobe.d/x.conf": f"# {PROXY}\nblacklist nouveau\n",
-    STATE: remember(Past(original=DAEMON_JSON, written="{}", before=DAEMON_JSON)),
+    STATE: remember(History(original=DAEMON_JSON, written="{}", before=DAEMON_JSON)),
 }
 SHOW = f"""
 Id=kubelet.service

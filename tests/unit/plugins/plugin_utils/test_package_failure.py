@@ -127,7 +127,7 @@ def test_repositories(version: str, scene: str, expected: str) -> None:
     ("text", "expected"),
     [
         pytest.param(
-            "http://mirror.example/gpg is the key 06D76BF0, expected was 9DC85822",
+            "http://mirror.example/gpg is the key 06D76BF0, expected 9DC85822",
             "REPOSITORY_UNTRUSTED the repository http://mirror.example/gpg is not trusted: is "
             f"the key 06D76BF0 (key: not named; pinned key: {'F' * 40})",
             id="look-up of another key",
@@ -141,11 +141,11 @@ def test_repositories(version: str, scene: str, expected: str) -> None:
             id="look-up of an expired key",
         ),
         pytest.param(
-            "http://mirror.example/gpg is no key to trust: a second primary key, "
-            f"{'B' * 40}, is in it",
+            "http://mirror.example/gpg is not a trustworthy key: it contains a second "
+            f"primary key, {'B' * 40}",
             "REPOSITORY_UNTRUSTED the repository http://mirror.example/gpg is not trusted: is "
-            f"no key to trust: a second primary key, {'B' * 40}, is in it (key: {'B' * 40}; pinned "
-            f"key: {'F' * 40})",
+            f"not a trustworthy key: it contains a second primary key, {'B' * 40} (key: "
+            f"{'B' * 40}; pinned key: {'F' * 40})",
             id="look-up of two keys",
         ),
         pytest.param(

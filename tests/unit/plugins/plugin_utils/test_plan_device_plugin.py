@@ -226,11 +226,11 @@ def test_how_gpus_get_into_containers(
     [
         pytest.param(
             [], ["docker", "containerd"], {},
-            "docker is used by h1, containerd is used by h2", id="mixed",
+            "docker on h1, containerd on h2", id="mixed",
         ),
         pytest.param(
             [], ["docker", "containerd"], {"strategy": "envvar"},
-            "docker is used by h1, containerd is used by h2", id="mixed, with a runtime class",
+            "docker on h1, containerd on h2", id="mixed, with a runtime class",
         ),
         pytest.param(
             [], ["docker"], {"strategy": "cdi-cri"},
@@ -240,7 +240,7 @@ def test_how_gpus_get_into_containers(
         ),
         pytest.param(
             [ours(nodes=7)], ["docker"], {},
-            "it hands GPUs out by cdi-cri on 7 nodes, and the 1 of this run need envvar",
+            "it uses the strategy cdi-cri on 7 nodes, but the nodes of this run (1) need envvar",
             id="limited to the one Docker node of many",
         ),
     ],
@@ -342,11 +342,13 @@ PULL = {"name": "plugin", "ready": False, "state": {"waiting": {"reason": "Image
     ("pods", "nodes", "waiting"),
     [
         pytest.param([pod("gpu-1", "2", ready=True)], ["gpu-1"], {}, id="done"),
-        pytest.param([], ["gpu-1"], {"gpu-1": "it has no pod of this version yet"}, id="none"),
+        pytest.param(
+            [], ["gpu-1"], {"gpu-1": "the node has no pod of this version yet"}, id="none"
+        ),
         pytest.param(
             [pod("gpu-1", "1", ready=True)],
             ["gpu-1"],
-            {"gpu-1": "it has no pod of this version yet"},
+            {"gpu-1": "the node has no pod of this version yet"},
             id="old version",
         ),
         pytest.param(
@@ -386,7 +388,7 @@ def test_rollout(pods: list[dict[str, Any]], nodes: list[str], waiting: dict[str
 
 def test_rollout_before_the_controller_has_seen_the_daemonset() -> None:
     assert plan_device_plugin.rollout([], ["gpu-1"], []) == {
-        "gpu-1": "it has no pod of this version yet"
+        "gpu-1": "the node has no pod of this version yet"
     }
 
 
@@ -394,5 +396,5 @@ def test_adopted_plugin_counts_in_any_version() -> None:
     pods = [pod("gpu-1", "1", ready=True), pod("gpu-2", "7", ready=False)]
     assert plan_device_plugin.rollout(pods, ["gpu-1", "gpu-2", "gpu-3"]) == {
         "gpu-2": "plugin-x is Running",
-        "gpu-3": "it has no pod",
+        "gpu-3": "the node has no pod",
     }

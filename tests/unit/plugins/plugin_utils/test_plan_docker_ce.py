@@ -38,7 +38,7 @@ EXCHANGE = [
     "Remove the purge script of docker.io",
 ]
 RUNNING = {"ephemeral": False, "noted": False}
-OWN = {"id": "aaaa", "name": "owner-service", "of_pod": False, **RUNNING}
+OWN = {"id": "aaaa", "name": "admin-service", "of_pod": False, **RUNNING}
 POD = {"id": "bbbb", "name": "k8s_POD_busy", "of_pod": True, **RUNNING}
 DISTRIBUTION = {
     "engines": {
@@ -140,7 +140,7 @@ def docker(**values: Any) -> dict[str, Any]:
             id="cut-before-hold",
         ),
         pytest.param(
-            [docker(interrupted=[{"id": "aaaa", "name": "owner-service"}])],
+            [docker(interrupted=[{"id": "aaaa", "name": "admin-service"}])],
             {},
             ["Start the recorded containers"],
             id="cut-before-containers",
@@ -450,9 +450,10 @@ def test_exchange_says_what_goes_and_what_is_started_again() -> None:
     planned = plan("docker_ce", node(DISTRIBUTION), replace_distribution=True)
     (reason,) = [step["reason"] for step in planned["steps"] if step["name"] == "Install Docker"]
     assert reason == (
-        "docker.io 20.10.24 gives way; docker.io, containerd, runc cannot stay beside it"
+        "docker-ce replaces docker.io 20.10.24; this removes the conflicting docker.io, "
+        "containerd, runc"
     )
-    assert planned["data"]["record"]["merge"] == {"aaaa": "owner-service"}  # no pods
+    assert planned["data"]["record"]["merge"] == {"aaaa": "admin-service"}  # no pods
     assert planned["data"]["containers"] == ["aaaa"]
 
 

@@ -225,8 +225,10 @@ def test_docker_by_version(version: str, validates: bool, notices: list[str]) ->
     ("desired", "reason"),
     [
         pytest.param({}, None, id="not-permitted"),
-        pytest.param({"restart_ok": True}, "it is permitted", id="permitted"),
-        pytest.param({"engine_is_new": True}, "it has just come", id="a-new-engine"),
+        pytest.param(
+            {"restart_ok": True}, "nvidia_container_runtime_restart_ok is true", id="permitted"
+        ),
+        pytest.param({"engine_is_new": True}, "this run installed Docker", id="a-new-engine"),
     ],
 )
 def test_docker_is_restarted_by_permission(desired: dict[str, Any], reason: str | None) -> None:
@@ -340,7 +342,7 @@ NO_SPECIFICATION = {"devices": []}
 def test_a_file_that_docker_reads_and_nobody_can_edit(
     node: dict[str, Any], state: str, refusals: list[str]
 ) -> None:
-    twice = f'{DAEMON_JSON}, line 3, column 3: key "runtimes" is there twice'
+    twice = f'{DAEMON_JSON}, line 3, column 3: key "runtimes" appears twice'
     node = merge(node, docker(config={"obstacle": twice}))
     planned = plan(PLANNER, node, state=state, default=None)
     assert codes(planned) == refusals

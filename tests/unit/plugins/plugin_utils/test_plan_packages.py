@@ -8,9 +8,9 @@ import pytest
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_packages import (
     arguments,
     hold_arguments,
-    hold_gap,
+    hold_reason,
+    install_reason,
     is_version,
-    packages_gap,
 )
 
 
@@ -21,10 +21,10 @@ def test_packages_and_holds() -> None:
             "b": {"version": "2-1", "held": False},
         }
     }
-    assert packages_gap(found, {"a": "1-1"}) is None
-    assert packages_gap(found, {"b": "1-1", "c": "1-1"}) == "b is 2-1, not 1-1; not installed: c"
-    assert hold_gap(found, ["a"]) is None
-    assert hold_gap(found, ["a", "b", "c"]) == "not held, so an upgrade would change them: b, c"
+    assert install_reason(found, {"a": "1-1"}) is None
+    assert install_reason(found, {"b": "1-1", "c": "1-1"}) == "b is 2-1, not 1-1; not installed: c"
+    assert hold_reason(found, ["a"]) is None
+    assert hold_reason(found, ["a", "b", "c"]) == "not held, so an upgrade would change them: b, c"
 
 
 @pytest.mark.parametrize(
@@ -39,14 +39,14 @@ def test_packages_and_holds() -> None:
 )
 def test_versions_that_leave_the_build_open(found: str, wanted: str, expected: bool) -> None:
     assert is_version(found, wanted) is expected
-    gap = packages_gap({"packages": {"a": {"version": found, "held": None}}}, {"a": wanted})
-    assert (gap is None) is expected
+    reason = install_reason({"packages": {"a": {"version": found, "held": None}}}, {"a": wanted})
+    assert (reason is None) is expected
 
 
 def test_any_version_will_do() -> None:
     found = {"packages": {"a": {"version": "1-1", "held": None}}}
-    assert packages_gap(found, {"a": ""}) is None
-    assert packages_gap(found, {"b": ""}) == "not installed: b"
+    assert install_reason(found, {"a": ""}) is None
+    assert install_reason(found, {"b": ""}) == "not installed: b"
 
 
 @pytest.mark.parametrize(

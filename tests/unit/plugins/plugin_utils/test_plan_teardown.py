@@ -12,7 +12,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils import plan_teardown
 
 TASKS = Path(__file__).parents[4] / "roles" / "teardown" / "tasks"
 JOB = {"name": "ml/job", "gpus": 2, "stays": None}
-BARE = {"name": "ml/bare", "gpus": 1, "stays": "no controller starts it again"}
+BARE = {"name": "ml/bare", "gpus": 1, "stays": "it has no controller that recreates it"}
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,10 @@ def test_steps(pods, cordoned, steps):
         pytest.param(
             [JOB, BARE],
             True,
-            ["gpu-1: pods with GPUs must not be evicted: ml/bare (no controller starts it again)"],
+            [
+                "gpu-1: pods with GPUs must not be evicted: ml/bare "
+                "(it has no controller that recreates it)"
+            ],
             id="would be lost",
         ),
     ],

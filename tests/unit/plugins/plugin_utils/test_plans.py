@@ -114,8 +114,8 @@ UNSIGNED = {
     "credentials": False,
 }
 GATE_IN_CONFIG = {**GATE_IN_FLAG, "file": KUBELET_CONFIG, "where": "config", "flag": None}
-DAMAGED = "/var/lib/metal-gpu/config_document/x.json: the record of what it was before is damaged"
-TWICE = 'line 3, column 3: key "a" is there twice'
+DAMAGED = "/var/lib/metal-gpu/config_document/x.json: the history of the file is damaged"
+TWICE = 'line 3, column 3: key "a" appears twice'
 UNVERSIONED = {"version": None, "version_error": "Exec format error"}
 K3S = {"name": "k3s", "unit": "k3s-agent.service"}
 BROKEN = {"code": "library_mismatch", "exit_code": 18, "message": "version mismatch"}
@@ -477,14 +477,14 @@ REFUSALS = [
         ["VERSION_UNKNOWN"],
     ),
     (
-        "key that is there twice",
+        "key that appears twice",
         "nvidia_container_runtime",
         {"engines": {"containerd": {"config": {"obstacle": TWICE}}}},
         {},
         ["CONFIG_NOT_EDITABLE"],
     ),
     (
-        "key that is there twice, in what Docker's package ships",
+        "key that appears twice, in what Docker's package ships",
         "containerd",
         {
             "engines": {
@@ -498,14 +498,14 @@ REFUSALS = [
         ["CONFIG_NOT_EDITABLE"],
     ),
     (
-        "key that is there twice, beside a gate",
+        "key that appears twice, beside a gate",
         "kubelet_device_plugins",
         {"kubelet": {"feature_gates": [GATE_IN_CONFIG], "config": {"obstacle": TWICE}}},
         {},
         ["CONFIG_NOT_EDITABLE"],
     ),
     (
-        "key that is there twice, beside a gate in a drop-in",
+        "key that appears twice, beside a gate in a drop-in",
         "kubelet_device_plugins",
         {
             "kubelet": {
@@ -1062,7 +1062,10 @@ def test_gpu_without_a_uuid_is_named_by_its_address() -> None:
         "nvidia_container_runtime", merge(DONE, {"nvml": {"devices": devices}, "cdi": cdi})
     )
     assert planned["steps"] == [
-        {"name": "Generate the CDI specification", "reason": "it lacks 0000:04:00.0"}
+        {
+            "name": "Generate the CDI specification",
+            "reason": "the CDI specification lacks 0000:04:00.0",
+        }
     ]
 
 
@@ -1218,7 +1221,7 @@ def test_package_that_could_not_be_configured_is_named_with_its_log() -> None:
     assert refusal["message"] == (
         "gpu-1: dpkg could not finish installing packages, so every further installation fails: "
         "nvidia-kernel-dkms 550.163.01-2 is half-configured; nvidia-driver-cuda 550.163.01-2 is "
-        "unpacked; the log of the kernel module's build is "
+        "unpacked; build log of the kernel module: "
         "/var/lib/dkms/nvidia/550.163.01/build/make.log"
     )
     assert "`apt-get purge nvidia-kernel-dkms nvidia-driver-cuda`" in refusal["remedy"]
@@ -1244,8 +1247,8 @@ def test_module_that_dkms_has_not_built_is_said() -> None:
     }
     (refusal,) = plan("nvidia_driver", merge(VIRGIN, changes))["refusals"]
     assert refusal["message"] == (
-        "gpu-1: driver 550.163.01 is installed but does not work: version mismatch; DKMS has "
-        "built no module for kernel 6.1.0-26-amd64 (log of the build: /var/lib/dkms/x/make.log)"
+        "gpu-1: driver 550.163.01 is installed but does not work: version mismatch; DKMS built no "
+        "module for kernel 6.1.0-26-amd64 (build log: /var/lib/dkms/x/make.log)"
     )
 
 
@@ -1258,7 +1261,7 @@ def test_module_that_was_not_built_is_not_loaded() -> None:
     }
     planned = plan("nvidia_driver", merge(DONE, changes))
     assert (codes(planned), planned["steps"]) == (["DRIVER_BROKEN"], [])
-    assert "DKMS has built no module for kernel 6.1.0-26-amd64" in planned["refusals"][0]["message"]
+    assert "DKMS built no module for kernel 6.1.0-26-amd64" in planned["refusals"][0]["message"]
     # What builds it may still be missing.
     planned = plan("nvidia_driver", merge(DONE, {**changes, "kernel": VIRGIN["kernel"]}))
     assert names(planned)[-2:] == ["Install the driver", "Load the NVIDIA modules"]

@@ -15,12 +15,12 @@ from ansible_collections.metal.gpu.plugins.module_utils.package_sources import (
     parse_sources,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.repositories import (
-    Found,
+    ObservedRepository,
     Repository,
     file_problem,
     files_with,
     is_ours,
-    repository_gap,
+    repository_reason,
     sealed,
     unsigned_sources,
 )
@@ -64,7 +64,7 @@ def node(text: str | None, others: dict[str, str] | None = None) -> dict[str, An
         "os": {"family": "debian", "version_id": "12"},
         "repositories": {}
         if text is None
-        else {"metal-gpu-cuda": Found.parse(path, text, None)._asdict()},
+        else {"metal-gpu-cuda": ObservedRepository.parse(path, text, None)._asdict()},
         "package_sources": package_sources({path: text or "", **(others or {})}),
     }
 
@@ -124,12 +124,14 @@ def theirs(text: str, path: str = "sources.list.d/cuda.list") -> dict[str, Any]:
     ],
 )
 def test_repository_is_there(found: dict[str, Any]) -> None:
-    assert repository_gap(found, WANTED, NOW) is None
+    assert repository_reason(found, WANTED, NOW) is None
     assert unsigned_sources(found, WANTED) == {}
 
 
 TRUSTS = "the key in /etc/apt/sources.list.d/metal-gpu-cuda.sources"
-STRANGER = f"{TRUSTS} is no key to trust: a second primary key, {PINS['stranger']}, is in it"
+STRANGER = (
+    f"{TRUSTS} is not a trustworthy key: it contains a second primary key, {PINS['stranger']}"
+)
 
 
 @pytest.mark.parametrize(
@@ -144,12 +146,12 @@ STRANGER = f"{TRUSTS} is no key to trust: a second primary key, {PINS['stranger'
         pytest.param(node(sources("ed25519", "stranger")), STRANGER, id="and a stranger's key"),
         pytest.param(
             node(sources() + "Signed-By: /etc/apt/keyrings/x.asc\n"),
-            f"{TRUSTS} is no key to trust: text outside of its armoured block",
+            f"{TRUSTS} is not a trustworthy key: text outside the armoured block",
             id="and a key file",
         ),
         pytest.param(
             node(sources(**{"Signed-By": "/etc/apt/keyrings/x.asc"})),
-            f"{TRUSTS} is no key to trust: not an OpenPGP public key",
+            f"{TRUSTS} is not a trustworthy key: not an OpenPGP public key",
             id="key file",
         ),
         pytest.param(node(sources(Trusted="yes")), "has Trusted: yes: apt would", id="trusted"),
@@ -184,14 +186,16 @@ STRANGER = f"{TRUSTS} is no key to trust: a second primary key, {PINS['stranger'
     ],
 )
 def test_repository_has_to_be_written(found: dict[str, Any], reason: str) -> None:
-    assert reason in (repository_gap(found, WANTED, NOW) or "")
+    assert reason in (repository_reason(found, WANTED, NOW) or "")
 
 
 def test_key_on_the_node_that_has_expired_is_exchanged() -> None:
     """The publisher may have prolonged it, and then it still has the same fingerprint."""
     wanted = WANTED._replace(fingerprint=PINS["expired"])
-    assert "expired on 2021-01-01" in (repository_gap(node(sources("expired")), wanted, NOW) or "")
-    assert repository_gap(node(sources("prolonged")), wanted, NOW) is None
+    assert "expired on 2021-01-01" in (
+        repository_reason(node(sources("expired")), wanted, NOW) or ""
+    )
+    assert repository_reason(node(sources("prolonged")), wanted, NOW) is None
 
 
 @pytest.mark.parametrize(
@@ -204,7 +208,7 @@ def test_key_on_the_node_that_has_expired_is_exchanged() -> None:
         pytest.param("# old\n", None, id="only comments"),
         pytest.param(
             sources() + "\nTypes: deb\nURIs: https://x/\nSuites: /\nTrusted: yes\n",
-            "it has 2 entries, and this collection writes one",
+            "it has 2 entries, but this collection writes only one",
             id="a second stanza",
         ),
         pytest.param(
@@ -265,7 +269,9 @@ def test_ownership_takes_the_path_and_the_mark() -> None:
     assert not is_ours(node(None), "metal-gpu-cuda")
     assert not is_ours(node(sources(**{"X-Repolib-Name": "mine"})), "metal-gpu-cuda")
     path = "/etc/apt/sources.list.d/metal-gpu-cuda.list"
-    listed = {"metal-gpu-cuda": Found.parse(path, "deb https://x/ /\n", None)._asdict()}
+    listed = {
+        "metal-gpu-cuda": ObservedRepository.parse(path, "deb https://x/ /\n", None)._asdict()
+    }
     assert not is_ours({**node(None), "repositories": listed}, "metal-gpu-cuda")
 
 
@@ -277,23 +283,23 @@ SECRET = "https://me:CANARY@mirror.example/cuda/"
 def test_credentials_are_compared_and_not_shown() -> None:
     found = node(sources(URIs=SECRET))
     assert "CANARY" not in str(found)
-    assert repository_gap(found, WANTED._replace(url=SECRET), NOW) is None
+    assert repository_reason(found, WANTED._replace(url=SECRET), NOW) is None
     reasons = [
-        repository_gap(found, WANTED._replace(url=SECRET.replace("CANARY", "other")), NOW),
-        repository_gap(found, WANTED, NOW),
-        repository_gap(node(sources()), WANTED._replace(url=SECRET), NOW),
+        repository_reason(found, WANTED._replace(url=SECRET.replace("CANARY", "other")), NOW),
+        repository_reason(found, WANTED, NOW),
+        repository_reason(node(sources()), WANTED._replace(url=SECRET), NOW),
     ]
     assert all(reasons)
-    assert "has other credentials in URIs" in str(reasons[0])
+    assert "has different credentials in URIs" in str(reasons[0])
     assert "CANARY" not in str(reasons)
 
 
 def test_a_password_that_is_no_part_of_an_address_is_left_out() -> None:
     path = "/etc/yum.repos.d/metal-gpu-cuda.repo"
     text = "[metal-gpu-cuda]\npassword = CANARY\nproxy = http://a:CANARY@b/\n"
-    assert "CANARY" not in str(Found.parse(path, text, None))
+    assert "CANARY" not in str(ObservedRepository.parse(path, text, None))
     broken = f"{text}\nbaseurl https://u:CANARY@x/\npassword=CANARY\n"
-    assert "CANARY" not in str(Found.parse(path, broken, None))
+    assert "CANARY" not in str(ObservedRepository.parse(path, broken, None))
 
 
 @pytest.mark.parametrize(
@@ -309,7 +315,7 @@ def test_architecture_placeholder_of_upstreams_list() -> None:
     """As NVIDIA's instructions for the container toolkit write it."""
     wanted = WANTED._replace(url="https://mirror.example/stable/deb/amd64/")
     text = "deb [signed-by=/k.gpg] https://mirror.example/stable/deb/$(ARCH) /\n"
-    assert repository_gap(theirs(text), wanted, NOW) is None
+    assert repository_reason(theirs(text), wanted, NOW) is None
 
 
 def test_every_file_with_an_address_is_named() -> None:
@@ -352,7 +358,7 @@ def rpm_node(
     held = armour(*key.split()) if key else None
     return {
         "os": {"family": "redhat", "version_id": "9.4"},
-        "repositories": {name: Found.parse(path, text, held)._asdict()},
+        "repositories": {name: ObservedRepository.parse(path, text, held)._asdict()},
         "package_sources": package_sources({path: text}),
     }
 
@@ -372,7 +378,7 @@ def rpm_node(
     ],
 )
 def test_rpm_repository_is_there(found: dict[str, Any]) -> None:
-    assert repository_gap(found, RPM, NOW) is None
+    assert repository_reason(found, RPM, NOW) is None
     assert unsigned_sources(found, RPM) == {}
 
 
@@ -397,7 +403,7 @@ def test_rpm_repository_is_there(found: dict[str, Any]) -> None:
     ],
 )
 def test_rpm_repository_has_to_be_written(found: dict[str, Any], reason: str) -> None:
-    assert reason in (repository_gap(found, RPM, NOW) or "")
+    assert reason in (repository_reason(found, RPM, NOW) or "")
 
 
 @pytest.mark.parametrize(
@@ -435,7 +441,7 @@ def test_repo_file_that_must_not_be_written_over(text: str, problem: str) -> Non
     path = "/etc/yum.repos.d/metal-gpu-cuda.repo"
     found = {
         **rpm_node(),
-        "repositories": {"metal-gpu-cuda": Found.parse(path, text, None)._asdict()},
+        "repositories": {"metal-gpu-cuda": ObservedRepository.parse(path, text, None)._asdict()},
     }
     assert problem in (file_problem(found, "metal-gpu-cuda") or "")
 

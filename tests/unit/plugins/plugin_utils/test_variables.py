@@ -160,7 +160,7 @@ def test_a_template_with_a_mistake_is_left_to_the_plan_that_reads_it():
     ],
 )
 def test_a_variable_that_nothing_reads(name, near):
-    (notice,) = variables.mention_unknown({"gpu-1": {name: 1, "gpu_count": 4}})
+    (notice,) = variables.notice_unknown({"gpu-1": {name: 1, "gpu_count": 4}})
     assert notice["code"] == "VARIABLE_UNKNOWN"
     assert notice["severity"] == "notice"
     hint = f"; did you mean {near}?" if near else ""
@@ -183,11 +183,11 @@ def test_a_variable_that_nothing_reads(name, near):
     ],
 )
 def test_a_variable_that_is_none_of_our_business(name):
-    assert variables.mention_unknown({"gpu-1": {name: 1}}) == []
+    assert variables.notice_unknown({"gpu-1": {name: 1}}) == []
 
 
 def test_one_notice_for_all_hosts():
-    (notice,) = variables.mention_unknown({f"gpu-{n}": {"gpu_cuont": n} for n in range(2000)})
+    (notice,) = variables.notice_unknown({f"gpu-{n}": {"gpu_cuont": n} for n in range(2000)})
     assert "is set for gpu-0, gpu-1, gpu-2 and 1997 more, but" in notice["message"]
 
 

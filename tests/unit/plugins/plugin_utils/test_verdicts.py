@@ -287,7 +287,7 @@ def garbage(raw: dict[str, Any]) -> None:
         pytest.param(
             lambda raw: raw["texts"].pop("/var/run/cdi/nvidia.yaml"), ["DRIFTED"],
             "container_toolkit has drifted; steps to correct it: Generate the CDI specification "
-            "(there is none)",
+            "(no CDI specification has nvidia.com/gpu=all)",
             id="nvidia.yaml is gone",
         ),
         pytest.param(

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The volume driver of nvidia-docker 1.0, as far as Docker asks it.
+"""The volume driver of nvidia-docker 1.0, with the calls that Docker uses.
 
 Source: https://docs.docker.com/engine/extend/plugins_volume/
 """

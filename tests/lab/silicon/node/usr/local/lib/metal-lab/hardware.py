@@ -4,10 +4,10 @@
 
 hardware.py boot                    at the start of the node (metal-lab-hardware.service)
 hardware.py modprobe|rmmod|modinfo|lsmod ARGUMENT...
-hardware.py persistence on|off      what nvidia-persistenced asks of the driver
-hardware.py refresh                 after the driver's libraries have been replaced
+hardware.py persistence on|off      nvidia-persistenced calls it to set the mode
+hardware.py refresh                 after the driver's libraries were replaced
 hardware.py fault NAME [ARGUMENT...]
-hardware.py faults                  what there is to break
+hardware.py faults                  list the faults
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ def main(arguments: list[str]) -> int:
         sys.exit(f"{arguments[0]}: ERROR: Operation not permitted")
     with node.lock():
         status, came = run(node, *arguments)
-    boot.send_events(node, came)  # rules may load more modules, hence without the lock
+    boot.send_events(node, came)  # without the lock, because rules can load more modules
     return status
 
 
 def run(node: Node, verb: str, *arguments: str) -> tuple[int, list[str]]:
-    """Change the state as the verb says, then make everything visible follow.
+    """Change the state as the verb says, then write all visible files.
 
-    Returns the exit status, and the modules that have just been loaded, in their order.
+    Returns the exit status and the modules that were loaded, in order.
     """
     machine, kernel = Machine.load(node), Kernel.load(node)
     before = list(kernel.modules)

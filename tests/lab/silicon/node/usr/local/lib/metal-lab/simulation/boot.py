@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a boot does: mount the simulated trees over the host's, find the hardware, load drivers.
+"""The boot: mount the simulated trees over the host's, find the hardware, load drivers.
 
 The mounts live in the node's mount namespace and go with it: the next boot starts afresh.
 """
@@ -30,7 +30,7 @@ ID=unknownix
 
 
 def mount_trees(node: Node) -> None:
-    """Once per boot; harmless when repeated."""
+    """Runs once per boot. A repetition changes nothing."""
     if not is_mounted("/sys/bus/pci"):
         originals = node.state / "sys-module"
         originals.mkdir(parents=True, exist_ok=True)
@@ -54,7 +54,7 @@ def mount_trees(node: Node) -> None:
 
 
 def render_os_release(node: Node, machine: Machine) -> None:
-    """Another operating system's name, or the true one again."""
+    """Mount another operating system's os-release, or unmount it."""
     wanted = machine.has_fault("os-unknown")
     if wanted and not is_mounted(OS_RELEASE):
         (node.state / "os-release").write_text(UNKNOWN_OS)
@@ -73,9 +73,9 @@ def _mount(*arguments: str) -> None:
 
 
 def coldplug(node: Node, machine: Machine, kernel: Kernel) -> None:
-    """Give every GPU the driver that udev would find for it, then follow modules-load.d.
+    """Load the driver that udev would load for each GPU, then the modules of modules-load.d.
 
-    systemd-modules-load cannot: it asks libkmod, which knows nothing of simulated modules.
+    systemd-modules-load cannot do it: it uses libkmod, which does not know simulated modules.
     """
     for fault in machine.faults("vfio"):  # vfio-pci.ids= on the kernel's command line
         bind_vfio(machine, kernel, fault["address"])
@@ -101,7 +101,7 @@ def modules_to_load(node: Node) -> list[str]:
 
 
 def _drop_ins(node: Node, roots: tuple[str, ...], folder: str, pattern: str) -> list[str]:
-    """Contents in the order of the files' names; a file hides its like in later roots."""
+    """Contents in the order of the files' names. A file hides one of its name in later roots."""
     files: dict[str, Path] = {}
     for root in roots:
         for file in node.path(f"{root}/{folder}").glob(pattern):
@@ -110,7 +110,7 @@ def _drop_ins(node: Node, roots: tuple[str, ...], folder: str, pattern: str) -> 
 
 
 def try_to_load(node: Node, machine: Machine, kernel: Kernel, module: str) -> None:
-    """As at boot: what does not load is a line in the log."""
+    """Load a module as at boot: a failure is a line in the log."""
     try:
         kmod.load(node, machine, kernel, module)
     except kmod.ModuleNotFound:
@@ -125,7 +125,7 @@ RULE_ITEM = re.compile(r'(\w+(?:\{[^}]*\})?)\s*([=!+:-]?=)\s*"((?:[^"\\]|\\.)*)"
 
 
 def events_of(module: str) -> Iterator[dict[str, str]]:
-    """What the kernel sends when a module has been loaded."""
+    """The events that the kernel sends after it loaded a module."""
     places = {"module": f"/module/{module}"}
     if module == "nvidia":
         places["drivers"] = "/bus/pci/drivers/nvidia"
@@ -134,10 +134,10 @@ def events_of(module: str) -> Iterator[dict[str, str]]:
 
 
 def commands_for(node: Node, event: dict[str, str]) -> list[str]:
-    """What the udev rules that match an event run and start.
+    """The commands and units of the udev rules that match an event.
 
-    Of the language of rules this knows matches by the event's own keys, RUN and SYSTEMD_WANTS. It
-    follows no GOTO, so a rule has to name what it is about itself.
+    This supports matches by the event's own keys, RUN and SYSTEMD_WANTS. It ignores GOTO, so a rule
+    has to contain its own matches.
     """
     texts = _drop_ins(node, ("/etc", "/run", "/usr/lib"), "udev/rules.d", "*.rules")
     commands = []
@@ -164,7 +164,7 @@ def _fits(value: str | None, pattern: str) -> bool:
 
 
 def send_events(node: Node, modules: list[str]) -> None:
-    """udev does not see simulated modules, so its rules are followed here."""
+    """Apply udev's rules here, because udev does not see simulated modules."""
     for module in modules:
         for event in events_of(module):
             for command in commands_for(node, event):

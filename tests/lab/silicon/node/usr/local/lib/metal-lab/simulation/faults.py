@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What can break. A fault changes the machine (and outlives reboots) or its running kernel."""
+"""The faults. A fault changes the machine (and outlives reboots) or its running kernel."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Fault = Callable[[Node, Machine, Kernel, list[str]], None]
 
 
 class FaultError(Exception):
-    """Why a fault cannot be provoked."""
+    """A fault cannot be injected."""
 
 
 def _gpu(machine: Machine, arguments: list[str]) -> str:
-    """Address of the GPU that the first argument counts, in bus order; the first without one."""
+    """Address of a GPU. The first argument is its number in bus order, 0 by default."""
     number = int(arguments[0]) if arguments else 0
     if not 0 <= number < len(machine.all_gpus):
         raise FaultError(f"GPU {number} does not exist, only 0 to {len(machine.all_gpus) - 1}")
@@ -26,79 +26,79 @@ def _gpu(machine: Machine, arguments: list[str]) -> str:
 
 
 def lose_gpu(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> None:
-    """[GPU]: it is gone from the PCI bus."""
+    """[GPU]: it is missing on the PCI bus."""
     address = _gpu(machine, arguments)
     machine.add_fault("lose-gpu", address=address)
     kernel.forget(address)
 
 
 def gpu_lost(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> None:
-    """[GPU]: it has fallen off the bus; who asks for it from now on gets no handle of it."""
+    """[GPU]: it fell off the bus; programs get no new handle of it."""
     machine.add_fault("gpu-lost", address=_gpu(machine, arguments))
 
 
 def gpu_lost_in_use(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> None:
-    """[GPU]: the same, as a program sees it that has its handle already: in the cells."""
+    """[GPU]: it fell off the bus, seen by a program with an open handle: in the cells."""
     machine.add_fault("gpu-lost-in-use", address=_gpu(machine, arguments))
 
 
 def gpu_unknown_error(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> None:
-    """[GPU]: no handle of it, "Unknown Error"."""
+    """[GPU]: programs get no handle of it: "Unknown Error"."""
     machine.add_fault("gpu-unknown-error", address=_gpu(machine, arguments))
 
 
 def gpu_needs_reset(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> None:
-    """[GPU]: no handle of it, "A GPU reset must occur"."""
+    """[GPU]: programs get no handle of it: "A GPU reset must occur"."""
     machine.add_fault("gpu-needs-reset", address=_gpu(machine, arguments))
 
 
 def gpu_hidden(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> None:
-    """[GPU]: no handle of it, "Not Found": its row is missing, and nvidia-smi exits with 0."""
+    """[GPU]: no handle, "Not Found"; nvidia-smi omits its row and exits with 0."""
     machine.add_fault("gpu-hidden", address=_gpu(machine, arguments))
 
 
 def inforom(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> None:
-    """[GPU]: its infoROM is corrupted; it works."""
+    """[GPU]: its infoROM is corrupted; the GPU works."""
     machine.add_fault("inforom", address=_gpu(machine, arguments))
 
 
 def smi_rows(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> None:
-    """Beside a GPU without a handle, nvidia-smi prints the others' rows, as some branches do."""
+    """With a GPU without a handle, nvidia-smi prints the rows of the others, like some branches."""
     machine.add_fault("nvidia-smi", word="rows")
 
 
 def smi_exit(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> None:
-    """[CODE]: nvidia-smi prints all that it should and exits with the code, 14 by default."""
+    """[CODE]: nvidia-smi prints everything and exits with CODE, 14 by default."""
     code = int(arguments[0]) if arguments else 14
     if not 0 < code < 256:
-        raise FaultError(f"{code} is no exit code of a failure")
+        raise FaultError(f"{code} is not an exit code of a failure (1 to 255)")
     machine.add_fault("nvidia-smi", word=f"exit={code}")
 
 
 def smi_hang(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> None:
-    """nvidia-smi does not end."""
+    """nvidia-smi hangs."""
     machine.add_fault("nvidia-smi", word="hang")
 
 
 def smi_garbage(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> None:
-    """nvidia-smi prints bytes that are no text, and exits with 0."""
+    """nvidia-smi prints bytes that are not text, and exits with 0."""
     machine.add_fault("nvidia-smi", word="garbage")
 
 
 def no_nvidiactl(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> None:
-    """/dev/nvidiactl is gone; a reboot heals it."""
+    """/dev/nvidiactl is missing; a reboot creates it again."""
     _take_device(node, kernel, "nvidiactl")
 
 
 def no_uvm_file(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> None:
-    """/dev/nvidia-uvm is gone, its module is there; a reboot heals it."""
+    """/dev/nvidia-uvm is missing, its module is loaded; a reboot creates it again."""
     _take_device(node, kernel, "nvidia-uvm")
 
 
 def _take_device(node: Node, kernel: Kernel, name: str) -> None:
     file = node.path(f"/dev/{name}")
     if not file.exists():
-        raise FaultError(f"/dev/{name} is not there")
+        raise FaultError(f"/dev/{name} does not exist")
     file.unlink()
     kernel.missing_files.append(name)
 
@@ -112,33 +112,33 @@ def no_uvm(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -
 
 
 def no_nvml(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> None:
-    """libnvidia-ml.so.1 is gone."""
+    """libnvidia-ml.so.1 is missing."""
     for link in trees.library_links(node, "libnvidia-ml.so.1"):
         machine.add_fault("no-nvml", path=str(link), target=str(link.readlink()))
         link.unlink()
 
 
 def xid(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> None:
-    """[GPU [XID]]: the driver reports a critical error of it, 79 if not said otherwise."""
+    """[GPU [XID]]: the driver reports a critical Xid error of it, 79 by default."""
     number = int(arguments[1]) if len(arguments) > 1 else 79
     machine.add_fault("xid", address=_gpu(machine, arguments), xid=number)
 
 
 def nouveau(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> None:
-    """The kernel has nouveau, and it has all GPUs."""
+    """The kernel has nouveau, and nouveau drives all GPUs."""
     machine.add_fault("nouveau")
     kmod.evict_nvidia(kernel)
     kmod.load(node, machine, kernel, "nouveau")
 
 
 def secure_boot(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> None:
-    """Secure Boot is on: the kernel takes no module that is not signed."""
+    """Secure Boot is on: the kernel loads only signed modules."""
     machine.add_fault("secure-boot")
     kmod.evict_nvidia(kernel)
 
 
 def library_mismatch(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> None:
-    """[VERSION]: the loaded module is of another version than the libraries; a reboot heals it."""
+    """[VERSION]: the versions of loaded module and libraries differ; a reboot fixes it."""
     if not kernel.driver:
         raise FaultError("the nvidia module is not loaded")
     kernel.driver.version = arguments[0] if arguments else _older(kernel.driver.version)
@@ -151,14 +151,14 @@ def _older(version: str) -> str:
 
 
 def vfio(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> None:
-    """[GPU]: it is reserved for virtual machines, bound to vfio-pci."""
+    """[GPU]: it is bound to vfio-pci, for virtual machines."""
     address = _gpu(machine, arguments)
     machine.add_fault("vfio", address=address)
     boot.bind_vfio(machine, kernel, address)
 
 
 def remove_all_gpus(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> None:
-    """There is no GPU in the machine."""
+    """The machine has no GPU."""
     machine.add_fault("remove-all-gpus")
     kmod.evict_nvidia(kernel)
     for gpu in machine.all_gpus:
@@ -166,15 +166,15 @@ def remove_all_gpus(node: Node, machine: Machine, kernel: Kernel, arguments: lis
 
 
 def os_unknown(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> None:
-    """os-release names an operating system that nobody knows."""
+    """os-release names an unknown operating system."""
     machine.add_fault("os-unknown")
 
 
 def restore(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> None:
-    """All faults are gone, and the drivers that they threw out are back."""
+    """Undo all hardware faults, and load the drivers that they removed."""
     for link in machine.faults("no-nvml"):
         path = Path(link["path"])
-        if not path.is_symlink():  # whoever has installed the library again has made it
+        if not path.is_symlink():  # a new installation of the library creates it
             path.symlink_to(link["target"])
     machine.content["faults"] = []
     modules = [module for module in kernel.modules if module in kmod.NVIDIA_MODULES]

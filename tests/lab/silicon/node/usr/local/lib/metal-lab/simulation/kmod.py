@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""modprobe, rmmod, modinfo and lsmod for the modules of GPUs, in the words of kmod.
+"""modprobe, rmmod, modinfo and lsmod for the modules of GPUs, with kmod's messages.
 
 The NVIDIA module on disk is a text that the laboratory's DKMS package installs:
 
@@ -22,7 +22,7 @@ from pathlib import Path
 
 from .state import Driver, Kernel, Machine, Node
 
-# Modules of the NVIDIA driver, each with those that it needs.
+# Modules of the NVIDIA driver, each with the modules that it needs.
 NVIDIA_MODULES: dict[str, tuple[str, ...]] = {
     "nvidia": (),
     "nvidia_uvm": ("nvidia",),
@@ -32,7 +32,7 @@ NVIDIA_MODULES: dict[str, tuple[str, ...]] = {
 SIMULATED = (*NVIDIA_MODULES, "nouveau")
 
 MODPROBE_CONFIGURATION = ("/etc/modprobe.d", "/run/modprobe.d", "/usr/lib/modprobe.d")
-# The image has the stand-in in its place, too: NVIDIA's tools ask for /sbin/modprobe.
+# The image has the stand-in also at /sbin/modprobe, which NVIDIA's tools call.
 REAL_MODPROBE = "/usr/local/lib/metal-lab/real/modprobe"
 NOUVEAU_FILE = "kernel/drivers/gpu/drm/nouveau/nouveau.ko"
 
@@ -50,7 +50,7 @@ DEBIANS_NAME = re.compile(r"nvidia_(?:current|tesla_\d+)(?:_open)?((?:_uvm|_mode
 
 
 def simulated_name(name: str) -> str | None:
-    """The module that a user means, or None where it is none of ours."""
+    """The simulated module of this name, or None."""
     name = name.replace("-", "_")
     debians = DEBIANS_NAME.fullmatch(name)
     if debians:
@@ -80,7 +80,7 @@ def read_driver(file: Path) -> Driver:
 
 
 def find_file(node: Node, machine: Machine, module: str) -> Path:
-    """Where the module lies; raises ModuleNotFound."""
+    """Path of the module's file. Raises ModuleNotFound."""
     if module == "nouveau" and machine.has_nouveau:
         return node.modules / NOUVEAU_FILE
     driver = driver_file(node)
@@ -103,12 +103,12 @@ def modprobe_texts(node: Node) -> Iterator[str]:
     """The files of modprobe.d, with underscores in the names of modules."""
     for directory in MODPROBE_CONFIGURATION:
         for file in node.path(directory).glob("*.conf"):
-            if file.is_file():  # and no link to what is gone
+            if file.is_file():  # not a dangling link
                 yield file.read_text().replace("-", "_")
 
 
 def followers(node: Node, module: str) -> list[str]:
-    """The simulated modules that a softdep has loaded after a module."""
+    """The simulated modules that a softdep loads after a module."""
     pattern = re.compile(rf"^\s*softdep\s+{module}\s+post:\s*(.+)$", re.MULTILINE)
     found = [match[1].split() for text in modprobe_texts(node) for match in pattern.finditer(text)]
     return [name for names in found for name in names if simulated_name(name)]
@@ -118,7 +118,7 @@ def followers(node: Node, module: str) -> list[str]:
 
 
 def load(node: Node, machine: Machine, kernel: Kernel, module: str) -> list[Path]:
-    """Load a module, what it needs and what follows it; returns the files inserted.
+    """Load a module, its dependencies and its softdeps. Returns the inserted files.
 
     Raises KmodError.
     """
@@ -132,7 +132,7 @@ def load(node: Node, machine: Machine, kernel: Kernel, module: str) -> list[Path
         return inserted
     if module == "nouveau":
         bind_free_gpus(machine, kernel, "nouveau")
-    elif machine.secure_boot:  # nothing signs what DKMS builds in the laboratory
+    elif machine.secure_boot:  # the laboratory does not sign modules of DKMS
         raise KmodError(f"ERROR: could not insert '{module}': Key was rejected by service")
     elif module == "nvidia":
         _probe_nvidia(machine, kernel, read_driver(file))
@@ -144,7 +144,7 @@ def load(node: Node, machine: Machine, kernel: Kernel, module: str) -> list[Path
 
 
 def bind_free_gpus(machine: Machine, kernel: Kernel, driver: str) -> list[str]:
-    """Bind all GPUs that nothing drives; returns their addresses."""
+    """Bind all GPUs that have no driver. Returns their addresses."""
     free = [gpu["address"] for gpu in machine.gpus if gpu["address"] not in kernel.bound]
     kernel.bound.update(dict.fromkeys(free, driver))
     return free
@@ -164,7 +164,7 @@ def _probe_nvidia(machine: Machine, kernel: Kernel, driver: Driver) -> None:
 
 
 def unload(node: Node, machine: Machine, kernel: Kernel, module: str) -> None:
-    """As modprobe -r: also what only this module needed. Raises KmodError where it is in use."""
+    """Like modprobe -r: also unload modules that only this one needed. KmodError if in use."""
     find_file(node, machine, module)
     if module not in kernel.modules:
         return
@@ -177,7 +177,7 @@ def unload(node: Node, machine: Machine, kernel: Kernel, module: str) -> None:
 
 
 def users(node: Node, kernel: Kernel, module: str) -> list[str]:
-    """Who keeps a module from being unloaded."""
+    """The users of a module, which prevent that it is unloaded."""
     found = [other for other in kernel.modules if module in NVIDIA_MODULES.get(other, ())]
     if module == "nouveau":
         return [*found, "console"]  # it drives the screen
@@ -196,13 +196,13 @@ def nvml_processes(node: Node) -> list[int]:
         try:
             if "/libnvidia-ml.so." in maps.read_text():
                 found.append(int(maps.parent.name))
-        except OSError:  # gone meanwhile
+        except OSError:  # the process has ended
             continue
     return found
 
 
 def evict_nvidia(kernel: Kernel) -> None:
-    """Throw the driver out whoever uses it, as pulling the power would."""
+    """Remove the driver even if it is in use, like a power loss."""
     loaded = [module for module in kernel.modules if module in NVIDIA_MODULES]
     kernel.evicted += loaded
     for module in reversed(loaded):
@@ -233,19 +233,19 @@ def _modprobe_parser() -> argparse.ArgumentParser:
 
 
 def _modules(options: argparse.Namespace) -> list[str]:
-    """Without -a only the first name is a module, the others are its parameters."""
+    """Without -a, only the first name is a module. The others are its parameters."""
     names: list[str] = options.names
     return names if options.all or options.remove else names[:1]
 
 
 def is_for_the_real_one(arguments: list[str]) -> bool:
-    """Whether modprobe is asked for nothing that is simulated: units do before the hardware is."""
+    """Whether modprobe gets no simulated module. Units call it before the hardware is simulated."""
     options, unknown = _modprobe_parser().parse_known_args(arguments)
     return bool(unknown) or not any(simulated_name(name) for name in _modules(options))
 
 
 def modprobe(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> int:
-    """The shim's whole work for what is simulated; returns the exit status."""
+    """Handle modprobe for simulated modules. Returns the exit status."""
     options, _unknown = _modprobe_parser().parse_known_args(arguments)
     names = _modules(options)
     ours = [name for name in names if simulated_name(name)]
@@ -333,7 +333,7 @@ def modinfo(node: Node, machine: Machine, arguments: list[str]) -> int:
 
 
 def module_fields(node: Node, machine: Machine, name: str) -> dict[str, str]:
-    """What modinfo tells of a simulated module. Raises ModuleNotFound.
+    """The fields that modinfo prints for a simulated module. Raises ModuleNotFound.
 
     It takes the names of files, and nothing from the rules of modprobe.d.
     """

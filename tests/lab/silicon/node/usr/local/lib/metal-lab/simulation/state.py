@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the machine is, and what its kernel has done to it since boot.
+"""The machine, and what its kernel did since boot.
 
 The machine outlives a reboot (machine.json), the kernel's memory does not (it is in /run).
 Everything else that this package writes follows from these two.
@@ -81,7 +81,7 @@ class Machine:
 
     @property
     def functions(self) -> list[Function]:
-        """What is on the bus, in bus order."""
+        """All functions on the bus, in bus order."""
         if self.has_fault("remove-all-gpus"):
             return [function for function in self.content["functions"] if "gpu" not in function]
         return [
@@ -96,7 +96,7 @@ class Machine:
 
     @property
     def secure_boot(self) -> bool | None:
-        """None: the machine has no EFI."""
+        """None means that the machine has no EFI."""
         return True if self.has_fault("secure-boot") else self.content["secure_boot"]
 
     @property
@@ -116,7 +116,7 @@ class Machine:
             self.content["faults"].append(fault)
 
     def gpu_state(self, address: str) -> str:
-        """As the driver's view has it: ok, xid48, or a value of GPU_STATES."""
+        """In the terms of the driver's view: ok, xid48, or a value of GPU_STATES."""
         for name, state in GPU_STATES.items():
             if self.has_fault(name, address):
                 return state
@@ -150,11 +150,11 @@ class Kernel:
     driver: Driver | None = None  # the loaded NVIDIA module
     bound: dict[str, str] = field(default_factory=dict)  # address of a GPU -> driver
     minors: dict[str, int] = field(default_factory=dict)  # address -> /dev/nvidia<minor>
-    # Addresses in persistence mode. One that nvidia does not drive now had it when it went, and
-    # nvidia-persistenced, which is still there, has it again when it comes back.
+    # Addresses in persistence mode. A GPU that is not driven now keeps its entry, because the
+    # running nvidia-persistenced sets the mode again when the GPU comes back.
     persistent: list[str] = field(default_factory=list)
-    evicted: list[str] = field(default_factory=list)  # modules that a fault has thrown out
-    missing_files: list[str] = field(default_factory=list)  # names in /dev that one has taken away
+    evicted: list[str] = field(default_factory=list)  # modules that a fault removed
+    missing_files: list[str] = field(default_factory=list)  # names in /dev that a fault removed
 
     @classmethod
     def load(cls, node: Node) -> Kernel:
@@ -174,7 +174,7 @@ class Kernel:
         self.file.write_text(json.dumps(content, indent=2) + "\n")
 
     def release_gpus(self, driver: str) -> None:
-        """The driver lets go of its GPUs, as on unload."""
+        """Release the driver's GPUs, as on unload."""
         for address in [address for address, name in self.bound.items() if name == driver]:
             self.forget(address)
 

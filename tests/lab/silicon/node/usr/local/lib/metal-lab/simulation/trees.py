@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """/sys, /proc, /dev and the driver's view of the GPUs, written from the state.
 
-render() makes all of them what they have to be, whatever they were: every verb changes the state
+render() writes all of them from the state, whatever they were before. Every verb changes the state
 and then renders.
 """
 
@@ -70,7 +70,7 @@ MARKER = b"metal-lab-machine 1\n"
 def render(
     node: Node, machine: Machine, kernel: Kernel, make_node: MakeNode = lambda *_: None
 ) -> None:
-    """make_node gets path, mode and device number; it needs a privilege that tests lack."""
+    """make_node takes path, mode and device number. It needs a privilege that tests do not have."""
     render_pci(node, machine, kernel)
     render_modules(node, kernel)
     render_proc(node, machine, kernel)
@@ -100,7 +100,7 @@ def render_pci(node: Node, machine: Machine, kernel: Kernel) -> None:
         lost = machine.is_off_bus(address)
         for name, content in pci_files(function).items():
             write(devices / address / name, content)
-        # A GPU that has fallen off the bus answers ones: `lspci` shows "rev ff".
+        # A GPU that fell off the bus reads as ones: `lspci` shows "rev ff".
         config = b"\xff" * 256 if lost else pci_config(function)
         (devices / address / "config").write_bytes(config)
         driver = kernel.bound.get(address)
@@ -149,7 +149,7 @@ def pci_files(function: Function) -> dict[str, str]:
 
 
 def pci_config(function: Function) -> bytes:
-    """The first 64 bytes say who it is, the rest is empty."""
+    """The first 64 bytes identify the device, the rest is empty."""
     vendor, device = int(function["vendor"], 16), int(function["device"], 16)
     class_ = int(function["class"], 16) << 8
     subsystem_vendor, subsystem_device = (int(x, 16) for x in function["subsystem"].split(":"))
@@ -200,7 +200,7 @@ def _render_sys_module(node: Node, kernel: Kernel, users: dict[str, list[str]]) 
             if directory.is_dir() and not directory.is_symlink():
                 shutil.rmtree(directory)
             continue
-        if directory.is_symlink():  # the host has it too
+        if directory.is_symlink():  # a module of the host
             directory.unlink()
         write(directory / "initstate", "live\n")
         write(directory / "refcnt", f"{len(users[module])}\n")
@@ -231,8 +231,8 @@ def render_proc(node: Node, machine: Machine, kernel: Kernel) -> None:
             write(gpus / gpu["address"] / "information", text)
 
 
-# With 1, as real ones say by default, the NVIDIA runtime would hide this file in containers behind
-# a changed copy. It cannot: their own /proc does not have the file, since no real driver is loaded.
+# With 1, the default of real drivers, the NVIDIA runtime would mount a changed copy over this file
+# in containers. It cannot: without a real driver, their own /proc does not have the file.
 PARAMS = """\
 ModifyDeviceFiles: 0
 DeviceFileUID: 0
@@ -281,7 +281,7 @@ def render_devices(node: Node, kernel: Kernel, make_node: MakeNode) -> None:
     wanted.update({f"nvidia{minor}": (NVIDIA_MAJOR, minor) for minor in kernel.minors.values()})
     directory = node.path("/dev")
     directory.mkdir(exist_ok=True)
-    # Whoever runs `nvidia-ctk system create-device-nodes` may have made more of them.
+    # `nvidia-ctk system create-device-nodes` can create more of them.
     removable = r"nvidia\d+" if kernel.driver else r"nvidia(\d+|ctl|-uvm|-uvm-tools|-modeset)"
     for file in directory.glob("nvidia*"):
         if re.fullmatch(removable, file.name) and file.name not in wanted:
@@ -311,13 +311,13 @@ def description_files(node: Node) -> list[Path]:
 
 
 def library_links(node: Node, name: str) -> list[Path]:
-    """Where the loader finds a library of the driver."""
+    """The paths where the loader finds a library of the driver."""
     links = [node.path(directory) / name for directory in LIBRARY_DIRECTORIES]
     return [link for link in links if link.is_symlink()]
 
 
 def render_description(node: Node, machine: Machine, kernel: Kernel) -> None:
-    """In place: containers have these very files, as mounts."""
+    """Write in place, because containers mount these files."""
     text = description(machine, kernel)
     for file in description_files(node):
         content = file.read_bytes()
@@ -330,7 +330,7 @@ def render_description(node: Node, machine: Machine, kernel: Kernel) -> None:
 
 
 def description(machine: Machine, kernel: Kernel) -> bytes:
-    """The machine as nvml/machine.c reads it; nothing where no driver is loaded."""
+    """The machine as nvml/machine.c reads it. Empty if no driver is loaded."""
     if not kernel.driver:
         return b""
     gpus = [

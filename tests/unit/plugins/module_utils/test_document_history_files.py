@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.metal.gpu.plugins.module_utils import document_states
+from ansible_collections.metal.gpu.plugins.module_utils import document_history_files
 
 
 @pytest.mark.parametrize(
@@ -13,7 +13,7 @@ from ansible_collections.metal.gpu.plugins.module_utils import document_states
     [("/etc/docker/daemon.json", "metal.gpu.nvidia_container_runtime"), ("/a b/100%@x", "o")],
 )
 def test_names_can_be_read_again(path, actor):
-    name = document_states.file_name(path, actor)
+    name = document_history_files.file_name(path, actor)
     assert "/" not in name
-    edited = document_states.parse_file_name(f"{document_states.DIRECTORY}/{name}")
+    edited = document_history_files.parse_file_name(f"{document_history_files.DIRECTORY}/{name}")
     assert edited == (path, actor)

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Where metal.gpu.config_document keeps what files were before it changed them. No I/O."""
+"""Names of the files in which metal.gpu.config_document keeps the history of its edits. No I/O."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ PATTERN = f"{DIRECTORY}/*.json"
 
 
 class Edited(NamedTuple):
-    """A file, and who changed it."""
+    """An edited file and the actor that edited it."""
 
     path: str
     actor: str
 
 
 def file_name(path: str, actor: str) -> str:
-    """Return the name of the state of a file that this actor has changed."""
+    """Return the name of the history file for the edits of one actor in one file."""
     return quote(f"{path}@{actor}", safe="@") + ".json"
 
 
 def parse_file_name(name: str) -> Edited:
-    """Undo `file_name`; directories before it are ignored."""
+    """Parse what `file_name` returned; directories before it are ignored."""
     text = unquote(name.rpartition("/")[2].removesuffix(".json"))
     path, _at, actor = text.rpartition("@")
     return Edited(path, actor)

@@ -1,0 +1,75 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Documents name findings, steps, tests and files that exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.metal.gpu.plugins.module_utils.findings import CATALOGUE
+from ansible_collections.metal.gpu.plugins.plugin_utils import plan_nvidia_driver
+
+ROOT = Path(__file__).parents[2]
+README, CONTRIBUTING = ROOT / "README.md", ROOT / "CONTRIBUTING.md"
+DECISIONS = sorted((ROOT / "docs/decisions").glob("*.md"))
+DOCUMENTS = [README, CONTRIBUTING, *sorted(ROOT.glob("docs/*.md")), *DECISIONS]
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def anchors(path: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", one.lower()).replace(" ", "-") for one in headings}
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name)
+def test_links_lead_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", path.read_text()):
+        if "://" in target:
+            continue
+        file, _hash, anchor = target.partition("#")
+        linked = path.parent / file if file else path
+        assert linked.exists(), target
+        assert not anchor or anchor in anchors(linked), target
+
+
+def test_readme_names_findings_that_exist() -> None:
+    codes = set(
+        re.findall(r"(?:`|^)([A-Z]+_[A-Z_]+)(?:`| gpu-\d)", README.read_text(), re.MULTILINE)
+    )
+    assert len(codes) >= 20
+    assert codes <= {*CATALOGUE}
+
+
+def test_readme_shows_the_steps_of_the_driver() -> None:
+    shown = re.findall(r'^        "([^"(]+) \(', README.read_text(), re.MULTILINE)
+    assert len(shown) > 5
+    assert shown == [step for step in plan_nvidia_driver.STEPS if step in shown]
+
+
+def test_contributing_names_tests_that_exist() -> None:
+    tests = set(re.findall(r"`(test_\w+)`", CONTRIBUTING.read_text()))
+    files = [*ROOT.glob("molecule/*/tests/*.py"), *ROOT.glob("tests/unit/**/test_*.py")]
+    existing = {one for path in files for one in re.findall(r"def (test_\w+)", path.read_text())}
+    assert len(tests) > 20
+    assert tests <= existing
+
+
+def test_contributing_names_files_that_exist() -> None:
+    folders = "docs|inventories|molecule|playbooks|plugins|roles|scripts|tests"
+    paths = set(re.findall(rf"`((?:{folders})/[\w./-]+)`", CONTRIBUTING.read_text()))
+    named = {path for path in paths if not re.search(r"\b(ROLE|TOOL|ENGINE)|_ROLE", path)}
+    assert len(named) > 20
+    assert {path for path in named if not (ROOT / path).exists()} == set()
+
+
+@pytest.mark.parametrize("path", DECISIONS, ids=name)
+def test_heading_has_the_number_of_the_file(path: Path) -> None:
+    (heading,) = re.findall(r"^# (\d+): ", path.read_text(), re.MULTILINE)
+    assert path.name.startswith(f"{heading}-")
