@@ -110,7 +110,7 @@ def _read_logs(client: kube.Client, cluster: _Cluster, nodes: Mapping[str, NodeS
         asked += 1
         if asked > LOG_PODS:
             return
-        metadata, container = pod["metadata"], pod["spec"]["containers"][0]["name"]
+        metadata, container = pod["metadata"], pod_status.plugin_container(pod)
         try:
             tail = client.log_tail(metadata["name"], metadata["namespace"], container, LOG_LINES)
         except kube.KubeError:

@@ -70,10 +70,27 @@ def is_device_plugin(pod: Mapping[str, Any]) -> bool:
 
     Names and labels differ between manifests, charts and operators; the folder does not.
     """
-    return any(
-        volume.get("hostPath", {}).get("path", "").rstrip("/").endswith("/device-plugins")
-        for volume in pod["spec"].get("volumes", ())
+    return any(map(_is_plugin_folder, pod["spec"].get("volumes", ())))
+
+
+def plugin_container(pod: Mapping[str, Any]) -> str:
+    """Return the name of the container of a device plugin pod that registers devices.
+
+    With a configuration, the chart of k8s-device-plugin v0.20.0 has a sidecar before it.
+    """
+    spec = pod["spec"]
+    folders = [volume.get("name") for volume in spec["volumes"] if _is_plugin_folder(volume)]
+    found = (
+        container["name"]
+        for container in spec["containers"]
+        if any(mount["name"] in folders for mount in container.get("volumeMounts", ()))
     )
+    return str(next(found, spec["containers"][0]["name"]))
+
+
+def _is_plugin_folder(volume: Mapping[str, Any]) -> bool:
+    path: str = volume.get("hostPath", {}).get("path", "")
+    return path.rstrip("/").endswith("/device-plugins")
 
 
 def describe(pod: Mapping[str, Any]) -> str:

@@ -259,7 +259,8 @@ def rollout(
     """Return why the DaemonSet does not run yet on those of the nodes where it does not.
 
     `pods` and `revisions` (ControllerRevisions) are those of the DaemonSet; without revisions, pods
-    of any will do. Nodes that are not named do not count: one that is switched off would hold
+    of any will do. Pods that cannot register devices do not count: NVIDIA's chart gives all its
+    DaemonSets one selector. Nodes that are not named do not count: one that is switched off would hold
     everybody up.
     """
     current = None
@@ -269,7 +270,8 @@ def rollout(
     found = {
         pod_status.target_node(pod): pod
         for pod in sorted(pods, key=_is_ready)  # of two on one node, one is on its way out
-        if revisions is None or pod["metadata"]["labels"].get(_REVISION) == current
+        if pod_status.is_device_plugin(pod)
+        and (revisions is None or pod["metadata"]["labels"].get(_REVISION) == current)
     }
     waiting = {}
     for node in nodes:
@@ -289,12 +291,14 @@ def _is_ready(pod: Mapping[str, Any]) -> bool:
 
 
 def _is_device_plugin(daemonset: Mapping[str, Any]) -> bool:
-    """Whether a container has NVIDIA's image, from whatever registry.
+    """Whether a container has NVIDIA's image, from whatever registry, and can register devices.
 
-    The image has feature discovery in it, too, which is started by a command of its own.
+    The image has feature discovery, the MPS control daemon and the configuration manager in it,
+    too, which the chart runs in DaemonSets of their own: k8s-device-plugin v0.20.0,
+    deployments/helm/nvidia-device-plugin/templates.
     """
-    return any(
+    template = daemonset["spec"]["template"]
+    return pod_status.is_device_plugin(template) and any(
         container["image"].partition("@")[0].rpartition("/")[2].partition(":")[0] == _PROGRAM
-        and "gpu-feature-discovery" not in " ".join(container.get("command") or ())
-        for container in daemonset["spec"]["template"]["spec"]["containers"]
+        for container in template["spec"]["containers"]
     )

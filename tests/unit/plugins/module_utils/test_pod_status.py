@@ -61,6 +61,24 @@ def test_is_device_plugin(volumes, answer):
     assert pod_status.is_device_plugin({"spec": {"volumes": volumes}}) is answer
 
 
+FOLDER = {"name": "plugins", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}
+MANAGER = {"name": "manager", "volumeMounts": [{"name": "config", "mountPath": "/config"}]}
+PLUGIN = {"name": "plugin", "volumeMounts": [{"name": "plugins", "mountPath": "/x"}]}
+
+
+@pytest.mark.parametrize(
+    ("containers", "name"),
+    [
+        pytest.param([PLUGIN], "plugin", id="alone"),
+        pytest.param([MANAGER, PLUGIN], "plugin", id="chart with a configuration"),
+        pytest.param([{"name": "a"}, MANAGER], "a", id="none mounts it"),
+    ],
+)
+def test_plugin_container(containers, name):
+    pod = {"spec": {"volumes": [{"name": "config"}, FOLDER], "containers": containers}}
+    assert pod_status.plugin_container(pod) == name
+
+
 @pytest.mark.parametrize(
     ("scene", "text"),
     [

@@ -308,6 +308,18 @@ def test_why_no_plugin_runs_costs_two_lists(api, call, spec, labels, taints, cod
     assert len(api.made("list", "daemonsets")) == len(api.made("list", "pods")) == 1
 
 
+def test_the_log_is_that_of_the_plugin_and_not_of_its_sidecar(api, call):
+    """With a configuration, config-manager comes first in the pods of NVIDIA's chart v0.20.0."""
+    api.put("nodes", node("gpu-1", 0))
+    pod = plugin_pod("gpu-1")
+    folder = {"name": "plugins", **PLUGIN["volumes"][0]}
+    plugin = {**PLUGIN["containers"][0], "volumeMounts": [{"name": "plugins", "mountPath": "/x"}]}
+    containers = [{"name": "config-manager", "image": "a"}, plugin]
+    api.put("pods", {**pod, "spec": {**pod["spec"], "volumes": [folder], "containers": containers}})
+    call(gpu_capacity, nodes={"gpu-1": 4}, wait_timeout=0)
+    assert [one.query["container"] for one in api.made("log", "pods")] == ["plugin"]
+
+
 def test_why_a_plugin_pod_is_not_created_is_an_event(api, call):
     api.put("nodes", node("gpu-1", 0))
     api.put("daemonsets", daemonset())
