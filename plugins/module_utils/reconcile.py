@@ -15,8 +15,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.metal.gpu.plugins.module_utils.causes import quote
+from ansible_collections.metal.gpu.plugins.module_utils.containerd import DEFAULT_SOCKET
 from ansible_collections.metal.gpu.plugins.module_utils.findings import NOTICE, finding
 from ansible_collections.metal.gpu.plugins.module_utils.hardware import judge_cuda, judge_hardware
+from ansible_collections.metal.gpu.plugins.module_utils.kubelet import socket_path
 from ansible_collections.metal.gpu.plugins.module_utils.nvidia_smi import name_gpu
 from ansible_collections.metal.gpu.plugins.module_utils.pod_status import NO_IMAGE
 
@@ -26,8 +28,6 @@ if TYPE_CHECKING:
 LAYERS = ("declared", "pci", "nvml", "capacity", "allocatable", "smoke")
 # What a caller may leave out on purpose.
 CLUSTER, SMOKE = "cluster", "smoke"
-
-_CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 
 # What a run that was stopped is not the cause of.
 _OF_HARDWARE = (
@@ -178,7 +178,7 @@ def _stopped_engines(node: Mapping[str, Any]) -> Iterator[str]:
         services = {"docker": docker, "cri-docker": docker["cri_dockerd"]}
     elif "crio" in endpoint:
         services = {"crio": crio}
-    elif endpoint.removeprefix("unix://") == (containerd["socket"] or _CONTAINERD_SOCKET):
+    elif socket_path(endpoint) == socket_path(containerd["socket"] or DEFAULT_SOCKET):
         services = {"containerd": containerd}
     else:
         services = {}

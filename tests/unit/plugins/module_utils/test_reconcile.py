@@ -350,9 +350,10 @@ def test_what_preflight_has_said_is_not_said_again() -> None:
 # --- services ---------------------------------------------------------------------------------
 
 
-def without(service: str, **kubelet: Any) -> dict[str, Any]:
-    """Return a node on which a service does not run."""
+def without(service: str, socket: str | None = None, **kubelet: Any) -> dict[str, Any]:
+    """Return a node on which a service does not run. `socket` is where containerd listens."""
     seen = node()
+    seen["engines"]["containerd"]["socket"] = socket
     if service == "kubelet":
         seen["kubelet"] |= {"running": False, **kubelet}
         return seen
@@ -396,6 +397,15 @@ CRI_DOCKERD = {"endpoint": "unix:///run/cri-dockerd.sock"}
         pytest.param(
             without("crio", endpoint="unix:///var/run/crio/crio.sock"), ["ENGINE_STOPPED"],
             "crio.service", id="CRI-O",
+        ),
+        pytest.param(
+            without("containerd", endpoint="unix:///var/run/containerd/containerd.sock"),
+            ["ENGINE_STOPPED"], "containerd.service is not running",
+            id="containerd, as kubeadm writes its socket",
+        ),
+        pytest.param(
+            without("containerd", "/var/run/containerd/containerd.sock"), ["ENGINE_STOPPED"],
+            "containerd.service is not running", id="containerd, which writes its socket so",
         ),
         pytest.param(without("docker"), [], "", id="an engine that the kubelet does not use"),
         pytest.param(
