@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # A log costs a request that its node's kubelet has to answer; the first ones explain the others.
 LOG_PODS = 20
-LOG_LINES = 50  # a plugin that has given up a GPU goes on and says other things
+LOG_LINES = 500  # a plugin that has given up a GPU goes on, and says much that is of no account
 
 _NOTHING = "no device plugin pod runs on it"
 

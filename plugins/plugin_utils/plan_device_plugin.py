@@ -259,9 +259,9 @@ def rollout(
     """Return why the DaemonSet does not run yet on those of the nodes where it does not.
 
     `pods` and `revisions` (ControllerRevisions) are those of the DaemonSet; without revisions, pods
-    of any will do. Pods that cannot register devices do not count: NVIDIA's chart gives all its
-    DaemonSets one selector. Nodes that are not named do not count: one that is switched off would hold
-    everybody up.
+    of any will do. Nodes that are not named do not count: one that is switched off would hold
+    everybody up. Pods that cannot register devices do not count either: NVIDIA's chart gives all
+    its DaemonSets one selector.
     """
     current = None
     if revisions:
