@@ -8,6 +8,7 @@ Source: https://kubernetes.io/docs/concepts/scheduling-eviction/api-eviction/
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.pod_status import claimed
@@ -16,7 +17,9 @@ from ansible_collections.metal.gpu.plugins.module_utils.quantity import plain
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-DOMAIN = "nvidia.com/"  # nvidia.com/gpu, its shared form, and MIG slices
+# The device plugin has no other names: k8s-device-plugin v0.20.0 ignores "resources" and "rename"
+# in its configuration (api/config/v1). NVIDIA's Network Operator has network cards in this domain.
+_RESOURCE = re.compile(r"nvidia\.com/(?:gpu|mig-.+?)(?:\.shared)?")
 
 _STAYS = {
     "DaemonSet": "its DaemonSet creates it again at once",
@@ -38,6 +41,11 @@ class Claim(NamedTuple):
     @property
     def key(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+
+def is_gpu(resource: str) -> bool:
+    """Tell whether a resource of a node or of a pod is GPUs, or parts of GPUs."""
+    return bool(_RESOURCE.fullmatch(resource))
 
 
 def parse_claim(pod: Mapping[str, Any]) -> Claim | None:
@@ -65,7 +73,7 @@ def _resources(pod: Mapping[str, Any]) -> set[str]:
         resource
         for container in (*spec.get("initContainers", ()), *spec["containers"])
         for resource in container.get("resources", {}).get("limits", {})
-        if resource.startswith(DOMAIN)
+        if is_gpu(resource)
     }
 
 

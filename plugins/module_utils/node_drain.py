@@ -56,7 +56,7 @@ def parse_row(node: Mapping[str, Any]) -> NodeRow:
     amounts = (
         parse_quantity(amount)
         for resource, amount in section(status, "allocatable").items()
-        if resource.startswith(gpu_claims.DOMAIN)
+        if gpu_claims.is_gpu(resource)
     )
     unschedulable = bool(section(node, "spec").get("unschedulable"))
     mark = section(metadata, "annotations").get(CORDONED)

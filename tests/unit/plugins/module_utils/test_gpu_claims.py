@@ -28,6 +28,9 @@ GONE = {"deletionTimestamp": "2026-11-21T10:00:00Z"}
     [
         pytest.param(pod(GPU), 2, id="gpus"),
         pytest.param(pod({"nvidia.com/mig-1g.10gb": 3}), 3, id="slices"),
+        pytest.param(pod({"nvidia.com/gpu.shared": 2}), 2, id="shared"),
+        pytest.param(pod({"nvidia.com/mig-1g.10gb.me.shared": 2}), 2, id="shared slices"),
+        pytest.param(pod({**GPU, "nvidia.com/hostdev": 8}), 2, id="gpus and network cards"),
         pytest.param(pod(GPU, phase="Pending"), 2, id="starts"),
         pytest.param(pod(GPU, **GONE), 2, id="ends"),
     ],
@@ -40,6 +43,9 @@ def test_who_holds_gpus(found, gpus):
     "found",
     [
         pytest.param(pod({"cpu": "1"}), id="no GPU"),
+        pytest.param(pod({"nvidia.com/hostdev": 1}), id="network card"),
+        pytest.param(pod({"nvidia.com/gpumem": 3000}), id="memory of a GPU"),
+        pytest.param(pod({"example.com/gpu": 1}), id="GPU of another vendor"),
         pytest.param(pod({"nvidia.com/gpu": "0"}), id="none asked"),
         pytest.param(pod(GPU, phase="Succeeded"), id="ended"),
         pytest.param(pod(GPU, node=None), id="not scheduled"),
