@@ -8,6 +8,7 @@ Source: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,15 @@ NO_IMAGE = frozenset(
         "SignatureValidationFailed",
     }
 )
+# These the kubelet tries again, after 10 s to 300 s: many pulls at once are refused by the kubelet
+# ("pull QPS exceeded") or by the registry (429), and succeed a moment later.
+_RETRIED = frozenset({"ErrImagePull", "ImagePullBackOff", "RegistryUnavailable"})
+# Words of registries and of container engines for what no other attempt mends.
+_NEVER = re.compile(
+    r"(?i)not found|(?:manifest|name) unknown|invalid reference|unauthori[sz]ed|forbidden|denied"
+    r"|authentication required|authorization failed|no basic auth"
+)
+_BUSY = re.compile(r"(?i)\bQPS\b|\b429\b|too ?many ?requests")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 HOPELESS = NO_IMAGE | {
     "CreateContainerConfigError",
@@ -40,6 +50,14 @@ HOPELESS = NO_IMAGE | {
     "PreStartHookError",
     "RunContainerError",
 }
+
+
+def is_hopeless(state: Mapping[str, Any]) -> bool:
+    """Tell whether a container that waits will not start, however long one waits with it."""
+    reason, message = state.get("reason"), state.get("message") or ""
+    if reason in _RETRIED:
+        return bool(_NEVER.search(message)) and not _BUSY.search(message)
+    return reason in HOPELESS
 
 
 def claimed(pod: Mapping[str, Any], resource: str) -> Decimal:

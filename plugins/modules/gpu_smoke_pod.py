@@ -17,7 +17,8 @@ description:
     lists the GPUs it sees. A node passes when these are exactly as many as the pod asked for.
   - Fails without waiting where a pod can never run, such as for its image, its RuntimeClass,
     admission control, a taint, a lack of GPUs, or a kubelet that has died, and reports the pod's
-    events. Where it recognises the cause, RV(nodes.cause) names it.
+    events. Where it recognises the cause, RV(nodes.cause) names it. An image that may still come,
+    such as from a registry that is busy, is waited for.
   - Deletes its pods in any case, and waits until their GPUs are free again. Where it is killed
     before it can, the next run in the same namespace deletes them.
   - Keeps what is proven. Where the API server falls silent, the result of the other nodes is
