@@ -28,8 +28,19 @@ _STAYS = {
 _BARE = "no controller starts it again"
 
 
+# How a pod comes by GPUs.
+_LIMITS = "limits"
+# By dynamic resource allocation. A pod names its claims and not what they are for, so any of them
+# may be for a GPU where NVIDIA's driver for that runs on the node.
+_CLAIMS = "claims"
+_DRIVER = "driver"  # it has none: it is that driver
+# What its container runs: dra-driver-nvidia-gpu v25.3.0 to 2026-08-07, chart, kubeletplugin.yaml.
+# That of compute domains is another.
+_DRIVER_PROGRAM = re.compile(r"\bgpu-kubelet-plugin\b")
+
+
 class Claim(NamedTuple):
-    """A pod that holds GPUs."""
+    """A pod that holds GPUs, or may hold some."""
 
     namespace: str
     name: str
@@ -37,6 +48,7 @@ class Claim(NamedTuple):
     gpus: int | float
     stays: str | None  # why it must not be evicted; None where it may be
     uid: str  # a controller may give another pod the same name
+    source: str = _LIMITS
 
     @property
     def key(self) -> str:
@@ -49,13 +61,20 @@ def is_gpu(resource: str) -> bool:
 
 
 def parse_claim(pod: Mapping[str, Any]) -> Claim | None:
-    """Return what a pod holds; None where it is on no node, has ended, or holds nothing."""
+    """Return what a pod holds; None where it is on no node, has ended, or holds nothing.
+
+    Those that only may hold GPUs are among them: `holders` chooses.
+    """
     node = pod["spec"].get("nodeName")
     if not node or pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
         return None
-    gpus = sum(plain(claimed(pod, resource)) for resource in _resources(pod))
+    source, gpus = _LIMITS, sum(plain(claimed(pod, resource)) for resource in _resources(pod))
     if not gpus:
-        return None
+        source, gpus = _CLAIMS, len(pod["spec"].get("resourceClaims") or ())
+    if not gpus:
+        source = _DRIVER
+        if not _is_driver(pod):
+            return None
     metadata = pod["metadata"]
     return Claim(
         metadata["namespace"],
@@ -64,6 +83,26 @@ def parse_claim(pod: Mapping[str, Any]) -> Claim | None:
         gpus,
         _why_it_stays(metadata),
         metadata.get("uid", ""),
+        source,
+    )
+
+
+def holders(found: Mapping[str, Claim]) -> dict[str, Claim]:
+    """Return the pods that hold GPUs, or may hold some, of all pods of their nodes."""
+    driven = {claim.node for claim in found.values() if claim.source == _DRIVER}
+    return {
+        key: claim
+        for key, claim in found.items()
+        if claim.source == _LIMITS or (claim.source == _CLAIMS and claim.node in driven)
+    }
+
+
+def _is_driver(pod: Mapping[str, Any]) -> bool:
+    """Tell whether a pod is the driver that hands out GPUs by dynamic resource allocation."""
+    return any(
+        _DRIVER_PROGRAM.search(word)
+        for container in pod["spec"]["containers"]
+        for word in (*container.get("command", ()), *container.get("args", ()))
     )
 
 

@@ -16,6 +16,9 @@ description:
   - Cordons nodes, then lists the pods that hold GPUs there, and evicts them, on all nodes at once.
     Pods without GPUs stay, other than with M(kubernetes.core.k8s_drain), whose selectors know only
     labels.
+  - A pod with a claim of dynamic resource allocation (C(spec.resourceClaims)) counts as one that
+    holds GPUs on nodes where NVIDIA's driver for that hands out GPUs. The pod does not say what its
+    claims are for.
   - Goes through the eviction API. Where a PodDisruptionBudget forbids an eviction, it is tried
     again until the time is up.
   - Evicts no pod that would be lost or come back. Such pods are of a DaemonSet, of no controller,
@@ -118,7 +121,7 @@ nodes:
           description: Namespace and name.
           type: str
         gpus:
-          description: How many it holds.
+          description: How many it holds, or how many claims of dynamic resource allocation.
           type: int
         stays:
           description: Why it must not be evicted. V(null) where it may be.

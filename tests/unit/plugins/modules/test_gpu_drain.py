@@ -118,6 +118,24 @@ def test_network_cards_of_nvidia_are_no_gpus(cluster, call):
     assert state(cluster)[0]["gpu-1"] == (False, False)
 
 
+def test_gpus_by_dynamic_resource_allocation_are_held_too(cluster, call):
+    """No limit tells of them. A claim for something else looks the same, where it may be a GPU."""
+    for name, on in [("dra", "gpu-1"), ("nic", "gpu-2")]:
+        claimed = pod(name, on=on, gpus=0)
+        claimed["spec"]["resourceClaims"] = [{"name": "c", "resourceClaimName": "c"}]
+        cluster.put("pods", claimed)
+    driver = pod("driver", gpus=0, owner="DaemonSet")
+    driver["spec"]["containers"][0]["args"] = ["gpu-kubelet-plugin -v 6"]
+    cluster.put("pods", driver)
+    held = call(gpu_drain, nodes=NODES, report_only=True)["nodes"]
+    assert {name: [one["name"] for one in row["pods"]] for name, row in held.items()} == {
+        "gpu-1": ["ml/a", "ml/dra"],
+        "gpu-2": ["ml/b"],
+    }
+    call(gpu_drain, nodes=NODES)
+    assert state(cluster)[1] == ["c", "driver", "nic", "web"]
+
+
 def test_release_does_not_wait_for_a_node_that_is_not_ready(cluster, call):
     call(gpu_drain, nodes=NODES)
     for name in NODES:
