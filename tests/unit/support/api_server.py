@@ -432,7 +432,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self._watch(api, resource, namespace, query)
             elif verb == "log":
                 lines = api.logs[rest[0]].splitlines(keepends=True)
-                self._send(200, "".join(lines[-int(query["tailLines"]) :]).encode())
+                self._send(200, "".join(lines[-int(query.get("tailLines", 0)) :]).encode())
             elif verb == "evict":
                 api.evict(namespace, rest[0])
                 self._send_json(201, {"kind": "Status", "status": "Success"})

@@ -68,9 +68,7 @@ MARKS = {
 HELM = daemonset("kube-system", "nvidia-device-plugin", "nvcr.io/nvidia/k8s-device-plugin:1")
 FOREIGN = daemonset("gpu-operator", "x", "r.example:5000/k8s-device-plugin@sha256:0")
 NAMESAKE = daemonset("kube-system", "nvidia-device-plugin", "r.example/something:1")
-FEATURES = daemonset(
-    "gfd", "x", "nvidia/k8s-device-plugin:1", "gpu-feature-discovery", volumes=()
-)
+FEATURES = daemonset("gfd", "x", "nvidia/k8s-device-plugin:1", "gpu-feature-discovery", volumes=())
 # The chart has two more DaemonSets of the same image: k8s-device-plugin v0.20.0,
 # deployments/helm/nvidia-device-plugin/templates. With a configuration, each of their pods has a
 # container "config-manager" before its own.
