@@ -59,11 +59,25 @@ def find_cause(facts: Facts) -> Cause | None:
         evidence = {"what": subject.what, "node": name, "error": causes.quote(verdict.message)}
         return Cause("POD_NOT_ADMITTED", evidence)
     if verdict.reason in pod_status.NO_IMAGE:
-        return Cause("SMOKE_IMAGE_UNAVAILABLE", {"error": causes.quote(verdict.message)})
+        return Cause("SMOKE_IMAGE_UNAVAILABLE", {"error": causes.quote(_pull_error(facts))})
     unscheduled = pod_status.unscheduled({"status": verdict.status})
     if unscheduled is not None:
         return _of_scheduler(unscheduled, facts, subject)
     return causes.of_words(verdict.message, subject) or _of_start(facts, subject)
+
+
+def _pull_error(facts: Facts) -> str:
+    """Return why the image does not come.
+
+    A kubelet of before 1.32 says it in the first state of a pull only, and else in an event:
+    https://github.com/kubernetes/kubernetes/pull/127918.
+    """
+    message = facts.verdict.message
+    texts = [pod_status.event_text(event) for event in facts.events]
+    found = [text for text in texts if "Failed to pull image" in text]
+    if not found or found[-1].partition('": ')[2] in message:
+        return message
+    return f"{message}; {found[-1]}"
 
 
 def no_allocatable(resource: str, asked: int, found: int) -> Cause:

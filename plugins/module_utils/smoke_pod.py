@@ -17,7 +17,11 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
-from ansible_collections.metal.gpu.plugins.module_utils.pod_status import HOPELESS, describe
+from ansible_collections.metal.gpu.plugins.module_utils.pod_status import (
+    NO_IMAGE,
+    describe,
+    is_hopeless,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -172,9 +176,12 @@ def _judge(pod: Mapping[str, Any], request: Request, resource: str) -> Verdict:
         return _judge_output(state.get("terminated", {}).get("message", ""), request.gpus)
     if phase == "Failed":
         return _judge_failure(pod, state)
-    reason = state.get("waiting", {}).get("reason", "")
-    if reason in HOPELESS:
+    waiting = state.get("waiting", {})
+    reason = waiting.get("reason", "")
+    if is_hopeless(waiting):
         return Verdict("failed", phase, describe(pod), reason=reason)
+    if reason in NO_IMAGE:
+        return Verdict("", phase, describe(pod), reason=reason)
     for condition in status.get("conditions", ()):
         if condition["type"] == "PodScheduled" and condition.get("reason") == "Unschedulable":
             short = f"Insufficient {resource}" in condition.get("message", "")

@@ -182,7 +182,7 @@ def _prove(
                     settle(name, verdict)
             if not changed and timer.elapsed_s() >= _ROUND_S:
                 for name, message in _read_hopeless(client, namespace, pods, template):
-                    settle(name, store[name]._replace(state="failed", message=message))
+                    settle(name, store[name]._replace(state="failed", message=message, reason=""))
             if not pods:
                 break
     except kube.KubeError as error:

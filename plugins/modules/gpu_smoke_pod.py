@@ -18,6 +18,7 @@ description:
   - Fails without waiting if a pod can never run. Reasons are its image, its RuntimeClass, admission
     control, a taint, a lack of GPUs, or a dead kubelet. The result has the pod's events.
     RV(nodes.cause) names a known cause.
+  - Waits for an image that may still arrive, for example from a busy registry.
   - Always deletes its pods, and waits until their GPUs are free again. If it is killed before, the
     next run in the same namespace deletes them.
   - Keeps results. If the API server stops answering, only the nodes without a result become
