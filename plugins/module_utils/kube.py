@@ -414,7 +414,7 @@ class Client:
             )
 
     def _parse_event(self, resource: str, line: bytes) -> tuple[str, dict[str, Any]]:
-        """Return type and object of an event."""
+        """Return the type and the object of an event."""
         try:
             event = json.loads(line)
         except ValueError as error:
@@ -441,7 +441,7 @@ def _delete_options(grace_s: int | None) -> dict[str, Any]:
 
 
 def _is_named(item: Any) -> bool:
-    """Tell whether something is an object of the API, as far as the callers rely on it."""
+    """Return whether an item is an object of the API, as far as callers rely on it."""
     return bool(text(item, "metadata", "name"))
 
 

@@ -142,6 +142,16 @@ def endpoint(
     return given
 
 
+def socket_path(endpoint: str) -> str:
+    """Return the path of a socket, in one form: /var/run is a link to /run.
+
+    kubeadm writes unix:///var/run/containerd/containerd.sock, and containerd's own configuration
+    has /run. Source: kubernetes v1.37.1, cmd/kubeadm/app/constants/constants_unix.go.
+    """
+    path = re.sub(r"^unix:(//)?(?=/)", "", endpoint)
+    return re.sub(r"^/var/run/", "/run/", path)
+
+
 def distribution(
     units: Mapping[str, Mapping[str, str]], *, has_kubelet: bool
 ) -> dict[str, str] | None:

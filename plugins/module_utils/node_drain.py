@@ -56,7 +56,7 @@ def parse_row(node: Mapping[str, Any]) -> NodeRow:
     amounts = (
         parse_quantity(amount)
         for resource, amount in section(status, "allocatable").items()
-        if resource.startswith(gpu_claims.DOMAIN)
+        if gpu_claims.is_gpu(resource)
     )
     unschedulable = bool(section(node, "spec").get("unschedulable"))
     mark = section(metadata, "annotations").get(CORDONED)
@@ -100,9 +100,10 @@ class Drain:
     def _read_claims(self, nodes: Collection[str]) -> dict[str, Claim]:
         """Read the claims from the server's cache, which may be a moment old."""
         keep = gpu_claims.parse_claim
-        return self._client.snapshot_each(
+        found = self._client.snapshot_each(
             "pods", keep, "spec.nodeName", nodes, _ALIVE, cached=True, timer=self._timer
         )
+        return gpu_claims.holders(found)
 
     def _read_newest_claims(self) -> dict[str, Claim]:
         """Read the current claims. For several nodes, this lists all pods of the cluster."""
@@ -112,7 +113,8 @@ class Drain:
             return claim if claim and claim.node in self._names else None
 
         query = kube.only("spec.nodeName", self._names, _ALIVE)
-        return self._client.snapshot("pods", keep, query=query, timer=self._timer)
+        found = self._client.snapshot("pods", keep, query=query, timer=self._timer)
+        return gpu_claims.holders(found)
 
     def _keep_node(self, node: dict[str, Any]) -> NodeRow | None:
         return parse_row(node) if node["metadata"]["name"] in self._names else None

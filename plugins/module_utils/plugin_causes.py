@@ -29,8 +29,11 @@ if TYPE_CHECKING:
 _UNREGISTERED = re.compile(r"device plugin already connected")
 _REGISTERED = re.compile(r"Registered device plugin for ")
 _UNHEALTHY = re.compile(
-    r"(?i)XidCriticalError|marked unhealthy|marking (?:\S+ ){1,3}(?:as )?unhealthy"
+    r"(?i)XidCriticalError: Xid=\d+ on Device="
+    r"|marked unhealthy|marking (?:\S+ ){1,3}(?:as )?unhealthy"
 )
+# Everyday lines about events that make no GPU unhealthy, such as a corrected ECC error.
+_NOISE = re.compile(r"Skipping (?:non-nvmlEventTypeXidCriticalError )?event\b")
 _BLIND = re.compile(
     r"No devices found\. Waiting indefinitely|could not load NVML library|ERROR_LIBRARY_NOT_FOUND"
     r"|nvml init failed|Incompatible strategy detected|invalid device discovery strategy"
@@ -153,7 +156,7 @@ def _of_pod(pod: Mapping[str, Any], facts: Facts) -> Cause | None:
         cause = causes.of_words(text, subject)
         if cause:
             return cause
-    lines = facts.logs.get(name, ())
+    lines = _without_noise(facts.logs.get(name, ()))
     waiting = pod_status.waiting(pod)
     blind = _since_registered(lines, _BLIND)
     reason = waiting.get("reason")
@@ -191,6 +194,7 @@ def _words(pod: Mapping[str, Any], facts: Facts) -> str:
 
 def telling_line(lines: Sequence[str]) -> str:
     """Return the most informative line of a log; empty for an empty log."""
+    lines = _without_noise(lines)
     found = (
         _since_registered(lines, _UNREGISTERED),
         _last(lines, _UNHEALTHY),
@@ -198,6 +202,10 @@ def telling_line(lines: Sequence[str]) -> str:
         *lines[-1:],
     )
     return next(filter(None, found), "")
+
+
+def _without_noise(lines: Sequence[str]) -> list[str]:
+    return [line for line in lines if not _NOISE.search(line)]
 
 
 def _place(lines: Sequence[str], pattern: re.Pattern[str]) -> int:

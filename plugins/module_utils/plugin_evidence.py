@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # Each log is a request that a kubelet has to answer. The first logs usually explain the others.
 LOG_PODS = 20
-LOG_LINES = 50  # a plugin goes on logging after it marked a GPU unhealthy
+LOG_LINES = 500  # a plugin keeps logging noise after it marked a GPU unhealthy
 
 _NOTHING = "no device plugin pod runs on this node"
 
@@ -110,7 +110,7 @@ def _read_logs(client: kube.Client, cluster: _Cluster, nodes: Mapping[str, NodeS
         count += 1
         if count > LOG_PODS:
             return
-        metadata, container = pod["metadata"], pod["spec"]["containers"][0]["name"]
+        metadata, container = pod["metadata"], pod_status.plugin_container(pod)
         try:
             tail = client.log_tail(metadata["name"], metadata["namespace"], container, LOG_LINES)
         except kube.KubeError:

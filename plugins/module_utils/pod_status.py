@@ -8,6 +8,7 @@ Source: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,15 @@ NO_IMAGE = frozenset(
         "SignatureValidationFailed",
     }
 )
+# These the kubelet tries again, after 10 s to 300 s: many pulls at once are refused by the kubelet
+# ("pull QPS exceeded") or by the registry (429), and succeed a moment later.
+_RETRIED = frozenset({"ErrImagePull", "ImagePullBackOff", "RegistryUnavailable"})
+# Words of registries and of container engines for what no other attempt mends.
+_NEVER = re.compile(
+    r"(?i)not found|(?:manifest|name) unknown|invalid reference|unauthori[sz]ed|forbidden|denied"
+    r"|authentication required|authorization failed|no basic auth"
+)
+_BUSY = re.compile(r"(?i)\bQPS\b|\b429\b|too ?many ?requests")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 HOPELESS = NO_IMAGE | {
     "CreateContainerConfigError",
@@ -40,6 +50,14 @@ HOPELESS = NO_IMAGE | {
     "PreStartHookError",
     "RunContainerError",
 }
+
+
+def is_hopeless(state: Mapping[str, Any]) -> bool:
+    """Tell whether a container that waits will not start, however long one waits with it."""
+    reason, message = state.get("reason"), state.get("message") or ""
+    if reason in _RETRIED:
+        return bool(_NEVER.search(message)) and not _BUSY.search(message)
+    return reason in HOPELESS
 
 
 def claimed(pod: Mapping[str, Any], resource: str) -> Decimal:
@@ -70,10 +88,27 @@ def is_device_plugin(pod: Mapping[str, Any]) -> bool:
 
     Names and labels differ between manifests, charts and operators; the directory does not.
     """
-    return any(
-        volume.get("hostPath", {}).get("path", "").rstrip("/").endswith("/device-plugins")
-        for volume in pod["spec"].get("volumes", ())
+    return any(map(_is_plugin_folder, pod["spec"].get("volumes", ())))
+
+
+def plugin_container(pod: Mapping[str, Any]) -> str:
+    """Return the name of the container of a device plugin pod that registers devices.
+
+    With a configuration, the chart of k8s-device-plugin v0.20.0 has a sidecar before it.
+    """
+    spec = pod["spec"]
+    folders = [volume.get("name") for volume in spec["volumes"] if _is_plugin_folder(volume)]
+    found = (
+        container["name"]
+        for container in spec["containers"]
+        if any(mount["name"] in folders for mount in container.get("volumeMounts", ()))
     )
+    return str(next(found, spec["containers"][0]["name"]))
+
+
+def _is_plugin_folder(volume: Mapping[str, Any]) -> bool:
+    path: str = volume.get("hostPath", {}).get("path", "")
+    return path.rstrip("/").endswith("/device-plugins")
 
 
 def describe(pod: Mapping[str, Any]) -> str:

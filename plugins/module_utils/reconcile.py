@@ -14,8 +14,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.metal.gpu.plugins.module_utils.causes import quote
+from ansible_collections.metal.gpu.plugins.module_utils.containerd import DEFAULT_SOCKET
 from ansible_collections.metal.gpu.plugins.module_utils.findings import NOTICE, finding
 from ansible_collections.metal.gpu.plugins.module_utils.hardware import judge_cuda, judge_hardware
+from ansible_collections.metal.gpu.plugins.module_utils.kubelet import socket_path
 from ansible_collections.metal.gpu.plugins.module_utils.nvidia_smi import name_gpu
 from ansible_collections.metal.gpu.plugins.module_utils.pod_status import NO_IMAGE
 
@@ -25,8 +27,6 @@ if TYPE_CHECKING:
 LAYERS = ("declared", "pci", "nvml", "capacity", "allocatable", "smoke")
 # The layers that a caller may leave out.
 CLUSTER, SMOKE = "cluster", "smoke"
-
-_CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 
 # Findings that a stopped run cannot have caused.
 _OF_HARDWARE = (
@@ -176,7 +176,7 @@ def _stopped_engines(node: Mapping[str, Any]) -> Iterator[str]:
         services = {"docker": docker, "cri-docker": docker["cri_dockerd"]}
     elif "crio" in endpoint:
         services = {"crio": crio}
-    elif endpoint.removeprefix("unix://") == (containerd["socket"] or _CONTAINERD_SOCKET):
+    elif socket_path(endpoint) == socket_path(containerd["socket"] or DEFAULT_SOCKET):
         services = {"containerd": containerd}
     else:
         services = {}
@@ -316,7 +316,7 @@ def _judge_smoke(
 def _judge_loss(
     host: str, before: int | None, smoke: Mapping[str, Any]
 ) -> Iterator[dict[str, str]]:
-    """Yield that the node has lost GPUs after the cluster counted them, beside busy ones, too."""
+    """Yield a finding if the node lost GPUs after the cluster counted them."""
     found = smoke.get("allocatable")
     if smoke["state"] not in ("ok", "busy") or before is None or found is None or found >= before:
         return

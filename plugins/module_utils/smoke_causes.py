@@ -58,11 +58,25 @@ def find_cause(facts: Facts) -> Cause | None:
         evidence = {"what": subject.what, "node": name, "error": causes.quote(verdict.message)}
         return Cause("POD_NOT_ADMITTED", evidence)
     if verdict.reason in pod_status.NO_IMAGE:
-        return Cause("SMOKE_IMAGE_UNAVAILABLE", {"error": causes.quote(verdict.message)})
+        return Cause("SMOKE_IMAGE_UNAVAILABLE", {"error": causes.quote(_pull_error(facts))})
     unscheduled = pod_status.unscheduled({"status": verdict.status})
     if unscheduled is not None:
         return _of_scheduler(unscheduled, facts, subject)
     return causes.of_words(verdict.message, subject) or _of_start(facts, subject)
+
+
+def _pull_error(facts: Facts) -> str:
+    """Return why the image does not come.
+
+    A kubelet of before 1.32 says it in the first state of a pull only, and else in an event:
+    https://github.com/kubernetes/kubernetes/pull/127918.
+    """
+    message = facts.verdict.message
+    texts = [pod_status.event_text(event) for event in facts.events]
+    found = [text for text in texts if "Failed to pull image" in text]
+    if not found or found[-1].partition('": ')[2] in message:
+        return message
+    return f"{message}; {found[-1]}"
 
 
 def no_allocatable(resource: str, asked: int, found: int) -> Cause:
@@ -72,7 +86,7 @@ def no_allocatable(resource: str, asked: int, found: int) -> Cause:
 
 
 def _fewer_allocatable(before: int | None, found: int) -> Cause:
-    """Say that a node has lost GPUs since the run asked for them."""
+    """Return the cause for a node that has lost GPUs since the run read its amount."""
     evidence = f"; it could allocate {before} a moment before"
     return Cause("ALLOCATABLE_DIFFERS", {"expected": before, "found": found, "evidence": evidence})
 
@@ -94,7 +108,7 @@ def _of_scheduler(message: str, facts: Facts, subject: Subject) -> Cause | None:
         if allocatable < (facts.request.allocatable or 0):
             return _fewer_allocatable(facts.request.allocatable, allocatable)
     if facts.request.shortage == "busy" and room[0] == f"Insufficient {facts.resource}":
-        return None  # no claim of another pod explains it
+        return None  # the claims of other pods do not explain it
     return Cause("NODE_FULL", {"what": subject.what, "node": facts.request.node, "error": room[0]})
 
 
@@ -122,8 +136,8 @@ def _of_start(facts: Facts, subject: Subject) -> Cause | None:
 class Heartbeats:
     """The Leases of kubelets at each look.
 
-    Their times are on the clocks of the nodes, which may be slow. So, as in Kubernetes itself, only
-    a change counts, on our own clock.
+    Nodes write renewTime by their own clocks, which may be slow. As in Kubernetes itself, only a
+    change of it counts, by the clock of this machine.
 
     Source: kubernetes, pkg/controller/nodelifecycle/node_lifecycle_controller.go, nodeHealthData;
     https://kubernetes.io/docs/concepts/architecture/leases/#node-heart-beats

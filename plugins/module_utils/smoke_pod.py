@@ -17,7 +17,11 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
-from ansible_collections.metal.gpu.plugins.module_utils.pod_status import HOPELESS, describe
+from ansible_collections.metal.gpu.plugins.module_utils.pod_status import (
+    NO_IMAGE,
+    describe,
+    is_hopeless,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -173,9 +177,12 @@ def _judge(pod: Mapping[str, Any], request: Request, resource: str) -> Verdict:
         return _judge_output(state.get("terminated", {}).get("message", ""), request.gpus)
     if phase == "Failed":
         return _judge_failure(pod, state)
-    reason = state.get("waiting", {}).get("reason", "")
-    if reason in HOPELESS:
+    waiting = state.get("waiting", {})
+    reason = waiting.get("reason", "")
+    if is_hopeless(waiting):
         return Verdict("failed", phase, describe(pod), reason=reason)
+    if reason in NO_IMAGE:
+        return Verdict("", phase, describe(pod), reason=reason)
     for condition in status.get("conditions", ()):
         if condition["type"] == "PodScheduled" and condition.get("reason") == "Unschedulable":
             short = f"Insufficient {resource}" in condition.get("message", "")
@@ -194,17 +201,17 @@ def judge_shortage(
     free: int,
     holders: Sequence[str],
 ) -> Verdict:
-    """Say why the scheduler finds too few GPUs, from what the node has and pods claim by now.
+    """Return why the scheduler finds too few free GPUs, given a new look at node and claims.
 
-    They are "busy" where other pods have claimed them, and "failed" where the node has fewer than
-    before. The state is empty where neither explains it.
+    The state is "busy" if other pods claim them, and "failed" if the node has fewer than before. It
+    is empty if neither explains the lack.
     """
     if allocatable < (request.allocatable or 0):
         return verdict._replace(state="failed")
     if holders and free < request.gpus:
         message = f"{verdict.message}; claimed by {', '.join(holders)}"
         return verdict._replace(state="busy", message=message)
-    claimed = f"pods have claimed {allocatable - free} of {allocatable} {resource}"
+    claimed = f"pods claim {allocatable - free} of {allocatable} {resource}"
     return verdict._replace(state="", message=f"{claimed}, but: {verdict.message}")
 
 

@@ -214,7 +214,7 @@ def _prove(
                     settle(name, verdict._replace(state=verdict.state or "failed"))
             if is_round:
                 for name, message in _read_hopeless(client, namespace, pods, read_kubelets):
-                    settle(name, store[name]._replace(state="failed", message=message))
+                    settle(name, store[name]._replace(state="failed", message=message, reason=""))
             if not pods:
                 break
     except kube.KubeError as error:
@@ -260,7 +260,7 @@ def _judge_short(
     template: Template,
     timer: kube.Timer,
 ) -> Iterator[tuple[str, Request, Verdict]]:
-    """Look again at nodes whose free GPUs are fewer than they were; yield what is there now."""
+    """Read again the nodes whose free GPUs did not suffice; yield the requests and verdicts."""
     if not pods:
         return
     names = {request.node for request in pods.values()}

@@ -15,6 +15,9 @@ author:
 description:
   - Cordons nodes and evicts the pods with GPUs there, on all nodes at once. Pods without GPUs stay.
     M(kubernetes.core.k8s_drain) cannot do that, because it selects pods only by labels.
+  - A pod with a claim of dynamic resource allocation (C(spec.resourceClaims)) counts as a pod with
+    GPUs on nodes where NVIDIA's driver for such claims runs. The pod does not say what its claims
+    are for.
   - Uses the eviction API. If a PodDisruptionBudget forbids an eviction, the module retries until
     the time is up.
   - Does not evict pods of DaemonSets, pods without a controller, and static pods. They would come
@@ -118,7 +121,7 @@ nodes:
           description: Namespace and name.
           type: str
         gpus:
-          description: Number of GPUs that it claims.
+          description: Number of GPUs or of DRA claims that it holds.
           type: int
         stays:
           description: Why it must not be evicted. V(null) if it may be evicted.

@@ -18,6 +18,7 @@ description:
   - Fails without waiting if a pod can never run. Reasons are its image, its RuntimeClass, admission
     control, a taint, a lack of GPUs, or a dead kubelet. The result has the pod's events.
     RV(nodes.cause) names a known cause.
+  - Waits for an image that may still arrive, for example from a busy registry.
   - Always deletes its pods, and waits until their GPUs are free again. If it is killed before, the
     next run in the same namespace deletes them.
   - Keeps results. If the API server stops answering, only the nodes without a result become
@@ -157,8 +158,8 @@ nodes:
       type: int
     allocatable:
       description:
-        - How many GPUs the node had allocatable before the pod was created. V(null) where the
-          cluster has no such node.
+        - Number of allocatable GPUs of the node before the pod was created. V(null) if the cluster
+          has no node of this name.
       type: int
     uuids:
       description: UUIDs of the GPUs that the pod saw.

@@ -263,7 +263,8 @@ def rollout(
 
     `pods` and `revisions` (ControllerRevisions) are those of the DaemonSet. Without revisions, a
     pod of any revision counts. Only the named nodes count: a node that is switched off would block
-    the rollout.
+    the rollout. Pods that cannot register devices do not count: all DaemonSets of NVIDIA's chart
+    have the same selector.
     """
     current = None
     if revisions:
@@ -272,7 +273,8 @@ def rollout(
     found = {
         pod_status.target_node(pod): pod
         for pod in sorted(pods, key=_is_ready)  # of two on one node, one is terminating
-        if revisions is None or pod["metadata"]["labels"].get(_REVISION) == current
+        if pod_status.is_device_plugin(pod)
+        and (revisions is None or pod["metadata"]["labels"].get(_REVISION) == current)
     }
     waiting = {}
     for node in nodes:
@@ -294,12 +296,14 @@ def _is_ready(pod: Mapping[str, Any]) -> bool:
 
 
 def _is_device_plugin(daemonset: Mapping[str, Any]) -> bool:
-    """Whether a container has NVIDIA's image, from any registry.
+    """Whether a container has NVIDIA's image, from any registry, and can register devices.
 
-    The image also contains feature discovery, which has its own command.
+    The image also contains feature discovery, the MPS control daemon and the configuration manager.
+    The chart runs these in other DaemonSets: k8s-device-plugin v0.20.0,
+    deployments/helm/nvidia-device-plugin/templates.
     """
-    return any(
+    template = daemonset["spec"]["template"]
+    return pod_status.is_device_plugin(template) and any(
         container["image"].partition("@")[0].rpartition("/")[2].partition(":")[0] == _PROGRAM
-        and "gpu-feature-discovery" not in " ".join(container.get("command") or ())
-        for container in daemonset["spec"]["template"]["spec"]["containers"]
+        for container in template["spec"]["containers"]
     )

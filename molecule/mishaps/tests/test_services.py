@@ -130,7 +130,9 @@ def verdict(laboratory: Any, *options: str) -> tuple[int, str]:
 def test_smoke_image_that_cannot_be_pulled(laboratory):
     """The table still shows the counts of all layers, and the remaining gate is reported."""
     image = "registry.invalid/cuda:1"
-    code, words = verdict(laboratory, "-e", f"verify_smoke_image={image}")
+    # It has no address, which may be so for a moment only: the pod is waited for.
+    options = ("-e", f"verify_smoke_image={image}", "-e", "verify_smoke_timeout=60")
+    code, words = verdict(laboratory, *options)
     assert code != 0
     assert "SMOKE_IMAGE_UNAVAILABLE" in words
     assert "DRIFTED gpu-3: kubelet has drifted; steps to correct it: " in words

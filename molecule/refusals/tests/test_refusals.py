@@ -278,6 +278,8 @@ spec:
       nodeSelector: {matches: no-node}
       containers:
         - {name: ctr, image: "nvcr.io/nvidia/k8s-device-plugin:v0.17.0"}
+      volumes:
+        - {name: device-plugin, hostPath: {path: /var/lib/kubelet/device-plugins}}
 """
 
 

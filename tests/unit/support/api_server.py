@@ -453,7 +453,8 @@ class _Handler(BaseHTTPRequestHandler):
             elif verb == "watch":
                 self._watch(api, resource, namespace, query)
             elif verb == "log":
-                self._send(200, api.logs[rest[0]].encode())
+                lines = api.logs[rest[0]].splitlines(keepends=True)
+                self._send(200, "".join(lines[-int(query.get("tailLines", 0)) :]).encode())
             elif verb == "evict":
                 api.evict(namespace, rest[0], body)
                 self._send_json(201, {"kind": "Status", "status": "Success"})

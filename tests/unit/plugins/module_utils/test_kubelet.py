@@ -19,6 +19,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.kubelet import FeatureGa
 from ansible_collections.metal.gpu.tests.unit.support.recordings import recording
 
 OTHER = "unix:///run/crio/crio.sock"
+SOCKET = "/run/containerd/containerd.sock"
 
 
 def flag(name, value):
@@ -279,3 +280,19 @@ def test_certificate_file(line, expected):
 def test_health_url(flags, documents, expected):
     given = [flag(name, value) for name, value in flags.items()]
     assert kubelet.health_url(given, documents) == expected
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "path"),
+    [
+        pytest.param("unix:///run/containerd/containerd.sock", SOCKET, id="usual"),
+        pytest.param("unix:///var/run/containerd/containerd.sock", SOCKET, id="kubeadm"),
+        pytest.param("/var/run/containerd/containerd.sock", SOCKET, id="no scheme"),
+        pytest.param("unix:/run/containerd/containerd.sock", SOCKET, id="no authority"),
+        pytest.param("unix:///var/runner/a.sock", "/var/runner/a.sock", id="another folder"),
+        pytest.param("unix:///data/var/run/a.sock", "/data/var/run/a.sock", id="further down"),
+        pytest.param("", "", id="none"),
+    ],
+)
+def test_one_socket_has_one_path(endpoint, path):
+    assert kubelet.socket_path(endpoint) == path

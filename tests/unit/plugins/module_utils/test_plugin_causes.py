@@ -216,6 +216,18 @@ OURS = [daemonset(nodeSelector=LABEL)]
             id="unhealthy",
         ),
         pytest.param(
+            facts(status(4, 3), [RUNS], log="xid_then_skipped"), "GPU_UNHEALTHY",
+            "Xid=79 on Device=GPU-e47efc7b-a9d6-5852-880e-5d93536eeb14", "", id="noise after it",
+        ),
+        pytest.param(
+            facts(status(4, 0), [RUNS], log="all_unhealthy"), "GPU_UNHEALTHY",
+            "Error waiting for event: Unknown Error", "", id="all unhealthy",
+        ),
+        pytest.param(
+            facts(status(4, 3), [RUNS], log="too_old"), "GPU_UNHEALTHY", "Not Supported", "",
+            id="cannot be watched",
+        ),
+        pytest.param(
             facts(status(4, 4, None)), "NODE_NOT_READY", "is not ready: the kubelet is silent",
             "systemctl status kubelet", id="silent kubelet",
         ),
@@ -238,6 +250,7 @@ def test_each_cause_has_a_finding_of_its_own(
         pytest.param(facts(pods=[RUNS]), id="runs"),
         pytest.param(facts(pods=[RUNS], log="registered_again"), id="registered again"),
         pytest.param(facts(status(4, 4), [RUNS], log="xid"), id="unhealthy once"),
+        pytest.param(facts(status(4, 3), [RUNS], log="skipped"), id="events that are skipped"),
         pytest.param(facts(pods=[EVICTED, RUNS]), id="evicted once"),
         pytest.param(facts(pods=[RUNS], log="saw_none_once"), id="saw no GPU once"),
         pytest.param(facts(daemonsets=None), id="DaemonSets withheld"),
@@ -279,6 +292,9 @@ def test_which_daemonsets_can_register_gpus(
     [
         ("healthy", "Registered device plugin for"),
         ("xid", "device marked unhealthy: GPU-e47"),
+        ("skipped", "Registered device plugin for"),
+        ("skipped_only", ""),
+        ("xid_then_skipped", "XidCriticalError: Xid=79 on Device=GPU-e47"),
         ("unregistered", "already connected"),
         ("blind", "No devices found"),
         ("crash", "exit status 2"),
@@ -286,5 +302,7 @@ def test_which_daemonsets_can_register_gpus(
     ],
 )
 def test_the_line_that_tells_most(log: str, line: str) -> None:
-    assert line in plugin_causes.telling_line(LOGS[log])
+    told = plugin_causes.telling_line(LOGS[log])
+    assert line in told
+    assert bool(told) is bool(line)
     assert plugin_causes.telling_line([]) == ""

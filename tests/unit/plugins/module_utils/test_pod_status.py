@@ -61,6 +61,24 @@ def test_is_device_plugin(volumes, answer):
     assert pod_status.is_device_plugin({"spec": {"volumes": volumes}}) is answer
 
 
+FOLDER = {"name": "plugins", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}
+MANAGER = {"name": "manager", "volumeMounts": [{"name": "config", "mountPath": "/config"}]}
+PLUGIN = {"name": "plugin", "volumeMounts": [{"name": "plugins", "mountPath": "/x"}]}
+
+
+@pytest.mark.parametrize(
+    ("containers", "name"),
+    [
+        pytest.param([PLUGIN], "plugin", id="alone"),
+        pytest.param([MANAGER, PLUGIN], "plugin", id="chart with a configuration"),
+        pytest.param([{"name": "a"}, MANAGER], "a", id="none mounts it"),
+    ],
+)
+def test_plugin_container(containers, name):
+    pod = {"spec": {"volumes": [{"name": "config"}, FOLDER], "containers": containers}}
+    assert pod_status.plugin_container(pod) == name
+
+
 @pytest.mark.parametrize(
     ("scene", "text"),
     [
@@ -81,6 +99,50 @@ def test_describe(scene, text):
     described = pod_status.describe({"status": SCENES[scene]})
     assert described.startswith(text)
     assert len(text) > 60 or described == text
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "answer"),
+    [
+        pytest.param("ErrImagePull", "pull QPS exceeded", False, id="kubelet is busy"),
+        pytest.param(
+            "ErrImagePull",
+            "failed to copy: httpReadSeeker: failed open: unexpected status code https://r.example"
+            "/v2/cuda/manifests/sha256:0: 429 Too Many Requests - Server message: toomanyrequests:"
+            " You have reached your pull rate limit; denied",
+            False,
+            id="registry is busy",
+        ),
+        pytest.param(
+            "ErrImagePull", "dial tcp: lookup r.example: no such host", False, id="no address"
+        ),
+        pytest.param("ImagePullBackOff", 'Back-off pulling image "a"', False, id="no reason"),
+        pytest.param("RegistryUnavailable", "the registry is unavailable", False, id="registry"),
+        pytest.param("ErrImagePull", None, False, id="no message"),
+        pytest.param(
+            "ErrImagePull", "failed to resolve reference a: a:1: not found", True, id="no tag"
+        ),
+        pytest.param("ErrImagePull", "manifest unknown", True, id="no manifest"),
+        pytest.param(
+            "ImagePullBackOff",
+            'Back-off pulling image "a": ErrImagePull: pull access denied, repository does not '
+            "exist or may require authorization: server message: insufficient_scope",
+            True,
+            id="denied",
+        ),
+        pytest.param(
+            "ErrImagePull", "unexpected status: 401 Unauthorized", True, id="unauthorised"
+        ),
+        pytest.param("ErrImagePull", "invalid reference format", True, id="no name"),
+        pytest.param("InvalidImageName", "", True, id="kubelet takes no such name"),
+        pytest.param("ErrImageNeverPull", "", True, id="not on the node"),
+        pytest.param("CreateContainerError", "", True, id="no container"),
+        pytest.param("ContainerCreating", "", False, id="starts"),
+        pytest.param("", "", False, id="does not wait"),
+    ],
+)
+def test_is_hopeless(reason, message, answer):
+    assert pod_status.is_hopeless({"reason": reason, "message": message}) is answer
 
 
 @pytest.mark.parametrize(

@@ -392,9 +392,10 @@ def test_findings_of_preflight_are_not_repeated() -> None:
 # --- services ---------------------------------------------------------------------------------
 
 
-def without(service: str, **kubelet: Any) -> dict[str, Any]:
-    """Return a node on which a service does not run."""
+def without(service: str, socket: str | None = None, **kubelet: Any) -> dict[str, Any]:
+    """Return a node on which a service does not run. `socket` is where containerd listens."""
     seen = node()
+    seen["engines"]["containerd"]["socket"] = socket
     if service == "kubelet":
         seen["kubelet"] |= {"running": False, **kubelet}
         return seen
@@ -438,6 +439,15 @@ CRI_DOCKERD = {"endpoint": "unix:///run/cri-dockerd.sock"}
         pytest.param(
             without("crio", endpoint="unix:///var/run/crio/crio.sock"), ["ENGINE_STOPPED"],
             "crio.service", id="CRI-O",
+        ),
+        pytest.param(
+            without("containerd", endpoint="unix:///var/run/containerd/containerd.sock"),
+            ["ENGINE_STOPPED"], "containerd.service is not running",
+            id="containerd, as kubeadm writes its socket",
+        ),
+        pytest.param(
+            without("containerd", "/var/run/containerd/containerd.sock"), ["ENGINE_STOPPED"],
+            "containerd.service is not running", id="containerd, which writes its socket so",
         ),
         pytest.param(without("docker"), [], "", id="an engine that the kubelet does not use"),
         pytest.param(

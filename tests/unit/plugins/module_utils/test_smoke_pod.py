@@ -35,7 +35,9 @@ def judge(scene, gpus=2, shortage="failed"):
     return smoke_pod.judge({"status": SCENES[scene]}, Request("gpu-1", gpus, shortage), GPU)
 
 
-@pytest.mark.parametrize("scene", ["new", "creating", "running"])
+@pytest.mark.parametrize(
+    "scene", ["new", "creating", "running", "image_throttled", "image_back_off"]
+)
 def test_judge_leaves_open(scene):
     assert judge(scene).state == ""
 

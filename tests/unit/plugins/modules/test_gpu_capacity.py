@@ -308,6 +308,27 @@ def test_why_no_plugin_runs_costs_two_lists(api, call, spec, labels, taints, cod
     assert len(api.made("list", "daemonsets")) == len(api.made("list", "pods")) == 1
 
 
+def test_the_log_is_that_of_the_plugin_and_not_of_its_sidecar(api, call):
+    """With a configuration, config-manager comes first in the pods of NVIDIA's chart v0.20.0."""
+    api.put("nodes", node("gpu-1", 0))
+    pod = plugin_pod("gpu-1")
+    folder = {"name": "plugins", **PLUGIN["volumes"][0]}
+    plugin = {**PLUGIN["containers"][0], "volumeMounts": [{"name": "plugins", "mountPath": "/x"}]}
+    containers = [{"name": "config-manager", "image": "a"}, plugin]
+    api.put("pods", {**pod, "spec": {**pod["spec"], "volumes": [folder], "containers": containers}})
+    call(gpu_capacity, nodes={"gpu-1": 4}, wait_timeout=0)
+    assert [one.query["container"] for one in api.made("log", "pods")] == ["plugin"]
+
+
+def test_a_gpu_that_was_given_up_is_found_behind_days_of_everyday_lines(api, call):
+    api.put("nodes", node("gpu-1", 4, allocatable=3))
+    api.put("pods", plugin_pod("gpu-1"))
+    skipped = "Skipping non-nvmlEventTypeXidCriticalError event: {EventType:1}\n"
+    api.logs["plugin-gpu-1"] = "device marked unhealthy: GPU-e47efc7b\n" + skipped * 400
+    row = call(gpu_capacity, nodes={"gpu-1": 4}, wait_timeout=0)["nodes"]["gpu-1"]
+    assert row["cause"]["code"] == "GPU_UNHEALTHY"
+
+
 def test_why_a_plugin_pod_is_not_created_is_an_event(api, call):
     api.put("nodes", node("gpu-1", 0))
     api.put("daemonsets", daemonset())

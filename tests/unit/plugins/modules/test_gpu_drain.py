@@ -104,6 +104,38 @@ def test_release_waits_for_the_gpus_to_go(cluster, call):
     assert state(cluster)[0] == dict.fromkeys(NODES, (False, False))
 
 
+def test_network_cards_of_nvidia_are_no_gpus(cluster, call):
+    """NVIDIA's Network Operator hands out network cards as nvidia.com/hostdev, and goes on."""
+    cards = pod("cards", gpus=0)
+    cards["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/hostdev"] = 1
+    cluster.put("pods", cards)
+    call(gpu_drain, nodes=["gpu-1"])
+    assert state(cluster)[1] == ["b", "c", "cards", "web"]
+    amounts = {"nvidia.com/gpu": "0", "nvidia.com/hostdev": "8"}
+    cluster.patch("nodes", "gpu-1", {"status": {"allocatable": amounts}})
+    result = call(gpu_drain, nodes=["gpu-1"], state="released", wait_timeout=0)
+    assert "failed" not in result
+    assert state(cluster)[0]["gpu-1"] == (False, False)
+
+
+def test_gpus_by_dynamic_resource_allocation_are_held_too(cluster, call):
+    """No limit tells of them. A claim for something else looks the same, where it may be a GPU."""
+    for name, on in [("dra", "gpu-1"), ("nic", "gpu-2")]:
+        claimed = pod(name, on=on, gpus=0)
+        claimed["spec"]["resourceClaims"] = [{"name": "c", "resourceClaimName": "c"}]
+        cluster.put("pods", claimed)
+    driver = pod("driver", gpus=0, owner="DaemonSet")
+    driver["spec"]["containers"][0]["args"] = ["gpu-kubelet-plugin -v 6"]
+    cluster.put("pods", driver)
+    held = call(gpu_drain, nodes=NODES, report_only=True)["nodes"]
+    assert {name: [one["name"] for one in row["pods"]] for name, row in held.items()} == {
+        "gpu-1": ["ml/a", "ml/dra"],
+        "gpu-2": ["ml/b"],
+    }
+    call(gpu_drain, nodes=NODES)
+    assert state(cluster)[1] == ["c", "driver", "nic", "web"]
+
+
 def test_release_does_not_wait_for_a_node_that_is_not_ready(cluster, call):
     call(gpu_drain, nodes=NODES)
     for name in NODES:

@@ -250,7 +250,7 @@ def test_a_gpu_that_dies_in_between_is_not_busy_beside_others_either(cluster, sh
 def test_a_lack_of_gpus_that_nothing_explains_is_not_busy(short):
     row = short()
     assert (row["state"], row["holders"], row["cause"]) == ("failed", [], None)
-    assert row["message"].startswith("pods have claimed 0 of 4 nvidia.com/gpu, but: Pending: ")
+    assert row["message"].startswith("pods claim 0 of 4 nvidia.com/gpu, but: Pending: ")
     assert "Insufficient nvidia.com/gpu" in row["message"]
 
 
@@ -316,6 +316,71 @@ def test_reports_what_failed(cluster, smoke):
     assert "failed" not in result
     assert result["error"] == ""
     assert result["nodes"]["gpu-1"]["reason"] == "ErrImagePull"
+
+
+@pytest.fixture
+def rounds(cluster, monkeypatch):
+    """Return a function that lets the pod of gpu-1 come to one state after the other."""
+    monkeypatch.setattr(smoke_run, "_ROUND_S", 0)
+    monkeypatch.setattr(smoke_run, "_EVENTS_S", 0.05)
+    cluster.longest_watch_s = 0
+
+    def begin(*scenes, last=None):
+        created, statuses = [], [SCENES[scene] for scene in scenes]
+        cluster.when_created = created.append
+
+        def act():
+            for pod in created:
+                bound = {**pod["spec"], "nodeName": "gpu-1"}
+                if statuses:
+                    status, cluster.when_watched["pods"] = statuses.pop(0), act
+                else:
+                    status = last or output(pod)
+                cluster.put("pods", {**pod, "spec": bound, "status": status})
+
+        cluster.when_watched["pods"] = act
+
+    return begin
+
+
+def test_an_image_that_comes_at_the_second_attempt_is_no_failure(smoke, rounds):
+    rounds("image_throttled", "image_back_off", "creating")
+    node = smoke(["gpu-1"], 2)["nodes"]["gpu-1"]
+    assert (node["state"], node["reason"]) == ("ok", "")
+
+
+@pytest.mark.parametrize("scene", ["image_throttled", "image_back_off"])
+def test_an_image_that_never_comes_is_named_when_the_time_is_up(cluster, smoke, rounds, scene):
+    rounds("image_throttled", last=SCENES[scene])
+    queue = cluster.when_watched["pods"]
+
+    def complain():
+        queue()
+        for pod in cluster.names("pods"):
+            words = 'Failed to pull image "registry.example/cuda:13": pull QPS exceeded'
+            cluster.put("events", event(pod, "Failed", words, second=1))
+            cluster.put("events", event(pod, "Failed2", "Error: ImagePullBackOff", second=2))
+
+    cluster.when_watched["pods"] = complain
+    node = smoke(["gpu-1"], 2, wait_timeout=1)["nodes"]["gpu-1"]
+    assert node["state"] == "failed"
+    assert node["message"].startswith("the pod did not finish within 1 s: Pending: nvidia-smi: ")
+    assert node["cause"]["code"] == "SMOKE_IMAGE_UNAVAILABLE"
+    assert node["cause"]["evidence"]["error"].count("pull QPS exceeded") == 1
+
+
+def test_a_kubelet_that_dies_while_it_pulls_is_named_instead_of_the_image(cluster, smoke, rounds):
+    rounds("image_throttled", last=SCENES["image_back_off"])
+    queue = cluster.when_watched["pods"]
+
+    def die():
+        queue()
+        cluster.put("nodes", node("gpu-1", ready="Unknown"))
+
+    cluster.when_watched["pods"] = die
+    found = smoke(["gpu-1"], 2, wait_timeout=30)["nodes"]["gpu-1"]
+    assert (found["state"], found["cause"]["code"]) == ("failed", "NODE_NOT_READY")
+    assert found["seconds"] < 20
 
 
 def test_reports_why_there_is_no_answer(cluster, smoke):

@@ -24,8 +24,18 @@ CHOICES = {
 }
 
 
+FOLDER = {"name": "plugins", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}
+MPS = {"name": "mps-root", "hostPath": {"path": "/run/nvidia/mps"}}
+
+
 def daemonset(
-    namespace: str, name: str, image: str, *command: str, strategy: str = "cdi-cri", nodes: int = 1
+    namespace: str,
+    name: str,
+    image: str,
+    *command: str,
+    strategy: str = "cdi-cri",
+    nodes: int = 1,
+    volumes: tuple[dict[str, Any], ...] = (FOLDER,),
 ) -> dict[str, Any]:
     container = {
         "image": image,
@@ -36,7 +46,7 @@ def daemonset(
         "metadata": {"namespace": namespace, "name": name},
         "spec": {
             "selector": {"matchLabels": {"app": name}},
-            "template": {"spec": {"containers": [container]}},
+            "template": {"spec": {"containers": [container], "volumes": [*volumes]}},
         },
         "status": {"desiredNumberScheduled": nodes},
     }
@@ -58,7 +68,25 @@ MARKS = {
 HELM = daemonset("kube-system", "nvidia-device-plugin", "nvcr.io/nvidia/k8s-device-plugin:1")
 FOREIGN = daemonset("gpu-operator", "x", "r.example:5000/k8s-device-plugin@sha256:0")
 NAMESAKE = daemonset("kube-system", "nvidia-device-plugin", "r.example/something:1")
-FEATURES = daemonset("gfd", "x", "nvidia/k8s-device-plugin:1", "gpu-feature-discovery")
+FEATURES = daemonset("gfd", "x", "nvidia/k8s-device-plugin:1", "gpu-feature-discovery", volumes=())
+# The chart has two more DaemonSets of the same image: k8s-device-plugin v0.20.0,
+# deployments/helm/nvidia-device-plugin/templates. With a configuration, each of their pods has a
+# container "config-manager" before its own.
+CHART_MPS = daemonset(
+    "kube-system",
+    "nvdp-nvidia-device-plugin-mps-control-daemon",
+    "nvcr.io/nvidia/k8s-device-plugin:v0.20.0",
+    "mps-control-daemon",
+    volumes=(MPS,),
+)
+CHART_FEATURES = daemonset(
+    "kube-system",
+    "nvdp-nvidia-device-plugin-gpu-feature-discovery",
+    "nvcr.io/nvidia/k8s-device-plugin:v0.20.0",
+    "config-manager",
+    volumes=({"name": "available-configs", "configMap": {"name": "nvdp-configs"}},),
+)
+CHART = [HELM, CHART_MPS, CHART_FEATURES]
 ADOPT = {"foreign": "adopt"}
 
 
@@ -92,6 +120,9 @@ def codes(found: list[dict[str, str]]) -> list[str]:
         pytest.param([NAMESAKE], ADOPT, ["DEVICE_PLUGIN_NAME_TAKEN"], id="which is not adopted"),
         pytest.param([NAMESAKE, FOREIGN], ADOPT, [], id="which an adopted one does not need"),
         pytest.param([FEATURES, FOREIGN], ADOPT, [], id="adopted"),
+        pytest.param(CHART, {}, ["DEVICE_PLUGIN_FOREIGN"], id="the whole chart"),
+        pytest.param(CHART, ADOPT, [], id="the whole chart, adopted"),
+        pytest.param([CHART_MPS, CHART_FEATURES], {}, [], id="what is no plugin of the chart"),
         pytest.param([ours(), FOREIGN], ADOPT, ["DEVICE_PLUGIN_TWICE"], id="adopted beside ours"),
         pytest.param(
             [FOREIGN, daemonset("b", "y", "k8s-device-plugin")],
@@ -322,11 +353,19 @@ def test_only_labels_of_ours_are_taken_off() -> None:
     assert found == {"kept": ["n2"], "left": ["n3"]}
 
 
-def pod(node: str | None, revision: str, *, ready: bool, **status: Any) -> dict[str, Any]:
+def pod(
+    node: str | None,
+    revision: str,
+    *,
+    ready: bool,
+    volumes: tuple[dict[str, Any], ...] = (FOLDER,),
+    **status: Any,
+) -> dict[str, Any]:
     """A pod of the DaemonSet; without a node it is meant for gpu-9 and not scheduled yet."""
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["gpu-9"]}]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
-    spec = {"nodeName": node} if node else {"affinity": {"nodeAffinity": required}}
+    spec: dict[str, Any] = {"volumes": [*volumes]}
+    spec |= {"nodeName": node} if node else {"affinity": {"nodeAffinity": required}}
     conditions = [{"type": "Ready", "status": str(ready)}]
     return {
         "metadata": {"name": "plugin-x", "labels": {"controller-revision-hash": revision}},
@@ -397,4 +436,17 @@ def test_adopted_plugin_counts_in_any_version() -> None:
     assert plan_device_plugin.rollout(pods, ["gpu-1", "gpu-2", "gpu-3"]) == {
         "gpu-2": "plugin-x is Running",
         "gpu-3": "the node has no pod",
+    }
+
+
+def test_other_pods_of_an_adopted_chart_do_not_count() -> None:
+    """The chart's DaemonSets share one selector: its helper nvidia-device-plugin.selectorLabels."""
+    pods = [
+        pod("gpu-1", "1", ready=False),
+        pod("gpu-1", "5", ready=True, volumes=(MPS,)),
+        pod("gpu-2", "5", ready=True, volumes=(MPS,)),
+    ]
+    assert plan_device_plugin.rollout(pods, ["gpu-1", "gpu-2"]) == {
+        "gpu-1": "plugin-x is Running",
+        "gpu-2": "the node has no pod",
     }
