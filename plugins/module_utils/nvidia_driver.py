@@ -24,6 +24,9 @@ PACKAGE_PATTERNS = (
     "firmware-nvidia-*",
     "kmod-nvidia*",
     "linux-modules-nvidia-*",
+    "akmod-nvidia*",
+    "dkms-nvidia*",
+    "xorg-x11-drv-nvidia*",
 )
 # Where DKMS has the sources of a module, the modules that it has built, by kernel, and the log of a
 # build that failed: dkms(8). Debian calls the module nvidia-current, NVIDIA nvidia.
@@ -44,7 +47,10 @@ INITIAL_RAMDISKS = ("/boot/initrd.img-{release}", "/boot/initramfs-{release}.img
 # What depmod writes: every module of a kernel by its file, relative to it.
 MODULES_DEP = "/lib/modules/{release}/modules.dep"
 # Debian gives the file another name: nvidia-current, nvidia-current-open, nvidia-tesla-535.
-_MODULE_FILE = re.compile(r"(?:.*/)?nvidia(?:-current|-tesla(?:-\d+)?)?(?:-open)?\.ko(?:\.\w+)?")
+_MODULE = r"nvidia(?:-current|-tesla(?:-\d+)?)?(?:-open)?"
+_MODULE_FILE = re.compile(rf"(?:.*/)?{_MODULE}\.ko(?:\.\w+)?")
+# What DKMS calls the driver; nvidia-fs is GPUDirect Storage. Name and version of each path below.
+_DKMS_PATH = re.compile(rf"/var/lib/dkms/(?P<source>{_MODULE}/[^/]+)/(?P<rest>.+)")
 # Of the distribution, for nouveau: in Debian 13, and in Fedora and Enterprise Linux 10. They are
 # there with any driver, or none. NVIDIA's own firmware, as in firmware-nvidia-gsp, is the driver's.
 _NOUVEAU_FIRMWARE = ("firmware-nvidia-graphics", "nvidia-gpu-firmware")
@@ -54,6 +60,7 @@ _TOOLKIT_PACKAGES = ("nvidia-container-", "libnvidia-container", "nvidia-docker"
 _DRIVER_PACKAGES = (
     *("nvidia-", "libnvidia-", "cuda-drivers", "firmware-nvidia-", "kmod-nvidia"),
     *("linux-modules-nvidia-", "linux-objects-nvidia-"),
+    *("akmod-nvidia", "dkms-nvidia", "xorg-x11-drv-nvidia"),
 )
 
 _VERSION_LINE = re.compile(
@@ -121,6 +128,31 @@ def parse_modules_dep(text: str) -> list[str]:
     """Find the files of the nvidia module itself, relative to modules.dep."""
     files = (line.partition(":")[0] for line in text.splitlines())
     return [file for file in files if _MODULE_FILE.fullmatch(file)]
+
+
+class Dkms(NamedTuple):
+    """What DKMS has made of the driver's module."""
+
+    built: bool | None  # for the running kernel; None where it has no source
+    log: str | None  # of a build that failed
+    sources: list[str]  # names and versions, as dkms takes them: "nvidia/580.178.04"
+
+
+def parse_dkms(paths: Iterable[str], release: str | None) -> Dkms:
+    """Tell from the paths below /var/lib/dkms what DKMS has made of the driver's module."""
+    sources, logs, built = [], [], False
+    for path in paths:
+        match = _DKMS_PATH.fullmatch(path)
+        if not match:
+            continue
+        rest = match["rest"]
+        if rest == "source":
+            sources.append(match["source"])
+        elif rest == "build/make.log":
+            logs.append(path)
+        else:
+            built |= rest.startswith(f"{release}/") and bool(_MODULE_FILE.fullmatch(rest))
+    return Dkms(built if sources else None, next(iter(logs), None), sources)
 
 
 def is_nouveau_blocked(text: str) -> bool:

@@ -239,6 +239,12 @@ gpu_node:
             log:
               description: The log of a build that failed. V(null) where there is none.
               type: str
+            sources:
+              description: >-
+                Names and versions of the driver's modules that DKMS has the source of, as in
+                V(nvidia/580.178.04).
+              type: list
+              elements: str
         programs:
           description: >-
             Files of C(nvidia-smi) and C(nvidia-persistenced), by name, with C(path), whether each
@@ -275,6 +281,7 @@ gpu_node:
         dkms:
           built: true
           log: null
+          sources: [nvidia/580.178.04]
         programs:
           nvidia-smi: {path: /usr/bin/nvidia-smi, exists: true, executable: true}
           nvidia-persistenced: {path: /usr/bin/nvidia-persistenced, exists: true, executable: true}
@@ -1096,6 +1103,20 @@ gpu_node:
             C(version) and C(state). V(unpacked) means that dpkg has not tried to configure the
             package; with V(half-configured) and V(half-installed) it has tried and failed.
           type: dict
+        automatic:
+          description: >-
+            Packages that apt installed as dependencies, among the packages of the driver, those
+            that a role installed, and RV(gpu_node.package_manager.dependants). Empty where no role
+            has a record, and on systems with rpm.
+          type: list
+          elements: str
+        dependants:
+          description: >-
+            Installed packages that need a package of the driver or one that a role installed,
+            directly or by others, by name. Each of their dependencies is a list of installed
+            packages. apt removes the package where it removes all packages of one list. Empty where
+            no role has a record, and on systems with rpm.
+          type: dict
       sample:
         lock:
           path: /var/lib/dpkg/lock-frontend
@@ -1106,6 +1127,9 @@ gpu_node:
           nvidia-kernel-open-dkms:
             version: 550.163.01-2
             state: half-configured
+        automatic: [libcuda1]
+        dependants:
+          nvidia-driver-cuda: [[libcuda1]]
     reboot_required:
       description: Whether the operating system asks for a reboot.
       type: bool
@@ -1313,6 +1337,7 @@ def run(
             "package_manager": {
                 "lock": lock and lock._asdict(),
                 "interrupted": package_manager.was_interrupted(node.root),
+                **read_relations(node, files),
             },
             "package_sources": [source._asdict() for source in read_sources(node.root)],
             "outputs": ask_programs(
@@ -1383,6 +1408,28 @@ def read_module_files(files: NodeFiles, release: str) -> list[str]:
     found = nvidia_driver.parse_modules_dep(files.read(path) or "")
     files.texts.pop(path, None)
     return found
+
+
+def read_relations(node: Node, files: NodeFiles) -> dict[str, Any]:
+    """Return what apt would remove along with the packages that roles have installed.
+
+    Only a node with records has such packages. What is read is long, and stays here.
+    """
+    names: set[str] = set()
+    for path in files.find(packages.RECORDS):
+        names |= packages.recorded_names(files.texts.get(path, ""))
+    nothing: dict[str, Any] = {"automatic": [], "dependants": {}}
+    if not names:
+        return nothing
+    answer = run_present(node, {"relations": Command(packages.DPKG_RELATIONS)}).get("relations")
+    if answer is None:
+        return nothing
+    installed = [line.split("\t")[0] for line in answer.stdout.splitlines()]
+    names.update(filter(nvidia_driver.is_driver_package, installed))
+    needing = packages.dependants(answer.stdout, names)
+    automatic = packages.parse_automatic(files.read(packages.AUTOMATIC) or "")
+    files.texts.pop(packages.AUTOMATIC, None)
+    return {"automatic": sorted(automatic & {*names, *needing}), "dependants": needing}
 
 
 def read_times(files: NodeFiles, unit_files: NodeFiles, release: str) -> dict[str, float]:
