@@ -279,6 +279,19 @@ CATALOGUE: dict[str, Meaning] = {
         "choose another nvidia_driver_version (docs/support.md), or install the driver in another "
         "way: one that works is kept",
     ),
+    "DRIVER_BRANCH_MISSING": Meaning(
+        REFUSAL,
+        "is to get driver {version}; NVIDIA's repository for {found} has no branch before {branch}",
+        "set nvidia_driver_version to a version of branch {branch} or newer, for Turing and newer "
+        "GPUs; or set nvidia_driver_repository_url to a mirror that has {version}; or install the "
+        "distribution's own driver: one that works is kept",
+    ),
+    "DRIVER_PIN_TAKEN": Meaning(
+        REFUSAL,
+        "has {packages}, which this collection did not install; {expected} would replace it",
+        "if nobody needs it, run `apt-get purge {names}` and run again; or set "
+        "nvidia_driver_version to the version that it pins",
+    ),
     "MODULE_STREAM_TAKEN": Meaning(
         REFUSAL,
         "has the stream {found} of the module nvidia-driver enabled; driver {version} is in "
@@ -300,6 +313,11 @@ CATALOGUE: dict[str, Meaning] = {
         NOTICE,
         "keeps its driver {found}, which this collection did not install",
         "nothing to do; to remove it, drain the node and purge its packages yourself",
+    ),
+    "DRIVER_PACKAGES_KEPT": Meaning(
+        NOTICE,
+        "keeps packages of NVIDIA that this collection did not install: {packages}",
+        "nothing to do; to remove them, run `{command}`",
     ),
     "PERSISTENCE_MISSING": Meaning(
         NOTICE,
@@ -525,6 +543,12 @@ CATALOGUE: dict[str, Meaning] = {
         "correct what the build log names, often missing headers (`apt-get install "
         "linux-headers-$(uname -r)`), then run `dpkg --configure -a`; or remove the packages with "
         "`apt-get purge {names}`",
+    ),
+    "PACKAGES_NEEDED": Meaning(
+        REFUSAL,
+        "packages that this collection did not install need {needed}, and apt would remove them "
+        "too: {packages}",
+        "if nobody needs them, run `apt-get remove {names}` and run again",
     ),
     "PACKAGES_UNHELD": Meaning(
         NOTICE,

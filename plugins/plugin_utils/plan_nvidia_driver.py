@@ -15,9 +15,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils import gpu_models, own_files
+from ansible_collections.metal.gpu.plugins.module_utils.gpu_models import branch
 from ansible_collections.metal.gpu.plugins.module_utils.version import upstream_version
 from ansible_collections.metal.gpu.plugins.plugin_utils import (
     driver_packages,
+    engines,
     package_record,
     systems,
 )
@@ -29,10 +31,12 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan_packages import (
     hold_arguments,
     hold_gap,
     notice_unheld,
+    orphans,
     packages_gap,
     plan_no_repository,
     plan_repair,
     plan_repository,
+    refuse_dependants,
     unfinished_evidence,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_preflight import refuse_platform
@@ -44,7 +48,9 @@ STREAM = "Enable the module stream of the driver branch"
 BLACKLIST = "Block the nouveau module"
 INITRAMFS = "Rebuild the initramfs"
 PIN = "Pin the driver version"
+HEADERS = "Install the headers of the kernel"
 INSTALL = "Install the driver"
+BUILD = "Build the kernel module"
 HOLD = "Hold the driver"
 MODULES_LOAD = "Load the NVIDIA modules at boot"
 REBOOT = "Reboot into the NVIDIA driver"
@@ -60,8 +66,8 @@ FORGET = "Delete the record of the driver packages"
 REMOVE_REPOSITORY = "Remove the NVIDIA repository"
 
 STEPS = (
-    *(REPAIR, PYTHON_DEBIAN, REPOSITORY, STREAM, BLACKLIST, INITRAMFS, PIN, INSTALL, HOLD),
-    *(MODULES_LOAD, REBOOT, LOAD, PERSISTENCE),
+    *(REPAIR, PYTHON_DEBIAN, REPOSITORY, STREAM, PIN, HEADERS, INSTALL, HOLD, BLACKLIST),
+    *(INITRAMFS, MODULES_LOAD, BUILD, REBOOT, LOAD, PERSISTENCE),
     *(STOP_PERSISTENCE, UNLOAD, REMOVE, RELEASE, REMOVE_FILES, FORGET, REMOVE_REPOSITORY),
 )
 
@@ -116,7 +122,7 @@ def plan(node: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any]:
         _plan_present(plan, node, desired)
     else:
         _plan_working(plan, node, desired)
-    plan_repair(plan, node, PYTHON_DEBIAN, STREAM, PIN, INSTALL, HOLD, REMOVE, RELEASE)
+    plan_repair(plan, node, PYTHON_DEBIAN, STREAM, PIN, HEADERS, INSTALL, HOLD, REMOVE, RELEASE)
     return plan.result()
 
 
@@ -178,39 +184,119 @@ def _plan_present(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any
         return
     packages, pinning = known.packages, known.pinning
     kernel = node["kernel"]
-    headers = f"{known.headers}{kernel['release']}"
+    headers = [] if kernel["headers"] else [f"{known.headers}{kernel['release']}"]
+    # In one transaction, rpm may build the module before the headers are there, and NVIDIA's package
+    # ignores a build that fails. dpkg unpacks all packages before it builds.
+    # Source: %post in dkms-open-nvidia.spec of NVIDIA/yum-packaging-dkms-nvidia
+    apart = headers if systems.is_redhat(node) else []
     plan.data |= {
         "flavour": flavour,
         "stream": known.stream,
         "pinning": arguments(node, pinning),
-        "packages": arguments(node, packages) + ([] if kernel["headers"] else [headers]),
+        "headers": apart,
+        "packages": arguments(node, packages) + ([] if apart else headers),
     }
     package_record.record(plan, node, ROLE, pinning)
     ours = package_record.record(plan, node, ROLE, packages)
     plan.data["hold"] = hold_arguments(node, ours)
     missing = packages_gap(node, packages)
     pin_missing = packages_gap(node, pinning)
-    if not kernel["headers"]:
-        missing = "; ".join(filter(None, (missing, f"{headers} is not installed")))
+    lacking = f"{headers[0]} is not installed" if headers else None
+    _refuse_installation(plan, node, desired, packages, missing or pin_missing)
+    if pin_missing:
+        _refuse_pin(plan, node, pinning)
+    if headers and not apart:
+        missing = "; ".join(filter(None, (missing, lacking)))
     if missing or pin_missing:
         source = Repository.desired(REPOSITORY_NAME, desired, system.driver)
         plan_repository(plan, node, source, desired["now"], prepare=PYTHON_DEBIAN, add=REPOSITORY)
     if missing and systems.is_redhat(node):
         _plan_redhat(plan, node, version, known.stream)
+    plan.step(PIN, pin_missing)
+    plan.step(HEADERS, lacking if apart else None)
+    plan.step(INSTALL, missing)
+    plan.step(HOLD, hold_gap(node, ours))
     if not driver["nouveau_blacklisted"]:
         plan.step(BLACKLIST, "nothing in modprobe.d blacklists it")
     plan.step(INITRAMFS, _ramdisk_reason(driver))
-    plan.step(PIN, pin_missing)
-    plan.step(INSTALL, missing)
-    plan.step(HOLD, hold_gap(node, ours))
     plan.step(MODULES_LOAD, _boot_reason(node))
+    has_failed = _plan_build(plan, node, version, is_complete=not (missing or headers))
     reboot = _reboot_reason(node, desired)
     plan.step(REBOOT, reboot)
     plan.step(LOAD, None if reboot else _unloaded_reason(node))
     plan.step(PERSISTENCE, _persistence_reason(node))
-    is_unbuilt = not missing and driver["dkms"]["built"] is False
-    if is_unbuilt or not (plan.steps or plan.refusals):
+    if has_failed or not (plan.steps or plan.refusals):
+        _refuse_broken(plan, node, version)
+
+
+def _plan_build(plan: Plan, node: Mapping[str, Any], version: str, *, is_complete: bool) -> bool:
+    """Plan the module for the running kernel; tell whether its build can only fail again."""
+    dkms = node["driver"]["dkms"]
+    if dkms["built"] is not False:
+        return False
+    sources = [one for one in dkms["sources"] if one.endswith(f"/{version}")]
+    plan.data["source"] = sources[0] if sources else None
+    if is_complete and (dkms["log"] or not sources):
+        return True
+    if sources:
+        plan.step(BUILD, f"DKMS has built no module for kernel {node['kernel']['release']}")
+    return False
+
+
+def _refuse_installation(
+    plan: Plan,
+    node: Mapping[str, Any],
+    desired: Mapping[str, Any],
+    wanted: Mapping[str, str],
+    missing: str | None,
+) -> None:
+    """Refuse packages that no repository has, or that would replace a driver of the admin.
+
+    A driver that gives no answer may work, and pods may use it.
+    """
+    if not missing:
+        return
+    version, system = desired["version"], systems.known(node)
+    if branch(version) < system.first_branch and not desired["repository_url"]:
+        plan.refuse(
+            "DRIVER_BRANCH_MISSING",
+            version=version,
+            found=system.name,
+            branch=system.first_branch,
+        )
+    is_silent = (node["nvml"]["failure"] or {}).get("code") == "timeout"
+    is_loaded = node["driver"]["module_version"] == version
+    others = driver_packages.carriers(node["driver"]["packages"])
+    lacking = [name for name in driver_packages.carriers(wanted) if name not in node["packages"]]
+    is_of_admin = ROLE not in node["ours"]["packages"] and others and lacking
+    if (is_silent and is_loaded) or is_of_admin:
+        _refuse_broken(plan, node, version)
+
+
+def _refuse_broken(plan: Plan, node: Mapping[str, Any], version: str) -> None:
+    if all(refusal["code"] != "DRIVER_BROKEN" for refusal in plan.refusals):
         plan.refuse("DRIVER_BROKEN", found=version, error=_error(node))
+
+
+def _refuse_pin(plan: Plan, node: Mapping[str, Any], pinning: Mapping[str, str]) -> None:
+    """Refuse to replace a pin of the admin: of these packages there can be only one.
+
+    The pin of a whole branch allows newer packages beside those of the desired version.
+    Source: Conflicts and Replaces of nvidia-driver-pinning-580 in NVIDIA's repository
+    """
+    ours = package_record.of_role(node, ROLE)
+    found = [
+        name
+        for name in node["driver"]["packages"]
+        if "-pinning-" in name and name not in pinning and name not in ours
+    ]
+    if found:
+        plan.refuse(
+            "DRIVER_PIN_TAKEN",
+            packages=", ".join(found),
+            names=" ".join(found),
+            expected=", ".join(pinning),
+        )
 
 
 def _ramdisk_reason(driver: Mapping[str, Any]) -> str | None:
@@ -317,6 +403,9 @@ def _refuse(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any]) -> 
         plan.refuse("NOUVEAU_LOADED", reboot_ok=reboot_ok)
     elif _reboot_reason(node, desired) and not desired["reboot_ok"]:
         plan.refuse("REBOOT_NEEDED", evidence=_reboot_reason(node, desired), reboot_ok=reboot_ok)
+    elif _reboot_reason(node, desired):
+        # Its pods cannot be moved before the reboot: only a kubelet of its own is asked for them.
+        engines.refuse_distribution(plan, node)
 
 
 def _reboot_reason(node: Mapping[str, Any], desired: Mapping[str, Any]) -> str | None:
@@ -338,8 +427,12 @@ def _plan_absent(plan: Plan, node: Mapping[str, Any]) -> None:
     driver = node["driver"]
     brought = package_record.brought(node, ROLE)
     is_ours = bool(driver_packages.carriers(dict.fromkeys(brought, "")))
-    # What came along, such as libraries and firmware, is of no use without it.
-    packages = sorted(driver["packages"]) if is_ours else brought
+    # What came along, such as libraries and firmware, is of no use without it. dnf removes that
+    # itself: clean_requirements_on_remove in dnf.conf(5).
+    others = set(driver["packages"]).difference(package_record.of_role(node, ROLE))
+    along = orphans(node, brought, others) if is_ours else []
+    packages = sorted([*brought, *along]) if is_ours else brought
+    refuse_dependants(plan, node, packages)
     loaded = [name for name in node["kernel"]["modules"] if name.startswith("nvidia")]
     files = [file["path"] for file in FILES.values() if file["path"] in node["ours"]["files"]]
     plan.data |= {
@@ -352,6 +445,7 @@ def _plan_absent(plan: Plan, node: Mapping[str, Any]) -> None:
         if driver["persistenced"]["active"]:
             plan.step(STOP_PERSISTENCE, "it uses the driver")
         plan.step(UNLOAD, f"{', '.join(loaded)} loaded" if loaded else None)
+        _notice_kept(plan, node, packages)
     elif driver_packages.carriers(driver["packages"]) or _installed_version(node):
         plan.notice("DRIVER_OF_ADMIN", found=_version(node))
     plan.step(REMOVE, f"installed: {', '.join(packages)}" if packages else None)
@@ -360,6 +454,14 @@ def _plan_absent(plan: Plan, node: Mapping[str, Any]) -> None:
         plan.step(INITRAMFS, "it may hold what is gone")
     package_record.plan_forget(plan, node, ROLE, release=RELEASE, forget=FORGET)
     plan_no_repository(plan, node, REPOSITORY_NAME, remove=REMOVE_REPOSITORY)
+
+
+def _notice_kept(plan: Plan, node: Mapping[str, Any], removed: Iterable[str]) -> None:
+    """Name the driver's packages that stay. On Red Hat's systems dnf decides about dependencies."""
+    kept = sorted(set(node["driver"]["packages"]).difference(removed))
+    if kept and not systems.is_redhat(node):
+        command = " ".join(("apt-get purge", *kept))
+        plan.notice("DRIVER_PACKAGES_KEPT", packages=", ".join(kept), command=command)
 
 
 def _unload_place(module: str) -> int:

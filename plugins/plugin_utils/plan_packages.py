@@ -142,6 +142,62 @@ def unfinished_evidence(node: Mapping[str, Any]) -> dict[str, str]:
     return {"packages": "; ".join(states), "names": " ".join(unfinished)}
 
 
+def removed_along(node: Mapping[str, Any], names: Iterable[str]) -> list[str]:
+    """Return the packages that apt removes because they need one of these."""
+    gone = set(names)
+    dependants = node["package_manager"]["dependants"]
+    is_growing = True
+    while is_growing:
+        more = {
+            name
+            for name, needs in dependants.items()
+            if name not in gone and any(gone.issuperset(one) for one in needs)
+        }
+        gone |= more
+        is_growing = bool(more)
+    return sorted(gone.difference(names))
+
+
+def orphans(node: Mapping[str, Any], names: Iterable[str], candidates: Iterable[str]) -> list[str]:
+    """Return which candidates apt installed as dependencies, and no package that stays needs.
+
+    `names` go in any case. What apt installed as a dependency and needs one of all these goes, too.
+    """
+    automatic = set(node["package_manager"]["automatic"])
+    brought, kept = set(names), set[str]()
+    while True:
+        gone = brought | (automatic.intersection(candidates) - kept)
+        gone |= automatic.intersection(removed_along(node, gone)) - kept
+        needed = {
+            one
+            for name, needs in node["package_manager"]["dependants"].items()
+            if name not in gone
+            for clause in needs
+            if gone.issuperset(clause)
+            for one in clause
+        }
+        if needed <= brought:
+            return sorted(gone - brought)
+        kept |= needed - brought
+
+
+def refuse_dependants(plan: Plan, node: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Refuse a removal that takes packages of the admin along.
+
+    What apt installed as a dependency and needs what goes is of no use without it.
+    """
+    names = list(names)
+    automatic = node["package_manager"]["automatic"]
+    lost = [name for name in removed_along(node, names) if name not in automatic]
+    if lost:
+        plan.refuse(
+            "PACKAGES_NEEDED",
+            needed=", ".join(names),
+            packages=", ".join(lost),
+            names=" ".join(lost),
+        )
+
+
 def plan_no_repository(plan: Plan, node: Mapping[str, Any], name: str, *, remove: str) -> None:
     """Plan the step `remove`, by which the repository goes from the node."""
     plan.data["repository"] = {"name": name, "key_file": KEY_FILE.format(name)}
