@@ -185,8 +185,8 @@ def _plan_present(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any
     packages, pinning = known.packages, known.pinning
     kernel = node["kernel"]
     headers = [] if kernel["headers"] else [f"{known.headers}{kernel['release']}"]
-    # In one transaction, rpm may build the module before the headers are there, and NVIDIA's package
-    # ignores a build that fails. dpkg unpacks all packages before it builds.
+    # In one transaction, rpm may build the module before the headers are there, and NVIDIA's
+    # package ignores a build that fails. dpkg unpacks all packages before it builds.
     # Source: %post in dkms-open-nvidia.spec of NVIDIA/yum-packaging-dkms-nvidia
     apart = headers if systems.is_redhat(node) else []
     plan.data |= {
