@@ -159,10 +159,10 @@ def _plan_working(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any
     plan.data["hold"] = hold_arguments(
         node, {name: node["packages"][name]["version"] for name in ours}
     )
+    plan.step(HOLD, hold_reason(node, ours))
     if not node["driver"]["nouveau_blacklisted"]:
         plan.step(BLACKLIST, "no file in modprobe.d blacklists nouveau")
     plan.step(INITRAMFS, _ramdisk_reason(node["driver"]))
-    plan.step(HOLD, hold_reason(node, ours))
     plan.step(MODULES_LOAD, _boot_reason(node))
     plan.step(LOAD, _unloaded_reason(node))
     if node["driver"]["persistenced"]["installed"]:
