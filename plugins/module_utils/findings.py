@@ -287,6 +287,20 @@ CATALOGUE: dict[str, Meaning] = {
         "set nvidia_driver_version to another version (see docs/support.md), or install the driver "
         "in another way: the role keeps a driver that works",
     ),
+    "DRIVER_BRANCH_MISSING": Meaning(
+        REFUSAL,
+        "driver {version} is not available: NVIDIA's repository for {found} starts with branch "
+        "{branch}",
+        "for Turing and newer GPUs, set nvidia_driver_version to a version of branch {branch} or "
+        "newer; for older GPUs, set nvidia_driver_repository_url to a mirror that has {version}, "
+        "or install the distribution's driver: the role keeps a driver that works",
+    ),
+    "DRIVER_PIN_TAKEN": Meaning(
+        REFUSAL,
+        "{expected} would replace {packages}, which this collection did not install",
+        "if nothing else needs that pin, run `apt-get purge {names}`, and run again; or set "
+        "nvidia_driver_version to the version that it pins",
+    ),
     "MODULE_STREAM_TAKEN": Meaning(
         REFUSAL,
         "the stream {found} of the DNF module nvidia-driver is enabled; driver {version} is in the "
@@ -308,6 +322,12 @@ CATALOGUE: dict[str, Meaning] = {
         NOTICE,
         "driver {found} stays, because this collection did not install it",
         "nothing to do; to remove it, drain the node, and purge its packages yourself",
+    ),
+    "DRIVER_PACKAGES_KEPT": Meaning(
+        NOTICE,
+        "NVIDIA packages stay, because an admin installed them or other packages need them: "
+        "{packages}",
+        "nothing to do; to remove them, run `{command}`",
     ),
     "PERSISTENCE_MISSING": Meaning(
         NOTICE,
@@ -543,6 +563,12 @@ CATALOGUE: dict[str, Meaning] = {
         "fix the error in the build log (missing headers: `apt-get install linux-headers-$(uname "
         "-r)`), then run `dpkg --configure -a`; or remove the packages with `apt-get purge "
         "{names}`",
+    ),
+    "PACKAGES_NEEDED": Meaning(
+        REFUSAL,
+        "the removal of {needed} would also remove packages that this collection did not install: "
+        "{packages}",
+        "if you do not need these packages, run `apt-get remove {names}`, and run again",
     ),
     "PACKAGES_UNHELD": Meaning(
         NOTICE,

@@ -24,6 +24,9 @@ PACKAGE_PATTERNS = (
     "firmware-nvidia-*",
     "kmod-nvidia*",
     "linux-modules-nvidia-*",
+    "akmod-nvidia*",
+    "dkms-nvidia*",
+    "xorg-x11-drv-nvidia*",
 )
 # DKMS's sources of a module, the modules that it built, by kernel, and the log of a failed build:
 # dkms(8). Debian names the module nvidia-current, NVIDIA names it nvidia.
@@ -44,7 +47,10 @@ INITIAL_RAMDISKS = ("/boot/initrd.img-{release}", "/boot/initramfs-{release}.img
 # depmod writes this list of the files of all modules; paths are relative to it.
 MODULES_DEP = "/lib/modules/{release}/modules.dep"
 # Debian uses other file names: nvidia-current, nvidia-current-open, nvidia-tesla-535.
-_MODULE_FILE = re.compile(r"(?:.*/)?nvidia(?:-current|-tesla(?:-\d+)?)?(?:-open)?\.ko(?:\.\w+)?")
+_MODULE = r"nvidia(?:-current|-tesla(?:-\d+)?)?(?:-open)?"
+_MODULE_FILE = re.compile(rf"(?:.*/)?{_MODULE}\.ko(?:\.\w+)?")
+# DKMS's name and version of the driver. nvidia-fs is not part of it, but GPUDirect Storage.
+_DKMS_PATH = re.compile(rf"/var/lib/dkms/(?P<source>{_MODULE}/[^/]+)/(?P<rest>.+)")
 # Firmware for nouveau, from Debian 13, and from Fedora and Enterprise Linux 10. It may be installed
 # with any driver or without one. NVIDIA's firmware, as in firmware-nvidia-gsp, is part of a driver.
 _NOUVEAU_FIRMWARE = ("firmware-nvidia-graphics", "nvidia-gpu-firmware")
@@ -54,6 +60,7 @@ _TOOLKIT_PACKAGES = ("nvidia-container-", "libnvidia-container", "nvidia-docker"
 _DRIVER_PACKAGES = (
     *("nvidia-", "libnvidia-", "cuda-drivers", "firmware-nvidia-", "kmod-nvidia"),
     *("linux-modules-nvidia-", "linux-objects-nvidia-"),
+    *("akmod-nvidia", "dkms-nvidia", "xorg-x11-drv-nvidia"),
 )
 
 _VERSION_LINE = re.compile(
@@ -121,6 +128,31 @@ def parse_modules_dep(text: str) -> list[str]:
     """Return the files of the module nvidia (not nvidia_uvm and so on), relative to modules.dep."""
     files = (line.partition(":")[0] for line in text.splitlines())
     return [file for file in files if _MODULE_FILE.fullmatch(file)]
+
+
+class Dkms(NamedTuple):
+    """State of the driver's module in DKMS."""
+
+    built: bool | None  # for the running kernel; None without source
+    log: str | None  # of a failed build
+    sources: list[str]  # names and versions in the syntax of dkms: "nvidia/580.178.04"
+
+
+def parse_dkms(paths: Iterable[str], release: str | None) -> Dkms:
+    """Derive the state of the driver's module from the paths below /var/lib/dkms."""
+    sources, logs, built = [], [], False
+    for path in paths:
+        match = _DKMS_PATH.fullmatch(path)
+        if not match:
+            continue
+        rest = match["rest"]
+        if rest == "source":
+            sources.append(match["source"])
+        elif rest == "build/make.log":
+            logs.append(path)
+        else:
+            built |= rest.startswith(f"{release}/") and bool(_MODULE_FILE.fullmatch(rest))
+    return Dkms(built if sources else None, next(iter(logs), None), sources)
 
 
 def is_nouveau_blocked(text: str) -> bool:

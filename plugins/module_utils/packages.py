@@ -10,17 +10,27 @@ dnf-versionlock(8); dnf.modularity(7).
 from __future__ import annotations
 
 import configparser
+import json
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 DPKG_QUERY = (
     "dpkg-query",
     "-W",
     "-f=${Package}\\t${Version}\\t${db:Status-Status}\\t${db:Status-Want}\\n",
 )
+# All packages with their dependencies, to find the packages that need a role's packages.
+DPKG_RELATIONS = (
+    "dpkg-query",
+    "-W",
+    "-f=${Package}\\t${db:Status-Status}\\t${Pre-Depends}, ${Depends}\\t${Provides}\\n",
+)
+# apt's list of the packages that it installed as dependencies: apt-mark(8).
+AUTOMATIC = "/var/lib/apt/extended_states"
+_NATIVE = ("amd64", "all")
 # Files of a repository, by its name; the last one is its key.
 REPOSITORIES = (
     "/etc/apt/sources.list.d/{}.sources",
@@ -78,6 +88,64 @@ def parse_unfinished(stdout: str) -> dict[str, Unfinished]:
         for name, version, state, _want in _rows(stdout)
         if state in _UNFINISHED
     }
+
+
+def parse_automatic(text: str) -> set[str]:
+    """Parse apt's extended states: the packages that apt installed as dependencies."""
+    found = set()
+    for stanza in text.split("\n\n"):
+        rows = (line.partition(":") for line in stanza.splitlines())
+        fields = {name: value.strip() for name, _colon, value in rows}
+        if fields.get("Auto-Installed") == "1" and fields.get("Architecture", "all") in _NATIVE:
+            found.add(fields.get("Package", ""))
+    return found - {""}
+
+
+def recorded_names(text: str) -> set[str]:
+    """Return the packages in a role's record; none if the record is unreadable."""
+    try:
+        record = json.loads(text)
+    except ValueError:
+        return set()
+    return set(record) if isinstance(record, dict) else set()
+
+
+def dependants(stdout: str, names: Iterable[str]) -> dict[str, list[list[str]]]:
+    """Return the packages that need one of these, directly or indirectly, keyed by name.
+
+    Parse the output of DPKG_RELATIONS. Each dependency is a list of the installed packages that
+    satisfy it. If apt removes all of them, it removes the package. Versions do not count.
+    """
+    rows = [line.split("\t") for line in stdout.splitlines()]
+    installed = [row for row in rows if len(row) == 4 and row[1] in _WORKING]
+    providers: dict[str, set[str]] = {}
+    for name, _state, _needs, provides in installed:
+        for provided in (name, *_relation_names(provides, ",")):
+            providers.setdefault(provided, set()).add(name)
+    clauses = {
+        name: [
+            set().union(*(providers.get(one, set()) for one in _relation_names(clause, "|")))
+            for clause in needs.split(",")
+        ]
+        for name, _state, needs, _provides in installed
+    }
+    found: dict[str, list[list[str]]] = {}
+    reached, is_growing = set(names), True
+    while is_growing:
+        found = {
+            name: sorted(sorted(one) for one in needs if one & reached)
+            for name, needs in clauses.items()
+            if any(one & reached and name not in one for one in needs)
+        }
+        is_growing = not reached.issuperset(found)
+        reached |= set(found)
+    return dict(sorted(found.items()))
+
+
+def _relation_names(text: str, separator: str) -> list[str]:
+    """Return the package names in a field of relations, without versions and architectures."""
+    words = (one.split("(")[0].strip().partition(":")[0] for one in text.split(separator))
+    return [word for word in words if word]
 
 
 def _rows(stdout: str) -> Iterator[list[str]]:

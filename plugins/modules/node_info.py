@@ -237,6 +237,12 @@ gpu_node:
             log:
               description: Path of the log of a failed build. V(null) if there is none.
               type: str
+            sources:
+              description: >-
+                Names and versions of the driver's modules whose source DKMS has, such as
+                V(nvidia/580.178.04).
+              type: list
+              elements: str
         programs:
           description: >-
             Files of C(nvidia-smi) and C(nvidia-persistenced), by name, with C(path), whether each
@@ -273,6 +279,7 @@ gpu_node:
         dkms:
           built: true
           log: null
+          sources: [nvidia/580.178.04]
         programs:
           nvidia-smi: {path: /usr/bin/nvidia-smi, exists: true, executable: true}
           nvidia-persistenced: {path: /usr/bin/nvidia-persistenced, exists: true, executable: true}
@@ -1092,6 +1099,20 @@ gpu_node:
             C(version) and C(state). V(unpacked) means that dpkg has not tried to configure the
             package. V(half-configured) and V(half-installed) mean that it tried and failed.
           type: dict
+        automatic:
+          description: >-
+            Packages that apt installed as dependencies, among the driver's packages, the packages
+            that a role installed, and RV(gpu_node.package_manager.dependants). Empty if no role has
+            a record, and on systems with rpm.
+          type: list
+          elements: str
+        dependants:
+          description: >-
+            Installed packages that need a package of the driver or of a role, directly or
+            indirectly, by name. Each dependency is a list of the installed packages that satisfy
+            it. If apt removes all packages of a list, it removes the package. Empty if no role has
+            a record, and on systems with rpm.
+          type: dict
       sample:
         lock:
           path: /var/lib/dpkg/lock-frontend
@@ -1102,6 +1123,9 @@ gpu_node:
           nvidia-kernel-open-dkms:
             version: 550.163.01-2
             state: half-configured
+        automatic: [libcuda1]
+        dependants:
+          nvidia-driver-cuda: [[libcuda1]]
     reboot_required:
       description: Whether the operating system requests a reboot (C(/run/reboot-required)).
       type: bool
@@ -1309,6 +1333,7 @@ def run(
             "package_manager": {
                 "lock": lock and lock._asdict(),
                 "interrupted": package_manager.was_interrupted(node.root),
+                **read_relations(node, files),
             },
             "package_sources": [source._asdict() for source in read_sources(node.root)],
             "outputs": query_programs(
@@ -1379,6 +1404,29 @@ def read_module_files(files: NodeFiles, release: str) -> list[str]:
     module_files = nvidia_driver.parse_modules_dep(files.read(path) or "")
     files.texts.pop(path, None)
     return module_files
+
+
+def read_relations(node: Node, files: NodeFiles) -> dict[str, Any]:
+    """Return which packages need the packages that roles installed, for the removal by apt.
+
+    Only a node with records has such packages. What this function reads is long, so it stays on the
+    node.
+    """
+    names: set[str] = set()
+    for path in files.find(packages.RECORDS):
+        names |= packages.recorded_names(files.texts.get(path, ""))
+    none: dict[str, Any] = {"automatic": [], "dependants": {}}
+    if not names:
+        return none
+    output = run_present(node, {"relations": Command(packages.DPKG_RELATIONS)}).get("relations")
+    if output is None:
+        return none
+    installed = [line.split("\t")[0] for line in output.stdout.splitlines()]
+    names.update(filter(nvidia_driver.is_driver_package, installed))
+    dependants = packages.dependants(output.stdout, names)
+    automatic = packages.parse_automatic(files.read(packages.AUTOMATIC) or "")
+    files.texts.pop(packages.AUTOMATIC, None)
+    return {"automatic": sorted(automatic & {*names, *dependants}), "dependants": dependants}
 
 
 def read_times(files: NodeFiles, unit_files: NodeFiles, release: str) -> dict[str, float]:

@@ -25,8 +25,11 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.systems import REDHAT, S
 _CARRIERS = re.compile(
     r"libcuda1|libnvidia-ml1?|nvidia-smi|nvidia-driver-cuda(-libs)?"
     r"|(libnvidia-compute|nvidia-utils|nvidia-dkms)(-.+)?"
-    r"|nvidia-kernel(-open)?-dkms|nvidia-open-kernel-dkms|kmod-nvidia-.+"
+    r"|nvidia-kernel(-open)?-dkms|nvidia-open-kernel-dkms|(akmod|dkms|kmod)-nvidia(-.+)?"
     r"|linux-(modules|objects)-nvidia-.+"
+    # Of ELRepo and RPM Fusion. NVIDIA's packages for Enterprise Linux conflict with these names.
+    # Source: NVIDIA/yum-packaging-nvidia-driver, nvidia-driver.spec
+    r"|nvidia-x11-drv(-.+)?|xorg-x11-drv-nvidia-(.+-)?cuda(-libs)?"
     # Debian's for older GPUs, such as nvidia-tesla-535-kernel-dkms and libnvidia-tesla-535-ml1
     r"|(lib)?nvidia-(tesla|legacy)-.*(kernel(-open)?-dkms|smi|cuda1|ml1)"
 )

@@ -276,11 +276,9 @@ def _driver(node: Raw) -> dict[str, Any]:
 def _dkms(node: Raw) -> dict[str, Any]:
     """Tell whether DKMS built the module for the running kernel; None: it has no source."""
     release = node.text("/proc/sys/kernel/osrelease")
-    built = any(f"/{release}/" in path for path in node.found["dkms_modules"])
-    return {
-        "built": built if node.found["dkms_sources"] else None,
-        "log": next(iter(node.found["dkms_logs"]), None),
-    }
+    names = ("dkms_sources", "dkms_modules", "dkms_logs")
+    paths = [path for name in names for path in node.found[name]]
+    return nvidia_driver.parse_dkms(paths, release)._asdict()
 
 
 def _is_initramfs_outdated(node: Raw) -> bool | None:

@@ -34,6 +34,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan_packages import (
     plan_no_repository,
     plan_repair,
     plan_repository,
+    refuse_dependants,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_preflight import refuse_platform
 from ansible_collections.metal.gpu.plugins.plugin_utils.repositories import Repository
@@ -197,6 +198,7 @@ def _plan_absent(plan: Plan, node: Mapping[str, Any]) -> None:
         node["kubelet"]["running"] or node["engines"]["docker"]["installed"]
     ):
         plan.refuse("CONTAINERD_IN_USE")
+    refuse_dependants(plan, node, packages)
     if edits:
         plan.step(RESTORE, f"this role changed {', '.join(edits)}")
         if not packages:

@@ -35,6 +35,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan_packages import (
     plan_no_repository,
     plan_repair,
     plan_repository,
+    refuse_dependants,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_preflight import refuse_platform
 from ansible_collections.metal.gpu.plugins.plugin_utils.repositories import Repository
@@ -311,6 +312,7 @@ def _plan_absent(plan: Plan, node: Mapping[str, Any]) -> None:
         plan.refuse("DOCKER_IN_USE", evidence="a running kubelet")
     elif packages and running:
         plan.refuse("DOCKER_IN_USE", evidence=f"running containers ({', '.join(running)})")
+    refuse_dependants(plan, node, packages)
     plan.step(REMOVE, f"installed: {', '.join(packages)}" if packages else None)
     package_record.plan_forget(plan, node, ROLE, release=RELEASE, forget=FORGET)
     plan_no_repository(plan, node, REPOSITORY_NAME, remove=REMOVE_REPOSITORY)

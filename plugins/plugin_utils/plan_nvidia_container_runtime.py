@@ -49,6 +49,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan_packages import (
     plan_no_repository,
     plan_repair,
     plan_repository,
+    refuse_dependants,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_preflight import (
     refuse_platform,
@@ -499,6 +500,7 @@ def _unplan_toolkit(plan: Plan, node: Mapping[str, Any]) -> None:
     packages = package_record.added(node, ROLE)
     toolkit = node["toolkit"]
     plan.data["packages"] = packages
+    refuse_dependants(plan, node, packages)
     plan.step(REMOVE, f"installed: {', '.join(packages)}" if packages else None)
     if installed(node, [name for name in PACKAGES if name not in packages]):
         plan.notice("TOOLKIT_OF_ADMIN", found=toolkit["version"])

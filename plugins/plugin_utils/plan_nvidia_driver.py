@@ -15,9 +15,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils import gpu_models, own_files
+from ansible_collections.metal.gpu.plugins.module_utils.gpu_models import branch
 from ansible_collections.metal.gpu.plugins.module_utils.version import upstream_version
 from ansible_collections.metal.gpu.plugins.plugin_utils import (
     driver_packages,
+    engines,
     package_record,
     systems,
 )
@@ -30,9 +32,11 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan_packages import (
     hold_reason,
     install_reason,
     notice_unheld,
+    orphans,
     plan_no_repository,
     plan_repair,
     plan_repository,
+    refuse_dependants,
     unfinished_evidence,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_preflight import refuse_platform
@@ -44,7 +48,9 @@ STREAM = "Enable the module stream of the driver branch"
 BLACKLIST = "Block the nouveau module"
 INITRAMFS = "Rebuild the initramfs"
 PIN = "Pin the driver version"
+HEADERS = "Install the headers of the kernel"
 INSTALL = "Install the driver"
+BUILD = "Build the kernel module"
 HOLD = "Hold the driver"
 MODULES_LOAD = "Load the NVIDIA modules at boot"
 REBOOT = "Reboot into the NVIDIA driver"
@@ -60,8 +66,8 @@ FORGET = "Delete the record of the driver packages"
 REMOVE_REPOSITORY = "Remove the NVIDIA repository"
 
 STEPS = (
-    *(REPAIR, PYTHON_DEBIAN, REPOSITORY, STREAM, BLACKLIST, INITRAMFS, PIN, INSTALL, HOLD),
-    *(MODULES_LOAD, REBOOT, LOAD, PERSISTENCE),
+    *(REPAIR, PYTHON_DEBIAN, REPOSITORY, STREAM, PIN, HEADERS, INSTALL, HOLD, BLACKLIST),
+    *(INITRAMFS, MODULES_LOAD, BUILD, REBOOT, LOAD, PERSISTENCE),
     *(STOP_PERSISTENCE, UNLOAD, REMOVE, RELEASE, REMOVE_FILES, FORGET, REMOVE_REPOSITORY),
 )
 
@@ -116,7 +122,7 @@ def plan(node: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any]:
         _plan_present(plan, node, desired)
     else:
         _plan_working(plan, node, desired)
-    plan_repair(plan, node, PYTHON_DEBIAN, STREAM, PIN, INSTALL, HOLD, REMOVE, RELEASE)
+    plan_repair(plan, node, PYTHON_DEBIAN, STREAM, PIN, HEADERS, INSTALL, HOLD, REMOVE, RELEASE)
     return plan.result()
 
 
@@ -153,10 +159,10 @@ def _plan_working(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any
     plan.data["hold"] = hold_arguments(
         node, {name: node["packages"][name]["version"] for name in ours}
     )
+    plan.step(HOLD, hold_reason(node, ours))
     if not node["driver"]["nouveau_blacklisted"]:
         plan.step(BLACKLIST, "no file in modprobe.d blacklists nouveau")
     plan.step(INITRAMFS, _ramdisk_reason(node["driver"]))
-    plan.step(HOLD, hold_reason(node, ours))
     plan.step(MODULES_LOAD, _boot_reason(node))
     plan.step(LOAD, _unloaded_reason(node))
     if node["driver"]["persistenced"]["installed"]:
@@ -178,39 +184,119 @@ def _plan_present(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any
         return
     packages, pinning = chosen.packages, chosen.pinning
     kernel = node["kernel"]
-    headers = f"{chosen.headers}{kernel['release']}"
+    headers = [] if kernel["headers"] else [f"{chosen.headers}{kernel['release']}"]
+    # In one transaction, rpm may build the module before the headers are installed, and NVIDIA's
+    # package ignores a failed build. dpkg unpacks all packages before it builds.
+    # Source: %post in dkms-open-nvidia.spec of NVIDIA/yum-packaging-dkms-nvidia
+    separate = headers if systems.is_redhat(node) else []
     plan.data |= {
         "flavour": flavour,
         "stream": chosen.stream,
         "pinning": arguments(node, pinning),
-        "packages": arguments(node, packages) + ([] if kernel["headers"] else [headers]),
+        "headers": separate,
+        "packages": arguments(node, packages) + ([] if separate else headers),
     }
     package_record.record(plan, node, ROLE, pinning)
     ours = package_record.record(plan, node, ROLE, packages)
     plan.data["hold"] = hold_arguments(node, ours)
     reason = install_reason(node, packages)
     pin_reason = install_reason(node, pinning)
-    if not kernel["headers"]:
-        reason = "; ".join(filter(None, (reason, f"{headers} is not installed")))
+    headers_reason = f"{headers[0]} is not installed" if headers else None
+    _refuse_installation(plan, node, desired, packages, reason or pin_reason)
+    if pin_reason:
+        _refuse_pin(plan, node, pinning)
+    if headers and not separate:
+        reason = "; ".join(filter(None, (reason, headers_reason)))
     if reason or pin_reason:
         source = Repository.desired(REPOSITORY_NAME, desired, system.driver)
         plan_repository(plan, node, source, desired["now"], prepare=PYTHON_DEBIAN, add=REPOSITORY)
     if reason and systems.is_redhat(node):
         _plan_redhat(plan, node, version, chosen.stream)
+    plan.step(PIN, pin_reason)
+    plan.step(HEADERS, headers_reason if separate else None)
+    plan.step(INSTALL, reason)
+    plan.step(HOLD, hold_reason(node, ours))
     if not driver["nouveau_blacklisted"]:
         plan.step(BLACKLIST, "no file in modprobe.d blacklists nouveau")
     plan.step(INITRAMFS, _ramdisk_reason(driver))
-    plan.step(PIN, pin_reason)
-    plan.step(INSTALL, reason)
-    plan.step(HOLD, hold_reason(node, ours))
     plan.step(MODULES_LOAD, _boot_reason(node))
+    has_failed = _plan_build(plan, node, version, is_complete=not (reason or headers))
     reboot = _reboot_reason(node, desired)
     plan.step(REBOOT, reboot)
     plan.step(LOAD, None if reboot else _unloaded_reason(node))
     plan.step(PERSISTENCE, _persistence_reason(node))
-    is_unbuilt = not reason and driver["dkms"]["built"] is False
-    if is_unbuilt or not (plan.steps or plan.refusals):
+    if has_failed or not (plan.steps or plan.refusals):
+        _refuse_broken(plan, node, version)
+
+
+def _plan_build(plan: Plan, node: Mapping[str, Any], version: str, *, is_complete: bool) -> bool:
+    """Plan the build of the module. Return whether it cannot succeed without an admin."""
+    dkms = node["driver"]["dkms"]
+    if dkms["built"] is not False:
+        return False
+    sources = [one for one in dkms["sources"] if one.endswith(f"/{version}")]
+    plan.data["source"] = sources[0] if sources else None
+    if is_complete and (dkms["log"] or not sources):
+        return True
+    if sources:
+        plan.step(BUILD, f"DKMS built no module for kernel {node['kernel']['release']}")
+    return False
+
+
+def _refuse_installation(
+    plan: Plan,
+    node: Mapping[str, Any],
+    desired: Mapping[str, Any],
+    packages: Mapping[str, str],
+    reason: str | None,
+) -> None:
+    """Refuse packages that no repository has, or that would replace a driver of the admin.
+
+    A driver that does not answer may work, and pods may use it.
+    """
+    if not reason:
+        return
+    version, system = desired["version"], systems.supported(node)
+    if branch(version) < system.first_branch and not desired["repository_url"]:
+        plan.refuse(
+            "DRIVER_BRANCH_MISSING",
+            version=version,
+            found=system.name,
+            branch=system.first_branch,
+        )
+    is_silent = (node["nvml"]["failure"] or {}).get("code") == "timeout"
+    is_loaded = node["driver"]["module_version"] == version
+    installed = driver_packages.carriers(node["driver"]["packages"])
+    missing = [name for name in driver_packages.carriers(packages) if name not in node["packages"]]
+    is_of_admin = ROLE not in node["ours"]["packages"] and installed and missing
+    if (is_silent and is_loaded) or is_of_admin:
+        _refuse_broken(plan, node, version)
+
+
+def _refuse_broken(plan: Plan, node: Mapping[str, Any], version: str) -> None:
+    if all(refusal["code"] != "DRIVER_BROKEN" for refusal in plan.refusals):
         plan.refuse("DRIVER_BROKEN", found=version, error=_error(node))
+
+
+def _refuse_pin(plan: Plan, node: Mapping[str, Any], pinning: Mapping[str, str]) -> None:
+    """Refuse to replace a pin of the admin: only one such package can be installed.
+
+    The pin of a whole branch also allows versions newer than the desired one.
+    Source: Conflicts and Replaces of nvidia-driver-pinning-580 in NVIDIA's repository
+    """
+    ours = package_record.of_role(node, ROLE)
+    found = [
+        name
+        for name in node["driver"]["packages"]
+        if "-pinning-" in name and name not in pinning and name not in ours
+    ]
+    if found:
+        plan.refuse(
+            "DRIVER_PIN_TAKEN",
+            packages=", ".join(found),
+            names=" ".join(found),
+            expected=", ".join(pinning),
+        )
 
 
 def _ramdisk_reason(driver: Mapping[str, Any]) -> str | None:
@@ -317,6 +403,9 @@ def _refuse(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any]) -> 
         plan.refuse("NOUVEAU_LOADED", reboot_ok=reboot_ok)
     elif _reboot_reason(node, desired) and not desired["reboot_ok"]:
         plan.refuse("REBOOT_NEEDED", evidence=_reboot_reason(node, desired), reboot_ok=reboot_ok)
+    elif _reboot_reason(node, desired):
+        # The role drains only nodes whose kubelet runs as kubelet.service.
+        engines.refuse_distribution(plan, node)
 
 
 def _reboot_reason(node: Mapping[str, Any], desired: Mapping[str, Any]) -> str | None:
@@ -338,8 +427,11 @@ def _plan_absent(plan: Plan, node: Mapping[str, Any]) -> None:
     driver = node["driver"]
     added = package_record.added(node, ROLE)
     is_ours = bool(driver_packages.carriers(dict.fromkeys(added, "")))
-    # Its dependencies, such as libraries and firmware, are useless without the driver.
-    packages = sorted(driver["packages"]) if is_ours else added
+    # Dependencies, such as libraries and firmware, are useless without the driver. dnf removes them
+    # itself: clean_requirements_on_remove in dnf.conf(5).
+    others = set(driver["packages"]).difference(package_record.of_role(node, ROLE))
+    packages = sorted([*added, *orphans(node, added, others)]) if is_ours else added
+    refuse_dependants(plan, node, packages)
     loaded = [name for name in node["kernel"]["modules"] if name.startswith("nvidia")]
     files = [file["path"] for file in FILES.values() if file["path"] in node["ours"]["files"]]
     plan.data |= {
@@ -352,6 +444,7 @@ def _plan_absent(plan: Plan, node: Mapping[str, Any]) -> None:
         if driver["persistenced"]["active"]:
             plan.step(STOP_PERSISTENCE, "the persistence daemon uses the driver")
         plan.step(UNLOAD, f"{', '.join(loaded)} loaded" if loaded else None)
+        _notice_kept(plan, node, packages)
     elif driver_packages.carriers(driver["packages"]) or _installed_version(node):
         plan.notice("DRIVER_OF_ADMIN", found=_version(node))
     plan.step(REMOVE, f"installed: {', '.join(packages)}" if packages else None)
@@ -360,6 +453,14 @@ def _plan_absent(plan: Plan, node: Mapping[str, Any]) -> None:
         plan.step(INITRAMFS, "it may contain removed files")
     package_record.plan_forget(plan, node, ROLE, release=RELEASE, forget=FORGET)
     plan_no_repository(plan, node, REPOSITORY_NAME, remove=REMOVE_REPOSITORY)
+
+
+def _notice_kept(plan: Plan, node: Mapping[str, Any], removed: Iterable[str]) -> None:
+    """Report which NVIDIA packages stay. On Red Hat's systems, dnf decides about dependencies."""
+    kept = sorted(set(node["driver"]["packages"]).difference(removed))
+    if kept and not systems.is_redhat(node):
+        command = " ".join(("apt-get purge", *kept))
+        plan.notice("DRIVER_PACKAGES_KEPT", packages=", ".join(kept), command=command)
 
 
 def _unload_place(module: str) -> int:

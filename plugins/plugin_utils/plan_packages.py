@@ -142,6 +142,63 @@ def unfinished_evidence(node: Mapping[str, Any]) -> dict[str, str]:
     return {"packages": "; ".join(states), "names": " ".join(unfinished)}
 
 
+def removed_with(node: Mapping[str, Any], names: Iterable[str]) -> list[str]:
+    """Return the packages that apt also removes, because they need one of these."""
+    gone = set(names)
+    dependants = node["package_manager"]["dependants"]
+    is_growing = True
+    while is_growing:
+        more = {
+            name
+            for name, needs in dependants.items()
+            if name not in gone and any(gone.issuperset(one) for one in needs)
+        }
+        gone |= more
+        is_growing = bool(more)
+    return sorted(gone.difference(names))
+
+
+def orphans(node: Mapping[str, Any], names: Iterable[str], candidates: Iterable[str]) -> list[str]:
+    """Return the dependencies that apt installed and that become useless without `names`.
+
+    These are candidates, and packages that need a removed package. A dependency stays if a package
+    that stays needs it.
+    """
+    automatic = set(node["package_manager"]["automatic"])
+    removed, kept = set(names), set[str]()
+    while True:
+        gone = removed | (automatic.intersection(candidates) - kept)
+        gone |= automatic.intersection(removed_with(node, gone)) - kept
+        needed = {
+            one
+            for name, needs in node["package_manager"]["dependants"].items()
+            if name not in gone
+            for clause in needs
+            if gone.issuperset(clause)
+            for one in clause
+        }
+        if needed <= removed:
+            return sorted(gone - removed)
+        kept |= needed - removed
+
+
+def refuse_dependants(plan: Plan, node: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Refuse a removal that would also remove packages of the admin.
+
+    A package that apt installed as a dependency does not count: it is useless without the others.
+    """
+    names = list(names)
+    automatic = node["package_manager"]["automatic"]
+    others = [name for name in removed_with(node, names) if name not in automatic]
+    if others:
+        plan.refuse(
+            "PACKAGES_NEEDED",
+            needed=", ".join(names),
+            packages=", ".join(others),
+            names=" ".join(others),
+        )
+
+
 def plan_no_repository(plan: Plan, node: Mapping[str, Any], name: str, *, remove: str) -> None:
     """Plan the step `remove`, which removes the repository from the node."""
     plan.data["repository"] = {"name": name, "key_file": KEY_FILE.format(name)}

@@ -104,6 +104,7 @@ _SHOWN: dict[str, Callable[[Mapping[str, Any], str], Lines]] = {
     plan_nvidia_driver.INITRAMFS: _ramdisk,
     plan_nvidia_driver.PIN: _packages("pinning"),
     plan_nvidia_driver.MODULES_LOAD: _file("modules_load"),
+    plan_nvidia_driver.HEADERS: _packages("headers"),
     plan_containerd.CRI: _config,
     plan_docker_ce.CRI_DOCKERD: lambda data, family: iter([f"package {data['cri_dockerd_url']}"]),
     plan_nvidia_container_runtime.RULE: _file("rule"),

@@ -38,9 +38,7 @@ TEXTS = ROOT / "tests" / "unit" / "golden" / "texts"
 SUPPORT = ROOT / "docs" / "support.md"
 TABLE = re.compile(r"(?<=<!-- begin of table -->\n).*(?=<!-- end of table -->)", re.DOTALL)
 CONFIRMED = "as it was confirmed to you"
-# What the plan says, and records of the real repository do not.
-CONTRADICTED = " ([contradicted](#what-the-records-say))"
-DOUBTED = [("debian", "13")]
+MIRROR = "https://mirror.example/cuda/"
 ENGINE_PLANS = {
     engines.CONTAINERD: ("containerd", plan_containerd, {}),
     engines.DOCKER: ("docker_ce", plan_docker_ce, {"cri_dockerd_checksum": CONFIRMED}),
@@ -65,6 +63,8 @@ def sections(system: System) -> Iterator[tuple[str, str]]:
     if not system.driver.fingerprint:
         confirmed = {"repository_fingerprint": CONFIRMED}
         yield from drivers(system, f"driver {version}, fingerprint set, for", **confirmed)
+    if system.first_branch:
+        yield from drivers(system, f"driver {version}, a mirror set, for", repository_url=MIRROR)
     for engine in ENGINES:
         role, planner, needed = ENGINE_PLANS[engine]
         bare = node(system, engine, CARDS[0], has_engine=False)
@@ -115,8 +115,7 @@ def branch(system: System, card: Card) -> str:
     if made["refusals"]:
         code = made["refusals"][0]["code"]
         return f"[{code}](troubleshooting.md#{code.lower()})"
-    doubt = CONTRADICTED if (system.id, system.version) in DOUBTED else ""
-    return f"{gpu_models.branch(wanted['version'])}, {made['data']['flavour']}{doubt}"
+    return f"{gpu_models.branch(wanted['version'])}, {made['data']['flavour']}"
 
 
 def has(system: System, engine: str) -> bool:

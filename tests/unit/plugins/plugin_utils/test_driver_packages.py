@@ -5,10 +5,15 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from typing import Any
 
 import pytest
 
+from ansible_collections.metal.gpu.plugins.module_utils.nvidia_driver import (
+    PACKAGE_PATTERNS,
+    is_driver_package,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils import driver_packages, plan_nvidia_driver
 from ansible_collections.metal.gpu.plugins.plugin_utils.repositories import ObservedRepository
 from ansible_collections.metal.gpu.plugins.plugin_utils.systems import find
@@ -62,6 +67,10 @@ CARRIERS = [
     # of the distributions' archives
     *("nvidia-open-kernel-dkms", "nvidia-utils-535-server", "nvidia-tesla-535-kernel-dkms"),
     *("libnvidia-tesla-535-ml1", "libnvidia-legacy-390xx-cuda1"),
+    # conflicts of NVIDIA/yum-packaging-nvidia-driver; dkms-nvidia is from negativo17
+    *("kmod-nvidia", "kmod-nvidia-470xx", "nvidia-x11-drv", "nvidia-x11-drv-470xx-libs"),
+    *("akmod-nvidia", "xorg-x11-drv-nvidia-cuda", "xorg-x11-drv-nvidia-470xx-cuda-libs"),
+    "dkms-nvidia",
 ]
 HELPERS = [
     *("nvidia-kernel-common", "nvidia-kernel-common-580", "nvidia-kernel-support"),
@@ -69,7 +78,25 @@ HELPERS = [
     *("nvidia-support", "nvidia-installer-cleanup", "nvidia-legacy-check", "firmware-nvidia-gsp"),
     *("nvidia-firmware-580", "nvidia-driver-pinning-580.178.04", "nvidia-kmod-common"),
     *("libnvidia-cfg1", "libnvidia-egl-gbm1", "dnf-plugin-nvidia", "nvidia-fabricmanager"),
+    *("xorg-x11-drv-nvidia", "nvidia-fs-dkms"),
 ]
+
+
+def test_node_info_observes_every_driver_package() -> None:
+    for name in CARRIERS:
+        assert is_driver_package(name), name
+        assert any(fnmatchcase(name, pattern) for pattern in PACKAGE_PATTERNS), name
+
+
+def test_headers_are_installed_before_the_driver() -> None:
+    """NVIDIA's rpm package ignores a failed build."""
+    planned = plan({})
+    steps = names(planned)
+    place = steps.index(plan_nvidia_driver.HEADERS)
+    assert steps[place + 1] == plan_nvidia_driver.INSTALL
+    assert planned["data"]["headers"] == ["kernel-devel-6.1.0-26-amd64"]
+    assert not any("devel" in name for name in planned["data"]["packages"])
+    assert plan_nvidia_driver.HEADERS not in names(plan({"kernel": {"headers": True}}))
 
 
 def test_what_makes_a_driver() -> None:

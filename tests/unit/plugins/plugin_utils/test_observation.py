@@ -189,7 +189,7 @@ def test_a_gpu_node(observe, tmp_path):
             },
             "libraries": {"libnvidia-ml.so.1": None, "libcuda.so.1": None},
             "persistenced": {"installed": True, "enabled": True, "active": True},
-            "dkms": {"built": None, "log": None},
+            "dkms": {"built": None, "log": None, "sources": []},
         },
         "nvml": {
             "driver_version": "580.178.04",
@@ -402,6 +402,8 @@ def test_a_gpu_node(observe, tmp_path):
             "unfinished": {
                 "nvidia-kernel-dkms": {"version": "580.178.04-1", "state": "half-configured"}
             },
+            "automatic": [],
+            "dependants": {},
         },
         "reboot_required": False,
     }
@@ -445,27 +447,89 @@ def test_what_this_collection_has_left_is_found(observe, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("paths", "expected"),
+    ("paths", "built", "log"),
     [
-        pytest.param([], {"built": None, "log": None}, id="no DKMS"),
-        pytest.param(["source/dkms.conf"], {"built": False, "log": None}, id="not built"),
+        pytest.param([], None, None, id="no DKMS"),
+        pytest.param(["source/dkms.conf"], False, None, id="not built"),
         pytest.param(
             ["source/dkms.conf", "6.1.0-25-amd64/x86_64/module/nvidia.ko", "build/make.log"],
-            {"built": False, "log": "/var/lib/dkms/nvidia/580.178.04/build/make.log"},
+            False,
+            "/var/lib/dkms/nvidia/580.178.04/build/make.log",
             id="failed, for this kernel",
         ),
         pytest.param(
             ["source/dkms.conf", "6.1.0-26-amd64/x86_64/module/nvidia-current.ko.xz"],
-            {"built": True, "log": None},
+            True,
+            None,
             id="built",
         ),
     ],
 )
-def test_what_dkms_has_built(observe, tmp_path, paths, expected):
-    """Planted after dkms(8)."""
+@pytest.mark.parametrize("storage", [False, True], ids=["alone", "with GPUDirect Storage"])
+def test_what_dkms_has_built(observe, tmp_path, paths, built, log, storage):
+    """Planted after dkms(8). nvidia-fs is another module, in any state."""
     texts = {f"/var/lib/dkms/nvidia/580.178.04/{path}": "" for path in paths}
+    if storage:
+        other = "/var/lib/dkms/nvidia-fs/2.25.7"
+        module = "6.1.0-26-amd64/x86_64/module/nvidia-fs.ko"
+        for path in ("source/dkms.conf", "build/make.log", module):
+            texts[f"{other}/{path}"] = ""
     plant(tmp_path, {**texts, "/proc/sys/kernel/osrelease": "6.1.0-26-amd64\n"})
+    sources = ["nvidia/580.178.04"] if paths else []
+    expected = {"built": built, "log": log, "sources": sources}
     assert observe(Programs({}))["driver"]["dkms"] == expected
+
+
+RELATIONS = """\
+nvidia-driver-cuda\tinstalled\t, libcuda1 (>= 580), nvidia-persistenced\t
+libcuda1\tinstalled\tlibc6 (>= 2.36), libc6\tlibcuda.so.1 (= 580), libcuda-13.0-1
+nvidia-persistenced\tinstalled\t, libc6:any\t
+pycuda\tinstalled\t, libcuda-13.0-1 | libcuda.so.1\t
+gpu-app\tinstalled\tpycuda, libc6\t
+removed-app\tconfig-files\t, libcuda1\t
+libc6\tinstalled\t, \t
+"""
+STATES = """\
+Package: libcuda1
+Architecture: amd64
+Auto-Installed: 1
+
+Package: nvidia-persistenced
+Architecture: amd64
+Auto-Installed: 0
+
+Package: pycuda
+Architecture: i386
+Auto-Installed: 1
+
+Package: libc6
+Architecture: amd64
+Auto-Installed: 1
+"""
+
+
+def test_packages_that_apt_would_also_remove(observe, tmp_path):
+    """Only if a role installed packages. The texts themselves stay on the node."""
+    programs = Programs(
+        {
+            "dpkg-query -W -f=${Package}\\t${db:Status-Status}\\t${Pre": (0, RELATIONS, ""),
+            "dpkg-query": (0, PACKAGES, ""),
+        }
+    )
+    plant(tmp_path, {"/var/lib/apt/extended_states": STATES})
+    found = observe(programs)["package_manager"]
+    assert (found["automatic"], found["dependants"]) == ([], {})
+    record = '{"nvidia-driver-cuda": {"version": "580.178.04-1", "before": null}}'
+    plant(tmp_path, {"/var/lib/metal-gpu/packages/nvidia_driver.json": record})
+    found = observe(programs)["package_manager"]
+    assert found["automatic"] == ["libcuda1"]
+    assert found["dependants"] == {
+        "gpu-app": [["pycuda"]],
+        "nvidia-driver-cuda": [["libcuda1"], ["nvidia-persistenced"]],
+        "pycuda": [["libcuda1"]],
+    }
+    plant(tmp_path, {"/var/lib/metal-gpu/packages/nvidia_driver.json": "damaged"})
+    assert observe(programs)["package_manager"]["dependants"] == {}
 
 
 EMOJI = r'{"log-opts": {"tag": "\ud83d\ude00"}, "default-runtime": "runc"}'
@@ -574,6 +638,7 @@ def test_the_documentation_shows_every_key(observe):
     by_name = (
         *("packages", "runtimes", "repositories", "module_streams"),
         *("failure", "made_with", "program", "distribution", "kinds", "errors", "unfinished"),
+        "dependants",
     )
 
     def compare(found, sample, path):

@@ -118,6 +118,8 @@ DAMAGED = "/var/lib/metal-gpu/config_document/x.json: the history of the file is
 TWICE = 'line 3, column 3: key "a" appears twice'
 UNVERSIONED = {"version": None, "version_error": "Exec format error"}
 K3S = {"name": "k3s", "unit": "k3s-agent.service"}
+OF_K3S = {"installed": False, "endpoint": None, "distribution": K3S}
+SILENT = {"code": "timeout", "exit_code": None, "message": "nvidia-smi did not end within 30 s"}
 BROKEN = {"code": "library_mismatch", "exit_code": 18, "message": "version mismatch"}
 
 
@@ -197,11 +199,11 @@ def test_second_run_finds_nothing_to_do(planner: str) -> None:
             [
                 "Install python3-debian for the NVIDIA repository",
                 "Add the NVIDIA repository",
-                "Block the nouveau module",
-                "Rebuild the initramfs",
                 "Pin the driver version",
                 "Install the driver",
                 "Hold the driver",
+                "Block the nouveau module",
+                "Rebuild the initramfs",
                 "Load the NVIDIA modules at boot",
                 "Load the NVIDIA modules",
                 "Start the persistence daemon",
@@ -300,6 +302,50 @@ REFUSALS = [
         {"kernel": {"modules": ["nouveau"]}},
         {"reboot_ok": False},
         ["NOUVEAU_LOADED"],
+    ),
+    (
+        "nouveau, a reboot without a drain",
+        "nvidia_driver",
+        {"kernel": {"modules": ["nouveau"]}, "kubelet": OF_K3S},
+        {"reboot_ok": True},
+        ["DISTRIBUTION_UNSUPPORTED"],
+    ),
+    (
+        "silent, in packages of another name",
+        "nvidia_driver",
+        {
+            "driver": {
+                "packages": {"nvidia-utils-580": "580.178.04-1"},
+                "module_version": "580.178.04",
+            },
+            "nvml": {"failure": SILENT},
+        },
+        {},
+        ["DRIVER_BROKEN"],
+    ),
+    (
+        "not loaded, in packages of another name",
+        "nvidia_driver",
+        {
+            "driver": {"packages": {"nvidia-utils-580": "580.178.04-1"}},
+            "nvml": {"failure": BROKEN},
+        },
+        {},
+        ["DRIVER_BROKEN"],
+    ),
+    (
+        "repository without branch 580",
+        "nvidia_driver",
+        {"os": {"version_id": "13", "codename": "trixie"}},
+        {"repository_url": ""},
+        ["DRIVER_BRANCH_MISSING"],
+    ),
+    (
+        "pin of the branch",
+        "nvidia_driver",
+        {"driver": {"packages": {"nvidia-driver-pinning-580": "580-5"}}},
+        {},
+        ["DRIVER_PIN_TAKEN"],
     ),
     ("Secure Boot", "nvidia_driver", {"secure_boot": True}, {}, ["SECURE_BOOT_ON"]),
     (
@@ -559,6 +605,50 @@ def test_refusals(
     assert codes(planned) == expected
     assert planned["steps"] == []
     assert all(one["message"].startswith("gpu-1: ") for one in planned["refusals"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "desired"),
+    [
+        pytest.param({"kubelet": OF_K3S}, {}, id="k3s, no reboot"),
+        pytest.param({"os": {"version_id": "13"}}, {}, id="Debian 13, a mirror"),
+        pytest.param(
+            {"os": {"version_id": "13"}, "pci": [{**GPU, "device": "20b0"}]},
+            {"repository_url": "", "version": "595.71.05"},
+            id="Debian 13, an available branch",
+        ),
+        pytest.param(
+            {
+                "driver": {"packages": {"libcuda1": "580.178.04-1"}},
+                "ours": record("nvidia_driver", {"libcuda1": "580.178.04-1"}),
+            },
+            {},
+            id="interrupted installation",
+        ),
+        pytest.param(
+            {
+                "driver": {"packages": {"nvidia-driver-pinning-570.1": "1"}},
+                "packages": {"nvidia-driver-pinning-570.1": {"version": "1", "held": False}},
+                "ours": record("nvidia_driver", {"nvidia-driver-pinning-570.1": "1"}),
+            },
+            {},
+            id="an earlier pin of this role",
+        ),
+    ],
+)
+def test_driver_is_installed(changes: dict[str, Any], desired: dict[str, Any]) -> None:
+    planned = plan("nvidia_driver", merge(VIRGIN, changes), **desired)
+    assert codes(planned) == []
+    assert "Install the driver" in names(planned)
+
+
+def test_refusal_of_a_branch_names_the_first_branch() -> None:
+    node = merge(VIRGIN, {"os": {"version_id": "13"}})
+    (refusal,) = plan("nvidia_driver", node, repository_url="")["refusals"]
+    assert refusal["message"] == (
+        "gpu-1: driver 580.178.04 is not available: NVIDIA's repository for Debian 13 starts with "
+        "branch 590"
+    )
 
 
 def test_refusal_has_the_answer_without_a_version() -> None:
@@ -1162,6 +1252,101 @@ def test_only_what_is_ours_goes() -> None:
     assert planned["data"]["packages"] == ["nvidia-driver-pinning-580.178.04"]
     planned = plan("nvidia_driver", DONE, state="absent")
     assert planned["data"]["packages"] == sorted(DONE["driver"]["packages"])
+    assert planned["notices"] == []
+
+
+OF_THE_ADMIN = dict.fromkeys(
+    ("nvidia-fabricmanager", "nvidia-imex", "nvidia-fs-dkms", "nvidia-settings"), "580.178.04-1"
+)
+
+
+def test_packages_of_the_admin_stay() -> None:
+    node = merge(DONE, {"driver": {"packages": OF_THE_ADMIN}})
+    planned = plan("nvidia_driver", node, state="absent")
+    assert planned["data"]["packages"] == sorted(DONE["driver"]["packages"])
+    (notice,) = planned["notices"]
+    assert notice["code"] == "DRIVER_PACKAGES_KEPT"
+    for name in OF_THE_ADMIN:
+        assert name in notice["message"]
+
+
+def dependants(needs: dict[str, list[list[str]]], *automatic: str) -> dict[str, Any]:
+    return {"package_manager": {"dependants": needs, "automatic": ["libcuda1", *automatic]}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "stays"),
+    [
+        pytest.param({"pycuda": [["libcuda1"]]}, ["libcuda1"], id="a library"),
+        pytest.param({"pycuda": [["libcuda1", "nvidia-smi"]]}, [], id="a library, or another"),
+        pytest.param(
+            {"gpu-app": [["libdebugger"]], "libdebugger": [["libcuda1"]]},
+            ["libcuda1", "libdebugger"],
+            id="a library of a library",
+        ),
+    ],
+)
+def test_dependencies_of_the_admins_packages_stay(
+    changes: dict[str, list[list[str]]], stays: list[str]
+) -> None:
+    node = merge(DONE, dependants(changes, "libdebugger"))
+    planned = plan("nvidia_driver", node, state="absent")
+    assert planned["refusals"] == []
+    assert not set(stays) & set(planned["data"]["packages"])
+    assert ("libcuda1" in planned["data"]["packages"]) is ("libcuda1" not in stays)
+
+
+def test_only_dependencies_of_the_driver_are_removed() -> None:
+    needs = {"libdebugger": [["libcuda1"]], "docker-ce-rootless-extras": [["docker-ce"]]}
+    node = merge(DONE, dependants(needs, *needs))
+    packages = plan("nvidia_driver", node, state="absent")["data"]["packages"]
+    assert packages == sorted([*DONE["driver"]["packages"], "libdebugger"])
+
+
+@pytest.mark.parametrize(
+    ("planner", "node", "added"),
+    [
+        pytest.param("nvidia_driver", DONE, "nvidia-driver-cuda", id="driver"),
+        pytest.param(
+            "nvidia_container_runtime", DONE, "nvidia-container-toolkit-base", id="toolkit"
+        ),
+        pytest.param(
+            "containerd",
+            merge(DONE, {"kubelet": {"running": False}}),
+            "containerd.io",
+            id="containerd",
+        ),
+        pytest.param(
+            "docker_ce",
+            merge(
+                DOCKER, {"kubelet": {"running": False}, "engines": {"docker": {"containers": []}}}
+            ),
+            "docker-ce",
+            id="docker_ce",
+        ),
+    ],
+)
+def test_removal_of_a_package_that_the_admin_needs_is_refused(
+    planner: str, node: dict[str, Any], added: str
+) -> None:
+    """apt would also remove that package, and no task would announce it."""
+    needs = {"admins-one": [[added]], "admins-other": [["admins-one"]], "library": [[added]]}
+    lost = merge(node, dependants(needs, "library"))
+    (refusal,) = plan(planner, lost, state="absent")["refusals"]
+    assert refusal["code"] == "PACKAGES_NEEDED"
+    assert refusal["message"].endswith("did not install: admins-one, admins-other")
+    assert plan(planner, node, state="absent")["refusals"] == []
+
+
+def test_dnf_decides_about_dependencies() -> None:
+    changes = {
+        "os": {"id": "rocky", "version_id": "9.4", "family": "redhat"},
+        "driver": {"packages": OF_THE_ADMIN},
+        "package_manager": {"automatic": [], "dependants": {}},
+    }
+    planned = plan("nvidia_driver", {**merge(DONE, changes)}, state="absent")
+    assert set(planned["data"]["packages"]) == {*OF_DRIVER, "nvidia-driver-pinning-580.178.04"}
+    assert planned["notices"] == []
 
 
 def test_driver_is_named_by_its_version_and_not_by_its_packages() -> None:
@@ -1255,7 +1440,7 @@ def test_module_that_dkms_has_not_built_is_said() -> None:
 def test_module_that_was_not_built_is_not_loaded() -> None:
     """After a new kernel, for which the build has failed: modprobe would find no module."""
     changes = {
-        "driver": {"dkms": {"built": False, "log": None}, "module_version": None},
+        "driver": {"dkms": {"built": False, "log": "/make.log"}, "module_version": None},
         "kernel": {"modules": []},
         "nvml": {"failure": BROKEN, "devices": []},
     }
@@ -1264,7 +1449,34 @@ def test_module_that_was_not_built_is_not_loaded() -> None:
     assert "DKMS built no module for kernel 6.1.0-26-amd64" in planned["refusals"][0]["message"]
     # What builds it may still be missing.
     planned = plan("nvidia_driver", merge(DONE, {**changes, "kernel": VIRGIN["kernel"]}))
-    assert names(planned)[-2:] == ["Install the driver", "Load the NVIDIA modules"]
+    steps = ["Install the driver", "Build the kernel module", "Load the NVIDIA modules"]
+    assert names(planned)[-3:] == steps
+
+
+def test_module_without_a_failed_build_is_built() -> None:
+    changes = {
+        "driver": {"dkms": {"built": False, "log": None}, "module_version": None},
+        "kernel": {"modules": []},
+        "nvml": {"failure": BROKEN, "devices": []},
+    }
+    planned = plan("nvidia_driver", merge(DONE, changes))
+    assert names(planned) == ["Build the kernel module", "Load the NVIDIA modules"]
+    assert planned["data"]["source"] == "nvidia/580.178.04"
+    # DKMS cannot build from the source of another version.
+    changes["driver"]["dkms"]["sources"] = ["nvidia/570.1"]
+    assert codes(plan("nvidia_driver", merge(DONE, changes))) == ["DRIVER_BROKEN"]
+
+
+def test_nothing_is_installed_over_a_loaded_driver_that_does_not_answer() -> None:
+    loose = {name: {"version": "580.178.04-1", "held": False} for name in OF_DRIVER}
+    changes = {
+        "nvml": {"failure": SILENT, "devices": []},
+        "packages": {**loose, "nvidia-persistenced": None},
+        "ours": {"packages": {"nvidia_driver": None}},
+    }
+    planned = plan("nvidia_driver", without_nulls(merge(DONE, changes)))
+    assert (codes(planned), planned["steps"]) == (["DRIVER_BROKEN"], [])
+    assert "did not end within 30 s" in planned["refusals"][0]["message"]
 
 
 def test_driver_of_the_admin_that_is_not_loaded_is_loaded_and_not_held() -> None:
