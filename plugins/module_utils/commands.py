@@ -38,6 +38,19 @@ class Output(NamedTuple):
     stderr: str
 
 
+def why_silent(output: Output | None, program: str) -> str:
+    """Return why a program gave no answer, or not a whole one, in its own words where it has any.
+
+    None: the program was not run, because the node does not have it.
+    """
+    if output is None:
+        return f"{program} was not found"
+    if output.rc is None:
+        return "no answer in time"
+    said = " ".join(output.stderr.split())
+    return said or (f"exit code {output.rc}" if output.rc else "its answer is not complete")
+
+
 def read_outputs(
     commands: Mapping[str, Command], run_command: Callable[..., tuple[int, str, str]]
 ) -> dict[str, Output]:

@@ -72,6 +72,8 @@ _COMMON_NAME = re.compile(
     rb"\x06\x03\x55\x04\x03[\x0c\x13](?:\x81(?P<long>.)|(?P<short>[\x00-\x7f]))", re.DOTALL
 )
 _NODE_USER = "system:node:"
+# What a shell, or systemd, replaces before the kubelet sees it.
+_EXPANDED = re.compile(r"[$`%]")
 # Which the kubelet listens on, and the one to ask.
 _ANY_ADDRESS = {"0.0.0.0": DEFAULT_HEALTH_ADDRESS, "::": "::1"}
 
@@ -172,12 +174,15 @@ def node_name(flags: Sequence[Flag], joined: str | None, hostname: str) -> str:
 def own_name(flags: Sequence[Flag], hostname: str) -> str | None:
     """Return the name under which the kubelet registers when it starts the next time.
 
-    None where a cloud provider inside the kubelet decides that.
+    None where a cloud provider inside the kubelet decides that, or a shell that starts it.
     Source: https://kubernetes.io/docs/reference/access-authn-authz/node/
     """
     if value_of(flags, "--cloud-provider") not in (None, "", "external"):
         return None
-    return (value_of(flags, "--hostname-override") or hostname).strip().lower()
+    overridden = value_of(flags, "--hostname-override") or ""
+    if _EXPANDED.search(overridden):
+        return None
+    return (overridden or hostname).strip().lower()
 
 
 def certificate_file(path: str, kubeconfig: str) -> str | None:

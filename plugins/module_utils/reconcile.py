@@ -19,6 +19,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.findings import NOTICE, 
 from ansible_collections.metal.gpu.plugins.module_utils.hardware import judge_cuda, judge_hardware
 from ansible_collections.metal.gpu.plugins.module_utils.nvidia_smi import name_gpu
 from ansible_collections.metal.gpu.plugins.module_utils.pod_status import NO_IMAGE
+from ansible_collections.metal.gpu.plugins.module_utils.silence import silence as silence_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -111,6 +112,7 @@ def reconcile(
         findings += judge_hardware(host, node, declared)
         findings += judge_cuda(host, node)
         findings += stopped
+        findings += [finding(code, host, **evidence) for code, evidence in silence_of(node)]
         findings += _judge_plans(host, plans or {}, stopped)
         findings += [
             one

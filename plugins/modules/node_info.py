@@ -141,6 +141,22 @@ gpu_node:
       description: V(systemd) or V(other).
       type: str
       sample: systemd
+    systemd:
+      description: What systemd did not tell, so that the states of these services are unknown.
+      type: dict
+      contains:
+        unknown:
+          description:
+            - Units whose state C(systemctl show) did not tell. Empty where it told all, or where
+              RV(gpu_node.init) is V(other).
+          type: list
+          elements: str
+        error:
+          description: What it said instead. V(null) where it told all.
+          type: str
+      sample:
+        unknown: []
+        error: null
     kernel:
       description: The running kernel.
       type: dict
@@ -516,7 +532,7 @@ gpu_node:
                 What it answered when it was asked for its version. V(null) where that is one.
               type: str
             running:
-              description: Whether its unit is active. V(null) without systemd.
+              description: Whether its unit is active. V(null) where systemd did not tell.
               type: bool
             socket:
               description: Where it listens.
@@ -582,7 +598,8 @@ gpu_node:
               description: Version of the program C(docker).
               type: str
             running:
-              description: Whether an engine answers or its unit is active. V(null) without systemd.
+              description: >-
+                Whether an engine answers or its unit is active. V(null) where systemd did not tell.
               type: bool
             answers:
               description: Whether it answers C(docker info) and C(docker ps) to root.
@@ -680,7 +697,7 @@ gpu_node:
                   description: Its version.
                   type: str
                 running:
-                  description: Whether its unit is active. V(null) without systemd.
+                  description: Whether its unit is active. V(null) where systemd did not tell.
                   type: bool
                 enabled:
                   description: Whether it starts at boot.
@@ -846,7 +863,7 @@ gpu_node:
             What it answered when it was asked for its version. V(null) where that is one.
           type: str
         running:
-          description: Whether its unit is active. V(null) without systemd.
+          description: Whether its unit is active. V(null) where systemd did not tell.
           type: bool
         unit_state:
           description: State of its unit, in systemd's words.
@@ -864,7 +881,7 @@ gpu_node:
         own_name:
           description: >-
             Name under which the kubelet registers when it starts the next time. V(null) where a
-            cloud provider inside the kubelet decides that.
+            cloud provider inside the kubelet decides that, or a shell that starts it.
           type: str
         joined_name:
           description: Name in the kubelet's client certificate. V(null) without one.
@@ -974,8 +991,9 @@ gpu_node:
         driver: systemd
     packages:
       description: >-
-        The installed ones of O(packages), by name. C(held) says whether its version is kept, by
-        C(apt-mark) or C(dnf versionlock).
+        The installed ones of O(packages), by name, of the node's own architecture. C(held) says
+        whether its version is kept, by C(apt-mark) or C(dnf versionlock). Incomplete where
+        RV(gpu_node.package_manager) has an C(error).
       type: dict
       sample:
         python3-debian:
@@ -1057,8 +1075,9 @@ gpu_node:
         packages:
           description: >-
             What each role has installed, by name of the role: the C(path) of the record, the
-            C(packages) with the C(version) that was asked for and the one that was there
-            C(before), V(null) for none, and the C(error) where the record cannot be read.
+            C(packages) with the C(version) that was asked for, or that came where any was, and the
+            one that was there C(before), V(null) for none, and the C(error) where the record cannot
+            be read or has another form.
           type: dict
       sample:
         files: [/etc/modprobe.d/metal-gpu-nouveau.conf]
@@ -1082,6 +1101,11 @@ gpu_node:
       description: Whether the package manager can be used now.
       type: dict
       contains:
+        error:
+          description: >-
+            Why it is not known what is installed, in the words of C(dpkg-query) or C(rpm). V(null)
+            where it is.
+          type: str
         lock:
           description: >-
             The process that holds a lock of it, with C(pid), C(command) and the C(path) of the
@@ -1094,9 +1118,11 @@ gpu_node:
           description: >-
             Those of O(packages) that dpkg has begun to install and that do not work, by name, with
             C(version) and C(state). V(unpacked) means that dpkg has not tried to configure the
-            package; with V(half-configured) and V(half-installed) it has tried and failed.
+            package; with V(half-configured) and V(half-installed) it has tried and failed. The name
+            of a package of another architecture has that behind a colon.
           type: dict
       sample:
+        error: null
         lock:
           path: /var/lib/dpkg/lock-frontend
           pid: 812
@@ -1214,7 +1240,7 @@ STATE = (
     *("Id", "LoadState", "ActiveState", "SubState", "Result", "UnitFileState"),
     *("ActiveEnterTimestampMonotonic", "NeedDaemonReload", "Listen"),
 )
-COMMAND = ("MainPID", "ControlGroup", "ExecStart", "Environment", "EnvironmentFiles")
+COMMAND = ("Names", "MainPID", "ControlGroup", "ExecStart", "Environment", "EnvironmentFiles")
 # Programs whose paths are of use to who reads the observation.
 PROGRAMS = ("kubelet", "containerd", "dockerd", "docker", "cri-dockerd", "crio")
 # What it said itself, without systemd's own words about it. A kubelet that finds an unknown gate in
@@ -1248,7 +1274,8 @@ def run(
     device_users: bool = False,
 ) -> dict[str, Any]:
     """Return everything that the action plugin interprets."""
-    units = ask_systemd(node)
+    answer = ask_systemd(node)
+    units = systemd.parse_show(answer.stdout) if answer else {}
     # Texts of units hold secrets, and stay on the node.
     unit_files = NodeFiles(node.root)
     found = {
@@ -1276,7 +1303,11 @@ def run(
     return {
         "changed": False,
         "raw": {
-            "asked": {"packages": asked_packages, "repositories": asked_repositories},
+            "asked": {
+                "packages": asked_packages,
+                "repositories": asked_repositories,
+                "units": list(UNITS),
+            },
             "architecture": os.uname().machine,
             "pci": [gpu._asdict() for gpu in read_gpus(node.root)],
             "device_files": [file._asdict() for file in read_device_files(node.root)],
@@ -1315,20 +1346,23 @@ def run(
                 "interrupted": package_manager.was_interrupted(node.root),
             },
             "package_sources": [source._asdict() for source in read_sources(node.root)],
-            "outputs": ask_programs(
-                node._replace(find_program=find), files, found, units, asked_packages
-            ),
+            "outputs": {
+                # Its answer has secrets; what is of use of it are the units.
+                **({"systemctl": answer._replace(stdout="")._asdict()} if answer else {}),
+                **ask_programs(
+                    node._replace(find_program=find), files, found, units, asked_packages
+                ),
+            },
             "texts": files.texts,
             "errors": {**unit_files.errors, **files.errors},
         },
     }
 
 
-def ask_systemd(node: Node) -> dict[str, dict[str, str]]:
-    """Return the properties of the units, by unit; none where no systemd answers."""
+def ask_systemd(node: Node) -> Output | None:
+    """Ask systemd for the properties of the units; None where there is no systemctl."""
     argv = ("systemctl", "show", f"--property={','.join((*STATE, *COMMAND))}", "--", *UNITS)
-    output = run_present(node, {"units": Command(argv)}).get("units")
-    return systemd.parse_show(output.stdout) if output else {}
+    return run_present(node, {"units": Command(argv)}).get("units")
 
 
 def select(properties: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
@@ -1446,12 +1480,12 @@ def further_commands(
 ) -> dict[str, Command]:
     """Return what else to ask, given the answers so far."""
     texts = {name: output.stdout for name, output in outputs.items()}
-    known = packages.parse_packages(texts.get("packages", ""))
+    known = packages.parse_packages(texts.get("packages", ""), os.uname().machine)
     containers = docker.parse_ps(texts.get("docker_ps", ""))
     own = [one.id for one in containers if not one.is_of_pod]
     commands = {}
-    kubelet_unit = units.get(kubelet.UNIT, {})
-    if "kubelet" in outputs and units and kubelet_unit.get("ActiveState") != "active":
+    kubelet_state = units.get(kubelet.UNIT, {}).get("ActiveState", "active")
+    if "kubelet" in outputs and kubelet_state != "active":
         commands["journal"] = Command(JOURNAL)
     answer = outputs.get("nvidia_smi")
     if answer and nvidia_smi.is_cut_short(answer.stdout, answer.stderr):

@@ -131,6 +131,8 @@ def test_cgroup_driver(flags, documents, expected):
         pytest.param([], None, "gpu-1", id="host"),
         pytest.param([], "former", "former", id="certificate"),
         pytest.param([flag("--hostname-override", "Node-A")], "former", "node-a", id="flag"),
+        pytest.param([flag("--hostname-override", "$(x)")], "former", "former", id="of a shell"),
+        pytest.param([flag("--hostname-override", "$(x)")], None, "gpu-1", id="of a shell, alone"),
     ],
 )
 def test_node_name(flags, joined, expected):
@@ -142,6 +144,11 @@ def test_node_name(flags, joined, expected):
     [
         ([], "gpu-1"),
         ([flag("--hostname-override", "Node-A")], "node-a"),
+        # Only a shell, or systemd, knows what becomes of these.
+        ([flag("--hostname-override", "$(hostname -f)")], None),
+        ([flag("--hostname-override", "$")], None),
+        ([flag("--hostname-override", "`hostname")], None),
+        ([flag("--hostname-override", "%H")], None),
         ([flag("--cloud-provider", "external")], "gpu-1"),
         pytest.param([flag("--cloud-provider", "openstack")], None, id="nobody here decides it"),
     ],
