@@ -145,6 +145,13 @@ def repository(name: str) -> dict[str, Any]:
     return {f"metal-gpu-{name}": {"path": path, "entries": entries, "key": None, "error": None}}
 
 
+def beside_ours(name: str) -> dict[str, Any]:
+    """The same file, to which an admin has added another repository."""
+    found = repository(name)
+    found[f"metal-gpu-{name}"]["entries"].append({"types": "deb", "uris": "https://x/"})
+    return found
+
+
 def record(role: str, packages: dict[str, str], before: str | None = None) -> dict[str, Any]:
     """What a role has noted about packages that it installs."""
     return {
@@ -372,6 +379,20 @@ REFUSALS = [
         },
         {},
         ["REPOSITORY_FILE_FOREIGN"],
+    ),
+    *(
+        (
+            f"an entry of the admin beside ours, {planner}",
+            planner,
+            {"kubelet": {"running": False}, "repositories": beside_ours(name)},
+            {"state": "absent"},
+            ["REPOSITORY_FILE_FOREIGN"],
+        )
+        for planner, name in (
+            ("nvidia_driver", "nvidia-driver"),
+            ("containerd", "docker"),
+            ("nvidia_container_runtime", "container-toolkit"),
+        )
     ),
     (
         "other version, broken",
