@@ -38,6 +38,19 @@ class Output(NamedTuple):
     stderr: str
 
 
+def failure_text(output: Output | None, program: str) -> str:
+    """Return why a program's output is missing or incomplete: its error messages, if it has any.
+
+    The output is None if the program is not on the node.
+    """
+    if output is None:
+        return f"{program} was not found"
+    if output.rc is None:
+        return "no answer in time"
+    errors = " ".join(output.stderr.split())
+    return errors or (f"exit code {output.rc}" if output.rc else "the output is incomplete")
+
+
 def read_outputs(
     commands: Mapping[str, Command], run_command: Callable[..., tuple[int, str, str]]
 ) -> dict[str, Output]:

@@ -186,6 +186,18 @@ CATALOGUE: dict[str, Meaning] = {
         "the node does not run systemd, which every role needs",
         "boot the node with systemd",
     ),
+    "PACKAGES_UNKNOWN": Meaning(
+        REFUSAL,
+        "cannot determine which packages are installed: {error}",
+        "run `dpkg-query -W` (`rpm -qa` on Red Hat's systems) on the node; if it fails, repair the "
+        "package database; then run again",
+    ),
+    "UNITS_UNKNOWN": Meaning(
+        REFUSAL,
+        "systemd did not report the state of {units}: {error}",
+        "run `systemctl show kubelet.service` on the node; if it fails or hangs, run `systemctl "
+        "daemon-reexec`, or reboot the node; then run again",
+    ),
     "VERSION_UNKNOWN": Meaning(
         REFUSAL,
         "cannot determine the version of {program}: `{program} --version` printed: {error}",
@@ -576,6 +588,12 @@ CATALOGUE: dict[str, Meaning] = {
         "installed nor holds them: {packages}",
         "nothing to do; to hold their versions, run `{command}`",
     ),
+    "PACKAGES_EXCHANGED": Meaning(
+        NOTICE,
+        "these packages stay and are no longer held: {staying}; an admin changed packages that "
+        "this collection installed with them: {packages}",
+        "nothing to do; to remove them, remove all of these packages yourself",
+    ),
     "PACKAGE_RECORD_INVALID": Meaning(
         REFUSAL,
         "cannot read which packages this collection installed: {error}",
@@ -590,7 +608,7 @@ CATALOGUE: dict[str, Meaning] = {
     ),
     "REPOSITORY_FILE_FOREIGN": Meaning(
         REFUSAL,
-        "the role does not overwrite {path}: {error}",
+        "the role does not overwrite or delete {path}: {error}",
         "move the entries that you need to another file, delete {path}, and run again",
     ),
     "REPOSITORY_UNSIGNED": Meaning(

@@ -110,6 +110,12 @@ def judge_cuda(host: str, node: Mapping[str, Any]) -> Iterator[dict[str, str]]:
     paths = [file["path"] for file in node["device_files"]]
     needed = [_UVM, *(f"/dev/nvidia{gpu['minor']}" for gpu in healthy if gpu["minor"] is not None)]
     missing = [f"{path} does not exist" for path in needed if path not in paths]
+    unnumbered = ", ".join(_describe(gpu) for gpu in healthy if gpu["minor"] is None)
+    if unnumbered:
+        missing.append(
+            f"the device files of {unnumbered} are unknown, because /proc/driver/nvidia/gpus does "
+            "not have the minor numbers"
+        )
     if "nvidia_uvm" not in node["kernel"]["modules"]:
         missing.insert(0, "the kernel module nvidia_uvm is not loaded")
     if missing:

@@ -72,6 +72,8 @@ _COMMON_NAME = re.compile(
     rb"\x06\x03\x55\x04\x03[\x0c\x13](?:\x81(?P<long>.)|(?P<short>[\x00-\x7f]))", re.DOTALL
 )
 _NODE_USER = "system:node:"
+# Characters that a shell or systemd expands before it starts the kubelet.
+_EXPANDED = re.compile(r"[$`%]")
 # Addresses that the kubelet listens on, and the address to query instead.
 _ANY_ADDRESS = {"0.0.0.0": DEFAULT_HEALTH_ADDRESS, "::": "::1"}
 
@@ -182,12 +184,16 @@ def node_name(flags: Sequence[Flag], joined: str | None, hostname: str) -> str:
 def own_name(flags: Sequence[Flag], hostname: str) -> str | None:
     """Return the name under which the kubelet registers at its next start.
 
-    None if a cloud provider inside the kubelet determines the name.
+    None if a cloud provider inside the kubelet determines the name, or if a shell or systemd
+    expands it.
     Source: https://kubernetes.io/docs/reference/access-authn-authz/node/
     """
     if value_of(flags, "--cloud-provider") not in (None, "", "external"):
         return None
-    return (value_of(flags, "--hostname-override") or hostname).strip().lower()
+    override = value_of(flags, "--hostname-override") or ""
+    if _EXPANDED.search(override):
+        return None
+    return (override or hostname).strip().lower()
 
 
 def certificate_file(path: str, kubeconfig: str) -> str | None:

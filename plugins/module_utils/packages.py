@@ -14,13 +14,17 @@ import json
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple
 
+from ansible_collections.metal.gpu.plugins.module_utils.commands import failure_text
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from ansible_collections.metal.gpu.plugins.module_utils.commands import Output
 
 DPKG_QUERY = (
     "dpkg-query",
     "-W",
-    "-f=${Package}\\t${Version}\\t${db:Status-Status}\\t${db:Status-Want}\\n",
+    "-f=${Package}\\t${Version}\\t${db:Status-Status}\\t${db:Status-Want}\\t${Architecture}\\n",
 )
 # All packages with their dependencies, to find the packages that need a role's packages.
 DPKG_RELATIONS = (
@@ -30,7 +34,6 @@ DPKG_RELATIONS = (
 )
 # apt's list of the packages that it installed as dependencies: apt-mark(8).
 AUTOMATIC = "/var/lib/apt/extended_states"
-_NATIVE = ("amd64", "all")
 # Files of a repository, by its name; the last one is its key.
 REPOSITORIES = (
     "/etc/apt/sources.list.d/{}.sources",
@@ -47,8 +50,16 @@ MODULE_STATES = "/etc/dnf/modules.d/*.module"
 RPM_QUERY = (
     "rpm",
     "-qa",
-    "--queryformat=%{NAME}\\t%|EPOCH?{%{EPOCH}:}:{}|%{VERSION}-%{RELEASE}\\tinstalled\\t-\\n",
+    "--queryformat=%{NAME}\\t%|EPOCH?{%{EPOCH}:}:{}|%{VERSION}-%{RELEASE}"
+    "\\tinstalled\\t-\\t%{ARCH}\\n",
 )
+# dpkg-query exits with 1 if a pattern matches nothing, and with 2 on errors. rpm -qa exits with 0
+# if nothing matches, and with 1 if it cannot open its database.
+# Source: dpkg-query(1), EXIT STATUS; rpm 4.18.0 of Debian 12, run on a damaged database.
+_NO_MATCH = "no packages found matching"
+# dpkg's names of architectures, by the kernel's names, which rpm uses.
+_DPKG_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+_ANY_ARCHITECTURE = ("all", "noarch")
 
 
 # States of dpkg. A package that waits for triggers works. dpkg has not tried to configure an
@@ -72,31 +83,47 @@ class Unfinished(NamedTuple):
     state: str
 
 
-def parse_packages(stdout: str) -> dict[str, Package]:
-    """Parse the output of either query; return the installed packages, keyed by name."""
+def query_error(output: Output | None) -> str | None:
+    """Return why the output of either query is not the list of packages; None if it is."""
+    if output and (output.rc == 0 or (output.rc == 1 and _NO_MATCH in output.stderr)):
+        return None
+    return failure_text(output, "dpkg-query or rpm")
+
+
+def parse_packages(stdout: str, machine: str) -> dict[str, Package]:
+    """Parse the output of either query; return the installed packages, keyed by name.
+
+    Packages of another architecture than the node's `machine` do not count.
+    """
+    native = _native(machine)
     return {
         name: Package(version, None if want == "-" else want == "hold")
-        for name, version, state, want in _rows(stdout)
-        if state in _WORKING
+        for name, version, state, want, architecture in _rows(stdout)
+        if state in _WORKING and architecture in native
     }
 
 
-def parse_unfinished(stdout: str) -> dict[str, Unfinished]:
-    """Parse the same output; return the unfinished packages, keyed by name."""
+def parse_unfinished(stdout: str, machine: str) -> dict[str, Unfinished]:
+    """Parse the same output; return the unfinished packages, keyed by name.
+
+    Packages of another architecture count, because they block dpkg too. Their key is the name that
+    dpkg accepts, name:architecture.
+    """
+    native = _native(machine)
     return {
-        name: Unfinished(version, state)
-        for name, version, state, _want in _rows(stdout)
+        name if architecture in native else f"{name}:{architecture}": Unfinished(version, state)
+        for name, version, state, _want, architecture in _rows(stdout)
         if state in _UNFINISHED
     }
 
 
-def parse_automatic(text: str) -> set[str]:
+def parse_automatic(text: str, machine: str) -> set[str]:
     """Parse apt's extended states: the packages that apt installed as dependencies."""
-    found = set()
+    native, found = _native(machine), set()
     for stanza in text.split("\n\n"):
         rows = (line.partition(":") for line in stanza.splitlines())
         fields = {name: value.strip() for name, _colon, value in rows}
-        if fields.get("Auto-Installed") == "1" and fields.get("Architecture", "all") in _NATIVE:
+        if fields.get("Auto-Installed") == "1" and fields.get("Architecture", "all") in native:
             found.add(fields.get("Package", ""))
     return found - {""}
 
@@ -148,10 +175,14 @@ def _relation_names(text: str, separator: str) -> list[str]:
     return [word for word in words if word]
 
 
+def _native(machine: str) -> tuple[str, ...]:
+    return (machine, _DPKG_ARCHITECTURES.get(machine, machine), *_ANY_ARCHITECTURE)
+
+
 def _rows(stdout: str) -> Iterator[list[str]]:
     for line in stdout.splitlines():
         row = line.split("\t")
-        if len(row) == 4:
+        if len(row) == 5:
             yield row
 
 

@@ -20,6 +20,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.hardware import judge_cu
 from ansible_collections.metal.gpu.plugins.module_utils.kubelet import socket_path
 from ansible_collections.metal.gpu.plugins.module_utils.nvidia_smi import name_gpu
 from ansible_collections.metal.gpu.plugins.module_utils.pod_status import NO_IMAGE
+from ansible_collections.metal.gpu.plugins.module_utils.silence import silent_programs
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -109,6 +110,7 @@ def reconcile(
         findings += judge_hardware(host, node, declared)
         findings += judge_cuda(host, node)
         findings += stopped
+        findings += [finding(code, host, **evidence) for code, evidence in silent_programs(node)]
         findings += _judge_plans(host, plans or {}, stopped)
         findings += [
             one

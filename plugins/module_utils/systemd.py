@@ -83,7 +83,8 @@ class Service(NamedTuple):
 def parse_show(stdout: str) -> dict[str, dict[str, str]]:
     """Parse `systemctl show UNIT...`: properties, keyed by unit.
 
-    A property with several values has one line for each.
+    A property with several values has one line for each. A unit with aliases has one key for each
+    of its names.
     """
     units: dict[str, dict[str, str]] = {}
     for block in stdout.split("\n\n"):
@@ -93,7 +94,7 @@ def parse_show(stdout: str) -> dict[str, dict[str, str]]:
             if assigns:
                 unit[name] = f"{unit[name]}\n{value}" if name in unit else value
         if "Id" in unit:
-            units[unit["Id"]] = unit
+            units.update(dict.fromkeys((*unit.get("Names", "").split(), unit["Id"]), unit))
     return units
 
 

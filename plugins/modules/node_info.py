@@ -139,6 +139,22 @@ gpu_node:
       description: V(systemd) or V(other).
       type: str
       sample: systemd
+    systemd:
+      description: The units whose state systemd did not report.
+      type: dict
+      contains:
+        unknown:
+          description:
+            - Units whose state C(systemctl show) did not report. Empty if it reported all states,
+              or if RV(gpu_node.init) is V(other).
+          type: list
+          elements: str
+        error:
+          description: Error of C(systemctl). V(null) if it reported all states.
+          type: str
+      sample:
+        unknown: []
+        error: null
     kernel:
       description: The running kernel.
       type: dict
@@ -521,7 +537,7 @@ gpu_node:
                 What it printed for C(--version), if that is not a version. V(null) otherwise.
               type: str
             running:
-              description: Whether its unit is active. V(null) without systemd.
+              description: Whether its unit is active. V(null) if systemd did not report it.
               type: bool
             socket:
               description: Path of its socket.
@@ -587,7 +603,9 @@ gpu_node:
               description: Version of the program C(docker).
               type: str
             running:
-              description: Whether an engine answers or its unit is active. V(null) without systemd.
+              description: >-
+                Whether an engine answers or its unit is active. V(null) if systemd did not report
+                it.
               type: bool
             answers:
               description: Whether it answers C(docker info) and C(docker ps) for root.
@@ -685,7 +703,7 @@ gpu_node:
                   description: Its version.
                   type: str
                 running:
-                  description: Whether its unit is active. V(null) without systemd.
+                  description: Whether its unit is active. V(null) if systemd did not report it.
                   type: bool
                 enabled:
                   description: Whether it starts at boot.
@@ -851,7 +869,7 @@ gpu_node:
             What it printed for C(--version), if that is not a version. V(null) otherwise.
           type: str
         running:
-          description: Whether its unit is active. V(null) without systemd.
+          description: Whether its unit is active. V(null) if systemd did not report it.
           type: bool
         unit_state:
           description: State of its unit, as systemd reports it.
@@ -869,7 +887,7 @@ gpu_node:
         own_name:
           description: >-
             Name under which the kubelet registers at its next start. V(null) if a cloud provider
-            inside the kubelet determines it.
+            inside the kubelet determines it, or if a shell or systemd expands it.
           type: str
         joined_name:
           description: Name in the kubelet's client certificate. V(null) without one.
@@ -978,8 +996,9 @@ gpu_node:
         driver: systemd
     packages:
       description: >-
-        The installed packages among O(packages), by name. C(held) is whether C(apt-mark) or
-        C(dnf versionlock) holds the version.
+        The installed packages among O(packages) of the node's own architecture, by name. C(held)
+        is whether C(apt-mark) or C(dnf versionlock) holds the version. The list is incomplete if
+        RV(gpu_node.package_manager) has an C(error).
       type: dict
       sample:
         python3-debian:
@@ -1060,8 +1079,9 @@ gpu_node:
         packages:
           description: >-
             Records of the packages that each role installed, by name of the role. C(path) is the
-            path of the record. Each of the C(packages) has the desired C(version) and the version
-            C(before), V(null) for none. C(error) is why the record cannot be read.
+            path of the record. Each of the C(packages) has a C(version) and the version C(before),
+            V(null) for none. C(version) is the desired version, or the installed version if the
+            role asked for any. C(error) is why the record cannot be read or is invalid.
           type: dict
       sample:
         files: [/etc/modprobe.d/metal-gpu-nouveau.conf]
@@ -1085,6 +1105,11 @@ gpu_node:
       description: Whether the package manager is usable now.
       type: dict
       contains:
+        error:
+          description: >-
+            Why the installed packages are unknown, as C(dpkg-query) or C(rpm) reports it. V(null)
+            if they are known.
+          type: str
         lock:
           description: >-
             The process that holds a lock of the package manager, with C(pid), C(command) and the
@@ -1097,7 +1122,8 @@ gpu_node:
           description: >-
             The packages among O(packages) whose installation dpkg did not finish, by name, with
             C(version) and C(state). V(unpacked) means that dpkg has not tried to configure the
-            package. V(half-configured) and V(half-installed) mean that it tried and failed.
+            package. V(half-configured) and V(half-installed) mean that it tried and failed. The
+            name of a package of another architecture ends with a colon and the architecture.
           type: dict
         automatic:
           description: >-
@@ -1114,6 +1140,7 @@ gpu_node:
             a record, and on systems with rpm.
           type: dict
       sample:
+        error: null
         lock:
           path: /var/lib/dpkg/lock-frontend
           pid: 812
@@ -1234,7 +1261,7 @@ STATE = (
     *("Id", "LoadState", "ActiveState", "SubState", "Result", "UnitFileState"),
     *("ActiveEnterTimestampMonotonic", "NeedDaemonReload", "Listen"),
 )
-COMMAND = ("MainPID", "ControlGroup", "ExecStart", "Environment", "EnvironmentFiles")
+COMMAND = ("Names", "MainPID", "ControlGroup", "ExecStart", "Environment", "EnvironmentFiles")
 # Programs whose paths are part of the observation.
 PROGRAMS = ("kubelet", "containerd", "dockerd", "docker", "cri-dockerd", "crio")
 # Only the kubelet's own lines, without systemd's. There are 200 of them, because a kubelet with an
@@ -1268,7 +1295,8 @@ def run(
     device_users: bool = False,
 ) -> dict[str, Any]:
     """Return everything that the action plugin interprets."""
-    units = query_systemd(node)
+    systemctl = query_systemd(node)
+    units = systemd.parse_show(systemctl.stdout) if systemctl else {}
     # Texts of units can contain secrets, so they stay on the node.
     unit_files = NodeFiles(node.root)
     observed = {
@@ -1296,7 +1324,11 @@ def run(
     return {
         "changed": False,
         "raw": {
-            "asked": {"packages": asked_packages, "repositories": asked_repositories},
+            "asked": {
+                "packages": asked_packages,
+                "repositories": asked_repositories,
+                "units": list(UNITS),
+            },
             "architecture": os.uname().machine,
             "pci": [gpu._asdict() for gpu in read_gpus(node.root)],
             "device_files": [file._asdict() for file in read_device_files(node.root)],
@@ -1336,20 +1368,23 @@ def run(
                 **read_relations(node, files),
             },
             "package_sources": [source._asdict() for source in read_sources(node.root)],
-            "outputs": query_programs(
-                node._replace(find_program=find), files, observed, units, asked_packages
-            ),
+            "outputs": {
+                # The output can contain secrets. The selected properties are in "units".
+                **({"systemctl": systemctl._replace(stdout="")._asdict()} if systemctl else {}),
+                **query_programs(
+                    node._replace(find_program=find), files, observed, units, asked_packages
+                ),
+            },
             "texts": files.texts,
             "errors": {**unit_files.errors, **files.errors},
         },
     }
 
 
-def query_systemd(node: Node) -> dict[str, dict[str, str]]:
-    """Return the properties of the units, by unit; empty if systemd does not answer."""
+def query_systemd(node: Node) -> Output | None:
+    """Query the properties of the units; None if the node has no systemctl."""
     argv = ("systemctl", "show", f"--property={','.join((*STATE, *COMMAND))}", "--", *UNITS)
-    output = run_present(node, {"units": Command(argv)}).get("units")
-    return systemd.parse_show(output.stdout) if output else {}
+    return run_present(node, {"units": Command(argv)}).get("units")
 
 
 def select(properties: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
@@ -1415,18 +1450,22 @@ def read_relations(node: Node, files: NodeFiles) -> dict[str, Any]:
     names: set[str] = set()
     for path in files.find(packages.RECORDS):
         names |= packages.recorded_names(files.texts.get(path, ""))
-    none: dict[str, Any] = {"automatic": [], "dependants": {}}
+    none: dict[str, Any] = {"automatic": [], "dependants": {}, "error": None}
     if not names:
         return none
     output = run_present(node, {"relations": Command(packages.DPKG_RELATIONS)}).get("relations")
     if output is None:
-        return none
+        return none  # without dpkg
     installed = [line.split("\t")[0] for line in output.stdout.splitlines()]
     names.update(filter(nvidia_driver.is_driver_package, installed))
     dependants = packages.dependants(output.stdout, names)
-    automatic = packages.parse_automatic(files.read(packages.AUTOMATIC) or "")
+    automatic = packages.parse_automatic(files.read(packages.AUTOMATIC) or "", os.uname().machine)
     files.texts.pop(packages.AUTOMATIC, None)
-    return {"automatic": sorted(automatic & {*names, *dependants}), "dependants": dependants}
+    return {
+        "automatic": sorted(automatic & {*names, *dependants}),
+        "dependants": dependants,
+        "error": packages.query_error(output),
+    }
 
 
 def read_times(files: NodeFiles, unit_files: NodeFiles, release: str) -> dict[str, float]:
@@ -1490,12 +1529,12 @@ def further_commands(
 ) -> dict[str, Command]:
     """Return the commands that are necessary because of the first outputs."""
     texts = {name: output.stdout for name, output in outputs.items()}
-    installed = packages.parse_packages(texts.get("packages", ""))
+    installed = packages.parse_packages(texts.get("packages", ""), os.uname().machine)
     containers = docker.parse_ps(texts.get("docker_ps", ""))
     own = [one.id for one in containers if not one.is_of_pod]
     commands = {}
-    kubelet_unit = units.get(kubelet.UNIT, {})
-    if "kubelet" in outputs and units and kubelet_unit.get("ActiveState") != "active":
+    kubelet_state = units.get(kubelet.UNIT, {}).get("ActiveState", "active")
+    if "kubelet" in outputs and kubelet_state != "active":
         commands["journal"] = Command(JOURNAL)
     answer = outputs.get("nvidia_smi")
     if answer and nvidia_smi.is_cut_short(answer.stdout, answer.stderr):

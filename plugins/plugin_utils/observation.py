@@ -31,7 +31,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.command_line import (
     Flag,
     value_of,
 )
-from ansible_collections.metal.gpu.plugins.module_utils.commands import Output
+from ansible_collections.metal.gpu.plugins.module_utils.commands import Output, failure_text
 from ansible_collections.metal.gpu.plugins.module_utils.os_release import parse_os_release
 from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 from ansible_collections.metal.gpu.plugins.module_utils.version import (
@@ -84,8 +84,8 @@ class Raw:
         self.own_files: list[str] = raw["own_files"]
         self.joined_name: str | None = raw["joined_name"]
         self.units: Mapping[str, Mapping[str, str]] = raw["units"]
-        self.packages = packages.parse_packages(self.stdout("packages"))
-        self.unfinished = packages.parse_unfinished(self.stdout("packages"))
+        self.packages = packages.parse_packages(self.stdout("packages"), self.architecture)
+        self.unfinished = packages.parse_unfinished(self.stdout("packages"), self.architecture)
         if any(package.held is None for package in self.packages.values()):
             locks = self.texts.get(packages.VERSION_LOCKS, "")
             self.packages = packages.with_locks(self.packages, locks)
@@ -114,10 +114,9 @@ class Raw:
         )
 
     def is_active(self, unit: str) -> bool | None:
-        """Tell whether a unit runs; None if systemd does not answer."""
-        if not self.units:
-            return None
-        return self.units.get(unit, {}).get("ActiveState") == "active"
+        """Tell whether a unit runs; None if systemd does not report its state."""
+        state = self.units.get(unit, {}).get("ActiveState")
+        return state == "active" if state else None
 
     def needs_reload(self, unit: str) -> bool:
         """Tell whether the files of a unit changed since systemd read them."""
@@ -186,6 +185,7 @@ def interpret(raw: Mapping[str, Any]) -> dict[str, Any]:
         "hostname": node.text("/proc/sys/kernel/hostname"),
         "boot_id": node.text("/proc/sys/kernel/random/boot_id"),
         "init": "systemd" if node.paths["systemd"] else "other",
+        "systemd": _systemd(node),
         "kernel": {
             "release": node.text("/proc/sys/kernel/osrelease"),
             "headers": node.paths["headers"],
@@ -217,6 +217,8 @@ def interpret(raw: Mapping[str, Any]) -> dict[str, Any]:
         "ours": _ours(node),
         "package_manager": {
             **node.package_manager,
+            "error": packages.query_error(node.outputs.get("packages"))
+            or node.package_manager["error"],
             "unfinished": {name: one._asdict() for name, one in node.unfinished.items()},
         },
         "reboot_required": node.paths["reboot_required"],
@@ -239,6 +241,14 @@ def _redacted(value: Any) -> Any:
 def _os(node: Raw) -> dict[str, Any]:
     text = node.texts.get("/etc/os-release") or node.texts.get("/usr/lib/os-release", "")
     return {**parse_os_release(text)._asdict(), "architecture": node.architecture}
+
+
+def _systemd(node: Raw) -> dict[str, Any]:
+    """Return the units whose state is unknown, and why; no units if the node has no systemd."""
+    asked = node.asked["units"] if node.paths["systemd"] else []
+    unknown = [unit for unit in asked if node.is_active(unit) is None]
+    error = failure_text(node.outputs.get("systemctl"), "systemctl")
+    return {"unknown": unknown, "error": error if unknown else None}
 
 
 def _secure_boot(node: Raw) -> bool | None:
@@ -289,7 +299,9 @@ def _is_initramfs_outdated(node: Raw) -> bool | None:
     if not built:
         return None
     written = [node.modified[path] for path in node.find("*/modprobe.d/*.conf")]
-    return max(written, default=0.0) > min(built)
+    # A time in the future shows only that a clock was wrong.
+    past = [modified for modified in written if modified <= node.clock["now"]]
+    return max(past, default=0.0) > min(built)
 
 
 def _nvml(node: Raw) -> dict[str, Any]:
@@ -677,15 +689,29 @@ def _ours(node: Raw) -> dict[str, Any]:
         "files": node.own_files,
         "edits": [_edit(node, path) for path in node.find(document_history_files.PATTERN)],
         "packages": {
-            PurePosixPath(path).stem: _package_record(path, node.texts[path])
-            for path in node.find(packages.RECORDS)
+            PurePosixPath(path).stem: _package_record(node, path)
+            for path in (*node.find(packages.RECORDS), *node.unread(packages.RECORDS))
         },
     }
 
 
-def _package_record(path: str, text: str) -> dict[str, Any]:
+def _package_record(node: Raw, path: str) -> dict[str, Any]:
+    text = node.texts.get(path, "")
     document = load_json(path, text)
-    return {"path": path, "packages": document.content, "error": document.error}
+    error = _read_error(node, path) or document.error or _record_problem(path, text, document)
+    return {"path": path, "packages": {} if error else document.content, "error": error}
+
+
+def _record_problem(path: str, text: str, document: Document) -> str | None:
+    """Return why a text is not a valid record of packages; None if it is valid."""
+    if not text.strip():
+        return f"{path}: the file is empty"
+    for name, entry in document.content.items():
+        if not isinstance(entry, Mapping) or not isinstance(entry.get("version"), str):
+            return f'{path}: "version" of {name} is not a string'
+        if not isinstance(entry.get("before", 0), str | None):
+            return f'{path}: "before" of {name} is not a string or null'
+    return None
 
 
 def _edit(node: Raw, history: str) -> dict[str, Any]:

@@ -195,7 +195,7 @@ def _plan_absent(plan: Plan, node: Mapping[str, Any]) -> None:
     edits, packages = edited(node, ROLE), package_record.added(node, ROLE)
     plan.data |= {"edits": edits, "packages": packages}
     if (edits or packages) and (
-        node["kubelet"]["running"] or node["engines"]["docker"]["installed"]
+        node["kubelet"]["running"] is not False or node["engines"]["docker"]["installed"]
     ):
         plan.refuse("CONTAINERD_IN_USE")
     refuse_dependants(plan, node, packages)

@@ -101,6 +101,8 @@ def plan(node: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any]:
     engines.refuse(plan, node, engines.DOCKER)
     package_record.refuse_record(plan, node, ROLE)
     if desired["state"] == "absent":
+        if plan.refusals:
+            return plan.result()
         _plan_absent(plan, node)
         plan_repair(plan, node, *_NEED_PACKAGE_MANAGER)
         return plan.result()
@@ -308,7 +310,7 @@ def _plan_absent(plan: Plan, node: Mapping[str, Any]) -> None:
         refuse_silent(plan, engine)
     elif engine["installed"]:
         plan.notice("ENGINE_OF_ADMIN", engine="Docker")
-    if packages and node["kubelet"]["running"]:
+    if packages and node["kubelet"]["running"] is not False:
         plan.refuse("DOCKER_IN_USE", evidence="a running kubelet")
     elif packages and running:
         plan.refuse("DOCKER_IN_USE", evidence=f"running containers ({', '.join(running)})")

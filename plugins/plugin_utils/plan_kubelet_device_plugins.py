@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils.own_files import KUBELET_DROP_IN
+from ansible_collections.metal.gpu.plugins.module_utils.silence import UNITS, silent_programs
 from ansible_collections.metal.gpu.plugins.module_utils.version import release
 from ansible_collections.metal.gpu.plugins.plugin_utils import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
@@ -61,6 +62,11 @@ def plan(node: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any]:
     """Plan the edits. Desired: host, state."""
     plan = Plan(desired["host"])
     kubelet = node["kubelet"]
+    for code, evidence in silent_programs(node):
+        if code == UNITS:  # the role changes no package
+            plan.refuse(code, **evidence)
+    if plan.refusals:
+        return plan.result()
     if desired["state"] == "absent":
         _plan_absent(plan, node)
         refuse_lost_history(plan, node, "kubelet_device_plugins")

@@ -167,6 +167,8 @@ def plan(node: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any]:
     refuse_platform(plan, node)
     package_record.refuse_record(plan, node, ROLE)
     if desired["state"] == "absent":
+        if plan.refusals:
+            return plan.result()
         _plan_absent(plan, node)
     else:
         engines.refuse_distribution(plan, node)

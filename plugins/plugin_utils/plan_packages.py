@@ -202,8 +202,13 @@ def refuse_dependants(plan: Plan, node: Mapping[str, Any], names: Iterable[str])
 def plan_no_repository(plan: Plan, node: Mapping[str, Any], name: str, *, remove: str) -> None:
     """Plan the step `remove`, which removes the repository from the node."""
     plan.data["repository"] = {"name": name, "key_file": KEY_FILE.format(name)}
-    if is_ours(node, name):
-        plan.step(remove, f"this collection wrote {node['repositories'][name]['path']}")
+    if not is_ours(node, name):
+        return
+    path = node["repositories"][name]["path"]
+    problem = file_problem(node, name)
+    if problem:
+        plan.refuse("REPOSITORY_FILE_FOREIGN", path=path, error=problem)
+    plan.step(remove, f"this collection wrote {path}")
 
 
 def installed(node: Mapping[str, Any], names: Iterable[str]) -> list[str]:

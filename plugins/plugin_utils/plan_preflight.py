@@ -11,6 +11,7 @@ from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
+from ansible_collections.metal.gpu.plugins.module_utils.silence import silent_programs
 from ansible_collections.metal.gpu.plugins.plugin_utils import engines, systems, variables
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
 
@@ -77,7 +78,10 @@ def _refuse_gpus(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any]
 
 
 def refuse_platform(plan: Plan, node: Mapping[str, Any]) -> None:
-    """Refuse a system that no role supports. Every plan that installs packages calls this."""
+    """Refuse an unsupported system, and a node whose packages or units are unknown.
+
+    Every plan that installs packages calls this.
+    """
     system = node["os"]
     if systems.find(system) is None or system["architecture"] != systems.ARCHITECTURE:
         name = system["name"] or system["id"] or "an unknown system"
@@ -88,6 +92,8 @@ def refuse_platform(plan: Plan, node: Mapping[str, Any]) -> None:
         )
     if node["init"] != "systemd":
         plan.refuse("INIT_UNSUPPORTED")
+    for code, evidence in silent_programs(node):
+        plan.refuse(code, **evidence)
 
 
 def refuse_unversioned(plan: Plan, program: str, found: Mapping[str, Any]) -> bool:

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jinja2
+import pytest
 import yaml
 
 ROOT = Path(__file__).parents[3]
@@ -54,6 +56,19 @@ def test_no_content_gets_the_mode_of_a_temporary_file_on_the_controller() -> Non
     ]
     assert copies
     assert [path for path, copy in copies if copy.get("mode") == "preserve"] == []
+
+
+@pytest.mark.parametrize(("running", "drains"), [(True, True), (None, True), (False, False)])
+def test_a_node_is_drained_unless_its_kubelet_is_stopped(
+    running: bool | None, drains: bool
+) -> None:
+    """Before a reboot. None: systemd did not report its state."""
+    environment = jinja2.Environment()
+    environment.filters["bool"] = bool
+    variables = yaml.safe_load((ROOT / "roles/nvidia_driver/vars/main.yml").read_text())
+    template = environment.from_string(variables["__nvidia_driver_drains"])
+    node = {"kubelet": {"running": running}}
+    assert template.render(nvidia_driver_reboot_drain=True, metal_gpu_node=node) == str(drains)
 
 
 def test_an_engine_is_called_by_the_path_that_was_observed() -> None:

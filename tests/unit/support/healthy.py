@@ -89,6 +89,7 @@ UnitFileState=enabled
 ActiveEnterTimestampMonotonic=1000000
 NeedDaemonReload=no
 """
+_NO_UNIT = "Id={name}\nLoadState=not-found\nActiveState=inactive\nSubState=dead\n"
 _PACKAGES = {
     "nvidia-driver-cuda": f"{DRIVER}-1",
     "nvidia-kernel-dkms": f"{DRIVER}-1",
@@ -240,10 +241,12 @@ def _node(
     if engine == "docker_ce":
         units += ["docker.service", "cri-docker.service", "cri-docker.socket"]
         packages |= _DOCKER_PACKAGES
-    listed = (f"{name}\t{version}\tinstalled\thold\n" for name, version in packages.items())
+    shown = [_UNIT.format(name=name) for name in units]
+    shown += [_NO_UNIT.format(name=name) for name in node_info.UNITS if name not in units]
+    listed = (f"{name}\t{version}\tinstalled\thold\tamd64\n" for name, version in packages.items())
     programs = Programs(
         {
-            "systemctl show": (0, "\n".join(_UNIT.format(name=name) for name in units), ""),
+            "systemctl show": (0, "\n".join(shown), ""),
             "dpkg-query": (0, "".join(listed), ""),
             "modinfo": (0, f"{DRIVER}\n", ""),
             "nvidia-smi --query": (0, rows, ""),

@@ -155,6 +155,17 @@ def test_cuda(modules: list[str], names: list[Any], evidence: str | None) -> Non
     assert found == ([f"gpu-1: programs cannot use CUDA: {evidence}"] if evidence else [])
 
 
+def test_gpus_without_minor_numbers_are_reported() -> None:
+    """Because a missing device file of these GPUs would go unnoticed."""
+    unnumbered = [{**FIRST, "minor": None}, {**SECOND, "minor": None}]
+    (found,) = judge_cuda("gpu-1", node(*unnumbered))
+    assert found["code"] == "CUDA_UNAVAILABLE"
+    assert found["message"].endswith(
+        "the device files of GPU 0 (0000:03:00.0, GPU-a), GPU 1 (0000:82:00.0, GPU-b) are unknown, "
+        "because /proc/driver/nvidia/gpus does not have the minor numbers"
+    )
+
+
 @pytest.mark.parametrize("devices", [(), ({**FIRST, **LOST},)], ids=["no GPU", "a lost one"])
 def test_cuda_is_not_judged_without_a_gpu(devices: Any) -> None:
     seen = {**node(*devices), "kernel": {"modules": []}, "device_files": []}

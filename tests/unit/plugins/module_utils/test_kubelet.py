@@ -132,6 +132,10 @@ def test_cgroup_driver(flags, documents, expected):
         pytest.param([], None, "gpu-1", id="host"),
         pytest.param([], "former", "former", id="certificate"),
         pytest.param([flag("--hostname-override", "Node-A")], "former", "node-a", id="flag"),
+        pytest.param([flag("--hostname-override", "$(x)")], "former", "former", id="expanded flag"),
+        pytest.param(
+            [flag("--hostname-override", "$(x)")], None, "gpu-1", id="expanded flag, no certificate"
+        ),
     ],
 )
 def test_node_name(flags, joined, expected):
@@ -143,6 +147,11 @@ def test_node_name(flags, joined, expected):
     [
         ([], "gpu-1"),
         ([flag("--hostname-override", "Node-A")], "node-a"),
+        # A shell or systemd expands these.
+        ([flag("--hostname-override", "$(hostname -f)")], None),
+        ([flag("--hostname-override", "$")], None),
+        ([flag("--hostname-override", "`hostname")], None),
+        ([flag("--hostname-override", "%H")], None),
         ([flag("--cloud-provider", "external")], "gpu-1"),
         pytest.param(
             [flag("--cloud-provider", "openstack")], None, id="the cloud provider determines it"

@@ -44,17 +44,34 @@ from ansible_collections.metal.gpu.tests.unit.support.recordings import recordin
     ],
 )
 def test_parse_packages(name, expected):
-    assert parse_packages(recording(name)) == expected
+    assert parse_packages(recording(name), "x86_64") == expected
 
 
 def test_parse_unfinished():
-    assert parse_unfinished(recording("packages/dpkg-query-unfinished.txt")) == {
+    assert parse_unfinished(recording("packages/dpkg-query-unfinished.txt"), "x86_64") == {
         "nvidia-driver-cuda": Unfinished("550.163.01-2", "unpacked"),
         "nvidia-kernel-open-dkms": Unfinished("550.163.01-2", "half-configured"),
         "nvidia-persistenced": Unfinished("550.163.01-2", "half-installed"),
     }
-    assert parse_unfinished(recording("packages/dpkg-query.txt")) == {}
-    assert parse_unfinished(recording("packages/rpm.txt")) == {}
+    assert parse_unfinished(recording("packages/dpkg-query.txt"), "x86_64") == {}
+    assert parse_unfinished(recording("packages/rpm.txt"), "x86_64") == {}
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize(
+    ("machine", "native", "foreign"),
+    [("x86_64", "amd64", "i386"), ("x86_64", "x86_64", "i686"), ("aarch64", "arm64", "armhf")],
+)
+def test_packages_of_another_architecture_do_not_hide_native_ones(machine, native, foreign, order):
+    """Their version and hold can differ, whichever row comes last."""
+    rows = [f"a\t2\tinstalled\thold\t{native}", f"a\t1\tinstalled\tinstall\t{foreign}"]
+    rows += [f"b\t1\tinstalled\tinstall\t{foreign}", "c\t1\tinstalled\tinstall\tall"]
+    rows += [f"d\t1\thalf-configured\tinstall\t{foreign}", f"d\t2\tinstalled\thold\t{native}"]
+    text = "".join(f"{row}\n" for row in rows[::order])
+    found = parse_packages(text, machine)
+    assert found == {"a": Package("2", True), "c": Package("1", False), "d": Package("2", True)}
+    # dpkg must first finish the packages of every architecture.
+    assert parse_unfinished(text, machine) == {f"d:{foreign}": Unfinished("1", "half-configured")}
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,8 @@ def node(
             {"path": f"/dev/nvidia{name}"} for name in ("ctl", "-uvm", *range(len(found)))
         ],
         "kernel": {"modules": ["nvidia", "nvidia_uvm"]},
+        "systemd": {"unknown": [], "error": None},
+        "package_manager": {"error": None},
         "engines": {
             "containerd": {"installed": True, "running": True, "socket": None},
             "docker": {"installed": False, "running": False, "cri_dockerd": {}},

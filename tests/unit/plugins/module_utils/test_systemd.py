@@ -25,6 +25,12 @@ def test_parse_show():
     assert units["docker.service"]["LoadState"] == "not-found"
 
 
+def test_parse_show_keys_a_unit_by_each_of_its_names():
+    """systemctl shows a queried alias under the name of its unit."""
+    units = systemd.parse_show("Id=crio.service\nNames=cri-o.service crio.service\n")
+    assert units["cri-o.service"] == units["crio.service"]
+
+
 def test_parse_show_without_systemd():
     assert systemd.parse_show("") == {}
 

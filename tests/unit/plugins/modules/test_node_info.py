@@ -73,6 +73,20 @@ def test_the_journal_is_read_only_where_the_kubelet_does_not_run(collect, state,
     assert ("journal" in collect(programs)["outputs"]) is reads
 
 
+def test_the_journal_is_not_read_if_systemd_does_not_report_the_kubelet(collect):
+    shown = "Id=containerd.service\nActiveState=active\n"
+    programs = {"systemctl show": (0, shown, ""), "journalctl": (0, "old\n", "")}
+    kubelet = {"kubelet": (0, "Kubernetes v1.37.1\n", "")}
+    assert "journal" not in collect(Programs({**programs, **kubelet}))["outputs"]
+
+
+def test_the_output_of_systemctl_stays_on_the_node(collect):
+    """Because units can contain secrets."""
+    shown = "Id=containerd.service\nEnvironment=TOKEN=x\n"
+    outputs = collect(Programs({"systemctl show": (1, shown, "no bus\n")}))["outputs"]
+    assert outputs["systemctl"] == {"rc": 1, "stdout": "", "stderr": "no bus\n"}
+
+
 def test_processes_are_looked_at_only_when_asked(tmp_path):
     node = node_info.Node(tmp_path, Programs({}).run, Programs({}).find)
     assert node_info.run(node, [], [])["raw"]["device_users"] is None

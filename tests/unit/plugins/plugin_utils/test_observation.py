@@ -56,11 +56,11 @@ ActiveState=inactive
 Result=exec-condition
 """
 PACKAGES = """\
-nvidia-driver-cuda\t580.178.04-1\tinstalled\thold
-nvidia-container-toolkit\t1.20.1-1\tinstalled\tinstall
-python3-debian\t0.1.49\tinstalled\tinstall
-python3-apt\t2.6.0\tnot-installed\tunknown
-nvidia-kernel-dkms\t580.178.04-1\thalf-configured\tinstall
+nvidia-driver-cuda\t580.178.04-1\tinstalled\thold\tamd64
+nvidia-container-toolkit\t1.20.1-1\tinstalled\tinstall\tamd64
+python3-debian\t0.1.49\tinstalled\tinstall\tall
+python3-apt\t2.6.0\tnot-installed\tunknown\tamd64
+nvidia-kernel-dkms\t580.178.04-1\thalf-configured\tinstall\tamd64
 """
 # Of CN=system:node:gpu-old.example, made with OpenSSL 3.0.16; its key was not kept.
 CERTIFICATE = """\
@@ -150,6 +150,10 @@ def test_a_gpu_node(observe, tmp_path):
         "hostname": "GPU-1",
         "boot_id": "5c4fc37b-d6cf-4b6c-8a60-e2760aa38afa",
         "init": "systemd",
+        "systemd": {
+            "unknown": [unit for unit in node_info.UNITS if f"Id={unit}\n" not in UNITS],
+            "error": "the output is incomplete",
+        },
         "kernel": {
             "release": "6.1.0-26-amd64",
             "headers": True,
@@ -397,6 +401,7 @@ def test_a_gpu_node(observe, tmp_path):
         "ours": {"files": [], "edits": [], "packages": {}},
         "module_streams": {},
         "package_manager": {
+            "error": None,
             "lock": None,
             "interrupted": False,
             "unfinished": {
@@ -528,6 +533,10 @@ def test_packages_that_apt_would_also_remove(observe, tmp_path):
         "nvidia-driver-cuda": [["libcuda1"], ["nvidia-persistenced"]],
         "pycuda": [["libcuda1"]],
     }
+    assert found["error"] is None
+    query = "dpkg-query -W -f=${Package}\\t${db:Status-Status}\\t${Pre"
+    damaged = Programs({query: (2, "", "the database is locked"), "dpkg-query": (0, PACKAGES, "")})
+    assert "the database is locked" in observe(damaged)["package_manager"]["error"]
     plant(tmp_path, {"/var/lib/metal-gpu/packages/nvidia_driver.json": "damaged"})
     assert observe(programs)["package_manager"]["dependants"] == {}
 
@@ -884,7 +893,7 @@ def test_a_docker_node(observe, tmp_path):
     programs = Programs(
         {
             "systemctl show": (0, recording("systemd/show-docker.txt"), ""),
-            "dpkg-query": (0, "nvidia-docker\t1.0.1-1\tinstalled\tinstall\n", ""),
+            "dpkg-query": (0, "nvidia-docker\t1.0.1-1\tinstalled\tinstall\tamd64\n", ""),
             "dockerd": (0, "Docker version 20.10.24+dfsg1, build 5d6db84\n", ""),
             "docker --version": (0, "Docker version 28.2.2, build e6534b4\n", ""),
             "docker info": (0, recording("docker/info-20.10.24.txt"), ""),
@@ -1025,7 +1034,9 @@ def test_a_kubelet_that_does_not_know_its_settings(observe, tmp_path, changed_s,
     assert node["kubelet"]["changed_since_start"] == ([] if known else [path])
 
 
-@pytest.mark.parametrize(("written_s", "outdated"), [(30, True), (90, False), (None, None)])
+@pytest.mark.parametrize(
+    ("written_s", "outdated"), [(30, True), (90, False), (-3600, False), (None, None)]
+)
 def test_an_initial_ramdisk_older_than_the_blacklist_is_outdated(
     observe, tmp_path, written_s, outdated
 ):

@@ -147,6 +147,13 @@ def repository(name: str) -> dict[str, Any]:
     return {f"metal-gpu-{name}": {"path": path, "entries": entries, "key": None, "error": None}}
 
 
+def with_other_entry(name: str) -> dict[str, Any]:
+    """Return the same file with another repository that an admin added."""
+    found = repository(name)
+    found[f"metal-gpu-{name}"]["entries"].append({"types": "deb", "uris": "https://x/"})
+    return found
+
+
 def record(role: str, packages: dict[str, str], before: str | None = None) -> dict[str, Any]:
     """What a role has noted about packages that it installs."""
     return {
@@ -418,6 +425,20 @@ REFUSALS = [
         },
         {},
         ["REPOSITORY_FILE_FOREIGN"],
+    ),
+    *(
+        (
+            f"the admin added an entry to the repository file, {planner}",
+            planner,
+            {"kubelet": {"running": False}, "repositories": with_other_entry(name)},
+            {"state": "absent"},
+            ["REPOSITORY_FILE_FOREIGN"],
+        )
+        for planner, name in (
+            ("nvidia_driver", "nvidia-driver"),
+            ("containerd", "docker"),
+            ("nvidia_container_runtime", "container-toolkit"),
+        )
     ),
     (
         "other version, broken",
