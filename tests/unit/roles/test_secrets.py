@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.test_plans import (
@@ -39,6 +40,25 @@ CASES: list[tuple[dict[str, Any], bool]] = [
     ({"metal_gpu_node": {"package_sources": [{"credentials": True}]}}, True),
 ]
 PRINTING = ("apt", "dnf", "deb822_repository", "yum_repository", "get_url")
+
+
+def run(folder: Path, play: dict[str, Any]) -> str:
+    """Return what a play prints at -vvv, where the addresses of all repositories have credentials."""
+    variables: dict[str, Any] = {"nodes": NODES, "docker_ce_cri_dockerd_checksum": "sha256:0"}
+    for role in NODES:
+        variables |= {f"{role}_repository_url": SECRET, f"{role}_repository_key": f"{SECRET}key"}
+    (folder / "play.yml").write_text(yaml.safe_dump([play]))
+    (folder / "vars.yml").write_text(yaml.safe_dump(variables))
+    program = Path(sys.executable).with_name("ansible-playbook")
+    done = subprocess.run(
+        (str(program), "-i", "localhost,", "-c", "local", "-vvv", str(folder / "play.yml")),
+        env={**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".ansible" / "collections")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
 
 
 def test_credentials_are_used_and_not_printed(tmp_path: Path) -> None:
@@ -74,24 +94,61 @@ def test_credentials_are_used_and_not_printed(tmp_path: Path) -> None:
             *cases,
         ],
     }
-    variables: dict[str, Any] = {"nodes": NODES, "docker_ce_cri_dockerd_checksum": "sha256:0"}
-    for role in NODES:
-        variables |= {f"{role}_repository_url": SECRET, f"{role}_repository_key": f"{SECRET}key"}
-    (tmp_path / "play.yml").write_text(yaml.safe_dump([play]))
-    (tmp_path / "vars.yml").write_text(yaml.safe_dump(variables))
-    program = Path(sys.executable).with_name("ansible-playbook")
-    done = subprocess.run(
-        (str(program), "-i", "localhost,", "-c", "local", "-vvv", str(tmp_path / "play.yml")),
-        env={**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".ansible" / "collections")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    printed = (done.stdout + done.stderr).replace("'CANARY' in", "")
-    assert done.returncode == 0, printed
+    printed = run(tmp_path, play).replace("'CANARY' in", "")
     for step in ("Add the NVIDIA repository", "Add the Docker repository", "Install Docker"):
         assert step in printed
     assert "CANARY" not in printed
+
+
+@pytest.mark.parametrize("engine", ["containerd", "docker_ce"])
+def test_plans_that_verify_makes_show_no_credentials(tmp_path: Path, engine: str) -> None:
+    """They are facts, which are printed."""
+    roles = [*NODES, "kubelet_device_plugins"]
+    play = {
+        "hosts": "localhost",
+        "gather_facts": False,
+        "vars_files": ["vars.yml", str(ROOT / "roles" / "verify" / "vars" / "main.yml")],
+        "vars": {
+            "metal_gpu_node": f"{{{{ nodes.{engine} }}}}",
+            "metal_gpu_engine": engine.removesuffix("_ce"),
+            "verify_drift": True,
+            "verify_known": [],
+        },
+        "tasks": [
+            *(
+                {
+                    "ansible.builtin.import_role": {
+                        "name": f"metal.gpu.{role}",
+                        "tasks_from": "desired.yml",
+                    }
+                }
+                for role in roles
+            ),
+            {"ansible.builtin.set_fact": {"verify_plans": "{{ __verify_plans }}"}},
+        ],
+    }
+    printed = run(tmp_path, play)
+    for step in ("Add the NVIDIA repository", "Add the Docker repository"):
+        assert step in printed
+    assert "CANARY" not in printed
+
+
+def test_what_may_have_the_credentials_of_a_proxy_is_not_printed() -> None:
+    """Files that the kubelet's flags are in, and the last words of an engine."""
+    carrying = ("slurp", "copy", "replace")
+    shown = [
+        (path.parts[-3], path.name, task["name"])
+        for path in sorted(ROOT.glob("roles/*/tasks/*.yml"))
+        for task in with_nested(tasks(path))
+        if (path.parts[-3] == "kubelet_device_plugins" and carries(task, carrying))
+        or "journalctl" in str(task.get("ansible.builtin.command"))
+        if not task.get("no_log") and task.get("diff") is not False
+    ]
+    assert shown == []
+
+
+def carries(task: dict[str, Any], modules: tuple[str, ...]) -> bool:
+    return any(f"ansible.builtin.{module}" in task for module in modules)
 
 
 def test_package_managers_are_not_shown_where_they_may_print_credentials() -> None:
