@@ -30,6 +30,7 @@ NODES = {
     "docker_ce": {**merge(DOCKER, NO_ENGINE), "packages": {}},
     "nvidia_container_runtime": VIRGIN,
 }
+MODES = {SECRET: "0600", "https://mirror.example/a@b": "0644"}
 PLAIN = {"package_sources": [{"credentials": False}]}
 CASES: list[tuple[dict[str, Any], bool]] = [
     ({}, False),
@@ -43,7 +44,7 @@ PRINTING = ("apt", "dnf", "deb822_repository", "yum_repository", "get_url")
 
 
 def run(folder: Path, play: dict[str, Any]) -> str:
-    """Return what a play prints at -vvv, where the addresses of all repositories have credentials."""
+    """Return what a play prints at -vvv, where all addresses of repositories have credentials."""
     variables: dict[str, Any] = {"nodes": NODES, "docker_ce_cri_dockerd_checksum": "sha256:0"}
     for role in NODES:
         variables |= {f"{role}_repository_url": SECRET, f"{role}_repository_key": f"{SECRET}key"}
@@ -82,6 +83,14 @@ def test_credentials_are_used_and_not_printed(tmp_path: Path) -> None:
             "no_log": True,
         }
         for case, secret in CASES
+    ]
+    cases += [
+        {
+            "ansible.builtin.assert": {"that": f"__packages_repository_mode == '{mode}'"},
+            "vars": {"packages_repository": {"url": url}},
+            "no_log": True,
+        }
+        for url, mode in MODES.items()
     ]
     play = {
         "hosts": "localhost",
@@ -149,6 +158,17 @@ def test_what_may_have_the_credentials_of_a_proxy_is_not_printed() -> None:
 
 def carries(task: dict[str, Any], modules: tuple[str, ...]) -> bool:
     return any(f"ansible.builtin.{module}" in task for module in modules)
+
+
+def test_files_of_repositories_have_a_mode_of_their_own() -> None:
+    written = [
+        options["mode"]
+        for path in PACKAGES.rglob("repository.yml")
+        for task in tasks(path)
+        for module, options in task.items()
+        if module.endswith(("deb822_repository", "yum_repository"))
+    ]
+    assert written == ["{{ __packages_repository_mode }}"] * 2
 
 
 def test_package_managers_are_not_shown_where_they_may_print_credentials() -> None:
