@@ -154,14 +154,14 @@ class Stalled:
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self._since = 0.0
-        self._timer = threading.Timer(self.SILENCE_S, self.end)
+        self.timer = threading.Timer(self.SILENCE_S, self.end)
         self.seconds = 0.0
 
     def when_the_pods_begin(self, line: str) -> None:
         if "Run nvidia-smi in a pod" in line and not self._since:
             self._since = time.monotonic()
             os.kill(self._pid, signal.SIGSTOP)
-            self._timer.start()
+            self.timer.start()
 
     def end(self) -> None:
         os.kill(self._pid, signal.SIGCONT)
@@ -172,6 +172,7 @@ class Stalled:
 def stalled(ready: Any) -> Iterator[Stalled]:
     stalled = Stalled(ready.state.processes["kube-apiserver"].pid)
     yield stalled
+    stalled.timer.cancel()
     stalled.end()
 
 
