@@ -156,6 +156,29 @@ def test_what_may_have_the_credentials_of_a_proxy_is_not_printed() -> None:
     assert shown == []
 
 
+def test_package_managers_tell_nothing_secret_when_they_fail() -> None:
+    """From ansible-core 2.19 on, no_log does not hide the message and the warnings of a task."""
+    told = [
+        (path.name, task["name"])
+        for path in sorted(PACKAGES.rglob("*.yml"))
+        for task in with_nested(tasks(path))
+        if carries(task, ("apt", "dnf"))
+    ]
+    assert told == []
+
+
+def test_environments_of_engines_and_the_kubelet_are_not_printed() -> None:
+    """Of a unit that is started, the module returns all settings: also the variables of a proxy."""
+    shown = [
+        (path.parts[-3], path.name, task["name"])
+        for path in sorted(ROOT.glob("roles/*/tasks/*.yml"))
+        for task in with_nested(tasks(path))
+        if (unit := task.get("ansible.builtin.systemd_service"))
+        if "name" in unit and not unit["name"].startswith("nvidia-") and not task.get("no_log")
+    ]
+    assert shown == []
+
+
 def carries(task: dict[str, Any], modules: tuple[str, ...]) -> bool:
     return any(f"ansible.builtin.{module}" in task for module in modules)
 
@@ -176,7 +199,7 @@ def test_package_managers_are_not_shown_where_they_may_print_credentials() -> No
         (path.name, task["name"])
         for path in sorted(PACKAGES.rglob("*.yml"))
         for task in with_nested(tasks(path))
-        if any(f"ansible.builtin.{module}" in task for module in PRINTING)
+        if (carries(task, PRINTING) or "metal.gpu.redacted" in task)
         and task.get("no_log") != "{{ __packages_secret }}"
     ]
     assert shown == []

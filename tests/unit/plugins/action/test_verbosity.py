@@ -112,3 +112,24 @@ def test_a_node_that_cannot_be_reached_is_explained(ansible):
     )
     assert "UNREACHABLE" in output
     assert "connect to host node port 22: No route to host" in output
+
+
+def test_what_a_module_returns_is_shown_without_credentials(ansible, tmp_path):
+    """Also in the error, which no_log does not hide from ansible-core 2.19 on."""
+    program = tmp_path / "apt-get"
+    words = f"E: Failed to fetch http://me:{SECRET}@mirror.example/InRelease  401  Unauthorized"
+    program.write_text(f"#!/bin/sh\necho '{words}' >&2; exit 100\n")
+    program.chmod(0o755)
+    options = {"argv": [str(program), "update"]}
+    output = ansible(
+        "metal.gpu.redacted", {"module": "ansible.builtin.command", "options": options}
+    )
+    assert "http://***@mirror.example/InRelease" in output
+    assert not is_shown(SECRET, output)
+
+    options = {"url": f"http://me:{SECRET}@127.0.0.1:9/key", "dest": str(tmp_path / "key")}
+    output = ansible(
+        "metal.gpu.redacted", {"module": "ansible.builtin.get_url", "options": options}
+    )
+    assert "***@127.0.0.1:9/key" in output
+    assert not is_shown(SECRET, output)
