@@ -19,7 +19,7 @@ CONTAINERD = "--limit=gpu-1,gpu-2"
 class Break(NamedTuple):
     """Commands that break something on a node, and that mend it."""
 
-    code: str  # of the finding that it has to be
+    codes: str  # of the findings that it has to be
     broken: str
     mended: str
 
