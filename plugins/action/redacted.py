@@ -5,10 +5,12 @@
 
 `no_log` is not enough: from ansible-core 2.19 on, the error and the warnings of a task with it are
 printed nevertheless, at any verbosity. Those of apt and dnf quote addresses with their passwords.
+ansible-core takes them out of the module's output, so that they have to be gone there already.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,7 +18,7 @@ from ansible.plugins.action import ActionBase
 
 from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 from ansible_collections.metal.gpu.plugins.modules.redacted import ARGUMENT_SPEC
-from ansible_collections.metal.gpu.plugins.plugin_utils.quiet import execute_quietly, quietly
+from ansible_collections.metal.gpu.plugins.plugin_utils.quiet import execute_quietly
 
 
 class ActionModule(ActionBase):
@@ -29,35 +31,23 @@ class ActionModule(ActionBase):
     ) -> dict[str, Any]:
         super().run(tmp, task_vars)
         _result, args = self.validate_argument_spec(ARGUMENT_SPEC)
-        module, options = args["module"], args["options"]
-        loader = self._shared_loader_obj.action_loader
-        if not loader.has_plugin(module):
-            return without_credentials(execute_quietly(self, module, options, task_vars))
-        task = self._task.copy()
-        task.args = options
-        action = loader.get(
-            module,
-            task=task,
-            connection=self._connection,
-            play_context=self._play_context,
-            loader=self._loader,
-            templar=self._templar,
-            shared_loader_obj=self._shared_loader_obj,
-        )
-        with quietly(self):
-            return without_credentials(action.run(task_vars=task_vars))
+        return execute_quietly(self, args["module"], args["options"], task_vars)
+
+    def _low_level_execute_command(self, *args: Any, **options: Any) -> Any:
+        answer = super()._low_level_execute_command(*args, **options)
+        answer["stdout"] = redact_output(answer["stdout"])
+        answer["stdout_lines"] = answer["stdout"].splitlines()
+        return answer
 
 
-def without_credentials(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a result of a module without the credentials in its texts.
-
-    From ansible-core 2.19 on, the exception is an object that has the message once more.
-    """
-    return {
-        key: _redacted(value)
-        for key, value in result.items()
-        if key != "exception" or isinstance(value, str)
-    }
+def redact_output(output: str) -> str:
+    """Return what a module has printed, with no credentials in its JSON and around that."""
+    head, brace, rest = output.partition("{")
+    try:
+        result, end = json.JSONDecoder().raw_decode(brace + rest)
+    except ValueError:
+        return redact(output)
+    return redact(head) + json.dumps(_redacted(result)) + redact((brace + rest)[end:])
 
 
 def _redacted(value: Any) -> Any:
@@ -65,6 +55,6 @@ def _redacted(value: Any) -> Any:
         return redact(value)
     if isinstance(value, Mapping):
         return {key: _redacted(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, list):
         return [_redacted(item) for item in value]
     return value

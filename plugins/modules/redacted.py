@@ -36,7 +36,9 @@ attributes:
     description: Runs on any node that the module runs on.
 options:
   module:
-    description: Full name of the module. One that copies files from the controller does not work.
+    description:
+      - Full name of the module. What an action plugin of the same name would do is left out. So
+        M(ansible.builtin.dnf) is the module for dnf 4.
     type: str
     required: true
   options:

@@ -12,14 +12,13 @@ ANSIBLE_DEBUG prints everything nevertheless, as Ansible documents.
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ansible.errors import AnsibleAuthenticationFailure, AnsibleConnectionFailure
 from ansible.utils.display import Display
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from ansible.plugins.action import ActionBase
 
@@ -37,24 +36,13 @@ def execute_quietly(
     task_vars: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Run a module as `_execute_module` does, and let nothing print its output."""
-    with quietly(action):
-        result: dict[str, Any] = action._execute_module(
-            module_name=module_name, module_args=module_args, task_vars=task_vars
-        )
-    return {
-        key: _without_result(value) if key in _RAW_OUTPUT and isinstance(value, str) else value
-        for key, value in result.items()
-    }
-
-
-@contextmanager
-def quietly(action: ActionBase) -> Iterator[None]:
-    """Let nothing print what modules return that are run in the block."""
     context = action._connection._play_context
     before = context.no_log
     context.no_log = before or _is_output_printed()
     try:
-        yield
+        result: dict[str, Any] = action._execute_module(
+            module_name=module_name, module_args=module_args, task_vars=task_vars
+        )
     except AnsibleAuthenticationFailure:
         raise  # a second attempt can lock the account
     except AnsibleConnectionFailure:
@@ -65,6 +53,10 @@ def quietly(action: ActionBase) -> Iterator[None]:
         raise
     finally:
         context.no_log = before
+    return {
+        key: _without_result(value) if key in _RAW_OUTPUT and isinstance(value, str) else value
+        for key, value in result.items()
+    }
 
 
 def _is_output_printed() -> bool:

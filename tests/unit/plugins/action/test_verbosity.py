@@ -42,6 +42,7 @@ def ansible(tmp_path):
         settings = {
             "ANSIBLE_COLLECTIONS_PATH": str(COLLECTIONS),
             "ANSIBLE_HOME": str(tmp_path / "home"),
+            "ANSIBLE_LIBRARY": str(tmp_path / "library"),
             "ANSIBLE_LOCALHOST_WARNING": "false",
             "ANSIBLE_PIPELINING": "true",
             "ANSIBLE_SSH_EXECUTABLE": str(ssh),
@@ -112,6 +113,26 @@ def test_a_node_that_cannot_be_reached_is_explained(ansible):
     )
     assert "UNREACHABLE" in output
     assert "connect to host node port 22: No route to host" in output
+
+
+MODULE = """#!/usr/bin/python
+from ansible.module_utils.basic import AnsibleModule
+module = AnsibleModule({})
+module.warn("once more, since WORDS")
+module.fail_json(msg="WORDS", lines=["WORDS"])
+"""
+
+
+def test_error_and_warnings_of_a_module_are_shown_without_credentials(ansible, tmp_path):
+    library = tmp_path / "library"
+    library.mkdir()
+    words = f"E: Failed to fetch http://me:{SECRET}@mirror.example/InRelease  401  Unauthorized"
+    (library / "warns.py").write_text(MODULE.replace("WORDS", words))
+    output = ansible("metal.gpu.redacted", {"module": "warns", "options": {}})
+    assert "once more, since E: Failed to fetch http://***@mirror.example/InRelease" in " ".join(
+        output.split()
+    )
+    assert not is_shown(SECRET, output)
 
 
 def test_what_a_module_returns_is_shown_without_credentials(ansible, tmp_path):
