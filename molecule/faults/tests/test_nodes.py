@@ -175,7 +175,7 @@ def test_node_that_restarts_while_it_is_verified(ready, verdicts):
     def restart() -> None:
         as_root = [] if os.geteuid() == 0 else ["sudo"]
         container = ready.state.container("gpu-2")
-        subprocess.run([*as_root, "docker", "restart", "--time=0", container], check=True)
+        subprocess.run([*as_root, "docker", "restart", "-t", "0", container], check=True)
 
     found = verdicts(
         "--limit=gpu-2",
