@@ -164,7 +164,7 @@ def _of_pod(pod: Mapping[str, Any], facts: Facts) -> Cause | None:
         return Cause("DEVICE_PLUGIN_IMAGE_UNAVAILABLE", {**evidence, "error": causes.quote(words)})
     if blind:
         return Cause("DEVICE_PLUGIN_BLIND", {**evidence, "error": causes.quote(blind)})
-    if reason == "CrashLoopBackOff":
+    if reason == "CrashLoopBackOff" or pod_status.has_crashed(pod):
         last = pod_status.last_words(pod) or next(iter(reversed(lines)), "") or words
         return Cause("DEVICE_PLUGIN_CRASHES", {**evidence, "error": causes.quote(last)})
     if reason in pod_status.HOPELESS:

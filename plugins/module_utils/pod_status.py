@@ -161,6 +161,12 @@ def last_words(pod: Mapping[str, Any]) -> str:
     return next(filter(None, found), "").strip()
 
 
+def has_crashed(pod: Mapping[str, Any]) -> bool:
+    """Tell whether a container has failed, and does not wait for its next start yet."""
+    found = (section(container, "state", "terminated") for container in statuses(pod))
+    return any(state.get("exitCode") for state in found)
+
+
 def unscheduled(pod: Mapping[str, Any]) -> str | None:
     """Return why the scheduler finds no node for a pod; None if it does not report that."""
     for condition in section(pod, "status").get("conditions", ()):

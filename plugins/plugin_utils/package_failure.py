@@ -17,13 +17,14 @@ from ansible_collections.metal.gpu.plugins.module_utils.package_sources import w
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan_packages import is_version
 from ansible_collections.metal.gpu.plugins.plugin_utils.repositories import files_with
 
+_NOT_SIGNED = "is not signed"
 # Untrusted repositories, as gpgv (apt up to 2.6), sqv (apt 3), rpm and our lookup report them.
 _UNTRUSTED = (
     re.compile(
         r"(?:GPG error|OpenPGP signature verification failed): (?P<place>\S+)\s+\S+: (?P<why>.*)"
     ),
     # A consequence of an error about the key, so it counts only without one.
-    re.compile(r"The repository '(?P<place>\S+)[^']*' (?P<why>is not signed)"),
+    re.compile(rf"The repository '(?P<place>\S+)[^']*' (?P<why>{_NOT_SIGNED})"),
     re.compile(r"(?P<place>\S+) (?P<why>is the key [0-9A-F]+), expected "),
     re.compile(
         r"(?P<place>\S+) (?P<why>is the key [0-9A-F]+, which .*|is not a trustworthy key: .*)"
@@ -40,6 +41,7 @@ _UNREACHABLE = (
     re.compile(r"(?P<why>Curl error \(\d+\):.*?) for (?P<place>\S+)"),
     re.compile(r"Failed to download metadata for repo '(?P<place>[^']+)': (?P<why>.*)"),
 )
+_STATUS = re.compile(r"[1-5]\d\d ")  # of HTTP
 _CONFLICTING = re.compile(
     r"Conflicting values set for option (?P<option>\S+) "
     r"regarding source (?P<place>\S+) (?P<suite>\S+):"
@@ -89,7 +91,13 @@ def explain(
     if node["package_manager"]["interrupted"] or _INTERRUPTED.search(text):
         return [finding("DPKG_INTERRUPTED", host)]
     repository = desired["repository"]
-    untrusted, unreachable = _places(_UNTRUSTED, text), _places(_UNREACHABLE, text)
+    unreachable = _places(_UNREACHABLE, text)
+    untrusted = {
+        url: why
+        for url, why in _places(_UNTRUSTED, text).items()
+        # apt also reports a mirror that answers 401 as not signed.
+        if why != _NOT_SIGNED or not _STATUS.match(unreachable.get(url, ""))
+    }
     pinned = repository.get("fingerprint") or "none"
     # With conflicting options, apt reports no other error.
     conflicting = {_repository(match["place"]): match for match in _CONFLICTING.finditer(text)}

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.test_plans import (
@@ -29,6 +30,7 @@ NODES = {
     "docker_ce": {**merge(DOCKER, NO_ENGINE), "packages": {}},
     "nvidia_container_runtime": VIRGIN,
 }
+MODES = {SECRET: "0600", "https://mirror.example/a@b": "0644"}
 PLAIN = {"package_sources": [{"credentials": False}]}
 CASES: list[tuple[dict[str, Any], bool]] = [
     ({}, False),
@@ -39,6 +41,25 @@ CASES: list[tuple[dict[str, Any], bool]] = [
     ({"metal_gpu_node": {"package_sources": [{"credentials": True}]}}, True),
 ]
 PRINTING = ("apt", "dnf", "deb822_repository", "yum_repository", "get_url")
+
+
+def run(folder: Path, play: dict[str, Any]) -> str:
+    """Return what a play prints at -vvv, where all addresses of repositories have credentials."""
+    variables: dict[str, Any] = {"nodes": NODES, "docker_ce_cri_dockerd_checksum": "sha256:0"}
+    for role in NODES:
+        variables |= {f"{role}_repository_url": SECRET, f"{role}_repository_key": f"{SECRET}key"}
+    (folder / "play.yml").write_text(yaml.safe_dump([play]))
+    (folder / "vars.yml").write_text(yaml.safe_dump(variables))
+    program = Path(sys.executable).with_name("ansible-playbook")
+    done = subprocess.run(
+        (str(program), "-i", "localhost,", "-c", "local", "-vvv", str(folder / "play.yml")),
+        env={**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".ansible" / "collections")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
 
 
 def test_credentials_are_used_and_not_printed(tmp_path: Path) -> None:
@@ -63,6 +84,14 @@ def test_credentials_are_used_and_not_printed(tmp_path: Path) -> None:
         }
         for case, secret in CASES
     ]
+    cases += [
+        {
+            "ansible.builtin.assert": {"that": f"__packages_repository_mode == '{mode}'"},
+            "vars": {"packages_repository": {"url": url}},
+            "no_log": True,
+        }
+        for url, mode in MODES.items()
+    ]
     play = {
         "hosts": "localhost",
         "gather_facts": False,
@@ -74,24 +103,95 @@ def test_credentials_are_used_and_not_printed(tmp_path: Path) -> None:
             *cases,
         ],
     }
-    variables: dict[str, Any] = {"nodes": NODES, "docker_ce_cri_dockerd_checksum": "sha256:0"}
-    for role in NODES:
-        variables |= {f"{role}_repository_url": SECRET, f"{role}_repository_key": f"{SECRET}key"}
-    (tmp_path / "play.yml").write_text(yaml.safe_dump([play]))
-    (tmp_path / "vars.yml").write_text(yaml.safe_dump(variables))
-    program = Path(sys.executable).with_name("ansible-playbook")
-    done = subprocess.run(
-        (str(program), "-i", "localhost,", "-c", "local", "-vvv", str(tmp_path / "play.yml")),
-        env={**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".ansible" / "collections")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    printed = (done.stdout + done.stderr).replace("'CANARY' in", "")
-    assert done.returncode == 0, printed
+    printed = run(tmp_path, play).replace("'CANARY' in", "")
     for step in ("Add the NVIDIA repository", "Add the Docker repository", "Install Docker"):
         assert step in printed
     assert "CANARY" not in printed
+
+
+@pytest.mark.parametrize("engine", ["containerd", "docker_ce"])
+def test_plans_that_verify_makes_show_no_credentials(tmp_path: Path, engine: str) -> None:
+    """They are facts, which are printed."""
+    roles = [*NODES, "kubelet_device_plugins"]
+    play = {
+        "hosts": "localhost",
+        "gather_facts": False,
+        "vars_files": ["vars.yml", str(ROOT / "roles" / "verify" / "vars" / "main.yml")],
+        "vars": {
+            "metal_gpu_node": f"{{{{ nodes.{engine} }}}}",
+            "metal_gpu_engine": engine.removesuffix("_ce"),
+            "verify_drift": True,
+            "verify_earlier_findings": [],
+        },
+        "tasks": [
+            *(
+                {
+                    "ansible.builtin.import_role": {
+                        "name": f"metal.gpu.{role}",
+                        "tasks_from": "desired.yml",
+                    }
+                }
+                for role in roles
+            ),
+            {"ansible.builtin.set_fact": {"verify_plans": "{{ __verify_plans }}"}},
+        ],
+    }
+    printed = run(tmp_path, play)
+    for step in ("Add the NVIDIA repository", "Add the Docker repository"):
+        assert step in printed
+    assert "CANARY" not in printed
+
+
+def test_what_may_have_the_credentials_of_a_proxy_is_not_printed() -> None:
+    """Files that the kubelet's flags are in, and the last words of an engine."""
+    carrying = ("slurp", "copy", "replace")
+    shown = [
+        (path.parts[-3], path.name, task["name"])
+        for path in sorted(ROOT.glob("roles/*/tasks/*.yml"))
+        for task in with_nested(tasks(path))
+        if (path.parts[-3] == "kubelet_device_plugins" and carries(task, carrying))
+        or "journalctl" in str(task.get("ansible.builtin.command"))
+        if not task.get("no_log") and task.get("diff") is not False
+    ]
+    assert shown == []
+
+
+def test_package_managers_tell_nothing_secret_when_they_fail() -> None:
+    """From ansible-core 2.19 on, no_log does not hide the message and the warnings of a task."""
+    told = [
+        (path.name, task["name"])
+        for path in sorted(PACKAGES.rglob("*.yml"))
+        for task in with_nested(tasks(path))
+        if carries(task, ("apt", "dnf"))
+    ]
+    assert told == []
+
+
+def test_environments_of_engines_and_the_kubelet_are_not_printed() -> None:
+    """Of a unit that is started, the module returns all settings: also the variables of a proxy."""
+    shown = [
+        (path.parts[-3], path.name, task["name"])
+        for path in sorted(ROOT.glob("roles/*/tasks/*.yml"))
+        for task in with_nested(tasks(path))
+        if (unit := task.get("ansible.builtin.systemd_service"))
+        if "name" in unit and not unit["name"].startswith("nvidia-") and not task.get("no_log")
+    ]
+    assert shown == []
+
+
+def carries(task: dict[str, Any], modules: tuple[str, ...]) -> bool:
+    return any(f"ansible.builtin.{module}" in task for module in modules)
+
+
+def test_files_of_repositories_have_a_mode_of_their_own() -> None:
+    written = [
+        options["mode"]
+        for path in PACKAGES.rglob("repository.yml")
+        for task in tasks(path)
+        for module, options in task.items()
+        if module.endswith(("deb822_repository", "yum_repository"))
+    ]
+    assert written == ["{{ __packages_repository_mode }}"] * 2
 
 
 def test_package_managers_are_not_shown_where_they_may_print_credentials() -> None:
@@ -99,7 +199,7 @@ def test_package_managers_are_not_shown_where_they_may_print_credentials() -> No
         (path.name, task["name"])
         for path in sorted(PACKAGES.rglob("*.yml"))
         for task in with_nested(tasks(path))
-        if any(f"ansible.builtin.{module}" in task for module in PRINTING)
+        if (carries(task, PRINTING) or "metal.gpu.redacted" in task)
         and task.get("no_log") != "{{ __packages_secret }}"
     ]
     assert shown == []

@@ -42,6 +42,7 @@ def ansible(tmp_path):
         settings = {
             "ANSIBLE_COLLECTIONS_PATH": str(COLLECTIONS),
             "ANSIBLE_HOME": str(tmp_path / "home"),
+            "ANSIBLE_LIBRARY": str(tmp_path / "library"),
             "ANSIBLE_LOCALHOST_WARNING": "false",
             "ANSIBLE_PIPELINING": "true",
             "ANSIBLE_SSH_EXECUTABLE": str(ssh),
@@ -112,3 +113,44 @@ def test_a_node_that_cannot_be_reached_is_explained(ansible):
     )
     assert "UNREACHABLE" in output
     assert "connect to host node port 22: No route to host" in output
+
+
+MODULE = """#!/usr/bin/python
+from ansible.module_utils.basic import AnsibleModule
+module = AnsibleModule({})
+module.warn("once more, since WORDS")
+module.fail_json(msg="WORDS", lines=["WORDS"])
+"""
+
+
+def test_error_and_warnings_of_a_module_are_shown_without_credentials(ansible, tmp_path):
+    library = tmp_path / "library"
+    library.mkdir()
+    words = f"E: Failed to fetch http://me:{SECRET}@mirror.example/InRelease  401  Unauthorized"
+    (library / "warns.py").write_text(MODULE.replace("WORDS", words))
+    output = ansible("metal.gpu.redacted", {"module": "warns", "options": {}})
+    assert "once more, since E: Failed to fetch http://***@mirror.example/InRelease" in " ".join(
+        output.split()
+    )
+    assert not is_shown(SECRET, output)
+
+
+def test_what_a_module_returns_is_shown_without_credentials(ansible, tmp_path):
+    """Also in the error, which no_log does not hide from ansible-core 2.19 on."""
+    program = tmp_path / "apt-get"
+    words = f"E: Failed to fetch http://me:{SECRET}@mirror.example/InRelease  401  Unauthorized"
+    program.write_text(f"#!/bin/sh\necho '{words}' >&2; exit 100\n")
+    program.chmod(0o755)
+    options = {"argv": [str(program), "update"]}
+    output = ansible(
+        "metal.gpu.redacted", {"module": "ansible.builtin.command", "options": options}
+    )
+    assert "http://***@mirror.example/InRelease" in output
+    assert not is_shown(SECRET, output)
+
+    options = {"url": f"http://me:{SECRET}@127.0.0.1:9/key", "dest": str(tmp_path / "key")}
+    output = ansible(
+        "metal.gpu.redacted", {"module": "ansible.builtin.get_url", "options": options}
+    )
+    assert "***@127.0.0.1:9/key" in output
+    assert not is_shown(SECRET, output)

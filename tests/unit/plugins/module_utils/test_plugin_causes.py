@@ -81,6 +81,7 @@ EVICTED = pod(
     message="The node was low on resource: ephemeral-storage. ",
 )
 RUNS = pod(**container({"running": {}}))
+CRASHED = container({"terminated": {"exitCode": 2, "reason": "Error"}})
 CRASHES = waits("CrashLoopBackOff", "back-off 5m0s restarting failed container")
 AFFINITY = {
     "nodeAffinity": {
@@ -172,6 +173,10 @@ OURS = [daemonset(nodeSelector=LABEL)]
         pytest.param(
             facts(pods=[pod(**CRASHES)], log="crash"), "DEVICE_PLUGIN_CRASHES", "exit status 2",
             "logs nvdp-x --previous", id="crashes",
+        ),
+        pytest.param(
+            facts(pods=[pod(**CRASHED)], log="crash"), "DEVICE_PLUGIN_CRASHES", "exit status 2",
+            "logs nvdp-x --previous", id="has just crashed",
         ),
         pytest.param(
             facts(pods=[pod(**CRASHES)], log="blind_ends"), "DEVICE_PLUGIN_BLIND",

@@ -48,6 +48,7 @@ STAY = {
     "/var/lib/kubelet/pki/kubelet-client-current.pem": (
         f"-----BEGIN EC PRIVATE KEY-----\n{SECRET}\n-----END EC PRIVATE KEY-----\n"
     ),
+    "/etc/apt/auth.conf.d/mirror.conf": f"machine m login admin password {SECRET}\n",
     "/etc/apt/sources.list": f"deb {PROXY}/debian bookworm main\n",
     "/proc/77/cmdline": "/usr/bin/kubelet\n--config=/k.yaml\n--config-dir=/k.d\n"
     f"--secret-of-the-admin={SECRET}\n-x\n{SECRET}\n",
@@ -62,6 +63,14 @@ TRAVEL = {
     "/k.d/10.conf": f"password: {SECRET}: x\n",  # does not parse
     "/etc/cdi/site.yaml": f'containerEdits: {{env: ["API_TOKEN={SECRET}"]}}\n',
     "/etc/modprobe.d/x.conf": f"# {PROXY}\nblacklist nouveau\n",
+    "/etc/apt/sources.list.d/metal-gpu-docker.sources": (
+        f"X-Repolib-Name: metal-gpu-docker\nTypes: deb\nURIs: {PROXY}/docker\n"
+        f"Suites: bookworm\nComponents: stable\nPassword: {SECRET}\n"
+    ),
+    "/etc/yum.repos.d/metal-gpu-toolkit.repo": (
+        f"[metal-gpu-toolkit]\nbaseurl={PROXY}/toolkit\nusername=admin\npassword={SECRET}\n"
+        f"proxy={PROXY}\nproxy_password={SECRET}\n"
+    ),
     STATE: remember(History(original=DAEMON_JSON, written="{}", before=DAEMON_JSON)),
 }
 SHOW = f"""
@@ -101,7 +110,7 @@ def raw(tmp_path):
     plant_services(tmp_path, {**STAY, **TRAVEL})
     programs = Programs(ANSWERS)
     node = node_info.Node(tmp_path, programs.run, programs.find)
-    handed_over = node_info.run(node, [], [])["raw"]
+    handed_over = node_info.run(node, [], ["metal-gpu-*"])["raw"]
     handed_over["package_manager"]["lock"] = {
         "path": "/var/lib/dpkg/lock",
         "pid": 1,
@@ -117,6 +126,8 @@ def test_nothing_secret_is_in_the_result(raw):
     # What is shown instead still says what it is about.
     assert "--secret-of-the-admin" in shown
     assert "--registry-mirror" in shown
+    assert set(node["repositories"]) == {"metal-gpu-docker", "metal-gpu-toolkit"}
+    assert any(source["credentials"] for source in node["package_sources"])
     assert "proxy.example:3128" in node["kubelet"]["version_error"]
     assert "proxy.example:3128" in node["nvml"]["failure"]["message"]
 

@@ -155,6 +155,14 @@ def test_repositories(version: str, scene: str, expected: str) -> None:
             id="look-up without answer",
         ),
         pytest.param(
+            "E:Failed to fetch http://me:x@mirror.example/toolkit/InRelease  401  Unauthorized "
+            "[IP: 10.0.0.1 80]\nE:The repository 'http://mirror.example/toolkit  InRelease' is not "
+            "signed.",
+            "REPOSITORY_UNREACHABLE the repository http://mirror.example/toolkit cannot be used: "
+            "401  Unauthorized [IP: 10.0.0.1 80]",
+            id="apt, no password or a wrong one",
+        ),
+        pytest.param(
             "Failed to download metadata for repo 'metal-gpu-docker': Cannot download repomd.xml: "
             "Cannot download repodata/repomd.xml: All mirrors were tried",
             "REPOSITORY_UNREACHABLE the repository metal-gpu-docker cannot be used: Cannot "

@@ -1,0 +1,375 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The cluster has a fault that an operator meets: the verdict names its cause."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import canaries
+import pytest
+import yaml
+from breaks import CONTAINERD
+
+from metal_lab.pod_images import PLUGIN_IMAGE
+
+PLUGIN = ("daemonset", "nvidia-device-plugin", "--namespace=kube-system")
+LABEL = "nvidia.com/gpu.present"
+# Of the pods of the device plugin, without those of the proof.
+WITHOUT_PODS = ("-e", "verify_smoke=false", "-e", "verify_capacity_timeout=1")
+PROOF_ALONE = ("--limit=gpu-2", "-e", "verify_drift=false")
+
+
+def offers(laboratory: Any, node: str, count: int, resource: str = r"nvidia\.com/gpu") -> None:
+    """Wait until a node hands so many GPUs out."""
+    path = f"{{.status.allocatable.{resource}}}"
+    laboratory.kubectl("wait", f"--for=jsonpath={path}={count}", f"node/{node}", "--timeout=90s")
+
+
+# -------------------------------------------------------------------------------------------------
+# No answer
+
+
+@pytest.fixture
+def away(ready: Any) -> Iterator[str]:
+    """A node that cannot be reached."""
+    ready.lab("fault", "gpu-2", "cut-ssh")
+    yield "gpu-2"
+    ready.lab("fault", "gpu-2", "restore-ssh")
+
+
+def test_credential_plugin_that_is_not_there_and_a_node_that_is_away(
+    ready, verdicts, away, tmp_path
+):
+    """Both are in the table, and each is explained."""
+
+    def log_in(_cluster: Any, user: Any) -> None:
+        user.clear()
+        user["exec"] = {
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "command": "cloud-login-that-nobody-has",
+            "interactiveMode": "Never",
+        }
+
+    found = verdicts(CONTAINERD, "-e", ready.kubeconfig_with(tmp_path / "kubeconfig", log_in))
+    assert found["gpu-1"] == {"CLUSTER_PLUGIN_FAILED"}
+    assert found[away] == {"CLUSTER_PLUGIN_FAILED", "NODE_UNREACHABLE"}
+
+
+def test_credential_plugin_that_fails_and_says_a_secret(ready, verdicts, tmp_path):
+    secret = canaries.invent()
+
+    def log_in(_cluster: Any, user: Any) -> None:
+        words = f"cannot log in with password={secret['registry']}"
+        user.clear()
+        user["token"] = secret["mirror"]
+        user["exec"] = {
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "command": "sh",
+            "args": ["-c", f"echo '{words}' >&2; exit 1"],
+            "interactiveMode": "Never",
+        }
+
+    option = ready.kubeconfig_with(tmp_path / "kubeconfig", log_in)
+    found = verdicts("--limit=gpu-2", "-e", option, "-vvvv")
+    assert found["gpu-2"] <= {"CLUSTER_PLUGIN_FAILED", "CLUSTER_UNAUTHENTICATED"}
+    assert found["gpu-2"]
+    (_command, output) = ready.printed[-1]
+    assert canaries.shown(secret, output) == []
+
+
+# -------------------------------------------------------------------------------------------------
+# The proof's pods
+
+NOT_DELETED = [
+    {"apiGroups": [""], "resources": ["nodes", "events"], "verbs": ["list", "watch"]},
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch", "create"]},
+    {"apiGroups": ["apps"], "resources": ["daemonsets"], "verbs": ["list"]},
+]
+
+
+@pytest.fixture
+def may_not_delete(ready: Any, tmp_path: Path) -> Iterator[str]:
+    """Give the option for a user who may make pods, and not delete them."""
+    rbac = "rbac.authorization.k8s.io"
+    manifest = yaml.safe_dump_all(
+        [
+            {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "maker"}},
+            {
+                "apiVersion": f"{rbac}/v1",
+                "kind": "ClusterRole",
+                "metadata": {"name": "maker"},
+                "rules": NOT_DELETED,
+            },
+            {
+                "apiVersion": f"{rbac}/v1",
+                "kind": "ClusterRoleBinding",
+                "metadata": {"name": "maker"},
+                "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": "maker"},
+                "subjects": [{"kind": "ServiceAccount", "name": "maker", "namespace": "default"}],
+            },
+        ]
+    )
+    apply = ("--namespace=default", "-f", "-")
+    ready.kubectl("apply", *apply, stdin=manifest)
+    yield ready.kubeconfig_of("maker", tmp_path / "kubeconfig")
+    ready.kubectl("delete", *apply, stdin=manifest)
+
+
+def smoke_pods(laboratory: Any) -> list[str]:
+    pods = laboratory.objects("pods", "-A", "-l", "app.kubernetes.io/managed-by=metal.gpu")["items"]
+    return [name for pod in pods if "smoke" in (name := pod["metadata"]["name"])]
+
+
+def test_pod_that_may_not_be_deleted_is_named_and_swept_later(
+    ready, verdicts, may_not_delete, stalled
+):
+    """The result counts all the same. The run after that has to do with a silent API server."""
+    found = verdicts(*PROOF_ALONE, "-e", may_not_delete)
+    assert found == {"gpu-2": set()}
+    (_command, output) = ready.printed[-1]
+    (left,) = smoke_pods(ready)
+    assert "SMOKE_POD_LEFT gpu-2: " in output
+    assert left in output
+
+    assert verdicts(*PROOF_ALONE, watch=stalled.when_the_pods_begin) == {"gpu-2": set()}
+    assert stalled.seconds > stalled.SILENCE_S
+    assert smoke_pods(ready) == []
+
+
+class Stalled:
+    """An API server that says nothing for a while, from when a task begins."""
+
+    SILENCE_S = 20.0
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._since = 0.0
+        self.timer = threading.Timer(self.SILENCE_S, self.end)
+        self.seconds = 0.0
+
+    def when_the_pods_begin(self, line: str) -> None:
+        if "Run nvidia-smi in a pod" in line and not self._since:
+            self._since = time.monotonic()
+            os.kill(self._pid, signal.SIGSTOP)
+            self.timer.start()
+
+    def end(self) -> None:
+        os.kill(self._pid, signal.SIGCONT)
+        self.seconds = time.monotonic() - self._since
+
+
+@pytest.fixture
+def stalled(ready: Any) -> Iterator[Stalled]:
+    stalled = Stalled(ready.state.processes["kube-apiserver"].pid)
+    yield stalled
+    stalled.timer.cancel()
+    stalled.end()
+
+
+NAMESPACE = "proof"
+QUOTA = {
+    "apiVersion": "v1",
+    "kind": "ResourceQuota",
+    "metadata": {"name": "limits", "namespace": NAMESPACE},
+    "spec": {"hard": {"limits.cpu": "1"}},
+}
+POLICY = [
+    {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": "no-pods"},
+        "spec": {
+            "matchConstraints": {
+                "resourceRules": [
+                    {
+                        "apiGroups": [""],
+                        "apiVersions": ["v1"],
+                        "operations": ["CREATE"],
+                        "resources": ["pods"],
+                    }
+                ]
+            },
+            "validations": [{"expression": "false", "message": "pods need a cost centre"}],
+        },
+    },
+    {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": "no-pods"},
+        "spec": {
+            "policyName": "no-pods",
+            "validationActions": ["Deny"],
+            "matchResources": {
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}}
+            },
+        },
+    },
+]
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "any", "namespace": NAMESPACE},
+    "spec": {"containers": [{"name": "any", "image": "any", "resources": {"limits": {"cpu": 1}}}]},
+}
+
+
+@contextmanager
+def applied(laboratory: Any, *objects: Any) -> Iterator[None]:
+    manifest = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+    laboratory.kubectl("apply", "-f", "-", stdin=manifest)
+    try:
+        yield
+    finally:
+        laboratory.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=manifest)
+
+
+@contextmanager
+def quota(laboratory: Any) -> Iterator[None]:
+    with applied(laboratory, QUOTA):
+        laboratory.kubectl(
+            "wait",
+            "--for=jsonpath={.status.hard}",
+            f"--namespace={NAMESPACE}",
+            "resourcequota/limits",
+            "--timeout=30s",
+        )
+        yield
+
+
+@contextmanager
+def policy(laboratory: Any) -> Iterator[None]:
+    """Nothing tells when the API server heeds a policy, but that it does."""
+    with applied(laboratory, *POLICY):
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            try:
+                laboratory.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(POD))
+            except AssertionError:
+                break
+        yield
+
+
+@pytest.fixture(scope="module")
+def namespace(ready: Any) -> Iterator[str]:
+    ready.kubectl("create", "namespace", NAMESPACE)
+    ready.kubectl(
+        "wait",
+        "--for=create",
+        f"--namespace={NAMESPACE}",
+        "serviceaccount/default",
+        "--timeout=30s",
+    )
+    yield NAMESPACE
+    ready.kubectl("delete", "namespace", NAMESPACE)
+
+
+@pytest.mark.parametrize(
+    ("rule", "code"), [(quota, "POD_OVER_QUOTA"), (policy, "POD_REJECTED")], ids=["quota", "policy"]
+)
+def test_namespace_that_takes_no_such_pod(ready, verdicts, namespace, rule, code):
+    with rule(ready):
+        found = verdicts(*PROOF_ALONE, "-e", f"verify_smoke_namespace={namespace}")
+    assert found == {"gpu-2": {code}}
+
+
+@pytest.mark.parametrize(
+    ("variable", "code"),
+    [
+        ("verify_smoke_namespace", "NAMESPACE_MISSING"),
+        ("verify_smoke_runtime_class", "RUNTIME_CLASS_MISSING"),
+    ],
+)
+def test_pod_wants_what_the_cluster_does_not_have(verdicts, variable, code):
+    assert verdicts(*PROOF_ALONE, "-e", f"{variable}=nobody-has-it") == {"gpu-2": {code}}
+
+
+# -------------------------------------------------------------------------------------------------
+# The device plugin
+
+CDI = "/var/run/cdi/k8s.device-plugin.nvidia.com-gpu.json"
+
+
+def test_evicted_by_a_taint_and_devices_that_no_specification_has(ready, verdicts):
+    ready.kubectl("taint", "node", "gpu-1", "repair=now:NoExecute")
+    ready.host("gpu-2").check_output("mv %s /root/cdi.json", CDI)
+    try:
+        offers(ready, "gpu-1", 0)
+        found = verdicts(CONTAINERD, "-e", "verify_capacity_timeout=1")
+    finally:
+        ready.host("gpu-2").check_output("mv /root/cdi.json %s", CDI)
+        ready.kubectl("taint", "node", "gpu-1", "repair=now:NoExecute-")
+    assert found == {"gpu-1": {"NODE_TAINTED"}, "gpu-2": {"CDI_UNRESOLVABLE"}}
+    offers(ready, "gpu-1", 4)
+
+
+def test_label_gone_and_pods_kept_away_by_a_taint(ready, verdicts):
+    ready.kubectl("label", "node", "gpu-1", f"{LABEL}-")
+    ready.kubectl("taint", "node", "gpu-2", "repair=soon:NoSchedule")
+    try:
+        offers(ready, "gpu-1", 0)
+        found = verdicts(CONTAINERD, "-e", "verify_capacity_timeout=1")
+    finally:
+        ready.kubectl("taint", "node", "gpu-2", "repair=soon:NoSchedule-")
+        ready.kubectl("label", "node", "gpu-1", f"{LABEL}=true")
+    assert found == {"gpu-1": {"DEVICE_PLUGIN_NOT_SELECTED"}, "gpu-2": {"NODE_TAINTED"}}
+    offers(ready, "gpu-1", 4)
+
+
+def of_its_own(daemonset: Any, name: str, node: str) -> Any:
+    """Return the DaemonSet of the device plugin under another name, for one node."""
+    spec = json.loads(json.dumps(daemonset["spec"]))
+    spec["selector"]["matchLabels"] = spec["template"]["metadata"]["labels"] = {"app": name}
+    spec["template"]["spec"]["nodeSelector"] = {"kubernetes.io/hostname": node}
+    metadata = {"name": name, "namespace": "kube-system"}
+    return {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "spec": spec}
+
+
+def stuck(laboratory: Any, name: str, reason: str) -> None:
+    """Wait until the container of a DaemonSet's pod waits for this reason."""
+    laboratory.kubectl(
+        "wait",
+        "pod",
+        "--namespace=kube-system",
+        f"--selector=app={name}",
+        "--timeout=90s",
+        f"--for=jsonpath={{.status.containerStatuses[0].state.waiting.reason}}={reason}",
+    )
+
+
+def test_daemonset_gone_image_that_nobody_has_and_crashes(ready, verdicts):
+    ours = ready.objects(*PLUGIN)
+    ready.kubectl("delete", "--cascade=foreground", *PLUGIN)
+    try:
+        for node in ("gpu-1", "gpu-2"):
+            offers(ready, node, 0)
+        missing = verdicts(CONTAINERD, *WITHOUT_PODS)
+
+        image, crash = of_its_own(ours, "image", "gpu-1"), of_its_own(ours, "crash", "gpu-2")
+        (container,) = image["spec"]["template"]["spec"]["containers"]
+        container["image"] = PLUGIN_IMAGE.replace("nvcr.io", "registry.invalid")
+        (container,) = crash["spec"]["template"]["spec"]["containers"]
+        container["args"] = ["--no-such-flag"]
+        with applied(ready, image, crash):
+            stuck(ready, "image", "ImagePullBackOff")
+            stuck(ready, "crash", "CrashLoopBackOff")
+            broken = verdicts(CONTAINERD, *WITHOUT_PODS)
+    finally:
+        ours["metadata"] = {key: ours["metadata"][key] for key in ("name", "namespace", "labels")}
+        ready.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(ours))
+    assert missing == {node: {"DEVICE_PLUGIN_MISSING"} for node in ("gpu-1", "gpu-2")}
+    assert broken == {
+        "gpu-1": {"DEVICE_PLUGIN_IMAGE_UNAVAILABLE"},
+        "gpu-2": {"DEVICE_PLUGIN_CRASHES"},
+    }
+    offers(ready, "gpu-1", 4)
+    offers(ready, "gpu-2", 1)

@@ -1,0 +1,187 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Nodes break that were proven: each in another way, all in one run of metal.gpu.verify.
+
+gpu-3 has no device plugin, which its verdict says each time: what breaks there is judged by the
+plans of the roles.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pytest
+from breaks import NODE, Break, broken, edit, of_lab, stop
+
+NO_PLUGIN = "DEVICE_PLUGIN_NOT_SELECTED"
+TOML = "/etc/containerd/config.toml"
+JSON = "/etc/docker/daemon.json"
+RUNTIME = "/usr/bin/nvidia-container-runtime"
+
+
+HUNG = "kill -s {} $(systemctl show --property=MainPID --value kubelet)"
+WITHOUT_RUNTIME = f"cp --preserve {TOML}.metal.gpu.nvidia_container_runtime-orig {TOML}"
+OTHER_DEFAULT = f"""sed -i 's/"default-runtime": "nvidia"/"default-runtime": "runc"/' {JSON}"""
+MARK = rf"sed -i '1s/^/\xef\xbb\xbf/' {JSON}"
+UNHOLD, HOLD = "apt-mark unhold nvidia-driver-cuda", "apt-mark hold nvidia-driver-cuda"
+NO_CDI = "mv /var/run/cdi/nvidia.yaml /root/nvidia.yaml"
+RESTART = "systemctl restart containerd"
+RELOAD = "systemctl reload docker"
+
+GROUPS = {
+    "services": (
+        stop("KUBELET_STOPPED", "kubelet"),
+        stop("ENGINE_STOPPED", "containerd"),
+        Break("RUNTIME_UNUSABLE", f"chmod 644 {RUNTIME}", f"chmod 755 {RUNTIME}"),
+    ),
+    "a kubelet that hangs": (
+        Break("KUBELET_SILENT", HUNG.format("STOP"), HUNG.format("CONT")),
+        Break("RUNTIME_UNUSABLE", f"mv {RUNTIME} /root/it", f"mv /root/it {RUNTIME}"),
+        stop("ENGINE_STOPPED", "docker.socket", "docker"),
+    ),
+    "files of engines": (
+        edit("DRIFTED", TOML, WITHOUT_RUNTIME, RESTART),
+        edit("CONTAINERD_CONFIG_INVALID", TOML, f"echo 'x = ,' >> {TOML}"),
+        edit("DRIFTED", JSON, OTHER_DEFAULT, RELOAD),
+    ),
+    "CUDA, NVML, the name": (
+        Break("CUDA_UNAVAILABLE DRIFTED", of_lab("no-uvm"), of_lab("restore")),
+        Break("NVML_UNAVAILABLE DRIVER_BROKEN", of_lab("no-nvml"), of_lab("restore")),
+        Break("NODE_RENAMED", "hostname renamed", "hostname gpu-3"),
+    ),
+    "device files": (
+        Break("NVML_UNAVAILABLE DRIVER_BROKEN", of_lab("no-nvidiactl"), of_lab("restore")),
+        Break("CUDA_UNAVAILABLE", of_lab("no-uvm-file"), of_lab("restore")),
+        stop("DRIFTED", "nvidia-persistenced"),
+    ),
+    "what nobody notices": (
+        Break("DRIFTED", NO_CDI, "mv /root/nvidia.yaml /var/run/cdi/nvidia.yaml"),
+        Break("DRIFTED", UNHOLD, HOLD),
+        edit("", JSON, MARK),  # which Docker takes
+    ),
+}
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_broken_nodes(ready, verdicts, group):
+    nodes = dict(zip(ready.addresses, GROUPS[group], strict=True))
+    with ExitStack() as stack:
+        for node, commands in nodes.items():
+            stack.enter_context(broken(ready, node, commands))
+        found = verdicts("-e", "verify_capacity_timeout=1")
+    for node in nodes:
+        ready.kubectl("wait", "--for=condition=Ready", f"node/{node}", "--timeout=60s")
+    expected = {node: set(commands.codes.split()) for node, commands in nodes.items()}
+    # What the cluster says of a node without an engine was true before.
+    if "ENGINE_STOPPED" not in expected["gpu-3"]:
+        expected["gpu-3"].add(NO_PLUGIN)
+    # Whether the pod or the node is given up first.
+    silent = {"KUBELET_SILENT", "NODE_NOT_READY"}
+    assert {node: codes - silent for node, codes in found.items()} == {
+        node: codes - silent for node, codes in expected.items()
+    }
+    assert bool(found["gpu-1"] & silent) == bool(expected["gpu-1"] & silent)
+
+
+# -------------------------------------------------------------------------------------------------
+# Files that cannot be replaced
+
+# chattr is not on the nodes. Source: ioctl_iflags(2)
+FLAG = f"""python3 -c "import fcntl, struct
+with open('{JSON}') as file: fcntl.ioctl(file, 0x40086602, struct.pack('q', {{}}))"
+"""
+OBSTACLES = {
+    "gpu-1": (TOML, f"ln {TOML} {TOML}.link", f"rm {TOML}.link"),
+    "gpu-2": (TOML, f"mount --bind {TOML} {TOML}", f"umount {TOML}"),
+    "gpu-3": (JSON, FLAG.format("0x10"), FLAG.format("0")),
+}
+EVERYTHING = "find /etc /var/lib/metal-gpu -xdev -type f -exec sha256sum {} + | sort"
+
+
+@contextmanager
+def obstructed(laboratory: Any) -> Iterator[None]:
+    """Let each node need an edit of a file that cannot be replaced."""
+    edits = {
+        "gpu-1": edit("", TOML, WITHOUT_RUNTIME, RESTART),
+        "gpu-2": edit("", TOML, WITHOUT_RUNTIME, RESTART),
+        "gpu-3": edit("", JSON, OTHER_DEFAULT, RELOAD),
+    }
+    with ExitStack() as stack:
+        for node, commands in edits.items():
+            stack.enter_context(broken(laboratory, node, commands))
+            _path, obstruct, clear = OBSTACLES[node]
+            stack.enter_context(broken(laboratory, node, Break("", obstruct, clear)))
+        yield
+
+
+def test_files_that_cannot_be_replaced(ready):
+    """Said before anything is written: no copy and no half-written file is left."""
+    with obstructed(ready):
+        before = {node: ready.host(node).check_output(EVERYTHING) for node in OBSTACLES}
+        run = ready.playbook(NODE, "--tags=runtime")
+        after = {node: ready.host(node).check_output(EVERYTHING) for node in OBSTACLES}
+    assert run.returncode != 0
+    for node, (path, _obstruct, _clear) in OBSTACLES.items():
+        (words,) = {line for line in run.output.splitlines() if line.startswith(f"fatal: [{node}]")}
+        assert f"cannot change {path}" in words
+    assert after == before
+
+
+# -------------------------------------------------------------------------------------------------
+# The inventory
+
+
+def test_variables_and_a_way_to_become_root_that_do_not_work(ready, verdicts, tmp_path):
+    def mistakes(group: Any) -> None:
+        group["hosts"]["gpu-1"]["gpu_count"] = "four"
+        group["hosts"]["gpu-2"]["gpu_cuont"] = 1
+        group["hosts"]["gpu-3"]["ansible_become_method"] = "su"
+
+    inventory = ready.inventory_with(tmp_path / "mistakes.yml", mistakes)
+    found = verdicts("-e", "verify_smoke=false", "-e", "verify_drift=false", inventory=inventory)
+    assert found == {
+        "gpu-1": {"VARIABLE_INVALID"},
+        "gpu-2": set(),
+        "gpu-3": {"BECOME_REFUSED"},
+    }
+    (_command, output) = ready.printed[-1]
+    assert "VARIABLE_UNKNOWN " in output
+    assert "gpu_cuont" in output
+
+
+# -------------------------------------------------------------------------------------------------
+# Last, since what runs on the node starts anew
+
+
+def when(words: str, act: Callable[[], Any]) -> Callable[[str], None]:
+    """Return a watch that acts at the first line with these words."""
+    acts = [act]
+
+    def watch(line: str) -> None:
+        if words in line and acts:
+            acts.pop()()
+
+    return watch
+
+
+def test_node_that_restarts_while_it_is_verified(ready, verdicts):
+    """Between its observation and its pod: the pod fails, and what was observed is not true."""
+
+    def restart() -> None:
+        as_root = [] if os.geteuid() == 0 else ["sudo"]
+        container = ready.state.container("gpu-2")
+        subprocess.run([*as_root, "docker", "restart", "-t", "0", container], check=True)
+
+    found = verdicts(
+        "--limit=gpu-2",
+        "-e",
+        "verify_drift=false",
+        watch=when("Wait until the cluster counts", restart),
+    )
+    assert found["gpu-2"] & {"NODE_RESTARTED", "NODE_UNREACHABLE"}
+    ready.kubectl("wait", "--for=condition=Ready", "node/gpu-2", "--timeout=120s")
