@@ -56,13 +56,19 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str
     def is_named(name: str) -> bool:
         return any(fnmatchcase(name, each) or fnmatchcase(name, f"{each}/*") for each in stays)
 
+    # A new directory stays with what is in it.
+    new_paths = after["files"].keys() - before["files"].keys()
+    holders = {str(parent) for path in filter(is_named, new_paths) for parent in Path(path).parents}
     found = []
     for name, old, new in _changes(before["packages"], after["packages"]):
         if not is_named(name):
             found.append(f"{name}: {old} → {new}")
     for path, old, new in _changes(before["files"], after["files"]):
         names = [path, *(package for row in (old, new) if row for package in row["of"])]
-        if (old and old["is"]) != (new and new["is"]) and not any(map(is_named, names)):
+        holds_named = path in holders and path in new_paths
+        if (old and old["is"]) != (new and new["is"]) and not (
+            holds_named or any(map(is_named, names))
+        ):
             found.append(f"{path}: {old} → {new}")
     return found
 
