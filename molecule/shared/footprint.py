@@ -56,6 +56,9 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str
     def is_named(name: str) -> bool:
         return any(fnmatchcase(name, each) or fnmatchcase(name, f"{each}/*") for each in stays)
 
+    # A new directory stays with what is in it.
+    new_paths = after["files"].keys() - before["files"].keys()
+    holders = {str(parent) for path in filter(is_named, new_paths) for parent in Path(path).parents}
     found = []
     for name, old, new in _changes(before["packages"], after["packages"]):
         if not is_named(name):
@@ -65,7 +68,10 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str
         if old is None and any(other.startswith(f"{path}/") for other, _old, _new in files):
             continue  # a new folder that is not empty: what is in it counts
         names = [path, *(package for row in (old, new) if row for package in row["of"])]
-        if (old and old["is"]) != (new and new["is"]) and not any(map(is_named, names)):
+        holds_named = path in holders and path in new_paths
+        if (old and old["is"]) != (new and new["is"]) and not (
+            holds_named or any(map(is_named, names))
+        ):
             found.append(f"{path}: {old} → {new}")
     return found
 

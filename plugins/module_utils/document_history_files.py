@@ -24,6 +24,11 @@ def file_name(path: str, actor: str) -> str:
     return quote(f"{path}@{actor}", safe="@") + ".json"
 
 
+def backup_name(path: str, actor: str) -> str:
+    """Return the name of the copy of a file from before the first edit of an actor."""
+    return file_name(path, actor).removesuffix(".json") + ".orig"
+
+
 def parse_file_name(name: str) -> Edited:
     """Parse what `file_name` returned; directories before it are ignored."""
     text = unquote(name.rpartition("/")[2].removesuffix(".json"))

@@ -530,6 +530,12 @@ CATALOGUE: dict[str, Meaning] = {
         "container toolkit {found} stays, because this collection did not install it",
         "nothing to do; to remove it, purge its packages yourself",
     ),
+    "TOOLKIT_CONFIG_KEPT": Meaning(
+        NOTICE,
+        "{path} stays: it was there before this collection installed the container toolkit, or "
+        "it was changed since",
+        "nothing to do; if you do not need the file, delete it",
+    ),
     "TOOLKIT_KEPT": Meaning(
         NOTICE,
         "container toolkit {found} is newer and is kept (nvidia_container_runtime_version asks for "

@@ -42,6 +42,9 @@ TOOLKIT_PROGRAMS = (
     *("nvidia-container-runtime", "nvidia-container-runtime-hook"),
     *("nvidia-cdi-hook", "nvidia-ctk"),
 )
+# The package's script creates it, so the package manager does not know it.
+# Source: container toolkit, packaging/debian/nvidia-container-toolkit-base.postinst
+TOOLKIT_CONFIG = "/etc/nvidia-container-runtime/config.toml"
 # Debian's name of the file, and the name elsewhere.
 INITIAL_RAMDISKS = ("/boot/initrd.img-{release}", "/boot/initramfs-{release}.img")
 # depmod writes this list of the files of all modules; paths are relative to it.

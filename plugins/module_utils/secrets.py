@@ -17,20 +17,30 @@ import re
 
 HIDDEN = "***"
 
-# A key is secret if it ends in one of these: `registryPassword` and `--docker-token` are, but
-# `secretName` and `authenticationTokenWebhook` are not.
+# A key is secret if it ends in one of these, or in its plural: `registryPassword` and
+# `--docker-token` are, but `secretName` and `authenticationTokenWebhook` are not.
 _WORD = (
-    r"(?:pass(?:word|wd|phrase)|_pass|secret|token|auth|credentials?|api[_-]?key"
-    r"|(?:secret|private)(?:[_-]?access)?[_-]?key|client-key-data|authorization)"
+    r"(?:pass(?:word|wd|phrase|code)|_pass|pwd|secret|token|auth|credentials?|api[_-]?key"
+    r"|(?:secret|private|access|account)(?:[_-]?access)?[_-]?key|client-key-data|authorization)"
 )
+# The end of a line without a value, and the lines without any up to the next one. The limits keep a
+# text of comments from being read again and again.
+_TO_NEXT = r"(?:[ \t]*(?:#[^\n]{0,120})?\r?\n){1,20}"
+# The name of a secret, with its value under another key: `name: DB_PASSWORD`.
+_NAME = rf"(?:name|key)\\*[\"']?[ \t]*[:=][ \t]*\\*[\"']?[\w.-]{{0,120}}?{_WORD}s?\\*[\"']?"
+_NO_KEY = rf"(?![\w-]{{0,60}}{_WORD}s?\\*[\"']?[ \t]*[:=])"
 _KEY = re.compile(
-    rf"(?P<word>{_WORD})(?P<close>\\*[\"']?)[ \t]*(?P<sign>=>|[:=])[ \t]*", re.IGNORECASE
+    rf"(?:\b{_NAME}[ \t]*,?(?:{_TO_NEXT})?[ \t]*\\*[\"']?(?P<value>value)"
+    rf"|(?P<word>{_WORD})(?P<plural>s?))(?P<close>\\*[\"']?)[ \t]*(?P<sign>=>|[:=])[ \t]*",
+    re.IGNORECASE,
 )
 # The text before the word determines the extent of the value. Longer keys do not occur.
 _NEAR = 120
 _LEADS_LINE = re.compile(r"[ \t#;+<>-]*(?:(?:export|set)[ \t]+)?[\"']?[\w.-]*\Z")
 _IN_STRING = re.compile(r"[\"'][\w.-]*\Z")
 _PROSE = re.compile(r"(?:token|auth|credentials?)\Z", re.IGNORECASE)
+# Keys whose tables have settings, too: `secret: {secretName: x}`. Each key in these is judged.
+_TABLES = re.compile(r"(?:token|auth|credentials?|secret|authorization)\Z", re.IGNORECASE)
 # Before a word that also occurs in sentences, one of these indicates a key.
 _KEY_BEFORE = re.compile(r"(?:[\w.-]|[{,(\"'][ \t]*)\Z")
 
@@ -45,14 +55,21 @@ _STRINGS = tuple(
     )
 )
 _LIST = re.compile(r"(?P<open>\[)[^\]]*")
+_TABLE = re.compile(r"(?P<open>\{)[^{}]*")
+_CLOSED_KEY = re.compile(r"\\*[\"'][ \t]*:")
+_COUNT = re.compile(r"[\"']?\d[\d_.]*(?![^\s,;}\])\"'])")
 # These values are no secrets.
 _HARMLESS = re.compile(
-    r"\{|(?:true|false|null|none|yes|no|on|off|~)?[ \t]*[,;}\])]*[ \t]*(?:[#;].*)?$",
+    r"\{|(?:true|false|null|none|yes|no|on|off|~)?[ \t]*[,;}\])]*[ \t]*(?:[#;]|$)",
     re.IGNORECASE | re.MULTILINE,
 )
 _TO_QUOTE = re.compile(r"[^\"'\n]*")
 _TO_BLANK = re.compile(r"[^\s\"'&]*")
-_INDENT = re.compile(r"[ \t]*")
+_BELOW = re.compile(_TO_NEXT)
+_BLANKS = re.compile(r"\s*")
+_TO_KEY = re.compile(r"[ \t]*(?:-[ \t]+)*")
+_DASH = re.compile(r"-[ \t\r\n]")
+_IS_TABLE = re.compile(r"(?:-[ \t]+)*(?:\"[^\"\n]*\"|'[^'\n]*'|[^\s:\"'][^:\n]*):(?:\s|\Z)")
 
 # Credentials with a form of their own. The groups `before` and `after` stay.
 _FORMS = tuple(
@@ -64,10 +81,32 @@ _FORMS = tuple(
         # Everything before the last "@" of the host; the digest of an image is no host.
         r"(?P<before>://)[^\s/?#\"'<>]*(?P<after>@)(?!sha\d+:)",
         r"(?P<before>proxy[\"']?[ \t]*[:=][ \t]*[\"']?)[^\s/:@\"',]+:[^\s/@\"',]*(?P<after>@)",
-        rf"(?P<before>--[\w-]{{0,60}}{_WORD}(?:[ \t]+|\\*[\"'],[ \t]*\\*[\"']))"
+        rf"(?P<before>--[\w-]{{0,60}}{_WORD}"
+        r"(?:[ \t]+|\\*[\"'],\s*\\*[\"']|[\"']?[ \t]*\r?\n[ \t]*-[ \t]+[\"']?))"
         r"(?![-=:])[^\s\"'\\]+(?P<after>)",
-        r"(?P<before>\blogin[ \t]+\S+\s+password[ \t]+)\S+(?P<after>)",
+        r"(?P<before>\b(?:machine|login|account)\s+\S+\s+password\s+)\S+(?P<after>)",
+        rf"(?P<before>\bbearer[ \t]+){_NO_KEY}"
+        r"(?!(?:tokens?|auth\w*|credentials?|schemes?|challenges?|headers?|of)\b)(?![\w-]+=[\"'\\])"
+        r"[\w.~+/=-]+(?P<after>)",
+        # The Base64 text of a user and a password hardly ever looks like a word.
+        rf"(?P<before>\bbasic[ \t]+){_NO_KEY}(?![\w-]+=[\"'\\])"
+        r"(?-i:(?=[A-Za-z0-9+/]*(?:[0-9+=]|[a-z][A-Z])))[a-z0-9+/]+=*(?P<after>)(?![^\s\"',;)}\]\\])",
+        r"(?P<before>(?:[?&]|&amp;|\\u0026)(?:[\w-]{0,40}[_-])?(?:sig|signature|key)=)"
+        r"[^&\s\"'#<>\\]+(?P<after>)",
+        # A value before its name; `_KEY` finds a value after it.
+        rf"(?P<before>\bvalue\\*[\"']?[ \t]*[:=][ \t]*(?P<quote>\\*[\"']))"
+        r"(?:(?!(?P=quote))(?:\\.|[^\n])){1,4000}"
+        rf"(?P<after>(?P=quote)[ \t]*,?(?:{_TO_NEXT})?[ \t]*\\*[\"']?{_NAME}(?![\w.-]))",
+        r"(?P<before>(?<![^\s,{])value[ \t]*[:=][ \t]*)(?![|>\[\s])"
+        r"(?=(?P<plain>[^\s,{}\"']{1,4000}(?=[,\r\n])|[^\n,{}\"']{1,200}))(?P=plain)"
+        rf"(?P<after>[ \t]*(?:,|{_TO_NEXT})[ \t]*{_NAME}(?![\w.-]))",
     )
+)
+_CURL = re.compile(r"\bcurl\b(?:\\\r?\n|[^\n])*")
+_CURL_USER = re.compile(
+    r"(?P<before>[\s\"'](?:-[A-Za-z]{0,12}[uU]|--(?:proxy-)?user)(?:\\*[\"'],?)?[\s=]*"
+    r"(?P<quote>\\*[\"'])?(?!\d+:\d+(?:[\s\"']|\Z))[^\s:\"'-][^\s:\"']{0,100}:)"
+    r"(?(quote)[^\"'\n]+|[^\s\"']+)"
 )
 
 
@@ -75,6 +114,7 @@ def redact(text: str) -> str:
     """Return the text with every credential replaced by `***`."""
     for form in _FORMS:
         text = form.sub(rf"\g<before>{HIDDEN}\g<after>", text)
+    text = _CURL.sub(lambda curl: _CURL_USER.sub(rf"\g<before>{HIDDEN}", curl[0]), text)
     parts, done = [], 0
     while (key := _KEY.search(text, done)) is not None:
         start, end = _value(text, key)
@@ -85,14 +125,21 @@ def redact(text: str) -> str:
 
 def _value(text: str, key: re.Match[str]) -> tuple[int, int]:
     """Return start and end of the value of a secret key; both are equal if there is none."""
-    start = key.end()
-    line = text.rfind("\n", 0, key.start()) + 1
-    head = text[max(line, key.start() - _NEAR) : key.start()]
+    start, word = key.end(), key["word"] or ""
+    at = key.start("word" if word else "value")
+    near = max(at - _NEAR, 0)  # a line can have megabytes
+    line = max(text.rfind("\n", near, at) + 1, near)
+    head = text[line:at]
     leads_line = bool(_LEADS_LINE.match(head))
     is_key = leads_line or key["close"] or key["sign"] != ":" or _KEY_BEFORE.search(head)
-    if not is_key and _PROSE.match(key["word"]):  # "unexpected token: ..."
+    if not is_key and _PROSE.match(word):  # "unexpected token: ..."
         return start, start
-    for form in (*_STRINGS, _LIST):
+    if _is_setting(text, key, head):
+        return start, start
+    if (below := _BELOW.match(text, start)) is not None:
+        return _value_below(text, key, below.end(), line if leads_line else None)
+    tables = () if not word or _TABLES.match(word) else (_TABLE,)
+    for form in (*_STRINGS, _LIST, *tables):
         if (match := form.match(text, start)) is not None:
             return match.end("open"), match.end()
     if _HARMLESS.match(text, start):
@@ -100,18 +147,51 @@ def _value(text: str, key: re.Match[str]) -> tuple[int, int]:
     if _IN_STRING.search(head) and not key["close"]:
         return start, _end(_TO_QUOTE, text, start)
     if leads_line:
-        below = _end(_INDENT, text, line) - line + 1
-        end = _end(_lines(below), text, start)
+        below_indent = _end(_TO_KEY, text, line) - line + 1
+        end = _end(_lines(below_indent), text, start)
         return start, start + len(text[start:end].rstrip(", \t\r\n"))
-    if key["word"].lower() == "authorization":
+    if word.lower() == "authorization":
         return start, _end(_TO_QUOTE, text, start)
     end = _end(_TO_BLANK, text, start)
     return start, start + len(text[start:end].rstrip(",;)}]"))
 
 
-def _lines(indent: int) -> re.Pattern[str]:
-    """Match the rest of a line, and the following lines that are indented at least so far."""
-    return re.compile(rf"[^\n]*(?:(?:\n[ \t]*)*\n[ \t]{{{indent},}}[^\s][^\n]*)*")
+def _is_setting(text: str, key: re.Match[str], head: str) -> bool:
+    """Tell whether the value is a number of tokens, or the working directory of a process."""
+    word = (key["word"] or "").lower()
+    if word == "token" and key["plural"]:
+        return bool(_COUNT.match(text, key.end()))
+    return word == "pwd" and text[key.end() : key.end() + 1] == "/" and head[-1:] not in ("_", "-")
+
+
+def _value_below(text: str, key: re.Match[str], start: int, line: int | None) -> tuple[int, int]:
+    """Return start and end of a value in the lines below its key.
+
+    `start` is where these lines begin, and `line` where the key's line does if it leads that line.
+    """
+    first = _end(_BLANKS, text, start)
+    if key["close"]:  # JSON, where the indentation has no meaning
+        for form in (*_STRINGS, _LIST):
+            match = form.match(text, first)
+            if match is not None and not _CLOSED_KEY.match(text, match.end()):
+                return match.end("open"), match.end()
+    if line is None or (_IS_TABLE.match(text, first) and _TABLES.match(key["word"] or "")):
+        return start, start
+    column = _end(_TO_KEY, text, line) - line
+    indent = first - (text.rfind("\n", 0, first) + 1)
+    if indent < column or (indent == column and not _DASH.match(text, first)):
+        return start, start
+    end = _end(_lines(column + 1, dash=column if indent == column else None), text, first)
+    return first, first + len(text[first:end].rstrip(", \t\r\n"))
+
+
+def _lines(indent: int, dash: int | None = None) -> re.Pattern[str]:
+    """Match the rest of a line, and the following lines that are indented at least so far.
+
+    Items whose dashes are indented exactly as far as `dash` also match.
+    """
+    item = "" if dash is None else rf"|[ \t]{{{dash}}}-[ \t]"
+    return re.compile(rf"[^\n]*(?:(?:\n[ \t]*)*\n(?:[ \t]{{{indent},}}[^\s]{item})[^\n]*)*")
 
 
 def _end(form: re.Pattern[str], text: str, start: int) -> int:

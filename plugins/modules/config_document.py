@@ -138,6 +138,8 @@ options:
     description:
       - Keep a copy of the file from before the first edit, named RV(backup_file). It has the mode,
         the owner and the extended attributes of the file.
+      - The copy is in O(history_dir), because some programs read every file in a directory.
+      - A copy from earlier edits stays. Then the new copy has a number at the end of its name.
       - The copy is removed when all edits are undone, unless it differs from the file.
     type: bool
     default: true
@@ -255,20 +257,21 @@ backup_file:
   description: Copy of the file from before the first edit.
   returned: when a copy was made
   type: str
-  sample: /etc/docker/daemon.json.metal.gpu-orig
+  sample: /var/lib/metal-gpu/config_document/%2Fetc%2Fdocker%2Fdaemon.json@metal.gpu.orig
 """
 
 import base64
 import contextlib
 import errno
 import fcntl
+import glob
 import hashlib
+import itertools
 import json
 import os
 import shutil
 import tempfile
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -337,7 +340,8 @@ class Place:
         self.path = os.path.realpath(path)  # links stay
         self.history_dir = history_dir
         self.history = os.path.join(history_dir, document_history_files.file_name(self.path, actor))
-        self.backup = f"{self.path}.{quote(actor, safe='@ ')}-orig"
+        name = document_history_files.backup_name(self.path, actor)
+        self.backup = os.path.join(history_dir, name)
 
 
 def read(place: Place) -> dict[str, Any]:
@@ -386,7 +390,7 @@ def _replace(
 ) -> dict[str, Any]:
     result = {}
     directories = [] if content is None else request["directories"]
-    with _directories(directories), _candidate(place.path, content) as candidate:
+    with _directories(directories, _DIRECTORY_MODE), _candidate(place.path, content) as candidate:
         if candidate and request["validate"]:
             _validate(place.path, request["validate"], candidate, module.run_command)
         with _locked(place.path), contextlib.ExitStack() as stack:
@@ -399,9 +403,10 @@ def _replace(
             if candidate:
                 with _writing(place.path):
                     _set_attributes(candidate, place.path, request, module, is_new=current is None)
+            missing = list(_missing_directories(place.history))
+            stack.enter_context(_directories(missing, _HISTORY_DIRECTORY_MODE))
             if request["backup"] and current is not None:
-                stack.enter_context(_backup(place, current, module))
-                result["backup_file"] = place.backup
+                result["backup_file"] = stack.enter_context(_backup(place, current, module))
             stack.enter_context(_history_during(place, request["history_during"]))
             with _writing(place.path):
                 if candidate:
@@ -481,16 +486,16 @@ def _missing_directories(path: str) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _directories(paths: list[str]) -> Iterator[None]:
+def _directories(paths: list[str], mode: int) -> Iterator[None]:
     """Create directories, and remove them if the block fails."""
     created = []
     try:
         for path in paths:
             if not os.path.isdir(path):
                 with _writing(path):
-                    os.mkdir(path)
+                    os.mkdir(path, mode)
                     created.append(path)
-                    os.chmod(path, _DIRECTORY_MODE)  # independent of the umask
+                    os.chmod(path, mode)  # independent of the umask
         yield
     except BaseException:
         for path in reversed(created):
@@ -547,28 +552,35 @@ def _history_during(place: Place, history: str) -> Iterator[None]:
 
 
 def _forget(place: Place, content: bytes | None) -> None:
-    """Remove the history, its directory if that is empty, and a backup that equals the file."""
+    """Remove the history, backups that equal the file, and the directory if it is empty then."""
     with _writing(place.history), contextlib.suppress(FileNotFoundError):
         os.unlink(place.history)
+    for backup in glob.glob(f"{glob.escape(place.backup)}*"):
+        if content is not None and _content(backup) == content:
+            with _writing(backup):
+                os.unlink(backup)
     with contextlib.suppress(OSError):  # it has other histories
-        os.removedirs(place.history_dir)
-    if content is not None and _content(place.backup) == content:
-        with _writing(place.backup):
-            os.unlink(place.backup)
+        os.rmdir(place.history_dir)
+        if place.history_dir == document_history_files.DIRECTORY:
+            os.rmdir(os.path.dirname(place.history_dir))  # the collection's own directory
 
 
 @contextlib.contextmanager
-def _backup(place: Place, content: bytes, module: Any) -> Iterator[None]:
-    """Copy the file. Remove the copy if the block, or the copying itself, fails."""
-    prefix = f".{os.path.basename(place.backup)}."
-    with _written_aside(place.backup, prefix, content) as copy, _writing(place.backup):
+def _backup(place: Place, content: bytes, module: Any) -> Iterator[str]:
+    """Copy the file, and yield the copy. Remove it if the block, or the copying itself, fails.
+
+    An earlier copy with content that the file no longer has is never replaced.
+    """
+    names = itertools.chain([place.backup], (f"{place.backup}-{n}" for n in itertools.count(2)))
+    backup = next(name for name in names if not os.path.lexists(name))
+    with _written_aside(backup, ".", content) as copy, _writing(backup):
         _copy_attributes(copy, place.path, module)
-        os.rename(copy, place.backup)
+        os.rename(copy, backup)
     try:
-        yield
+        yield backup
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(place.backup)
+            os.unlink(backup)
         raise
 
 

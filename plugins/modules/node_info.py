@@ -457,6 +457,9 @@ gpu_node:
         config:
           description: Path of its configuration file. V(null) if there is none.
           type: str
+        config_sha256:
+          description: SHA-256 of this file. V(null) if there is none, or if it cannot be read.
+          type: str
         char_dev_rules:
           description: udev rules that create the links in C(/dev/char), which runc needs.
           type: list
@@ -482,6 +485,7 @@ gpu_node:
           active: true
         cdi_skipped: false
         config: /etc/nvidia-container-runtime/config.toml
+        config_sha256: 5c2f4c21a9e8b3d90e0f8f6c1b7a4d3e2f1a0b9c8d7e6f5a4b3c2d1e0f9a8b7c
         char_dev_rules: [/etc/udev/rules.d/71-metal-gpu-char-dev.rules]
     cdi:
       description: The specifications of the Container Device Interface (CDI).
@@ -1081,7 +1085,9 @@ gpu_node:
             Records of the packages that each role installed, by name of the role. C(path) is the
             path of the record. Each of the C(packages) has a C(version) and the version C(before),
             V(null) for none. C(version) is the desired version, or the installed version if the
-            role asked for any. C(error) is why the record cannot be read or is invalid.
+            role asked for any. C(nvidia-container-toolkit-base) also has C(config_sha256), the
+            SHA-256 of the configuration file that the package created, if there was none before.
+            C(error) is why the record cannot be read or is invalid.
           type: dict
       sample:
         files: [/etc/modprobe.d/metal-gpu-nouveau.conf]
@@ -1223,6 +1229,7 @@ FILES = (
     *crio.CONFIG_PATTERNS,
     document_history_files.PATTERN,
     docker.RECORD,
+    nvidia_driver.TOOLKIT_CONFIG,
 )
 # Directories, pattern, and what a text must contain to be sent to the controller.
 LAYERED_FILES = (
@@ -1239,7 +1246,7 @@ PATHS = {
     "reboot_required": "/run/reboot-required",
 }
 PATTERNS = {
-    "toolkit_config": ("/etc/nvidia-container-runtime/config.toml",),
+    "toolkit_config": (nvidia_driver.TOOLKIT_CONFIG,),
     "dkms_modules": (nvidia_driver.DKMS_MODULES,),
     "dkms_logs": (nvidia_driver.DKMS_LOGS,),
     "dkms_sources": (nvidia_driver.DKMS_SOURCES,),

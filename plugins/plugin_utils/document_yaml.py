@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from . import document_spans as spans
-from .document_model import Malformed, Path, Reading, Table, origins, position, same
+from .document_model import Malformed, NotEditable, Path, Reading, Table, origins, position, same
 from .document_spans import Entry, Node, Splice, line_start
 from .document_yaml_reader import Reader, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+_HEADER = re.compile(r"(?:[&!]\S*\s+)*(?P<style>[|>])[-+]?(?P<indent>[1-9]?)[-+]?")
 _PLAIN = re.compile(r"(?![yn]$)[A-Za-z/][\w./-]*", re.ASCII | re.IGNORECASE)
 
 
@@ -40,9 +41,30 @@ def read(text: str) -> Reading:
 def edit(text: str, desired: Table) -> str:
     """Edit the text so that its content is `desired`."""
     if text and not text.endswith("\n"):
-        text += "\n"
+        text = _with_newline(text)
     root, _obstacle = Reader(text).read()
     return spans.spliced(text, _Editor(text, root).edit(root, desired, ()))
+
+
+def _with_newline(text: str) -> str:
+    """Return the text with a newline at its end, and with the same content.
+
+    A newline belongs to the value of a literal or folded block that ends the text. Then the header
+    of the block gets another indicator: `-` strips newlines at the end, none keeps one.
+    """
+    node, _obstacle = Reader(text).read()
+    content = node.value
+    while node.entries:
+        node = node.entries[-1].node
+    header = _HEADER.match(text, node.start)
+    texts = [f"{text}\n"]
+    if header:
+        begin, end = (f"{text[: header.end('style')]}{header['indent']}", text[header.end() :])
+        texts += [f"{begin}{sign}{end}\n" for sign in ("-", "")]
+    for candidate in texts:
+        if same(Reader(candidate).read()[0].value, content):
+            return candidate
+    raise NotEditable("the file does not end with a newline. Add one")
 
 
 class _Editor:

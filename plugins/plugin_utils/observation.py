@@ -348,6 +348,7 @@ def _toolkit(node: Raw) -> dict[str, Any]:
         "cdi_skipped": node.units.get("nvidia-cdi-refresh.service", {}).get("Result")
         == "exec-condition",
         "config": next(iter(node.found["toolkit_config"]), None),
+        "config_sha256": _sha256(node.texts.get(nvidia_driver.TOOLKIT_CONFIG)),
         "char_dev_rules": [
             path
             for path in node.find("*/udev/rules.d/*.rules")
@@ -761,6 +762,10 @@ def _runtimes(runtimes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 def _exists(node: Raw, path: str | None) -> bool | None:
     return None if path in node.errors else path in node.texts
+
+
+def _sha256(text: str | None) -> str | None:
+    return None if text is None else sha256(text.encode()).hexdigest()
 
 
 def _read_error(node: Raw, path: str | None) -> str | None:

@@ -12,7 +12,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.metal.gpu.plugins.module_utils import docker, own_files
+from ansible_collections.metal.gpu.plugins.module_utils import (
+    docker,
+    nvidia_driver,
+    own_files,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.nvidia_smi import name_gpu
 from ansible_collections.metal.gpu.plugins.module_utils.version import is_newer, upstream_version
 from ansible_collections.metal.gpu.plugins.plugin_utils import (
@@ -132,6 +136,7 @@ PACKAGES = (
     "libnvidia-container-tools",
     "libnvidia-container1",
 )
+_CONFIG_PACKAGE = "nvidia-container-toolkit-base"
 # A toolkit that stays must have a command and a service that the steps above use.
 # Source: https://github.com/NVIDIA/nvidia-docker/issues/1671; the toolkit's release notes.
 _LINKS_SINCE = "1.14.0"  # with --load-kernel-modules
@@ -220,6 +225,7 @@ def _plan_toolkit(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any
         plan.data |= {
             "packages": arguments(node, packages),
             "change_held": bool(ours),
+            "created_config": _created_config(node),
             "hold": hold_arguments(node, hold),
         }
         plan.step(INSTALL, reason)
@@ -233,6 +239,19 @@ def _plan_toolkit(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any
         plan.step(LINK, _unlinked_reason(node))
     elif _has_driver(node, desired):
         plan.step(LINK, "udev runs the rule only at the next load of the driver")
+
+
+def _created_config(node: Mapping[str, Any]) -> str | None:
+    """Return the configuration file if the package creates it, or if nobody changed it since."""
+    is_new = node["toolkit"]["config"] is None
+    return nvidia_driver.TOOLKIT_CONFIG if is_new or _is_config_of_package(node) else None
+
+
+def _is_config_of_package(node: Mapping[str, Any]) -> bool:
+    """Tell whether the configuration file is as the package of this role created it."""
+    record = node["ours"]["packages"].get(ROLE, {}).get("packages", {}).get(_CONFIG_PACKAGE, {})
+    observed = node["toolkit"]["config_sha256"]
+    return observed is not None and record.get("config_sha256") == observed
 
 
 def _has_driver(node: Mapping[str, Any], desired: Mapping[str, Any]) -> bool:
@@ -501,7 +520,10 @@ def _unplan_docker(plan: Plan, node: Mapping[str, Any]) -> None:
 def _unplan_toolkit(plan: Plan, node: Mapping[str, Any]) -> None:
     packages = package_record.added(node, ROLE)
     toolkit = node["toolkit"]
-    plan.data["packages"] = packages
+    config: str | None = toolkit["config"]
+    keeps_config = config is not None and not _is_config_of_package(node)
+    # A purge removes the configuration file of an older package, whoever changed it.
+    plan.data |= {"packages": packages, "purge": not keeps_config}
     refuse_dependants(plan, node, packages)
     plan.step(REMOVE, f"installed: {', '.join(packages)}" if packages else None)
     if installed(node, [name for name in PACKAGES if name not in packages]):
@@ -511,7 +533,9 @@ def _unplan_toolkit(plan: Plan, node: Mapping[str, Any]) -> None:
         return
     kinds = node["cdi"]["kinds"]
     specifications = [path for path, kind in kinds.items() if _is_generated(path, kind)]
-    files = [path for path in (toolkit["config"], *specifications) if path]
+    if keeps_config:
+        plan.notice("TOOLKIT_CONFIG_KEPT", path=config)
+    files = [path for path in (None if keeps_config else config, *specifications) if path]
     plan.data["files"] = files
     plan.step(
         REMOVE_FILES, f"the packages leave them behind: {', '.join(files)}" if files else None

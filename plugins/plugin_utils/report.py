@@ -50,8 +50,11 @@ def stopped(result: Mapping[str, Any], host: str, task: str) -> list[dict[str, s
 
     If a role failed because of findings, its message contains them.
     """
-    failed = [one for one in result.get("results", [result]) if one.get("failed", True)]
-    error = "; ".join(dict.fromkeys(_error(one) for one in failed))
+    items = result.get("results")  # of a loop; dnf returns texts under this name
+    if not isinstance(items, list) or not all(isinstance(one, Mapping) for one in items):
+        items = []
+    failed = [one for one in items if one.get("failed", True)]
+    error = "; ".join(dict.fromkeys(_error(one) for one in failed or [result]))
     explained = [
         {**found.groupdict(), "host": host, "severity": CATALOGUE[found["code"]].severity}
         for found in _EXPLAINED.finditer(error)
@@ -67,8 +70,15 @@ def no_answer(error: str) -> dict[str, str]:
 
 def _error(result: Mapping[str, Any]) -> str:
     """Return the message of a task, with what its program printed."""
-    texts = (result.get(key) or "" for key in ("msg", "stderr", "module_stderr"))
+    texts = (_text(result.get(key)) for key in ("msg", "stderr", "module_stderr"))
     return ": ".join(text.strip().removeprefix("Task failed: ") for text in texts if text.strip())
+
+
+def _text(value: Any) -> str:
+    """Return a value as text. The fail module accepts any message, such as a list of lines."""
+    if isinstance(value, list):
+        return "\n".join(map(_text, value))
+    return "" if value is None else str(value)
 
 
 def admission(

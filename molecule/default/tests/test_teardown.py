@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import tomllib
 from typing import Any
+from urllib.parse import quote
 
 import footprint
 import pytest
 
 NODES = ("gpu-1", "gpu-2")
 CONFIG = "/etc/containerd/config.toml"
-BACKUP = "{}.metal.gpu.{}-orig"
 DRAIN = ("-e", "teardown_drain=true")
 OPERATIONS_ALLOWED = 3
 
@@ -42,6 +42,12 @@ def training(laboratory: Any) -> None:
     """Pods that hold GPUs on both nodes."""
     laboratory.kubectl("apply", "-f", "-", stdin=TRAINING)
     laboratory.kubectl("rollout", "status", "deployment/training", "--timeout=60s")
+
+
+def backup(path: str, role: str) -> str:
+    """Return the copy of a file from before the first change of a role."""
+    name = f"{quote(path, safe='')}@metal.gpu.{role}.orig"
+    return f"/var/lib/metal-gpu/config_document/{name}"
 
 
 def holders(laboratory: Any) -> dict[str, str]:
@@ -111,7 +117,7 @@ def test_the_other_node_follows(laboratory, training, admins_change):
 
 def test_admins_change_is_kept_and_ours_is_gone(laboratory):
     host = laboratory.host("gpu-1")
-    before = host.file(BACKUP.format(CONFIG, "nvidia_container_runtime")).content_string
+    before = host.file(backup(CONFIG, "nvidia_container_runtime")).content_string
     after = host.file(CONFIG).content_string
     expected = before.replace(
         "max_container_log_line_size = 32768", "max_container_log_line_size = 65536"
@@ -124,7 +130,7 @@ def test_admins_change_is_kept_and_ours_is_gone(laboratory):
 def test_gate_is_all_that_the_kubelet_lost(laboratory):
     """The gate broke gpu-2 before. Restoring it would break the kubelet again."""
     host, path = laboratory.host("gpu-2"), "/var/lib/kubelet/config.yaml"
-    before = host.file(BACKUP.format(path, "kubelet_device_plugins")).content_string
+    before = host.file(backup(path, "kubelet_device_plugins")).content_string
     after = host.file(path).content_string
     assert after == before.replace("featureGates:\n  DevicePlugins: true\n", "")
     assert "--v=2" in host.file("/etc/default/kubelet").content_string

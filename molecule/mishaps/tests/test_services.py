@@ -17,6 +17,7 @@ import pytest
 
 NODE = str(Path(__file__).parent.parent / "node.yml")
 CONFIG = "/etc/containerd/config.toml"
+HISTORY = "/var/lib/metal-gpu/config_document"
 GATE_FILE = "/etc/systemd/system/kubelet.service.d/20-gpu.conf"
 
 
@@ -50,21 +51,30 @@ def failure(laboratory: Any, *options: str) -> str:
 
 @pytest.fixture
 def full(laboratory: Any) -> Iterator[Any]:
-    """Return a function that fills the disk of containerd's configuration folder."""
-    folder = str(Path(CONFIG).parent)
-    yield lambda room: laboratory.lab("fault", "gpu-3", "disk-full", folder, str(room))
-    laboratory.lab("fault", "gpu-3", "disk-freed", folder)
+    """Return a function that fills the disk of a folder."""
+    folders = []
+
+    def fill(folder: str) -> None:
+        folders.append(folder)
+        laboratory.lab("fault", "gpu-3", "disk-full", folder)
+
+    yield fill
+    for folder in folders:
+        laboratory.lab("fault", "gpu-3", "disk-freed", folder)
 
 
-@pytest.mark.parametrize(("room_for_files", "unwritten"), [(0, CONFIG), (1, f"{CONFIG}.metal.gpu")])
-def test_disk_full(laboratory, full, room_for_files, unwritten):
+@pytest.mark.parametrize(
+    ("folder", "unwritten"),
+    [(str(Path(CONFIG).parent), CONFIG), (HISTORY, f"{HISTORY}/%2Fetc%2Fcontainerd")],
+)
+def test_disk_full(laboratory, full, folder, unwritten):
     """Writing fails for the file itself, or for its backup. No partial file stays."""
 
     def state() -> tuple[str, str]:
         command = f"find {Path(CONFIG).parent} -type f -exec sha256sum {{}} + | sort"
         return laboratory.host("gpu-3").check_output(command), started(laboratory, "containerd")
 
-    full(room_for_files)
+    full(folder)
     before = state()
     words = failure(laboratory)
     assert f"cannot write {unwritten}" in words

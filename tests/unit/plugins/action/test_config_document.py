@@ -9,6 +9,7 @@ import json
 import stat
 from types import SimpleNamespace
 from unittest.mock import MagicMock
+from urllib.parse import quote
 
 import pytest
 from ansible.errors import AnsibleActionFail
@@ -54,6 +55,10 @@ def act(path, tmp_path, capsys):
         return action.run(task_vars={}), len(operations)
 
     return run
+
+
+def backup_of(path):
+    return f"{quote(str(path), safe='')}@metal.gpu.orig"
 
 
 def everything(tmp_path):
@@ -139,21 +144,22 @@ def test_what_is_kept_is_not_given_back(act, path, tmp_path):
         result, count = act(state="kept")
         assert (result["changed"], count) == (False, operations)
     act(state="absent")
-    assert set(everything(tmp_path)) == {"daemon.json", "daemon.json.metal.gpu-orig"}
+    assert set(everything(tmp_path)) == {"daemon.json", backup_of(path)}
     assert path.read_text() == AFTER
 
 
-def test_the_backup_is_of_the_first_change_only(act, path):
+def test_the_backup_is_of_the_first_change_only(act, path, tmp_path):
     first, _count = act(**WISH)
-    assert first["backup_file"] == f"{path}.metal.gpu-orig"
+    backup = tmp_path / "state" / backup_of(path)
+    assert first["backup_file"] == str(backup)
     second, _count = act(merge={"debug": True})
     assert "backup_file" not in second
-    assert path.with_name("daemon.json.metal.gpu-orig").read_text() == BEFORE
+    assert backup.read_text() == BEFORE
 
 
-def test_no_backup(act, tmp_path):
+def test_no_backup(act, path, tmp_path):
     act(**WISH, backup=False)
-    assert "daemon.json.metal.gpu-orig" not in everything(tmp_path)
+    assert backup_of(path) not in everything(tmp_path)
 
 
 def test_nothing_to_give_back_but_a_state(act, path, tmp_path):
@@ -161,7 +167,7 @@ def test_nothing_to_give_back_but_a_state(act, path, tmp_path):
     path.unlink()
     result, count = act(state="absent")
     assert (result["changed"], count) == (False, 2)
-    assert set(everything(tmp_path)) == {"daemon.json.metal.gpu-orig"}
+    assert set(everything(tmp_path)) == {backup_of(path)}
 
 
 @pytest.mark.parametrize("check", [True, False], ids=["check", "real"])

@@ -81,6 +81,89 @@ HIDDEN_TABLE = [
         id="private-key",
     ),
     pytest.param('{"auth": "CANARY', None, id="cut-off"),
+    pytest.param("password:\n    CANARY\nx: 1\n", "password:\n    ***\nx: 1\n", id="next-line"),
+    pytest.param(
+        "- password: # of the admin\n\n    CANARY\n    CANARY\n  x: 1\n",
+        "- password: # of the admin\n\n    ***\n  x: 1\n",
+        id="next-lines",
+    ),
+    pytest.param("a:\n  token:\n  - CANARY\n  - CANARY\n  x: 1", None, id="yaml-items"),
+    pytest.param("passwords:\n  me: CANARY\nx: 1", "passwords:\n  ***\nx: 1", id="yaml-table"),
+    pytest.param('{"password":\n "CANARY"}', '{"password":\n "***"}', id="json-next-line"),
+    pytest.param('{\n"password":\n"CANARY"\n}', '{\n"password":\n"***"\n}', id="json-column-0"),
+    pytest.param('{"password":\n  [\n  "CANARY"]}', None, id="json-list-next-line"),
+    pytest.param('{"passwords": {"me": "CANARY"}, "x": 1}', None, id="json-table"),
+    pytest.param("password =\n  CANARY\nx = 1", "password =\n  ***\nx = 1", id="ini-next-line"),
+    pytest.param(
+        "- name: DB_PASSWORD\n  value: CANARY CANARY\n- name: x\n  value: y\n",
+        "- name: DB_PASSWORD\n  value: ***\n- name: x\n  value: y\n",
+        id="named",
+    ),
+    pytest.param(
+        "- name: 'DB_PASSWORD' # x\n  value: \"CANARY\"\n  x: y\n",
+        "- name: 'DB_PASSWORD' # x\n  value: \"***\"\n  x: y\n",
+        id="named-quoted",
+    ),
+    pytest.param("- name: T_TOKEN\n  value: |\n    CANARY\n    CANARY\n", None, id="named-block"),
+    pytest.param("- name: T_TOKEN\n  value: >-\n    CANARY\n", None, id="named-folded"),
+    pytest.param("- name: T_TOKEN\n  value:\n    CANARY\n", None, id="named-next-line"),
+    pytest.param(
+        "- {name: TOKEN, value: CANARY}\n", "- {name: TOKEN, value: ***}\n", id="named-flow"
+    ),
+    pytest.param(
+        '{"name": "TOKEN", "value": "CAN\\"ARY", "x": 1}',
+        '{"name": "TOKEN", "value": "***", "x": 1}',
+        id="named-json",
+    ),
+    pytest.param('{"name":"TOKEN","value":"CANARY"}', None, id="named-json-compact"),
+    pytest.param('{\n "name": "TOKEN",\n "value": "CANARY"\n}', None, id="named-json-lines"),
+    pytest.param('{\\"name\\":\\"TOKEN\\",\\"value\\":\\"CANARY\\"}', None, id="named-escaped"),
+    pytest.param('name = "TOKEN"\nvalue = "CANARY"\n', None, id="named-toml"),
+    pytest.param("- key: api_key\n  value: CANARY\n", None, id="named-key"),
+    pytest.param(
+        "- value: CANARY CANARY\n  name: DB_PASSWORD\n",
+        "- value: ***\n  name: DB_PASSWORD\n",
+        id="named-after",
+    ),
+    pytest.param(
+        '{"value": "CANARY", "name": "TOKEN"}',
+        '{"value": "***", "name": "TOKEN"}',
+        id="named-after-json",
+    ),
+    pytest.param('passwords = ["CANARY"]', "passwords = [***]", id="plural-toml"),
+    pytest.param("tokens: [CANARY, CANARY]", "tokens: [***]", id="plural-yaml"),
+    pytest.param("tokens:\n- CANARY\nx: 1\n", "tokens:\n***\nx: 1\n", id="plural-items"),
+    pytest.param("secrets: CANARY", "secrets: ***", id="plural-string"),
+    pytest.param(
+        "failed: Bearer CANARY.x-1 refused", "failed: Bearer *** refused", id="bearer-alone"
+    ),
+    pytest.param('["bearer CANARY"]', '["bearer ***"]', id="bearer-in-json"),
+    pytest.param("x: Basic CANARY==", "x: Basic ***", id="basic-alone"),
+    pytest.param("basic Y2FuCANARY+/", "basic ***", id="basic-lower-case"),
+    pytest.param("x MYSQL_PWD=CANARY y", "x MYSQL_PWD=*** y", id="pwd"),
+    pytest.param("Bearer password: CANARY\nBasic auth= CANARY", None, id="key-after-scheme"),
+    pytest.param("MYSQL_PWD=/CANARY", "MYSQL_PWD=***", id="pwd-slash"),
+    pytest.param("Server=h;Uid=u;Pwd=CANARY;x=1", "Server=h;Uid=u;Pwd=***", id="odbc"),
+    pytest.param("export AWS_ACCESS_KEY=CANARY", "export AWS_ACCESS_KEY=***", id="access-key"),
+    pytest.param("accessKey: CANARY", "accessKey: ***", id="access-key-camel"),
+    pytest.param("AccountKey=CANARY==;x=1", None, id="account-key"),
+    pytest.param(
+        "https://a/x?se=1&sig=CANARY%3D&v=1", "https://a/x?se=1&sig=***&v=1", id="url-signature"
+    ),
+    pytest.param("https://a/x?X-Amz-Signature=CANARY", None, id="url-signature-amz"),
+    pytest.param("curl -u user:CANARY https://a", "curl -u user:*** https://a", id="curl"),
+    pytest.param('curl -sSfu "user:CANARY CANARY" https://a', None, id="curl-quoted"),
+    pytest.param("curl \\\n  --user=user:CANARY -U proxy:CANARY a", None, id="curl-twice"),
+    pytest.param('["curl", "-u", "user:CANARY"]', '["curl", "-u", "user:***"]', id="curl-list"),
+    pytest.param(
+        "machine m password CANARY login u", "machine m password *** login u", id="netrc-reversed"
+    ),
+    pytest.param("machine m\n  login u\n  password\n  CANARY\n", None, id="netrc-lines"),
+    pytest.param("default login u account a password CANARY", None, id="netrc-account"),
+    pytest.param(
+        "args:\n- --token\n- CANARY\n- x", "args:\n- --token\n- ***\n- x", id="flag-items"
+    ),
+    pytest.param('["--token",\n  "CANARY"]', '["--token",\n  "***"]', id="argument-list-lines"),
     pytest.param("-----BEGIN PRIVATE KEY-----\nCANARY", None, id="private-key-cut-off"),
 ]
 
@@ -99,6 +182,28 @@ KEPT = [
     pytest.param("line 3: unexpected token: ']'", id="parser"),
     pytest.param("pass the password with `--ask-become-pass` or -K", id="words"),
     pytest.param("token: ***\nauth: ***\nx: https://***@y", id="redacted-already"),
+    pytest.param("password_file: /x\npasswordFile: /x\n--password-file=/x\n", id="file-names"),
+    pytest.param("- name: DB_PASSWORD_FILE\n  value: /run/x\n", id="named-file"),
+    pytest.param("- name: DB_PASSWORD\n  valueFrom:\n    x: y\n", id="named-reference"),
+    pytest.param("- name: MONKEY\n  value: y\n- name: token\n- value: z\n", id="named-alike"),
+    pytest.param("- name: token\n  image: x\n", id="named-without-value"),
+    pytest.param('{"name": "token", "value": ""}', id="named-empty"),
+    pytest.param("password:\ntoken:\nx:\n  y: 1\n", id="empty-keys"),
+    pytest.param("- password:\n  x: 1\n- token:\n", id="empty-key-of-item"),
+    pytest.param("token:\n  # none\nx: 1\n", id="empty-with-comment"),
+    pytest.param("secret:\n  secretName: x\n  items:\n  - key: y\n", id="volume"),
+    pytest.param("serviceAccountToken:\n  path: token\n", id="projected-token"),
+    pytest.param("credentials:\n- name: x\n", id="items-with-keys"),
+    pytest.param("max_tokens: 4096\nmax_tokens=4096 --max-tokens 4096", id="number-of-tokens"),
+    pytest.param("tokens_per_second: 5\n", id="tokens-per-second"),
+    pytest.param("PWD=/root\nOLDPWD=/x", id="working-directory"),
+    pytest.param('Www-Authenticate: Bearer realm="https://a/token"', id="bearer-realm"),
+    pytest.param("bearer token, Bearer authentication, basic auth", id="bearer-words"),
+    pytest.param("Basic authentication, basic checks, Basic System", id="basic-words"),
+    pytest.param("docker run -u 1000:1000 --user a:b x", id="user-and-group"),
+    pytest.param("curl -u user https://a:80/ -U 1:1", id="curl-without-password"),
+    pytest.param("the machine has no password, login as root", id="netrc-words"),
+    pytest.param("https://a/x?config=1&design=2", id="url-query"),
     pytest.param("", id="nothing"),
 ]
 
@@ -126,6 +231,7 @@ def test_a_second_time_changes_nothing(text, expected):
 def test_any_text_comes_out_and_the_second_time_changes_nothing():
     pieces = [
         *("password", "token", "auth", "://", "@", ":", "=", '"', "'", "\\", "[", "]", "{", "}"),
+        *("name: ", "value: ", "tokens", "_pwd", "- ", "\n  ", "curl -u ", "Basic ", "?sig="),
         *(",", " ", "\n", "|", ">", "--", "***", "Authorization", "Bearer", "proxy", "true", "no"),
         *string.ascii_lowercase[:4],
     ]
@@ -155,9 +261,43 @@ def test_any_text_comes_out_and_the_second_time_changes_nothing():
         pytest.param("-----BEGIN PRIVATE KEY-----" * 6_000, id="open-keys"),
         pytest.param(" " * 200_000, id="blanks"),
         pytest.param("token" * 40_000, id="word-after-word"),
+        pytest.param("password:\n" * 20_000, id="empty-keys"),
+        pytest.param("password:" + "\n" * 200_000, id="empty-value"),
+        pytest.param('"password":\n' * 20_000, id="quoted-empty-keys"),
+        pytest.param("".join(f"{' ' * i}password:\n" for i in range(600)), id="nested-empty-keys"),
+        pytest.param("password:" + "\n  # x" * 30_000 + "\n", id="comments"),
+        pytest.param("name: token\n" * 20_000, id="names"),
+        pytest.param("value: x\n" * 20_000, id="values"),
+        pytest.param("value: x, " * 20_000, id="values-in-one-line"),
+        pytest.param('value: "' * 20_000, id="open-values"),
+        pytest.param("value:" * 30_000, id="value-after-value"),
+        pytest.param("value: " * 30_000, id="value-after-value-with-blanks"),
+        pytest.param("auth=;" * 30_000, id="semicolons"),
+        pytest.param("password: # " * 15_000, id="number-signs"),
+        pytest.param("# secret:\n" * 20_000, id="keys-in-comments"),
+        pytest.param('{"token": "x", "name": "TOKEN", "value": "y"}, ' * 5_000, id="one-line"),
+        pytest.param("name: token" + "\n" * 200_000, id="name-without-value"),
+        pytest.param("curl -u a" * 20_000, id="curls-in-one-line"),
+        pytest.param("curl -" + "u" * 200_000, id="long-flag"),
+        pytest.param("machine a\n" * 20_000, id="machines"),
+        pytest.param("machine a" + " " * 200_000, id="machine-without-end"),
+        pytest.param("password a" + " " * 200_000, id="password-without-login"),
+        pytest.param("passwords: {" * 20_000, id="open-tables"),
+        pytest.param("Bearer " * 30_000, id="bearers"),
+        pytest.param("Basic" + " " * 200_000, id="basic-blanks"),
     ],
 )
 def test_a_long_text_takes_no_long_time(text):
     begin = time.process_time()
     redact(text)
     assert time.process_time() - begin < 2
+
+
+def test_five_megabytes_take_seconds():
+    lines = (
+        "  - name: DB_PASSWORD\n    value: x\n  password:\n    y\n"
+        '  "a": {"token": "https://u:p@h/"}\n  "insecure-registries": ["10.0.0.1"]\n'
+    )
+    begin = time.process_time()
+    redact(lines * (5_000_000 // len(lines)))
+    assert time.process_time() - begin < 20

@@ -51,7 +51,7 @@ def call(node, capsys):
 
 @pytest.fixture
 def write(call):
-    def run(before, after, *, path="etc/daemon.json", **request):
+    def run(before, after, *, path="etc/daemon.json", history_dir=None, **request):
         request = {
             "expected": digest(before),
             "content": encode(after),
@@ -65,7 +65,8 @@ def write(call):
             "group": None,
             **request,
         }
-        return call(path, _write=json.dumps(request))
+        options = {"history_dir": history_dir} if history_dir else {}
+        return call(path, _write=json.dumps(request), **options)
 
     return run
 
@@ -75,8 +76,12 @@ def files(node):
 
 
 def history(node):
-    [path] = (node / "var/lib/history").iterdir()
+    [path] = (node / "var/lib/history").glob("*.json")
     return path.read_text()
+
+
+def backups(node):
+    return sorted((node / "var/lib/history").glob("*.orig*"))
 
 
 def test_reading_changes_nothing(call, node):
@@ -106,13 +111,18 @@ def test_replacing_keeps_mode_and_backs_up(write, call, node):
     path.chmod(0o640)
     result = write(b"old", b"new", backup=True)
     assert result["changed"] is True
-    assert result["backup_file"] == f"{path}.metal.gpu-orig"
+    [backup] = backups(node)
+    assert result["backup_file"] == str(backup)
+    assert backup.name == f"{str(path).replace('/', '%2F')}@metal.gpu.orig"
     assert path.read_bytes() == b"new"
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
-    assert (node / "etc/daemon.json.metal.gpu-orig").read_bytes() == b"old"
+    assert backup.read_bytes() == b"old"
+    assert stat.S_IMODE(backup.stat().st_mode) == 0o640
     assert len(files(node)) == 3  # nothing temporary beside the file, the backup and the history
+    # The kubelet reads every file in its folder of static pods, CRI-O every one in crio.conf.d.
+    assert list((node / "etc").iterdir()) == [path]
     assert history(node) == call()["history"] == "after"
-    [kept] = (node / "var/lib/history").iterdir()
+    [kept] = (node / "var/lib/history").glob("*.json")
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     assert stat.S_IMODE(kept.parent.stat().st_mode) == 0o700
 
@@ -165,8 +175,8 @@ def test_other_users_can_never_read_a_new_file(write, node, modes, mode, exists)
     with umask(0):
         write(b"old" if exists else None, b"new", backup=True, mode=oct(mode)[2:])
     assert path.name in modes
-    assert (f"{path.name}.metal.gpu-orig" in modes) is exists
-    states = [name for name in modes if "%2Fdaemon.json" in name]
+    assert any(name.endswith("%2Fdaemon.json@metal.gpu.orig") for name in modes) is exists
+    states = [name for name in modes if name.endswith("%2Fdaemon.json@metal.gpu.json")]
     assert states
     for name, found in modes.items():
         allowed = 0o600 if name in states else mode
@@ -178,8 +188,8 @@ def test_extended_attributes_stay(write, node):
     path.write_bytes(b"old")
     os.setxattr(path, "user.label", b"admin")
     write(b"old", b"new", backup=True)
-    for name in ("daemon.json", "daemon.json.metal.gpu-orig"):
-        assert os.getxattr(node / "etc" / name, "user.label") == b"admin"
+    for each in (path, *backups(node)):
+        assert os.getxattr(each, "user.label") == b"admin"
 
 
 def test_owner_and_group_stay_and_are_given_to_new_files(write, node):
@@ -209,7 +219,7 @@ def test_creating_and_removing_with_directories(write, node):
     assert stat.S_IMODE(path.stat().st_mode) == 0o644
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o755
     write(b"new", None, path="etc/a/b/c.toml", directories=directories, history_after=None)
-    assert list(node.rglob("*")) == [node / "etc"]
+    assert sorted(node.rglob("*")) == [node / "etc", node / "var", node / "var/lib"]
 
 
 def test_a_directory_with_other_files_stays(write, node):
@@ -223,10 +233,71 @@ def test_a_directory_with_other_files_stays(write, node):
 def test_restoring_deletes_the_history_and_an_equal_backup(write, node, backup):
     (node / "etc/daemon.json").write_bytes(b"old")
     write(b"old", b"new", backup=True)
-    (node / "etc/daemon.json.metal.gpu-orig").write_bytes(backup)
+    [path] = backups(node)
+    path.write_bytes(backup)
     write(b"new", b"old", history_after=None)
-    assert not (node / "var").exists()
+    assert (node / "var/lib/history").exists() is (backup != b"old")
     assert len(files(node)) == (1 if backup == b"old" else 2)
+
+
+def test_only_the_directory_of_the_history_is_removed(write, node):
+    """An empty directory above it may be the admin's."""
+    (node / "var/lib").mkdir(parents=True)
+    write(None, b"new")
+    write(b"new", None, history_after=None)
+    assert list((node / "var").iterdir()) == [node / "var/lib"]
+    assert list((node / "var/lib").iterdir()) == []
+
+
+@pytest.mark.parametrize("other", [None, "metal-gpu/packages/x.json", "metal-gpu/x"])
+def test_the_collections_own_directory_is_removed_when_it_is_empty(write, node, monkeypatch, other):
+    default = node / "var/lib/metal-gpu/config_document"
+    monkeypatch.setattr(config_document.document_history_files, "DIRECTORY", str(default))
+    if other:
+        (node / "var/lib" / other).parent.mkdir(parents=True)
+        (node / "var/lib" / other).touch()
+    write(None, b"new", history_dir=str(default))
+    assert default.exists()
+    write(b"new", None, history_after=None, history_dir=str(default))
+    assert not default.exists()
+    assert files(node) == ([f"var/lib/{other}"] if other else [])
+    assert (node / "var/lib").exists()
+    assert (node / "var/lib/metal-gpu").exists() is bool(other)
+
+
+def test_an_earlier_backup_stays(write, node):
+    path = node / "etc/daemon.json"
+    beside = node / "etc/daemon.json.metal.gpu-orig"
+    path.write_bytes(b"old")
+    beside.write_bytes(b"of the admin")
+    write(b"old", b"new", backup=True)
+    write(b"new", b"theirs", history_after=None)
+    first = backups(node)
+    result = write(b"theirs", b"newer", backup=True)
+    assert [each.read_bytes() for each in backups(node)] == [b"old", b"theirs"]
+    assert {each.name[-5:] for each in first} == {".orig"}
+    assert result["backup_file"].endswith(".orig-2")
+    write(b"newer", b"theirs", history_after=None)
+    assert [each.read_bytes() for each in backups(node)] == [b"old"]
+    assert beside.read_bytes() == b"of the admin"
+
+
+def test_a_failure_leaves_an_earlier_backup(write, node, monkeypatch):
+    path = node / "etc/daemon.json"
+    path.write_bytes(b"old")
+    write(b"old", b"new", backup=True)
+    write(b"new", b"theirs", history_after=None)
+    found = {name: (node / name).read_bytes() for name in files(node)}
+    real = os.rename
+
+    def refuse(source, target):
+        if str(target) == str(path):
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+        real(source, target)
+
+    monkeypatch.setattr(os, "rename", refuse)
+    assert write(b"theirs", b"newer", backup=True)["failed"]
+    assert {name: (node / name).read_bytes() for name in files(node)} == found
 
 
 def test_deleting_the_history_does_not_change_the_file(write, node):
@@ -367,7 +438,7 @@ def room(size):
     ("before", "after", "history_during", "unwritten"),
     [
         pytest.param(b"old", b"new" * 100, "", "etc/daemon.json:", id="the file"),
-        pytest.param(b"old" * 100, b"new", "", "etc/daemon.json.metal.gpu-orig:", id="the backup"),
+        pytest.param(b"old" * 100, b"new", "", "daemon.json@metal.gpu.orig:", id="the backup"),
         pytest.param(
             b"old", b"new", "during" * 100, "daemon.json@metal.gpu.json:", id="the history"
         ),

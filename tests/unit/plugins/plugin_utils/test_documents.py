@@ -178,6 +178,42 @@ EDITS = [
         id="toml-inline-table-and-array-of-tables",
     ),
     pytest.param("toml", Edits(merge={"b": 1}), "a = 1", "a = 1\nb = 1\n", id="toml-no-newline"),
+    pytest.param(
+        "yaml",
+        Edits(merge={"c": 1}),
+        "b: |\n  x",
+        "b: |-\n  x\nc: 1\n",
+        id="yaml-literal-no-newline",
+    ),
+    pytest.param(
+        "yaml", Edits(merge={"c": 1}), "b: >+ # x\n  x", "b: >- # x\n  x\nc: 1\n", id="yaml-folded"
+    ),
+    pytest.param(
+        "yaml",
+        Edits(merge={"c": 1}),
+        "b:\n- y\n- !!str &a |2+\n    x\n   y",
+        "b:\n- y\n- !!str &a |2-\n    x\n   y\nc: 1\n",
+        id="yaml-literal-in-list",
+    ),
+    pytest.param(
+        "yaml", Edits(merge={"c": 1}), "b: |-\n  x", "b: |-\n  x\nc: 1\n", id="yaml-stripped"
+    ),
+    pytest.param(
+        "yaml", Edits(merge={"c": 1}), "b: |\n  x\n# y", "b: |\n  x\nc: 1\n# y\n", id="yaml-comment"
+    ),
+    pytest.param(
+        "yaml", Edits(remove=(("b",),)), "a: 1\nb: |\n  x", "a: 1\n", id="yaml-literal-removed"
+    ),
+    pytest.param(
+        "yaml", Edits(merge={"b": "y"}), "b: |\n  x", 'b: "y"\n', id="yaml-literal-replaced"
+    ),
+    pytest.param(
+        "yaml",
+        Edits(merge={"c": 1}),
+        "\ufeffb: |\r\n  x",
+        "\ufeffb: |-\r\n  x\r\nc: 1\r\n",
+        id="yaml-literal-crlf",
+    ),
     pytest.param("toml", Edits(merge={"b": 1}), "a = 1\r\n", "a = 1\r\nb = 1\r\n", id="toml-crlf"),
     pytest.param("toml", Edits(merge={"t": {"b": 1}}), "", "[t]\nb = 1\n", id="toml-empty-file"),
     pytest.param(
@@ -268,6 +304,11 @@ def test_only_the_keys_in_question_are_edited(language, edits, before, after):
     assert data == untouched
     again = documents.apply(documents.parse(after, language), edits)
     assert documents.render(after, language, again) == after
+
+
+def test_a_kept_newline_in_front_of_blanks_at_the_end_stays():
+    edited = documents.render("b: |+\n  x\n  ", "yaml", {"b": "x\n", "c": 1})
+    assert edited == "b: |\n  x\nc: 1\n  \n"
 
 
 @pytest.mark.parametrize(("language", "edits", "before", "after"), EDITS)

@@ -239,6 +239,7 @@ def test_a_gpu_node(observe, tmp_path):
             "cdi_refresh": {"installed": True, "enabled": False, "active": False},
             "cdi_skipped": True,
             "config": None,
+            "config_sha256": None,
             "char_dev_rules": ["/usr/lib/udev/rules.d/71-nvidia-dev-char.rules"],
         },
         "cdi": {
@@ -1142,6 +1143,24 @@ def test_programs_and_libraries_that_were_removed_or_locked(observe, tmp_path):
         "executable": False,
     }
     assert node["toolkit"]["programs"]["nvidia-ctk"]["exists"] is False
+
+
+@pytest.mark.parametrize("content", [b"", b'[nvidia-container-runtime]\nmode = "auto"\n'])
+def test_configuration_of_the_toolkit_is_recognised_by_its_checksum(observe, tmp_path, content):
+    path = "/etc/nvidia-container-runtime/config.toml"
+    plant(tmp_path, {path: content.decode()})
+    toolkit = observe(Programs({}))["toolkit"]
+    assert (toolkit["config"], toolkit["config_sha256"]) == (
+        path,
+        sha256(content).hexdigest(),
+    )
+
+
+def test_configuration_of_the_toolkit_that_is_no_file_has_no_checksum(observe, tmp_path):
+    path = "/etc/nvidia-container-runtime/config.toml"
+    (tmp_path / path[1:]).mkdir(parents=True)
+    toolkit = observe(Programs({}))["toolkit"]
+    assert (toolkit["config"], toolkit["config_sha256"]) == (path, None)
 
 
 def test_a_hanging_driver_is_named(observe):

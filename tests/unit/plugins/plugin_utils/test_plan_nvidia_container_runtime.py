@@ -667,6 +667,94 @@ def test_teardown_removes_what_toolkit_and_plugin_have_written(
     assert (path in files) is is_removed
 
 
+CONFIG = "/etc/nvidia-container-runtime/config.toml"
+BASE = "nvidia-container-toolkit-base"
+
+
+@pytest.mark.parametrize(
+    ("observed", "recorded", "is_removed"),
+    [
+        pytest.param("5d41", "5d41", True, id="as the package created it"),
+        pytest.param("beef", "5d41", False, id="changed since"),
+        pytest.param("5d41", None, False, id="there before, or never recorded"),
+        pytest.param(None, "5d41", False, id="unreadable"),
+        pytest.param(None, None, False, id="unreadable and never recorded"),
+    ],
+)
+def test_teardown_removes_only_the_configuration_that_the_package_created(
+    observed: str | None, recorded: str | None, is_removed: bool
+) -> None:
+    node = merge(DONE, {"toolkit": {"config_sha256": observed}})
+    base = node["ours"]["packages"][PLANNER]["packages"][BASE]
+    node["ours"]["packages"][PLANNER]["packages"][BASE] = {**base, "config_sha256": recorded}
+    planned = plan(PLANNER, node, state="absent")
+    assert (CONFIG in planned["data"]["files"]) is is_removed
+    assert planned["data"]["purge"] is is_removed  # dpkg would remove a file of an older package
+    kept = [one["message"] for one in planned["notices"] if one["code"] == "TOOLKIT_CONFIG_KEPT"]
+    assert len(kept) == (not is_removed)
+    assert all(CONFIG in message for message in kept)
+    # A run that was cut off after the packages.
+    gone = dict.fromkeys(PACKAGES)
+    cut = without_nulls(merge(node, {"packages": gone}))
+    cut["toolkit"]["config_sha256"] = observed
+    assert (CONFIG in plan(PLANNER, cut, state="absent")["data"]["files"]) is is_removed
+
+
+def test_teardown_without_a_configuration() -> None:
+    planned = plan(
+        PLANNER, merge(DONE, {"toolkit": {"config": None, "config_sha256": None}}), state="absent"
+    )
+    assert planned["notices"] == []
+    assert planned["data"]["purge"] is True
+
+
+@pytest.mark.parametrize(
+    ("node", "is_recorded"),
+    [
+        pytest.param(VIRGIN, True, id="not there"),
+        pytest.param(
+            merge(VIRGIN, {"toolkit": {"config": CONFIG, "config_sha256": "5d41"}}),
+            False,
+            id="there before",
+        ),
+        pytest.param(
+            toolkit("1.19.1", held=True, ours=noted("1.19.1")), False, id="never recorded"
+        ),
+        pytest.param(
+            toolkit(
+                "1.19.1",
+                held=True,
+                ours=merge(
+                    noted("1.19.1"),
+                    {"packages": {PLANNER: {"packages": {BASE: {"config_sha256": "5d41"}}}}},
+                ),
+            ),
+            True,
+            id="upgrade",
+        ),
+        pytest.param(
+            toolkit(
+                "1.19.1",
+                held=True,
+                ours=merge(
+                    noted("1.19.1"),
+                    {"packages": {PLANNER: {"packages": {BASE: {"config_sha256": "beef"}}}}},
+                ),
+            ),
+            False,
+            id="upgrade after a change",
+        ),
+    ],
+)
+def test_only_a_configuration_that_the_package_creates_is_recorded(
+    node: dict[str, Any], is_recorded: bool
+) -> None:
+    """Upstream's package adds new keys to an existing file."""
+    planned = plan(PLANNER, node)
+    assert "Install the container toolkit" in names(planned)
+    assert planned["data"]["created_config"] == (CONFIG if is_recorded else None)
+
+
 def test_a_specification_that_nobody_can_read() -> None:
     """The toolkit's is written again; another one is the admin's."""
     ours, theirs = "/var/run/cdi/nvidia.yaml", "/etc/cdi/nic.yaml"

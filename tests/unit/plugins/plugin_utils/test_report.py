@@ -133,6 +133,14 @@ def test_with_nobody_left_there_is_nothing_to_begin() -> None:
             "a; b",
             id="loop",
         ),
+        pytest.param({"msg": ["first", 2]}, "first\n2", id="list"),
+        pytest.param({"msg": {"a": 1}, "stderr": 5}, "{'a': 1}: 5", id="mapping"),
+        pytest.param({"msg": None, "stderr": "x"}, "x", id="no message"),
+        # As dnf returns them, where packages were changed before the error.
+        pytest.param({"msg": "no", "results": ["Installed: x"]}, "no", id="results of a module"),
+        pytest.param({"msg": "no", "results": []}, "no", id="no results"),
+        pytest.param({"msg": "no", "results": None}, "no", id="results are null"),
+        pytest.param({"msg": "no", "results": [{"failed": False}]}, "no", id="no item failed"),
     ],
 )
 def test_why_the_run_stopped(result: dict[str, Any], error: str) -> None:
@@ -146,3 +154,4 @@ def test_what_a_role_has_explained_stays_what_it_is() -> None:
         finding("DRIVER_IN_USE", "gpu-1", users="a"),
     ]
     assert stopped({"msg": "\n".join(explain(found))}, "gpu-1", "Refuse") == found
+    assert stopped({"msg": explain(found)}, "gpu-1", "Refuse") == found
