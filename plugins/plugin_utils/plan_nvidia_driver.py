@@ -66,8 +66,8 @@ FORGET = "Delete the record of the driver packages"
 REMOVE_REPOSITORY = "Remove the NVIDIA repository"
 
 STEPS = (
-    *(REPAIR, PYTHON_DEBIAN, REPOSITORY, STREAM, PIN, HEADERS, INSTALL, HOLD, BLACKLIST),
-    *(INITRAMFS, MODULES_LOAD, BUILD, REBOOT, LOAD, PERSISTENCE),
+    *(REPAIR, PYTHON_DEBIAN, REPOSITORY, STREAM, PIN, HEADERS, BLACKLIST, INITRAMFS, INSTALL),
+    *(HOLD, MODULES_LOAD, BUILD, REBOOT, LOAD, PERSISTENCE),
     *(STOP_PERSISTENCE, UNLOAD, REMOVE, RELEASE, REMOVE_FILES, FORGET, REMOVE_REPOSITORY),
 )
 
@@ -159,10 +159,10 @@ def _plan_working(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any
     plan.data["hold"] = hold_arguments(
         node, {name: node["packages"][name]["version"] for name in ours}
     )
-    plan.step(HOLD, hold_reason(node, ours))
     if not node["driver"]["nouveau_blacklisted"]:
         plan.step(BLACKLIST, "no file in modprobe.d blacklists nouveau")
     plan.step(INITRAMFS, _ramdisk_reason(node["driver"]))
+    plan.step(HOLD, hold_reason(node, ours))
     plan.step(MODULES_LOAD, _boot_reason(node))
     plan.step(LOAD, _unloaded_reason(node))
     if node["driver"]["persistenced"]["installed"]:
@@ -214,11 +214,11 @@ def _plan_present(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any
         _plan_redhat(plan, node, version, chosen.stream)
     plan.step(PIN, pin_reason)
     plan.step(HEADERS, headers_reason if separate else None)
-    plan.step(INSTALL, reason)
-    plan.step(HOLD, hold_reason(node, ours))
     if not driver["nouveau_blacklisted"]:
         plan.step(BLACKLIST, "no file in modprobe.d blacklists nouveau")
     plan.step(INITRAMFS, _ramdisk_reason(driver))
+    plan.step(INSTALL, reason)
+    plan.step(HOLD, hold_reason(node, ours))
     plan.step(MODULES_LOAD, _boot_reason(node))
     has_failed = _plan_build(plan, node, version, is_complete=not (reason or headers))
     reboot = _reboot_reason(node, desired)

@@ -166,4 +166,5 @@ def test_run_waits_for_the_package_manager(laboratory, locked):
         NODE, "--tags=driver", "--limit=gpu-3", watch=end_it_once_the_run_waits
     )
     assert run.returncode == 0
-    assert re.search(r"waits up to \d+ s for .*unattended-upgrade \(process \d+\)", run.output)
+    holder = r"unattended-upgrade \(process \d+\) holds the package manager's lock"
+    assert re.search(rf"{holder}; the run waits up to \d+ s", run.words)

@@ -23,6 +23,8 @@ UNREACHABLE = 4  # the exit code of ansible-playbook
 OWN = re.compile(
     r"/etc/(hosts?|hostname|machine-id|ssh/ssh_host_.*|cni/net\.d/.*|kubernetes/.*)"
     r"|/var/lib/kubelet/config\.yaml.*|/var/lib/metal-gpu/.*/.*config\.yaml@.*|/run/cdi/nvidia\.yaml"
+    # A history has the content before the last edit. More runs record packages in more edits.
+    r"|/var/lib/metal-gpu/config_document/.*@metal\.gpu\.packages\.json"
     r"|/usr/local/lib/metal-lab/machine\.json|/usr/lib/.*/libnvidia-sandboxutils\.so.*"
     r"|/var/cache/ldconfig/.*|/var/lib/systemd/.*|/var/lib/dbus/machine-id"
 )
@@ -79,7 +81,8 @@ def test_node_that_was_cut_off_equals_its_twin(laboratory, cut_runs):
     nodes = footprint.take(laboratory.name)["nodes"]
     was_cut, was_not = (everything(laboratory, node, nodes[node]) for node in ("gpu-1", "gpu-2"))
     differing = {name for name, _value in was_cut.items() ^ was_not.items()}
-    assert {name: (was_cut.get(name), was_not.get(name)) for name in sorted(differing)} == {}
+    rows = [f"{name}: {was_cut.get(name)} | {was_not.get(name)}" for name in sorted(differing)]
+    assert not rows, "\n".join(rows)
 
 
 def everything(laboratory: Any, node: str, found: Any) -> dict[str, str]:

@@ -92,8 +92,7 @@ def test_headers_are_installed_before_the_driver() -> None:
     """NVIDIA's rpm package ignores a failed build."""
     planned = plan({})
     steps = names(planned)
-    place = steps.index(plan_nvidia_driver.HEADERS)
-    assert steps[place + 1] == plan_nvidia_driver.INSTALL
+    assert steps.index(plan_nvidia_driver.HEADERS) < steps.index(plan_nvidia_driver.INSTALL)
     assert planned["data"]["headers"] == ["kernel-devel-6.1.0-26-amd64"]
     assert not any("devel" in name for name in planned["data"]["packages"])
     assert plan_nvidia_driver.HEADERS not in names(plan({"kernel": {"headers": True}}))
