@@ -771,7 +771,8 @@ CATALOGUE: dict[str, Meaning] = {
     "GPUS_IN_USE": Meaning(
         REFUSAL,
         "pods hold GPUs: {pods}",
-        "delete these pods, or set `teardown_drain: true` to evict them",
+        "set `teardown_drain: true` to evict the pods that a controller recreates, and delete the "
+        "others yourself",
     ),
     "GPU_PODS_STAY": Meaning(
         REFUSAL,
@@ -805,7 +806,8 @@ CATALOGUE: dict[str, Meaning] = {
     "GPU_FAULTY": Meaning(
         FAILURE,
         "{gpus} {report}: {error}",
-        "drain the node, and reset the GPU (`nvidia-smi --gpu-reset -i INDEX`) or replace it",
+        "drain the node and reboot it; if the error asks for a reset, `nvidia-smi --gpu-reset -i "
+        "INDEX` can replace the reboot; replace a GPU that fails again",
     ),
     "CUDA_UNAVAILABLE": Meaning(
         FAILURE,
@@ -1007,8 +1009,10 @@ CATALOGUE: dict[str, Meaning] = {
     "POD_NOT_ADMITTED": Meaning(
         FAILURE,
         "the kubelet does not admit {what}: {error}",
-        "look for pods that took the GPUs with `kubectl get pods --all-namespaces --field-selector "
-        "spec.nodeName={node}`; if none did, run `systemctl restart kubelet` on the node",
+        "first fix the other findings about GPUs of this node; without any, look for pods that "
+        "took the GPUs with `kubectl get pods --all-namespaces --field-selector "
+        "spec.nodeName={node}`; do not restart the kubelet while a GPU is lost: the node loses its "
+        "other GPUs",
     ),
     "POD_NOT_SCHEDULED": Meaning(
         FAILURE,

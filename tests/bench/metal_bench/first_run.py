@@ -135,7 +135,7 @@ def describe(rounds: Sequence[Round]) -> Section:
         "First run on a virgin node",
         (Goal("first run, relative to a bare installation", ratios["roles"], LIMIT),),
         TEXT,
-        ("", f"median of {len(rounds)}", "relative to bare"),
+        ("", f"median of {len(rounds)}", "median ratio to bare"),
         tuple((way, number(seconds[way], "s"), number(ratios[way])) for way in ways),
         (
             f"ansible-playbook metal.gpu.site --limit=roles,localhost {TAGS}",

@@ -80,7 +80,7 @@ DNS = {"type": "Warning", "reason": "DNSConfigForming", "message": "Nameserver l
         ),
         pytest.param(
             facts(judged("not_admitted")), "POD_NOT_ADMITTED", "Requested: 2, Available: 1",
-            "systemctl restart kubelet", id="not admitted",
+            "do not restart the kubelet while a GPU is lost", id="not admitted",
         ),
         pytest.param(
             facts(Verdict("failed", "Failed", "x", status={
