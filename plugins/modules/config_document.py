@@ -266,7 +266,6 @@ import errno
 import fcntl
 import glob
 import hashlib
-import itertools
 import json
 import os
 import shutil
@@ -571,8 +570,10 @@ def _backup(place: Place, content: bytes, module: Any) -> Iterator[str]:
 
     An earlier copy with content that the file no longer has is never replaced.
     """
-    names = itertools.chain([place.backup], (f"{place.backup}-{n}" for n in itertools.count(2)))
-    backup = next(name for name in names if not os.path.lexists(name))
+    backup, number = place.backup, 1
+    while os.path.lexists(backup):
+        number += 1
+        backup = f"{place.backup}-{number}"
     with _written_aside(backup, ".", content) as copy, _writing(backup):
         _copy_attributes(copy, place.path, module)
         os.rename(copy, backup)
