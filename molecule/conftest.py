@@ -159,6 +159,14 @@ def node(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+# Tasks that record what a step installs. They are parts of that step, which check mode announces.
+_RECORDING = (
+    "Record the packages that the role is about to install",
+    "Record the installed versions",
+    "Record the configuration that the package created",
+)
+
+
 class Record(NamedTuple):
     """One run of the scenario's playbook: pairs of host and task."""
 
@@ -166,6 +174,12 @@ class Record(NamedTuple):
     ran: set[tuple[str, str]]
     changed: set[tuple[str, str]]
     announced: set[tuple[str, str]]
+
+    @property
+    def unannounced(self) -> set[tuple[str, str]]:
+        """Changes outside the announced steps and their parts."""
+        others = self.changed - self.announced
+        return {(host, task) for host, task in others if task not in _RECORDING}
 
 
 @pytest.fixture
