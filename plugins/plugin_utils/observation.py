@@ -415,7 +415,7 @@ def _containerd(node: Raw) -> dict[str, Any]:
                 for name in node.find(*imported)
                 if containerd.has_cri(load_toml(name, node.texts[name]).content)
             ],
-            "text_sha256": sha256(text.encode()).hexdigest() if path in node.texts else None,
+            "text_sha256": sha256(text.encode(errors="replace")).hexdigest() if path in node.texts else None,
             "error": error,
             "obstacle": obstacle,
             "source": command if effective else None,
@@ -765,7 +765,7 @@ def _exists(node: Raw, path: str | None) -> bool | None:
 
 
 def _sha256(text: str | None) -> str | None:
-    return None if text is None else sha256(text.encode()).hexdigest()
+    return None if text is None else sha256(text.encode(errors="replace")).hexdigest()
 
 
 def _read_error(node: Raw, path: str | None) -> str | None:
