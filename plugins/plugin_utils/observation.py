@@ -415,7 +415,7 @@ def _containerd(node: Raw) -> dict[str, Any]:
                 for name in node.find(*imported)
                 if containerd.has_cri(load_toml(name, node.texts[name]).content)
             ],
-            "text_sha256": sha256(text.encode(errors="replace")).hexdigest() if path in node.texts else None,
+            "text_sha256": _sha256(node.texts.get(path)),
             "error": error,
             "obstacle": obstacle,
             "source": command if effective else None,
