@@ -92,7 +92,7 @@ def change(content: str | None, language: Language, edits: Edits) -> str | None:
 def restore(content: str | None, language: Language, history: History | None) -> str | None:
     """Return the content without the actor's edits; None: no file.
 
-    If nobody else edited the file since, the result has the original bytes. Otherwise it only has
+    If no one else edited the file since, the result has the original bytes. Otherwise it only has
     the original values. Raises DocumentError.
     """
     if content is None or history is None:
@@ -148,7 +148,7 @@ class Summary(NamedTuple):
     """The edits of one actor, as far as plans need them."""
 
     changes: tuple[dict[str, Any], ...] = ()
-    untouched: bool = False  # nobody else edited the file since
+    untouched: bool = False  # no one else edited the file since
     error: str | None = None  # why the changes are unknown
 
 

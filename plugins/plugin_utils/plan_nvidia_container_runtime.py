@@ -242,7 +242,7 @@ def _plan_toolkit(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any
 
 
 def _created_config(node: Mapping[str, Any]) -> str | None:
-    """Return the configuration file if the package creates it, or if nobody changed it since."""
+    """Return the configuration file if the package creates it, or if it is unchanged since."""
     is_new = node["toolkit"]["config"] is None
     return nvidia_driver.TOOLKIT_CONFIG if is_new or _is_config_of_package(node) else None
 
@@ -522,7 +522,7 @@ def _unplan_toolkit(plan: Plan, node: Mapping[str, Any]) -> None:
     toolkit = node["toolkit"]
     config: str | None = toolkit["config"]
     keeps_config = config is not None and not _is_config_of_package(node)
-    # A purge removes the configuration file of an older package, whoever changed it.
+    # A purge removes the configuration file of an older package, even if the admin changed it.
     plan.data |= {"packages": packages, "purge": not keeps_config}
     refuse_dependants(plan, node, packages)
     plan.step(REMOVE, f"installed: {', '.join(packages)}" if packages else None)
