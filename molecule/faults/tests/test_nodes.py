@@ -25,7 +25,9 @@ RUNTIME = "/usr/bin/nvidia-container-runtime"
 
 
 HUNG = "kill -s {} $(systemctl show --property=MainPID --value kubelet)"
-WITHOUT_RUNTIME = f"cp --preserve {TOML}.metal.gpu.nvidia_container_runtime-orig {TOML}"
+COPIES = "/var/lib/metal-gpu/config_document"
+BEFORE = f"{COPIES}/{TOML.replace('/', '%2F')}@metal.gpu.nvidia_container_runtime.orig"
+WITHOUT_RUNTIME = f"cp --preserve {BEFORE} {TOML}"
 OTHER_DEFAULT = f"""sed -i 's/"default-runtime": "nvidia"/"default-runtime": "runc"/' {JSON}"""
 MARK = rf"sed -i '1s/^/\xef\xbb\xbf/' {JSON}"
 UNHOLD, HOLD = "apt-mark unhold nvidia-driver-cuda", "apt-mark hold nvidia-driver-cuda"
