@@ -11,12 +11,11 @@ ansible-core takes them out of the module's output, so that they have to be gone
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
+from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact, redact_all
 from ansible_collections.metal.gpu.plugins.modules.redacted import ARGUMENT_SPEC
 from ansible_collections.metal.gpu.plugins.plugin_utils.quiet import execute_quietly
 
@@ -47,14 +46,4 @@ def redact_output(output: str) -> str:
         result, end = json.JSONDecoder().raw_decode(brace + rest)
     except ValueError:
         return redact(output)
-    return redact(head) + json.dumps(_redacted(result)) + redact((brace + rest)[end:])
-
-
-def _redacted(value: Any) -> Any:
-    if isinstance(value, str):
-        return redact(value)
-    if isinstance(value, Mapping):
-        return {key: _redacted(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_redacted(item) for item in value]
-    return value
+    return redact(head) + json.dumps(redact_all(result)) + redact((brace + rest)[end:])

@@ -14,6 +14,8 @@ apt_auth.conf(5)
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 HIDDEN = "***"
 
@@ -121,6 +123,15 @@ def redact(text: str) -> str:
         parts += [text[done:start], HIDDEN if text[start:end].strip() else text[start:end]]
         done = end
     return "".join((*parts, text[done:]))
+
+
+def redact_all(value: Any) -> Any:
+    """Return a value of nested mappings and lists with every text in it redacted."""
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, Mapping):
+        return {key: redact_all(item) for key, item in value.items()}
+    return [redact_all(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _value(text: str, key: re.Match[str]) -> tuple[int, int]:

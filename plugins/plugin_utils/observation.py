@@ -33,7 +33,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.command_line import (
 )
 from ansible_collections.metal.gpu.plugins.module_utils.commands import Output, failure_text
 from ansible_collections.metal.gpu.plugins.module_utils.os_release import parse_os_release
-from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
+from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact_all
 from ansible_collections.metal.gpu.plugins.module_utils.version import (
     parse_version,
     upstream_version,
@@ -225,17 +225,9 @@ def interpret(raw: Mapping[str, Any]) -> dict[str, Any]:
     }
     # Addresses of repositories are compared, and `repositories` has sealed their credentials.
     return {
-        key: value if key == "repositories" else _redacted(value) for key, value in observed.items()
+        key: value if key == "repositories" else redact_all(value)
+        for key, value in observed.items()
     }
-
-
-def _redacted(value: Any) -> Any:
-    """Return a value without credentials in its texts, such as a program's error messages."""
-    if isinstance(value, str):
-        return redact(value)
-    if isinstance(value, Mapping):
-        return {key: _redacted(item) for key, item in value.items()}
-    return [_redacted(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _os(node: Raw) -> dict[str, Any]:
