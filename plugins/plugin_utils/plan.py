@@ -33,6 +33,10 @@ class Plan:
         if reason:
             self.steps.append({"name": name, "reason": redact(reason)})
 
+    def has_step(self, *names: str) -> bool:
+        """Tell whether the plan has one of these steps so far."""
+        return any(step["name"] in names for step in self.steps)
+
     def refuse(self, code: str, **evidence: Any) -> None:
         self.refusals.append(finding(code, self.host, **evidence))
 

@@ -122,7 +122,7 @@ def _plan_restart(plan: Plan, kubelet: Mapping[str, Any], reason: str | None) ->
     plan.data["daemon_reload"] = (
         kubelet["needs_reload"]
         or any("/systemd/system/" in edit["path"] for edit in plan.data["flags"])
-        or any(step["name"] in (DROP_IN, REMOVE_DROP_IN) for step in plan.steps)
+        or plan.has_step(DROP_IN, REMOVE_DROP_IN)
     )
 
 

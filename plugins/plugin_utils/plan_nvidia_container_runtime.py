@@ -261,7 +261,7 @@ def _has_driver(node: Mapping[str, Any], desired: Mapping[str, Any]) -> bool:
 
 def _refuse_unusable(plan: Plan, node: Mapping[str, Any]) -> None:
     """Refuse a toolkit whose packages are installed and stay, but whose programs are missing."""
-    if any(step["name"] == INSTALL for step in plan.steps):
+    if plan.has_step(INSTALL):
         return
     found: dict[str, list[str]] = {}
     for package, programs in _PROGRAMS.items():
@@ -363,7 +363,7 @@ def _plan_docker(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any]
     cri-dockerd has no RuntimeClass support, so only the default runtime gives a pod a GPU.
     """
     engine = node["engines"]["docker"]
-    is_toolkit_new = any(step["name"] == INSTALL for step in plan.steps)
+    is_toolkit_new = plan.has_step(INSTALL)
     if not engine["installed"]:
         # The same holds for the role docker_ce.
         plan_docker_ce.refuse_config(plan, node)

@@ -159,9 +159,7 @@ def _plan_working(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any
     plan.data["hold"] = hold_arguments(
         node, {name: node["packages"][name]["version"] for name in ours}
     )
-    if not node["driver"]["nouveau_blacklisted"]:
-        plan.step(BLACKLIST, "no file in modprobe.d blacklists nouveau")
-    plan.step(INITRAMFS, _ramdisk_reason(node["driver"]))
+    _plan_blacklist(plan, node["driver"])
     plan.step(HOLD, hold_reason(node, ours))
     plan.step(MODULES_LOAD, _boot_reason(node))
     plan.step(LOAD, _unloaded_reason(node))
@@ -214,9 +212,7 @@ def _plan_present(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any
         _plan_redhat(plan, node, version, chosen.stream)
     plan.step(PIN, pin_reason)
     plan.step(HEADERS, headers_reason if separate else None)
-    if not driver["nouveau_blacklisted"]:
-        plan.step(BLACKLIST, "no file in modprobe.d blacklists nouveau")
-    plan.step(INITRAMFS, _ramdisk_reason(driver))
+    _plan_blacklist(plan, driver)
     plan.step(INSTALL, reason)
     plan.step(HOLD, hold_reason(node, ours))
     plan.step(MODULES_LOAD, _boot_reason(node))
@@ -297,6 +293,12 @@ def _refuse_pin(plan: Plan, node: Mapping[str, Any], pinning: Mapping[str, str])
             names=" ".join(found),
             expected=", ".join(pinning),
         )
+
+
+def _plan_blacklist(plan: Plan, driver: Mapping[str, Any]) -> None:
+    is_blocked = driver["nouveau_blacklisted"]
+    plan.step(BLACKLIST, None if is_blocked else "no file in modprobe.d blacklists nouveau")
+    plan.step(INITRAMFS, _ramdisk_reason(driver))
 
 
 def _ramdisk_reason(driver: Mapping[str, Any]) -> str | None:

@@ -111,7 +111,7 @@ def plan_repair(plan: Plan, node: Mapping[str, Any], *using: str) -> None:
 
     A package that dpkg failed to configure would fail again, and with it every other step.
     """
-    if not any(step["name"] in using for step in plan.steps):
+    if not plan.has_step(*using):
         return
     unfinished = node["package_manager"]["unfinished"]
     if node["package_manager"]["interrupted"]:
