@@ -241,13 +241,12 @@ def _text(message: Any) -> str:
     return bytes(message).decode(errors="replace") if isinstance(message, list) else message
 
 
+# Each command line is read once: a child of dockerd has dockerd's until it becomes another program.
 WATCH = f"""
 : > {_SEEN}
 while sleep 0.2; do
-    grep --text --fixed-strings --files-with-matches --no-messages --file={PATTERNS} \
-        /proc/[0-9]*/cmdline | while read -r file; do
-            tr '\\0' '\\n' < "$file" | head -n 1
-    done >> {_SEEN}
+    grep --text --fixed-strings --no-filename --no-messages --file={PATTERNS} \
+        /proc/[0-9]*/cmdline | sed 's/\\x00.*//' >> {_SEEN}
 done
 """
 

@@ -105,6 +105,5 @@ def test_copies_can_be_read_by_nobody_else(laboratory, story, node):
 
 def original_of(path: str) -> str:
     """Return the file that a copy or a history is of."""
-    if path.startswith(STATES):
-        return unquote(path.removeprefix(STATES).partition("@")[0])
-    return re.sub(r"\.metal\.gpu[\w.]*-orig$", "", path)
+    assert path.startswith(STATES), path
+    return unquote(path.removeprefix(STATES).partition("@")[0])

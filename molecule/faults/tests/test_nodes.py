@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -160,30 +160,20 @@ def test_variables_and_a_way_to_become_root_that_do_not_work(ready, verdicts, tm
 # Last, since what runs on the node starts anew
 
 
-def when(words: str, act: Callable[[], Any]) -> Callable[[str], None]:
-    """Return a watch that acts at the first line with these words."""
-    acts = [act]
-
-    def watch(line: str) -> None:
-        if words in line and acts:
-            acts.pop()()
-
-    return watch
-
-
 def test_node_that_restarts_while_it_is_verified(ready, verdicts):
     """Between its observation and its pod: the pod fails, and what was observed is not true."""
 
-    def restart() -> None:
+    restarted = []
+
+    def restart(line: str) -> None:
+        if restarted or "Wait until the nodes report their GPUs" not in line:
+            return
         as_root = [] if os.geteuid() == 0 else ["sudo"]
         container = ready.state.container("gpu-2")
         subprocess.run([*as_root, "docker", "restart", "-t", "0", container], check=True)
+        restarted.append(container)
 
-    found = verdicts(
-        "--limit=gpu-2",
-        "-e",
-        "verify_drift=false",
-        watch=when("Wait until the cluster counts", restart),
-    )
+    found = verdicts("--limit=gpu-2", "-e", "verify_drift=false", watch=restart)
+    assert restarted
     assert found["gpu-2"] & {"NODE_RESTARTED", "NODE_UNREACHABLE"}
     ready.kubectl("wait", "--for=condition=Ready", "node/gpu-2", "--timeout=120s")
