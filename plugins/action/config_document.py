@@ -20,18 +20,18 @@ from ansible.plugins.action import ActionBase
 
 from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 from ansible_collections.metal.gpu.plugins.modules.config_document import ARGUMENT_SPEC
-from ansible_collections.metal.gpu.plugins.plugin_utils import document_history
-from ansible_collections.metal.gpu.plugins.plugin_utils.document_model import (
-    DocumentError,
-    Malformed,
-    position,
-)
-from ansible_collections.metal.gpu.plugins.plugin_utils.documents import (
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents import history as document_history
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents.edit import (
     Edits,
     Language,
     ListEdit,
     key_path,
     language_of,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents.model import (
+    DocumentError,
+    Malformed,
+    position,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.quiet import execute_quietly
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.metal.gpu.plugins.plugin_utils.observation import interpret
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observation import interpret
 from ansible_collections.metal.gpu.plugins.plugin_utils.plain import plain
 from ansible_collections.metal.gpu.plugins.plugin_utils.quiet import execute_quietly
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ansible_collections.metal.gpu.plugins.plugin_utils.report import admission
+from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import admission
 
 DOCUMENTATION = r"""
 name: admission

@@ -9,7 +9,7 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.metal.gpu.plugins.plugin_utils import engines
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 
 DOCUMENTATION = r"""
 name: engine

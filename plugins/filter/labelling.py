@@ -7,7 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ansible_collections.metal.gpu.plugins.plugin_utils.plan_device_plugin import labelling
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin.plan import (
+    labelling,
+)
 
 DOCUMENTATION = r"""
 name: labelling

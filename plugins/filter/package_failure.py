@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ansible_collections.metal.gpu.plugins.plugin_utils.package_failure import explain
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.failure import explain
 
 DOCUMENTATION = r"""
 name: package_failure

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ansible_collections.metal.gpu.plugins.plugin_utils.permissions import needed
+from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.permissions import needed
 
 DOCUMENTATION = r"""
 name: permissions

@@ -10,15 +10,29 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.metal.gpu.plugins.plugin_utils import (
-    plan_containerd,
-    plan_device_plugin,
-    plan_docker_ce,
-    plan_kubelet_device_plugins,
-    plan_nvidia_container_runtime,
-    plan_nvidia_driver,
-    plan_preflight,
-    plan_teardown,
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import (
+    plan as plan_nvidia_container_runtime,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import (
+    plan as plan_containerd,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin import (
+    plan as plan_device_plugin,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import (
+    plan as plan_docker_ce,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
+    plan as plan_nvidia_driver,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.kubelet import (
+    plan as plan_kubelet_device_plugins,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import (
+    drain as plan_teardown,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import (
+    plan as plan_preflight,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.plain import plain
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ansible_collections.metal.gpu.plugins.module_utils.reconcile import question as ask
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.reconcile import question as ask
 from ansible_collections.metal.gpu.plugins.plugin_utils.variables import gpu_count
 
 DOCUMENTATION = r"""

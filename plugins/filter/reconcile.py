@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from ansible_collections.metal.gpu.plugins.module_utils.reconcile import CLUSTER, SMOKE
-from ansible_collections.metal.gpu.plugins.module_utils.reconcile import reconcile as judge
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.reconcile import CLUSTER, SMOKE
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.reconcile import reconcile as judge
 from ansible_collections.metal.gpu.plugins.plugin_utils.variables import gpu_count
 
 DOCUMENTATION = r"""

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ansible_collections.metal.gpu.plugins.plugin_utils.plan_device_plugin import rollout
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin.plan import rollout
 
 DOCUMENTATION = r"""
 name: rollout

@@ -7,7 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ansible_collections.metal.gpu.plugins.plugin_utils.plan_preflight import why_unobserved
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import (
+    why_unobserved,
+)
 
 DOCUMENTATION = r"""
 name: unobserved

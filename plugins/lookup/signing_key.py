@@ -58,7 +58,10 @@ from ansible.module_utils.urls import SSLValidationError, open_url
 from ansible.plugins.lookup import LookupBase
 
 from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
-from ansible_collections.metal.gpu.plugins.plugin_utils.pinned_key import KeyRefused, pinned_key
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.pinned_key import (
+    KeyRefused,
+    pinned_key,
+)
 
 
 class LookupModule(LookupBase):

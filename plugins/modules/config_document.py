@@ -274,7 +274,8 @@ from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.metal.gpu.plugins.module_utils import document_history_files, replaceable
+from ansible_collections.metal.gpu.plugins.module_utils.probe import replaceable
+from ansible_collections.metal.gpu.plugins.module_utils.read import document_history_files
 from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 
 if TYPE_CHECKING:

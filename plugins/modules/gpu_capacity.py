@@ -243,13 +243,13 @@ from typing import TYPE_CHECKING, Any, Optional
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.common.validation import check_type_dict, check_type_list
 
-from ansible_collections.metal.gpu.plugins.module_utils import (
+from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
     kube,
     kube_settings,
     node_status,
     plugin_evidence,
 )
-from ansible_collections.metal.gpu.plugins.module_utils.quantity import (
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.quantity import (
     QuantityInvalid,
     parse_quantity,
     plain,
@@ -259,7 +259,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from decimal import Decimal
 
-    from ansible_collections.metal.gpu.plugins.module_utils.node_status import (
+    from ansible_collections.metal.gpu.plugins.module_utils.cluster.node_status import (
         Judgement,
         NodeStatus,
     )

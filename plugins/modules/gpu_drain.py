@@ -146,13 +146,13 @@ from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.metal.gpu.plugins.module_utils import (
-    interrupts,
+from ansible_collections.metal.gpu.plugins.module_utils import interrupts
+from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
     kube,
     kube_settings,
     node_drain,
 )
-from ansible_collections.metal.gpu.plugins.module_utils.node_drain import Drain, Stuck
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.node_drain import Drain, Stuck
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -106,7 +106,7 @@ from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.metal.gpu.plugins.module_utils import kube, kube_settings
+from ansible_collections.metal.gpu.plugins.module_utils.cluster import kube, kube_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -274,18 +274,18 @@ from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.metal.gpu.plugins.module_utils import (
-    interrupts,
+from ansible_collections.metal.gpu.plugins.module_utils import interrupts
+from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
     kube,
     kube_settings,
-    process_identity,
     smoke_causes,
     smoke_cleanup,
     smoke_pod,
     smoke_run,
 )
-from ansible_collections.metal.gpu.plugins.module_utils.smoke_pod import Request, Verdict
-from ansible_collections.metal.gpu.plugins.module_utils.smoke_run import NOTHING, Outcome
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_pod import Request, Verdict
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_run import NOTHING, Outcome
+from ansible_collections.metal.gpu.plugins.module_utils.probe import process_identity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -1173,7 +1173,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.metal.gpu.plugins.module_utils import (
+from ansible_collections.metal.gpu.plugins.module_utils.probe import (
+    package_manager,
+    program_files,
+    services,
+)
+from ansible_collections.metal.gpu.plugins.module_utils.probe.commands import Command, read_outputs
+from ansible_collections.metal.gpu.plugins.module_utils.probe.device_files import read_device_files
+from ansible_collections.metal.gpu.plugins.module_utils.probe.device_users import read_device_users
+from ansible_collections.metal.gpu.plugins.module_utils.probe.node_files import NodeFiles
+from ansible_collections.metal.gpu.plugins.module_utils.probe.own_files import read_own_files
+from ansible_collections.metal.gpu.plugins.module_utils.probe.package_sources import read_sources
+from ansible_collections.metal.gpu.plugins.module_utils.probe.pci import read_gpus
+from ansible_collections.metal.gpu.plugins.module_utils.read import (
     cdi,
     containerd,
     crio,
@@ -1182,24 +1194,11 @@ from ansible_collections.metal.gpu.plugins.module_utils import (
     kubelet,
     nvidia_driver,
     nvidia_smi,
-    package_manager,
     packages,
-    program_files,
-    services,
     systemd,
 )
-from ansible_collections.metal.gpu.plugins.module_utils.command_line import Flag, value_of
-from ansible_collections.metal.gpu.plugins.module_utils.commands import (
-    Command,
-    Output,
-    read_outputs,
-)
-from ansible_collections.metal.gpu.plugins.module_utils.device_files import read_device_files
-from ansible_collections.metal.gpu.plugins.module_utils.device_users import read_device_users
-from ansible_collections.metal.gpu.plugins.module_utils.node_files import NodeFiles
-from ansible_collections.metal.gpu.plugins.module_utils.own_files import read_own_files
-from ansible_collections.metal.gpu.plugins.module_utils.package_sources import read_sources
-from ansible_collections.metal.gpu.plugins.module_utils.pci import read_gpus
+from ansible_collections.metal.gpu.plugins.module_utils.read.command_line import Flag, value_of
+from ansible_collections.metal.gpu.plugins.module_utils.read.output import Output
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
-from ansible_collections.metal.gpu.plugins.module_utils.version import release
+from ansible_collections.metal.gpu.plugins.module_utils.read.version import release
 
 CONTROLLER = "controller"
 

@@ -22,8 +22,8 @@ from typing import Any
 import pytest
 import yaml
 
-from ansible_collections.metal.gpu.plugins.module_utils.reconcile import question
-from ansible_collections.metal.gpu.plugins.plugin_utils.report import explain, table
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.reconcile import question
+from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import explain, table
 from ansible_collections.metal.gpu.tests.unit.support import healthy
 from ansible_collections.metal.gpu.tests.unit.support.healthy import Node
 

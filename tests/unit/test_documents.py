@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import CATALOGUE
-from ansible_collections.metal.gpu.plugins.plugin_utils import plan_nvidia_driver
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
+    plan as plan_nvidia_driver,
+)
 
 ROOT = Path(__file__).parents[2]
 README, CONTRIBUTING = ROOT / "README.md", ROOT / "CONTRIBUTING.md"
@@ -64,7 +66,7 @@ def test_contributing_names_tests_that_exist() -> None:
 def test_contributing_names_files_that_exist() -> None:
     folders = "docs|inventories|molecule|playbooks|plugins|roles|scripts|tests"
     paths = set(re.findall(rf"`((?:{folders})/[\w./-]+)`", CONTRIBUTING.read_text()))
-    named = {path for path in paths if not re.search(r"\b(ROLE|TOOL|ENGINE)|_ROLE", path)}
+    named = {path for path in paths if not re.search(r"\b(ROLE|TOOL|ENGINE|COMPONENT)\b", path)}
     assert len(named) > 20
     assert {path for path in named if not (ROOT / path).exists()} == set()
 

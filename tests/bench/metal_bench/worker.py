@@ -19,7 +19,7 @@ from typing import Any
 
 from ansible.module_utils.testing import patch_module_args
 
-from ansible_collections.metal.gpu.plugins.module_utils import kube, kube_settings
+from ansible_collections.metal.gpu.plugins.module_utils.cluster import kube, kube_settings
 
 CONNECTIONS = 8
 

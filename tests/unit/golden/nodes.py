@@ -11,10 +11,12 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from ansible_collections.metal.gpu.plugins.plugin_utils import engines
-from ansible_collections.metal.gpu.plugins.plugin_utils.repositories import ObservedRepository
-from ansible_collections.metal.gpu.plugins.plugin_utils.systems import REDHAT, System
-from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.test_plans import (
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import (
+    ObservedRepository,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import REDHAT, System
+from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
     VIRGIN,
     load,
     merge,

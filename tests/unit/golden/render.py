@@ -11,14 +11,20 @@ from typing import Any
 
 import yaml
 
-from ansible_collections.metal.gpu.plugins.plugin_utils import (
-    plan_containerd,
-    plan_docker_ce,
-    plan_nvidia_container_runtime,
-    plan_nvidia_driver,
-    repositories,
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import (
+    plan as plan_nvidia_container_runtime,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.systems import REDHAT
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import (
+    plan as plan_containerd,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import (
+    plan as plan_docker_ce,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
+    plan as plan_nvidia_driver,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages import repositories
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import REDHAT
 
 Lines = Iterator[str]
 INDENT = "    "

@@ -14,15 +14,21 @@ from collections.abc import Iterator
 
 import pytest
 
-from ansible_collections.metal.gpu.plugins.module_utils import gpu_models
-from ansible_collections.metal.gpu.plugins.plugin_utils import (
-    engines,
-    plan_containerd,
-    plan_docker_ce,
-    plan_nvidia_container_runtime,
-    plan_nvidia_driver,
+from ansible_collections.metal.gpu.plugins.module_utils.read import gpu_models
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import (
+    plan as plan_nvidia_container_runtime,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.systems import SYSTEMS, System
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import (
+    plan as plan_containerd,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import (
+    plan as plan_docker_ce,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
+    plan as plan_nvidia_driver,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import SYSTEMS, System
 from ansible_collections.metal.gpu.tests.unit.golden import render
 from ansible_collections.metal.gpu.tests.unit.golden.nodes import (
     CARDS,

@@ -20,8 +20,8 @@ import pytest
 import yaml
 
 from ansible_collections.metal.gpu.plugins.filter.plan import plan
-from ansible_collections.metal.gpu.plugins.plugin_utils import engines
-from ansible_collections.metal.gpu.plugins.plugin_utils.systems import SYSTEMS
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import SYSTEMS
 from ansible_collections.metal.gpu.tests.unit.golden.nodes import CARDS, variables
 from ansible_collections.metal.gpu.tests.unit.golden.nodes import node as virgin
 from ansible_collections.metal.gpu.tests.unit.support.api_server import ApiServer

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from ansible_collections.metal.gpu.plugins.modules import node_info
-from ansible_collections.metal.gpu.plugins.plugin_utils.observation import interpret
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observation import interpret
 from ansible_collections.metal.gpu.tests.unit.support.programs import Programs
 
 from .test_tasks import ROOT, tasks

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.test_plans import (
+from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
     DOCKER,
     VIRGIN,
     merge,

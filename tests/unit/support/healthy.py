@@ -16,18 +16,28 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ansible_collections.metal.gpu.plugins.module_utils.reconcile import reconcile
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.reconcile import reconcile
 from ansible_collections.metal.gpu.plugins.modules import config_document, node_info
-from ansible_collections.metal.gpu.plugins.plugin_utils import (
-    plan_containerd,
-    plan_docker_ce,
-    plan_kubelet_device_plugins,
-    plan_nvidia_container_runtime,
-    plan_nvidia_driver,
-    plan_preflight,
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import (
+    plan as plan_nvidia_container_runtime,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.document_history import History, remember
-from ansible_collections.metal.gpu.plugins.plugin_utils.observation import interpret
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import (
+    plan as plan_containerd,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import (
+    plan as plan_docker_ce,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
+    plan as plan_nvidia_driver,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.kubelet import (
+    plan as plan_kubelet_device_plugins,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observation import interpret
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import (
+    plan as plan_preflight,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents.history import History, remember
 from ansible_collections.metal.gpu.tests.unit.support.programs import Programs
 from ansible_collections.metal.gpu.tests.unit.support.recordings import (
     parse_scene,

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from ansible_collections.metal.gpu.plugins.module_utils import (
+from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
     kube,
     kube_settings,
     kube_transport,

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from ansible_collections.metal.gpu.plugins.module_utils import node_drain
+from ansible_collections.metal.gpu.plugins.module_utils.cluster import node_drain
 from ansible_collections.metal.gpu.plugins.modules import gpu_drain
 from ansible_collections.metal.gpu.tests.unit.support import module_args
 from ansible_collections.metal.gpu.tests.unit.support.api_server import Refusal

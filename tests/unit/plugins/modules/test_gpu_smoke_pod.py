@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ansible_collections.metal.gpu.plugins.module_utils import (
+from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
     kube,
     kube_settings,
     kube_transport,
-    process_identity,
     smoke_pod,
     smoke_run,
 )
+from ansible_collections.metal.gpu.plugins.module_utils.probe import process_identity
 from ansible_collections.metal.gpu.plugins.modules import gpu_smoke_pod
 from ansible_collections.metal.gpu.tests.unit.support import module_args
 from ansible_collections.metal.gpu.tests.unit.support.api_server import Refusal

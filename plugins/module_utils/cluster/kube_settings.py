@@ -1,0 +1,290 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: BSD-2-Clause
+
+"""Make a client of the Kubernetes API from module options, which have kubernetes.core's meanings.
+
+`connect` reads kubeconfig files, and may run their credential plugins.
+
+Source: https://kubernetes.io/docs/concepts/configuration/organize-cluster-access-kubeconfig/
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import traceback
+from typing import TYPE_CHECKING, Any
+
+from ansible.module_utils.basic import env_fallback, missing_required_lib
+
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.causes import quote
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import (
+    Client,
+    KubeError,
+    Settings,
+)
+from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
+
+try:
+    import kubernetes.client
+    import kubernetes.config
+    import urllib3
+    import yaml
+
+    IMPORT_ERROR = None
+except ImportError:
+    IMPORT_ERROR = traceback.format_exc()
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from ansible.module_utils.basic import AnsibleModule
+
+# Names, aliases and environment variables are those of the collection kubernetes.core.
+AUTH_ARGUMENTS: dict[str, Any] = {
+    "kubeconfig": {"type": "raw", "fallback": (env_fallback, ["K8S_AUTH_KUBECONFIG"])},
+    "context": {"type": "str", "fallback": (env_fallback, ["K8S_AUTH_CONTEXT"])},
+    "host": {"type": "str", "fallback": (env_fallback, ["K8S_AUTH_HOST"])},
+    "api_key": {"type": "str", "no_log": True, "fallback": (env_fallback, ["K8S_AUTH_API_KEY"])},
+    "ca_cert": {
+        "type": "path",
+        "aliases": ["ssl_ca_cert"],
+        "fallback": (env_fallback, ["K8S_AUTH_CA_CERT", "K8S_AUTH_SSL_CA_CERT"]),
+    },
+    "client_cert": {
+        "type": "path",
+        "aliases": ["cert_file"],
+        "fallback": (env_fallback, ["K8S_AUTH_CLIENT_CERT", "K8S_AUTH_CERT_FILE"]),
+    },
+    "client_key": {
+        "type": "path",
+        "no_log": False,  # the path, not the key
+        "aliases": ["key_file"],
+        "fallback": (env_fallback, ["K8S_AUTH_CLIENT_KEY", "K8S_AUTH_KEY_FILE"]),
+    },
+    "validate_certs": {
+        "type": "bool",
+        "aliases": ["verify_ssl"],
+        "fallback": (env_fallback, ["K8S_AUTH_VALIDATE_CERTS", "K8S_AUTH_VERIFY_SSL"]),
+    },
+}
+
+_SECRETS = {"token", "password", "client-key-data", "access-token", "refresh-token", "id-token"}
+
+
+class SettingsInvalid(KubeError):
+    """The settings are unusable: the kubeconfig is missing or invalid, or lacks the context."""
+
+
+class PluginFailed(SettingsInvalid):
+    """The credential plugin of the kubeconfig returned no credentials."""
+
+
+def connect(options: Mapping[str, Any]) -> Client:
+    """Return a client for the options named in AUTH_ARGUMENTS. Raises SettingsInvalid.
+
+    The order is that of kubernetes.core: complete credentials in the options; else kubeconfig or
+    context; else the service account of the pod this runs in; else the default kubeconfig. Other
+    options then override single settings.
+    """
+    configuration = kubernetes.client.Configuration()
+    configuration.keep_alive = True  # a watch is silent for minutes
+    if options["host"] and (
+        options["api_key"] or (options["client_cert"] and options["client_key"])
+    ):
+        source = "from the module's options"
+    elif options["kubeconfig"] or options["context"] or not _load_service_account(configuration):
+        source = _load_kubeconfig(configuration, options["kubeconfig"], options["context"])
+    else:
+        source = "from the service account of this pod"
+
+    if options["api_key"]:
+        configuration.api_key = {"authorization": f"Bearer {options['api_key']}"}
+        configuration.refresh_api_key_hook = None
+    for option, attribute in (
+        ("host", "host"),
+        ("ca_cert", "ssl_ca_cert"),
+        ("client_cert", "cert_file"),
+        ("client_key", "key_file"),
+        ("validate_certs", "verify_ssl"),
+    ):
+        value = options[option]
+        if value is None:
+            continue
+        if AUTH_ARGUMENTS[option]["type"] == "path" and not os.path.isfile(value):
+            raise SettingsInvalid(f"{option}: file {value} does not exist")
+        setattr(configuration, attribute, value)
+
+    if not configuration.host.startswith(("https://", "http://")):
+        raise SettingsInvalid(
+            f"The address of the API server, {configuration.host!r}, is not a URL such as "
+            f"https://10.0.0.1:6443 ({source})."
+        )
+    if not configuration.verify_ssl:
+        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+    return Client(Settings(configuration, source))
+
+
+def client_for(module: AnsibleModule) -> Client:
+    """Return a client for a module's options. Raises SettingsInvalid."""
+    if IMPORT_ERROR:
+        module.fail_json(msg=missing_required_lib("kubernetes"), exception=IMPORT_ERROR)
+    module.no_log_values.update(_secrets(module.params["kubeconfig"]))
+    return connect(module.params)
+
+
+def _load_service_account(configuration: Any) -> bool:
+    library: Any = kubernetes.config
+    try:
+        library.load_incluster_config(client_configuration=configuration)
+    except kubernetes.config.ConfigException:
+        return False
+    return True
+
+
+def _load_kubeconfig(configuration: Any, kubeconfig: Any, context: str | None) -> str:
+    """Read a kubeconfig, given as paths or as content; return its source for messages."""
+    inline = isinstance(kubeconfig, dict)
+    paths = "" if inline else str(kubeconfig or kubernetes.config.KUBE_CONFIG_DEFAULT_LOCATION)
+    place = "kubeconfig in the options" if inline else f"kubeconfig {paths}"
+    source = f"from the {place}, {f'context {context}' if context else 'current context'}"
+    documents = [kubeconfig] if inline else _read_documents(paths, place)
+    if not documents:
+        raise SettingsInvalid(
+            f"The kubeconfig {paths} does not exist. Set the option kubeconfig or the environment "
+            "variable K8S_AUTH_KUBECONFIG, or set host and api_key."
+        )
+    _refuse_two_contexts(documents, context, place)
+    arguments = {
+        "context": context,
+        "client_configuration": configuration,
+        "persist_config": False,
+    }
+    library: Any = kubernetes.config
+    complaints = _Complaints()
+    try:
+        with complaints:
+            if inline:
+                library.load_kube_config_from_dict(kubeconfig, **arguments)
+            else:
+                library.load_kube_config(paths, **arguments)
+    except kubernetes.config.ConfigException as error:
+        contexts = [name for document in documents for name in _names(document, "contexts")]
+        if context and contexts and context not in contexts:
+            raise SettingsInvalid(
+                f"The {place} has no context {context!r}. Its contexts: {', '.join(contexts)}."
+            ) from error
+        raise SettingsInvalid(f"The {place}: {error}") from error
+    except (yaml.YAMLError, OSError, ValueError, TypeError, AttributeError) as error:
+        # The library does not check types in a malformed file.
+        raise SettingsInvalid(f"The {place} is not valid: {error}") from error
+    _refuse_plugin(configuration, documents, context, place, complaints.texts)
+    return source
+
+
+def _read_documents(paths: str, place: str) -> list[Any]:
+    """Return the content of the files that exist."""
+    documents = []
+    for path in map(os.path.expanduser, paths.split(os.pathsep)):
+        if os.path.isfile(path):
+            try:
+                with open(path, encoding="utf-8") as file:
+                    documents.append(yaml.safe_load(file))
+            except (yaml.YAMLError, OSError, ValueError) as error:
+                raise SettingsInvalid(f"The {place} is not valid: {error}") from error
+    return documents
+
+
+def _refuse_two_contexts(documents: Iterable[Any], context: str | None, place: str) -> None:
+    """Refuse files with different current contexts.
+
+    kubectl uses the first one. The Python client, which kubernetes.core uses as well, uses the
+    last one. So `kubectl get nodes` would show another cluster than the one to change.
+    """
+    names = [section(document).get("current-context") for document in documents]
+    found = list(dict.fromkeys(str(name) for name in names if name))
+    if context is None and len(found) > 1:
+        raise SettingsInvalid(
+            f"The {place} has several current contexts: {', '.join(found)}. kubectl uses the "
+            "first, but Ansible's modules use the last. Set the option context or the environment "
+            "variable K8S_AUTH_CONTEXT."
+        )
+
+
+def _refuse_plugin(
+    configuration: Any,
+    documents: Iterable[Any],
+    context: str | None,
+    place: str,
+    complaints: Iterable[str],
+) -> None:
+    """Refuse to continue without credentials.
+
+    The library would only log why it got none, and send anonymous requests.
+    """
+    plugin = section(_find_user(list(documents), context), "exec")
+    if not plugin or configuration.api_key or configuration.cert_file:
+        return
+    words = (re.sub(r"^\[Errno \d+\] ", "", text) for text in complaints)
+    why = quote("; ".join(words)) or "it returned neither a token nor a certificate"
+    hint = quote(str(plugin.get("installHint") or ""))
+    raise PluginFailed(
+        f"The credential plugin {str(plugin.get('command'))!r} of the {place} returned no "
+        f"credentials: {why}{f' (installHint: {hint})' if hint else ''}"
+    )
+
+
+def _find_user(documents: Sequence[Any], context: str | None) -> Mapping[str, Any]:
+    """Return the user of a context. Of two entries with the same name, the first counts."""
+    names = [section(document).get("current-context") for document in documents]
+    name = context or next((name for name in reversed(names) if name), None)
+    chosen = _find(documents, "contexts", "context", name)
+    return _find(documents, "users", "user", chosen.get("user"))
+
+
+def _find(documents: Iterable[Any], kind: str, field: str, name: Any) -> Mapping[str, Any]:
+    for document in documents:
+        for row in _rows(document, kind):
+            if row.get("name") == name:
+                return section(row, field)
+    return {}
+
+
+def _rows(document: Any, kind: str) -> list[Mapping[str, Any]]:
+    rows = section(document).get(kind)
+    return [section(row) for row in rows] if isinstance(rows, list) else []
+
+
+def _names(document: Any, kind: str) -> list[str]:
+    return [str(row.get("name")) for row in _rows(document, kind)]
+
+
+class _Complaints(logging.Handler):
+    """Collects the library's log, and keeps it out of stderr, which Ansible would show."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+
+    def __enter__(self) -> None:
+        logging.getLogger().addHandler(self)
+
+    def __exit__(self, *_error: object) -> None:
+        logging.getLogger().removeHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(record.getMessage())
+
+
+def _secrets(data: Any) -> Iterator[str]:
+    """Yield the secret texts in the content of a kubeconfig."""
+    if isinstance(data, dict):
+        for key, value in data.items():
+            if key in _SECRETS and isinstance(value, str):
+                yield value
+            else:
+                yield from _secrets(value)
+    elif isinstance(data, list):
+        for value in data:
+            yield from _secrets(value)

@@ -1,0 +1,127 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: BSD-2-Clause
+
+"""Read what a Node object says about one resource, and judge it. No I/O.
+
+Source: https://kubernetes.io/docs/reference/node/node-status/
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.quantity import (
+    parse_quantity,
+    plain,
+)
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.scheduling import (
+    Taint,
+    parse_taints,
+)
+from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_DOMAIN = "metal.gpu/"
+_READY = "Ready"
+_STATUSES = {"True": True, "False": False}
+# A controller removes them a moment after the node becomes ready. Until then no pod is scheduled.
+_NOT_READY_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_UNREPORTED = {"type": _READY, "status": "Unknown", "message": "the kubelet has not reported yet"}
+
+
+class NodeStatus(NamedTuple):
+    """The needed fields of a Node object, which can be 50 KB of JSON."""
+
+    capacity: Decimal | None  # None if the node does not have the resource
+    allocatable: Decimal | None
+    ready: bool | None  # None: unknown, for example because the kubelet stopped reporting
+    troubles: Mapping[str, str]  # descriptions of unhealthy conditions, keyed by type
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...] = ()
+    annotations: Mapping[str, str] = {}  # those that this collection sets
+
+    @property
+    def readiness(self) -> str:
+        """Why the node is not ready; empty if it is."""
+        return self.troubles.get(_READY, "")
+
+
+class Judgement(NamedTuple):
+    """Whether a node is as expected."""
+
+    state: str  # "ok", "missing" or "differs"
+    message: str  # what differs; empty if nothing does
+
+
+def parse_node(node: Mapping[str, Any], resource: str) -> NodeStatus:
+    """Reduce a Node object to the needed fields for one resource. Raises QuantityInvalid."""
+    status = node.get("status", {})
+
+    def amount(field: str) -> Decimal | None:
+        value = status.get(field, {}).get(resource)
+        return None if value is None else parse_quantity(value)
+
+    conditions = {condition["type"]: condition for condition in status.get("conditions", ())}
+    conditions.setdefault(_READY, _UNREPORTED)
+    ready, troubles = _STATUSES.get(conditions[_READY]["status"]), _troubles(conditions)
+    taints = parse_taints(node)
+    keys = [taint.key for taint in taints]
+    left = next((key for key in _NOT_READY_TAINTS if key in keys), None)
+    if ready and left:
+        ready, troubles[_READY] = False, f"the node still has the taint {left}"
+    return NodeStatus(
+        capacity=amount("capacity"),
+        allocatable=amount("allocatable"),
+        ready=ready,
+        troubles=troubles,
+        labels=node["metadata"].get("labels", {}),
+        taints=taints,
+        annotations={
+            key: value
+            for key, value in section(node, "metadata", "annotations").items()
+            if key.startswith(_DOMAIN)
+        },
+    )
+
+
+def judge(
+    node: NodeStatus | None, expected: Decimal | None, resource: str, *, ready: bool = False
+) -> Judgement:
+    """Compare a node with the expected amount; None expects only that the node exists.
+
+    With `ready`, a node with an expected amount must be ready.
+    """
+    if node is None:
+        return Judgement("missing", "the cluster has no node of this name")
+    capacity, allocatable = node.capacity or Decimal(0), node.allocatable or Decimal(0)
+    if expected is None:
+        return Judgement("ok", "")
+    if capacity == allocatable == expected:
+        is_fit = node.ready or not ready
+        return Judgement("ok", "") if is_fit else Judgement("differs", "the node is not ready")
+    if node.capacity is None:
+        return Judgement(
+            "differs",
+            f"expected {plain(expected)}, but the node's capacity has no {resource}: "
+            "no device plugin has registered it with the kubelet",
+        )
+    message = (
+        f"expected {plain(expected)}, capacity is {plain(capacity)}, "
+        f"allocatable is {plain(allocatable)}"
+    )
+    if allocatable < capacity:
+        message += f": {plain(capacity - allocatable)} unhealthy"
+    return Judgement("differs", message)
+
+
+def _troubles(conditions: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Describe each condition that differs from a healthy node: Ready true, all others false."""
+    return {
+        name: f"condition {name} is {condition['status']}"
+        + "".join(f": {condition[key]}" for key in ("reason", "message") if condition.get(key))
+        for name, condition in conditions.items()
+        if condition["status"] != ("True" if name == _READY else "False")
+    }

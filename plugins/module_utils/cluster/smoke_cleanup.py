@@ -1,0 +1,112 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: BSD-2-Clause
+
+"""Delete smoke pods: those of this run, and those that earlier runs left behind.
+
+All functions talk to the API server. A pod that cannot be deleted is reported, not raised.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING
+
+from ansible_collections.metal.gpu.plugins.module_utils.cluster import kube, pod_status, smoke_pod
+from ansible_collections.metal.gpu.plugins.module_utils.probe import process_identity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_pod import Leftover
+
+
+def read_leftovers(client: kube.Client, namespace: str) -> dict[str, Leftover]:
+    """Return the smoke pods of runs that have ended, keyed by pod name.
+
+    A run on this machine has ended if its process is gone. A run on another machine has ended if
+    its pods are older than their lifetime, by the API server's clock.
+    """
+    pods = client.snapshot(
+        "pods",
+        smoke_pod.parse_leftover,
+        namespace=namespace,
+        query={"labelSelector": smoke_pod.ALL_RUNS},
+    )
+    now = server_time(client)
+    return {
+        name: pod
+        for name, pod in pods.items()
+        if process_identity.is_gone(pod.process) or _age_s(pod.created, now) > pod.lifetime_s
+    }
+
+
+def remove_leftovers(
+    client: kube.Client, namespace: str, leftovers: Mapping[str, Leftover], timer: kube.Timer
+) -> dict[str, str]:
+    """Delete pods of earlier runs; return why a pod may still exist, keyed by name."""
+    runs = sorted({pod.run for pod in leftovers.values()})
+    return remove(client, namespace, f"{smoke_pod.RUN} in ({','.join(runs)})", leftovers, timer)
+
+
+def remove(
+    client: kube.Client,
+    namespace: str,
+    selector: str,
+    names: Iterable[str],
+    timer: kube.Timer,
+) -> dict[str, str]:
+    """Delete the pods with these labels and wait until their GPUs are free again.
+
+    The first attempt leaves each pod its grace period, because a pod deleted by force holds its
+    GPUs until the kubelet notices. Pods whose deletion no kubelet confirms in time are deleted by
+    force. Returns why a pod may still exist, keyed by name.
+    """
+    left: dict[str, bool] = {}
+    query = {"labelSelector": selector}
+    try:
+        _delete(client, namespace, selector, names, None, timer)
+        for _round in client.follow(
+            "pods", left, lambda pod: True, timer, namespace=namespace, query=query
+        ):
+            if not left:
+                return {}
+        _delete(client, namespace, selector, left, 0, timer)
+    except kube.KubeError as error:
+        # A pod that is not listed is gone. Without an answer, each may exist.
+        if isinstance(error, kube.ApiForbidden):
+            with contextlib.suppress(kube.KubeError):
+                names = client.snapshot("pods", lambda pod: True, namespace=namespace, query=query)
+        return dict.fromkeys(names, str(error))
+    return {}
+
+
+def _delete(
+    client: kube.Client,
+    namespace: str,
+    selector: str,
+    names: Iterable[str],
+    grace_s: int | None,
+    timer: kube.Timer,
+) -> None:
+    """Delete pods; one by one if the permission to delete a collection is missing."""
+    try:
+        client.delete_collection("pods", namespace, selector=selector, grace_s=grace_s, timer=timer)
+    except kube.ApiForbidden:
+        for name in names:
+            with contextlib.suppress(kube.ApiMissing):
+                client.delete("pods", name, namespace, grace_s=grace_s, timer=timer)
+
+
+def server_time(client: kube.Client) -> datetime:
+    """Return the time of the API server's newest answer."""
+    try:
+        return parsedate_to_datetime(client.server_date)
+    except (TypeError, ValueError):
+        return datetime.now(timezone.utc)
+
+
+def _age_s(created: str, now: datetime) -> float:
+    then = pod_status.parse_time(created)
+    return 0.0 if then is None else (now - then).total_seconds()

@@ -1,0 +1,202 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: BSD-2-Clause
+
+"""Parse Docker's state: the answers of the running engine, else its file. No I/O.
+
+Source: https://docs.docker.com/reference/cli/dockerd/; `docker info` of 20.10.24.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ansible_collections.metal.gpu.plugins.module_utils.mappings import flag, sections, text, texts
+from ansible_collections.metal.gpu.plugins.module_utils.read.command_line import value_of
+from ansible_collections.metal.gpu.plugins.module_utils.read.version import release
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ansible_collections.metal.gpu.plugins.module_utils.read.command_line import Flag
+
+UNIT = "docker.service"
+DEFAULT_CONFIG = "/etc/docker/daemon.json"
+CONFIG_FLAGS = ("--config-file",)
+# Flags whose values this collection uses.
+FLAGS = (
+    *(*CONFIG_FLAGS, "--data-root", "--graph", "-g", "--host", "-H", "--containerd"),
+    *("--default-runtime", "--add-runtime"),
+)
+DEFAULT_DATA_ROOT = "/var/lib/docker"
+DEFAULT_RUNTIME = "runc"
+GROUP = "docker"
+INFO = ("docker", "info", "--format={{json .}}")
+# Engines before 20.10 have no {{.State}}.
+PS_FORMAT = "{{.ID}}\t{{.Names}}\t{{.Status}}\t{{.Mounts}}"
+PS = ("docker", "ps", "--all", "--no-trunc", f"--format={PS_FORMAT}")
+HOST_CONFIG_FORMAT = "{{.Id}}\t{{.HostConfig.AutoRemove}}\t{{.HostConfig.Runtime}}"
+HOST_CONFIG = ("docker", "inspect", f"--format={HOST_CONFIG_FORMAT}")
+
+# Engines that users run without root, and engines that snapd installed.
+ROOTLESS_PATTERNS = (
+    "/run/user/*/docker.sock",
+    "/home/*/.config/systemd/user/docker.service",
+    "/root/.config/systemd/user/docker.service",
+)
+SNAP_PATTERNS = ("/snap/bin/docker", "/var/lib/snapd/snap/bin/docker")
+
+# The containers that ran before Docker was replaced: names, keyed by id. The file is removed when
+# they run again.
+RECORD = "/var/lib/metal-gpu/docker-containers.json"
+# A removed docker.io leaves this script. A later purge of it runs the script, which deletes all
+# containers, images and volumes.
+PURGE_SCRIPT = f"{DEFAULT_DATA_ROOT}/nuke-graph-directory.sh"
+
+# `docker run --gpus` needs this file, and Docker looks for it only when it starts. It is part of
+# the package nvidia-container-toolkit. Source: daemon/devices_nvidia_linux.go of Moby 29.8.
+GPU_HOOK = "/usr/bin/nvidia-container-runtime-hook"
+
+# cri-dockerd connects the kubelet to Docker.
+CRI_UNIT = "cri-docker.service"
+CRI_SOCKET = "cri-docker.socket"
+
+# nvidia-docker v1 gives GPUs to containers by volumes of its volume driver.
+V1_UNIT = "nvidia-docker.service"
+V1_PACKAGE = "nvidia-docker"
+V1_VOLUMES = ("docker", "volume", "ls", "--quiet", "--filter=driver=nvidia-docker")
+
+_CDI_DEFAULT_SINCE = (28, 2)
+_CGROUP_DRIVER = "native.cgroupdriver="
+
+
+class Runtime(NamedTuple):
+    """A runtime of containers."""
+
+    type: str | None  # of a containerd shim; None: an OCI runtime
+    binary: str | None
+
+
+class Container(NamedTuple):
+    """A container, running or not."""
+
+    id: str
+    name: str
+    running: bool
+    volumes: tuple[str, ...]  # names, and paths of bind mounts
+
+    @property
+    def is_of_pod(self) -> bool:
+        """Whether the kubelet created the container, and so restarts it."""
+        return self.name.startswith("k8s_")
+
+
+class HostConfig(NamedTuple):
+    """Settings of a container that are fixed when it is created."""
+
+    ephemeral: bool  # Docker removes it when it exits
+    runtime: str
+
+
+class Effective(NamedTuple):
+    """The settings of the containers that Docker starts."""
+
+    default_runtime: str
+    runtimes: Mapping[str, Runtime]
+    cgroup_driver: str | None
+    cdi_enabled: bool
+
+
+def parse_info(stdout: str) -> dict[str, Any] | None:
+    """Parse `docker info`; None if no engine answered, although the client prints JSON then."""
+    try:
+        info = json.loads(stdout)
+    except (ValueError, RecursionError):
+        return None
+    return info if isinstance(info, dict) and text(info, "ServerVersion") else None
+
+
+def effective_from_info(info: Mapping[str, Any]) -> Effective:
+    return Effective(
+        default_runtime=text(info, "DefaultRuntime") or DEFAULT_RUNTIME,
+        runtimes=_parse_runtimes(sections(info, "Runtimes")),
+        cgroup_driver=text(info, "CgroupDriver") or None,
+        cdi_enabled=bool(texts(info, "CDISpecDirs")),  # empty if CDI is disabled or unsupported
+    )
+
+
+def effective_from_file(document: Mapping[str, Any], version: str) -> Effective:
+    """Read daemon.json as an engine of this version does."""
+    drivers = [
+        option[len(_CGROUP_DRIVER) :]
+        for option in texts(document, "exec-opts")
+        if option.startswith(_CGROUP_DRIVER)
+    ]
+    cdi = flag(document, "features", "cdi")
+    return Effective(
+        default_runtime=text(document, "default-runtime") or DEFAULT_RUNTIME,
+        runtimes=_parse_runtimes(sections(document, "runtimes")),
+        cgroup_driver=drivers[-1] if drivers else None,
+        cdi_enabled=release(version) >= _CDI_DEFAULT_SINCE if cdi is None else cdi,
+    )
+
+
+def _parse_runtimes(runtimes: Mapping[str, Mapping[str, Any]]) -> dict[str, Runtime]:
+    return {
+        name: Runtime(type=text(runtime, "runtimeType"), binary=text(runtime, "path"))
+        for name, runtime in runtimes.items()
+    }
+
+
+def data_root(
+    document: Mapping[str, Any], flags: Sequence[Flag], info: Mapping[str, Any] | None
+) -> str:
+    """Return the data root of the running engine, else the one that it will use."""
+    given = text(info, "DockerRootDir") or text(document, "data-root") or text(document, "graph")
+    return given or value_of(flags, "--data-root", "--graph", "-g") or DEFAULT_DATA_ROOT
+
+
+def live_restore(document: Mapping[str, Any], info: Mapping[str, Any] | None) -> bool:
+    """Return whether containers keep running while the engine is stopped."""
+    source, key = (info, "LiveRestoreEnabled") if info else (document, "live-restore")
+    return bool(flag(source, key))
+
+
+def parse_ps(stdout: str) -> tuple[Container, ...]:
+    """Parse the output of PS."""
+    rows = (line.split("\t") for line in stdout.splitlines())
+    return tuple(
+        Container(
+            id=row[0],
+            name=row[1].split(",")[0],
+            running=row[2].startswith("Up"),
+            volumes=tuple(name for name in row[3].split(",") if name),
+        )
+        for row in rows
+        if len(row) == 4
+    )
+
+
+def parse_host_configs(stdout: str) -> dict[str, HostConfig]:
+    """Parse the output of HOST_CONFIG, keyed by the id of the container."""
+    rows = (line.split("\t") for line in stdout.splitlines())
+    return {row[0]: HostConfig(row[1] == "true", row[2]) for row in rows if len(row) == 3}
+
+
+def has_v1(packages: Mapping[str, str], units: Mapping[str, Mapping[str, str]]) -> bool:
+    """Return whether nvidia-docker v1 is installed, given package versions and unit states."""
+    return packages.get(V1_PACKAGE, "").startswith("1.") or (
+        units.get(V1_UNIT, {}).get("LoadState") == "loaded"
+    )
+
+
+def users_of(containers: Iterable[Container], volumes: Iterable[str]) -> list[Container]:
+    """Return the containers that use one of the volumes."""
+    names = set(volumes)
+    return [container for container in containers if names.intersection(container.volumes)]
+
+
+def parse_group(stdout: str) -> list[str]:
+    """Parse the output of `getent group` for one group; return its members."""
+    fields = stdout.strip().split(":")
+    return [name for name in fields[3].split(",") if name] if len(fields) == 4 else []

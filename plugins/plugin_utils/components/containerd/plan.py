@@ -1,0 +1,213 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Does the node have a containerd that a kubelet can use?
+
+Installs containerd if it is missing. An existing containerd stays the admin's: the plan only starts
+it, and corrects the packaged configuration, which disables the CRI plugin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import (
+    packages as docker_packages,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import (
+    refuse_platform,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages import record as package_record
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
+    REPAIR,
+    arguments,
+    hold_arguments,
+    hold_reason,
+    notice_unheld,
+    plan_no_repository,
+    plan_repair,
+    plan_repository,
+    refuse_dependants,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import Repository
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
+    Plan,
+    actor,
+    edited,
+    refuse_lost_history,
+    refuse_uneditable,
+)
+
+PYTHON_DEBIAN = "Install python3-debian for the Docker repository"
+REPOSITORY = "Add the Docker repository"
+INSTALL = "Install containerd"
+HOLD = "Hold containerd"
+CRI = "Enable the CRI plugin of containerd"
+RESTART = "Restart containerd"
+START = "Start containerd"
+
+RESTORE = "Restore the configuration of containerd"
+RESTART_BACK = "Restart containerd with its former configuration"
+REMOVE = "Remove containerd"
+RELEASE = "Release the hold on containerd"
+FORGET = "Delete the record of the containerd package"
+REMOVE_REPOSITORY = "Remove the Docker repository"
+
+STEPS = (
+    *(REPAIR, PYTHON_DEBIAN, REPOSITORY, INSTALL, HOLD, CRI, RESTART, START),
+    *(RESTORE, RESTART_BACK, REMOVE, RELEASE, FORGET, REMOVE_REPOSITORY),
+)
+
+REPOSITORY_NAME = "metal-gpu-docker"
+PACKAGE = "containerd.io"
+DISTRIBUTION = "containerd"
+CONFIG = "/etc/containerd/config.toml"
+ROLE = "containerd"
+DOCKER_ROLE = "docker_ce"  # installs the same package
+
+RESTART_REASON = "containerd reads its configuration only when it starts; containers keep running"
+
+
+def plan(node: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any]:
+    """Plan containerd.
+
+    Desired: host, state, version, and of the repository url, suite, key and fingerprint.
+    """
+    plan = Plan(desired["host"])
+    refuse_platform(plan, node)
+    engines.refuse(plan, node, engines.CONTAINERD)
+    if desired["state"] == "present":
+        engines.refuse_distribution(plan, node)
+    refuse_config(plan, node)
+    package_record.refuse_record(plan, node, ROLE)
+    if plan.refusals:
+        return plan.result()
+    if desired["state"] == "absent":
+        _plan_absent(plan, node)
+    elif node["engines"]["containerd"]["installed"]:
+        _plan_installed(plan, node)
+    else:
+        _plan_missing(plan, node, desired)
+    plan_repair(plan, node, PYTHON_DEBIAN, INSTALL, HOLD, REMOVE, RELEASE)
+    refuse_lost_history(plan, node, ROLE)
+    return plan.result()
+
+
+def refuse_config(plan: Plan, node: Mapping[str, Any]) -> None:
+    """Refuse a configuration that cannot be read."""
+    error = node["engines"]["containerd"]["config"]["error"]
+    if error:
+        plan.refuse("CONTAINERD_CONFIG_INVALID", error=error)
+
+
+def _plan_missing(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any]) -> None:
+    system = systems.supported(node)
+    source = Repository.desired(REPOSITORY_NAME, desired, system.docker)
+    plan_repository(plan, node, source, desired["now"], prepare=PYTHON_DEBIAN, add=REPOSITORY)
+    packages = docker_packages.containerd(system, desired["version"])
+    plan.data["packages"] = arguments(node, packages)
+    ours = package_record.record(plan, node, ROLE, packages)
+    plan.data["hold"] = hold_arguments(node, ours)
+    plan.step(INSTALL, "containerd is not installed")
+    plan.step(HOLD, hold_reason(node, ours))
+    _plan_cri(plan, CONFIG, "Docker's package disables the CRI plugin")
+
+
+def _plan_installed(plan: Plan, node: Mapping[str, Any]) -> None:
+    engine = node["engines"]["containerd"]
+    config = engine["config"]
+    plan.data["hold"] = [PACKAGE]
+    if package_record.of_role(node, ROLE):
+        plan.step(HOLD, hold_reason(node, [PACKAGE]))
+    elif PACKAGE not in package_record.of_role(node, DOCKER_ROLE):
+        notice_unheld(plan, node, (PACKAGE, DISTRIBUTION))
+    if engine["cri_enabled"] is False:
+        # The file that Docker's package ships has no version. A file with a version is the admin's,
+        # who disabled the plugin on purpose.
+        if config["version"] is None:
+            reason = f"{config['path']} disables the CRI plugin, as Docker's package ships it"
+            refuse_uneditable(plan, config)
+            _plan_cri(plan, config["path"], reason)
+        else:
+            plan.refuse("CRI_DISABLED", path=config["path"])
+    elif not engine["running"]:
+        plan.step(START, "containerd is not running")
+    else:
+        plan.data["change"] = unread_change(node)
+        plan.step(RESTART, unread_reason(engine))
+
+
+def unread_reason(engine: Mapping[str, Any]) -> str | None:
+    """Return why a correctly configured containerd must be restarted.
+
+    An earlier run may have stopped between the change and the restart.
+    """
+    unread = ", ".join(engine["changed_since_start"])
+    return f"{unread} changed after containerd started; containers keep running" if unread else None
+
+
+def unread_change(node: Mapping[str, Any]) -> dict[str, str] | None:
+    """Return the path and the actor of our change that containerd has not read yet.
+
+    If containerd does not start with the change, the role may undo it, unless the admin has edited
+    the file since.
+    """
+    unread = node["engines"]["containerd"]["changed_since_start"]
+    return next(
+        (
+            {"path": edit["path"], "actor": edit["actor"]}
+            for edit in node["ours"]["edits"]
+            if edit["path"] in unread and edit["untouched"]
+        ),
+        None,
+    )
+
+
+def _plan_cri(plan: Plan, path: str, reason: str) -> None:
+    """Plan the edit of the packaged file, which has no version."""
+    plan.data["change"] = {"path": path, "actor": actor(ROLE)}
+    plan.data["config"] = {
+        "path": path,
+        "discard": [{"path": ["disabled_plugins"], "items": ["cri"]}],
+        # systemd manages the node's cgroups. Two cgroup managers disturb each other's pods.
+        "merge": {
+            "plugins": {
+                "cri": {
+                    "containerd": {
+                        "runtimes": {
+                            "runc": {
+                                "runtime_type": "io.containerd.runc.v2",
+                                "options": {"SystemdCgroup": True},
+                            }
+                        }
+                    }
+                }
+            }
+        },
+    }
+    plan.step(CRI, reason)
+    plan.step(RESTART, RESTART_REASON)
+
+
+def _plan_absent(plan: Plan, node: Mapping[str, Any]) -> None:
+    """Plan the removal. The kubelet and Docker need containerd, so the admin removes them first."""
+    edits, packages = edited(node, ROLE), package_record.added(node, ROLE)
+    plan.data |= {"edits": edits, "packages": packages}
+    if (edits or packages) and (
+        node["kubelet"]["running"] is not False or node["engines"]["docker"]["installed"]
+    ):
+        plan.refuse("CONTAINERD_IN_USE")
+    refuse_dependants(plan, node, packages)
+    if edits:
+        plan.step(RESTORE, f"this role changed {', '.join(edits)}")
+        if not packages:
+            plan.step(RESTART_BACK, "containerd reads its configuration only when it starts")
+    if packages:
+        plan.step(REMOVE, f"this role installed {PACKAGE}")
+    elif node["engines"]["containerd"]["installed"]:
+        plan.notice("ENGINE_OF_ADMIN", engine="containerd")
+    package_record.plan_forget(plan, node, ROLE, release=RELEASE, forget=FORGET)
+    plan_no_repository(plan, node, REPOSITORY_NAME, remove=REMOVE_REPOSITORY)

@@ -1,0 +1,108 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which packages are the NVIDIA driver, for computing only, on each system?
+
+Names and versions are those of NVIDIA's own repository; distributions use others.
+
+Source: https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/kernel-modules.html
+Source: https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/version-locking.html
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ansible_collections.metal.gpu.plugins.module_utils.read.gpu_models import (
+    OPEN,
+    PROPRIETARY,
+    branch,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import REDHAT, System
+
+# Packages with libcuda, libnvidia-ml or nvidia-smi, or with the kernel module or its source. If
+# none of them is installed, there is no driver. Helpers such as nvidia-kernel-common,
+# nvidia-modprobe and firmware do not count: `apt remove` leaves them behind.
+# Names: NVIDIA's of 515 to 615 and Ubuntu's as apt and dnf listed them, Debian's of its archive.
+_CARRIERS = re.compile(
+    r"libcuda1|libnvidia-ml1?|nvidia-smi|nvidia-driver-cuda(-libs)?"
+    r"|(libnvidia-compute|nvidia-utils|nvidia-dkms)(-.+)?"
+    r"|nvidia-kernel(-open)?-dkms|nvidia-open-kernel-dkms|(akmod|dkms|kmod)-nvidia(-.+)?"
+    r"|linux-(modules|objects)-nvidia-.+"
+    # Of ELRepo and RPM Fusion. NVIDIA's packages for Enterprise Linux conflict with these names.
+    # Source: NVIDIA/yum-packaging-nvidia-driver, nvidia-driver.spec
+    r"|nvidia-x11-drv(-.+)?|xorg-x11-drv-nvidia-(.+-)?cuda(-libs)?"
+    # Debian's for older GPUs, such as nvidia-tesla-535-kernel-dkms and libnvidia-tesla-535-ml1
+    r"|(lib)?nvidia-(tesla|legacy)-.*(kernel(-open)?-dkms|smi|cuda1|ml1)"
+)
+
+_DEBIAN_KERNEL = {OPEN: "nvidia-kernel-open-dkms", PROPRIETARY: "nvidia-kernel-dkms"}
+_REDHAT_KERNEL = {OPEN: "kmod-nvidia-open-dkms", PROPRIETARY: "kmod-nvidia-latest-dkms"}
+_REDHAT_STREAM = {OPEN: "open", PROPRIETARY: "dkms"}
+_UBUNTU_RENAMED = (
+    590  # since this branch, names have no branch number, and not all names are confirmed
+)
+
+
+class DriverPackages(NamedTuple):
+    """What to install for one driver: names with their versions."""
+
+    packages: dict[str, str]
+    pinning: dict[str, str]  # installed before the packages; empty if something else pins
+    headers: str  # for the running kernel, less its release
+    stream: str | None  # of the module nvidia-driver, if the package manager has modules
+
+
+def carriers(packages: Mapping[str, str]) -> dict[str, str]:
+    """Return the packages that contain a driver, with their versions."""
+    return {name: version for name, version in packages.items() if _CARRIERS.fullmatch(name)}
+
+
+def choose(system: System, version: str, flavour: str) -> DriverPackages | None:
+    """Return the packages of a driver; None if their names are not confirmed."""
+    if system.family == REDHAT:
+        return _redhat(system, version, flavour)
+    if system.id == "ubuntu":
+        return _ubuntu(system, version, flavour)
+    names = ("nvidia-driver-cuda", _DEBIAN_KERNEL[flavour], "nvidia-persistenced")
+    return DriverPackages(
+        packages=dict.fromkeys(names, f"{version}-1"),
+        # The format of its version on Debian is not confirmed.
+        pinning={f"nvidia-driver-pinning-{version}": ""},
+        headers="linux-headers-",
+        stream=None,
+    )
+
+
+def _ubuntu(system: System, version: str, flavour: str) -> DriverPackages | None:
+    number = branch(version)
+    # The repository for 26.04 is not known to have branches before 590.
+    if number >= _UBUNTU_RENAMED or system.version == "26.04":
+        return None
+    kernel = f"nvidia-dkms-{number}{'-open' if flavour == OPEN else ''}"
+    # nvidia-smi is in the utils; libnvidia-compute depends on nvidia-persistenced.
+    names = (
+        f"libnvidia-compute-{number}",
+        kernel,
+        f"nvidia-utils-{number}",
+        f"nvidia-compute-utils-{number}",
+    )
+    return DriverPackages(
+        packages=dict.fromkeys(names, f"{version}-1ubuntu1"),
+        pinning={f"nvidia-driver-pinning-{version}": ""},
+        headers="linux-headers-",
+        stream=None,
+    )
+
+
+def _redhat(system: System, version: str, flavour: str) -> DriverPackages:
+    names = ("nvidia-driver-cuda", _REDHAT_KERNEL[flavour], "nvidia-persistenced")
+    has_modules = system.version == "9"
+    return DriverPackages(
+        packages=dict.fromkeys(names, f"3:{version}-1.el{system.version}"),
+        pinning={},
+        headers="kernel-devel-",
+        stream=f"{branch(version)}-{_REDHAT_STREAM[flavour]}" if has_modules else None,
+    )

@@ -1,0 +1,196 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which edits does this kubelet need to accept device plugins?
+
+Up to Kubernetes 1.9, the feature gate DevicePlugins must be set. Up to 1.27 it is harmless. Since
+1.28 it is unknown, and the kubelet does not start with it. The plan removes it from 1.10 on, so
+that the next upgrade of the node succeeds.
+
+Source: https://kubernetes.io/docs/reference/command-line-tools-reference/feature-gates-removed/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.metal.gpu.plugins.module_utils.probe.own_files import KUBELET_DROP_IN
+from ansible_collections.metal.gpu.plugins.module_utils.read.silence import UNITS, silent_programs
+from ansible_collections.metal.gpu.plugins.module_utils.read.version import release
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import (
+    refuse_unversioned,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
+    Plan,
+    edited,
+    refuse_lost_history,
+    refuse_uneditable,
+)
+
+GATE = "DevicePlugins"
+
+CONFIGURATION = "Remove the DevicePlugins gate from the kubelet configuration"
+FLAGS = "Correct the DevicePlugins gate in the kubelet flags"
+DROP_IN = "Set the DevicePlugins gate in a kubelet drop-in"
+RESTART = "Restart the kubelet"
+
+REMOVE_DROP_IN = "Remove the kubelet drop-in"
+FORGET = "Delete the history of the kubelet configuration"
+
+STEPS = (CONFIGURATION, FLAGS, DROP_IN, RESTART, REMOVE_DROP_IN, FORGET)
+
+_LAST_WITH_GATE_OFF = (1, 9)
+_VARIABLE = "KUBELET_EXTRA_ARGS"
+
+# A line that is not a comment, up to the flag. The expressions see one line at a time.
+_LINE = r"^((?![ \t]*[#;]).*?"
+_FLAG = r"--feature[-_]gates[= ][\"']?"
+_VALUE = r"=[^\s\"',\\]*"
+_END = r"(?=[\s\"'\\]|$)"
+
+# In this order: other gates follow, other gates precede, no other gate (the flag is removed).
+REMOVALS: tuple[tuple[str, str], ...] = (
+    (rf"{_LINE}{_FLAG}(?:[^\s\"',]+,)*){GATE}{_VALUE},", r"\1"),
+    (rf"{_LINE}{_FLAG}[^\s\"']*?),{GATE}{_VALUE}{_END}", r"\1"),
+    (rf"{_LINE})[ \t]*--feature[-_]gates[= ]([\"']?){GATE}{_VALUE}\2{_END}", r"\1"),
+)
+ADDITION = (rf"{_LINE}{_FLAG}[^\s\"'\\]+)", rf"\1,{GATE}=true")
+NEW_FLAG = (rf"{_LINE}{_VARIABLE}=[\"']?)", rf"\1--feature-gates={GATE}=true ")
+
+
+def plan(node: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any]:
+    """Plan the edits. Desired: host, state."""
+    plan = Plan(desired["host"])
+    kubelet = node["kubelet"]
+    for code, evidence in silent_programs(node):
+        if code == UNITS:  # the role changes no package
+            plan.refuse(code, **evidence)
+    if plan.refusals:
+        return plan.result()
+    if desired["state"] == "absent":
+        _plan_absent(plan, node)
+        refuse_lost_history(plan, node, "kubelet_device_plugins")
+        return plan.result()
+    if engines.refuse_distribution(plan, node):
+        return plan.result()
+    if not kubelet["installed"]:
+        plan.refuse("KUBELET_MISSING")
+        return plan.result()
+    # The kubelet does not start with a broken drop-in in --config-dir either.
+    for document in (kubelet["config"], *kubelet["config_dir"]["files"]):
+        if document["error"]:
+            plan.refuse("KUBELET_CONFIG_INVALID", error=document["error"])
+    if plan.refusals:
+        return plan.result()
+    if refuse_unversioned(plan, "kubelet", kubelet):
+        return plan.result()
+    places = _places(kubelet)
+    plan.data |= {"configuration": [], "flags": [], "health_url": kubelet["health_url"]}
+    if not _needs_gate(kubelet):
+        _plan_removal(plan, kubelet, places)
+    elif not any(gate["value"] and gate["effective"] for gate in places):
+        _plan_setting(plan, kubelet, places)
+    if plan.steps:
+        _plan_restart(plan, kubelet, "the kubelet reads its settings only when it starts")
+    else:
+        _plan_restart(plan, kubelet, _unread_reason(kubelet))
+    refuse_lost_history(plan, node, "kubelet_device_plugins")
+    return plan.result()
+
+
+def _plan_absent(plan: Plan, node: Mapping[str, Any]) -> None:
+    """Plan the removal of our files. A removed gate stays removed: no such kubelet needs it."""
+    kubelet = node["kubelet"]
+    edits = edited(node, "kubelet_device_plugins")
+    drop_ins = [path for path in node["ours"]["files"] if path == KUBELET_DROP_IN]
+    plan.data |= {"configuration": [], "flags": [], "health_url": kubelet["health_url"]}
+    plan.data["edits"] = edits
+    places = [gate for gate in _places(kubelet) if gate["file"] not in drop_ins]
+    if kubelet["installed"] and places:
+        if refuse_unversioned(plan, "kubelet", kubelet):
+            return
+        if _needs_gate(kubelet):
+            _plan_removal(plan, kubelet, places)
+    plan.step(REMOVE_DROP_IN, f"this role created {', '.join(drop_ins)}" if drop_ins else None)
+    if plan.steps:
+        _plan_restart(plan, kubelet, "the kubelet reads its settings only when it starts")
+    plan.step(FORGET, f"the gate stays removed from {', '.join(edits)}" if edits else None)
+
+
+def _plan_restart(plan: Plan, kubelet: Mapping[str, Any], reason: str | None) -> None:
+    plan.step(RESTART, reason)
+    plan.data["daemon_reload"] = (
+        kubelet["needs_reload"]
+        or any("/systemd/system/" in edit["path"] for edit in plan.data["flags"])
+        or plan.has_step(DROP_IN, REMOVE_DROP_IN)
+    )
+
+
+def _unread_reason(kubelet: Mapping[str, Any]) -> str | None:
+    """Return why a correctly configured kubelet must be restarted, as after an interrupted run."""
+    if not kubelet["running"]:
+        return f"the kubelet is not running: {kubelet['last_error'] or 'it logged no error'}"
+    # A kubelet that does not need the gate runs with or without it.
+    unread = kubelet["changed_since_start"] if _needs_gate(kubelet) else []
+    return f"{', '.join(unread)} changed after the kubelet started" if unread else None
+
+
+def _places(kubelet: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [gate for gate in kubelet["feature_gates"] if gate["name"] == GATE]
+
+
+def _needs_gate(kubelet: Mapping[str, Any]) -> bool:
+    return release(kubelet["version"])[:2] <= _LAST_WITH_GATE_OFF
+
+
+def _plan_removal(plan: Plan, kubelet: Mapping[str, Any], places: list[Mapping[str, Any]]) -> None:
+    why = f"kubelet {kubelet['version']} " + (
+        "does not start with the gate"
+        if release(kubelet["version"])[:2] >= (1, 28)
+        else "does not need the gate"
+    )
+    documents = _files(places, "config")
+    texts = _files(places, "flag")
+    for file in (kubelet["config"], *kubelet["config_dir"]["files"]):
+        if file["path"] in documents:
+            refuse_uneditable(plan, file)
+    plan.data["configuration"] = [
+        {"path": path, "remove": [["featureGates", GATE]]} for path in documents
+    ]
+    plan.data["flags"] = [
+        {"path": path, "regexp": regexp, "replace": replacement}
+        for path in texts
+        for regexp, replacement in REMOVALS
+    ]
+    plan.step(CONFIGURATION, f"{', '.join(documents)}: {why}" if documents else None)
+    plan.step(FLAGS, f"{', '.join(texts)}: {why}" if texts else None)
+
+
+def _plan_setting(plan: Plan, kubelet: Mapping[str, Any], places: list[Mapping[str, Any]]) -> None:
+    """Set the gate where an admin would look for it: in the kubelet's flags."""
+    why = f"kubelet {kubelet['version']} needs the gate"
+    flags = [flag for flag in kubelet["flags"] if flag["effective"] and flag["file"]]
+    gates = [flag["file"] for flag in flags if flag["name"] == "--feature-gates"]
+    extra = [flag["file"] for flag in flags if flag["variable"] == _VARIABLE]
+    edits: list[tuple[str, tuple[str, str]]] = []
+    # Remove a gate that is false first: the regular expressions below only add.
+    edits += [(path, removal) for path in _files(places, "flag") for removal in REMOVALS]
+    if gates and not _files(places, "flag"):
+        edits.append((gates[-1], ADDITION))
+    elif extra:
+        edits.append((extra[-1], NEW_FLAG))
+    else:
+        plan.step(DROP_IN, why)
+    plan.data["flags"] = [
+        {"path": path, "regexp": regexp, "replace": replacement}
+        for path, (regexp, replacement) in edits
+    ]
+    plan.step(FLAGS, why if edits else None)
+
+
+def _files(places: list[Mapping[str, Any]], where: str) -> list[str]:
+    """Return the files to edit; a gate of the running kubelet may be in no file."""
+    files = (gate["file"] for gate in places if gate["where"] == where)
+    return list(dict.fromkeys(filter(None, files)))

@@ -1,0 +1,153 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Can this machine become a GPU node, or stop being one? A plan without steps."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
+from ansible_collections.metal.gpu.plugins.module_utils.read.silence import silent_programs
+from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
+from ansible_collections.metal.gpu.plugins.plugin_utils import variables
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
+
+# Either Ansible reports that the user cannot become root and names the method, or the program
+# reports it. A program can also warn and continue: then something else failed. su prints its
+# password prompt on the same line.
+# Source: ansible-core, plugins/connection/{ssh,local}.py and plugins/action/__init__.py, 2.16 to
+# 2.21; community.general 13.5.0, plugins/become/; su of util-linux 2.38.1, run without a terminal;
+# for the warnings, sudo-project/sudo#42, NVIDIA/dgx-selinux#5, ansible/ansible#468.
+_REFUSED = re.compile(
+    r"(?:Missing|Incorrect) (?P<method>[\w.-]+) password"
+    r"|.*waiting for (?:privilege escalation|become success).*"
+    r"|^Authentication failure\.$"
+    r"|.*(?:not in the sudoers file|may not run sudo|not allowed to execute).*"
+    r"|==== AUTHENTICATION FAILED ====.*"
+    r"|\b(?P<program>sudo|sudo-rs|su|doas|dzdo|ksu|machinectl|run0): "
+    r"(?!warning: |setrlimit|unable to resolve host|unable to send audit message).+"
+)
+_WRAPPING = "Task failed: "
+# Ansible also calls a host unreachable when SSH works but nothing can be written.
+_REACHED = ("Failed to create temporary directory", "No space left on device")
+_WHERE = {"doas": " (`permit nopass` in /etc/doas.conf)"}
+
+
+def plan(node: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any]:
+    """Judge the machine. Desired: host, state, engine, gpu_count (None where it was not declared).
+
+    With state absent, neither a missing card nor a missing kubelet is refused.
+    """
+    plan = Plan(desired["host"])
+    refuse_platform(plan, node)
+    kubelet = node["kubelet"]
+    if desired["state"] == "present":
+        _refuse_gpus(plan, node, desired)
+        if engines.refuse_distribution(plan, node):
+            return plan.result()
+        engines.refuse(plan, node, desired["engine"])
+        if not kubelet["installed"]:
+            plan.refuse("KUBELET_MISSING")
+            return plan.result()
+        joined, own = kubelet["joined_name"], kubelet["own_name"]
+        if joined and own and joined != own:
+            plan.refuse("NODE_RENAMED", joined=joined, own=own)
+    plan.data["node_name"] = kubelet["node_name"]
+    return plan.result()
+
+
+def _refuse_gpus(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any]) -> None:
+    addresses = [gpu["address"] for gpu in node["pci"]]
+    if not addresses:
+        plan.refuse("NO_GPU")
+    declared, wrong = variables.gpu_count(plan.host, desired["gpu_count"])
+    plan.refusals += wrong
+    if addresses and declared is not None and declared != len(addresses):
+        plan.refuse(
+            "GPU_COUNT_DIFFERS",
+            declared=declared,
+            found=len(addresses),
+            addresses=", ".join(addresses),
+        )
+    passed_through = [gpu["address"] for gpu in node["pci"] if gpu["driver"] == "vfio-pci"]
+    if passed_through:
+        plan.refuse("GPU_PASSED_THROUGH", addresses=", ".join(passed_through))
+
+
+def refuse_platform(plan: Plan, node: Mapping[str, Any]) -> None:
+    """Refuse an unsupported system, and a node whose packages or units are unknown.
+
+    Every plan that installs packages calls this.
+    """
+    system = node["os"]
+    if systems.find(system) is None or system["architecture"] != systems.ARCHITECTURE:
+        name = system["name"] or system["id"] or "an unknown system"
+        plan.refuse(
+            "OS_UNSUPPORTED",
+            found=f"{name} on {system['architecture']}",
+            expected=", ".join(supported.name for supported in systems.SYSTEMS),
+        )
+    if node["init"] != "systemd":
+        plan.refuse("INIT_UNSUPPORTED")
+    for code, evidence in silent_programs(node):
+        plan.refuse(code, **evidence)
+
+
+def refuse_unversioned(plan: Plan, program: str, found: Mapping[str, Any]) -> bool:
+    """Refuse a program of unknown version, for plans that depend on it; return whether."""
+    if found["version"] is not None:
+        return False
+    plan.refuse("VERSION_UNKNOWN", program=program, error=found["version_error"])
+    return True
+
+
+def why_unobserved(host: str, result: Mapping[str, Any], method: str = "") -> dict[str, str]:
+    """Return the finding for a host whose observation failed.
+
+    `method` is how the user becomes root, if the inventory sets it.
+    """
+    error = result.get("msg", "").removeprefix(_WRAPPING).strip()
+    printed = result.get("module_stderr", ""), result.get("module_stdout", "")
+    for line in "\n".join((error, *printed)).splitlines():
+        refused = _REFUSED.search(line.strip())
+        if refused:
+            named = refused["method"] or refused["program"] or method or "sudo"
+            return _not_root(host, named.rpartition(".")[2], refused[0])
+    if result.get("unreachable") and not error.startswith(_REACHED):
+        return finding("NODE_UNREACHABLE", host, error=redact(error))
+    last = printed[0].strip().rpartition("\n")[2]
+    return finding("NODE_NOT_OBSERVED", host, error=redact(f"{error}: {last}" if last else error))
+
+
+def _not_root(host: str, method: str, words: str) -> dict[str, str]:
+    error = redact(words)
+    if method in ("sudo", "sudo-rs"):
+        return finding("SUDO_REFUSED", host, error=error)
+    whose = "root's" if method == "su" else "the user's"
+    where = _WHERE.get(method, "")
+    return finding("BECOME_REFUSED", host, method=method, whose=whose, where=where, error=error)
+
+
+def name_clashes(node_names: Mapping[str, str]) -> list[dict[str, str]]:
+    """Return a refusal for each host that shares its Kubernetes node with another host.
+
+    `node_names` has the node name of each inventory host.
+    """
+    hosts: dict[str, list[str]] = {}
+    for host, node in node_names.items():
+        hosts.setdefault(node, []).append(host)
+    return [
+        finding("NODE_NAME_TWICE", host, node=node, other=_others(host, same))
+        for node, same in hosts.items()
+        if len(same) > 1
+        for host in same
+    ]
+
+
+def _others(host: str, same: Iterable[str]) -> str:
+    return " and ".join(other for other in same if other != host)

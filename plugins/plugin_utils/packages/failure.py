@@ -1,0 +1,236 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Why did the package manager fail? Turns its output into findings. No function does I/O.
+
+The texts are those of apt 2.4 to 3.0 and dnf 4, in the locale C.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
+from ansible_collections.metal.gpu.plugins.module_utils.probe.package_sources import (
+    without_credentials,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import is_version
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import files_with
+
+_NOT_SIGNED = "is not signed"
+# Untrusted repositories, as gpgv (apt up to 2.6), sqv (apt 3), rpm and our lookup report them.
+_UNTRUSTED = (
+    re.compile(
+        r"(?:GPG error|OpenPGP signature verification failed): (?P<place>\S+)\s+\S+: (?P<why>.*)"
+    ),
+    # A consequence of an error about the key, so it counts only without one.
+    re.compile(rf"The repository '(?P<place>\S+)[^']*' (?P<why>{_NOT_SIGNED})"),
+    re.compile(r"(?P<place>\S+) (?P<why>is the key [0-9A-F]+), expected "),
+    re.compile(
+        r"(?P<place>\S+) (?P<why>is the key [0-9A-F]+, which .*|is not a trustworthy key: .*)"
+    ),
+    re.compile(
+        r"Failed to download metadata for repo '(?P<place>[^']+)': (?P<why>.*GPG signature.*)"
+    ),
+    re.compile(r"Failed to validate GPG signature for (?P<place>\S+?): (?P<why>.*)"),
+)
+_UNREACHABLE = (
+    re.compile(r"Failed to fetch (?P<place>\S+)\s+(?P<why>.*)"),
+    re.compile(r"The repository '(?P<place>\S+)[^']*' (?P<why>does not have a Release file)"),
+    re.compile(r"cannot fetch the signing key (?P<place>\S+): (?P<why>.*)"),
+    re.compile(r"(?P<why>Curl error \(\d+\):.*?) for (?P<place>\S+)"),
+    re.compile(r"Failed to download metadata for repo '(?P<place>[^']+)': (?P<why>.*)"),
+)
+_STATUS = re.compile(r"[1-5]\d\d ")  # of HTTP
+_CONFLICTING = re.compile(
+    r"Conflicting values set for option (?P<option>\S+) "
+    r"regarding source (?P<place>\S+) (?P<suite>\S+):"
+)
+_KEY = re.compile(r"\b[0-9A-F]{40,64}\b|\b[0-9A-F]{16}\b")
+_LOCKED = re.compile(
+    r"[Cc]ould not get lock|[Uu]nable to (?:acquire|lock)|Failed to lock"
+    r"|locked by (?:another|\S+) process|lockfile is held by another process"
+)
+_HELD_BY = re.compile(r"(?:held by process|with pid) (?P<pid>\d+)(?: \((?P<command>[^)]+)\))?")
+_INTERRUPTED = re.compile(r"dpkg was interrupted")
+# dpkg and DKMS print the error on stdout. apt only prints "returned an error code" on stderr.
+_UNCONFIGURED = re.compile(
+    r"^ *(dpkg: error processing (?:package|archive) .*?:?"
+    r"|.* script subprocess returned error .*"
+    r"|Error! .*"
+    r"|Consult \S+make\.log\b.*)$",
+    re.MULTILINE,
+)
+_NEAREST = 4
+
+
+def explain(
+    error: str,
+    answers: Mapping[str, str],
+    node: Mapping[str, Any],
+    desired: Mapping[str, Any],
+    printed: str = "",
+) -> list[dict[str, str]]:
+    """Return the findings, the cause before its consequences; never empty.
+
+    `error` is the error of the module or of the key's lookup, empty if the wait for a lock timed
+    out. `printed` is what the package manager printed on stdout. `answers` has its output from
+    queries after the failure: `update` about its repositories, `versions` about the packages.
+    `desired` has host, names (in the package manager's syntax), lock_timeout, and the repository of
+    the packages, empty for packages of the system.
+
+    The last finding is REPOSITORY_REMOVED if the repository is new and is the cause: it would make
+    every other run of the package manager fail.
+    """
+    host = desired["host"]
+    # The queries print one message per line; the module joins its messages to one line.
+    text = f"{answers.get('update', '')}\n{error}"
+    lock = node["package_manager"]["lock"]
+    if _LOCKED.search(error) or (lock and not error):
+        return [_locked(host, lock, error, desired["lock_timeout"])]
+    if node["package_manager"]["interrupted"] or _INTERRUPTED.search(text):
+        return [finding("DPKG_INTERRUPTED", host)]
+    repository = desired["repository"]
+    unreachable = _places(_UNREACHABLE, text)
+    untrusted = {
+        url: why
+        for url, why in _places(_UNTRUSTED, text).items()
+        # apt also reports a mirror that answers 401 as not signed.
+        if why != _NOT_SIGNED or not _STATUS.match(unreachable.get(url, ""))
+    }
+    pinned = repository.get("fingerprint") or "none"
+    # With conflicting options, apt reports no other error.
+    conflicting = {_repository(match["place"]): match for match in _CONFLICTING.finditer(text)}
+    found = (
+        [_twice(host, node, url, match) for url, match in conflicting.items()]
+        or [_untrusted(host, url, why, pinned) for url, why in untrusted.items()]
+        or [
+            finding("REPOSITORY_UNREACHABLE", host, url=url, error=why)
+            for url, why in unreachable.items()
+        ]
+        or _missing(host, answers.get("versions", ""), desired["names"], node["os"]["family"])
+        or _unconfigured(host, f"{printed}\n{error}")
+        or [finding("PACKAGES_FAILED", host, error=_last_error(error))]
+    )
+    places = conflicting or untrusted or unreachable
+    if repository.get("new") and {_repository(repository["url"]), repository["name"]} & {*places}:
+        found.append(finding("REPOSITORY_REMOVED", host, name=repository["name"]))
+    return found
+
+
+def _locked(host: str, lock: Mapping[str, Any] | None, error: str, seconds: int) -> dict[str, str]:
+    named = _HELD_BY.search(error)
+    if lock:
+        pid, command = lock["pid"], lock["command"]
+    else:
+        pid, command = (named["pid"], named["command"]) if named else ("unknown", "")
+    return finding(
+        "PACKAGE_MANAGER_LOCKED", host, command=command or "a process", pid=pid, seconds=seconds
+    )
+
+
+def _twice(host: str, node: Mapping[str, Any], url: str, match: re.Match[str]) -> dict[str, str]:
+    files = ", ".join(files_with(node, url, match["suite"])) or "files unknown"
+    return finding(
+        "REPOSITORY_TWICE", host, url=url, suite=match["suite"], option=match["option"], files=files
+    )
+
+
+def _untrusted(host: str, url: str, why: str, pinned: str) -> dict[str, str]:
+    keys = ", ".join(dict.fromkeys(_KEY.findall(why))) or "not named"
+    return finding("REPOSITORY_UNTRUSTED", host, url=url, error=why, key=keys, pinned=pinned)
+
+
+def _places(patterns: Iterable[re.Pattern[str]], text: str) -> dict[str, str]:
+    """Return the errors, keyed by repository; the first error of a repository counts."""
+    found: dict[str, str] = {}
+    for pattern in patterns:
+        for match in pattern.finditer(text):
+            found.setdefault(_repository(match["place"]), match["why"].strip())
+    return found
+
+
+def _missing(host: str, text: str, names: Iterable[str], family: str) -> list[dict[str, str]]:
+    """Return one finding for all packages with the same desired and available versions."""
+    available = parse_madison(text) if family == "debian" else parse_dnf_list(text)
+    missing: dict[tuple[str, str], list[str]] = {}
+    for name, version in (split(argument, family) for argument in names):
+        versions = available.get(name, [])
+        if not any(is_version(one, version) for one in versions):
+            found = ", ".join(nearest(version, versions)) or "none"
+            missing.setdefault((version, found), []).append(name)
+    return [
+        finding(
+            "PACKAGE_VERSION_MISSING",
+            host,
+            package=", ".join(packages) + (f" in version {version}" if version else ""),
+            found=found,
+        )
+        for (version, found), packages in missing.items()
+    ]
+
+
+def _unconfigured(host: str, text: str) -> list[dict[str, str]]:
+    """Return a finding if dpkg started to install a package and could not finish."""
+    lines = dict.fromkeys(line.strip().rstrip(":.") for line in _UNCONFIGURED.findall(text))
+    return [finding("PACKAGES_UNCONFIGURED", host, error="; ".join(lines))] if lines else []
+
+
+def split(argument: str, family: str) -> tuple[str, str]:
+    """Split an argument of the package manager into name and version, which may be empty."""
+    if family == "debian":
+        name, _sign, version = argument.partition("=")
+        return name, version
+    match = re.fullmatch(r"(.+?)-((?:\d+:)?\d[^-]*(?:-[^-]+?)?)(?:\.x86_64)?", argument)
+    return (match[1], match[2]) if match else (argument, "")
+
+
+def parse_madison(text: str) -> dict[str, list[str]]:
+    """Parse `apt-cache madison`: versions keyed by package, the newest first."""
+    versions: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        columns = [column.strip() for column in line.split("|")]
+        if len(columns) == 3 and columns[1] not in versions.setdefault(columns[0], []):
+            versions[columns[0]].append(columns[1])
+    return versions
+
+
+def parse_dnf_list(text: str) -> dict[str, list[str]]:
+    """Parse `dnf list --showduplicates`: versions keyed by package, the newest first."""
+    versions: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        columns = line.split()
+        if len(columns) == 3 and "." in columns[0]:
+            versions.setdefault(columns[0].rpartition(".")[0], []).insert(0, columns[1])
+    return versions
+
+
+def nearest(version: str, versions: Iterable[str]) -> list[str]:
+    """Return the versions that share the longest beginning with the desired one."""
+    ranked = sorted(versions, key=lambda one: -len(_common(_parts(one), _parts(version))))
+    return ranked[:_NEAREST]
+
+
+def _common(one: list[str], other: list[str]) -> list[str]:
+    length = 0
+    while length < min(len(one), len(other)) and one[length] == other[length]:
+        length += 1
+    return one[:length]
+
+
+def _parts(version: str) -> list[str]:
+    return re.findall(r"\d+|[^\d]+", version)
+
+
+def _repository(place: str) -> str:
+    """Return the URL of the repository that contains an address."""
+    root = re.sub(r"/(?:dists/.*|(?:In)?Release(?:\.gpg)?|repodata/.*|)$", "", place)
+    return without_credentials(root)
+
+
+def _last_error(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith(("E:", "Error"))]
+    return (errors or lines or ["it printed no error"])[-1]

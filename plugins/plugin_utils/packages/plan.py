@@ -1,0 +1,216 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which repositories and packages does a node lack? Used by every plan that installs."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+from ansible_collections.metal.gpu.plugins.module_utils.read.packages import UNPACKED
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import (
+    FILES,
+    KEY_FILE,
+    Repository,
+    file_problem,
+    is_ours,
+    repository_reason,
+    unsigned_sources,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import DEBIAN, is_redhat
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from datetime import datetime
+
+    from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
+
+REPAIR = "Finish the interrupted package operation"
+
+
+def plan_repository(
+    plan: Plan,
+    node: Mapping[str, Any],
+    desired: Repository,
+    now: datetime,
+    *,
+    prepare: str,
+    add: str,
+) -> None:
+    """Plan the steps `prepare` and `add`, which write the repository to the node.
+
+    The tasks read the repository from the plan's data. `now` decides whether its key has expired.
+    """
+    reason = repository_reason(node, desired, now)
+    plan.data["repository"] = {**desired._asdict(), "new": reason is not None}
+    unsigned = [f"{file} ({option})" for file, option in unsigned_sources(node, desired).items()]
+    if unsigned:
+        plan.refuse("REPOSITORY_UNSIGNED", url=desired.url, files=", ".join(unsigned))
+    problem = file_problem(node, desired.name) if reason else None
+    if problem:
+        path = FILES[node["os"]["family"]].format(desired.name)
+        plan.refuse("REPOSITORY_FILE_FOREIGN", path=path, error=problem)
+    if reason and not desired.fingerprint:
+        plan.refuse("KEY_UNKNOWN", key=desired.key)
+    if reason and node["os"]["family"] == DEBIAN and "python3-debian" not in node["packages"]:
+        plan.step(prepare, "deb822_repository needs it on the node")
+    plan.step(add, reason)
+
+
+def install_reason(node: Mapping[str, Any], desired: Mapping[str, str]) -> str | None:
+    """Return why packages must be installed, or None if each has the desired version."""
+    missing = [name for name in desired if name not in node["packages"]]
+    others = [
+        f"{name} is {found['version']}, not {version}"
+        for name, version in desired.items()
+        if (found := node["packages"].get(name)) and not is_version(found["version"], version)
+    ]
+    if missing:
+        others.append(f"not installed: {', '.join(missing)}")
+    return "; ".join(others) or None
+
+
+def is_version(found: str, desired: str) -> bool:
+    """Whether a version matches; dnf accepts a version without release, apt a pattern."""
+    return not desired or fnmatchcase(found, desired) or found.startswith(f"{desired}-")
+
+
+def arguments(node: Mapping[str, Any], desired: Mapping[str, str]) -> list[str]:
+    """Return packages in the syntax of the node's package manager; no version means any."""
+    sign = "-" if is_redhat(node) else "="
+    return [f"{name}{sign}{version}" if version else name for name, version in desired.items()]
+
+
+def hold_arguments(node: Mapping[str, Any], desired: Mapping[str, str]) -> list[str]:
+    """Return packages in the syntax of the hold command: apt by name, dnf with the version."""
+    return arguments(node, desired) if is_redhat(node) else list(desired)
+
+
+def hold_reason(node: Mapping[str, Any], names: Iterable[str]) -> str | None:
+    """Return why packages must be held, or None if all of them are held."""
+    loose = _loose(node, names)
+    return f"not held, so an upgrade would change them: {', '.join(loose)}" if loose else None
+
+
+def notice_unheld(plan: Plan, node: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Report which installed packages of the admin are not held; roles hold only their own."""
+    loose = _loose(node, installed(node, names))
+    if loose:
+        command = "dnf versionlock add" if is_redhat(node) else "apt-mark hold"
+        words = " ".join((command, *loose))
+        plan.notice("PACKAGES_UNHELD", packages=", ".join(loose), command=words)
+
+
+def _loose(node: Mapping[str, Any], names: Iterable[str]) -> list[str]:
+    return [name for name in names if not node["packages"].get(name, {}).get("held")]
+
+
+def plan_repair(plan: Plan, node: Mapping[str, Any], *using: str) -> None:
+    """Let dpkg finish its interrupted work before the first step that needs dpkg.
+
+    A package that dpkg failed to configure would fail again, and with it every other step.
+    """
+    if not plan.has_step(*using):
+        return
+    unfinished = node["package_manager"]["unfinished"]
+    if node["package_manager"]["interrupted"]:
+        reason = "dpkg was interrupted: it recorded changes that it did not make"
+    elif failed(node):
+        plan.refuse("PACKAGES_UNFINISHED", **unfinished_evidence(node))
+        return
+    elif unfinished:
+        reason = f"dpkg unpacked packages but did not configure them: {', '.join(unfinished)}"
+    else:
+        return
+    plan.step(REPAIR, reason)
+    plan.steps.insert(0, plan.steps.pop())
+
+
+def failed(node: Mapping[str, Any]) -> list[str]:
+    """Return the packages whose installation failed, according to dpkg."""
+    unfinished = node["package_manager"]["unfinished"]
+    return [name for name, one in unfinished.items() if one["state"] != UNPACKED]
+
+
+def unfinished_evidence(node: Mapping[str, Any]) -> dict[str, str]:
+    """Return the evidence about packages that dpkg could not install."""
+    unfinished = node["package_manager"]["unfinished"]
+    states = [f"{name} {one['version']} is {one['state']}" for name, one in unfinished.items()]
+    if log := node["driver"]["dkms"]["log"]:
+        states.append(f"build log of the kernel module: {log}")
+    return {"packages": "; ".join(states), "names": " ".join(unfinished)}
+
+
+def removed_with(node: Mapping[str, Any], names: Iterable[str]) -> list[str]:
+    """Return the packages that apt also removes, because they need one of these."""
+    gone = set(names)
+    dependants = node["package_manager"]["dependants"]
+    is_growing = True
+    while is_growing:
+        more = {
+            name
+            for name, needs in dependants.items()
+            if name not in gone and any(gone.issuperset(one) for one in needs)
+        }
+        gone |= more
+        is_growing = bool(more)
+    return sorted(gone.difference(names))
+
+
+def orphans(node: Mapping[str, Any], names: Iterable[str], candidates: Iterable[str]) -> list[str]:
+    """Return the dependencies that apt installed and that become useless without `names`.
+
+    These are candidates, and packages that need a removed package. A dependency stays if a package
+    that stays needs it.
+    """
+    automatic = set(node["package_manager"]["automatic"])
+    removed, kept = set(names), set[str]()
+    while True:
+        gone = removed | (automatic.intersection(candidates) - kept)
+        gone |= automatic.intersection(removed_with(node, gone)) - kept
+        needed = {
+            one
+            for name, needs in node["package_manager"]["dependants"].items()
+            if name not in gone
+            for clause in needs
+            if gone.issuperset(clause)
+            for one in clause
+        }
+        if needed <= removed:
+            return sorted(gone - removed)
+        kept |= needed - removed
+
+
+def refuse_dependants(plan: Plan, node: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Refuse a removal that would also remove packages of the admin.
+
+    A package that apt installed as a dependency does not count: it is useless without the others.
+    """
+    names = list(names)
+    automatic = node["package_manager"]["automatic"]
+    others = [name for name in removed_with(node, names) if name not in automatic]
+    if others:
+        plan.refuse(
+            "PACKAGES_NEEDED",
+            needed=", ".join(names),
+            packages=", ".join(others),
+            names=" ".join(others),
+        )
+
+
+def plan_no_repository(plan: Plan, node: Mapping[str, Any], name: str, *, remove: str) -> None:
+    """Plan the step `remove`, which removes the repository from the node."""
+    plan.data["repository"] = {"name": name, "key_file": KEY_FILE.format(name)}
+    if not is_ours(node, name):
+        return
+    path = node["repositories"][name]["path"]
+    problem = file_problem(node, name)
+    if problem:
+        plan.refuse("REPOSITORY_FILE_FOREIGN", path=path, error=problem)
+    plan.step(remove, f"this collection wrote {path}")
+
+
+def installed(node: Mapping[str, Any], names: Iterable[str]) -> list[str]:
+    """Return those of the packages that are installed."""
+    return [name for name in names if name in node["packages"]]

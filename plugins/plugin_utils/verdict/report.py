@@ -1,0 +1,157 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Write findings, steps and verdicts as lines for people. No function does I/O."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.forbidden import explain_error
+from ansible_collections.metal.gpu.plugins.module_utils.findings import (
+    CATALOGUE,
+    DOCUMENT,
+    STOP,
+    finding,
+)
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.reconcile import LAYERS
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.drain import (
+    refuse_holders,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import name_clashes
+from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.permissions import refuse_missing
+
+_REMEDY = "  What to do: "
+_EXPLAINED = re.compile(
+    rf"^(?P<code>[A-Z_]+) (?P<message>.*?)\n{_REMEDY}(?P<remedy>.*?) "
+    rf"\((?P<reference>{DOCUMENT}#\w+)\)$",
+    re.MULTILINE | re.DOTALL,
+)
+
+HEADINGS = ("node", "declared", "PCI", "NVML", "capacity", "allocatable", "smoke", "verdict")
+
+
+def explain(entries: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the lines for findings and for steps of a plan."""
+    lines = []
+    for entry in entries:
+        if "code" in entry:
+            lines += [
+                f"{entry['code']} {entry['message']}",
+                f"{_REMEDY}{entry['remedy']} ({entry['reference']})",
+            ]
+        else:
+            lines.append(f"{entry['name']} ({entry['reason']})")
+    return lines
+
+
+def stopped(result: Mapping[str, Any], host: str, task: str) -> list[dict[str, str]]:
+    """Return the findings for a host whose task failed, from the result of that task.
+
+    If a role failed because of findings, its message contains them.
+    """
+    items = result.get("results")  # of a loop; dnf returns texts under this name
+    if not isinstance(items, list) or not all(isinstance(one, Mapping) for one in items):
+        items = []
+    failed = [one for one in items if one.get("failed", True)]
+    error = "; ".join(dict.fromkeys(_error(one) for one in failed or [result]))
+    explained = [
+        {**found.groupdict(), "host": host, "severity": CATALOGUE[found["code"]].severity}
+        for found in _EXPLAINED.finditer(error)
+        if found["code"] in CATALOGUE
+    ]
+    return explained or [explain_error(error, host, "RUN_STOPPED", task=task)]
+
+
+def no_answer(error: str) -> dict[str, str]:
+    """Return the finding for an API server that gave no usable answer."""
+    return explain_error(error, "cluster", "CLUSTER_UNUSABLE")
+
+
+def _error(result: Mapping[str, Any]) -> str:
+    """Return the message of a task, with what its program printed."""
+    texts = (_text(result.get(key)) for key in ("msg", "stderr", "module_stderr"))
+    return ": ".join(text.strip().removeprefix("Task failed: ") for text in texts if text.strip())
+
+
+def _text(value: Any) -> str:
+    """Return a value as text. The fail module accepts any message, such as a list of lines."""
+    if isinstance(value, list):
+        return "\n".join(map(_text, value))
+    return "" if value is None else str(value)
+
+
+def admission(
+    reports: Mapping[str, Mapping[str, Any]],
+    cluster: Mapping[str, Any],
+    *,
+    skip_refused: bool = False,
+) -> dict[str, Any]:
+    """Decide which nodes may go on.
+
+    `reports` has, for each inventory host, its refusals, its node_name (None if unknown), whether
+    the kubelet runs, and whether pods may be evicted. `cluster` has the rows of the nodes from
+    metal.gpu.gpu_capacity (in a teardown from metal.gpu.gpu_drain) or the module's error, the
+    missing permissions, and the refusals of the cluster.
+
+    Returns every finding once, the findings of each host that has any, and whether to start. A
+    refusal of the cluster or of the inventory stops all nodes.
+    """
+    found = _refusals(reports, cluster)
+    # Two roles may refuse a node for the same reason.
+    found = list({(one["host"], one["code"], one["message"]): one for one in found}.values())
+    stopped: dict[str, list[dict[str, Any]]] = {}
+    for one in found:
+        stopped.setdefault(one["host"], []).append(one)
+    of_cluster = stopped.keys() - reports.keys()
+    of_inventory = any(one["severity"] != STOP for one in found) and not skip_refused
+    return {
+        "begin": not of_cluster and not of_inventory and stopped.keys() < reports.keys(),
+        "findings": found,
+        "stopped": stopped,
+    }
+
+
+def _refusals(
+    reports: Mapping[str, Mapping[str, Any]], cluster: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = list(cluster.get("refusals", ()))
+    if cluster.get("error"):
+        found.append(no_answer(cluster["error"]))
+    found += refuse_missing(cluster.get("user", ""), cluster.get("missing", ()))
+    for host, report in reports.items():
+        found += report["refusals"]
+        row = cluster["nodes"].get(report["node_name"], {})
+        # A stopped kubelet, which lacks an engine or has bad flags, may join later in the run.
+        if row.get("state") == "missing" and report["kubelet_running"]:
+            found.append(finding("NODE_NOT_IN_CLUSTER", host, node=report["node_name"]))
+        found += refuse_holders(host, row.get("pods", ()), drain=report.get("drain", False))
+    named = {host: report["node_name"] for host, report in reports.items() if report["node_name"]}
+    return found + name_clashes(named)
+
+
+def table(verdicts: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the verdicts as aligned lines, starting with the headings."""
+    rows: list[Sequence[str]] = [HEADINGS]
+    for verdict in verdicts:
+        numbers = [_cell(verdict["layers"][layer]) for layer in LAYERS]
+        rows.append([verdict["host"], *numbers, _word(verdict)])
+    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
+    return [
+        "  ".join(
+            cell.ljust(width) if column in (0, len(HEADINGS) - 1) else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _cell(value: Any) -> str:
+    return "-" if value is None else str(value)
+
+
+def _word(verdict: Mapping[str, Any]) -> str:
+    codes = dict.fromkeys(found["code"] for found in verdict["findings"])
+    return "ok" if verdict["ok"] else " ".join(codes)

@@ -1,0 +1,107 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.metal.gpu.plugins.module_utils.read import docker
+from ansible_collections.metal.gpu.plugins.module_utils.read.command_line import Flag
+from ansible_collections.metal.gpu.plugins.module_utils.read.docker import Effective, Runtime
+from ansible_collections.metal.gpu.tests.unit.support.recordings import recording
+
+
+def test_effective_from_info():
+    info = docker.parse_info(recording("docker/info-20.10.24.txt"))
+    assert docker.effective_from_info(info) == Effective(
+        default_runtime="runc",
+        runtimes={
+            name: Runtime(None, "runc")
+            for name in ("io.containerd.runc.v2", "io.containerd.runtime.v1.linux", "runc")
+        },
+        cgroup_driver="cgroupfs",
+        cdi_enabled=False,
+    )
+
+
+def test_cdi_is_on_where_directories_are_searched():
+    info = {"CDISpecDirs": ["/etc/cdi", "/var/run/cdi"]}
+    assert docker.effective_from_info(info).cdi_enabled is True
+
+
+@pytest.mark.parametrize(
+    "stdout",
+    [
+        pytest.param(recording("docker/info-no-engine.txt"), id="form"),
+        pytest.param("Cannot connect to the Docker daemon", id="text"),
+        pytest.param("[]", id="list"),
+        pytest.param("", id="silence"),
+    ],
+)
+def test_no_engine_answers(stdout):
+    assert docker.parse_info(stdout) is None
+
+
+@pytest.mark.parametrize(
+    ("document", "version", "expected"),
+    [
+        pytest.param({}, "20.10.24", Effective("runc", {}, None, False), id="old"),
+        pytest.param({}, "29.8.1", Effective("runc", {}, None, True), id="cdi-by-default"),
+        pytest.param(
+            {
+                "default-runtime": "nvidia",
+                "runtimes": {"nvidia": {"path": "nvidia-container-runtime", "args": []}},
+                "exec-opts": ["native.cgroupdriver=systemd"],
+                "features": {"cdi": False},
+            },
+            "29.8.1",
+            Effective(
+                "nvidia", {"nvidia": Runtime(None, "nvidia-container-runtime")}, "systemd", False
+            ),
+            id="nvidia",
+        ),
+        pytest.param(
+            {"runtimes": ["nvidia"], "exec-opts": "x", "features": None},
+            "20.10.24",
+            Effective("runc", {}, None, False),
+            id="nonsense",
+        ),
+    ],
+)
+def test_effective_from_file(document, version, expected):
+    assert docker.effective_from_file(document, version) == expected
+
+
+@pytest.mark.parametrize(
+    ("document", "flags", "info", "expected"),
+    [
+        pytest.param({}, (), None, "/var/lib/docker", id="default"),
+        pytest.param({"data-root": "/a"}, (), None, "/a", id="file"),
+        pytest.param({"data-root": "/a"}, (), {"DockerRootDir": "/b"}, "/b", id="asked"),
+        pytest.param({}, (Flag("--data-root", "/c", "f", None, True),), None, "/c", id="flag"),
+        pytest.param({"data-root": 1}, (), None, "/var/lib/docker", id="nonsense"),
+    ],
+)
+def test_data_root(document, flags, info, expected):
+    assert docker.data_root(document, flags, info) == expected
+
+
+@pytest.mark.parametrize(
+    ("packages", "units", "expected"),
+    [
+        ({"nvidia-docker": "1.0.1-1"}, {}, True),
+        ({"nvidia-docker": "2.0"}, {}, False),
+        ({}, {"nvidia-docker.service": {"LoadState": "loaded"}}, True),
+        ({}, {"nvidia-docker.service": {"LoadState": "not-found"}}, False),
+    ],
+)
+def test_has_v1(packages, units, expected):
+    assert docker.has_v1(packages, units) is expected
+
+
+@pytest.mark.parametrize(
+    ("stdout", "expected"),
+    [("docker:x:103:alice,bob\n", ["alice", "bob"]), ("docker:x:103:\n", []), ("", [])],
+)
+def test_parse_group(stdout, expected):
+    assert docker.parse_group(stdout) == expected

@@ -1,0 +1,197 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What no golden text shows: other branches, and what is in the way on Red Hat's distributions."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import Any
+
+import pytest
+
+from ansible_collections.metal.gpu.plugins.module_utils.read.nvidia_driver import (
+    PACKAGE_PATTERNS,
+    is_driver_package,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
+    packages as driver_packages,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
+    plan as plan_nvidia_driver,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import (
+    ObservedRepository,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import find
+from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
+    CHOICES,
+    VIRGIN,
+    codes,
+    merge,
+    names,
+)
+
+ROCKY = {
+    "os": {"id": "rocky", "version_id": "9.4", "family": "redhat", "codename": None},
+    "packages": {"dkms": {"version": "3.1.0-1.el9", "held": False}},
+}
+EPEL_FILE = "/etc/yum.repos.d/epel.repo"
+EPEL = ObservedRepository.parse(EPEL_FILE, "[epel]\nmetalink=x\n", None)._asdict()
+EPEL_OFF = ObservedRepository.parse(EPEL_FILE, "[epel]\nenabled=0\n", None)._asdict()
+
+
+def plan(changes: dict[str, Any], **desired: Any) -> dict[str, Any]:
+    desired = {**CHOICES["nvidia_driver"], **desired}
+    return plan_nvidia_driver.plan(merge(merge(VIRGIN, ROCKY), changes), desired)
+
+
+@pytest.mark.parametrize(
+    ("id_", "version_id", "version", "flavour", "expected"),
+    [
+        pytest.param("debian", "12", "595.71.05", "open", "nvidia-kernel-open-dkms", id="debian"),
+        pytest.param("ubuntu", "22.04", "570.211.01", "open", "nvidia-dkms-570-open", id="570"),
+        pytest.param("ubuntu", "24.04", "590.48.01", "open", None, id="ubuntu, renamed"),
+        pytest.param("ubuntu", "26.04", "580.178.04", "open", None, id="ubuntu, not there"),
+        pytest.param("rhel", "9.6", "595.71.05", "open", "kmod-nvidia-open-dkms", id="rhel"),
+        pytest.param(
+            "rhel", "9.6", "580.178.04", "proprietary", "kmod-nvidia-latest-dkms", id="proprietary"
+        ),
+    ],
+)
+def test_kernel_package(
+    id_: str, version_id: str, version: str, flavour: str, expected: str | None
+) -> None:
+    system = find({"id": id_, "version_id": version_id})
+    assert system
+    chosen = driver_packages.choose(system, version, flavour)
+    assert (chosen is None) is (expected is None)
+    assert chosen is None or expected in chosen.packages
+
+
+CARRIERS = [
+    # real/debian13, debian12, ubuntu2204, ubuntu2404 and rhel9: what apt and dnf listed
+    *("libcuda1", "libnvidia-ml1", "nvidia-smi", "nvidia-driver-cuda", "nvidia-kernel-dkms"),
+    *("nvidia-kernel-open-dkms", "libnvidia-compute-580", "libnvidia-compute", "nvidia-utils-580"),
+    *("nvidia-dkms-580", "nvidia-dkms-580-open", "nvidia-dkms", "nvidia-dkms-open"),
+    *("libnvidia-ml", "nvidia-driver-cuda-libs", "kmod-nvidia-open-dkms"),
+    *("kmod-nvidia-latest-dkms", "linux-modules-nvidia-580-server-generic"),
+    # of the distributions' archives
+    *("nvidia-open-kernel-dkms", "nvidia-utils-535-server", "nvidia-tesla-535-kernel-dkms"),
+    *("libnvidia-tesla-535-ml1", "libnvidia-legacy-390xx-cuda1"),
+    # conflicts of NVIDIA/yum-packaging-nvidia-driver; dkms-nvidia is from negativo17
+    *("kmod-nvidia", "kmod-nvidia-470xx", "nvidia-x11-drv", "nvidia-x11-drv-470xx-libs"),
+    *("akmod-nvidia", "xorg-x11-drv-nvidia-cuda", "xorg-x11-drv-nvidia-470xx-cuda-libs"),
+    "dkms-nvidia",
+]
+HELPERS = [
+    *("nvidia-kernel-common", "nvidia-kernel-common-580", "nvidia-kernel-support"),
+    *("nvidia-modprobe", "nvidia-persistenced", "nvidia-settings", "nvidia-alternative"),
+    *("nvidia-support", "nvidia-installer-cleanup", "nvidia-legacy-check", "firmware-nvidia-gsp"),
+    *("nvidia-firmware-580", "nvidia-driver-pinning-580.178.04", "nvidia-kmod-common"),
+    *("libnvidia-cfg1", "libnvidia-egl-gbm1", "dnf-plugin-nvidia", "nvidia-fabricmanager"),
+    *("xorg-x11-drv-nvidia", "nvidia-fs-dkms"),
+]
+
+
+def test_node_info_observes_every_driver_package() -> None:
+    for name in CARRIERS:
+        assert is_driver_package(name), name
+        assert any(fnmatchcase(name, pattern) for pattern in PACKAGE_PATTERNS), name
+
+
+def test_headers_are_installed_before_the_driver() -> None:
+    """NVIDIA's rpm package ignores a failed build."""
+    planned = plan({})
+    steps = names(planned)
+    assert steps.index(plan_nvidia_driver.HEADERS) < steps.index(plan_nvidia_driver.INSTALL)
+    assert planned["data"]["headers"] == ["kernel-devel-6.1.0-26-amd64"]
+    assert not any("devel" in name for name in planned["data"]["packages"])
+    assert plan_nvidia_driver.HEADERS not in names(plan({"kernel": {"headers": True}}))
+
+
+def test_what_makes_a_driver() -> None:
+    packages = dict.fromkeys([*CARRIERS, *HELPERS], "1")
+    assert list(driver_packages.carriers(packages)) == CARRIERS
+
+
+@pytest.mark.parametrize(
+    ("version_id", "flavour", "stream"),
+    [
+        ("9.6", "open", "580-open"),
+        ("9.6", "proprietary", "580-dkms"),
+        ("10.1", "open", None),
+    ],
+)
+def test_stream_of_the_branch(version_id: str, flavour: str, stream: str | None) -> None:
+    system = find({"id": "almalinux", "version_id": version_id})
+    assert system
+    chosen = driver_packages.choose(system, "580.178.04", flavour)
+    assert chosen
+    assert chosen.stream == stream
+
+
+@pytest.mark.parametrize(
+    ("changes", "desired", "expected"),
+    [
+        pytest.param({}, {}, [], id="dkms is there"),
+        pytest.param({"packages": {"dkms": None}}, {}, ["EPEL_MISSING"], id="no dkms, no EPEL"),
+        pytest.param(
+            {"packages": {"dkms": None}, "repositories": {"epel": EPEL}}, {}, [], id="EPEL"
+        ),
+        pytest.param(
+            {
+                "packages": {"dkms": None},
+                "repositories": {"epel": EPEL_OFF},
+            },
+            {},
+            ["EPEL_MISSING"],
+            id="EPEL, off",
+        ),
+        pytest.param({"module_streams": {"nvidia-driver": "580-dkms"}}, {}, [], id="stream"),
+        pytest.param(
+            {"module_streams": {"nvidia-driver": "latest-dkms"}},
+            {},
+            ["MODULE_STREAM_TAKEN"],
+            id="another stream",
+        ),
+        pytest.param(
+            {"os": {"version_id": "10.1"}},
+            {"repository_fingerprint": ""},
+            ["KEY_UNKNOWN"],
+            id="nobody knows the key",
+        ),
+        pytest.param({"os": {"version_id": "10.1"}}, {}, [], id="somebody knows the key"),
+        pytest.param(
+            {"os": {"id": "ubuntu", "version_id": "26.04", "family": "debian"}},
+            {},
+            ["DRIVER_PACKAGES_UNKNOWN"],
+            id="Ubuntu 26.04",
+        ),
+        pytest.param({"os": {"version_id": "8.10"}}, {}, ["OS_UNSUPPORTED"], id="EL 8"),
+    ],
+)
+def test_refusals(changes: dict[str, Any], desired: dict[str, Any], expected: list[str]) -> None:
+    node = merge(merge(VIRGIN, ROCKY), changes)
+    node["packages"] = {name: found for name, found in node["packages"].items() if found}
+    desired = {**CHOICES["nvidia_driver"], **desired}
+    assert codes(plan_nvidia_driver.plan(node, desired)) == expected
+
+
+def test_stream_that_is_enabled_is_no_step() -> None:
+    streams = {"module_streams": {"nvidia-driver": "580-dkms"}}
+    assert plan_nvidia_driver.STREAM in names(plan({}))
+    assert plan_nvidia_driver.STREAM not in names(plan(streams))
+
+
+def test_ubuntus_own_driver_is_kept() -> None:
+    """It works: then it does not matter that nobody knows NVIDIA's packages for this system."""
+    changes = {
+        "os": {"id": "ubuntu", "version_id": "26.04", "family": "debian"},
+        "driver": {"packages": {"nvidia-utils-595": "595.84-0ubuntu0.26.04.1"}},
+        "packages": {"nvidia-utils-595": {"version": "595.84-0ubuntu0.26.04.1", "held": False}},
+        "nvml": {"failure": None, "driver_version": "595.84"},
+    }
+    planned = plan(changes)
+    assert (planned["steps"], planned["refusals"]) == ([], [])
+    assert [notice["code"] for notice in planned["notices"]] == ["PACKAGES_UNHELD", "DRIVER_KEPT"]

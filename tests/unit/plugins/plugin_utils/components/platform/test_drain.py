@@ -1,0 +1,62 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import (
+    drain as plan_teardown,
+)
+
+TASKS = Path(__file__).parents[6] / "roles" / "teardown" / "tasks"
+JOB = {"name": "ml/job", "gpus": 2, "stays": None}
+BARE = {"name": "ml/bare", "gpus": 1, "stays": "it has no controller that recreates it"}
+
+
+@pytest.mark.parametrize(
+    ("pods", "cordoned", "steps"),
+    [
+        pytest.param([], False, [], id="nobody"),
+        pytest.param([JOB], False, [*plan_teardown.STEPS], id="a job"),
+        pytest.param([], True, [plan_teardown.RELEASE], id="cut short"),
+    ],
+)
+def test_steps(pods, cordoned, steps):
+    planned = plan_teardown.plan({"pods": pods, "cordoned": cordoned}, {"host": "gpu-1"})
+    assert [step["name"] for step in planned["steps"]] == steps
+
+
+@pytest.mark.parametrize(
+    ("pods", "drain", "messages"),
+    [
+        pytest.param([], False, [], id="nobody"),
+        pytest.param(
+            [JOB, BARE],
+            False,
+            ["gpu-1: pods hold GPUs: ml/job (2), ml/bare (1)"],
+            id="not permitted",
+        ),
+        pytest.param([JOB], True, [], id="permitted"),
+        pytest.param(
+            [JOB, BARE],
+            True,
+            [
+                "gpu-1: pods with GPUs must not be evicted: ml/bare "
+                "(it has no controller that recreates it)"
+            ],
+            id="would be lost",
+        ),
+    ],
+)
+def test_refusals(pods, drain, messages):
+    found = plan_teardown.refuse_holders("gpu-1", pods, drain=drain)
+    assert [refusal["message"] for refusal in found] == messages
+
+
+def test_each_step_is_a_task():
+    files = [yaml.safe_load((TASKS / f"{name}.yml").read_text()) for name in ("drain", "release")]
+    assert set(plan_teardown.STEPS) <= {task["name"] for file in files for task in file}

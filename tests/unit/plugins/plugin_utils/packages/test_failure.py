@@ -1,0 +1,406 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ansible_collections.metal.gpu.plugins.filter.package_failure import package_failure
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.failure import (
+    explain,
+    nearest,
+    parse_dnf_list,
+    parse_madison,
+    split,
+)
+from ansible_collections.metal.gpu.tests.unit.support.recordings import parse_scene, recording
+
+FREE = {"lock": None, "interrupted": False}
+LOCK = {"path": "/var/lib/dpkg/lock-frontend", "pid": 812, "command": "apt-get upgrade"}
+REPOSITORY = {
+    "name": "metal-gpu-docker",
+    "url": "http://mirror.example/toolkit/",
+    "fingerprint": "F" * 40,
+    "new": False,
+}
+CHOICES = {
+    "host": "gpu-1",
+    "names": ["containerd.io=2.4.9-1~debian.12~bookworm"],
+    "lock_timeout": 300,
+    "repository": REPOSITORY,
+}
+MADISON = """\
+containerd.io | 2.4.2-1~debian.12~bookworm | http://mirror.example/docker bookworm/stable amd64
+containerd.io | 2.3.6-1~debian.12~bookworm | http://mirror.example/docker bookworm/stable amd64
+"""
+
+
+def update(version: str, scene: str) -> str:
+    return parse_scene(recording(f"packages/apt-update-{version}.txt"))[scene]
+
+
+def said(
+    text: str = "", answers: Any = None, manager: Any = None, printed: str = "", **desired: Any
+) -> list[str]:
+    """Return code and message of each finding."""
+    node = {
+        "package_manager": manager or FREE,
+        "os": {"family": desired.pop("family", "debian"), "version_id": "12"},
+        "package_sources": desired.pop("sources", []),
+    }
+    found = explain(text, answers or {}, node, {**CHOICES, **desired}, printed)
+    return [f"{one['code']} {one['message'].removeprefix('gpu-1: ')}" for one in found]
+
+
+@pytest.mark.parametrize(
+    ("version", "scene", "expected"),
+    [
+        pytest.param(
+            "2.6.1",
+            "wrong-key",
+            "REPOSITORY_UNTRUSTED the repository http://mirror.example/toolkit/stable/deb/amd64 "
+            "is not trusted: The following signatures couldn't be verified because the public "
+            "key is not available: NO_PUBKEY 4B66779006D76BF0 (key: 4B66779006D76BF0; pinned key: "
+            f"{'F' * 40})",
+            id="wrong key, gpgv",
+        ),
+        pytest.param(
+            "3.0.3",
+            "wrong-key",
+            "REPOSITORY_UNTRUSTED the repository http://mirror.example/toolkit/stable/deb/amd64 "
+            "is not trusted: Sub-process /usr/bin/sqv returned an error code (1), error message "
+            "is: Missing key DB7E9F4CEFFD43D87D278AE74B66779006D76BF0, which is needed to verify "
+            f"signature. (key: DB7E9F4CEFFD43D87D278AE74B66779006D76BF0; pinned key: {'F' * 40})",
+            id="wrong key, sqv",
+        ),
+        pytest.param(
+            "2.6.1",
+            "expired",
+            "REPOSITORY_UNTRUSTED the repository http://mirror.example/exp is not trusted: The "
+            "following signatures were invalid: EXPKEYSIG E1CF4930D4AE61C7 expired (key: "
+            f"E1CF4930D4AE61C7; pinned key: {'F' * 40})",
+            id="expired key",
+        ),
+        *(
+            pytest.param(version, scene, f"REPOSITORY_UNREACHABLE {expected}", id=f"{scene}, {id_}")
+            for version, id_, scene, expected in (
+                (
+                    "2.6.1",
+                    "apt 2",
+                    "refused",
+                    "the repository http://mirror.example:1/toolkit cannot be used: Could not "
+                    "connect to mirror.example:1 (mirror.example). - connect (111: Connection "
+                    "refused)",
+                ),
+                (
+                    "3.0.3",
+                    "apt 3",
+                    "refused",
+                    "the repository http://mirror.example:1/toolkit cannot be used: Unable to "
+                    "connect to mirror.example:1:",
+                ),
+                (
+                    "2.6.1",
+                    "apt 2",
+                    "unresolved",
+                    "the repository http://mirror.invalid/toolkit cannot be used: Could not "
+                    "resolve 'mirror.invalid'",
+                ),
+                (
+                    "3.0.3",
+                    "apt 3",
+                    "notfound",
+                    "the repository http://mirror.example/nowhere cannot be used: does not have a "
+                    "Release file",
+                ),
+            )
+        ),
+    ],
+)
+def test_repositories(version: str, scene: str, expected: str) -> None:
+    assert said("Failed to update apt cache", {"update": update(version, scene)}) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param(
+            "http://mirror.example/gpg is the key 06D76BF0, expected 9DC85822",
+            "REPOSITORY_UNTRUSTED the repository http://mirror.example/gpg is not trusted: is "
+            f"the key 06D76BF0 (key: not named; pinned key: {'F' * 40})",
+            id="look-up of another key",
+        ),
+        pytest.param(
+            f"the lookup failed: http://mirror.example/gpg is the key {'A' * 40}, which "
+            "expired on 2020-01-02",
+            "REPOSITORY_UNTRUSTED the repository http://mirror.example/gpg is not trusted: is "
+            f"the key {'A' * 40}, which expired on 2020-01-02 (key: {'A' * 40}; pinned key: "
+            f"{'F' * 40})",
+            id="look-up of an expired key",
+        ),
+        pytest.param(
+            "http://mirror.example/gpg is not a trustworthy key: it contains a second "
+            f"primary key, {'B' * 40}",
+            "REPOSITORY_UNTRUSTED the repository http://mirror.example/gpg is not trusted: is "
+            f"not a trustworthy key: it contains a second primary key, {'B' * 40} (key: "
+            f"{'B' * 40}; pinned key: {'F' * 40})",
+            id="look-up of two keys",
+        ),
+        pytest.param(
+            "cannot fetch the signing key http://mirror.example/gpg: timed out",
+            "REPOSITORY_UNREACHABLE the repository http://mirror.example/gpg cannot be used: timed "
+            "out",
+            id="look-up without answer",
+        ),
+        pytest.param(
+            "E:Failed to fetch http://me:x@mirror.example/toolkit/InRelease  401  Unauthorized "
+            "[IP: 10.0.0.1 80]\nE:The repository 'http://mirror.example/toolkit  InRelease' is not "
+            "signed.",
+            "REPOSITORY_UNREACHABLE the repository http://mirror.example/toolkit cannot be used: "
+            "401  Unauthorized [IP: 10.0.0.1 80]",
+            id="apt, no password or a wrong one",
+        ),
+        pytest.param(
+            "Failed to download metadata for repo 'metal-gpu-docker': Cannot download repomd.xml: "
+            "Cannot download repodata/repomd.xml: All mirrors were tried",
+            "REPOSITORY_UNREACHABLE the repository metal-gpu-docker cannot be used: Cannot "
+            "download repomd.xml: Cannot download repodata/repomd.xml: All mirrors were tried",
+            id="dnf, no answer",
+        ),
+        pytest.param(
+            "Failed to download metadata for repo 'metal-gpu-docker': repomd.xml GPG signature "
+            "verification error: Bad GPG signature",
+            "REPOSITORY_UNTRUSTED the repository metal-gpu-docker is not trusted: repomd.xml "
+            "GPG signature verification error: Bad GPG signature (key: not named; pinned key: "
+            f"{'F' * 40})",
+            id="dnf, wrong key",
+        ),
+        pytest.param(
+            "dpkg was interrupted, you must manually run 'sudo dpkg --configure -a' to correct",
+            "DPKG_INTERRUPTED dpkg was interrupted during an operation",
+            id="interrupted",
+        ),
+        pytest.param(
+            "'apt-get install' failed: E: Sub-process /usr/bin/dpkg returned an error code (1)",
+            "PACKAGES_FAILED the package manager failed: 'apt-get install' failed: E: Sub-process "
+            "/usr/bin/dpkg returned an error code (1)",
+            id="something else",
+        ),
+    ],
+)
+def test_failures(text: str, expected: str) -> None:
+    assert said(text, {"versions": "containerd.io | 2.4.9-1~debian.12~bookworm | x"}) == [expected]
+
+
+def test_the_line_that_tells_is_in_the_output_of_dpkg() -> None:
+    """apt's own last words are: Sub-process /usr/bin/dpkg returned an error code (1)."""
+    failed = {
+        "msg": "'/usr/bin/apt-get install' failed: E: Sub-process /usr/bin/dpkg returned an error "
+        "code (1)\n",
+        "stderr": "E: Sub-process /usr/bin/dpkg returned an error code (1)\n",
+        "stdout": recording("packages/dpkg-build-failed.txt"),
+    }
+    versions = {"about": "versions"}
+    answer = {"packages_question": versions, "stdout": "nvidia-driver-cuda | 1 | x", "stderr": ""}
+    node = {"package_manager": FREE, "os": {"family": "debian"}, "package_sources": []}
+    desired = {**CHOICES, "names": ["nvidia-driver-cuda=1"]}
+    (found,) = package_failure(failed, [answer], node, desired)
+    assert found["code"] == "PACKAGES_UNCONFIGURED"
+    assert found["message"] == (
+        "gpu-1: dpkg could not finish installing a package: Error! Bad return status for module "
+        "build on kernel: 6.12.107+deb13-amd64 (x86_64); Consult "
+        "/var/lib/dkms/nvidia-current-open/550.163.01/build/make.log for more information; dpkg: "
+        "error processing package nvidia-kernel-open-dkms (--configure); installed "
+        "nvidia-kernel-open-dkms package post-installation script subprocess returned error exit "
+        "status 10; dpkg: error processing package nvidia-driver-cuda (--configure)"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(
+            "E: Failed to fetch http://me:CANARY@mirror.example/toolkit/x.deb  401  Unauthorized",
+            id="fetch",
+        ),
+        pytest.param("Failed: http://me:CANARY@mirror.example/ cannot be parsed", id="other"),
+        pytest.param(
+            "cannot fetch the signing key http://me:CANARY@mirror.example/gpg: timed out", id="key"
+        ),
+        pytest.param(
+            "E: The repository 'http://me:CAN@ARY@mirror.example/toolkit x' does not have a "
+            "Release file.",
+            id="release",
+        ),
+    ],
+)
+def test_no_credentials_are_quoted(text: str) -> None:
+    answers = {"versions": "containerd.io | 2.4.9-1~debian.12~bookworm | x"}
+    (found,) = said(text, answers)
+    assert "mirror.example" in found
+    assert not [part for part in ("CAN", "ARY") if part in found]
+
+
+@pytest.mark.parametrize(
+    ("text", "manager", "expected"),
+    [
+        pytest.param("", {**FREE, "lock": LOCK}, "apt-get upgrade (process 812)", id="observed"),
+        pytest.param(
+            "E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 509 (apt)",
+            FREE,
+            "apt (process 509)",
+            id="apt, gone since",
+        ),
+        pytest.param(
+            "dpkg: error: dpkg frontend lock was locked by another process with pid 509",
+            FREE,
+            "a process (process 509)",
+            id="dpkg of Debian 12",
+        ),
+        pytest.param(
+            "dpkg: error: dpkg frontend lock was locked by /usr/bin/apt process with pid 286",
+            FREE,
+            "a process (process 286)",
+            id="dpkg of Debian 13",
+        ),
+        pytest.param(
+            "lockfile is held by another process", FREE, "a process (process unknown)", id="dnf"
+        ),
+    ],
+)
+def test_locked(text: str, manager: dict[str, Any], expected: str) -> None:
+    assert said(text, {}, manager) == [
+        f"PACKAGE_MANAGER_LOCKED {expected} held the package manager's lock for more than 300 s"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("repository", "codes"),
+    [
+        pytest.param({"new": True}, ["REPOSITORY_UNREACHABLE", "REPOSITORY_REMOVED"], id="new"),
+        pytest.param({"new": False}, ["REPOSITORY_UNREACHABLE"], id="there before"),
+        pytest.param(
+            {"new": True, "url": "http://other.example/"}, ["REPOSITORY_UNREACHABLE"], id="another"
+        ),
+    ],
+)
+def test_only_what_was_added_and_is_broken_is_taken_away(
+    repository: dict[str, Any], codes: list[str]
+) -> None:
+    text = "W: Failed to fetch http://mirror.example/toolkit/InRelease  timed out"
+    found = said(text, repository={**REPOSITORY, **repository})
+    assert [one.partition(" ")[0] for one in found] == codes
+
+
+OURS = "/etc/apt/sources.list.d/metal-gpu-docker.sources"
+THEIRS = "/etc/apt/sources.list.d/archive_uri-http_mirror_example_toolkit-bookworm.list"
+
+
+@pytest.mark.parametrize(
+    ("text", "paths", "new", "files"),
+    [
+        pytest.param("", [THEIRS, OURS], True, f"{THEIRS}, {OURS}", id="new"),
+        pytest.param("", [THEIRS, OURS], False, f"{THEIRS}, {OURS}", id="there before"),
+        pytest.param("", [OURS], True, OURS, id="beside deb-src"),
+        pytest.param("", [], True, "files unknown", id="in other places"),
+        pytest.param(
+            "E:Conflicting values set for option Signed-By regarding source "
+            "http://me:secret@mirror.example/toolkit/ /: /k.gpg != , E:The list of sources could "
+            "not be read.",
+            [THEIRS, OURS],
+            True,
+            f"{THEIRS}, {OURS}",
+            id="in the words of the module",
+        ),
+    ],
+)
+def test_second_source_with_another_key(text: str, paths: list[str], new: bool, files: str) -> None:
+    sources = [
+        {"path": path, "url": "http://mirror.example/toolkit", "suite": "/"} for path in paths
+    ]
+    answers = {} if text else {"update": update("2.6.1", "conflict")}
+    found = said(text, answers, repository={**REPOSITORY, "new": new}, sources=sources)
+    twice, *removed = found
+    assert twice == (
+        "REPOSITORY_TWICE apt reads no source, because these files give "
+        f"http://mirror.example/toolkit / different values of Signed-By: {files}"
+    )
+    assert [one.partition(" ")[0] for one in removed] == ["REPOSITORY_REMOVED"] * new
+
+
+@pytest.mark.parametrize(
+    ("family", "names", "versions", "expected"),
+    [
+        pytest.param(
+            "debian",
+            ["containerd.io=2.4.9-1~debian.12~bookworm"],
+            MADISON,
+            ["containerd.io in version 2.4.9-1~debian.12~bookworm; available versions: "
+             "2.4.2-1~debian.12~bookworm, 2.3.6-1~debian.12~bookworm"],
+            id="apt, version",
+        ),
+        pytest.param(
+            "debian", ["nosuch"], MADISON, ["nosuch; available versions: none"],
+            id="apt, package",
+        ),
+        pytest.param(
+            "redhat",
+            ["containerd.io-2.4.9-1.el9", "containerd.io-2.4.2", "sudo"],
+            "Available Packages\ncontainerd.io.x86_64  2.4.2-1.el9  metal-gpu-docker\n"
+            "sudo.x86_64  1.9.5p2-10.el9  baseos\n",
+            ["containerd.io in version 2.4.9-1.el9; available versions: 2.4.2-1.el9"],
+            id="dnf, version",
+        ),
+    ],
+)  # fmt: skip
+def test_missing(family: str, names: list[str], versions: str, expected: list[str]) -> None:
+    text = "no available installation candidate"
+    assert said(text, {"versions": versions}, names=names, family=family) == [
+        f"PACKAGE_VERSION_MISSING no enabled repository has {one}" for one in expected
+    ]
+
+
+def test_cause_comes_before_consequence() -> None:
+    """Without its repository, a package has no version either."""
+    answers = {"update": update("2.6.1", "refused"), "versions": ""}
+    (found,) = said("no available installation candidate", answers)
+    assert found.startswith("REPOSITORY_UNREACHABLE")
+
+
+@pytest.mark.parametrize(
+    ("argument", "family", "expected"),
+    [
+        ("containerd.io=2.4.2-1~x", "debian", ("containerd.io", "2.4.2-1~x")),
+        ("python3-debian", "debian", ("python3-debian", "")),
+        (
+            "nvidia-driver-cuda-3:580.178.04-1.el9",
+            "redhat",
+            ("nvidia-driver-cuda", "3:580.178.04-1.el9"),
+        ),
+        (
+            "kernel-devel-5.14.0-687.51.1.el9_8.x86_64",
+            "redhat",
+            ("kernel-devel", "5.14.0-687.51.1.el9_8"),
+        ),
+        ("python3-dnf-plugin-versionlock", "redhat", ("python3-dnf-plugin-versionlock", "")),
+    ],
+)
+def test_split(argument: str, family: str, expected: tuple[str, str]) -> None:
+    assert split(argument, family) == expected
+
+
+def test_lists_of_versions() -> None:
+    assert parse_madison(MADISON + "N: Unable to locate package nosuch\n") == {
+        "containerd.io": ["2.4.2-1~debian.12~bookworm", "2.3.6-1~debian.12~bookworm"]
+    }
+    assert parse_dnf_list("Available Packages\na.x86_64 1-1 r\na.x86_64 2-1 r\n") == {
+        "a": ["2-1", "1-1"]
+    }
+
+
+def test_nearest_first() -> None:
+    versions = ["590.48.01-1", "580.178.04-1", "580.173.02-1", "570.211.01-1", "550.163.01-1"]
+    assert nearest("580.178.99-1", versions)[:2] == ["580.178.04-1", "580.173.02-1"]
+    assert len(nearest("580.178.99-1", versions)) == 4

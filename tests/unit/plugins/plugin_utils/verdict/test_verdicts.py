@@ -1,0 +1,345 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What metal.gpu.verify says of a node, from what the node hands over to the findings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
+    plan as plan_nvidia_driver,
+)
+from ansible_collections.metal.gpu.tests.unit.support import healthy
+from ansible_collections.metal.gpu.tests.unit.support.healthy import Node
+
+Change = Callable[[dict[str, Any]], object]
+GONE = "GPU is lost.  Reboot the system to recover this GPU"
+HANDLE = "Unable to determine the device handle for"
+THIRD = "GPU2: 0000:75:00.0"
+ADDRESS = "0000:75:00.0"
+UUID = "GPU-00000002-0000-0000-0000-000000000002"
+
+
+def rows(raw: dict[str, Any]) -> list[str]:
+    return list(raw["outputs"]["nvidia_smi"]["stdout"].splitlines())
+
+
+def answer(rc: int | None = 0, stderr: str = "", **texts: str) -> Change:
+    """Have nvidia-smi answer otherwise: `below` its rows, `instead` of them, or of the third."""
+
+    def change(raw: dict[str, Any]) -> None:
+        output, lines = raw["outputs"]["nvidia_smi"], rows(raw)
+        if "third" in texts:
+            lines[2:3] = [texts["third"]] if texts["third"] else []
+        if "cell" in texts:
+            lines[2] = lines[2].replace(texts["cell"], texts["text"])
+        lines = [texts["instead"]] if "instead" in texts else lines
+        lines += [texts["below"]] if "below" in texts else []
+        output |= {"rc": rc, "stdout": "".join(f"{line}\n" for line in lines), "stderr": stderr}
+
+    return change
+
+
+def listed(raw: dict[str, Any]) -> None:
+    """Have nvidia-smi print no row, and list all but the third."""
+    cells = [line.split(", ") for line in rows(raw)]
+    lines = [f"GPU {cell[0]}: {cell[2]} (UUID: {cell[1]})" for cell in cells]
+    lines[2] = f"{HANDLE} gpu {ADDRESS}: {GONE}"
+    raw["outputs"]["nvidia_smi_list"] = {"rc": 0, "stdout": "\n".join(lines), "stderr": ""}
+    answer(15, instead=f"{HANDLE} {THIRD}: {GONE}")(raw)
+
+
+def without_file(name: str) -> Change:
+    return lambda raw: raw["device_files"].remove(
+        next(file for file in raw["device_files"] if file["path"] == f"/dev/{name}")
+    )
+
+
+def twice(raw: dict[str, Any]) -> None:
+    raw["outputs"]["nvidia_smi"]["stdout"] += rows(raw)[0] + "\n"
+
+
+@pytest.fixture(scope="module")
+def eight() -> Node:
+    return healthy.docker_node()
+
+
+@pytest.mark.parametrize(
+    ("change", "codes", "nvml"),
+    [
+        # --- rows, and something besides ---
+        *(
+            pytest.param(answer(rc), ["NVML_TROUBLE"], 8, id=f"rows and exit code {rc}")
+            for rc in (1, 2, 8, 14, 15, 255)
+        ),
+        pytest.param(answer(None), ["NVML_TROUBLE"], 8, id="rows, and no end"),
+        pytest.param(
+            answer(14, below="WARNING: infoROM is corrupted at gpu 0000:75:00.0"),
+            ["NVML_TROUBLE"], 8, id="infoROM",
+        ),
+        pytest.param(
+            answer(stderr="WARNING: infoROM is corrupted at gpu 0000:75:00.0"),
+            ["NVML_TROUBLE"], 8, id="infoROM, exit code 0, on standard error",
+        ),
+        pytest.param(answer(below="something new"), ["NVML_TROUBLE"], 8, id="an unknown line"),
+        pytest.param(twice, ["NVML_CONTRADICTS"], 9, id="a row twice"),
+        # --- cells ---
+        *(
+            pytest.param(
+                answer(cell=cell, text=text), codes, 7, id=f"{text} in place of {cell}"
+            )
+            for text in ("[GPU requires drain and reset]", "[Reset Required]", "[Not Found]")
+            for cell, codes in (
+                ("NVIDIA H100 80GB HBM3", ["GPU_FAULTY"]),
+                (UUID, ["GPU_FAULTY"]),
+                ("81559", ["GPU_FAULTY"]),
+                ("00000000:75:00.0", ["GPU_FAULTY"]),
+                ("580.178.04", ["GPU_FAULTY"]),
+            )
+        ),
+        # --- a row less ---
+        pytest.param(answer(third=""), ["NVML_COUNT_DIFFERS"], 7, id="a row is missing"),
+        pytest.param(
+            answer(third=f"2, {UUID}, NVIDIA H100, 80GB, 81559, 00000000:75:00.0, Enabled, 580"),
+            ["NVML_COUNT_DIFFERS", "NVML_TROUBLE"], 7, id="a comma in a name",
+        ),
+        pytest.param(
+            answer(third=f"2, {UUID}, NVIDIA H10"), ["NVML_COUNT_DIFFERS", "NVML_TROUBLE"], 7,
+            id="a cut row",
+        ),
+        # --- a handle that nobody gets ---
+        *(
+            pytest.param(
+                answer(rc, third=f"{HANDLE} {gpu}: {error}"), ["GPU_FAULTY"], 7,
+                id=f"{gpu}: {error}, {rc}",
+            )
+            for rc, error in (
+                (0, "Unknown Error"),
+                (15, GONE),
+                (255, "Unknown Error"),
+                (255, "A GPU reset must occur before this GPU can be used again."),
+            )
+            for gpu in (THIRD, "GPU2", "GPU 0000:75:00.0", "GPU0000:75:00.0")
+        ),
+        pytest.param(
+            answer(255, third="", stderr=f"{HANDLE} {THIRD}: Unknown Error"), ["GPU_FAULTY"], 7,
+            id="on standard error",
+        ),
+        pytest.param(listed, ["GPU_FAULTY"], 7, id="no row, and the others listed"),
+        pytest.param(
+            answer(15, instead=f"{HANDLE} {THIRD}: {GONE}"), ["NVML_COUNT_DIFFERS", "GPU_FAULTY"],
+            0, id="no row, and no list",
+        ),
+        # --- no driver ---
+        pytest.param(
+            answer(9, instead="NVIDIA-SMI has failed because it couldn't communicate with the "
+                   "NVIDIA driver."),
+            ["NVML_UNAVAILABLE", "DRIVER_BROKEN"], 0, id="no driver",
+        ),
+        pytest.param(
+            answer(12, instead="NVIDIA-SMI couldn't find libnvidia-ml.so library in your system."),
+            ["NVML_UNAVAILABLE", "DRIVER_BROKEN"], 0, id="no library",
+        ),
+        # --- device files ---
+        pytest.param(without_file("nvidia-uvm"), ["CUDA_UNAVAILABLE"], 8, id="no nvidia-uvm"),
+        pytest.param(without_file("nvidia3"), ["CUDA_UNAVAILABLE"], 8, id="no nvidia3"),
+    ],
+)  # fmt: skip
+def test_a_node_that_is_not_what_it_seems(
+    eight: Node, change: Change, codes: list[str], nvml: int
+) -> None:
+    node = eight.copy()
+    change(node.raw)
+    verdict = node.judge(node.observed())
+    assert [found["code"] for found in verdict["findings"]] == codes
+    assert verdict["layers"]["nvml"] == nvml
+    assert not verdict["ok"]
+
+
+def test_a_gpu_that_is_lost_is_named_by_everything(eight: Node) -> None:
+    node = eight.copy()
+    listed(node.raw)
+    (found,) = node.judge(node.observed())["findings"]
+    assert found["message"] == f"gpu-1: GPU 2 ({ADDRESS}, {UUID}) reports: {GONE}"
+
+
+def test_the_exit_code_and_the_line_are_quoted(eight: Node) -> None:
+    node = eight.copy()
+    answer(14, below="WARNING: infoROM is corrupted at gpu 0000:75:00.0")(node.raw)
+    (found,) = node.judge(node.observed())["findings"]
+    assert "(exit code 14, inforom_corrupted)" in found["message"]
+    assert "WARNING: infoROM is corrupted at gpu 0000:75:00.0" in found["message"]
+
+
+# What pods saw is compared with what is known, and unknown is not none.
+@pytest.mark.parametrize(
+    ("change", "codes"),
+    [
+        pytest.param(None, ["SMOKE_DIFFERS"], id="all are known"),
+        pytest.param(
+            answer(12, instead="NVIDIA-SMI couldn't find libnvidia-ml.so library in your system."),
+            ["NVML_UNAVAILABLE", "DRIVER_BROKEN"], id="none is known",
+        ),
+        pytest.param(listed, ["GPU_FAULTY"], id="some are known"),
+    ],
+)  # fmt: skip
+def test_strangers(eight: Node, change: Change | None, codes: list[str]) -> None:
+    node = eight.copy()
+    if change:
+        change(node.raw)
+    assert node.smoke
+    node.smoke["uuids"][0] = "GPU-11111111-0000-0000-0000-000000000000"
+    assert node.codes() == codes
+
+
+# --- the driver of a node with a broken GPU ---------------------------------------------------
+
+DRIVER = {"host": "gpu-1", "state": "present", **healthy.DRIVER_DESIRED}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(answer(15, instead=f"{HANDLE} {THIRD}: {GONE}"), id="lost, no row"),
+        pytest.param(
+            answer(255, instead=f"{HANDLE} {THIRD}: Unknown Error"), id="unknown error, no row"
+        ),
+        pytest.param(
+            answer(255, third=f"{HANDLE} {THIRD}: A GPU reset must occur before this GPU can be "
+                   "used again."),
+            id="reset, the others have rows",
+        ),
+        pytest.param(listed, id="the others are listed"),
+        pytest.param(answer(14), id="infoROM"),
+        pytest.param(answer(None), id="hangs after its rows"),
+        pytest.param(answer(below="something new"), id="an unknown line"),
+    ],
+)  # fmt: skip
+def test_a_broken_gpu_is_no_broken_driver(eight: Node, change: Change) -> None:
+    node = eight.copy()
+    change(node.raw)
+    plan = plan_nvidia_driver.plan(node.observed(), DRIVER)
+    assert (plan["steps"], plan["refusals"], plan["notices"]) == ([], [], [])
+    (kept,) = plan_nvidia_driver.plan(node.observed(), {**DRIVER, "version": "590.1"})["notices"]
+    assert kept["code"] == "DRIVER_KEPT"
+    assert "580.178.04" in kept["message"]
+
+
+def test_a_driver_that_shows_no_gpu_is_broken(eight: Node) -> None:
+    node = eight.copy()
+    answer(18, instead="Failed to initialize NVML: Driver/library version mismatch")(node.raw)
+    (refused,) = plan_nvidia_driver.plan(node.observed(), DRIVER)["refusals"]
+    assert refused["code"] == "DRIVER_BROKEN"
+
+
+# --- drift ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def two() -> Node:
+    return healthy.containerd_node()
+
+
+def edit(path: str, pattern: str, replacement: str) -> Change:
+    """Change a file, as another tool does."""
+
+    def change(raw: dict[str, Any]) -> None:
+        raw["texts"][path], count = re.subn(pattern, replacement, raw["texts"][path])
+        assert count
+
+    return change
+
+
+def unit(name: str, **states: str) -> Change:
+    """Change what systemd says of a unit."""
+
+    def change(raw: dict[str, Any]) -> None:
+        raw["units"][name].update(states)
+
+    return change
+
+
+def no_runtime(raw: dict[str, Any]) -> None:
+    """Have containerd run without the runtime nvidia."""
+    dump = raw["outputs"]["containerd_dump"]
+    dump["stdout"] = dump["stdout"].replace("runtimes.nvidia", "runtimes.other")
+
+
+def garbage(raw: dict[str, Any]) -> None:
+    raw["texts"]["/etc/containerd/config.toml"] = "version = \n"
+    raw["outputs"]["containerd_dump"] = {"rc": 1, "stdout": "", "stderr": "containerd: bad\n"}
+
+
+@pytest.mark.parametrize(
+    ("change", "codes", "words"),
+    [
+        pytest.param(
+            no_runtime, ["DRIFTED"],
+            "container_toolkit has drifted; steps to correct it: Register the NVIDIA runtime "
+            "(containerd has no runtime nvidia)", id="the runtime is taken out of config.toml",
+        ),
+        pytest.param(
+            garbage, ["CONTAINERD_CONFIG_INVALID"], "config.toml, line 1", id="garbage in it"
+        ),
+        pytest.param(
+            lambda raw: raw["texts"].pop("/var/run/cdi/nvidia.yaml"), ["DRIFTED"],
+            "container_toolkit has drifted; steps to correct it: Generate the CDI specification "
+            "(no CDI specification has nvidia.com/gpu=all)",
+            id="nvidia.yaml is gone",
+        ),
+        pytest.param(
+            unit("nvidia-persistenced.service", ActiveState="inactive"), ["DRIFTED"],
+            "driver has drifted; steps to correct it: Start the persistence daemon",
+            id="persistenced is stopped",
+        ),
+        pytest.param(
+            unit("nvidia-persistenced.service", UnitFileState="masked", ActiveState="inactive"),
+            ["DRIFTED"], "driver has drifted; steps to correct it: ", id="persistenced is masked",
+        ),
+        pytest.param(
+            edit("/var/lib/kubelet/config.yaml", "CPUManager: true", "DevicePlugins: true"),
+            ["DRIFTED"], "kubelet has drifted; steps to correct it: Remove the DevicePlugins gate",
+            id="a gate in the kubelet's file",
+        ),
+        pytest.param(
+            unit("kubelet.service", ActiveState="failed", Result="signal"), ["KUBELET_STOPPED"],
+            "its unit is failed (running, signal)", id="the kubelet is killed",
+        ),
+        pytest.param(
+            unit("containerd.service", ActiveState="inactive"), ["ENGINE_STOPPED"],
+            "containerd.service is not running", id="containerd is stopped",
+        ),
+        pytest.param(
+            lambda raw: raw["texts"].pop("/sys/module/nvidia_uvm/initstate"),
+            ["CUDA_UNAVAILABLE", "DRIFTED"], "the kernel module nvidia_uvm is not loaded",
+            id="nvidia_uvm is unloaded",
+        ),
+    ],
+)  # fmt: skip
+def test_drift(two: Node, change: Change, codes: list[str], words: str) -> None:
+    node = two.copy()
+    change(node.raw)
+    verdict = node.judge(node.observed())
+    assert [found["code"] for found in verdict["findings"]] == codes
+    assert words in verdict["findings"][0]["message"]
+
+
+def test_drift_of_docker(eight: Node) -> None:
+    """Another tool gives Docker its former default runtime back, without which no pod has a GPU."""
+    node = eight.copy()
+    info = node.raw["outputs"]["docker_info"]
+    info["stdout"] = info["stdout"].replace(
+        '"DefaultRuntime": "nvidia"', '"DefaultRuntime": "runc"'
+    )
+    edit("/etc/docker/daemon.json", '"default-runtime": "nvidia"', '"default-runtime": "runc"')(
+        node.raw
+    )
+    (found,) = node.judge(node.observed())["findings"]
+    assert found["code"] == "DRIFTED"
+    assert "container_toolkit has drifted; steps to correct it: " in found["message"]
+    assert "its default runtime is runc" in found["message"]
