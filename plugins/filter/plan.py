@@ -82,7 +82,7 @@ EXAMPLES = r"""
 RETURN = r"""
 _value:
   description:
-    - The plan. C(steps) has the C(name) and the C(reason) of each step. C(refusals) has the
+    - The plan. C(steps) has the C(slug), the C(name) and the C(reason) of each step. C(refusals) has the
       findings that stop the role. C(notices) has findings that stop nothing. C(data) is for the
       tasks of the role.
   type: dict

@@ -12,15 +12,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 
 
+class Step(NamedTuple):
+    """An action of a role."""
+
+    slug: str  # for conditions of tasks
+    title: str  # for people; the name of the task
+
+
 @dataclass
 class Plan:
-    """Steps, refusals and notices. A step has the name of its task."""
+    """Steps with their reasons, refusals and notices."""
 
     host: str
     steps: list[dict[str, str]] = field(default_factory=list)
@@ -28,14 +35,15 @@ class Plan:
     notices: list[dict[str, str]] = field(default_factory=list)
     data: dict[str, Any] = field(default_factory=dict)  # what the tasks need to know
 
-    def step(self, name: str, reason: str | None) -> None:
+    def step(self, step: Step, reason: str | None) -> None:
         """Add a step if there is a reason for it. The reason is shown, so it is redacted."""
         if reason:
-            self.steps.append({"name": name, "reason": redact(reason)})
+            self.steps.append({"slug": step.slug, "name": step.title, "reason": redact(reason)})
 
-    def has_step(self, *names: str) -> bool:
+    def has_step(self, *steps: Step) -> bool:
         """Tell whether the plan has one of these steps so far."""
-        return any(step["name"] in names for step in self.steps)
+        slugs = [step.slug for step in steps]
+        return any(step["slug"] in slugs for step in self.steps)
 
     def refuse(self, code: str, **evidence: Any) -> None:
         self.refusals.append(finding(code, self.host, **evidence))

@@ -52,7 +52,7 @@ def test_readme_names_findings_that_exist() -> None:
 def test_readme_shows_the_steps_of_the_driver() -> None:
     shown = re.findall(r'^        "([^"(]+) \(', README.read_text(), re.MULTILINE)
     assert len(shown) > 5
-    assert shown == [step for step in plan_nvidia_driver.STEPS if step in shown]
+    assert shown == [step.title for step in plan_nvidia_driver.STEPS if step.title in shown]
 
 
 def test_contributing_names_tests_that_exist() -> None:

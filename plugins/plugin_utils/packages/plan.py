@@ -19,6 +19,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories im
     unsigned_sources,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import DEBIAN, is_redhat
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Step
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
 
-REPAIR = "Finish the interrupted package operation"
+REPAIR = Step("repair", "Finish the interrupted package operation")
 
 
 def plan_repository(
@@ -35,8 +36,8 @@ def plan_repository(
     desired: Repository,
     now: datetime,
     *,
-    prepare: str,
-    add: str,
+    prepare: Step,
+    add: Step,
 ) -> None:
     """Plan the steps `prepare` and `add`, which write the repository to the node.
 
@@ -106,7 +107,7 @@ def _loose(node: Mapping[str, Any], names: Iterable[str]) -> list[str]:
     return [name for name in names if not node["packages"].get(name, {}).get("held")]
 
 
-def plan_repair(plan: Plan, node: Mapping[str, Any], *using: str) -> None:
+def plan_repair(plan: Plan, node: Mapping[str, Any], *using: Step) -> None:
     """Let dpkg finish its interrupted work before the first step that needs dpkg.
 
     A package that dpkg failed to configure would fail again, and with it every other step.
@@ -199,7 +200,7 @@ def refuse_dependants(plan: Plan, node: Mapping[str, Any], names: Iterable[str])
         )
 
 
-def plan_no_repository(plan: Plan, node: Mapping[str, Any], name: str, *, remove: str) -> None:
+def plan_no_repository(plan: Plan, node: Mapping[str, Any], name: str, *, remove: Step) -> None:
     """Plan the step `remove`, which removes the repository from the node."""
     plan.data["repository"] = {"name": name, "key_file": KEY_FILE.format(name)}
     if not is_ours(node, name):

@@ -29,7 +29,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
+    from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, Step
 
 
 # Packages on which no other package of their role depends. A change of one concerns no other.
@@ -170,7 +170,7 @@ def refuse_record(plan: Plan, node: Mapping[str, Any], role: str) -> None:
 
 
 def plan_forget(
-    plan: Plan, node: Mapping[str, Any], role: str, *, release: str, forget: str
+    plan: Plan, node: Mapping[str, Any], role: str, *, release: Step, forget: Step
 ) -> None:
     """Plan the steps `release`, for held packages that stay, and `forget`."""
     staying = [name for name in _unchanged(node, role) if name not in added(node, role)]

@@ -25,6 +25,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import repositories
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import REDHAT
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Step
 
 Lines = Iterator[str]
 INDENT = "    "
@@ -41,7 +42,7 @@ def plan(made: Mapping[str, Any], family: str) -> str:
         )
     for step in made["steps"]:
         lines.append(step["name"])
-        show = _SHOWN.get(step["name"])
+        show = _SHOWN.get(Step(step["slug"], step["name"]))
         lines += (
             textwrap.indent("\n".join(show(made["data"], family)), INDENT).splitlines()
             if (show)
@@ -104,7 +105,7 @@ def _config(data: Mapping[str, Any], family: str) -> Lines:
     yield from (f"{INDENT}{line}" for line in text.splitlines())
 
 
-_SHOWN: dict[str, Callable[[Mapping[str, Any], str], Lines]] = {
+_SHOWN: dict[Step, Callable[[Mapping[str, Any], str], Lines]] = {
     plan_nvidia_driver.STREAM: _stream,
     plan_nvidia_driver.BLACKLIST: _file("blacklist"),
     plan_nvidia_driver.INITRAMFS: _ramdisk,

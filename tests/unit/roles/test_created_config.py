@@ -28,7 +28,7 @@ NAMES = (
     "Read the configuration that the package created",
     "Record the configuration that the package created",
 )
-INSTALL = "Install the container toolkit"
+INSTALL = "install"
 BEFORE = {"nvidia-container-toolkit-base": {"version": "1.20.1-1", "before": None}}
 
 

@@ -60,6 +60,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import Repository
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
     Plan,
+    Step,
     actor,
     changes,
     edited,
@@ -67,29 +68,29 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
     refuse_uneditable,
 )
 
-PYTHON_DEBIAN = "Install python3-debian for the toolkit repository"
-REPOSITORY = "Add the repository of the container toolkit"
-INSTALL = "Install the container toolkit"
-HOLD = "Hold the container toolkit"
-FORMER = "Remove the package nvidia-container-runtime"
-RULE = "Create links in /dev/char at boot"
-LINK = "Create links in /dev/char now"
-REGISTER = "Register the NVIDIA runtime"
-RELOAD = "Reload Docker"
-RESTART_DOCKER = "Restart Docker"
-DROP_IN = "Extend the condition of the CDI service"
-CDI = "Generate the CDI specification"
+PYTHON_DEBIAN = Step("python_debian", "Install python3-debian for the toolkit repository")
+REPOSITORY = Step("repository", "Add the repository of the container toolkit")
+INSTALL = Step("install", "Install the container toolkit")
+HOLD = Step("hold", "Hold the container toolkit")
+FORMER = Step("former", "Remove the package nvidia-container-runtime")
+RULE = Step("rule", "Create links in /dev/char at boot")
+LINK = Step("link", "Create links in /dev/char now")
+REGISTER = Step("register", "Register the NVIDIA runtime")
+RELOAD = Step("reload", "Reload Docker")
+RESTART_DOCKER = Step("restart_docker", "Restart Docker")
+DROP_IN = Step("drop_in", "Extend the condition of the CDI service")
+CDI = Step("cdi", "Generate the CDI specification")
 
-UNREGISTER = "Remove the NVIDIA runtime from containerd"
-DISUSE = "Stop Docker from using the NVIDIA runtime"
-UNREGISTER_DOCKER = "Remove the NVIDIA runtime from daemon.json"
-REMOVE_DROP_IN = "Restore the condition of the CDI service"
-REMOVE_RULE = "Remove the rule for links in /dev/char"
-REMOVE = "Remove the container toolkit"
-REMOVE_FILES = "Remove the files of the container toolkit"
-RELEASE = "Release the hold on the container toolkit"
-FORGET = "Delete the record of the toolkit packages"
-REMOVE_REPOSITORY = "Remove the repository of the container toolkit"
+UNREGISTER = Step("unregister", "Remove the NVIDIA runtime from containerd")
+DISUSE = Step("disuse", "Stop Docker from using the NVIDIA runtime")
+UNREGISTER_DOCKER = Step("unregister_docker", "Remove the NVIDIA runtime from daemon.json")
+REMOVE_DROP_IN = Step("remove_drop_in", "Restore the condition of the CDI service")
+REMOVE_RULE = Step("remove_rule", "Remove the rule for links in /dev/char")
+REMOVE = Step("remove", "Remove the container toolkit")
+REMOVE_FILES = Step("remove_files", "Remove the files of the container toolkit")
+RELEASE = Step("release", "Release the hold on the container toolkit")
+FORGET = Step("forget", "Delete the record of the toolkit packages")
+REMOVE_REPOSITORY = Step("remove_repository", "Remove the repository of the container toolkit")
 
 STEPS = (
     *(REPAIR, PYTHON_DEBIAN, REPOSITORY, INSTALL, HOLD, FORMER, RULE, LINK),

@@ -35,26 +35,27 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import Repository
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
     Plan,
+    Step,
     actor,
     edited,
     refuse_lost_history,
     refuse_uneditable,
 )
 
-PYTHON_DEBIAN = "Install python3-debian for the Docker repository"
-REPOSITORY = "Add the Docker repository"
-INSTALL = "Install containerd"
-HOLD = "Hold containerd"
-CRI = "Enable the CRI plugin of containerd"
-RESTART = "Restart containerd"
-START = "Start containerd"
+PYTHON_DEBIAN = Step("python_debian", "Install python3-debian for the Docker repository")
+REPOSITORY = Step("repository", "Add the Docker repository")
+INSTALL = Step("install", "Install containerd")
+HOLD = Step("hold", "Hold containerd")
+CRI = Step("cri", "Enable the CRI plugin of containerd")
+RESTART = Step("restart", "Restart containerd")
+START = Step("start", "Start containerd")
 
-RESTORE = "Restore the configuration of containerd"
-RESTART_BACK = "Restart containerd with its former configuration"
-REMOVE = "Remove containerd"
-RELEASE = "Release the hold on containerd"
-FORGET = "Delete the record of the containerd package"
-REMOVE_REPOSITORY = "Remove the Docker repository"
+RESTORE = Step("restore", "Restore the configuration of containerd")
+RESTART_BACK = Step("restart_back", "Restart containerd with its former configuration")
+REMOVE = Step("remove", "Remove containerd")
+RELEASE = Step("release", "Release the hold on containerd")
+FORGET = Step("forget", "Delete the record of the containerd package")
+REMOVE_REPOSITORY = Step("remove_repository", "Remove the Docker repository")
 
 STEPS = (
     *(REPAIR, PYTHON_DEBIAN, REPOSITORY, INSTALL, HOLD, CRI, RESTART, START),

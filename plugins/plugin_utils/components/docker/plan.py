@@ -42,28 +42,28 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
     refuse_dependants,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import Repository
-from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, edited
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, Step, edited
 
-V1_CONTAINERS = "Remove the containers and volumes of nvidia-docker v1"
-LEFTOVERS = "Remove nvidia-docker"
-LEFTOVER_REPOSITORIES = "Remove the repositories of nvidia-docker"
-PYTHON_DEBIAN = "Install python3-debian for the Docker repository"
-REPOSITORY = "Add the Docker repository"
-RECORD = "Record the running containers"
-INSTALL = "Install Docker"
-START = "Start Docker"
-CONTAINERS = "Start the recorded containers"
-HOLD = "Hold Docker"
-DISARM = "Remove the purge script of docker.io"
-CRI_DOCKERD = "Install cri-dockerd"
-HOLD_CRI_DOCKERD = "Hold cri-dockerd"
-START_CRI_DOCKERD = "Start cri-dockerd"
-USERS = "Add users to the group docker"
+V1_CONTAINERS = Step("v1_containers", "Remove the containers and volumes of nvidia-docker v1")
+LEFTOVERS = Step("leftovers", "Remove nvidia-docker")
+LEFTOVER_REPOSITORIES = Step("leftover_repositories", "Remove the repositories of nvidia-docker")
+PYTHON_DEBIAN = Step("python_debian", "Install python3-debian for the Docker repository")
+REPOSITORY = Step("repository", "Add the Docker repository")
+RECORD = Step("record", "Record the running containers")
+INSTALL = Step("install", "Install Docker")
+START = Step("start", "Start Docker")
+CONTAINERS = Step("containers", "Start the recorded containers")
+HOLD = Step("hold", "Hold Docker")
+DISARM = Step("disarm", "Remove the purge script of docker.io")
+CRI_DOCKERD = Step("cri_dockerd", "Install cri-dockerd")
+HOLD_CRI_DOCKERD = Step("hold_cri_dockerd", "Hold cri-dockerd")
+START_CRI_DOCKERD = Step("start_cri_dockerd", "Start cri-dockerd")
+USERS = Step("users", "Add users to the group docker")
 
-REMOVE = "Remove Docker"
-RELEASE = "Release the hold on Docker"
-FORGET = "Delete the record of Docker packages"
-REMOVE_REPOSITORY = "Remove the Docker repository"
+REMOVE = Step("remove", "Remove Docker")
+RELEASE = Step("release", "Release the hold on Docker")
+FORGET = Step("forget", "Delete the record of Docker packages")
+REMOVE_REPOSITORY = Step("remove_repository", "Remove the Docker repository")
 
 STEPS = (
     *(REPAIR, V1_CONTAINERS, LEFTOVERS, LEFTOVER_REPOSITORIES, RECORD, PYTHON_DEBIAN, REPOSITORY),

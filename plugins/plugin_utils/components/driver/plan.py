@@ -46,30 +46,30 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories im
     Repository,
     is_enabled,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, Step
 
-PYTHON_DEBIAN = "Install python3-debian for the NVIDIA repository"
-REPOSITORY = "Add the NVIDIA repository"
-STREAM = "Enable the module stream of the driver branch"
-BLACKLIST = "Block the nouveau module"
-INITRAMFS = "Rebuild the initramfs"
-PIN = "Pin the driver version"
-HEADERS = "Install the headers of the kernel"
-INSTALL = "Install the driver"
-BUILD = "Build the kernel module"
-HOLD = "Hold the driver"
-MODULES_LOAD = "Load the NVIDIA modules at boot"
-REBOOT = "Reboot into the NVIDIA driver"
-LOAD = "Load the NVIDIA modules"
-PERSISTENCE = "Start the persistence daemon"
+PYTHON_DEBIAN = Step("python_debian", "Install python3-debian for the NVIDIA repository")
+REPOSITORY = Step("repository", "Add the NVIDIA repository")
+STREAM = Step("stream", "Enable the module stream of the driver branch")
+BLACKLIST = Step("blacklist", "Block the nouveau module")
+INITRAMFS = Step("initramfs", "Rebuild the initramfs")
+PIN = Step("pin", "Pin the driver version")
+HEADERS = Step("headers", "Install the headers of the kernel")
+INSTALL = Step("install", "Install the driver")
+BUILD = Step("build", "Build the kernel module")
+HOLD = Step("hold", "Hold the driver")
+MODULES_LOAD = Step("modules_load", "Load the NVIDIA modules at boot")
+REBOOT = Step("reboot", "Reboot into the NVIDIA driver")
+LOAD = Step("load", "Load the NVIDIA modules")
+PERSISTENCE = Step("persistence", "Start the persistence daemon")
 
-STOP_PERSISTENCE = "Stop the persistence daemon"
-UNLOAD = "Unload the NVIDIA modules"
-REMOVE = "Remove the driver"
-RELEASE = "Release the hold on the driver"
-REMOVE_FILES = "Remove the module configuration of the driver"
-FORGET = "Delete the record of the driver packages"
-REMOVE_REPOSITORY = "Remove the NVIDIA repository"
+STOP_PERSISTENCE = Step("stop_persistence", "Stop the persistence daemon")
+UNLOAD = Step("unload", "Unload the NVIDIA modules")
+REMOVE = Step("remove", "Remove the driver")
+RELEASE = Step("release", "Release the hold on the driver")
+REMOVE_FILES = Step("remove_files", "Remove the module configuration of the driver")
+FORGET = Step("forget", "Delete the record of the driver packages")
+REMOVE_REPOSITORY = Step("remove_repository", "Remove the NVIDIA repository")
 
 STEPS = (
     *(REPAIR, PYTHON_DEBIAN, REPOSITORY, STREAM, PIN, HEADERS, BLACKLIST, INITRAMFS, INSTALL),

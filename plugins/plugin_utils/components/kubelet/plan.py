@@ -24,6 +24,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
     Plan,
+    Step,
     edited,
     refuse_lost_history,
     refuse_uneditable,
@@ -31,13 +32,15 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
 
 GATE = "DevicePlugins"
 
-CONFIGURATION = "Remove the DevicePlugins gate from the kubelet configuration"
-FLAGS = "Correct the DevicePlugins gate in the kubelet flags"
-DROP_IN = "Set the DevicePlugins gate in a kubelet drop-in"
-RESTART = "Restart the kubelet"
+CONFIGURATION = Step(
+    "configuration", "Remove the DevicePlugins gate from the kubelet configuration"
+)
+FLAGS = Step("flags", "Correct the DevicePlugins gate in the kubelet flags")
+DROP_IN = Step("drop_in", "Set the DevicePlugins gate in a kubelet drop-in")
+RESTART = Step("restart", "Restart the kubelet")
 
-REMOVE_DROP_IN = "Remove the kubelet drop-in"
-FORGET = "Delete the history of the kubelet configuration"
+REMOVE_DROP_IN = Step("remove_drop_in", "Remove the kubelet drop-in")
+FORGET = Step("forget", "Delete the history of the kubelet configuration")
 
 STEPS = (CONFIGURATION, FLAGS, DROP_IN, RESTART, REMOVE_DROP_IN, FORGET)
 

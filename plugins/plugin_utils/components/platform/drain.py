@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
-from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, Step
 
-DRAIN = "Evict the pods that hold GPUs"
-RELEASE = "Uncordon the node"
+DRAIN = Step("drain", "Evict the pods that hold GPUs")
+RELEASE = Step("release", "Uncordon the node")
 
 STEPS = (DRAIN, RELEASE)
 

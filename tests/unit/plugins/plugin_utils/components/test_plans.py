@@ -1184,6 +1184,7 @@ def test_gpu_without_a_uuid_is_named_by_its_address() -> None:
     )
     assert planned["steps"] == [
         {
+            "slug": "cdi",
             "name": "Generate the CDI specification",
             "reason": "the CDI specification lacks 0000:04:00.0",
         }
@@ -1634,7 +1635,17 @@ def tasks(role: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("role", STEPPERS)
 def test_each_step_is_a_task_of_the_role(role: str) -> None:
-    assert set(PLANNERS[role].STEPS) <= {task["name"] for task in tasks(role)}
+    assert {step.title for step in PLANNERS[role].STEPS} <= {task["name"] for task in tasks(role)}
+
+
+@pytest.mark.parametrize("role", STEPPERS)
+def test_conditions_of_tasks_have_slugs_of_steps(role: str) -> None:
+    slugs = [step.slug for step in PLANNERS[role].STEPS]
+    texts = [path.read_text() for path in (ROOT / "roles" / role).glob("*/*.yml")]
+    found = (re.findall(r"'(\w+)'\s+in \w+_(?:steps|plan)", text) for text in texts)
+    tested = {one for ones in found for one in ones}
+    assert tested == set(slugs)
+    assert len(slugs) == len(tested)
 
 
 @pytest.mark.parametrize("role", STEPPERS)
