@@ -7,7 +7,8 @@ The argument specifications of the roles declare the variables. Ansible also che
 by role in the middle of a run, and prints every argument of the role if one is wrong. So the roles
 preflight and verify check all of them first.
 
-`load_options` and `load_words` read the files of the collection. No other function does I/O.
+Functions with names that start with `load_` read the files of the collection. No other function
+does I/O.
 """
 
 from __future__ import annotations
@@ -24,6 +25,14 @@ from ansible.module_utils.parsing.convert_bool import BOOLEANS
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
+
+try:
+    from ansible.template import trust_as_template
+except ImportError:  # ansible-core before 2.19
+
+    def trust_as_template(value: str) -> str:
+        return value
+
 
 _COLLECTION = Path(__file__).parents[2]
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -56,6 +65,7 @@ class Option(NamedTuple):
     elements: str
     choices: tuple[str, ...]
     has_default: bool
+    default: Any
 
 
 @functools.cache
@@ -73,8 +83,23 @@ def load_options() -> dict[str, Option]:
                     option.get("elements", "str"),
                     tuple(option.get("choices", ())),
                     "default" in option,
+                    option.get("default"),
                 )
     return options
+
+
+@functools.cache
+def load_defaults() -> Mapping[str, Any]:
+    """Return the defaults of all roles by name; some are templates."""
+    defaults: dict[str, Any] = {}
+    for path in sorted(_COLLECTION.glob("roles/*/defaults/main.yml")):
+        defaults |= yaml.load(path.read_text("utf-8"), _LOADER)
+    return {name: _trusted(value) for name, value in defaults.items()}
+
+
+def _trusted(value: Any) -> Any:
+    """Since ansible-core 2.19, only a text with this mark is a template."""
+    return trust_as_template(value) if isinstance(value, str) else value
 
 
 @functools.cache

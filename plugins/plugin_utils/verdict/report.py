@@ -87,19 +87,22 @@ def admission(
     reports: Mapping[str, Mapping[str, Any]],
     cluster: Mapping[str, Any],
     *,
+    invalid: Mapping[str, Mapping[str, Mapping[str, Any]]] | None = None,
+    drain: bool = False,
     skip_refused: bool = False,
 ) -> dict[str, Any]:
-    """Decide which nodes may go on.
+    """Decide which nodes may go on, and which of these have work.
 
-    `reports` has, for each inventory host, its refusals, its node_name (None if unknown), whether
-    the kubelet runs, and whether pods may be evicted. `cluster` has the rows of the nodes from
+    `reports` has, for each inventory host, its refusals, its node_name (empty if unknown), whether
+    the kubelet runs, and whether it has work. `cluster` has the rows of the nodes from
     metal.gpu.gpu_capacity (in a teardown from metal.gpu.gpu_drain) or the module's error, the
-    missing permissions, and the refusals of the cluster.
+    missing permissions, and the refusals of the cluster. `invalid` has the refusals of variables by
+    host and name. `drain` is whether pods may be evicted.
 
     Returns every finding once, the findings of each host that has any, and whether to start. A
     refusal of the cluster or of the inventory stops all nodes.
     """
-    found = _refusals(reports, cluster)
+    found = _refusals(reports, cluster, invalid or {}, drain=drain)
     # Two roles may refuse a node for the same reason.
     found = list({(one["host"], one["code"], one["message"]): one for one in found}.values())
     stopped: dict[str, list[dict[str, Any]]] = {}
@@ -111,23 +114,33 @@ def admission(
         "begin": not of_cluster and not of_inventory and stopped.keys() < reports.keys(),
         "findings": found,
         "stopped": stopped,
+        "work": [
+            host for host, report in reports.items() if report["has_work"] and host not in stopped
+        ],
     }
 
 
 def _refusals(
-    reports: Mapping[str, Mapping[str, Any]], cluster: Mapping[str, Any]
+    reports: Mapping[str, Mapping[str, Any]],
+    cluster: Mapping[str, Any],
+    invalid: Mapping[str, Mapping[str, Mapping[str, Any]]],
+    *,
+    drain: bool,
 ) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = list(cluster.get("refusals", ()))
     if cluster.get("error"):
         found.append(no_answer(cluster["error"]))
     found += refuse_missing(cluster.get("user", ""), cluster.get("missing", ()))
     for host, report in reports.items():
-        found += report["refusals"]
+        wrong = [*invalid.get(host, {}).values()]
+        # If a variable is invalid, its finding explains better why a plan fails.
+        planned = [one for one in report["refusals"] if not wrong or one["code"] != "RUN_STOPPED"]
+        found += [dict(one) for one in (*wrong, *planned)]
         row = cluster["nodes"].get(report["node_name"], {})
         # A stopped kubelet, which lacks an engine or has bad flags, may join later in the run.
         if row.get("state") == "missing" and report["kubelet_running"]:
             found.append(finding("NODE_NOT_IN_CLUSTER", host, node=report["node_name"]))
-        found += refuse_holders(host, row.get("pods", ()), drain=report.get("drain", False))
+        found += refuse_holders(host, row.get("pods", ()), drain=drain)
     named = {host: report["node_name"] for host, report in reports.items() if report["node_name"]}
     return found + name_clashes(named)
 

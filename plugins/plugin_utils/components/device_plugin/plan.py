@@ -40,22 +40,40 @@ AUTO = "auto"
 _STRATEGIES = {engines.CONTAINERD: "cdi-cri", engines.DOCKER: "envvar"}
 
 
-def members(hosts: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return node name and engine of each inventory host, from its variables.
+def missing(
+    members: Iterable[Mapping[str, Any]], rows: Mapping[str, Mapping[str, Any]]
+) -> dict[str, list[dict[str, str]]]:
+    """Return a finding for each host whose node has not joined the cluster."""
+    return {
+        one["host"]: [finding("NODE_NOT_IN_CLUSTER", one["host"], node=one["node"])]
+        for one in members
+        if rows.get(one["node"], {}).get("state") == "missing"
+    }
 
-    Hosts without an observation are left out.
-    """
-    return [
-        {
-            "host": host,
-            "node": variables["metal_gpu_node"]["kubelet"]["node_name"],
-            "engine": engines.choose(
-                variables["metal_gpu_node"], variables.get("metal_gpu_engine", engines.AUTO)
-            ),
-        }
-        for host, variables in hosts.items()
-        if variables.get("metal_gpu_node")
-    ]
+
+def not_running(
+    members: Iterable[Mapping[str, Any]], waiting: Mapping[str, str], seconds: int
+) -> dict[str, list[dict[str, str]]]:
+    """Return a finding for each host on whose node the plugin does not run; see `rollout`."""
+    return {
+        host: [finding("ROLLOUT_STUCK", host, found=waiting[one["node"]], seconds=seconds)]
+        for one in members
+        for host in [one["host"]]
+        if one["node"] in waiting
+    }
+
+
+def keeping(
+    members: Iterable[Mapping[str, Any]], labels: Mapping[str, Sequence[str]], label: str
+) -> dict[str, list[dict[str, str]]]:
+    """Return a finding for each host whose node keeps the plugin; see `unlabelling`."""
+    others = ", ".join(labels["left"])
+    return {
+        host: [finding("LABEL_OF_ADMIN", host, label=label, others=others)]
+        for one in members
+        for host in [one["host"]]
+        if one["node"] in labels["kept"]
+    }
 
 
 def plan(daemonsets: Sequence[Mapping[str, Any]], desired: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,84 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The filters of this collection.
+
+Public are those with a page of their own beside this file: explain and reconcile. All others are
+for the roles of this collection, and change without notice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from ansible_collections.metal.gpu.plugins.module_utils import findings
+from ansible_collections.metal.gpu.plugins.module_utils.verdict import reconcile as verdict
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin import (
+    plan as device_plugin,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import drain
+from ansible_collections.metal.gpu.plugins.plugin_utils.plain import plain
+from ansible_collections.metal.gpu.plugins.plugin_utils.variables import gpu_count
+from ansible_collections.metal.gpu.plugins.plugin_utils.verdict import permissions, report
+
+
+def reconcile(
+    node: Mapping[str, Any] | None,
+    host: str,
+    declared: Any = None,
+    cluster: Mapping[str, Any] | None = None,
+    smoke: Mapping[str, Any] | None = None,
+    known: Iterable[Mapping[str, str]] = (),
+    unanswered: Iterable[Mapping[str, str]] = (),
+    asked: Collection[str] = (verdict.CLUSTER, verdict.SMOKE),
+    plans: Mapping[str, Mapping[str, Any]] | None = None,
+) -> dict[str, Any]:
+    count, wrong = gpu_count(host, declared)
+    judged = verdict.reconcile(
+        host,
+        node,
+        count,
+        cluster,
+        smoke,
+        [*wrong, *known],
+        unanswered=unanswered,
+        asked=asked,
+        plans=plans,
+    )
+    return judged
+
+
+def finding(code: str, host: str, **evidence: Any) -> dict[str, str]:
+    return findings.finding(code, host, **evidence)
+
+
+def plan_device_plugin(
+    daemonsets: Sequence[Mapping[str, Any]], desired: Mapping[str, Any]
+) -> dict[str, Any]:
+    return device_plugin.plan(plain(daemonsets), plain(desired))
+
+
+def plan_teardown(row: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any]:
+    return drain.plan(plain(row), plain(desired))
+
+
+class FilterModule:
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        return {
+            "admission": report.admission,
+            "explain": report.explain,
+            "finding": finding,
+            "keeping": device_plugin.keeping,
+            "labelling": device_plugin.labelling,
+            "missing": device_plugin.missing,
+            "no_answer": report.no_answer,
+            "not_running": device_plugin.not_running,
+            "permissions": permissions.needed,
+            "plan_device_plugin": plan_device_plugin,
+            "plan_teardown": plan_teardown,
+            "reconcile": reconcile,
+            "rollout": device_plugin.rollout,
+            "stopped": report.stopped,
+            "unlabelling": device_plugin.unlabelling,
+        }

@@ -1,0 +1,160 @@
+#!/usr/bin/python
+
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see https://www.gnu.org/licenses/gpl-3.0.txt)
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: fleet
+short_description: Put together what a run knows about all hosts of a play
+version_added: 1.0.0
+author:
+  - metal.gpu contributors (!UNKNOWN)
+description:
+  - Reads the results of M(metal.gpu.plan), which the hosts of the play have registered as
+    C(metal_gpu). Returns what to ask the cluster, or the verdict on each host. Runs nothing.
+  - Use it with C(run_once). Internal to P(metal.gpu.preflight#role) and P(metal.gpu.verify#role).
+extends_documentation_fragment:
+  - metal.gpu.attributes
+attributes:
+  check_mode:
+    support: full
+    description: Changes nothing in any mode.
+  diff_mode:
+    support: none
+    description: Changes nothing.
+  idempotent:
+    support: full
+options:
+  query:
+    description:
+      - V(reports) is what decides about the admission of each host.
+      - V(members) are the nodes for the device plugin.
+      - V(questions) is what to ask the cluster about each node.
+      - V(doubts) are the hosts to observe again, because they have changed since.
+      - V(verdicts) is the judgement of each host, and V(left_out) of those that the run left out.
+    type: str
+    required: true
+    choices: [reports, members, questions, doubts, verdicts, left_out]
+  findings:
+    description: Why the run left hosts out, by host.
+    type: dict
+    default: {}
+  capacity:
+    description: The nodes, which are RV(metal.gpu.gpu_capacity#module:nodes).
+    type: dict
+    default: {}
+  smoke:
+    description: The nodes, which are RV(metal.gpu.gpu_smoke_pod#module:nodes).
+    type: dict
+    default: {}
+  unanswered:
+    description: Findings that explain why the cluster gave no answer about any node.
+    type: list
+    elements: dict
+    default: []
+  asked:
+    description: What was queried. A layer that was queried and has no answer is a finding.
+    type: list
+    elements: str
+    choices: [cluster, smoke]
+    default: [cluster, smoke]
+  again:
+    description: Second results of M(metal.gpu.plan), each with its C(host).
+    type: list
+    elements: dict
+    default: []
+  drift:
+    description: Whether the steps of plans are findings.
+    type: bool
+    default: true
+"""
+
+EXAMPLES = r"""
+- name: Judge all nodes
+  metal.gpu.fleet:
+    query: verdicts
+    capacity: "{{ capacity.nodes }}"
+    asked: [cluster]
+  register: verdict
+  run_once: true
+
+- name: Show the table of all nodes
+  ansible.builtin.debug:
+    msg: "{{ verdict.table }}"
+  run_once: true
+"""
+
+RETURN = r"""
+reports:
+  description: >-
+    The name of each host's node, whether its kubelet runs, its refusals, and whether it has work.
+  type: dict
+  returned: with O(query=reports)
+members:
+  description: The host, the name of its node and the engine, of each observed host.
+  type: list
+  elements: dict
+  returned: with O(query=members)
+questions:
+  description: >-
+    For each observed node its name, the expected number of GPUs, whether to wait for them, and
+    whether to run pods.
+  type: list
+  elements: dict
+  returned: with O(query=questions)
+hosts:
+  description: The hosts to observe again.
+  type: list
+  elements: str
+  returned: with O(query=doubts)
+verdicts:
+  description: The verdict on each host, with C(layers), C(findings) and C(ok).
+  type: dict
+  returned: with O(query=verdicts) and O(query=left_out)
+table:
+  description: The verdicts as lines.
+  type: list
+  elements: str
+  returned: with O(query=verdicts) and O(query=left_out)
+failures:
+  description: The explanation for each host that fails.
+  type: dict
+  returned: with O(query=verdicts) and O(query=left_out)
+mentioned:
+  description: The explanations of the other findings.
+  type: list
+  elements: str
+  returned: with O(query=verdicts) and O(query=left_out)
+"""
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+_LAYERS = ["cluster", "smoke"]
+ARGUMENT_SPEC: dict[str, Any] = {
+    "query": {
+        "type": "str",
+        "required": True,
+        "choices": ["reports", "members", "questions", "doubts", "verdicts", "left_out"],
+    },
+    "findings": {"type": "dict", "default": {}},
+    "capacity": {"type": "dict", "default": {}},
+    "smoke": {"type": "dict", "default": {}},
+    "unanswered": {"type": "list", "elements": "dict", "default": []},
+    "asked": {"type": "list", "elements": "str", "choices": _LAYERS, "default": _LAYERS},
+    "again": {"type": "list", "elements": "dict", "default": []},
+    "drift": {"type": "bool", "default": True},
+}
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module.fail_json(msg="the action plugin of this module runs on the controller")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The plans of all roles for one node. No function does I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import (
+    plan as container_toolkit,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import (
+    plan as containerd,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import plan as docker
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import plan as driver
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.kubelet import plan as kubelet
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import (
+    plan as platform,
+)
+
+Planner = Callable[[Mapping[str, Any], Mapping[str, Any]], dict[str, Any]]
+
+# By role, in the order in which the roles run.
+PLANNERS: Mapping[str, Planner] = {
+    "preflight": platform.plan,
+    "nvidia_driver": driver.plan,
+    "containerd": containerd.plan,
+    "docker_ce": docker.plan,
+    "nvidia_container_runtime": container_toolkit.plan,
+    "kubelet_device_plugins": kubelet.plan,
+}
+# Roles that only nodes with this engine need.
+ENGINE_OF = {"containerd": "containerd", "docker_ce": "docker"}
+
+# What one observation must contain, so that it is enough for all plans.
+PACKAGES = (
+    *("python3-debian", "containerd*", "docker*", "podman-docker", "runc", "cri-dockerd"),
+    *("nvidia-*", "libnvidia-*", "linux-headers-*", "kernel-devel*", "kmod-nvidia*", "dkms"),
+    "python3-dnf-plugin-versionlock",
+)
+# The repositories of this collection, those of nvidia-docker, and EPEL.
+REPOSITORIES = (
+    *("metal-gpu-*", "nvidia-docker", "nvidia-container-runtime", "libnvidia-container"),
+    "epel*",
+)

@@ -1,0 +1,169 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a run knows about each of its hosts, and what it concludes at its end. No function does I/O.
+
+A run observes each host once. Only hosts with work enter the roles. There a host can be prepared,
+stop with findings, or drop out, as a node that becomes unreachable does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ansible_collections.metal.gpu.plugins.module_utils.findings import NOTICE, finding
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.reconcile import (
+    question,
+    reconcile,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils import variables
+
+Finding = Mapping[str, str]
+
+
+class Host(NamedTuple):
+    """A host of the run."""
+
+    name: str
+    planned: Mapping[str, Any]  # the result of metal.gpu.plan; empty if there is none
+    declared: Any  # gpu_count, as the inventory has it
+    findings: Sequence[Finding]  # why the run left the host out
+    dropped: bool  # it had work, and neither was prepared nor stopped
+
+
+class Answers(NamedTuple):
+    """What the cluster has answered: rows by name of the node."""
+
+    capacity: Mapping[str, Mapping[str, Any]]
+    smoke: Mapping[str, Mapping[str, Any]]
+    unanswered: Sequence[Finding]  # why it gave no answer
+    asked: Collection[str]
+
+
+def report(host: Host) -> dict[str, Any]:
+    """Return what decides about the admission of a host."""
+    node = host.planned.get("node")
+    plans = host.planned.get("plans", {})
+    platform = plans.get("preflight", {"data": {}})
+    return {
+        "node_name": platform["data"].get("node_name") or "",
+        "kubelet_running": None if node is None else node["kubelet"]["running"],
+        "refusals": [*host.planned.get("refusals", ())],
+        "has_work": any(plan["steps"] for plan in plans.values()),
+    }
+
+
+def member(host: Host) -> dict[str, Any]:
+    """Return the name of a host's node and its engine, for the device plugin."""
+    return {
+        "host": host.name,
+        "node": host.planned["node"]["kubelet"]["node_name"],
+        "engine": host.planned["engine"],
+    }
+
+
+def ask(host: Host) -> dict[str, Any] | None:
+    """Return what to query the cluster about a host for; None: nothing."""
+    node = host.planned.get("node")
+    if node is None:
+        return None
+    count, _refusals = variables.gpu_count(host.name, host.declared)
+    return question(host.name, node, count, host.findings)
+
+
+def is_doubtful(host: Host, answers: Answers) -> bool:
+    """Tell whether a host must be observed again, because it has changed since.
+
+    Its pods have failed, it is not Ready although its observation succeeded, or it dropped out.
+    """
+    node = host.planned.get("node")
+    if host.findings:
+        return node is None and not _has_reason(host)
+    if host.dropped or node is None:
+        return not _has_reason(host)
+    name = node["kubelet"]["node_name"]
+    failed = answers.smoke.get(name, {}).get("state") == "failed"
+    return failed or not answers.capacity.get(name, {}).get("ready", True)
+
+
+def is_left_out(host: Host) -> bool:
+    """Tell whether the run left the host out, or lost it."""
+    return bool(host.findings) or host.dropped or host.planned.get("node") is None
+
+
+def _has_reason(host: Host) -> bool:
+    """Tell whether the run has just tried to observe the host, in vain."""
+    return host.planned.get("node") is None and bool(host.planned.get("refusals"))
+
+
+def judge(
+    host: Host, answers: Answers, again: Mapping[str, Any] | None, *, drift: bool
+) -> dict[str, Any]:
+    """Return the verdict on a host. `again` is the second result of metal.gpu.plan, if any."""
+    node = host.planned.get("node")
+    known = [*host.findings]
+    if node is None and not known:
+        known += host.planned.get("refusals", ())
+    if again is not None:
+        known += _changes(host, node, again)
+        node = node or again.get("node")
+    elif host.dropped:
+        known.append(_away(host))
+    plans = {**host.planned.get("plans", {})}
+    refused = [one for plan in plans.values() for one in plan["refusals"]]
+    failed = [one for one in host.planned.get("refusals", ()) if one not in refused]
+    if failed:  # the plans that could not be computed
+        plans["no plan"] = {"steps": [], "refusals": failed}
+    name = "" if node is None else node["kubelet"]["node_name"]
+    count, wrong = variables.gpu_count(host.name, host.declared)
+    verdict = reconcile(
+        host.name,
+        node,
+        count,
+        answers.capacity.get(name),
+        answers.smoke.get(name),
+        known,
+        unanswered=answers.unanswered,
+        asked=answers.asked,
+        plans=plans if drift and not known else {},
+    )
+    new = [one for one in wrong if one not in verdict["findings"]]
+    return {
+        **verdict,
+        "findings": new + verdict["findings"],
+        "ok": verdict["ok"] and not new,
+        "left_out": bool(known),
+    }
+
+
+def _changes(
+    host: Host, node: Mapping[str, Any] | None, again: Mapping[str, Any]
+) -> Iterable[Finding]:
+    """Yield what a second observation shows about the first."""
+    seen = again.get("node")
+    if seen is None:
+        yield from again.get("refusals", ())
+    elif host.dropped:
+        yield _away(host)
+    elif node is not None and seen["boot_id"] != node["boot_id"]:
+        yield finding("NODE_RESTARTED", host.name)
+
+
+def _away(host: Host) -> Finding:
+    error = "the node was unreachable for a while"
+    return finding("RUN_STOPPED", host.name, task="the connection", error=error)
+
+
+def own(verdict: Mapping[str, Any], unanswered: Sequence[Finding]) -> list[Finding]:
+    """Return the findings of a verdict but those that every host has."""
+    return [one for one in verdict["findings"] if one not in unanswered]
+
+
+def fails(verdict: Mapping[str, Any], *, check_mode: bool) -> bool:
+    """Tell whether the host fails. In check mode, a run may be about to mend a difference."""
+    return not verdict["ok"] and (verdict["left_out"] or not check_mode)
+
+
+def is_sound(findings: Iterable[Finding]) -> bool:
+    return all(one["severity"] == NOTICE for one in findings)
