@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 import yaml
 
-from ansible_collections.metal.gpu.plugins.filter.plan import plan
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.registry import PLANNERS
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import SYSTEMS
 from ansible_collections.metal.gpu.tests.unit.golden.nodes import CARDS, variables
 from ansible_collections.metal.gpu.tests.unit.golden.nodes import node as virgin
@@ -87,16 +87,15 @@ def play(*roles: str, **keywords: Any) -> dict[str, Any]:
         "hosts": "gpu_nodes",
         "gather_facts": False,
         "become": True,
-        "serial": "{{ 0 | metal.gpu.warmed }}",  # for the time that it takes
         "roles": [f"metal.gpu.{role}" for role in roles],
         **keywords,
     }
 
 
 def role(name: str, **keywords: Any) -> dict[str, Any]:
-    """Return a task that asks the plan of a role, which is what the role begins with."""
-    include = {"name": f"metal.gpu.{name}", "tasks_from": "plan.yml"}
-    return {"name": name, "ansible.builtin.include_role": include, **keywords}
+    """Return a task that plans a role, which is what the role begins with."""
+    options = {"roles": [name], "report_only": True}
+    return {"name": name, "metal.gpu.plan": options, "register": "metal_gpu", **keywords}
 
 
 def rescued(name: str, **keywords: Any) -> dict[str, Any]:
@@ -137,15 +136,16 @@ def test_every_play_is_in_step_whatever_is_configured():
 def test_plans_are_those_of_the_library(tmp_path):
     """Templates make other types of some values before ansible-core 2.19."""
     node = virgin(SYSTEMS[0], engines.DOCKER, CARDS[0], has_engine=False)
-    given = {"metal_gpu_observation_is_fresh": True, "metal_gpu_node": node}
+    given = {"metal_gpu_observation_is_fresh": True, "metal_gpu_given": {"node": node}}
     (tmp_path / "given.json").write_text(json.dumps(given))
-    plans = ", ".join(f"'{name}': {name}_plan" for name in ROLES)
-    tasks = [role(name) for name in ROLES]
+    take = {"metal_gpu": "{{ metal_gpu_given }}"}
+    tasks: list[dict[str, Any]] = [{"name": "Take it", "ansible.builtin.set_fact": take}]
+    tasks += [role(name) for name in ROLES]
     tasks.append(
         {
             "name": "Keep the plans",
             "ansible.builtin.copy": {
-                "content": f"{{{{ {{ {plans} }} | to_json }}}}",
+                "content": "{{ metal_gpu.plans | to_json }}",
                 "dest": str(tmp_path / "plans.json"),
                 "mode": "0600",
             },
@@ -156,7 +156,7 @@ def test_plans_are_those_of_the_library(tmp_path):
     assert found.code == 0, found.output
     plans = json.loads((tmp_path / "plans.json").read_text())
     for name, more in ROLES.items():
-        assert plans[name] == json.loads(json.dumps(plan(node, name, variables(name, **more))))
+        assert plans[name] == json.loads(json.dumps(PLANNERS[name](node, variables(name, **more))))
 
 
 @pytest.fixture
@@ -171,7 +171,7 @@ def program(tmp_path):
 
 def test_each_role_sees_what_the_tasks_before_it_have_done(tmp_path, program):
     """Nor does it believe a cache of facts, which an inventory stands for here."""
-    version = {"var": "metal_gpu_node.kubelet.version"}
+    version = {"var": "metal_gpu.node.kubelet.version"}
     show = {"name": "Show the version", "ansible.builtin.debug": version}
     other = {"path": str(program), "regexp": "v1.30.0", "replace": "v1.31.0"}
     update = {"name": "Update the kubelet", "ansible.builtin.replace": other}
@@ -180,7 +180,7 @@ def test_each_role_sees_what_the_tasks_before_it_have_done(tmp_path, program):
     found = run(
         tmp_path,
         [play(tasks=tasks)],
-        inventory({"gpu-1": {"metal_gpu_node": yesterday}}),
+        inventory({"gpu-1": {"metal_gpu": {"node": yesterday}}}),
         PATH=f"{program.parent}:{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin",
     )
     assert found.code == 0, found.output
@@ -309,7 +309,7 @@ def cluster(tmp_path):
 def test_node_that_restarts_while_it_is_verified(tmp_path, cluster):
     """An observation that is given takes the place of the first one."""
     node = yaml.safe_load((FIXTURES / "virgin.yml").read_text())
-    (tmp_path / "given.json").write_text(json.dumps({"metal_gpu_node": node}))
+    (tmp_path / "given.json").write_text(json.dumps({"metal_gpu": {"node": node}}))
     hosts = inventory({"gpu-1": {}}, **cluster)
     found = run(tmp_path, "metal.gpu.verify", hosts, f"-e@{tmp_path / 'given.json'}")
     assert found.code != 0
@@ -343,7 +343,9 @@ def test_roles_that_need_hosts_in_step_refuse_another_strategy(tmp_path):
 def test_reboots_in_turn_refuse_another_strategy(tmp_path):
     node = yaml.safe_load((FIXTURES / "virgin.yml").read_text())
     node["kernel"]["modules"] = ["nouveau"]
-    hosts = inventory({"gpu-1": {}, "gpu-2": {}}, metal_gpu_node=node, nvidia_driver_reboot_ok=True)
+    hosts = inventory(
+        {"gpu-1": {}, "gpu-2": {}}, metal_gpu={"node": node}, nvidia_driver_reboot_ok=True
+    )
     keywords = {"strategy": "host_pinned", "vars": {"metal_gpu_observation_is_fresh": True}}
     found = run(tmp_path, [play("nvidia_driver", **keywords)], hosts, "--check")
     assert found.code != 0

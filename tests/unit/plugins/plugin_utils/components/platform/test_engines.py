@@ -6,9 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible.errors import AnsibleFilterError
 
-from ansible_collections.metal.gpu.plugins.filter.engine import engine
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
 
@@ -43,7 +41,7 @@ def node(endpoint: str | None, *, docker: bool = False) -> dict[str, Any]:
 def test_engine_of_a_node(
     found: dict[str, Any], desired: str, expected: str | None, code: str | None
 ) -> None:
-    assert engine(found, desired) == expected
+    assert engines.choose(found, desired) == expected
     made = Plan("gpu-1")
     engines.refuse(made, found, desired)
     assert [refusal["code"] for refusal in made.refusals] == ([code] if code else [])
@@ -56,8 +54,3 @@ def test_mismatch_names_both() -> None:
         "gpu-1: the run asks for the engine containerd, but the kubelet is configured for "
         "unix:///run/cri-dockerd.sock"
     )
-
-
-def test_no_such_engine() -> None:
-    with pytest.raises(AnsibleFilterError, match="unknown engine 'podman': use one of auto"):
-        engine(node(None), "podman")

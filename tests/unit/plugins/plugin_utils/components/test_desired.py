@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.metal.gpu.plugins.filter.for_node import for_node
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import for_node
 
 BOOKWORM = {"os": {"id": "debian", "version_id": "12", "codename": "bookworm"}}
 SID = {"os": {"id": "debian", "version_id": None, "codename": "sid"}}
