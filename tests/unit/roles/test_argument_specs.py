@@ -24,7 +24,9 @@ EXAMPLE = ROOT / "inventories" / "example" / "group_vars" / "gpu_nodes.yml"
 
 # The words by which roles read what they share, less what they set themselves.
 SHARED = re.compile(r"\b(?:gpu_count|metal_gpu_\w+)\b")
-OWN = {"metal_gpu_node", "metal_gpu_observation_is_fresh"}
+OWN = {"metal_gpu_observation_is_fresh", "metal_gpu_work", "metal_gpu_refused", "metal_gpu_failed"}
+PLANNED = {"gpu_count", "metal_gpu_engine"}  # read by metal.gpu.plan
+PLUGINS = ROOT / "plugins"
 
 
 def options(role: str) -> dict[str, dict[str, Any]]:
@@ -95,6 +97,7 @@ def test_names_begin_with_the_role(role: str) -> None:
 @pytest.mark.parametrize("role", ROLES)
 def test_shared_variables_are_in_the_specification_of_every_role_that_reads_them(role: str) -> None:
     read = set(SHARED.findall(texts(role, "defaults", "tasks", "vars"))) - OWN
+    read |= PLANNED if role in ("preflight", "verify") else set()
     assert read == {name for name in options(role) if is_shared(name)}
 
 
@@ -113,8 +116,12 @@ def test_shared_variables_are_the_same_for_every_role() -> None:
 def test_every_variable_is_of_use(role: str) -> None:
     used = texts(role, "handlers", "tasks", "templates", "vars")
     used += "\n".join(path.read_text() for path in (ROOT / "playbooks").glob("*.yml"))
+    plans = "\n".join(path.read_text() for path in PLUGINS.glob("plugin_utils/**/*.py"))
     own_names = [name for name in options(role) if not is_shared(name)]
-    assert [name for name in own_names if name not in used] == []
+    unused = [name for name in own_names if name not in used]
+    assert [
+        name for name in unused if f'desired["{name.removeprefix(f"{role}_")}"]' not in plans
+    ] == []
 
 
 def example() -> dict[str, Any]:

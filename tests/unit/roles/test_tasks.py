@@ -69,7 +69,7 @@ def test_a_node_is_drained_unless_its_kubelet_is_stopped(
     variables = yaml.safe_load((ROOT / "roles/nvidia_driver/vars/main.yml").read_text())
     template = environment.from_string(variables["__nvidia_driver_drains"])
     node = {"kubelet": {"running": running}}
-    assert template.render(nvidia_driver_reboot_drain=True, metal_gpu_node=node) == str(drains)
+    assert template.render(nvidia_driver_reboot_drain=True, metal_gpu={"node": node}) == str(drains)
 
 
 def test_an_engine_is_called_by_the_path_that_was_observed() -> None:

@@ -88,7 +88,7 @@ def test_a_node_that_is_away_does_not_hide_behind_the_cluster(said: str) -> None
 
 
 def test_the_plans_are_made_from_one_observation(said: str) -> None:
-    assert said.count("TASK [metal.gpu.preflight : Observe the node]") == 1
+    assert said.count("TASK [metal.gpu.verify : Observe the node, and plan") == 1
     # No machine that runs tests has joined a cluster as a GPU node.
     assert {"KUBELET_MISSING", "INIT_UNSUPPORTED", "DRIFTED"} & {*codes(said, "here")}
     assert "RUN_STOPPED" not in said

@@ -176,7 +176,7 @@ def test_a_variable_that_nothing_reads(name, near):
         "gpu_model",  # of the user's own
         "containerd_storage_dir",  # of another tool
         "metal_gpu_hosts",
-        "metal_gpu_node",  # a fact of an earlier play
+        "metal_gpu_work",  # a fact of an earlier play
         "verify_smoke_pods",
         "gpus",
         "metal",
@@ -204,7 +204,7 @@ def test_every_fact_that_a_task_sets_is_known():
     facts = set()
     for path in [*ROOT.glob("roles/*/tasks/**/*.yml"), *ROOT.glob("playbooks/*.yml")]:
         facts |= set(facts_of(yaml.safe_load(path.read_text())))
-    assert {"metal_gpu_node", "preflight_capacity", "verify_verdict"} <= facts
+    assert {"metal_gpu", "preflight_capacity", "verify_result"} <= facts
     assert facts <= variables.load_words()
 
 

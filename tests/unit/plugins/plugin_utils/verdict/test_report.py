@@ -20,7 +20,12 @@ NO_GPU = finding("NO_GPU", "b")
 
 
 def report(node_name: str | None, *found: dict[str, str]) -> dict[str, Any]:
-    return {"node_name": node_name, "kubelet_running": True, "refusals": list(found)}
+    return {
+        "node_name": node_name,
+        "kubelet_running": True,
+        "refusals": list(found),
+        "has_work": True,
+    }
 
 
 def test_a_kubelet_that_does_not_run_may_still_join() -> None:

@@ -291,27 +291,22 @@ def test_all_nodes_may_change_their_engine_together() -> None:
     assert made["data"]["strategy"] == "envvar"
 
 
-def observed(endpoint: str) -> dict[str, Any]:
-    return {
-        "kubelet": {"node_name": "n1", "endpoint": endpoint},
-        "engines": {"docker": {"installed": True}},
-    }
+MEMBERS = [{"host": "a", "node": "n1"}, {"host": "b", "node": "n2"}, {"host": "c", "node": "n3"}]
 
 
-def test_members_are_the_hosts_that_were_observed() -> None:
-    found = plan_device_plugin.members(
-        {
-            "a": {"metal_gpu_node": observed("unix:///run/containerd/containerd.sock")},
-            "b": {"metal_gpu_node": observed(""), "metal_gpu_engine": "containerd"},
-            "c": {"metal_gpu_node": observed("")},
-            "d": {},
-        }
-    )
-    assert [(row["host"], row["engine"]) for row in found] == [
-        ("a", "containerd"),
-        ("b", "containerd"),
-        ("c", "docker"),
-    ]
+def test_findings_are_about_hosts() -> None:
+    rows = {"n1": row(), "n2": row("missing")}
+    assert {
+        host: [one["code"] for one in found]
+        for host, found in plan_device_plugin.missing(MEMBERS, rows).items()
+    } == {"b": ["NODE_NOT_IN_CLUSTER"]}
+    (stuck,) = plan_device_plugin.not_running(MEMBERS, {"n3": "the node has no pod"}, 300)["c"]
+    assert (stuck["code"], stuck["host"]) == ("ROLLOUT_STUCK", "c")
+    assert "the node has no pod" in stuck["message"]
+    labels = {"kept": ["n1", "other"], "left": ["n9"]}
+    found = plan_device_plugin.keeping(MEMBERS, labels, "nvidia.com/gpu.present=true")
+    assert [*found] == ["a"]
+    assert found["a"][0]["code"] == "LABEL_OF_ADMIN"
 
 
 def row(state: str = "ok", added: str = "", **labels: str) -> dict[str, Any]:

@@ -1,0 +1,136 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a run concludes about hosts that it proved, left out or lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
+from ansible_collections.metal.gpu.plugins.plugin_utils.verdict import fleet
+from ansible_collections.metal.gpu.tests.unit.support.healthy import containerd_node
+
+NODE = containerd_node().observed()
+AWAY = finding("NODE_UNREACHABLE", "gpu-1", error="timeout")
+REBOOT = finding("REBOOT_NEEDED", "gpu-1", evidence="x", reboot_ok="unset")
+NOTHING = fleet.Answers({}, {}, [], ())
+DRIFT = {"steps": [{"slug": "hold", "name": "Hold", "reason": "not held"}], "refusals": []}
+
+
+def host(planned: dict[str, Any], *findings: dict[str, str], dropped: bool = False) -> fleet.Host:
+    return fleet.Host("gpu-1", planned, None, findings, dropped)
+
+
+def planned(**more: Any) -> dict[str, Any]:
+    return {"node": NODE, "engine": "containerd", "refusals": [], "plans": {}, **more}
+
+
+def codes(verdict: dict[str, Any]) -> list[str]:
+    return [one["code"] for one in verdict["findings"]]
+
+
+def test_host_that_was_proved_is_not_observed_again() -> None:
+    assert not fleet.is_doubtful(host(planned()), NOTHING)
+    verdict = fleet.judge(host(planned()), NOTHING, None, drift=True)
+    assert codes(verdict) == []
+    assert not fleet.fails(verdict, check_mode=False)
+
+
+def test_work_is_what_any_plan_has() -> None:
+    assert not fleet.report(host(planned()))["has_work"]
+    report = fleet.report(host(planned(plans={"nvidia_driver": DRIFT})))
+    assert report["has_work"]
+    assert report["node_name"] == ""  # from the plan of preflight, which is not there
+
+
+def test_steps_are_drift_if_asked() -> None:
+    one = host(planned(plans={"nvidia_driver": DRIFT}))
+    assert codes(fleet.judge(one, NOTHING, None, drift=True)) == ["DRIFTED"]
+    assert codes(fleet.judge(one, NOTHING, None, drift=False)) == []
+
+
+def test_plan_that_could_not_be_made_is_a_finding() -> None:
+    broken = finding("RUN_STOPPED", "gpu-1", task="the plan of containerd", error="undefined")
+    assert codes(fleet.judge(host(planned(refusals=[broken])), NOTHING, None, drift=True)) == [
+        "RUN_STOPPED"
+    ]
+
+
+def test_node_that_was_left_out_keeps_its_reason() -> None:
+    one = host(planned(), REBOOT)
+    assert fleet.is_left_out(one)
+    assert not fleet.is_doubtful(one, NOTHING)
+    verdict = fleet.judge(one, NOTHING, None, drift=True)
+    assert codes(verdict) == ["REBOOT_NEEDED"]
+    assert fleet.fails(verdict, check_mode=True)  # whatever the mode
+
+
+def test_difference_fails_no_check_mode() -> None:
+    verdict = fleet.judge(host(planned(plans={"x": DRIFT})), NOTHING, None, drift=True)
+    assert fleet.fails(verdict, check_mode=False)
+    assert not fleet.fails(verdict, check_mode=True)
+
+
+def test_unreachable_node_is_not_tried_again_at_once() -> None:
+    one = host({"node": None, "refusals": [AWAY], "plans": {}})
+    assert not fleet.is_doubtful(one, NOTHING)
+    assert fleet.ask(one) is None
+    assert codes(fleet.judge(one, NOTHING, None, drift=True)) == ["NODE_UNREACHABLE"]
+
+
+@pytest.mark.parametrize(
+    ("again", "expected"),
+    [
+        pytest.param(None, "RUN_STOPPED", id="not observed again"),
+        pytest.param({"node": None, "refusals": [AWAY]}, "NODE_UNREACHABLE", id="still away"),
+        pytest.param({"node": NODE}, "RUN_STOPPED", id="back"),
+    ],
+)
+def test_node_that_dropped_out(again: dict[str, Any] | None, expected: str) -> None:
+    """It had work, and neither the end of its roles nor a failure was recorded."""
+    one = host(planned(), dropped=True)
+    assert fleet.is_doubtful(one, NOTHING)
+    assert fleet.is_left_out(one)
+    assert codes(fleet.judge(one, NOTHING, again, drift=False)) == [expected]
+
+
+def test_node_whose_role_failed_has_no_observation_left() -> None:
+    """What a failed task returns has none. It is observed again, for the table."""
+    one = host(
+        {"failed": True, "msg": "x"}, finding("RUN_STOPPED", "gpu-1", task="Install", error="x")
+    )
+    assert fleet.is_doubtful(one, NOTHING)
+    verdict = fleet.judge(one, NOTHING, {"node": NODE}, drift=True)
+    assert codes(verdict) == ["RUN_STOPPED"]
+    assert verdict["layers"]["pci"] is not None
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        pytest.param({"smoke": {"state": "failed"}}, id="its pod failed"),
+        pytest.param({"capacity": {"ready": False}}, id="it is not Ready"),
+    ],
+)
+def test_node_that_fails_after_its_observation_is_observed_again(answers: dict[str, Any]) -> None:
+    name = NODE["kubelet"]["node_name"]
+    rows = {layer: {name: row} for layer, row in answers.items()}
+    found = fleet.Answers(rows.get("capacity", {}), rows.get("smoke", {}), [], ())
+    assert fleet.is_doubtful(host(planned()), found)
+
+
+def test_restart_between_two_observations() -> None:
+    again = {"node": {**NODE, "boot_id": "another"}}
+    verdict = fleet.judge(host(planned()), NOTHING, again, drift=False)
+    assert codes(verdict) == ["NODE_RESTARTED"]
+
+
+def test_findings_that_every_host_has_are_nobodys_own() -> None:
+    silence = finding("CLUSTER_UNUSABLE", "cluster", error="x")
+    answers = fleet.Answers({}, {}, [silence], ("cluster",))
+    verdict = fleet.judge(host(planned()), answers, None, drift=False)
+    assert codes(verdict) == ["CLUSTER_UNUSABLE"]
+    assert fleet.own(verdict, [silence]) == []
