@@ -37,7 +37,7 @@ CASES: list[tuple[dict[str, Any], bool]] = [
     ({"packages_repository": {"url": "", "key": SECRET}}, True),
     ({"packages_url": SECRET}, True),
     ({"packages_url": "https://host/a@b"}, False),
-    ({"metal_gpu_node": {"package_sources": [{"credentials": True}]}}, True),
+    ({"metal_gpu": {"node": {"package_sources": [{"credentials": True}]}}}, True),
 ]
 PRINTING = ("apt", "dnf", "deb822_repository", "yum_repository", "get_url")
 
@@ -64,15 +64,16 @@ def run(folder: Path, play: dict[str, Any]) -> str:
 def test_credentials_are_used_and_not_printed(tmp_path: Path) -> None:
     """At -vvv, facts that are set and arguments of modules are printed, too."""
     plans: list[dict[str, Any]] = [
-        {
-            "metal.gpu.plan": {"roles": [role]},
-            "vars": {
-                "metal_gpu": {"node": f"{{{{ nodes.{role} }}}}"},
-                "metal_gpu_observation_is_fresh": True,
-            },
-            "register": f"made_{role}",
-        }
+        task
         for role in NODES
+        for task in (
+            {"ansible.builtin.set_fact": {"metal_gpu": {"node": f"{{{{ nodes.{role} }}}}"}}},
+            {
+                "metal.gpu.plan": {"roles": [role]},
+                "vars": {"metal_gpu_observation_is_fresh": True},
+                "register": f"made_{role}",
+            },
+        )
     ]
     made = {role: f"made_{role}.plans.{role}" for role in NODES}
     announced = " + ".join(f"{plan}.steps + {plan}.refusals" for plan in made.values())
@@ -80,7 +81,7 @@ def test_credentials_are_used_and_not_printed(tmp_path: Path) -> None:
     cases: list[dict[str, Any]] = [
         {
             "ansible.builtin.assert": {"that": f"__packages_secret == {secret}"},
-            "vars": {"metal_gpu_node": PLAIN, **case},
+            "vars": {"metal_gpu": {"node": PLAIN}, **case},
             "no_log": True,
         }
         for case, secret in CASES
