@@ -9,6 +9,7 @@ take minutes.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -58,6 +59,11 @@ class ActionModule(ActionBase):
                 for host in hosts
             ]
             result |= _conclusion(verdicts, answers, check_mode=self._task.check_mode)
+            seconds = time.time() - options["since"] if options["since"] else 0.0
+            changed = len(task_vars["groups"].get("metal_gpu_prepared", ()))
+            ended = fleet.summary(verdicts, answers.unanswered, changed=changed, seconds=seconds)
+            result["outcome"] = ended["outcome"]
+            result["table"] += [ended["line"]]
         return result
 
 

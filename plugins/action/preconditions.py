@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from ansible.errors import AnsibleError
@@ -29,6 +30,7 @@ class ActionModule(ActionBase):
         _result, options = self.validate_argument_spec(ARGUMENT_SPEC)
         return {
             "changed": False,
+            "started": time.time(),
             "hosts": task_vars["ansible_play_batch"],
             "play": preconditions.refuse_strategy(self._task.get_play().strategy),
             "controller": self._refuse_packages(options["packages"], task_vars),

@@ -66,6 +66,9 @@ options:
     type: list
     elements: dict
     default: []
+  since:
+    description: When the run started, in seconds of the epoch, for the last line of the table.
+    type: float
   drift:
     description: Whether the steps of plans are findings.
     type: bool
@@ -114,8 +117,13 @@ verdicts:
   description: The verdict on each host, with C(layers), C(findings) and C(ok).
   type: dict
   returned: with O(query=verdicts) and O(query=left_out)
+outcome:
+  description:
+    - V(ok) or V(unhealthy). V(cluster_down) if the API server gave no usable answer.
+  type: str
+  returned: with O(query=verdicts) and O(query=left_out)
 table:
-  description: The verdicts as lines.
+  description: The verdicts as lines. The last line counts nodes and GPUs.
   type: list
   elements: str
   returned: with O(query=verdicts) and O(query=left_out)
@@ -147,6 +155,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "unanswered": {"type": "list", "elements": "dict", "default": []},
     "asked": {"type": "list", "elements": "str", "choices": _LAYERS, "default": _LAYERS},
     "again": {"type": "list", "elements": "dict", "default": []},
+    "since": {"type": "float"},
     "drift": {"type": "bool", "default": True},
 }
 

@@ -63,6 +63,10 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+started:
+  description: The time of the check, in seconds of the epoch.
+  type: float
+  returned: always
 hosts:
   description: The hosts that are in the play at this time.
   type: list

@@ -10,7 +10,7 @@ import subprocess
 
 from metal_lab import playbooks
 
-ALL_OK = (r"gpu-1(\s+4){5}\s+4/4\s+ok\b", r"gpu-2(\s+1){5}\s+1/1\s+ok\b")
+ALL_OK = (r"gpu-1 .*?(\s+4){5}\s+4/4\s+ok\b", r"gpu-2 .*?(\s+1){5}\s+1/1\s+ok\b")
 
 
 def specification(host):

@@ -24,7 +24,7 @@ from metal_lab.laboratory import MIRROR_PORT
 
 ROLES = ("nvidia_driver", "nvidia_container_runtime")
 # Of the table: the name, six numbers, and the codes.
-ROW = r"^[ \"]*(?P<node>gpu-\d)(?: +(?:-|busy|\d+(?:/\d+)?)){6} +(?P<verdict>.*)$"
+ROW = r"^[ \"]*(?P<node>gpu-\d) .*?(?: +(?:-|busy|\d+(?:/\d+)?)){6} +(?P<verdict>.*)$"
 ADMIN = """
 apiVersion: v1
 kind: ServiceAccount

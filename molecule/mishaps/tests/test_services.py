@@ -112,7 +112,7 @@ def test_run_again_once_the_cause_is_gone(laboratory):
     before = admins_pod(laboratory)
     run = laboratory.playbook("metal.gpu.site", "--limit=gpu-3")
     assert run.returncode == 0
-    assert re.search(r"gpu-3(\s+1){5}\s+1/1\s+ok\b", run.output)
+    assert re.search(r"gpu-3 .*?(\s+1){5}\s+1/1\s+ok\b", run.output)
     assert admins_pod(laboratory) == before
 
 

@@ -93,7 +93,7 @@ def reconcile(
     asked: Collection[str] = (CLUSTER, SMOKE),
     plans: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> dict[str, Any]:
-    """Return the verdict on a node: its layers, its findings, and whether it is ok.
+    """Return the verdict on a node: machine, layers, findings, and whether it is ok.
 
     `node` is the observation of metal.gpu.node_info. `cluster` and `smoke` are the node's rows from
     metal.gpu.gpu_capacity and metal.gpu.gpu_smoke_pod. None means no answer. That is a finding for
@@ -128,6 +128,7 @@ def reconcile(
     distinct = {(one["code"], one["message"]): dict(one) for one in findings}
     return {
         "host": host,
+        "machine": _machine(node),
         "layers": _layers(node, declared, cluster, smoke),
         "findings": list(distinct.values()),
         "ok": _is_sound(findings),
@@ -136,6 +137,15 @@ def reconcile(
 
 def _is_sound(findings: Iterable[Mapping[str, str]]) -> bool:
     return all(found["severity"] == NOTICE for found in findings)
+
+
+def _machine(node: Mapping[str, Any] | None) -> dict[str, str | None]:
+    """Return the models of a node's GPUs and the version of its driver, for the reader."""
+    if node is None:
+        return {"gpu": None, "driver": None}
+    names = (gpu["name"] for gpu in node["nvml"]["devices"])
+    models = dict.fromkeys(name.removeprefix("NVIDIA ") for name in names if name)
+    return {"gpu": ", ".join(models) or None, "driver": node["nvml"]["driver_version"]}
 
 
 def _layers(

@@ -155,6 +155,24 @@ def _away(host: Host) -> Finding:
     return finding("RUN_STOPPED", host.name, task="the connection", error=error)
 
 
+def summary(
+    verdicts: Sequence[Mapping[str, Any]],
+    unanswered: Sequence[Finding],
+    *,
+    changed: int,
+    seconds: float,
+) -> dict[str, str]:
+    """Return the outcome of a run, and the last line of its table.
+
+    The outcome is `ok`, `unhealthy`, or `cluster_down` if the API server gave no answer.
+    """
+    well = sum(bool(verdict["ok"]) for verdict in verdicts)
+    outcome = "cluster_down" if unanswered else "ok" if well == len(verdicts) else "unhealthy"
+    gpus = sum(verdict["layers"]["nvml"] or 0 for verdict in verdicts)
+    line = f"{well} of {len(verdicts)} nodes ok, {gpus} GPUs, {changed} changed, {seconds:.0f} s"
+    return {"outcome": outcome, "line": line}
+
+
 def own(verdict: Mapping[str, Any], unanswered: Sequence[Finding]) -> list[Finding]:
     """Return the findings of a verdict but those that every host has."""
     return [one for one in verdict["findings"] if one not in unanswered]

@@ -30,7 +30,11 @@ _EXPLAINED = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 
-HEADINGS = ("node", "declared", "PCI", "NVML", "capacity", "allocatable", "smoke", "verdict")
+HEADINGS = (
+    *("node", "GPU", "driver", "declared", "PCI", "NVML", "capacity", "allocatable", "smoke"),
+    "verdict",
+)
+_TEXTS = (0, 1, 2, len(HEADINGS) - 1)  # columns; the others are numbers
 
 
 def explain(entries: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -150,11 +154,12 @@ def table(verdicts: Iterable[Mapping[str, Any]]) -> list[str]:
     rows: list[Sequence[str]] = [HEADINGS]
     for verdict in verdicts:
         numbers = [_cell(verdict["layers"][layer]) for layer in LAYERS]
-        rows.append([verdict["host"], *numbers, _word(verdict)])
+        machine = [_cell(verdict["machine"][key]) for key in ("gpu", "driver")]
+        rows.append([verdict["host"], *machine, *numbers, _word(verdict)])
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
     return [
         "  ".join(
-            cell.ljust(width) if column in (0, len(HEADINGS) - 1) else cell.rjust(width)
+            cell.ljust(width) if column in _TEXTS else cell.rjust(width)
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in rows

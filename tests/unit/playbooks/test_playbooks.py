@@ -234,7 +234,7 @@ def test_verify_shows_the_table_with_a_gpu_count_that_is_no_number(tmp_path):
     found = run(tmp_path, "metal.gpu.verify", inventory(hosts), "--forks=1")
     assert found.code != 0
     assert "argument_spec_data" not in found.output
-    table = found.output.partition("node   declared")[2]
+    table = found.output.partition("node   GPU")[2]
     assert re.search(r"gpu-1 .* NODE_UNREACHABLE\b", table)
     assert re.search(r"gpu-2 .* VARIABLE_INVALID\b", table)
     assert re.search(r"gpu-3 .*", table)
@@ -245,7 +245,7 @@ def test_verify_in_batches(tmp_path):
     """What is asked once is asked once for each batch, also where its only host is away."""
     hosts = inventory({"gpu-1": AWAY, "gpu-2": {}, "gpu-3": {}})
     found = run(tmp_path, [rescued("verify", serial=1)], hosts, "--limit=gpu-1,gpu-2")
-    tables = found.output.split("node   declared")[1:]
+    tables = found.output.split("node   GPU")[1:]
     assert [re.findall(r"gpu-\d(?=  +\S+ )", table)[0] for table in tables] == ["gpu-1", "gpu-2"]
     assert "NODE_UNREACHABLE gpu-1: " in found.words
     assert "gpu-3" not in found.output

@@ -30,7 +30,12 @@ def node(
     found = [device(index) for index in range(slots)] if devices is None else devices
     return {
         "pci": [{"address": address} for address in SLOTS[:slots]],
-        "nvml": {"devices": found, "failure": failure, "complete": failure is None},
+        "nvml": {
+            "driver_version": "580.178.04",
+            "devices": [{"name": "NVIDIA A100-PCIE-40GB", **one} for one in found],
+            "failure": failure,
+            "complete": failure is None,
+        },
         "device_files": [
             {"path": f"/dev/nvidia{name}"} for name in ("ctl", "-uvm", *range(len(found)))
         ],
@@ -157,6 +162,16 @@ def test_differences(
 def test_findings_name_the_kubernetes_node(counted: dict[str, Any], message: str) -> None:
     (found,) = reconcile("gpu-1", node(), 4, counted, None, asked=["cluster"])["findings"]
     assert found["message"] == f"gpu-1: {message}"
+
+
+def test_machine() -> None:
+    verdict = reconcile("gpu-1", node(), 4, None, None, asked=())
+    assert verdict["machine"] == {"gpu": "A100-PCIE-40GB", "driver": "580.178.04"}
+    found = [device(0), {**device(1), "name": "Tesla T4"}]
+    verdict = reconcile("gpu-1", node(2, found), 2, None, None, asked=())
+    assert verdict["machine"]["gpu"] == "A100-PCIE-40GB, Tesla T4"
+    unknown = {"gpu": None, "driver": None}
+    assert reconcile("gpu-1", None, 4, None, None, asked=())["machine"] == unknown
 
 
 def test_layers() -> None:

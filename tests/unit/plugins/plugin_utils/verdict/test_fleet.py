@@ -134,3 +134,14 @@ def test_findings_that_every_host_has_are_nobodys_own() -> None:
     verdict = fleet.judge(host(planned()), answers, None, drift=False)
     assert codes(verdict) == ["CLUSTER_UNUSABLE"]
     assert fleet.own(verdict, [silence]) == []
+
+
+@pytest.mark.parametrize(
+    ("unanswered", "ok", "outcome"),
+    [([], True, "ok"), ([], False, "unhealthy"), ([AWAY], False, "cluster_down")],
+)
+def test_outcome_and_last_line(unanswered: list[Any], ok: bool, outcome: str) -> None:
+    verdicts = [{"ok": True, "layers": {"nvml": 4}}, {"ok": ok, "layers": {"nvml": None}}]
+    ended = fleet.summary(verdicts, unanswered, changed=1, seconds=24.4)
+    assert ended["outcome"] == outcome
+    assert ended["line"] == f"{1 + ok} of 2 nodes ok, 4 GPUs, 1 changed, 24 s"

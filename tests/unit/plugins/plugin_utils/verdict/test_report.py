@@ -15,6 +15,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import (
     table,
 )
 
+P100 = {"gpu": "Tesla P100", "driver": "580.178.04"}
 LAYERS = {"declared": 4, "pci": 4, "nvml": 4, "capacity": 4, "allocatable": 4, "smoke": "4/4"}
 NO_GPU = finding("NO_GPU", "b")
 
@@ -41,13 +42,21 @@ def test_table_is_aligned() -> None:
     lost = finding("NODE_UNREACHABLE", "node-10", error="x")
     assert table(
         [
-            {"host": "gpu-1", "layers": LAYERS, "findings": [], "ok": True},
-            {"host": "node-10", "layers": unknown, "findings": [lost, lost], "ok": False},
+            {"host": "gpu-1", "machine": P100, "layers": LAYERS, "findings": [], "ok": True},
+            {
+                "host": "node-10",
+                "machine": {"gpu": None, "driver": None},
+                "layers": unknown,
+                "findings": [lost, lost],
+                "ok": False,
+            },
         ]
     ) == [
-        "node     declared  PCI  NVML  capacity  allocatable  smoke  verdict",
-        "gpu-1           4    4     4         4            4    4/4  ok",
-        "node-10         8    -     -         -            -      -  NODE_UNREACHABLE",
+        "node     GPU         driver      declared  PCI  NVML  capacity  allocatable  smoke  "
+        "verdict",
+        "gpu-1    Tesla P100  580.178.04         4    4     4         4            4    4/4  ok",
+        "node-10  -           -                  8    -     -         -            -      -  "
+        "NODE_UNREACHABLE",
     ]
 
 

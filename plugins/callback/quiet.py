@@ -1,0 +1,147 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see https://www.gnu.org/licenses/gpl-3.0.txt)
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from threading import Event, Thread
+from typing import Any
+
+from ansible import constants as C
+from ansible.plugins.callback import CallbackBase
+
+DOCUMENTATION = r"""
+name: quiet
+type: stdout
+short_description: Print what changes, what fails, and the verdict
+version_added: 1.0.0
+author:
+  - metal.gpu contributors (!UNKNOWN)
+description:
+  - Prints a line for each change, the explanation of each failure once, and messages such as the
+    table of all nodes. A task in which nothing changes prints nothing. So a run without changes
+    prints a screen, however many nodes there are.
+  - While a task takes long, prints at least every 15 seconds which task it is, for how long it has
+    been running, and on which hosts.
+  - Ends with the hosts that failed or were unreachable, instead of a line for each host.
+requirements:
+  - Set it as the stdout callback.
+"""
+
+_EVERY_S = 15
+_NAMED = 5  # hosts
+
+
+class CallbackModule(CallbackBase):
+    CALLBACK_VERSION = 2.0
+    CALLBACK_TYPE = "stdout"
+    CALLBACK_NAME = "metal.gpu.quiet"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._task = ""
+        self._started = 0.0
+        self._waiting: dict[str, None] = {}  # hosts on which the task has not ended
+        self._over = Event()
+
+    def v2_playbook_on_start(self, playbook: Any) -> None:
+        Thread(target=self._report_progress, daemon=True).start()
+
+    def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:
+        self._task, self._started, self._waiting = task.get_name(), time.monotonic(), {}
+
+    v2_playbook_on_handler_task_start = v2_playbook_on_task_start
+
+    def v2_runner_on_start(self, host: Any, task: Any) -> None:
+        self._waiting[host.get_name()] = None
+
+    def v2_runner_on_ok(self, result: Any) -> None:
+        values = self._end(result)
+        if values.get("_ansible_verbose_always"):  # as the module debug asks
+            self._show(values.get("msg", ""))
+        elif values.get("changed") and "results" not in values:
+            self._changed(result)
+
+    def v2_runner_item_on_ok(self, result: Any) -> None:
+        if result._result.get("changed"):
+            self._changed(result, self._get_item_label(result._result))
+
+    def v2_runner_on_skipped(self, result: Any) -> None:
+        self._end(result)
+
+    def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
+        values = self._end(result)
+        if "results" not in values:
+            self._failed(result, values)
+
+    def v2_runner_item_on_failed(self, result: Any) -> None:
+        self._failed(result, result._result)
+
+    def v2_runner_on_unreachable(self, result: Any) -> None:
+        values = self._end(result)
+        self._failed(result, values, "unreachable")
+
+    def v2_on_file_diff(self, result: Any) -> None:
+        for values in result._result.get("results", [result._result]):
+            if values.get("diff") and values.get("changed"):
+                difference = self._get_diff(values["diff"])
+                if difference:
+                    self._display.display(difference.rstrip())
+
+    def v2_playbook_on_stats(self, stats: Any) -> None:
+        self._over.set()
+        for word, hosts in (("failed", stats.failures), ("unreachable", stats.dark)):
+            if hosts:
+                self._display.display(f"{word}: {_some(hosts)}", color=C.COLOR_ERROR)
+
+    def _end(self, result: Any) -> Mapping[str, Any]:
+        self._waiting.pop(result._host.get_name(), None)
+        values: Mapping[str, Any] = result._result
+        return values
+
+    def _changed(self, result: Any, label: Any = None) -> None:
+        item = "" if label is None else f" ({label})"
+        self._display.display(
+            f"changed: [{result._host.get_name()}] {self._name(result)}{item}",
+            color=C.COLOR_CHANGED,
+        )
+
+    def _failed(self, result: Any, values: Mapping[str, Any], word: str = "failed") -> None:
+        if values.get("_ansible_no_log"):
+            text = "the output has been hidden due to the fact that 'no_log: true' was specified"
+        else:
+            parts = (values.get(key) for key in ("msg", "module_stderr", "stderr"))
+            text = "\n".join(dict.fromkeys(_text(part) for part in parts if part))
+        self._display.display(
+            f"{word}: [{result._host.get_name()}] {self._name(result)}\n{text}",
+            color=C.COLOR_ERROR,
+        )
+
+    @staticmethod
+    def _name(result: Any) -> str:
+        name: str = result._task.get_name()
+        return name
+
+    def _show(self, message: Any) -> None:
+        self._display.display(_text(message))
+
+    def _report_progress(self) -> None:
+        while not self._over.wait(_EVERY_S):
+            seconds = time.monotonic() - self._started
+            hosts = list(self._waiting)
+            if hosts and seconds >= _EVERY_S:
+                self._display.display(f"waiting: {self._task}, {seconds:.0f} s, on {_some(hosts)}")
+
+
+def _text(message: Any) -> str:
+    if isinstance(message, (list, tuple)):
+        return "\n".join(map(str, message))
+    return str(message).removeprefix("Task failed: ").removeprefix("Action failed: ")
+
+
+def _some(hosts: Iterable[str]) -> str:
+    names = list(hosts)
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
