@@ -145,9 +145,7 @@ class ActionModule(ActionBase):
     def _signing_key(self) -> str:
         repository = self._options["repository"]
         now = datetime.now(UTC)
-        return read_signing_key(
-            repository["key"], repository["fingerprint"], self._find_file, now
-        )
+        return read_signing_key(repository["key"], repository["fingerprint"], self._find_file, now)
 
     def _find_file(self, name: str) -> str | None:
         try:
@@ -250,4 +248,6 @@ def _error(result: dict[str, Any]) -> str:
 
 def _printed(result: dict[str, Any]) -> str:
     texts = [result[name] for name in _PRINTED if result.get(name)]
-    return "\n".join("\n".join(map(str, one)) if isinstance(one, list) else str(one) for one in texts)
+    return "\n".join(
+        "\n".join(map(str, one)) if isinstance(one, list) else str(one) for one in texts
+    )

@@ -19,10 +19,12 @@ description:
     M(ansible.builtin.deb822_repository) and M(ansible.builtin.yum_repository).
   - If another process holds the package manager's lock, waits up to C(metal_gpu_lock_timeout)
     seconds (300). Names this process on stderr at least every 15 seconds.
-  - If a package or a version is not in the node's index, reads the index again and makes a second
-    attempt. Repeats what fails because of a server's bad moment.
+  - With apt, O(operation=repository) reads only the index of the new repository.
+    O(operation=install) reads the indexes of all repositories if they are older than an hour, or if
+    they do not have the packages. dnf reads indexes when it needs them.
+  - Repeats what fails because of a server's bad moment.
   - If the operation fails, queries the package manager for its repositories and versions, and
-    fails with findings. If it cannot use a repository that this run has added, removes it.
+    fails with findings. If a repository that this run has added is the cause, removes it.
   - Shows C(***) in place of credentials, at any verbosity. C(ANSIBLE_DEBUG) still shows everything.
 attributes:
   check_mode:
@@ -87,11 +89,6 @@ options:
       - If empty, there is no record. This is for packages that Ansible itself needs.
     type: dict
     default: {}
-  index_max_age:
-    description:
-      - For O(operation=install), reads apt's index of packages again if it is older, in seconds.
-      - If not set, V(0) if the run has added the repository, else V(3600).
-    type: int
   change_held:
     description:
       - For O(operation=install), allows changes to held packages, for packages that the role itself
@@ -101,7 +98,7 @@ options:
     default: false
   replace:
     description:
-      - For O(operation=install), allows dnf to remove conflicting packages. apt always removes them.
+      - For O(operation=install), allows dnf to remove conflicting packages. apt always does.
     type: bool
     default: false
   purge:
@@ -186,7 +183,6 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "names": {"type": "list", "elements": "str", "default": []},
     "repository": {"type": "dict", "default": {}},
     "record": {"type": "dict", "default": {}},
-    "index_max_age": {"type": "int"},
     "change_held": {"type": "bool", "default": False},
     "replace": {"type": "bool", "default": False},
     "purge": {"type": "bool", "default": False},

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.failure import split
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import MANAGED
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import FILES, MANAGED
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import (
     DEBIAN,
     METADATA,
@@ -25,8 +25,8 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import 
 VERSIONLOCK = "python3-dnf-plugin-versionlock"
 _ACTOR = "metal.gpu.packages"  # of the records
 _RECORDS = "/var/lib/metal-gpu"
-# apt's lists of packages are read again if they are older, in seconds.
-_INDEX_MAX_AGE = 3600
+# apt reads its index of packages again if it is older.
+_INDEX_AGE_S = 3600
 _HAS_PASSWORD = re.compile(r"://[^/]*@")
 
 
@@ -65,16 +65,6 @@ class Request(NamedTuple):
     def names(self) -> list[str]:
         names: list[str] = self.options["names"]
         return names
-
-    @property
-    def index_max_age(self) -> int:
-        """Seconds. No index of a new repository is on the node yet."""
-        if self.is_fresh:
-            return 0
-        age: int | None = self.options["index_max_age"]
-        if age is None:
-            return 0 if self.options["repository"].get("new") else _INDEX_MAX_AGE
-        return age
 
 
 def steps(operation: str, family: str, request: Request) -> Steps:
@@ -174,9 +164,7 @@ def _forget(request: Request) -> Steps:
             # The remaining entries are about packages that are removed or that no longer belong to
             # the role.
             _absent(path, explains=False),
-            Call(
-                "ansible.builtin.command", {"argv": tidy, "removes": _RECORDS}, explains=False
-            ),
+            Call("ansible.builtin.command", {"argv": tidy, "removes": _RECORDS}, explains=False),
         )
     )
 
@@ -198,15 +186,16 @@ def _file_path(request: Request) -> str:
 # --- apt -----------------------------------------------------------------------------------------
 
 
-def _apt_index(max_age: int) -> dict[str, Any]:
-    return {"update_cache": True, "update_cache_retries": 3, "cache_valid_time": max_age}
+def _apt_index(request: Request) -> dict[str, Any]:
+    age = 0 if request.is_fresh else _INDEX_AGE_S
+    return {"update_cache": True, "update_cache_retries": 3, "cache_valid_time": age}
 
 
 def _apt_install(request: Request) -> Steps:
     install = _apt(
         name=request.names,
         install_recommends=False,
-        **_apt_index(request.index_max_age),
+        **_apt_index(request),
         allow_change_held_packages=request.options["change_held"],
     )
     return Steps(_record(request), (install,))
@@ -214,7 +203,7 @@ def _apt_install(request: Request) -> Steps:
 
 def _apt_install_file(request: Request) -> Steps:
     # apt reads the index only for the dependencies.
-    index = _apt_index(0) if request.is_fresh else {}
+    index = _apt_index(request) if request.is_fresh else {}
     return _file(request, _apt(deb=_file_path(request), install_recommends=False, **index))
 
 
@@ -238,7 +227,21 @@ def _apt_repository(request: Request) -> Steps:
         "signed_by": request.key,
         "mode": repository_mode(repository["url"]),
     }
-    return Steps(work=(Call("ansible.builtin.deb822_repository", options),))
+    # Only the new source, so that a run reads each source once. A role later reads all of them only
+    # if the index is old, or does not have what it installs.
+    only = {
+        "Dir::Etc::sourcelist": FILES[DEBIAN].format(repository["name"]),
+        "Dir::Etc::sourceparts": "-",
+        "APT::Get::List-Cleanup": "false",
+        "APT::Update::Error-Mode": "any",
+    }
+    settings = [word for name, value in only.items() for word in ("-o", f"{name}={value}")]
+    return Steps(
+        work=(
+            Call("ansible.builtin.deb822_repository", options),
+            _command("env", "LC_ALL=C", "apt-get", "-q", "update", *settings),
+        )
+    )
 
 
 def _apt_no_repository(request: Request) -> Steps:
@@ -262,7 +265,7 @@ def _dnf_install(request: Request) -> Steps:
         name=request.names,
         install_weak_deps=False,
         # If not, dnf reads what it does not have, and what has expired.
-        update_cache=request.index_max_age == 0,
+        update_cache=request.is_fresh,
         allowerasing=request.options["replace"],
     )
     return Steps(_record(request), (*release, install))
