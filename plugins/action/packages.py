@@ -70,8 +70,10 @@ class ActionModule(ActionBase):
         if self._task.check_mode:
             return {"changed": True}
         self._variables = task_vars or {}
-        self._options = plain(options)
-        self._node = self._variable("metal_gpu_node")
+        node = self._variable("metal_gpu_node")
+        self._family: str = node["os"]["family"]
+        self._operation: str = options["operation"]
+        self._request = Request(plain(options), has_versionlock=VERSIONLOCK in node["packages"])
         self._lock_timeout = int(self._variable("metal_gpu_lock_timeout", _LOCK_TIMEOUT_S))
         self._host = str(self._variables["inventory_hostname"])
         self._result: dict[str, Any] = {"changed": False, "output": []}
@@ -84,51 +86,40 @@ class ActionModule(ActionBase):
     # --- the operation ---------------------------------------------------------------------------
 
     def _operate(self) -> None:
-        record = self._options["record"]
-        steps = self._steps(self._options["operation"])
+        steps = self._steps(self._operation)
         self._do_all(steps.first)
-        failed = attempt(self, self._host, self._lock_timeout, has_index=self._has_index())
+        has_index = steps != self._steps(self._operation, is_fresh=True)
+        failed = attempt(self, self._host, self._lock_timeout, has_index=has_index)
         self._do_all(steps.last)
         if failed is not None:
             raise _Stopped(self._explanation(failed))
-        if steps.first and operations.unversioned(record):
-            self._note_versions(record)
+        if steps.first and (names := operations.unversioned(self._request.record)):
+            observed = self._do(Call("metal.gpu.node_info", {"packages": names}))
+            installed = observed["gpu_node"]["packages"]
+            self._do_all(operations.note_versions(self._request.record, installed))
 
     def _steps(self, operation: str, **more: Any) -> Steps:
-        has_versionlock = VERSIONLOCK in self._node["packages"]
-        request = Request(self._options, has_versionlock=has_versionlock, **more)
         try:
-            return operations.steps(operation, self._node["os"]["family"], request)
+            return operations.steps(operation, self._family, self._request._replace(**more))
         except OperationUnknown as error:
             raise AnsibleActionFail(str(error)) from None
-
-    def _has_index(self) -> bool:
-        operation = self._options["operation"]
-        return self._steps(operation) != self._steps(operation, is_fresh=True)
-
-    def _note_versions(self, record: dict[str, Any]) -> None:
-        names = operations.unversioned(record)
-        observed = self._do(Call("metal.gpu.node_info", {"packages": names}))
-        note = operations.note_versions(record, observed["gpu_node"]["packages"])
-        if note is not None:
-            self._do(note)
 
     # --- what an attempt needs -------------------------------------------------------------------
 
     def work(self, *, is_fresh: bool) -> Failed | None:
-        operation = self._options["operation"]
         try:
-            key = self._signing_key() if operation == "repository" else ""
+            key = self._signing_key() if self._operation == "repository" else ""
         except KeyUnavailable as error:
             return Failed(str(error))
-        for call in self._steps(operation, key=key, is_fresh=is_fresh).work:
+        for call in self._steps(self._operation, key=key, is_fresh=is_fresh).work:
             result = self._call(call)
             if result.get("failed"):
                 return Failed(_error(result), str(result.get("stdout", "")), call.explains)
         return None
 
     def wait(self, seconds: int) -> Lock | None:
-        lock: Lock | None = self._do(Call("metal.gpu.packages", {"_wait": seconds}))["lock"]
+        options = {"operation": self._operation, "_wait": seconds}
+        lock: Lock | None = self._do(Call("metal.gpu.packages", options))["lock"]
         return lock
 
     def pause(self, seconds: int) -> None:
@@ -143,7 +134,7 @@ class ActionModule(ActionBase):
         Display().display(line, stderr=True)
 
     def _signing_key(self) -> str:
-        repository = self._options["repository"]
+        repository = self._request.repository
         now = datetime.now(UTC)
         return read_signing_key(repository["key"], repository["fingerprint"], self._find_file, now)
 
@@ -162,16 +153,16 @@ class ActionModule(ActionBase):
 
     def _findings(self, failed: Failed) -> list[dict[str, str]]:
         node = self._do(Call("metal.gpu.node_info", {}))["gpu_node"]
-        names, repository = self._options["names"], self._options["repository"]
+        names = self._request.names
         answers = {
             about: _printed(self._call(question))
-            for about, question in operations.questions(node["os"]["family"], names).items()
+            for about, question in operations.questions(self._family, names).items()
         }
         desired = {
             "host": self._host,
             "names": names,
             "lock_timeout": self._lock_timeout,
-            "repository": repository,
+            "repository": self._request.repository,
         }
         findings = failure.explain(failed.error, answers, node, desired, failed.printed)
         if findings[-1]["code"] == "REPOSITORY_REMOVED":
@@ -203,7 +194,8 @@ class ActionModule(ActionBase):
             result = execute_quietly(self, call.module, call.options, self._variables)
         if result.get("rc") in call.may_exit:
             result |= {"failed": False, "changed": False}
-        self._result["changed"] = self._result["changed"] or bool(result.get("changed"))
+        if call.changes and result.get("changed"):
+            self._result["changed"] = True
         self._result["output"] += _printed(result).splitlines()
         for key in _HANDED_ON:
             if found := result.get(key):
@@ -242,7 +234,7 @@ class ActionModule(ActionBase):
 
 def _error(result: dict[str, Any]) -> str:
     """Return what a module and its program say about a failure."""
-    texts = (result.get(name) for name in ("msg", "response", "stderr"))
+    texts = (result.get(name) for name in ("msg", "url", "response", "stderr"))
     return "\n".join(str(text) for text in texts if text)
 
 

@@ -74,21 +74,18 @@ options:
       - Packages, with versions in the syntax of the node's package manager.
     type: list
     elements: str
-    default: []
   repository:
     description:
       - C(data.repository) of the plan of a role. For O(operation=install) the repository of the
         packages.
     type: dict
-    default: {}
   record:
     description:
       - C(data.packages_record) of the plan of a role, which has the path of the record and the
         packages. O(operation=install) and O(operation=install_file) write the record before the
         installation, and add the installed versions of packages without a version after it.
-      - If empty, there is no record. This is for packages that Ansible itself needs.
+      - If not set, there is no record. This is for packages that Ansible itself needs.
     type: dict
-    default: {}
   change_held:
     description:
       - For O(operation=install), allows changes to held packages, for packages that the role itself
@@ -180,9 +177,9 @@ ARGUMENT_SPEC: dict[str, Any] = {
             *("hold", "release", "remove", "forget", "repair"),
         ],
     },
-    "names": {"type": "list", "elements": "str", "default": []},
-    "repository": {"type": "dict", "default": {}},
-    "record": {"type": "dict", "default": {}},
+    "names": {"type": "list", "elements": "str"},
+    "repository": {"type": "dict"},
+    "record": {"type": "dict"},
     "change_held": {"type": "bool", "default": False},
     "replace": {"type": "bool", "default": False},
     "purge": {"type": "bool", "default": False},
@@ -190,7 +187,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "checksum": {"type": "str"},
     "stream": {"type": "str"},
 }
-REQUIRED_IF = [
+REQUIRED_IF = [  # the action plugin checks it
     ("operation", "repository", ["repository"]),
     ("operation", "no_repository", ["repository"]),
     ("operation", "stream", ["stream"]),
@@ -221,9 +218,7 @@ def run(
 
 def main() -> None:
     module = AnsibleModule(
-        argument_spec={**ARGUMENT_SPEC, "_wait": _WAIT},
-        required_if=REQUIRED_IF,
-        supports_check_mode=True,
+        argument_spec={**ARGUMENT_SPEC, "_wait": _WAIT}, supports_check_mode=True
     )
     seconds = module.params["_wait"]
     if seconds is None:

@@ -23,7 +23,8 @@ _NOT_SIGNED = "is not signed"
 # Untrusted repositories, as gpgv (apt up to 2.6), sqv (apt 3), rpm and signing_key.py report them.
 _UNTRUSTED = (
     re.compile(
-        r"(?:GPG error|OpenPGP signature verification failed): (?P<place>\S+)\s+\S+: (?P<why>.*)"
+        r"(?:GPG error|OpenPGP signature verification failed): (?P<place>\S+)\s+"
+        r"(?:[^\s:]+ )?[^\s:]+: (?P<why>.*)"
     ),
     # A consequence of an error about the key, so it counts only without one.
     re.compile(rf"The repository '(?P<place>\S+)[^']*' (?P<why>{_NOT_SIGNED})"),

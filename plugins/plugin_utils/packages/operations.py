@@ -43,6 +43,8 @@ class Call(NamedTuple):
     may_exit: tuple[int, ...] = ()
     # Whether the package manager can explain a failure.
     explains: bool = True
+    # Whether a change of the module is a change of the operation.
+    changes: bool = True
 
 
 class Steps(NamedTuple):
@@ -63,8 +65,15 @@ class Request(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        names: list[str] = self.options["names"]
-        return names
+        return self.options["names"] or []
+
+    @property
+    def record(self) -> Mapping[str, Any]:
+        return self.options["record"] or {}
+
+    @property
+    def repository(self) -> Mapping[str, Any]:
+        return self.options["repository"] or {}
 
 
 def steps(operation: str, family: str, request: Request) -> Steps:
@@ -82,7 +91,9 @@ def questions(family: str, names: list[str]) -> dict[str, Call]:
     update, versions = _QUESTIONS[family]
     bare = bare_names(names, family)
     asked = {"update": update, **({"versions": [*versions, *bare]} if bare else {})}
-    return {about: _command("env", "LC_ALL=C", *argv) for about, argv in asked.items()}
+    return {
+        about: _command("env", "LC_ALL=C", *argv, changes=False) for about, argv in asked.items()
+    }
 
 
 def bare_names(names: list[str], family: str) -> list[str]:
@@ -95,7 +106,7 @@ def unversioned(record: Mapping[str, Any]) -> list[str]:
     return [name for name, row in record.get("packages", {}).items() if row["version"] == ""]
 
 
-def note_versions(record: Mapping[str, Any], installed: Mapping[str, Any]) -> Call | None:
+def note_versions(record: Mapping[str, Any], installed: Mapping[str, Any]) -> tuple[Call, ...]:
     """Return how to record the installed versions of the packages without a version.
 
     An entry without a version does not count: if a run is interrupted before this point, teardown
@@ -106,7 +117,7 @@ def note_versions(record: Mapping[str, Any], installed: Mapping[str, Any]) -> Ca
         for name in unversioned(record)
         if name in installed
     }
-    return _note(record["path"], versions) if versions else None
+    return (_note(record["path"], versions),) if versions else ()
 
 
 def repository_mode(url: str) -> str:
@@ -128,12 +139,12 @@ def _record(request: Request) -> tuple[Call, ...]:
     Before the installation, so that an interrupted run leaves no unrecorded packages. An entry for
     a package with another version, or for a package that is not installed, does not count.
     """
-    record = request.options["record"]
+    record = request.record
     return (_note(record["path"], record["packages"]),) if record.get("packages") else ()
 
 
-def _command(*argv: str, may_exit: tuple[int, ...] = ()) -> Call:
-    return Call("ansible.builtin.command", {"argv": [*argv]}, may_exit)
+def _command(*argv: str, **more: Any) -> Call:
+    return Call("ansible.builtin.command", {"argv": [*argv]}, **more)
 
 
 def _absent(path: str, **more: Any) -> Call:
@@ -153,7 +164,7 @@ def _dnf(**options: Any) -> Call:
 
 
 def _forget(request: Request) -> Steps:
-    path = request.options["record"]["path"]
+    path = request.record["path"]
     history = {"path": path, "actor": _ACTOR, "state": "absent"}
     # The role that created the folders may have gone before this one, and left them to the other
     # records.
@@ -164,7 +175,12 @@ def _forget(request: Request) -> Steps:
             # The remaining entries are about packages that are removed or that no longer belong to
             # the role.
             _absent(path, explains=False),
-            Call("ansible.builtin.command", {"argv": tidy, "removes": _RECORDS}, explains=False),
+            Call(
+                "ansible.builtin.command",
+                {"argv": tidy, "removes": _RECORDS},
+                explains=False,
+                changes=False,
+            ),
         )
     )
 
@@ -175,7 +191,7 @@ def _file(request: Request, install: Call) -> Steps:
     fetch = Call(
         "ansible.builtin.get_url", {**options, "dest": path, "mode": "0644"}, explains=False
     )
-    return Steps(_record(request), (fetch, install), (_absent(path),))
+    return Steps(_record(request), (fetch, install), (_absent(path, changes=False),))
 
 
 def _file_path(request: Request) -> str:
@@ -218,7 +234,7 @@ def _apt_remove(request: Request) -> Steps:
 
 
 def _apt_repository(request: Request) -> Steps:
-    repository = request.options["repository"]
+    repository = request.repository
     options = {
         "name": repository["name"],
         "uris": repository["url"],
@@ -245,7 +261,7 @@ def _apt_repository(request: Request) -> Steps:
 
 
 def _apt_no_repository(request: Request) -> Steps:
-    options = {"name": request.options["repository"]["name"], "state": "absent"}
+    options = {"name": request.repository["name"], "state": "absent"}
     return Steps(work=(Call("ansible.builtin.deb822_repository", options, explains=False),))
 
 
@@ -299,7 +315,7 @@ def _dnf_remove(request: Request) -> Steps:
 
 
 def _dnf_repository(request: Request) -> Steps:
-    repository = request.options["repository"]
+    repository = request.repository
     key_file = repository["key_file"]
     # dnf reads the pinned key from the node, so a later change at the key's URL has no effect.
     key = {"content": request.key, "dest": key_file, "mode": "0644"}
@@ -318,7 +334,7 @@ def _dnf_repository(request: Request) -> Steps:
 
 
 def _dnf_no_repository(request: Request) -> Steps:
-    repository = request.options["repository"]
+    repository = request.repository
     options = {"name": repository["name"], "state": "absent"}
     return Steps(
         work=(

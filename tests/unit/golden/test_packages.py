@@ -97,8 +97,8 @@ def rendered(value: Any, known: dict[str, Any]) -> Any:
 def executed(system: System, arguments: dict[str, Any], **more: Any) -> Iterator[Call]:
     result = ArgumentSpecValidator(ARGUMENT_SPEC).validate(arguments)
     assert not result.error_messages
-    fingerprint = result.validated_parameters["repository"].get("fingerprint")
-    request = Request(result.validated_parameters, key=f"the key {fingerprint}", **more)
+    request = Request(result.validated_parameters, **more)
+    request = request._replace(key=f"the key {request.repository.get('fingerprint')}")
     operation = result.validated_parameters["operation"]
     for calls in operations.steps(operation, system.family, request):
         yield from calls

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import Any
 
@@ -109,7 +110,7 @@ def test_wait_names_the_process_and_since_when() -> None:
         for left in (300, 285, 270)
     ]
     times = [when for when, _line in node.shown]
-    assert max(later - earlier for earlier, later in zip(times, times[1:], strict=False)) <= 15
+    assert max(later - earlier for earlier, later in itertools.pairwise(times)) <= 15
     assert PROGRESS_S == 15
 
 

@@ -157,6 +157,14 @@ def test_repositories(version: str, scene: str, expected: str) -> None:
             id="look-up without answer",
         ),
         pytest.param(
+            "W: GPG error: http://mirror.example/docker bookworm InRelease: The following "
+            "signatures couldn't be verified: NO_PUBKEY 4B66779006D76BF0",
+            "REPOSITORY_UNTRUSTED the repository http://mirror.example/docker is not trusted: The "
+            "following signatures couldn't be verified: NO_PUBKEY 4B66779006D76BF0 (key: "
+            f"4B66779006D76BF0; pinned key: {'F' * 40})",
+            id="apt, wrong key of a repository with suites",
+        ),
+        pytest.param(
             "E:Failed to fetch http://me:x@mirror.example/toolkit/InRelease  401  Unauthorized "
             "[IP: 10.0.0.1 80]\nE:The repository 'http://mirror.example/toolkit  InRelease' is not "
             "signed.",
@@ -290,8 +298,8 @@ KINDS = {"locked": is_locked, "stale": is_stale, "passing": is_passing}
         pytest.param("No package matching 'nosuch' is available", ["stale"], id="apt, name"),
         pytest.param("no available installation candidate for x=1", ["stale"], id="apt, version"),
         pytest.param(
-            "'apt-get install' failed: E: Failed to fetch http://mirror.example/x_1_amd64.deb  404  "
-            "Not Found [IP: 10.0.0.1 80]\nE: Unable to fetch some archives, maybe run apt-get "
+            "'apt-get install' failed: E: Failed to fetch http://mirror.example/x_1.deb  404  Not "
+            "Found [IP: 10.0.0.1 80]\nE: Unable to fetch some archives, maybe run apt-get "
             "update or try with --fix-missing?",
             ["stale"],
             id="apt, file that is gone",
