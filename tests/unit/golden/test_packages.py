@@ -94,49 +94,37 @@ def rendered(value: Any, known: dict[str, Any]) -> Any:
     return value
 
 
-def executed(system: System, arguments: dict[str, Any], **more: Any) -> Iterator[Call]:
+def executed(system: System, arguments: dict[str, Any], **more: Any) -> list[Call]:
     result = ArgumentSpecValidator(ARGUMENT_SPEC).validate(arguments)
     assert not result.error_messages
     request = Request(result.validated_parameters, **more)
     request = request._replace(key=f"the key {request.repository.get('fingerprint')}")
-    operation = result.validated_parameters["operation"]
-    for calls in operations.steps(operation, system.family, request):
-        yield from calls
+    steps = operations.steps(arguments["operation"], system.family, request)
+    return [call for calls in steps for call in calls]
 
 
-def lines(calls: Iterator[Call]) -> Iterator[str]:
-    for call in calls:
-        yield f"    {call.module}"
-        for name, value in call.options.items():
-            style = None if isinstance(value, dict) else True  # on one line
-            text = yaml.safe_dump(value, sort_keys=False, default_flow_style=style, width=1000)
-            first, *more = text.removesuffix("\n...\n").splitlines()
-            if isinstance(value, dict):
-                yield f"        {name}:"
-                yield from (f"            {line}" for line in (first, *more))
-            else:
-                yield f"        {name}: {first}"
+def sections(system: System) -> Iterator[tuple[str, list[tuple[str, list[Call]]]]]:
+    """Yield headings, with what each step below it runs."""
+    data: dict[str, Any] = {}
+    for role, plan in plans(system):
+        data = plan["data"]
+        planned = {step["slug"] for step in plan["steps"]}
+        known = {f"{role}_plan": plan}
+        known |= {f"{role}_{name}": value for name, value in CRI_DOCKERD.items()}
+        carried_out = [
+            (task["name"], executed(system, rendered(task[MODULE], known)))
+            for task in tasks(role, "present")
+            if slug(task) in planned
+        ]
+        refused = [(f"REFUSED {refusal['code']}", []) for refusal in plan["refusals"]]
+        yield role, refused or carried_out
+    yield "other operations", [*others(system, data)]
 
 
-def golden(system: System) -> str:
-    parts = [f"{system.name}, {system.level}. See docs/support.md for how to read this."]
-    made = dict(plans(system))
-    for role, plan in made.items():
-        slugs = {step["slug"]: step["name"] for step in plan["steps"]}
-        known = {
-            f"{role}_plan": plan,
-            **{f"{role}_{name}": value for name, value in CRI_DOCKERD.items()},
-        }
-        parts += [f"\n== {role} ".ljust(97, "=")]
-        if plan["refusals"]:
-            parts += [f"REFUSED {refusal['code']}" for refusal in plan["refusals"]]
-            continue
-        for task in tasks(role, "present"):
-            if slugs.get(slug(task)) == task["name"]:
-                parts += [task["name"], *lines(executed(system, rendered(task[MODULE], known)))]
-    parts += ["\n== other operations ".ljust(97, "=")]
-    parts += others(system, made["nvidia_container_runtime"]["data"])
-    return "\n".join(parts) + "\n"
+def every_call(system: System) -> Iterator[Call]:
+    for _heading, steps in sections(system):
+        for _title, calls in steps:
+            yield from calls
 
 
 def slug(task: dict[str, Any]) -> str:
@@ -144,7 +132,7 @@ def slug(task: dict[str, Any]) -> str:
     return str(task["when"]).split("'")[1]
 
 
-def others(system: System, data: dict[str, Any]) -> Iterator[str]:
+def others(system: System, data: dict[str, Any]) -> Iterator[tuple[str, list[Call]]]:
     names, bare = data["packages"], operations.bare_names(data["packages"], system.family)
     repository, record = data["repository"], data["packages_record"]
     install = {"operation": "install", "names": names}
@@ -167,10 +155,32 @@ def others(system: System, data: dict[str, Any]) -> Iterator[str]:
     if system.family == DEBIAN:
         cases.append(("repair", {"operation": "repair"}, {}))
     for title, arguments, more in cases:
-        yield title
-        yield from lines(executed(system, arguments, **more))
-    yield "questions after a failure"
-    yield from lines(iter(operations.questions(system.family, names).values()))
+        yield title, executed(system, arguments, **more)
+    asked = operations.questions(system.family, names)
+    yield "questions after a failure", [*asked.values()]
+
+
+def golden(system: System) -> str:
+    parts = [f"{system.name}, {system.level}. See docs/support.md for how to read this."]
+    for heading, steps in sections(system):
+        parts.append(f"\n== {heading} ".ljust(97, "="))
+        for title, calls in steps:
+            parts += [title, *lines(calls)]
+    return "\n".join(parts) + "\n"
+
+
+def lines(calls: list[Call]) -> Iterator[str]:
+    for call in calls:
+        yield f"    {call.module}"
+        for name, value in call.options.items():
+            style = None if isinstance(value, dict) else True  # on one line
+            text = yaml.safe_dump(value, sort_keys=False, default_flow_style=style, width=1000)
+            first, *more = text.removesuffix("\n...\n").splitlines()
+            if isinstance(value, dict):
+                yield f"        {name}:"
+                yield from (f"            {line}" for line in (first, *more))
+            else:
+                yield f"        {name}: {first}"
 
 
 @pytest.mark.parametrize("system", SYSTEMS, ids=lambda one: f"{one.id}-{one.version}")
