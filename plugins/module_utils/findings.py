@@ -669,7 +669,7 @@ CATALOGUE: dict[str, Meaning] = {
     "PACKAGES_FAILED": Meaning(
         FAILURE,
         "the package manager failed: {error}",
-        "run the same command on the node; its whole output is above",
+        "run the same command on the node; the failed task shows everything that it printed",
     ),
     # --- kubelet and device plugin ---------------------------------------------------------
     "KUBELET_MISSING": Meaning(

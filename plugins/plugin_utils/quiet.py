@@ -11,11 +11,14 @@ prints everything, as Ansible documents.
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING, Any
 
 from ansible.errors import AnsibleAuthenticationFailure, AnsibleConnectionFailure
 from ansible.utils.display import Display
+
+from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact, redact_all
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,6 +60,16 @@ def execute_quietly(
         key: _without_result(value) if key in _RAW_OUTPUT and isinstance(value, str) else value
         for key, value in result.items()
     }
+
+
+def redact_output(output: str) -> str:
+    """Return what a module has printed, with no credentials in its JSON and around that."""
+    head, brace, rest = output.partition("{")
+    try:
+        result, end = json.JSONDecoder().raw_decode(brace + rest)
+    except ValueError:
+        return redact(output)
+    return redact(head) + json.dumps(redact_all(result)) + redact((brace + rest)[end:])
 
 
 def _is_output_printed() -> bool:

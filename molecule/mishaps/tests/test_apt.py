@@ -149,12 +149,21 @@ def locked(laboratory: Any) -> Iterator[Any]:
 
 
 def test_locked_package_manager_is_reported(laboratory, failures, locked):
-    (words,) = failures({"gpu-3": {"metal_gpu_lock_timeout": "1"}}).values()
+    (words,) = failures({"gpu-3": {"metal_gpu_lock_timeout": "20"}}).values()
     assert "PACKAGE_MANAGER_LOCKED" in words
     assert re.search(
-        r"unattended-upgrade \(process \d+\) held the package manager's lock for more than 1 s",
+        r"unattended-upgrade \(process \d+\) held the package manager's lock for more than 20 s",
         words,
     )
+    _command, output = laboratory.printed[-1]
+    progress = re.findall(
+        r"^gpu-3: .*unattended-upgrade \(process \d+, started [\d-]+ [\d:]+ UTC\) holds the "
+        r"package manager's lock; the run waits (\d+) s more$",
+        output,
+        re.M,
+    )
+    assert progress[0] == "20"
+    assert len(progress) == 2
 
 
 def test_run_waits_for_the_package_manager(laboratory, locked):

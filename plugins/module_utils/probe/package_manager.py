@@ -3,10 +3,11 @@
 
 """Find the process that holds the package manager's lock, and whether dpkg was interrupted.
 
-`read_lock` and `was_interrupted` do I/O; they take the root directory as an argument.
+`read_lock`, `read_start` and `was_interrupted` do I/O; they take the root directory as an argument.
 
 Source: apt-get(8), FILES; dpkg keeps unfinished changes in its directory `updates`;
 https://github.com/rpm-software-management/dnf/blob/master/dnf/lock.py
+https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html
 """
 
 from __future__ import annotations
@@ -58,6 +59,18 @@ def read_lock(root: Path) -> Holder | None:
         if command:
             return Holder(f"/{path}", pid or 0, command)
     return None
+
+
+def read_start(root: Path, pid: int) -> float | None:
+    """Return when a process started, in seconds since the epoch; None if it cannot be read."""
+    try:
+        # The second field is the program's name in parentheses, which can contain anything.
+        fields = (root / "proc" / str(pid) / "stat").read_text().rpartition(")")[2].split()
+        system = (root / "proc/stat").read_text().splitlines()
+        booted = next(line for line in system if line.startswith("btime ")).split()[1]
+        return int(booted) + int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    except (OSError, LookupError, StopIteration, ValueError):
+        return None
 
 
 def was_interrupted(root: Path) -> bool:

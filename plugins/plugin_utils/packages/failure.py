@@ -20,10 +20,11 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import is_
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import files_with
 
 _NOT_SIGNED = "is not signed"
-# Untrusted repositories, as gpgv (apt up to 2.6), sqv (apt 3), rpm and our lookup report them.
+# Untrusted repositories, as gpgv (apt up to 2.6), sqv (apt 3), rpm and signing_key.py report them.
 _UNTRUSTED = (
     re.compile(
-        r"(?:GPG error|OpenPGP signature verification failed): (?P<place>\S+)\s+\S+: (?P<why>.*)"
+        r"(?:GPG error|OpenPGP signature verification failed): (?P<place>\S+)\s+"
+        r"(?:[^\s:]+ )?[^\s:]+: (?P<why>.*)"
     ),
     # A consequence of an error about the key, so it counts only without one.
     re.compile(rf"The repository '(?P<place>\S+)[^']*' (?P<why>{_NOT_SIGNED})"),
@@ -54,6 +55,21 @@ _LOCKED = re.compile(
     r"|locked by (?:another|\S+) process|lockfile is held by another process"
 )
 _HELD_BY = re.compile(r"(?:held by process|with pid) (?P<pid>\d+)(?: \((?P<command>[^)]+)\))?")
+# The node's index of packages may be older than its repositories. Nothing is installed yet.
+_STALE = re.compile(
+    r"[Nn]o (?:available installation candidate|package)\b|Unable to (?:locate|fetch|find)\b"
+    r"|Failed to (?:fetch|download)\b|Failed to install some of the|unmet dependencies"
+    r"|[Dd]epsolve Error"
+)
+# A server that may do better in some seconds. A server that does not answer at all is not among
+# them: the package managers try that themselves.
+_PASSING = re.compile(
+    r"\b(?:429|50[0234])  [A-Z]|(?:HTTP Error|Status code:) (?:429|50[0234])\b"
+    r"|Hash Sum mismatch|Mirror sync in progress|Connection reset by peer"
+    r"|[Tt]emporary failure (?:in name resolution|resolving)"
+    r"|urlopen error (?:_ssl\.c:\d+: )?(?:The handshake operation |The read operation )?timed out"
+)
+_NOBODY = {"pid": "unknown", "command": ""}
 _INTERRUPTED = re.compile(r"dpkg was interrupted")
 # dpkg and DKMS print the error on stdout. apt only prints "returned an error code" on stderr.
 _UNCONFIGURED = re.compile(
@@ -75,9 +91,9 @@ def explain(
 ) -> list[dict[str, str]]:
     """Return the findings, the cause before its consequences; never empty.
 
-    `error` is the error of the module or of the key's lookup, empty if the wait for a lock timed
-    out. `printed` is what the package manager printed on stdout. `answers` has its output from
-    queries after the failure: `update` about its repositories, `versions` about the packages.
+    `error` is the error of the module or of the signing key. `printed` is what the package manager
+    printed on stdout. `answers` has its output from queries after the failure: `update` about its
+    repositories, `versions` about the packages.
     `desired` has host, names (in the package manager's syntax), lock_timeout, and the repository of
     the packages, empty for packages of the system.
 
@@ -87,9 +103,9 @@ def explain(
     host = desired["host"]
     # The queries print one message per line; the module joins its messages to one line.
     text = f"{answers.get('update', '')}\n{error}"
-    lock = node["package_manager"]["lock"]
-    if _LOCKED.search(error) or (lock and not error):
-        return [_locked(host, lock, error, desired["lock_timeout"])]
+    if is_locked(error):
+        lock = node["package_manager"]["lock"] or locked_by(error)
+        return [locked(host, lock, desired["lock_timeout"])]
     if node["package_manager"]["interrupted"] or _INTERRUPTED.search(text):
         return [finding("DPKG_INTERRUPTED", host)]
     repository = desired["repository"]
@@ -120,14 +136,32 @@ def explain(
     return found
 
 
-def _locked(host: str, lock: Mapping[str, Any] | None, error: str, seconds: int) -> dict[str, str]:
+def is_locked(error: str) -> bool:
+    """Whether another process holds the package manager's lock."""
+    return bool(_LOCKED.search(error))
+
+
+def is_stale(error: str) -> bool:
+    """Whether the operation may succeed after the indexes of all repositories are read again."""
+    return bool(_STALE.search(error))
+
+
+def is_passing(error: str) -> bool:
+    """Whether the operation may succeed some seconds later."""
+    return bool(_PASSING.search(error))
+
+
+def locked_by(error: str) -> dict[str, str]:
+    """Return the process that holds the lock, as far as an error names it."""
     named = _HELD_BY.search(error)
-    if lock:
-        pid, command = lock["pid"], lock["command"]
-    else:
-        pid, command = (named["pid"], named["command"]) if named else ("unknown", "")
+    return {"pid": named["pid"], "command": named["command"] or ""} if named else dict(_NOBODY)
+
+
+def locked(host: str, holder: Mapping[str, Any], seconds: int) -> dict[str, str]:
+    """Return the finding about a process that held the lock for the whole time."""
+    command = holder["command"] or "a process"
     return finding(
-        "PACKAGE_MANAGER_LOCKED", host, command=command or "a process", pid=pid, seconds=seconds
+        "PACKAGE_MANAGER_LOCKED", host, command=command, pid=holder["pid"], seconds=seconds
     )
 
 

@@ -3,8 +3,8 @@
 
 """Which systems are supported, and which repositories have the packages for each of them?
 
-A system is data. Differences between package managers are in plan_packages.py and in the folders of
-roles/packages/tasks. docs/support.md lists which systems were exercised and which are golden only.
+A system is data. Differences between package managers are in plan.py and operations.py.
+docs/support.md lists which systems were exercised and which are golden only.
 
 Source: https://docs.docker.com/engine/install/
 Source: https://github.com/NVIDIA/cuda-repo-management (keys by distribution, SIGNATURES.md)

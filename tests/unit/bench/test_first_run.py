@@ -49,7 +49,7 @@ def test_script_writes_the_sources(tmp_path):
 PROFILE = """\
 TASKS RECAP ********************************************************************
 ===============================================================================
-metal.gpu.packages : Install the driver --------------------------------- 1.96s
+metal.gpu.nvidia_driver : Install the driver ---------------------------- 1.96s
 metal.gpu.preflight : Observe the node ---------------------------------- 1.25s
 a name that leaves no room for more than the fewest dashes that there can be --- 0.50s
 metal.gpu.preflight : Observe the node ---------------------------------- 0.75s

@@ -3,11 +3,13 @@
 
 """Do the modules of the installed ansible-core have the options that tasks give them?
 
-The tests run on the oldest ansible-core, too. Most tasks for Red Hat's family run nowhere else.
+The tests run on the oldest ansible-core, too. What metal.gpu.packages runs for Red Hat's family
+runs nowhere else.
 """
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ from ansible import modules
 from ansible.plugins.loader import fragment_loader
 from ansible.utils.plugin_docs import get_docstring
 
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import SYSTEMS
+from ansible_collections.metal.gpu.tests.unit.golden.test_packages import every_call
 from ansible_collections.metal.gpu.tests.unit.roles.test_tasks import ROOT, with_nested
 
 PREFIX = "ansible.builtin."
@@ -30,14 +34,14 @@ TASKS = [
 FREE = {"set_fact", "meta"}
 
 
+@functools.cache
 def used() -> dict[str, list[dict[str, Any]]]:
     """Return the options of every task, by module."""
     found: dict[str, list[dict[str, Any]]] = {}
-    for _path, task in TASKS:
-        redacted = task.get("metal.gpu.redacted", {})  # runs another one
-        for name, options in (*task.items(), (redacted.get("module", ""), redacted.get("options"))):
-            if name.startswith(PREFIX) and isinstance(options, dict):
-                found.setdefault(name.removeprefix(PREFIX), []).append(options)
+    ran = [(call.module, call.options) for system in SYSTEMS for call in every_call(system)]
+    for name, options in (*(item for _path, task in TASKS for item in task.items()), *ran):
+        if name.startswith(PREFIX) and isinstance(options, dict):
+            found.setdefault(name.removeprefix(PREFIX), []).append(options)
     return {module: options for module, options in found.items() if module not in FREE}
 
 

@@ -15,7 +15,6 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).parents[3]
-PACKAGES = ROOT / "roles" / "packages" / "tasks"
 
 
 def tasks(path: Path) -> list[dict[str, Any]]:
@@ -29,22 +28,6 @@ def with_nested(outer: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         yield task
         for part in ("block", "rescue", "always"):
             yield from with_nested(task.get(part, []))
-
-
-def test_what_we_hold_can_be_changed_by_either_package_manager() -> None:
-    (install,) = tasks(PACKAGES / "debian" / "install.yml")
-    options = install["metal.gpu.redacted"]["options"]
-    assert "packages_change_held" in options["allow_change_held_packages"]
-    release, install = tasks(PACKAGES / "redhat" / "install.yml")
-    assert release["ansible.builtin.include_tasks"] == {"file": "release.yml"}
-    assert release["vars"] == {"packages_locked": "{{ __packages_bare_names }}"}
-    assert "packages_change_held" in release["when"]
-    assert install["metal.gpu.redacted"]["module"] == "ansible.builtin.dnf"
-    (delete,) = tasks(PACKAGES / "redhat" / "release.yml")
-    argv = delete["ansible.builtin.command"]["argv"]
-    assert argv == (
-        "{{ ['dnf', 'versionlock', 'delete'] + packages_locked | default(packages_names) }}"
-    )
 
 
 def test_no_content_gets_the_mode_of_a_temporary_file_on_the_controller() -> None:
@@ -97,10 +80,3 @@ def test_device_plugin_finds_debians_nvidia_smi_and_makes_no_folder_on_any_node(
     assert file["defaultMode"] & 0o111
     on_node = {volume["hostPath"]["path"] for volume in volumes.values() if "hostPath" in volume}
     assert on_node == {"/", "/var/run/cdi"}
-
-
-def test_tasks_in_a_folder_by_distribution_import_no_others() -> None:
-    """Before ansible-core 2.19, an import cannot be below an include whose path is of the host."""
-    paths = [path for family in ("debian", "redhat") for path in (PACKAGES / family).glob("*.yml")]
-    assert len(paths) > 10
-    assert [path.name for path in paths if "import_tasks" in path.read_text()] == []

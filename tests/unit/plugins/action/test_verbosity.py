@@ -35,7 +35,7 @@ def daemon_json(tmp_path):
 def ansible(tmp_path):
     """Run a module on a node behind ssh, and return all that is printed."""
 
-    def run(module, args, *, command='sh -c "$word"'):
+    def run(module, args, *, command='sh -c "$word"', variables=None):
         ssh = tmp_path / "ssh"
         ssh.write_text(f"#!/bin/sh\nfor word; do :; done\n{command}\n")
         ssh.chmod(0o755)
@@ -51,7 +51,10 @@ def ansible(tmp_path):
         python = f"ansible_python_interpreter={sys.executable}"
         command_line = [sys.executable, "-m", "ansible", "adhoc", "-vvvv", "-i", "node,", "all"]
         result = subprocess.run(
-            [*command_line, "-e", python, "-m", module, "-a", json.dumps(args)],
+            [
+                *(*command_line, "-e", python, "-e", json.dumps(variables or {})),
+                *("-m", module, "-a", json.dumps(args)),
+            ],
             env={**environment, **settings},
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -115,42 +118,55 @@ def test_a_node_that_cannot_be_reached_is_explained(ansible):
     assert "connect to host node port 22: No route to host" in output
 
 
-MODULE = """#!/usr/bin/python
-from ansible.module_utils.basic import AnsibleModule
-module = AnsibleModule({})
-module.warn("once more, since WORDS")
-module.fail_json(msg="WORDS", lines=["WORDS"])
-"""
+FETCH = f"E: Failed to fetch http://me:{SECRET}@mirror.example/InRelease  401  Unauthorized"
+HERE = {
+    "os": {"family": "debian", "version_id": "12"},
+    "packages": {},
+}
 
 
-def test_error_and_warnings_of_a_module_are_shown_without_credentials(ansible, tmp_path):
-    library = tmp_path / "library"
-    library.mkdir()
-    words = f"E: Failed to fetch http://me:{SECRET}@mirror.example/InRelease  401  Unauthorized"
-    (library / "warns.py").write_text(MODULE.replace("WORDS", words))
-    output = ansible("metal.gpu.redacted", {"module": "warns", "options": {}})
-    assert "once more, since E: Failed to fetch http://***@mirror.example/InRelease" in " ".join(
-        output.split()
-    )
-    assert not is_shown(SECRET, output)
+@pytest.fixture
+def operate(ansible, tmp_path, monkeypatch):
+    """Run a package operation on a node whose package managers print the password of a mirror."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("apt-get", "apt-cache", "apt-mark"):
+        (programs / name).write_text(f"#!/bin/sh\necho '{FETCH}' >&2\nexit 100\n")
+        (programs / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+
+    def run(**args):
+        variables = {"metal_gpu": {"node": HERE}, "metal_gpu_lock_timeout": 1}
+        return ansible("metal.gpu.packages", args, variables=variables)
+
+    return run
 
 
-def test_what_a_module_returns_is_shown_without_credentials(ansible, tmp_path):
-    """Also in the error, which no_log does not hide from ansible-core 2.19 on."""
-    program = tmp_path / "apt-get"
-    words = f"E: Failed to fetch http://me:{SECRET}@mirror.example/InRelease  401  Unauthorized"
-    program.write_text(f"#!/bin/sh\necho '{words}' >&2; exit 100\n")
-    program.chmod(0o755)
-    options = {"argv": [str(program), "update"]}
-    output = ansible(
-        "metal.gpu.redacted", {"module": "ansible.builtin.command", "options": options}
-    )
+def test_error_of_a_package_manager_is_explained_without_credentials(operate):
+    output = operate(operation="hold", names=["containerd.io"])
+    assert "REPOSITORY_UNREACHABLE node: the repository http://mirror.example cannot" in output
     assert "http://***@mirror.example/InRelease" in output
     assert not is_shown(SECRET, output)
 
-    options = {"url": f"http://me:{SECRET}@127.0.0.1:9/key", "dest": str(tmp_path / "key")}
-    output = ansible(
-        "metal.gpu.redacted", {"module": "ansible.builtin.get_url", "options": options}
-    )
-    assert "***@127.0.0.1:9/key" in output
+
+def test_address_of_a_package_is_shown_without_credentials(operate):
+    """Also in the error, which no_log does not hide from ansible-core 2.19 on."""
+    url = f"http://me:{SECRET}@127.0.0.1:9/cri-dockerd.deb"
+    output = operate(operation="install_file", url=url, checksum=f"sha256:{'0' * 64}")
+    assert "http://***@127.0.0.1:9/cri-dockerd.deb" in output
+    assert not is_shown(SECRET, output)
+
+
+def test_address_of_a_key_is_shown_without_credentials(operate):
+    repository = {
+        "name": "x",
+        "url": f"http://me:{SECRET}@127.0.0.1:9/",
+        "suite": "/",
+        "components": "",
+        "key": f"http://me:{SECRET}@127.0.0.1:9/key",
+        "fingerprint": "0" * 40,
+        "new": False,
+    }
+    output = operate(operation="repository", repository=repository)
+    assert "REPOSITORY_UNREACHABLE" in output
     assert not is_shown(SECRET, output)

@@ -6,13 +6,17 @@ with a real `ansible`, in tests/unit/plugins/action/test_verbosity.py."""
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 
 import pytest
 from ansible.errors import AnsibleAuthenticationFailure, AnsibleConnectionFailure
 from ansible.utils.display import Display
 
-from ansible_collections.metal.gpu.plugins.plugin_utils.quiet import execute_quietly
+from ansible_collections.metal.gpu.plugins.plugin_utils.quiet import (
+    execute_quietly,
+    redact_output,
+)
 
 CENSORED = AnsibleConnectionFailure("Failed to connect to the host via ssh: <censored>")
 IN_WORDS = AnsibleConnectionFailure("Failed to connect to the host via ssh: No route to host")
@@ -111,3 +115,21 @@ def test_output_that_cannot_be_read_does_not_carry_the_result(verbosity, output,
     expected = output if kept is None else kept
     result = execute_quietly(Action(dict(failure)), "metal.gpu.x")
     assert result == {**failure, "module_stdout": expected, "exception": expected}
+
+
+QUOTED = "E: Failed to fetch http://me:CANARY@mirror.example/InRelease  401  Unauthorized"
+
+
+def test_output_of_a_module_has_no_credentials() -> None:
+    """Neither its result, with the warnings that ansible-core prints, nor what is around that."""
+    result = {"msg": QUOTED, "warnings": [f"once more: {QUOTED}"], "rc": 100, "changed": False}
+    output = redact_output(f"Welcome, password=CANARY\n{json.dumps(result)}\nBye, {QUOTED}")
+    assert "CANARY" not in output
+    _head, found, tail = output.splitlines()
+    shown = QUOTED.replace("me:CANARY", "***")
+    assert json.loads(found) == {**result, "msg": shown, "warnings": [f"once more: {shown}"]}
+    assert tail == f"Bye, {shown}"
+
+
+def test_output_that_is_no_result_has_no_credentials() -> None:
+    assert "CANARY" not in redact_output(f"{{ Traceback: {QUOTED}")

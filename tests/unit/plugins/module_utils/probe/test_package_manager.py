@@ -3,19 +3,24 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe.package_manager import (
     Holder,
     read_lock,
+    read_start,
     was_interrupted,
 )
 from ansible_collections.metal.gpu.tests.unit.support.recordings import plant
 
 FRONTEND = "/var/lib/dpkg/lock-frontend"
+TICKS = os.sysconf("SC_CLK_TCK")
 HOLD = """
 import fcntl, sys
 with open(sys.argv[1], "w") as file:
@@ -90,3 +95,30 @@ def test_files_of_locks(tmp_path, texts, expected):
 def test_interrupted(tmp_path, texts, expected):
     plant(tmp_path, texts)
     assert was_interrupted(tmp_path) is expected
+
+
+def test_start_of_a_process():
+    start = read_start(Path("/"), os.getpid())
+    assert 0 < time.time() - start < 24 * 3600
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        pytest.param({}, id="has ended"),
+        pytest.param({"/proc/812/stat": "812 (dnf) S 1", "/proc/stat": "btime 1\n"}, id="short"),
+        pytest.param({"/proc/812/stat": f"812 (a) S {'1 ' * 30}", "/proc/stat": ""}, id="no boot"),
+    ],
+)
+def test_start_that_cannot_be_read(tmp_path, texts):
+    plant(tmp_path, texts)
+    assert read_start(tmp_path, 812) is None
+
+
+def test_start_of_a_process_with_any_name(tmp_path):
+    texts = {
+        "/proc/812/stat": f"812 (a) b) S {' '.join(map(str, range(4, 22)))} {50 * TICKS} 0",
+        "/proc/stat": "cpu 1 2\nbtime 1700000000\nprocesses 9\n",
+    }
+    plant(tmp_path, texts)
+    assert read_start(tmp_path, 812) == 1700000050

@@ -1648,13 +1648,6 @@ def test_conditions_of_tasks_have_slugs_of_steps(role: str) -> None:
     assert len(slugs) == len(tested)
 
 
-@pytest.mark.parametrize("role", STEPPERS)
-def test_private_role_is_given_the_name_of_the_step(role: str) -> None:
-    for task in tasks(role):
-        if task.get("ansible.builtin.include_role", {}).get("name") == "metal.gpu.packages":
-            assert task["vars"]["packages_step"] == task["name"]
-
-
 def test_one_kubernetes_node_is_two_hosts() -> None:
     clashes = plan_preflight.name_clashes({"a": "gpu-1", "b": "gpu-2", "c": "gpu-1"})
     assert [clash["message"] for clash in clashes] == [

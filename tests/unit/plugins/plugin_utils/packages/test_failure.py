@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.metal.gpu.plugins.filter.package_failure import package_failure
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.failure import (
     explain,
+    is_locked,
+    is_passing,
+    is_stale,
     nearest,
     parse_dnf_list,
     parse_madison,
@@ -155,6 +157,14 @@ def test_repositories(version: str, scene: str, expected: str) -> None:
             id="look-up without answer",
         ),
         pytest.param(
+            "W: GPG error: http://mirror.example/docker bookworm InRelease: The following "
+            "signatures couldn't be verified: NO_PUBKEY 4B66779006D76BF0",
+            "REPOSITORY_UNTRUSTED the repository http://mirror.example/docker is not trusted: The "
+            "following signatures couldn't be verified: NO_PUBKEY 4B66779006D76BF0 (key: "
+            f"4B66779006D76BF0; pinned key: {'F' * 40})",
+            id="apt, wrong key of a repository with suites",
+        ),
+        pytest.param(
             "E:Failed to fetch http://me:x@mirror.example/toolkit/InRelease  401  Unauthorized "
             "[IP: 10.0.0.1 80]\nE:The repository 'http://mirror.example/toolkit  InRelease' is not "
             "signed.",
@@ -196,21 +206,18 @@ def test_failures(text: str, expected: str) -> None:
 
 def test_the_line_that_tells_is_in_the_output_of_dpkg() -> None:
     """apt's own last words are: Sub-process /usr/bin/dpkg returned an error code (1)."""
-    failed = {
-        "msg": "'/usr/bin/apt-get install' failed: E: Sub-process /usr/bin/dpkg returned an error "
-        "code (1)\n",
-        "stderr": "E: Sub-process /usr/bin/dpkg returned an error code (1)\n",
-        "stdout": recording("packages/dpkg-build-failed.txt"),
-    }
-    versions = {"about": "versions"}
-    answer = {"packages_question": versions, "stdout": "nvidia-driver-cuda | 1 | x", "stderr": ""}
-    node = {"package_manager": FREE, "os": {"family": "debian"}, "package_sources": []}
-    desired = {**CHOICES, "names": ["nvidia-driver-cuda=1"]}
-    (found,) = package_failure(failed, [answer], node, desired)
-    assert found["code"] == "PACKAGES_UNCONFIGURED"
-    assert found["message"] == (
-        "gpu-1: dpkg could not finish installing a package: Error! Bad return status for module "
-        "build on kernel: 6.12.107+deb13-amd64 (x86_64); Consult "
+    error = (
+        "'/usr/bin/apt-get install' failed: E: Sub-process /usr/bin/dpkg returned an error code (1)"
+    )
+    (found,) = said(
+        error,
+        {"versions": "nvidia-driver-cuda | 1 | x"},
+        printed=recording("packages/dpkg-build-failed.txt"),
+        names=["nvidia-driver-cuda=1"],
+    )
+    assert found == (
+        "PACKAGES_UNCONFIGURED dpkg could not finish installing a package: Error! Bad return "
+        "status for module build on kernel: 6.12.107+deb13-amd64 (x86_64); Consult "
         "/var/lib/dkms/nvidia-current-open/550.163.01/build/make.log for more information; dpkg: "
         "error processing package nvidia-kernel-open-dkms (--configure); installed "
         "nvidia-kernel-open-dkms package post-installation script subprocess returned error exit "
@@ -246,7 +253,12 @@ def test_no_credentials_are_quoted(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "manager", "expected"),
     [
-        pytest.param("", {**FREE, "lock": LOCK}, "apt-get upgrade (process 812)", id="observed"),
+        pytest.param(
+            "Failed to lock apt for exclusive operation",
+            {**FREE, "lock": LOCK},
+            "apt-get upgrade (process 812)",
+            id="observed",
+        ),
         pytest.param(
             "E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 509 (apt)",
             FREE,
@@ -274,6 +286,63 @@ def test_locked(text: str, manager: dict[str, Any], expected: str) -> None:
     assert said(text, {}, manager) == [
         f"PACKAGE_MANAGER_LOCKED {expected} held the package manager's lock for more than 300 s"
     ]
+
+
+KINDS = {"locked": is_locked, "stale": is_stale, "passing": is_passing}
+
+
+@pytest.mark.parametrize(
+    ("error", "kinds"),
+    [
+        pytest.param("lockfile is held by another process", ["locked"], id="dnf, lock"),
+        pytest.param("No package matching 'nosuch' is available", ["stale"], id="apt, name"),
+        pytest.param("no available installation candidate for x=1", ["stale"], id="apt, version"),
+        pytest.param(
+            "'apt-get install' failed: E: Failed to fetch http://mirror.example/x_1.deb  404  Not "
+            "Found [IP: 10.0.0.1 80]\nE: Unable to fetch some archives, maybe run apt-get "
+            "update or try with --fix-missing?",
+            ["stale"],
+            id="apt, file that is gone",
+        ),
+        pytest.param("The following packages have unmet dependencies:", ["stale"], id="apt, needs"),
+        pytest.param("Failed to install some of the specified packages", ["stale"], id="dnf, name"),
+        pytest.param(
+            "E: Failed to fetch http://mirror.example/x.deb  Hash Sum mismatch",
+            ["stale", "passing"],
+            id="apt, mirror in the middle of its update",
+        ),
+        pytest.param(
+            "E: Failed to fetch http://mirror.example/InRelease  503  Service Unavailable",
+            ["stale", "passing"],
+            id="apt, 503",
+        ),
+        pytest.param(
+            "cannot fetch the signing key http://mirror.example/gpg: HTTP Error 502: Bad Gateway",
+            ["passing"],
+            id="key, 502",
+        ),
+        pytest.param(
+            "cannot fetch the signing key http://mirror.example/gpg: <urlopen error timed out>",
+            ["passing"],
+            id="key, no answer in time",
+        ),
+        pytest.param("Request failed\nHTTP Error 503: Unavailable", ["passing"], id="file, 503"),
+        pytest.param("Request failed\nHTTP Error 404: Not Found", [], id="file, 404"),
+        pytest.param(
+            "E: Failed to fetch http://mirror.example:1/InRelease  Could not connect to "
+            "mirror.example:1 - connect (111: Connection refused)",
+            ["stale"],
+            id="apt, unreachable",
+        ),
+        pytest.param(
+            "'apt-get install' failed: E: Sub-process /usr/bin/dpkg returned an error code (1)",
+            [],
+            id="dpkg",
+        ),
+    ],
+)
+def test_what_passes(error: str, kinds: list[str]) -> None:
+    assert [name for name, matches in KINDS.items() if matches(error)] == kinds
 
 
 @pytest.mark.parametrize(

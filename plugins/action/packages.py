@@ -1,0 +1,245 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Controller side of metal.gpu.packages: run Ansible's own modules, wait, explain, take back.
+
+What an operation runs is in plugin_utils/packages/operations.py, when it is tried again in
+attempts.py, and what a failure means in failure.py.
+
+`no_log` would not be enough to hide credentials: from ansible-core 2.19 on, the error and the
+warnings of a task with it are printed nevertheless, at any verbosity. Those of apt and dnf quote
+addresses with their passwords. ansible-core takes them out of the module's output, so that they
+have to be gone there already.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+from ansible.errors import AnsibleActionFail, AnsibleError
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
+from ansible_collections.metal.gpu.plugins.modules.packages import ARGUMENT_SPEC, REQUIRED_IF
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages import failure, operations
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.attempts import (
+    Failed,
+    Lock,
+    attempt,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.operations import (
+    VERSIONLOCK,
+    Call,
+    OperationUnknown,
+    Request,
+    Steps,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.signing_key import (
+    KeyUnavailable,
+    read_signing_key,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.plain import plain
+from ansible_collections.metal.gpu.plugins.plugin_utils.quiet import execute_quietly, redact_output
+from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import explain
+
+_LOCK_TIMEOUT_S = 300
+# The modules that do their work on the controller. The others run without their action plugin: so
+# ansible.builtin.dnf is the module for dnf 4.
+_ON_CONTROLLER = ("ansible.builtin.copy", "metal.gpu.config_document", "metal.gpu.node_info")
+_PRINTED = ("stdout", "stderr", "results", "failures", "response")  # by modules and programs
+_HANDED_ON = ("diff", "warnings", "deprecations")
+
+
+class _Stopped(Exception):
+    """A part of the operation failed. The message says why, without credentials."""
+
+
+class ActionModule(ActionBase):
+    TRANSFERS_FILES = False
+    _supports_check_mode = True
+    _supports_async = False
+
+    def run(
+        self, tmp: str | None = None, task_vars: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        super().run(tmp, task_vars)
+        _result, options = self.validate_argument_spec(ARGUMENT_SPEC, required_if=REQUIRED_IF)
+        if self._task.check_mode:
+            return {"changed": True}
+        self._variables = task_vars or {}
+        node = self._variable("metal_gpu")["node"]
+        self._family: str = node["os"]["family"]
+        self._operation: str = options["operation"]
+        self._request = Request(plain(options), has_versionlock=VERSIONLOCK in node["packages"])
+        self._lock_timeout = int(self._variable("metal_gpu_lock_timeout", _LOCK_TIMEOUT_S))
+        self._host = str(self._variables["inventory_hostname"])
+        self._result: dict[str, Any] = {"changed": False, "output": []}
+        try:
+            self._operate()
+        except _Stopped as stopped:
+            self._result |= {"failed": True, "msg": str(stopped)}
+        return self._result
+
+    # --- the operation ---------------------------------------------------------------------------
+
+    def _operate(self) -> None:
+        steps = self._steps(self._operation)
+        self._do_all(steps.first)
+        has_index = steps != self._steps(self._operation, is_fresh=True)
+        failed = attempt(self, self._host, self._lock_timeout, has_index=has_index)
+        self._do_all(steps.last)
+        if failed is not None:
+            raise _Stopped(self._explanation(failed))
+        if steps.first and (names := operations.unversioned(self._request.record)):
+            observed = self._do(Call("metal.gpu.node_info", {"packages": names}))
+            installed = observed["gpu_node"]["packages"]
+            self._do_all(operations.note_versions(self._request.record, installed))
+
+    def _steps(self, operation: str, **more: Any) -> Steps:
+        try:
+            return operations.steps(operation, self._family, self._request._replace(**more))
+        except OperationUnknown as error:
+            raise AnsibleActionFail(str(error)) from None
+
+    # --- what an attempt needs -------------------------------------------------------------------
+
+    def work(self, *, is_fresh: bool) -> Failed | None:
+        try:
+            key = self._signing_key() if self._operation == "repository" else ""
+        except KeyUnavailable as error:
+            return Failed(str(error))
+        for call in self._steps(self._operation, key=key, is_fresh=is_fresh).work:
+            result = self._call(call)
+            if result.get("failed"):
+                return Failed(_error(result), str(result.get("stdout", "")), call.explains)
+        return None
+
+    def wait(self, seconds: int) -> Lock | None:
+        options = {"operation": self._operation, "_wait": seconds}
+        lock: Lock | None = self._do(Call("metal.gpu.packages", options))["lock"]
+        return lock
+
+    def pause(self, seconds: int) -> None:
+        time.sleep(seconds)
+
+    def clock(self) -> float:
+        return time.monotonic()
+
+    def show(self, line: str) -> None:
+        # Python does not buffer stderr by the block, so the line appears now. The result of the
+        # task stays alone on stdout.
+        Display().display(line, stderr=True)
+
+    def _signing_key(self) -> str:
+        repository = self._request.repository
+        now = datetime.now(UTC)
+        return read_signing_key(repository["key"], repository["fingerprint"], self._find_file, now)
+
+    def _find_file(self, name: str) -> str | None:
+        try:
+            return str(self._find_needle("files", name))
+        except AnsibleError:
+            return None
+
+    # --- failures --------------------------------------------------------------------------------
+
+    def _explanation(self, failed: Failed) -> str:
+        if failed.finding:
+            return "\n".join(explain([failed.finding]))
+        return "\n".join(explain(self._findings(failed))) if failed.explains else failed.error
+
+    def _findings(self, failed: Failed) -> list[dict[str, str]]:
+        node = self._do(Call("metal.gpu.node_info", {}))["gpu_node"]
+        names = self._request.names
+        answers = {
+            about: _printed(self._call(question))
+            for about, question in operations.questions(self._family, names).items()
+        }
+        desired = {
+            "host": self._host,
+            "names": names,
+            "lock_timeout": self._lock_timeout,
+            "repository": self._request.repository,
+        }
+        findings = failure.explain(failed.error, answers, node, desired, failed.printed)
+        if findings[-1]["code"] == "REPOSITORY_REMOVED":
+            # An unusable repository would break every other run of the package manager.
+            try:
+                self._do_all(self._steps("no_repository").work)
+            except _Stopped as stopped:
+                findings[-1] = finding("PACKAGES_FAILED", self._host, error=str(stopped))
+        return findings
+
+    # --- modules ---------------------------------------------------------------------------------
+
+    def _do_all(self, calls: tuple[Call, ...]) -> None:
+        for call in calls:
+            self._do(call)
+
+    def _do(self, call: Call) -> dict[str, Any]:
+        """Run a module whose failure ends the operation."""
+        result = self._call(call)
+        if result.get("failed"):
+            raise _Stopped(_error(result))
+        return result
+
+    def _call(self, call: Call) -> dict[str, Any]:
+        """Run a module, and keep what the result of the task needs."""
+        if call.module in _ON_CONTROLLER:
+            result = self._run_action(call)
+        else:
+            result = execute_quietly(self, call.module, call.options, self._variables)
+        if result.get("rc") in call.may_exit:
+            result |= {"failed": False, "changed": False}
+        if call.changes and result.get("changed"):
+            self._result["changed"] = True
+        self._result["output"] += _printed(result).splitlines()
+        for key in _HANDED_ON:
+            if found := result.get(key):
+                more = found if isinstance(found, list) else [found]
+                self._result[key] = [*self._result.get(key, []), *more]
+        return result
+
+    def _run_action(self, call: Call) -> dict[str, Any]:
+        task = self._task.copy()
+        task.args = dict(call.options)
+        action = self._shared_loader_obj.action_loader.get(
+            call.module,
+            task=task,
+            connection=self._connection,
+            play_context=self._play_context,
+            loader=self._loader,
+            templar=self._templar,
+            shared_loader_obj=self._shared_loader_obj,
+        )
+        result: dict[str, Any] = action.run(task_vars=self._variables)
+        return result
+
+    def _low_level_execute_command(self, *args: Any, **options: Any) -> Any:
+        answer = super()._low_level_execute_command(*args, **options)
+        answer["stdout"] = redact_output(answer["stdout"])
+        answer["stdout_lines"] = answer["stdout"].splitlines()
+        return answer
+
+    def _variable(self, name: str, *default: Any) -> Any:
+        if name not in self._variables and default:
+            return default[0]
+        if name not in self._variables:
+            raise AnsibleActionFail(f"the variable {name} is not set: observe the node first")
+        return plain(self._templar.template(self._variables[name]))
+
+
+def _error(result: dict[str, Any]) -> str:
+    """Return what a module and its program say about a failure."""
+    texts = (result.get(name) for name in ("msg", "url", "response", "stderr"))
+    return "\n".join(str(text) for text in texts if text)
+
+
+def _printed(result: dict[str, Any]) -> str:
+    texts = [result[name] for name in _PRINTED if result.get(name)]
+    return "\n".join(
+        "\n".join(map(str, one)) if isinstance(one, list) else str(one) for one in texts
+    )

@@ -1,0 +1,230 @@
+#!/usr/bin/python
+
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see https://www.gnu.org/licenses/gpl-3.0.txt)
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: packages
+short_description: Carry out one package operation of a plan
+version_added: 1.0.0
+author:
+  - metal.gpu contributors (!UNKNOWN)
+description:
+  - Carries out one step of a plan (P(metal.gpu.plan#filter)) with apt or dnf. The plan decides
+    whether the step is needed, and has the arguments. Internal to the roles of this collection.
+  - Uses Ansible's own modules, such as M(ansible.builtin.apt), M(ansible.builtin.dnf),
+    M(ansible.builtin.deb822_repository) and M(ansible.builtin.yum_repository).
+  - If another process holds the package manager's lock, waits up to C(metal_gpu_lock_timeout)
+    seconds (300). Names this process on stderr at least every 15 seconds.
+  - With apt, O(operation=repository) reads only the index of the new repository.
+    O(operation=install) reads the indexes of all repositories if they are older than an hour, or if
+    they do not have the packages. dnf reads indexes when it needs them.
+  - Repeats what fails because of a server's bad moment.
+  - If the operation fails, queries the package manager for its repositories and versions, and
+    fails with findings. If a repository that this run has added is the cause, removes it.
+  - Shows C(***) in place of credentials, at any verbosity. C(ANSIBLE_DEBUG) still shows everything.
+attributes:
+  check_mode:
+    support: partial
+    description: Changes nothing.
+    details: Reports a change without looking at the node, because a plan has a step only if it
+      changes the node.
+  diff_mode:
+    support: partial
+    description: Shows the differences of the modules that it runs, without credentials.
+    details: Depends on these modules.
+  idempotent:
+    support: partial
+    description: As the modules that it runs.
+    details: Commands, such as C(apt-mark hold), always report a change.
+  platform:
+    support: full
+    platforms: posix
+    description: Runs on systems with apt, and on systems with dnf 4.
+options:
+  operation:
+    description:
+      - V(repository) adds a repository, and pins its key by the fingerprint. V(no_repository)
+        removes it.
+      - V(stream) enables a module stream of dnf, and installs no packages.
+      - V(install) installs packages at their versions, without recommended packages.
+        V(install_file) installs a package that no repository contains, from a URL.
+      - V(hold) holds packages at their versions. V(release) releases the hold.
+      - V(remove) removes packages, even if they are held.
+      - V(forget) deletes the record of the packages that a role has installed.
+      - V(repair) finishes an interrupted operation of dpkg. Edited configuration files stay.
+    type: str
+    required: true
+    choices:
+      - repository
+      - no_repository
+      - stream
+      - install
+      - install_file
+      - hold
+      - release
+      - remove
+      - forget
+      - repair
+  names:
+    description:
+      - Packages, with versions in the syntax of the node's package manager.
+    type: list
+    elements: str
+  repository:
+    description:
+      - C(data.repository) of the plan of a role. For O(operation=install) the repository of the
+        packages.
+    type: dict
+  record:
+    description:
+      - C(data.packages_record) of the plan of a role, which has the path of the record and the
+        packages. O(operation=install) and O(operation=install_file) write the record before the
+        installation, and add the installed versions of packages without a version after it.
+      - If not set, there is no record. This is for packages that Ansible itself needs.
+    type: dict
+  change_held:
+    description:
+      - For O(operation=install), allows changes to held packages, for packages that the role itself
+        holds.
+      - The change ends the hold, so a later step must hold the packages again.
+    type: bool
+    default: false
+  replace:
+    description:
+      - For O(operation=install), allows dnf to remove conflicting packages. apt always does.
+    type: bool
+    default: false
+  purge:
+    description:
+      - For O(operation=remove), also removes the configuration files of the packages (apt only).
+    type: bool
+    default: false
+  url:
+    description: URL of the package of O(operation=install_file).
+    type: str
+  checksum:
+    description: Checksum of this package, in the format of M(ansible.builtin.get_url).
+    type: str
+  stream:
+    description: Module and stream of O(operation=stream), in the form C(MODULE:STREAM).
+    type: str
+  _wait:
+    description:
+      - Internal. The action plugin sets it. A task cannot set it.
+    type: int
+notes:
+  - Needs root, and the variable C(metal_gpu), which M(metal.gpu.plan) registers.
+  - An operation without trouble needs one remote operation for each module that it runs. A record
+    needs two, and for packages without a version three more.
+  - Is not in the action group C(gpu), because it has none of the connection options to the cluster.
+seealso:
+  - module: metal.gpu.node_info
+  - module: ansible.builtin.apt
+  - module: ansible.builtin.dnf
+"""
+
+EXAMPLES = r"""
+- name: Install containerd
+  metal.gpu.packages:
+    operation: install
+    names: "{{ containerd_plan.data.packages }}"
+    record: "{{ containerd_plan.data.packages_record }}"
+    repository: "{{ containerd_plan.data.repository }}"
+  when: "'install' in __containerd_steps_to_run"
+
+- name: Hold containerd
+  metal.gpu.packages:
+    operation: hold
+    names: "{{ containerd_plan.data.hold }}"
+  when: "'hold' in __containerd_steps_to_run"
+"""
+
+RETURN = r"""
+msg:
+  description:
+    - Why the operation failed, as findings. C(docs/troubleshooting.md) has a section on each code.
+  returned: failed
+  type: str
+output:
+  description: What the modules and the package manager printed, without credentials.
+  returned: always, except in check mode
+  type: list
+  elements: str
+"""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.metal.gpu.plugins.module_utils.probe.package_manager import (
+    read_lock,
+    read_start,
+)
+
+ARGUMENT_SPEC: dict[str, Any] = {
+    "operation": {
+        "type": "str",
+        "required": True,
+        "choices": [
+            *("repository", "no_repository", "stream", "install", "install_file"),
+            *("hold", "release", "remove", "forget", "repair"),
+        ],
+    },
+    "names": {"type": "list", "elements": "str"},
+    "repository": {"type": "dict"},
+    "record": {"type": "dict"},
+    "change_held": {"type": "bool", "default": False},
+    "replace": {"type": "bool", "default": False},
+    "purge": {"type": "bool", "default": False},
+    "url": {"type": "str"},
+    "checksum": {"type": "str"},
+    "stream": {"type": "str"},
+}
+REQUIRED_IF = [  # the action plugin checks it
+    ("operation", "repository", ["repository"]),
+    ("operation", "no_repository", ["repository"]),
+    ("operation", "stream", ["stream"]),
+    ("operation", "install_file", ["url", "checksum"]),
+    *(("operation", one, ["names"]) for one in ("install", "hold", "release", "remove")),
+    ("operation", "forget", ["record"]),
+]
+_WAIT = {"type": "int"}
+_INTERVAL_S = 1.0
+
+
+def run(
+    root: Path, seconds: float, clock: Callable[[], float], sleep: Callable[[float], None]
+) -> dict[str, Any]:
+    """Wait until the package manager's lock is free. Return who still holds it.
+
+    `started` is when that process started, in seconds since the epoch, or None if unknown.
+    """
+    end = clock() + seconds
+    holder = read_lock(root)
+    while holder is not None and clock() < end:
+        sleep(min(_INTERVAL_S, max(end - clock(), 0.0)))
+        holder = read_lock(root)
+    if holder is None:
+        return {"lock": None}
+    return {"lock": {**holder._asdict(), "started": read_start(root, holder.pid)}}
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={**ARGUMENT_SPEC, "_wait": _WAIT}, supports_check_mode=True
+    )
+    seconds = module.params["_wait"]
+    if seconds is None:
+        module.fail_json(msg="only the action plugin of this name can do it")
+    module.exit_json(changed=False, **run(Path("/"), seconds, time.monotonic, time.sleep))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,205 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which modules run on a node of each system, and with which arguments, for the package operations.
+
+The steps that bring packages are those of the plans for a virgin node, as the roles' tasks hand
+them over. For the other operations, the packages of the container toolkit stand for all. To write
+the texts anew: `python -m pytest tests/unit/golden --update-golden`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from jinja2.nativetypes import NativeEnvironment
+
+from ansible_collections.metal.gpu.plugins.modules.packages import ARGUMENT_SPEC
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import (
+    plan as plan_nvidia_container_runtime,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import (
+    plan as plan_containerd,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import (
+    plan as plan_docker_ce,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
+    plan as plan_nvidia_driver,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages import operations
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.operations import Call, Request
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import (
+    DEBIAN,
+    SYSTEMS,
+    System,
+)
+from ansible_collections.metal.gpu.tests.unit.golden.nodes import (
+    CARDS,
+    ROOT,
+    node,
+    variables,
+    with_driver,
+)
+
+TEXTS = ROOT / "tests" / "unit" / "golden" / "packages"
+MODULE = "metal.gpu.packages"
+# What the user brings: what a system lacks, and what has no default.
+FINGERPRINT = "as it was confirmed to you"
+CRI_DOCKERD = {
+    "cri_dockerd_checksum": "sha256:yours",
+    "cri_dockerd_url": "https://yours.example/cri-dockerd.package",
+}
+
+
+def plans(system: System) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the roles that bring packages, and their plans."""
+    bare = node(system, engines.CONTAINERD, CARDS[2], has_engine=False)
+    docker = node(system, engines.DOCKER, CARDS[2], has_engine=False)
+    ready = with_driver(node(system, engines.CONTAINERD, CARDS[2], has_engine=True))
+    driver = {"version": "590.48.01"} if system.first_branch else {}
+    if not system.driver.fingerprint:
+        driver["repository_fingerprint"] = FINGERPRINT
+    for role, planner, found, more in (
+        ("nvidia_driver", plan_nvidia_driver, bare, driver),
+        ("containerd", plan_containerd, bare, {}),
+        ("docker_ce", plan_docker_ce, docker, CRI_DOCKERD),
+        (
+            "nvidia_container_runtime",
+            plan_nvidia_container_runtime,
+            ready,
+            {"engine": engines.CONTAINERD},
+        ),
+    ):
+        yield role, planner.plan(found, variables(role, **more))
+
+
+def tasks(role: str, state: str) -> list[dict[str, Any]]:
+    """Return the tasks of a role that run a package operation."""
+    path = ROOT / "roles" / role / "tasks" / f"{state}.yml"
+    return [task for task in yaml.safe_load(path.read_text()) if MODULE in task]
+
+
+def rendered(value: Any, known: dict[str, Any]) -> Any:
+    """Return a task's arguments as Ansible hands them over."""
+    if isinstance(value, dict):
+        return {name: rendered(item, known) for name, item in value.items()}
+    if isinstance(value, str):
+        return NativeEnvironment().from_string(value).render(known)
+    return value
+
+
+def executed(system: System, arguments: dict[str, Any], **more: Any) -> list[Call]:
+    result = ArgumentSpecValidator(ARGUMENT_SPEC).validate(arguments)
+    assert not result.error_messages
+    request = Request(result.validated_parameters, **more)
+    request = request._replace(key=f"the key {request.repository.get('fingerprint')}")
+    steps = operations.steps(arguments["operation"], system.family, request)
+    return [call for calls in steps for call in calls]
+
+
+def sections(system: System) -> Iterator[tuple[str, list[tuple[str, list[Call]]]]]:
+    """Yield headings, with what each step below it runs."""
+    data: dict[str, Any] = {}
+    for role, plan in plans(system):
+        data = plan["data"]
+        planned = {step["slug"] for step in plan["steps"]}
+        known = {f"{role}_plan": plan}
+        known |= {f"{role}_{name}": value for name, value in CRI_DOCKERD.items()}
+        carried_out = [
+            (task["name"], executed(system, rendered(task[MODULE], known)))
+            for task in tasks(role, "present")
+            if slug(task) in planned
+        ]
+        refused = [(f"REFUSED {refusal['code']}", []) for refusal in plan["refusals"]]
+        yield role, refused or carried_out
+    yield "other operations", [*others(system, data)]
+
+
+def every_call(system: System) -> Iterator[Call]:
+    for _heading, steps in sections(system):
+        for _title, calls in steps:
+            yield from calls
+
+
+def slug(task: dict[str, Any]) -> str:
+    """Return the step of a task: its condition is `'SLUG' in __ROLE_steps_to_run`."""
+    return str(task["when"]).split("'")[1]
+
+
+def others(system: System, data: dict[str, Any]) -> Iterator[tuple[str, list[Call]]]:
+    names, bare = data["packages"], operations.bare_names(data["packages"], system.family)
+    repository, record = data["repository"], data["packages_record"]
+    install = {"operation": "install", "names": names}
+    cases: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+        ("install, its index lacks a package", install, {"is_fresh": True}),
+        (
+            "install, packages that the role holds",
+            {**install, "change_held": True, "replace": True},
+            {"has_versionlock": True},
+        ),
+        ("release", {"operation": "release", "names": bare}, {"has_versionlock": True}),
+        (
+            "remove",
+            {"operation": "remove", "names": bare, "purge": True},
+            {"has_versionlock": True},
+        ),
+        ("no_repository", {"operation": "no_repository", "repository": repository}, {}),
+        ("forget", {"operation": "forget", "record": record}, {}),
+    ]
+    if system.family == DEBIAN:
+        cases.append(("repair", {"operation": "repair"}, {}))
+    for title, arguments, more in cases:
+        yield title, executed(system, arguments, **more)
+    asked = operations.questions(system.family, names)
+    yield "questions after a failure", [*asked.values()]
+
+
+def golden(system: System) -> str:
+    parts = [f"{system.name}, {system.level}. See docs/support.md for how to read this."]
+    for heading, steps in sections(system):
+        parts.append(f"\n== {heading} ".ljust(97, "="))
+        for title, calls in steps:
+            parts += [title, *lines(calls)]
+    return "\n".join(parts) + "\n"
+
+
+def lines(calls: list[Call]) -> Iterator[str]:
+    for call in calls:
+        yield f"    {call.module}"
+        for name, value in call.options.items():
+            style = None if isinstance(value, dict) else True  # on one line
+            text = yaml.safe_dump(value, sort_keys=False, default_flow_style=style, width=1000)
+            first, *more = text.removesuffix("\n...\n").splitlines()
+            if isinstance(value, dict):
+                yield f"        {name}:"
+                yield from (f"            {line}" for line in (first, *more))
+            else:
+                yield f"        {name}: {first}"
+
+
+@pytest.mark.parametrize("system", SYSTEMS, ids=lambda one: f"{one.id}-{one.version}")
+def test_what_runs_on_a_node(system: System, is_update: bool) -> None:
+    path = TEXTS / f"{system.id}-{system.version}.txt"
+    if is_update:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(golden(system))
+    assert golden(system) == path.read_text()
+
+
+def test_every_text_has_its_system() -> None:
+    names = {f"{system.id}-{system.version}.txt" for system in SYSTEMS}
+    assert {path.name for path in TEXTS.glob("*.txt")} == names
+
+
+def test_tasks_have_only_options_of_the_module() -> None:
+    """Also those for a teardown, which no plan for a virgin node has."""
+    files = [*ROOT.glob("roles/*/tasks/*.yml")]
+    found = [task[MODULE] for path in files for task in tasks(path.parents[1].name, path.stem)]
+    assert {one["operation"] for one in found} == set(ARGUMENT_SPEC["operation"]["choices"])
+    assert [one for one in found if not set(one) <= set(ARGUMENT_SPEC)] == []
