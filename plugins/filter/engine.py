@@ -4,11 +4,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 
 DOCUMENTATION = r"""
@@ -52,7 +53,7 @@ _value:
 """
 
 
-def engine(node: Mapping[str, Any], desired: str = engines.AUTO) -> str | None:
+def engine(node: Node, desired: str = engines.AUTO) -> str | None:
     if desired not in engines.CHOICES:
         raise AnsibleFilterError(
             f"unknown engine {desired!r}: use one of {', '.join(engines.CHOICES)}"

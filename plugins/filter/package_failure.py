@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.failure import explain
 
 DOCUMENTATION = r"""
@@ -56,7 +57,7 @@ _value:
 def package_failure(
     result: Mapping[str, Any],
     answers: Iterable[Mapping[str, Any]],
-    node: Mapping[str, Any],
+    node: Node,
     desired: Mapping[str, Any],
 ) -> list[dict[str, str]]:
     error = "\n".join(filter(None, (result.get(name, "") for name in ("msg", "stderr"))))

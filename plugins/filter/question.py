@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.reconcile import question as ask
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.variables import gpu_count
 
 DOCUMENTATION = r"""
@@ -51,7 +52,7 @@ _value:
 
 
 def question(
-    node: Mapping[str, Any],
+    node: Node,
     host: str,
     declared: Any = None,
     known: Iterable[Mapping[str, str]] = (),

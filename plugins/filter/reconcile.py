@@ -9,6 +9,7 @@ from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.reconcile import CLUSTER, SMOKE
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.reconcile import reconcile as judge
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.variables import gpu_count
 
 DOCUMENTATION = r"""
@@ -77,7 +78,7 @@ _value:
 
 
 def reconcile(
-    node: Mapping[str, Any] | None,
+    node: Node | None,
     host: str,
     declared: Any = None,
     cluster: Mapping[str, Any] | None = None,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import NamedTuple, TypedDict
 
 from ansible_collections.metal.gpu.plugins.module_utils import mappings
-from ansible_collections.metal.gpu.plugins.module_utils.probe.raw_data import FlagData
+from ansible_collections.metal.gpu.plugins.module_utils.probe.raw_data import FlagData, ServiceData
 from ansible_collections.metal.gpu.plugins.module_utils.read import docker
 from ansible_collections.metal.gpu.plugins.module_utils.read.command_line import Flag, value_of
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import parse_version
@@ -41,7 +41,7 @@ class Starter(TypedDict):
     """The program that a unit starts, and the file that sets it."""
 
     path: str
-    file: str | None
+    file: str
 
 
 class Container(TypedDict):
@@ -185,9 +185,7 @@ def _docker(raw: Raw) -> Docker:
         "enabled": raw.is_enabled(docker.UNIT),
         "needs_reload": raw.needs_reload(docker.UNIT),
         "changed_since_start": raw.changed_since_start(docker.UNIT, [docker.GPU_HOOK]),
-        "program": {"path": service["starter"], "file": service["starter_file"]}
-        if service["starter"] is not None
-        else None,
+        "program": _starter(service),
         "flags_source": service["source"],
         "flags": service["flags"],
         "config": _config(raw, setup, source, has_version=bool(version)),
@@ -208,6 +206,11 @@ def _docker(raw: Raw) -> Docker:
         "cgroup_driver": effective.cgroup_driver if effective else None,
         "cdi_enabled": effective.cdi_enabled if effective else None,
     }
+
+
+def _starter(service: ServiceData) -> Starter | None:
+    path, file = service["starter"], service["starter_file"]
+    return None if path is None or file is None else {"path": path, "file": file}
 
 
 def _config(raw: Raw, setup: _Setup, source: str | None, *, has_version: bool) -> Config:
