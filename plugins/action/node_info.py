@@ -32,10 +32,5 @@ class ActionModule(ActionBase):
             try:
                 result["gpu_node"] = interpret(plain(raw))
             except ObservationFailed as error:
-                result |= {
-                    "failed": True,
-                    "msg": str(error),
-                    "failures": error.failures,
-                    "partial": error.rest,
-                }
+                result |= {"failed": True, "msg": str(error), "failures": error.failures}
         return result

@@ -1163,6 +1163,27 @@ gpu_node:
       description: Whether the operating system requests a reboot (C(/run/reboot-required)).
       type: bool
       sample: false
+failures:
+  description:
+    - The components that could not be observed, because this collection has a defect. Then the task
+      fails, so that nothing is planned from an incomplete observation.
+  returned: if there are any
+  type: list
+  elements: dict
+  contains:
+    component:
+      description: Name of the component.
+      type: str
+    error:
+      description: The error, without credentials.
+      type: str
+    place:
+      description: Files and lines of the code, the innermost last.
+      type: str
+  sample:
+    - component: kubelet
+      error: "KeyError: 'kubelet.service'"
+      place: plugins/plugin_utils/components/kubelet/observed.py:101 in _setup
 """
 
 import os

@@ -45,10 +45,10 @@ class Plan:
         slugs = [step.slug for step in steps]
         return any(step["slug"] in slugs for step in self.steps)
 
-    def refuse(self, code: str, **evidence: Any) -> None:
+    def refuse(self, code: str, **evidence: object) -> None:
         self.refusals.append(finding(code, self.host, **evidence))
 
-    def notice(self, code: str, **evidence: Any) -> None:
+    def notice(self, code: str, **evidence: object) -> None:
         self.notices.append(finding(code, self.host, **evidence))
 
     def result(self) -> dict[str, Any]:

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from ansible_collections.metal.gpu.plugins.module_utils.probe.commands import Command
+    from ansible_collections.metal.gpu.plugins.module_utils.probe.commands import (
+        Command,
+        RunCommand,
+    )
     from ansible_collections.metal.gpu.plugins.module_utils.probe.node_files import NodeFiles
     from ansible_collections.metal.gpu.plugins.module_utils.probe.services import Kind, Service
     from ansible_collections.metal.gpu.plugins.module_utils.read.output import Output
@@ -31,7 +34,7 @@ class Node(NamedTuple):
     """The access to the node; tests replace it."""
 
     root: Path
-    run_command: Callable[..., tuple[int, str, str]]
+    run_command: RunCommand
     find_program: Callable[[str], str | None]
 
 

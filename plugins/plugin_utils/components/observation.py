@@ -10,7 +10,7 @@ documents.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import cast
 
@@ -29,13 +29,13 @@ class ObservationFailed(Exception):
     """Components were not observed, because their code has a defect."""
 
     def __init__(self, failures: list[Failure], rest: Mapping[str, object]) -> None:
-        super().__init__(describe(failures))
+        super().__init__("; ".join(map(_describe, failures)))
         self.failures = failures
         self.rest = rest  # what the other components observed
 
 
-def describe(failures: Iterable[Failure]) -> str:
-    return "; ".join(f"{one['component']}: {one['error']} ({one['place']})" for one in failures)
+def _describe(failure: Failure) -> str:
+    return f"component {failure['component']}: {failure['error']}, at {failure['place']}"
 
 
 def interpret(data: RawData) -> Node:

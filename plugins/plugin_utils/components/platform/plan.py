@@ -113,6 +113,8 @@ def why_unobserved(host: str, result: Mapping[str, Any], method: str = "") -> di
     `method` is how the user becomes root, if the inventory sets it.
     """
     error = result.get("msg", "").removeprefix(_WRAPPING).strip()
+    if result.get("failures"):
+        return finding("OBSERVATION_FAILED", host, error=error)
     printed = result.get("module_stderr", ""), result.get("module_stdout", "")
     for line in "\n".join((error, *printed)).splitlines():
         refused = _REFUSED.search(line.strip())
