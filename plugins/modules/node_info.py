@@ -513,12 +513,7 @@ gpu_node:
         errors: {}
         devices: [nvidia.com/gpu=0, nvidia.com/gpu=all]
     engines:
-      description: >-
-        The container engines, installed or not. The C(config) of each has the C(path) of its main
-        configuration file, whether that C(exists), and the C(error) why the configuration is
-        unreadable or invalid. Its C(source) is the source of C(runtimes) and C(default_runtime),
-        which is a command or the files that were read. If C(source) is V(null), these values are
-        unknown or the engine's defaults.
+      description: The container engines, installed or not.
       type: dict
       contains:
         containerd:
@@ -550,13 +545,45 @@ gpu_node:
               description: File of C(runc), as in RV(gpu_node.driver.programs).
               type: dict
             config:
-              description: >-
-                Its main configuration file. C(version) and C(imports) are from that file.
-                C(imported_cri) are the imported files with settings of the CRI plugin. C(error) is
-                why the file cannot be read or why containerd rejects its configuration, with file,
-                line and column if these are known. C(obstacle) is why M(metal.gpu.config_document)
-                cannot edit a file that containerd accepts.
+              description: Its configuration.
               type: dict
+              contains:
+                path:
+                  description: Path of its main configuration file.
+                  type: str
+                exists:
+                  description: Whether the file exists. V(null) if that cannot be read.
+                  type: bool
+                error:
+                  description: >-
+                    Why the file cannot be read or why containerd rejects its configuration, with
+                    file, line and column if these are known.
+                  type: str
+                source:
+                  description: >-
+                    The source of C(runtimes) and C(default_runtime), which is a command or the
+                    files that were read. If it is V(null), these values are unknown or the engine's
+                    defaults.
+                  type: str
+                version:
+                  description: Version of the configuration, from the file.
+                  type: int
+                imports:
+                  description: Patterns of imported files, from the file.
+                  type: list
+                  elements: str
+                imported_cri:
+                  description: Imported files with settings of the CRI plugin.
+                  type: list
+                  elements: str
+                text_sha256:
+                  description: >-
+                    SHA-256 of the file. V(null) if there is none, or if it cannot be read.
+                  type: str
+                obstacle:
+                  description: >-
+                    Why M(metal.gpu.config_document) cannot edit a file that containerd accepts.
+                  type: str
             needs_reload:
               description: Whether the files of its unit are newer than what systemd has loaded.
               type: bool
@@ -576,12 +603,14 @@ gpu_node:
               description: Runtime of pods without a RuntimeClass.
               type: str
             runtimes:
-              description: Runtimes by name, from C(containerd config dump).
+              description: >-
+                Runtimes by name, from C(containerd config dump), with C(type), C(binary) (empty for
+                the default of the type) and C(systemd_cgroup).
               type: dict
         docker:
           description: >-
             The Docker Engine. The values are from the running engine, or else from its
-            configuration file. C(runtimes) have C(type) and C(binary).
+            configuration file.
           type: dict
           contains:
             installed:
@@ -638,17 +667,49 @@ gpu_node:
               elements: dict
             config:
               description: >-
-                C(daemon.json), or the file of C(--config-file). In addition to the C(config) of
-                every engine, C(keys) are the keys of the file. C(default_runtime), C(runtimes) and
-                C(cdi_enabled) are the values in the file, which may not be effective yet.
-                C(obstacle) is why M(metal.gpu.config_document) cannot edit a file that Docker
-                accepts.
+                C(daemon.json), or the file of C(--config-file). Values of the file may not be
+                effective yet.
               type: dict
+              contains:
+                path:
+                  description: Path of its main configuration file.
+                  type: str
+                exists:
+                  description: Whether the file exists. V(null) if that cannot be read.
+                  type: bool
+                error:
+                  description: >-
+                    Why the file cannot be read or is invalid, with file, line and column if these
+                    are known.
+                  type: str
+                source:
+                  description: >-
+                    The source of C(runtimes) and C(default_runtime), which is a command or the
+                    files that were read. If it is V(null), these values are unknown or the engine's
+                    defaults.
+                  type: str
+                obstacle:
+                  description: >-
+                    Why M(metal.gpu.config_document) cannot edit a file that Docker accepts.
+                  type: str
+                keys:
+                  description: The keys of the file.
+                  type: list
+                  elements: str
+                default_runtime:
+                  description: Default runtime in the file.
+                  type: str
+                runtimes:
+                  description: Runtimes in the file by name, with C(type) and C(binary).
+                  type: dict
+                cdi_enabled:
+                  description: Whether CDI is enabled by the file, or by default in this version.
+                  type: bool
             default_runtime:
               description: Runtime of containers that do not specify one.
               type: str
             runtimes:
-              description: Runtimes by name.
+              description: Runtimes by name, with C(type) and C(binary).
               type: dict
             live_restore:
               description: Whether containers keep running while the engine is stopped.
@@ -739,8 +800,44 @@ gpu_node:
         crio:
           description: >-
             CRI-O. The values are from the running engine, or else from its configuration files.
-            C(runtimes) have C(type) and C(binary).
           type: dict
+          contains:
+            installed:
+              description: Whether the program exists or runs.
+              type: bool
+            version:
+              description: Its version. V(null) if it cannot be determined.
+              type: str
+            running:
+              description: Whether its unit is active. V(null) if systemd did not report it.
+              type: bool
+            config:
+              description: Its configuration.
+              type: dict
+              contains:
+                path:
+                  description: Path of its main configuration file.
+                  type: str
+                exists:
+                  description: Whether the file exists. V(null) if that cannot be read.
+                  type: bool
+                error:
+                  description: >-
+                    Why one of the files cannot be read or is invalid, with file, line and column if
+                    these are known.
+                  type: str
+                source:
+                  description: >-
+                    The source of C(runtimes) and C(default_runtime), which is a command or the
+                    files that were read. If it is V(null), these values are unknown or the engine's
+                    defaults.
+                  type: str
+            default_runtime:
+              description: Runtime of pods without a RuntimeClass.
+              type: str
+            runtimes:
+              description: Runtimes by name, with C(type) and C(binary).
+              type: dict
       sample:
         containerd:
           installed: true
@@ -876,7 +973,8 @@ gpu_node:
           description: Whether its unit is active. V(null) if systemd did not report it.
           type: bool
         unit_state:
-          description: State of its unit, as systemd reports it.
+          description: >-
+            State of its unit, as systemd reports it, with C(active), C(sub) and C(result).
           type: dict
         distribution:
           description: >-
@@ -903,28 +1001,29 @@ gpu_node:
           type: str
         flags:
           description: >-
-            Every flag, with the C(file) that contains it and the C(variable) that contains it
-            there. A flag that is not C(effective) is in a file, but another file overrides its
-            variable, or the unit does not use the variable. The process runs with a flag without a
-            C(file), but no file of the unit contains it. Values that are not needed are V(***),
-            because they may be secret.
+            Every flag, with its C(name) and C(value), the C(file) that contains it and the
+            C(variable) that contains it there. A flag that is not C(effective) is in a file, but
+            another file overrides its variable, or the unit does not use the variable. The process
+            runs with a flag without a C(file), but no file of the unit contains it. Values that are
+            not needed are V(***), because they may be secret.
           type: list
           elements: dict
         config:
           description: >-
-            The file of C(--config), whether it C(exists), and the C(error) why it is unreadable or
-            invalid, with line and column if these are known. C(obstacle) is why
+            The C(path) of C(--config), whether the file C(exists), and the C(error) why it is
+            unreadable or invalid, with line and column if these are known. C(obstacle) is why
             M(metal.gpu.config_document) cannot edit a file that the kubelet accepts.
           type: dict
         config_dir:
           description: >-
-            The directory of C(--config-dir), with C(path), C(error) and C(obstacle) of its files.
+            The C(path) of the directory of C(--config-dir), and its C(files), each with C(path),
+            C(error) and C(obstacle).
           type: dict
         feature_gates:
           description: >-
-            Every place that sets a feature gate. C(where) is V(flag) or V(config). C(flag) is the
-            variable that contains the flag, else V(--feature-gates). C(effective) as in
-            RV(gpu_node.kubelet.flags).
+            Every place that sets a feature gate, with the C(name) and the C(value) of the gate, and
+            the C(file). C(where) is V(flag) or V(config). C(flag) is the variable that contains the
+            flag, else V(--feature-gates). C(effective) is as in RV(gpu_node.kubelet.flags).
           type: list
           elements: dict
         health_url:
@@ -1000,8 +1099,9 @@ gpu_node:
         driver: systemd
     packages:
       description: >-
-        The installed packages among O(packages) of the node's own architecture, by name. C(held)
-        is whether C(apt-mark) or C(dnf versionlock) holds the version. The list is incomplete if
+        The installed packages among O(packages) of the node's own architecture, by name, with
+        C(version). C(held) is whether C(apt-mark) or C(dnf versionlock) holds that. The list is
+        incomplete if
         RV(gpu_node.package_manager) has an C(error).
       type: dict
       sample:
