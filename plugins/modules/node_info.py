@@ -1213,8 +1213,7 @@ gpu_node:
       contains:
         error:
           description: >-
-            Why the installed packages are unknown, as C(dpkg-query) or C(rpm) reports it. V(null)
-            if they are known.
+            Why the installed packages or their relations are unknown. V(null) if they are known.
           type: str
         lock:
           description: >-

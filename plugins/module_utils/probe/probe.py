@@ -116,12 +116,12 @@ class Probe:
     found: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # patterns of paths
     programs: tuple[str, ...] = ()  # whose paths are part of the observation
     program_files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by directories
-    own_files: Mapping[str, str] = field(default_factory=dict)  # files of our roles, by path
+    own_files: Mapping[str, str] = field(default_factory=dict)  # that a role writes, and the role
     # Read the files whose names are known only now.
     read: Callable[[Reading], None] = _nothing
     values: Callable[[Reading], Mapping[str, object]] = _none
-    # Times of files besides those that were read.
+    # Return when files were written, besides those that were read.
     times: Callable[[Reading], Mapping[str, float | None]] = _no_times
     commands: Callable[[Reading], Mapping[str, Command]] = _no_commands
-    # The commands that are necessary because of the first outputs, which those of all components.
+    # Return the commands that are necessary because of the outputs of all first commands.
     follow_up: Callable[[Reading, Mapping[str, Output]], Mapping[str, Command]] = _no_follow_up

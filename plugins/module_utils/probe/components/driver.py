@@ -17,6 +17,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.read import nvidia_drive
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import Reading
     from ansible_collections.metal.gpu.plugins.module_utils.read.output import Output
@@ -49,17 +50,32 @@ class Values(TypedDict):
     libraries: dict[str, str | None]
 
 
-def _values(reading: Reading) -> dict[str, object]:
+def _values(reading: Reading) -> Values:
     root = reading.node.root
-    users = read_device_users(root) if reading.request.device_users else None
     return {
-        "device_files": [file._asdict() for file in read_device_files(root)],
-        "device_users": users and [user._asdict() for user in users],
+        "device_files": [
+            {
+                "path": file.path,
+                "major": file.major,
+                "minor": file.minor,
+                "mode": file.mode,
+                "linked": file.linked,
+            }
+            for file in read_device_files(root)
+        ],
+        "device_users": _read_users(root) if reading.request.device_users else None,
         "module_files": _read_module_files(reading),
         "libraries": {
             name: program_files.find_library(root, name) for name in nvidia_driver.LIBRARIES
         },
     }
+
+
+def _read_users(root: Path) -> list[DeviceUserRow]:
+    return [
+        {"pid": user.pid, "command": user.command, "pod": user.pod}
+        for user in read_device_users(root)
+    ]
 
 
 def _read_module_files(reading: Reading) -> list[str]:

@@ -43,7 +43,7 @@ def _read(reading: Reading) -> None:
         reading.files.read_all([f"{directory}/**/*.conf"])
 
 
-def _values(reading: Reading) -> dict[str, object]:
+def _values(reading: Reading) -> Values:
     return {"joined_name": _read_joined_name(reading)}
 
 

@@ -16,6 +16,8 @@ from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import Probe
 from ansible_collections.metal.gpu.plugins.module_utils.read import nvidia_driver, packages
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import Reading
 
 
@@ -43,6 +45,7 @@ class Relations(TypedDict):
 
     automatic: list[str]
     dependants: dict[str, list[list[str]]]
+    error: str | None  # why they are unknown
 
 
 class Values(TypedDict):
@@ -62,15 +65,33 @@ def _read(reading: Reading) -> None:
     )
 
 
-def _values(reading: Reading) -> dict[str, object]:
+def _values(reading: Reading) -> Values:
     root = reading.node.root
-    lock = package_manager.read_lock(root)
     return {
-        "sources": [source._asdict() for source in read_sources(root)],
-        "lock": lock and lock._asdict(),
+        "sources": _read_sources(root),
+        "lock": _read_lock(root),
         "interrupted": package_manager.was_interrupted(root),
         "relations": _read_relations(reading),
     }
+
+
+def _read_sources(root: Path) -> list[Source]:
+    return [
+        {
+            "path": source.path,
+            "url": source.url,
+            "suite": source.suite,
+            "section": source.section,
+            "unsigned": source.unsigned,
+            "credentials": source.credentials,
+        }
+        for source in read_sources(root)
+    ]
+
+
+def _read_lock(root: Path) -> Lock | None:
+    lock = package_manager.read_lock(root)
+    return {"path": lock.path, "pid": lock.pid, "command": lock.command} if lock else None
 
 
 def _read_relations(reading: Reading) -> Relations:
@@ -83,7 +104,7 @@ def _read_relations(reading: Reading) -> Relations:
     for path in reading.files.find(packages.RECORDS):
         recorded |= packages.recorded_names(reading.files.texts.get(path, ""))
     if not recorded:
-        return {"automatic": [], "dependants": {}}
+        return {"automatic": [], "dependants": {}, "error": None}
     files = NodeFiles(reading.node.root)
     relations = packages.parse_relations(files.read(packages.DPKG_STATUS) or "")
     drivers = filter(nvidia_driver.is_driver_package, (one.name for one in relations))
@@ -94,6 +115,7 @@ def _read_relations(reading: Reading) -> Relations:
     return {
         "automatic": sorted(automatic & {*names, *dependants}),
         "dependants": dependants,
+        "error": next((f"{path}: {error}" for path, error in files.errors.items()), None),
     }
 
 

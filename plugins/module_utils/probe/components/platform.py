@@ -35,7 +35,7 @@ class Values(TypedDict):
     pci: list[GpuRow]
 
 
-def _values(reading: Reading) -> dict[str, object]:
+def _values(reading: Reading) -> Values:
     return {"pci": [_row(gpu) for gpu in read_gpus(reading.node.root)]}
 
 

@@ -101,13 +101,14 @@ def _repositories(raw: Raw) -> dict[str, Repository]:
 
 def _package_manager(raw: Raw, values: Values) -> PackageManager:
     unfinished = packages.parse_unfinished(raw.stdout("packages"), raw.architecture)
+    relations = values["relations"]
     return {
-        "error": packages.query_error(raw.outputs.get("packages")),
+        "error": packages.query_error(raw.outputs.get("packages")) or relations["error"],
         "lock": values["lock"],
         "interrupted": values["interrupted"],
         "unfinished": {
             name: {"version": one.version, "state": one.state} for name, one in unfinished.items()
         },
-        "automatic": values["relations"]["automatic"],
-        "dependants": values["relations"]["dependants"],
+        "automatic": relations["automatic"],
+        "dependants": relations["dependants"],
     }

@@ -83,6 +83,10 @@ def test_packages_that_apt_would_also_remove(observe, tmp_path):
         "pycuda": [["libcuda1"]],
     }
     assert found["error"] is None
+    status = tmp_path / "var/lib/dpkg/status"
+    status.unlink()
+    status.symlink_to("status")
+    assert "/var/lib/dpkg/status: " in observe(programs)["package_manager"]["error"]
     plant(tmp_path, {"/var/lib/metal-gpu/packages/nvidia_driver.json": "damaged"})
     assert observe(programs)["package_manager"]["dependants"] == {}
 
