@@ -12,17 +12,25 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import cast
+from typing import TypedDict, cast
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe.raw_data import RawData
 from ansible_collections.metal.gpu.plugins.module_utils.probe.registry import PROBES
 from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact, redact_all
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Failure, Node
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Raw
 
 _PLACES = 2  # of the innermost calls
 # Addresses of repositories are compared, and `repositories` has sealed their credentials.
 _SEALED = ("repositories",)
+
+
+class Failure(TypedDict):
+    """A component that could not be observed, because its code has a defect."""
+
+    component: str
+    error: str
+    place: str
 
 
 class ObservationFailed(Exception):
@@ -44,7 +52,7 @@ def interpret(data: RawData) -> Node:
     Raises ObservationFailed, so that no planner gets an incomplete observation.
     """
     raw = Raw(data)
-    observed: dict[str, dict[str, object]] = {}
+    observed: dict[str, object] = {}
     failures: list[Failure] = []
     for component in PROBES:
         try:
@@ -53,17 +61,20 @@ def interpret(data: RawData) -> Node:
             failures.append(_failure(component, error))
             continue
         for key, value in part.items():
-            # Each engine adds itself to the engines.
-            observed[key] = {**observed[key], **value} if key in observed else value
+            others = observed.get(key)
+            if isinstance(others, dict) and isinstance(value, dict):
+                observed[key] = {**others, **value}  # each engine adds itself to the engines
+            else:
+                observed[key] = value
     node = {key: value if key in _SEALED else redact_all(value) for key, value in observed.items()}
     if failures:
         raise ObservationFailed(failures, node)
     return cast(Node, node)
 
 
-def _observer(component: str) -> Callable[[Raw], Mapping[str, dict[str, object]]]:
+def _observer(component: str) -> Callable[[Raw], Mapping[str, object]]:
     module = import_module(f"..{component}.observed", __name__)
-    return cast(Callable[[Raw], Mapping[str, dict[str, object]]], module.observe)
+    return cast(Callable[[Raw], Mapping[str, object]], module.observe)
 
 
 def _failure(component: str, error: Exception) -> Failure:

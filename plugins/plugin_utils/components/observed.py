@@ -7,8 +7,6 @@ A planner that needs only its own component takes that component's `Observed`, w
 
 from __future__ import annotations
 
-from typing import TypedDict
-
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import (
     observed as container_toolkit,
 )
@@ -45,11 +43,3 @@ class Node(
     """The observation of a node, `gpu_node`."""
 
     engines: Engines
-
-
-class Failure(TypedDict):
-    """A component that could not be observed, because its code has a defect."""
-
-    component: str
-    error: str
-    place: str

@@ -17,7 +17,8 @@ import yaml
 from ansible_collections.metal.gpu.plugins.module_utils.probe.registry import PROBES
 from ansible_collections.metal.gpu.plugins.modules import node_info
 from ansible_collections.metal.gpu.plugins.plugin_utils import components
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Failure, Node
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observation import Failure
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 
 RETURN = yaml.safe_load(node_info.RETURN)
 DOCUMENTED = RETURN["gpu_node"]["contains"]
