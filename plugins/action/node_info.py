@@ -8,7 +8,10 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observation import interpret
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observation import (
+    ObservationFailed,
+    interpret,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.plain import plain
 from ansible_collections.metal.gpu.plugins.plugin_utils.quiet import execute_quietly
 
@@ -26,5 +29,8 @@ class ActionModule(ActionBase):
         result = execute_quietly(self, "metal.gpu.node_info", task_vars=task_vars)
         raw = result.pop("raw", None)
         if raw is not None:
-            result["gpu_node"] = interpret(plain(raw))
+            try:
+                result["gpu_node"] = interpret(plain(raw))
+            except ObservationFailed as error:
+                result |= {"failed": True, "msg": str(error), "failures": error.failures}
         return result

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 from ansible.errors import AnsibleConnectionFailure
 from ansible.module_utils.parsing.convert_bool import boolean
@@ -21,7 +21,11 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.metal.gpu.plugins.modules.plan import ARGUMENT_SPEC
 from ansible_collections.metal.gpu.plugins.plugin_utils import variables
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import desired
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.observation import interpret
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observation import (
+    ObservationFailed,
+    interpret,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import (
     why_unobserved,
@@ -78,7 +82,7 @@ class ActionModule(ActionBase):
 
     def _observe(
         self, host: str, before: Mapping[str, Any], task_vars: dict[str, Any], *, again: bool
-    ) -> tuple[dict[str, Any] | None, list[dict[str, str]]]:
+    ) -> tuple[Node | None, list[dict[str, str]]]:
         """Return the observation, or the finding about its failure.
 
         Only a playbook knows that an earlier observation is fresh: tasks of the user may have
@@ -86,7 +90,7 @@ class ActionModule(ActionBase):
         """
         is_fresh = boolean(task_vars.get("metal_gpu_observation_is_fresh", False))
         if is_fresh and before.get("node") and not again:
-            return plain(before["node"]), []
+            return cast(Node, plain(before["node"])), []
         try:
             # The raw data contains passwords of registries and proxies.
             result = execute_quietly(self, "metal.gpu.node_info", _OBSERVED, task_vars)
@@ -94,14 +98,17 @@ class ActionModule(ActionBase):
             result = {"unreachable": True, "msg": str(error)}
         raw = result.get("raw")
         if raw is not None:
-            return interpret(plain(raw)), []
+            try:
+                return interpret(plain(raw)), []
+            except ObservationFailed as error:
+                result = {"failed": True, "msg": str(error), "failures": error.failures}
         method = self._play_context.become_method or ""
         return None, [why_unobserved(host, result, method)]
 
     def _plan(
         self,
         host: str,
-        node: Mapping[str, Any],
+        node: Node,
         roles: list[str],
         before: Mapping[str, Any],
         task_vars: Mapping[str, Any],

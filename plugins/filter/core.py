@@ -17,6 +17,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict import reconcile
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin import (
     plan as device_plugin,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import drain
 from ansible_collections.metal.gpu.plugins.plugin_utils.plain import plain
 from ansible_collections.metal.gpu.plugins.plugin_utils.variables import gpu_count
@@ -24,7 +25,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.verdict import permissio
 
 
 def reconcile(
-    node: Mapping[str, Any] | None,
+    node: Node | None,
     host: str,
     declared: Any = None,
     cluster: Mapping[str, Any] | None = None,

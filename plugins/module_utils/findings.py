@@ -11,12 +11,9 @@ has the details. No function does I/O.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
-
-if TYPE_CHECKING:
-    from typing import Any
 
 REFUSAL = "refusal"  # the run changes no node, or only the others (metal_gpu_skip_refused)
 STOP = "stop"  # the run leaves this node until an admin decides, and continues on the others
@@ -87,6 +84,12 @@ CATALOGUE: dict[str, Meaning] = {
         "the node was not observed: {error}",
         "check that the node has Python 3.9 or newer and writable file systems, then run `ansible "
         "{host} -b -m metal.gpu.node_info`",
+    ),
+    "OBSERVATION_FAILED": Meaning(
+        REFUSAL,
+        "this collection has a defect, and cannot interpret what it read on the node: {error}",
+        "report the defect, with this message; to continue without the node, set "
+        "`metal_gpu_skip_refused: true`",
     ),
     "NODE_RESTARTED": Meaning(
         FAILURE,
@@ -1047,7 +1050,7 @@ CATALOGUE: dict[str, Meaning] = {
 }
 
 
-def finding(code: str, host: str, **evidence: Any) -> dict[str, str]:
+def finding(code: str, host: str, **evidence: object) -> dict[str, str]:
     """Return the finding `code` about `host`, with its texts filled in and credentials removed.
 
     Raises UnknownCode.

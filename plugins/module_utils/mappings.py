@@ -6,45 +6,55 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TypeVar, overload
+
+_Value = TypeVar("_Value")  # object, or what the caller assumes about its documents
 
 
-def section(document: Any, *keys: str) -> Mapping[str, Any]:
+@overload
+def section(document: Mapping[str, _Value], *keys: str) -> Mapping[str, _Value]: ...
+
+
+@overload
+def section(document: object, *keys: str) -> Mapping[str, object]: ...
+
+
+def section(document: object, *keys: str) -> Mapping[str, object]:
     """Follow keys through nested mappings; empty if a key is missing or its value no mapping."""
     for key in keys:
         document = document.get(key) if isinstance(document, Mapping) else None
     return document if isinstance(document, Mapping) else {}
 
 
-def text(document: Any, *keys: str) -> str | None:
+def text(document: object, *keys: str) -> str | None:
     """Return the text at a key path; None if it is missing or of another type."""
     value = _value(document, keys)
     return value if isinstance(value, str) else None
 
 
-def flag(document: Any, *keys: str) -> bool | None:
+def flag(document: object, *keys: str) -> bool | None:
     """Return the boolean at a key path, likewise."""
     value = _value(document, keys)
     return value if isinstance(value, bool) else None
 
 
-def number(document: Any, *keys: str) -> int | None:
+def number(document: object, *keys: str) -> int | None:
     """Return the integer at a key path, likewise."""
     value = _value(document, keys)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def texts(document: Any, *keys: str) -> list[str]:
+def texts(document: object, *keys: str) -> list[str]:
     """Return the texts of the list at a key path; items of other types are left out."""
     value = _value(document, keys)
     return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
 
-def sections(document: Any, *keys: str) -> dict[str, Mapping[str, Any]]:
+def sections(document: object, *keys: str) -> dict[str, Mapping[str, object]]:
     """Return the mappings in the mapping at a key path, by name; other values are left out."""
     found = section(document, *keys)
     return {name: value for name, value in found.items() if isinstance(value, Mapping)}
 
 
-def _value(document: Any, keys: Sequence[str]) -> Any:
+def _value(document: object, keys: Sequence[str]) -> object:
     return section(document, *keys[:-1]).get(keys[-1])

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
 
 HIDDEN = "***"
 
@@ -125,7 +124,7 @@ def redact(text: str) -> str:
     return "".join((*parts, text[done:]))
 
 
-def redact_all(value: Any) -> Any:
+def redact_all(value: object) -> object:
     """Return a value of nested mappings and lists with every text in it redacted."""
     if isinstance(value, str):
         return redact(value)

@@ -513,12 +513,7 @@ gpu_node:
         errors: {}
         devices: [nvidia.com/gpu=0, nvidia.com/gpu=all]
     engines:
-      description: >-
-        The container engines, installed or not. The C(config) of each has the C(path) of its main
-        configuration file, whether that C(exists), and the C(error) why the configuration is
-        unreadable or invalid. Its C(source) is the source of C(runtimes) and C(default_runtime),
-        which is a command or the files that were read. If C(source) is V(null), these values are
-        unknown or the engine's defaults.
+      description: The container engines, installed or not.
       type: dict
       contains:
         containerd:
@@ -550,13 +545,45 @@ gpu_node:
               description: File of C(runc), as in RV(gpu_node.driver.programs).
               type: dict
             config:
-              description: >-
-                Its main configuration file. C(version) and C(imports) are from that file.
-                C(imported_cri) are the imported files with settings of the CRI plugin. C(error) is
-                why the file cannot be read or why containerd rejects its configuration, with file,
-                line and column if these are known. C(obstacle) is why M(metal.gpu.config_document)
-                cannot edit a file that containerd accepts.
+              description: Its configuration.
               type: dict
+              contains:
+                path:
+                  description: Path of its main configuration file.
+                  type: str
+                exists:
+                  description: Whether the file exists. V(null) if that cannot be read.
+                  type: bool
+                error:
+                  description: >-
+                    Why the file cannot be read or why containerd rejects its configuration, with
+                    file, line and column if these are known.
+                  type: str
+                source:
+                  description: >-
+                    The source of C(runtimes) and C(default_runtime), which is a command or the
+                    files that were read. If it is V(null), these values are unknown or the engine's
+                    defaults.
+                  type: str
+                version:
+                  description: Version of the configuration, from the file.
+                  type: int
+                imports:
+                  description: Patterns of imported files, from the file.
+                  type: list
+                  elements: str
+                imported_cri:
+                  description: Imported files with settings of the CRI plugin.
+                  type: list
+                  elements: str
+                text_sha256:
+                  description: >-
+                    SHA-256 of the file. V(null) if there is none, or if it cannot be read.
+                  type: str
+                obstacle:
+                  description: >-
+                    Why M(metal.gpu.config_document) cannot edit a file that containerd accepts.
+                  type: str
             needs_reload:
               description: Whether the files of its unit are newer than what systemd has loaded.
               type: bool
@@ -576,12 +603,14 @@ gpu_node:
               description: Runtime of pods without a RuntimeClass.
               type: str
             runtimes:
-              description: Runtimes by name, from C(containerd config dump).
+              description: >-
+                Runtimes by name, from C(containerd config dump), with C(type), C(binary) (empty for
+                the default of the type) and C(systemd_cgroup).
               type: dict
         docker:
           description: >-
             The Docker Engine. The values are from the running engine, or else from its
-            configuration file. C(runtimes) have C(type) and C(binary).
+            configuration file.
           type: dict
           contains:
             installed:
@@ -638,17 +667,49 @@ gpu_node:
               elements: dict
             config:
               description: >-
-                C(daemon.json), or the file of C(--config-file). In addition to the C(config) of
-                every engine, C(keys) are the keys of the file. C(default_runtime), C(runtimes) and
-                C(cdi_enabled) are the values in the file, which may not be effective yet.
-                C(obstacle) is why M(metal.gpu.config_document) cannot edit a file that Docker
-                accepts.
+                C(daemon.json), or the file of C(--config-file). Values of the file may not be
+                effective yet.
               type: dict
+              contains:
+                path:
+                  description: Path of its main configuration file.
+                  type: str
+                exists:
+                  description: Whether the file exists. V(null) if that cannot be read.
+                  type: bool
+                error:
+                  description: >-
+                    Why the file cannot be read or is invalid, with file, line and column if these
+                    are known.
+                  type: str
+                source:
+                  description: >-
+                    The source of C(runtimes) and C(default_runtime), which is a command or the
+                    files that were read. If it is V(null), these values are unknown or the engine's
+                    defaults.
+                  type: str
+                obstacle:
+                  description: >-
+                    Why M(metal.gpu.config_document) cannot edit a file that Docker accepts.
+                  type: str
+                keys:
+                  description: The keys of the file.
+                  type: list
+                  elements: str
+                default_runtime:
+                  description: Default runtime in the file.
+                  type: str
+                runtimes:
+                  description: Runtimes in the file by name, with C(type) and C(binary).
+                  type: dict
+                cdi_enabled:
+                  description: Whether CDI is enabled by the file, or by default in this version.
+                  type: bool
             default_runtime:
               description: Runtime of containers that do not specify one.
               type: str
             runtimes:
-              description: Runtimes by name.
+              description: Runtimes by name, with C(type) and C(binary).
               type: dict
             live_restore:
               description: Whether containers keep running while the engine is stopped.
@@ -739,8 +800,44 @@ gpu_node:
         crio:
           description: >-
             CRI-O. The values are from the running engine, or else from its configuration files.
-            C(runtimes) have C(type) and C(binary).
           type: dict
+          contains:
+            installed:
+              description: Whether the program exists or runs.
+              type: bool
+            version:
+              description: Its version. V(null) if it cannot be determined.
+              type: str
+            running:
+              description: Whether its unit is active. V(null) if systemd did not report it.
+              type: bool
+            config:
+              description: Its configuration.
+              type: dict
+              contains:
+                path:
+                  description: Path of its main configuration file.
+                  type: str
+                exists:
+                  description: Whether the file exists. V(null) if that cannot be read.
+                  type: bool
+                error:
+                  description: >-
+                    Why one of the files cannot be read or is invalid, with file, line and column if
+                    these are known.
+                  type: str
+                source:
+                  description: >-
+                    The source of C(runtimes) and C(default_runtime), which is a command or the
+                    files that were read. If it is V(null), these values are unknown or the engine's
+                    defaults.
+                  type: str
+            default_runtime:
+              description: Runtime of pods without a RuntimeClass.
+              type: str
+            runtimes:
+              description: Runtimes by name, with C(type) and C(binary).
+              type: dict
       sample:
         containerd:
           installed: true
@@ -876,7 +973,8 @@ gpu_node:
           description: Whether its unit is active. V(null) if systemd did not report it.
           type: bool
         unit_state:
-          description: State of its unit, as systemd reports it.
+          description: >-
+            State of its unit, as systemd reports it, with C(active), C(sub) and C(result).
           type: dict
         distribution:
           description: >-
@@ -903,28 +1001,29 @@ gpu_node:
           type: str
         flags:
           description: >-
-            Every flag, with the C(file) that contains it and the C(variable) that contains it
-            there. A flag that is not C(effective) is in a file, but another file overrides its
-            variable, or the unit does not use the variable. The process runs with a flag without a
-            C(file), but no file of the unit contains it. Values that are not needed are V(***),
-            because they may be secret.
+            Every flag, with its C(name) and C(value), the C(file) that contains it and the
+            C(variable) that contains it there. A flag that is not C(effective) is in a file, but
+            another file overrides its variable, or the unit does not use the variable. The process
+            runs with a flag without a C(file), but no file of the unit contains it. Values that are
+            not needed are V(***), because they may be secret.
           type: list
           elements: dict
         config:
           description: >-
-            The file of C(--config), whether it C(exists), and the C(error) why it is unreadable or
-            invalid, with line and column if these are known. C(obstacle) is why
+            The C(path) of C(--config), whether the file C(exists), and the C(error) why it is
+            unreadable or invalid, with line and column if these are known. C(obstacle) is why
             M(metal.gpu.config_document) cannot edit a file that the kubelet accepts.
           type: dict
         config_dir:
           description: >-
-            The directory of C(--config-dir), with C(path), C(error) and C(obstacle) of its files.
+            The C(path) of the directory of C(--config-dir), and its C(files), each with C(path),
+            C(error) and C(obstacle).
           type: dict
         feature_gates:
           description: >-
-            Every place that sets a feature gate. C(where) is V(flag) or V(config). C(flag) is the
-            variable that contains the flag, else V(--feature-gates). C(effective) as in
-            RV(gpu_node.kubelet.flags).
+            Every place that sets a feature gate, with the C(name) and the C(value) of the gate, and
+            the C(file). C(where) is V(flag) or V(config). C(flag) is the variable that contains the
+            flag, else V(--feature-gates). C(effective) is as in RV(gpu_node.kubelet.flags).
           type: list
           elements: dict
         health_url:
@@ -1000,8 +1099,9 @@ gpu_node:
         driver: systemd
     packages:
       description: >-
-        The installed packages among O(packages) of the node's own architecture, by name. C(held)
-        is whether C(apt-mark) or C(dnf versionlock) holds the version. The list is incomplete if
+        The installed packages among O(packages) of the node's own architecture, by name, with
+        C(version). C(held) is whether C(apt-mark) or C(dnf versionlock) holds that. The list is
+        incomplete if
         RV(gpu_node.package_manager) has an C(error).
       type: dict
       sample:
@@ -1113,8 +1213,7 @@ gpu_node:
       contains:
         error:
           description: >-
-            Why the installed packages are unknown, as C(dpkg-query) or C(rpm) reports it. V(null)
-            if they are known.
+            Why the installed packages or their relations are unknown. V(null) if they are known.
           type: str
         lock:
           description: >-
@@ -1163,45 +1262,42 @@ gpu_node:
       description: Whether the operating system requests a reboot (C(/run/reboot-required)).
       type: bool
       sample: false
+failures:
+  description:
+    - The components that could not be observed, because this collection has a defect. Then the task
+      fails, so that nothing is planned from an incomplete observation.
+  returned: if there are any
+  type: list
+  elements: dict
+  contains:
+    component:
+      description: Name of the component.
+      type: str
+    error:
+      description: The error, without credentials.
+      type: str
+    place:
+      description: Files and lines of the code, the innermost last.
+      type: str
+  sample:
+    - component: kubelet
+      error: "KeyError: 'kubelet.service'"
+      place: plugins/plugin_utils/components/kubelet/observed.py:101 in _setup
 """
 
 import os
 import shutil
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.metal.gpu.plugins.module_utils.probe import (
-    package_manager,
-    program_files,
-    services,
-)
-from ansible_collections.metal.gpu.plugins.module_utils.probe.commands import Command, read_outputs
-from ansible_collections.metal.gpu.plugins.module_utils.probe.device_files import read_device_files
-from ansible_collections.metal.gpu.plugins.module_utils.probe.device_users import read_device_users
-from ansible_collections.metal.gpu.plugins.module_utils.probe.node_files import NodeFiles
-from ansible_collections.metal.gpu.plugins.module_utils.probe.own_files import read_own_files
-from ansible_collections.metal.gpu.plugins.module_utils.probe.package_sources import read_sources
-from ansible_collections.metal.gpu.plugins.module_utils.probe.pci import read_gpus
-from ansible_collections.metal.gpu.plugins.module_utils.read import (
-    cdi,
-    containerd,
-    crio,
-    docker,
-    document_history_files,
-    kubelet,
-    nvidia_driver,
-    nvidia_smi,
-    packages,
-    systemd,
-)
-from ansible_collections.metal.gpu.plugins.module_utils.read.command_line import Flag, value_of
-from ansible_collections.metal.gpu.plugins.module_utils.read.output import Output
+from ansible_collections.metal.gpu.plugins.module_utils.probe.collect import collect
+from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import Node, Request
+from ansible_collections.metal.gpu.plugins.module_utils.probe.program_files import DIRECTORIES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "packages": {"type": "list", "elements": "str", "default": []},
@@ -1209,370 +1305,27 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "device_users": {"type": "bool", "default": False},
 }
 
-FILES = (
-    "/etc/os-release",
-    "/usr/lib/os-release",
-    "/proc/sys/kernel/hostname",
-    "/proc/sys/kernel/osrelease",
-    "/proc/sys/kernel/random/boot_id",
-    "/proc/driver/nvidia/version",
-    "/proc/driver/nvidia/gpus/*/information",
-    # Only loadable modules have an initstate. Unlike /proc/modules, it exists on every kernel.
-    *(f"/sys/module/{name}/initstate" for name in nvidia_driver.MODULES),
-    "/sys/module/nvidia/version",
-    packages.VERSION_LOCKS,
-    packages.MODULE_STATES,
-    packages.RECORDS,
-    "/sys/firmware/efi/efivars/SecureBoot-*",
-    *(f"{directory}/*.{suffix}" for directory in cdi.DIRECTORIES for suffix in ("yaml", "json")),
-    *crio.CONFIG_PATTERNS,
-    document_history_files.PATTERN,
-    docker.RECORD,
-    nvidia_driver.TOOLKIT_CONFIG,
-)
-# Directories, pattern, and what a text must contain to be sent to the controller.
-LAYERED_FILES = (
-    ("{}/modprobe.d", "*.conf", "nouveau"),
-    ("{}/modules-load.d", "*.conf", ""),
-    ("{}/udev/rules.d", "*.rules", "create-dev-char-symlinks"),
-)
-LAYERS = ("/etc", "/run", "/usr/local/lib", "/usr/lib", "/lib")
-PATHS = {
-    "systemd": "/run/systemd/system",
-    "headers": "/lib/modules/{release}/build",
-    "cgroup": "/sys/fs/cgroup",
-    "cgroup_v2": "/sys/fs/cgroup/cgroup.controllers",
-    "reboot_required": "/run/reboot-required",
-}
-PATTERNS = {
-    "toolkit_config": (nvidia_driver.TOOLKIT_CONFIG,),
-    "dkms_modules": (nvidia_driver.DKMS_MODULES,),
-    "dkms_logs": (nvidia_driver.DKMS_LOGS,),
-    "dkms_sources": (nvidia_driver.DKMS_SOURCES,),
-    "docker_purge_script": (docker.PURGE_SCRIPT,),
-    "docker_rootless": docker.ROOTLESS_PATTERNS,
-    "docker_snap": docker.SNAP_PATTERNS,
-}
-UNITS = (
-    *services.KINDS,
-    docker.CRI_SOCKET,
-    docker.V1_UNIT,
-    *kubelet.DISTRIBUTIONS,
-    "nvidia-persistenced.service",
-    "nvidia-cdi-refresh.path",
-    "nvidia-cdi-refresh.service",
-)
-# Properties of units: those that are sent to the controller, and those that may contain secrets.
-STATE = (
-    *("Id", "LoadState", "ActiveState", "SubState", "Result", "UnitFileState"),
-    *("ActiveEnterTimestampMonotonic", "NeedDaemonReload", "Listen"),
-)
-COMMAND = ("Names", "MainPID", "ControlGroup", "ExecStart", "Environment", "EnvironmentFiles")
-# Programs whose paths are part of the observation.
-PROGRAMS = ("kubelet", "containerd", "dockerd", "docker", "cri-dockerd", "crio")
-# Only the kubelet's own lines, without systemd's. There are 200 of them, because a kubelet with an
-# unknown gate in its configuration file panics with a long trace.
-JOURNAL = (
-    *("journalctl", f"_SYSTEMD_UNIT={kubelet.UNIT}", "--lines=200"),
-    *("--output=short", "--no-hostname", "--no-pager"),
-)
-# The files of programs, by component. The toolkit's programs must be in /usr/bin, because the
-# engines are configured with that path.
-PROGRAM_FILES = {
-    "driver": (nvidia_driver.PROGRAMS, program_files.DIRECTORIES),
-    "toolkit": (nvidia_driver.TOOLKIT_PROGRAMS, ("/usr/bin",)),
-    "containerd": (("runc",), program_files.DIRECTORIES),
-}
-
-
-class Node(NamedTuple):
-    """The access to the node; tests replace it."""
-
-    root: Path
-    run_command: Callable[..., tuple[int, str, str]]
-    find_program: Callable[[str], str | None]
-
 
 def run(
     node: Node,
-    asked_packages: list[str],
-    asked_repositories: list[str],
+    packages: Iterable[str],
+    repositories: Iterable[str],
     *,
     device_users: bool = False,
 ) -> dict[str, Any]:
     """Return everything that the action plugin interprets."""
-    systemctl = query_systemd(node)
-    units = systemd.parse_show(systemctl.stdout) if systemctl else {}
-    # Texts of units can contain secrets, so they stay on the node.
-    unit_files = NodeFiles(node.root)
-    observed = {
-        unit: services.read_service(node.root, unit_files, unit, units.get(unit, {}))
-        for unit in services.KINDS
-    }
-    files = NodeFiles(node.root)
-    files.read_all(FILES)
-    for directory, pattern, containing in LAYERED_FILES:
-        files.read_layered([directory.format(layer) for layer in LAYERS], pattern, containing)
-    files.read_all(
-        pattern.format(name) for name in asked_repositories for pattern in packages.REPOSITORIES
-    )
-    read_configurations(files, observed)
-    for history in files.find(document_history_files.PATTERN):
-        files.read(document_history_files.parse_file_name(history).path)
-    release = files.texts.get("/proc/sys/kernel/osrelease", "").strip()
-    paths = {services.KINDS[unit].program: service.path for unit, service in observed.items()}
-
-    def find(name: str) -> str | None:
-        """Return the program that a service runs, else the one in the PATH."""
-        return paths.get(name) or node.find_program(name)
-
-    lock = package_manager.read_lock(node.root)
-    return {
-        "changed": False,
-        "raw": {
-            "asked": {
-                "packages": asked_packages,
-                "repositories": asked_repositories,
-                "units": list(UNITS),
-            },
-            "architecture": os.uname().machine,
-            "pci": [gpu._asdict() for gpu in read_gpus(node.root)],
-            "device_files": [file._asdict() for file in read_device_files(node.root)],
-            "device_users": (
-                [user._asdict() for user in read_device_users(node.root)] if device_users else None
-            ),
-            "paths": {
-                name: files.exists(path.format(release=release)) for name, path in PATHS.items()
-            },
-            "found": {
-                name: [path for pattern in patterns for path in files.find(pattern)]
-                for name, patterns in PATTERNS.items()
-            },
-            "module_files": read_module_files(files, release),
-            "programs": {name: find(name) for name in PROGRAMS},
-            "units": {unit: select(properties, STATE) for unit, properties in units.items()},
-            "services": {unit: as_data(service) for unit, service in observed.items()},
-            "joined_name": read_joined_name(unit_files, observed[kubelet.UNIT].in_force),
-            "program_files": {
-                component: {
-                    name: program_files.read_program(node.root, name, directories)._asdict()
-                    for name in names
-                }
-                for component, (names, directories) in PROGRAM_FILES.items()
-            },
-            "libraries": {
-                name: program_files.find_library(node.root, name)
-                for name in nvidia_driver.LIBRARIES
-            },
-            "own_files": read_own_files(node.root),
-            "modified": read_times(files, unit_files, release),
-            # Both clocks at the same time, to compare times of systemd with times of files.
-            "clock": {"now": time.time(), "uptime": time.monotonic()},
-            "package_manager": {
-                "lock": lock and lock._asdict(),
-                "interrupted": package_manager.was_interrupted(node.root),
-                **read_relations(node, files),
-            },
-            "package_sources": [source._asdict() for source in read_sources(node.root)],
-            "outputs": {
-                # The output can contain secrets. The selected properties are in "units".
-                **({"systemctl": systemctl._replace(stdout="")._asdict()} if systemctl else {}),
-                **query_programs(
-                    node._replace(find_program=find), files, observed, units, asked_packages
-                ),
-            },
-            "texts": files.texts,
-            "errors": {**unit_files.errors, **files.errors},
-        },
-    }
-
-
-def query_systemd(node: Node) -> Output | None:
-    """Query the properties of the units; None if the node has no systemctl."""
-    argv = ("systemctl", "show", f"--property={','.join((*STATE, *COMMAND))}", "--", *UNITS)
-    return run_present(node, {"units": Command(argv)}).get("units")
-
-
-def select(properties: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
-    return {name: properties[name] for name in names if name in properties}
-
-
-def as_data(service: services.Service) -> dict[str, Any]:
-    lists = {
-        name: [flag._asdict() for flag in getattr(service, name)] for name in ("in_force", "flags")
-    }
-    return {**service._asdict(), **lists}
-
-
-def read_configurations(files: NodeFiles, observed: Mapping[str, services.Service]) -> None:
-    """Read the configuration files of the services, and their imports."""
-    kubelet_flags = observed[kubelet.UNIT].in_force
-    for path in (
-        value_of(kubelet_flags, "--config"),
-        containerd_config(observed) or containerd.DEFAULT_CONFIG,
-        value_of(observed[docker.UNIT].in_force, *docker.CONFIG_FLAGS) or docker.DEFAULT_CONFIG,
-    ):
-        if path:
-            files.read(path)
-    directory = value_of(kubelet_flags, "--config-dir")
-    if directory:
-        files.read_all([f"{directory}/**/*.conf"])
-    config = containerd_config(observed) or containerd.DEFAULT_CONFIG
-    files.read_all(containerd.mentioned_files(config, files.texts.get(config, "")))
-
-
-def containerd_config(observed: Mapping[str, services.Service]) -> str | None:
-    """Return the configuration file in containerd's flags."""
-    return value_of(observed[containerd.UNIT].in_force, *containerd.CONFIG_FLAGS)
-
-
-def read_joined_name(files: NodeFiles, flags: Sequence[Flag]) -> str | None:
-    """Return the name under which the kubelet joined a cluster. Keys stay on the node."""
-    directory = value_of(flags, "--cert-dir") or kubelet.DEFAULT_CERTIFICATE_DIRECTORY
-    path = value_of(flags, "--kubeconfig") or kubelet.DEFAULT_KUBECONFIG
-    kubeconfig = files.read(path) or ""
-    certificates = (
-        f"{directory}/{kubelet.CURRENT_CERTIFICATE}",
-        kubelet.certificate_file(path, kubeconfig),
-    )
-    texts = [files.read(file) or "" for file in certificates if file]
-    return next(filter(None, map(kubelet.joined_name, (*texts, kubeconfig))), None)
-
-
-def read_module_files(files: NodeFiles, release: str) -> list[str]:
-    """Return the files of the nvidia module. modules.dep itself is long and stays on the node."""
-    path = nvidia_driver.MODULES_DEP.format(release=release)
-    module_files = nvidia_driver.parse_modules_dep(files.read(path) or "")
-    files.texts.pop(path, None)
-    return module_files
-
-
-def read_relations(node: Node, files: NodeFiles) -> dict[str, Any]:
-    """Return which packages need the packages that roles installed, for the removal by apt.
-
-    Only a node with records has such packages. What this function reads is long, so it stays on the
-    node.
-    """
-    names: set[str] = set()
-    for path in files.find(packages.RECORDS):
-        names |= packages.recorded_names(files.texts.get(path, ""))
-    none: dict[str, Any] = {"automatic": [], "dependants": {}, "error": None}
-    if not names:
-        return none
-    output = run_present(node, {"relations": Command(packages.DPKG_RELATIONS)}).get("relations")
-    if output is None:
-        return none  # without dpkg
-    installed = [line.split("\t")[0] for line in output.stdout.splitlines()]
-    names.update(filter(nvidia_driver.is_driver_package, installed))
-    dependants = packages.dependants(output.stdout, names)
-    automatic = packages.parse_automatic(files.read(packages.AUTOMATIC) or "", os.uname().machine)
-    files.texts.pop(packages.AUTOMATIC, None)
-    return {
-        "automatic": sorted(automatic & {*names, *dependants}),
-        "dependants": dependants,
-        "error": packages.query_error(output),
-    }
-
-
-def read_times(files: NodeFiles, unit_files: NodeFiles, release: str) -> dict[str, float]:
-    """Return when configuration, initial ramdisk and GPU hook were written, keyed by path."""
-    read = (*files.texts, *unit_files.texts)
-    paths = [path for path in read if not path.startswith(("/proc/", "/sys/"))]
-    paths += [path.format(release=release) for path in nvidia_driver.INITIAL_RAMDISKS]
-    times = {path: files.modified(path) for path in paths}
-    times[docker.GPU_HOOK] = files.appeared(docker.GPU_HOOK)
-    return {path: modified for path, modified in times.items() if modified is not None}
-
-
-def query_programs(
-    node: Node,
-    files: NodeFiles,
-    observed: Mapping[str, services.Service],
-    units: Mapping[str, Mapping[str, str]],
-    asked_packages: Iterable[str],
-) -> dict[str, dict[str, Any]]:
-    """Run every existing program; return the outputs."""
-    has_dpkg = node.find_program(packages.DPKG_QUERY[0])
-    query = packages.DPKG_QUERY if has_dpkg else packages.RPM_QUERY
-    config = containerd_config(observed)
-    if config is None and files.exists(containerd.DEFAULT_CONFIG):
-        config = containerd.DEFAULT_CONFIG
-    # `config dump` of containerd 1.x fails without a file, although containerd starts without it.
-    dump = ("--config", config, "config", "dump") if config else ("config", "default")
-    commands = {
-        "packages": Command((*query, "--", *nvidia_driver.PACKAGE_PATTERNS, *asked_packages)),
-        "module": Command(("modinfo", "-F", "version", read_module_name(node.root))),
-        "nvidia_smi": Command(nvidia_smi.QUERY, timeout_s=nvidia_smi.TIMEOUT_S),
-        "toolkit": Command(("nvidia-ctk", "--version")),
-        "containerd": Command(("containerd", "--version")),
-        "containerd_dump": Command(("containerd", *dump)),
-        "docker": Command(("dockerd", "--version")),
-        "docker_client": Command(("docker", "--version")),
-        "docker_info": Command(docker.INFO),
-        "docker_ps": Command(docker.PS),
-        "docker_group": Command(("getent", "group", docker.GROUP)),
-        "cri_dockerd": Command(("cri-dockerd", "--version")),
-        "crio": Command(("crio", "--version")),
-        "crio_config": Command(("crio", "status", "config")),
-        "kubelet": Command(("kubelet", "--version")),
-    }
-    outputs = run_present(node, commands)
-    outputs.update(run_present(node, further_commands(outputs, units)))
-    return {name: output._asdict() for name, output in outputs.items()}
-
-
-def read_module_name(root: Path) -> str:
-    """Return the name of the NVIDIA module that modprobe would load."""
-    files = NodeFiles(root)
-    directories = [f"{layer}/modprobe.d" for layer in LAYERS]
-    files.read_layered(directories, "*.conf", nvidia_driver.INSTALL_LINE)
-    by_name = sorted(files.texts, key=lambda path: path.rpartition("/")[2])
-    return nvidia_driver.parse_module_name(files.texts[path] for path in by_name)
-
-
-def further_commands(
-    outputs: Mapping[str, Output], units: Mapping[str, Mapping[str, str]]
-) -> dict[str, Command]:
-    """Return the commands that are necessary because of the first outputs."""
-    texts = {name: output.stdout for name, output in outputs.items()}
-    installed = packages.parse_packages(texts.get("packages", ""), os.uname().machine)
-    containers = docker.parse_ps(texts.get("docker_ps", ""))
-    own = [one.id for one in containers if not one.is_of_pod]
-    commands = {}
-    kubelet_state = units.get(kubelet.UNIT, {}).get("ActiveState", "active")
-    if "kubelet" in outputs and kubelet_state != "active":
-        commands["journal"] = Command(JOURNAL)
-    answer = outputs.get("nvidia_smi")
-    if answer and nvidia_smi.is_cut_short(answer.stdout, answer.stderr):
-        commands["nvidia_smi_list"] = Command(nvidia_smi.LIST, timeout_s=nvidia_smi.TIMEOUT_S)
-    if own:
-        commands["docker_host_config"] = Command((*docker.HOST_CONFIG, *own))
-    if docker.has_v1({name: one.version for name, one in installed.items()}, units):
-        commands["docker_v1_volumes"] = Command(docker.V1_VOLUMES)
-    return commands
-
-
-def run_present(node: Node, commands: Mapping[str, Command]) -> dict[str, Output]:
-    """Run the commands whose programs exist."""
-    present = {}
-    for name, command in commands.items():
-        program = node.find_program(command.argv[0])
-        if program:
-            present[name] = command._replace(argv=(program, *command.argv[1:]))
-    return read_outputs(present, node.run_command)
+    request = Request(tuple(packages), tuple(repositories), device_users)
+    return {"changed": False, "raw": collect(node, request)}
 
 
 def find_program(name: str) -> str | None:
-    directories = (os.environ.get("PATH", os.defpath), *program_files.DIRECTORIES)
+    directories = (os.environ.get("PATH", os.defpath), *DIRECTORIES)
     return shutil.which(name, path=os.pathsep.join(directories))
 
 
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    node = Node(Path("/"), module.run_command, find_program)
-    params = module.params
-    asked = (params["packages"], params["repositories"])
-    module.exit_json(**run(node, *asked, device_users=params["device_users"]))
+    module.exit_json(**run(Node(Path("/"), module.run_command, find_program), **module.params))
 
 
 if __name__ == "__main__":

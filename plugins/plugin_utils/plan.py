@@ -10,12 +10,12 @@ second run is empty.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 
 
 class Step(NamedTuple):
@@ -45,10 +45,10 @@ class Plan:
         slugs = [step.slug for step in steps]
         return any(step["slug"] in slugs for step in self.steps)
 
-    def refuse(self, code: str, **evidence: Any) -> None:
+    def refuse(self, code: str, **evidence: object) -> None:
         self.refusals.append(finding(code, self.host, **evidence))
 
-    def notice(self, code: str, **evidence: Any) -> None:
+    def notice(self, code: str, **evidence: object) -> None:
         self.notices.append(finding(code, self.host, **evidence))
 
     def result(self) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def actor(role: str) -> str:
     return f"metal.gpu.{role}"
 
 
-def changes(node: Mapping[str, Any], role: str, suffix: str) -> dict[tuple[str, ...], Any]:
+def changes(node: Node, role: str, suffix: str) -> dict[tuple[str, ...], object]:
     """Return what a role changed in files with this suffix.
 
     Maps each key path to its former value; None: the key did not exist.
@@ -76,18 +76,18 @@ def changes(node: Mapping[str, Any], role: str, suffix: str) -> dict[tuple[str, 
     }
 
 
-def edited(node: Mapping[str, Any], role: str) -> list[str]:
+def edited(node: Node, role: str) -> list[str]:
     """Return the admin's files that a role changed and can restore."""
     return [edit["path"] for edit in node["ours"]["edits"] if edit["actor"] == actor(role)]
 
 
-def refuse_uneditable(plan: Plan, config: Mapping[str, Any]) -> None:
+def refuse_uneditable(plan: Plan, path: str | None, obstacle: str | None) -> None:
     """Refuse a configuration file that a step edits but that cannot be edited."""
-    if config["obstacle"]:
-        plan.refuse("CONFIG_NOT_EDITABLE", path=config["path"], error=config["obstacle"])
+    if obstacle:
+        plan.refuse("CONFIG_NOT_EDITABLE", path=path, error=obstacle)
 
 
-def refuse_lost_history(plan: Plan, node: Mapping[str, Any], role: str) -> None:
+def refuse_lost_history(plan: Plan, node: Node, role: str) -> None:
     """Refuse to change anything if the history of the role's edits is unreadable."""
     for edit in node["ours"]["edits"]:
         if plan.steps and edit["actor"] == actor(role) and edit["error"]:

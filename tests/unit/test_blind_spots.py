@@ -244,9 +244,9 @@ def swap_files(chance: Random, node: Node) -> None:
 
 def drop_item(chance: Random, node: Node) -> None:
     """Drop a GPU of the bus, a device file, and the like; or show it twice."""
-    items = chance.choice(
-        [value for value in node.raw.values() if isinstance(value, list) and value]
-    )
+    values = node.raw["values"].values()
+    lists = [node.raw["own_files"], *(one for value in values for one in value.values())]
+    items = chance.choice([one for one in lists if isinstance(one, list) and one])
     place = chance.randrange(len(items))
     if chance.random() < 0.7:
         del items[place]
@@ -255,13 +255,13 @@ def drop_item(chance: Random, node: Node) -> None:
 
 
 def move_gpu(chance: Random, node: Node) -> None:
-    if node.raw["pci"]:
-        chance.choice(node.raw["pci"])["address"] = "0000:ff:1f.7"
+    if gpus := node.raw["values"]["platform"]["pci"]:
+        chance.choice(gpus)["address"] = "0000:ff:1f.7"
 
 
 def flip_path(chance: Random, node: Node) -> None:
-    name = chance.choice(list(node.raw["paths"]))
-    node.raw["paths"][name] = not node.raw["paths"][name]
+    name = chance.choice(list(node.raw["exists"]))
+    node.raw["exists"][name] = not node.raw["exists"][name]
 
 
 def find_otherwise(chance: Random, node: Node) -> None:
@@ -297,15 +297,15 @@ def change_service(chance: Random, node: Node) -> None:
 def lose_file(chance: Random, node: Node) -> None:
     """Have a program, a library, a file of ours or the kubelet's certificate gone."""
     raw = node.raw
-    files = chance.choice(list(raw["program_files"].values()))
-    file = chance.choice(list(files.values()))
+    file = chance.choice(list(raw["program_files"].values()))
     file["executable"] = False
     file["exists"] = chance.random() < 0.5
-    for names in (raw["programs"], raw["libraries"]):
+    for names in (raw["programs"], raw["values"]["driver"]["libraries"]):
         if chance.random() < 0.5:
             names[chance.choice(list(names))] = None
     raw["own_files"] = chance.sample(raw["own_files"], chance.randint(0, len(raw["own_files"])))
-    raw["joined_name"] = chance.choice((None, "", "gpu-9", raw["joined_name"]))
+    kubelet = raw["values"]["kubelet"]
+    kubelet["joined_name"] = chance.choice((None, "", "gpu-9", kubelet["joined_name"]))
 
 
 def change_times(chance: Random, node: Node) -> None:
@@ -372,7 +372,7 @@ def proves_every_gpu(node: Node, undamaged: Node) -> bool:
     """Look for the evidence in the simplest way: every address and UUID is where it has to be."""
     answer = node.raw["outputs"].get("nvidia_smi", {"rc": 1, "stdout": "", "stderr": ""})
     rows = [line for line in answer["stdout"].splitlines() if line.strip()]
-    slots = [gpu["address"] for gpu in undamaged.raw["pci"]]
+    slots = [gpu["address"] for gpu in undamaged.raw["values"]["platform"]["pci"]]
     uuids = undamaged.smoke["uuids"]
     cluster, smoke = node.cluster or {}, node.smoke or {}
     return (
@@ -382,7 +382,7 @@ def proves_every_gpu(node: Node, undamaged: Node) -> bool:
         and all(sum(slot.upper() in row for row in rows) == 1 for slot in slots)
         and all(sum(f", {uuid}, " in row for row in rows) == 1 for uuid in uuids)
         and not any(word in answer["stdout"].lower() for word in TROUBLE)
-        and [gpu["address"] for gpu in node.raw["pci"]] == slots
+        and [gpu["address"] for gpu in node.raw["values"]["platform"]["pci"]] == slots
         and cluster.get("capacity") == cluster.get("allocatable") == len(slots)
         and cluster.get("ready") is True
         and sorted(smoke.get("uuids", ())) == sorted(uuids)

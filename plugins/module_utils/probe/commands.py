@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import time
 from threading import Thread
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ansible_collections.metal.gpu.plugins.module_utils.read.output import Output
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
 KILL_AFTER_S = 1  # between SIGTERM and SIGKILL
 GRACE_S = 1
@@ -32,9 +32,21 @@ class Command(NamedTuple):
     timeout_s: float = 10
 
 
-def read_outputs(
-    commands: Mapping[str, Command], run_command: Callable[..., tuple[int, str, str]]
-) -> dict[str, Output]:
+class RunCommand(Protocol):
+    """AnsibleModule.run_command, as far as it is used."""
+
+    def __call__(
+        self,
+        args: list[str],
+        /,
+        *,
+        environ_update: Mapping[str, str],
+        errors: str,
+        handle_exceptions: bool,
+    ) -> tuple[int, str, str]: ...
+
+
+def read_outputs(commands: Mapping[str, Command], run_command: RunCommand) -> dict[str, Output]:
     """Run all commands at once; return their outputs under the same keys.
 
     timeout(1) ends a command that hangs. A command that hangs in the kernel, as nvidia-smi does on

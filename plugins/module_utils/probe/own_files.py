@@ -3,8 +3,8 @@
 
 """Find the files that this collection wrote in directories of the system.
 
-A file counts if its path is in the list below and its text has the block of the role. The path
-alone is no proof, because an admin may use the same name. `read_own_files` does I/O.
+A file counts if its text has the block of the role that writes it. The path alone is no proof,
+because an admin may use the same name. `read_own_files` does I/O.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ansible_collections.metal.gpu.plugins.module_utils.probe.node_files import NodeFiles
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 NOUVEAU_BLACKLIST = "/etc/modprobe.d/metal-gpu-nouveau.conf"
@@ -22,22 +23,17 @@ CHAR_DEV_RULE = "/etc/udev/rules.d/71-metal-gpu-char-dev.rules"
 CDI_DROP_IN = "/etc/systemd/system/nvidia-cdi-refresh.service.d/metal-gpu.conf"
 KUBELET_DROP_IN = "/etc/systemd/system/kubelet.service.d/99-metal-gpu.conf"
 
-# The role that writes each file, by ansible.builtin.blockinfile.
-ROLES = {
-    NOUVEAU_BLACKLIST: "nvidia_driver",
-    MODULES_LOAD: "nvidia_driver",
-    CHAR_DEV_RULE: "nvidia_container_runtime",
-    CDI_DROP_IN: "nvidia_container_runtime",
-    KUBELET_DROP_IN: "kubelet_device_plugins",
-}
 # The first line of a block, as in the tasks of the roles. Lines outside a block are the admin's.
 _MARK = "# BEGIN managed by Ansible, role metal.gpu.{}"
 
 
-def read_own_files(root: Path) -> list[str]:
-    """Return the paths of the files with a block of this collection, sorted."""
+def read_own_files(root: Path, roles: Mapping[str, str]) -> list[str]:
+    """Return the paths of the files with a block of their role, sorted.
+
+    `roles` has the role that writes each file, by ansible.builtin.blockinfile.
+    """
     files = NodeFiles(root)
-    files.read_all(ROLES)
+    files.read_all(roles)
     return sorted(
-        path for path, text in files.texts.items() if _MARK.format(ROLES[path]) in text.splitlines()
+        path for path, text in files.texts.items() if _MARK.format(roles[path]) in text.splitlines()
     )

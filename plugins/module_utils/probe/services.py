@@ -16,13 +16,7 @@ import os
 from posixpath import basename
 from typing import TYPE_CHECKING, NamedTuple
 
-from ansible_collections.metal.gpu.plugins.module_utils.read import (
-    containerd,
-    crio,
-    docker,
-    kubelet,
-    systemd,
-)
+from ansible_collections.metal.gpu.plugins.module_utils.read import systemd
 from ansible_collections.metal.gpu.plugins.module_utils.read.command_line import (
     Flag,
     hide_values,
@@ -53,15 +47,6 @@ class Kind(NamedTuple):
     environment_files: tuple[str, ...] = ()  # files that admins edit even if no unit reads them
 
 
-KINDS = {
-    kubelet.UNIT: Kind("kubelet", kubelet.FLAGS, kubelet.ENVIRONMENT_FILES),
-    containerd.UNIT: Kind("containerd", containerd.CONFIG_FLAGS),
-    docker.UNIT: Kind("dockerd", docker.FLAGS),
-    docker.CRI_UNIT: Kind("cri-dockerd"),
-    crio.UNIT: Kind("crio"),
-}
-
-
 class Process(NamedTuple):
     """A process of a service."""
 
@@ -72,6 +57,7 @@ class Process(NamedTuple):
 class Service(NamedTuple):
     """What a service runs, or would run."""
 
+    program: str  # its name
     path: str | None  # of the program; None: not found
     starter: str | None  # the first word of ExecStart in the files of the unit
     starter_file: str | None  # the file with this ExecStart
@@ -80,12 +66,13 @@ class Service(NamedTuple):
     flags: tuple[Flag, ...]  # all flags in files, and flags in force that no file contains
 
 
-def read_service(root: Path, files: NodeFiles, unit: str, properties: Mapping[str, str]) -> Service:
+def read_service(
+    root: Path, files: NodeFiles, unit: str, kind: Kind, properties: Mapping[str, str]
+) -> Service:
     """Read what a unit runs; `properties` are those of `systemctl show`.
 
     The texts of the unit's files are added to `files`.
     """
-    kind = KINDS[unit]
     written = _read_files(files, unit, kind)
     words = written.words
     starter = next((word for word in words if word.effective), None)
@@ -100,6 +87,7 @@ def read_service(root: Path, files: NodeFiles, unit: str, properties: Mapping[st
         if not command:  # systemd does not answer, or has not loaded the unit
             in_force = tuple(flag for flag in flags if flag.effective)
     return Service(
+        program=kind.program,
         path=_find_program(root, kind.program, process, properties),
         starter=starter.text if starter else None,
         starter_file=starter.file if starter else None,

@@ -10,20 +10,19 @@ Source: https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.m
 
 from __future__ import annotations
 
-from typing import Any
-
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import section, text
 
 # The second one is also /run/cdi, because systemd makes /var/run a link to /run.
 DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
+SUFFIXES = ("yaml", "json")
 
 
-def parse_kind(document: Any) -> str | None:
+def parse_kind(document: object) -> str | None:
     """Return vendor and class of the devices, such as "nvidia.com/gpu"."""
     return text(document, "kind")
 
 
-def parse_devices(document: Any) -> list[str]:
+def parse_devices(document: object) -> list[str]:
     """Return the qualified names of the devices, in the specification's order."""
     devices = section(document).get("devices")
     names = [text(device, "name") for device in devices] if isinstance(devices, list) else []

@@ -12,7 +12,7 @@ Source: docs/man/containerd-config.toml.5.md and docs/cri/config.md of container
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import (
     flag,
@@ -61,7 +61,7 @@ class Effective(NamedTuple):
     runtimes: Mapping[str, Runtime]
 
 
-def parse_effective(dump: Mapping[str, Any], version: str) -> Effective:
+def parse_effective(dump: Mapping[str, object], version: str) -> Effective:
     """Read the merged configuration of a containerd of this version."""
     plugins = section(dump, "plugins")
     cri = next((section(plugins, name) for name in _CRI_SECTIONS if name in plugins), {})
@@ -79,7 +79,7 @@ def parse_effective(dump: Mapping[str, Any], version: str) -> Effective:
     )
 
 
-def has_cri(document: Mapping[str, Any]) -> bool:
+def has_cri(document: Mapping[str, object]) -> bool:
     """Return whether a file has settings of the CRI plugin."""
     return any(name in section(document, "plugins") for name in _CRI_SECTIONS)
 
@@ -107,7 +107,7 @@ def parse_refusal(stderr: str) -> str:
     return refusal[1] if refusal else stderr.strip() or "containerd config dump failed silently"
 
 
-def _parse_runtime(runtime: Mapping[str, Any]) -> Runtime:
+def _parse_runtime(runtime: Mapping[str, object]) -> Runtime:
     return Runtime(
         type=text(runtime, "runtime_type") or "",
         binary=text(runtime, "options", "BinaryName") or "",

@@ -9,7 +9,7 @@ CRI-O prints the result with `crio status config`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import sections, text
 
@@ -34,7 +34,7 @@ class Effective(NamedTuple):
     runtimes: Mapping[str, Runtime]
 
 
-def parse_effective(documents: Iterable[Mapping[str, Any]]) -> Effective:
+def parse_effective(documents: Iterable[Mapping[str, object]]) -> Effective:
     """Merge the runtimes of configuration files, in the order given."""
     default: str | None = None
     runtimes: dict[str, Runtime] = {}

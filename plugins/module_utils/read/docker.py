@@ -9,7 +9,7 @@ Source: https://docs.docker.com/reference/cli/dockerd/; `docker info` of 20.10.2
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import flag, sections, text, texts
 from ansible_collections.metal.gpu.plugins.module_utils.read.command_line import value_of
@@ -107,7 +107,7 @@ class Effective(NamedTuple):
     cdi_enabled: bool
 
 
-def parse_info(stdout: str) -> dict[str, Any] | None:
+def parse_info(stdout: str) -> dict[str, object] | None:
     """Parse `docker info`; None if no engine answered, although the client prints JSON then."""
     try:
         info = json.loads(stdout)
@@ -116,7 +116,7 @@ def parse_info(stdout: str) -> dict[str, Any] | None:
     return info if isinstance(info, dict) and text(info, "ServerVersion") else None
 
 
-def effective_from_info(info: Mapping[str, Any]) -> Effective:
+def effective_from_info(info: Mapping[str, object]) -> Effective:
     return Effective(
         default_runtime=text(info, "DefaultRuntime") or DEFAULT_RUNTIME,
         runtimes=_parse_runtimes(sections(info, "Runtimes")),
@@ -125,7 +125,7 @@ def effective_from_info(info: Mapping[str, Any]) -> Effective:
     )
 
 
-def effective_from_file(document: Mapping[str, Any], version: str) -> Effective:
+def effective_from_file(document: Mapping[str, object], version: str) -> Effective:
     """Read daemon.json as an engine of this version does."""
     drivers = [
         option[len(_CGROUP_DRIVER) :]
@@ -141,7 +141,7 @@ def effective_from_file(document: Mapping[str, Any], version: str) -> Effective:
     )
 
 
-def _parse_runtimes(runtimes: Mapping[str, Mapping[str, Any]]) -> dict[str, Runtime]:
+def _parse_runtimes(runtimes: Mapping[str, Mapping[str, object]]) -> dict[str, Runtime]:
     return {
         name: Runtime(type=text(runtime, "runtimeType"), binary=text(runtime, "path"))
         for name, runtime in runtimes.items()
@@ -149,14 +149,14 @@ def _parse_runtimes(runtimes: Mapping[str, Mapping[str, Any]]) -> dict[str, Runt
 
 
 def data_root(
-    document: Mapping[str, Any], flags: Sequence[Flag], info: Mapping[str, Any] | None
+    document: Mapping[str, object], flags: Sequence[Flag], info: Mapping[str, object] | None
 ) -> str:
     """Return the data root of the running engine, else the one that it will use."""
     given = text(info, "DockerRootDir") or text(document, "data-root") or text(document, "graph")
     return given or value_of(flags, "--data-root", "--graph", "-g") or DEFAULT_DATA_ROOT
 
 
-def live_restore(document: Mapping[str, Any], info: Mapping[str, Any] | None) -> bool:
+def live_restore(document: Mapping[str, object], info: Mapping[str, object] | None) -> bool:
     """Return whether containers keep running while the engine is stopped."""
     source, key = (info, "LiveRestoreEnabled") if info else (document, "live-restore")
     return bool(flag(source, key))

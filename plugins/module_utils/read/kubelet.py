@@ -16,7 +16,7 @@ from __future__ import annotations
 import base64
 import re
 from posixpath import dirname, join
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import section, text
 from ansible_collections.metal.gpu.plugins.module_utils.read.command_line import value_of
@@ -117,7 +117,7 @@ def parse_last_error(journal: str) -> str | None:
 
 
 def feature_gates(
-    flags: Iterable[Flag], documents: Iterable[tuple[str, Mapping[str, Any]]]
+    flags: Iterable[Flag], documents: Iterable[tuple[str, Mapping[str, object]]]
 ) -> tuple[FeatureGate, ...]:
     """List every place where a gate is set; documents are pairs of path and content."""
     gates = []
@@ -134,7 +134,7 @@ def feature_gates(
 
 
 def endpoint(
-    flags: Sequence[Flag], documents: Iterable[Mapping[str, Any]], version: str | None
+    flags: Sequence[Flag], documents: Iterable[Mapping[str, object]], version: str | None
 ) -> str | None:
     """Return the socket of the container runtime; None if unset and this kubelet has no default."""
     given = value_of(flags, "--container-runtime-endpoint")
@@ -169,7 +169,7 @@ def distribution(
     return {"name": DISTRIBUTIONS[found], "unit": found} if found else None
 
 
-def cgroup_driver(flags: Sequence[Flag], documents: Iterable[Mapping[str, Any]]) -> str:
+def cgroup_driver(flags: Sequence[Flag], documents: Iterable[Mapping[str, object]]) -> str:
     given = value_of(flags, "--cgroup-driver") or _configured("cgroupDriver", documents)
     return given or DEFAULT_CGROUP_DRIVER
 
@@ -229,7 +229,7 @@ def _decode(text: str) -> bytes:
         return b""
 
 
-def health_url(flags: Sequence[Flag], documents: Sequence[Mapping[str, Any]]) -> str | None:
+def health_url(flags: Sequence[Flag], documents: Sequence[Mapping[str, object]]) -> str | None:
     """Return the URL of the kubelet's health check; None if it is disabled."""
     address = value_of(flags, "--healthz-bind-address") or _configured(
         "healthzBindAddress", documents
@@ -242,6 +242,6 @@ def health_url(flags: Sequence[Flag], documents: Sequence[Mapping[str, Any]]) ->
     return f"http://{host}:{port}/healthz" if port != "0" else None
 
 
-def _configured(key: str, documents: Iterable[Mapping[str, Any]]) -> str | None:
+def _configured(key: str, documents: Iterable[Mapping[str, object]]) -> str | None:
     values = [value for document in documents if (value := text(document, key))]
     return values[-1] if values else None

@@ -37,11 +37,15 @@ DKMS_LOGS = "/var/lib/dkms/nvidia*/*/build/make.log"
 MODULES = ("nvidia*", "nouveau", "vfio_pci")
 # Files that are necessary in addition to the modules.
 PROGRAMS = ("nvidia-smi", "nvidia-persistenced")
+PERSISTENCED = "nvidia-persistenced.service"
 LIBRARIES = ("libnvidia-ml.so.1", "libcuda.so.1")
 TOOLKIT_PROGRAMS = (
     *("nvidia-container-runtime", "nvidia-container-runtime-hook"),
     *("nvidia-cdi-hook", "nvidia-ctk"),
 )
+# The units that write the CDI specification of the toolkit.
+CDI_PATH_UNIT, CDI_UNIT = "nvidia-cdi-refresh.path", "nvidia-cdi-refresh.service"
+LINK_COMMAND = "create-dev-char-symlinks"  # of nvidia-ctk, in a udev rule
 # The package's script creates it, so the package manager does not know it.
 # Source: container toolkit, packaging/debian/nvidia-container-toolkit-base.postinst
 TOOLKIT_CONFIG = "/etc/nvidia-container-runtime/config.toml"

@@ -13,12 +13,14 @@ it cannot reach: reports of drivers 340 to 610 (tests/unit/fixtures/nvidia_smi).
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.read.pci import normalise_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+    from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.observed import Device
 
 # Fields that all branches since 390 support.
 FIELDS = (
@@ -192,7 +194,7 @@ def place(
     return sorted(found, key=lambda device: (device.index_ is None, device.index_ or 0))
 
 
-def name_gpu(device: Mapping[str, Any]) -> str:
+def name_gpu(device: Device) -> str:
     """Return the best name of a device of an observation; a lost GPU may have no UUID."""
     return device["uuid"] or device["pci_address"] or f"GPU {device['index']}"
 

@@ -9,15 +9,17 @@ there, removes packages of the admin, and reboots a node whose kubelet runs.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
+
+    from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 
 PACKAGES, UNITS = "PACKAGES_UNKNOWN", "UNITS_UNKNOWN"
 
 
-def silent_programs(node: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, str]]]:
+def silent_programs(node: Node) -> Iterator[tuple[str, dict[str, str | None]]]:
     """Yield the code and the evidence of a finding for each program that did not answer."""
     if node["package_manager"]["error"]:
         yield PACKAGES, {"error": node["package_manager"]["error"]}

@@ -9,19 +9,23 @@ of nvidia-smi with its address and without an error. Other output of nvidia-smi 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
+
+    from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.observed import (
+        Device,
+        Failure,
+    )
+    from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 
 _CONTROL, _UVM = "/dev/nvidiactl", "/dev/nvidia-uvm"
 
 
-def judge_hardware(
-    host: str, node: Mapping[str, Any], declared: int | None
-) -> Iterator[dict[str, str]]:
+def judge_hardware(host: str, node: Node, declared: int | None) -> Iterator[dict[str, str]]:
     slots = [gpu["address"] for gpu in node["pci"]]
     devices, failure = node["nvml"]["devices"], node["nvml"]["failure"]
     if not slots:
@@ -60,14 +64,14 @@ def judge_hardware(
         yield finding("NVML_TROUBLE", host, error=_with_exit_code(failure))
 
 
-def _contradictions(slots: Sequence[str], devices: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _contradictions(slots: Sequence[str], devices: Sequence[Device]) -> Iterator[str]:
     """Yield contradictions: a GPU has exactly one row, and an address on the bus."""
-    for key, words in (
-        ("index", "the index"),
-        ("uuid", "the UUID"),
-        ("pci_address", "the address"),
+    for words, cells in (
+        ("the index", [gpu["index"] for gpu in devices]),
+        ("the UUID", [gpu["uuid"] for gpu in devices]),
+        ("the address", [gpu["pci_address"] for gpu in devices]),
     ):
-        values = [gpu[key] for gpu in devices if gpu[key] is not None]
+        values = [value for value in cells if value is not None]
         for value in dict.fromkeys(value for value in values if values.count(value) > 1):
             yield f"{values.count(value)} rows have {words} {value}"
     for gpu in devices:
@@ -77,7 +81,7 @@ def _contradictions(slots: Sequence[str], devices: Sequence[Mapping[str, Any]]) 
             yield f"{_describe(gpu)} is not on the PCI bus"
 
 
-def _describe(gpu: Mapping[str, Any]) -> str:
+def _describe(gpu: Device) -> str:
     """Name a GPU by its index, PCI address and UUID, as far as they are observed."""
     names = [name for name in (gpu["pci_address"], gpu["uuid"]) if name]
     if gpu["index"] is None:
@@ -85,7 +89,7 @@ def _describe(gpu: Mapping[str, Any]) -> str:
     return f"GPU {gpu['index']}" + (f" ({', '.join(names)})" if names else "")
 
 
-def _why_unavailable(node: Mapping[str, Any]) -> str:
+def _why_unavailable(node: Node) -> str:
     failure = node["nvml"]["failure"]
     if failure is None:
         return "nvidia-smi lists no GPU"
@@ -94,7 +98,7 @@ def _why_unavailable(node: Mapping[str, Any]) -> str:
     return _with_exit_code(failure) + (f"; {_CONTROL} does not exist" if is_gone else "")
 
 
-def _with_exit_code(failure: Mapping[str, Any]) -> str:
+def _with_exit_code(failure: Failure) -> str:
     """Return the message of a failure with its exit code and the meaning of that."""
     code = failure["exit_code"]
     return f"{failure['message']}" + (
@@ -102,7 +106,7 @@ def _with_exit_code(failure: Mapping[str, Any]) -> str:
     )
 
 
-def judge_cuda(host: str, node: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+def judge_cuda(host: str, node: Node) -> Iterator[dict[str, str]]:
     """Judge what CUDA programs need in addition to what nvidia-smi needs."""
     healthy = [gpu for gpu in node["nvml"]["devices"] if gpu["error"] is None]
     if not healthy:

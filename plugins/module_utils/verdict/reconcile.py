@@ -28,6 +28,17 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.hardware import 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+    from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd.observed import (
+        Containerd,
+    )
+    from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio.observed import Crio
+    from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.observed import (
+        CriDockerd,
+        Docker,
+    )
+    from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.observed import Device
+    from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+
 LAYERS = ("declared", "pci", "nvml", "capacity", "allocatable", "smoke")
 # The layers that a caller may leave out.
 CLUSTER, SMOKE = "cluster", "smoke"
@@ -62,7 +73,7 @@ _STOPPED = {
 
 def question(
     host: str,
-    node: Mapping[str, Any],
+    node: Node,
     declared: int | None,
     known: Iterable[Mapping[str, str]] = (),
 ) -> dict[str, Any]:
@@ -83,7 +94,7 @@ def question(
 
 def reconcile(
     host: str,
-    node: Mapping[str, Any] | None,
+    node: Node | None,
     declared: int | None,
     cluster: Mapping[str, Any] | None,
     smoke: Mapping[str, Any] | None,
@@ -149,7 +160,7 @@ def _machine(node: Mapping[str, Any] | None) -> dict[str, str | None]:
 
 
 def _layers(
-    node: Mapping[str, Any] | None,
+    node: Node | None,
     declared: int | None,
     cluster: Mapping[str, Any] | None,
     smoke: Mapping[str, Any] | None,
@@ -169,7 +180,7 @@ def _layers(
     return layers
 
 
-def _judge_services(host: str, node: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+def _judge_services(host: str, node: Node) -> Iterator[dict[str, str]]:
     kubelet = node["kubelet"]
     if kubelet["installed"] and kubelet["running"] is False:
         state = kubelet["unit_state"]
@@ -179,22 +190,22 @@ def _judge_services(host: str, node: Mapping[str, Any]) -> Iterator[dict[str, st
         yield finding("ENGINE_STOPPED", host, unit=unit)
 
 
-def _stopped_engines(node: Mapping[str, Any]) -> Iterator[str]:
+def _stopped_engines(node: Node) -> Iterator[str]:
     """Yield the units between the kubelet and its containers that do not run.
 
     The kubelet does not use other engines. The engine of a Kubernetes distribution has another
     socket, and no unit to check.
     """
     endpoint = node["kubelet"]["endpoint"] or ""
-    containerd, docker, crio = (node["engines"][name] for name in ("containerd", "docker", "crio"))
+    engines = node["engines"]
+    docker, socket = engines["docker"], engines["containerd"]["socket"] or DEFAULT_SOCKET
+    services: dict[str, Docker | CriDockerd | Containerd | Crio] = {}
     if "cri-dockerd" in endpoint:
         services = {"docker": docker, "cri-docker": docker["cri_dockerd"]}
     elif "crio" in endpoint:
-        services = {"crio": crio}
-    elif socket_path(endpoint) == socket_path(containerd["socket"] or DEFAULT_SOCKET):
-        services = {"containerd": containerd}
-    else:
-        services = {}
+        services = {"crio": engines["crio"]}
+    elif socket_path(endpoint) == socket_path(socket):
+        services = {"containerd": engines["containerd"]}
     for unit, service in services.items():
         if service["installed"] and service["running"] is False:
             yield unit
@@ -216,7 +227,7 @@ def _judge_plans(
 
 def _judge_answers(
     host: str,
-    node: Mapping[str, Any],
+    node: Node,
     declared: int | None,
     cluster: Mapping[str, Any] | None,
     smoke: Mapping[str, Any] | None,
@@ -284,7 +295,7 @@ def _judge_cluster(
 def _judge_smoke(
     host: str,
     smoke: Mapping[str, Any],
-    devices: Sequence[Mapping[str, Any]] | None,
+    devices: Sequence[Device] | None,
     known: Collection[str] = (),
 ) -> Iterator[dict[str, str]]:
     """Judge the result of the smoke pod. `known` are the codes of earlier findings."""

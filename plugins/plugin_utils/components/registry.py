@@ -17,11 +17,12 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd im
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import plan as docker
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import plan as driver
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.kubelet import plan as kubelet
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import (
     plan as platform,
 )
 
-Planner = Callable[[Mapping[str, Any], Mapping[str, Any]], dict[str, Any]]
+Planner = Callable[[Node, Mapping[str, Any]], dict[str, Any]]
 
 # By role, in the order in which the roles run.
 PLANNERS: Mapping[str, Planner] = {

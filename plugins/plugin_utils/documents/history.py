@@ -10,7 +10,7 @@ text. No function does I/O.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents import edit as documents
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.model import DocumentError, same
@@ -144,10 +144,17 @@ def extend(
     return History(original, written, content, directories, language)
 
 
+class Change(TypedDict):
+    """A value that an edit changed."""
+
+    key: list[str]  # the path to the value
+    before: object  # None: there was none
+
+
 class Summary(NamedTuple):
     """The edits of one actor, as far as plans need them."""
 
-    changes: tuple[dict[str, Any], ...] = ()
+    changes: tuple[Change, ...] = ()
     untouched: bool = False  # no one else edited the file since
     error: str | None = None  # why the changes are unknown
 
@@ -171,7 +178,7 @@ def summarize(path: str, stored: str, content: str | None) -> Summary:
 
 def changes(
     original: Mapping[str, Any], written: Mapping[str, Any], path: tuple[str, ...] = ()
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Change]:
     """Yield the key path of each different value, with its former value (None: no key)."""
     for key in [*original, *(key for key in written if key not in original)]:
         before, after = original.get(key), written.get(key)

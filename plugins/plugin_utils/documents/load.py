@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents import edit as documents
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.edit import Language
@@ -14,7 +15,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.documents.model import M
 class Document(NamedTuple):
     """A configuration file: its content, or its error."""
 
-    content: dict[str, Any]
+    content: Mapping[str, object]
     error: str | None  # with file, line and column
     # Why we must not edit a file that its program accepts; with file, line and column.
     obstacle: str | None = None

@@ -16,6 +16,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.probe.package_sources import (
     without_credentials,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import is_version
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import files_with
 
@@ -85,7 +86,7 @@ _NEAREST = 4
 def explain(
     error: str,
     answers: Mapping[str, str],
-    node: Mapping[str, Any],
+    node: Node,
     desired: Mapping[str, Any],
     printed: str = "",
 ) -> list[dict[str, str]]:
@@ -165,7 +166,7 @@ def locked(host: str, holder: Mapping[str, Any], seconds: int) -> dict[str, str]
     )
 
 
-def _twice(host: str, node: Mapping[str, Any], url: str, match: re.Match[str]) -> dict[str, str]:
+def _twice(host: str, node: Node, url: str, match: re.Match[str]) -> dict[str, str]:
     files = ", ".join(files_with(node, url, match["suite"])) or "files unknown"
     return finding(
         "REPOSITORY_TWICE", host, url=url, suite=match["suite"], option=match["option"], files=files

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ansible_collections.metal.gpu.plugins.module_utils.read.packages import UNPACKED
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import (
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from datetime import datetime
 
+    from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
     from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
 
 REPAIR = Step("repair", "Finish the interrupted package operation")
@@ -32,7 +33,7 @@ REPAIR = Step("repair", "Finish the interrupted package operation")
 
 def plan_repository(
     plan: Plan,
-    node: Mapping[str, Any],
+    node: Node,
     desired: Repository,
     now: datetime,
     *,
@@ -59,7 +60,7 @@ def plan_repository(
     plan.step(add, reason)
 
 
-def install_reason(node: Mapping[str, Any], desired: Mapping[str, str]) -> str | None:
+def install_reason(node: Node, desired: Mapping[str, str]) -> str | None:
     """Return why packages must be installed, or None if each has the desired version."""
     missing = [name for name in desired if name not in node["packages"]]
     others = [
@@ -77,24 +78,24 @@ def is_version(found: str, desired: str) -> bool:
     return not desired or fnmatchcase(found, desired) or found.startswith(f"{desired}-")
 
 
-def arguments(node: Mapping[str, Any], desired: Mapping[str, str]) -> list[str]:
+def arguments(node: Node, desired: Mapping[str, str]) -> list[str]:
     """Return packages in the syntax of the node's package manager; no version means any."""
     sign = "-" if is_redhat(node) else "="
     return [f"{name}{sign}{version}" if version else name for name, version in desired.items()]
 
 
-def hold_arguments(node: Mapping[str, Any], desired: Mapping[str, str]) -> list[str]:
+def hold_arguments(node: Node, desired: Mapping[str, str]) -> list[str]:
     """Return packages in the syntax of the hold command: apt by name, dnf with the version."""
     return arguments(node, desired) if is_redhat(node) else list(desired)
 
 
-def hold_reason(node: Mapping[str, Any], names: Iterable[str]) -> str | None:
+def hold_reason(node: Node, names: Iterable[str]) -> str | None:
     """Return why packages must be held, or None if all of them are held."""
     loose = _loose(node, names)
     return f"not held, so an upgrade would change them: {', '.join(loose)}" if loose else None
 
 
-def notice_unheld(plan: Plan, node: Mapping[str, Any], names: Iterable[str]) -> None:
+def notice_unheld(plan: Plan, node: Node, names: Iterable[str]) -> None:
     """Report which installed packages of the admin are not held; roles hold only their own."""
     loose = _loose(node, installed(node, names))
     if loose:
@@ -103,11 +104,12 @@ def notice_unheld(plan: Plan, node: Mapping[str, Any], names: Iterable[str]) -> 
         plan.notice("PACKAGES_UNHELD", packages=", ".join(loose), command=words)
 
 
-def _loose(node: Mapping[str, Any], names: Iterable[str]) -> list[str]:
-    return [name for name in names if not node["packages"].get(name, {}).get("held")]
+def _loose(node: Node, names: Iterable[str]) -> list[str]:
+    observed = {name: node["packages"].get(name) for name in names}
+    return [name for name, package in observed.items() if package is None or not package["held"]]
 
 
-def plan_repair(plan: Plan, node: Mapping[str, Any], *using: Step) -> None:
+def plan_repair(plan: Plan, node: Node, *using: Step) -> None:
     """Let dpkg finish its interrupted work before the first step that needs dpkg.
 
     A package that dpkg failed to configure would fail again, and with it every other step.
@@ -128,13 +130,13 @@ def plan_repair(plan: Plan, node: Mapping[str, Any], *using: Step) -> None:
     plan.steps.insert(0, plan.steps.pop())
 
 
-def failed(node: Mapping[str, Any]) -> list[str]:
+def failed(node: Node) -> list[str]:
     """Return the packages whose installation failed, according to dpkg."""
     unfinished = node["package_manager"]["unfinished"]
     return [name for name, one in unfinished.items() if one["state"] != UNPACKED]
 
 
-def unfinished_evidence(node: Mapping[str, Any]) -> dict[str, str]:
+def unfinished_evidence(node: Node) -> dict[str, str]:
     """Return the evidence about packages that dpkg could not install."""
     unfinished = node["package_manager"]["unfinished"]
     states = [f"{name} {one['version']} is {one['state']}" for name, one in unfinished.items()]
@@ -143,7 +145,7 @@ def unfinished_evidence(node: Mapping[str, Any]) -> dict[str, str]:
     return {"packages": "; ".join(states), "names": " ".join(unfinished)}
 
 
-def removed_with(node: Mapping[str, Any], names: Iterable[str]) -> list[str]:
+def removed_with(node: Node, names: Iterable[str]) -> list[str]:
     """Return the packages that apt also removes, because they need one of these."""
     gone = set(names)
     dependants = node["package_manager"]["dependants"]
@@ -159,7 +161,7 @@ def removed_with(node: Mapping[str, Any], names: Iterable[str]) -> list[str]:
     return sorted(gone.difference(names))
 
 
-def orphans(node: Mapping[str, Any], names: Iterable[str], candidates: Iterable[str]) -> list[str]:
+def orphans(node: Node, names: Iterable[str], candidates: Iterable[str]) -> list[str]:
     """Return the dependencies that apt installed and that become useless without `names`.
 
     These are candidates, and packages that need a removed package. A dependency stays if a package
@@ -183,7 +185,7 @@ def orphans(node: Mapping[str, Any], names: Iterable[str], candidates: Iterable[
         kept |= needed - removed
 
 
-def refuse_dependants(plan: Plan, node: Mapping[str, Any], names: Iterable[str]) -> None:
+def refuse_dependants(plan: Plan, node: Node, names: Iterable[str]) -> None:
     """Refuse a removal that would also remove packages of the admin.
 
     A package that apt installed as a dependency does not count: it is useless without the others.
@@ -200,7 +202,7 @@ def refuse_dependants(plan: Plan, node: Mapping[str, Any], names: Iterable[str])
         )
 
 
-def plan_no_repository(plan: Plan, node: Mapping[str, Any], name: str, *, remove: Step) -> None:
+def plan_no_repository(plan: Plan, node: Node, name: str, *, remove: Step) -> None:
     """Plan the step `remove`, which removes the repository from the node."""
     plan.data["repository"] = {"name": name, "key_file": KEY_FILE.format(name)}
     if not is_ours(node, name):
@@ -212,6 +214,6 @@ def plan_no_repository(plan: Plan, node: Mapping[str, Any], name: str, *, remove
     plan.step(remove, f"this collection wrote {path}")
 
 
-def installed(node: Mapping[str, Any], names: Iterable[str]) -> list[str]:
+def installed(node: Node, names: Iterable[str]) -> list[str]:
     """Return those of the packages that are installed."""
     return [name for name in names if name in node["packages"]]

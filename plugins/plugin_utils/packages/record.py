@@ -18,7 +18,7 @@ another version stays, and its hold is released.
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ansible_collections.metal.gpu.plugins.module_utils.read.packages import RECORDS
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
@@ -29,6 +29,8 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+    from ansible_collections.metal.gpu.plugins.plugin_utils.components.ours.observed import Entry
     from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, Step
 
 
@@ -50,9 +52,7 @@ _NEEDED_BY = {
 }
 
 
-def record(
-    plan: Plan, node: Mapping[str, Any], role: str, desired: Mapping[str, str]
-) -> dict[str, str]:
+def record(plan: Plan, node: Node, role: str, desired: Mapping[str, str]) -> dict[str, str]:
     """Let the installing step record its packages: nothing else tells them from the admin's.
 
     Return the packages that are the role's or become the role's. A package that the admin installed
@@ -80,27 +80,25 @@ def record(
     return ours
 
 
-def _before(node: Mapping[str, Any], recorded: Mapping[str, Any] | None, name: str) -> str | None:
+def _before(node: Node, recorded: Entry | None, name: str) -> str | None:
     """Return the version that was there before the role's first installation."""
     observed = node["packages"].get(name)
-    before: str | None = recorded["before"] if recorded else observed and observed["version"]
-    return before
+    return recorded["before"] if recorded else observed and observed["version"]
 
 
-def _recorded(node: Mapping[str, Any], role: str) -> dict[str, Mapping[str, Any]]:
+def _recorded(node: Node, role: str) -> Mapping[str, Entry]:
     """Return the entries of a role's record, keyed by name."""
-    entries: dict[str, Mapping[str, Any]]
-    entries = node["ours"]["packages"].get(role, {}).get("packages", {})
-    return entries
+    record = node["ours"]["packages"].get(role)
+    return record["packages"] if record else {}
 
 
-def _has_recorded_version(node: Mapping[str, Any], name: str, entry: Mapping[str, Any]) -> bool:
+def _has_recorded_version(node: Node, name: str, entry: Entry) -> bool:
     """Tell whether a package has the recorded version; an entry without one matches none."""
-    observed = node["packages"].get(name)
-    return bool(observed and entry["version"]) and is_version(observed["version"], entry["version"])
+    observed, recorded = node["packages"].get(name), entry["version"]
+    return observed is not None and recorded != "" and is_version(observed["version"], recorded)
 
 
-def _unchanged(node: Mapping[str, Any], role: str) -> dict[str, Mapping[str, Any]]:
+def _unchanged(node: Node, role: str) -> Mapping[str, Entry]:
     """Return the entries of the packages that still have the recorded version, keyed by name."""
     return {
         name: entry
@@ -109,7 +107,7 @@ def _unchanged(node: Mapping[str, Any], role: str) -> dict[str, Mapping[str, Any
     }
 
 
-def changed(node: Mapping[str, Any], role: str) -> list[str]:
+def changed(node: Node, role: str) -> list[str]:
     """Return the packages whose versions the admin changed after the role installed them.
 
     A package that still has its version from before was never installed: that run was interrupted.
@@ -128,7 +126,7 @@ def _is_independent(name: str) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in _INDEPENDENT)
 
 
-def _of_role(node: Mapping[str, Any], role: str) -> dict[str, Mapping[str, Any]]:
+def _of_role(node: Node, role: str) -> Mapping[str, Entry]:
     """Return the entries of the role's packages, keyed by name.
 
     If the admin changed a package of the role, only the independent packages are the role's.
@@ -141,12 +139,12 @@ def _of_role(node: Mapping[str, Any], role: str) -> dict[str, Mapping[str, Any]]
     }
 
 
-def of_role(node: Mapping[str, Any], role: str) -> list[str]:
+def of_role(node: Node, role: str) -> list[str]:
     """Return the packages that a role installed, new or in another version."""
     return list(_of_role(node, role))
 
 
-def added(node: Mapping[str, Any], role: str) -> list[str]:
+def added(node: Node, role: str) -> list[str]:
     """Return the packages that a role installed and that were not there before.
 
     Packages that a staying package depends on are left out.
@@ -162,16 +160,14 @@ def added(node: Mapping[str, Any], role: str) -> list[str]:
     return going
 
 
-def refuse_record(plan: Plan, node: Mapping[str, Any], role: str) -> None:
+def refuse_record(plan: Plan, node: Node, role: str) -> None:
     """Refuse an unreadable record: it does not show which packages are the role's."""
     record = node["ours"]["packages"].get(role)
     if record and record["error"]:
         plan.refuse("PACKAGE_RECORD_INVALID", path=record["path"], error=record["error"])
 
 
-def plan_forget(
-    plan: Plan, node: Mapping[str, Any], role: str, *, release: Step, forget: Step
-) -> None:
+def plan_forget(plan: Plan, node: Node, role: str, *, release: Step, forget: Step) -> None:
     """Plan the steps `release`, for held packages that stay, and `forget`."""
     staying = [name for name in _unchanged(node, role) if name not in added(node, role)]
     others = changed(node, role)

@@ -39,6 +39,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
+    from ansible_collections.metal.gpu.plugins.module_utils.probe.components.packages import (
+        Source as PackageSourceRow,
+    )
+    from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+    from ansible_collections.metal.gpu.plugins.plugin_utils.components.packages.observed import (
+        Repository as ObservedFile,
+    )
+
 # Where the files are on a node, by family and name.
 FILES = {DEBIAN: "/etc/apt/sources.list.d/{}.sources", REDHAT: "/etc/yum.repos.d/{}.repo"}
 KEY_FILE = "/etc/pki/rpm-gpg/RPM-GPG-KEY-{}"
@@ -131,35 +139,35 @@ def sealed(url: str) -> str:
     return found if found != url else redact(url)
 
 
-def is_ours(node: Mapping[str, Any], name: str) -> bool:
+def is_ours(node: Node, name: str) -> bool:
     """Whether this collection wrote the file of a repository, by its path and its mark."""
     found = node["repositories"].get(name)
     return found is not None and found["path"] == _path(node, name) and _is_marked(found, name)
 
 
-def _is_marked(found: Mapping[str, Any], name: str) -> bool:
+def _is_marked(found: ObservedFile, name: str) -> bool:
     marks = {"x-repolib-name": name, "name": f"{name}{MANAGED}"}
     return any(
         entry.get(field) == mark for entry in found["entries"] for field, mark in marks.items()
     )
 
 
-def is_enabled(found: Mapping[str, Any]) -> bool:
+def is_enabled(found: ObservedFile) -> bool:
     """Whether a .repo file has an enabled section."""
     return any(is_on(entry.get("enabled", "1")) for entry in found["entries"])
 
 
-def _path(node: Mapping[str, Any], name: str) -> str:
+def _path(node: Node, name: str) -> str:
     return FILES[node["os"]["family"]].format(name)
 
 
-def file_problem(node: Mapping[str, Any], name: str) -> str | None:
+def file_problem(node: Node, name: str) -> str | None:
     """Return why the file of a repository must not be overwritten, or None if it may be."""
     found = node["repositories"].get(name)
     if found is None or found["path"] != _path(node, name):
         return None
     if found["error"]:
-        return str(found["error"])
+        return found["error"]
     if len(found["entries"]) > 1:
         return f"it has {len(found['entries'])} entries, but this collection writes only one"
     if found["entries"] and not _is_marked(found, name):
@@ -167,7 +175,7 @@ def file_problem(node: Mapping[str, Any], name: str) -> str | None:
     return None
 
 
-def unsigned_sources(node: Mapping[str, Any], desired: Repository) -> dict[str, str]:
+def unsigned_sources(node: Node, desired: Repository) -> dict[str, str]:
     """Return the options that disable signature checks for the address, keyed by file.
 
     Our own entry does not count, because the role rewrites it.
@@ -180,7 +188,7 @@ def unsigned_sources(node: Mapping[str, Any], desired: Repository) -> dict[str, 
     }
 
 
-def repository_reason(node: Mapping[str, Any], desired: Repository, now: datetime) -> str | None:
+def repository_reason(node: Node, desired: Repository, now: datetime) -> str | None:
     """Return why the repository must be written, or None if it is as desired.
 
     The admin's source with the same address is used instead: apt refuses all of its sources if two
@@ -229,12 +237,12 @@ def fields(desired: Repository, for_rpm: bool) -> dict[str, str]:
     }
 
 
-def files_with(node: Mapping[str, Any], url: str, suite: str) -> list[str]:
+def files_with(node: Node, url: str, suite: str) -> list[str]:
     """Return the files that give the node's package manager an address and suite."""
     return list(dict.fromkeys(source["path"] for source in _sources_of(node, url, suite)))
 
 
-def _sources_of(node: Mapping[str, Any], url: str, suite: str) -> list[Mapping[str, Any]]:
+def _sources_of(node: Node, url: str, suite: str) -> list[PackageSourceRow]:
     release = (node["os"]["version_id"] or "").partition(".")[0]
     desired = _place(url, suite, release)
     return [

@@ -13,8 +13,11 @@ Source: https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+    from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.observed import Os
 
 ARCHITECTURE = "x86_64"
 
@@ -132,14 +135,14 @@ SYSTEMS = (
 _BY_RELEASE = {(system.id, system.version): system for system in SYSTEMS}
 
 
-def find(os: Mapping[str, Any]) -> System | None:
+def find(os: Os) -> System | None:
     """Return the system of an observation's `os`; None if it is not supported."""
-    version = os["version_id"] or ""
+    name, version = os["id"] or "", os["version_id"] or ""
     minorless = version.partition(".")[0]
-    return _BY_RELEASE.get((os["id"], version)) or _BY_RELEASE.get((os["id"], minorless))
+    return _BY_RELEASE.get((name, version)) or _BY_RELEASE.get((name, minorless))
 
 
-def supported(node: Mapping[str, Any]) -> System:
+def supported(node: Node) -> System:
     """Return the system of a node whose system was not refused. Raises KeyError."""
     system = find(node["os"])
     if system is None:
@@ -147,6 +150,6 @@ def supported(node: Mapping[str, Any]) -> System:
     return system
 
 
-def is_redhat(node: Mapping[str, Any]) -> bool:
+def is_redhat(node: Node) -> bool:
     """Whether a node has rpm packages."""
-    return bool(node["os"]["family"] == REDHAT)
+    return node["os"]["family"] == REDHAT

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ansible_collections.metal.gpu.plugins.module_utils.probe import collect
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.reconcile import reconcile
 from ansible_collections.metal.gpu.plugins.modules import config_document, node_info
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import (
@@ -252,7 +253,7 @@ def _node(
         units += ["docker.service", "cri-docker.service", "cri-docker.socket"]
         packages |= _DOCKER_PACKAGES
     shown = [_UNIT.format(name=name) for name in units]
-    shown += [_NO_UNIT.format(name=name) for name in node_info.UNITS if name not in units]
+    shown += [_NO_UNIT.format(name=name) for name in collect.units() if name not in units]
     listed = (f"{name}\t{version}\tinstalled\thold\tamd64\n" for name, version in packages.items())
     programs = Programs(
         {
@@ -283,7 +284,7 @@ def _node(
         )["raw"]
     # What cannot be planted without root.
     names = ["nvidiactl", "nvidia-uvm", *(f"nvidia{number}" for number in range(len(gpus)))]
-    raw["device_files"] = [
+    raw["values"]["driver"]["device_files"] = [
         {"path": f"/dev/{name}", "major": 195, "minor": 0, "mode": "0666", "linked": True}
         for name in names
     ]

@@ -25,6 +25,9 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd im
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import (
     settings as containerd_keys,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd.observed import (
+    Containerd,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd.plan import (
     RESTART,
     RESTART_REASON,
@@ -37,10 +40,11 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import
     settings as docker_keys,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.plan import works
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import (
+    known_version,
     refuse_platform,
-    refuse_unversioned,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import record as package_record
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
@@ -166,7 +170,7 @@ _REINSTALL = {
 FORMER_PACKAGE = "nvidia-container-runtime"
 
 
-def plan(node: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any]:
+def plan(node: Node, desired: Mapping[str, Any]) -> dict[str, Any]:
     """Plan the container runtime.
 
     Desired: host, state, engine, engine_is_new (whether this run installed the engine on a node
@@ -194,7 +198,8 @@ def plan(node: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any]:
         else:
             _plan_containerd(plan, node, desired)
         if not _has_driver(node, desired):
-            plan.notice("DRIVER_NOT_YET", error=node["nvml"]["failure"]["message"])
+            failure = node["nvml"]["failure"]
+            plan.notice("DRIVER_NOT_YET", error=failure and failure["message"])
         elif desired["cdi"]:
             _plan_cdi(plan, node)
     plan_repair(plan, node, PYTHON_DEBIAN, INSTALL, HOLD, FORMER, REMOVE, RELEASE)
@@ -202,7 +207,7 @@ def plan(node: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any]:
     return plan.result()
 
 
-def _plan_toolkit(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any]) -> None:
+def _plan_toolkit(plan: Plan, node: Node, desired: Mapping[str, Any]) -> None:
     packages = dict.fromkeys(PACKAGES, f"{desired['version']}-1")
     found = node["toolkit"]["version"]
     ours = package_record.of_role(node, ROLE)
@@ -248,31 +253,32 @@ def _plan_toolkit(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any
         plan.step(LINK, "udev runs the rule only at the next load of the driver")
 
 
-def _created_config(node: Mapping[str, Any]) -> str | None:
+def _created_config(node: Node) -> str | None:
     """Return the configuration file if the package creates it, or if it is unchanged since."""
     is_new = node["toolkit"]["config"] is None
     return nvidia_driver.TOOLKIT_CONFIG if is_new or _is_config_of_package(node) else None
 
 
-def _is_config_of_package(node: Mapping[str, Any]) -> bool:
+def _is_config_of_package(node: Node) -> bool:
     """Tell whether the configuration file is as the package of this role created it."""
-    record = node["ours"]["packages"].get(ROLE, {}).get("packages", {}).get(_CONFIG_PACKAGE, {})
-    observed = node["toolkit"]["config_sha256"]
-    return observed is not None and record.get("config_sha256") == observed
+    record, observed = node["ours"]["packages"].get(ROLE), node["toolkit"]["config_sha256"]
+    entry = record["packages"].get(_CONFIG_PACKAGE) if record else None
+    return entry is not None and observed is not None and entry.get("config_sha256") == observed
 
 
-def _has_driver(node: Mapping[str, Any], desired: Mapping[str, Any]) -> bool:
+def _has_driver(node: Node, desired: Mapping[str, Any]) -> bool:
     """Tell whether a driver works when the steps of this plan are carried out."""
     return works(node) or desired["driver_is_planned"]
 
 
-def _refuse_unusable(plan: Plan, node: Mapping[str, Any]) -> None:
+def _refuse_unusable(plan: Plan, node: Node) -> None:
     """Refuse a toolkit whose packages are installed and stay, but whose programs are missing."""
     if plan.has_step(INSTALL):
         return
     found: dict[str, list[str]] = {}
     for package, programs in _PROGRAMS.items():
-        version = node["packages"].get(package, {}).get("version", "0")
+        observed = node["packages"].get(package)
+        version = observed["version"] if observed else "0"
         for name, since in programs.items():
             file = node["toolkit"]["programs"][name]
             if not file["executable"] and not is_newer(since, upstream_version(version)):
@@ -288,9 +294,7 @@ def _refuse_unusable(plan: Plan, node: Mapping[str, Any]) -> None:
         )
 
 
-def _keep_held(
-    plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any], held: list[str]
-) -> None:
+def _keep_held(plan: Plan, node: Node, desired: Mapping[str, Any], held: list[str]) -> None:
     """Keep a toolkit that the admin holds, if it supports what the other steps need."""
     found = node["toolkit"]["version"]
     needed = _WRITES_CDI_SINCE if desired["cdi"] and _cdi_reason(node) else _LINKS_SINCE
@@ -301,13 +305,13 @@ def _keep_held(
         plan.notice("TOOLKIT_HELD", expected=desired["version"], **evidence)
 
 
-def _unlinked_reason(node: Mapping[str, Any]) -> str | None:
+def _unlinked_reason(node: Node) -> str | None:
     files = [file for file in node["device_files"] if _GPU_FILE.fullmatch(file["path"])]
     unlinked = [file["path"] for file in files if not file["linked"]]
     return f"/dev/char has no link to {', '.join(unlinked)}" if unlinked else None
 
 
-def _plan_containerd(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any]) -> None:
+def _plan_containerd(plan: Plan, node: Node, desired: Mapping[str, Any]) -> None:
     engine = node["engines"]["containerd"]
     plan_containerd.refuse_config(plan, node)
     if not engine["installed"]:
@@ -316,19 +320,20 @@ def _plan_containerd(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, 
         plan.step(REGISTER, "containerd is not installed yet")
         plan.step(RESTART, RESTART_REASON)
         return
-    if refuse_unversioned(plan, engines.CONTAINERD, engine):
+    version = known_version(plan, engines.CONTAINERD, engine)
+    if version is None:
         return
-    if desired["cdi"] and not containerd_keys.reads_cdi(engine["version"]):
-        plan.refuse("CDI_UNSUPPORTED", found=engine["version"], expected=containerd_keys.CDI_SINCE)
+    if desired["cdi"] and not containerd_keys.reads_cdi(version):
+        plan.refuse("CDI_UNSUPPORTED", found=version, expected=containerd_keys.CDI_SINCE)
     ours = changes(node, ROLE, ".toml")
     former = {key: before for key, before in ours.items() if key[-1] == "default_runtime_name"}
     # A default runtime that this role set gets its former value back.
-    default = containerd_keys.RUNTIME if desired["default"] else next(iter(former.values()), None)
-    config = containerd_keys.edit(engine, default=default, cdi=desired["cdi"])
+    default = containerd_keys.RUNTIME if desired["default"] else _text(*former.values())
+    config = containerd_keys.edit(engine, version, default=default, cdi=desired["cdi"])
     gone = [list(key) for key, before in former.items() if before is None]
     plan.data["config"] = {**config, "remove": [] if desired["default"] else gone}
     reason = _containerd_reason(engine, desired, is_default_ours=bool(former))
-    shadows = [] if containerd_keys.merges(engine["version"]) else engine["config"]["imported_cri"]
+    shadows = [] if containerd_keys.merges(version) else engine["config"]["imported_cri"]
     if reason and shadows:
         plan.refuse(
             "CONTAINERD_IMPORT_REPLACES",
@@ -337,15 +342,21 @@ def _plan_containerd(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, 
             found=engine["version"],
         )
     if reason and config["path"] == engine["config"]["path"]:
-        refuse_uneditable(plan, engine["config"])
+        refuse_uneditable(plan, engine["config"]["path"], engine["config"]["obstacle"])
     ours_now = {"path": config["path"], "actor": actor(ROLE)}
     plan.data["change"] = ours_now if reason else plan_containerd.unread_change(node)
     plan.step(REGISTER, reason)
     plan.step(RESTART, RESTART_REASON if reason else unread_reason(engine))
 
 
+def _text(*values: object) -> str | None:
+    """Return the first of the former values, if it is a text."""
+    value = next(iter(values), None)
+    return value if isinstance(value, str) else None
+
+
 def _containerd_reason(
-    engine: Mapping[str, Any], desired: Mapping[str, Any], *, is_default_ours: bool
+    engine: Containerd, desired: Mapping[str, Any], *, is_default_ours: bool
 ) -> str | None:
     found = engine["runtimes"].get(containerd_keys.RUNTIME)
     if found is None:
@@ -353,8 +364,8 @@ def _containerd_reason(
     reasons = []
     if found["binary"] != containerd_keys.RUNTIME_BINARY:
         reasons.append(f"its runtime nvidia runs {found['binary'] or 'runc'}")
-    runc = engine["runtimes"].get("runc") or {}
-    if found["systemd_cgroup"] != bool(runc.get("systemd_cgroup")):
+    runc = engine["runtimes"].get("runc")
+    if found["systemd_cgroup"] != (runc is not None and runc["systemd_cgroup"]):
         reasons.append("its runtimes runc and nvidia differ in SystemdCgroup")
     is_default = engine["default_runtime"] == containerd_keys.RUNTIME
     if is_default != bool(desired["default"]) and (desired["default"] or is_default_ours):
@@ -364,7 +375,7 @@ def _containerd_reason(
     return ", ".join(reasons) or None
 
 
-def _plan_docker(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any]) -> None:
+def _plan_docker(plan: Plan, node: Node, desired: Mapping[str, Any]) -> None:
     """Plan daemon.json, where the runtime becomes the default one unless told otherwise.
 
     cri-dockerd has no RuntimeClass support, so only the default runtime gives a pod a GPU.
@@ -382,23 +393,25 @@ def _plan_docker(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any]
             plan.step(RELOAD, _RELOAD_REASON)
         return
     plan_docker_ce.refuse_silent(plan, engine)
-    if refuse_unversioned(plan, _DOCKERD, engine):
+    version = known_version(plan, _DOCKERD, engine)
+    if version is None:
         return
     default: str | None = docker_keys.RUNTIME
     if desired["default"] is False:
         # A reload ignores removed keys, so the file must name the former default.
         former = changes(node, ROLE, ".json")
-        default = (former.get(_DEFAULT) or docker.DEFAULT_RUNTIME) if _DEFAULT in former else None
-    config = docker_keys.edit(engine, default=default, cdi=desired["cdi"])
+        restored = _text(former.get(_DEFAULT)) or docker.DEFAULT_RUNTIME
+        default = restored if _DEFAULT in former else None
+    config = docker_keys.edit(engine, version, default=default, cdi=desired["cdi"])
     plan_docker_ce.refuse_config(plan, node, config["merge"])
     reason = docker_keys.change_reason(engine, config["merge"], default=default)
     if reason and config["merge"]:
-        refuse_uneditable(plan, engine["config"])
+        refuse_uneditable(plan, engine["config"]["path"], engine["config"]["obstacle"])
     plan.data |= {
         "config": {**config, "remove": []},
         # Whether Docker still has to apply something, which it can reject.
         "has_changed": reason is not None,
-        "validates": docker_keys.validates(engine["version"]),
+        "validates": docker_keys.validates(version),
         "expected": {
             "default_runtime": default or engine["default_runtime"],
             "runtimes": [docker_keys.RUNTIME],
@@ -406,7 +419,9 @@ def _plan_docker(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any]
     }
     # A run that stopped after this step leaves a correct file and an engine that has not read it.
     plan.step(REGISTER, reason if config["merge"] else None)
-    pending = docker_keys.pending(engine, cdi=desired["cdi"], is_toolkit_new=is_toolkit_new)
+    pending = docker_keys.pending(
+        engine, version, cdi=desired["cdi"], is_toolkit_new=is_toolkit_new
+    )
     if pending and (desired["engine_is_new"] or desired["restart_ok"]):
         why = (
             "this run installed Docker"
@@ -420,7 +435,7 @@ def _plan_docker(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any]
         plan.notice("DOCKER_RESTART_DUE", found=engine["version"], unknown=pending)
 
 
-def _cdi_reason(node: Mapping[str, Any]) -> str | None:
+def _cdi_reason(node: Node) -> str | None:
     """Return why the CDI specification must be generated."""
     devices = node["cdi"]["devices"]
     if "nvidia.com/gpu=all" not in devices:
@@ -438,7 +453,7 @@ def _cdi_reason(node: Mapping[str, Any]) -> str | None:
     return f"the CDI specification lacks {', '.join(missing)}" if missing else None
 
 
-def _plan_cdi(plan: Plan, node: Mapping[str, Any]) -> None:
+def _plan_cdi(plan: Plan, node: Node) -> None:
     reason = _cdi_reason(node)
     refused = _condition_reason(node, reason)
     plan.step(DROP_IN, refused)
@@ -448,7 +463,7 @@ def _plan_cdi(plan: Plan, node: Mapping[str, Any]) -> None:
             plan.notice("CDI_FILE_INVALID", error=error)
 
 
-def _condition_reason(node: Mapping[str, Any], reason: str | None) -> str | None:
+def _condition_reason(node: Node, reason: str | None) -> str | None:
     """Return why the service that writes the CDI specification at boot skips this node."""
     if CDI_DROP_IN["path"] in node["ours"]["files"]:
         return None
@@ -462,7 +477,7 @@ def _condition_reason(node: Mapping[str, Any], reason: str | None) -> str | None
     return None
 
 
-def _plan_absent(plan: Plan, node: Mapping[str, Any]) -> None:
+def _plan_absent(plan: Plan, node: Node) -> None:
     """Plan the removal of what this role did, whichever engine the node uses now.
 
     The record is removed near the end. It shows that the role installed the toolkit, so an
@@ -484,34 +499,35 @@ def _plan_absent(plan: Plan, node: Mapping[str, Any]) -> None:
     plan_no_repository(plan, node, REPOSITORY_NAME, remove=REMOVE_REPOSITORY)
 
 
-def _unplan_containerd(plan: Plan, node: Mapping[str, Any]) -> None:
+def _unplan_containerd(plan: Plan, node: Node) -> None:
     engine, edits = node["engines"]["containerd"], plan.data["containerd_edits"]
     if edits:
         plan_containerd.refuse_config(plan, node)
         if engine["config"]["path"] in edits:
-            refuse_uneditable(plan, engine["config"])
+            refuse_uneditable(plan, engine["config"]["path"], engine["config"]["obstacle"])
         plan.step(UNREGISTER, f"this role changed {', '.join(edits)}")
         plan.step(RESTART, RESTART_REASON if engine["running"] else None)
     else:
         plan.step(RESTART, unread_reason(engine))
 
 
-def _unplan_docker(plan: Plan, node: Mapping[str, Any]) -> None:
+def _unplan_docker(plan: Plan, node: Node) -> None:
     engine, edits = node["engines"]["docker"], plan.data["docker_edits"]
     if not edits:
         return
     plan_docker_ce.refuse_config(plan, node)
-    refuse_uneditable(plan, engine["config"])
+    refuse_uneditable(plan, engine["config"]["path"], engine["config"]["obstacle"])
     plan_docker_ce.refuse_silent(plan, engine)
     former = changes(node, ROLE, ".json")
     bound = engine["made_with"].get(docker_keys.RUNTIME)
     if bound and former.get(("runtimes", docker_keys.RUNTIME, "path"), "kept") is None:
         plan.notice("CONTAINERS_OF_RUNTIME", containers=", ".join(bound))
-    if engine["running"] and not refuse_unversioned(plan, _DOCKERD, engine):
+    version = known_version(plan, _DOCKERD, engine) if engine["running"] else None
+    if version is not None:
         way_back = docker_keys.way_back(former)
         plan.data |= {
             "way_back": {"path": engine["config"]["path"], **way_back},
-            "validates": docker_keys.validates(engine["version"]),
+            "validates": docker_keys.validates(version),
             "expected": {
                 "default_runtime": way_back["merge"].get(
                     "default-runtime", engine["default_runtime"]
@@ -524,10 +540,10 @@ def _unplan_docker(plan: Plan, node: Mapping[str, Any]) -> None:
     plan.step(UNREGISTER_DOCKER, f"this role changed {', '.join(edits)}")
 
 
-def _unplan_toolkit(plan: Plan, node: Mapping[str, Any]) -> None:
+def _unplan_toolkit(plan: Plan, node: Node) -> None:
     packages = package_record.added(node, ROLE)
     toolkit = node["toolkit"]
-    config: str | None = toolkit["config"]
+    config = toolkit["config"]
     keeps_config = config is not None and not _is_config_of_package(node)
     # A purge removes the configuration file of an older package, even if the admin changed it.
     plan.data |= {"packages": packages, "purge": not keeps_config}

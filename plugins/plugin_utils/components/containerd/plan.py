@@ -12,9 +12,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd.observed import (
+    Containerd,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import (
     packages as docker_packages,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import (
     refuse_platform,
@@ -72,7 +76,7 @@ DOCKER_ROLE = "docker_ce"  # installs the same package
 RESTART_REASON = "containerd reads its configuration only when it starts; containers keep running"
 
 
-def plan(node: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any]:
+def plan(node: Node, desired: Mapping[str, Any]) -> dict[str, Any]:
     """Plan containerd.
 
     Desired: host, state, version, and of the repository url, suite, key and fingerprint.
@@ -97,14 +101,14 @@ def plan(node: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any]:
     return plan.result()
 
 
-def refuse_config(plan: Plan, node: Mapping[str, Any]) -> None:
+def refuse_config(plan: Plan, node: Node) -> None:
     """Refuse a configuration that cannot be read."""
     error = node["engines"]["containerd"]["config"]["error"]
     if error:
         plan.refuse("CONTAINERD_CONFIG_INVALID", error=error)
 
 
-def _plan_missing(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any]) -> None:
+def _plan_missing(plan: Plan, node: Node, desired: Mapping[str, Any]) -> None:
     system = systems.supported(node)
     source = Repository.desired(REPOSITORY_NAME, desired, system.docker)
     plan_repository(plan, node, source, desired["now"], prepare=PYTHON_DEBIAN, add=REPOSITORY)
@@ -117,7 +121,7 @@ def _plan_missing(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any
     _plan_cri(plan, CONFIG, "Docker's package disables the CRI plugin")
 
 
-def _plan_installed(plan: Plan, node: Mapping[str, Any]) -> None:
+def _plan_installed(plan: Plan, node: Node) -> None:
     engine = node["engines"]["containerd"]
     config = engine["config"]
     plan.data["hold"] = [PACKAGE]
@@ -130,7 +134,7 @@ def _plan_installed(plan: Plan, node: Mapping[str, Any]) -> None:
         # who disabled the plugin on purpose.
         if config["version"] is None:
             reason = f"{config['path']} disables the CRI plugin, as Docker's package ships it"
-            refuse_uneditable(plan, config)
+            refuse_uneditable(plan, config["path"], config["obstacle"])
             _plan_cri(plan, config["path"], reason)
         else:
             plan.refuse("CRI_DISABLED", path=config["path"])
@@ -141,7 +145,7 @@ def _plan_installed(plan: Plan, node: Mapping[str, Any]) -> None:
         plan.step(RESTART, unread_reason(engine))
 
 
-def unread_reason(engine: Mapping[str, Any]) -> str | None:
+def unread_reason(engine: Containerd) -> str | None:
     """Return why a correctly configured containerd must be restarted.
 
     An earlier run may have stopped between the change and the restart.
@@ -150,7 +154,7 @@ def unread_reason(engine: Mapping[str, Any]) -> str | None:
     return f"{unread} changed after containerd started; containers keep running" if unread else None
 
 
-def unread_change(node: Mapping[str, Any]) -> dict[str, str] | None:
+def unread_change(node: Node) -> dict[str, str] | None:
     """Return the path and the actor of our change that containerd has not read yet.
 
     If containerd does not start with the change, the role may undo it, unless the admin has edited
@@ -193,7 +197,7 @@ def _plan_cri(plan: Plan, path: str, reason: str) -> None:
     plan.step(RESTART, RESTART_REASON)
 
 
-def _plan_absent(plan: Plan, node: Mapping[str, Any]) -> None:
+def _plan_absent(plan: Plan, node: Node) -> None:
     """Plan the removal. The kubelet and Docker need containerd, so the admin removes them first."""
     edits, packages = edited(node, ROLE), package_record.added(node, ROLE)
     plan.data |= {"edits": edits, "packages": packages}

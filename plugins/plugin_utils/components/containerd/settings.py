@@ -12,11 +12,14 @@ Source: https://github.com/containerd/containerd/blob/main/docs/cri/config.md
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import PurePosixPath
-from typing import Any
+from typing import TypedDict
 
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import release
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd.observed import (
+    Containerd,
+)
 
 RUNTIME = "nvidia"
 RUNTIME_TYPE = "io.containerd.runc.v2"
@@ -32,6 +35,13 @@ CDI_SINCE = "1.7.16"
 # Source: https://github.com/containerd/containerd/issues/5837; `config dump` of 1.6.20.
 _MERGES_SINCE = (2, 1)
 _VERSION_3_SINCE = (2, 0)
+
+
+class Edit(TypedDict):
+    """The file to edit, and the keys to merge into it."""
+
+    path: str
+    merge: dict[str, object]
 
 
 def cri_plugin(config_version: int | None) -> str:
@@ -75,7 +85,7 @@ def runtime_keys(
     default: str | None,
     enable_cdi: bool,
     keep_runc: str | None,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return the keys that register the NVIDIA runtime, for a file of this version.
 
     `enable_cdi` writes the switch; it is needless if CDI is on already. `keep_runc` also writes the
@@ -83,7 +93,7 @@ def runtime_keys(
     """
     # All handlers that use runc must have the same cgroup manager as the kubelet.
     options = {"SystemdCgroup": systemd_cgroup}
-    runtimes: dict[str, Any] = {
+    runtimes: dict[str, object] = {
         RUNTIME: {
             "runtime_type": RUNTIME_TYPE,
             "options": {"BinaryName": RUNTIME_BINARY, **options},
@@ -91,31 +101,31 @@ def runtime_keys(
     }
     if keep_runc:
         runtimes["runc"] = {"runtime_type": keep_runc, "options": options}
-    containerd: dict[str, Any] = {"runtimes": runtimes}
+    containerd: dict[str, object] = {"runtimes": runtimes}
     if default:
         containerd["default_runtime_name"] = default
-    plugin: dict[str, Any] = {"containerd": containerd}
+    plugin: dict[str, object] = {"containerd": containerd}
     if enable_cdi:
         plugin["enable_cdi"] = True
     return {"plugins": {cri_plugin(config_version): plugin}}
 
 
-def edit(engine: Mapping[str, Any], *, default: str | None, cdi: bool) -> dict[str, Any]:
+def edit(engine: Containerd, version: str, *, default: str | None, cdi: bool) -> Edit:
     """Return the file to edit (path) and the keys to merge into it (merge).
 
     `default` is the desired default runtime; None keeps the current one. `cdi` turns CDI on if it
     is off. `engine` is `engines.containerd` of an observation. The NVIDIA runtime gets the cgroup
     driver of the configured runc.
     """
-    config, version = engine["config"], engine["version"]
-    runc = engine["runtimes"].get("runc") or {}
+    config = engine["config"]
+    runc = engine["runtimes"].get("runc")
     config_version = config["version"] if config["exists"] else new_config_version(version)
     path = config["path"] or CONFIG
     if config["exists"]:
         path = target(path, config["imports"], version)
     keys = runtime_keys(
         config_version,
-        systemd_cgroup=bool(runc.get("systemd_cgroup")),
+        systemd_cgroup=runc is not None and runc["systemd_cgroup"],
         default=default,
         enable_cdi=cdi and reads_cdi(version) and not engine["cdi_enabled"],
         keep_runc=runc["type"] or RUNTIME_TYPE if runc and not merges(version) else None,

@@ -23,6 +23,11 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import (
     settings as docker_keys,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.observed import (
+    Container,
+    Docker,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import (
     refuse_platform,
@@ -94,7 +99,7 @@ LEFTOVER_PACKAGES = ("nvidia-docker", "nvidia-docker2")
 LEFTOVER_LISTS = ("nvidia-docker", "nvidia-container-runtime", "libnvidia-container")
 
 
-def plan(node: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any]:
+def plan(node: Node, desired: Mapping[str, Any]) -> dict[str, Any]:
     """Plan Docker.
 
     Desired: host, state, version, containerd_version, replace_distribution, v1_removal_ok, users,
@@ -127,7 +132,7 @@ def plan(node: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any]:
     return plan.result()
 
 
-def refuse_config(plan: Plan, node: Mapping[str, Any], new_keys: Iterable[str] = ()) -> None:
+def refuse_config(plan: Plan, node: Node, new_keys: Iterable[str] = ()) -> None:
     """Refuse a configuration that is unreadable, or that Docker rejects with the new keys."""
     config = node["engines"]["docker"]["config"]
     if config["error"]:
@@ -137,20 +142,20 @@ def refuse_config(plan: Plan, node: Mapping[str, Any], new_keys: Iterable[str] =
         plan.refuse("DOCKER_FLAG_CLASH", path=config["path"], **clash._asdict())
 
 
-def refuse_silent(plan: Plan, engine: Mapping[str, Any]) -> None:
+def refuse_silent(plan: Plan, engine: Docker) -> None:
     """Refuse a Docker that runs but does not answer: its containers are unknown."""
     if engine["running"] and not engine["answers"]:
         plan.refuse("DOCKER_SILENT")
 
 
-def _refuse_other_kinds(plan: Plan, engine: Mapping[str, Any]) -> None:
+def _refuse_other_kinds(plan: Plan, engine: Docker) -> None:
     if engine["snap"]:
         plan.refuse("SNAP_DOCKER", found=", ".join(engine["snap"]))
     if engine["rootless"] and not engine["running"]:
         plan.refuse("ROOTLESS_DOCKER", found=", ".join(engine["rootless"]))
 
 
-def _plan_leftovers(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any]) -> None:
+def _plan_leftovers(plan: Plan, node: Node, desired: Mapping[str, Any]) -> None:
     """Plan the removal of nvidia-docker. Its daemon.json stays; the next role adopts it."""
     found = node["engines"]["docker"]["v1"]
     containers = [container["name"] for container in found["containers"]]
@@ -184,7 +189,7 @@ def _plan_leftovers(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, A
     plan.step(LEFTOVER_REPOSITORIES, f"configured: {', '.join(lists)}" if lists else None)
 
 
-def _plan_engine(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any]) -> None:
+def _plan_engine(plan: Plan, node: Node, desired: Mapping[str, Any]) -> None:
     engine = node["engines"]["docker"]
     others = installed(node, DISTRIBUTION) if PACKAGE not in node["packages"] else []
     plan.data |= {
@@ -214,15 +219,13 @@ def _plan_engine(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any]
             plan.step(DISARM, engine["purge_script"] and f"docker.io left {engine['purge_script']}")
 
 
-def _of_others(node: Mapping[str, Any], ours: Iterable[str]) -> list[str]:
+def _of_others(node: Node, ours: Iterable[str]) -> list[str]:
     """Return the packages of an engine that this collection did not install."""
     installed_by_us = {*ours, *package_record.of_role(node, "containerd")}
     return [name for name in (*PACKAGES, *DISTRIBUTION) if name not in installed_by_us]
 
 
-def _plan_exchange(
-    plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any], others: list[str]
-) -> None:
+def _plan_exchange(plan: Plan, node: Node, desired: Mapping[str, Any], others: list[str]) -> None:
     """Plan the replacement of the distribution's Docker by docker-ce, which keeps its data.
 
     One transaction of the package manager does it, so the node is never without a Docker.
@@ -247,9 +250,7 @@ def _plan_exchange(
         plan.step(DISARM, f"the removal of docker.io leaves {docker.PURGE_SCRIPT}")
 
 
-def _plan_packages(
-    plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any], reason: str
-) -> list[str]:
+def _plan_packages(plan: Plan, node: Node, desired: Mapping[str, Any], reason: str) -> list[str]:
     """Plan the packages of the engine. Return the packages to hold."""
     system = systems.supported(node)
     source = Repository.desired(REPOSITORY_NAME, desired, system.docker)
@@ -268,9 +269,7 @@ def _plan_packages(
     return list(ours)
 
 
-def _plan_interrupted(
-    plan: Plan, node: Mapping[str, Any], containers: Iterable[Mapping[str, Any]]
-) -> None:
+def _plan_interrupted(plan: Plan, node: Node, containers: Iterable[Container]) -> None:
     names = ", ".join(container["name"] for container in containers)
     if names:
         plan.step(CONTAINERS, f"{names} ran before Docker was replaced")
@@ -278,7 +277,7 @@ def _plan_interrupted(
         plan.step(CONTAINERS, f"{docker.RECORD} is left from an earlier run")
 
 
-def _plan_cri_dockerd(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any]) -> None:
+def _plan_cri_dockerd(plan: Plan, node: Node, desired: Mapping[str, Any]) -> None:
     """Plan cri-dockerd if the kubelet is configured for it."""
     found = node["engines"]["docker"]["cri_dockerd"]
     endpoint = node["kubelet"]["endpoint"]
@@ -300,7 +299,7 @@ def _plan_cri_dockerd(plan: Plan, node: Mapping[str, Any], desired: Mapping[str,
         plan.step(START_CRI_DOCKERD, f"the kubelet is configured for {endpoint}")
 
 
-def _plan_absent(plan: Plan, node: Mapping[str, Any]) -> None:
+def _plan_absent(plan: Plan, node: Node) -> None:
     """Plan the removal of what this role installed, if nothing runs in it.
 
     The record is removed near the end. It shows that the role installed Docker, so an interrupted
@@ -324,12 +323,12 @@ def _plan_absent(plan: Plan, node: Mapping[str, Any]) -> None:
     plan_no_repository(plan, node, REPOSITORY_NAME, remove=REMOVE_REPOSITORY)
 
 
-def _version(node: Mapping[str, Any]) -> str | None:
+def _version(node: Node) -> str | None:
     """Return the upstream version of Docker's own package."""
     package = node["packages"].get(PACKAGE)
     return upstream_version(package["version"]) if package else None
 
 
-def _found(node: Mapping[str, Any], others: list[str]) -> str:
+def _found(node: Node, others: list[str]) -> str:
     names = others or installed(node, [PACKAGE]) or ["dockerd"]
     return f"{names[0]} {node['engines']['docker']['version']}"

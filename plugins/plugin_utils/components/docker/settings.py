@@ -13,10 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypedDict
 
 from ansible_collections.metal.gpu.plugins.module_utils.read.docker import DEFAULT_RUNTIME
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import release
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.observed import (
+    Docker,
+    Runtime,
+)
 
 RUNTIME = "nvidia"
 RUNTIME_BINARY = "/usr/bin/nvidia-container-runtime"
@@ -63,10 +67,21 @@ _COMMAND_LINE = "the command line of dockerd"
 # The program that the unit of docker-ce starts.
 PROGRAM = "/usr/bin/dockerd"
 _UNIT = "/usr/lib/systemd/system/docker.service"
-_FLAGS: tuple[dict[str, Any], ...] = (
-    {"name": "-H", "file": _UNIT, "effective": True},
-    {"name": "--containerd", "file": _UNIT, "effective": True},
-)
+_FLAGS = ("-H", "--containerd")
+
+
+class Edit(TypedDict):
+    """The file to edit, and the keys to merge into it."""
+
+    path: str
+    merge: dict[str, object]
+
+
+class WayBack(TypedDict):
+    """The keys to remove from a file and to merge into it."""
+
+    remove: list[list[str]]
+    merge: dict[str, object]
 
 
 class Clash(NamedTuple):
@@ -86,7 +101,7 @@ def validates(version: str) -> bool:
     return release(version) >= _VALIDATES_SINCE
 
 
-def edit(engine: Mapping[str, Any], *, default: str | None, cdi: bool) -> dict[str, Any]:
+def edit(engine: Docker, version: str, *, default: str | None, cdi: bool) -> Edit:
     """Return the file to edit (path) and the keys to merge into it (merge).
 
     `default` is the desired default runtime; None keeps the current one. `cdi` turns CDI on if it
@@ -94,20 +109,20 @@ def edit(engine: Mapping[str, Any], *, default: str | None, cdi: bool) -> dict[s
     observation.
     """
     config = engine["config"]
-    merge: dict[str, Any] = {}
+    merge: dict[str, object] = {}
     registered = {*map(_name, _flag_values(engine, "--add-runtime"))}
     if not _is_nvidia(config["runtimes"].get(RUNTIME)) and RUNTIME not in registered:
         merge["runtimes"] = {RUNTIME: {"path": RUNTIME_BINARY}}
     defaults = (config["default_runtime"], *_flag_values(engine, "--default-runtime"))
     if default and default not in defaults:
         merge["default-runtime"] = default
-    if cdi and reads_cdi(engine["version"]) and not config["cdi_enabled"]:
+    if cdi and reads_cdi(version) and not config["cdi_enabled"]:
         merge["features"] = {"cdi": True}
     return {"path": config["path"], "merge": merge}
 
 
 def change_reason(
-    engine: Mapping[str, Any], merge: Mapping[str, Any], *, default: str | None
+    engine: Docker, merge: Mapping[str, object], *, default: str | None
 ) -> str | None:
     """Return why Docker needs a change, from what it does and from its file."""
     path = engine["config"]["path"]
@@ -128,7 +143,7 @@ def change_reason(
     return ", ".join(reasons) or None
 
 
-def pending(engine: Mapping[str, Any], *, cdi: bool, is_toolkit_new: bool) -> str | None:
+def pending(engine: Docker, version: str, *, cdi: bool, is_toolkit_new: bool) -> str | None:
     """Return what the engine may apply only when it starts, whatever its file says.
 
     `is_toolkit_new`: the container toolkit is about to be installed.
@@ -136,19 +151,19 @@ def pending(engine: Mapping[str, Any], *, cdi: bool, is_toolkit_new: bool) -> st
     found = []
     if is_toolkit_new or engine["changed_since_start"]:
         found.append("`docker run --gpus`")
-    if cdi and not engine["cdi_enabled"] and reads_cdi(engine["version"]):
+    if cdi and not engine["cdi_enabled"] and reads_cdi(version):
         found.append("CDI devices")
     return " and ".join(found) or None
 
 
-def way_back(changes: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
+def way_back(changes: Mapping[tuple[str, ...], object]) -> WayBack:
     """Return the keys to remove and to merge so that a reload undoes the changes.
 
     To restore the file is not enough: a reload ignores removed keys. So the file must first name
     the former default runtime and have a list of runtimes.
     """
     remove: list[list[str]] = []
-    merge: dict[str, Any] = {"runtimes": {}}
+    merge: dict[str, object] = {"runtimes": {}}
     for key, before in changes.items():
         if key == ("default-runtime",):
             merge["default-runtime"] = before or DEFAULT_RUNTIME
@@ -159,24 +174,24 @@ def way_back(changes: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
     return {"remove": remove, "merge": merge}
 
 
-def clashes(engine: Mapping[str, Any], new_keys: Iterable[str] = ()) -> list[Clash]:
+def clashes(engine: Docker, new_keys: Iterable[str] = ()) -> list[Clash]:
     """Return the settings that make Docker reject its configuration.
 
     `engine` is `engines.docker` of an observation. An engine without a unit will get the unit of
     docker-ce. `new_keys` are about to be written.
     """
     keys = {*engine["config"]["keys"], *new_keys}
-    flags = engine["flags"] if engine["program"] else _FLAGS
+    flags: list[tuple[str, str | None]] = [(name, _UNIT) for name in _FLAGS]
+    if engine["program"]:
+        flags = [(flag["name"], flag["file"]) for flag in engine["flags"] if flag["effective"]]
     return [
-        Clash(key, flag["name"], flag["file"] or _COMMAND_LINE)
-        for flag in flags
-        if flag["effective"]
-        and flag["name"] != _MERGED
-        and (key := _KEYS.get(flag["name"], flag["name"].lstrip("-"))) in keys
+        Clash(key, name, file or _COMMAND_LINE)
+        for name, file in flags
+        if name != _MERGED and (key := _KEYS.get(name, name.lstrip("-"))) in keys
     ]
 
 
-def lost_settings(engine: Mapping[str, Any]) -> list[tuple[str, str]]:
+def lost_settings(engine: Docker) -> list[tuple[str, str]]:
     """Return the settings of a distribution's Docker, with their files, that docker-ce ignores.
 
     The unit of docker-ce reads no variables, and its program has another path.
@@ -188,15 +203,15 @@ def lost_settings(engine: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [
         (flag["name"], flag["file"])
         for flag in engine["flags"]
-        if flag["effective"] and flag["variable"]
+        if flag["effective"] and flag["variable"] and flag["file"]
     ]
 
 
-def _is_nvidia(runtime: Mapping[str, Any] | None) -> bool:
+def _is_nvidia(runtime: Runtime | None) -> bool:
     return runtime is not None and runtime["binary"] in _RUNTIME_BINARIES
 
 
-def _flag_values(engine: Mapping[str, Any], name: str) -> list[str]:
+def _flag_values(engine: Docker, name: str) -> list[str]:
     return [
         flag["value"] or ""
         for flag in engine["flags"]
@@ -209,7 +224,9 @@ def _name(runtime: str) -> str:
     return runtime.partition("=")[0]
 
 
-def _put(table: dict[str, Any], key: tuple[str, ...], value: Any) -> None:
+def _put(table: dict[str, object], key: tuple[str, ...], value: object) -> None:
     for name in key[:-1]:
-        table = table.setdefault(name, {})
+        inner = table.setdefault(name, {})
+        assert isinstance(inner, dict)  # a key path leads through tables
+        table = inner
     table[key[-1]] = value

@@ -15,12 +15,15 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
+from ansible_collections.metal.gpu.plugins.module_utils.probe.components.platform import GpuRow
 from ansible_collections.metal.gpu.plugins.module_utils.read import gpu_models
 from ansible_collections.metal.gpu.plugins.module_utils.read.gpu_models import branch
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import upstream_version
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     packages as driver_packages,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.observed import Driver
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import (
     refuse_platform,
@@ -103,7 +106,7 @@ _INITRAMFS = {
 _BROKEN_GPU = ("gpu_lost", "gpu_error", "inforom_corrupted", "insufficient_power")
 
 
-def plan(node: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any]:
+def plan(node: Node, desired: Mapping[str, Any]) -> dict[str, Any]:
     """Plan the driver.
 
     Desired: host, state, version, flavour (auto, open or proprietary), reboot_ok (True, False or
@@ -132,7 +135,7 @@ def plan(node: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any]:
     return plan.result()
 
 
-def works(node: Mapping[str, Any]) -> bool:
+def works(node: Node) -> bool:
     """Whether a driver answers, whatever its source.
 
     A driver that shows one GPU works, whatever it reports about the others.
@@ -145,7 +148,7 @@ def works(node: Mapping[str, Any]) -> bool:
     )
 
 
-def _plan_working(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any]) -> None:
+def _plan_working(plan: Plan, node: Node, desired: Mapping[str, Any]) -> None:
     """Keep a working driver, and hold it if this role installed it.
 
     A driver of the desired version is set up to load at boot. Other versions are left alone.
@@ -175,7 +178,7 @@ def _plan_working(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any
         plan.notice("PERSISTENCE_MISSING", found=found)
 
 
-def _plan_present(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any]) -> None:
+def _plan_present(plan: Plan, node: Node, desired: Mapping[str, Any]) -> None:
     version, driver = desired["version"], node["driver"]
     system = systems.supported(node)
     flavour = _choose_flavour(plan, node, desired)
@@ -231,7 +234,7 @@ def _plan_present(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any
         _refuse_broken(plan, node, version)
 
 
-def _plan_build(plan: Plan, node: Mapping[str, Any], version: str, *, is_complete: bool) -> bool:
+def _plan_build(plan: Plan, node: Node, version: str, *, is_complete: bool) -> bool:
     """Plan the build of the module. Return whether it cannot succeed without an admin."""
     dkms = node["driver"]["dkms"]
     if dkms["built"] is not False:
@@ -247,7 +250,7 @@ def _plan_build(plan: Plan, node: Mapping[str, Any], version: str, *, is_complet
 
 def _refuse_installation(
     plan: Plan,
-    node: Mapping[str, Any],
+    node: Node,
     desired: Mapping[str, Any],
     packages: Mapping[str, str],
     reason: str | None,
@@ -266,7 +269,8 @@ def _refuse_installation(
             found=system.name,
             branch=system.first_branch,
         )
-    is_silent = (node["nvml"]["failure"] or {}).get("code") == "timeout"
+    failure = node["nvml"]["failure"]
+    is_silent = failure is not None and failure["code"] == "timeout"
     is_loaded = node["driver"]["module_version"] == version
     installed = driver_packages.carriers(node["driver"]["packages"])
     missing = [name for name in driver_packages.carriers(packages) if name not in node["packages"]]
@@ -275,12 +279,12 @@ def _refuse_installation(
         _refuse_broken(plan, node, version)
 
 
-def _refuse_broken(plan: Plan, node: Mapping[str, Any], version: str) -> None:
+def _refuse_broken(plan: Plan, node: Node, version: str) -> None:
     if all(refusal["code"] != "DRIVER_BROKEN" for refusal in plan.refusals):
         plan.refuse("DRIVER_BROKEN", found=version, error=_error(node))
 
 
-def _refuse_pin(plan: Plan, node: Mapping[str, Any], pinning: Mapping[str, str]) -> None:
+def _refuse_pin(plan: Plan, node: Node, pinning: Mapping[str, str]) -> None:
     """Refuse to replace a pin of the admin: only one such package can be installed.
 
     The pin of a whole branch also allows versions newer than the desired one.
@@ -301,13 +305,13 @@ def _refuse_pin(plan: Plan, node: Mapping[str, Any], pinning: Mapping[str, str])
         )
 
 
-def _plan_blacklist(plan: Plan, driver: Mapping[str, Any]) -> None:
+def _plan_blacklist(plan: Plan, driver: Driver) -> None:
     is_blocked = driver["nouveau_blacklisted"]
     plan.step(BLACKLIST, None if is_blocked else "no file in modprobe.d blacklists nouveau")
     plan.step(INITRAMFS, _ramdisk_reason(driver))
 
 
-def _ramdisk_reason(driver: Mapping[str, Any]) -> str | None:
+def _ramdisk_reason(driver: Driver) -> str | None:
     """Return why the initramfs must be rebuilt: it could load nouveau before the blacklist."""
     if driver["initramfs_outdated"] is None:
         return None
@@ -316,7 +320,7 @@ def _ramdisk_reason(driver: Mapping[str, Any]) -> str | None:
     return "the blacklist is newer than the initramfs" if driver["initramfs_outdated"] else None
 
 
-def _plan_redhat(plan: Plan, node: Mapping[str, Any], version: str, stream: str | None) -> None:
+def _plan_redhat(plan: Plan, node: Node, version: str, stream: str | None) -> None:
     """Plan what only Red Hat's distributions need: dkms from EPEL, and the module stream."""
     if "dkms" not in node["packages"] and not any(
         is_enabled(found) for name, found in node["repositories"].items() if name.startswith("epel")
@@ -329,27 +333,28 @@ def _plan_redhat(plan: Plan, node: Mapping[str, Any], version: str, stream: str 
         plan.step(STREAM, "each driver branch has its own stream")
 
 
-def _boot_reason(node: Mapping[str, Any]) -> str | None:
+def _boot_reason(node: Node) -> str | None:
     names = [name for name in MODULES if name not in node["driver"]["modules_load"]]
     return f"no file in modules-load.d names {' or '.join(names)}" if names else None
 
 
-def _unloaded_reason(node: Mapping[str, Any]) -> str | None:
+def _unloaded_reason(node: Node) -> str | None:
     names = [name for name in MODULES if name not in node["kernel"]["modules"]]
     return f"{' and '.join(names)} not loaded" if names else None
 
 
-def _error(node: Mapping[str, Any]) -> str:
+def _error(node: Node) -> str:
     """Return why the driver does not work, as nvidia-smi and DKMS report it."""
-    error = (node["nvml"]["failure"] or {}).get("message") or "nvidia-smi reported no reason"
+    failure = node["nvml"]["failure"]
+    error = (failure and failure["message"]) or "nvidia-smi reported no reason"
     dkms = node["driver"]["dkms"]
     if dkms["built"] is not False:
-        return str(error)
+        return error
     log = f" (build log: {dkms['log']})" if dkms["log"] else ""
     return f"{error}; DKMS built no module for kernel {node['kernel']['release']}{log}"
 
 
-def _persistence_reason(node: Mapping[str, Any]) -> str | None:
+def _persistence_reason(node: Node) -> str | None:
     daemon = node["driver"]["persistenced"]
     if not daemon["installed"]:
         return "nvidia-persistenced is not installed"
@@ -357,9 +362,9 @@ def _persistence_reason(node: Mapping[str, Any]) -> str | None:
     return f"nvidia-persistenced is not {' and not '.join(lacking)}" if lacking else None
 
 
-def _choose_flavour(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any]) -> str | None:
+def _choose_flavour(plan: Plan, node: Node, desired: Mapping[str, Any]) -> str | None:
     """Return the module flavour that supports every GPU of the node, or refuse."""
-    gpus: dict[gpu_models.Generation, list[Mapping[str, Any]]] = {}
+    gpus: dict[gpu_models.Generation, list[GpuRow]] = {}
     for gpu in node["pci"]:
         gpus.setdefault(gpu_models.generation(gpu["device"]), []).append(gpu)
     for generation, alike in gpus.items():
@@ -391,11 +396,11 @@ def _choose_flavour(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, A
     return None
 
 
-def _addresses(gpus: Iterable[Mapping[str, Any]]) -> str:
+def _addresses(gpus: Iterable[GpuRow]) -> str:
     return ", ".join(gpu["address"] for gpu in gpus)
 
 
-def _refuse(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any]) -> None:
+def _refuse(plan: Plan, node: Node, desired: Mapping[str, Any]) -> None:
     driver = node["driver"]
     reboot_ok = {True: "true", False: "false", None: "not set"}[desired["reboot_ok"]]
     if node["secure_boot"]:
@@ -416,7 +421,7 @@ def _refuse(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any]) -> 
         engines.refuse_distribution(plan, node)
 
 
-def _reboot_reason(node: Mapping[str, Any], desired: Mapping[str, Any]) -> str | None:
+def _reboot_reason(node: Node, desired: Mapping[str, Any]) -> str | None:
     """Return why the modules cannot be loaded without a reboot."""
     if "nouveau" in node["kernel"]["modules"]:
         return "nouveau is loaded"
@@ -426,7 +431,7 @@ def _reboot_reason(node: Mapping[str, Any], desired: Mapping[str, Any]) -> str |
     return None
 
 
-def _plan_absent(plan: Plan, node: Mapping[str, Any]) -> None:
+def _plan_absent(plan: Plan, node: Node) -> None:
     """Plan the removal of our files, and of the driver if this role installed it.
 
     Unload first: modules in use stop the run before anything is removed. The record is removed near
@@ -463,7 +468,7 @@ def _plan_absent(plan: Plan, node: Mapping[str, Any]) -> None:
     plan_no_repository(plan, node, REPOSITORY_NAME, remove=REMOVE_REPOSITORY)
 
 
-def _notice_kept(plan: Plan, node: Mapping[str, Any], removed: Iterable[str]) -> None:
+def _notice_kept(plan: Plan, node: Node, removed: Iterable[str]) -> None:
     """Report which NVIDIA packages stay. On Red Hat's systems, dnf decides about dependencies."""
     kept = sorted(set(node["driver"]["packages"]).difference(removed))
     if kept and not systems.is_redhat(node):
@@ -475,13 +480,12 @@ def _unload_place(module: str) -> int:
     return _UNLOADED_LAST.index(module) if module in _UNLOADED_LAST else -1
 
 
-def _installed_version(node: Mapping[str, Any]) -> str | None:
+def _installed_version(node: Node) -> str | None:
     """Return the version of the driver itself, regardless of packages."""
     driver = node["driver"]
-    found = node["nvml"]["driver_version"] or driver["module_version"] or driver["disk_version"]
-    return str(found) if found else None
+    return node["nvml"]["driver_version"] or driver["module_version"] or driver["disk_version"]
 
 
-def _version(node: Mapping[str, Any]) -> str:
+def _version(node: Node) -> str:
     versions = driver_packages.carriers(node["driver"]["packages"]).values()
     return _installed_version(node) or ", ".join(sorted(set(versions))) or "of unknown version"

@@ -18,9 +18,14 @@ from typing import Any
 from ansible_collections.metal.gpu.plugins.module_utils.probe.own_files import KUBELET_DROP_IN
 from ansible_collections.metal.gpu.plugins.module_utils.read.silence import UNITS, silent_programs
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import release
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.kubelet.observed import (
+    Gate,
+    Kubelet,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import (
-    refuse_unversioned,
+    known_version,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
     Plan,
@@ -63,7 +68,7 @@ ADDITION = (rf"{_LINE}{_FLAG}[^\s\"'\\]+)", rf"\1,{GATE}=true")
 NEW_FLAG = (rf"{_LINE}{_VARIABLE}=[\"']?)", rf"\1--feature-gates={GATE}=true ")
 
 
-def plan(node: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any]:
+def plan(node: Node, desired: Mapping[str, Any]) -> dict[str, Any]:
     """Plan the edits. Desired: host, state."""
     plan = Plan(desired["host"])
     kubelet = node["kubelet"]
@@ -87,23 +92,24 @@ def plan(node: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any]:
             plan.refuse("KUBELET_CONFIG_INVALID", error=document["error"])
     if plan.refusals:
         return plan.result()
-    if refuse_unversioned(plan, "kubelet", kubelet):
+    version = known_version(plan, "kubelet", kubelet)
+    if version is None:
         return plan.result()
     places = _places(kubelet)
     plan.data |= {"configuration": [], "flags": [], "health_url": kubelet["health_url"]}
-    if not _needs_gate(kubelet):
-        _plan_removal(plan, kubelet, places)
+    if not _needs_gate(version):
+        _plan_removal(plan, kubelet, version, places)
     elif not any(gate["value"] and gate["effective"] for gate in places):
-        _plan_setting(plan, kubelet, places)
+        _plan_setting(plan, kubelet, version, places)
     if plan.steps:
         _plan_restart(plan, kubelet, "the kubelet reads its settings only when it starts")
     else:
-        _plan_restart(plan, kubelet, _unread_reason(kubelet))
+        _plan_restart(plan, kubelet, _unread_reason(kubelet, version))
     refuse_lost_history(plan, node, "kubelet_device_plugins")
     return plan.result()
 
 
-def _plan_absent(plan: Plan, node: Mapping[str, Any]) -> None:
+def _plan_absent(plan: Plan, node: Node) -> None:
     """Plan the removal of our files. A removed gate stays removed: no such kubelet needs it."""
     kubelet = node["kubelet"]
     edits = edited(node, "kubelet_device_plugins")
@@ -112,17 +118,18 @@ def _plan_absent(plan: Plan, node: Mapping[str, Any]) -> None:
     plan.data["edits"] = edits
     places = [gate for gate in _places(kubelet) if gate["file"] not in drop_ins]
     if kubelet["installed"] and places:
-        if refuse_unversioned(plan, "kubelet", kubelet):
+        version = known_version(plan, "kubelet", kubelet)
+        if version is None:
             return
-        if _needs_gate(kubelet):
-            _plan_removal(plan, kubelet, places)
+        if _needs_gate(version):
+            _plan_removal(plan, kubelet, version, places)
     plan.step(REMOVE_DROP_IN, f"this role created {', '.join(drop_ins)}" if drop_ins else None)
     if plan.steps:
         _plan_restart(plan, kubelet, "the kubelet reads its settings only when it starts")
     plan.step(FORGET, f"the gate stays removed from {', '.join(edits)}" if edits else None)
 
 
-def _plan_restart(plan: Plan, kubelet: Mapping[str, Any], reason: str | None) -> None:
+def _plan_restart(plan: Plan, kubelet: Kubelet, reason: str | None) -> None:
     plan.step(RESTART, reason)
     plan.data["daemon_reload"] = (
         kubelet["needs_reload"]
@@ -131,34 +138,34 @@ def _plan_restart(plan: Plan, kubelet: Mapping[str, Any], reason: str | None) ->
     )
 
 
-def _unread_reason(kubelet: Mapping[str, Any]) -> str | None:
+def _unread_reason(kubelet: Kubelet, version: str) -> str | None:
     """Return why a correctly configured kubelet must be restarted, as after an interrupted run."""
     if not kubelet["running"]:
         return f"the kubelet is not running: {kubelet['last_error'] or 'it logged no error'}"
     # A kubelet that does not need the gate runs with or without it.
-    unread = kubelet["changed_since_start"] if _needs_gate(kubelet) else []
+    unread = kubelet["changed_since_start"] if _needs_gate(version) else []
     return f"{', '.join(unread)} changed after the kubelet started" if unread else None
 
 
-def _places(kubelet: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _places(kubelet: Kubelet) -> list[Gate]:
     return [gate for gate in kubelet["feature_gates"] if gate["name"] == GATE]
 
 
-def _needs_gate(kubelet: Mapping[str, Any]) -> bool:
-    return release(kubelet["version"])[:2] <= _LAST_WITH_GATE_OFF
+def _needs_gate(version: str) -> bool:
+    return release(version)[:2] <= _LAST_WITH_GATE_OFF
 
 
-def _plan_removal(plan: Plan, kubelet: Mapping[str, Any], places: list[Mapping[str, Any]]) -> None:
-    why = f"kubelet {kubelet['version']} " + (
+def _plan_removal(plan: Plan, kubelet: Kubelet, version: str, places: list[Gate]) -> None:
+    why = f"kubelet {version} " + (
         "does not start with the gate"
-        if release(kubelet["version"])[:2] >= (1, 28)
+        if release(version)[:2] >= (1, 28)
         else "does not need the gate"
     )
     documents = _files(places, "config")
     texts = _files(places, "flag")
     for file in (kubelet["config"], *kubelet["config_dir"]["files"]):
         if file["path"] in documents:
-            refuse_uneditable(plan, file)
+            refuse_uneditable(plan, file["path"], file["obstacle"])
     plan.data["configuration"] = [
         {"path": path, "remove": [["featureGates", GATE]]} for path in documents
     ]
@@ -171,12 +178,12 @@ def _plan_removal(plan: Plan, kubelet: Mapping[str, Any], places: list[Mapping[s
     plan.step(FLAGS, f"{', '.join(texts)}: {why}" if texts else None)
 
 
-def _plan_setting(plan: Plan, kubelet: Mapping[str, Any], places: list[Mapping[str, Any]]) -> None:
+def _plan_setting(plan: Plan, kubelet: Kubelet, version: str, places: list[Gate]) -> None:
     """Set the gate where an admin would look for it: in the kubelet's flags."""
-    why = f"kubelet {kubelet['version']} needs the gate"
-    flags = [flag for flag in kubelet["flags"] if flag["effective"] and flag["file"]]
-    gates = [flag["file"] for flag in flags if flag["name"] == "--feature-gates"]
-    extra = [flag["file"] for flag in flags if flag["variable"] == _VARIABLE]
+    why = f"kubelet {version} needs the gate"
+    flags = [(one, file) for one in kubelet["flags"] if one["effective"] and (file := one["file"])]
+    gates = [file for flag, file in flags if flag["name"] == "--feature-gates"]
+    extra = [file for flag, file in flags if flag["variable"] == _VARIABLE]
     edits: list[tuple[str, tuple[str, str]]] = []
     # Remove a gate that is false first: the regular expressions below only add.
     edits += [(path, removal) for path in _files(places, "flag") for removal in REMOVALS]
@@ -193,7 +200,7 @@ def _plan_setting(plan: Plan, kubelet: Mapping[str, Any], places: list[Mapping[s
     plan.step(FLAGS, why if edits else None)
 
 
-def _files(places: list[Mapping[str, Any]], where: str) -> list[str]:
+def _files(places: list[Gate], where: str) -> list[str]:
     """Return the files to edit; a gate of the running kubelet may be in no file."""
     files = (gate["file"] for gate in places if gate["where"] == where)
     return list(dict.fromkeys(filter(None, files)))

@@ -5,9 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
 
 AUTO = "auto"
@@ -19,7 +17,7 @@ CHOICES = (AUTO, CONTAINERD, DOCKER)
 _SOCKETS = {"cri-dockerd": DOCKER, "containerd": CONTAINERD}
 
 
-def choose(node: Mapping[str, Any], desired: str) -> str | None:
+def choose(node: Node, desired: str) -> str | None:
     """Return the engine for this node; None if its kubelet is configured for another one.
 
     `desired` is one of CHOICES. A kubelet before 1.24 that uses Docker has no endpoint.
@@ -33,7 +31,7 @@ def choose(node: Mapping[str, Any], desired: str) -> str | None:
     return DOCKER if node["engines"]["docker"]["installed"] else CONTAINERD
 
 
-def refuse_distribution(plan: Plan, node: Mapping[str, Any]) -> bool:
+def refuse_distribution(plan: Plan, node: Node) -> bool:
     """Refuse a Kubernetes distribution with its own kubelet and engine; return whether."""
     distribution = node["kubelet"]["distribution"]
     if distribution:
@@ -41,7 +39,7 @@ def refuse_distribution(plan: Plan, node: Mapping[str, Any]) -> bool:
     return bool(distribution)
 
 
-def refuse(plan: Plan, node: Mapping[str, Any], desired: str) -> None:
+def refuse(plan: Plan, node: Node, desired: str) -> None:
     """Refuse a kubelet with an unsupported engine, or with another engine than desired."""
     endpoint = node["kubelet"]["endpoint"]
     if choose(node, AUTO) is None:

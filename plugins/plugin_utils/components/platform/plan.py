@@ -13,7 +13,9 @@ from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.read.silence import silent_programs
 from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 from ansible_collections.metal.gpu.plugins.plugin_utils import variables
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Version
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
 
@@ -38,7 +40,7 @@ _REACHED = ("Failed to create temporary directory", "No space left on device")
 _WHERE = {"doas": " (`permit nopass` in /etc/doas.conf)"}
 
 
-def plan(node: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any]:
+def plan(node: Node, desired: Mapping[str, Any]) -> dict[str, Any]:
     """Judge the machine. Desired: host, state, engine, gpu_count (None where it was not declared).
 
     With state absent, neither a missing card nor a missing kubelet is refused.
@@ -61,7 +63,7 @@ def plan(node: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any]:
     return plan.result()
 
 
-def _refuse_gpus(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any]) -> None:
+def _refuse_gpus(plan: Plan, node: Node, desired: Mapping[str, Any]) -> None:
     addresses = [gpu["address"] for gpu in node["pci"]]
     if not addresses:
         plan.refuse("NO_GPU")
@@ -79,7 +81,7 @@ def _refuse_gpus(plan: Plan, node: Mapping[str, Any], desired: Mapping[str, Any]
         plan.refuse("GPU_PASSED_THROUGH", addresses=", ".join(passed_through))
 
 
-def refuse_platform(plan: Plan, node: Mapping[str, Any]) -> None:
+def refuse_platform(plan: Plan, node: Node) -> None:
     """Refuse an unsupported system, and a node whose packages or units are unknown.
 
     Every plan that installs packages calls this.
@@ -98,12 +100,11 @@ def refuse_platform(plan: Plan, node: Mapping[str, Any]) -> None:
         plan.refuse(code, **evidence)
 
 
-def refuse_unversioned(plan: Plan, program: str, found: Mapping[str, Any]) -> bool:
-    """Refuse a program of unknown version, for plans that depend on it; return whether."""
-    if found["version"] is not None:
-        return False
-    plan.refuse("VERSION_UNKNOWN", program=program, error=found["version_error"])
-    return True
+def known_version(plan: Plan, program: str, found: Version) -> str | None:
+    """Return the version of a program, or refuse: the rest of the plan depends on it."""
+    if found["version"] is None:
+        plan.refuse("VERSION_UNKNOWN", program=program, error=found["version_error"])
+    return found["version"]
 
 
 def why_unobserved(host: str, result: Mapping[str, Any], method: str = "") -> dict[str, str]:
@@ -112,6 +113,8 @@ def why_unobserved(host: str, result: Mapping[str, Any], method: str = "") -> di
     `method` is how the user becomes root, if the inventory sets it.
     """
     error = result.get("msg", "").removeprefix(_WRAPPING).strip()
+    if result.get("failures"):
+        return finding("OBSERVATION_FAILED", host, error=error)
     printed = result.get("module_stderr", ""), result.get("module_stdout", "")
     for line in "\n".join((error, *printed)).splitlines():
         refused = _REFUSED.search(line.strip())

@@ -9,6 +9,9 @@ import pytest
 
 from ansible_collections.metal.gpu.plugins.action.node_info import ActionModule
 from ansible_collections.metal.gpu.plugins.modules import node_info
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.kubelet import (
+    observed as kubelet,
+)
 from ansible_collections.metal.gpu.tests.unit.support.programs import Programs
 
 
@@ -44,3 +47,17 @@ def test_one_operation_and_only_the_observation_comes_back(act, tmp_path):
 def test_a_failure_of_the_module_is_handed_on(act):
     failure = {"failed": True, "msg": "no Python"}
     assert act(dict(failure))[0] == failure
+
+
+def test_a_defect_fails_the_task_of_this_node(act, tmp_path, monkeypatch):
+    def defective(_raw):
+        raise KeyError("kubelet.service")
+
+    monkeypatch.setattr(kubelet, "observe", defective)
+    programs = Programs({})
+    node = node_info.Node(tmp_path, programs.run, programs.find)
+    result, _calls = act(node_info.run(node, [], []))
+    assert set(result) == {"changed", "failed", "msg", "failures"}
+    assert result["failed"] is True
+    assert result["failures"][0]["component"] == "kubelet"
+    assert "component kubelet: KeyError: 'kubelet.service'" in result["msg"]

@@ -89,8 +89,9 @@ def test_the_output_of_systemctl_stays_on_the_node(collect):
 
 def test_processes_are_looked_at_only_when_asked(tmp_path):
     node = node_info.Node(tmp_path, Programs({}).run, Programs({}).find)
-    assert node_info.run(node, [], [])["raw"]["device_users"] is None
-    assert node_info.run(node, [], [], device_users=True)["raw"]["device_users"] == []
+    assert node_info.run(node, [], [])["raw"]["values"]["driver"]["device_users"] is None
+    asked = node_info.run(node, [], [], device_users=True)["raw"]
+    assert asked["values"]["driver"]["device_users"] == []
 
 
 @pytest.mark.parametrize("check", [True, False], ids=["check", "real"])
@@ -106,4 +107,4 @@ def test_programs_are_found_outside_of_the_path(monkeypatch):
     """Which is sudo's, and short on some systems."""
     monkeypatch.setenv("PATH", "/nowhere")
     assert node_info.find_program("sh") in ("/usr/bin/sh", "/bin/sh")
-    assert {"/usr/local/bin", "/opt/bin"} <= {*node_info.program_files.DIRECTORIES}
+    assert {"/usr/local/bin", "/opt/bin"} <= {*node_info.DIRECTORIES}

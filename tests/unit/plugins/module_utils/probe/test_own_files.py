@@ -9,8 +9,10 @@ import pytest
 import yaml
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
+from ansible_collections.metal.gpu.plugins.module_utils.probe.registry import PROBES
 from ansible_collections.metal.gpu.tests.unit.support.recordings import plant
 
+WRITERS = {path: role for probe in PROBES.values() for path, role in probe.own_files.items()}
 ROLES = Path(__file__).parents[5] / "roles"
 
 
@@ -44,22 +46,22 @@ OURS, DRIVER = own_files.NOUVEAU_BLACKLIST, block("nvidia_driver")
 )
 def test_path_and_mark_make_a_file_ours(tmp_path, path, text, is_ours):
     plant(tmp_path, {path: text})
-    assert own_files.read_own_files(tmp_path) == ([path] if is_ours else [])
+    assert own_files.read_own_files(tmp_path, WRITERS) == ([path] if is_ours else [])
 
 
 def test_an_unreadable_file_does_not_count(tmp_path):
     path = tmp_path / OURS[1:]
     path.parent.mkdir(parents=True)
     path.symlink_to(path.name)
-    assert own_files.read_own_files(tmp_path) == []
+    assert own_files.read_own_files(tmp_path, WRITERS) == []
 
 
-@pytest.mark.parametrize(("path", "role"), own_files.ROLES.items(), ids=own_files.ROLES)
+@pytest.mark.parametrize(("path", "role"), WRITERS.items(), ids=WRITERS)
 def test_the_role_writes_the_mark_that_is_looked_for(tmp_path, path, role):
     variables = yaml.safe_load((ROLES / role / "vars" / "main.yml").read_text())
     marker = variables[f"__{role}_marker"].format(mark="BEGIN")
     plant(tmp_path, {path: f"{marker}\n"})
-    assert own_files.read_own_files(tmp_path) == [path]
+    assert own_files.read_own_files(tmp_path, WRITERS) == [path]
 
 
 def test_every_block_that_a_role_writes_is_known():
@@ -70,4 +72,4 @@ def test_every_block_that_a_role_writes_is_known():
         if "ansible.builtin.blockinfile" in task
     ]
     written = [role for role, block in blocks if block.get("state") != "absent"]
-    assert set(written) == set(own_files.ROLES.values())
+    assert set(written) == set(WRITERS.values())

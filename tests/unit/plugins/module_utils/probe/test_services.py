@@ -9,6 +9,7 @@ import pytest
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe import services
 from ansible_collections.metal.gpu.plugins.module_utils.probe.node_files import NodeFiles
+from ansible_collections.metal.gpu.plugins.module_utils.probe.registry import PROBES
 from ansible_collections.metal.gpu.plugins.module_utils.read import systemd
 from ansible_collections.metal.gpu.tests.unit.support.recordings import (
     parse_scene,
@@ -17,6 +18,7 @@ from ansible_collections.metal.gpu.tests.unit.support.recordings import (
 )
 
 KUBELET, CONTAINERD, DOCKER = "kubelet.service", "containerd.service", "docker.service"
+KINDS = {unit: kind for probe in PROBES.values() for unit, kind in probe.services.items()}
 RUNNING = systemd.parse_show(recording("systemd/show-services-running.txt"))
 STOPPED = systemd.parse_show(recording("systemd/show-services-stopped.txt"))
 SCENE = parse_scene(recording("nodes/services.txt"))
@@ -47,7 +49,7 @@ def read(tmp_path):
             tmp_path,
             {path: text for path, text in {**SCENE, **changed}.items() if path not in without},
         )
-        return services.read_service(tmp_path, NodeFiles(tmp_path), unit, properties)
+        return services.read_service(tmp_path, NodeFiles(tmp_path), unit, KINDS[unit], properties)
 
     return run
 
@@ -112,7 +114,9 @@ def test_a_program_that_was_replaced_since(read, tmp_path, is_there):
     (tmp_path / "proc/172/exe").symlink_to("/usr/local/bin/containerd (deleted)")
     if not is_there:
         (tmp_path / "usr/local/bin/containerd").unlink()
-    found = services.read_service(tmp_path, NodeFiles(tmp_path), CONTAINERD, properties)
+    found = services.read_service(
+        tmp_path, NodeFiles(tmp_path), CONTAINERD, KINDS[CONTAINERD], properties
+    )
     assert found.path == ("/usr/local/bin/containerd" if is_there else None)
     assert found.source == "process"
 
@@ -146,7 +150,9 @@ def test_a_wrapper_has_started_it(tmp_path, hierarchy):
         },
     )
     properties = {"MainPID": "7", "ControlGroup": "/system.slice/containerd.service"}
-    found = services.read_service(tmp_path, NodeFiles(tmp_path), CONTAINERD, properties)
+    found = services.read_service(
+        tmp_path, NodeFiles(tmp_path), CONTAINERD, KINDS[CONTAINERD], properties
+    )
     assert found.path == "/opt/bin/containerd"
     assert pairs(found.in_force) == [("--config", "/opt/c.toml")]
     # No file of the unit has it.
@@ -164,7 +170,7 @@ def test_a_process_that_ends_meanwhile_is_none(tmp_path):
 def test_a_drop_in_without_its_unit_starts_nothing(tmp_path):
     drop_in = "/etc/systemd/system/docker.service.d/http-proxy.conf"
     plant_services(tmp_path, {drop_in: "[Service]\nEnvironment=HTTP_PROXY=http://proxy\n"})
-    found = services.read_service(tmp_path, NodeFiles(tmp_path), DOCKER, {})
+    found = services.read_service(tmp_path, NodeFiles(tmp_path), DOCKER, KINDS[DOCKER], {})
     assert (found.starter, found.starter_file) == (None, None)
 
 
@@ -175,8 +181,10 @@ def test_without_systemd_the_files_tell(read):
 
 
 def test_nothing_of_a_service_that_is_not_there(tmp_path):
-    found = services.read_service(tmp_path, NodeFiles(tmp_path), DOCKER, {"MainPID": "0"})
-    assert found == services.Service(None, None, None, None, (), ())
+    found = services.read_service(
+        tmp_path, NodeFiles(tmp_path), DOCKER, KINDS[DOCKER], {"MainPID": "0"}
+    )
+    assert found == services.Service("dockerd", None, None, None, None, (), ())
 
 
 def test_the_unit_of_another_user_cannot_be_looked_into(tmp_path):

@@ -7,9 +7,11 @@ import pytest
 
 from ansible_collections.metal.gpu.plugins.module_utils.read.packages import (
     Package,
+    Relations,
     Unfinished,
     parse_module_states,
     parse_packages,
+    parse_relations,
     parse_unfinished,
     with_locks,
 )
@@ -107,3 +109,21 @@ def test_version_lock_without_epoch():
 )
 def test_parse_module_states(text, expected):
     assert parse_module_states(text) == expected
+
+
+def test_parse_relations():
+    status = """\
+Depends: a field before the name of a package
+
+Package: gpu-app
+Status: install ok installed
+Pre-Depends: libc6
+Depends: libcuda1 (>= 580) | libcuda.so.1
+
+Package: libcuda1
+Status: deinstall ok config-files
+Provides: libcuda.so.1
+"""
+    needs = "libc6, libcuda1 (>= 580) | libcuda.so.1"
+    assert parse_relations(status) == [Relations("gpu-app", needs, "")]
+    assert parse_relations("") == []

@@ -111,7 +111,7 @@ def raw(tmp_path):
     programs = Programs(ANSWERS)
     node = node_info.Node(tmp_path, programs.run, programs.find)
     handed_over = node_info.run(node, [], ["metal-gpu-*"])["raw"]
-    handed_over["package_manager"]["lock"] = {
+    handed_over["values"]["packages"]["lock"] = {
         "path": "/var/lib/dpkg/lock",
         "pid": 1,
         "command": f"apt-get -o Acquire::http::Proxy={PROXY} update",
@@ -133,7 +133,7 @@ def test_nothing_secret_is_in_the_result(raw):
 
 
 def test_units_environments_and_kubeconfigs_stay_on_the_node(raw):
-    del raw["outputs"], raw["package_manager"]
+    del raw["outputs"], raw["values"]["packages"]
     assert set(STAY) & set(raw["texts"]) == set()
     assert set(TRAVEL) <= set(raw["texts"])
     del raw["texts"]

@@ -117,7 +117,7 @@ def test_no_match_is_an_answer(sound: Node) -> None:
 def test_units_are_not_unknown_without_systemd(sound: Node) -> None:
     node = sound.copy()
     no_systemctl(node)
-    node.raw["paths"]["systemd"] = False
+    node.raw["exists"]["systemd"] = False
     observed: dict[str, Any] = node.observed()
     assert observed["systemd"] == {"unknown": [], "error": None}
     assert node.plans(observed)["preflight"]["refusals"][0]["code"] == "INIT_UNSUPPORTED"

@@ -55,9 +55,11 @@ def listed(raw: dict[str, Any]) -> None:
 
 
 def without_file(name: str) -> Change:
-    return lambda raw: raw["device_files"].remove(
-        next(file for file in raw["device_files"] if file["path"] == f"/dev/{name}")
-    )
+    def lose(raw: dict[str, Any]) -> None:
+        files = raw["values"]["driver"]["device_files"]
+        files[:] = [file for file in files if file["path"] != f"/dev/{name}"]
+
+    return lose
 
 
 def twice(raw: dict[str, Any]) -> None:

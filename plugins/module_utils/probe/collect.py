@@ -1,0 +1,177 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: BSD-2-Clause
+
+"""Read everything on a node that the controller interprets, for all components.
+
+`collect` does I/O, in one pass: units first, because they name configuration files, then files,
+then programs.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, cast
+
+from ansible_collections.metal.gpu.plugins.module_utils.probe import program_files
+from ansible_collections.metal.gpu.plugins.module_utils.probe.commands import Command
+from ansible_collections.metal.gpu.plugins.module_utils.probe.node_files import NodeFiles
+from ansible_collections.metal.gpu.plugins.module_utils.probe.own_files import read_own_files
+from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import (
+    LAYERS,
+    Node,
+    Reading,
+    Request,
+)
+from ansible_collections.metal.gpu.plugins.module_utils.probe.registry import PROBES
+from ansible_collections.metal.gpu.plugins.module_utils.probe.services import Service, read_service
+from ansible_collections.metal.gpu.plugins.module_utils.read import systemd
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from ansible_collections.metal.gpu.plugins.module_utils.probe.raw_data import (
+        Asked,
+        OutputData,
+        ProgramFileData,
+        RawData,
+        ServiceData,
+    )
+    from ansible_collections.metal.gpu.plugins.module_utils.read.output import Output
+
+# Properties of units: those that are sent to the controller, and those that may contain secrets.
+STATE = (
+    *("Id", "LoadState", "ActiveState", "SubState", "Result", "UnitFileState"),
+    *("ActiveEnterTimestampMonotonic", "NeedDaemonReload", "Listen"),
+)
+COMMAND = ("Names", "MainPID", "ControlGroup", "ExecStart", "Environment", "EnvironmentFiles")
+
+
+def units() -> list[str]:
+    """Return the units whose state is read."""
+    return [unit for probe in PROBES.values() for unit in (*probe.services, *probe.units)]
+
+
+def collect(node: Node, request: Request) -> RawData:
+    """Return everything that the controller interprets."""
+    start = Reading(node, request, {}, {}, NodeFiles(node.root), NodeFiles(node.root))
+    systemctl = start.run({"systemctl": _query_units()}).get("systemctl")
+    properties = systemd.parse_show(systemctl.stdout) if systemctl else {}
+    reading = start._replace(
+        units=properties, services=_read_services(node, start.unit_files, properties)
+    )
+    _read_files(reading)
+    asked: Asked = {
+        "packages": list(request.packages),
+        "repositories": list(request.repositories),
+        "units": units(),
+    }
+    return {
+        "asked": asked,
+        "architecture": os.uname().machine,
+        "units": {unit: _select(one, STATE) for unit, one in properties.items()},
+        "services": {unit: _as_data(service) for unit, service in reading.services.items()},
+        "exists": {
+            name: reading.files.exists(path.format(release=reading.release))
+            for probe in PROBES.values()
+            for name, path in probe.exists.items()
+        },
+        "found": {
+            name: [path for pattern in patterns for path in reading.files.find(pattern)]
+            for probe in PROBES.values()
+            for name, patterns in probe.found.items()
+        },
+        "programs": {
+            name: reading.find_program(name) for probe in PROBES.values() for name in probe.programs
+        },
+        "program_files": {
+            name: _read_program(node.root, name, directories)
+            for probe in PROBES.values()
+            for name, directories in probe.program_files.items()
+        },
+        "own_files": read_own_files(
+            node.root,
+            {path: role for probe in PROBES.values() for path, role in probe.own_files.items()},
+        ),
+        "values": {name: probe.values(reading) for name, probe in PROBES.items()},
+        "modified": _read_times(reading),
+        "clock": {"now": time.time(), "uptime": time.monotonic()},
+        "outputs": _query_programs(reading, systemctl),
+        "texts": reading.files.texts,
+        "errors": {**reading.unit_files.errors, **reading.files.errors},
+    }
+
+
+def _query_units() -> Command:
+    shown = f"--property={','.join((*STATE, *COMMAND))}"
+    return Command(("systemctl", "show", shown, "--", *units()))
+
+
+def _read_services(
+    node: Node, files: NodeFiles, properties: Mapping[str, Mapping[str, str]]
+) -> dict[str, Service]:
+    return {
+        unit: read_service(node.root, files, unit, kind, properties.get(unit, {}))
+        for probe in PROBES.values()
+        for unit, kind in probe.services.items()
+    }
+
+
+def _read_files(reading: Reading) -> None:
+    for probe in PROBES.values():
+        reading.files.read_all(probe.files)
+        for one in probe.layered:
+            directories = [f"{layer}/{one.directory}" for layer in LAYERS]
+            reading.files.read_layered(directories, one.pattern, one.containing)
+    for probe in PROBES.values():
+        probe.read(reading)
+
+
+def _select(properties: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
+    return {name: properties[name] for name in names if name in properties}
+
+
+def _as_data(service: Service) -> ServiceData:
+    lists = {
+        name: [flag._asdict() for flag in getattr(service, name)] for name in ("in_force", "flags")
+    }
+    return cast("ServiceData", {**service._asdict(), **lists})
+
+
+def _read_program(root: Path, name: str, directories: Iterable[str]) -> ProgramFileData:
+    file = program_files.read_program(root, name, directories)
+    return {"path": file.path, "exists": file.exists, "executable": file.executable}
+
+
+def _read_times(reading: Reading) -> dict[str, float]:
+    """Return when configuration and other files of interest were written, keyed by path."""
+    files = reading.files
+    read = (*files.texts, *reading.unit_files.texts)
+    paths = [path for path in read if not path.startswith(("/proc/", "/sys/"))]
+    times = {path: files.modified(path) for path in paths}
+    for probe in PROBES.values():
+        times.update(probe.times(reading))
+    return {path: modified for path, modified in times.items() if modified is not None}
+
+
+def _query_programs(reading: Reading, systemctl: Output | None) -> dict[str, OutputData]:
+    """Run every existing program; return the outputs."""
+    first = {
+        name: command
+        for probe in PROBES.values()
+        for name, command in probe.commands(reading).items()
+    }
+    outputs = reading.run(first)
+    further = {
+        name: command
+        for probe in PROBES.values()
+        for name, command in probe.follow_up(reading, outputs).items()
+    }
+    outputs.update(reading.run(further))
+    # Its output can contain secrets. The selected properties are in "units".
+    shown = {"systemctl": systemctl._replace(stdout="")} if systemctl else {}
+    return {
+        name: {"rc": one.rc, "stdout": one.stdout, "stderr": one.stderr}
+        for name, one in {**shown, **outputs}.items()
+    }

@@ -1,0 +1,31 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: BSD-2-Clause
+
+"""What to read about CRI-O."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ansible_collections.metal.gpu.plugins.module_utils.probe.commands import Command
+from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import Probe
+from ansible_collections.metal.gpu.plugins.module_utils.probe.services import Kind
+from ansible_collections.metal.gpu.plugins.module_utils.read import crio
+
+if TYPE_CHECKING:
+    from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import Reading
+
+
+def _commands(_reading: Reading) -> dict[str, Command]:
+    return {
+        "crio": Command(("crio", "--version")),
+        "crio_config": Command(("crio", "status", "config")),
+    }
+
+
+PROBE = Probe(
+    services={crio.UNIT: Kind("crio")},
+    files=crio.CONFIG_PATTERNS,
+    programs=("crio",),
+    commands=_commands,
+)

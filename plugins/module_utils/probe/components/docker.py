@@ -1,0 +1,74 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: BSD-2-Clause
+
+"""What to read about Docker, cri-dockerd, and the remains of nvidia-docker v1."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from ansible_collections.metal.gpu.plugins.module_utils.probe.commands import Command
+from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import Probe
+from ansible_collections.metal.gpu.plugins.module_utils.probe.services import Kind
+from ansible_collections.metal.gpu.plugins.module_utils.read import docker, packages
+from ansible_collections.metal.gpu.plugins.module_utils.read.command_line import value_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import Reading
+    from ansible_collections.metal.gpu.plugins.module_utils.read.output import Output
+
+
+def _read(reading: Reading) -> None:
+    flags = reading.services[docker.UNIT].in_force
+    reading.files.read(value_of(flags, *docker.CONFIG_FLAGS) or docker.DEFAULT_CONFIG)
+
+
+def _times(reading: Reading) -> dict[str, float | None]:
+    return {docker.GPU_HOOK: reading.files.appeared(docker.GPU_HOOK)}
+
+
+def _commands(_reading: Reading) -> dict[str, Command]:
+    return {
+        "docker": Command(("dockerd", "--version")),
+        "docker_client": Command(("docker", "--version")),
+        "docker_info": Command(docker.INFO),
+        "docker_ps": Command(docker.PS),
+        "docker_group": Command(("getent", "group", docker.GROUP)),
+        "cri_dockerd": Command(("cri-dockerd", "--version")),
+    }
+
+
+def _follow_up(reading: Reading, outputs: Mapping[str, Output]) -> dict[str, Command]:
+    texts = {name: output.stdout for name, output in outputs.items()}
+    installed = packages.parse_packages(texts.get("packages", ""), os.uname().machine)
+    containers = docker.parse_ps(texts.get("docker_ps", ""))
+    own = [one.id for one in containers if not one.is_of_pod]
+    commands = {}
+    if own:
+        commands["docker_host_config"] = Command((*docker.HOST_CONFIG, *own))
+    if docker.has_v1({name: one.version for name, one in installed.items()}, reading.units):
+        commands["docker_v1_volumes"] = Command(docker.V1_VOLUMES)
+    return commands
+
+
+PROBE = Probe(
+    units=(docker.CRI_SOCKET, docker.V1_UNIT),
+    services={
+        docker.UNIT: Kind("dockerd", docker.FLAGS),
+        docker.CRI_UNIT: Kind("cri-dockerd"),
+    },
+    files=(docker.RECORD,),
+    found={
+        "docker_purge_script": (docker.PURGE_SCRIPT,),
+        "docker_rootless": docker.ROOTLESS_PATTERNS,
+        "docker_snap": docker.SNAP_PATTERNS,
+    },
+    programs=("dockerd", "docker", "cri-dockerd"),
+    read=_read,
+    times=_times,
+    commands=_commands,
+    follow_up=_follow_up,
+)

@@ -1,0 +1,86 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: BSD-2-Clause
+
+"""What to read about the kubelet and its control groups."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypedDict
+
+from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
+from ansible_collections.metal.gpu.plugins.module_utils.probe.commands import Command
+from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import Probe
+from ansible_collections.metal.gpu.plugins.module_utils.probe.services import Kind
+from ansible_collections.metal.gpu.plugins.module_utils.read import kubelet
+from ansible_collections.metal.gpu.plugins.module_utils.read.command_line import value_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import Reading
+    from ansible_collections.metal.gpu.plugins.module_utils.read.output import Output
+
+# Only the kubelet's own lines, without systemd's. There are 200 of them, because a kubelet with an
+# unknown gate in its configuration file panics with a long trace.
+_JOURNAL = (
+    *("journalctl", f"_SYSTEMD_UNIT={kubelet.UNIT}", "--lines=200"),
+    *("--output=short", "--no-hostname", "--no-pager"),
+)
+
+
+class Values(TypedDict):
+    """What only this component reads."""
+
+    joined_name: str | None
+
+
+def _read(reading: Reading) -> None:
+    flags = reading.services[kubelet.UNIT].in_force
+    path, directory = value_of(flags, "--config"), value_of(flags, "--config-dir")
+    if path:
+        reading.files.read(path)
+    if directory:
+        reading.files.read_all([f"{directory}/**/*.conf"])
+
+
+def _values(reading: Reading) -> Values:
+    return {"joined_name": _read_joined_name(reading)}
+
+
+def _read_joined_name(reading: Reading) -> str | None:
+    """Return the name under which the kubelet joined a cluster. Keys stay on the node."""
+    flags, files = reading.services[kubelet.UNIT].in_force, reading.unit_files
+    directory = value_of(flags, "--cert-dir") or kubelet.DEFAULT_CERTIFICATE_DIRECTORY
+    path = value_of(flags, "--kubeconfig") or kubelet.DEFAULT_KUBECONFIG
+    kubeconfig = files.read(path) or ""
+    certificates = (
+        f"{directory}/{kubelet.CURRENT_CERTIFICATE}",
+        kubelet.certificate_file(path, kubeconfig),
+    )
+    texts = [files.read(file) or "" for file in certificates if file]
+    return next(filter(None, map(kubelet.joined_name, (*texts, kubeconfig))), None)
+
+
+def _commands(_reading: Reading) -> dict[str, Command]:
+    return {"kubelet": Command(("kubelet", "--version"))}
+
+
+def _follow_up(reading: Reading, outputs: Mapping[str, Output]) -> dict[str, Command]:
+    state = reading.units.get(kubelet.UNIT, {}).get("ActiveState", "active")
+    return {"journal": Command(_JOURNAL)} if "kubelet" in outputs and state != "active" else {}
+
+
+PROBE = Probe(
+    units=tuple(kubelet.DISTRIBUTIONS),
+    services={kubelet.UNIT: Kind("kubelet", kubelet.FLAGS, kubelet.ENVIRONMENT_FILES)},
+    exists={
+        "cgroup": "/sys/fs/cgroup",
+        "cgroup_v2": "/sys/fs/cgroup/cgroup.controllers",
+    },
+    programs=("kubelet",),
+    own_files={own_files.KUBELET_DROP_IN: "kubelet_device_plugins"},
+    read=_read,
+    values=_values,
+    commands=_commands,
+    follow_up=_follow_up,
+)

@@ -1,0 +1,70 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: BSD-2-Clause
+
+"""What to read about the machine: system, kernel, firmware and GPUs on the PCI bus."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypedDict
+
+from ansible_collections.metal.gpu.plugins.module_utils.probe.pci import read_gpus
+from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import Probe
+from ansible_collections.metal.gpu.plugins.module_utils.read import nvidia_driver
+
+if TYPE_CHECKING:
+    from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import Reading
+    from ansible_collections.metal.gpu.plugins.module_utils.read.pci import PciDevice
+
+# "class" is a reserved word of Python.
+GpuRow = TypedDict(
+    "GpuRow",
+    {
+        "address": str,
+        "vendor": str,
+        "device": str,
+        "class": str,
+        "driver": "str | None",
+        "numa_node": "int | None",
+    },
+)
+
+
+class Values(TypedDict):
+    """What only this component reads."""
+
+    pci: list[GpuRow]
+
+
+def _values(reading: Reading) -> Values:
+    return {"pci": [_row(gpu) for gpu in read_gpus(reading.node.root)]}
+
+
+def _row(gpu: PciDevice) -> GpuRow:
+    return {
+        "address": gpu.address,
+        "vendor": gpu.vendor,
+        "device": gpu.device,
+        "class": gpu.class_,
+        "driver": gpu.driver,
+        "numa_node": gpu.numa_node,
+    }
+
+
+PROBE = Probe(
+    files=(
+        "/etc/os-release",
+        "/usr/lib/os-release",
+        "/proc/sys/kernel/hostname",
+        "/proc/sys/kernel/osrelease",
+        "/proc/sys/kernel/random/boot_id",
+        # Only loadable modules have an initstate. Unlike /proc/modules, it exists on every kernel.
+        *(f"/sys/module/{name}/initstate" for name in nvidia_driver.MODULES),
+        "/sys/firmware/efi/efivars/SecureBoot-*",
+    ),
+    exists={
+        "systemd": "/run/systemd/system",
+        "headers": "/lib/modules/{release}/build",
+        "reboot_required": "/run/reboot-required",
+    },
+    values=_values,
+)

@@ -1,0 +1,100 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is observed about the NVIDIA Container Toolkit and the CDI specifications. No I/O."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import TypedDict
+
+from ansible_collections.metal.gpu.plugins.module_utils.probe.raw_data import ProgramFileData
+from ansible_collections.metal.gpu.plugins.module_utils.read import cdi, nvidia_driver
+from ansible_collections.metal.gpu.plugins.module_utils.read.version import (
+    parse_version,
+    upstream_version,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Raw, Unit
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents.load import load_yaml
+
+
+class Toolkit(TypedDict):
+    """The container toolkit."""
+
+    packages: dict[str, str]
+    version: str | None
+    programs: dict[str, ProgramFileData]
+    cdi_refresh: Unit
+    cdi_skipped: bool
+    config: str | None
+    config_sha256: str | None
+    char_dev_rules: list[str]
+
+
+class Cdi(TypedDict):
+    """The specifications of CDI; kinds and errors by path."""
+
+    spec_files: list[str]
+    kinds: dict[str, str | None]
+    errors: dict[str, str]
+    devices: list[str]
+
+
+class Observed(TypedDict):
+    """The container toolkit, and the specifications that it and others wrote."""
+
+    toolkit: Toolkit
+    cdi: Cdi
+
+
+def observe(raw: Raw) -> Observed:
+    return {"toolkit": _toolkit(raw), "cdi": _cdi(raw)}
+
+
+def _toolkit(raw: Raw) -> Toolkit:
+    versions = raw.versions(nvidia_driver.is_toolkit_package)
+    # A program that was built without a version prints "unknown".
+    packaged = versions.get("nvidia-container-toolkit-base") or versions.get(
+        "nvidia-container-toolkit"
+    )
+    return {
+        "packages": versions,
+        "version": parse_version(raw.stdout("toolkit"))
+        or (upstream_version(packaged) if packaged else None),
+        "programs": raw.program_files(nvidia_driver.TOOLKIT_PROGRAMS),
+        "cdi_refresh": raw.unit(nvidia_driver.CDI_PATH_UNIT),
+        "cdi_skipped": raw.units.get(nvidia_driver.CDI_UNIT, {}).get("Result") == "exec-condition",
+        "config": next(iter(raw.found["toolkit_config"]), None),
+        "config_sha256": _sha256(raw.texts.get(nvidia_driver.TOOLKIT_CONFIG)),
+        "char_dev_rules": [
+            path for path in raw.find("*/udev/rules.d/*.rules") if _has_link_rule(raw.texts[path])
+        ],
+    }
+
+
+def _sha256(text: str | None) -> str | None:
+    return None if text is None else sha256(text.encode(errors="replace")).hexdigest()
+
+
+def _has_link_rule(text: str) -> bool:
+    return any(
+        nvidia_driver.LINK_COMMAND in line and not line.lstrip().startswith("#")
+        for line in text.splitlines()
+    )
+
+
+def _cdi(raw: Raw) -> Cdi:
+    patterns = [f"{directory}/*" for directory in cdi.DIRECTORIES]
+    files = raw.find(*patterns)
+    # YAML is a superset of JSON as far as these files go.
+    documents = {path: load_yaml(path, raw.texts[path]) for path in files}
+    devices = [
+        name for document in documents.values() for name in cdi.parse_devices(document.content)
+    ]
+    errors = {path: document.error for path, document in documents.items()}
+    errors |= {path: raw.read_error(path) for path in raw.unread(*patterns)}
+    return {
+        "spec_files": files,
+        "kinds": {path: cdi.parse_kind(document.content) for path, document in documents.items()},
+        "errors": {path: error for path, error in errors.items() if error},
+        "devices": list(dict.fromkeys(devices)),
+    }

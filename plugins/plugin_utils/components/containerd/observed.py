@@ -1,0 +1,151 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is observed about containerd. No I/O."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import NamedTuple, TypedDict
+
+from ansible_collections.metal.gpu.plugins.module_utils import mappings
+from ansible_collections.metal.gpu.plugins.module_utils.probe.raw_data import ProgramFileData
+from ansible_collections.metal.gpu.plugins.module_utils.read import containerd
+from ansible_collections.metal.gpu.plugins.module_utils.read.command_line import value_of
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Program, Raw
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents.edit import BYTE_ORDER_MARK
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents.load import Document, load_toml
+
+# containerd 2 (go-toml 2) reads the first byte of the mark as a key. containerd 1 skips the mark.
+# Source: LoadConfig of containerd v2.1.4 and `containerd config dump` of 1.6.20, run.
+_MARK_AS_READ = "invalid character at start of key: \u00ef"
+_MARK_REFUSED = (
+    "{path}, line 1, column 1: the file starts with a byte order mark, which this containerd "
+    r"rejects. Remove it: sed -i '1s/^\xEF\xBB\xBF//' {path}"
+)
+
+
+class Runtime(TypedDict):
+    """A runtime that a RuntimeClass can name as its handler."""
+
+    type: str
+    binary: str
+    systemd_cgroup: bool
+
+
+class Config(TypedDict):
+    """The main configuration file."""
+
+    path: str
+    exists: bool | None
+    version: int | None
+    imports: list[str]
+    imported_cri: list[str]
+    text_sha256: str | None
+    error: str | None
+    obstacle: str | None
+    source: str | None
+
+
+class Containerd(Program):
+    """The containerd service."""
+
+    socket: str | None
+    runc: ProgramFileData
+    config: Config
+    needs_reload: bool
+    changed_since_start: list[str]
+    cri_enabled: bool | None
+    cdi_enabled: bool | None
+    default_runtime: str | None
+    runtimes: dict[str, Runtime]
+
+
+class Engines(TypedDict):
+    """Its place among the engines."""
+
+    containerd: Containerd
+
+
+class Observed(TypedDict):
+    """The engine."""
+
+    engines: Engines
+
+
+class _Answer(NamedTuple):
+    """What containerd says of its configuration, and what is wrong with the file."""
+
+    effective: containerd.Effective | None
+    source: str | None
+    error: str | None
+    obstacle: str | None
+
+
+def observe(raw: Raw) -> Observed:
+    return {"engines": {"containerd": _containerd(raw)}}
+
+
+def _containerd(raw: Raw) -> Containerd:
+    named = value_of(raw.in_force(containerd.UNIT), *containerd.CONFIG_FLAGS)
+    path = named or containerd.DEFAULT_CONFIG
+    text = raw.texts.get(path, "")
+    own = load_toml(path, text)
+    program = raw.program(containerd.UNIT, "containerd", "containerd")
+    imported = containerd.mentioned_files(path, text)
+    # The module runs the same command.
+    command = "dump" if named or raw.file_exists(path) is not False else "default"
+    answer = _ask(raw, path, own, program["version"], f"containerd config {command}")
+    effective = answer.effective
+    return {
+        **program,
+        "socket": effective.socket if effective else None,
+        "runc": raw.program_files(["runc"])["runc"],
+        "config": {
+            "path": path,
+            "exists": raw.file_exists(path),
+            "version": mappings.number(own.content, "version"),
+            "imports": mappings.texts(own.content, "imports"),
+            "imported_cri": [
+                name
+                for name in raw.find(*imported)
+                if containerd.has_cri(load_toml(name, raw.texts[name]).content)
+            ],
+            "text_sha256": _sha256(raw.texts.get(path)),
+            "error": answer.error,
+            "obstacle": answer.obstacle,
+            "source": answer.source,
+        },
+        "needs_reload": raw.needs_reload(containerd.UNIT),
+        "changed_since_start": raw.changed_since_start(containerd.UNIT, [path, *imported]),
+        "cri_enabled": effective.cri_enabled if effective else None,
+        "cdi_enabled": effective.cdi_enabled if effective else None,
+        "default_runtime": effective.default_runtime if effective else None,
+        "runtimes": {
+            name: {
+                "type": runtime.type,
+                "binary": runtime.binary,
+                "systemd_cgroup": runtime.systemd_cgroup,
+            }
+            for name, runtime in (effective.runtimes if effective else {}).items()
+        },
+    }
+
+
+def _ask(raw: Raw, path: str, own: Document, version: str | None, command: str) -> _Answer:
+    dump = raw.outputs.get("containerd_dump")
+    unreadable = raw.read_error(path)
+    if dump and dump.rc == 0 and version:
+        merged = load_toml(command, dump.stdout)
+        effective = containerd.parse_effective(merged.content, version)
+        # A file that containerd accepts is valid, even if it is not strict TOML.
+        return _Answer(effective, command, unreadable, own.error or own.obstacle)
+    error = unreadable or own.error
+    if dump and not error:
+        error = containerd.parse_refusal(dump.stderr)
+        if raw.texts.get(path, "").startswith(BYTE_ORDER_MARK) and _MARK_AS_READ in dump.stderr:
+            error = _MARK_REFUSED.format(path=path)
+    return _Answer(None, None, error, own.obstacle)
+
+
+def _sha256(text: str | None) -> str | None:
+    return None if text is None else sha256(text.encode(errors="replace")).hexdigest()

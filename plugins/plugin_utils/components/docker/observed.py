@@ -1,0 +1,298 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is observed about Docker, cri-dockerd, and the remains of nvidia-docker v1. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple, TypedDict
+
+from ansible_collections.metal.gpu.plugins.module_utils import mappings
+from ansible_collections.metal.gpu.plugins.module_utils.probe.raw_data import FlagData, ServiceData
+from ansible_collections.metal.gpu.plugins.module_utils.read import docker
+from ansible_collections.metal.gpu.plugins.module_utils.read.command_line import Flag, value_of
+from ansible_collections.metal.gpu.plugins.module_utils.read.version import parse_version
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Program, Raw
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents.load import Document, load_json
+
+
+class Runtime(TypedDict):
+    """A runtime of containers."""
+
+    type: str | None
+    binary: str | None
+
+
+class Config(TypedDict):
+    """daemon.json, or the file of --config-file, and values in it."""
+
+    path: str
+    exists: bool | None
+    error: str | None
+    obstacle: str | None
+    source: str | None
+    keys: list[str]
+    default_runtime: str | None
+    runtimes: dict[str, Runtime]
+    cdi_enabled: bool | None
+
+
+class Starter(TypedDict):
+    """The program that a unit starts, and the file that sets it."""
+
+    path: str
+    file: str
+
+
+class Container(TypedDict):
+    """A container."""
+
+    id: str
+    name: str
+
+
+class Running(Container):
+    """A running container."""
+
+    of_pod: bool
+    ephemeral: bool
+    noted: bool
+
+
+class CriDockerd(TypedDict):
+    """cri-dockerd, which lets a kubelet use Docker."""
+
+    installed: bool
+    version: str | None
+    running: bool | None
+    enabled: bool
+    socket: str | None
+
+
+class V1(TypedDict):
+    """Remains of nvidia-docker v1."""
+
+    unit: bool
+    volumes: list[str]
+    containers: list[Container]
+
+
+class Docker(Program):
+    """The Docker Engine."""
+
+    server_version: str | None
+    client_path: str | None
+    client_version: str | None
+    answers: bool
+    enabled: bool
+    needs_reload: bool
+    changed_since_start: list[str]
+    program: Starter | None
+    flags_source: str | None
+    flags: list[FlagData]
+    config: Config
+    default_runtime: str | None
+    runtimes: dict[str, Runtime]
+    live_restore: bool | None
+    data_root: str | None
+    containers: list[Running]
+    made_with: dict[str, list[str]]
+    interrupted: list[Container]
+    record_error: str | None
+    purge_script: str | None
+    group: list[str]
+    snap: list[str]
+    rootless: list[str]
+    cri_dockerd: CriDockerd
+    v1: V1
+    cgroup_driver: str | None
+    cdi_enabled: bool | None
+
+
+class Engines(TypedDict):
+    """Its place among the engines."""
+
+    docker: Docker
+
+
+class Observed(TypedDict):
+    """The engine."""
+
+    engines: Engines
+
+
+class _InForce(NamedTuple):
+    """The settings in effect, and where they are from."""
+
+    settings: docker.Effective | None
+    source: str | None
+
+
+class _Setup(NamedTuple):
+    """The settings of the engine: its flags, its file, and the answer of `docker info`."""
+
+    flags: tuple[Flag, ...]
+    path: str
+    document: Document
+    error: str | None
+    written: docker.Effective
+    info: Mapping[str, object] | None
+
+    def in_force(self, version: str | None, *, exists: bool | None) -> _InForce:
+        if self.info:
+            return _InForce(docker.effective_from_info(self.info), "docker info")
+        if not version:
+            return _InForce(None, None)
+        # Without a valid file, these are the engine's defaults.
+        return _InForce(self.written, self.path if exists and not self.error else None)
+
+
+def observe(raw: Raw) -> Observed:
+    return {"engines": {"docker": _docker(raw)}}
+
+
+def _setup(raw: Raw, version: str | None) -> _Setup:
+    flags = raw.in_force(docker.UNIT)
+    path = value_of(flags, *docker.CONFIG_FLAGS) or docker.DEFAULT_CONFIG
+    document = load_json(path, raw.texts.get(path, ""))
+    return _Setup(
+        flags=flags,
+        path=path,
+        document=document,
+        error=raw.read_error(path) or document.error,
+        written=docker.effective_from_file(document.content, version or "0"),
+        info=docker.parse_info(raw.stdout("docker_info")),
+    )
+
+
+def _docker(raw: Raw) -> Docker:
+    program = raw.program(docker.UNIT, "dockerd", "docker")
+    version, installed = program["version"], program["installed"]
+    setup = _setup(raw, version)
+    flags, document, info = setup.flags, setup.document, setup.info
+    effective, source = setup.in_force(version, exists=raw.file_exists(setup.path))
+    service = raw.service(docker.UNIT)
+    return {
+        "installed": installed,
+        "path": program["path"],
+        "version": version,
+        "version_error": program["version_error"],
+        "server_version": parse_version(mappings.text(info, "ServerVersion") or ""),
+        "client_path": raw.programs["docker"],
+        "client_version": parse_version(raw.stdout("docker_client")),
+        "running": installed and (bool(info) or program["running"]),
+        "answers": bool(info) and raw.exit_code("docker_ps") == 0,
+        "enabled": raw.is_enabled(docker.UNIT),
+        "needs_reload": raw.needs_reload(docker.UNIT),
+        "changed_since_start": raw.changed_since_start(docker.UNIT, [docker.GPU_HOOK]),
+        "program": _starter(service),
+        "flags_source": service["source"],
+        "flags": service["flags"],
+        "config": _config(raw, setup, source, has_version=bool(version)),
+        "default_runtime": effective.default_runtime if effective else None,
+        "runtimes": _runtimes(effective.runtimes if effective else {}),
+        "live_restore": docker.live_restore(document.content, info) if installed else None,
+        "data_root": docker.data_root(document.content, flags, info) if installed else None,
+        "containers": _running(raw),
+        "made_with": _made_with(raw),
+        "interrupted": _interrupted(raw, answers=bool(info)),
+        "record_error": raw.read_error(docker.RECORD) or _record(raw).error,
+        "purge_script": next(iter(raw.found["docker_purge_script"]), None),
+        "group": docker.parse_group(raw.stdout("docker_group")),
+        "snap": raw.found["docker_snap"],
+        "rootless": raw.found["docker_rootless"],
+        "cri_dockerd": _cri_dockerd(raw),
+        "v1": _v1(raw),
+        "cgroup_driver": effective.cgroup_driver if effective else None,
+        "cdi_enabled": effective.cdi_enabled if effective else None,
+    }
+
+
+def _starter(service: ServiceData) -> Starter | None:
+    path, file = service["starter"], service["starter_file"]
+    return None if path is None or file is None else {"path": path, "file": file}
+
+
+def _config(raw: Raw, setup: _Setup, source: str | None, *, has_version: bool) -> Config:
+    return {
+        "path": setup.path,
+        "exists": raw.file_exists(setup.path),
+        "error": setup.error,
+        "obstacle": setup.document.obstacle,
+        "source": source,
+        "keys": list(setup.document.content),
+        "default_runtime": mappings.text(setup.document.content, "default-runtime"),
+        "runtimes": _runtimes(setup.written.runtimes),
+        "cdi_enabled": setup.written.cdi_enabled if has_version else None,
+    }
+
+
+def _runtimes(runtimes: Mapping[str, docker.Runtime]) -> dict[str, Runtime]:
+    return {name: {"type": one.type, "binary": one.binary} for name, one in runtimes.items()}
+
+
+def _running(raw: Raw) -> list[Running]:
+    configs = docker.parse_host_configs(raw.stdout("docker_host_config"))
+    noted = _noted(raw)
+    return [
+        {
+            "id": container.id,
+            "name": container.name,
+            "of_pod": container.is_of_pod,
+            "ephemeral": container.id in configs and configs[container.id].ephemeral,
+            "noted": container.id in noted,
+        }
+        for container in docker.parse_ps(raw.stdout("docker_ps"))
+        if container.running
+    ]
+
+
+def _made_with(raw: Raw) -> dict[str, list[str]]:
+    names = {one.id: one.name for one in docker.parse_ps(raw.stdout("docker_ps"))}
+    found: dict[str, list[str]] = {}
+    for key, config in docker.parse_host_configs(raw.stdout("docker_host_config")).items():
+        found.setdefault(config.runtime, []).append(names[key])
+    return found
+
+
+def _interrupted(raw: Raw, *, answers: bool) -> list[Container]:
+    """Return the recorded containers that are stopped; all if Docker does not answer."""
+    stopped = [one.id for one in docker.parse_ps(raw.stdout("docker_ps")) if not one.running]
+    return [
+        {"id": key, "name": name}
+        for key, name in _noted(raw).items()
+        if key in stopped or not answers
+    ]
+
+
+def _noted(raw: Raw) -> dict[str, str]:
+    """Return the names of the containers that ran before the replacement of Docker, by id."""
+    noted = _record(raw).content
+    return {key: name for key, name in noted.items() if isinstance(name, str)}
+
+
+def _record(raw: Raw) -> Document:
+    return load_json(docker.RECORD, raw.texts.get(docker.RECORD, ""))
+
+
+def _cri_dockerd(raw: Raw) -> CriDockerd:
+    # "/run/cri-dockerd.sock (Stream)"
+    socket = raw.units.get(docker.CRI_SOCKET, {}).get("Listen", "").partition(" ")[0]
+    program = raw.program(docker.CRI_UNIT, "cri-dockerd", "cri_dockerd")
+    return {
+        "installed": program["installed"],
+        "version": program["version"],
+        "running": program["running"],
+        "enabled": raw.is_enabled(docker.CRI_UNIT),
+        "socket": socket or None,
+    }
+
+
+def _v1(raw: Raw) -> V1:
+    volumes = raw.stdout("docker_v1_volumes").split()
+    containers = docker.users_of(docker.parse_ps(raw.stdout("docker_ps")), volumes)
+    return {
+        "unit": raw.is_loaded(docker.V1_UNIT),
+        "volumes": volumes,
+        "containers": [{"id": one.id, "name": one.name} for one in containers],
+    }

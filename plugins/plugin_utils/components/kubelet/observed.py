@@ -1,0 +1,214 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is observed about the kubelet and the control groups. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple, TypedDict, cast
+
+from ansible_collections.metal.gpu.plugins.module_utils.probe.components.kubelet import Values
+from ansible_collections.metal.gpu.plugins.module_utils.probe.raw_data import FlagData
+from ansible_collections.metal.gpu.plugins.module_utils.read import kubelet
+from ansible_collections.metal.gpu.plugins.module_utils.read.command_line import Flag, value_of
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Program, Raw, as_flags
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents.load import Document, load_yaml
+
+
+class UnitState(TypedDict):
+    """The state of the unit, as systemd reports it."""
+
+    active: str | None
+    sub: str | None
+    result: str | None
+
+
+class Distribution(TypedDict):
+    """The Kubernetes distribution that contains the kubelet, and its unit."""
+
+    name: str
+    unit: str
+
+
+class File(TypedDict):
+    """A configuration file: why it is invalid, and why it cannot be edited."""
+
+    path: str
+    error: str | None
+    obstacle: str | None
+
+
+class Config(TypedDict):
+    """The file of --config."""
+
+    path: str | None
+    exists: bool | None
+    error: str | None
+    obstacle: str | None
+
+
+class ConfigDir(TypedDict):
+    """The directory of --config-dir."""
+
+    path: str | None
+    files: list[File]
+
+
+class Gate(TypedDict):
+    """A feature gate that is set in one place."""
+
+    name: str
+    value: bool | None
+    file: str | None
+    where: str
+    flag: str | None
+    effective: bool
+
+
+class Kubelet(Program):
+    """The kubelet."""
+
+    unit_state: UnitState
+    distribution: Distribution | None
+    node_name: str
+    own_name: str | None
+    joined_name: str | None
+    flags_source: str | None
+    flags: list[FlagData]
+    config: Config
+    config_dir: ConfigDir
+    feature_gates: list[Gate]
+    health_url: str | None
+    endpoint: str | None
+    last_error: str | None
+    needs_reload: bool
+    changed_since_start: list[str]
+
+
+class Cgroup(TypedDict):
+    """Version and driver of the control groups."""
+
+    version: int | None
+    driver: str | None
+
+
+class Observed(TypedDict):
+    """The kubelet and its control groups."""
+
+    kubelet: Kubelet
+    cgroup: Cgroup
+
+
+class _Setup(NamedTuple):
+    """The flags and configuration files of a kubelet."""
+
+    flags: tuple[Flag, ...]  # in force
+    path: str | None  # of --config
+    config: Document
+    directory: str | None  # of --config-dir
+    dropins: Mapping[str, Document]  # keyed by path, in the order of reading
+
+    @property
+    def documents(self) -> dict[str, Mapping[str, object]]:
+        """All configuration, keyed by path; later documents win."""
+        own = {self.path: self.config.content} if self.path else {}
+        return {**own, **{path: document.content for path, document in self.dropins.items()}}
+
+
+def observe(raw: Raw) -> Observed:
+    setup = _setup(raw)
+    return {"kubelet": _kubelet(raw, setup), "cgroup": _cgroup(raw, setup)}
+
+
+def _setup(raw: Raw) -> _Setup:
+    flags = raw.in_force(kubelet.UNIT)
+    path, directory = value_of(flags, "--config"), value_of(flags, "--config-dir")
+    return _Setup(
+        flags=flags,
+        path=path,
+        config=load_yaml(path, raw.texts.get(path, "")) if path else Document({}, None),
+        directory=directory,
+        dropins=_dropins(raw, directory) if directory else {},
+    )
+
+
+def _dropins(raw: Raw, directory: str) -> dict[str, Document]:
+    pattern = f"{directory}/*.conf"
+    read = {path: load_yaml(path, raw.texts[path]) for path in raw.find(pattern)}
+    errors = {path: Document({}, raw.read_error(path)) for path in raw.unread(pattern)}
+    return dict(sorted({**read, **errors}.items()))
+
+
+def _kubelet(raw: Raw, setup: _Setup) -> Kubelet:
+    program = raw.program(kubelet.UNIT, "kubelet", "kubelet")
+    service = raw.service(kubelet.UNIT)
+    places = as_flags(service["flags"])
+    state = raw.units.get(kubelet.UNIT, {})
+    hostname = raw.text("/proc/sys/kernel/hostname") or ""
+    joined = cast(Values, raw.values("kubelet"))["joined_name"]
+    return {
+        **program,
+        "unit_state": {
+            "active": state.get("ActiveState"),
+            "sub": state.get("SubState"),
+            "result": state.get("Result"),
+        },
+        "distribution": _distribution(raw, has_kubelet=program["installed"]),
+        "node_name": kubelet.node_name(setup.flags, joined, hostname),
+        "own_name": kubelet.own_name(setup.flags, hostname),
+        "joined_name": joined,
+        "flags_source": service["source"],
+        "flags": service["flags"],
+        "config": {
+            "path": setup.path,
+            "exists": raw.file_exists(setup.path),
+            "error": raw.read_error(setup.path) or setup.config.error,
+            "obstacle": setup.config.obstacle,
+        },
+        "config_dir": {
+            "path": setup.directory,
+            "files": [
+                {"path": path, "error": document.error, "obstacle": document.obstacle}
+                for path, document in setup.dropins.items()
+            ],
+        },
+        "feature_gates": _gates(places, setup),
+        "health_url": kubelet.health_url(setup.flags, list(setup.documents.values())),
+        "endpoint": kubelet.endpoint(setup.flags, setup.documents.values(), program["version"]),
+        "last_error": None
+        if state.get("Result") == "success"
+        else kubelet.parse_last_error(raw.stdout("journal")),
+        "needs_reload": raw.needs_reload(kubelet.UNIT),
+        "changed_since_start": raw.changed_since_start(
+            kubelet.UNIT, [*(place.file for place in places if place.file), *setup.documents]
+        ),
+    }
+
+
+def _distribution(raw: Raw, *, has_kubelet: bool) -> Distribution | None:
+    found = kubelet.distribution(raw.units, has_kubelet=has_kubelet)
+    return {"name": found["name"], "unit": found["unit"]} if found else None
+
+
+def _gates(places: tuple[Flag, ...], setup: _Setup) -> list[Gate]:
+    return [
+        {
+            "name": gate.name,
+            "value": gate.value,
+            "file": gate.file,
+            "where": gate.where,
+            "flag": gate.flag,
+            "effective": gate.effective,
+        }
+        for gate in kubelet.feature_gates(places, setup.documents.items())
+    ]
+
+
+def _cgroup(raw: Raw, setup: _Setup) -> Cgroup:
+    version = None
+    if raw.exists["cgroup"]:
+        version = 2 if raw.exists["cgroup_v2"] else 1
+    driver = None
+    if raw.programs["kubelet"]:
+        driver = kubelet.cgroup_driver(setup.flags, setup.documents.values())
+    return {"version": version, "driver": driver}

@@ -1,0 +1,104 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is observed about the changes of this collection to a node. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import TypedDict, cast
+
+from ansible_collections.metal.gpu.plugins.module_utils.read import document_history_files, packages
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Raw
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents import history as document_history
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents.history import Change
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents.load import Document, load_json
+
+
+class Edit(TypedDict):
+    """The edits of a file by one actor."""
+
+    path: str
+    actor: str
+    changes: list[Change]
+    untouched: bool
+    error: str | None
+
+
+class _Entry(TypedDict):
+    version: str
+    before: str | None
+
+
+class Entry(_Entry, total=False):
+    """A package that a role installed, and the version before."""
+
+    config_sha256: str  # of the configuration file that the package created
+
+
+class Record(TypedDict):
+    """The packages that a role installed."""
+
+    path: str
+    packages: Mapping[str, Entry]
+    error: str | None
+
+
+class Ours(TypedDict):
+    """What this collection left: its own files, edits of the admin's files, and packages."""
+
+    files: list[str]
+    edits: list[Edit]
+    packages: dict[str, Record]
+
+
+class Observed(TypedDict):
+    """The changes."""
+
+    ours: Ours
+
+
+def observe(raw: Raw) -> Observed:
+    return {
+        "ours": {
+            "files": raw.own_files,
+            "edits": [_edit(raw, path) for path in raw.find(document_history_files.PATTERN)],
+            "packages": {
+                PurePosixPath(path).stem: _record(raw, path)
+                for path in (*raw.find(packages.RECORDS), *raw.unread(packages.RECORDS))
+            },
+        }
+    }
+
+
+def _edit(raw: Raw, history: str) -> Edit:
+    """Return the edited file, the actor and the changed values, from the path of a history."""
+    path, actor = document_history_files.parse_file_name(history)
+    summary = document_history.summarize(path, raw.texts[history], raw.texts.get(path))
+    return {
+        "path": path,
+        "actor": actor,
+        "changes": list(summary.changes),
+        "untouched": summary.untouched,
+        "error": f"{history}: {summary.error}" if summary.error else None,
+    }
+
+
+def _record(raw: Raw, path: str) -> Record:
+    text = raw.texts.get(path, "")
+    document = load_json(path, text)
+    error = raw.read_error(path) or document.error or _problem(path, text, document)
+    entries = {} if error else cast(Mapping[str, Entry], document.content)
+    return {"path": path, "packages": entries, "error": error}
+
+
+def _problem(path: str, text: str, document: Document) -> str | None:
+    """Return why a text is not a valid record of packages; None if it is valid."""
+    if not text.strip():
+        return f"{path}: the file is empty"
+    for name, entry in document.content.items():
+        if not isinstance(entry, Mapping) or not isinstance(entry.get("version"), str):
+            return f'{path}: "version" of {name} is not a string'
+        if not isinstance(entry.get("before", 0), str | None):
+            return f'{path}: "before" of {name} is not a string or null'
+    return None

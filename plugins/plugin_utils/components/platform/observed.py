@@ -1,0 +1,103 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is observed about the machine: system, kernel, firmware and GPUs on the PCI bus. No I/O."""
+
+from __future__ import annotations
+
+from typing import TypedDict, cast
+
+from ansible_collections.metal.gpu.plugins.module_utils.probe.components.platform import (
+    GpuRow,
+    Values,
+)
+from ansible_collections.metal.gpu.plugins.module_utils.read.os_release import parse_os_release
+from ansible_collections.metal.gpu.plugins.module_utils.read.output import failure_text
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Raw
+
+_SECURE_BOOT_FLAG = 4  # an EFI variable starts with four bytes of attributes
+
+
+class Os(TypedDict):
+    """The operating system; None: missing from its file."""
+
+    id: str | None
+    version_id: str | None
+    codename: str | None
+    family: str
+    name: str | None
+    architecture: str
+
+
+class Systemd(TypedDict):
+    """The units whose state systemd did not report."""
+
+    unknown: list[str]
+    error: str | None
+
+
+class Kernel(TypedDict):
+    """The running kernel."""
+
+    release: str | None
+    headers: bool
+    modules: list[str]
+
+
+class Observed(TypedDict):
+    """The machine."""
+
+    os: Os
+    hostname: str | None
+    boot_id: str | None
+    init: str
+    systemd: Systemd
+    kernel: Kernel
+    secure_boot: bool | None
+    pci: list[GpuRow]
+    reboot_required: bool
+
+
+def observe(raw: Raw) -> Observed:
+    values = cast(Values, raw.values("platform"))
+    return {
+        "os": _os(raw),
+        "hostname": raw.text("/proc/sys/kernel/hostname"),
+        "boot_id": raw.text("/proc/sys/kernel/random/boot_id"),
+        "init": "systemd" if raw.exists["systemd"] else "other",
+        "systemd": _systemd(raw),
+        "kernel": {
+            "release": raw.text("/proc/sys/kernel/osrelease"),
+            "headers": raw.exists["headers"],
+            "modules": [path.split("/")[3] for path in raw.find("/sys/module/*/initstate")],
+        },
+        "secure_boot": _secure_boot(raw),
+        "pci": values["pci"],
+        "reboot_required": raw.exists["reboot_required"],
+    }
+
+
+def _os(raw: Raw) -> Os:
+    text = raw.texts.get("/etc/os-release") or raw.texts.get("/usr/lib/os-release", "")
+    found = parse_os_release(text)
+    return {
+        "id": found.id,
+        "version_id": found.version_id,
+        "codename": found.codename,
+        "family": found.family,
+        "name": found.name,
+        "architecture": raw.architecture,
+    }
+
+
+def _systemd(raw: Raw) -> Systemd:
+    """Return the units whose state is unknown, and why; no units if the node has no systemd."""
+    asked = raw.asked["units"] if raw.exists["systemd"] else []
+    unknown = [unit for unit in asked if raw.is_active(unit) is None]
+    error = failure_text(raw.outputs.get("systemctl"), "systemctl")
+    return {"unknown": unknown, "error": error if unknown else None}
+
+
+def _secure_boot(raw: Raw) -> bool | None:
+    for path in raw.find("/sys/firmware/efi/efivars/SecureBoot-*"):
+        return raw.texts[path][_SECURE_BOOT_FLAG:] == "\x01"
+    return None

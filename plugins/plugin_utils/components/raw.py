@@ -1,0 +1,194 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The raw data of a node, with the questions that several components ask. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from fnmatch import fnmatchcase
+from functools import cached_property
+from typing import TypedDict
+
+from ansible_collections.metal.gpu.plugins.module_utils.probe.raw_data import (
+    Asked,
+    FlagData,
+    ProgramFileData,
+    RawData,
+    ServiceData,
+)
+from ansible_collections.metal.gpu.plugins.module_utils.read import packages, systemd
+from ansible_collections.metal.gpu.plugins.module_utils.read.command_line import Flag
+from ansible_collections.metal.gpu.plugins.module_utils.read.output import Output
+from ansible_collections.metal.gpu.plugins.module_utils.read.version import parse_version
+
+
+class Unit(TypedDict):
+    """The state of a unit."""
+
+    installed: bool
+    enabled: bool
+    active: bool
+
+
+class Version(TypedDict):
+    """The version of a program."""
+
+    version: str | None
+    version_error: str | None
+
+
+class Program(Version):
+    """The program of a service."""
+
+    installed: bool
+    path: str | None
+    running: bool | None
+
+
+class Raw:
+    """The raw data, with helpers."""
+
+    def __init__(self, data: RawData) -> None:
+        self._data = data
+        self.asked: Asked = data["asked"]
+        self.architecture = data["architecture"]
+        self.clock = data["clock"]
+        self.units = data["units"]
+        self.programs = data["programs"]
+        self.exists = data["exists"]
+        self.found = data["found"]
+        self.texts = data["texts"]
+        self.errors = data["errors"]
+        self.modified = data["modified"]
+        self.own_files = data["own_files"]
+        self.outputs = {name: Output(**output) for name, output in data["outputs"].items()}
+
+    def values(self, component: str) -> object:
+        """Return what only the probe of a component reads; it has the type."""
+        return self._data["values"][component]
+
+    # --- outputs of programs ---------------------------------------------------------------
+
+    def stdout(self, name: str) -> str:
+        return self.outputs[name].stdout if name in self.outputs else ""
+
+    def exit_code(self, name: str) -> int | None:
+        """Return the exit code of a program; None if it timed out or was not run."""
+        return self.outputs[name].rc if name in self.outputs else None
+
+    # --- files -----------------------------------------------------------------------------
+
+    def text(self, path: str) -> str | None:
+        """Return the stripped text of a file; None if it is absent or empty."""
+        return self.texts.get(path, "").strip() or None
+
+    def find(self, *patterns: str) -> list[str]:
+        """Return the paths of the texts that match a pattern, sorted."""
+        return sorted(
+            path for path in self.texts for pattern in patterns if fnmatchcase(path, pattern)
+        )
+
+    def unread(self, *patterns: str) -> list[str]:
+        """Return the paths of unreadable files that match a pattern, sorted."""
+        return sorted(
+            path for path in self.errors if any(fnmatchcase(path, one) for one in patterns)
+        )
+
+    def file_exists(self, path: str | None) -> bool | None:
+        """Tell whether a file exists; None if that cannot be read."""
+        return None if path in self.errors else path in self.texts
+
+    def read_error(self, path: str | None) -> str | None:
+        """Return why a file cannot be read; None if it can be, or is absent."""
+        return f"{path}: {self.errors[path]}" if path and path in self.errors else None
+
+    def program_files(self, names: Iterable[str]) -> dict[str, ProgramFileData]:
+        return {name: self._data["program_files"][name] for name in names}
+
+    # --- units and their services ----------------------------------------------------------
+
+    def is_active(self, unit: str) -> bool | None:
+        """Tell whether a unit runs; None if systemd does not report its state."""
+        state = self.units.get(unit, {}).get("ActiveState")
+        return state == "active" if state else None
+
+    def needs_reload(self, unit: str) -> bool:
+        """Tell whether the files of a unit changed since systemd read them."""
+        return self.units.get(unit, {}).get("NeedDaemonReload") == "yes"
+
+    def is_enabled(self, unit: str) -> bool:
+        return self.units.get(unit, {}).get("UnitFileState") in systemd.ENABLED
+
+    def is_loaded(self, unit: str) -> bool:
+        return self.units.get(unit, {}).get("LoadState") == "loaded"
+
+    def unit(self, name: str) -> Unit:
+        return {
+            "installed": self.is_loaded(name),
+            "enabled": self.is_enabled(name),
+            "active": bool(self.is_active(name)),
+        }
+
+    def changed_since_start(self, unit: str, patterns: Iterable[str]) -> list[str]:
+        """Return which of a unit's files were written after it was started."""
+        wanted = tuple(patterns)
+        active_s = systemd.seconds_active(self.units.get(unit, {}), self.clock["uptime"])
+        if active_s is None:
+            return []
+        now = self.clock["now"]
+        return [
+            path
+            for path, modified in self.modified.items()
+            # A time in the future is no evidence.
+            if now - active_s < modified <= now
+            and any(fnmatchcase(path, pattern) for pattern in wanted)
+        ]
+
+    def service(self, unit: str) -> ServiceData:
+        return self._data["services"][unit]
+
+    def in_force(self, unit: str) -> tuple[Flag, ...]:
+        """Return the flags that a service runs with, or would start with."""
+        return as_flags(self.service(unit)["in_force"])
+
+    def program(self, unit: str, name: str, output: str) -> Program:
+        """Return whether a service's program is installed and runs, and its version."""
+        is_active = self.is_active(unit)
+        path = self.programs[name]
+        # A running program is installed, even if its file is unknown.
+        installed = path is not None or bool(is_active)
+        return {
+            "installed": installed,
+            "path": path,
+            **self._version(output, unit if is_active else None),
+            "running": installed and is_active,
+        }
+
+    def _version(self, output: str, active_unit: str | None) -> Version:
+        version, error = parse_version(self.stdout(output)), None
+        if version is None and output in self.outputs:
+            answer = self.outputs[output]
+            printed = " ".join(f"{answer.stdout} {answer.stderr}".split())
+            nothing = "timeout" if answer.rc is None else f"exit code {answer.rc}"
+            error = printed or f"nothing ({nothing})"
+        elif version is None and active_unit:
+            error = f"nothing, because the program that {active_unit} runs cannot be found"
+        return {"version": version, "version_error": error}
+
+    # --- packages --------------------------------------------------------------------------
+
+    @cached_property
+    def packages(self) -> dict[str, packages.Package]:
+        """The installed packages, by name."""
+        found = packages.parse_packages(self.stdout("packages"), self.architecture)
+        if any(package.held is None for package in found.values()):
+            return packages.with_locks(found, self.texts.get(packages.VERSION_LOCKS, ""))
+        return found
+
+    def versions(self, belongs: Callable[[str], bool]) -> dict[str, str]:
+        """Return the versions of the installed packages that belong to something, by name."""
+        return {name: package.version for name, package in self.packages.items() if belongs(name)}
+
+
+def as_flags(data: Iterable[FlagData]) -> tuple[Flag, ...]:
+    return tuple(Flag(**flag) for flag in data)

@@ -1,0 +1,143 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from ansible_collections.metal.gpu.tests.unit.support.observing import (
+    CONTAINERD_VERSION,
+    IN_THE_FUTURE,
+    active_since,
+)
+from ansible_collections.metal.gpu.tests.unit.support.programs import Programs
+from ansible_collections.metal.gpu.tests.unit.support.recordings import (
+    plant,
+    recording,
+)
+
+
+def test_containerd_is_asked_about_the_file_that_its_unit_names(observe, tmp_path):
+    unit = "[Service]\nExecStart=/usr/bin/containerd -c /opt/c.toml\n"
+    plant(
+        tmp_path,
+        {"/etc/systemd/system/containerd.service": unit, "/opt/c.toml": "version = 2\n"},
+    )
+    programs = Programs(
+        {
+            "containerd --version": (0, CONTAINERD_VERSION, ""),
+            "containerd --config /opt/c.toml config dump": (0, "version = 4\n", ""),
+        }
+    )
+    config = observe(programs)["engines"]["containerd"]["config"]
+    assert (config["path"], config["version"]) == ("/opt/c.toml", 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "stderr", "error"),
+    [
+        pytest.param(
+            "version = 2\nfoo = \n",
+            recording("containerd/refusal-2.4.2-syntax.txt"),
+            "/etc/containerd/config.toml, line 2, column 7: Invalid value",
+            id="syntax",
+        ),
+        pytest.param(
+            'version = 2\ndisabled_plugins = ["cri"]\n',
+            recording("containerd/refusal-2.4.2-cri.txt"),
+            "failed to load TOML from /etc/containerd/config.toml:"
+            ' invalid disabled plugin URI "cri" expect io.containerd.x.vx',
+            id="refused",
+        ),
+        pytest.param(
+            "\ufeffversion = 2\n",
+            recording("containerd/refusal-2.1.4-byte-order-mark.txt"),
+            "/etc/containerd/config.toml, line 1, column 1: the file starts with a byte order mark,"
+            r" which this containerd rejects. Remove it: sed -i '1s/^\xEF\xBB\xBF//'"
+            " /etc/containerd/config.toml",
+            id="byte-order-mark",
+        ),
+    ],
+)
+def test_containerd_with_a_configuration_it_refuses(observe, tmp_path, text, stderr, error):
+    plant(tmp_path, {"/etc/containerd/config.toml": text})
+    programs = Programs(
+        {
+            "containerd --version": (0, CONTAINERD_VERSION, ""),
+            "containerd --config": (1, "", stderr),
+        }
+    )
+    found = observe(programs)["engines"]["containerd"]
+    assert found["config"]["error"] == error
+    assert (found["cri_enabled"], found["runtimes"]) == (None, {})
+    assert found["config"]["source"] is None
+    assert found["running"] is None  # no systemd answers here
+
+
+def test_containerd_without_a_file(observe):
+    programs = Programs(
+        {
+            "containerd --version": (0, "containerd 1.6.20\n", ""),
+            "containerd config default": (0, recording("containerd/default-1.6.20.toml"), ""),
+        }
+    )
+    found = observe(programs)["engines"]["containerd"]
+    assert (found["config"]["exists"], found["cri_enabled"]) == (False, True)
+    assert found["config"]["source"] == "containerd config default"
+
+
+@pytest.mark.parametrize(
+    ("text", "obstacle"),
+    [
+        pytest.param("\ufeffversion = 2\n", None, id="byte-order-mark"),
+        pytest.param(
+            "version = 2\na.b = 1\n[a]\n",
+            "/etc/containerd/config.toml, line 3, column 3: Cannot declare ('a',) twice",
+            id="more-than-TOML",
+        ),
+    ],
+)
+def test_what_containerd_reads_is_no_error(observe, tmp_path, text, obstacle):
+    """`containerd config dump` of 1.6.20 reads both."""
+    plant(tmp_path, {"/etc/containerd/config.toml": text})
+    programs = Programs(
+        {
+            "containerd --version": (0, CONTAINERD_VERSION, ""),
+            "containerd --config": (0, recording("containerd/dump-2.4.2-nvidia.toml"), ""),
+        }
+    )
+    config = observe(programs)["engines"]["containerd"]["config"]
+    assert (config["error"], config["obstacle"]) == (None, obstacle)
+
+
+def test_imported_files_with_settings_of_the_cri_plugin(observe, tmp_path):
+    """Before containerd 2.1, they take the place of the importing file's."""
+    cri = (
+        '[plugins."io.containerd.grpc.v1.cri".registry]\nconfig_path = "/etc/containerd/certs.d"\n'
+    )
+    config = 'version = 2\nimports = ["conf.d/*.toml"]\n' + cri
+    plant(tmp_path, {"/etc/containerd/config.toml": config})
+    plant(tmp_path, {"/etc/containerd/conf.d/cri.toml": cri})
+    plant(tmp_path, {"/etc/containerd/conf.d/debug.toml": '[debug]\nlevel = "debug"\n'})
+    found = observe(Programs({}))["engines"]["containerd"]["config"]
+    assert found["imported_cri"] == ["/etc/containerd/conf.d/cri.toml"]
+
+
+@pytest.mark.parametrize(
+    ("started_s", "changed"),
+    [
+        pytest.param(1, ["/etc/containerd/conf.d/99-metal-gpu.toml"], id="before"),
+        pytest.param(IN_THE_FUTURE, [], id="after"),
+    ],
+)
+def test_containerd_started_before_its_files_were_written(observe, tmp_path, started_s, changed):
+    imports = 'version = 3\nimports = ["conf.d/*.toml"]\n'
+    plant(tmp_path, {"/etc/containerd/config.toml": imports})
+    plant(tmp_path, {"/etc/containerd/conf.d/99-metal-gpu.toml": "version = 3\n"})
+    before_boot = time.time() - time.monotonic() - 60
+    os.utime(tmp_path / "etc/containerd/config.toml", (before_boot, before_boot))
+    node = observe(Programs({"systemctl show": (0, active_since("containerd", started_s), "")}))
+    assert node["engines"]["containerd"]["changed_since_start"] == changed

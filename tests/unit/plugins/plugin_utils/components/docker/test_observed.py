@@ -1,0 +1,144 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import os
+import re
+
+import pytest
+
+from ansible_collections.metal.gpu.tests.unit.support.observing import (
+    IN_THE_FUTURE,
+    active_since,
+)
+from ansible_collections.metal.gpu.tests.unit.support.programs import Programs
+from ansible_collections.metal.gpu.tests.unit.support.recordings import (
+    parse_scene,
+    plant,
+    recording,
+)
+
+
+@pytest.mark.parametrize(
+    ("info", "text", "expected"),
+    [
+        pytest.param("info-20.10.24", "{}", (True, "runc", "docker info"), id="running"),
+        pytest.param(
+            "info-no-engine",
+            '{"default-runtime": "nvidia"}',
+            (None, "nvidia", "/etc/docker/daemon.json"),
+            id="stopped",
+        ),
+        pytest.param("info-no-engine", None, (None, "runc", None), id="no-file"),
+        pytest.param("info-no-engine", "{", (None, "runc", None), id="invalid-file"),
+    ],
+)
+def test_docker_is_asked_or_its_file_is_read(observe, tmp_path, info, text, expected):
+    plant(tmp_path, {} if text is None else {"/etc/docker/daemon.json": text})
+    programs = Programs(
+        {
+            "dockerd": (0, "Docker version 20.10.24+dfsg1, build 5d6db84\n", ""),
+            "docker info": (0, recording(f"docker/{info}.txt"), ""),
+            "docker": (0, "", ""),
+        }
+    )
+    found = observe(programs)["engines"]["docker"]
+    assert found["version"] == "20.10.24"
+    assert (found["running"], found["default_runtime"], found["config"]["source"]) == expected
+
+
+def test_a_docker_node(observe, tmp_path):
+    plant(tmp_path, parse_scene(recording("nodes/docker.txt")))
+    script = "/var/lib/docker/nuke-graph-directory.sh"
+    plant(tmp_path, dict.fromkeys(("/run/user/1000/docker.sock", "/snap/bin/docker", script), ""))
+    programs = Programs(
+        {
+            "systemctl show": (0, recording("systemd/show-docker.txt"), ""),
+            "dpkg-query": (0, "nvidia-docker\t1.0.1-1\tinstalled\tinstall\tamd64\n", ""),
+            "dockerd": (0, "Docker version 20.10.24+dfsg1, build 5d6db84\n", ""),
+            "docker --version": (0, "Docker version 28.2.2, build e6534b4\n", ""),
+            "docker info": (0, recording("docker/info-20.10.24.txt"), ""),
+            "docker ps": (0, recording("docker/ps-20.10.24.txt"), ""),
+            "docker inspect": (0, recording("docker/host-config-20.10.24.txt"), ""),
+            "docker volume": (0, "nvidia_driver_390.25\n", ""),
+            "getent group docker": (0, "docker:x:103:alice,bob\n", ""),
+            "cri-dockerd": (0, "cri-dockerd 0.4.3 (HEAD)\n", ""),
+        }
+    )
+    found = observe(programs)["engines"]["docker"]
+    unit, defaults = "/usr/lib/systemd/system/docker.service", "/etc/default/docker"
+    assert (found["version"], found["server_version"]) == ("20.10.24", "20.10.24")
+    assert found["client_version"] == "28.2.2"
+    assert (found["enabled"], found["needs_reload"]) == (True, True)
+    assert found["program"] == {"path": "/usr/sbin/dockerd", "file": unit}
+    assert [(flag["name"], flag["value"], flag["file"]) for flag in found["flags"]] == [
+        ("-H", "fd://", unit),
+        ("--containerd", "/run/containerd/containerd.sock", unit),
+        ("--log-level", "***", defaults),
+    ]
+    assert found["config"]["keys"] == ["log-opts", "data-root", "live-restore", "runtimes"]
+    assert found["config"]["runtimes"] == {"quiet": {"type": None, "binary": "/usr/bin/runc"}}
+    assert (found["live_restore"], found["data_root"]) == (True, "/srv/docker")
+    assert [(one["name"], one["of_pod"], one["ephemeral"]) for one in found["containers"]] == [
+        ("admin-service", False, False),
+        ("trainer", False, True),
+        ("k8s_POD_busy_default_5c4fc37b-d6cf-4b6c-8a60-e2760aa38afa_0", True, False),
+    ]
+    assert found["made_with"] == {"runc": ["admin-service"], "nvidia": ["trainer"]}
+    assert [one["name"] for one in found["containers"] if one["noted"]] == ["admin-service"]
+    assert (found["group"], found["snap"]) == (["alice", "bob"], ["/snap/bin/docker"])
+    assert found["rootless"] == ["/run/user/1000/docker.sock"]
+    assert [one["name"] for one in found["interrupted"]] == ["digits"]
+    assert found["purge_script"] == script
+    assert found["cri_dockerd"] == {
+        "installed": True,
+        "version": "0.4.3",
+        "running": True,
+        "enabled": True,
+        "socket": "/run/cri-dockerd.sock",
+    }
+    assert found["v1"]["volumes"] == ["nvidia_driver_390.25"]
+    assert [one["name"] for one in found["v1"]["containers"]] == ["digits"]
+    (asked,) = [line for line in programs.asked if "inspect" in line]
+    assert len(re.findall(r"[0-9a-f]{64}", asked)) == 3  # not the pod's
+
+
+@pytest.mark.parametrize(
+    ("text", "keys", "obstacle"),
+    [
+        pytest.param('\ufeff{"debug": true}', ["debug"], None, id="byte-order-mark"),
+        pytest.param(
+            '{"debug": true,\n "debug": false}',
+            ["debug"],
+            '/etc/docker/daemon.json, line 2, column 2: key "debug" appears twice',
+            id="twice",
+        ),
+    ],
+)
+def test_what_docker_reads_is_no_error(observe, tmp_path, text, keys, obstacle):
+    plant(tmp_path, {"/etc/docker/daemon.json": text})
+    config = observe(Programs({}))["engines"]["docker"]["config"]
+    assert (config["keys"], config["error"], config["obstacle"]) == (keys, None, obstacle)
+
+
+@pytest.mark.parametrize(("started_s", "knows"), [(1, False), (IN_THE_FUTURE, True)])
+def test_a_docker_that_started_before_the_toolkit_came(observe, tmp_path, started_s, knows):
+    hook = "/usr/bin/nvidia-container-runtime-hook"
+    plant(tmp_path, {hook: ""})
+    os.utime(tmp_path / hook[1:], times=(0, 0))  # of its making, which is no matter
+    node = observe(Programs({"systemctl show": (0, active_since("docker", started_s), "")}))
+    assert node["engines"]["docker"]["changed_since_start"] == ([] if knows else [hook])
+
+
+def test_docker_with_an_invalid_file(observe, tmp_path):
+    plant(tmp_path, {"/etc/docker/daemon.json": '{"a": 1'})
+    error = observe(Programs({}))["engines"]["docker"]["config"]["error"]
+    assert error.startswith("/etc/docker/daemon.json, line 1, column 8: ")
+
+
+def test_a_list_of_interrupted_containers_that_does_not_parse(observe, tmp_path):
+    path = "/var/lib/metal-gpu/docker-containers.json"
+    plant(tmp_path, {path: '{"a": '})
+    error = observe(Programs({}))["engines"]["docker"]["record_error"]
+    assert error.startswith(f"{path}, line 1, column 7: ")
