@@ -30,12 +30,10 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.attempts import
     Lock,
     attempt,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import Call, Request, Steps
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.dnf import VERSIONLOCK
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.operations import (
-    VERSIONLOCK,
-    Call,
     OperationUnknown,
-    Request,
-    Steps,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.signing_key import (
     KeyUnavailable,
