@@ -23,6 +23,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
+from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 from ansible_collections.metal.gpu.plugins.modules.packages import ARGUMENT_SPEC, REQUIRED_IF
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import failure, operations
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.attempts import (
@@ -30,12 +31,10 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.attempts import
     Lock,
     attempt,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import Call, Request, Steps
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.dnf import VERSIONLOCK
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.operations import (
-    VERSIONLOCK,
-    Call,
     OperationUnknown,
-    Request,
-    Steps,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.signing_key import (
     KeyUnavailable,
@@ -50,6 +49,7 @@ _LOCK_TIMEOUT_S = 300
 # ansible.builtin.dnf is the module for dnf 4.
 _ON_CONTROLLER = ("ansible.builtin.copy", "metal.gpu.config_document", "metal.gpu.node_info")
 _PRINTED = ("stdout", "stderr", "results", "failures", "response")  # by modules and programs
+_TELLING = ("msg", "url", "response", "stderr", "module_stderr", "module_stdout")
 _HANDED_ON = ("diff", "warnings", "deprecations")
 
 
@@ -222,6 +222,8 @@ class ActionModule(ActionBase):
         answer = super()._low_level_execute_command(*args, **options)
         answer["stdout"] = redact_output(answer["stdout"])
         answer["stdout_lines"] = answer["stdout"].splitlines()
+        answer["stderr"] = redact(answer["stderr"])
+        answer["stderr_lines"] = answer["stderr"].splitlines()
         return answer
 
     def _variable(self, name: str, *default: Any) -> Any:
@@ -234,7 +236,7 @@ class ActionModule(ActionBase):
 
 def _error(result: dict[str, Any]) -> str:
     """Return what a module and its program say about a failure."""
-    texts = (result.get(name) for name in ("msg", "url", "response", "stderr"))
+    texts = (result.get(name) for name in _TELLING)
     return "\n".join(str(text) for text in texts if text)
 
 

@@ -3,7 +3,7 @@
 
 """Which systems are supported, and which repositories have the packages for each of them?
 
-A system is data. Differences between package managers are in plan.py and operations.py.
+A system is data. Differences between package managers are in plan.py, apt.py and dnf.py.
 docs/support.md lists which systems were exercised and which are golden only.
 
 Source: https://docs.docker.com/engine/install/

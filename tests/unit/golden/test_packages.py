@@ -33,7 +33,11 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import operations
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages.operations import Call, Request
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import (
+    Call,
+    Request,
+    bare_names,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import (
     DEBIAN,
     SYSTEMS,
@@ -133,7 +137,7 @@ def slug(task: dict[str, Any]) -> str:
 
 
 def others(system: System, data: dict[str, Any]) -> Iterator[tuple[str, list[Call]]]:
-    names, bare = data["packages"], operations.bare_names(data["packages"], system.family)
+    names, bare = data["packages"], bare_names(data["packages"], system.family)
     repository, record = data["repository"], data["packages_record"]
     install = {"operation": "install", "names": names}
     cases: list[tuple[str, dict[str, Any], dict[str, Any]]] = [

@@ -18,7 +18,7 @@ import pytest
 from ansible.errors import AnsibleActionFail
 
 from ansible_collections.metal.gpu.plugins.action.packages import ActionModule
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages.operations import VERSIONLOCK
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.dnf import VERSIONLOCK
 
 KEY = "ansible_collections.metal.gpu.plugins.action.packages.read_signing_key"
 NODE = {"os": {"family": "debian", "version_id": "12"}, "packages": {}}

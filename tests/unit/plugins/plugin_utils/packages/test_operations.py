@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import pytest
 
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import (
+    Request,
+    repository_mode,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.operations import (
     OperationUnknown,
-    Request,
     note_versions,
     questions,
-    repository_mode,
     steps,
     unversioned,
 )

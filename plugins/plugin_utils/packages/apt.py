@@ -1,0 +1,121 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What package operations run on systems with apt. No function does I/O."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import (
+    Call,
+    Operation,
+    Request,
+    Steps,
+    command,
+    file,
+    file_path,
+    forget,
+    record,
+    repository_mode,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import FILES
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import DEBIAN
+
+# apt reads its index of packages again if it is older.
+_INDEX_AGE_S = 3600
+
+
+def _apt(**options: Any) -> Call:
+    # No wait for the lock here: the run first names the process that holds it.
+    return Call("ansible.builtin.apt", {**options, "lock_timeout": 0})
+
+
+def _index(request: Request) -> dict[str, Any]:
+    age = 0 if request.is_fresh else _INDEX_AGE_S
+    return {"update_cache": True, "update_cache_retries": 3, "cache_valid_time": age}
+
+
+def _install(request: Request) -> Steps:
+    install = _apt(
+        name=request.names,
+        install_recommends=False,
+        **_index(request),
+        allow_change_held_packages=request.options["change_held"],
+    )
+    return Steps(record(request), (install,))
+
+
+def _install_file(request: Request) -> Steps:
+    # apt reads the index only for the dependencies.
+    index = _index(request) if request.is_fresh else {}
+    return file(request, _apt(deb=file_path(request), install_recommends=False, **index))
+
+
+def _remove(request: Request) -> Steps:
+    remove = _apt(
+        name=request.names,
+        state="absent",
+        purge=request.options["purge"],
+        allow_change_held_packages=True,
+    )
+    return Steps(work=(remove,))
+
+
+def _repository(request: Request) -> Steps:
+    repository = request.repository
+    options = {
+        "name": repository["name"],
+        "uris": repository["url"],
+        "suites": repository["suite"],
+        **({"components": repository["components"]} if repository["components"] else {}),
+        "signed_by": request.key,
+        "mode": repository_mode(repository["url"]),
+    }
+    # Only the new source, so that a run reads each source once. A role later reads all of them only
+    # if the index is old, or does not have what it installs.
+    only = {
+        "Dir::Etc::sourcelist": FILES[DEBIAN].format(repository["name"]),
+        "Dir::Etc::sourceparts": "-",
+        "APT::Get::List-Cleanup": "false",
+        "APT::Update::Error-Mode": "any",
+    }
+    settings = [word for name, value in only.items() for word in ("-o", f"{name}={value}")]
+    return Steps(
+        work=(
+            Call("ansible.builtin.deb822_repository", options),
+            command("env", "LC_ALL=C", "apt-get", "-q", "update", *settings),
+        )
+    )
+
+
+def _no_repository(request: Request) -> Steps:
+    options = {"name": request.repository["name"], "state": "absent"}
+    return Steps(work=(Call("ansible.builtin.deb822_repository", options, explains=False),))
+
+
+def _repair(_request: Request) -> Steps:
+    dpkg = ("dpkg", "--configure", "-a", "--force-confdef", "--force-confold")
+    return Steps(work=(command("env", "DEBIAN_FRONTEND=noninteractive", *dpkg),))
+
+
+def _hold(request: Request) -> Steps:
+    return Steps(work=(command("apt-mark", "hold", *request.names),))
+
+
+def _release(request: Request) -> Steps:
+    return Steps(work=(command("apt-mark", "unhold", *request.names),))
+
+
+OPERATIONS: dict[str, Operation] = {
+    "repository": _repository,
+    "install": _install,
+    "install_file": _install_file,
+    "hold": _hold,
+    "release": _release,
+    "remove": _remove,
+    "no_repository": _no_repository,
+    "forget": forget,
+    "repair": _repair,
+}
+QUESTIONS = (["apt-get", "update"], ["apt-cache", "madison"])

@@ -1,0 +1,139 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a package operation is given, and the modules that it runs, as far as apt and dnf agree.
+
+No function does I/O.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.failure import split
+
+_ACTOR = "metal.gpu.packages"  # of the records
+_RECORDS = "/var/lib/metal-gpu"
+_HAS_PASSWORD = re.compile(r"://[^/]*@")
+
+
+class Call(NamedTuple):
+    """One module that runs on the node."""
+
+    module: str
+    options: dict[str, Any]
+    # The exit codes of a command, besides 0, that are neither a failure nor a change.
+    may_exit: tuple[int, ...] = ()
+    # Whether the package manager can explain a failure.
+    explains: bool = True
+    # Whether a change of the module is a change of the operation.
+    changes: bool = True
+
+
+class Steps(NamedTuple):
+    """What an operation runs."""
+
+    first: tuple[Call, ...] = ()  # once
+    work: tuple[Call, ...] = ()  # again, after a wait for the lock
+    last: tuple[Call, ...] = ()  # once, also after a failure
+
+
+class Request(NamedTuple):
+    """What an operation is given."""
+
+    options: Mapping[str, Any]  # of the module metal.gpu.packages
+    key: str = ""  # of the repository, armoured
+    has_versionlock: bool = False
+    is_fresh: bool = False  # whether to read the repositories' indexes again
+
+    @property
+    def names(self) -> list[str]:
+        return self.options["names"] or []
+
+    @property
+    def record(self) -> Mapping[str, Any]:
+        return self.options["record"] or {}
+
+    @property
+    def repository(self) -> Mapping[str, Any]:
+        return self.options["repository"] or {}
+
+
+Operation = Callable[[Request], Steps]
+
+
+def bare_names(names: list[str], family: str) -> list[str]:
+    """Return the names of packages without their versions."""
+    return [split(name, family)[0] for name in names]
+
+
+def repository_mode(url: str) -> str:
+    """Return the mode of a repository's file. Only root can read one with a password.
+
+    Package managers of other users skip it with a warning.
+    """
+    return "0600" if _HAS_PASSWORD.search(url) else "0644"
+
+
+def note(path: str, packages: Mapping[str, Any]) -> Call:
+    """Add packages to a record."""
+    options = {"path": path, "actor": _ACTOR, "merge": dict(packages)}
+    return Call("metal.gpu.config_document", options)
+
+
+def record(request: Request) -> tuple[Call, ...]:
+    """Record the packages that the role is about to install.
+
+    Before the installation, so that an interrupted run leaves no unrecorded packages. An entry for
+    a package with another version, or for a package that is not installed, does not count.
+    """
+    packages = request.record.get("packages")
+    return (note(request.record["path"], packages),) if packages else ()
+
+
+def command(*argv: str, **more: Any) -> Call:
+    return Call("ansible.builtin.command", {"argv": [*argv]}, **more)
+
+
+def absent(path: str, **more: Any) -> Call:
+    return Call("ansible.builtin.file", {"path": path, "state": "absent"}, **more)
+
+
+def forget(request: Request) -> Steps:
+    """Delete a record, its history, and the folders of the records if they are empty."""
+    path = request.record["path"]
+    history = {"path": path, "actor": _ACTOR, "state": "absent"}
+    # The role that created the folders may have gone before this one, and left them to the other
+    # records.
+    tidy = ["find", _RECORDS, "-depth", "-type", "d", "-empty", "-delete"]
+    return Steps(
+        work=(
+            Call("metal.gpu.config_document", history, explains=False),
+            # The remaining entries are about packages that are removed or that no longer belong to
+            # the role.
+            absent(path, explains=False),
+            Call(
+                "ansible.builtin.command",
+                {"argv": tidy, "removes": _RECORDS},
+                explains=False,
+                changes=False,
+            ),
+        )
+    )
+
+
+def file(request: Request, install: Call) -> Steps:
+    """Install a package that is downloaded, and deleted afterwards."""
+    path = file_path(request)
+    options = {name: request.options[name] for name in ("url", "checksum")}
+    fetch = Call(
+        "ansible.builtin.get_url", {**options, "dest": path, "mode": "0644"}, explains=False
+    )
+    return Steps(record(request), (fetch, install), (absent(path, changes=False),))
+
+
+def file_path(request: Request) -> str:
+    """Return where the downloaded package is until its installation. Only root can write there."""
+    return f"/root/{request.options['url'].rpartition('/')[2]}"
