@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,16 @@ DESCRIPTIONS = sorted(
 )
 
 
+def variables() -> set[str]:
+    """Return every variable of our roles."""
+    return {
+        option
+        for spec in ROOT.glob("roles/*/meta/argument_specs.yml")
+        for entry in yaml.safe_load(spec.read_text())["argument_specs"].values()
+        for option in entry.get("options", {})
+    }
+
+
 def name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
@@ -36,6 +47,19 @@ def inventory(description: Path, published: Path) -> dict[str, Any]:
     collected = facts.collect(state, described, published, "0" * 40)
     (group,) = yaml.safe_load(facts.render(described.inventory, collected)).values()
     return dict(group)
+
+
+def test_laboratory_knows_nothing_about_this_collection() -> None:
+    ours = re.compile(rf"metal[._]gpu|gpu_nodes|\b(?:{'|'.join(sorted(variables()))})\b")
+    files = [
+        path
+        for path in (ROOT / "tests/lab/metal_lab").rglob("*")
+        if path.is_file() and path.suffix not in (".c", ".h", ".pyc", ".sum")
+    ]
+    assert len(files) > 50
+    for path in files:
+        licence = re.compile(r".*SPDX-FileCopyrightText.*")
+        assert ours.findall(licence.sub("", path.read_text())) == [], name(path)
 
 
 @pytest.mark.parametrize("path", DESCRIPTIONS, ids=name)
@@ -58,14 +82,7 @@ def test_inventory_has_only_variables_that_exist(path: Path, tmp_path: Path) -> 
     published.mkdir(parents=True)
     (published / "cri-dockerd.deb").touch()
     group = inventory(path, tmp_path)
-    specs = ROOT.glob("roles/*/meta/argument_specs.yml")
-    known = {
-        option
-        for spec in specs
-        for entry in yaml.safe_load(spec.read_text())["argument_specs"].values()
-        for option in entry.get("options", {})
-    }
     used = {*group["vars"]}.union(*group["hosts"].values())
-    assert {variable for variable in used if not variable.startswith("ansible_")} <= known
+    assert {variable for variable in used if not variable.startswith("ansible_")} <= variables()
     for node in read(path).nodes:
         assert node.vars.items() <= group["hosts"][node.name].items()

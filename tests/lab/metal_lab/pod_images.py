@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import shutil
 import subprocess
 import tarfile
 from collections.abc import Mapping, Sequence
@@ -105,11 +104,8 @@ def _with_libc(libraries: Mapping[str, Path]) -> dict[str, Path]:
 
 
 def _busybox() -> dict[str, Path | str]:
-    program = shutil.which("busybox")
-    if program is None:
-        raise SystemExit("no program busybox: install the package busybox-static")
     return {
-        "bin/busybox": Path(program),
+        "bin/busybox": Path("/bin/busybox"),
         **{f"bin/{applet}": "busybox" for applet in BUSYBOX_APPLETS},
     }
 
