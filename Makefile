@@ -48,7 +48,7 @@ demo: lab-up ## start a laboratory and turn its bare nodes into proven GPU nodes
 	  '== look around:   tests/lab/lab kubectl describe nodes' \
 	  '                  tests/lab/lab ssh gpu-1 nvidia-smi' \
 	  '   break a GPU:   tests/lab/lab fault gpu-1 gpu-lost 2' \
-	  '   find it:       eval "$$(tests/lab/lab env)"; ansible-playbook metal.gpu.verify' \
+	  '   find it:       eval "$$(scripts/env)"; ansible-playbook metal.gpu.verify' \
 	  '   fix it:        tests/lab/lab fault gpu-1 restore' \
 	  '   run it again:  make demo       (changes nothing)' \
 	  '   stop it:       make lab-down'
@@ -67,7 +67,7 @@ unit: bootstrap ## run the unit tests, on the newest and the oldest ansible-core
 	@for python in $(TEST_ENVIRONMENTS); do \
 	  [ -e $$python ] || continue; \
 	  echo "== pytest, $$($$python/bin/ansible --version | sed -n 1p)"; \
-	  [ $$python = .venv ] && tests=tests/unit || tests="$(ANSIBLE_TESTS)"; \
+	  [ $$python = .venv ] && tests="tests/lab tests/unit" || tests="$(ANSIBLE_TESTS)"; \
 	  $$python/bin/python -m pytest -q $$tests; \
 	done
 
@@ -96,8 +96,9 @@ changelog: environments $(LINK) ## generate CHANGELOG.md from changelogs/fragmen
 readmes: environments ## generate the variables in each role's README from its argument spec
 	@python scripts/role_readmes.py
 
-lab-up: bootstrap ## start a laboratory with bare nodes: make lab-up LAB=default
-	@tests/lab/lab up
+lab-up: ## start a laboratory of tests/labs with bare nodes: make lab-up LAB=mixed
+	@scripts/bootstrap laboratory
+	@tests/lab/lab up tests/labs/$(LAB).yml
 
 lab-down: ## stop every laboratory of this checkout
 	@for lab in .lab/*/; do \
@@ -109,7 +110,8 @@ clean: lab-down ## stop laboratories and the Docker engine of bootstrap; remove 
 	@echo "== removing .ansible, .lab, .venv and the caches of the tools"
 	@rm -rf .ansible .cache .lab .mypy_cache .pytest_cache .ruff_cache $(ENVIRONMENTS)
 	@find . -name __pycache__ -prune -exec rm -rf {} +
-	@echo "   kept for the next run: $${XDG_CACHE_HOME:-~/.cache}/metal-gpu"
+	@cache=$${XDG_CACHE_HOME:-~/.cache}; \
+	echo "   kept for the next run: $$cache/metal-gpu, and the laboratory's $$cache/metal-lab"
 
 $(LINK):
 	@mkdir -p $(@D)

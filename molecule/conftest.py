@@ -23,8 +23,7 @@ PROJECT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(PROJECT / "tests" / "lab"), str(PROJECT / "molecule" / "shared")]
 
 import footprint  # noqa: E402 - from there
-
-from metal_lab import nodes, playbooks, state  # noqa: E402
+import installed  # noqa: E402
 
 
 class Laboratory:
@@ -32,8 +31,8 @@ class Laboratory:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.state = state.load(name)
-        self.folder = self.state.folder
+        self.folder = PROJECT / ".lab" / name
+        self.facts = json.loads((self.folder / "facts.json").read_text())
         self.inventory = self.folder / "inventory.yml"
         self.group = yaml.safe_load(self.inventory.read_text())["gpu_nodes"]
         hosts = self.group["hosts"]
@@ -51,10 +50,11 @@ class Laboratory:
 
     def kubectl(self, *words: str, stdin: str | None = None) -> str:
         """Run kubectl. Where it fails, the exception has its message."""
+        kubectl = self.facts["kubectl"]
         result = subprocess.run(
-            [Path(self.state.programs) / "kubectl", *words],
+            [kubectl["program"], *words],
             check=False,
-            env=nodes.environment(self.state),
+            env={**os.environ, **kubectl["environment"]},
             input=stdin,
             capture_output=True,
             text=True,
@@ -67,10 +67,11 @@ class Laboratory:
 
     def host(self, node: str) -> Any:
         """Return the testinfra host of a node, logged in as the user that Ansible uses."""
+        ssh = self.facts["ssh"]
         return testinfra.get_host(
-            f"ssh://admin@{self.addresses[node]}",
-            ssh_identity_file=str(self.folder / "ssh/id_ed25519"),
-            ssh_extra_args=f"-o UserKnownHostsFile={self.folder / 'ssh/known_hosts'}",
+            f"ssh://{ssh['user']}@{self.addresses[node]}",
+            ssh_identity_file=ssh["key"],
+            ssh_extra_args=f"-o UserKnownHostsFile={ssh['known_hosts']}",
             sudo=True,
         )
 
@@ -81,13 +82,13 @@ class Laboratory:
         inventory: Path | None = None,
         watch: Callable[[str], None] | None = None,
         **variables: str,
-    ) -> playbooks.Run:
+    ) -> installed.Run:
         """Run a playbook of the installed collection, as a user would.
 
         `watch` receives each line during the run. `variables` are environment variables.
         """
         command = ["ansible-playbook", name, *options]
-        run = playbooks.run(
+        run = installed.run(
             command, inventory or self.inventory, self.folder, watch=watch, **variables
         )
         self.printed.append((shlex.join(command), run.output))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import subprocess
 
-from metal_lab import playbooks
+import installed
 
 ALL_OK = (r"gpu-1 .*?(\s+4){5}\s+4/4\s+ok\b", r"gpu-2 .*?(\s+1){5}\s+1/1\s+ok\b")
 
@@ -48,10 +48,10 @@ def boot_id(host):
 def reboot(laboratory, node):
     """Reboot a node. Return when its kubelet has reported the new boot to the cluster."""
     before = boot_id(laboratory.host(node))
-    command = ["docker", "restart", laboratory.state.container(node)]
+    command = ["docker", "restart", laboratory.facts["nodes"][node]["container"]]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     wait = ["ansible", node, "--module-name=ansible.builtin.wait_for_connection"]
-    assert playbooks.run(wait, laboratory.inventory, laboratory.folder).returncode == 0
+    assert installed.run(wait, laboratory.inventory, laboratory.folder).returncode == 0
     now = boot_id(laboratory.host(node))
     assert now != before
     known = f"--for=jsonpath={{.status.nodeInfo.bootID}}={now}"

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-
-from metal_lab.nodes import ADMINS_SERVICE
+from scenes import ADMINS_SERVICE
 
 CONFIG = "/etc/docker/daemon.json"
 HOOK = "/usr/bin/nvidia-container-runtime-hook"

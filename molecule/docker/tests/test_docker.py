@@ -14,13 +14,9 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-
-from metal_lab.description import Node
-from metal_lab.nodes import ADMINS_SERVICE, TEMPLATES, cgroup_driver
-from metal_lab.programs import DOCKER
+from scenes import ADMINS_SERVICE, SCENES
 
 CUDA = "nvcr.io/nvidia/cuda:13.0.2-base-ubuntu24.04"
-ADMINS = Node("gpu-1", "debian12", "p100x4", engine="docker", docker="admin")
 UUID = re.compile(r"GPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -39,14 +35,14 @@ def service(laboratory: Any) -> Any:
 
 def test_engine_is_dockers_own_and_held(laboratory, node):
     """Without the hold, an unattended upgrade restarts the engine of every container."""
-    assert info(laboratory, node)["ServerVersion"] == DOCKER
+    assert info(laboratory, node)["ServerVersion"] == laboratory.facts["versions"]["docker"]
     held = laboratory.host(node).check_output("apt-mark showhold").split()
     assert {"docker-ce", "docker-ce-cli", "containerd.io"} <= set(held)
 
 
 def test_kubelet_uses_it(laboratory, node):
-    status = laboratory.objects("node", node)["status"]
-    assert status["nodeInfo"]["containerRuntimeVersion"] == f"docker://{DOCKER}"
+    status, version = laboratory.objects("node", node)["status"], laboratory.facts["versions"]
+    assert status["nodeInfo"]["containerRuntimeVersion"] == f"docker://{version['docker']}"
     (ready,) = (item for item in status["conditions"] if item["type"] == "Ready")
     assert ready["status"] == "True"
 
@@ -72,7 +68,7 @@ def test_docker_runs_with_the_admins_settings(laboratory):
     assert engine["LoggingDriver"] == "json-file"
     assert engine["RegistryConfig"]["Mirrors"] == ["https://mirror.example.org/"]
     assert engine["DockerRootDir"] == "/srv/docker"
-    assert engine["CgroupDriver"] == cgroup_driver(ADMINS)
+    assert engine["CgroupDriver"] == laboratory.facts["nodes"]["gpu-1"]["cgroup_driver"]
     assert engine["LiveRestoreEnabled"] is True
     quiet = {key: engine["Runtimes"]["quiet"][key] for key in ("path", "runtimeArgs")}
     assert quiet == {"path": "runc", "runtimeArgs": ["--log-format=json"]}
@@ -80,8 +76,8 @@ def test_docker_runs_with_the_admins_settings(laboratory):
 
 def test_admins_daemon_json_keeps_every_line_in_its_order(laboratory):
     """The admin's lines are there in the same order, with ours among them."""
-    template = TEMPLATES.get_template("daemon.json.j2")
-    before = template.render(node=ADMINS, cgroup_driver=cgroup_driver(ADMINS))
+    driver = laboratory.facts["nodes"]["gpu-1"]["cgroup_driver"]
+    before = (SCENES / "docker-admin/daemon.json").read_text().replace("CGROUP_DRIVER", driver)
     after = laboratory.host("gpu-1").file("/etc/docker/daemon.json").content_string
     # Without commas: a key that was the last of its object now has one.
     lines = (line.rstrip(",") for line in after.splitlines())

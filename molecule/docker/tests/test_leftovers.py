@@ -9,8 +9,7 @@ import re
 from typing import Any
 
 import pytest
-
-from metal_lab.nodes import ADMINS_SERVICE
+from scenes import ADMINS_SERVICE
 
 SITE = ("metal.gpu.site", "--limit=gpu-1", "--tags=engine,runtime")
 LISTS = "/etc/apt/sources.list.d"
@@ -19,7 +18,7 @@ STATE = "docker inspect --format '{{.Id}} {{.State.StartedAt}}' " + ADMINS_SERVI
 
 @pytest.fixture(scope="module")
 def leftovers(laboratory: Any) -> None:
-    laboratory.lab("fault", "gpu-1", "nvidia-docker")
+    laboratory.lab("scene", "gpu-1", "nvidia-docker")
 
 
 def test_containers_and_volumes_of_v1_are_named_before_anything_goes(laboratory, leftovers):

@@ -15,8 +15,7 @@ from typing import Any
 
 import footprint
 import pytest
-
-from metal_lab.nodes import ADMINS_SERVICE
+from scenes import ADMINS_SERVICE
 
 NODES = ("gpu-1", "gpu-2")
 OPERATIONS_ALLOWED = 3

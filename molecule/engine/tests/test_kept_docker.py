@@ -9,7 +9,7 @@ import json
 import re
 from typing import Any
 
-from metal_lab.nodes import ADMINS_SERVICE
+from scenes import ADMINS_SERVICE
 
 DAEMON_JSON = "/etc/docker/daemon.json"
 

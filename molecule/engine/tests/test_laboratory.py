@@ -15,7 +15,6 @@ import pytest
 import yaml
 
 from metal_lab.processes import Process, is_alive
-from metal_lab.state import State
 
 PROJECT = Path(__file__).resolve().parents[3]
 DESCRIPTION = {"nodes": [{"name": "gpu-1", "os": "debian12", "machine": "t4x1"}]}
@@ -28,10 +27,9 @@ def lab(*words: str) -> str:
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
-def docker(*words: str) -> list[str]:
-    """Return the Docker objects that the second laboratory still has."""
-    label = f"--filter=label={State(NAME).label}"
-    command = ["docker", *words, "--quiet", label]
+def docker(label: str, *words: str) -> list[str]:
+    """Return the Docker objects with a label."""
+    command = ["docker", *words, "--quiet", f"--filter=label={label}"]
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.split()
 
 
@@ -61,10 +59,12 @@ def test_up_clears_a_crashed_laboratory_and_down_leaves_nothing(crashed, descrip
 
     assert "is up:" in lab("up", str(description))
     processes = json.loads((FOLDER / "lab.json").read_text())["processes"].values()
+    label = json.loads(lab("facts"))["label"]
+    assert docker(label, "ps", "--all")
     assert "is up already" in lab("up", str(description))
     assert laboratory.objects("nodes")["items"], "the other laboratory has lost its API server"
 
     lab("down")
     assert not FOLDER.exists()
-    assert [docker("ps", "--all"), docker("network", "ls")] == [[], []]
+    assert [docker(label, "ps", "--all"), docker(label, "network", "ls")] == [[], []]
     assert [process for process in processes if is_alive(Process(*process))] == []

@@ -122,7 +122,7 @@ PROXY = "http://admin:{}@127.0.0.1:9"
 
 def plant(laboratory: Any, canaries: Mapping[str, str]) -> None:
     """Write the secrets where admins have them. Services that run read them."""
-    gateway = laboratory.state.gateway
+    gateway = laboratory.facts["gateway"]
 
     def write(node: str, path: str, text: str, *, more: bool = False) -> None:
         operator = ">>" if more else ">"

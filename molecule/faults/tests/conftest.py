@@ -17,10 +17,8 @@ import yaml
 sys.path.append(str(Path(__file__).parent))
 
 import canaries
+import installed
 from breaks import CONTAINERD, NODE, SCENARIO
-
-from metal_lab import playbooks
-from metal_lab.laboratory import MIRROR_PORT
 
 ROLES = ("nvidia_driver", "nvidia_container_runtime")
 # Of the table: the name, six numbers, and the codes.
@@ -42,7 +40,7 @@ class Story(NamedTuple):
     """What was planted, what was run, and what came of it."""
 
     canaries: dict[str, str]
-    runs: dict[str, playbooks.Run]
+    runs: dict[str, installed.Run]
     results: Path  # as callbacks got them
     home: Path  # what Ansible has kept on the controller
     inventory: Path
@@ -64,8 +62,7 @@ def story(laboratory: Any, tmp_path_factory: pytest.TempPathFactory) -> Story:
     planted["token"] = user["user"]["token"].rpartition(".")[2]  # its signature
     canaries.plant(laboratory, planted)
 
-    gateway = laboratory.state.gateway
-    mirror = f"http://{gateway}:{MIRROR_PORT}"
+    gateway, mirror = laboratory.facts["gateway"], laboratory.facts["mirror"]["url"]
     inventory = _inventory(laboratory, folder / "inventory.yml", planted, str(kubeconfig))
     refused = _refused_inventory(laboratory, folder / "refused.yml", planted)
     # From the next second on: what was planted until now is in the journal, by sudo.
@@ -79,15 +76,15 @@ def story(laboratory: Any, tmp_path_factory: pytest.TempPathFactory) -> Story:
         "ANSIBLE_LOCAL_TEMP": str(folder / "home" / "tmp"),
     }
 
-    def play(name: str, *words: str, inventory: Path = inventory) -> playbooks.Run:
-        run: playbooks.Run = laboratory.playbook(
+    def play(name: str, *words: str, inventory: Path = inventory) -> installed.Run:
+        run: installed.Run = laboratory.playbook(
             name, *options, *words, inventory=inventory, **variables
         )
         return run
 
     passwords = (planted["mirror"], planted["apt_auth"])
     before = {node: canaries.copies(laboratory, node) for node in canaries.NODES}
-    runs: dict[str, playbooks.Run] = {}
+    runs: dict[str, installed.Run] = {}
     with (
         canaries.private_mirror(gateway, mirror, passwords) as readers,
         canaries.watched_processes(laboratory, canaries.NODES) as programs,
@@ -116,7 +113,6 @@ def story(laboratory: Any, tmp_path_factory: pytest.TempPathFactory) -> Story:
 
 def _inventory(laboratory: Any, path: Path, planted: dict[str, str], kubeconfig: str) -> Path:
     """Write the inventory of an admin whose mirror wants a password, and who uses a token."""
-    gateway = laboratory.state.gateway
     login = f"{canaries.READER}:{planted['mirror']}@"
 
     def edit(group: Any) -> None:
@@ -129,35 +125,35 @@ def _inventory(laboratory: Any, path: Path, planted: dict[str, str], kubeconfig:
             url, key = (group["vars"][f"{role}_repository_{name}"] for name in ("url", "key"))
             for node in ("gpu-1", "gpu-3"):
                 group["hosts"][node] |= {
-                    f"{role}_repository_url": _moved(url, gateway, login),
-                    f"{role}_repository_key": _moved(key, gateway, login),
+                    f"{role}_repository_url": _moved(laboratory, url, login),
+                    f"{role}_repository_key": _moved(laboratory, key, login),
                 }
             # The password of this one is in a file of apt's.
-            group["hosts"]["gpu-2"][f"{role}_repository_url"] = _moved(url, gateway, "")
+            group["hosts"]["gpu-2"][f"{role}_repository_url"] = _moved(laboratory, url, "")
 
     return Path(laboratory.inventory_with(path, edit))
 
 
 def _refused_inventory(laboratory: Any, path: Path, planted: dict[str, str]) -> Path:
     """Write one with passwords that are wrong, and with a mirror that is away."""
-    gateway = laboratory.state.gateway
     wrong = f"{canaries.READER}:{planted['refused_mirror']}@"
-    silent = f"{canaries.READER}:{planted['silent_mirror']}@{gateway}:9"
+    silent = f"{canaries.READER}:{planted['silent_mirror']}@"
 
     def edit(group: Any) -> None:
         role = "nvidia_container_runtime"
         url, key = (group["vars"][f"{role}_repository_{name}"] for name in ("url", "key"))
         hosts = group["hosts"]
-        hosts["gpu-1"][f"{role}_repository_url"] = _moved(url, gateway, wrong)
-        hosts["gpu-2"][f"{role}_repository_url"] = url.replace(f"{gateway}:{MIRROR_PORT}", silent)
-        hosts["gpu-3"][f"{role}_repository_key"] = _moved(key, gateway, wrong)
+        hosts["gpu-1"][f"{role}_repository_url"] = _moved(laboratory, url, wrong)
+        hosts["gpu-2"][f"{role}_repository_url"] = _moved(laboratory, url, silent, port=9)
+        hosts["gpu-3"][f"{role}_repository_key"] = _moved(laboratory, key, wrong)
 
     return Path(laboratory.inventory_with(path, edit))
 
 
-def _moved(url: str, gateway: str, login: str) -> str:
+def _moved(laboratory: Any, url: str, login: str, port: int = canaries.PORT) -> str:
     """Return an address of the laboratory's mirror, as one of the mirror that wants a password."""
-    return url.replace(f"{gateway}:{MIRROR_PORT}", f"{login}{gateway}:{canaries.PORT}")
+    facts = laboratory.facts
+    return url.replace(facts["mirror"]["url"], f"http://{login}{facts['gateway']}:{port}")
 
 
 # -------------------------------------------------------------------------------------------------

@@ -20,8 +20,6 @@ import pytest
 import yaml
 from breaks import CONTAINERD
 
-from metal_lab.pod_images import PLUGIN_IMAGE
-
 PLUGIN = ("daemonset", "nvidia-device-plugin", "--namespace=kube-system")
 LABEL = "nvidia.com/gpu.present"
 # Of the pods of the device plugin, without those of the proof.
@@ -170,7 +168,7 @@ class Stalled:
 
 @pytest.fixture
 def stalled(ready: Any) -> Iterator[Stalled]:
-    stalled = Stalled(ready.state.processes["kube-apiserver"].pid)
+    stalled = Stalled(ready.facts["processes"]["kube-apiserver"])
     yield stalled
     stalled.timer.cancel()
     stalled.end()
@@ -356,7 +354,7 @@ def test_daemonset_gone_image_that_nobody_has_and_crashes(ready, verdicts):
 
         image, crash = of_its_own(ours, "image", "gpu-1"), of_its_own(ours, "crash", "gpu-2")
         (container,) = image["spec"]["template"]["spec"]["containers"]
-        container["image"] = PLUGIN_IMAGE.replace("nvcr.io", "registry.invalid")
+        container["image"] = container["image"].replace("nvcr.io", "registry.invalid")
         (container,) = crash["spec"]["template"]["spec"]["containers"]
         container["args"] = ["--no-such-flag"]
         with applied(ready, image, crash):

@@ -169,7 +169,7 @@ def test_node_that_restarts_while_it_is_verified(ready, verdicts):
         if restarted or "Wait until the nodes report their GPUs" not in line:
             return
         as_root = [] if os.geteuid() == 0 else ["sudo"]
-        container = ready.state.container("gpu-2")
+        container = ready.facts["nodes"]["gpu-2"]["container"]
         subprocess.run([*as_root, "docker", "restart", "-t", "0", container], check=True)
         restarted.append(container)
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from scenes import ADMINS_SERVICE
 
 from metal_lab import faults
-from metal_lab.nodes import ADMINS_SERVICE
 
 SCENARIO = Path(__file__).parent.parent
 NODE = str(SCENARIO / "node.yml")
@@ -93,5 +93,5 @@ def _cut_runs(laboratory: Any, record: Path) -> CutRuns:
 def _fault(laboratory: Any, node: str, fault: str) -> list[str]:
     """Return the command for a frequent fault: `lab fault` takes longer to start."""
     as_root = [] if os.geteuid() == 0 else ["sudo"]
-    container = laboratory.state.container(node)
+    container = laboratory.facts["nodes"][node]["container"]
     return [*as_root, "docker", "exec", container, "sh", "-c", faults.SCRIPTS[fault].text]

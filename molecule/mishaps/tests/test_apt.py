@@ -14,8 +14,6 @@ from typing import Any
 
 import pytest
 
-from metal_lab import mirror
-
 NODE = str(Path(__file__).parent.parent / "node.yml")
 NODES = ("gpu-1", "gpu-2", "gpu-3")
 ROLE = "nvidia_container_runtime"
@@ -26,10 +24,9 @@ def packages(laboratory: Any) -> list[str]:
     return [laboratory.host(node).check_output(PACKAGES) for node in NODES]
 
 
-def repository(address: str, offered: mirror.Repository, gpg_home: Path) -> dict[str, str]:
+def repository(offered: dict[str, str], gpg_home: Path) -> dict[str, str]:
     """Return the variables of a user who pins the key that the repository offers."""
-    key = f"{address}/{offered.key}"
-    with urllib.request.urlopen(key) as answer:
+    with urllib.request.urlopen(offered["key"]) as answer:
         listing = subprocess.run(
             ["gpg", f"--homedir={gpg_home}", "--show-keys", "--with-colons"],
             input=answer.read(),
@@ -38,8 +35,8 @@ def repository(address: str, offered: mirror.Repository, gpg_home: Path) -> dict
         ).stdout.decode()
     fields = next(line.split(":") for line in listing.splitlines() if line.startswith("fpr:"))
     return {
-        f"{ROLE}_repository_url": f"{address}/{offered.path}/",
-        f"{ROLE}_repository_key": key,
+        f"{ROLE}_repository_url": f"{offered['url']}/",
+        f"{ROLE}_repository_key": offered["key"],
         f"{ROLE}_repository_fingerprint": fields[9],
     }
 
@@ -71,20 +68,17 @@ def failures(laboratory: Any, tmp_path: Path) -> Any:
 
 def test_repositories_that_cannot_be_used(laboratory, failures, tmp_path):
     """Signed by an unknown key, signed by an expired key, and unreachable."""
-    group = laboratory.group["vars"]
-    address = group[f"{ROLE}_repository_url"].partition("/toolkit/")[0]
+    untrusted = laboratory.facts["mirror"]["untrusted"]
     before = packages(laboratory)
 
-    stranger, expired = (
-        repository(address, offered, tmp_path) for offered in (mirror.STRANGER, mirror.EXPIRED)
-    )
+    stranger, expired = (repository(untrusted[name], tmp_path) for name in ("stranger", "expired"))
     found = failures({"gpu-1": stranger, "gpu-2": expired, "gpu-3": expired})
     found |= {
         f"{node} again": words
         for node, words in failures(
             {
                 "gpu-1": {f"{ROLE}_repository_fingerprint": "0" * 40},
-                "gpu-2": {f"{ROLE}_repository_url": f"{address[:-5]}:9/"},
+                "gpu-2": {f"{ROLE}_repository_url": f"http://{laboratory.facts['gateway']}:9/"},
                 "gpu-3": stranger,
             }
         ).items()

@@ -117,7 +117,7 @@ def test_run_again_once_the_cause_is_gone(laboratory):
 
 
 def test_kubelet_that_does_not_come_back(laboratory, refused_start):
-    laboratory.lab("fault", "gpu-3", "idle-gate")
+    laboratory.lab("scene", "gpu-3", "idle-gate")
     policy = "site policy: the gate DevicePlugins has to be set"
     refused_start("kubelet", f"grep -q DevicePlugins {GATE_FILE}", policy)
     files = (GATE_FILE, "/etc/default/kubelet", "/var/lib/kubelet/config.yaml")

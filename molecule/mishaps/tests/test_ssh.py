@@ -12,9 +12,7 @@ from typing import Any
 
 import footprint
 import pytest
-
-from metal_lab.nodes import ADMINS_SERVICE
-from metal_lab.programs import DOCKER
+from scenes import ADMINS_SERVICE
 
 NODE = str(Path(__file__).parent.parent / "node.yml")
 UNREACHABLE = 4  # the exit code of ansible-playbook
@@ -66,7 +64,8 @@ def test_docker_keeps_what_the_admin_had(laboratory, cut_runs, owned):
     """Docker's own engine was installed in many runs. It has the admin's container and settings."""
     cut_runs.result()
     host = laboratory.host("gpu-4")
-    assert host.check_output("docker info --format '{{.ServerVersion}}'") == DOCKER
+    version = host.check_output("docker info --format '{{.ServerVersion}}'")
+    assert version == laboratory.facts["versions"]["docker"]
     inspect = "docker inspect --format '{{.Id}} {{.State.Status}}' %s"
     assert host.check_output(inspect, ADMINS_SERVICE) == f"{owned.container} running"
 

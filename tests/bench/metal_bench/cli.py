@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterator
 from typing import Annotated
 
 import typer
+from installed import PROJECT
 from rich.console import Console
 from rich.markdown import Markdown
 
 from metal_bench import crowd, delay, first_run, laboratory, machine, operations, report, smoke
 from metal_bench.laboratory import Laboratory
 from metal_bench.report import Section
-from metal_lab.state import CHECKOUT
 
-REPORT = CHECKOUT / "docs" / "benchmarks.md"
+REPORT = PROJECT / "docs" / "benchmarks.md"
 
 FIRST_RUN, OPERATIONS = "first-run", "operations"
 # Parts that need GPU nodes, in this order. The last one leaves a cluster without controllers.
@@ -55,7 +55,7 @@ def main(
         console.print(Markdown(text))
     else:
         REPORT.write_text(text)
-        console.print(f"written: {REPORT.relative_to(CHECKOUT)}")
+        console.print(f"written: {REPORT.relative_to(PROJECT)}")
     console.print(f"measured in {time.monotonic() - started:.0f} s; logs: {laboratory.LOGS}")
 
 

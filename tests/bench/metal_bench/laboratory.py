@@ -5,54 +5,55 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from metal_lab import nodes, playbooks
-from metal_lab.playbooks import Run
-from metal_lab.state import CHECKOUT, State, load
+import installed
+from installed import PROJECT, Run
 
 HERE = Path(__file__).resolve().parent.parent
-LAB = CHECKOUT / "tests" / "lab" / "lab"
-LOGS = CHECKOUT / ".ansible" / "bench"
+LAB = PROJECT / "tests" / "lab" / "lab"
+LOGS = PROJECT / ".ansible" / "bench"
 
 
 class Laboratory(NamedTuple):
     """A laboratory that runs."""
 
-    state: State
+    facts: dict[str, Any]  # as `lab facts` prints them
 
     @property
-    def inventory(self) -> Path:
-        return self.state.folder / "inventory.yml"
+    def folder(self) -> Path:
+        return Path(self.facts["folder"])
 
     @property
     def kubeconfig(self) -> str:
-        return str(self.state.folder / "kubeconfig")
+        return str(self.facts["kubeconfig"])
 
     def ansible(self, log: str, *command: str, **variables: str) -> Run:
         """Run Ansible with `variables` in its environment. If it fails, exit with its log."""
-        run = playbooks.run(command, self.inventory, self.state.folder, watch=None, **variables)
+        inventory = self.folder / "inventory.yml"
+        run = installed.run(command, inventory, self.folder, watch=None, **variables)
         return _kept(log, run)
 
     def ssh(self, log: str, node: str, script: str) -> Run:
         """Run a shell script as root on a node, over one SSH connection."""
-        command = [*nodes.ssh_command(self.state, node), "sudo bash -s"]
-        return _kept(log, playbooks.timed(command, input=script))
+        command = [*self.facts["nodes"][node]["ssh"], "sudo bash -s"]
+        return _kept(log, installed.timed(command, input=script))
 
     def stop(self, *programs: str) -> None:
         """End parts of the control plane."""
-        pids = [str(self.state.processes[program].pid) for program in programs]
+        pids = [str(self.facts["processes"][program]) for program in programs]
         as_root = [] if os.geteuid() == 0 else ["sudo"]
         subprocess.run([*as_root, "kill", *pids], check=True)
 
     def kubectl_command(self, *words: str) -> list[str]:
         return [
-            str(Path(self.state.programs) / "kubectl"),
+            self.facts["kubectl"]["program"],
             f"--kubeconfig={self.kubeconfig}",
             *words,
         ]
@@ -70,7 +71,8 @@ def started(description: str) -> Iterator[Laboratory]:
     _lab("down", "--name", name)
     try:
         _lab("up", HERE / "labs" / f"{description}.yml", "--name", name)
-        yield Laboratory(load(name))
+        facts = PROJECT / ".lab" / name / "facts.json"
+        yield Laboratory(json.loads(facts.read_text()))
     finally:
         _lab("down", "--name", name)
 

@@ -12,17 +12,19 @@ from importlib.metadata import version
 from pathlib import Path
 
 import yaml
+from installed import PROJECT
 
-from metal_lab import programs
-from metal_lab.packages import DRIVERS
-from metal_lab.state import CHECKOUT
+from metal_lab import versions
+
+DESCRIPTION = Path(__file__).resolve().parent.parent / "labs" / "containerd.yml"
 
 
 def read() -> dict[str, str]:
     """Return what a reader needs to know about this machine."""
     cpu = _value("/proc/cpuinfo", "model name") or platform.machine()
     memory_gib = int(_value("/proc/meminfo", "MemTotal").split()[0]) / 2**20
-    galaxy = yaml.safe_load((CHECKOUT / "galaxy.yml").read_text())
+    description = yaml.safe_load(DESCRIPTION.read_text())
+    galaxy = yaml.safe_load((PROJECT / "galaxy.yml").read_text())
     return {
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
         "machine": f"{os.cpu_count()} cores ({cpu}), {memory_gib:.0f} GiB of memory",
@@ -32,10 +34,10 @@ def read() -> dict[str, str]:
         "controller": f"ansible-core {version('ansible-core')}, "
         f"Python {platform.python_version()}, kubernetes {version('kubernetes')}",
         "nodes": "containers with Debian 12, "
-        f"Kubernetes {programs.KUBERNETES}, containerd {programs.CONTAINERD}, "
-        f"the distribution's Docker with cri-dockerd {programs.CRI_DOCKERD}, "
-        f"NVIDIA driver {DRIVERS[0]}, container toolkit {programs.TOOLKIT}, "
-        f"device plugin {programs.DEVICE_PLUGIN}",
+        f"Kubernetes {versions.KUBERNETES}, containerd {versions.CONTAINERD}, "
+        f"the distribution's Docker with cri-dockerd {versions.CRI_DOCKERD}, "
+        f"NVIDIA driver {description['drivers'][0]}, "
+        f"container toolkit {versions.CONTAINER_TOOLKIT}, device plugin {versions.DEVICE_PLUGIN}",
     }
 
 

@@ -61,6 +61,7 @@ def measure(lab: Laboratory, engine: str) -> dict[str, Count]:
 
 def _count(lab: Laboratory, node: str, log: str, command: Sequence[str]) -> Count:
     """Run the command three times. Return the node's remote operations."""
+    address = lab.facts["nodes"][node]["address"]
     runs = [
         lab.ansible(
             f"operations-{log}-{turn}",
@@ -69,7 +70,7 @@ def _count(lab: Laboratory, node: str, log: str, command: Sequence[str]) -> Coun
         )
         for turn, pipelining in enumerate((True, True, False), start=1)
     ]
-    return Count(*(run.operations()[lab.state.nodes[node]] for run in runs))
+    return Count(*(run.operations()[address] for run in runs))
 
 
 def describe(counts: Mapping[str, Mapping[str, Count]]) -> Section:

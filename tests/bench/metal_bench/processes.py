@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from metal_lab.playbooks import INSTALLED
+from installed import INSTALLED
 
 
 class Cost(NamedTuple):

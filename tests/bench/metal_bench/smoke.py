@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import yaml
+from installed import PROJECT
 
 from metal_bench import processes
 from metal_bench.laboratory import Laboratory
 from metal_bench.report import Goal, Section, number
-from metal_lab.state import CHECKOUT
 
 NODES = (1, 2, 4)
 TURNS = 3
@@ -34,7 +34,7 @@ class Smoke(NamedTuple):
 
 
 def measure(lab: Laboratory, cores: int) -> Smoke:
-    defaults = yaml.safe_load((CHECKOUT / "roles/verify/defaults/main.yml").read_text())
+    defaults = yaml.safe_load((PROJECT / "roles/verify/defaults/main.yml").read_text())
     arguments = {
         "kubeconfig": lab.kubeconfig,
         "image": defaults["verify_smoke_image"],
@@ -43,7 +43,7 @@ def measure(lab: Laboratory, cores: int) -> Smoke:
     seconds: dict[int, list[float]] = {count: [] for count in NODES}
     for _turn in range(TURNS):
         for count in NODES:
-            names = list(lab.state.nodes)[:count]
+            names = list(lab.facts["nodes"])[:count]
             cost = processes.run("gpu_smoke_pod", {**arguments, "nodes": names})
             seconds[count].append(cost.seconds)
     return Smoke(cores, seconds)

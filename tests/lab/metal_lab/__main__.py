@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-from metal_lab.cli import app
+from metal_lab.cli import main
 
-app(prog_name="lab")
+main()

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-LAB_SOURCES = Path(__file__).resolve().parent.parent
+FILES = Path(__file__).resolve().parent / "files"
 
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").expanduser() / "metal-gpu"
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").expanduser() / "metal-lab"
 
 UNUSED_S = 14 * 24 * 3600
 
@@ -72,7 +72,7 @@ def built(name: str, key: str, what: str, build: Callable[[Path], object]) -> Pa
     The folder gets its name only after `build` returns, so that a crash leaves nothing that looks
     finished. Folders of the same name that no laboratory used for 14 days are removed.
     """
-    target = CACHE / "lab" / f"{name}-{key}"
+    target = CACHE / "built" / f"{name}-{key}"
     with locked(f"build-{name}"):
         if target.exists():
             os.utime(target)

@@ -9,7 +9,6 @@ Parallel laboratories differ in addresses, not in ports.
 
 from __future__ import annotations
 
-import shutil
 import ssl
 import urllib.error
 import urllib.request
@@ -69,15 +68,12 @@ def run(state: State, programs: Path) -> None:
         log = logs / f"{name}.log"
         wait_until(lambda: _answers(url, trust), name, state.processes[name], log)
 
-    etcd_program = shutil.which("etcd")
-    if etcd_program is None:
-        raise SystemExit("no program etcd; to install it: scripts/bootstrap")
     etcd_url = f"http://{state.loopback}:2379"
     etcd_peer = f"http://{state.loopback}:2380"
     run_program(
         "etcd",
         [
-            etcd_program,
+            "etcd",
             f"--data-dir={state.folder / 'etcd'}",
             "--unsafe-no-fsync",  # after a crash, the laboratory starts from scratch
             f"--listen-client-urls={etcd_url}",

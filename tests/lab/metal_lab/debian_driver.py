@@ -14,14 +14,22 @@ from typing import Any
 
 import yaml
 
-from metal_lab.cache import LAB_SOURCES
+RECORD = Path(__file__).parent / "recorded" / "debian_driver.yml"
 
-RECORD = LAB_SOURCES.parent / "recorded" / "debian_driver.yml"
+
+def _record() -> dict[str, Any]:
+    record: dict[str, Any] = yaml.safe_load(RECORD.read_text())
+    return record
+
+
+def version() -> str:
+    """Return the version of Debian's driver."""
+    return str(_record()["version"])
 
 
 def rows(silicon: Callable[[str], Path]) -> Iterator[dict[str, Any]]:
     """Yield the fields of each package, with the files of the stand-in silicon."""
-    record = yaml.safe_load(RECORD.read_text())
+    record = _record()
     contents = _contents(record, silicon(record["version"]))
     for row in record["packages"]:
         relations = {key: tuple(value) for key, value in row.items() if isinstance(value, list)}

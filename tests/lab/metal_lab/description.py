@@ -1,70 +1,123 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The description of a laboratory: a YAML file in tests/lab/labs or of a Molecule scenario.
+"""The description of a laboratory: a YAML file. README.md explains its keys.
 
+parts: [container-toolkit, device-plugin]
+drivers: [580.178.04]
+inventory: inventory.yml.j2
+scenes: scenes
 nodes:
   - {name: gpu-1, os: debian12, machine: p100x4}
-  - {name: gpu-2, os: debian13, machine: p100x4, containerd: imports, faults: [secure-boot]}
-  - {name: gpu-3, os: debian12, machine: p100x4, engine: docker, docker: admin, vars: {a: b}}
+  - {name: gpu-2, os: debian13, machine: p100x4, engine: docker, scenes: [old-docker]}
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import yaml
 
-from metal_lab.cache import LAB_SOURCES
-from metal_lab.node_image import OURS, SUITES
+from metal_lab.cache import FILES
+from metal_lab.parts import OF_ENGINE, PARTS
 
-MACHINES = LAB_SOURCES / "machines"
+DEFAULT = FILES / "default.yml"
+DEFAULT_INVENTORY = FILES / "inventory.yml.j2"
+MACHINES = FILES / "machines"
+SUITES = {"debian12": "bookworm", "debian13": "trixie"}
 
 
 class Node(NamedTuple):
     """A machine of the laboratory."""
 
     name: str
-    os: str  # a key of node_image.SUITES
-    machine: str  # a file of tests/lab/machines, without suffix
-    engine: str = "containerd"  # the engine of its kubelet: a key of node_image.OURS
-    containerd: str = "plain"  # or "imports": the admin's config.toml imports a folder
-    docker: str = "plain"  # or "admin": Docker has the admin's settings and container
-    faults: tuple[str, ...] = ()  # injected once the node is Ready, in this order
-    vars: Mapping[str, Any] = MappingProxyType({})  # additional variables of the inventory
+    os: str  # a key of SUITES
+    machine: str  # a file of MACHINES, without suffix
+    engine: str = "containerd"  # of its kubelet: a key of parts.OF_ENGINE
+    scenes: tuple[str, ...] = ()  # set up once the node is Ready, in this order
+    faults: tuple[str, ...] = ()  # injected after that, in this order
+    vars: Mapping[str, Any] = MappingProxyType({})  # for the template of the inventory
 
 
-def read(path: Path) -> tuple[Node, ...]:
+class Description(NamedTuple):
+    """What a laboratory has."""
+
+    nodes: tuple[Node, ...]
+    parts: tuple[str, ...] = ()  # keys of parts.PARTS in its order, with those of the engines
+    drivers: tuple[str, ...] = ()  # versions of NVIDIA's driver in its repository
+    inventory: Path = DEFAULT_INVENTORY
+    scenes: Path | None = None  # the folder of the scenes
+
+    @property
+    def suites(self) -> tuple[str, ...]:
+        """The releases of Debian that the nodes have."""
+        return tuple(sorted({SUITES[node.os] for node in self.nodes}))
+
+
+def read(path: Path) -> Description:
     """Read a description. If it is invalid, exit with the file and the reason."""
     try:
         content = yaml.safe_load(path.read_text())
-        nodes = tuple(_node(item, path) for item in content["nodes"])
-    except (OSError, yaml.YAMLError, KeyError, TypeError) as error:
+        return _description(path, **content)
+    except (OSError, yaml.YAMLError, TypeError) as error:
         raise SystemExit(f"{path} is not a description of a laboratory: {error}") from error
-    names = [node.name for node in nodes]
+
+
+def _description(
+    path: Path,
+    *,
+    nodes: Iterable[Mapping[str, Any]],
+    parts: Iterable[str] = (),
+    drivers: Iterable[str] = (),
+    inventory: str = "",
+    scenes: str = "",
+) -> Description:
+    """Return what a file says. Paths in it are relative to its folder."""
+    folder = path.resolve().parent
+    description = Description(
+        tuple(_node(path, **item) for item in nodes),
+        tuple(_known(path, "part", part, PARTS) for part in parts),
+        tuple(drivers),
+        folder / inventory if inventory else DEFAULT_INVENTORY,
+        folder / scenes if scenes else None,
+    )
+    names = [node.name for node in description.nodes]
     if len(set(names)) != len(names):
         raise SystemExit(f"{path}: two nodes have the same name: {', '.join(names)}")
-    return nodes
+    for version in description.drivers:
+        if not isinstance(version, str):
+            raise SystemExit(f"{path}: a driver's version is a text: '{version}', with quotes")
+    if not description.inventory.is_file():
+        raise SystemExit(f"{path}: no file {description.inventory}, the inventory's template")
+    known = [file.stem for file in description.scenes.glob("*.sh")] if description.scenes else []
+    for node in description.nodes:
+        for scene in node.scenes:
+            _known(path, f"{node.name}: scene", scene, known)
+    wanted = {*description.parts, *(OF_ENGINE[node.engine] for node in description.nodes)}
+    return description._replace(parts=tuple(part for part in PARTS if part in wanted))
 
 
-def _node(item: dict[str, Any], path: Path) -> Node:
-    node = Node(**{**item, "faults": tuple(item.get("faults", ()))})
-    machines = sorted(file.stem for file in MACHINES.glob("*.yml"))
+def _node(path: Path, **item: Any) -> Node:
+    node = Node(**item)
     for value, known, what in (
-        (node.os, sorted(SUITES), "os"),
-        (node.machine, machines, "machine"),
-        (node.engine, sorted(OURS), "engine"),
-        (node.containerd, ("plain", "imports"), "containerd"),
-        (node.docker, ("plain", "admin"), "docker"),
+        (node.os, SUITES, "os"),
+        (node.machine, [file.stem for file in MACHINES.glob("*.yml")], "machine"),
+        (node.engine, OF_ENGINE, "engine"),
     ):
-        if value not in known:
-            raise SystemExit(
-                f"{path}: {node.name}: {what} {value!r} is not one of {', '.join(known)}"
-            )
-    return node
+        _known(path, f"{node.name}: {what}", value, known)
+    return node._replace(scenes=tuple(node.scenes), faults=tuple(node.faults))
+
+
+def _known(path: Path, what: str, value: str, known: Iterable[str]) -> str:
+    """Return `value`. If it is not a known one, exit with all that are."""
+    if value not in known:
+        raise SystemExit(
+            f"{path}: {what} {value!r} is not one of {', '.join(sorted(known)) or 'none'}"
+        )
+    return value
 
 
 def machine(node: Node) -> dict[str, Any]:
@@ -73,6 +126,6 @@ def machine(node: Node) -> dict[str, Any]:
     return description
 
 
-def gpu_count(node: Node) -> int:
+def gpus(node: Node) -> int:
     """Return the number of GPUs that `node` should have."""
     return sum(group["count"] for group in machine(node)["gpus"])

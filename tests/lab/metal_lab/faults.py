@@ -1,7 +1,10 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Faults of nodes. The simulated hardware implements the faults of the hardware itself."""
+"""Faults of nodes. The simulated hardware implements the faults of the hardware itself.
+
+A fault is something that every cluster can meet. What only one project knows about is a scene.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,7 @@ from metal_lab.state import State
 HARDWARE = ("/usr/bin/python3", "/usr/local/lib/metal-lab/hardware.py")
 
 RESTORED = """\
-all hardware faults are undone; a device plugin that reported a GPU as unhealthy needs a restart:
-tests/lab/lab kubectl -n kube-system rollout restart daemonset nvidia-device-plugin"""
+all hardware faults are undone; a device plugin that reported a GPU as unhealthy needs a restart"""
 
 
 class Script(NamedTuple):
@@ -26,119 +28,6 @@ class Script(NamedTuple):
 
 
 SCRIPTS = {
-    # Guides of 2018 ask for this feature gate. Admins set it in three places over the years.
-    "historical-gate": Script(
-        "the feature gate DevicePlugins is set in three places; the kubelet fails to start",
-        """
-        set -eu
-        printf 'featureGates:\\n  DevicePlugins: true\\n' >> /var/lib/kubelet/config.yaml
-        echo 'KUBELET_EXTRA_ARGS=--feature-gates=DevicePlugins=true --v=2' > /etc/default/kubelet
-        mkdir -p /etc/systemd/system/kubelet.service.d
-        printf '%s\\n' '[Service]' \\
-            'Environment="KUBELET_EXTRA_ARGS=--feature-gates=DevicePlugins=true"' \\
-            > /etc/systemd/system/kubelet.service.d/20-gpu.conf
-        systemctl daemon-reload
-        systemctl restart kubelet
-    """,
-    ),
-    # The same gate without effect: another file overrides the variable. The kubelet runs.
-    "idle-gate": Script(
-        "the feature gate DevicePlugins is set, but another file overrides it",
-        """
-        set -eu
-        mkdir -p /etc/systemd/system/kubelet.service.d
-        printf '%s\\n' '[Service]' \\
-            'Environment="KUBELET_EXTRA_ARGS=--feature-gates=DevicePlugins=true --v=1"' \\
-            > /etc/systemd/system/kubelet.service.d/20-gpu.conf
-        echo 'KUBELET_EXTRA_ARGS=--v=2' > /etc/default/kubelet
-        systemctl daemon-reload
-        systemctl restart kubelet
-    """,
-    ),
-    # A machine without an engine. Its kubelet waits for one.
-    "no-containerd": Script(
-        "containerd and its settings are removed",
-        """
-        set -eu
-        systemctl stop containerd
-        dpkg --purge containerd.io
-        rm -rf /etc/containerd
-    """,
-    ),
-    # The same for a kubelet that waits for cri-dockerd.
-    "no-docker": Script(
-        "Docker and its settings are removed",
-        """
-        set -eu
-        dpkg --purge cri-dockerd docker.io docker-cli containerd runc \\
-            docker-ce docker-ce-cli containerd.io
-        rm -rf /etc/docker /etc/containerd
-        find /srv/docker /var/lib/docker /var/lib/containerd -mindepth 1 -delete
-    """,
-    ),
-    # Leftovers of guides of 2016 and 2018: nvidia-docker v1 with a driver volume and a container
-    # that uses it, nvidia-docker2, and the repositories of both.
-    "nvidia-docker": Script(
-        "leftovers of nvidia-docker v1 and nvidia-docker2",
-        r"""
-        set -eu
-        install_package() {
-            tree=/tmp/$1
-            mkdir -p "$tree/DEBIAN"
-            printf '%s\n' "Package: $1" "Version: $2" 'Architecture: all' 'Description: left over' \
-                'Maintainer: example <example@example.org>' > "$tree/DEBIAN/control"
-            dpkg-deb --build "$tree" > /dev/null
-            dpkg --install "$tree.deb"
-            rm -r "$tree" "$tree.deb"
-        }
-        unit=/tmp/nvidia-docker/lib/systemd/system/nvidia-docker.service
-        mkdir -p "${unit%/*}" /tmp/nvidia-docker/DEBIAN
-        printf '[Service]\nExecStart=/usr/bin/python3 %s\n' \
-            /usr/local/lib/metal-lab/nvidia-docker-plugin.py > "$unit"
-        printf '#!/bin/sh\nsystemctl stop nvidia-docker\n' > /tmp/nvidia-docker/DEBIAN/prerm
-        chmod 755 /tmp/nvidia-docker/DEBIAN/prerm
-        install_package nvidia-docker 1.0.1-1
-        install_package nvidia-container-runtime 3.14.0-1
-        install_package nvidia-docker2 2.14.0-1
-        for list in nvidia-docker nvidia-container-runtime; do
-            echo '# deb https://example.org/ /' > "/etc/apt/sources.list.d/$list.list"
-        done
-        systemctl daemon-reload
-        systemctl start nvidia-docker
-        docker volume create --driver nvidia-docker nvidia_driver_390.25
-        docker run --detach --name training-2018 --entrypoint sleep \
-            --volume nvidia_driver_390.25:/usr/local/nvidia:ro docker.io/library/busybox:1.35 3600
-    """,
-    ),
-    # The admin has installed the distribution's driver and rebooted.
-    "debian-driver": Script(
-        "the driver of Debian 13 is installed",
-        """
-        set -eu
-        list=/etc/apt/sources.list.d
-        sed 's|/debian/ /|/debian-non-free/ /|' "$list/debian.list" > "$list/non-free.list"
-        apt-get --quiet update
-        DEBIAN_FRONTEND=noninteractive apt-get --quiet --yes --no-install-recommends install \\
-            "linux-headers-$(uname -r)" nvidia-open-kernel-dkms nvidia-smi libcuda1 \\
-            nvidia-persistenced
-        modprobe --all $(cat /etc/modules-load.d/nvidia.conf)
-        systemctl restart nvidia-persistenced.service
-    """,
-    ),
-    # A stand-in for update-initramfs: containers have no kernel and no initial ramdisk.
-    "initial-ramdisk": Script(
-        "the node has an initial ramdisk with nouveau in it",
-        """
-        set -eu
-        cat > /usr/sbin/update-initramfs <<'END'
-#!/bin/sh
-cat /etc/modprobe.d/*.conf > "/boot/initrd.img-$(uname -r)"
-END
-        chmod +x /usr/sbin/update-initramfs
-        mkdir -p /boot
-        echo nouveau > "/boot/initrd.img-$(uname -r)"
-    """,
-    ),
     # A playbook loses its connection. Processes on the node keep running.
     "cut-ssh": Script(
         "SSH connections break and new ones fail; processes on the node keep running",
@@ -242,6 +131,6 @@ def inject(state: State, node: str, fault: str, arguments: Sequence[str]) -> str
         scripts = [f"{name:26}{script.what}" for name, script in SCRIPTS.items()]
         return "\n".join([*scripts, hardware])
     if fault not in [line.split()[0] for line in hardware.splitlines()]:
-        raise SystemExit(f"no fault {fault!r}; to list the faults: tests/lab/lab fault {node} list")
+        raise SystemExit(f"no fault {fault!r}; to list the faults: lab fault {node} list")
     output = nodes.execute(state, node, [*HARDWARE, "fault", fault, *arguments])
     return RESTORED if fault == "restore" else output

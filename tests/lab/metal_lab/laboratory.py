@@ -5,89 +5,93 @@
 
 from __future__ import annotations
 
-import hashlib
+import json
+import os
 import subprocess
 import sys
 import time
+from collections import defaultdict
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-import yaml
-
 from metal_lab import (
     control_plane,
-    debian_driver,
+    facts,
     faults,
     mirror,
+    needs,
+    node_image,
     nodes,
     packages,
+    parts,
     pod_images,
     programs,
+    scenes,
 )
-from metal_lab.cache import CACHE, LAB_SOURCES, built, digest, give_back, locked, say
-from metal_lab.description import Node, gpu_count
-from metal_lab.node_image import image
+from metal_lab.cache import CACHE, FILES, built, digest, give_back, locked, say
+from metal_lab.description import SUITES, Description, Node
 from metal_lab.processes import is_alive, start, stop
+from metal_lab.silicon.build import build as build_silicon
 from metal_lab.state import State, load
-from silicon.build import build as build_silicon
 
-MIRROR_PORT = 8080
+SILICON = Path(__file__).parent / "silicon"
 
 
-class Parts(NamedTuple):
-    """Parts that all laboratories of this machine share. The cache has them."""
+class Built(NamedTuple):
+    """What a laboratory needs from the cache, which all laboratories of this machine share."""
 
-    programs: Path
+    programs: Path  # of the control plane, and kubectl
     images: Path
     mirror: Path
     fingerprint: str
     node_images: dict[tuple[str, str], str]  # os and engine → Docker image
 
 
-def prepare(kinds: set[tuple[str, str]]) -> Parts:
-    """Build the parts that the cache does not have."""
-    real = programs.build()
-    kernel = _kernel_release()
-
-    def silicon(driver: str) -> Path:
-        sources = LAB_SOURCES / "silicon"
-        key = digest(driver, sources / "nvml", sources / "nvidia-smi", sources / "build.py")
-        return built(
-            f"silicon-{driver}",
-            key,
-            f"the stand-in for the driver's library, {driver}",
-            partial(build_silicon, driver),
-        )
-
-    key = digest(
-        real.name,
-        kernel,
-        LAB_SOURCES / "packages",
-        LAB_SOURCES / "silicon",
-        LAB_SOURCES / "metal_lab" / "packages.py",
-        LAB_SOURCES / "metal_lab" / "debian_driver.py",
-        debian_driver.RECORD,
-        LAB_SOURCES / "metal_lab" / "mirror.py",
-    )
-    pool = built(
-        "packages", key, "the packages", lambda out: packages.build(out, real, silicon, kernel)
-    )
-    keys = CACHE / "lab" / "gnupg"
+def prepare(description: Description) -> Built:
+    """Build what the cache does not have, and nothing that this laboratory does not need."""
+    needs.check()
+    kinds = sorted({(node.os, node.engine) for node in description.nodes})
+    with ThreadPoolExecutor(2) as pool:
+        # debootstrap mostly waits for the network and the disk, while go keeps the cores busy.
+        bases = {kind: pool.submit(node_image.base, *kind) for kind in kinds}
+        real = {name: programs.build(name) for name in parts.programs(description.parts)}
+    groups = {
+        group.name: (group.pool, packages.build(group))
+        for group in packages.groups(description, real, _silicon, _kernel_release())
+    }
+    pools: defaultdict[str, list[Path]] = defaultdict(list)
+    for pool_name, folder in groups.values():
+        pools[pool_name].append(folder)
+    keys = CACHE / "built" / "gnupg"
     with locked("gnupg"):
         fingerprint = mirror.fingerprint(keys)
+    names = (f"{pool_name}/{folder.name}" for pool_name, folder in sorted(groups.values()))
+    key = digest(*names, fingerprint, Path(mirror.__file__))
+    publish = partial(mirror.publish, pools, gpg_home=keys)
 
-    def publish(out: Path) -> None:
-        mirror.publish(pool, out, keys)
+    def of_node(system: str, engine: str) -> list[Path]:
+        of_engine = {"containerd": f"containerd-{SUITES[system]}", "docker": "cri-dockerd"}
+        return [groups[name][1] for name in (of_engine[engine], "kubelet")]
 
-    return Parts(
-        programs=real,
-        images=pod_images.build(real),
-        mirror=built("mirror", digest(pool.name, fingerprint), "the mirror", publish),
+    return Built(
+        programs=real["kubernetes"],
+        images=pod_images.build(real.get("device-plugin")),
+        mirror=built("mirror", key, "the mirror", publish),
         fingerprint=fingerprint,
-        node_images={kind: image(*kind, pool) for kind in sorted(kinds)},
+        node_images={
+            kind: node_image.image(*kind, bases[kind].result(), of_node(*kind)) for kind in kinds
+        },
     )
+
+
+def _silicon(driver: str) -> Path:
+    """Return the folder with the stand-ins for the libraries and nvidia-smi of a driver."""
+    key = digest(driver, SILICON / "nvml", SILICON / "nvidia-smi", SILICON / "build.py")
+    what = f"the stand-in for the driver's libraries, {driver}"
+    return built(f"silicon-{driver}", key, what, partial(build_silicon, driver))
 
 
 def _kernel_release() -> str:
@@ -96,31 +100,35 @@ def _kernel_release() -> str:
     ).stdout.strip()
 
 
-def up(name: str, description: tuple[Node, ...]) -> State:
+def up(name: str, description: Description) -> State:
     """Start laboratory `name`. Do nothing if it already runs as described."""
-    parts = prepare({(node.os, node.engine) for node in description})
-    key = digest(repr(description), repr(parts), LAB_SOURCES / "node_templates")
+    made = prepare(description)
+    inputs = [FILES / "node_templates", description.inventory]
+    if description.scenes:
+        inputs.append(description.scenes)
+    key = digest(repr(description), repr(made), *inputs)
     state = load(name)
     if state.description == key and is_up(state):
         say(f"laboratory {name} is up already")
         return state
     down(state)
     started = time.monotonic()
-    state = State(name, programs=str(parts.programs))
+    state = State(name, programs=str(made.programs), scenes=str(description.scenes or ""))
     state.save()
     try:
-        _start(state, description, parts)
+        _start(state, description, made)
     except BaseException:
         say(f"laboratory {name} did not start; logs: {state.folder / 'logs'}")
         raise
     state.description = key
     state.save()
     give_back(state.folder.parent)
-    say(f"laboratory {name} is up: {len(description)} nodes, {time.monotonic() - started:.0f} s")
+    count = len(description.nodes)
+    say(f"laboratory {name} is up: {count} nodes, {time.monotonic() - started:.0f} s")
     return state
 
 
-def _start(state: State, description: tuple[Node, ...], parts: Parts) -> None:
+def _start(state: State, description: Description, made: Built) -> None:
     nodes.raise_inotify_limit()
     say("starting the control plane")
     state.gateway = nodes.create_network(state)
@@ -128,95 +136,67 @@ def _start(state: State, description: tuple[Node, ...], parts: Parts) -> None:
     logs = state.folder / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     authority = control_plane.write_credentials(state.folder / "pki", state.gateway)
-    (state.folder / "kubeconfig").write_text(
-        (state.folder / "pki" / "admin.kubeconfig").read_text()
-    )
-    (state.folder / "kubeconfig").chmod(0o600)
+    state.kubeconfig.write_text((state.folder / "pki" / "admin.kubeconfig").read_text())
+    state.kubeconfig.chmod(0o600)
     state.processes["mirror"] = start(
-        [sys.executable, "-m", "metal_lab.mirror", parts.mirror, state.gateway, str(MIRROR_PORT)],
+        [
+            *(sys.executable, "-m", "metal_lab.mirror"),
+            *(made.mirror, state.gateway, str(facts.MIRROR_PORT)),
+        ],
         logs / "mirror.log",
     )
     state.save()
-    control_plane.run(state, parts.programs)
+    control_plane.run(state, made.programs)
 
-    say(f"booting {', '.join(node.name for node in description)}")
-    ssh = state.folder / "ssh"
-    ssh.mkdir(exist_ok=True)
+    say(f"booting {', '.join(node.name for node in description.nodes)}")
+    state.ssh_key.parent.mkdir(exist_ok=True)
     private, public = nodes.ssh_key_pair()
-    key_file = ssh / "id_ed25519"
-    key_file.touch(mode=0o600)
-    key_file.write_bytes(private)
+    state.ssh_key.touch(mode=0o600)
+    state.ssh_key.write_bytes(private)
     known_hosts = b""
-    for number, node in enumerate(description, 1):
+    for number, node in enumerate(description.nodes, 1):
         files, host_key = nodes.files(state, node, number, authority, public)
-        files |= _apt_source(state, parts)
-        image_name = parts.node_images[node.os, node.engine]
-        address = nodes.start(state, node, number, image_name, parts.images, files)
+        files |= _apt_source(state, made)
+        image = made.node_images[node.os, node.engine]
+        address = nodes.start(state, node, number, image, made.images, files)
         state.nodes[node.name] = address
         state.save()
         known_hosts += address.encode() + b" " + host_key
-    (ssh / "known_hosts").write_bytes(known_hosts)
-    _write_inventory(state, description, parts)
+    state.known_hosts.write_bytes(known_hosts)
+    known = facts.collect(state, description, made.mirror, made.fingerprint)
+    state.facts.write_text(json.dumps(known, indent=2))
+    state.inventory.write_text(facts.render(description.inventory, known))
     wait_until_ready(state)
-    for node in description:
-        if node.engine == "docker" and node.docker == "admin":
-            nodes.run_admins_service(state, node.name)
-        for fault in node.faults:
-            faults.inject(state, node.name, fault, [])
+    _for_each(partial(_set_up, state), description.nodes)
 
 
-def _mirror_url(state: State) -> str:
-    return f"http://{state.gateway}:{MIRROR_PORT}"
+def _set_up(state: State, node: Node) -> None:
+    """Give a node its scenes and faults."""
+    for scene in node.scenes:
+        scenes.set_up(state, node.name, scene, [])
+    for fault in node.faults:
+        faults.inject(state, node.name, fault, [])
 
 
-def _apt_source(state: State, parts: Parts) -> dict[str, bytes]:
+def _for_each(action: Callable[[Node], None], described: tuple[Node, ...]) -> None:
+    """Run an action for all nodes at once. An error of one of them is raised."""
+    with ThreadPoolExecutor() as pool:
+        for done in [pool.submit(action, node) for node in described]:
+            done.result()
+
+
+def _apt_source(state: State, made: Built) -> dict[str, bytes]:
     """Return the apt source of a node and its key. The source is a local mirror."""
     (archive,) = (
         repository
-        for repository in mirror.repositories(parts.fingerprint)
-        if repository.pool == "debian"
+        for repository in mirror.repositories(made.fingerprint)
+        if repository.name == "debian"
     )
     keyring = "usr/share/keyrings/debian-mirror.asc"
-    line = archive.source(_mirror_url(state), f"/{keyring}")
+    line = archive.source(f"http://{state.gateway}:{facts.MIRROR_PORT}", f"/{keyring}")
     return {
-        keyring: (parts.mirror / archive.key).read_bytes(),
+        keyring: (made.mirror / archive.key).read_bytes(),
         "etc/apt/sources.list.d/debian.list": f"{line}\n".encode(),
-    }
-
-
-def _mirror_variables(state: State, parts: Parts) -> dict[str, str]:
-    """Return the role variables that select the mirror instead of upstream."""
-    url = _mirror_url(state)
-    keys = {item.pool: item.key for item in mirror.repositories(parts.fingerprint)}
-    variables: dict[str, str] = {}
-    for role, path, key in (
-        ("containerd", "docker", keys["docker/bookworm"]),
-        ("docker_ce", "docker", keys["docker/bookworm"]),
-        (
-            "nvidia_driver",
-            "nvidia/{id}{version_id}/x86_64/",
-            keys["nvidia"],
-        ),
-        ("nvidia_container_runtime", "toolkit/stable/deb/amd64/", keys["toolkit"]),
-    ):
-        variables |= {
-            f"{role}_repository_url": f"{url}/{path}",
-            f"{role}_repository_key": f"{url}/{key}",
-            f"{role}_repository_fingerprint": parts.fingerprint,
-        }
-    (deb,) = (parts.mirror / mirror.FILES["cri-dockerd"]).iterdir()
-    checksum = hashlib.sha256(deb.read_bytes()).hexdigest()
-    return variables | {
-        # The versions that the laboratory can build. The roles' defaults are upstream's versions.
-        "containerd_version": programs.CONTAINERD,
-        "docker_ce_containerd_version": programs.CONTAINERD,
-        "docker_ce_version": programs.DOCKER,
-        "nvidia_container_runtime_version": programs.TOOLKIT,
-        "nvidia_driver_version": packages.DRIVERS[0],
-        "device_plugin_version": f"v{programs.DEVICE_PLUGIN}",
-        "verify_smoke_image": pod_images.CUDA_IMAGE,
-        "docker_ce_cri_dockerd_url": f"{url}/{deb.relative_to(parts.mirror)}",
-        "docker_ce_cri_dockerd_checksum": f"sha256:{checksum}",
     }
 
 
@@ -229,7 +209,7 @@ def wait_until_ready(state: State, timeout_s: int = 120) -> None:
             result = subprocess.run(
                 [kubectl, "wait", f"--for={condition}", f"node/{node}", f"--timeout={timeout_s}s"],
                 check=False,
-                env=nodes.environment(state),
+                env={**os.environ, **nodes.kubectl_environment(state)},
                 capture_output=True,
                 text=True,
             )
@@ -260,32 +240,3 @@ def down(state: State) -> None:
     stop(list(state.processes.values()))
     nodes.remove_all(state)
     state.forget()
-
-
-def _write_inventory(state: State, description: tuple[Node, ...], parts: Parts) -> None:
-    """Write the inventory that a user would write for these machines."""
-    hosts = {
-        node.name: {
-            "ansible_host": state.nodes[node.name],
-            "gpu_count": gpu_count(node),
-            **node.vars,
-        }
-        for node in description
-    }
-    inventory = {
-        "gpu_nodes": {
-            "hosts": hosts,
-            "vars": {
-                "ansible_user": "admin",
-                "ansible_ssh_private_key_file": str(state.folder / "ssh" / "id_ed25519"),
-                "ansible_ssh_common_args": "-o UserKnownHostsFile="
-                + str(state.folder / "ssh" / "known_hosts"),
-                "ansible_ssh_pipelining": True,
-                "ansible_python_interpreter": "/usr/bin/python3",
-                "metal_gpu_kubeconfig": str(state.folder / "kubeconfig"),
-                **_mirror_variables(state, parts),
-            },
-        }
-    }
-    header = "# Written by the laboratory. A user would write the same for real machines.\n"
-    (state.folder / "inventory.yml").write_text(header + yaml.safe_dump(inventory, width=100))

@@ -3,7 +3,7 @@
 
 """A signed apt mirror over HTTP with the layout of the upstream repositories.
 
-`publish` turns the pools of `metal_lab.packages` into repositories, `serve` serves them:
+`publish` turns the packages of `metal_lab.packages` into repositories, `serve` serves them:
 `python -m metal_lab.mirror DIRECTORY ADDRESS PORT`. The access log goes to standard error.
 
 Source: https://wiki.debian.org/DebianRepository/Format
@@ -20,7 +20,7 @@ import signal
 import socketserver
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from email.utils import format_datetime
@@ -30,10 +30,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from metal_lab.programs import CRI_DOCKERD, KUBERNETES
+from metal_lab.versions import CRI_DOCKERD, KUBERNETES_MINOR
 
-KEY_NAME = "metal.gpu laboratory"
-KUBERNETES_MINOR = KUBERNETES.rpartition(".")[0]
+KEY_NAME = "metal-lab"
 
 # Pools that upstream publishes as plain files, with their paths below the mirror's address.
 FILES = {"cri-dockerd": f"Mirantis/cri-dockerd/releases/download/v{CRI_DOCKERD}"}
@@ -42,6 +41,7 @@ FILES = {"cri-dockerd": f"Mirantis/cri-dockerd/releases/download/v{CRI_DOCKERD}"
 class Repository(NamedTuple):
     """Where one pool is published. Paths are relative to the address of the mirror."""
 
+    name: str  # for people; the suites of one repository share it
     pool: str
     path: str
     key: str  # upstream's path of its key; NVIDIA names the file after the key
@@ -63,24 +63,27 @@ def repositories(fingerprint: str) -> tuple[Repository, ...]:
     nvidia_key = f"{fingerprint[-8:]}.pub"
     core = f"kubernetes/core:/stable:/v{KUBERNETES_MINOR}/deb"
     return (
-        Repository("docker/bookworm", "docker", "docker/gpg", "bookworm"),
-        Repository("docker/trixie", "docker", "docker/gpg", "trixie"),
         *(
-            Repository("nvidia", f"nvidia/{os}/x86_64", f"nvidia/{os}/x86_64/{nvidia_key}")
+            Repository("docker", f"docker/{suite}", "docker", "docker/gpg", suite)
+            for suite in ("bookworm", "trixie")
+        ),
+        *(
+            Repository(
+                f"nvidia-{os}", "nvidia", f"nvidia/{os}/x86_64", f"nvidia/{os}/x86_64/{nvidia_key}"
+            )
             for os in ("debian12", "debian13")
         ),
-        Repository("toolkit", "toolkit/stable/deb/amd64", "toolkit/gpgkey"),
-        Repository("kubernetes", core, f"{core}/Release.key"),
-        Repository("debian", "debian", "debian/gpg"),
-        # For nodes where the admin uses the distribution's driver.
-        Repository("debian-non-free", "debian-non-free", "debian/gpg"),
+        Repository("toolkit", "toolkit", "toolkit/stable/deb/amd64", "toolkit/gpgkey"),
+        Repository("kubernetes", "kubernetes", core, f"{core}/Release.key"),
+        Repository("debian", "debian", "debian", "debian/gpg"),
+        Repository("debian-non-free", "debian-non-free", "debian-non-free", "debian/gpg"),
     )
 
 
-# Repositories that no role must trust, although their keys can be fetched. The first offers an
+# Repositories that nobody must trust, although their keys can be fetched. The first offers an
 # expired copy of its key. The second is signed with a key that it does not offer. Both are empty.
-EXPIRED = Repository("nothing", "untrusted/expired", "untrusted/expired/gpgkey")
-STRANGER = Repository("nothing", "untrusted/stranger", "untrusted/stranger/gpgkey")
+EXPIRED = Repository("expired", "nothing", "untrusted/expired", "untrusted/expired/gpgkey")
+STRANGER = Repository("stranger", "nothing", "untrusted/stranger", "untrusted/stranger/gpgkey")
 
 
 class Published(NamedTuple):
@@ -169,7 +172,15 @@ def _link_or_copy(source: Path, target: Path) -> None:
         shutil.copyfile(source, target)
 
 
-def _publish(pool: Path, repository: Repository, out: Path, date: datetime) -> Path:
+Pools = Mapping[str, Sequence[Path]]  # folders of packages, keyed by pool
+
+
+def _debs(pools: Pools, pool: str) -> list[Path]:
+    found = (deb for folder in pools.get(pool, ()) for deb in folder.glob("*.deb"))
+    return sorted(found, key=lambda deb: deb.name)
+
+
+def _publish(pools: Pools, repository: Repository, out: Path, date: datetime) -> Path:
     """Write one repository with an unsigned Release file. Return the path of that file."""
     root = out / repository.path
     index = root / repository.folder
@@ -180,7 +191,7 @@ def _publish(pool: Path, repository: Repository, out: Path, date: datetime) -> P
     (index / packages).parent.mkdir(parents=True, exist_ok=True)
 
     stanzas = []
-    for source in sorted((pool / repository.pool).glob("*.deb")):
+    for source in _debs(pools, repository.pool):
         target = debs / source.name
         _link_or_copy(source, target)
         control = subprocess.run(
@@ -200,7 +211,7 @@ def _sign(gpg: Callable[..., str], unsigned: Path) -> None:
     gpg("--armor", "--detach-sign", f"--output={unsigned}.gpg", unsigned)
 
 
-def _publish_untrusted(pool: Path, out: Path, date: datetime, trusted_key: str) -> None:
+def _publish_untrusted(out: Path, date: datetime, trusted_key: str) -> None:
     """Publish EXPIRED and STRANGER, both signed with a key that was made in 2020 for one day."""
     with TemporaryDirectory(prefix="gpg-") as name, _gpg(Path(name)) as gpg:
         old = "--faked-system-time=20200101T000000!"
@@ -208,27 +219,28 @@ def _publish_untrusted(pool: Path, out: Path, date: datetime, trusted_key: str) 
         expired_key = gpg(old, "--armor", "--export")
         gpg("--quick-set-expire", _fingerprint(gpg), "0")
         for repository, key in ((EXPIRED, expired_key), (STRANGER, trusted_key)):
-            _sign(gpg, _publish(pool, repository, out, date))
+            _sign(gpg, _publish({}, repository, out, date))
             (out / repository.key).write_text(key)
 
 
-def publish(pool: Path, out: Path, gpg_home: Path) -> Published:
-    """Publish the pools below `pool` as repositories below `out`, signed with the key in gpg_home.
+def publish(pools: Pools, out: Path, gpg_home: Path) -> Published:
+    """Publish all repositories below `out`, signed with the key in gpg_home.
 
-    Packages are hard links where the file system supports them. `serve` serves `out`.
+    A pool that is missing is an empty repository. Packages are hard links where the file system
+    supports them. `serve` serves `out`.
     """
     date = datetime.now(UTC)
     with _gpg(gpg_home) as gpg:
         key = _fingerprint(gpg)
         published = Published(key, repositories(key))
         for repository in published.repositories:
-            unsigned = _publish(pool, repository, out, date)
+            unsigned = _publish(pools, repository, out, date)
             _sign(gpg, unsigned)
             (out / repository.key).write_text(gpg("--armor", "--export", key))
-        _publish_untrusted(pool, out, date, gpg("--armor", "--export", key))
+        _publish_untrusted(out, date, gpg("--armor", "--export", key))
     for held, place in FILES.items():
         (out / place).mkdir(parents=True)
-        for deb in sorted((pool / held).glob("*.deb")):
+        for deb in _debs(pools, held):
             # GitHub replaces `~` in the names of files.
             _link_or_copy(deb, out / place / deb.name.replace("~", "."))
     return published

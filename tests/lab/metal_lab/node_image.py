@@ -11,22 +11,21 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from metal_lab.cache import LAB_SOURCES, built, digest, say
-
-SUITES = {"debian12": "bookworm", "debian13": "trixie"}
+from metal_lab.cache import FILES, built, digest, say
+from metal_lab.description import SUITES
 
 PACKAGES = (
     "systemd,systemd-sysv,dbus,udev,python3,python3-apt,python3-debian,kmod,iproute2,"
     "openssh-server,iptables,nftables,ca-certificates,procps,pciutils,sudo,"
     "containernetworking-plugins,initramfs-tools,conntrack,ethtool"
 )
-# Debian's own engine, which has a package for its command line since Debian 13.
+# Debian's own packages of an engine. Docker's command line has its own since Debian 13.
 DEBIANS_ENGINE = {
-    "bookworm": ("docker.io", "containerd", "runc", "tini"),
-    "trixie": ("docker.io", "docker-cli", "containerd", "runc", "tini"),
+    ("containerd", "bookworm"): (),
+    ("containerd", "trixie"): (),
+    ("docker", "bookworm"): ("docker.io", "containerd", "runc", "tini"),
+    ("docker", "trixie"): ("docker.io", "docker-cli", "containerd", "runc", "tini"),
 }
-# The packages of the mirror that a node has, by engine.
-OURS = {"containerd": ("containerd.io", "kubelet"), "docker": ("cri-dockerd", "kubelet")}
 
 # The host does their work, or they would change the kernel that all nodes share.
 MASKED_UNITS = (
@@ -52,8 +51,8 @@ MASKED_UNITS = (
     "fstrim.timer",
 )
 
-NODE_FILES = LAB_SOURCES / "node"
-HARDWARE_FILES = LAB_SOURCES / "silicon" / "node"
+NODE_FILES = FILES / "node"
+HARDWARE_FILES = Path(__file__).parent / "silicon" / "node"
 
 
 def _run(command: Sequence[str | Path], **options: object) -> None:
@@ -69,9 +68,10 @@ def _run(command: Sequence[str | Path], **options: object) -> None:
         raise SystemExit(f"{' '.join(map(str, command))} failed:\n{result.stdout[-3000:]}")
 
 
-def _base(suite: str) -> Path:
-    """Return a folder with `rootfs.tar`, a small Debian with its own engine from its archive."""
-    packages = ",".join((PACKAGES, *DEBIANS_ENGINE[suite]))
+def base(system: str, engine: str) -> Path:
+    """Return a folder with `rootfs.tar`: a small Debian, with its own packages of the engine."""
+    suite = SUITES[system]
+    packages = ",".join((PACKAGES, *DEBIANS_ENGINE[engine, suite]))
 
     def build(out: Path) -> None:
         rootfs = out / "rootfs"
@@ -83,16 +83,8 @@ def _base(suite: str) -> Path:
         _run(["tar", "-C", rootfs, "--one-file-system", "-cf", out / "rootfs.tar", "."])
         shutil.rmtree(rootfs)
 
-    return built(f"base-{suite}", digest(packages), f"Debian {suite} (1 minute)", build)
-
-
-def _package(pool: Path, name: str, suite: str) -> Path:
-    """Return the newest .deb of `name`, for `suite` if packages differ between suites."""
-    found = sorted(pool.rglob(f"{name}_*.deb"))
-    for_suite = [path for path in found if suite in path.name] or found
-    if not for_suite:
-        raise SystemExit(f"no package {name} in {pool}")
-    return for_suite[-1]
+    what = f"Debian {suite} for nodes with {engine} (1 minute)"
+    return built(f"base-{suite}-{engine}", digest(packages), what, build)
 
 
 def _docker_has(image_name: str) -> bool:
@@ -100,12 +92,15 @@ def _docker_has(image_name: str) -> bool:
     return subprocess.run(command, check=False, capture_output=True).returncode == 0
 
 
-def image(system: str, engine: str, pool: Path) -> str:
-    """Return the name of the Docker image of such nodes. The first call builds it."""
-    suite = SUITES[system]
-    base = _base(suite)
-    key = digest(base.name, pool.name, Path(__file__), NODE_FILES, HARDWARE_FILES)
-    name = f"metal-gpu-lab/{system}-{engine}:{key}"
+def image(system: str, engine: str, base: Path, packages: Sequence[Path]) -> str:
+    """Return the name of the Docker image of such nodes. The first call builds it.
+
+    `packages` are folders with packages that such a node has.
+    """
+    what = f"the image of {system} nodes with {engine}"
+    inputs = (Path(__file__), NODE_FILES, HARDWARE_FILES)
+    key = digest(base.name, *(folder.name for folder in packages), *inputs)
+    name = f"metal-lab/{system}-{engine}:{key}"
     if _docker_has(name):
         return name
 
@@ -122,11 +117,7 @@ def image(system: str, engine: str, pool: Path) -> str:
             }
             _run(["chroot", rootfs, *command], env=environment)
 
-        if engine != "docker":
-            chroot("dpkg", "--purge", *DEBIANS_ENGINE[suite])
-            chroot("groupdel", "docker")
-        for package in OURS[engine]:
-            deb = _package(pool, package, suite)
+        for deb in (deb for folder in packages for deb in sorted(folder.glob("*.deb"))):
             shutil.copy(deb, rootfs / "tmp" / deb.name)
             chroot("dpkg", "--install", f"/tmp/{deb.name}")
             (rootfs / "tmp" / deb.name).unlink()
@@ -142,14 +133,12 @@ def image(system: str, engine: str, pool: Path) -> str:
         )
         _run(["docker", "import", "-", name], stdin=archive.stdout)
         if archive.wait() != 0:
-            raise SystemExit(f"cannot pack the image of {system} nodes with {engine}")
+            raise SystemExit(f"cannot pack {what}")
         shutil.rmtree(rootfs)
 
-    folder = built(
-        f"node-{system}-{engine}", key, f"the image of {system} nodes with {engine}", build
-    )
+    folder = built(f"node-{system}-{engine}", key, what, build)
     if not _docker_has(name):
-        say(f"Docker no longer has the image of {system} nodes with {engine}; building it again")
+        say(f"Docker no longer has {what}; building it again")
         shutil.rmtree(folder)
-        return image(system, engine, pool)
+        return image(system, engine, base, packages)
     return name

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import subprocess
 import tarfile
 from collections.abc import Sequence
@@ -20,12 +19,12 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from metal_lab import pki
-from metal_lab.cache import LAB_SOURCES, say
+from metal_lab.cache import FILES, say
 from metal_lab.control_plane import server
 from metal_lab.description import Node, machine
-from metal_lab.pod_images import BUSYBOX_IMAGE, PAUSE_IMAGE
+from metal_lab.pod_images import PAUSE_IMAGE
+from metal_lab.silicon.machine import machine_json
 from metal_lab.state import State
-from silicon.machine import machine_json
 
 CAP_SYS_RESOURCE = 24  # linux/capability.h
 INOTIFY_INSTANCES = 8192
@@ -36,10 +35,10 @@ DATA = {
     "docker": ("/var/lib/containerd", "/var/lib/docker", "/srv/docker"),
 }
 
-ADMINS_SERVICE = "admin-service"
+USER = "admin"  # an ordinary user with sudo, made by prepare-image
 
 TEMPLATES = jinja2.Environment(
-    loader=jinja2.FileSystemLoader(LAB_SOURCES / "node_templates"),
+    loader=jinja2.FileSystemLoader(FILES / "node_templates"),
     undefined=jinja2.StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,
@@ -208,7 +207,7 @@ def files(
     content = {
         "etc/ssh/ssh_host_ed25519_key": host_key,
         "etc/ssh/ssh_host_ed25519_key.pub": host_public,
-        "home/admin/.ssh/authorized_keys": login,
+        f"home/{USER}/.ssh/authorized_keys": login,
         "etc/kubernetes/kubelet.conf": pki.kubeconfig(
             server(state.gateway), authority.certificate, identity
         ).encode(),
@@ -227,12 +226,6 @@ def files(
         if not can_lower_oom_score():
             content["usr/local/sbin/runc"] = rendered("runc.j2")
     return content, host_public
-
-
-def run_admins_service(state: State, node: str) -> None:
-    """Run the admin's container. Kubernetes does not know it, and it has no restart policy."""
-    options = [f"--name={ADMINS_SERVICE}", "--entrypoint=sleep", BUSYBOX_IMAGE, "1000000"]
-    execute(state, node, ["docker", "run", "--detach", *options])
 
 
 def _network(number: int) -> dict[str, Any]:
@@ -264,15 +257,23 @@ def _archive(files: dict[str, bytes]) -> bytes:
             entry.size = len(content)
             secret = path.endswith(("_key", ".conf")) or "authorized_keys" in path
             entry.mode = 0o600 if secret else 0o755 if "sbin/" in path else 0o644
-            if path.startswith("home/admin/"):
+            if path.startswith(f"home/{USER}/"):
                 entry.uid = entry.gid = 1000  # the first user of a fresh Debian
             archive.addfile(entry, io.BytesIO(content))
     return buffer.getvalue()
 
 
-def execute(state: State, node: str, command: Sequence[str]) -> str:
+def execute(
+    state: State,
+    node: str,
+    command: Sequence[str],
+    *,
+    folder: str = "/",
+    stdin: bytes | None = None,
+) -> str:
     """Run a command as root in a node, by `docker exec`. If it fails, exit with its message."""
-    return docker("exec", state.container(node), *command)
+    options = [f"--workdir={folder}", *(["--interactive"] if stdin is not None else [])]
+    return docker("exec", *options, state.container(node), *command, stdin=stdin)
 
 
 def remove_all(state: State) -> None:
@@ -292,29 +293,30 @@ def running(state: State) -> set[str]:
     return {name.removeprefix(prefix) for name in names}
 
 
+def address(state: State, node: str) -> str:
+    """Return the address of a node. If there is no such node, exit with the names of all."""
+    if node not in state.nodes:
+        names = ", ".join(state.nodes) or "none"
+        raise SystemExit(f"no node {node!r} in laboratory {state.name!r}; its nodes: {names}")
+    return state.nodes[node]
+
+
 def ssh_command(state: State, node: str) -> list[str]:
     """Return the command that logs in to a node as its admin."""
-    address = state.nodes.get(node)
-    if address is None:
-        raise SystemExit(
-            f"no node {node!r} in laboratory {state.name!r};"
-            f" its nodes: {', '.join(state.nodes) or 'none'}"
-        )
     return [
         "ssh",
         "-i",
-        str(state.folder / "ssh" / "id_ed25519"),
+        str(state.ssh_key),
         "-o",
-        f"UserKnownHostsFile={state.folder / 'ssh' / 'known_hosts'}",
-        f"admin@{address}",
+        f"UserKnownHostsFile={state.known_hosts}",
+        f"{USER}@{address(state, node)}",
     ]
 
 
-def environment(state: State) -> dict[str, str]:
-    """Return the environment for kubectl. It keeps kubectl's files out of the home folder."""
+def kubectl_environment(state: State) -> dict[str, str]:
+    """Return what selects the cluster for kubectl, and keeps its files out of the home folder."""
     return {
-        **os.environ,
-        "KUBECONFIG": str(state.folder / "kubeconfig"),
+        "KUBECONFIG": str(state.kubeconfig),
         "KUBECACHEDIR": str(state.folder / "kube-cache"),
         "KUBERC": "off",
     }

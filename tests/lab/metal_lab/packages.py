@@ -4,7 +4,7 @@
 """The .deb packages of the mirror: upstream's names, versions, files and relations.
 
 A package is a row of data. Its files are `binaries` that are built elsewhere, and the templates in
-its folder in tests/lab/packages. A template has the name of its result plus `.j2`:
+its folder in files/packages. A template has the name of its result plus `.j2`:
 
     root/            files of the node; those in /etc are configuration files
     *.sh.j2          its part of a maintainer script; the scripts in common/ include it
@@ -19,24 +19,24 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from metal_lab import debian_driver
-from metal_lab.cache import LAB_SOURCES
-from metal_lab.programs import CONTAINERD, CRI_DOCKERD, DOCKER, KUBERNETES, TOOLKIT
+from metal_lab import debian_driver, parts
+from metal_lab.cache import FILES, built, digest
+from metal_lab.description import Description
+from metal_lab.versions import CONTAINER_TOOLKIT, CONTAINERD, CRI_DOCKERD, DOCKER, KUBERNETES
 
-SOURCES = LAB_SOURCES / "packages"
+SOURCES = FILES / "packages"
 LIBRARIES = "/usr/lib/x86_64-linux-gnu"
 EMPTY = Path(os.devnull)  # the source of an empty file
 
-DRIVERS = ("580.178.04", "580.173.02")  # the newest first
-SUITES = {"bookworm": "12", "trixie": "13"}
+RELEASES = {"bookworm": "12", "trixie": "13"}
 
 MAINTAINER_SCRIPTS = ("postinst", "prerm", "postrm")
 
@@ -69,7 +69,7 @@ class Package:
     binaries: Mapping[str, Path] = field(default_factory=dict)  # keyed by path on the node
     links: Mapping[str, str] = field(default_factory=dict)  # path on the node → target
     units: tuple[str, ...] = ()  # enabled and started at installation
-    folder: str = ""  # in tests/lab/packages; by default the name
+    folder: str = ""  # in files/packages; by default the name
     facts: Mapping[str, Any] = field(default_factory=dict)  # for its templates
     keeps_configuration: bool = True  # a removal keeps /etc, a purge does not
 
@@ -84,7 +84,7 @@ def control(package: Package) -> str:
         "Package": package.name,
         "Version": package.version,
         "Architecture": "amd64",
-        "Maintainer": "metal.gpu contributors <lab@metal-gpu.invalid>",
+        "Maintainer": "metal-lab <lab@metal-lab.invalid>",
         "Section": package.section,
         "Priority": "optional",
         "Pre-Depends": ", ".join(package.pre_depends),
@@ -92,7 +92,7 @@ def control(package: Package) -> str:
         "Provides": ", ".join(package.provides),
         "Conflicts": ", ".join(package.conflicts),
         "Replaces": ", ".join(package.replaces),
-        "Description": f"{package.summary}\n Made by the laboratory of metal.gpu.",
+        "Description": f"{package.summary}\n Made by metal-lab, for its own nodes.",
     }
     return "".join(f"{name}: {value}\n" for name, value in fields.items() if value)
 
@@ -180,41 +180,50 @@ def _programs(folder: Path, *names: str) -> dict[str, Path]:
     return {f"/usr/bin/{name}": folder / name for name in names}
 
 
-def docker(programs: Path, suite: str) -> Iterator[Package]:
-    """Yield Docker's packages for one release of Debian."""
+def _for_suite(version: str, suite: str) -> str:
+    """Return the version of Docker's build for one release of Debian."""
+    return f"{version}-1~debian.{RELEASES[suite]}~{suite}"
 
-    def build(upstream: str) -> str:
-        return f"{upstream}-1~debian.{SUITES[suite]}~{suite}"
 
+def containerd(containerd: Path, runc: Path, suite: str) -> Package:
+    """Return containerd as Docker packages it, with runc."""
     replaced = ("containerd", "runc")
-    yield Package(
+    return Package(
         "containerd.io",
-        build(CONTAINERD),
+        _for_suite(CONTAINERD, suite),
         "open and reliable container runtime",
         section="admin",
         provides=replaced,
         conflicts=replaced,
         replaces=replaced,
-        binaries=_programs(programs, "containerd", "containerd-shim-runc-v2", "ctr", "runc"),
+        binaries={
+            **_programs(containerd, "containerd", "containerd-shim-runc-v2", "ctr"),
+            **_programs(runc, "runc"),
+        },
         units=("containerd.service",),
     )
+
+
+def docker(engine: Path, command_line: Path, suite: str) -> Iterator[Package]:
+    """Yield Docker's packages, which need its containerd."""
+    version = _for_suite(f"5:{DOCKER}", suite)
     yield Package(
         "docker-ce",
-        build(f"5:{DOCKER}"),
+        version,
         "Docker: the open-source application container engine",
         section="admin",
         depends=("containerd.io (>= 1.7.27)", "docker-ce-cli", "iptables", "nftables"),
         conflicts=("docker.io",),
-        binaries=_programs(programs, "dockerd", "docker-proxy"),
+        binaries=_programs(engine, "dockerd", "docker-proxy"),
         units=("docker.socket", "docker.service"),
     )
     yield Package(
         "docker-ce-cli",
-        build(f"5:{DOCKER}"),
+        version,
         "Docker CLI: the open-source application container engine",
         section="admin",
         conflicts=("docker-cli", "docker.io"),
-        binaries=_programs(programs, "docker"),
+        binaries=_programs(command_line, "docker"),
     )
 
 
@@ -231,30 +240,22 @@ def cri_dockerd(programs: Path) -> Package:
     )
 
 
-def kubernetes(programs: Path) -> Iterator[Package]:
-    """Yield the packages of Kubernetes."""
-    version = f"{KUBERNETES}-1.1"
-    yield Package(
+def kubelet(programs: Path) -> Package:
+    """Return the kubelet as Kubernetes packages it."""
+    return Package(
         "kubelet",
-        version,
+        f"{KUBERNETES}-1.1",
         "node agent of Kubernetes",
         section="admin",
         depends=("iproute2", "iptables", "mount", "util-linux"),
         binaries=_programs(programs, "kubelet"),
         units=("kubelet.service",),
     )
-    yield Package(
-        "kubectl",
-        version,
-        "command line of Kubernetes",
-        section="admin",
-        binaries=_programs(programs, "kubectl"),
-    )
 
 
 def toolkit(programs: Path) -> Iterator[Package]:
     """Yield the NVIDIA container toolkit. Its packages depend on exactly each other's version."""
-    version = f"{TOOLKIT}-1"
+    version = f"{CONTAINER_TOOLKIT}-1"
     yield Package(
         "nvidia-container-toolkit-base",
         version,
@@ -391,28 +392,55 @@ def headers(kernel_release: str) -> Package:
     )
 
 
-def pools(
-    programs: Path, silicon: Callable[[str], Path], kernel_release: str
-) -> dict[str, Iterable[Package]]:
-    """Return all packages, keyed by pool."""
-    return {
-        **{f"docker/{suite}": docker(programs, suite) for suite in SUITES},
-        "cri-dockerd": [cri_dockerd(programs)],
-        "nvidia": [package for version in DRIVERS for package in driver(version, silicon(version))],
-        "toolkit": toolkit(programs),
-        "kubernetes": kubernetes(programs),
-        "debian": [headers(kernel_release)],
-        "debian-non-free": [Package(**row) for row in debian_driver.rows(silicon)],
-    }
+class Group(NamedTuple):
+    """Packages that are built together."""
+
+    name: str
+    pool: str  # of mirror.repositories, which publishes them
+    packages: tuple[Package, ...]
 
 
-def build(out: Path, programs: Path, silicon: Callable[[str], Path], kernel_release: str) -> None:
-    """Build all packages, each pool into its own folder in `out`.
+def groups(
+    description: Description,
+    programs: Mapping[str, Path],
+    silicon: Callable[[str], Path],
+    kernel_release: str,
+) -> Iterator[Group]:
+    """Yield the packages that a laboratory needs.
 
-    `programs` is the folder of the real programs. `silicon` returns the folder with the stand-ins
-    of a driver version: nvidia-smi, and libnvidia-ml, libcuda and libnvidia-sandboxutils with
-    `.so.VERSION`.
+    `programs` has the folders of the real programs, keyed as in programs.PROGRAMS. `silicon`
+    returns the folder with the stand-ins of a driver version: nvidia-smi, and libnvidia-ml, libcuda
+    and libnvidia-sandboxutils with `.so.VERSION`.
     """
-    for pool, packages in pools(programs, silicon, kernel_release).items():
-        for package in packages:
-            build_deb(package, out / pool)
+    wanted = description.parts
+    yield Group("kubelet", "kubernetes", (kubelet(programs["kubernetes"]),))
+    yield Group("headers", "debian", (headers(kernel_release),))
+    for suite in description.suites:
+        if parts.CONTAINERD in wanted or parts.DOCKER in wanted:
+            package = containerd(programs["containerd"], programs["runc"], suite)
+            yield Group(f"containerd-{suite}", f"docker/{suite}", (package,))
+        if parts.DOCKER in wanted:
+            both = docker(programs["docker"], programs["docker-cli"], suite)
+            yield Group(f"docker-{suite}", f"docker/{suite}", tuple(both))
+    if parts.CRI_DOCKERD in wanted:
+        yield Group("cri-dockerd", "cri-dockerd", (cri_dockerd(programs["cri-dockerd"]),))
+    if parts.CONTAINER_TOOLKIT in wanted:
+        packages = toolkit(programs["container-toolkit"])
+        yield Group("container-toolkit", "toolkit", tuple(packages))
+    if parts.DEBIAN_DRIVER in wanted:
+        rows = debian_driver.rows(silicon)
+        yield Group("debian-driver", "debian-non-free", tuple(Package(**row) for row in rows))
+    for version in description.drivers:
+        yield Group(f"driver-{version}", "nvidia", tuple(driver(version, silicon(version))))
+
+
+def build(group: Group) -> Path:
+    """Return the folder with the packages of a group. The first call builds them."""
+
+    def build_all(out: Path) -> None:
+        for package in group.packages:
+            build_deb(package, out)
+
+    # The paths of the binaries have digests of what they were built from.
+    key = digest(repr(group), SOURCES, Path(__file__))
+    return built(f"packages-{group.name}", key, f"the packages of {group.name}", build_all)

@@ -11,21 +11,22 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import shutil
 import subprocess
 import tarfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from metal_lab.cache import LAB_SOURCES, built, digest
-from metal_lab.programs import DEVICE_PLUGIN
-from silicon.build import NEEDED_BY_NVIDIA_SMI
+from metal_lab.cache import FILES, built, digest
+from metal_lab.silicon.build import NEEDED_BY_NVIDIA_SMI
+from metal_lab.versions import DEVICE_PLUGIN
 
 PAUSE_IMAGE = "registry.k8s.io/pause:3.10"
 PLUGIN_IMAGE = f"nvcr.io/nvidia/k8s-device-plugin:v{DEVICE_PLUGIN}"
 CUDA_IMAGE = "nvcr.io/nvidia/cuda:13.0.2-base-ubuntu24.04"
 # The same image without the variable that every CUDA image sets.
 BUSYBOX_IMAGE = "docker.io/library/busybox:1.35"
+
+PAUSE = FILES / "programs" / "pause.c"
 
 BUSYBOX_APPLETS = ("sh", "sleep", "ls", "cat", "env", "true", "false", "grep", "sort", "head", "wc")
 
@@ -103,47 +104,38 @@ def _with_libc(libraries: Mapping[str, Path]) -> dict[str, Path]:
 
 
 def _busybox() -> dict[str, Path | str]:
-    program = shutil.which("busybox")
-    if program is None:
-        raise SystemExit("busybox is missing: run scripts/bootstrap, which installs busybox-static")
     return {
-        "bin/busybox": Path(program),
+        "bin/busybox": Path("/bin/busybox"),
         **{f"bin/{applet}": "busybox" for applet in BUSYBOX_APPLETS},
     }
 
 
-def build(programs: Path) -> Path:
-    """Return the folder of image archives, built at the first call."""
+def build(plugin: Path | None) -> Path:
+    """Return the folder of image archives. The first call builds them.
+
+    `plugin` is the folder with NVIDIA's device plugin. Without it, its image is left out.
+    """
 
     def build_all(out: Path) -> None:
         pause = out / "pause"
-        source = LAB_SOURCES / "programs" / "pause.c"
-        subprocess.run(["gcc", "-static", "-O2", "-s", "-o", pause, source], check=True)
+        subprocess.run(["gcc", "-static", "-O2", "-s", "-o", pause, PAUSE], check=True)
         write_image(out / "pause.tar", PAUSE_IMAGE, {"pause": pause}, command=["/pause"])
         pause.unlink()
-
-        plugin = programs / "nvidia-device-plugin"
-        visible = ["NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=compute,utility"]
-        libraries = _libraries_of(plugin)
-        write_image(
-            out / "device-plugin.tar",
-            PLUGIN_IMAGE,
-            {
-                "usr/bin/nvidia-device-plugin": plugin,
-                "usr/bin/gpu-feature-discovery": programs / "gpu-feature-discovery",
-                **libraries,
-            },
-            env=visible,
-            command=["nvidia-device-plugin"],
-        )
-        cuda = {**_busybox(), **_with_libc(libraries)}
-        write_image(out / "cuda.tar", CUDA_IMAGE, cuda, env=visible)
         write_image(out / "busybox.tar", BUSYBOX_IMAGE, _busybox())
+        visible = ["NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=compute,utility"]
+        libraries = _with_libc(_libraries_of(Path("/bin/sh")))
+        write_image(out / "cuda.tar", CUDA_IMAGE, {**_busybox(), **libraries}, env=visible)
+        if plugin:
+            program = plugin / "nvidia-device-plugin"
+            write_image(
+                out / "device-plugin.tar",
+                PLUGIN_IMAGE,
+                {"usr/bin/nvidia-device-plugin": program, **_libraries_of(program)},
+                env=visible,
+                command=["nvidia-device-plugin"],
+            )
 
     key = digest(
-        repr(NEEDED_BY_NVIDIA_SMI),
-        Path(__file__),
-        LAB_SOURCES / "programs" / "pause.c",
-        programs.name,
+        repr(NEEDED_BY_NVIDIA_SMI), Path(__file__), PAUSE, plugin.name if plugin else "no plugin"
     )
     return built("images", key, "the images of the pods", build_all)

@@ -12,19 +12,22 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from metal_lab.cache import CACHE, LAB_SOURCES, built, digest, say
-
-KUBERNETES = "1.37.1"
-CONTAINERD = "2.4.2"
-RUNC = "1.5.2"  # from containerd's script/setup/runc-version
-DOCKER = "29.8.1"
-MOBY = "2.0.0-beta.24"  # the daemon's module of that release: see its releases/versions.yaml
-CRI_DOCKERD = "0.4.3"
-TOOLKIT = "1.20.1"
-DEVICE_PLUGIN = "0.19.3"
+from metal_lab.cache import CACHE, FILES, built, digest
+from metal_lab.versions import (
+    CONTAINER_TOOLKIT,
+    CONTAINERD,
+    CRI_DOCKERD,
+    DEVICE_PLUGIN,
+    DOCKER,
+    KUBERNETES,
+    KUBERNETES_MINOR,
+    MOBY,
+    RUNC,
+)
 
 # The plugin binds NVML's functions at their first call, so they may be missing at link time.
 LAZY_NVML = "-Wl,--export-dynamic -Wl,--unresolved-symbols=ignore-in-object-files -Wl,-z,lazy"
@@ -37,7 +40,7 @@ class Program(NamedTuple):
     commands: tuple[str, ...]  # import paths
     module: str = ""  # the module to build in, with the requirements of its own go.mod
     version: str = ""  # of the module
-    folder: str = ""  # instead of `module`: a folder in tests/lab/programs with its own go.mod
+    folder: str = ""  # instead of `module`: a folder in files/programs with its own go.mod
     ldflags: str = ""
     tags: str = ""
     cgo: bool = False
@@ -48,9 +51,9 @@ def _commands(path: str, *names: str) -> tuple[str, ...]:
     return tuple(f"{path}/cmd/{name}" for name in names)
 
 
-PROGRAMS = (
-    Program(
-        f"Kubernetes {KUBERNETES} (the longest: about 6 minutes on 2 cores)",
+PROGRAMS = {
+    "kubernetes": Program(
+        f"Kubernetes {KUBERNETES} (about 6 minutes on 2 cores)",
         _commands(
             "k8s.io/kubernetes",
             "kube-apiserver",
@@ -63,10 +66,10 @@ PROGRAMS = (
         folder="kubernetes",
         # Without these, nodes report v0.0.0-master, and decisions by version are wrong.
         ldflags=f"-X k8s.io/component-base/version.gitVersion=v{KUBERNETES}"
-        " -X k8s.io/component-base/version.gitMajor=1"
-        " -X k8s.io/component-base/version.gitMinor=37",
+        f" -X k8s.io/component-base/version.gitMajor={KUBERNETES_MINOR.partition('.')[0]}"
+        f" -X k8s.io/component-base/version.gitMinor={KUBERNETES_MINOR.partition('.')[2]}",
     ),
-    Program(
+    "containerd": Program(
         f"containerd {CONTAINERD}",
         _commands(
             "github.com/containerd/containerd/v2", "containerd", "containerd-shim-runc-v2", "ctr"
@@ -76,7 +79,7 @@ PROGRAMS = (
         ldflags=f"-X github.com/containerd/containerd/v2/version.Version={CONTAINERD}",
         tags="no_btrfs",
     ),
-    Program(
+    "runc": Program(
         f"runc {RUNC}",
         ("github.com/opencontainers/runc",),
         module="github.com/opencontainers/runc",
@@ -86,7 +89,7 @@ PROGRAMS = (
         tags="seccomp,netgo,osusergo",
         cgo=True,
     ),
-    Program(
+    "docker": Program(
         f"Docker Engine {DOCKER} (4 minutes)",
         _commands("github.com/moby/moby/v2", "dockerd", "docker-proxy"),
         module="github.com/moby/moby/v2",
@@ -95,22 +98,22 @@ PROGRAMS = (
         f" -X github.com/moby/moby/v2/dockerversion.GitCommit=v{MOBY}",
         tags="exclude_graphdriver_btrfs",
     ),
-    Program(
+    "docker-cli": Program(
         f"Docker command line {DOCKER}",
         _commands("github.com/docker/cli", "docker"),
         module="github.com/docker/cli",
         version=f"{DOCKER}+incompatible",
         ldflags=f"-X github.com/docker/cli/cli/version.Version={DOCKER}",
     ),
-    Program(
+    "cri-dockerd": Program(
         f"cri-dockerd {CRI_DOCKERD}",
         ("github.com/Mirantis/cri-dockerd",),
         module="github.com/Mirantis/cri-dockerd",
         version=CRI_DOCKERD,
         ldflags=f"-X github.com/Mirantis/cri-dockerd/cmd/version.Version={CRI_DOCKERD}",
     ),
-    Program(
-        f"NVIDIA container toolkit {TOOLKIT}",
+    "container-toolkit": Program(
+        f"NVIDIA container toolkit {CONTAINER_TOOLKIT}",
         _commands(
             "github.com/NVIDIA/nvidia-container-toolkit",
             "nvidia-ctk",
@@ -119,22 +122,21 @@ PROGRAMS = (
             "nvidia-container-runtime-hook",
         ),
         module="github.com/NVIDIA/nvidia-container-toolkit",
-        version=TOOLKIT,
-        ldflags=f"-X github.com/NVIDIA/nvidia-container-toolkit/internal/info.version={TOOLKIT}",
+        version=CONTAINER_TOOLKIT,
+        ldflags="-X github.com/NVIDIA/nvidia-container-toolkit/internal/info.version="
+        + CONTAINER_TOOLKIT,
         cgo=True,
     ),
-    Program(
+    "device-plugin": Program(
         f"NVIDIA device plugin {DEVICE_PLUGIN}",
-        _commands(
-            "github.com/NVIDIA/k8s-device-plugin", "nvidia-device-plugin", "gpu-feature-discovery"
-        ),
+        _commands("github.com/NVIDIA/k8s-device-plugin", "nvidia-device-plugin"),
         module="github.com/NVIDIA/k8s-device-plugin",
         version=DEVICE_PLUGIN,
         ldflags=f"-X github.com/NVIDIA/k8s-device-plugin/internal/info.version=v{DEVICE_PLUGIN}",
         cgo=True,
         cgo_ldflags=LAZY_NVML,
     ),
-)
+}
 
 
 def _go(words: Sequence[str], cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -157,16 +159,17 @@ def _go(words: Sequence[str], cwd: Path, **environment: str) -> subprocess.Compl
 
 @contextmanager
 def _sources(program: Program) -> Iterator[Path]:
-    """Yield the folder to build in: a folder of this repository, or a copy of the module."""
-    if program.folder:
-        yield LAB_SOURCES / "programs" / program.folder
-        return
-    module = f"{program.module}@v{program.version}"
+    """Yield the folder to build in: a copy, because go can write to it."""
     with tempfile.TemporaryDirectory() as temporary:
+        sources = Path(temporary) / "module"
+        if program.folder:
+            shutil.copytree(FILES / "programs" / program.folder, sources)
+            yield sources
+            return
+        module = f"{program.module}@v{program.version}"
         result = _go(["mod", "download", "-json", module], Path(temporary))
         if result.returncode != 0:
             raise SystemExit(f"cannot fetch {module}: {result.stdout}{result.stderr}")
-        sources = Path(temporary) / "module"
         shutil.copytree(json.loads(result.stdout)["Dir"], sources)
         # Docker's command line is not a Go module yet: its go.mod is named vendor.mod.
         for kind in ("mod", "sum"):
@@ -176,7 +179,6 @@ def _sources(program: Program) -> Iterator[Path]:
 
 
 def _build(program: Program, out: Path) -> None:
-    say(f"  {program.what}")
     options = ["-trimpath", f"-ldflags=-s -w {program.ldflags}"]
     if program.tags:
         options += ["-tags", program.tags]
@@ -192,14 +194,9 @@ def _build(program: Program, out: Path) -> None:
         raise SystemExit(f"cannot build {program.what}:\n{result.stdout}{result.stderr}")
 
 
-def build() -> Path:
-    """Return the folder with all programs. The first call builds them."""
-    if shutil.which("go") is None:
-        raise SystemExit("no Go toolchain on PATH; to install it: scripts/bootstrap")
-
-    def build_all(out: Path) -> None:
-        for program in PROGRAMS:
-            _build(program, out)
-
-    key = digest(repr(PROGRAMS), LAB_SOURCES / "programs")
-    return built("programs", key, "the real programs (first run only)", build_all)
+def build(name: str) -> Path:
+    """Return the folder with the commands of a program. The first call builds them."""
+    program = PROGRAMS[name]
+    inputs = [FILES / "programs" / program.folder] if program.folder else []
+    key = digest(repr(program), *inputs)
+    return built(f"program-{name}", key, program.what, partial(_build, program))

@@ -1,35 +1,58 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The state of a laboratory between two commands, in `.lab/NAME` of the checkout."""
+"""The state of a laboratory between two commands, in `.lab/NAME`."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from metal_lab.processes import Process
 
-CHECKOUT = Path(__file__).resolve().parents[3]
+# The folder of all laboratories. In a checkout, the script `lab` sets it.
+FOLDER = Path(os.environ.get("METAL_LAB_FOLDER") or ".lab").absolute()
 
 
 @dataclass
 class State:
-    """One laboratory. Its id derives from its folder, so that two checkouts never collide."""
+    """One laboratory. Its id derives from its folder, so that two projects never collide."""
 
     name: str
     processes: dict[str, Process] = field(default_factory=dict)
     gateway: str = ""
     nodes: dict[str, str] = field(default_factory=dict)  # name → IP address
     description: str = ""  # digest of the description and of all parts
-    programs: str = ""  # folder of the programs it runs
+    programs: str = ""  # folder of the control plane's programs and kubectl
+    scenes: str = ""  # folder of the scenes
 
     @property
     def folder(self) -> Path:
-        return CHECKOUT / ".lab" / self.name
+        return FOLDER / self.name
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.folder / "kubeconfig"
+
+    @property
+    def inventory(self) -> Path:
+        return self.folder / "inventory.yml"
+
+    @property
+    def facts(self) -> Path:
+        return self.folder / "facts.json"
+
+    @property
+    def ssh_key(self) -> Path:
+        return self.folder / "ssh" / "id_ed25519"
+
+    @property
+    def known_hosts(self) -> Path:
+        return self.folder / "ssh" / "known_hosts"
 
     @property
     def id(self) -> str:
@@ -43,7 +66,7 @@ class State:
 
     @property
     def label(self) -> str:
-        return f"metal.gpu.lab={self.id}"
+        return f"metal-lab={self.id}"
 
     def container(self, node: str) -> str:
         return f"{self.id}-{node}"
@@ -53,18 +76,8 @@ class State:
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / "lab.json"
         draft = path.with_suffix(".new")
-        draft.write_text(
-            json.dumps(
-                {
-                    "processes": self.processes,
-                    "gateway": self.gateway,
-                    "nodes": self.nodes,
-                    "description": self.description,
-                    "programs": self.programs,
-                },
-                indent=2,
-            )
-        )
+        content = {key: value for key, value in asdict(self).items() if key != "name"}
+        draft.write_text(json.dumps(content, indent=2))
         draft.replace(path)
 
     def forget(self) -> None:
@@ -75,16 +88,13 @@ def load(name: str) -> State:
     """Return the state of laboratory `name`. It is empty if there is no such laboratory."""
     state = State(name)
     path = state.folder / "lab.json"
-    if path.exists():
-        saved = json.loads(path.read_text())
-        state.processes = {key: Process(*value) for key, value in saved["processes"].items()}
-        state.gateway = saved["gateway"]
-        state.nodes = saved["nodes"]
-        state.description = saved["description"]
-        state.programs = saved["programs"]
-    return state
+    if not path.exists():
+        return state
+    saved = json.loads(path.read_text())
+    processes = {key: Process(*value) for key, value in saved.pop("processes").items()}
+    return State(name, processes, **saved)
 
 
 def names() -> list[str]:
-    """Return the names of the laboratories that this checkout has."""
-    return sorted(path.parent.name for path in (CHECKOUT / ".lab").glob("*/lab.json"))
+    """Return the names of all laboratories of this folder."""
+    return sorted(path.parent.name for path in FOLDER.glob("*/lab.json"))

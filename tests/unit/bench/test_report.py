@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import pytest
+from installed import PROJECT
 
 from metal_bench import crowd, delay, first_run, machine, operations, report, smoke
 from metal_bench.crowd import Size
@@ -14,7 +15,6 @@ from metal_bench.operations import Count
 from metal_bench.processes import Cost
 from metal_bench.report import Goal, Section
 from metal_bench.smoke import Smoke
-from metal_lab.state import CHECKOUT
 
 SECTION = Section(
     title="Part",
@@ -119,6 +119,6 @@ def test_report_has_every_figure(figure):
         crowd.describe([Size(size, 12, COSTS) for size in crowd.SIZES]),
     ]
     rendered = report.render(sections, machine.read())
-    written = [path.read_text() for path in (CHECKOUT / "docs").glob("benchmarks.md")]
+    written = [path.read_text() for path in (PROJECT / "docs").glob("benchmarks.md")]
     for text in (rendered, *written):
         assert figure in " ".join(text.split())

@@ -1,0 +1,45 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The parts that a description can ask for. A laboratory builds no other ones."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+
+class Part(NamedTuple):
+    """Software that the laboratory builds and offers to its nodes."""
+
+    what: str  # for people
+    programs: tuple[str, ...]  # keys of programs.PROGRAMS
+
+
+CONTAINERD, DOCKER, CRI_DOCKERD = "containerd", "docker", "cri-dockerd"
+CONTAINER_TOOLKIT, DEVICE_PLUGIN = "container-toolkit", "device-plugin"
+DEBIAN_DRIVER = "debian-driver"
+
+PARTS = {
+    CONTAINERD: Part("containerd.io, in Docker's repository", ("containerd", "runc")),
+    DOCKER: Part(
+        "Docker Engine with containerd.io, in Docker's repository",
+        ("containerd", "runc", "docker", "docker-cli"),
+    ),
+    CRI_DOCKERD: Part("cri-dockerd, as a file of its release", ("cri-dockerd",)),
+    CONTAINER_TOOLKIT: Part(
+        "NVIDIA's container toolkit, in NVIDIA's repository", ("container-toolkit",)
+    ),
+    DEVICE_PLUGIN: Part("NVIDIA's device plugin, as an image on each node", ("device-plugin",)),
+    DEBIAN_DRIVER: Part("the NVIDIA driver of Debian 13 itself, in Debian's repository", ()),
+}
+
+# Every laboratory has Kubernetes, and what a node with this engine starts with.
+ALWAYS = ("kubernetes",)
+OF_ENGINE = {"containerd": CONTAINERD, "docker": CRI_DOCKERD}
+
+
+def programs(parts: Collection[str]) -> tuple[str, ...]:
+    """Return the programs to build for these parts, each once, Kubernetes first."""
+    wanted = [name for part in PARTS if part in parts for name in PARTS[part].programs]
+    return tuple(dict.fromkeys([*ALWAYS, *wanted]))

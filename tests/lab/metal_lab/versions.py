@@ -1,0 +1,17 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The versions of everything that the laboratory builds, as their publishers name them."""
+
+from __future__ import annotations
+
+KUBERNETES = "1.37.1"
+CONTAINERD = "2.4.2"
+RUNC = "1.5.2"  # from containerd's script/setup/runc-version
+DOCKER = "29.8.1"
+MOBY = "2.0.0-beta.24"  # the daemon's module of that release: see its releases/versions.yaml
+CRI_DOCKERD = "0.4.3"
+CONTAINER_TOOLKIT = "1.20.1"
+DEVICE_PLUGIN = "0.19.3"
+
+KUBERNETES_MINOR = KUBERNETES.rpartition(".")[0]

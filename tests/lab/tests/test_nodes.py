@@ -1,0 +1,28 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from metal_lab import nodes
+
+
+@pytest.mark.parametrize("option", ["--bundle", "-b"])
+def test_runc_is_not_asked_for_what_this_machine_may_not_do(option: str, tmp_path: Path) -> None:
+    """A negative score becomes 0; everything else stays."""
+    script = tmp_path / "runc"
+    script.write_text(nodes.TEMPLATES.get_template("runc.j2").render())
+    bundle = tmp_path / "bundle"
+    bundle.mkdir()
+    config = bundle / "config.json"
+    config.write_text('{"process":{"oomScoreAdj":-998,"uid":-1}}')
+    command = ["sh", script, "--log", tmp_path / "log", "create", option, bundle, "--help"]
+    subprocess.run(command, check=False, capture_output=True)
+    assert config.read_text() == '{"process":{"oomScoreAdj":0,"uid":-1}}'
+    config.write_text('{"process":{"oomScoreAdj":998}}')
+    subprocess.run(command, check=False, capture_output=True)
+    assert config.read_text() == '{"process":{"oomScoreAdj":998}}'

@@ -1,0 +1,510 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The simulated kernel of a node: what loads, what breaks, and what everyone sees of it."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+import metal_lab
+from metal_lab.silicon.machine import machine_json
+
+LAB = Path(metal_lab.__file__).parent
+sys.path.insert(0, str(LAB / "silicon/node/usr/local/lib/metal-lab"))
+
+from simulation import boot, kmod, trees  # noqa: E402
+from simulation.faults import FAULTS, FaultError  # noqa: E402
+from simulation.state import Kernel, Machine, Node  # noqa: E402
+
+RELEASE = "6.1.0-26-amd64"
+LIBRARY = "/usr/lib/x86_64-linux-gnu/libnvidia-sandboxutils.so.580.178.04"
+P100 = ["0000:03:00.0", "0000:04:00.0", "0000:83:00.0", "0000:84:00.0"]
+OTHER_DRIVERS = {"0000:02:00.0": "ast", "0000:81:00.0": "mlx5_core"}
+
+
+DESCRIPTIONS = {
+    name: yaml.safe_load((LAB / "files/machines" / f"{name}.yml").read_text())
+    for name in ("p100x4", "t4x1")
+}
+
+
+class Rig:
+    """A node in a planted directory, with a driver on its disk."""
+
+    def __init__(self, root, machine, flavour="proprietary", version="580.178.04"):
+        self.node = Node(root, RELEASE)
+        self.node.state.mkdir(parents=True)
+        description = json.dumps(machine_json(DESCRIPTIONS[machine], "gpu-1"))
+        self.write("/usr/local/lib/metal-lab/machine.json", description)
+        self.write(LIBRARY, "head of a library\n")
+        if flavour:
+            self.write(
+                f"/lib/modules/{RELEASE}/updates/dkms/nvidia.ko",
+                f"version={version}\nflavour={flavour}\n",
+            )
+        self.machine, self.kernel = Machine.load(self.node), Kernel.load(self.node)
+
+    def write(self, path, content):
+        file = self.node.path(path)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(content)
+
+    def read(self, path):
+        return self.node.path(path).read_text()
+
+    def modprobe(self, *arguments):
+        status = kmod.modprobe(self.node, self.machine, self.kernel, list(arguments))
+        self.render()
+        return status
+
+    def fault(self, name, *arguments):
+        FAULTS[name](self.node, self.machine, self.kernel, list(arguments))
+        self.render()
+
+    def render(self):
+        trees.render(self.node, self.machine, self.kernel, lambda path, *_: Path(path).touch())
+
+    def reboot(self):
+        self.machine.save()
+        self.kernel = Kernel(self.kernel.file)
+        boot.coldplug(self.node, self.machine, self.kernel)
+        self.render()
+
+    def drivers(self):
+        links = self.node.path("/sys/bus/pci/devices").glob("*/driver")
+        return {link.parent.name: link.readlink().name for link in links if link.is_symlink()}
+
+    def devices(self):
+        return sorted(file.name for file in self.node.path("/dev").iterdir())
+
+    def states(self):
+        """What NVML will say of each GPU, by address."""
+        words = [line.split() for line in self.read(LIBRARY).splitlines() if line[:4] == "gpu "]
+        rows = [dict(word.split("=", 1) for word in line if "=" in word) for line in words]
+        return {row["address"]: row["state"] for row in rows}
+
+
+@pytest.fixture
+def p100(tmp_path):
+    return Rig(tmp_path, "p100x4")
+
+
+def test_virgin_node_has_gpus_on_the_bus_and_nothing_else(p100):
+    p100.reboot()
+    assert p100.drivers() == {**dict.fromkeys(P100, "nvidia"), **OTHER_DRIVERS}
+    p100.node.path(f"/lib/modules/{RELEASE}/updates/dkms/nvidia.ko").unlink()
+    p100.reboot()
+    assert p100.drivers() == OTHER_DRIVERS
+    assert p100.devices() == []
+    assert p100.read("/sys/bus/pci/devices/0000:03:00.0/device") == "0x15f8\n"
+    assert p100.read(LIBRARY) == "head of a library\n"
+
+
+def test_load_and_unload(p100):
+    assert p100.modprobe("-a", "nvidia", "nvidia-uvm") == 0
+    gpus = ["nvidia0", "nvidia1", "nvidia2", "nvidia3"]
+    assert p100.devices() == ["nvidia-uvm", "nvidia-uvm-tools", *gpus, "nvidiactl"]
+    assert p100.drivers() == {**dict.fromkeys(P100, "nvidia"), **OTHER_DRIVERS}
+    assert "x86_64 Kernel Module  580.178.04  " in p100.read("/proc/driver/nvidia/version")
+    assert "Device Minor:    3\n" in p100.read(f"/proc/driver/nvidia/gpus/{P100[3]}/information")
+    assert p100.read("/sys/module/nvidia/version") == "580.178.04\n"
+    assert [line.split()[0] for line in p100.read("/run/metal-lab/proc-modules").splitlines()] == [
+        "nvidia_uvm",
+        "nvidia",
+    ]
+    assert p100.states() == dict.fromkeys(P100, "ok")
+
+    inode = p100.node.path(LIBRARY).stat().st_ino
+    assert p100.modprobe("-r", "nvidia_uvm") == 0  # and nvidia, which only it needed
+    assert p100.kernel.modules == []
+    assert p100.devices() == []
+    assert p100.drivers() == OTHER_DRIVERS
+    assert not p100.node.path("/proc/driver/nvidia").exists()
+    assert p100.read(LIBRARY) == "head of a library\n"
+    assert p100.node.path(LIBRARY).stat().st_ino == inode
+
+
+def test_dependencies_come_first(p100, capsys):
+    assert p100.modprobe("-n", "-v", "nvidia_drm") == 0
+    assert p100.kernel.modules == []
+    dry = capsys.readouterr().out
+    assert p100.modprobe("-v", "nvidia_drm") == 0
+    assert capsys.readouterr().out == dry
+    assert p100.kernel.modules == ["nvidia", "nvidia_modeset", "nvidia_drm"]
+
+
+SOFTDEP = "softdep nvidia post: nvidia-uvm nvidia-drm\n"
+FOLLOWED = ["nvidia", "nvidia_drm", "nvidia_modeset", "nvidia_uvm"]
+
+
+@pytest.mark.parametrize("module", FOLLOWED)
+def test_softdep_loads_what_follows(p100, module):
+    p100.write("/usr/lib/modprobe.d/nvidia.conf", SOFTDEP)
+    assert p100.modprobe(module) == 0
+    assert sorted(p100.kernel.modules) == FOLLOWED
+    assert p100.modprobe("-r", "nvidia_drm", "nvidia_uvm") == 0
+    assert p100.kernel.modules == []
+
+
+def test_what_follows_is_in_the_way_of_what_it_uses(p100, capsys):
+    p100.write("/usr/lib/modprobe.d/nvidia.conf", SOFTDEP)
+    p100.modprobe("nvidia")
+    assert kmod.rmmod(p100.node, p100.machine, p100.kernel, ["nvidia_modeset", "nvidia_drm"]) == 1
+    assert capsys.readouterr().err == "rmmod: ERROR: Module nvidia_modeset is in use\n"
+    rest = ["nvidia_modeset", "nvidia_uvm", "nvidia"]
+    assert kmod.rmmod(p100.node, p100.machine, p100.kernel, rest) == 0
+
+
+@pytest.mark.parametrize(
+    ("machine", "flavour", "version", "works"),
+    [
+        pytest.param("p100x4", "proprietary", "580.178.04", True, id="pascal-proprietary"),
+        pytest.param("p100x4", "open", "580.178.04", False, id="pascal-open"),
+        pytest.param("p100x4", "proprietary", "595.91.07", False, id="pascal-after-its-last"),
+        pytest.param("t4x1", "open", "595.91.07", True, id="turing-open"),
+        pytest.param("t4x1", "proprietary", "580.178.04", True, id="turing-proprietary"),
+    ],
+)
+def test_module_drives_only_gpus_that_it_supports(tmp_path, machine, flavour, version, works):
+    rig = Rig(tmp_path, machine, flavour, version)
+    assert rig.modprobe("nvidia") == (0 if works else 1)
+    assert bool(rig.states()) is works
+
+
+@pytest.mark.parametrize(
+    ("prepare", "arguments", "message"),
+    [
+        pytest.param(
+            lambda rig: rig.node.path(f"/lib/modules/{RELEASE}/updates/dkms/nvidia.ko").unlink(),
+            ["nvidia"],
+            f"modprobe: FATAL: Module nvidia not found in directory /lib/modules/{RELEASE}\n",
+            id="not-built",
+        ),
+        pytest.param(
+            lambda rig: rig.fault("remove-all-gpus"),
+            ["nvidia"],
+            "modprobe: ERROR: could not insert 'nvidia': No such device\n",
+            id="no-gpu",
+        ),
+        pytest.param(
+            lambda rig: rig.fault("nouveau"),
+            ["nvidia_uvm"],
+            "modprobe: ERROR: could not insert 'nvidia': No such device\n",
+            id="nouveau-has-them",
+        ),
+        pytest.param(
+            lambda rig: rig.fault("secure-boot"),
+            ["nvidia"],
+            "modprobe: ERROR: could not insert 'nvidia': Key was rejected by service\n",
+            id="secure-boot",
+        ),
+        pytest.param(
+            lambda rig: rig.modprobe("nvidia_uvm"),
+            ["-r", "nvidia"],
+            "modprobe: FATAL: Module nvidia is in use.\n",
+            id="needed-by-another",
+        ),
+        pytest.param(
+            lambda rig: (rig.modprobe("nvidia"), rig.kernel.persistent.append(P100[0])),
+            ["-r", "nvidia"],
+            "modprobe: FATAL: Module nvidia is in use.\n",
+            id="persistence-mode",
+        ),
+        pytest.param(
+            lambda rig: (
+                rig.modprobe("nvidia"),
+                rig.write("/proc/17/maps", "7f0 r-xp /usr/lib/libnvidia-ml.so.580.178.04\n"),
+            ),
+            ["--remove", "nvidia"],
+            "modprobe: FATAL: Module nvidia is in use.\n",
+            id="a-process-uses-nvml",
+        ),
+        pytest.param(
+            lambda rig: rig.fault("nouveau"),
+            ["-r", "nouveau"],
+            "modprobe: FATAL: Module nouveau is in use.\n",
+            id="nouveau-has-the-screen",
+        ),
+    ],
+)
+def test_modprobe_refuses_in_the_words_of_kmod(p100, capsys, prepare, arguments, message):
+    prepare(p100)
+    before = list(p100.kernel.modules)
+    assert p100.modprobe(*arguments) == 1
+    assert capsys.readouterr().err == message
+    assert p100.kernel.modules == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_real"),
+    [
+        pytest.param(["overlay"], True, id="another module"),
+        pytest.param(["-abq", "fuse"], True, id="as systemd asks"),
+        pytest.param(["overlay", "nvidia"], True, id="a parameter that looks like one of ours"),
+        pytest.param(["-a", "overlay", "nvidia"], False, id="one of ours"),
+        pytest.param(["nvidia-current-open-uvm"], False, id="by Debian's name"),
+        pytest.param(["--resolve-alias", "nvidia"], True, id="an option that is not simulated"),
+    ],
+)
+def test_what_goes_to_the_real_modprobe(arguments, is_real):
+    assert kmod.is_for_the_real_one(arguments) is is_real
+
+
+def test_quiet_hides_only_that_there_is_no_such_module(p100, capsys):
+    p100.fault("secure-boot")
+    assert p100.modprobe("-q", "nvidia") == 1
+    assert "rejected" in capsys.readouterr().err
+    p100.node.path(f"/lib/modules/{RELEASE}/updates/dkms/nvidia.ko").unlink()
+    assert p100.modprobe("-q", "nvidia") == 1
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "output"),
+    [
+        pytest.param(["-F", "version", "nvidia"], "580.178.04\n", id="version"),
+        pytest.param(["-F", "license", "nvidia-uvm"], "NVIDIA\n", id="flavour"),
+        pytest.param(
+            ["-n", "nvidia_uvm"],
+            f"/lib/modules/{RELEASE}/updates/dkms/nvidia-uvm.ko\n",
+            id="filename",
+        ),
+    ],
+)
+def test_modinfo(p100, capsys, arguments, output):
+    assert kmod.modinfo(p100.node, p100.machine, arguments) == 0
+    printed = capsys.readouterr().out
+    assert printed.removeprefix(str(p100.node.root)) == output
+
+
+DEBIANS_RULES = """\
+install nvidia modprobe -i nvidia-current-open $CMDLINE_OPTS
+install nvidia-uvm modprobe nvidia ; modprobe -i nvidia-current-open-uvm $CMDLINE_OPTS
+"""
+
+
+@pytest.fixture
+def debian(tmp_path):
+    """Debian's own open driver."""
+    rig = Rig(tmp_path, "t4x1", flavour=None)
+    rig.write("/etc/modprobe.d/nvidia.conf", DEBIANS_RULES)
+    rig.write(
+        f"/lib/modules/{RELEASE}/updates/dkms/nvidia-current-open.ko",
+        "version=550.163.01\nflavour=open\n",
+    )
+    return rig
+
+
+def test_module_of_debian_is_found_by_the_rules_of_modprobe_d(debian, capsys):
+    debian.node.path("/etc/modprobe.d/gone.conf").symlink_to("/nowhere")
+    assert debian.modprobe("-n", "-v", "nvidia-uvm") == 0
+    files = capsys.readouterr().out.split()[1::2]
+    assert [Path(file).name for file in files] == [
+        "nvidia-current-open.ko",
+        "nvidia-current-open-uvm.ko",
+    ]
+    assert debian.modprobe("nvidia-uvm") == 0
+    assert debian.kernel.modules == ["nvidia", "nvidia_uvm"]
+    assert debian.kernel.driver.version == "550.163.01"
+
+    debian.node.path("/etc/modprobe.d/nvidia.conf").unlink()
+    assert debian.modprobe("-n", "nvidia") == 1
+    assert "Module nvidia not found" in capsys.readouterr().err
+
+
+def test_modinfo_takes_the_names_of_debians_files_alone(debian, capsys):
+    """As kmod 34 does; see recorded/debian_driver.yml."""
+    assert kmod.modinfo(debian.node, debian.machine, ["-F", "version", "nvidia"]) == 1
+    assert capsys.readouterr().err == "modinfo: ERROR: Module nvidia not found.\n"
+    for name in ("nvidia-current-open", "nvidia_current_open_uvm"):
+        assert kmod.modinfo(debian.node, debian.machine, ["-F", "version", name]) == 0
+        assert capsys.readouterr().out == "550.163.01\n"
+
+
+def test_modinfo_of_what_is_not_there(p100, capsys):
+    assert kmod.modinfo(p100.node, p100.machine, ["-F", "version", "nouveau"]) == 1
+    assert capsys.readouterr().err == "modinfo: ERROR: Module nouveau not found.\n"
+
+
+@pytest.mark.parametrize(
+    ("fault", "arguments", "states", "drivers"),
+    [
+        pytest.param("lose-gpu", ["1"], {P100[1]: None}, {P100[1]: None}, id="lose-gpu"),
+        pytest.param("gpu-lost", [], {P100[0]: "lost"}, {}, id="gpu-lost"),
+        pytest.param("gpu-lost-in-use", ["1"], {P100[1]: "lost-in-use"}, {}, id="gpu-lost-in-use"),
+        pytest.param(
+            "gpu-unknown-error", ["3"], {P100[3]: "unknown-error"}, {}, id="unknown-error"
+        ),
+        pytest.param("gpu-needs-reset", ["3"], {P100[3]: "needs-reset"}, {}, id="needs-reset"),
+        pytest.param("gpu-hidden", ["3"], {P100[3]: "hidden"}, {}, id="hidden"),
+        pytest.param("inforom", ["3"], {P100[3]: "inforom"}, {}, id="inforom"),
+        pytest.param("smi-hang", [], {}, {}, id="smi-hang"),
+        pytest.param("no-uvm", [], {}, {}, id="no-uvm"),
+        pytest.param("xid", ["2"], {P100[2]: "xid79"}, {}, id="xid"),
+        pytest.param("xid", ["2", "48"], {P100[2]: "xid48"}, {}, id="xid-48"),
+        pytest.param("vfio", ["3"], {P100[3]: None}, {P100[3]: "vfio-pci"}, id="vfio"),
+        pytest.param(
+            "nouveau", [], dict.fromkeys(P100), dict.fromkeys(P100, "nouveau"), id="nouveau"
+        ),
+        pytest.param(
+            "remove-all-gpus", [], dict.fromkeys(P100), dict.fromkeys(P100), id="remove-all-gpus"
+        ),
+        pytest.param("secure-boot", [], dict.fromkeys(P100), dict.fromkeys(P100), id="secure-boot"),
+        pytest.param("library-mismatch", [], {}, {}, id="library-mismatch"),
+    ],
+)
+def test_fault_shows_at_once_and_restore_takes_it_back(p100, fault, arguments, states, drivers):
+    def expected(healthy, changes):
+        everything = {**dict.fromkeys(P100, healthy), **changes}
+        return {address: value for address, value in everything.items() if value}
+
+    p100.modprobe("nvidia_uvm")
+    p100.kernel.persistent = list(P100)
+    healthy = p100.read(LIBRARY)
+
+    p100.fault(fault, *arguments)
+    assert p100.states() == expected("ok", states)
+    assert p100.drivers() == {**expected("nvidia", drivers), **OTHER_DRIVERS}
+
+    p100.fault("restore")
+    p100.render()
+    assert p100.read(LIBRARY).replace("persistence=1", "persistence=0") == healthy
+    assert trees.read_persistence(p100.node) == P100
+    assert p100.kernel.modules == ["nvidia", "nvidia_uvm"]
+
+
+def test_faults_of_nvidia_smi_are_in_what_it_reads(p100):
+    p100.modprobe("nvidia")
+    p100.fault("smi-rows")
+    p100.fault("smi-exit", "8")
+    assert "\nnvidia_smi rows exit=8\ngpu " in p100.read(LIBRARY)
+
+
+@pytest.mark.parametrize(
+    ("fault", "file"),
+    [
+        pytest.param("no-nvidiactl", "nvidiactl", id="nvidiactl"),
+        pytest.param("no-uvm-file", "nvidia-uvm", id="uvm"),
+    ],
+)
+@pytest.mark.parametrize("heal", [lambda rig: rig.fault("restore"), Rig.reboot], ids=["", "boot"])
+def test_device_file_that_is_gone_stays_so(p100, fault, file, heal):
+    p100.write("/etc/modules-load.d/nvidia.conf", "nvidia-uvm\n")
+    p100.reboot()
+    there = p100.devices()
+    p100.fault(fault)
+    p100.render()
+    assert set(there) - set(p100.devices()) >= {file}
+    heal(p100)
+    assert p100.devices() == there
+
+
+def test_module_that_is_gone_leaves_its_device_files(p100):
+    """As a real one does: its files were made by somebody else."""
+    p100.modprobe("nvidia_uvm")
+    there = p100.devices()
+    p100.fault("no-uvm")
+    assert (p100.kernel.modules, p100.devices()) == (["nvidia"], there)
+
+
+def test_library_that_is_gone_comes_back(p100):
+    link = p100.node.path(LIBRARY).with_name("libnvidia-ml.so.1")
+    link.symlink_to("libnvidia-ml.so.580.178.04")
+    p100.fault("no-nvml")
+    assert not link.is_symlink()
+    p100.machine.save()
+    p100.machine = Machine.load(p100.node)
+    p100.fault("restore")
+    assert str(link.readlink()) == "libnvidia-ml.so.580.178.04"
+
+
+def test_library_mismatch_ends_with_a_reboot(p100):
+    p100.modprobe("nvidia")
+    p100.fault("library-mismatch")
+    assert "driver_version 580.178.03\n" in p100.read(LIBRARY)
+    p100.reboot()
+    assert "driver_version 580.178.04\n" in p100.read(LIBRARY)
+
+
+def test_other_faults_outlive_a_reboot(p100):
+    p100.fault("gpu-lost", "2")
+    p100.fault("lose-gpu", "3")
+    p100.reboot()
+    assert p100.states() == {P100[0]: "ok", P100[1]: "ok", P100[2]: "lost"}
+    assert p100.node.path(f"/sys/bus/pci/devices/{P100[2]}/config").read_bytes() == b"\xff" * 256
+
+
+def test_faults_that_cannot_be(p100):
+    with pytest.raises(FaultError, match="not loaded"):
+        p100.fault("library-mismatch")
+    with pytest.raises(FaultError, match="only 0 to 3"):
+        p100.fault("xid", "4")
+    for absent in ("no-uvm", "no-uvm-file", "no-nvidiactl"):
+        with pytest.raises(FaultError, match=r"(does not exist|is not loaded)"):
+            p100.fault(absent)
+    with pytest.raises(FaultError, match="256 is not an exit code"):
+        p100.fault("smi-exit", "256")
+
+
+def test_boot_obeys_modprobe_d_and_modules_load_d(p100):
+    p100.fault("nouveau")
+    p100.reboot()
+    assert p100.kernel.modules == ["nouveau"]
+
+    p100.write("/usr/lib/modprobe.d/nvidia.conf", "blacklist nouveau\noptions nouveau modeset=0\n")
+    p100.write("/usr/lib/modules-load.d/nvidia.conf", "# for CUDA\nnvidia-uvm\nbr_netfilter\n")
+    p100.reboot()
+    assert p100.kernel.modules == ["nvidia", "nvidia_uvm"]
+
+
+def test_secure_boot_variable(p100, tmp_path):
+    variable = f"/sys/firmware/efi/efivars/{trees.SECURE_BOOT_VARIABLE}"
+    p100.render()
+    assert p100.node.path(variable).read_bytes()[-1] == 0
+    p100.fault("secure-boot")
+    assert p100.node.path(variable).read_bytes()[-1] == 1
+    without_efi = Rig(tmp_path / "bios", "t4x1")
+    without_efi.render()
+    assert not without_efi.node.path("/sys/firmware/efi").exists()
+
+
+EVENT, *_further = boot.events_of("nvidia")
+
+
+def test_events_of_a_module():
+    places = [(event["SUBSYSTEM"], event["DEVPATH"]) for event in boot.events_of("nvidia")]
+    assert places == [("module", "/module/nvidia"), ("drivers", "/bus/pci/drivers/nvidia")]
+    (uvm,) = boot.events_of("nvidia_uvm")
+    assert (uvm["KERNEL"], uvm["DEVPATH"]) == ("nvidia_uvm", "/module/nvidia_uvm")
+
+
+@pytest.mark.parametrize(
+    ("rule", "commands"),
+    [
+        pytest.param('ACTION=="add", KERNEL=="nvidia", RUN+="/bin/a b"', ["/bin/a b"], id="run"),
+        pytest.param(
+            'ACTION=="add|bind", SUBSYSTEM=="module", KERNEL!="nouveau", RUN="x"', ["x"], id="or"
+        ),
+        pytest.param('ACTION=="remove", KERNEL=="nvidia", RUN+="x"', [], id="other-action"),
+        pytest.param('DEVPATH=="/module/nvidia", ATTR{x}=="1", RUN+="x"', [], id="unknown-key"),
+        pytest.param('# KERNEL=="nvidia", RUN+="x"', [], id="comment"),
+        pytest.param('ACTION!="remove", RUN+="iocost"', [], id="about-anything"),
+        pytest.param(
+            'KERNEL=="nvidia*", TAG+="systemd", ENV{SYSTEMD_WANTS}+="a.service"',
+            ["systemctl start --no-block a.service"],
+            id="unit",
+        ),
+    ],
+)
+def test_udev_rules_are_followed(p100, rule, commands):
+    p100.write("/usr/lib/udev/rules.d/60-nvidia.rules", rule + "\n")
+    assert boot.commands_for(p100.node, EVENT) == commands
+
+
+def test_kernel_remembers(p100):
+    p100.modprobe("nvidia")
+    p100.kernel.save()
+    assert Kernel.load(p100.node) == p100.kernel
