@@ -3,8 +3,8 @@
 
 """The filters of this collection.
 
-Public are those with a page of their own beside this file: explain and reconcile. All others are
-for the roles of this collection, and change without notice.
+Each has a page of its own beside this file. The functions of `internal` are for the roles of this
+collection, and change without notice.
 """
 
 from __future__ import annotations
@@ -64,22 +64,31 @@ def plan_teardown(row: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[st
     return drain.plan(plain(row), plain(desired))
 
 
+_INTERNAL: Mapping[str, Callable[..., Any]] = {
+    "admission": report.admission,
+    "keeping": device_plugin.keeping,
+    "labelling": device_plugin.labelling,
+    "missing": device_plugin.missing,
+    "no_answer": report.no_answer,
+    "not_running": device_plugin.not_running,
+    "permissions": permissions.needed,
+    "plan_device_plugin": plan_device_plugin,
+    "plan_teardown": plan_teardown,
+    "rollout": device_plugin.rollout,
+    "stopped": report.stopped,
+    "unlabelling": device_plugin.unlabelling,
+}
+
+
+def internal(value: Any, function: str, *arguments: Any, **named: Any) -> Any:
+    return _INTERNAL[function](value, *arguments, **named)
+
+
 class FilterModule:
     def filters(self) -> dict[str, Callable[..., Any]]:
         return {
-            "admission": report.admission,
             "explain": report.explain,
             "finding": finding,
-            "keeping": device_plugin.keeping,
-            "labelling": device_plugin.labelling,
-            "missing": device_plugin.missing,
-            "no_answer": report.no_answer,
-            "not_running": device_plugin.not_running,
-            "permissions": permissions.needed,
-            "plan_device_plugin": plan_device_plugin,
-            "plan_teardown": plan_teardown,
+            "internal": internal,
             "reconcile": reconcile,
-            "rollout": device_plugin.rollout,
-            "stopped": report.stopped,
-            "unlabelling": device_plugin.unlabelling,
         }

@@ -33,7 +33,7 @@ attributes:
     description: Changes nothing.
 options:
   permissions:
-    description: The permissions, such as from P(metal.gpu.permissions#filter).
+    description: The permissions.
     type: list
     elements: dict
     required: true

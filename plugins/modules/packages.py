@@ -13,7 +13,7 @@ version_added: 1.0.0
 author:
   - metal.gpu contributors (!UNKNOWN)
 description:
-  - Carries out one step of a plan (P(metal.gpu.plan#filter)) with apt or dnf. The plan decides
+  - Carries out one step of a plan (M(metal.gpu.plan)) with apt or dnf. The plan decides
     whether the step is needed, and has the arguments. Internal to the roles of this collection.
   - Uses Ansible's own modules, such as M(ansible.builtin.apt), M(ansible.builtin.dnf),
     M(ansible.builtin.deb822_repository) and M(ansible.builtin.yum_repository).
