@@ -42,7 +42,7 @@ environments:
 demo: lab-up ## start a laboratory and turn its bare nodes into proven GPU nodes
 	@scripts/install-collection
 	@echo "== ansible-playbook metal.gpu.site"
-	@ANSIBLE_COLLECTIONS_PATH=$(CURDIR)/.ansible/installed \
+	@ANSIBLE_COLLECTIONS_PATH=$(CURDIR)/.ansible/installed ANSIBLE_STDOUT_CALLBACK=metal.gpu.quiet \
 	  ansible-playbook --inventory .lab/$(LAB)/inventory.yml metal.gpu.site
 	@printf '%s\n' \
 	  '== look around:   tests/lab/lab kubectl describe nodes' \

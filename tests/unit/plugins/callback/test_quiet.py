@@ -1,0 +1,98 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A run without changes prints nothing but what it has to say; a failure is explained once."""
+
+from __future__ import annotations
+
+from threading import Event
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ansible_collections.metal.gpu.plugins.callback import quiet
+
+
+@pytest.fixture
+def printed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    return []
+
+
+@pytest.fixture
+def callback(printed: list[str]) -> quiet.CallbackModule:
+    made = quiet.CallbackModule()
+    made._display = SimpleNamespace(  # type: ignore[assignment]
+        display=lambda text, **_options: printed.append(text), verbosity=0
+    )
+    return made
+
+
+def result(task: str, host: str = "gpu-1", **values: Any) -> SimpleNamespace:
+    named = SimpleNamespace(get_name=lambda: task)
+    machine = SimpleNamespace(get_name=lambda: host)
+    return SimpleNamespace(_task=named, _host=machine, _result=values)
+
+
+def test_what_changes_is_a_line_and_what_does_not_is_none(callback, printed) -> None:
+    callback.v2_runner_on_ok(result("Observe", changed=False))
+    callback.v2_runner_on_skipped(result("Install", skipped=True))
+    assert printed == []
+    callback.v2_runner_on_ok(result("Install", changed=True))
+    assert printed == ["changed: [gpu-1] Install"]
+
+
+def test_items_of_a_loop(callback, printed) -> None:
+    callback.v2_runner_item_on_ok(result("Delete", changed=True, item="a", _ansible_item_label="a"))
+    callback.v2_runner_item_on_ok(result("Delete", changed=False, item="b"))
+    callback.v2_runner_on_ok(result("Delete", changed=True, results=[{}, {}]))
+    assert printed == ["changed: [gpu-1] Delete (a)"]
+
+
+def test_messages_are_plain_lines(callback, printed) -> None:
+    message = ["node   GPU", "gpu-1  T4"]
+    callback.v2_runner_on_ok(result("Show", msg=message, _ansible_verbose_always=True))
+    assert printed == ["node   GPU\ngpu-1  T4"]
+
+
+def test_failure_is_explained_once_and_without_source(callback, printed) -> None:
+    text = "Task failed: Action failed: KUBELET_MISSING gpu-1: the kubelet is not installed"
+    callback.v2_runner_on_failed(result("Refuse", msg=text, exception="Traceback …"))
+    assert printed == [
+        "failed: [gpu-1] Refuse\nKUBELET_MISSING gpu-1: the kubelet is not installed"
+    ]
+
+
+def test_output_that_is_hidden_stays_hidden(callback, printed) -> None:
+    callback.v2_runner_on_failed(result("Add", msg="CANARY", _ansible_no_log=True))
+    assert "CANARY" not in "".join(printed)
+
+
+def test_end_names_the_hosts_that_failed(callback, printed) -> None:
+    failures = {f"gpu-{number}": 1 for number in range(7)}
+    callback.v2_playbook_on_stats(SimpleNamespace(failures=failures, dark={"gpu-9": 1}))
+    assert printed == [
+        "failed: gpu-0, gpu-1, gpu-2, gpu-3, gpu-4 and 2 more",
+        "unreachable: gpu-9",
+    ]
+
+
+def test_long_task_says_what_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quiet, "_EVERY_S", 0.01)
+    printed: list[str] = []
+    said = Event()
+
+    def display(text: str, **_options: Any) -> None:
+        printed.append(text)
+        said.set()
+
+    callback = quiet.CallbackModule()
+    callback._display = SimpleNamespace(display=display)  # type: ignore[assignment]
+    task = SimpleNamespace(get_name=lambda: "Install the driver")
+    callback.v2_playbook_on_task_start(task, is_conditional=False)
+    callback.v2_runner_on_start(SimpleNamespace(get_name=lambda: "gpu-2"), task)
+    callback.v2_playbook_on_start(None)
+    assert said.wait(10)
+    callback.v2_playbook_on_stats(SimpleNamespace(failures={}, dark={}))
+    assert printed[0].startswith("waiting: Install the driver, ")
+    assert printed[0].endswith(" s, on gpu-2")
