@@ -4,14 +4,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Mapping
-from threading import Event, Thread
-from typing import Any
-
-from ansible import constants as C
-from ansible.plugins.callback import CallbackBase
-
 DOCUMENTATION = r"""
 name: quiet
 type: stdout
@@ -29,6 +21,14 @@ description:
 requirements:
   - Set it as the stdout callback.
 """
+
+import time
+from collections.abc import Iterable, Mapping
+from threading import Event, Thread
+from typing import Any
+
+from ansible import constants as C
+from ansible.plugins.callback import CallbackBase
 
 _EVERY_S = 15
 _NAMED = 5  # hosts

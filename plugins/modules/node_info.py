@@ -692,7 +692,7 @@ gpu_node:
                   description: >-
                     Why M(metal.gpu.config_document) cannot edit a file that Docker accepts.
                   type: str
-                keys:
+                settings:
                   description: The keys of the file.
                   type: list
                   elements: str
@@ -896,7 +896,7 @@ gpu_node:
             error: null
             obstacle: null
             source: docker info
-            keys: [log-opts, default-runtime, runtimes]
+            settings: [log-opts, default-runtime, runtimes]
             default_runtime: nvidia
             runtimes:
               nvidia:

@@ -62,10 +62,7 @@ def _permission(user: str, verbs: str, resource: str, namespace: str | None) -> 
     return {"user": user, "verb": verbs, "resource": resource, "scope": scope}
 
 
-_Found = tuple[str, dict[str, Any]] | None
-
-
-def _plugin(text: str) -> _Found:
+def _plugin(text: str) -> tuple[str, dict[str, Any]] | None:
     match = _PLUGIN.search(text)
     if match is None:
         return None
@@ -74,7 +71,7 @@ def _plugin(text: str) -> _Found:
     return "CLUSTER_PLUGIN_FAILED", named
 
 
-def _unauthenticated(text: str) -> _Found:
+def _unauthenticated(text: str) -> tuple[str, dict[str, Any]] | None:
     if _UNAUTHENTICATED.search(text):
         # The error page that kubernetes.core shows has no other useful text.
         own = text.startswith("The API server")
@@ -85,7 +82,7 @@ def _unauthenticated(text: str) -> _Found:
     return None
 
 
-def _forbidden(text: str) -> _Found:
+def _forbidden(text: str) -> tuple[str, dict[str, Any]] | None:
     match = _FORBIDDEN.search(text)
     if match is None:
         return None
@@ -94,7 +91,7 @@ def _forbidden(text: str) -> _Found:
     return "CLUSTER_FORBIDDEN", named
 
 
-def _conflict(text: str) -> _Found:
+def _conflict(text: str) -> tuple[str, dict[str, Any]] | None:
     pairs = _CONFLICT.findall(text)
     if not pairs:
         return None
@@ -102,12 +99,12 @@ def _conflict(text: str) -> _Found:
     return "CLUSTER_CONFLICT", {"manager": managers, "fields": fields}
 
 
-def _immutable(text: str) -> _Found:
+def _immutable(text: str) -> tuple[str, dict[str, Any]] | None:
     match = _IMMUTABLE.search(text)
     return ("CLUSTER_IMMUTABLE", {"error": match[0]}) if match else None
 
 
-_RECOGNISED: tuple[Callable[[str], _Found], ...] = (
+_RECOGNISED: tuple[Callable[[str], tuple[str, dict[str, Any]] | None], ...] = (
     _plugin,
     _unauthenticated,
     _forbidden,

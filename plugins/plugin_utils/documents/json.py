@@ -16,7 +16,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ansible_collections.metal.gpu.plugins.plugin_utils.documents import spans as spans
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents import spans
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.model import (
     MAX_DEPTH,
     TOO_DEEP,

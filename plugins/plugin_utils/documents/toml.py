@@ -15,7 +15,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ansible_collections.metal.gpu.plugins.plugin_utils.documents import spans as spans
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents import spans
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.model import (
     NotEditable,
     Path,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from ansible_collections.metal.gpu.plugins.plugin_utils.documents import spans as spans
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents import spans
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.model import (
     Malformed,
     NotEditable,

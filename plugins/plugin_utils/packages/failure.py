@@ -68,7 +68,8 @@ _PASSING = re.compile(
     r"\b(?:429|50[0234])  [A-Z]|(?:HTTP Error|Status code:) (?:429|50[0234])\b"
     r"|Hash Sum mismatch|Mirror sync in progress|Connection reset by peer"
     r"|[Tt]emporary failure (?:in name resolution|resolving)"
-    r"|urlopen error (?:_ssl\.c:\d+: )?(?:The handshake operation |The read operation )?timed out"
+    r"|url(?:open) error (?:_ssl\.c:\d+: )?"
+    r"(?:The handshake operation |The read operation )?timed out"
 )
 _NOBODY = {"pid": "unknown", "command": ""}
 _INTERRUPTED = re.compile(r"dpkg was interrupted")

@@ -31,7 +31,7 @@ class Config(TypedDict):
     error: str | None
     obstacle: str | None
     source: str | None
-    keys: list[str]
+    settings: list[str]
     default_runtime: str | None
     runtimes: dict[str, Runtime]
     cdi_enabled: bool | None
@@ -220,7 +220,7 @@ def _config(raw: Raw, setup: _Setup, source: str | None, *, has_version: bool) -
         "error": setup.error,
         "obstacle": setup.document.obstacle,
         "source": source,
-        "keys": list(setup.document.content),
+        "settings": list(setup.document.content),
         "default_runtime": mappings.text(setup.document.content, "default-runtime"),
         "runtimes": _runtimes(setup.written.runtimes),
         "cdi_enabled": setup.written.cdi_enabled if has_version else None,

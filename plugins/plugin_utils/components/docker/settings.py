@@ -180,7 +180,7 @@ def clashes(engine: Docker, new_keys: Iterable[str] = ()) -> list[Clash]:
     `engine` is `engines.docker` of an observation. An engine without a unit will get the unit of
     docker-ce. `new_keys` are about to be written.
     """
-    keys = {*engine["config"]["keys"], *new_keys}
+    keys = {*engine["config"]["settings"], *new_keys}
     flags: list[tuple[str, str | None]] = [(name, _UNIT) for name in _FLAGS]
     if engine["program"]:
         flags = [(flag["name"], flag["file"]) for flag in engine["flags"] if flag["effective"]]
@@ -227,6 +227,7 @@ def _name(runtime: str) -> str:
 def _put(table: dict[str, object], key: tuple[str, ...], value: object) -> None:
     for name in key[:-1]:
         inner = table.setdefault(name, {})
-        assert isinstance(inner, dict)  # a key path leads through tables
+        if not isinstance(inner, dict):
+            raise TypeError(f"{name} is no table")  # a key path leads through tables
         table = inner
     table[key[-1]] = value

@@ -241,7 +241,7 @@ def test_a_gpu_node(observe, tmp_path):
                     "error": None,
                     "obstacle": None,
                     "source": None,
-                    "keys": [],
+                    "settings": [],
                     "default_runtime": None,
                     "runtimes": {},
                     "cdi_enabled": None,

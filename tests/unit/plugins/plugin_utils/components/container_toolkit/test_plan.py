@@ -69,7 +69,7 @@ NVIDIA = merge(
         default_runtime="nvidia",
         runtimes={"nvidia": BINARY},
         config={
-            "keys": ["log-opts", "default-runtime", "runtimes"],
+            "settings": ["log-opts", "default-runtime", "runtimes"],
             "default_runtime": "nvidia",
             "runtimes": {"nvidia": BINARY},
         },
@@ -147,7 +147,7 @@ RESTART_DUE = merge(NVIDIA, docker(changed_since_start=[HOOK]))
             merge(
                 NVIDIA,
                 docker(
-                    config={"runtimes": {"nvidia": None}, "default_runtime": None, "keys": []},
+                    config={"runtimes": {"nvidia": None}, "default_runtime": None, "settings": []},
                     flags=[
                         flag("--add-runtime", "nvidia=/usr/bin/nvidia-container-runtime"),
                         flag("--default-runtime", "nvidia"),

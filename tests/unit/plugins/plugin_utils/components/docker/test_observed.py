@@ -77,7 +77,7 @@ def test_a_docker_node(observe, tmp_path):
         ("--containerd", "/run/containerd/containerd.sock", unit),
         ("--log-level", "***", defaults),
     ]
-    assert found["config"]["keys"] == ["log-opts", "data-root", "live-restore", "runtimes"]
+    assert found["config"]["settings"] == ["log-opts", "data-root", "live-restore", "runtimes"]
     assert found["config"]["runtimes"] == {"quiet": {"type": None, "binary": "/usr/bin/runc"}}
     assert (found["live_restore"], found["data_root"]) == (True, "/srv/docker")
     assert [(one["name"], one["of_pod"], one["ephemeral"]) for one in found["containers"]] == [
@@ -119,7 +119,7 @@ def test_a_docker_node(observe, tmp_path):
 def test_what_docker_reads_is_no_error(observe, tmp_path, text, keys, obstacle):
     plant(tmp_path, {"/etc/docker/daemon.json": text})
     config = observe(Programs({}))["engines"]["docker"]["config"]
-    assert (config["keys"], config["error"], config["obstacle"]) == (keys, None, obstacle)
+    assert (config["settings"], config["error"], config["obstacle"]) == (keys, None, obstacle)
 
 
 @pytest.mark.parametrize(("started_s", "knows"), [(1, False), (IN_THE_FUTURE, True)])

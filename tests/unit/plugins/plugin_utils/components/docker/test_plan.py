@@ -28,7 +28,7 @@ VIRGIN = {
             "enabled": False,
             "program": None,
             "flags": [],
-            "config": {"keys": []},
+            "config": {"settings": []},
             "containers": [],
             "cri_dockerd": NO_CRI_DOCKERD,
         }
@@ -308,9 +308,11 @@ def test_steps(changes: list[dict[str, Any]], desired: dict[str, Any], steps: li
             id="rootless",
         ),
         pytest.param([docker(rootless=["/x"])], {}, [], id="rootless-beside"),
-        pytest.param([docker(config={"keys": ["hosts"]})], {}, ["DOCKER_FLAG_CLASH"], id="clash"),
         pytest.param(
-            [VIRGIN, docker(config={"keys": ["hosts"]})],
+            [docker(config={"settings": ["hosts"]})], {}, ["DOCKER_FLAG_CLASH"], id="clash"
+        ),
+        pytest.param(
+            [VIRGIN, docker(config={"settings": ["hosts"]})],
             {},
             ["DOCKER_FLAG_CLASH"],
             id="clash-to-be",
@@ -495,7 +497,7 @@ def test_v1_is_listed() -> None:
 
 
 def test_a_clash_names_key_flag_and_file() -> None:
-    (refusal,) = plan("docker_ce", node(docker(config={"keys": ["hosts"]})))["refusals"]
+    (refusal,) = plan("docker_ce", node(docker(config={"settings": ["hosts"]})))["refusals"]
     assert refusal["message"] == (
         f"gpu-1: the flag -H in {UNIT} conflicts with the key hosts in /etc/docker/daemon.json; "
         "Docker does not start or reload with both"
@@ -504,7 +506,7 @@ def test_a_clash_names_key_flag_and_file() -> None:
 
 def test_a_flag_of_a_wrapper_clashes_as_well() -> None:
     flag = {"name": "--live-restore", "value": None, "variable": None, "effective": True}
-    changes = docker(flags=[{**flag, "file": None}], config={"keys": ["live-restore"]})
+    changes = docker(flags=[{**flag, "file": None}], config={"settings": ["live-restore"]})
     (refusal,) = plan("docker_ce", node(changes))["refusals"]
     assert refusal["code"] == "DOCKER_FLAG_CLASH"
     assert "the flag --live-restore in the command line of dockerd conflicts" in refusal["message"]
