@@ -12,11 +12,13 @@ _Value = TypeVar("_Value")  # object, or what the caller assumes about its docum
 
 
 @overload
-def section(document: Mapping[str, _Value], *keys: str) -> Mapping[str, _Value]: ...
+def section(document: Mapping[str, _Value], *keys: str) -> Mapping[str, _Value]:
+    """A part of a typed document has the same type."""
 
 
 @overload
-def section(document: object, *keys: str) -> Mapping[str, object]: ...
+def section(document: object, *keys: str) -> Mapping[str, object]:
+    """A part of anything else can have any values."""
 
 
 def section(document: object, *keys: str) -> Mapping[str, object]:

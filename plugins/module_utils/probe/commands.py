@@ -43,7 +43,8 @@ class RunCommand(Protocol):
         environ_update: Mapping[str, str],
         errors: str,
         handle_exceptions: bool,
-    ) -> tuple[int, str, str]: ...
+    ) -> tuple[int, str, str]:
+        """Return the exit code, the output and the errors of a program."""
 
 
 def read_outputs(commands: Mapping[str, Command], run_command: RunCommand) -> dict[str, Output]:

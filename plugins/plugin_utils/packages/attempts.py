@@ -52,9 +52,11 @@ class Node(Protocol):
     def wait(self, seconds: int) -> Lock | None:
         """Wait until the lock is free. Return the process that holds it after that time."""
 
-    def pause(self, seconds: int) -> None: ...
+    def pause(self, seconds: int) -> None:
+        """Wait before the next attempt."""
 
-    def show(self, line: str) -> None: ...
+    def show(self, line: str) -> None:
+        """Show the line to the user now."""
 
     def clock(self) -> float:
         """Return seconds since any point in time."""
