@@ -262,7 +262,7 @@ def _parts(version: str) -> list[str]:
 
 def _repository(place: str) -> str:
     """Return the URL of the repository that contains an address."""
-    root = re.sub(r"/(?:dists/.*|(?:In)?Release(?:\.gpg)?|repodata/.*|)$", "", place)
+    root = re.sub(r"/(?:dists/.*|(?:\./)?(?:In)?Release(?:\.gpg)?|repodata/.*|)$", "", place)
     return without_credentials(root)
 
 

@@ -173,6 +173,12 @@ def test_repositories(version: str, scene: str, expected: str) -> None:
             id="apt, no password or a wrong one",
         ),
         pytest.param(
+            "E: Failed to fetch http://mirror.example/toolkit/./InRelease  Could not connect",
+            "REPOSITORY_UNREACHABLE the repository http://mirror.example/toolkit cannot be used: "
+            "Could not connect",
+            id="apt, flat repository with the suite ./",
+        ),
+        pytest.param(
             "Failed to download metadata for repo 'metal-gpu-docker': Cannot download repomd.xml: "
             "Cannot download repodata/repomd.xml: All mirrors were tried",
             "REPOSITORY_UNREACHABLE the repository metal-gpu-docker cannot be used: Cannot "
