@@ -86,10 +86,9 @@ CATALOGUE: dict[str, Meaning] = {
         "{host} -b -m metal.gpu.node_info`",
     ),
     "OBSERVATION_FAILED": Meaning(
-        REFUSAL,
+        STOP,
         "this collection has a defect, and cannot interpret what it read on the node: {error}",
-        "report the defect, with this message; to continue without the node, set "
-        "`metal_gpu_skip_refused: true`",
+        "report the defect, with this message; until it is fixed, the run leaves this node as it is",
     ),
     "NODE_RESTARTED": Meaning(
         FAILURE,

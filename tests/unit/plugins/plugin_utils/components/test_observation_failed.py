@@ -60,7 +60,7 @@ def test_finding_stops_its_node_in_preflight_and_verify(failed: ObservationFaile
         "gpu-1": {"refusals": [found], "node_name": "", "kubelet_running": None, "has_work": False},
         "gpu-2": {"refusals": [], "node_name": "gpu-2", "kubelet_running": True, "has_work": False},
     }
-    admitted = admission(reports, {"nodes": {}}, skip_refused=True)
+    admitted = admission(reports, {"nodes": {}})
     assert (admitted["begin"], list(admitted["stopped"])) == (True, ["gpu-1"])
     verdict = reconcile("gpu-1", None, 2, None, None, [found])
     assert [one["code"] for one in verdict["findings"]] == ["OBSERVATION_FAILED"]
