@@ -88,7 +88,7 @@ CATALOGUE: dict[str, Meaning] = {
     "OBSERVATION_FAILED": Meaning(
         STOP,
         "this collection has a defect, and cannot interpret what it read on the node: {error}",
-        "report the defect, with this message; until it is fixed, the run leaves this node as it is",
+        "report the defect, with this message; until it is fixed, runs leave this node as it is",
     ),
     "NODE_RESTARTED": Meaning(
         FAILURE,
