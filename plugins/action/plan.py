@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from ansible.errors import AnsibleConnectionFailure
+from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 
@@ -96,6 +96,8 @@ class ActionModule(ActionBase):
             result = execute_quietly(self, "metal.gpu.node_info", _OBSERVED, task_vars)
         except AnsibleConnectionFailure as error:
             result = {"unreachable": True, "msg": str(error)}
+        except AnsibleError as error:  # such as "Missing sudo password"
+            result = {"failed": True, "msg": str(error)}
         raw = result.get("raw")
         if raw is not None:
             try:
