@@ -53,6 +53,7 @@ class Built(NamedTuple):
 def prepare(description: Description) -> Built:
     """Build what the cache does not have, and nothing that this laboratory does not need."""
     needs.check()
+    nodes.docker("version")  # exits if the engine does not answer, before anything is built
     kinds = sorted({(node.os, node.engine) for node in description.nodes})
     with ThreadPoolExecutor(2) as pool:
         # debootstrap mostly waits for the network and the disk, while go keeps the cores busy.
