@@ -22,6 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors import (
+    ANONYMOUS,
     ApiBudget,
     ApiBusy,
     ApiConflict,
@@ -76,8 +77,6 @@ __all__ = [
     "WatchCut",
     "only",
 ]
-
-ANONYMOUS = "system:anonymous"  # the user of a request without credentials
 
 _PAGE = 500  # objects in one answer, as in kubectl
 _PARALLEL = 8  # concurrent requests of `snapshot_each`
