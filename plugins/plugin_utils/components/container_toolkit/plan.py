@@ -231,13 +231,13 @@ def _plan_toolkit(plan: Plan, node: Node, desired: Mapping[str, Any]) -> None:
                 plan, node, source, desired["now"], prepare=PYTHON_DEBIAN, add=REPOSITORY
             )
             hold = package_record.record(plan, node, ROLE, packages)
+            plan.data["packages_record"]["created"] = _created(node)
         else:
             hold = {name: packages[name] for name in ours}
         notice_unheld(plan, node, [name for name in others if name not in hold])
         plan.data |= {
             "packages": arguments(node, packages),
             "change_held": bool(ours),
-            "created_config": _created_config(node),
             "hold": hold_arguments(node, hold),
         }
         plan.step(INSTALL, reason)
@@ -253,10 +253,15 @@ def _plan_toolkit(plan: Plan, node: Node, desired: Mapping[str, Any]) -> None:
         plan.step(LINK, "udev runs the rule only at the next load of the driver")
 
 
-def _created_config(node: Node) -> str | None:
-    """Return the configuration file if the package creates it, or if it is unchanged since."""
+def _created(node: Node) -> dict[str, str]:
+    """Return the file that a package creates, or has created, if it is unchanged since.
+
+    The package manager does not know this file. The recorded checksum tells the teardown whether
+    it was changed since.
+    """
     is_new = node["toolkit"]["config"] is None
-    return nvidia_driver.TOOLKIT_CONFIG if is_new or _is_config_of_package(node) else None
+    is_ours = is_new or _is_config_of_package(node)
+    return {_CONFIG_PACKAGE: nvidia_driver.TOOLKIT_CONFIG} if is_ours else {}
 
 
 def _is_config_of_package(node: Node) -> bool:
