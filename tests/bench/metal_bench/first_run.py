@@ -97,6 +97,7 @@ def measure() -> list[Round]:
             roles = lab.ansible(
                 f"first-run-roles-{turn}",
                 *("ansible-playbook", "metal.gpu.site", "--limit=roles,localhost", TAGS, "-vvv"),
+                inventory=None,
                 **PROFILE,
             )
             recipe = _read_recipe(lab)

@@ -43,7 +43,10 @@ class Laboratory(NamedTuple):
     ) -> Run:
         """Run Ansible with `variables` in its environment. If it fails, exit with its log."""
         return _kept(
-            log, installed.run(command, inventory or self.inventory, self.folder, **variables)
+            log,
+            installed.run(
+                command, inventory or self.inventory, self.folder, watch=None, **variables
+            ),
         )
 
     def ssh(self, log: str, node: str, script: str) -> Run:

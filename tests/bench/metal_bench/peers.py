@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from metal_bench import laboratory
 from metal_bench.laboratory import HERE, Laboratory
@@ -25,6 +26,26 @@ TEXT = """\
 `nvidia_container_toolkit`. They install no driver, pin and prove nothing, and gather facts. Each
 run has a virgin machine without Kubernetes of one laboratory. The second run is on the same
 machine, without changes. The versions of Docker and of the toolkit are the same."""
+
+
+# The addresses are those of the laboratory.
+THEIRS: dict[str, Any] = {
+    "name": "Set up docker run with GPUs",
+    "hosts": "all",
+    "become": True,
+    "vars": {
+        "docker_repo_url": "{{ bench_mirror }}",
+        "docker_apt_gpg_key": "{{ docker_ce_repository_key }}",
+        # The laboratory has no others.
+        "docker_packages": ["docker-ce", "docker-ce-cli", "containerd.io"],
+        "docker_install_compose_plugin": False,
+        "docker_apt_ansible_distribution": "docker",  # the last part of the mirror's address
+        "nvidia_container_toolkit_repo_base_url": "{{ bench_mirror }}/toolkit",
+        # The role of the toolkit knows no Debian. Its commands for Ubuntu are the same.
+        "ansible_distribution": "Ubuntu",
+    },
+    "roles": [*ROLES],
+}
 
 
 class Way(NamedTuple):
@@ -55,6 +76,7 @@ def measure(folder: Path) -> Peers:
         raise SystemExit(f"{folder} has no role {', '.join(missing)}")
     versions = {name: _version(folder / role) for role, name in ROLES.items()}
     with laboratory.started("peers") as lab:
+        (lab.folder / "theirs.yml").write_text(json.dumps([THEIRS]))
         rounds = [
             Round(_way(lab, "ours", turn, folder), _way(lab, "theirs", turn, folder))
             for turn in range(1, ROUNDS + 1)
@@ -63,13 +85,14 @@ def measure(folder: Path) -> Peers:
 
 
 def _way(lab: Laboratory, way: str, turn: int, folder: Path) -> Way:
-    node = f"{way}-{turn}"
+    node, playbook = f"{way}-{turn}", HERE / "ours.yml"
     if way == "theirs":
+        playbook = lab.folder / "theirs.yml"
         lab.ssh(f"peers-{node}-gnupg", node, (HERE / "gnupg.sh").read_text())
     first, again = (
         lab.ansible(
             f"peers-{node}-{run}",
-            *("ansible-playbook", str(HERE / f"{way}.yml"), f"--limit={node}", "-vvv"),
+            *("ansible-playbook", str(playbook), f"--limit={node}", "-vvv"),
             f"--extra-vars=bench_mirror={lab.facts['mirror']['url']}",
             ANSIBLE_ROLES_PATH=str(folder),
         )
@@ -116,7 +139,7 @@ def describe(peers: Peers | None) -> Section:
         tuple(rows),
         (
             "ansible-playbook tests/bench/ours.yml --limit=ours-1",
-            "ansible-playbook tests/bench/theirs.yml --limit=theirs-1",
+            "ansible-playbook theirs.yml --limit=theirs-1   # metal_bench/peers.py: THEIRS",
         ),
         remarks=f"Peers: {versions}.",
     )
