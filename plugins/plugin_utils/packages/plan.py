@@ -35,6 +35,7 @@ class PackagesRecord(TypedDict, total=False):
 
     path: str
     packages: dict[str, Entry]
+    created: dict[str, str]  # files that packages create, keyed by package
 
 
 class PackageData(TypedDict, total=False):

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from ansible_collections.metal.gpu.plugins.module_utils.read.packages import RECORDS
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
     PackageData,
+    PackagesRecord,
     install_reason,
     is_version,
 )
@@ -54,10 +55,15 @@ _NEEDED_BY = {
 
 
 def record(
-    plan: Plan[PackageData], node: Node, role: str, desired: Mapping[str, str]
+    plan: Plan[PackageData],
+    node: Node,
+    role: str,
+    desired: Mapping[str, str],
+    created: dict[str, str] | None = None,
 ) -> dict[str, str]:
     """Let the installing step record its packages: nothing else tells them from the admin's.
 
+    `created` has the files that packages create and the package manager does not know.
     Return the packages that are the role's or become the role's. A package that the admin installed
     in the desired version stays the admin's.
     """
@@ -78,10 +84,13 @@ def record(
         for name, version in ours.items()
     }
     earlier = plan.data.get("packages_record")
-    plan.data["packages_record"] = {
+    row: PackagesRecord = {
         "path": RECORDS.replace("*", role),
         "packages": {**(earlier["packages"] if earlier else {}), **new},
     }
+    if created:
+        row["created"] = created
+    plan.data["packages_record"] = row
     return ours
 
 

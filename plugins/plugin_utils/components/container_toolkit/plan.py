@@ -228,8 +228,7 @@ def _plan_toolkit(plan: Plan[Data], node: Node, desired: Desired) -> None:
             plan_repository(
                 plan, node, source, desired["now"], prepare=PYTHON_DEBIAN, add=REPOSITORY
             )
-            hold = package_record.record(plan, node, ROLE, packages)
-            plan.data["packages_record"]["created"] = _created(node)
+            hold = package_record.record(plan, node, ROLE, packages, created=_created(node))
         else:
             hold = {name: packages[name] for name in ours}
         notice_unheld(plan, node, [name for name in others if name not in hold])

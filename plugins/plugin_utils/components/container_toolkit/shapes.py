@@ -40,7 +40,6 @@ class Data(PackageData, total=False):
     rule: File
     cdi_drop_in: File
     change_held: bool
-    created_config: str | None
     config: Edit | None  # None: the engine is not installed yet
     change: Change | None
     has_changed: bool
