@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import pytest
+from installed import Run
 
 from metal_bench import (
     crowd,
@@ -118,6 +119,23 @@ def test_figures_are_medians_beside_their_goals(section, measured, met):
     assert tuple(goal.measured for goal in section.goals) == pytest.approx(measured)
     assert tuple(goal.met for goal in section.goals) == met
     assert all(len(row) == len(section.columns) for row in section.rows)
+
+
+PRINTED = """\
+<10.0.0.1> SSH: EXEC ssh
+TASK [metal.gpu.nvidia_driver : Validating arguments against arg spec 'main' - The driver] ***
+<10.0.0.1> SSH: EXEC ssh
+<10.0.0.2> SSH: EXEC ssh
+TASK [metal.gpu.preflight : Prove that no step remains] ***
+<10.0.0.1> SSH: PUT file
+TASK [metal.gpu.verify : Validating arguments against arg spec 'main' - The verdict] ***
+"""
+
+
+def test_operations_belong_to_the_role_that_needs_them():
+    counts = operations.count(Run(0, PRINTED, 1.0), "10.0.0.1")
+    assert counts == {"": 1, "nvidia_driver": 2, "verify": 0}
+    assert counts.total() == 3
 
 
 @pytest.mark.parametrize(
