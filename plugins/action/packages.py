@@ -45,8 +45,13 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.signing_key imp
     KeyUnavailable,
     read_signing_key,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import DEBIAN
 from ansible_collections.metal.gpu.plugins.plugin_utils.plain import plain
-from ansible_collections.metal.gpu.plugins.plugin_utils.quiet import execute_quietly, redact_output
+from ansible_collections.metal.gpu.plugins.plugin_utils.quiet import (
+    discovered_interpreter,
+    execute_quietly,
+    redact_output,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import explain
 
 _LOCK_TIMEOUT_S = 300
@@ -76,9 +81,13 @@ class ActionModule(ActionBase):
             return {"changed": True}
         self._variables = task_vars or {}
         node = self._variable("metal_gpu")["node"]
+        self._node = node
         self._family: str = node["os"]["family"]
         self._operation: str = options["operation"]
-        self._request = Request(plain(options), has_versionlock=VERSIONLOCK in node["packages"])
+        held = [name for name, one in node["packages"].items() if one["held"]]
+        # A lock without its plugin has no effect.
+        is_locking = self._family == DEBIAN or VERSIONLOCK in node["packages"]
+        self._request = Request(plain(options), held=held if is_locking else ())
         self._lock_timeout = int(self._variable("metal_gpu_lock_timeout", _LOCK_TIMEOUT_S))
         self._host = str(self._variables["inventory_hostname"])
         self._result: dict[str, Any] = {"changed": False, "output": []}
@@ -86,7 +95,10 @@ class ActionModule(ActionBase):
             self._operate()
         except _Stopped as stopped:
             self._result |= {"failed": True, "msg": str(stopped)}
-        return self._result
+            if not Display().verbosity:
+                # The default callback would print it once more, on one line.
+                del self._result["output"]
+        return self._result | discovered_interpreter(self)
 
     # --- the operation ---------------------------------------------------------------------------
 
@@ -94,12 +106,35 @@ class ActionModule(ActionBase):
         steps = self._steps(self._operation)
         self._do_all(steps.first)
         has_index = steps != self._steps(self._operation, is_fresh=True)
-        failed = attempt(self, self._host, self._lock_timeout, has_index=has_index)
-        self._do_all(steps.last)
+        try:
+            failed = attempt(self, self._host, self._lock_timeout, has_index=has_index)
+        except AnsibleError:
+            self._clear_up(steps)
+            raise
         if failed is not None:
-            raise _Stopped(self._explanation(failed))
+            lines = [*self._explanation(failed), *explain(self._clear_up(steps))]
+            raise _Stopped("\n".join(lines))
+        self._do_all(steps.last)
         if steps.first:
             self._do_all(completed_record(self._request))
+
+    def _clear_up(self, steps: Steps) -> list[dict[str, str]]:
+        """Delete and take back what a failed operation leaves, whatever the reason.
+
+        Return findings about that. No second failure hides the first one.
+        """
+        findings = []
+        is_undone = False
+        for call in (*steps.last, *steps.undo):
+            try:
+                is_undone |= bool(self._do(call).get("changed"))
+            except (_Stopped, AnsibleError) as error:
+                findings.append(failure.failed(self._host, redact(str(error))))
+        # An unusable repository would break every other run of the package manager.
+        if is_undone and self._operation == "repository" and not findings:
+            name = self._request.repository["name"]
+            findings.append(finding("REPOSITORY_REMOVED", self._host, name=name))
+        return findings
 
     def _steps(self, operation: str, **more: Any) -> Steps:
         try:
@@ -113,7 +148,8 @@ class ActionModule(ActionBase):
         try:
             key = self._signing_key() if self._operation == "repository" else ""
         except KeyUnavailable as error:
-            return Failed(str(error))
+            # The controller fetches the key: the node's package manager has no part in it.
+            return Failed(str(error), explains=False, finding=self._key_finding(str(error)))
         for call in self._steps(self._operation, key=key, is_fresh=is_fresh).work:
             result = self._call(call)
             if result.get("failed"):
@@ -122,7 +158,10 @@ class ActionModule(ActionBase):
 
     def wait(self, seconds: int) -> Lock | None:
         options = {"operation": self._operation, "_wait": seconds}
-        lock: Lock | None = self._do(Call("metal.gpu.packages", options))["lock"]
+        try:
+            lock: Lock | None = self._do(Call("metal.gpu.packages", options))["lock"]
+        except (_Stopped, AnsibleError):
+            return None  # the failure of the operation says more than that of the question
         return lock
 
     def pause(self, seconds: int) -> None:
@@ -141,6 +180,10 @@ class ActionModule(ActionBase):
         now = datetime.now(UTC)
         return read_signing_key(repository["key"], repository["fingerprint"], self._find_file, now)
 
+    def _key_finding(self, error: str) -> dict[str, str]:
+        found = failure.unusable_repositories(self._host, error, self._request.repository)
+        return next(iter(found.values()), failure.failed(self._host, error))
+
     def _find_file(self, name: str) -> str | None:
         try:
             return str(self._find_needle("files", name))
@@ -149,32 +192,30 @@ class ActionModule(ActionBase):
 
     # --- failures --------------------------------------------------------------------------------
 
-    def _explanation(self, failed: Failed) -> str:
-        if failed.finding:
-            return "\n".join(explain([failed.finding]))
-        return "\n".join(explain(self._findings(failed))) if failed.explains else failed.error
+    def _explanation(self, failed: Failed) -> list[str]:
+        if failed.finding is None:
+            return explain(self._findings(failed)) if failed.explains else [failed.error]
+        findings = [failed.finding]
+        if failed.explains and not failure.is_locked(failed.error):
+            findings.append(failure.failed(self._host, failed.error, failed.printed))
+        return explain(findings)
 
     def _findings(self, failed: Failed) -> list[dict[str, str]]:
-        node = self._do(Call("metal.gpu.node_info", {}))["gpu_node"]
-        names = self._request.names
-        answers = {
-            about: _printed(self._call(question))
-            for about, question in operations.questions(self._family, names).items()
-        }
+        node, answers = self._node, {}
+        names = self._request.names if self._operation == "install" else []
+        try:
+            node = self._do(Call("metal.gpu.node_info", {}))["gpu_node"]
+            for about, question in operations.questions(self._family, names).items():
+                answers[about] = _printed(self._call(question))
+        except (_Stopped, AnsibleError):
+            pass  # what the node answers no more is not as important as the failure
         desired = {
             "host": self._host,
             "names": names,
             "lock_timeout": self._lock_timeout,
             "repository": self._request.repository,
         }
-        findings = failure.explain(failed.error, answers, node, desired, failed.printed)
-        if findings[-1]["code"] == "REPOSITORY_REMOVED":
-            # An unusable repository would break every other run of the package manager.
-            try:
-                self._do_all(self._steps("no_repository").work)
-            except _Stopped as stopped:
-                findings[-1] = finding("PACKAGES_FAILED", self._host, error=str(stopped))
-        return findings
+        return failure.explain(failed.error, answers, node, desired, failed.printed)
 
     # --- modules ---------------------------------------------------------------------------------
 
@@ -195,8 +236,6 @@ class ActionModule(ActionBase):
             result = self._run_action(call)
         else:
             result = execute_quietly(self, call.module, call.options, self._variables)
-        if result.get("rc") in call.may_exit:
-            result |= {"failed": False, "changed": False}
         if call.changes and result.get("changed"):
             self._result["changed"] = True
         self._result["output"] += _printed(result).splitlines()

@@ -590,6 +590,12 @@ CATALOGUE: dict[str, Meaning] = {
         "{packages}",
         "if you do not need these packages, run `apt-get remove {names}`, and run again",
     ),
+    "PACKAGES_HELD": Meaning(
+        REFUSAL,
+        "the installation would change or remove packages that an admin holds: {packages}",
+        "to permit that, remove the hold (`apt-mark unhold {names}`, `dnf versionlock delete "
+        "{names}`), and run again",
+    ),
     "PACKAGES_UNHELD": Meaning(
         NOTICE,
         "an upgrade of the system can replace these packages, because this collection neither "
@@ -607,6 +613,11 @@ CATALOGUE: dict[str, Meaning] = {
         "cannot read which packages this collection installed: {error}",
         "correct {path}; or delete it: the role then treats the packages as the admin's, and "
         "neither holds nor removes them",
+    ),
+    "URL_INVALID": Meaning(
+        REFUSAL,
+        "the URL of the {what} cannot be used: {error}",
+        "correct the variable with this URL, and run again",
     ),
     "KEY_UNKNOWN": Meaning(
         REFUSAL,
@@ -654,7 +665,8 @@ CATALOGUE: dict[str, Meaning] = {
     "REPOSITORY_REMOVED": Meaning(
         NOTICE,
         "the run removed the repository {name}, which it had just added",
-        "nothing to do; with this repository, every later run of the package manager would fail",
+        "nothing to do; with an unusable repository, every later run of the package manager would "
+        "fail",
     ),
     "PACKAGE_VERSION_MISSING": Meaning(
         FAILURE,
@@ -671,7 +683,8 @@ CATALOGUE: dict[str, Meaning] = {
     "PACKAGES_FAILED": Meaning(
         FAILURE,
         "the package manager failed: {error}",
-        "run the same command on the node; the failed task shows everything that it printed",
+        "run the same command on the node; with `-v`, the failed task shows everything that it "
+        "printed",
     ),
     # --- kubelet and device plugin ---------------------------------------------------------
     "KUBELET_MISSING": Meaning(

@@ -17,6 +17,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories im
     is_ours,
     repository_reason,
     unsigned_sources,
+    url_problem,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import DEBIAN, is_redhat
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Step
@@ -64,6 +65,8 @@ def plan_repository(
 
     The tasks read the repository from the plan's data. `now` decides whether its key has expired.
     """
+    if refuse_url(plan, "repository", desired.url) or refuse_url(plan, "signing key", desired.key):
+        return
     reason = repository_reason(node, desired, now)
     plan.data["repository"] = {**desired._asdict(), "new": reason is not None}
     unsigned = [f"{file} ({option})" for file, option in unsigned_sources(node, desired).items()]
@@ -78,6 +81,14 @@ def plan_repository(
     if reason and node["os"]["family"] == DEBIAN and "python3-debian" not in node["packages"]:
         plan.step(prepare, "deb822_repository needs it on the node")
     plan.step(add, reason)
+
+
+def refuse_url(plan: Plan[NoData], what: str, url: str) -> bool:
+    """Refuse an address that cannot be used. Other texts must not quote it."""
+    problem = url_problem(url) if "://" in url else None
+    if problem:
+        plan.refuse("URL_INVALID", what=what, error=problem)
+    return problem is not None
 
 
 def install_reason(node: Node, desired: Mapping[str, str]) -> str | None:
@@ -113,6 +124,12 @@ def hold_reason(node: Node, names: Iterable[str]) -> str | None:
     """Return why packages must be held, or None if all of them are held."""
     loose = _loose(node, names)
     return f"not held, so an upgrade would change them: {', '.join(loose)}" if loose else None
+
+
+def held_by_admin(node: Node, names: Iterable[str], ours: Iterable[str]) -> list[str]:
+    """Return the installed packages that are held, and not by this collection."""
+    others = [name for name in installed(node, names) if name not in ours]
+    return [name for name in others if node["packages"][name]["held"]]
 
 
 def notice_unheld(plan: Plan[NoData], node: Node, names: Iterable[str]) -> None:

@@ -53,6 +53,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
     REPAIR,
     arguments,
+    held_by_admin,
     hold_arguments,
     hold_reason,
     install_reason,
@@ -212,8 +213,8 @@ def _plan_toolkit(plan: Plan[Data], node: Node, desired: Desired) -> None:
     others = [name for name in installed(node, packages) if name not in ours]
     held = [
         name
-        for name in others
-        if node["packages"][name]["held"] and install_reason(node, {name: packages[name]})
+        for name in held_by_admin(node, packages, ours)
+        if install_reason(node, {name: packages[name]})
     ]
     if found is not None and is_newer(found, desired["version"]):
         plan.notice("TOOLKIT_KEPT", found=found, expected=desired["version"])

@@ -13,6 +13,7 @@ Source: https://docs.docker.com/engine/install/
 from __future__ import annotations
 
 from collections.abc import Iterable
+from urllib.parse import urlsplit
 
 from ansible_collections.metal.gpu.plugins.module_utils.read import docker
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import upstream_version
@@ -40,14 +41,17 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
     REPAIR,
     arguments,
+    held_by_admin,
     hold_arguments,
     hold_reason,
+    install_reason,
     installed,
     notice_unheld,
     plan_no_repository,
     plan_repair,
     plan_repository,
     refuse_dependants,
+    refuse_url,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import Repository
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
@@ -264,10 +268,18 @@ def _plan_packages(plan: Plan[Data], node: Node, desired: Desired, reason: str) 
         **docker_packages.docker(system, desired["version"]),
         **docker_packages.containerd(system, desired["containerd_version"]),
     }
+    conflicts = installed(node, CONFLICTS)
+    changed = [name for name in packages if install_reason(node, {name: packages[name]})]
+    recorded = {
+        *package_record.of_role(node, ROLE),
+        *package_record.of_role(node, "containerd"),
+    }
+    if held := held_by_admin(node, (*changed, *conflicts), recorded):
+        plan.refuse("PACKAGES_HELD", packages=", ".join(held), names=" ".join(held))
     plan.data["packages"] = arguments(node, packages)
+    plan.data["change_held"] = bool(recorded)
     ours = package_record.record(plan, node, ROLE, packages)
     plan.data["hold"] = hold_arguments(node, ours)
-    conflicts = installed(node, CONFLICTS)
     also = f"; this removes the conflicting {', '.join(conflicts)}" if conflicts else ""
     plan.step(INSTALL, reason + also)
     plan.step(START, reason)
@@ -292,8 +304,14 @@ def _plan_cri_dockerd(plan: Plan[Data], node: Node, desired: Desired) -> None:
         system = systems.supported(node)
         url = desired["cri_dockerd_url"] or docker_packages.cri_dockerd_url(system)
         plan.data["cri_dockerd_url"] = url
+        suffix = systems.SUFFIXES[system.family]
         if url is None:
             plan.refuse("CRI_DOCKERD_UNPACKAGED", endpoint=endpoint, found=system.name)
+        elif refuse_url(plan, "docker_ce_cri_dockerd_url", url):
+            plan.data["cri_dockerd_url"] = None
+        elif not urlsplit(url).path.endswith(suffix):
+            error = f"its last part has to be the name of a {suffix} file"
+            plan.refuse("URL_INVALID", what="docker_ce_cri_dockerd_url", error=error)
         elif not desired["cri_dockerd_checksum"]:
             plan.refuse("CRI_DOCKERD_MISSING", endpoint=endpoint, url=url)
         package_record.record(plan, node, ROLE, {CRI_DOCKERD_PACKAGE: ""})

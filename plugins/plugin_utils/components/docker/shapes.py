@@ -39,6 +39,7 @@ class ContainersRecord(TypedDict, total=False):
 class Data(PackageData, total=False):
     """What the tasks need to know."""
 
+    change_held: bool
     v1_containers: list[str]
     v1_volumes: list[str]
     leftover_packages: list[str]
