@@ -60,6 +60,7 @@ _LOCK_TIMEOUT_S = 300
 _ON_CONTROLLER = ("ansible.builtin.copy", "metal.gpu.node_info")
 _PRINTED = ("stdout", "stderr", "results", "failures", "response")  # by modules and programs
 _TELLING = ("msg", "url", "response", "stderr", "module_stderr", "module_stdout")
+_REPOSITORIES = ("ansible.builtin.deb822_repository", "ansible.builtin.yum_repository")
 _HANDED_ON = ("diff", "warnings", "deprecations")
 
 
@@ -112,8 +113,15 @@ class ActionModule(ActionBase):
             self._clear_up(steps)
             raise
         if failed is not None:
-            lines = [*self._explanation(failed), *explain(self._clear_up(steps))]
-            raise _Stopped("\n".join(lines))
+            lines, is_repository = self._explanation(failed)
+            if (
+                is_repository
+                and self._operation != "repository"  # which takes it back in any case
+                and self._request.repository["new"]
+            ):
+                more = self._steps("no_repository").work
+                steps = steps._replace(undo=(*steps.undo, *more))
+            raise _Stopped("\n".join([*lines, *explain(self._clear_up(steps))]))
         self._do_all(steps.last)
         if steps.first:
             self._do_all(completed_record(self._request))
@@ -124,16 +132,15 @@ class ActionModule(ActionBase):
         Return findings about that. No second failure hides the first one.
         """
         findings = []
-        is_undone = False
         for call in (*steps.last, *steps.undo):
             try:
-                is_undone |= bool(self._do(call).get("changed"))
+                result = self._do(call)
             except (_Stopped, AnsibleError) as error:
                 findings.append(failure.failed(self._host, redact(str(error))))
-        # An unusable repository would break every other run of the package manager.
-        if is_undone and self._operation == "repository" and not findings:
-            name = self._request.repository["name"]
-            findings.append(finding("REPOSITORY_REMOVED", self._host, name=name))
+            else:
+                if call.module in _REPOSITORIES and result.get("changed"):
+                    name = call.options["name"]
+                    findings.append(finding("REPOSITORY_REMOVED", self._host, name=name))
         return findings
 
     def _steps(self, operation: str, **more: Any) -> Steps:
@@ -192,15 +199,19 @@ class ActionModule(ActionBase):
 
     # --- failures --------------------------------------------------------------------------------
 
-    def _explanation(self, failed: Failed) -> list[str]:
+    def _explanation(self, failed: Failed) -> tuple[list[str], bool]:
+        """Return the lines, and whether the repository of the packages cannot be used."""
+        if failed.finding is None and failed.explains:
+            found = self._explained(failed)
+            return explain(found.findings), found.is_repository
         if failed.finding is None:
-            return explain(self._findings(failed)) if failed.explains else [failed.error]
+            return [failed.error], False
         findings = [failed.finding]
         if failed.explains and not failure.is_locked(failed.error):
             findings.append(failure.failed(self._host, failed.error, failed.printed))
-        return explain(findings)
+        return explain(findings), False
 
-    def _findings(self, failed: Failed) -> list[dict[str, str]]:
+    def _explained(self, failed: Failed) -> failure.Explanation:
         node, answers = self._node, {}
         names = self._request.names if self._operation == "install" else []
         try:

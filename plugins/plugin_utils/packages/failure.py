@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.probe.package_sources import (
@@ -92,13 +92,20 @@ _UNCONFIGURED = re.compile(
 _NEAREST = 4
 
 
+class Explanation(NamedTuple):
+    """What a failure means."""
+
+    findings: list[dict[str, str]]
+    is_repository: bool = False  # whether the repository of the packages cannot be used
+
+
 def explain(
     error: str,
     answers: Mapping[str, str],
     node: Node,
     desired: Mapping[str, Any],
     printed: str = "",
-) -> list[dict[str, str]]:
+) -> Explanation:
     """Return the findings, the cause before its consequences; never empty.
 
     `error` is the error of the module or of the signing key. `printed` is what the package manager
@@ -115,21 +122,21 @@ def explain(
     text = f"{answers.get('update', '')}\n{error}"
     if is_locked(error):
         lock = node["package_manager"]["lock"] or locked_by(error)
-        return [locked(host, lock, desired["lock_timeout"])]
+        return Explanation([locked(host, lock, desired["lock_timeout"])])
     if node["package_manager"]["interrupted"] or _INTERRUPTED.search(text):
-        return [finding("DPKG_INTERRUPTED", host)]
+        return Explanation([finding("DPKG_INTERRUPTED", host)])
     repository = desired["repository"]
     unusable = unusable_repositories(host, text, repository)
     suspects = unusable_repositories(host, error, repository)
+    ours = {_repository(repository["url"]), repository["name"]} if repository else set()
     if repository:
-        ours = (_repository(repository["url"]), repository["name"])
         suspects |= {place: one for place, one in unusable.items() if place in ours}
     others = unusable if is_stale(error, printed) or _INDEX.search(error) else {}
     if not repository:
         suspects |= others
     # With conflicting options, apt reports no other error.
     conflicting = {_repository(match["place"]): match for match in _CONFLICTING.finditer(text)}
-    return (
+    found = (
         _unconfigured(host, f"{printed}\n{error}")
         or [_twice(host, node, url, match) for url, match in conflicting.items()]
         or [*suspects.values()]
@@ -137,6 +144,7 @@ def explain(
         or [*others.values()]
         or [failed(host, error, printed)]
     )
+    return Explanation(found, is_repository=not ours.isdisjoint({*conflicting, *suspects}))
 
 
 def unusable_repositories(

@@ -312,6 +312,23 @@ def test_new_repository_is_taken_back_whatever_the_reason(
     assert "absent" not in [options.get("state") for _name, options in ran]
 
 
+@pytest.mark.parametrize("is_new", [True, False])
+def test_repository_that_stops_apt_is_taken_back_by_the_installation(
+    act: Any, is_new: bool
+) -> None:
+    """An admin has the same address with another key. Only apt as a whole notices that."""
+    twice = "E:Conflicting values set for option Signed-By regarding source {} bookworm: a != b"
+
+    def answer(module: str, options: dict[str, Any]) -> dict[str, Any]:
+        error = {"failed": True, "msg": twice.format(REPOSITORY["url"])}
+        return error if module == "ansible.builtin.apt" else well(module, options)
+
+    repository = {**REPOSITORY, "new": is_new}
+    result, ran = act(answer, operation="install", names=["x"], repository=repository)
+    assert codes(result) == ["REPOSITORY_TWICE", *["REPOSITORY_REMOVED"] * is_new]
+    assert ("deb822_repository" in names(ran)) is is_new
+
+
 def test_versions_are_in_question_only_for_an_installation(act: Any) -> None:
     def answer(module: str, options: dict[str, Any]) -> dict[str, Any]:
         is_apt = module == "ansible.builtin.apt"

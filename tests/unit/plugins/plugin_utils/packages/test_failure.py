@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.failure import (
+    Explanation,
     explain,
     is_locked,
     is_passing,
@@ -43,16 +44,20 @@ def update(version: str, scene: str) -> str:
     return parse_scene(recording(f"packages/apt-update-{version}.txt"))[scene]
 
 
-def said(
+def explained(
     text: str = "", answers: Any = None, manager: Any = None, printed: str = "", **desired: Any
-) -> list[str]:
-    """Return code and message of each finding."""
+) -> Explanation:
     node = {
         "package_manager": manager or FREE,
         "os": {"family": desired.pop("family", "debian"), "version_id": "12"},
         "package_sources": desired.pop("sources", []),
     }
-    found = explain(text, answers or {}, node, {**CHOICES, **desired}, printed)
+    return explain(text, answers or {}, node, {**CHOICES, **desired}, printed)
+
+
+def said(text: str = "", answers: Any = None, manager: Any = None, **more: Any) -> list[str]:
+    """Return code and message of each finding."""
+    found = explained(text, answers, manager, **more).findings
     return [f"{one['code']} {one['message'].removeprefix('gpu-1: ')}" for one in found]
 
 
@@ -360,6 +365,20 @@ KINDS = {"locked": is_locked, "stale": is_stale, "passing": is_passing}
 )
 def test_what_passes(error: str, kinds: list[str]) -> None:
     assert [name for name, matches in KINDS.items() if matches(error)] == kinds
+
+
+@pytest.mark.parametrize(
+    ("url", "is_cause"),
+    [
+        pytest.param("http://mirror.example/toolkit/", True, id="ours"),
+        pytest.param("http://other.example/", False, id="another"),
+    ],
+)
+@pytest.mark.parametrize("scene", ["conflict", "refused"])
+def test_repository_of_the_packages_is_the_cause(scene: str, url: str, is_cause: bool) -> None:
+    place = "http://mirror.example/toolkit/"
+    text = update("2.6.1", scene).replace("http://mirror.example:1/toolkit/", place)
+    assert explained(text, repository={**REPOSITORY, "url": url}).is_repository is is_cause
 
 
 UNMET = parse_scene(recording("packages/apt-install-unmet.txt"))
