@@ -45,7 +45,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.signing_key imp
     KeyUnavailable,
     read_signing_key,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import DEBIAN
 from ansible_collections.metal.gpu.plugins.plugin_utils.plain import plain
 from ansible_collections.metal.gpu.plugins.plugin_utils.quiet import (
     discovered_interpreter,
@@ -86,9 +85,11 @@ class ActionModule(ActionBase):
         self._family: str = node["os"]["family"]
         self._operation: str = options["operation"]
         held = [name for name, one in node["packages"].items() if one["held"]]
-        # A lock without its plugin has no effect.
-        is_locking = self._family == DEBIAN or VERSIONLOCK in node["packages"]
-        self._request = Request(plain(options), held=held if is_locking else ())
+        # Without its plugin, dnf has no holds.
+        self._request = Request(
+            plain(options), held=held if VERSIONLOCK in node["packages"] else ()
+        )
+        self._key = ""
         self._lock_timeout = int(self._variable("metal_gpu_lock_timeout", _LOCK_TIMEOUT_S))
         self._host = str(self._variables["inventory_hostname"])
         self._result: dict[str, Any] = {"changed": False, "output": []}
@@ -114,14 +115,13 @@ class ActionModule(ActionBase):
             raise
         if failed is not None:
             lines, is_repository = self._explanation(failed)
-            if (
-                is_repository
-                and self._operation != "repository"  # which takes it back in any case
-                and self._request.repository["new"]
-            ):
-                more = self._steps("no_repository").work
+            # The operation `repository` takes it back in any case.
+            if is_repository and self._operation != "repository":
+                more = self._steps("no_repository").work if self._request.repository["new"] else ()
                 steps = steps._replace(undo=(*steps.undo, *more))
-            raise _Stopped("\n".join([*lines, *explain(self._clear_up(steps))]))
+            if failed.began:
+                lines += explain(self._clear_up(steps))
+            raise _Stopped("\n".join(lines))
         self._do_all(steps.last)
         if steps.first:
             self._do_all(completed_record(self._request))
@@ -135,12 +135,14 @@ class ActionModule(ActionBase):
         for call in (*steps.last, *steps.undo):
             try:
                 result = self._do(call)
-            except (_Stopped, AnsibleError) as error:
-                findings.append(failure.failed(self._host, redact(str(error))))
-            else:
-                if call.module in _REPOSITORIES and result.get("changed"):
-                    name = call.options["name"]
-                    findings.append(finding("REPOSITORY_REMOVED", self._host, name=name))
+            except _Stopped as stopped:
+                findings.append(failure.failed(self._host, str(stopped)))
+                continue
+            except AnsibleError as error:  # so the node does not answer any more
+                return [*findings, failure.failed(self._host, redact(str(error)))]
+            if call.module in _REPOSITORIES and result.get("changed"):
+                name = call.options["name"]
+                findings.append(finding("REPOSITORY_REMOVED", self._host, name=name))
         return findings
 
     def _steps(self, operation: str, **more: Any) -> Steps:
@@ -153,11 +155,11 @@ class ActionModule(ActionBase):
 
     def work(self, *, is_fresh: bool) -> Failed | None:
         try:
-            key = self._signing_key() if self._operation == "repository" else ""
+            if self._operation == "repository" and not self._key:
+                self._key = self._signing_key()
         except KeyUnavailable as error:
-            # The controller fetches the key: the node's package manager has no part in it.
-            return Failed(str(error), explains=False, finding=self._key_finding(str(error)))
-        for call in self._steps(self._operation, key=key, is_fresh=is_fresh).work:
+            return Failed(str(error), explains=False, began=False)
+        for call in self._steps(self._operation, key=self._key, is_fresh=is_fresh).work:
             result = self._call(call)
             if result.get("failed"):
                 return Failed(_error(result), str(result.get("stdout", "")), call.explains)
@@ -187,10 +189,6 @@ class ActionModule(ActionBase):
         now = datetime.now(UTC)
         return read_signing_key(repository["key"], repository["fingerprint"], self._find_file, now)
 
-    def _key_finding(self, error: str) -> dict[str, str]:
-        found = failure.unusable_repositories(self._host, error, self._request.repository)
-        return next(iter(found.values()), failure.failed(self._host, error))
-
     def _find_file(self, name: str) -> str | None:
         try:
             return str(self._find_needle("files", name))
@@ -201,11 +199,16 @@ class ActionModule(ActionBase):
 
     def _explanation(self, failed: Failed) -> tuple[list[str], bool]:
         """Return the lines, and whether the repository of the packages cannot be used."""
-        if failed.finding is None and failed.explains:
-            found = self._explained(failed)
-            return explain(found.findings), found.is_repository
-        if failed.finding is None:
+        if not failed.began:  # without the key
+            found = failure.unusable_repositories(
+                self._host, failed.error, self._request.repository
+            )
+            return explain([*found.values()] or [failure.failed(self._host, failed.error)]), False
+        if not failed.explains:
             return [failed.error], False
+        if failed.finding is None:
+            explanation = self._explained(failed)
+            return explain(explanation.findings), explanation.is_repository
         findings = [failed.finding]
         if failed.explains and not failure.is_locked(failed.error):
             findings.append(failure.failed(self._host, failed.error, failed.printed))

@@ -40,6 +40,7 @@ class Failed(NamedTuple):
     error: str  # of the module, or of the signing key
     printed: str = ""  # by the package manager
     explains: bool = True  # whether it is the package manager's, which can explain it
+    began: bool = True  # whether anything on the node may have changed
     finding: dict[str, str] | None = None  # if the reason is known
 
 

@@ -44,7 +44,7 @@ class Request(NamedTuple):
 
     options: Mapping[str, Any]  # of the module metal.gpu.packages
     key: str = ""  # of the repository, armoured
-    held: Collection[str] = ()  # observed packages
+    held: Collection[str] = ()  # packages that dnf holds
     is_fresh: bool = False  # whether to read the repositories' indexes again
 
     @property

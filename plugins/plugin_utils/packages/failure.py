@@ -125,26 +125,27 @@ def explain(
         return Explanation([locked(host, lock, desired["lock_timeout"])])
     if node["package_manager"]["interrupted"] or _INTERRUPTED.search(text):
         return Explanation([finding("DPKG_INTERRUPTED", host)])
+    if unconfigured := _unconfigured(host, f"{printed}\n{error}"):
+        return Explanation(unconfigured)
     repository = desired["repository"]
     unusable = unusable_repositories(host, text, repository)
-    suspects = unusable_repositories(host, error, repository)
-    ours = {_repository(repository["url"]), repository["name"]} if repository else set()
-    if repository:
-        suspects |= {place: one for place, one in unusable.items() if place in ours}
     others = unusable if is_stale(error, printed) or _INDEX.search(error) else {}
-    if not repository:
-        suspects |= others
+    own = {_repository(repository["url"]), repository["name"]} if repository else {*others}
+    suspects = {
+        **unusable_repositories(host, error, repository),
+        **{place: one for place, one in unusable.items() if place in own},
+    }
     # With conflicting options, apt reports no other error.
     conflicting = {_repository(match["place"]): match for match in _CONFLICTING.finditer(text)}
     found = (
-        _unconfigured(host, f"{printed}\n{error}")
-        or [_twice(host, node, url, match) for url, match in conflicting.items()]
+        [_twice(host, node, url, match) for url, match in conflicting.items()]
         or [*suspects.values()]
         or _missing(host, answers, desired["names"], node["os"]["family"])
         or [*others.values()]
         or [failed(host, error, printed)]
     )
-    return Explanation(found, is_repository=not ours.isdisjoint({*conflicting, *suspects}))
+    is_own = not own.isdisjoint({*conflicting, *suspects})
+    return Explanation(found, is_repository=bool(repository) and is_own)
 
 
 def unusable_repositories(

@@ -19,6 +19,7 @@ from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 
 from ansible_collections.metal.gpu.plugins.action.packages import ActionModule
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.dnf import VERSIONLOCK
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.signing_key import KeyUnavailable
 
 KEY = "ansible_collections.metal.gpu.plugins.action.packages.read_signing_key"
 NODE = {
@@ -240,6 +241,20 @@ def test_no_second_failure_hides_the_first(act: Any) -> None:
     assert codes(result) == ["PACKAGES_FAILED"]
     assert "no space left" in result["msg"]
     assert names(ran)[-1] == "file"
+
+
+def test_key_that_cannot_be_fetched_changes_nothing(
+    act: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file of the repository may have been there before, and may be good."""
+    message = "cannot fetch the signing key http://mirror.example/gpg: HTTP Error 404: Not Found"
+
+    def fail(*_args: Any) -> str:
+        raise KeyUnavailable(message)
+
+    monkeypatch.setattr(KEY, fail)
+    result, ran = act(operation="repository", repository=REPOSITORY)
+    assert (codes(result), ran) == (["REPOSITORY_UNREACHABLE"], [])
 
 
 def test_file_does_not_stay_on_a_node_that_answers_again(act: Any) -> None:
