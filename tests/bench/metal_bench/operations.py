@@ -33,9 +33,7 @@ off by default in Ansible. `site.yml` runs on one node. On a second node, a play
 after the other. There, each of them observes the node itself."""
 
 # Ansible's own first task of a role.
-_ROLE = re.compile(
-    r"^TASK \[metal\.gpu\.(\w+) : Validating arguments against arg spec 'main'", re.M
-)
+_ROLE = re.compile(r"^TASK \[metal\.gpu\.(\w+) : Validating arguments .* 'main'", re.M)
 
 
 class Count(NamedTuple):

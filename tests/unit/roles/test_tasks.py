@@ -80,3 +80,19 @@ def test_device_plugin_finds_debians_nvidia_smi_and_makes_no_folder_on_any_node(
     assert file["defaultMode"] & 0o111
     on_node = {volume["hostPath"]["path"] for volume in volumes.values() if "hostPath" in volume}
     assert on_node == {"/", "/var/run/cdi"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "preflight/tasks/cluster.yml",
+        *(f"device_plugin/tasks/{file}.yml" for file in ("plan", "present", "deploy", "absent")),
+        *(f"device_plugin/tasks/{file}.yml" for file in ("rollout", "check_pods")),
+    ],
+)
+def test_a_healthy_node_costs_nothing_in_tasks_on_the_cluster(name: str) -> None:
+    """A task for each of 2,000 nodes takes minutes, also if it only includes others."""
+    imported = ("ansible.builtin.import_tasks", "block")
+    for task in with_nested(tasks(ROOT / "roles" / name)):
+        if not any(key in task for key in imported):
+            assert task.get("run_once") is True, task["name"]
