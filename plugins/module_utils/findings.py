@@ -616,7 +616,7 @@ CATALOGUE: dict[str, Meaning] = {
     ),
     "URL_INVALID": Meaning(
         REFUSAL,
-        "the URL of the {what} cannot be used: {error}",
+        "the URL of {what} cannot be used: {error}",
         "correct the variable with this URL, and run again",
     ),
     "KEY_UNKNOWN": Meaning(

@@ -1,7 +1,10 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What package operations run on systems with dnf 4. No function does I/O."""
+"""What package operations run on systems with dnf 4. No function does I/O.
+
+Source: plugins/versionlock.py of rpm-software-management/dnf-plugins-core
+"""
 
 from __future__ import annotations
 

@@ -65,7 +65,8 @@ def plan_repository(
 
     The tasks read the repository from the plan's data. `now` decides whether its key has expired.
     """
-    if refuse_url(plan, "repository", desired.url) or refuse_url(plan, "signing key", desired.key):
+    urls = {f"the repository {desired.name}": desired.url, "its signing key": desired.key}
+    if any(refuse_url(plan, what, url) for what, url in urls.items()):
         return
     reason = repository_reason(node, desired, now)
     plan.data["repository"] = {**desired._asdict(), "new": reason is not None}

@@ -100,6 +100,7 @@ REPOSITORY_NAME = "metal-gpu-docker"
 PACKAGE = "docker-ce"
 PACKAGES = (PACKAGE, "docker-ce-cli", "containerd.io")
 CRI_DOCKERD_PACKAGE = "cri-dockerd"
+_CRI_DOCKERD = "cri-dockerd (docker_ce_cri_dockerd_url)"
 
 # Engines of distributions, and packages that conflict with docker-ce or containerd.io. The package
 # manager removes them while it installs those two. Their data and settings stay.
@@ -270,10 +271,9 @@ def _plan_packages(plan: Plan[Data], node: Node, desired: Desired, reason: str) 
     }
     conflicts = installed(node, CONFLICTS)
     changed = [name for name in packages if install_reason(node, {name: packages[name]})]
-    recorded = {
-        *package_record.of_role(node, ROLE),
-        *package_record.of_role(node, "containerd"),
-    }
+    recorded = [
+        name for role in (ROLE, "containerd") for name in package_record.of_role(node, role)
+    ]
     if held := held_by_admin(node, (*changed, *conflicts), recorded):
         plan.refuse("PACKAGES_HELD", packages=", ".join(held), names=" ".join(held))
     plan.data["packages"] = arguments(node, packages)
@@ -307,11 +307,11 @@ def _plan_cri_dockerd(plan: Plan[Data], node: Node, desired: Desired) -> None:
         suffix = systems.SUFFIXES[system.family]
         if url is None:
             plan.refuse("CRI_DOCKERD_UNPACKAGED", endpoint=endpoint, found=system.name)
-        elif refuse_url(plan, "docker_ce_cri_dockerd_url", url):
+        elif refuse_url(plan, _CRI_DOCKERD, url):
             plan.data["cri_dockerd_url"] = None
         elif not urlsplit(url).path.endswith(suffix):
             error = f"its last part has to be the name of a {suffix} file"
-            plan.refuse("URL_INVALID", what="docker_ce_cri_dockerd_url", error=error)
+            plan.refuse("URL_INVALID", what=_CRI_DOCKERD, error=error)
         elif not desired["cri_dockerd_checksum"]:
             plan.refuse("CRI_DOCKERD_MISSING", endpoint=endpoint, url=url)
         package_record.record(plan, node, ROLE, {CRI_DOCKERD_PACKAGE: ""})

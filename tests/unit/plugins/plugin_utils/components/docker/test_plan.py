@@ -461,6 +461,13 @@ def test_url_that_is_not_that_of_a_package(url: str) -> None:
     assert "CANARY" not in str(planned)
 
 
+@pytest.mark.parametrize("name", ["repository_url", "repository_key"])
+def test_password_that_is_no_part_of_the_url(name: str) -> None:
+    planned = plan("docker_ce", node(VIRGIN), **{name: "https://me:CANARY#1@mirror.example/x"})
+    assert codes(planned) == ["URL_INVALID"]
+    assert "CANARY" not in str(planned)
+
+
 def held(name: str, version: str) -> dict[str, Any]:
     return {"packages": {name: {"version": version, "held": True}}}
 
