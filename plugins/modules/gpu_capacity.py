@@ -244,11 +244,14 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.common.validation import check_type_dict, check_type_list
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
-    kube,
     kube_settings,
     node_status,
     plugin_evidence,
 )
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import Client
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_collections import only
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors import KubeError
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_transport import Timer
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.quantity import (
     QuantityInvalid,
     parse_quantity,
@@ -304,7 +307,7 @@ def _parse_amount(where: str, amount: Any) -> Decimal | None:
 
 
 def run(
-    client: kube.Client,
+    client: Client,
     expected: Amounts,
     resource: str,
     wait_timeout: int,
@@ -312,11 +315,11 @@ def run(
     ready: bool = False,
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[str, Any]:
-    """Return the module's result, with "failed" if a node differs; raise kube.KubeError.
+    """Return the module's result, with "failed" if a node differs; raise KubeError.
 
     If the API server stops answering later, the rows are its last answers, and "error" says why.
     """
-    timer = kube.Timer(wait_timeout, clock)
+    timer = Timer(wait_timeout, clock)
     amounts = {**unawaited, **expected}
     observed: dict[str, NodeStatus] = {}
     reached: dict[str, float] = {}
@@ -327,7 +330,7 @@ def run(
     error = ""
     try:
         wait(client, expected, resource, observed, reached, timer, unawaited, judge)
-    except kube.KubeError as problem:
+    except KubeError as problem:
         if not observed:
             raise
         error = str(problem)
@@ -363,12 +366,12 @@ def run(
 
 
 def wait(
-    client: kube.Client,
+    client: Client,
     expected: Amounts,
     resource: str,
     observed: dict[str, NodeStatus],
     reached: dict[str, float],
-    timer: kube.Timer,
+    timer: Timer,
     unawaited: Amounts,
     judge: Callable[[str], Judgement],
 ) -> None:
@@ -382,7 +385,7 @@ def wait(
         return node_status.parse_node(node, resource) if is_named else None
 
     names = {*expected, *unawaited}
-    query = kube.only("metadata.name", names)
+    query = only("metadata.name", names)
     for changed in client.follow("nodes", observed, keep, timer, query=query):
         for name in expected.keys() & changed:
             if judge(name).state == "ok":
@@ -432,7 +435,7 @@ def main() -> None:
             unawaited,
             params["ready"],
         )
-    except kube.KubeError as error:
+    except KubeError as error:
         if params["report_only"]:
             module.exit_json(nodes={}, error=str(error))
         module.fail_json(msg=str(error))

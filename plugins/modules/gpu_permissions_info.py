@@ -106,7 +106,13 @@ from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.metal.gpu.plugins.module_utils.cluster import kube, kube_settings
+from ansible_collections.metal.gpu.plugins.module_utils.cluster import kube_settings
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import Client
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors import (
+    ANONYMOUS,
+    ApiForbidden,
+    KubeError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -131,8 +137,8 @@ ARGUMENT_SPEC: dict[str, Any] = {
 _PARALLEL = 8  # concurrent access reviews
 
 
-def run(client: kube.Client, permissions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the module's result; raise kube.KubeError."""
+def run(client: Client, permissions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the module's result; raise KubeError."""
     reviews = list(
         dict.fromkeys(
             (permission["group"], permission["resource"], verb, permission["namespace"])
@@ -154,8 +160,8 @@ def run(client: kube.Client, permissions: Sequence[Mapping[str, Any]]) -> dict[s
     try:
         with ThreadPoolExecutor(_PARALLEL) as pool:
             allowed = dict(zip(reviews, pool.map(is_allowed, reviews)))
-    except kube.ApiForbidden as error:
-        if kube.ANONYMOUS in error.reply:
+    except ApiForbidden as error:
+        if ANONYMOUS in error.reply:
             raise
         allowed = {}
     missing = []
@@ -177,7 +183,7 @@ def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     try:
         result = run(kube_settings.client_for(module), module.params["permissions"])
-    except kube.KubeError as error:
+    except KubeError as error:
         if module.params["report_only"]:
             module.exit_json(missing=[], user="", error=str(error))
         module.fail_json(msg=str(error))

@@ -19,11 +19,9 @@ from typing import TYPE_CHECKING, Any
 from ansible.module_utils.basic import env_fallback, missing_required_lib
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.causes import quote
-from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import (
-    Client,
-    KubeError,
-    Settings,
-)
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import Client
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors import KubeError
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_transport import Settings
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
 
 try:

@@ -13,8 +13,12 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from ansible_collections.metal.gpu.plugins.module_utils.cluster import kube, kube_settings
+from ansible_collections.metal.gpu.plugins.module_utils.cluster import kube_settings
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.forbidden import explain_error
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors import (
+    ApiUnauthorised,
+    ApiUntrusted,
+)
 from ansible_collections.metal.gpu.tests.unit.support.api_server import ApiServer
 
 pytestmark = pytest.mark.usefixtures("own_settings")
@@ -73,7 +77,7 @@ def test_kubeconfig_by_default(path, monkeypatch):
 
 
 def test_context(path):
-    with pytest.raises(kube.ApiUnauthorised, match=f"from the kubeconfig {path}, context stranger"):
+    with pytest.raises(ApiUnauthorised, match=f"from the kubeconfig {path}, context stranger"):
         names(connect(kubeconfig=path, context="stranger"))
 
 
@@ -370,7 +374,7 @@ def test_untrusted(tls_cluster, pki, change, found):
     if "ca_cert" in change:
         options["ca_cert"] = str(pki / change["ca_cert"])
     client = connect(api_key=ApiServer.token, **options)
-    with pytest.raises(kube.ApiUntrusted) as caught:
+    with pytest.raises(ApiUntrusted) as caught:
         names(client)
     assert f"TLS with the API server {options['host']} failed: {found}" in str(caught.value)
     assert "Set ca_cert, or certificate-authority in the kubeconfig" in str(caught.value)
@@ -378,5 +382,5 @@ def test_untrusted(tls_cluster, pki, change, found):
 
 def test_tls_where_there_is_none(cluster):
     client = connect(host=cluster.url.replace("http:", "https:"), api_key=ApiServer.token)
-    with pytest.raises(kube.ApiUntrusted, match=r"(?i)wrong.version.number|record layer failure"):
+    with pytest.raises(ApiUntrusted, match=r"(?i)wrong.version.number|record layer failure"):
         names(client)
