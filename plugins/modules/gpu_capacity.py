@@ -244,7 +244,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.common.validation import check_type_dict, check_type_list
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
-    kube_settings,
+    kube_module,
     node_status,
     plugin_evidence,
 )
@@ -270,14 +270,13 @@ if TYPE_CHECKING:
     Amounts = Mapping[str, Optional[Decimal]]
 
 ARGUMENT_SPEC: dict[str, Any] = {
-    **kube_settings.AUTH_ARGUMENTS,
+    **kube_module.ARGUMENTS,
     "nodes": {"type": "raw", "required": True},
     "expected": {"type": "str"},
     "resource": {"type": "str", "default": "nvidia.com/gpu"},
     "unawaited": {"type": "raw", "default": []},
     "ready": {"type": "bool", "default": False},
     "wait_timeout": {"type": "int", "default": 300},
-    "report_only": {"type": "bool", "default": False},
 }
 
 
@@ -425,27 +424,18 @@ def main() -> None:
             raise ValueError("nodes is empty: name at least one node")
     except (TypeError, ValueError) as error:
         module.fail_json(msg=str(error))
-    try:
-        client = kube_settings.client_for(module)
-        result = run(
+    kube_module.run_module(
+        module,
+        lambda client: run(
             client,
             expected,
             params["resource"],
             params["wait_timeout"],
             unawaited,
             params["ready"],
-        )
-    except KubeError as error:
-        if params["report_only"]:
-            module.exit_json(nodes={}, error=str(error))
-        module.fail_json(msg=str(error))
-    if params["report_only"]:
-        result.update(failed=False)
-    else:
-        del result["error"]  # the message has it
-    if result.pop("failed", False):
-        module.fail_json(**result)
-    module.exit_json(**result)
+        ),
+        nodes={},
+    )
 
 
 if __name__ == "__main__":

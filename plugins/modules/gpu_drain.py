@@ -148,7 +148,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.metal.gpu.plugins.module_utils import interrupts
 from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
-    kube_settings,
+    kube_module,
     node_drain,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import Client
@@ -160,11 +160,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 ARGUMENT_SPEC: dict[str, Any] = {
-    **kube_settings.AUTH_ARGUMENTS,
+    **kube_module.ARGUMENTS,
     "nodes": {"type": "list", "elements": "str", "required": True},
     "state": {"type": "str", "choices": ["drained", "released"], "default": "drained"},
     "wait_timeout": {"type": "int", "default": 300},
-    "report_only": {"type": "bool", "default": False},
 }
 
 
@@ -178,7 +177,7 @@ def run(client: Client, params: Mapping[str, Any], *, check_mode: bool) -> dict[
     drain = Drain(client, names, timer, uuid.uuid4().hex[:12])
     pods = _describe_pods(drain)
     if params["report_only"]:
-        result = {"changed": False, "error": ""}
+        result = {"changed": False}
     elif params["state"] == "drained":
         result = _drain(drain, check_mode)
     else:
@@ -250,16 +249,11 @@ def _describe_pods(drain: Drain) -> dict[str, list[dict[str, Any]]]:
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     interrupts.raise_on_signals()
-    try:
-        client = kube_settings.client_for(module)
-        result = run(client, module.params, check_mode=module.check_mode)
-    except KubeError as error:
-        if module.params["report_only"]:
-            module.exit_json(nodes={}, error=str(error))
-        module.fail_json(msg=str(error))
-    if result.pop("failed", False):
-        module.fail_json(**result)
-    module.exit_json(**result)
+    kube_module.run_module(
+        module,
+        lambda client: run(client, module.params, check_mode=module.check_mode),
+        nodes={},
+    )
 
 
 if __name__ == "__main__":

@@ -106,19 +106,18 @@ from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.metal.gpu.plugins.module_utils.cluster import kube_settings
+from ansible_collections.metal.gpu.plugins.module_utils.cluster import kube_module
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import Client
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors import (
     ANONYMOUS,
     ApiForbidden,
-    KubeError,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 ARGUMENT_SPEC: dict[str, Any] = {
-    **kube_settings.AUTH_ARGUMENTS,
+    **kube_module.ARGUMENTS,
     "permissions": {
         "type": "list",
         "elements": "dict",
@@ -131,7 +130,6 @@ ARGUMENT_SPEC: dict[str, Any] = {
             "any": {"type": "bool", "default": False},
         },
     },
-    "report_only": {"type": "bool", "default": False},
 }
 
 _PARALLEL = 8  # concurrent access reviews
@@ -181,15 +179,9 @@ def run(client: Client, permissions: Sequence[Mapping[str, Any]]) -> dict[str, A
 
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    try:
-        result = run(kube_settings.client_for(module), module.params["permissions"])
-    except KubeError as error:
-        if module.params["report_only"]:
-            module.exit_json(missing=[], user="", error=str(error))
-        module.fail_json(msg=str(error))
-    if module.params["report_only"]:
-        result["error"] = ""
-    module.exit_json(**result)
+    kube_module.run_module(
+        module, lambda client: run(client, module.params["permissions"]), missing=[], user=""
+    )
 
 
 if __name__ == "__main__":

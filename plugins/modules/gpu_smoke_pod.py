@@ -276,7 +276,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.metal.gpu.plugins.module_utils import interrupts
 from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
-    kube_settings,
+    kube_module,
     smoke_causes,
     smoke_cleanup,
     smoke_evidence,
@@ -284,7 +284,6 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
     smoke_run,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import Client
-from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors import KubeError
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_transport import Timer
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_pod import Request, Verdict
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_run import Outcome
@@ -297,7 +296,7 @@ FREE = "free"
 SWEEP_S = 30.0
 
 ARGUMENT_SPEC: dict[str, Any] = {
-    **kube_settings.AUTH_ARGUMENTS,
+    **kube_module.ARGUMENTS,
     "nodes": {"type": "list", "elements": "str", "required": True},
     "gpus": {"type": "str", "default": "1"},
     "image": {"type": "str", "required": True},
@@ -315,7 +314,6 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "namespace": {"type": "str", "default": "default"},
     "wait_for_gpus": {"type": "bool", "default": False},
     "wait_timeout": {"type": "int", "default": 300},
-    "report_only": {"type": "bool", "default": False},
 }
 
 
@@ -461,23 +459,17 @@ def main() -> None:
         limit_s=params["wait_timeout"],
     )
     interrupts.raise_on_signals()
-    try:
-        result = run(
-            kube_settings.client_for(module),
+    kube_module.run_module(
+        module,
+        lambda client: run(
+            client,
             counts,
             template,
             wait_for_gpus=params["wait_for_gpus"],
             check_mode=module.check_mode,
-        )
-    except KubeError as error:
-        if params["report_only"]:
-            module.exit_json(nodes={}, error=str(error))
-        module.fail_json(msg=str(error))
-    if params["report_only"]:
-        result.update(failed=False, error="")
-    if result.pop("failed", False):
-        module.fail_json(**result)
-    module.exit_json(**result)
+        ),
+        nodes={},
+    )
 
 
 if __name__ == "__main__":

@@ -247,7 +247,7 @@ def test_a_plugin_without_credentials_stops_before_any_request(
 ):
     """The library continues as an anonymous user, which the server does not let list nodes."""
     path = tmp_path / "plugin" if lines is None else program(tmp_path, *lines)
-    with pytest.raises(kube_settings.PluginFailed) as caught:
+    with pytest.raises(kube_settings.SettingsInvalid) as caught:
         connect(kubeconfig=with_plugin(cluster.url, path))
     message = str(caught.value)
     assert message.startswith(f"The credential plugin '{path}' of the kubeconfig in the options")
@@ -274,7 +274,7 @@ def test_an_unused_plugin_does_not_matter(cluster, tmp_path):
 
 def test_what_a_plugin_says_shows_no_secret(cluster, tmp_path):
     path = program(tmp_path, "echo https://eve:hunter2@proxy.example refused >&2", "exit 1")
-    with pytest.raises(kube_settings.PluginFailed) as caught:
+    with pytest.raises(kube_settings.SettingsInvalid) as caught:
         connect(kubeconfig=with_plugin(cluster.url, path))
     assert "proxy.example refused" in str(caught.value)
     assert "hunter2" not in str(caught.value)
@@ -288,8 +288,8 @@ def test_missing_file_of_an_option():
 def test_secrets_are_found_wherever_they_are():
     config = kubeconfig("https://a.example", token="s3cret")
     config["users"].append({"name": "b", "user": {"client-key-data": "a2V5", "token": ["x"]}})
-    assert sorted(kube_settings._secrets(config)) == ["a2V5", "s3cret", "wrong"]
-    assert list(kube_settings._secrets("/path/to/kubeconfig")) == []
+    assert sorted(kube_settings.secrets(config)) == ["a2V5", "s3cret", "wrong"]
+    assert list(kube_settings.secrets("/path/to/kubeconfig")) == []
 
 
 def certificate(subject, key, issuer, issuer_key, *extensions):
