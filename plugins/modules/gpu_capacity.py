@@ -20,19 +20,12 @@ description:
     That is the node's conditions, and for each device plugin pod the phase and the most informative
     log line. RV(nodes.cause) names a known cause, such as a missing label or a taint.
 extends_documentation_fragment:
-  - metal.gpu.attributes
+  - metal.gpu.attributes.reads
   - metal.gpu.attributes.actiongroup_gpu
   - metal.gpu.kubeconfig
 attributes:
   check_mode:
-    support: full
     description: Changes nothing in any mode. Waits also in check mode.
-  diff_mode:
-    support: N/A
-    description: Changes nothing.
-  idempotent:
-    support: full
-    description: Changes nothing.
 options:
   nodes:
     description:
@@ -214,10 +207,8 @@ nodes:
       expected: 8
       ready: true
       readiness: ""
-      labels:
-        nvidia.com/gpu.present: "true"
-      annotations:
-        metal.gpu/labelled: nvidia.com/gpu.present
+      labels: {}
+      annotations: {}
       seconds: 300.0
       message: "expected 8, capacity is 8, allocatable is 7: 1 unhealthy"
       evidence:

@@ -18,19 +18,9 @@ description:
   - Uses access reviews, which cover every authorizer. If access reviews are forbidden, no
     permission is reported as missing.
 extends_documentation_fragment:
-  - metal.gpu.attributes
+  - metal.gpu.attributes.reads
   - metal.gpu.attributes.actiongroup_gpu
   - metal.gpu.kubeconfig
-attributes:
-  check_mode:
-    support: full
-    description: Changes nothing in any mode.
-  diff_mode:
-    support: N/A
-    description: Changes nothing.
-  idempotent:
-    support: full
-    description: Changes nothing.
 options:
   permissions:
     description: The permissions.
@@ -87,6 +77,11 @@ missing:
   type: list
   elements: dict
   sample: []
+error:
+  description: Why the API server did not answer. Empty if it answered.
+  returned: with O(report_only)
+  type: str
+  sample: ""
 user:
   description: >-
     User name of the credentials. Empty if nothing is missing, or if the API server does not report
@@ -94,11 +89,6 @@ user:
   returned: success
   type: str
   sample: jane
-error:
-  description: Why the API server did not answer. Empty if it answered.
-  returned: with O(report_only)
-  type: str
-  sample: ""
 """
 
 from concurrent.futures import ThreadPoolExecutor
