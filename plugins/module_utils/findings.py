@@ -12,9 +12,12 @@ has the details. No function does I/O.
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 REFUSAL = "refusal"  # the run changes no node, or only the others (metal_gpu_skip_refused)
 STOP = "stop"  # the run leaves this node until an admin decides, and continues on the others
@@ -774,3 +777,8 @@ def finding(code: str, host: str, **evidence: object) -> dict[str, str]:
         "remedy": redact(meaning.remedy.format(host=host, **evidence)),
         "reference": f"{DOCUMENT}#{code.lower()}",
     }
+
+
+def is_sound(findings: Iterable[Mapping[str, str]]) -> bool:
+    """Tell whether findings say nothing but what is worth knowing."""
+    return all(found["severity"] == NOTICE for found in findings)
