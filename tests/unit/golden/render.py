@@ -21,7 +21,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import
     plan as plan_docker_ce,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
-    plan as plan_nvidia_driver,
+    steps as driver_steps,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import repositories
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import REDHAT
@@ -106,20 +106,18 @@ def _config(data: Mapping[str, Any], family: str) -> Lines:
 
 
 _SHOWN: dict[Step, Callable[[Mapping[str, Any], str], Lines]] = {
-    plan_nvidia_driver.STREAM: _stream,
-    plan_nvidia_driver.BLACKLIST: _file("blacklist"),
-    plan_nvidia_driver.INITRAMFS: _ramdisk,
-    plan_nvidia_driver.PIN: _packages("pinning"),
-    plan_nvidia_driver.MODULES_LOAD: _file("modules_load"),
-    plan_nvidia_driver.HEADERS: _packages("headers"),
+    driver_steps.STREAM: _stream,
+    driver_steps.BLACKLIST: _file("blacklist"),
+    driver_steps.INITRAMFS: _ramdisk,
+    driver_steps.PIN: _packages("pinning"),
+    driver_steps.MODULES_LOAD: _file("modules_load"),
+    driver_steps.HEADERS: _packages("headers"),
     plan_containerd.CRI: _config,
     plan_docker_ce.CRI_DOCKERD: lambda data, family: iter([f"package {data['cri_dockerd_url']}"]),
     plan_nvidia_container_runtime.RULE: _file("rule"),
     plan_nvidia_container_runtime.REGISTER: _config,
 }
-for _module in (
-    *(plan_nvidia_driver, plan_containerd, plan_docker_ce, plan_nvidia_container_runtime),
-):
+for _module in (*(driver_steps, plan_containerd, plan_docker_ce, plan_nvidia_container_runtime),):
     _SHOWN |= {
         _module.PYTHON_DEBIAN: _prepare,
         _module.REPOSITORY: _repository,

@@ -41,7 +41,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import (
     settings as docker_keys,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.plan import works
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.state import works
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import (
