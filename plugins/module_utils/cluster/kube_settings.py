@@ -37,33 +37,24 @@ except ImportError:
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+
+def _option(kind: str, *names: str, **more: Any) -> dict[str, Any]:
+    """Return an option, and the environment variables that set it."""
+    variables = [f"K8S_AUTH_{name}" for name in names]
+    return {"type": kind, "fallback": (env_fallback, variables), **more}
+
+
 # Names, aliases and environment variables are those of the collection kubernetes.core.
 AUTH_ARGUMENTS: dict[str, Any] = {
-    "kubeconfig": {"type": "raw", "fallback": (env_fallback, ["K8S_AUTH_KUBECONFIG"])},
-    "context": {"type": "str", "fallback": (env_fallback, ["K8S_AUTH_CONTEXT"])},
-    "host": {"type": "str", "fallback": (env_fallback, ["K8S_AUTH_HOST"])},
-    "api_key": {"type": "str", "no_log": True, "fallback": (env_fallback, ["K8S_AUTH_API_KEY"])},
-    "ca_cert": {
-        "type": "path",
-        "aliases": ["ssl_ca_cert"],
-        "fallback": (env_fallback, ["K8S_AUTH_CA_CERT", "K8S_AUTH_SSL_CA_CERT"]),
-    },
-    "client_cert": {
-        "type": "path",
-        "aliases": ["cert_file"],
-        "fallback": (env_fallback, ["K8S_AUTH_CLIENT_CERT", "K8S_AUTH_CERT_FILE"]),
-    },
-    "client_key": {
-        "type": "path",
-        "no_log": False,  # the path, not the key
-        "aliases": ["key_file"],
-        "fallback": (env_fallback, ["K8S_AUTH_CLIENT_KEY", "K8S_AUTH_KEY_FILE"]),
-    },
-    "validate_certs": {
-        "type": "bool",
-        "aliases": ["verify_ssl"],
-        "fallback": (env_fallback, ["K8S_AUTH_VALIDATE_CERTS", "K8S_AUTH_VERIFY_SSL"]),
-    },
+    "kubeconfig": _option("raw", "KUBECONFIG"),
+    "context": _option("str", "CONTEXT"),
+    "host": _option("str", "HOST"),
+    "api_key": _option("str", "API_KEY", no_log=True),
+    "ca_cert": _option("path", "CA_CERT", "SSL_CA_CERT", aliases=["ssl_ca_cert"]),
+    "client_cert": _option("path", "CLIENT_CERT", "CERT_FILE", aliases=["cert_file"]),
+    # The path, not the key.
+    "client_key": _option("path", "CLIENT_KEY", "KEY_FILE", aliases=["key_file"], no_log=False),
+    "validate_certs": _option("bool", "VALIDATE_CERTS", "VERIFY_SSL", aliases=["verify_ssl"]),
 }
 
 _SECRETS = {"token", "password", "client-key-data", "access-token", "refresh-token", "id-token"}

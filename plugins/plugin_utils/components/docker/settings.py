@@ -15,12 +15,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from ansible_collections.metal.gpu.plugins.module_utils.read.docker import DEFAULT_RUNTIME
+from ansible_collections.metal.gpu.plugins.module_utils.read.docker import DEFAULT_RUNTIME, Runtime
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import release
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.observed import (
-    Docker,
-    Runtime,
-)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.observed import Docker
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Edit
 
 RUNTIME = "nvidia"

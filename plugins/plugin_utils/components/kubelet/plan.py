@@ -13,10 +13,10 @@ Source: https://kubernetes.io/docs/reference/command-line-tools-reference/featur
 from __future__ import annotations
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe.own_files import KUBELET_DROP_IN
+from ansible_collections.metal.gpu.plugins.module_utils.read.kubelet import Gate
 from ansible_collections.metal.gpu.plugins.module_utils.read.silence import UNITS, silent_programs
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import release
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.kubelet.observed import (
-    Gate,
     Kubelet,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.kubelet.shapes import (

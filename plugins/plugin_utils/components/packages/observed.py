@@ -34,20 +34,13 @@ class Repository(TypedDict):
     error: str | None
 
 
-class Unfinished(TypedDict):
-    """A package whose installation dpkg did not finish."""
-
-    version: str
-    state: str
-
-
 class PackageManager(TypedDict):
     """Whether the package manager is usable now, and what apt would remove with a package."""
 
     error: str | None
     lock: Lock | None
     interrupted: bool
-    unfinished: dict[str, Unfinished]
+    unfinished: dict[str, packages.Unfinished]
     automatic: list[str]
     dependants: dict[str, list[list[str]]]
 
@@ -98,15 +91,12 @@ def _repositories(raw: Raw) -> dict[str, Repository]:
 
 
 def _package_manager(raw: Raw, values: Values) -> PackageManager:
-    unfinished = packages.parse_unfinished(raw.stdout("packages"), raw.architecture)
     relations = values["relations"]
     return {
         "error": packages.query_error(raw.outputs.get("packages")) or relations["error"],
         "lock": values["lock"],
         "interrupted": values["interrupted"],
-        "unfinished": {
-            name: {"version": one.version, "state": one.state} for name, one in unfinished.items()
-        },
+        "unfinished": packages.parse_unfinished(raw.stdout("packages"), raw.architecture),
         "automatic": relations["automatic"],
         "dependants": relations["dependants"],
     }
