@@ -312,14 +312,26 @@ def run(
     timer = Timer(wait_timeout, clock)
     amounts = {**unawaited, **expected}
     observed: dict[str, NodeStatus] = {}
-    reached: dict[str, float] = {}
+    reached: dict[str, float] = {}  # after how many seconds a node was as expected
 
     def judge(name: str) -> Judgement:
         return node_status.judge(observed.get(name), amounts[name], resource, ready=ready)
 
+    def keep(node: dict[str, Any]) -> NodeStatus | None:
+        is_named = node["metadata"]["name"] in amounts
+        return node_status.parse_node(node, resource) if is_named else None
+
     error = ""
     try:
-        wait(client, expected, resource, observed, reached, timer, unawaited, judge)
+        query = only("metadata.name", amounts)
+        for changed in client.follow("nodes", observed, keep, timer, query=query):
+            for name in expected.keys() & changed:
+                if judge(name).state == "ok":
+                    reached.setdefault(name, timer.elapsed_s())
+                else:
+                    reached.pop(name, None)
+            if len(reached) == len(expected):
+                break
     except KubeError as problem:
         if not observed:
             raise
@@ -353,37 +365,6 @@ def run(
         ]
         result.update(failed=True, msg="\n".join([head, *rows]))
     return result
-
-
-def wait(
-    client: Client,
-    expected: Amounts,
-    resource: str,
-    observed: dict[str, NodeStatus],
-    reached: dict[str, float],
-    timer: Timer,
-    unawaited: Amounts,
-    judge: Callable[[str], Judgement],
-) -> None:
-    """Fill `observed` until all nodes are as expected or time is up.
-
-    Fills `reached` with the seconds after which each node was as expected.
-    """
-
-    def keep(node: dict[str, Any]) -> NodeStatus | None:
-        is_named = node["metadata"]["name"] in names
-        return node_status.parse_node(node, resource) if is_named else None
-
-    names = {*expected, *unawaited}
-    query = only("metadata.name", names)
-    for changed in client.follow("nodes", observed, keep, timer, query=query):
-        for name in expected.keys() & changed:
-            if judge(name).state == "ok":
-                reached.setdefault(name, timer.elapsed_s())
-            else:
-                reached.pop(name, None)
-        if len(reached) == len(expected):
-            return
 
 
 def _describe(

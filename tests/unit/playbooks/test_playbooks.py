@@ -331,7 +331,7 @@ def test_reboots_in_turn_refuse_another_strategy(tmp_path):
     found = run(tmp_path, [play("nvidia_driver", **keywords)], hosts, "--check")
     assert found.code != 0
     assert codes(found) == {"STRATEGY_UNSUPPORTED"}
-    assert "Announce the plan" not in found.output
+    assert "TASK [metal.gpu.nvidia_driver : Finish the interrupted" not in found.output
 
 
 def test_our_playbooks_do_not_take_the_strategy_that_is_configured(tmp_path):
