@@ -127,34 +127,28 @@ def feature_gates(
     flags: Iterable[Flag], documents: Iterable[tuple[str, Mapping[str, object]]]
 ) -> list[Gate]:
     """List every place where a gate is set; documents are pairs of path and content."""
-    gates: list[Gate] = []
-    for flag in flags:
-        if flag.name == "--feature-gates":
-            for name, value in parse_gates_flag(flag.value or "").items():
-                gates.append(
-                    {
-                        "name": name,
-                        "value": value,
-                        "file": flag.file,
-                        "where": "flag",
-                        "flag": flag.variable or flag.name,
-                        "effective": flag.effective,
-                    }
-                )
-    for path, document in documents:
-        for name, given in section(document, "featureGates").items():
-            value = given if isinstance(given, bool) else None
-            gates.append(
-                {
-                    "name": str(name),
-                    "value": value,
-                    "file": path,
-                    "where": "config",
-                    "flag": None,
-                    "effective": True,
-                }
-            )
-    return gates
+    in_flags = (
+        (name, value, flag.file, "flag", flag.variable or flag.name, flag.effective)
+        for flag in flags
+        if flag.name == "--feature-gates"
+        for name, value in parse_gates_flag(flag.value or "").items()
+    )
+    in_documents = (
+        (str(name), given if isinstance(given, bool) else None, path, "config", None, True)
+        for path, document in documents
+        for name, given in section(document, "featureGates").items()
+    )
+    return [
+        {
+            "name": name,
+            "value": value,
+            "file": file,
+            "where": where,
+            "flag": holder,
+            "effective": effective,
+        }
+        for name, value, file, where, holder, effective in (*in_flags, *in_documents)
+    ]
 
 
 def endpoint(
