@@ -16,9 +16,11 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import state, steps
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.absent import plan_absent
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.flavour import (
+    choose_flavour,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.observed import Driver
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.refusals import (
-    choose_flavour,
     refuse_broken,
     refuse_installation,
     refuse_node,
