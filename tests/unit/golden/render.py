@@ -12,10 +12,17 @@ from typing import Any
 import yaml
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import (
-    plan as plan_nvidia_container_runtime,
+    device_links,
+    runtime,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import (
+    packages as container_toolkit,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import (
     plan as plan_containerd,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import (
+    cri_dockerd,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import (
     plan as plan_docker_ce,
@@ -113,16 +120,14 @@ _SHOWN: dict[Step, Callable[[Mapping[str, Any], str], Lines]] = {
     plan_nvidia_driver.MODULES_LOAD: _file("modules_load"),
     plan_nvidia_driver.HEADERS: _packages("headers"),
     plan_containerd.CRI: _config,
-    plan_docker_ce.CRI_DOCKERD: lambda data, family: iter([f"package {data['cri_dockerd_url']}"]),
-    plan_nvidia_container_runtime.RULE: _file("rule"),
-    plan_nvidia_container_runtime.REGISTER: _config,
+    cri_dockerd.INSTALL: lambda data, family: iter([f"package {data['cri_dockerd_url']}"]),
+    device_links.RULE: _file("rule"),
+    runtime.REGISTER: _config,
 }
-for _module in (
-    *(plan_nvidia_driver, plan_containerd, plan_docker_ce, plan_nvidia_container_runtime),
-):
+for _role in (container_toolkit.OURS, plan_containerd.OURS, plan_docker_ce.OURS):
     _SHOWN |= {
-        _module.PYTHON_DEBIAN: _prepare,
-        _module.REPOSITORY: _repository,
-        _module.INSTALL: _packages("packages"),
-        _module.HOLD: _hold,
+        _role.python_debian: _prepare,
+        _role.repository: _repository,
+        _role.install: _packages("packages"),
+        _role.hold: _hold,
     }

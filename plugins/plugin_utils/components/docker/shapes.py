@@ -7,16 +7,13 @@ from __future__ import annotations
 from typing import TypedDict
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import (
-    Circumstances,
     State,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import PackageData
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import (
-    RepositoryVariables,
-)
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.role import RepositoryDesired
 
 
-class Desired(Circumstances, RepositoryVariables):
+class Desired(RepositoryDesired):
     """The variables of the role docker_ce."""
 
     state: State
