@@ -22,10 +22,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import ex
 
 
 class ActionModule(ActionBase):
-    TRANSFERS_FILES = False
-    _supports_check_mode = True
-    _supports_async = False
-
     def run(
         self, tmp: str | None = None, task_vars: dict[str, Any] | None = None
     ) -> dict[str, Any]:

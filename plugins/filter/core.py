@@ -14,6 +14,7 @@ from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils import findings
 from ansible_collections.metal.gpu.plugins.module_utils.verdict import reconcile as verdict
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.cluster import CLUSTER, SMOKE
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import (
     ClusterRow,
     SmokeRow,
@@ -38,7 +39,7 @@ def reconcile(
     smoke: SmokeRow | None = None,
     known: Iterable[Mapping[str, str]] = (),
     unanswered: Iterable[Mapping[str, str]] = (),
-    asked: Collection[str] = (verdict.CLUSTER, verdict.SMOKE),
+    asked: Collection[str] = (CLUSTER, SMOKE),
     plans: Mapping[str, PlanResult] | None = None,
 ) -> Verdict:
     count, wrong = gpu_count(host, declared)

@@ -17,16 +17,7 @@ description:
     C(metal_gpu). Returns what to ask the cluster, or the verdict on each host. Runs nothing.
   - Use it with C(run_once). Internal to P(metal.gpu.preflight#role) and P(metal.gpu.verify#role).
 extends_documentation_fragment:
-  - metal.gpu.attributes
-attributes:
-  check_mode:
-    support: full
-    description: Changes nothing in any mode.
-  diff_mode:
-    support: none
-    description: Changes nothing.
-  idempotent:
-    support: full
+  - metal.gpu.attributes.reads
 options:
   query:
     description:

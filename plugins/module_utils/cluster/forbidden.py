@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.causes import quote
-from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import ANONYMOUS
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors import ANONYMOUS
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 
 _FORBIDDEN = re.compile(

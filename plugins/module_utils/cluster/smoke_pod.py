@@ -48,6 +48,7 @@ class Template(NamedTuple):
 
     run: str
     process: str
+    namespace: str
     image: str
     resource: str
     runtime_class: str | None

@@ -29,12 +29,10 @@ from ansible_collections.metal.gpu.plugins.module_utils.read import systemd
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from pathlib import Path
 
     from ansible_collections.metal.gpu.plugins.module_utils.probe.raw_data import (
         Asked,
         OutputData,
-        ProgramFileData,
         RawData,
         ServiceData,
     )
@@ -86,7 +84,7 @@ def collect(node: Node, request: Request) -> RawData:
             name: reading.find_program(name) for probe in PROBES.values() for name in probe.programs
         },
         "program_files": {
-            name: _read_program(node.root, name, directories)
+            name: program_files.read_program(node.root, name, directories)
             for probe in PROBES.values()
             for name, directories in probe.program_files.items()
         },
@@ -137,11 +135,6 @@ def _as_data(service: Service) -> ServiceData:
         name: [flag._asdict() for flag in getattr(service, name)] for name in ("in_force", "flags")
     }
     return cast("ServiceData", {**service._asdict(), **lists})
-
-
-def _read_program(root: Path, name: str, directories: Iterable[str]) -> ProgramFileData:
-    file = program_files.read_program(root, name, directories)
-    return {"path": file.path, "exists": file.exists, "executable": file.executable}
 
 
 def _read_times(reading: Reading) -> dict[str, float]:

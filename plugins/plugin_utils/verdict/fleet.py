@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ansible_collections.metal.gpu.plugins.module_utils.findings import NOTICE, finding
+from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.reconcile import (
     question,
     reconcile,
@@ -191,7 +191,3 @@ def own(verdict: Mapping[str, Any], unanswered: Sequence[Finding]) -> list[Findi
 def fails(verdict: Mapping[str, Any], *, check_mode: bool) -> bool:
     """Tell whether the host fails. In check mode, a run may be about to mend a difference."""
     return not verdict["ok"] and (verdict["left_out"] or not check_mode)
-
-
-def is_sound(findings: Iterable[Finding]) -> bool:
-    return all(one["severity"] == NOTICE for one in findings)

@@ -19,12 +19,13 @@ from typing import Any
 
 from ansible.module_utils.testing import patch_module_args
 
-from ansible_collections.metal.gpu.plugins.module_utils.cluster import kube, kube_settings
+from ansible_collections.metal.gpu.plugins.module_utils.cluster import kube_settings
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import Client
 
 CONNECTIONS = 8
 
 
-def _client(kubeconfig: str) -> kube.Client:
+def _client(kubeconfig: str) -> Client:
     options = dict.fromkeys(kube_settings.AUTH_ARGUMENTS)
     return kube_settings.connect({**options, "kubeconfig": kubeconfig})
 

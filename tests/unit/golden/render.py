@@ -19,16 +19,16 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_too
     packages as container_toolkit,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import (
-    plan as plan_containerd,
+    plan as containerd_plan,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import (
     cri_dockerd,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import (
-    plan as plan_docker_ce,
+    packages as docker_packages,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
-    plan as plan_nvidia_driver,
+    steps as driver_steps,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import repositories
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import REDHAT
@@ -113,18 +113,20 @@ def _config(data: Mapping[str, Any], family: str) -> Lines:
 
 
 _SHOWN: dict[Step, Callable[[Mapping[str, Any], str], Lines]] = {
-    plan_nvidia_driver.STREAM: _stream,
-    plan_nvidia_driver.BLACKLIST: _file("blacklist"),
-    plan_nvidia_driver.INITRAMFS: _ramdisk,
-    plan_nvidia_driver.PIN: _packages("pinning"),
-    plan_nvidia_driver.MODULES_LOAD: _file("modules_load"),
-    plan_nvidia_driver.HEADERS: _packages("headers"),
-    plan_containerd.CRI: _config,
+    driver_steps.STREAM: _stream,
+    driver_steps.BLACKLIST: _file("blacklist"),
+    driver_steps.INITRAMFS: _ramdisk,
+    driver_steps.PIN: _packages("pinning"),
+    driver_steps.MODULES_LOAD: _file("modules_load"),
+    driver_steps.HEADERS: _packages("headers"),
+    containerd_plan.CRI: _config,
     cri_dockerd.INSTALL: lambda data, family: iter([f"package {data['cri_dockerd_url']}"]),
     device_links.RULE: _file("rule"),
     runtime.REGISTER: _config,
 }
-for _role in (container_toolkit.OURS, plan_containerd.OURS, plan_docker_ce.OURS):
+for _role in (
+    *(driver_steps.OURS, containerd_plan.OURS, docker_packages.OURS, container_toolkit.OURS),
+):
     _SHOWN |= {
         _role.python_debian: _prepare,
         _role.repository: _repository,

@@ -26,7 +26,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
     install_reason,
     installed,
     notice_unheld,
-    refuse_dependants,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.role import RolePackages
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import NoData, Plan, Step
@@ -161,9 +160,8 @@ def plan_no_packages(plan: Plan[Data], node: Node) -> None:
     config = node["toolkit"]["config"]
     keeps_config = config is not None and not _is_config_of_package(node)
     # A purge removes the configuration file of an older package, even if the admin changed it.
-    plan.data |= {"packages": packages, "purge": not keeps_config}
-    refuse_dependants(plan, node, packages)
-    plan.step(OURS.remove, f"installed: {', '.join(packages)}" if packages else None)
+    plan.data["purge"] = not keeps_config
+    OURS.plan_remove(plan, node, packages)
     if installed(node, [name for name in PACKAGES if name not in packages]):
         plan.notice("TOOLKIT_OF_ADMIN", found=node["toolkit"]["version"])
     elif runtime.ROLE in node["ours"]["packages"]:

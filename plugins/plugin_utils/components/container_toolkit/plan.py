@@ -27,7 +27,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd im
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import (
     register_runtime as docker,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.plan import works
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.state import works
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import (

@@ -12,8 +12,10 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired impor
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import (
     register_runtime as docker,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import PackageData
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages.role import RepositoryDesired
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.role import (
+    PackageData,
+    RepositoryDesired,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import File
 
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import (
     State,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import PackageData
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages.role import RepositoryDesired
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.role import (
+    PackageData,
+    RepositoryDesired,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Change, Edit
 
 

@@ -11,7 +11,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.shapes
     Desired,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages import record, systems
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import hold_reason
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, Step
 
@@ -22,7 +22,6 @@ START = Step("start_cri_dockerd", "Start cri-dockerd")
 TRANSACTIONS = (INSTALL, HOLD)
 STEPS = (INSTALL, HOLD, START)
 
-_ROLE = "docker_ce"
 _PACKAGE = "cri-dockerd"
 
 
@@ -40,9 +39,9 @@ def plan_cri_dockerd(plan: Plan[Data], node: Node, desired: Desired) -> None:
             plan.refuse("CRI_DOCKERD_UNPACKAGED", endpoint=endpoint, found=system.name)
         elif not desired["cri_dockerd_checksum"]:
             plan.refuse("CRI_DOCKERD_MISSING", endpoint=endpoint, url=url)
-        record.record(plan, node, _ROLE, {_PACKAGE: ""})
+        packages.OURS.record(plan, node, {_PACKAGE: ""})
         plan.step(INSTALL, f"the kubelet is configured for {endpoint}")
-    if not found["installed"] or _PACKAGE in record.of_role(node, _ROLE):
+    if not found["installed"] or _PACKAGE in packages.OURS.of_role(node):
         plan.step(HOLD, hold_reason(node, [_PACKAGE]))
     if not found["running"] or not found["enabled"]:
         plan.step(START, f"the kubelet is configured for {endpoint}")

@@ -30,6 +30,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.observ
     Container,
     Docker,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.packages import OURS, ROLE
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.shapes import (
     Data,
     Desired,
@@ -45,9 +46,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
     hold_arguments,
     installed,
     notice_unheld,
-    refuse_dependants,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages.role import RolePackages
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
     NoData,
     Plan,
@@ -56,16 +55,8 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
     edited,
 )
 
-ROLE = "docker_ce"
 PACKAGE = "docker-ce"
 PACKAGES = (PACKAGE, "docker-ce-cli", "containerd.io")
-OURS = RolePackages(
-    ROLE,
-    "metal-gpu-docker",
-    packages="Docker",
-    source="the Docker repository",
-    record="Docker packages",
-)
 RECORD = Step("record", "Record the running containers")
 START = Step("start", "Start Docker")
 CONTAINERS = Step("containers", "Start the recorded containers")
@@ -219,7 +210,7 @@ def _plan_interrupted(plan: Plan[Data], node: Node, containers: Iterable[Contain
     names = ", ".join(container["name"] for container in containers)
     if names:
         plan.step(CONTAINERS, f"{names} ran before Docker was replaced")
-    elif docker.RECORD in edited(node, "docker_ce"):
+    elif docker.RECORD in edited(node, ROLE):
         plan.step(CONTAINERS, f"{docker.RECORD} is left from an earlier run")
 
 
@@ -231,7 +222,6 @@ def _plan_absent(plan: Plan[Data], node: Node) -> None:
     """
     engine = node["engines"]["docker"]
     packages = OURS.added(node)
-    plan.data["packages"] = packages
     running = [container["name"] for container in engine["containers"]]
     if packages:
         refuse_silent(plan, engine)
@@ -241,8 +231,7 @@ def _plan_absent(plan: Plan[Data], node: Node) -> None:
         plan.refuse("DOCKER_IN_USE", evidence="a running kubelet")
     elif packages and running:
         plan.refuse("DOCKER_IN_USE", evidence=f"running containers ({', '.join(running)})")
-    refuse_dependants(plan, node, packages)
-    plan.step(OURS.remove, f"installed: {', '.join(packages)}" if packages else None)
+    OURS.plan_remove(plan, node, packages)
     OURS.plan_leftovers(plan, node)
 
 

@@ -9,8 +9,10 @@ from typing import Literal
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import (
     State,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import PackageData
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages.role import RepositoryDesired
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.role import (
+    PackageData,
+    RepositoryDesired,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import File
 
 

@@ -8,11 +8,9 @@ from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from typing import TypedDict, cast
 
-from ansible_collections.metal.gpu.plugins.module_utils.probe.components.packages import (
-    Lock,
-    Source,
-    Values,
-)
+from ansible_collections.metal.gpu.plugins.module_utils.probe.components.packages import Values
+from ansible_collections.metal.gpu.plugins.module_utils.probe.package_manager import Lock
+from ansible_collections.metal.gpu.plugins.module_utils.probe.package_sources import PackageSource
 from ansible_collections.metal.gpu.plugins.module_utils.read import packages
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Raw
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import (
@@ -59,7 +57,7 @@ class Observed(TypedDict):
 
     packages: dict[str, Package]
     repositories: dict[str, Repository]
-    package_sources: list[Source]
+    package_sources: list[PackageSource]
     module_streams: dict[str, str]
     package_manager: PackageManager
 
