@@ -32,7 +32,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import 
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import NoData, Plan, Step
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
     from ansible_collections.metal.gpu.plugins.plugin_utils.components.ours.observed import Entry
@@ -63,30 +63,25 @@ class PackageData(TypedDict, total=False):
 
 
 class RolePackages:
-    """What a role installs, holds and removes, and as what its steps call that.
+    """What a role installs, holds and removes.
 
-    `repository` is the name of its file. The other arguments are parts of the steps' titles.
+    `file` is the name of its repository's file. `packages`, `source` and `entries` are what the
+    titles of its steps call the packages, the repository and their record. `short` is a short name
+    of a repository with a long one.
     """
 
     def __init__(
-        self,
-        role: str,
-        repository: str,
-        *,
-        packages: str,
-        source: str,
-        record: str,
-        short: str = "",
+        self, role: str, file: str, packages: str, source: str, entries: str, *, short: str = ""
     ) -> None:
         self.role = role
-        self._repository = repository
+        self._file = file
         self.python_debian = Step("python_debian", f"Install python3-debian for {short or source}")
         self.repository = Step("repository", f"Add {source}")
         self.install = Step("install", f"Install {packages}")
         self.hold = Step("hold", f"Hold {packages}")
         self.remove = Step("remove", f"Remove {packages}")
         self.release = Step("release", f"Release the hold on {packages}")
-        self.forget = Step("forget", f"Delete the record of {record}")
+        self.forget = Step("forget", f"Delete the record of {entries}")
         self.remove_repository = Step("remove_repository", f"Remove {source}")
         self._transactions = (
             self.python_debian,
@@ -117,7 +112,7 @@ class RolePackages:
         self, plan: Plan[PackageData], node: Node, variables: RepositoryDesired, source: Source
     ) -> None:
         """Plan the repository, unless the admin's sources have its address."""
-        desired = Repository.desired(self._repository, variables, source)
+        desired = Repository.desired(self._file, variables, source)
         reason = repository_reason(node, desired, variables["now"])
         plan.data["repository"] = {**desired._asdict(), "new": reason is not None}
         unsigned = unsigned_sources(node, desired)
@@ -134,15 +129,17 @@ class RolePackages:
         plan.step(self.repository, reason)
 
     def _refuse_file(self, plan: Plan[NoData], node: Node) -> None:
-        problem = file_problem(node, self._repository)
+        problem = file_problem(node, self._file)
         if problem:
-            path = FILES[node["os"]["family"]].format(self._repository)
+            path = FILES[node["os"]["family"]].format(self._file)
             plan.refuse("REPOSITORY_FILE_FOREIGN", path=path, error=problem)
 
-    def record(self, plan: Plan[PackageData], node: Node, packages: Mapping[str, str]) -> list[str]:
+    def record(
+        self, plan: Plan[PackageData], node: Node, packages: Mapping[str, str]
+    ) -> dict[str, str]:
         """Let the installing step record its packages.
 
-        Return the packages that are the role's or become the role's.
+        Return those that are the role's or become the role's, with their versions.
         """
         entries = record.entries(node, self.role, packages)
         earlier = plan.data.get("packages_record")
@@ -150,21 +147,26 @@ class RolePackages:
             "path": RECORDS.replace("*", self.role),
             "packages": {**(earlier["packages"] if earlier else {}), **entries},
         }
-        return list(entries)
+        return {name: packages[name] for name in entries}
 
     def plan_install(
         self, plan: Plan[PackageData], node: Node, packages: Mapping[str, str], reason: str
-    ) -> list[str]:
+    ) -> dict[str, str]:
         """Plan the installation. Return the packages to hold."""
         plan.data["packages"] = arguments(node, packages)
-        ours = self.record(plan, node, packages)
-        plan.data["hold"] = hold_arguments(node, {name: packages[name] for name in ours})
         plan.step(self.install, reason)
-        return ours
+        return self.record(plan, node, packages)
 
-    def plan_hold(self, plan: Plan[NoData], node: Node, names: Iterable[str]) -> None:
-        """Plan to hold packages that are not held."""
-        plan.step(self.hold, hold_reason(node, names))
+    def plan_hold(
+        self,
+        plan: Plan[PackageData],
+        node: Node,
+        packages: Mapping[str, str],
+        reason: str | None = None,
+    ) -> None:
+        """Plan to hold packages if they are not held, or for another reason."""
+        plan.data["hold"] = hold_arguments(node, packages)
+        plan.step(self.hold, hold_reason(node, packages) or reason)
 
     def plan_remove(self, plan: Plan[PackageData], node: Node, packages: list[str]) -> None:
         """Plan the removal of packages, and refuse it if packages of the admin need them."""
@@ -189,7 +191,7 @@ class RolePackages:
         found = node["ours"]["packages"].get(self.role)
         plan.data["packages_record"] = {"path": found["path"]} if found else None
         plan.step(self.forget, f"this role wrote {found['path']}" if found else None)
-        name = self._repository
+        name = self._file
         plan.data["repository"] = {"name": name, "key_file": KEY_FILE.format(name)}
         if is_ours(node, name):
             self._refuse_file(plan, node)

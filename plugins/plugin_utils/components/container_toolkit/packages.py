@@ -21,8 +21,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_too
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
-    hold_arguments,
-    hold_reason,
     install_reason,
     installed,
     notice_unheld,
@@ -33,10 +31,10 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan import NoData, Plan
 OURS = RolePackages(
     runtime.ROLE,
     "metal-gpu-container-toolkit",
-    packages="the container toolkit",
-    source="the repository of the container toolkit",
+    "the container toolkit",
+    "the repository of the container toolkit",
+    "the toolkit packages",
     short="the toolkit repository",
-    record="the toolkit packages",
 )
 FORMER = Step("former", "Remove the package nvidia-container-runtime")
 REMOVE_FILES = Step("remove_files", "Remove the files of the container toolkit")
@@ -90,14 +88,13 @@ def plan_packages(plan: Plan[Data], node: Node, desired: Desired) -> None:
         _keep_held(plan, node, desired, held)
     else:
         plan.data |= {"change_held": bool(ours), "created_config": _created_config(node)}
-        reason = install_reason(node, packages)
-        if reason:
+        hold, unheld = {name: packages[name] for name in ours}, None
+        if reason := install_reason(node, packages):
             OURS.plan_repository(plan, node, desired, systems.supported(node).toolkit)
-            ours = OURS.plan_install(plan, node, packages, reason)
-        plan.data["hold"] = hold_arguments(node, {name: packages[name] for name in ours})
-        unheld = "the new version is not held yet" if reason else None
-        plan.step(OURS.hold, hold_reason(node, ours) or unheld)
-        notice_unheld(plan, node, [name for name in others if name not in ours])
+            hold = OURS.plan_install(plan, node, packages, reason)
+            unheld = "the new version is not held yet"
+        OURS.plan_hold(plan, node, hold, unheld)
+        notice_unheld(plan, node, [name for name in others if name not in hold])
     if FORMER_PACKAGE in node["packages"]:
         plan.step(FORMER, f"the container toolkit replaces {FORMER_PACKAGE}")
     if not plan.has_step(OURS.install):

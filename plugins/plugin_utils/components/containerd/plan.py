@@ -46,11 +46,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
 ROLE = "containerd"
 PACKAGE = "containerd.io"
 OURS = RolePackages(
-    ROLE,
-    "metal-gpu-docker",
-    packages="containerd",
-    source="the Docker repository",
-    record="the containerd package",
+    ROLE, "metal-gpu-docker", "containerd", "the Docker repository", "the containerd package"
 )
 CRI = Step("cri", "Enable the CRI plugin of containerd")
 RESTART = Step("restart", "Restart containerd")
@@ -108,9 +104,8 @@ def _plan_missing(plan: Plan[Data], node: Node, desired: Desired) -> None:
 def _plan_installed(plan: Plan[Data], node: Node) -> None:
     engine = node["engines"]["containerd"]
     config = engine["config"]
-    plan.data["hold"] = [PACKAGE]
     if OURS.of_role(node):
-        OURS.plan_hold(plan, node, [PACKAGE])
+        OURS.plan_hold(plan, node, {PACKAGE: ""})
     elif PACKAGE not in package_record.of_role(node, DOCKER_ROLE):
         notice_unheld(plan, node, (PACKAGE, DISTRIBUTION))
     if engine["cri_enabled"] is False:

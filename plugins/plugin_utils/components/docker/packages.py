@@ -13,13 +13,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.role import Rol
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import REDHAT, System
 
 ROLE = "docker_ce"
-OURS = RolePackages(
-    ROLE,
-    "metal-gpu-docker",
-    packages="Docker",
-    source="the Docker repository",
-    record="Docker packages",
-)
+OURS = RolePackages(ROLE, "metal-gpu-docker", "Docker", "the Docker repository", "Docker packages")
 
 _CRI_DOCKERD = "0.4.3"
 _CRI_DOCKERD_URL = "https://github.com/Mirantis/cri-dockerd/releases/download"

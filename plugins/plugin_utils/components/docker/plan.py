@@ -43,7 +43,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import record as package_record
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
-    hold_arguments,
     installed,
     notice_unheld,
 )
@@ -139,8 +138,8 @@ def _plan_engine(plan: Plan[Data], node: Node, desired: Desired) -> None:
         "daemon_reload": engine["needs_reload"],
     }
     if not engine["installed"]:
-        ours = _plan_packages(plan, node, desired, "Docker is not installed")
-        OURS.plan_hold(plan, node, ours)
+        held = _plan_packages(plan, node, desired, "Docker is not installed")
+        OURS.plan_hold(plan, node, held)
     elif others and desired["replace_distribution"]:
         _plan_exchange(plan, node, desired, others)
     else:
@@ -155,8 +154,7 @@ def _plan_engine(plan: Plan[Data], node: Node, desired: Desired) -> None:
         _plan_interrupted(plan, node, engine["interrupted"])
         if ours:
             versions = {name: node["packages"][name]["version"] for name in ours}
-            plan.data["hold"] = hold_arguments(node, versions)
-            OURS.plan_hold(plan, node, ours)
+            OURS.plan_hold(plan, node, versions)
             plan.step(DISARM, engine["purge_script"] and f"docker.io left {engine['purge_script']}")
 
 
@@ -191,7 +189,7 @@ def _plan_exchange(plan: Plan[Data], node: Node, desired: Desired, others: list[
         plan.step(DISARM, f"the removal of docker.io leaves {docker.PURGE_SCRIPT}")
 
 
-def _plan_packages(plan: Plan[Data], node: Node, desired: Desired, reason: str) -> list[str]:
+def _plan_packages(plan: Plan[Data], node: Node, desired: Desired, reason: str) -> dict[str, str]:
     """Plan the packages of the engine. Return the packages to hold."""
     system = systems.supported(node)
     OURS.plan_repository(plan, node, desired, system.docker)

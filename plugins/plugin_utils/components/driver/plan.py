@@ -36,7 +36,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
     arguments,
     failed,
-    hold_arguments,
     install_reason,
     notice_unheld,
     unfinished_evidence,
@@ -99,11 +98,9 @@ def _plan_working(plan: Plan[Data], node: Node, desired: Desired) -> None:
     if found != desired["version"]:
         plan.notice("DRIVER_KEPT", found=found, expected=desired["version"])
         return
-    plan.data["hold"] = hold_arguments(
-        node, {name: node["packages"][name]["version"] for name in ours}
-    )
     _plan_blacklist(plan, node["driver"])
-    steps.OURS.plan_hold(plan, node, ours)
+    versions = {name: node["packages"][name]["version"] for name in ours}
+    steps.OURS.plan_hold(plan, node, versions)
     plan.step(steps.MODULES_LOAD, state.boot_reason(node))
     plan.step(steps.LOAD, state.unloaded_reason(node))
     if node["driver"]["persistenced"]["installed"]:
@@ -139,7 +136,6 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
     }
     steps.OURS.record(plan, node, pinning)
     ours = steps.OURS.record(plan, node, packages)
-    plan.data["hold"] = hold_arguments(node, {name: packages[name] for name in ours})
     reason = install_reason(node, packages)
     pin_reason = install_reason(node, pinning)
     headers_reason = f"{headers[0]} is not installed" if headers else None

@@ -10,11 +10,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Step
 
 ROLE = "nvidia_driver"
 OURS = RolePackages(
-    ROLE,
-    "metal-gpu-nvidia-driver",
-    packages="the driver",
-    source="the NVIDIA repository",
-    record="the driver packages",
+    ROLE, "metal-gpu-nvidia-driver", "the driver", "the NVIDIA repository", "the driver packages"
 )
 STREAM = Step("stream", "Enable the module stream of the driver branch")
 BLACKLIST = Step("blacklist", "Block the nouveau module")
