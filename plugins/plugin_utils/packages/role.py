@@ -174,7 +174,7 @@ class RolePackages:
         refuse_dependants(plan, node, packages)
         plan.step(self.remove, f"installed: {', '.join(packages)}" if packages else None)
 
-    def plan_leftovers(self, plan: Plan[PackageData], node: Node) -> None:
+    def plan_cleanup(self, plan: Plan[PackageData], node: Node) -> None:
         """Plan the removal of what is left after the packages: holds, record and repository."""
         staying = [
             name for name in record.unchanged(node, self.role) if name not in self.added(node)

@@ -169,4 +169,4 @@ def plan_no_packages(plan: Plan[Data], node: Node) -> None:
         plan.step(
             REMOVE_FILES, f"the packages leave them behind: {', '.join(files)}" if files else None
         )
-    OURS.plan_leftovers(plan, node)
+    OURS.plan_cleanup(plan, node)

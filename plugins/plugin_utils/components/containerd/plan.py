@@ -191,4 +191,4 @@ def _plan_absent(plan: Plan[Data], node: Node) -> None:
         plan.step(OURS.remove, f"this role installed {PACKAGE}")
     elif node["engines"]["containerd"]["installed"]:
         plan.notice("ENGINE_OF_ADMIN", engine="containerd")
-    OURS.plan_leftovers(plan, node)
+    OURS.plan_cleanup(plan, node)

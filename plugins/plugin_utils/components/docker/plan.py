@@ -230,7 +230,7 @@ def _plan_absent(plan: Plan[Data], node: Node) -> None:
     elif packages and running:
         plan.refuse("DOCKER_IN_USE", evidence=f"running containers ({', '.join(running)})")
     OURS.plan_remove(plan, node, packages)
-    OURS.plan_leftovers(plan, node)
+    OURS.plan_cleanup(plan, node)
 
 
 def _version(node: Node) -> str | None:

@@ -61,7 +61,7 @@ def plan_absent(plan: Plan[Data], node: Node) -> None:
     plan.step(steps.REMOVE_FILES, f"this role created {', '.join(files)}" if files else None)
     if files or steps.ROLE in node["ours"]["packages"]:
         plan.step(steps.INITRAMFS, "it may contain removed files")
-    steps.OURS.plan_leftovers(plan, node)
+    steps.OURS.plan_cleanup(plan, node)
 
 
 def _notice_kept(plan: Plan[Data], node: Node, removed: Iterable[str]) -> None:
