@@ -15,12 +15,9 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.shapes
     Data,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages import record as package_record
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
     orphans,
-    plan_no_repository,
-    refuse_dependants,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
 
@@ -36,13 +33,12 @@ def plan_absent(plan: Plan[Data], node: Node) -> None:
     the end. It shows that the role installed the driver, so an interrupted run can continue.
     """
     driver = node["driver"]
-    added = package_record.added(node, steps.ROLE)
+    added = steps.OURS.added(node)
     is_ours = bool(driver_packages.carriers(dict.fromkeys(added, "")))
     # Dependencies, such as libraries and firmware, are useless without the driver. dnf removes them
     # itself: clean_requirements_on_remove in dnf.conf(5).
-    others = set(driver["packages"]).difference(package_record.of_role(node, steps.ROLE))
+    others = set(driver["packages"]).difference(steps.OURS.of_role(node))
     packages = sorted([*added, *orphans(node, added, others)]) if is_ours else added
-    refuse_dependants(plan, node, packages)
     loaded = [name for name in node["kernel"]["modules"] if name.startswith("nvidia")]
     files = [
         file["path"]
@@ -50,7 +46,6 @@ def plan_absent(plan: Plan[Data], node: Node) -> None:
         if file["path"] in node["ours"]["files"]
     ]
     plan.data |= {
-        "packages": packages,
         "modules": sorted(loaded, key=_unload_place),
         "persistence": driver["persistenced"]["active"],
         "files": files,
@@ -62,12 +57,11 @@ def plan_absent(plan: Plan[Data], node: Node) -> None:
         _notice_kept(plan, node, packages)
     elif driver_packages.carriers(driver["packages"]) or state.installed_version(node):
         plan.notice("DRIVER_OF_ADMIN", found=state.version(node))
-    plan.step(steps.REMOVE, f"installed: {', '.join(packages)}" if packages else None)
+    steps.OURS.plan_remove(plan, node, packages)
     plan.step(steps.REMOVE_FILES, f"this role created {', '.join(files)}" if files else None)
     if files or steps.ROLE in node["ours"]["packages"]:
         plan.step(steps.INITRAMFS, "it may contain removed files")
-    package_record.plan_forget(plan, node, steps.ROLE, release=steps.RELEASE, forget=steps.FORGET)
-    plan_no_repository(plan, node, steps.REPOSITORY_NAME, remove=steps.REMOVE_REPOSITORY)
+    steps.OURS.plan_cleanup(plan, node)
 
 
 def _notice_kept(plan: Plan[Data], node: Node, removed: Iterable[str]) -> None:

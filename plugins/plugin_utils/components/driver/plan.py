@@ -34,21 +34,15 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed impo
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import (
     refuse_platform,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages import record as package_record
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
     arguments,
     failed,
-    hold_arguments,
-    hold_reason,
     install_reason,
     notice_unheld,
-    plan_repair,
-    plan_repository,
     unfinished_evidence,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import (
-    Repository,
     is_enabled,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, PlanResult
@@ -74,7 +68,7 @@ def plan(node: Node, desired: Desired) -> PlanResult:
         },
     )
     refuse_platform(plan, node)
-    package_record.refuse_record(plan, node, steps.ROLE)
+    steps.OURS.refuse_record(plan, node)
     if plan.refusals:
         return plan.result()
     if desired["state"] == "absent":
@@ -85,7 +79,7 @@ def plan(node: Node, desired: Desired) -> PlanResult:
         _plan_present(plan, node, desired)
     else:
         _plan_working(plan, node, desired)
-    plan_repair(plan, node, *steps.OF_PACKAGES)
+    steps.OURS.plan_repair(plan, node, steps.STREAM, steps.PIN, steps.HEADERS)
     return plan.result()
 
 
@@ -97,7 +91,7 @@ def _plan_working(plan: Plan[Data], node: Node, desired: Desired) -> None:
     found = state.version(node)
     packages = driver_packages.carriers(node["driver"]["packages"])
     # A pinning package needs no hold.
-    ours = [name for name in package_record.of_role(node, steps.ROLE) if "-pinning-" not in name]
+    ours = [name for name in steps.OURS.of_role(node) if "-pinning-" not in name]
     if not packages:
         plan.notice("DRIVER_WITHOUT_PACKAGE", found=found)
     if failed(node):
@@ -106,11 +100,9 @@ def _plan_working(plan: Plan[Data], node: Node, desired: Desired) -> None:
     if found != desired["version"]:
         plan.notice("DRIVER_KEPT", found=found, expected=desired["version"])
         return
-    plan.data["hold"] = hold_arguments(
-        node, {name: node["packages"][name]["version"] for name in ours}
-    )
     _plan_blacklist(plan, node["driver"])
-    plan.step(steps.HOLD, hold_reason(node, ours))
+    versions = {name: node["packages"][name]["version"] for name in ours}
+    steps.OURS.plan_hold(plan, node, versions)
     plan.step(steps.MODULES_LOAD, state.boot_reason(node))
     plan.step(steps.LOAD, state.unloaded_reason(node))
     if node["driver"]["persistenced"]["installed"]:
@@ -144,9 +136,8 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
         "headers": separate,
         "packages": arguments(node, packages) + ([] if separate else headers),
     }
-    package_record.record(plan, node, steps.ROLE, pinning)
-    ours = package_record.record(plan, node, steps.ROLE, packages)
-    plan.data["hold"] = hold_arguments(node, ours)
+    steps.OURS.record(plan, node, pinning)
+    ours = steps.OURS.record(plan, node, packages)
     reason = install_reason(node, packages)
     pin_reason = install_reason(node, pinning)
     headers_reason = f"{headers[0]} is not installed" if headers else None
@@ -156,17 +147,14 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
     if headers and not separate:
         reason = "; ".join(filter(None, (reason, headers_reason)))
     if reason or pin_reason:
-        source = Repository.desired(steps.REPOSITORY_NAME, desired, system.driver)
-        plan_repository(
-            plan, node, source, desired["now"], prepare=steps.PYTHON_DEBIAN, add=steps.REPOSITORY
-        )
+        steps.OURS.plan_repository(plan, node, desired, system.driver)
     if reason and systems.is_redhat(node):
         _plan_redhat(plan, node, version, chosen.stream)
     plan.step(steps.PIN, pin_reason)
     plan.step(steps.HEADERS, headers_reason if separate else None)
     _plan_blacklist(plan, driver)
-    plan.step(steps.INSTALL, reason)
-    plan.step(steps.HOLD, hold_reason(node, ours))
+    plan.step(steps.OURS.install, reason)
+    steps.OURS.plan_hold(plan, node, ours)
     plan.step(steps.MODULES_LOAD, state.boot_reason(node))
     has_failed = _plan_build(plan, node, version, is_complete=not (reason or headers))
     reboot = state.reboot_reason(node, desired["version"])

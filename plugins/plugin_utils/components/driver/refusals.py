@@ -19,7 +19,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.shapes
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages import record as package_record
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
 
@@ -88,7 +87,7 @@ def refuse_pin(plan: Plan[Data], node: Node, pinning: Mapping[str, str]) -> None
     The pin of a whole branch also allows versions newer than the desired one.
     Source: Conflicts and Replaces of nvidia-driver-pinning-580 in NVIDIA's repository
     """
-    ours = package_record.of_role(node, steps.ROLE)
+    ours = steps.OURS.of_role(node)
     found = [
         name
         for name in node["driver"]["packages"]

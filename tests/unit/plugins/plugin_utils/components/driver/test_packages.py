@@ -105,7 +105,7 @@ def test_headers_are_installed_before_the_driver() -> None:
     """NVIDIA's rpm package ignores a failed build."""
     planned = plan({})
     titles = names(planned)
-    assert titles.index(steps.HEADERS.title) < titles.index(steps.INSTALL.title)
+    assert titles.index(steps.HEADERS.title) < titles.index(steps.OURS.install.title)
     assert planned["data"]["headers"] == ["kernel-devel-6.1.0-26-amd64"]
     assert not any("devel" in name for name in planned["data"]["packages"])
     assert steps.HEADERS.title not in names(plan({"kernel": {"headers": True}}))
