@@ -1,0 +1,83 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the planner gets from the cluster and from the variables, and what it gives to the tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypedDict
+
+Values = Mapping[str, object]
+
+
+class Desired(TypedDict):
+    """The variables of the role device_plugin."""
+
+    state: Literal["present", "absent"]
+    foreign: Literal["refuse", "adopt"]
+    image: str
+    version: str
+    image_pull_secrets: Sequence[str]
+    device_list_strategy: str
+    args: Sequence[str]
+    namespace: str
+    name: str
+    runtime_class: str  # empty: none
+    node_selector: Mapping[str, str]
+    tolerations: Sequence[Values]
+    priority_class: str
+    resources: Values
+
+
+class Member(TypedDict):
+    """A host of the play."""
+
+    host: str
+    node: str  # its name in the cluster
+    engine: str | None
+
+
+class Row(TypedDict):
+    """A node of the cluster, from metal.gpu.gpu_capacity."""
+
+    state: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+
+
+class Observed(TypedDict):
+    """What there is in the cluster."""
+
+    daemonsets: Sequence[Mapping[str, Any]]
+    runtime_classes: Sequence[Mapping[str, Any]]
+    rows: Mapping[str, Row]  # of the nodes
+    members: Sequence[Member]
+    errors: Sequence[str]  # of failed list requests
+
+
+class Manifest(TypedDict, total=False):
+    """An object of Kubernetes, or a patch."""
+
+    apiVersion: str
+    kind: str
+    metadata: Values
+    handler: str  # of a RuntimeClass
+    spec: Values
+
+
+class Used(TypedDict):
+    """The DaemonSet that must run, and how queries select its pods."""
+
+    name: str
+    namespace: str
+    selectors: list[str]
+
+
+class Data(TypedDict):
+    """What the tasks need to know."""
+
+    used: Used
+    is_adopted: bool  # `used` is not of this role
+    marks: list[str]  # how queries select the objects of this role
+    manifests: list[Manifest]
