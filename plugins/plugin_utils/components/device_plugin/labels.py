@@ -9,13 +9,14 @@ An annotation lists the labels that this role added, so that the admin's labels 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, TypedDict
+from typing import TypedDict
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin.desired import (
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin.shapes import (
     Manifest,
     Member,
+    Object,
     Row,
 )
 
@@ -65,7 +66,7 @@ def labelling(nodes: Mapping[str, Row], labels: Mapping[str, str]) -> list[Manif
 
 
 def unlabelling(
-    nodes: Sequence[Mapping[str, Any]], names: Collection[str], labels: Mapping[str, str]
+    nodes: Sequence[Object], names: Collection[str], labels: Mapping[str, str]
 ) -> Unlabelling:
     """Sort the nodes (Node objects) that have all of the labels."""
     patches, kept, left = [], [], []
@@ -92,9 +93,8 @@ def keeping(
     """Return a finding for each host whose node keeps the plugin; see `unlabelling`."""
     others = ", ".join(labels["left"])
     return {
-        host: [finding("LABEL_OF_ADMIN", host, label=label, others=others)]
+        one["host"]: [finding("LABEL_OF_ADMIN", one["host"], label=label, others=others)]
         for one in members
-        for host in [one["host"]]
         if one["node"] in labels["kept"]
     }
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_pod import MANAGED_BY, MANAGER
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin.desired import (
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin.shapes import (
     Desired,
     Manifest,
     Values,

@@ -8,7 +8,7 @@ The manifests are applied, so the API server works out the changes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster import pod_status
@@ -16,18 +16,19 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster.forbidden import
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.scheduling import selector_text
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin import labels
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin.desired import (
-    Data,
-    Desired,
-    Observed,
-    Used,
-)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin.manifest import (
     HANDLER,
     MARKS,
     SELECTOR,
     STRATEGY,
     manifests,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin.shapes import (
+    Data,
+    Desired,
+    Object,
+    Observed,
+    Used,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
@@ -93,12 +94,12 @@ def plan(observed: Observed, desired: Desired) -> dict[str, Any]:
     return plan.result()
 
 
-def _is_ours(found: Mapping[str, Any]) -> bool:
+def _is_ours(found: Object) -> bool:
     """Tell whether this role created an object."""
     return MARKS.items() <= section(found, "metadata", "labels").items()
 
 
-def _creates(plan: Plan, name: str, found: Iterable[Mapping[str, Any]]) -> bool:
+def _creates(plan: Plan, name: str, found: Iterable[Object]) -> bool:
     """Choose whether the RuntimeClass is created, used as it is, or refused.
 
     A handler is immutable, and pods of the admin may need it.
@@ -116,7 +117,7 @@ def _creates(plan: Plan, name: str, found: Iterable[Mapping[str, Any]]) -> bool:
 
 
 def _choose(
-    plan: Plan, ours: Mapping[str, Any] | None, observed: Observed, desired: Desired
+    plan: Plan, ours: Object | None, observed: Observed, desired: Desired
 ) -> tuple[str, str]:
     """Choose the strategy and the RuntimeClass of the plugin itself, which can be empty."""
     hosts: dict[str, list[str]] = {}
@@ -145,11 +146,11 @@ def _choose(
     return strategy, runtime_class
 
 
-def _name(metadata: Mapping[str, Any]) -> str:
+def _name(metadata: Object) -> str:
     return "{namespace}/{name}".format_map(metadata)
 
 
-def _used(metadata: Mapping[str, Any], selector: Mapping[str, Any]) -> Used:
+def _used(metadata: Object, selector: Object) -> Used:
     return {
         "name": metadata["name"],
         "namespace": metadata["namespace"],
@@ -157,7 +158,7 @@ def _used(metadata: Mapping[str, Any], selector: Mapping[str, Any]) -> Used:
     }
 
 
-def _strategy(daemonset: Mapping[str, Any] | None) -> str | None:
+def _strategy(daemonset: Object | None) -> str | None:
     """Return the strategy of our DaemonSet."""
     if daemonset is None:
         return None
@@ -169,7 +170,7 @@ def _strategy(daemonset: Mapping[str, Any] | None) -> str | None:
     return named.get(STRATEGY)
 
 
-def _is_device_plugin(daemonset: Mapping[str, Any]) -> bool:
+def _is_device_plugin(daemonset: Object) -> bool:
     """Whether a container has NVIDIA's image, from any registry, and can register devices.
 
     The image also contains feature discovery, the MPS control daemon and the configuration manager.

@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster import pod_status
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin.desired import (
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin.shapes import (
     Member,
+    Object,
     Row,
 )
 
@@ -30,9 +30,9 @@ def missing(members: Iterable[Member], rows: Mapping[str, Row]) -> dict[str, lis
 
 
 def rollout(
-    pods: Sequence[Mapping[str, Any]],
+    pods: Sequence[Object],
     nodes: Iterable[str],
-    revisions: Sequence[Mapping[str, Any]] | None = None,
+    revisions: Sequence[Object] | None = None,
 ) -> dict[str, str]:
     """Return, for each node without a running pod of the DaemonSet, the reason.
 
@@ -63,7 +63,7 @@ def rollout(
     return waiting
 
 
-def _is_ready(pod: Mapping[str, Any]) -> bool:
+def _is_ready(pod: Object) -> bool:
     return any(
         condition["type"] == "Ready" and condition["status"] == "True"
         for condition in pod.get("status", {}).get("conditions", ())
@@ -75,8 +75,9 @@ def not_running(
 ) -> dict[str, list[dict[str, str]]]:
     """Return a finding for each host on whose node the plugin does not run; see `rollout`."""
     return {
-        host: [finding("ROLLOUT_STUCK", host, found=waiting[one["node"]], seconds=seconds)]
+        one["host"]: [
+            finding("ROLLOUT_STUCK", one["host"], found=waiting[one["node"]], seconds=seconds)
+        ]
         for one in members
-        for host in [one["host"]]
         if one["node"] in waiting
     }

@@ -1,13 +1,14 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the planner gets from the cluster and from the variables, and what it gives to the tasks."""
+"""What the planner gets from the variables and the cluster, and what it gives to the tasks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal, TypedDict
 
+Object = Mapping[str, Any]  # of Kubernetes
 Values = Mapping[str, object]
 
 
@@ -18,14 +19,14 @@ class Desired(TypedDict):
     foreign: Literal["refuse", "adopt"]
     image: str
     version: str
-    image_pull_secrets: Sequence[str]
+    image_pull_secrets: list[str]
     device_list_strategy: str
-    args: Sequence[str]
+    args: list[str]
     namespace: str
     name: str
     runtime_class: str  # empty: none
     node_selector: Mapping[str, str]
-    tolerations: Sequence[Values]
+    tolerations: list[Values]
     priority_class: str
     resources: Values
 
@@ -49,11 +50,11 @@ class Row(TypedDict):
 class Observed(TypedDict):
     """What there is in the cluster."""
 
-    daemonsets: Sequence[Mapping[str, Any]]
-    runtime_classes: Sequence[Mapping[str, Any]]
+    daemonsets: list[Object]
+    runtime_classes: list[Object]
     rows: Mapping[str, Row]  # of the nodes
-    members: Sequence[Member]
-    errors: Sequence[str]  # of failed list requests
+    members: list[Member]
+    errors: list[str]  # of failed list requests
 
 
 class Manifest(TypedDict, total=False):
