@@ -9,7 +9,6 @@ The manifests are applied, so the API server works out the changes.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster import pod_status
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.forbidden import explain_error
@@ -31,7 +30,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin
     Used,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
-from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, PlanResult
 
 _PROGRAM = "k8s-device-plugin"
 CLUSTER = "cluster"  # the host of the refusals
@@ -44,7 +43,7 @@ AUTO = "auto"
 STRATEGIES = {engines.CONTAINERD: "cdi-cri", engines.DOCKER: "envvar"}
 
 
-def plan(observed: Observed, desired: Desired) -> dict[str, Any]:
+def plan(observed: Observed, desired: Desired) -> PlanResult:
     """Judge the DaemonSets of a cluster, and choose how GPUs get into containers."""
     data: Data = {
         "used": _used(desired, {"matchLabels": SELECTOR}),
@@ -52,7 +51,7 @@ def plan(observed: Observed, desired: Desired) -> dict[str, Any]:
         "marks": [selector_text({"matchLabels": MARKS})],
         "manifests": [],
     }
-    plan = Plan(CLUSTER, data={**data})
+    plan = Plan(CLUSTER, data)
     if desired["state"] == "absent":
         return plan.result()
     for error in observed["errors"]:
@@ -74,7 +73,7 @@ def plan(observed: Observed, desired: Desired) -> dict[str, Any]:
         if taken:
             plan.refuse("DEVICE_PLUGIN_NAME_TAKEN", found=taken)
         strategy, runtime_class = _choose(plan, ours, observed, desired)
-        plan.data["manifests"] = manifests(
+        data["manifests"] = manifests(
             desired,
             strategy,
             runtime_class,
@@ -89,8 +88,8 @@ def plan(observed: Observed, desired: Desired) -> dict[str, Any]:
     else:
         adopted = others[0]
         plan.notice("DEVICE_PLUGIN_ADOPTED", found=_name(adopted["metadata"]))
-        plan.data["used"] = _used(adopted["metadata"], adopted["spec"]["selector"])
-        plan.data["is_adopted"] = True
+        data["used"] = _used(adopted["metadata"], adopted["spec"]["selector"])
+        data["is_adopted"] = True
     return plan.result()
 
 
@@ -99,7 +98,7 @@ def _is_ours(found: Object) -> bool:
     return MARKS.items() <= section(found, "metadata", "labels").items()
 
 
-def _creates(plan: Plan, name: str, found: Iterable[Object]) -> bool:
+def _creates(plan: Plan[Data], name: str, found: Iterable[Object]) -> bool:
     """Choose whether the RuntimeClass is created, used as it is, or refused.
 
     A handler is immutable, and pods of the admin may need it.
@@ -117,7 +116,7 @@ def _creates(plan: Plan, name: str, found: Iterable[Object]) -> bool:
 
 
 def _choose(
-    plan: Plan, ours: Object | None, observed: Observed, desired: Desired
+    plan: Plan[Data], ours: Object | None, observed: Observed, desired: Desired
 ) -> tuple[str, str]:
     """Choose the strategy and the RuntimeClass of the plugin itself, which can be empty."""
     hosts: dict[str, list[str]] = {}

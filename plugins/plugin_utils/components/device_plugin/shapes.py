@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, TypedDict
 
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import State
+
 Object = Mapping[str, Any]  # of Kubernetes
 Values = Mapping[str, object]
 
@@ -15,7 +17,7 @@ Values = Mapping[str, object]
 class Desired(TypedDict):
     """The variables of the role device_plugin."""
 
-    state: Literal["present", "absent"]
+    state: State
     foreign: Literal["refuse", "adopt"]
     image: str
     version: str
