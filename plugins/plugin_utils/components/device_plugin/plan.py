@@ -32,11 +32,9 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, PlanResult
 
-_PROGRAM = "k8s-device-plugin"
 CLUSTER = "cluster"  # the host of the refusals
+_PROGRAM = "k8s-device-plugin"
 
-REFUSE = "refuse"  # what to do about a plugin that this role did not deploy
-AUTO = "auto"
 # cri-dockerd 0.4.3 supports no RuntimeClass but its own and passes no CDI devices on, so Docker's
 # default runtime must provide the GPUs. One DaemonSet serves both engines if containerd also has
 # the NVIDIA runtime as its default.
@@ -67,7 +65,7 @@ def plan(observed: Observed, desired: Desired) -> PlanResult:
             others.append(daemonset)
         elif has_name:
             taken = _name(daemonset["metadata"])
-    if not others or desired["foreign"] == REFUSE:
+    if not others or desired["foreign"] == "refuse":
         for daemonset in others:
             plan.refuse("DEVICE_PLUGIN_FOREIGN", found=_name(daemonset["metadata"]))
         if taken:
@@ -129,11 +127,11 @@ def _choose(
             plan.refuse(
                 "DEVICE_PLUGIN_STRATEGY", strategy=strategy, found=", ".join(hosts[engines.DOCKER])
             )
-        elif len(hosts) > 1 and (strategy == AUTO or runtime_class):
+        elif len(hosts) > 1 and (strategy == "auto" or runtime_class):
             found = (f"{engine} on {', '.join(names)}" for engine, names in hosts.items())
             plan.refuse("DEVICE_PLUGIN_MIXED", evidence=", ".join(found))
         runtime_class = ""
-    if strategy == AUTO:
+    if strategy == "auto":
         strategy = STRATEGIES[next(iter(hosts), engines.CONTAINERD)]
         runs, nodes = _strategy(ours), (ours or {}).get("status", {}).get("desiredNumberScheduled")
         if runs and runs != strategy and nodes > len(observed["members"]):
