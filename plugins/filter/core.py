@@ -9,7 +9,7 @@ collection, and change without notice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils import findings
@@ -19,6 +19,10 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import (
     ClusterRow,
     SmokeRow,
     Verdict,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin import (
+    labels,
+    rollout,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin import (
     plan as device_plugin,
@@ -61,10 +65,8 @@ def finding(code: str, host: str, **evidence: Any) -> dict[str, str]:
     return findings.finding(code, host, **evidence)
 
 
-def plan_device_plugin(
-    daemonsets: Sequence[Mapping[str, Any]], desired: Mapping[str, Any]
-) -> PlanResult:
-    return device_plugin.plan(plain(daemonsets), plain(desired))
+def plan_device_plugin(observed: Mapping[str, Any], desired: Mapping[str, Any]) -> PlanResult:
+    return device_plugin.plan(plain(observed), plain(desired))
 
 
 def plan_teardown(row: Mapping[str, Any], desired: Mapping[str, Any]) -> PlanResult:
@@ -73,17 +75,17 @@ def plan_teardown(row: Mapping[str, Any], desired: Mapping[str, Any]) -> PlanRes
 
 _INTERNAL: Mapping[str, Callable[..., Any]] = {
     "admission": report.admission,
-    "keeping": device_plugin.keeping,
-    "labelling": device_plugin.labelling,
-    "missing": device_plugin.missing,
+    "keeping": labels.keeping,
+    "labelling": labels.labelling,
+    "missing": rollout.missing,
     "no_answer": report.no_answer,
-    "not_running": device_plugin.not_running,
+    "not_running": rollout.not_running,
     "permissions": permissions.needed,
     "plan_device_plugin": plan_device_plugin,
     "plan_teardown": plan_teardown,
-    "rollout": device_plugin.rollout,
+    "rollout": rollout.rollout,
     "stopped": report.stopped,
-    "unlabelling": device_plugin.unlabelling,
+    "unlabelling": labels.unlabelling,
 }
 
 

@@ -61,22 +61,3 @@ def test_an_engine_is_called_by_the_path_that_was_observed() -> None:
     files = [*ROOT.glob("roles/*/tasks/**/*.yml"), *ROOT.glob("roles/*/vars/*.yml")]
     assert files
     assert [path for path in files if bare.search(path.read_text())] == []
-
-
-def test_device_plugin_finds_debians_nvidia_smi_and_makes_no_folder_on_any_node() -> None:
-    """Its own container has the target of the link that Debian's alternatives make."""
-    record = yaml.safe_load((ROOT / "tests/recorded/debian_driver.yml").read_text())
-    (target,) = (
-        f"/etc/alternatives/{slave['name']}"
-        for alternative in record["alternatives"]
-        for slave in alternative["slaves"]
-        if slave["link"] == "/usr/bin/nvidia-smi"
-    )
-    variables = yaml.safe_load((ROOT / "roles/device_plugin/vars/main.yml").read_text())
-    mounts = {mount["mountPath"]: mount for mount in variables["__device_plugin_cdi_mounts"]}
-    volumes = {volume["name"]: volume for volume in variables["__device_plugin_cdi_volumes"]}
-    file = volumes[mounts[target]["name"]]["downwardAPI"]
-    assert [item["path"] for item in file["items"]] == [mounts[target]["subPath"]]
-    assert file["defaultMode"] & 0o111
-    on_node = {volume["hostPath"]["path"] for volume in volumes.values() if "hostPath" in volume}
-    assert on_node == {"/", "/var/run/cdi"}
