@@ -65,7 +65,6 @@ def plan_teardown(row: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[st
 
 
 _INTERNAL: Mapping[str, Callable[..., Any]] = {
-    "admission": report.admission,
     "keeping": device_plugin.keeping,
     "labelling": device_plugin.labelling,
     "missing": device_plugin.missing,

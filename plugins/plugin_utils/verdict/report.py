@@ -118,8 +118,10 @@ def admission(
         "begin": not of_cluster and not of_inventory and stopped.keys() < reports.keys(),
         "findings": found,
         "stopped": stopped,
-        "work": [
-            host for host, report in reports.items() if report["has_work"] and host not in stopped
+        "grouped": [
+            {"name": host, "group": "metal_gpu_refused" if host in stopped else "metal_gpu_work"}
+            for host, report in reports.items()
+            if host in stopped or report["has_work"]
         ],
     }
 
@@ -172,4 +174,4 @@ def _cell(value: Any) -> str:
 
 def _word(verdict: Mapping[str, Any]) -> str:
     codes = dict.fromkeys(found["code"] for found in verdict["findings"])
-    return "ok" if verdict["ok"] else " ".join(codes)
+    return "ok" if verdict["ok"] else " ".join(codes) or "-"
