@@ -129,7 +129,7 @@ def _admit(
     )
     found, stopped = admitted["findings"], admitted["stopped"]
     if admitted["begin"]:
-        return admitted | {"explained": explain(found), "table": []}
+        return admitted | {"explained": explain([*found, *admitted["notices"]]), "table": []}
     # A refusal of the cluster or of the inventory is one of each host.
     of_all = [one for one in found if one["host"] not in reports]
     verdicts = [

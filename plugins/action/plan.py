@@ -61,23 +61,23 @@ class ActionModule(ActionBase):
         host = str(self._task.delegate_to or task_vars["inventory_hostname"])
         before = task_vars.get("metal_gpu", {})
         node, refusals = self._observe(host, before, task_vars, again=options["prove"])
-        planned: dict[str, Any] = {}
+        plans: dict[str, Any] = {}
         if node is not None:
-            planned, refusals = self._plan(host, node, options["roles"], before, task_vars)
-        plans = {role: plan for role, (plan, _secret) in planned.items()}
+            plans, refusals = self._plan(host, node, options["roles"], before, task_vars)
         refusals += [one for plan in plans.values() for one in plan["refusals"]]
         remaining = [one for plan in plans.values() for one in plan["steps"]]
         lines = explain([*refusals, *(remaining if options["prove"] else ())])
         if lines and not options["report_only"]:
             return {"failed": True, "msg": "\n".join(lines)}
+        plans = {**before.get("plans", {}), **plans}
         return {
             "changed": False,
             "host": host,
             "node": node,
             "engine": None if node is None else engines.choose(node, _engine(task_vars)),
             "refusals": refusals,
-            "plans": {**before.get("plans", {}), **plans},
-            "_ansible_no_log": any(secret for _plan, secret in planned.values()),
+            "plans": plans,
+            "_ansible_no_log": bool(_CREDENTIALS.search(repr(plans))),
         }
 
     def _observe(
@@ -114,29 +114,25 @@ class ActionModule(ActionBase):
         roles: list[str],
         before: Mapping[str, Any],
         task_vars: Mapping[str, Any],
-    ) -> tuple[dict[str, tuple[dict[str, Any], bool]], list[dict[str, str]]]:
-        """Return the plan of each role, with whether it has credentials, and what went wrong."""
+    ) -> tuple[dict[str, Any], list[dict[str, str]]]:
+        """Return the plan of each role, and what went wrong."""
         engine = engines.choose(node, _engine(task_vars))
         templar = self._templar.copy_with_new_env(
             available_variables={**variables.load_defaults(), **task_vars}
         )
-        planned: dict[str, tuple[dict[str, Any], bool]] = {}
+        planned: dict[str, Any] = {}
         problems = []
         for role in roles:
             if len(roles) > 1 and ENGINE_OF.get(role, engine) != engine:
                 continue
             try:
                 wanted = desired(role, _values(role, templar), node, host)
-                earlier = {
-                    **before.get("plans", {}),
-                    **{one: made[0] for one, made in planned.items()},
-                }
-                plan = PLANNERS[role](node, {**_circumstances(task_vars, earlier), **wanted})
+                earlier = {**before.get("plans", {}), **planned}
+                planned[role] = PLANNERS[role](
+                    node, {**_circumstances(task_vars, earlier), **wanted}
+                )
             except Exception as error:
                 problems += stopped({"msg": str(error)}, host, f"the plan of {role}")
-            else:
-                texts = [text for text in wanted.values() if isinstance(text, str)]
-                planned[role] = plan, any(map(_CREDENTIALS.search, texts))
         return planned, problems
 
 

@@ -24,15 +24,16 @@ requirements:
 """
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from threading import Event, Thread
 from typing import Any
 
 from ansible import constants as C
 from ansible.plugins.callback import CallbackBase
 
+from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import some
+
 _EVERY_S = 15
-_NAMED = 5  # hosts
 
 
 class CallbackModule(CallbackBase):
@@ -95,7 +96,7 @@ class CallbackModule(CallbackBase):
         self._over.set()
         for word, hosts in (("failed", stats.failures), ("unreachable", stats.dark)):
             if hosts:
-                self._display.display(f"{word}: {_some(hosts)}", color=C.COLOR_ERROR)
+                self._display.display(f"{word}: {some(hosts)}", color=C.COLOR_ERROR)
         for name, value in stats.custom.get("_run", {}).items():
             self._display.display(f"{name}: {value}")
 
@@ -135,16 +136,10 @@ class CallbackModule(CallbackBase):
             seconds = time.monotonic() - self._started
             hosts = list(self._waiting)
             if hosts and seconds >= _EVERY_S:
-                self._display.display(f"waiting: {self._task}, {seconds:.0f} s, on {_some(hosts)}")
+                self._display.display(f"waiting: {self._task}, {seconds:.0f} s, on {some(hosts)}")
 
 
 def _text(message: Any) -> str:
     if isinstance(message, (list, tuple)):
         return "\n".join(map(str, message))
     return str(message).removeprefix("Task failed: ").removeprefix("Action failed: ")
-
-
-def _some(hosts: Iterable[str]) -> str:
-    names = list(hosts)
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more

@@ -50,11 +50,15 @@ def report(host: Host) -> dict[str, Any]:
     node = host.planned.get("node")
     plans = host.planned.get("plans", {})
     platform = plans.get("preflight", {"data": {}})
+    has_work = any(plan["steps"] for plan in plans.values())
+    # The roles that a host enters show their notices themselves.
+    silent = [plan for role, plan in plans.items() if role == "preflight" or not has_work]
     return {
         "node_name": platform["data"].get("node_name") or "",
         "kubelet_running": None if node is None else node["kubelet"]["running"],
         "refusals": [*host.planned.get("refusals", ())],
-        "has_work": any(plan["steps"] for plan in plans.values()),
+        "has_work": has_work,
+        "notices": [one for plan in silent for one in plan["notices"]],
     }
 
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.forbidden import explain_error
@@ -34,6 +34,7 @@ HEADINGS = (
     *("node", "GPU", "driver", "declared", "PCI", "NVML", "capacity", "allocatable", "smoke"),
     "verdict",
 )
+_NAMED = 5  # hosts
 _TEXTS = (0, 1, 2, len(HEADINGS) - 1)  # columns; the others are numbers
 
 
@@ -49,6 +50,31 @@ def explain(entries: Iterable[Mapping[str, Any]]) -> list[str]:
         else:
             lines.append(f"{entry['name']} ({entry['reason']})")
     return lines
+
+
+def together(found: Iterable[Mapping[str, str]]) -> list[dict[str, str]]:
+    """Return the findings, with those that differ only in their host as one about all of them."""
+    hosts: dict[tuple[str, str, str, str], list[str]] = {}
+    for one in found:
+        text = one["message"].removeprefix(f"{one['host']}: ")
+        hosts.setdefault((one["code"], text, one["remedy"], one["reference"]), []).append(
+            one["host"]
+        )
+    return [
+        {
+            "code": code,
+            "message": f"{some(names)}: {text}",
+            "remedy": remedy,
+            "reference": reference,
+        }
+        for (code, text, remedy, reference), names in hosts.items()
+    ]
+
+
+def some(names: Collection[str]) -> str:
+    """Return the first names, and how many more there are."""
+    first = ", ".join([*names][:_NAMED])
+    return first if len(names) <= _NAMED else f"{first} and {len(names) - _NAMED} more"
 
 
 def stopped(result: Mapping[str, Any], host: str, task: str) -> list[dict[str, str]]:
@@ -97,14 +123,15 @@ def admission(
 ) -> dict[str, Any]:
     """Decide which nodes may go on, and which of these have work.
 
-    `reports` has, for each inventory host, its refusals, its node_name (empty if unknown), whether
-    the kubelet runs, and whether it has work. `cluster` has the rows of the nodes from
-    metal.gpu.gpu_capacity (in a teardown from metal.gpu.gpu_drain) or the module's error, the
-    missing permissions, and the refusals of the cluster. `invalid` has the refusals of variables by
-    host and name. `drain` is whether pods may be evicted.
+    `reports` has, for each inventory host, its refusals, its notices, its node_name (empty if
+    unknown), whether the kubelet runs, and whether it has work. `cluster` has the rows of the
+    nodes from metal.gpu.gpu_capacity (in a teardown from metal.gpu.gpu_drain) or the module's
+    error, the missing permissions, and the refusals of the cluster. `invalid` has the refusals
+    of variables by host and name. `drain` is whether pods may be evicted.
 
-    Returns every finding once, the findings of each host that has any, and whether to start. A
-    refusal of the cluster or of the inventory stops all nodes.
+    Returns every finding once, the findings of each host that has any, the notices, the group of
+    each host with work or with findings, and whether to start. A refusal of the cluster or of the
+    inventory stops all nodes.
     """
     found = _refusals(reports, cluster, invalid or {}, drain=drain)
     # Two roles may refuse a node for the same reason.
@@ -118,6 +145,7 @@ def admission(
         "begin": not of_cluster and not of_inventory and stopped.keys() < reports.keys(),
         "findings": found,
         "stopped": stopped,
+        "notices": together(one for report in reports.values() for one in report["notices"]),
         "grouped": [
             {"name": host, "group": "metal_gpu_refused" if host in stopped else "metal_gpu_work"}
             for host, report in reports.items()

@@ -125,6 +125,21 @@ def test_plans_are_those_of_the_library(tmp_path):
         assert plans[name] == json.loads(json.dumps(PLANNERS[name](node, variables(name, **more))))
 
 
+def test_later_plans_hide_the_credentials_of_earlier_ones(tmp_path):
+    node = virgin(SYSTEMS[0], engines.DOCKER, CARDS[0], has_engine=False)
+    given = {"metal_gpu_observation_is_fresh": True, "metal_gpu_given": {"node": node}}
+    (tmp_path / "given.json").write_text(json.dumps(given))
+    take = {"metal_gpu": "{{ metal_gpu_given }}"}
+    tasks: list[dict[str, Any]] = [{"name": "Take it", "ansible.builtin.set_fact": take}]
+    tasks += [role("nvidia_container_runtime"), role("kubelet_device_plugins")]
+    url = "https://reader:canary@mirror.example/toolkit"
+    hosts = inventory({"node": {}}, nvidia_container_runtime_repository_url=url)
+    found = run(tmp_path, [play(tasks=tasks)], hosts, "-vvv", f"-e@{tmp_path / 'given.json'}")
+    assert found.code == 0, found.output
+    assert "reader:" not in found.output
+    assert found.output.count("the output has been hidden") == 2
+
+
 @pytest.fixture
 def program(tmp_path):
     """A kubelet that tells its version, to be found before any other."""

@@ -57,8 +57,20 @@ def test_finding_stops_its_node_in_preflight_and_verify(failed: ObservationFaile
     assert "component driver: ValueError: no number: password=***" in found["message"]
     assert " in _nvml" in found["message"]
     reports = {
-        "gpu-1": {"refusals": [found], "node_name": "", "kubelet_running": None, "has_work": False},
-        "gpu-2": {"refusals": [], "node_name": "gpu-2", "kubelet_running": True, "has_work": False},
+        "gpu-1": {
+            "refusals": [found],
+            "node_name": "",
+            "kubelet_running": None,
+            "has_work": False,
+            "notices": [],
+        },
+        "gpu-2": {
+            "refusals": [],
+            "node_name": "gpu-2",
+            "kubelet_running": True,
+            "has_work": False,
+            "notices": [],
+        },
     }
     admitted = admission(reports, {"nodes": {}})
     assert (admitted["begin"], list(admitted["stopped"])) == (True, ["gpu-1"])

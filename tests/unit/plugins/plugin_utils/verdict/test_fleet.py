@@ -18,7 +18,12 @@ NODE = containerd_node().observed()
 AWAY = finding("NODE_UNREACHABLE", "gpu-1", error="timeout")
 REBOOT = finding("REBOOT_NEEDED", "gpu-1", evidence="x", reboot_ok="unset")
 NOTHING = fleet.Answers({}, {}, [], ())
-DRIFT = {"steps": [{"slug": "hold", "name": "Hold", "reason": "not held"}], "refusals": []}
+KEPT = finding("DRIVER_KEPT", "gpu-1", found="550.1", expected="580.2")
+DRIFT = {
+    "steps": [{"slug": "hold", "name": "Hold", "reason": "not held"}],
+    "refusals": [],
+    "notices": [KEPT],
+}
 
 
 def host(planned: dict[str, Any], *findings: dict[str, str], dropped: bool = False) -> fleet.Host:
@@ -45,6 +50,12 @@ def test_work_is_what_any_plan_has() -> None:
     report = fleet.report(host(planned(plans={"nvidia_driver": DRIFT})))
     assert report["has_work"]
     assert report["node_name"] == ""  # from the plan of preflight, which is not there
+
+
+def test_notices_that_no_role_shows() -> None:
+    done = {**DRIFT, "steps": []}
+    assert fleet.report(host(planned(plans={"nvidia_driver": done})))["notices"] == [KEPT]
+    assert fleet.report(host(planned(plans={"nvidia_driver": DRIFT})))["notices"] == []
 
 
 def test_steps_are_drift_if_asked() -> None:

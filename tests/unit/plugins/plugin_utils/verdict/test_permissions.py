@@ -55,7 +55,13 @@ def test_every_missing_permission_is_a_refusal_before_anything_begins() -> None:
         {**wanted[7], "verbs": ["get"]},
         {**wanted[7], "verbs": ["create", "get"]},
     ]
-    report = {"node_name": "n1", "kubelet_running": True, "refusals": [], "has_work": True}
+    report = {
+        "node_name": "n1",
+        "kubelet_running": True,
+        "refusals": [],
+        "has_work": True,
+        "notices": [],
+    }
     found = admission({"a": report}, {"nodes": {}, "missing": missing, "user": "jane"})
     assert not found["begin"]
     assert [one["message"] for one in found["findings"]] == [

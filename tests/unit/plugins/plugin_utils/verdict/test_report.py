@@ -13,6 +13,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import (
     explain,
     stopped,
     table,
+    together,
 )
 
 P100 = {"gpu": "Tesla P100", "driver": "580.178.04"}
@@ -26,6 +27,7 @@ def report(node_name: str | None, *found: dict[str, str]) -> dict[str, Any]:
         "kubelet_running": True,
         "refusals": list(found),
         "has_work": True,
+        "notices": [],
     }
 
 
@@ -35,6 +37,15 @@ def test_a_kubelet_that_does_not_run_may_still_join() -> None:
     assert admission({"a": idle}, cluster)["findings"] == []
     found = admission({"a": report("n1")}, cluster)["findings"]
     assert [one["code"] for one in found] == ["NODE_NOT_IN_CLUSTER"]
+
+
+def test_notices_that_differ_only_in_their_host_are_one() -> None:
+    hosts = [f"gpu-{number}" for number in range(1, 8)]
+    kept = [finding("DRIVER_KEPT", host, found="550.1", expected="580.2") for host in hosts]
+    other = finding("DRIVER_KEPT", "gpu-9", found="535.1", expected="580.2")
+    one, two = together([*kept, other])
+    assert one["message"].startswith("gpu-1, gpu-2, gpu-3, gpu-4, gpu-5 and 2 more: driver 550.1")
+    assert two["message"] == other["message"]
 
 
 def test_table_is_aligned() -> None:
