@@ -10,7 +10,7 @@ take minutes.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from ansible.plugins.action import ActionBase
@@ -56,7 +56,7 @@ class ActionModule(ActionBase):
             doubtful = [host.name for host in hosts if fleet.is_doubtful(host, answers)]
             result["hosts"] = doubtful
         elif query == "admission":
-            active = [host for host in hosts if host.name in task_vars["ansible_play_batch"]]
+            active = frozenset(task_vars["ansible_play_batch"])
             result |= _admit(active, hosts, answers, options)
         else:
             if query == "left_out":
@@ -113,13 +113,14 @@ def _declared(task_vars: Mapping[str, Any], name: str, values: Mapping[str, Any]
 
 
 def _admit(
-    active: Iterable[fleet.Host],
-    hosts: Iterable[fleet.Host],
+    active: Collection[str],
+    hosts: list[fleet.Host],
     answers: fleet.Answers,
     options: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Decide which hosts may go on. If none may, end with the table."""
-    cluster, reports = plain(options["cluster"]), {host.name: fleet.report(host) for host in active}
+    cluster = plain(options["cluster"])
+    reports = {host.name: fleet.report(host) for host in hosts if host.name in active}
     admitted = admission(
         reports,
         cluster,
