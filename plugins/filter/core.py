@@ -74,7 +74,6 @@ def plan_teardown(row: Mapping[str, Any], desired: Mapping[str, Any]) -> PlanRes
 
 
 _INTERNAL: Mapping[str, Callable[..., Any]] = {
-    "admission": report.admission,
     "keeping": labels.keeping,
     "labelling": labels.labelling,
     "missing": rollout.missing,
