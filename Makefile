@@ -87,7 +87,7 @@ molecule-%: bootstrap
 
 bench: bootstrap ## measure operations, seconds and memory; write docs/benchmarks.md (15 minutes)
 	@scripts/install-collection
-	@tests/bench/bench $(if $(ONLY),--only $(ONLY))
+	@tests/bench/bench $(if $(ONLY),--only $(ONLY)) $(if $(PEERS),--peers $(PEERS))
 
 changelog: environments $(LINK) ## generate CHANGELOG.md from changelogs/fragments and the plugins
 	@date=$$(sed -n "s/^ *release_date: '\(.*\)'/\1/p" changelogs/changelog.yaml | tail -n 1); \

@@ -24,6 +24,8 @@ class Run(NamedTuple):
     returncode: int
     output: str
     seconds: float
+    cpu_s: float = 0.0  # of the processor, by the command and all processes that it waited for
+    peak_mib: float = 0.0  # of memory, by the largest of these processes
 
     @property
     def words(self) -> str:
@@ -68,7 +70,15 @@ def run(
             lines.append(line)
             if watch:
                 watch(line)
-    return Run(running.returncode, "".join(lines), time.monotonic() - started)
+        _pid, status, usage = os.wait4(running.pid, 0)
+        running.returncode = os.waitstatus_to_exitcode(status)
+    return Run(
+        running.returncode,
+        "".join(lines),
+        time.monotonic() - started,
+        usage.ru_utime + usage.ru_stime,
+        usage.ru_maxrss / 1024,
+    )
 
 
 def timed(command: Sequence[str | Path], **options: Any) -> Run:

@@ -31,7 +31,12 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.attempts import
     Lock,
     attempt,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import Call, Request, Steps
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import (
+    Call,
+    Request,
+    Steps,
+    completed_record,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.dnf import VERSIONLOCK
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.operations import (
     OperationUnknown,
@@ -47,7 +52,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import ex
 _LOCK_TIMEOUT_S = 300
 # The modules that do their work on the controller. The others run without their action plugin: so
 # ansible.builtin.dnf is the module for dnf 4.
-_ON_CONTROLLER = ("ansible.builtin.copy", "metal.gpu.config_document", "metal.gpu.node_info")
+_ON_CONTROLLER = ("ansible.builtin.copy", "metal.gpu.node_info")
 _PRINTED = ("stdout", "stderr", "results", "failures", "response")  # by modules and programs
 _TELLING = ("msg", "url", "response", "stderr", "module_stderr", "module_stdout")
 _HANDED_ON = ("diff", "warnings", "deprecations")
@@ -89,10 +94,8 @@ class ActionModule(ActionBase):
         self._do_all(steps.last)
         if failed is not None:
             raise _Stopped(self._explanation(failed))
-        if steps.first and (names := operations.unversioned(self._request.record)):
-            observed = self._do(Call("metal.gpu.node_info", {"packages": names}))
-            installed = observed["gpu_node"]["packages"]
-            self._do_all(operations.note_versions(self._request.record, installed))
+        if steps.first:
+            self._do_all(completed_record(self._request))
 
     def _steps(self, operation: str, **more: Any) -> Steps:
         try:

@@ -83,7 +83,8 @@ options:
     description:
       - C(data.packages_record) of the plan of a role, which has the path of the record and the
         packages. O(operation=install) and O(operation=install_file) write the record before the
-        installation, and add the installed versions of packages without a version after it.
+        installation. After it, they add the installed versions of packages without a version, and
+        the checksums of the files that the packages created.
       - If not set, there is no record. This is for packages that Ansible itself needs.
     type: dict
   change_held:
@@ -116,10 +117,14 @@ options:
     description:
       - Internal. The action plugin sets it. A task cannot set it.
     type: int
+  _note:
+    description:
+      - Internal. The action plugin sets it. A task cannot set it.
+    type: dict
 notes:
   - Needs root, and the variable C(metal_gpu), which M(metal.gpu.plan) registers.
   - An operation without trouble needs one remote operation for each module that it runs. A record
-    needs two, and for packages without a version three more.
+    needs one, and one more for what is known only after the installation.
   - Is not in the action group C(gpu), because it has none of the connection options to the cluster.
 seealso:
   - module: metal.gpu.node_info
@@ -156,8 +161,13 @@ output:
   elements: str
 """
 
+import hashlib
+import json
+import os
+import platform
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +177,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.probe.package_manager im
     read_lock,
     read_start,
 )
+from ansible_collections.metal.gpu.plugins.module_utils.read import packages
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "operation": {
@@ -195,7 +206,12 @@ REQUIRED_IF = [  # the action plugin checks it
     *(("operation", one, ["names"]) for one in ("install", "hold", "release", "remove")),
     ("operation", "forget", ["record"]),
 ]
-_WAIT = {"type": "int"}
+# What the action plugin asks of the node: `_wait` is the seconds to wait for the lock; `_note` has
+#   path       of the record
+#   packages   to add: entries, keyed by name
+#   installed  names of packages to add with their installed versions
+#   created    files that packages created, keyed by name, to add their checksums
+_INTERNAL: dict[str, Any] = {"_wait": {"type": "int"}, "_note": {"type": "dict"}}
 _INTERVAL_S = 1.0
 
 
@@ -216,14 +232,60 @@ def run(
     return {"lock": {**holder, "started": read_start(root, holder["pid"])}}
 
 
+def note(request: Mapping[str, Any], query: Callable[[list[str]], str]) -> dict[str, Any]:
+    """Add packages to a record. Raises OSError and ValueError.
+
+    `query` returns what dpkg-query or rpm prints about packages.
+    """
+    path = Path(request["path"])
+    before: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    added: dict[str, dict[str, Any]] = {**request.get("packages", {})}
+    if names := request.get("installed"):
+        found = packages.parse_packages(query(names), platform.machine())
+        added |= {name: {"version": found[name].version} for name in names if name in found}
+    for name, file in request.get("created", {}).items():
+        if name in before and os.path.isfile(file):
+            checksum = hashlib.sha256(Path(file).read_bytes()).hexdigest()
+            added[name] = {**added.get(name, {}), "config_sha256": checksum}
+    after = {**before, **{name: {**before.get(name, {}), **row} for name, row in added.items()}}
+    if after != before:
+        _replace(path, json.dumps(after, indent=2) + "\n")
+    return {"changed": after != before}
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file that is complete at any time, also after a power failure."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+        try:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+            os.chmod(file.name, 0o644)
+            os.replace(file.name, path)
+        except BaseException:
+            os.unlink(file.name)
+            raise
+
+
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={**ARGUMENT_SPEC, "_wait": _WAIT}, supports_check_mode=True
-    )
-    seconds = module.params["_wait"]
-    if seconds is None:
+    module = AnsibleModule(argument_spec={**ARGUMENT_SPEC, **_INTERNAL}, supports_check_mode=True)
+    seconds, request = module.params["_wait"], module.params["_note"]
+
+    def query(names: list[str]) -> str:
+        has_dpkg = module.get_bin_path(packages.DPKG_QUERY[0])
+        command = packages.DPKG_QUERY if has_dpkg else packages.RPM_QUERY
+        _code, printed, _errors = module.run_command([*command, "--", *names])
+        return str(printed)
+
+    if seconds is not None:
+        module.exit_json(changed=False, **run(Path("/"), seconds, time.monotonic, time.sleep))
+    if request is None:
         module.fail_json(msg="only the action plugin of this name can do it")
-    module.exit_json(changed=False, **run(Path("/"), seconds, time.monotonic, time.sleep))
+    try:
+        module.exit_json(**note(request, query))
+    except (OSError, ValueError) as error:
+        module.fail_json(msg=f"cannot write the record {request['path']}: {error}")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 CONVERGE = Path(__file__).parent.parent / "converge.yml"
-OPERATIONS_ALLOWED = 3
+OPERATIONS_ALLOWED = 1
 
 
 def test_kubelet_has_an_engine(laboratory):

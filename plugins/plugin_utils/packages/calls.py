@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.failure import split
 
-_ACTOR = "metal.gpu.packages"  # of the records
 _RECORDS = "/var/lib/metal-gpu"
 _HAS_PASSWORD = re.compile(r"://[^/]*@")
 
@@ -77,10 +76,11 @@ def repository_mode(url: str) -> str:
     return "0600" if _HAS_PASSWORD.search(url) else "0644"
 
 
-def note(path: str, packages: Mapping[str, Any]) -> Call:
-    """Add packages to a record."""
-    options = {"path": path, "actor": _ACTOR, "merge": dict(packages)}
-    return Call("metal.gpu.config_document", options)
+def note(request: Request, **what: Any) -> Call:
+    """Add something to the record of a role."""
+    wanted = {"path": request.record["path"], **what}
+    options = {"operation": request.options["operation"], "_note": wanted}
+    return Call("metal.gpu.packages", options)
 
 
 def record(request: Request) -> tuple[Call, ...]:
@@ -90,7 +90,21 @@ def record(request: Request) -> tuple[Call, ...]:
     a package with another version, or for a package that is not installed, does not count.
     """
     packages = request.record.get("packages")
-    return (note(request.record["path"], packages),) if packages else ()
+    return (note(request, packages=packages),) if packages else ()
+
+
+def completed_record(request: Request) -> tuple[Call, ...]:
+    """Add to the record what is known only after the installation.
+
+    An entry without a version does not count: if a run is interrupted before this point, teardown
+    keeps the package.
+    """
+    rows = request.record.get("packages", {})
+    found = {
+        "installed": [name for name, row in rows.items() if row["version"] == ""],
+        "created": request.record.get("created", {}),
+    }
+    return (note(request, **found),) if any(found.values()) else ()
 
 
 def command(*argv: str, **more: Any) -> Call:
@@ -102,18 +116,13 @@ def absent(path: str, **more: Any) -> Call:
 
 
 def forget(request: Request) -> Steps:
-    """Delete a record, its history, and the folders of the records if they are empty."""
-    path = request.record["path"]
-    history = {"path": path, "actor": _ACTOR, "state": "absent"}
+    """Delete a record, and the folders of the records if they are empty."""
     # The role that created the folders may have gone before this one, and left them to the other
     # records.
     tidy = ["find", _RECORDS, "-depth", "-type", "d", "-empty", "-delete"]
     return Steps(
         work=(
-            Call("metal.gpu.config_document", history, explains=False),
-            # The remaining entries are about packages that are removed or that no longer belong to
-            # the role.
-            absent(path, explains=False),
+            absent(request.record["path"], explains=False),
             Call(
                 "ansible.builtin.command",
                 {"argv": tidy, "removes": _RECORDS},

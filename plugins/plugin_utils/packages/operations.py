@@ -9,9 +9,6 @@ for every system. No function does I/O.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import apt, dnf
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import (
     Call,
@@ -19,7 +16,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import (
     Steps,
     bare_names,
     command,
-    note,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import DEBIAN, REDHAT
 
@@ -49,22 +45,3 @@ def questions(family: str, names: list[str]) -> dict[str, Call]:
     return {
         about: command("env", "LC_ALL=C", *argv, changes=False) for about, argv in asked.items()
     }
-
-
-def unversioned(record: Mapping[str, Any]) -> list[str]:
-    """Return the packages of which any version was asked for."""
-    return [name for name, row in record.get("packages", {}).items() if row["version"] == ""]
-
-
-def note_versions(record: Mapping[str, Any], installed: Mapping[str, Any]) -> tuple[Call, ...]:
-    """Return how to record the installed versions of the packages without a version.
-
-    An entry without a version does not count: if a run is interrupted before this point, teardown
-    keeps the package.
-    """
-    versions = {
-        name: {"version": installed[name]["version"]}
-        for name in unversioned(record)
-        if name in installed
-    }
-    return (note(record["path"], versions),) if versions else ()

@@ -50,6 +50,7 @@ class PackagesRecord(TypedDict, total=False):
 
     path: str
     packages: dict[str, Entry]
+    created: dict[str, str]  # files that packages create, keyed by package
 
 
 class PackageData(TypedDict, total=False):
@@ -135,27 +136,40 @@ class RolePackages:
             plan.refuse("REPOSITORY_FILE_FOREIGN", path=path, error=problem)
 
     def record(
-        self, plan: Plan[PackageData], node: Node, packages: Mapping[str, str]
+        self,
+        plan: Plan[PackageData],
+        node: Node,
+        packages: Mapping[str, str],
+        created: dict[str, str] | None = None,
     ) -> dict[str, str]:
         """Let the installing step record its packages.
 
-        Return those that are the role's or become the role's, with their versions.
+        `created` has the files that packages create and the package manager does not know.
+        Return the packages that are the role's or become the role's, with their versions.
         """
         entries = record.entries(node, self.role, packages)
         earlier = plan.data.get("packages_record")
-        plan.data["packages_record"] = {
+        row: PackagesRecord = {
             "path": RECORDS.replace("*", self.role),
             "packages": {**(earlier["packages"] if earlier else {}), **entries},
         }
+        if created:
+            row["created"] = created
+        plan.data["packages_record"] = row
         return {name: packages[name] for name in entries}
 
     def plan_install(
-        self, plan: Plan[PackageData], node: Node, packages: Mapping[str, str], reason: str
+        self,
+        plan: Plan[PackageData],
+        node: Node,
+        packages: Mapping[str, str],
+        reason: str,
+        created: dict[str, str] | None = None,
     ) -> dict[str, str]:
         """Plan the installation. Return the packages to hold."""
         plan.data["packages"] = arguments(node, packages)
         plan.step(self.install, reason)
-        return self.record(plan, node, packages)
+        return self.record(plan, node, packages, created)
 
     def plan_hold(
         self,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,20 +16,32 @@ from installed import PROJECT
 from rich.console import Console
 from rich.markdown import Markdown
 
-from metal_bench import crowd, delay, first_run, laboratory, machine, operations, report, smoke
+from metal_bench import (
+    crowd,
+    delay,
+    first_run,
+    fleet,
+    laboratory,
+    machine,
+    operations,
+    peers,
+    report,
+    smoke,
+)
 from metal_bench.laboratory import Laboratory
 from metal_bench.report import Section
 
 REPORT = PROJECT / "docs" / "benchmarks.md"
 
-FIRST_RUN, OPERATIONS = "first-run", "operations"
-# Parts that need GPU nodes, in this order. The last one leaves a cluster without controllers.
+FIRST_RUN, PEERS, OPERATIONS = "first-run", "peers", "operations"
+# Parts that need GPU nodes, in this order. The last two leave a cluster without controllers.
 PREPARED: dict[str, Callable[[Laboratory], Section]] = {
     "delay": lambda lab: delay.describe(delay.measure(lab)),
     "smoke": lambda lab: smoke.describe(smoke.measure(lab, os.cpu_count() or 1)),
+    "fleet": lambda lab: fleet.describe(fleet.measure(lab)),
     "crowd": lambda lab: crowd.describe(crowd.measure(lab)),
 }
-PARTS = (OPERATIONS, FIRST_RUN, *PREPARED)
+PARTS = (FIRST_RUN, PEERS, OPERATIONS, *PREPARED)
 
 app = typer.Typer(pretty_exceptions_enable=False)
 console = Console(highlight=False)
@@ -39,6 +52,10 @@ def main(
     only: Annotated[
         str, typer.Option(help=f"Parts to measure, with commas between: {', '.join(PARTS)}.")
     ] = "",
+    roles: Annotated[
+        Path | None,
+        typer.Option("--peers", help="The folder with the roles of others, for the part peers."),
+    ] = None,
 ) -> None:
     """Measure in separate laboratories and write docs/benchmarks.md.
 
@@ -49,7 +66,7 @@ def main(
     if unknown:
         raise typer.BadParameter(f"no part {', '.join(unknown)}; the parts: {', '.join(PARTS)}")
     started, here = time.monotonic(), machine.read()
-    sections = list(_measure(wanted))
+    sections = list(_measure(wanted, roles))
     text = report.render(sections, here)
     if only:
         console.print(Markdown(text))
@@ -59,17 +76,20 @@ def main(
     console.print(f"measured in {time.monotonic() - started:.0f} s; logs: {laboratory.LOGS}")
 
 
-def _measure(wanted: list[str]) -> Iterator[Section]:
+def _measure(wanted: list[str], roles: Path | None) -> Iterator[Section]:
     """Measure part after part, one laboratory at a time."""
     counts = {}
     if FIRST_RUN in wanted:
         _say(FIRST_RUN)
         yield first_run.describe(first_run.measure())
+    if PEERS in wanted:
+        _say(PEERS if roles else f"{PEERS}: not measured")
+        yield peers.describe(peers.measure(roles.resolve()) if roles else None)
     if OPERATIONS in wanted:
         _say(f"{OPERATIONS}, Docker")
         with laboratory.started("docker") as lab:
             counts["docker"] = operations.measure(lab, "docker")
-    if set(wanted) == {FIRST_RUN}:
+    if {FIRST_RUN, PEERS}.issuperset(wanted):
         return
     with laboratory.started("containerd") as lab:
         if OPERATIONS in wanted:

@@ -15,11 +15,12 @@ from metal_bench.laboratory import Laboratory
 from metal_bench.processes import Cost
 from metal_bench.report import Goal, Section, number
 
-SIZES = (500, 5000)
+SIZES = (2000, 5000)
 TURNS = 7
 LIMIT = 1.5
 IMAGES = 50  # as many as a kubelet reports
-GPUS = "8"
+GPUS = "4"  # of a node of the laboratory
+PREFIX = "crowd-"
 
 TEXT = f"""\
 A real API server has Node objects without machines. They are copies of a laboratory's node, with
@@ -52,8 +53,6 @@ def node(found: Mapping[str, Any]) -> dict[str, Any]:
         }
         for number in range(IMAGES)
     ]
-    for amounts in ("capacity", "allocatable"):
-        status[amounts] = {**status[amounts], "nvidia.com/gpu": GPUS}
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -64,15 +63,9 @@ def node(found: Mapping[str, Any]) -> dict[str, Any]:
 
 def measure(lab: Laboratory) -> list[Size]:
     """Measure. The laboratory then has many nodes and no controllers."""
-    # The controllers would be busy with thousands of nodes whose kubelets are silent.
-    lab.stop("kube-controller-manager", "kube-scheduler")
-    pattern = node(json.loads(lab.kubectl("get", "node", "gpu-1", "--output=json")))
     sizes: list[Size] = []
-    names: list[str] = []
     for size in SIZES:
-        new = [f"crowd-{number:05}" for number in range(len(names), size)]
-        processes.run("create_nodes", {"kubeconfig": lab.kubeconfig, "names": new, "node": pattern})
-        names += new
+        names = grow(lab, size)
         module = {
             "kubeconfig": lab.kubeconfig,
             "nodes": dict.fromkeys(names, GPUS),
@@ -83,9 +76,30 @@ def measure(lab: Laboratory) -> list[Size]:
             (processes.run("list_nodes", bare), processes.run("gpu_capacity", module))
             for _turn in range(TURNS)
         ]
-        kib = len(json.dumps(pattern)) / 1024
+        kib = len(json.dumps(pattern(lab))) / 1024
         sizes.append(Size(size, kib, pairs))
     return sizes
+
+
+def grow(lab: Laboratory, size: int) -> list[str]:
+    """Create Node objects until there are `size` of them. Return their names.
+
+    The laboratory then has no controllers: they would be busy with thousands of nodes whose
+    kubelets are silent.
+    """
+    names = [f"{PREFIX}{number:05}" for number in range(size)]
+    found = lab.kubectl("get", "nodes", "--output=name").split()
+    if not any(name.startswith(f"node/{PREFIX}") for name in found):
+        lab.stop("kube-controller-manager", "kube-scheduler")
+    new = [name for name in names if f"node/{name}" not in found]
+    arguments = {"kubeconfig": lab.kubeconfig, "names": new, "node": pattern(lab)}
+    processes.run("create_nodes", arguments)
+    return names
+
+
+def pattern(lab: Laboratory) -> dict[str, Any]:
+    """Return the Node object that all others copy."""
+    return node(json.loads(lab.kubectl("get", "node", "gpu-1", "--output=json")))
 
 
 def describe(sizes: Sequence[Size]) -> Section:

@@ -34,11 +34,20 @@ class Laboratory(NamedTuple):
     def kubeconfig(self) -> str:
         return str(self.facts["kubeconfig"])
 
-    def ansible(self, log: str, *command: str, **variables: str) -> Run:
+    @property
+    def inventory(self) -> Path:
+        return self.folder / "inventory.yml"
+
+    def ansible(
+        self, log: str, *command: str, inventory: Path | None = None, **variables: str
+    ) -> Run:
         """Run Ansible with `variables` in its environment. If it fails, exit with its log."""
-        inventory = self.folder / "inventory.yml"
-        run = installed.run(command, inventory, self.folder, watch=None, **variables)
-        return _kept(log, run)
+        return _kept(
+            log,
+            installed.run(
+                command, inventory or self.inventory, self.folder, watch=None, **variables
+            ),
+        )
 
     def ssh(self, log: str, node: str, script: str) -> Run:
         """Run a shell script as root on a node, over one SSH connection."""

@@ -5,31 +5,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping
 from typing import NamedTuple
+
+from installed import Run
 
 from metal_bench.laboratory import Laboratory
 from metal_bench.report import Goal, Section
 
 WHOLE = "site.yml"
-WHOLE_LIMIT = 6
-ROLE_LIMIT = 3
-PEERS = (24, 138)  # with and without pipelining
+WHOLE_LIMIT = 2
+ROLE_LIMIT = 1
 
-# Nodes of each laboratory: one for the whole, one for role after role.
+# Nodes of each laboratory: one for the whole, one for the roles.
 NODES = ("gpu-1", "gpu-2")
 ENGINES = {"containerd": "containerd", "docker": "docker_ce"}  # engine → its role
 
-TEXT = f"""\
+TEXT = """\
 A remote operation is a command or a file transfer over the node's SSH connection. Each costs a
 round trip. In a large fleet, they decide how long a run takes. The operations are counted in the
 output of `-vvv` for three runs: a first run on a node with an engine and a kubelet but without
 NVIDIA software, a second run without changes, and a third run without pipelining. Pipelining is
-off by default in Ansible. `site.yml` runs on one node, and each role alone runs on a second node.
+off by default in Ansible. `site.yml` runs on one node. On a second node, a play has the roles one
+after the other. There, each of them observes the node itself."""
 
-For comparison, not measured here: geerlingguy.docker and DeepOps' nvidia_container_toolkit have no
-driver, kubelet, device plugin or proof. On such a node, they cost {PEERS[0]} operations in a
-no-change run with pipelining and {PEERS[1]} without."""
+# Ansible's own first task of a role.
+_ROLE = re.compile(r"^TASK \[metal\.gpu\.(\w+) : Validating arguments .* 'main'", re.M)
 
 
 class Count(NamedTuple):
@@ -50,27 +54,40 @@ def roles(engine: str) -> tuple[str, ...]:
 
 def measure(lab: Laboratory, engine: str) -> dict[str, Count]:
     """Return the counts of each role and of the whole playbook."""
-    whole, single = NODES
-    site = ("ansible-playbook", "metal.gpu.site", f"--limit={whole},localhost")
-    counts = {WHOLE: _count(lab, whole, f"{engine}-{WHOLE}", site)}
-    for role in roles(engine):
-        include = ("--become", "--module-name=include_role", f"--args=name=metal.gpu.{role}")
-        counts[role] = _count(lab, single, f"{engine}-{role}", ("ansible", single, *include))
-    return counts
+    whole, other = NODES
+    names = roles(engine)
+    play = {"hosts": "all", "gather_facts": False, "become": True}
+    playbook = lab.folder / "roles.yml"
+    playbook.write_text(json.dumps([{**play, "roles": [f"metal.gpu.{name}" for name in names]}]))
+    of_whole = _run(lab, whole, f"{engine}-site", "metal.gpu.site")
+    of_roles = _run(lab, other, f"{engine}-roles", str(playbook))
+    return {
+        WHOLE: Count(*(count.total() for count in of_whole)),
+        **{name: Count(*(count[name] for count in of_roles)) for name in names},
+    }
 
 
-def _count(lab: Laboratory, node: str, log: str, command: Sequence[str]) -> Count:
-    """Run the command three times. Return the node's remote operations."""
+def _run(lab: Laboratory, node: str, log: str, playbook: str) -> list[Counter[str]]:
+    """Run a playbook three times. Return the node's remote operations by role."""
     address = lab.facts["nodes"][node]["address"]
-    runs = [
-        lab.ansible(
-            f"operations-{log}-{turn}",
-            *command,
-            *("-vvv", f"--extra-vars=ansible_ssh_pipelining={pipelining}"),
+    return [
+        count(
+            lab.ansible(
+                f"operations-{log}-{turn}",
+                *("ansible-playbook", playbook, f"--limit={node},localhost", "-vvv"),
+                f"--extra-vars=ansible_ssh_pipelining={pipelining}",
+            ),
+            address,
         )
         for turn, pipelining in enumerate((True, True, False), start=1)
     ]
-    return Count(*(run.operations()[address] for run in runs))
+
+
+def count(run: Run, address: str) -> Counter[str]:
+    """Count a node's operations, keyed by the role that needed them."""
+    before, *parts = _ROLE.split(run.output)
+    texts = zip(("", *parts[::2]), (before, *parts[1::2]), strict=True)
+    return Counter({role: run._replace(output=text).operations()[address] for role, text in texts})
 
 
 def describe(counts: Mapping[str, Mapping[str, Count]]) -> Section:
@@ -97,6 +114,6 @@ def describe(counts: Mapping[str, Mapping[str, Count]]) -> Section:
         ),
         (
             "ansible-playbook metal.gpu.site --limit=gpu-1,localhost -vvv | grep -c '^<.*SSH: '",
-            "ansible gpu-2 --become -m include_role -a name=metal.gpu.containerd -vvv",
+            "ansible-playbook roles.yml --limit=gpu-2,localhost -vvv   # all roles in one play",
         ),
     )

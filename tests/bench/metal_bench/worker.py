@@ -41,9 +41,32 @@ def create_nodes(kubeconfig: str, names: list[str], node: dict[str, Any]) -> Non
 
     def create(name: str) -> None:
         client.create("nodes", {**node, "metadata": {**node["metadata"], "name": name}}, "")
+        # The API server taints every new node. A controller removes the taint from a ready one.
+        client.patch("nodes", name, {"spec": {"taints": None}})
 
+    _for_each(create, names)
+
+
+def create_pods(kubeconfig: str, nodes: list[str], pod: dict[str, Any]) -> None:
+    """Create a pod on each node, with the status that a kubelet would report."""
+    client = _client(kubeconfig)
+    namespace = pod["metadata"]["namespace"]
+
+    def create(node: str) -> None:
+        name = f"{pod['metadata']['generateName']}{node}"
+        metadata = {"name": name, "labels": pod["metadata"]["labels"]}
+        spec = {**pod["spec"], "nodeName": node}
+        client.create("pods", {"metadata": metadata, "spec": spec}, namespace)
+        client._transport.ask(
+            "patch", "pods", namespace, path=f"/{name}/status", body={"status": pod["status"]}
+        )
+
+    _for_each(create, nodes)
+
+
+def _for_each(action: Callable[[str], None], names: list[str]) -> None:
     with ThreadPoolExecutor(CONNECTIONS) as pool:
-        for done in [pool.submit(create, name) for name in names]:
+        for done in [pool.submit(action, name) for name in names]:
             done.result()
 
 
@@ -58,7 +81,11 @@ def load_module(name: str) -> Callable[..., None]:
     return run
 
 
-PROGRAMS: dict[str, Callable[..., None]] = {"list_nodes": list_nodes, "create_nodes": create_nodes}
+PROGRAMS: dict[str, Callable[..., None]] = {
+    "list_nodes": list_nodes,
+    "create_nodes": create_nodes,
+    "create_pods": create_pods,
+}
 
 
 def main(name: str) -> int | str | None:

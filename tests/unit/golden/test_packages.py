@@ -115,6 +115,7 @@ def sections(system: System) -> Iterator[tuple[str, list[tuple[str, list[Call]]]
         planned = {step["slug"] for step in plan["steps"]}
         known = {f"{role}_plan": plan}
         known |= {f"{role}_{name}": value for name, value in CRI_DOCKERD.items()}
+        known |= {f"__{role}_steps_to_run": planned, "omit": None}
         carried_out = [
             (task["name"], executed(system, rendered(task[MODULE], known)))
             for task in tasks(role, "present")

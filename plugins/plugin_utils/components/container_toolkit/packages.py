@@ -87,11 +87,11 @@ def plan_packages(plan: Plan[Data], node: Node, desired: Desired) -> None:
     elif held:
         _keep_held(plan, node, desired, held)
     else:
-        plan.data |= {"change_held": bool(ours), "created_config": _created_config(node)}
+        plan.data["change_held"] = bool(ours)
         hold, unheld = {name: packages[name] for name in ours}, None
         if reason := install_reason(node, packages):
             OURS.plan_repository(plan, node, desired, systems.supported(node).toolkit)
-            hold = OURS.plan_install(plan, node, packages, reason)
+            hold = OURS.plan_install(plan, node, packages, reason, created=_created(node))
             unheld = "the new version is not held yet"
         OURS.plan_hold(plan, node, hold, unheld)
         notice_unheld(plan, node, [name for name in others if name not in hold])
@@ -101,10 +101,15 @@ def plan_packages(plan: Plan[Data], node: Node, desired: Desired) -> None:
         _refuse_unusable(plan, node)
 
 
-def _created_config(node: Node) -> str | None:
-    """Return the configuration file if the package creates it, or if it is unchanged since."""
+def _created(node: Node) -> dict[str, str]:
+    """Return the file that a package creates, or has created, if it is unchanged since.
+
+    The package manager does not know this file. The recorded checksum tells the teardown whether
+    it was changed since.
+    """
     is_new = node["toolkit"]["config"] is None
-    return nvidia_driver.TOOLKIT_CONFIG if is_new or _is_config_of_package(node) else None
+    is_ours = is_new or _is_config_of_package(node)
+    return {_CONFIG_PACKAGE: nvidia_driver.TOOLKIT_CONFIG} if is_ours else {}
 
 
 def _is_config_of_package(node: Node) -> bool:

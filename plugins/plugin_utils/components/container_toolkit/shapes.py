@@ -32,6 +32,5 @@ class Data(PackageData, containerd.Data, docker.Data, total=False):
     rule: File
     cdi_drop_in: File
     change_held: bool
-    created_config: str | None
     purge: bool
     files: list[str]

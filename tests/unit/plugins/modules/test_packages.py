@@ -3,12 +3,18 @@
 
 from __future__ import annotations
 
+import json
+from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
-from ansible_collections.metal.gpu.plugins.modules import packages
+from ansible_collections.metal.gpu.plugins.module_utils.read import nvidia_driver
+from ansible_collections.metal.gpu.plugins.modules import node_info, packages
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observation import interpret
+from ansible_collections.metal.gpu.tests.unit.support.programs import Programs
 from ansible_collections.metal.gpu.tests.unit.support.recordings import plant
 
 PID_FILE = "/var/lib/dnf/rpmdb_lock.pid"
@@ -56,6 +62,49 @@ def test_free(tmp_path: Path) -> None:
     clock = Clock(tmp_path, 0)
     assert packages.run(tmp_path, 15, clock, clock.sleep) == {"lock": None}
     assert clock.now == 0
+
+
+ROWS = {"a": {"version": "1-1", "before": None}, "b": {"version": "", "before": "2-1"}}
+FOUND = "b\t3-1\tinstalled\thold\tall\n"
+
+
+def test_record_is_extended_and_completed(tmp_path: Path) -> None:
+    request = {"path": str(tmp_path / "packages" / "role.json"), "packages": ROWS}
+    created = {"a": str(tmp_path / "a.toml"), "b": str(tmp_path / "missing"), "c": __file__}
+    plant(tmp_path, {"/a.toml": "x"})
+
+    def recorded(**more: Any) -> Any:
+        changed = packages.note({"path": request["path"], **more}, lambda _names: FOUND)["changed"]
+        return json.loads(Path(request["path"]).read_text()) if changed else None
+
+    assert recorded(packages=ROWS) == ROWS
+    assert recorded(packages=ROWS) is None
+    complete = recorded(installed=["b", "gone"], created=created)
+    assert complete["b"] == {"version": "3-1", "before": "2-1"}
+    assert complete["a"] == {**ROWS["a"], "config_sha256": sha256(b"x").hexdigest()}
+    assert [*complete] == ["a", "b"]
+    assert recorded(packages={"a": {"version": "4-1"}})["a"]["config_sha256"]
+    assert [path.name for path in Path(request["path"]).parent.iterdir()] == ["role.json"]
+
+
+def test_created_configuration_is_recorded_as_it_is_observed(tmp_path: Path) -> None:
+    config, record = nvidia_driver.TOOLKIT_CONFIG, "/var/lib/metal-gpu/packages/role.json"
+    plant(tmp_path, {config: '[a]\nb = "\u00fc"\n', record: json.dumps(ROWS)})
+    created = {"a": f"{tmp_path}{config}"}
+    packages.note({"path": f"{tmp_path}{record}", "created": created}, lambda _names: "")
+    programs = Programs({})
+    node = node_info.Node(tmp_path, programs.run, programs.find)
+    observed = interpret(json.loads(json.dumps(node_info.run(node, [], [])["raw"])))
+    expected = observed["toolkit"]["config_sha256"]
+    assert observed["ours"]["packages"]["role"]["packages"]["a"]["config_sha256"] == expected
+
+
+@pytest.mark.parametrize("found", ["damaged", '{"a": {'])
+def test_damaged_record_is_left_alone(tmp_path: Path, found: str) -> None:
+    plant(tmp_path, {"/role.json": found})
+    with pytest.raises(ValueError, match="line 1"):
+        packages.note({"path": str(tmp_path / "role.json"), "packages": ROWS}, lambda _names: "")
+    assert (tmp_path / "role.json").read_text() == found
 
 
 def test_every_operation_is_documented() -> None:

@@ -9,20 +9,14 @@ import pytest
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import (
     Request,
+    completed_record,
     repository_mode,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.operations import (
     OperationUnknown,
-    note_versions,
     questions,
     steps,
-    unversioned,
 )
-
-RECORD = {
-    "path": "/r.json",
-    "packages": {"a": {"version": "1"}, "b": {"version": ""}, "c": {"version": ""}},
-}
 
 
 @pytest.mark.parametrize(
@@ -37,11 +31,22 @@ def test_only_root_reads_a_password(url: str, mode: str) -> None:
     assert repository_mode(url) == mode
 
 
-def test_any_version_is_recorded_once_it_is_known() -> None:
-    assert unversioned(RECORD) == ["b", "c"]
-    (call,) = note_versions(RECORD, {"a": {"version": "1"}, "b": {"version": "2"}})
-    assert call.options["merge"] == {"b": {"version": "2"}}
-    assert note_versions(RECORD, {}) == ()
+@pytest.mark.parametrize(
+    ("version", "created", "completed"),
+    [
+        pytest.param("", {}, {"installed": ["b"], "created": {}}, id="any version"),
+        pytest.param("2", {"b": "/b"}, {"installed": [], "created": {"b": "/b"}}, id="a file"),
+        pytest.param("2", {}, None, id="nothing that is not known before"),
+    ],
+)
+def test_what_is_recorded_after_the_installation(
+    version: str, created: dict[str, str], completed: dict[str, object] | None
+) -> None:
+    packages = {"a": {"version": "1"}, "b": {"version": version}}
+    record = {"path": "/r.json", "packages": packages, "created": created}
+    calls = completed_record(Request({"operation": "install", "record": record}))
+    noted = [call.options["_note"] for call in calls]
+    assert noted == ([{"path": "/r.json", **completed}] if completed else [])
 
 
 def test_without_names_only_the_repositories_are_in_question() -> None:

@@ -760,7 +760,8 @@ def test_only_a_configuration_that_the_package_creates_is_recorded(
     """Upstream's package adds new keys to an existing file."""
     planned = plan(PLANNER, node)
     assert "Install the container toolkit" in names(planned)
-    assert planned["data"]["created_config"] == (CONFIG if is_recorded else None)
+    created = planned["data"]["packages_record"].get("created")
+    assert created == ({BASE: CONFIG} if is_recorded else None)
 
 
 def test_a_specification_that_nobody_can_read() -> None:

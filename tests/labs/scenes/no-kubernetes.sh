@@ -1,0 +1,10 @@
+#!/bin/sh
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# a machine that never had a kubelet or an engine
+set -eu
+systemctl stop kubelet containerd
+dpkg --purge kubelet containerd.io
+rm -rf /etc/containerd /etc/kubernetes /var/lib/kubelet /usr/lib/systemd/system/kubelet.service.d
+systemctl daemon-reload
