@@ -61,3 +61,27 @@ def test_an_engine_is_called_by_the_path_that_was_observed() -> None:
     files = [*ROOT.glob("roles/*/tasks/**/*.yml"), *ROOT.glob("roles/*/vars/*.yml")]
     assert files
     assert [path for path in files if bare.search(path.read_text())] == []
+
+
+@pytest.mark.parametrize(
+    ("invalid", "plans"),
+    [
+        ({}, True),
+        ({"gpu-1": {"kubelet_device_plugins_state": {}, "gpu_count": {}}}, True),
+        ({"gpu-1": {}, "gpu-2": {"gpu_count": {}, "device_plugin_version": {}}}, False),
+        ({"gpu-1": {"device_plugin_args": {}}}, False),
+    ],
+)
+def test_no_device_plugin_is_planned_with_values_of_other_types(
+    invalid: dict[str, Any], plans: bool
+) -> None:
+    """Its planner would end in an exception, and nobody would see the finding."""
+    (task,) = (
+        one
+        for one in tasks(ROOT / "roles/preflight/tasks/cluster.yml")
+        if one["name"] == "Plan the device plugin"
+    )
+    known = {"__preflight_answer": {"error": ""}, "preflight_preconditions": {"invalid": invalid}}
+    environment = jinja2.Environment()
+    conditions = [environment.compile_expression(one) for one in task["when"]]
+    assert all(one(**known) for one in conditions) is plans
