@@ -6,9 +6,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import (
-    State,
-)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import State
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.role import (
     PackageData,
     RepositoryDesired,

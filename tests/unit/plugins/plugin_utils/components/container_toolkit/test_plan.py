@@ -15,10 +15,10 @@ import pytest
 import yaml
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import (
-    cdi,
-)
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import (
     packages as toolkit_packages,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit.cdi import (
+    CDI_DROP_IN,
 )
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
     DOCKER,
@@ -35,6 +35,7 @@ from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.te
     without_nulls,
 )
 
+PACKAGES = toolkit_packages.PACKAGES
 PLANNER = "nvidia_container_runtime"
 ACTOR = "metal.gpu.nvidia_container_runtime"
 DAEMON_JSON = "/etc/docker/daemon.json"
@@ -311,19 +312,17 @@ def test_docker_is_refused(changes: dict[str, Any], expected: list[str]) -> None
 
 def toolkit(version: str | None, *, held: bool, **changes: Any) -> dict[str, Any]:
     """A node that has everything, with the toolkit in another version; None: only its library."""
-    there = toolkit_packages.PACKAGES if version else ("libnvidia-container1",)
-    packages = {
-        name: value
-        for name, value in DONE["packages"].items()
-        if name not in toolkit_packages.PACKAGES
-    } | {name: {"version": f"{version or '1.17.8'}-1", "held": held} for name in there}
+    there = PACKAGES if version else ("libnvidia-container1",)
+    packages = {name: value for name, value in DONE["packages"].items() if name not in PACKAGES} | {
+        name: {"version": f"{version or '1.17.8'}-1", "held": held} for name in there
+    }
     found = {**DONE, "toolkit": {**DONE["toolkit"], "version": version}, "packages": packages}
     return merge({**found, "ours": {**found["ours"], "packages": {}}}, changes)
 
 
 def noted(version: str, before: str | None = None) -> dict[str, Any]:
     """The role has noted that it installs the toolkit."""
-    return record(PLANNER, dict.fromkeys(toolkit_packages.PACKAGES, f"{version}-1"), before)
+    return record(PLANNER, dict.fromkeys(PACKAGES, f"{version}-1"), before)
 
 
 THEIR_SOURCE = {
@@ -461,19 +460,14 @@ def test_only_what_is_ours_is_held(
     assert [notice["code"] for notice in planned["notices"]] == notices
     assert names(planned) == steps
     assert planned["data"]["change_held"] is change_held
-    assert len(planned["data"]["hold"]) == (
-        len(toolkit_packages.PACKAGES) if change_held or steps else 0
-    )
+    assert len(planned["data"]["hold"]) == (len(PACKAGES) if change_held or steps else 0)
 
 
 def test_what_was_there_before_is_noted() -> None:
     first = plan(PLANNER, toolkit("1.17.8", held=False))["data"]["packages_record"]
     assert first == {
         "path": "/var/lib/metal-gpu/packages/nvidia_container_runtime.json",
-        "packages": {
-            name: {"version": "1.20.1-1", "before": "1.17.8-1"}
-            for name in toolkit_packages.PACKAGES
-        },
+        "packages": {name: {"version": "1.20.1-1", "before": "1.17.8-1"} for name in PACKAGES},
     }
     node = toolkit("1.19.1", held=True, ours=noted("1.19.1", "1.17.8-1"))
     again = plan(PLANNER, node)["data"]["packages_record"]
@@ -702,7 +696,7 @@ def test_teardown_removes_only_the_configuration_that_the_package_created(
     assert len(kept) == (not is_removed)
     assert all(CONFIG in message for message in kept)
     # A run that was cut off after the packages.
-    gone = dict.fromkeys(toolkit_packages.PACKAGES)
+    gone = dict.fromkeys(PACKAGES)
     cut = without_nulls(merge(node, {"packages": gone}))
     cut["toolkit"]["config_sha256"] = observed
     assert (CONFIG in plan(PLANNER, cut, state="absent")["data"]["files"]) is is_removed
@@ -902,19 +896,10 @@ REMOVE_DROP_IN = "Restore the condition of the CDI service"
         ),
         pytest.param(merge(OPEN, SKIPPED), {"cdi": False}, [], id="no CDI wanted"),
         pytest.param(
-            merge(OPEN, {"ours": {"files": [cdi.CDI_DROP_IN["path"]]}}),
-            {},
-            [],
-            id="accepted already",
+            merge(OPEN, {"ours": {"files": [CDI_DROP_IN["path"]]}}), {}, [], id="accepted already"
         ),
         pytest.param(
-            {
-                "ours": {
-                    "edits": [],
-                    "files": [cdi.CDI_DROP_IN["path"]],
-                    "packages": {PLANNER: None},
-                }
-            },
+            {"ours": {"edits": [], "files": [CDI_DROP_IN["path"]], "packages": {PLANNER: None}}},
             {"state": "absent"},
             [REMOVE_DROP_IN],
             id="absent",
@@ -942,7 +927,7 @@ def test_drop_in_runs_the_cdi_service_with_every_name_of_the_module(
     tmp_path: Path, file: str, runs: bool
 ) -> None:
     """Run by a real shell, on a machine where no module is loaded."""
-    lines = cdi.CDI_DROP_IN["block"].replace("\\\n", " ")
+    lines = CDI_DROP_IN["block"].replace("\\\n", " ")
     reset, condition = re.findall(r"^ExecCondition=(.*)$", lines, re.MULTILINE)
     assert reset == ""
     modules = tmp_path / "modules.dep"
