@@ -20,7 +20,11 @@ from ansible.plugins.action import ActionBase
 
 from ansible_collections.metal.gpu.plugins.modules.plan import ARGUMENT_SPEC
 from ansible_collections.metal.gpu.plugins.plugin_utils import variables
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import desired
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import (
+    Circumstances,
+    Engine,
+    desired,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observation import (
     ObservationFailed,
     interpret,
@@ -37,6 +41,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.registry impo
     REPOSITORIES,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.plain import plain
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import PlanResult
 from ansible_collections.metal.gpu.plugins.plugin_utils.quiet import execute_quietly
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import explain, stopped
 
@@ -61,7 +66,7 @@ class ActionModule(ActionBase):
         host = str(self._task.delegate_to or task_vars["inventory_hostname"])
         before = task_vars.get("metal_gpu", {})
         node, refusals = self._observe(host, before, task_vars, again=options["prove"])
-        plans: dict[str, Any] = {}
+        plans: dict[str, PlanResult] = {}
         if node is not None:
             plans, refusals = self._plan(host, node, options["roles"], before, task_vars)
         refusals += [one for plan in plans.values() for one in plan["refusals"]]
@@ -114,30 +119,29 @@ class ActionModule(ActionBase):
         roles: list[str],
         before: Mapping[str, Any],
         task_vars: Mapping[str, Any],
-    ) -> tuple[dict[str, Any], list[dict[str, str]]]:
+    ) -> tuple[dict[str, PlanResult], list[dict[str, str]]]:
         """Return the plan of each role, and what went wrong."""
         engine = engines.choose(node, _engine(task_vars))
         templar = self._templar.copy_with_new_env(
             available_variables={**variables.load_defaults(), **task_vars}
         )
-        planned: dict[str, Any] = {}
+        planned: dict[str, PlanResult] = {}
         problems = []
         for role in roles:
             if len(roles) > 1 and ENGINE_OF.get(role, engine) != engine:
                 continue
             try:
-                wanted = desired(role, _values(role, templar), node, host)
                 earlier = {**before.get("plans", {}), **planned}
-                planned[role] = PLANNERS[role](
-                    node, {**_circumstances(task_vars, earlier), **wanted}
-                )
+                circumstances = _circumstances(host, task_vars, earlier)
+                wanted = desired(role, _values(role, templar), node, circumstances)
+                planned[role] = PLANNERS[role](node, wanted)
             except Exception as error:
                 problems += stopped({"msg": str(error)}, host, f"the plan of {role}")
         return planned, problems
 
 
-def _engine(task_vars: Mapping[str, Any]) -> str:
-    return str(task_vars.get("metal_gpu_engine") or engines.AUTO)
+def _engine(task_vars: Mapping[str, Any]) -> Engine:
+    return cast(Engine, str(task_vars.get("metal_gpu_engine") or engines.AUTO))
 
 
 def _values(role: str, templar: Any) -> dict[str, Any]:
@@ -150,10 +154,12 @@ def _values(role: str, templar: Any) -> dict[str, Any]:
     }
 
 
-def _circumstances(task_vars: Mapping[str, Any], plans: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what plans need to know besides the observation and the variables of their roles."""
+def _circumstances(
+    host: str, task_vars: Mapping[str, Any], plans: Mapping[str, Any]
+) -> Circumstances:
     driver = plans.get("nvidia_driver", {"data": {}})
     return {
+        "host": host,
         "now": datetime.now(UTC),
         "engine": _engine(task_vars),
         "engine_is_new": bool(task_vars.get("docker_ce_is_new", False)),

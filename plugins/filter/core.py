@@ -14,12 +14,18 @@ from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils import findings
 from ansible_collections.metal.gpu.plugins.module_utils.verdict import reconcile as verdict
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import (
+    ClusterRow,
+    SmokeRow,
+    Verdict,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin import (
     plan as device_plugin,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import drain
 from ansible_collections.metal.gpu.plugins.plugin_utils.plain import plain
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import PlanResult
 from ansible_collections.metal.gpu.plugins.plugin_utils.variables import gpu_count
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict import permissions, report
 
@@ -28,13 +34,13 @@ def reconcile(
     node: Node | None,
     host: str,
     declared: Any = None,
-    cluster: Mapping[str, Any] | None = None,
-    smoke: Mapping[str, Any] | None = None,
+    cluster: ClusterRow | None = None,
+    smoke: SmokeRow | None = None,
     known: Iterable[Mapping[str, str]] = (),
     unanswered: Iterable[Mapping[str, str]] = (),
     asked: Collection[str] = (verdict.CLUSTER, verdict.SMOKE),
-    plans: Mapping[str, Mapping[str, Any]] | None = None,
-) -> dict[str, Any]:
+    plans: Mapping[str, PlanResult] | None = None,
+) -> Verdict:
     count, wrong = gpu_count(host, declared)
     judged = verdict.reconcile(
         host,
@@ -56,11 +62,11 @@ def finding(code: str, host: str, **evidence: Any) -> dict[str, str]:
 
 def plan_device_plugin(
     daemonsets: Sequence[Mapping[str, Any]], desired: Mapping[str, Any]
-) -> dict[str, Any]:
+) -> PlanResult:
     return device_plugin.plan(plain(daemonsets), plain(desired))
 
 
-def plan_teardown(row: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any]:
+def plan_teardown(row: Mapping[str, Any], desired: Mapping[str, Any]) -> PlanResult:
     return drain.plan(plain(row), plain(desired))
 
 

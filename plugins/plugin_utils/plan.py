@@ -10,8 +10,9 @@ second run is empty.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Generic, NamedTuple, TypedDict, TypeVar
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
@@ -25,15 +26,62 @@ class Step(NamedTuple):
     title: str  # for people; the name of the task
 
 
+class PlannedStep(TypedDict):
+    """A step with the reason for it."""
+
+    slug: str
+    name: str
+    reason: str
+
+
+class NoData(TypedDict):
+    """The data of a plan without any. Every plan is also a plan with this data."""
+
+
+class Edit(TypedDict, total=False):
+    """What to change in a configuration file, as arguments of metal.gpu.config_document."""
+
+    path: str
+    remove: list[list[str]]
+    discard: list[dict[str, list[str]]]
+    merge: dict[str, object]
+
+
+class File(TypedDict):
+    """A file of this collection, which has only this block."""
+
+    path: str
+    block: str
+
+
+class Change(TypedDict):
+    """An edit of this collection, which a role undoes if the program does not start with it."""
+
+    path: str
+    actor: str
+
+
+class PlanResult(TypedDict):
+    """A plan as data, for Ansible."""
+
+    steps: list[PlannedStep]
+    refusals: list[dict[str, str]]
+    notices: list[dict[str, str]]
+    data: Mapping[str, object]
+
+
+Data = TypeVar("Data", bound=Mapping[str, object], covariant=True)
+
+
 @dataclass
-class Plan:
-    """Steps with their reasons, refusals and notices."""
+class Plan(Generic[Data]):
+    """Steps with their reasons, refusals and notices, and what the tasks need to know."""
 
     host: str
-    steps: list[dict[str, str]] = field(default_factory=list)
+    data: Data
+    steps: list[PlannedStep] = field(default_factory=list)
     refusals: list[dict[str, str]] = field(default_factory=list)
     notices: list[dict[str, str]] = field(default_factory=list)
-    data: dict[str, Any] = field(default_factory=dict)  # what the tasks need to know
 
     def step(self, step: Step, reason: str | None) -> None:
         """Add a step if there is a reason for it. The reason is shown, so it is redacted."""
@@ -51,11 +99,14 @@ class Plan:
     def notice(self, code: str, **evidence: object) -> None:
         self.notices.append(finding(code, self.host, **evidence))
 
-    def result(self) -> dict[str, Any]:
+    def result(self) -> PlanResult:
         """Return the plan as data. A plan with refusals has no steps."""
-        if self.refusals:
-            self.steps = []
-        return asdict(self)
+        return {
+            "steps": [] if self.refusals else self.steps,
+            "refusals": self.refusals,
+            "notices": self.notices,
+            "data": self.data,
+        }
 
 
 def actor(role: str) -> str:
@@ -81,13 +132,13 @@ def edited(node: Node, role: str) -> list[str]:
     return [edit["path"] for edit in node["ours"]["edits"] if edit["actor"] == actor(role)]
 
 
-def refuse_uneditable(plan: Plan, path: str | None, obstacle: str | None) -> None:
+def refuse_uneditable(plan: Plan[NoData], path: str | None, obstacle: str | None) -> None:
     """Refuse a configuration file that a step edits but that cannot be edited."""
     if obstacle:
         plan.refuse("CONFIG_NOT_EDITABLE", path=path, error=obstacle)
 
 
-def refuse_lost_history(plan: Plan, node: Node, role: str) -> None:
+def refuse_lost_history(plan: Plan[NoData], node: Node, role: str) -> None:
     """Refuse to change anything if the history of the role's edits is unreadable."""
     for edit in node["ours"]["edits"]:
         if plan.steps and edit["actor"] == actor(role) and edit["error"]:

@@ -11,7 +11,7 @@ answer is a finding. The caller reports which layers were not queried.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.causes import quote
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.pod_status import NO_IMAGE
@@ -28,6 +28,13 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.hardware import 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+    from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import (
+        ClusterRow,
+        Layers,
+        Question,
+        SmokeRow,
+        Verdict,
+    )
     from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd.observed import (
         Containerd,
     )
@@ -38,6 +45,7 @@ if TYPE_CHECKING:
     )
     from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.observed import Device
     from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+    from ansible_collections.metal.gpu.plugins.plugin_utils.plan import PlanResult
 
 LAYERS = ("declared", "pci", "nvml", "capacity", "allocatable", "smoke")
 # The layers that a caller may leave out.
@@ -76,7 +84,7 @@ def question(
     node: Node,
     declared: int | None,
     known: Iterable[Mapping[str, str]] = (),
-) -> dict[str, Any]:
+) -> Question:
     """Return what to query the cluster for: name of the node, expected GPUs, `awaited`, `smoke`.
 
     `awaited` is whether to wait for the expected capacity. If the PCI bus or the driver misses a
@@ -96,14 +104,14 @@ def reconcile(
     host: str,
     node: Node | None,
     declared: int | None,
-    cluster: Mapping[str, Any] | None,
-    smoke: Mapping[str, Any] | None,
+    cluster: ClusterRow | None,
+    smoke: SmokeRow | None,
     known: Iterable[Mapping[str, str]] = (),
     *,
     unanswered: Iterable[Mapping[str, str]] = (),
     asked: Collection[str] = (CLUSTER, SMOKE),
-    plans: Mapping[str, Mapping[str, Any]] | None = None,
-) -> dict[str, Any]:
+    plans: Mapping[str, PlanResult] | None = None,
+) -> Verdict:
     """Return the verdict on a node: machine, layers, findings, and whether it is ok.
 
     `node` is the observation of metal.gpu.node_info. `cluster` and `smoke` are the node's rows from
@@ -150,7 +158,7 @@ def _is_sound(findings: Iterable[Mapping[str, str]]) -> bool:
     return all(found["severity"] == NOTICE for found in findings)
 
 
-def _machine(node: Mapping[str, Any] | None) -> dict[str, str | None]:
+def _machine(node: Node | None) -> dict[str, str | None]:
     """Return the models of a node's GPUs and the version of its driver, for the reader."""
     if node is None:
         return {"gpu": None, "driver": None}
@@ -162,11 +170,11 @@ def _machine(node: Mapping[str, Any] | None) -> dict[str, str | None]:
 def _layers(
     node: Node | None,
     declared: int | None,
-    cluster: Mapping[str, Any] | None,
-    smoke: Mapping[str, Any] | None,
-) -> dict[str, Any]:
+    cluster: ClusterRow | None,
+    smoke: SmokeRow | None,
+) -> Layers:
     """Return the number of GPUs on each layer; None if it was not queried or did not answer."""
-    layers: dict[str, Any] = dict.fromkeys(LAYERS)
+    layers: Layers = dict.fromkeys(LAYERS)
     layers["declared"] = declared
     if node is not None:
         layers["pci"] = len(node["pci"])
@@ -212,7 +220,7 @@ def _stopped_engines(node: Node) -> Iterator[str]:
 
 
 def _judge_plans(
-    host: str, plans: Mapping[str, Mapping[str, Any]], stopped: Sequence[Mapping[str, str]]
+    host: str, plans: Mapping[str, PlanResult], stopped: Sequence[Mapping[str, str]]
 ) -> Iterator[Mapping[str, str]]:
     """Yield the drift from the plans of the roles, and their refusals, but not their notices."""
     codes = [one["code"] for one in stopped]
@@ -229,8 +237,8 @@ def _judge_answers(
     host: str,
     node: Node,
     declared: int | None,
-    cluster: Mapping[str, Any] | None,
-    smoke: Mapping[str, Any] | None,
+    cluster: ClusterRow | None,
+    smoke: SmokeRow | None,
     asked: Collection[str],
 ) -> Iterator[dict[str, str]]:
     """Judge the answers of the cluster and of the smoke pod; a missing answer is a finding."""
@@ -262,14 +270,8 @@ def _judge_answers(
         yield finding("SMOKE_MISSING", host, evidence="this node has no result")
 
 
-_COUNTS = (
-    ("capacity", "CAPACITY_DIFFERS", "capacity is"),
-    ("allocatable", "ALLOCATABLE_DIFFERS", "allocatable is"),
-)
-
-
 def _judge_cluster(
-    host: str, name: str, cluster: Mapping[str, Any], expected: int | None
+    host: str, name: str, cluster: ClusterRow, expected: int | None
 ) -> Iterator[dict[str, str]]:
     if cluster["state"] == "missing":
         yield finding("NODE_NOT_IN_CLUSTER", host, node=name)
@@ -277,8 +279,10 @@ def _judge_cluster(
     if not cluster["ready"]:
         yield finding("NODE_NOT_READY", host, node=name, error=cluster["readiness"])
     cause = cluster.get("cause")
-    for layer, code, counts in _COUNTS:
-        found = cluster[layer]
+    for found, code, counts in (
+        (cluster["capacity"], "CAPACITY_DIFFERS", "capacity is"),
+        (cluster["allocatable"], "ALLOCATABLE_DIFFERS", "allocatable is"),
+    ):
         if found == expected:
             continue
         if cause is None:
@@ -294,7 +298,7 @@ def _judge_cluster(
 
 def _judge_smoke(
     host: str,
-    smoke: Mapping[str, Any],
+    smoke: SmokeRow,
     devices: Sequence[Device] | None,
     known: Collection[str] = (),
 ) -> Iterator[dict[str, str]]:
@@ -339,9 +343,7 @@ def _judge_smoke(
         yield finding("SMOKE_DIFFERS", host, uuids=", ".join(strangers))
 
 
-def _judge_loss(
-    host: str, before: int | None, smoke: Mapping[str, Any]
-) -> Iterator[dict[str, str]]:
+def _judge_loss(host: str, before: int | None, smoke: SmokeRow) -> Iterator[dict[str, str]]:
     """Yield a finding if the node lost GPUs after the cluster counted them."""
     found = smoke.get("allocatable")
     if smoke["state"] not in ("ok", "busy") or before is None or found is None or found >= before:
@@ -350,7 +352,7 @@ def _judge_loss(
     yield finding("ALLOCATABLE_DIFFERS", host, expected=before, found=found, evidence=evidence)
 
 
-def _news(smoke: Mapping[str, Any]) -> list[str]:
+def _news(smoke: SmokeRow) -> list[str]:
     """Return the newest event of a smoke pod that its message does not repeat."""
     news = [text for text in smoke["events"] if text.partition(": ")[2] not in smoke["message"]]
     return news[-1:]

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import cast
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import (
     plan as container_toolkit,
@@ -21,11 +21,12 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed impo
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import (
     plan as platform,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import PlanResult
 
-Planner = Callable[[Node, Mapping[str, Any]], dict[str, Any]]
+Planner = Callable[[Node, Mapping[str, object]], PlanResult]
 
-# By role, in the order in which the roles run.
-PLANNERS: Mapping[str, Planner] = {
+# By role, in the order in which the roles run. Each takes its own `Desired`; see desired.py.
+_PLANNERS = {
     "preflight": platform.plan,
     "nvidia_driver": driver.plan,
     "containerd": containerd.plan,
@@ -33,6 +34,7 @@ PLANNERS: Mapping[str, Planner] = {
     "nvidia_container_runtime": container_toolkit.plan,
     "kubelet_device_plugins": kubelet.plan,
 }
+PLANNERS = cast(Mapping[str, Planner], _PLANNERS)
 # Roles that only nodes with this engine need.
 ENGINE_OF = {"containerd": "containerd", "docker_ce": "docker"}
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from ansible_collections.metal.gpu.plugins.module_utils.read.packages import UNPACKED
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import (
@@ -26,13 +26,32 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
-    from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
+    from ansible_collections.metal.gpu.plugins.plugin_utils.components.ours.observed import Entry
+    from ansible_collections.metal.gpu.plugins.plugin_utils.plan import NoData, Plan
+
+
+class PackagesRecord(TypedDict, total=False):
+    """The file about a role's packages, and the entries to write into it."""
+
+    path: str
+    packages: dict[str, Entry]
+
+
+class PackageData(TypedDict, total=False):
+    """What the tasks of a role with packages need to know: arguments of metal.gpu.packages."""
+
+    repository: Mapping[str, object]
+    packages: list[str]
+    packages_record: PackagesRecord | None
+    hold: list[str]
+    release: list[str]
+
 
 REPAIR = Step("repair", "Finish the interrupted package operation")
 
 
 def plan_repository(
-    plan: Plan,
+    plan: Plan[PackageData],
     node: Node,
     desired: Repository,
     now: datetime,
@@ -95,7 +114,7 @@ def hold_reason(node: Node, names: Iterable[str]) -> str | None:
     return f"not held, so an upgrade would change them: {', '.join(loose)}" if loose else None
 
 
-def notice_unheld(plan: Plan, node: Node, names: Iterable[str]) -> None:
+def notice_unheld(plan: Plan[NoData], node: Node, names: Iterable[str]) -> None:
     """Report which installed packages of the admin are not held; roles hold only their own."""
     loose = _loose(node, installed(node, names))
     if loose:
@@ -109,7 +128,7 @@ def _loose(node: Node, names: Iterable[str]) -> list[str]:
     return [name for name, package in observed.items() if package is None or not package["held"]]
 
 
-def plan_repair(plan: Plan, node: Node, *using: Step) -> None:
+def plan_repair(plan: Plan[NoData], node: Node, *using: Step) -> None:
     """Let dpkg finish its interrupted work before the first step that needs dpkg.
 
     A package that dpkg failed to configure would fail again, and with it every other step.
@@ -185,7 +204,7 @@ def orphans(node: Node, names: Iterable[str], candidates: Iterable[str]) -> list
         kept |= needed - removed
 
 
-def refuse_dependants(plan: Plan, node: Node, names: Iterable[str]) -> None:
+def refuse_dependants(plan: Plan[NoData], node: Node, names: Iterable[str]) -> None:
     """Refuse a removal that would also remove packages of the admin.
 
     A package that apt installed as a dependency does not count: it is useless without the others.
@@ -202,7 +221,7 @@ def refuse_dependants(plan: Plan, node: Node, names: Iterable[str]) -> None:
         )
 
 
-def plan_no_repository(plan: Plan, node: Node, name: str, *, remove: Step) -> None:
+def plan_no_repository(plan: Plan[PackageData], node: Node, name: str, *, remove: Step) -> None:
     """Plan the step `remove`, which removes the repository from the node."""
     plan.data["repository"] = {"name": name, "key_file": KEY_FILE.format(name)}
     if not is_ours(node, name):

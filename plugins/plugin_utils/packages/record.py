@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from ansible_collections.metal.gpu.plugins.module_utils.read.packages import RECORDS
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
+    PackageData,
     install_reason,
     is_version,
 )
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
     from ansible_collections.metal.gpu.plugins.plugin_utils.components.ours.observed import Entry
-    from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, Step
+    from ansible_collections.metal.gpu.plugins.plugin_utils.plan import NoData, Plan, Step
 
 
 # Packages on which no other package of their role depends. A change of one concerns no other.
@@ -52,7 +53,9 @@ _NEEDED_BY = {
 }
 
 
-def record(plan: Plan, node: Node, role: str, desired: Mapping[str, str]) -> dict[str, str]:
+def record(
+    plan: Plan[PackageData], node: Node, role: str, desired: Mapping[str, str]
+) -> dict[str, str]:
     """Let the installing step record its packages: nothing else tells them from the admin's.
 
     Return the packages that are the role's or become the role's. A package that the admin installed
@@ -66,16 +69,18 @@ def record(plan: Plan, node: Node, role: str, desired: Mapping[str, str]) -> dic
         # before. Otherwise the old entry would claim it after the installation.
         if name in recorded or install_reason(node, {name: version})
     }
-    new = plan.data.setdefault(
-        "packages_record", {"path": RECORDS.replace("*", role), "packages": {}}
-    )
-    new["packages"] |= {
+    new: dict[str, Entry] = {
         name: {
             "version": version
             or (node["packages"][name]["version"] if name in ours_before else ""),
             "before": _before(node, ours_before.get(name), name),
         }
         for name, version in ours.items()
+    }
+    earlier = plan.data.get("packages_record")
+    plan.data["packages_record"] = {
+        "path": RECORDS.replace("*", role),
+        "packages": {**(earlier["packages"] if earlier else {}), **new},
     }
     return ours
 
@@ -160,14 +165,16 @@ def added(node: Node, role: str) -> list[str]:
     return going
 
 
-def refuse_record(plan: Plan, node: Node, role: str) -> None:
+def refuse_record(plan: Plan[NoData], node: Node, role: str) -> None:
     """Refuse an unreadable record: it does not show which packages are the role's."""
     record = node["ours"]["packages"].get(role)
     if record and record["error"]:
         plan.refuse("PACKAGE_RECORD_INVALID", path=record["path"], error=record["error"])
 
 
-def plan_forget(plan: Plan, node: Node, role: str, *, release: Step, forget: Step) -> None:
+def plan_forget(
+    plan: Plan[PackageData], node: Node, role: str, *, release: Step, forget: Step
+) -> None:
     """Plan the steps `release`, for held packages that stay, and `forget`."""
     staying = [name for name in _unchanged(node, role) if name not in added(node, role)]
     others = changed(node, role)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 from urllib.parse import urljoin
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe.package_sources import (
@@ -62,6 +62,15 @@ _CREDENTIALS = re.compile(r"://(?P<credentials>[^\s/?#]*)@(?P<host>[^\s/?#@]*)")
 _ROUNDS = 20_000
 
 
+class RepositoryVariables(TypedDict):
+    """The variables of a role about its repository; upstream's values replace empty ones."""
+
+    repository_url: str
+    repository_suite: str
+    repository_key: str
+    repository_fingerprint: str
+
+
 class Repository(NamedTuple):
     """The repository that a role asks for."""
 
@@ -75,8 +84,8 @@ class Repository(NamedTuple):
     key_file: str = ""  # on the node, if the package manager needs one
 
     @classmethod
-    def desired(cls, name: str, desired: Mapping[str, Any], source: Source) -> Repository:
-        """Return the repository of a role's variables; upstream's values replace empty ones."""
+    def desired(cls, name: str, desired: RepositoryVariables, source: Source) -> Repository:
+        """Return the repository of a role's variables."""
         url = desired["repository_url"] or source.url
         return cls(
             name,

@@ -17,6 +17,11 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.reconcile import
     question,
     reconcile,
 )
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import (
+    ClusterRow,
+    Question,
+    SmokeRow,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils import variables
 
 Finding = Mapping[str, str]
@@ -39,8 +44,8 @@ class Host(NamedTuple):
 class Answers(NamedTuple):
     """What the cluster has answered: rows by name of the node."""
 
-    capacity: Mapping[str, Mapping[str, Any]]
-    smoke: Mapping[str, Mapping[str, Any]]
+    capacity: Mapping[str, ClusterRow]
+    smoke: Mapping[str, SmokeRow]
     unanswered: Sequence[Finding]  # why it gave no answer
     asked: Collection[str]
 
@@ -71,7 +76,7 @@ def member(host: Host) -> dict[str, Any]:
     }
 
 
-def ask(host: Host) -> dict[str, Any] | None:
+def ask(host: Host) -> Question | None:
     """Return what to query the cluster about a host for; None: nothing."""
     node = host.planned.get("node")
     if node is None:
@@ -91,8 +96,9 @@ def is_doubtful(host: Host, answers: Answers) -> bool:
     if host.dropped or node is None:
         return not _has_reason(host)
     name = node["kubelet"]["node_name"]
-    failed = answers.smoke.get(name, {}).get("state") == "failed"
-    return failed or not answers.capacity.get(name, {}).get("ready", True)
+    smoke, row = answers.smoke.get(name), answers.capacity.get(name)
+    failed = smoke is not None and smoke["state"] == "failed"
+    return failed or (row is not None and not row["ready"])
 
 
 def is_left_out(host: Host) -> bool:

@@ -9,8 +9,6 @@ Source: https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
 from ansible_collections.metal.gpu.plugins.module_utils.read import docker, nvidia_driver
@@ -18,6 +16,10 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.nvidia_smi import n
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import (
     is_newer,
     upstream_version,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit.shapes import (
+    Data,
+    Desired,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import (
     plan as plan_containerd,
@@ -63,7 +65,10 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import Repository
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
+    Change,
+    File,
     Plan,
+    PlanResult,
     Step,
     actor,
     changes,
@@ -118,7 +123,7 @@ _GPU_FILE = re.compile(r"/dev/nvidia\d+")
 
 # What the role writes. The command fails until nvidia_uvm is loaded. That happens after the driver
 # is loaded, and with Debian's own driver not at boot.
-RULE_FILE = {
+RULE_FILE: File = {
     "path": own_files.CHAR_DEV_RULE,
     "block": 'ACTION=="add", DEVPATH=="/bus/pci/drivers/nvidia|/module/nvidia_uvm", '
     'RUN+="/usr/bin/nvidia-ctk system create-dev-char-symlinks --create-all"\n',
@@ -128,7 +133,7 @@ RULE_FILE = {
 # it and reports success.
 # Source: deployments/systemd/nvidia-cdi-refresh.service of the toolkit 1.20.1.
 _ACCEPTED = re.compile(r"/(nvidia|nvidia-current)[.]ko")
-CDI_DROP_IN = {
+CDI_DROP_IN: File = {
     "path": own_files.CDI_DROP_IN,
     "block": r"""[Service]
 # The unit's own condition misses some of Debian's names of the kernel module.
@@ -170,16 +175,9 @@ _REINSTALL = {
 FORMER_PACKAGE = "nvidia-container-runtime"
 
 
-def plan(node: Node, desired: Mapping[str, Any]) -> dict[str, Any]:
-    """Plan the container runtime.
-
-    Desired: host, state, engine, engine_is_new (whether this run installed the engine on a node
-    without one), driver_is_planned (whether this run installs the driver; in check mode it is not
-    there yet), restart_ok, version, default (whether it becomes the default runtime; None: as the
-    engine needs it), cdi, and of the repository url, suite, key and fingerprint.
-    """
-    plan = Plan(desired["host"])
-    plan.data |= {"rule": RULE_FILE, "cdi_drop_in": CDI_DROP_IN}
+def plan(node: Node, desired: Desired) -> PlanResult:
+    """Plan the container runtime."""
+    plan = Plan[Data](desired["host"], {"rule": RULE_FILE, "cdi_drop_in": CDI_DROP_IN})
     refuse_platform(plan, node)
     package_record.refuse_record(plan, node, ROLE)
     if desired["state"] == "absent":
@@ -207,7 +205,7 @@ def plan(node: Node, desired: Mapping[str, Any]) -> dict[str, Any]:
     return plan.result()
 
 
-def _plan_toolkit(plan: Plan, node: Node, desired: Mapping[str, Any]) -> None:
+def _plan_toolkit(plan: Plan[Data], node: Node, desired: Desired) -> None:
     packages = dict.fromkeys(PACKAGES, f"{desired['version']}-1")
     found = node["toolkit"]["version"]
     ours = package_record.of_role(node, ROLE)
@@ -266,12 +264,12 @@ def _is_config_of_package(node: Node) -> bool:
     return entry is not None and observed is not None and entry.get("config_sha256") == observed
 
 
-def _has_driver(node: Node, desired: Mapping[str, Any]) -> bool:
+def _has_driver(node: Node, desired: Desired) -> bool:
     """Tell whether a driver works when the steps of this plan are carried out."""
     return works(node) or desired["driver_is_planned"]
 
 
-def _refuse_unusable(plan: Plan, node: Node) -> None:
+def _refuse_unusable(plan: Plan[Data], node: Node) -> None:
     """Refuse a toolkit whose packages are installed and stay, but whose programs are missing."""
     if plan.has_step(INSTALL):
         return
@@ -294,7 +292,7 @@ def _refuse_unusable(plan: Plan, node: Node) -> None:
         )
 
 
-def _keep_held(plan: Plan, node: Node, desired: Mapping[str, Any], held: list[str]) -> None:
+def _keep_held(plan: Plan[Data], node: Node, desired: Desired, held: list[str]) -> None:
     """Keep a toolkit that the admin holds, if it supports what the other steps need."""
     found = node["toolkit"]["version"]
     needed = _WRITES_CDI_SINCE if desired["cdi"] and _cdi_reason(node) else _LINKS_SINCE
@@ -311,7 +309,7 @@ def _unlinked_reason(node: Node) -> str | None:
     return f"/dev/char has no link to {', '.join(unlinked)}" if unlinked else None
 
 
-def _plan_containerd(plan: Plan, node: Node, desired: Mapping[str, Any]) -> None:
+def _plan_containerd(plan: Plan[Data], node: Node, desired: Desired) -> None:
     engine = node["engines"]["containerd"]
     plan_containerd.refuse_config(plan, node)
     if not engine["installed"]:
@@ -331,7 +329,8 @@ def _plan_containerd(plan: Plan, node: Node, desired: Mapping[str, Any]) -> None
     default = containerd_keys.RUNTIME if desired["default"] else _text(*former.values())
     config = containerd_keys.edit(engine, version, default=default, cdi=desired["cdi"])
     gone = [list(key) for key, before in former.items() if before is None]
-    plan.data["config"] = {**config, "remove": [] if desired["default"] else gone}
+    config["remove"] = [] if desired["default"] else gone
+    plan.data["config"] = config
     reason = _containerd_reason(engine, desired, is_default_ours=bool(former))
     shadows = [] if containerd_keys.merges(version) else engine["config"]["imported_cri"]
     if reason and shadows:
@@ -343,7 +342,7 @@ def _plan_containerd(plan: Plan, node: Node, desired: Mapping[str, Any]) -> None
         )
     if reason and config["path"] == engine["config"]["path"]:
         refuse_uneditable(plan, engine["config"]["path"], engine["config"]["obstacle"])
-    ours_now = {"path": config["path"], "actor": actor(ROLE)}
+    ours_now: Change = {"path": config["path"], "actor": actor(ROLE)}
     plan.data["change"] = ours_now if reason else plan_containerd.unread_change(node)
     plan.step(REGISTER, reason)
     plan.step(RESTART, RESTART_REASON if reason else unread_reason(engine))
@@ -356,7 +355,7 @@ def _text(*values: object) -> str | None:
 
 
 def _containerd_reason(
-    engine: Containerd, desired: Mapping[str, Any], *, is_default_ours: bool
+    engine: Containerd, desired: Desired, *, is_default_ours: bool
 ) -> str | None:
     found = engine["runtimes"].get(containerd_keys.RUNTIME)
     if found is None:
@@ -375,7 +374,7 @@ def _containerd_reason(
     return ", ".join(reasons) or None
 
 
-def _plan_docker(plan: Plan, node: Node, desired: Mapping[str, Any]) -> None:
+def _plan_docker(plan: Plan[Data], node: Node, desired: Desired) -> None:
     """Plan daemon.json, where the runtime becomes the default one unless told otherwise.
 
     cri-dockerd has no RuntimeClass support, so only the default runtime gives a pod a GPU.
@@ -408,7 +407,7 @@ def _plan_docker(plan: Plan, node: Node, desired: Mapping[str, Any]) -> None:
     if reason and config["merge"]:
         refuse_uneditable(plan, engine["config"]["path"], engine["config"]["obstacle"])
     plan.data |= {
-        "config": {**config, "remove": []},
+        "config": config,
         # Whether Docker still has to apply something, which it can reject.
         "has_changed": reason is not None,
         "validates": docker_keys.validates(version),
@@ -453,7 +452,7 @@ def _cdi_reason(node: Node) -> str | None:
     return f"the CDI specification lacks {', '.join(missing)}" if missing else None
 
 
-def _plan_cdi(plan: Plan, node: Node) -> None:
+def _plan_cdi(plan: Plan[Data], node: Node) -> None:
     reason = _cdi_reason(node)
     refused = _condition_reason(node, reason)
     plan.step(DROP_IN, refused)
@@ -477,7 +476,7 @@ def _condition_reason(node: Node, reason: str | None) -> str | None:
     return None
 
 
-def _plan_absent(plan: Plan, node: Node) -> None:
+def _plan_absent(plan: Plan[Data], node: Node) -> None:
     """Plan the removal of what this role did, whichever engine the node uses now.
 
     The record is removed near the end. It shows that the role installed the toolkit, so an
@@ -499,7 +498,7 @@ def _plan_absent(plan: Plan, node: Node) -> None:
     plan_no_repository(plan, node, REPOSITORY_NAME, remove=REMOVE_REPOSITORY)
 
 
-def _unplan_containerd(plan: Plan, node: Node) -> None:
+def _unplan_containerd(plan: Plan[Data], node: Node) -> None:
     engine, edits = node["engines"]["containerd"], plan.data["containerd_edits"]
     if edits:
         plan_containerd.refuse_config(plan, node)
@@ -511,7 +510,7 @@ def _unplan_containerd(plan: Plan, node: Node) -> None:
         plan.step(RESTART, unread_reason(engine))
 
 
-def _unplan_docker(plan: Plan, node: Node) -> None:
+def _unplan_docker(plan: Plan[Data], node: Node) -> None:
     engine, edits = node["engines"]["docker"], plan.data["docker_edits"]
     if not edits:
         return
@@ -524,14 +523,13 @@ def _unplan_docker(plan: Plan, node: Node) -> None:
         plan.notice("CONTAINERS_OF_RUNTIME", containers=", ".join(bound))
     version = known_version(plan, _DOCKERD, engine) if engine["running"] else None
     if version is not None:
-        way_back = docker_keys.way_back(former)
+        way_back = docker_keys.way_back(engine, former)
         plan.data |= {
-            "way_back": {"path": engine["config"]["path"], **way_back},
+            "way_back": way_back,
             "validates": docker_keys.validates(version),
             "expected": {
-                "default_runtime": way_back["merge"].get(
-                    "default-runtime", engine["default_runtime"]
-                ),
+                "default_runtime": _text(way_back["merge"].get("default-runtime"))
+                or engine["default_runtime"],
                 "runtimes": [],
             },
         }
@@ -540,7 +538,7 @@ def _unplan_docker(plan: Plan, node: Node) -> None:
     plan.step(UNREGISTER_DOCKER, f"this role changed {', '.join(edits)}")
 
 
-def _unplan_toolkit(plan: Plan, node: Node) -> None:
+def _unplan_toolkit(plan: Plan[Data], node: Node) -> None:
     packages = package_record.added(node, ROLE)
     toolkit = node["toolkit"]
     config = toolkit["config"]

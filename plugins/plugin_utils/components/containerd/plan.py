@@ -9,11 +9,12 @@ it, and corrects the packaged configuration, which disables the CRI plugin.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd.observed import (
     Containerd,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd.shapes import (
+    Data,
+    Desired,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import (
     packages as docker_packages,
@@ -38,7 +39,10 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import Repository
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
+    Change,
+    NoData,
     Plan,
+    PlanResult,
     Step,
     actor,
     edited,
@@ -76,12 +80,9 @@ DOCKER_ROLE = "docker_ce"  # installs the same package
 RESTART_REASON = "containerd reads its configuration only when it starts; containers keep running"
 
 
-def plan(node: Node, desired: Mapping[str, Any]) -> dict[str, Any]:
-    """Plan containerd.
-
-    Desired: host, state, version, and of the repository url, suite, key and fingerprint.
-    """
-    plan = Plan(desired["host"])
+def plan(node: Node, desired: Desired) -> PlanResult:
+    """Plan containerd."""
+    plan = Plan[Data](desired["host"], {})
     refuse_platform(plan, node)
     engines.refuse(plan, node, engines.CONTAINERD)
     if desired["state"] == "present":
@@ -101,14 +102,14 @@ def plan(node: Node, desired: Mapping[str, Any]) -> dict[str, Any]:
     return plan.result()
 
 
-def refuse_config(plan: Plan, node: Node) -> None:
+def refuse_config(plan: Plan[NoData], node: Node) -> None:
     """Refuse a configuration that cannot be read."""
     error = node["engines"]["containerd"]["config"]["error"]
     if error:
         plan.refuse("CONTAINERD_CONFIG_INVALID", error=error)
 
 
-def _plan_missing(plan: Plan, node: Node, desired: Mapping[str, Any]) -> None:
+def _plan_missing(plan: Plan[Data], node: Node, desired: Desired) -> None:
     system = systems.supported(node)
     source = Repository.desired(REPOSITORY_NAME, desired, system.docker)
     plan_repository(plan, node, source, desired["now"], prepare=PYTHON_DEBIAN, add=REPOSITORY)
@@ -121,7 +122,7 @@ def _plan_missing(plan: Plan, node: Node, desired: Mapping[str, Any]) -> None:
     _plan_cri(plan, CONFIG, "Docker's package disables the CRI plugin")
 
 
-def _plan_installed(plan: Plan, node: Node) -> None:
+def _plan_installed(plan: Plan[Data], node: Node) -> None:
     engine = node["engines"]["containerd"]
     config = engine["config"]
     plan.data["hold"] = [PACKAGE]
@@ -154,24 +155,22 @@ def unread_reason(engine: Containerd) -> str | None:
     return f"{unread} changed after containerd started; containers keep running" if unread else None
 
 
-def unread_change(node: Node) -> dict[str, str] | None:
+def unread_change(node: Node) -> Change | None:
     """Return the path and the actor of our change that containerd has not read yet.
 
     If containerd does not start with the change, the role may undo it, unless the admin has edited
     the file since.
     """
     unread = node["engines"]["containerd"]["changed_since_start"]
-    return next(
-        (
-            {"path": edit["path"], "actor": edit["actor"]}
-            for edit in node["ours"]["edits"]
-            if edit["path"] in unread and edit["untouched"]
-        ),
-        None,
-    )
+    changes: list[Change] = [
+        {"path": edit["path"], "actor": edit["actor"]}
+        for edit in node["ours"]["edits"]
+        if edit["path"] in unread and edit["untouched"]
+    ]
+    return next(iter(changes), None)
 
 
-def _plan_cri(plan: Plan, path: str, reason: str) -> None:
+def _plan_cri(plan: Plan[Data], path: str, reason: str) -> None:
     """Plan the edit of the packaged file, which has no version."""
     plan.data["change"] = {"path": path, "actor": actor(ROLE)}
     plan.data["config"] = {
@@ -197,7 +196,7 @@ def _plan_cri(plan: Plan, path: str, reason: str) -> None:
     plan.step(RESTART, RESTART_REASON)
 
 
-def _plan_absent(plan: Plan, node: Node) -> None:
+def _plan_absent(plan: Plan[Data], node: Node) -> None:
     """Plan the removal. The kubelet and Docker need containerd, so the admin removes them first."""
     edits, packages = edited(node, ROLE), package_record.added(node, ROLE)
     plan.data |= {"edits": edits, "packages": packages}

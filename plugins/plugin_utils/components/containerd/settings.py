@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import PurePosixPath
-from typing import TypedDict
 
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import release
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd.observed import (
     Containerd,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Edit
 
 RUNTIME = "nvidia"
 RUNTIME_TYPE = "io.containerd.runc.v2"
@@ -35,13 +35,6 @@ CDI_SINCE = "1.7.16"
 # Source: https://github.com/containerd/containerd/issues/5837; `config dump` of 1.6.20.
 _MERGES_SINCE = (2, 1)
 _VERSION_3_SINCE = (2, 0)
-
-
-class Edit(TypedDict):
-    """The file to edit, and the keys to merge into it."""
-
-    path: str
-    merge: dict[str, object]
 
 
 def cri_plugin(config_version: int | None) -> str:

@@ -17,8 +17,12 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster.scheduling impor
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_pod import MANAGED_BY, MANAGER
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin.shapes import (
+    Data,
+    Desired,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
-from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, PlanResult
 
 _PROGRAM = "k8s-device-plugin"
 # This label identifies the template of a pod. The generation of the template does not: a rollback
@@ -76,14 +80,9 @@ def keeping(
     }
 
 
-def plan(daemonsets: Sequence[Mapping[str, Any]], desired: Mapping[str, Any]) -> dict[str, Any]:
-    """Judge the DaemonSets of a cluster, and choose how GPUs get into containers.
-
-    Desired: state, name and namespace of ours, foreign (refuse or adopt), strategy, runtime_class
-    (empty for none), the existing runtime_classes, node_selector, the rows of the nodes from
-    metal.gpu.gpu_capacity, the members, and the errors of failed list requests.
-    """
-    plan = Plan(CLUSTER)
+def plan(daemonsets: Sequence[Mapping[str, Any]], desired: Desired) -> PlanResult:
+    """Judge the DaemonSets of a cluster, and choose how GPUs get into containers."""
+    plan = Plan[Data](CLUSTER, {})
     plan.data["adopted"] = None
     if desired["state"] == "absent":
         return plan.result()
@@ -116,8 +115,10 @@ def plan(daemonsets: Sequence[Mapping[str, Any]], desired: Mapping[str, Any]) ->
         plan.refuse("DEVICE_PLUGIN_TWICE", found=" and as ".join(found))
     else:
         plan.notice("DEVICE_PLUGIN_ADOPTED", found=_name(others[0]))
+        metadata = others[0]["metadata"]
         plan.data["adopted"] = {
-            **{key: others[0]["metadata"][key] for key in ("name", "namespace")},
+            "name": metadata["name"],
+            "namespace": metadata["namespace"],
             "selectors": [selector_text(others[0]["spec"]["selector"])],
         }
     return plan.result()
@@ -129,7 +130,7 @@ def _is_ours(found: Mapping[str, Any]) -> bool:
     return all(labels.get(key) == value for key, value in _MARKS.items())
 
 
-def _choose_runtime_class(plan: Plan, name: str, desired: Mapping[str, Any]) -> None:
+def _choose_runtime_class(plan: Plan[Data], name: str, desired: Desired) -> None:
     """Choose whether the RuntimeClass is created, used as it is, or refused.
 
     A handler is immutable, and pods of the admin may need it.
@@ -149,7 +150,7 @@ def _choose_runtime_class(plan: Plan, name: str, desired: Mapping[str, Any]) -> 
         plan.refuse("RUNTIME_CLASS_OTHER", name=name, found=handler, expected=HANDLER)
 
 
-def _refuse_labels(plan: Plan, desired: Mapping[str, Any]) -> None:
+def _refuse_labels(plan: Plan[Data], desired: Desired) -> None:
     """Refuse nodes that have one of the labels with another value: the admin may need it."""
     for member in desired["members"]:
         row = desired["rows"].get(member["node"], {})
@@ -183,7 +184,7 @@ def _added(annotations: Mapping[str, str]) -> list[str]:
     return [key for key in annotations.get(LABELLED, "").split(",") if key]
 
 
-def _choose(plan: Plan, ours: Mapping[str, Any] | None, desired: Mapping[str, Any]) -> None:
+def _choose(plan: Plan[Data], ours: Mapping[str, Any] | None, desired: Desired) -> None:
     """Choose the strategy, and whether the plugin itself needs the RuntimeClass."""
     hosts: dict[str, list[str]] = {}
     for member in desired["members"]:

@@ -12,8 +12,7 @@ Source: https://docs.docker.com/engine/install/
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from ansible_collections.metal.gpu.plugins.module_utils.read import docker
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import upstream_version
@@ -26,6 +25,10 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.observed import (
     Container,
     Docker,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.shapes import (
+    Data,
+    Desired,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
@@ -47,7 +50,13 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
     refuse_dependants,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import Repository
-from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, Step, edited
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
+    NoData,
+    Plan,
+    PlanResult,
+    Step,
+    edited,
+)
 
 V1_CONTAINERS = Step("v1_containers", "Remove the containers and volumes of nvidia-docker v1")
 LEFTOVERS = Step("leftovers", "Remove nvidia-docker")
@@ -99,13 +108,9 @@ LEFTOVER_PACKAGES = ("nvidia-docker", "nvidia-docker2")
 LEFTOVER_LISTS = ("nvidia-docker", "nvidia-container-runtime", "libnvidia-container")
 
 
-def plan(node: Node, desired: Mapping[str, Any]) -> dict[str, Any]:
-    """Plan Docker.
-
-    Desired: host, state, version, containerd_version, replace_distribution, v1_removal_ok, users,
-    cri_dockerd_url, cri_dockerd_checksum, and of the repository url, suite, key and fingerprint.
-    """
-    plan = Plan(desired["host"])
+def plan(node: Node, desired: Desired) -> PlanResult:
+    """Plan Docker."""
+    plan = Plan[Data](desired["host"], {})
     refuse_platform(plan, node)
     engines.refuse(plan, node, engines.DOCKER)
     package_record.refuse_record(plan, node, ROLE)
@@ -132,7 +137,7 @@ def plan(node: Node, desired: Mapping[str, Any]) -> dict[str, Any]:
     return plan.result()
 
 
-def refuse_config(plan: Plan, node: Node, new_keys: Iterable[str] = ()) -> None:
+def refuse_config(plan: Plan[NoData], node: Node, new_keys: Iterable[str] = ()) -> None:
     """Refuse a configuration that is unreadable, or that Docker rejects with the new keys."""
     config = node["engines"]["docker"]["config"]
     if config["error"]:
@@ -142,20 +147,20 @@ def refuse_config(plan: Plan, node: Node, new_keys: Iterable[str] = ()) -> None:
         plan.refuse("DOCKER_FLAG_CLASH", path=config["path"], **clash._asdict())
 
 
-def refuse_silent(plan: Plan, engine: Docker) -> None:
+def refuse_silent(plan: Plan[NoData], engine: Docker) -> None:
     """Refuse a Docker that runs but does not answer: its containers are unknown."""
     if engine["running"] and not engine["answers"]:
         plan.refuse("DOCKER_SILENT")
 
 
-def _refuse_other_kinds(plan: Plan, engine: Docker) -> None:
+def _refuse_other_kinds(plan: Plan[Data], engine: Docker) -> None:
     if engine["snap"]:
         plan.refuse("SNAP_DOCKER", found=", ".join(engine["snap"]))
     if engine["rootless"] and not engine["running"]:
         plan.refuse("ROOTLESS_DOCKER", found=", ".join(engine["rootless"]))
 
 
-def _plan_leftovers(plan: Plan, node: Node, desired: Mapping[str, Any]) -> None:
+def _plan_leftovers(plan: Plan[Data], node: Node, desired: Desired) -> None:
     """Plan the removal of nvidia-docker. Its daemon.json stays; the next role adopts it."""
     found = node["engines"]["docker"]["v1"]
     containers = [container["name"] for container in found["containers"]]
@@ -189,7 +194,7 @@ def _plan_leftovers(plan: Plan, node: Node, desired: Mapping[str, Any]) -> None:
     plan.step(LEFTOVER_REPOSITORIES, f"configured: {', '.join(lists)}" if lists else None)
 
 
-def _plan_engine(plan: Plan, node: Node, desired: Mapping[str, Any]) -> None:
+def _plan_engine(plan: Plan[Data], node: Node, desired: Desired) -> None:
     engine = node["engines"]["docker"]
     others = installed(node, DISTRIBUTION) if PACKAGE not in node["packages"] else []
     plan.data |= {
@@ -225,7 +230,7 @@ def _of_others(node: Node, ours: Iterable[str]) -> list[str]:
     return [name for name in (*PACKAGES, *DISTRIBUTION) if name not in installed_by_us]
 
 
-def _plan_exchange(plan: Plan, node: Node, desired: Mapping[str, Any], others: list[str]) -> None:
+def _plan_exchange(plan: Plan[Data], node: Node, desired: Desired, others: list[str]) -> None:
     """Plan the replacement of the distribution's Docker by docker-ce, which keeps its data.
 
     One transaction of the package manager does it, so the node is never without a Docker.
@@ -250,7 +255,7 @@ def _plan_exchange(plan: Plan, node: Node, desired: Mapping[str, Any], others: l
         plan.step(DISARM, f"the removal of docker.io leaves {docker.PURGE_SCRIPT}")
 
 
-def _plan_packages(plan: Plan, node: Node, desired: Mapping[str, Any], reason: str) -> list[str]:
+def _plan_packages(plan: Plan[Data], node: Node, desired: Desired, reason: str) -> list[str]:
     """Plan the packages of the engine. Return the packages to hold."""
     system = systems.supported(node)
     source = Repository.desired(REPOSITORY_NAME, desired, system.docker)
@@ -269,7 +274,7 @@ def _plan_packages(plan: Plan, node: Node, desired: Mapping[str, Any], reason: s
     return list(ours)
 
 
-def _plan_interrupted(plan: Plan, node: Node, containers: Iterable[Container]) -> None:
+def _plan_interrupted(plan: Plan[Data], node: Node, containers: Iterable[Container]) -> None:
     names = ", ".join(container["name"] for container in containers)
     if names:
         plan.step(CONTAINERS, f"{names} ran before Docker was replaced")
@@ -277,7 +282,7 @@ def _plan_interrupted(plan: Plan, node: Node, containers: Iterable[Container]) -
         plan.step(CONTAINERS, f"{docker.RECORD} is left from an earlier run")
 
 
-def _plan_cri_dockerd(plan: Plan, node: Node, desired: Mapping[str, Any]) -> None:
+def _plan_cri_dockerd(plan: Plan[Data], node: Node, desired: Desired) -> None:
     """Plan cri-dockerd if the kubelet is configured for it."""
     found = node["engines"]["docker"]["cri_dockerd"]
     endpoint = node["kubelet"]["endpoint"]
@@ -299,7 +304,7 @@ def _plan_cri_dockerd(plan: Plan, node: Node, desired: Mapping[str, Any]) -> Non
         plan.step(START_CRI_DOCKERD, f"the kubelet is configured for {endpoint}")
 
 
-def _plan_absent(plan: Plan, node: Node) -> None:
+def _plan_absent(plan: Plan[Data], node: Node) -> None:
     """Plan the removal of what this role installed, if nothing runs in it.
 
     The record is removed near the end. It shows that the role installed Docker, so an interrupted

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.read.docker import DEFAULT_RUNTIME
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import release
@@ -21,6 +21,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.observ
     Docker,
     Runtime,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Edit
 
 RUNTIME = "nvidia"
 RUNTIME_BINARY = "/usr/bin/nvidia-container-runtime"
@@ -70,20 +71,6 @@ _UNIT = "/usr/lib/systemd/system/docker.service"
 _FLAGS = ("-H", "--containerd")
 
 
-class Edit(TypedDict):
-    """The file to edit, and the keys to merge into it."""
-
-    path: str
-    merge: dict[str, object]
-
-
-class WayBack(TypedDict):
-    """The keys to remove from a file and to merge into it."""
-
-    remove: list[list[str]]
-    merge: dict[str, object]
-
-
 class Clash(NamedTuple):
     """A setting that is both a flag, of a file or of the process, and a key of daemon.json."""
 
@@ -118,7 +105,7 @@ def edit(engine: Docker, version: str, *, default: str | None, cdi: bool) -> Edi
         merge["default-runtime"] = default
     if cdi and reads_cdi(version) and not config["cdi_enabled"]:
         merge["features"] = {"cdi": True}
-    return {"path": config["path"], "merge": merge}
+    return {"path": config["path"], "merge": merge, "remove": []}
 
 
 def change_reason(
@@ -156,7 +143,7 @@ def pending(engine: Docker, version: str, *, cdi: bool, is_toolkit_new: bool) ->
     return " and ".join(found) or None
 
 
-def way_back(changes: Mapping[tuple[str, ...], object]) -> WayBack:
+def way_back(engine: Docker, changes: Mapping[tuple[str, ...], object]) -> Edit:
     """Return the keys to remove and to merge so that a reload undoes the changes.
 
     To restore the file is not enough: a reload ignores removed keys. So the file must first name
@@ -171,7 +158,7 @@ def way_back(changes: Mapping[tuple[str, ...], object]) -> WayBack:
             remove.append(list(key))
         elif key[0] == "runtimes":
             _put(merge, key, before)
-    return {"remove": remove, "merge": merge}
+    return {"path": engine["config"]["path"], "remove": remove, "merge": merge}
 
 
 def clashes(engine: Docker, new_keys: Iterable[str] = ()) -> list[Clash]:

@@ -12,7 +12,6 @@ Source: https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
 from ansible_collections.metal.gpu.plugins.module_utils.probe.components.platform import GpuRow
@@ -23,6 +22,10 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import
     packages as driver_packages,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.observed import Driver
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.shapes import (
+    Data,
+    Desired,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import (
@@ -49,7 +52,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories im
     Repository,
     is_enabled,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, Step
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import File, Plan, PlanResult, Step
 
 PYTHON_DEBIAN = Step("python_debian", "Install python3-debian for the NVIDIA repository")
 REPOSITORY = Step("repository", "Add the NVIDIA repository")
@@ -88,15 +91,13 @@ MODULES = ("nvidia", "nvidia_uvm")
 # and are used by none, so they are unloaded first.
 _UNLOADED_LAST = ("nvidia_drm", "nvidia_modeset", "nvidia_uvm", "nvidia")
 # The files that the role writes, and the command that puts the first one into the initramfs.
-FILES = {
-    "blacklist": {
-        "path": own_files.NOUVEAU_BLACKLIST,
-        "block": "blacklist nouveau\noptions nouveau modeset=0\n",
-    },
-    "modules_load": {
-        "path": own_files.MODULES_LOAD,
-        "block": "".join(f"{name}\n" for name in MODULES),
-    },
+BLACKLIST_FILE: File = {
+    "path": own_files.NOUVEAU_BLACKLIST,
+    "block": "blacklist nouveau\noptions nouveau modeset=0\n",
+}
+MODULES_LOAD_FILE: File = {
+    "path": own_files.MODULES_LOAD,
+    "block": "".join(f"{name}\n" for name in MODULES),
 }
 _INITRAMFS = {
     systems.DEBIAN: ["/usr/sbin/update-initramfs", "-u", "-k", "all"],
@@ -106,19 +107,18 @@ _INITRAMFS = {
 _BROKEN_GPU = ("gpu_lost", "gpu_error", "inforom_corrupted", "insufficient_power")
 
 
-def plan(node: Node, desired: Mapping[str, Any]) -> dict[str, Any]:
-    """Plan the driver.
-
-    Desired: host, state, version, flavour (auto, open or proprietary), reboot_ok (True, False or
-    None for unset), and of the repository url, suite, key and fingerprint.
-    """
-    plan = Plan(desired["host"])
+def plan(node: Node, desired: Desired) -> PlanResult:
+    """Plan the driver."""
     is_missing = desired["state"] == "present" and not works(node)
-    plan.data |= {
-        **FILES,
-        "is_missing": is_missing,
-        "initramfs": _INITRAMFS.get(node["os"]["family"]),
-    }
+    plan = Plan[Data](
+        desired["host"],
+        {
+            "blacklist": BLACKLIST_FILE,
+            "modules_load": MODULES_LOAD_FILE,
+            "is_missing": is_missing,
+            "initramfs": _INITRAMFS.get(node["os"]["family"]),
+        },
+    )
     refuse_platform(plan, node)
     package_record.refuse_record(plan, node, ROLE)
     if plan.refusals:
@@ -148,7 +148,7 @@ def works(node: Node) -> bool:
     )
 
 
-def _plan_working(plan: Plan, node: Node, desired: Mapping[str, Any]) -> None:
+def _plan_working(plan: Plan[Data], node: Node, desired: Desired) -> None:
     """Keep a working driver, and hold it if this role installed it.
 
     A driver of the desired version is set up to load at boot. Other versions are left alone.
@@ -178,7 +178,7 @@ def _plan_working(plan: Plan, node: Node, desired: Mapping[str, Any]) -> None:
         plan.notice("PERSISTENCE_MISSING", found=found)
 
 
-def _plan_present(plan: Plan, node: Node, desired: Mapping[str, Any]) -> None:
+def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
     version, driver = desired["version"], node["driver"]
     system = systems.supported(node)
     flavour = _choose_flavour(plan, node, desired)
@@ -234,7 +234,7 @@ def _plan_present(plan: Plan, node: Node, desired: Mapping[str, Any]) -> None:
         _refuse_broken(plan, node, version)
 
 
-def _plan_build(plan: Plan, node: Node, version: str, *, is_complete: bool) -> bool:
+def _plan_build(plan: Plan[Data], node: Node, version: str, *, is_complete: bool) -> bool:
     """Plan the build of the module. Return whether it cannot succeed without an admin."""
     dkms = node["driver"]["dkms"]
     if dkms["built"] is not False:
@@ -249,9 +249,9 @@ def _plan_build(plan: Plan, node: Node, version: str, *, is_complete: bool) -> b
 
 
 def _refuse_installation(
-    plan: Plan,
+    plan: Plan[Data],
     node: Node,
-    desired: Mapping[str, Any],
+    desired: Desired,
     packages: Mapping[str, str],
     reason: str | None,
 ) -> None:
@@ -279,12 +279,12 @@ def _refuse_installation(
         _refuse_broken(plan, node, version)
 
 
-def _refuse_broken(plan: Plan, node: Node, version: str) -> None:
+def _refuse_broken(plan: Plan[Data], node: Node, version: str) -> None:
     if all(refusal["code"] != "DRIVER_BROKEN" for refusal in plan.refusals):
         plan.refuse("DRIVER_BROKEN", found=version, error=_error(node))
 
 
-def _refuse_pin(plan: Plan, node: Node, pinning: Mapping[str, str]) -> None:
+def _refuse_pin(plan: Plan[Data], node: Node, pinning: Mapping[str, str]) -> None:
     """Refuse to replace a pin of the admin: only one such package can be installed.
 
     The pin of a whole branch also allows versions newer than the desired one.
@@ -305,7 +305,7 @@ def _refuse_pin(plan: Plan, node: Node, pinning: Mapping[str, str]) -> None:
         )
 
 
-def _plan_blacklist(plan: Plan, driver: Driver) -> None:
+def _plan_blacklist(plan: Plan[Data], driver: Driver) -> None:
     is_blocked = driver["nouveau_blacklisted"]
     plan.step(BLACKLIST, None if is_blocked else "no file in modprobe.d blacklists nouveau")
     plan.step(INITRAMFS, _ramdisk_reason(driver))
@@ -320,7 +320,7 @@ def _ramdisk_reason(driver: Driver) -> str | None:
     return "the blacklist is newer than the initramfs" if driver["initramfs_outdated"] else None
 
 
-def _plan_redhat(plan: Plan, node: Node, version: str, stream: str | None) -> None:
+def _plan_redhat(plan: Plan[Data], node: Node, version: str, stream: str | None) -> None:
     """Plan what only Red Hat's distributions need: dkms from EPEL, and the module stream."""
     if "dkms" not in node["packages"] and not any(
         is_enabled(found) for name, found in node["repositories"].items() if name.startswith("epel")
@@ -362,7 +362,7 @@ def _persistence_reason(node: Node) -> str | None:
     return f"nvidia-persistenced is not {' and not '.join(lacking)}" if lacking else None
 
 
-def _choose_flavour(plan: Plan, node: Node, desired: Mapping[str, Any]) -> str | None:
+def _choose_flavour(plan: Plan[Data], node: Node, desired: Desired) -> str | None:
     """Return the module flavour that supports every GPU of the node, or refuse."""
     gpus: dict[gpu_models.Generation, list[GpuRow]] = {}
     for gpu in node["pci"]:
@@ -400,7 +400,7 @@ def _addresses(gpus: Iterable[GpuRow]) -> str:
     return ", ".join(gpu["address"] for gpu in gpus)
 
 
-def _refuse(plan: Plan, node: Node, desired: Mapping[str, Any]) -> None:
+def _refuse(plan: Plan[Data], node: Node, desired: Desired) -> None:
     driver = node["driver"]
     reboot_ok = {True: "true", False: "false", None: "not set"}[desired["reboot_ok"]]
     if node["secure_boot"]:
@@ -421,7 +421,7 @@ def _refuse(plan: Plan, node: Node, desired: Mapping[str, Any]) -> None:
         engines.refuse_distribution(plan, node)
 
 
-def _reboot_reason(node: Node, desired: Mapping[str, Any]) -> str | None:
+def _reboot_reason(node: Node, desired: Desired) -> str | None:
     """Return why the modules cannot be loaded without a reboot."""
     if "nouveau" in node["kernel"]["modules"]:
         return "nouveau is loaded"
@@ -431,7 +431,7 @@ def _reboot_reason(node: Node, desired: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _plan_absent(plan: Plan, node: Node) -> None:
+def _plan_absent(plan: Plan[Data], node: Node) -> None:
     """Plan the removal of our files, and of the driver if this role installed it.
 
     Unload first: modules in use stop the run before anything is removed. The record is removed near
@@ -446,7 +446,11 @@ def _plan_absent(plan: Plan, node: Node) -> None:
     packages = sorted([*added, *orphans(node, added, others)]) if is_ours else added
     refuse_dependants(plan, node, packages)
     loaded = [name for name in node["kernel"]["modules"] if name.startswith("nvidia")]
-    files = [file["path"] for file in FILES.values() if file["path"] in node["ours"]["files"]]
+    files = [
+        file["path"]
+        for file in (BLACKLIST_FILE, MODULES_LOAD_FILE)
+        if file["path"] in node["ours"]["files"]
+    ]
     plan.data |= {
         "packages": packages,
         "modules": sorted(loaded, key=_unload_place),
@@ -468,7 +472,7 @@ def _plan_absent(plan: Plan, node: Node) -> None:
     plan_no_repository(plan, node, REPOSITORY_NAME, remove=REMOVE_REPOSITORY)
 
 
-def _notice_kept(plan: Plan, node: Node, removed: Iterable[str]) -> None:
+def _notice_kept(plan: Plan[Data], node: Node, removed: Iterable[str]) -> None:
     """Report which NVIDIA packages stay. On Red Hat's systems, dnf decides about dependencies."""
     kept = sorted(set(node["driver"]["packages"]).difference(removed))
     if kept and not systems.is_redhat(node):

@@ -12,15 +12,16 @@ Source: https://kubernetes.io/docs/reference/command-line-tools-reference/featur
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from ansible_collections.metal.gpu.plugins.module_utils.probe.own_files import KUBELET_DROP_IN
 from ansible_collections.metal.gpu.plugins.module_utils.read.silence import UNITS, silent_programs
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import release
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.kubelet.observed import (
     Gate,
     Kubelet,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.kubelet.shapes import (
+    Data,
+    Desired,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
@@ -29,6 +30,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
     Plan,
+    PlanResult,
     Step,
     edited,
     refuse_lost_history,
@@ -68,9 +70,9 @@ ADDITION = (rf"{_LINE}{_FLAG}[^\s\"'\\]+)", rf"\1,{GATE}=true")
 NEW_FLAG = (rf"{_LINE}{_VARIABLE}=[\"']?)", rf"\1--feature-gates={GATE}=true ")
 
 
-def plan(node: Node, desired: Mapping[str, Any]) -> dict[str, Any]:
-    """Plan the edits. Desired: host, state."""
-    plan = Plan(desired["host"])
+def plan(node: Node, desired: Desired) -> PlanResult:
+    """Plan the edits."""
+    plan = Plan[Data](desired["host"], {})
     kubelet = node["kubelet"]
     for code, evidence in silent_programs(node):
         if code == UNITS:  # the role changes no package
@@ -109,7 +111,7 @@ def plan(node: Node, desired: Mapping[str, Any]) -> dict[str, Any]:
     return plan.result()
 
 
-def _plan_absent(plan: Plan, node: Node) -> None:
+def _plan_absent(plan: Plan[Data], node: Node) -> None:
     """Plan the removal of our files. A removed gate stays removed: no such kubelet needs it."""
     kubelet = node["kubelet"]
     edits = edited(node, "kubelet_device_plugins")
@@ -129,7 +131,7 @@ def _plan_absent(plan: Plan, node: Node) -> None:
     plan.step(FORGET, f"the gate stays removed from {', '.join(edits)}" if edits else None)
 
 
-def _plan_restart(plan: Plan, kubelet: Kubelet, reason: str | None) -> None:
+def _plan_restart(plan: Plan[Data], kubelet: Kubelet, reason: str | None) -> None:
     plan.step(RESTART, reason)
     plan.data["daemon_reload"] = (
         kubelet["needs_reload"]
@@ -155,7 +157,7 @@ def _needs_gate(version: str) -> bool:
     return release(version)[:2] <= _LAST_WITH_GATE_OFF
 
 
-def _plan_removal(plan: Plan, kubelet: Kubelet, version: str, places: list[Gate]) -> None:
+def _plan_removal(plan: Plan[Data], kubelet: Kubelet, version: str, places: list[Gate]) -> None:
     why = f"kubelet {version} " + (
         "does not start with the gate"
         if release(version)[:2] >= (1, 28)
@@ -178,7 +180,7 @@ def _plan_removal(plan: Plan, kubelet: Kubelet, version: str, places: list[Gate]
     plan.step(FLAGS, f"{', '.join(texts)}: {why}" if texts else None)
 
 
-def _plan_setting(plan: Plan, kubelet: Kubelet, version: str, places: list[Gate]) -> None:
+def _plan_setting(plan: Plan[Data], kubelet: Kubelet, version: str, places: list[Gate]) -> None:
     """Set the gate where an admin would look for it: in the kubelet's flags."""
     why = f"kubelet {version} needs the gate"
     flags = [(one, file) for one in kubelet["flags"] if one["effective"] and (file := one["file"])]

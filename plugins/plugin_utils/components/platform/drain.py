@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TypedDict
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
-from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, Step
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import NoData, Plan, PlanResult, Step
 
 DRAIN = Step("drain", "Evict the pods that hold GPUs")
 RELEASE = Step("release", "Uncordon the node")
@@ -17,18 +17,31 @@ RELEASE = Step("release", "Uncordon the node")
 STEPS = (DRAIN, RELEASE)
 
 
-def plan(row: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any]:
+class Holder(TypedDict):
+    """A pod that holds GPUs."""
+
+    name: str
+    gpus: int
+    stays: str  # why it cannot be evicted
+
+
+class Row(TypedDict):
+    """A row of metal.gpu.gpu_drain, about one node."""
+
+    pods: list[Holder]
+    cordoned: bool
+
+
+def plan(row: Row, desired: Mapping[str, str]) -> PlanResult:
     """Plan the drain of a node, from its row of metal.gpu.gpu_drain. Desired: host."""
-    plan = Plan(desired["host"])
+    plan = Plan[NoData](desired["host"], {})
     plan.step(DRAIN, ", ".join(pod["name"] for pod in row["pods"]))
     if plan.steps or row["cordoned"]:
         plan.step(RELEASE, "the drain cordons it")
     return plan.result()
 
 
-def refuse_holders(
-    host: str, pods: Sequence[Mapping[str, Any]], *, drain: bool
-) -> list[dict[str, str]]:
+def refuse_holders(host: str, pods: Sequence[Holder], *, drain: bool) -> list[dict[str, str]]:
     """Return the refusals for the pods that hold GPUs of a host."""
     if pods and not drain:
         holders = [f"{pod['name']} ({pod['gpus']})" for pod in pods]

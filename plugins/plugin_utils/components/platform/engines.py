@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
-from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import NoData, Plan
 
 AUTO = "auto"
 CONTAINERD = "containerd"
@@ -31,7 +31,7 @@ def choose(node: Node, desired: str) -> str | None:
     return DOCKER if node["engines"]["docker"]["installed"] else CONTAINERD
 
 
-def refuse_distribution(plan: Plan, node: Node) -> bool:
+def refuse_distribution(plan: Plan[NoData], node: Node) -> bool:
     """Refuse a Kubernetes distribution with its own kubelet and engine; return whether."""
     distribution = node["kubelet"]["distribution"]
     if distribution:
@@ -39,7 +39,7 @@ def refuse_distribution(plan: Plan, node: Node) -> bool:
     return bool(distribution)
 
 
-def refuse(plan: Plan, node: Node, desired: str) -> None:
+def refuse(plan: Plan[NoData], node: Node, desired: str) -> None:
     """Refuse a kubelet with an unsupported engine, or with another engine than desired."""
     endpoint = node["kubelet"]["endpoint"]
     if choose(node, AUTO) is None:

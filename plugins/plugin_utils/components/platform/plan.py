@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.read.silence import silent_programs
@@ -15,9 +14,13 @@ from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 from ansible_collections.metal.gpu.plugins.plugin_utils import variables
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.shapes import (
+    Data,
+    Desired,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Version
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
-from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import NoData, Plan, PlanResult
 
 # Either Ansible reports that the user cannot become root and names the method, or the program
 # reports it. A program can also warn and continue: then something else failed. su prints its
@@ -40,12 +43,12 @@ _REACHED = ("Failed to create temporary directory", "No space left on device")
 _WHERE = {"doas": " (`permit nopass` in /etc/doas.conf)"}
 
 
-def plan(node: Node, desired: Mapping[str, Any]) -> dict[str, Any]:
-    """Judge the machine. Desired: host, state, engine, gpu_count (None where it was not declared).
+def plan(node: Node, desired: Desired) -> PlanResult:
+    """Judge the machine.
 
     With state absent, neither a missing card nor a missing kubelet is refused.
     """
-    plan = Plan(desired["host"])
+    plan = Plan[Data](desired["host"], {})
     refuse_platform(plan, node)
     kubelet = node["kubelet"]
     if desired["state"] == "present":
@@ -63,7 +66,7 @@ def plan(node: Node, desired: Mapping[str, Any]) -> dict[str, Any]:
     return plan.result()
 
 
-def _refuse_gpus(plan: Plan, node: Node, desired: Mapping[str, Any]) -> None:
+def _refuse_gpus(plan: Plan[NoData], node: Node, desired: Desired) -> None:
     addresses = [gpu["address"] for gpu in node["pci"]]
     if not addresses:
         plan.refuse("NO_GPU")
@@ -81,7 +84,7 @@ def _refuse_gpus(plan: Plan, node: Node, desired: Mapping[str, Any]) -> None:
         plan.refuse("GPU_PASSED_THROUGH", addresses=", ".join(passed_through))
 
 
-def refuse_platform(plan: Plan, node: Node) -> None:
+def refuse_platform(plan: Plan[NoData], node: Node) -> None:
     """Refuse an unsupported system, and a node whose packages or units are unknown.
 
     Every plan that installs packages calls this.
@@ -100,22 +103,22 @@ def refuse_platform(plan: Plan, node: Node) -> None:
         plan.refuse(code, **evidence)
 
 
-def known_version(plan: Plan, program: str, found: Version) -> str | None:
+def known_version(plan: Plan[NoData], program: str, found: Version) -> str | None:
     """Return the version of a program, or refuse: the rest of the plan depends on it."""
     if found["version"] is None:
         plan.refuse("VERSION_UNKNOWN", program=program, error=found["version_error"])
     return found["version"]
 
 
-def why_unobserved(host: str, result: Mapping[str, Any], method: str = "") -> dict[str, str]:
+def why_unobserved(host: str, result: Mapping[str, object], method: str = "") -> dict[str, str]:
     """Return the finding for a host whose observation failed.
 
     `method` is how the user becomes root, if the inventory sets it.
     """
-    error = result.get("msg", "").removeprefix(_WRAPPING).strip()
+    error = str(result.get("msg", "")).removeprefix(_WRAPPING).strip()
     if result.get("failures"):
         return finding("OBSERVATION_FAILED", host, error=error)
-    printed = result.get("module_stderr", ""), result.get("module_stdout", "")
+    printed = [str(result.get(name, "")) for name in ("module_stderr", "module_stdout")]
     for line in "\n".join((error, *printed)).splitlines():
         refused = _REFUSED.search(line.strip())
         if refused:

@@ -5,18 +5,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, Step
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import Circumstances
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
+    NoData,
+    Plan,
+    PlanResult,
+    Step,
+)
 from ansible_collections.metal.gpu.tests.unit.support.toy_component.observed import Observed
 
 CONFIGURE = Step("configure", "Configure the toy")
 STEPS = (CONFIGURE,)
 
 
-def plan(node: Observed, desired: Mapping[str, Any]) -> dict[str, Any]:
-    """Plan the toy. Desired: host."""
-    plan = Plan(desired["host"])
+def plan(node: Observed, desired: Circumstances) -> PlanResult:
+    """Plan the toy."""
+    plan = Plan[NoData](desired["host"], {})
     plan.step(CONFIGURE, None if node["toy"]["configured"] else "/etc/toyd.conf does not exist")
     return plan.result()

@@ -42,13 +42,13 @@ def test_engine_of_a_node(
     found: dict[str, Any], desired: str, expected: str | None, code: str | None
 ) -> None:
     assert engines.choose(found, desired) == expected
-    made = Plan("gpu-1")
+    made = Plan("gpu-1", {})
     engines.refuse(made, found, desired)
     assert [refusal["code"] for refusal in made.refusals] == ([code] if code else [])
 
 
 def test_mismatch_names_both() -> None:
-    made = Plan("gpu-1")
+    made = Plan("gpu-1", {})
     engines.refuse(made, node(CRI_DOCKERD), "containerd")
     assert made.refusals[0]["message"] == (
         "gpu-1: the run asks for the engine containerd, but the kubelet is configured for "

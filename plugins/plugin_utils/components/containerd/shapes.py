@@ -1,0 +1,30 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the planner gets from the variables, and what it gives to the tasks."""
+
+from __future__ import annotations
+
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import (
+    Circumstances,
+    State,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import PackageData
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import (
+    RepositoryVariables,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Change, Edit
+
+
+class Desired(Circumstances, RepositoryVariables):
+    """The variables of the role containerd."""
+
+    state: State
+    version: str
+
+
+class Data(PackageData, total=False):
+    """What the tasks need to know."""
+
+    change: Change | None
+    config: Edit
+    edits: list[str]

@@ -1,0 +1,43 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the planner gets from the variables, and what it gives to the tasks."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import (
+    Circumstances,
+    State,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import PackageData
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import (
+    RepositoryVariables,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import File
+
+
+class Desired(Circumstances, RepositoryVariables):
+    """The variables of the role nvidia_driver."""
+
+    state: State
+    version: str
+    flavour: Literal["auto", "open", "proprietary"]
+    reboot_ok: bool | None
+
+
+class Data(PackageData, total=False):
+    """What the tasks need to know."""
+
+    blacklist: File
+    modules_load: File
+    is_missing: bool
+    initramfs: list[str] | None  # the command
+    flavour: str
+    stream: str | None
+    pinning: list[str]
+    headers: list[str]
+    source: str | None  # of the module, for DKMS
+    modules: list[str]
+    persistence: bool
+    files: list[str]
