@@ -57,7 +57,7 @@ def create_pods(kubeconfig: str, nodes: list[str], pod: dict[str, Any]) -> None:
         metadata = {"name": name, "labels": pod["metadata"]["labels"]}
         spec = {**pod["spec"], "nodeName": node}
         client.create("pods", {"metadata": metadata, "spec": spec}, namespace)
-        client.transport.ask(
+        client.ask(
             "patch", "pods", namespace, path=f"/{name}/status", body={"status": pod["status"]}
         )
 

@@ -23,11 +23,12 @@ def tasks(path: Path) -> list[dict[str, Any]]:
 
 
 def with_nested(outer: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield tasks, and those of their blocks."""
+    """Yield tasks, and those of their blocks, with what they inherit from these."""
     for task in outer:
         yield task
+        passed_on = {key: task[key] for key in ("run_once",) if key in task}
         for part in ("block", "rescue", "always"):
-            yield from with_nested(task.get(part, []))
+            yield from with_nested([{**passed_on, **one} for one in task.get(part, [])])
 
 
 def test_no_content_gets_the_mode_of_a_temporary_file_on_the_controller() -> None:
@@ -85,3 +86,19 @@ def test_no_device_plugin_is_planned_with_values_of_other_types(
     environment = jinja2.Environment()
     conditions = [environment.compile_expression(one) for one in task["when"]]
     assert all(one(**known) for one in conditions) is plans
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "preflight/tasks/cluster.yml",
+        *(f"device_plugin/tasks/{file}.yml" for file in ("plan", "present", "deploy", "absent")),
+        *(f"device_plugin/tasks/{file}.yml" for file in ("rollout", "wait", "check_pods")),
+    ],
+)
+def test_a_healthy_node_costs_nothing_in_tasks_on_the_cluster(name: str) -> None:
+    """A task for each of 2,000 nodes takes minutes, also if it only includes others."""
+    imported = ("ansible.builtin.import_tasks", "block")
+    for task in with_nested(tasks(ROOT / "roles" / name)):
+        if not any(key in task for key in imported):
+            assert task.get("run_once") is True, task["name"]
