@@ -43,7 +43,7 @@ def reconcile(
     plans: Mapping[str, PlanResult] | None = None,
 ) -> Verdict:
     count, wrong = gpu_count(host, declared)
-    judged = verdict.reconcile(
+    return verdict.reconcile(
         host,
         node,
         count,
@@ -54,11 +54,6 @@ def reconcile(
         asked=asked,
         plans=plans,
     )
-    return judged
-
-
-def finding(code: str, host: str, **evidence: Any) -> dict[str, str]:
-    return findings.finding(code, host, **evidence)
 
 
 def plan_device_plugin(
@@ -95,7 +90,7 @@ class FilterModule:
     def filters(self) -> dict[str, Callable[..., Any]]:
         return {
             "explain": report.explain,
-            "finding": finding,
+            "finding": findings.finding,
             "internal": internal,
             "reconcile": reconcile,
         }
