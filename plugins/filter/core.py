@@ -47,7 +47,7 @@ def reconcile(
     plans: Mapping[str, PlanResult] | None = None,
 ) -> Verdict:
     count, wrong = gpu_count(host, declared)
-    judged = verdict.reconcile(
+    return verdict.reconcile(
         host,
         node,
         count,
@@ -58,11 +58,6 @@ def reconcile(
         asked=asked,
         plans=plans,
     )
-    return judged
-
-
-def finding(code: str, host: str, **evidence: Any) -> dict[str, str]:
-    return findings.finding(code, host, **evidence)
 
 
 def plan_device_plugin(observed: Mapping[str, Any], desired: Mapping[str, Any]) -> PlanResult:
@@ -96,7 +91,7 @@ class FilterModule:
     def filters(self) -> dict[str, Callable[..., Any]]:
         return {
             "explain": report.explain,
-            "finding": finding,
+            "finding": findings.finding,
             "internal": internal,
             "reconcile": reconcile,
         }
