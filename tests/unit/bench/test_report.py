@@ -89,7 +89,7 @@ COSTS = ((Cost(1.0, 80), Cost(1.2, 90)), (Cost(2.0, 80), Cost(3.6, 90)))
         pytest.param(operations.describe(OPERATIONS), (2, 4), (True, False), id="operations"),
         pytest.param(
             first_run.describe(
-                [Round(4, 6, 6, {}, 30), Round(8, 9, 99, {}, 31), Round(4, 5, 17, {}, 30)]
+                [Round(4, 6, 6, {}, 30, 5), Round(8, 9, 99, {}, 31, 5), Round(4, 5, 17, {}, 30, 5)]
             ),
             (13,),
             (False,),
@@ -159,7 +159,7 @@ def test_operations_belong_to_the_role_that_needs_them():
 def test_report_has_every_figure(figure):
     sections = [
         operations.describe(OPERATIONS),
-        first_run.describe([Round(4, 6, 6, {}, 30)]),
+        first_run.describe([Round(4, 6, 6, {}, 30, 5)]),
         peers.describe(None),
         delay.describe([0.2]),
         smoke.describe(Smoke(2, {count: [2.0] for count in smoke.NODES})),
