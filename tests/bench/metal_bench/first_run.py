@@ -146,8 +146,9 @@ def describe(rounds: Sequence[Round]) -> Section:
             "ssh bare sudo bash -s < script   # metal_bench/first_run.py: script()",
             "ansible-playbook tests/bench/plain.yml --limit=plain",
         ),
-        remarks=f"The roles add {added:.1f} s, with {cpu_s:.1f} s of the controller's processor time and "
-        f"{operations} remote operations. The longest tasks of all rounds:\n\n{_longest(rounds)}".rstrip(),
+        remarks=f"The roles add {added:.1f} s, with {cpu_s:.1f} s of the controller's processor time "
+        f"and {operations} remote operations. "
+        f"The longest tasks of all rounds:\n\n{_longest(rounds)}".rstrip(),
     )
 
 
