@@ -146,8 +146,8 @@ def describe(rounds: Sequence[Round]) -> Section:
             "ssh bare sudo bash -s < script   # metal_bench/first_run.py: script()",
             "ansible-playbook tests/bench/plain.yml --limit=plain",
         ),
-        remarks=f"The roles add {added:.1f} s, with {cpu_s:.1f} s of the controller's processor time "
-        f"and {operations} remote operations. "
+        remarks=f"The roles add {added:.1f} s and need {operations} remote operations, and "
+        f"{cpu_s:.1f} s of processor time on the controller. "
         f"The longest tasks of all rounds:\n\n{_longest(rounds)}".rstrip(),
     )
 
