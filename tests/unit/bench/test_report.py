@@ -75,10 +75,11 @@ FLEET = [
     for playbook in fleet.PLAYBOOKS
     for nodes in fleet.SIZES
 ]
-SLOW = Way(20.0, 30, 8.0, 20)
+SLOW = Way(20.0, 30)
 PEERS = Peers(
     {"DeepOps": "f00 of 2026-08-18"},
-    [peers.Round(Way(15.0, 25, 4.0, 1), SLOW), peers.Round(Way(30.0, 25, 4.0, 1), SLOW)],
+    [peers.Round(Way(15.0, 25), SLOW), peers.Round(Way(30.0, 25), SLOW)],
+    peers.Round(Way(5.0, 1), SLOW),
 )
 COSTS = ((Cost(1.0, 80), Cost(1.2, 90)), (Cost(2.0, 80), Cost(3.6, 90)))
 
