@@ -16,7 +16,7 @@ from metal_bench.processes import Cost
 from metal_bench.report import Goal, Section, number
 
 SIZES = (2000, 5000)
-TURNS = 7
+TURNS = 5
 LIMIT = 1.5
 IMAGES = 50  # as many as a kubelet reports
 GPUS = "4"  # of a node of the laboratory

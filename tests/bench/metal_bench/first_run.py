@@ -52,6 +52,7 @@ class Round(NamedTuple):
     roles: float
     tasks: Mapping[str, float]  # those of the roles, by role and name
     operations: int  # of the roles
+    cpu_s: float  # of the controller, for the roles
 
 
 class Recipe(NamedTuple):
@@ -109,7 +110,9 @@ def measure() -> list[Round]:
             )
         tasks = parse_profile(roles.output)
         operations = roles.operations()[lab.facts["nodes"]["roles"]["address"]]
-        rounds.append(Round(bare.seconds, plain.seconds, roles.seconds, tasks, operations))
+        rounds.append(
+            Round(bare.seconds, plain.seconds, roles.seconds, tasks, operations, roles.cpu_s)
+        )
     return rounds
 
 
@@ -131,6 +134,7 @@ def describe(rounds: Sequence[Round]) -> Section:
     }
     added = statistics.median(each.roles - each.bare for each in rounds)
     operations = max(each.operations for each in rounds)
+    cpu_s = statistics.median(each.cpu_s for each in rounds)
     return Section(
         "First run on a virgin node",
         (Goal("what the roles add to a bare installation", added, ADDED_LIMIT_S, "s"),),
@@ -142,8 +146,9 @@ def describe(rounds: Sequence[Round]) -> Section:
             "ssh bare sudo bash -s < script   # metal_bench/first_run.py: script()",
             "ansible-playbook tests/bench/plain.yml --limit=plain",
         ),
-        remarks=f"The roles add {added:.1f} s and need {operations} remote operations. The longest "
-        f"tasks of all rounds:\n\n{_longest(rounds)}".rstrip(),
+        remarks=f"The roles add {added:.1f} s and need {operations} remote operations, and "
+        f"{cpu_s:.1f} s of processor time on the controller. "
+        f"The longest tasks of all rounds:\n\n{_longest(rounds)}".rstrip(),
     )
 
 

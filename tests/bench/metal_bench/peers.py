@@ -49,12 +49,10 @@ THEIRS: dict[str, Any] = {
 
 
 class Way(NamedTuple):
-    """One way on one machine."""
+    """One run on one machine."""
 
-    first_s: float
-    first_operations: int
-    again_s: float
-    again_operations: int
+    seconds: float
+    operations: int
 
 
 class Round(NamedTuple):
@@ -63,10 +61,11 @@ class Round(NamedTuple):
 
 
 class Peers(NamedTuple):
-    """All rounds, and the versions of the peers by their names."""
+    """All rounds, a run without changes, and the versions of the peers by their names."""
 
     versions: Mapping[str, str]
     rounds: Sequence[Round]
+    again: Round
 
 
 def measure(folder: Path) -> Peers:
@@ -77,34 +76,26 @@ def measure(folder: Path) -> Peers:
     versions = {name: _version(folder / role) for role, name in ROLES.items()}
     with laboratory.started("peers") as lab:
         (lab.folder / "theirs.yml").write_text(json.dumps([THEIRS]))
+        for turn in range(1, ROUNDS + 1):
+            lab.ssh(f"peers-gnupg-{turn}", f"theirs-{turn}", (HERE / "gnupg.sh").read_text())
         rounds = [
-            Round(_way(lab, "ours", turn, folder), _way(lab, "theirs", turn, folder))
+            Round(*(_run(lab, way, f"{way}-{turn}", "first", folder) for way in Round._fields))
             for turn in range(1, ROUNDS + 1)
         ]
-    return Peers(versions, rounds)
+        again = Round(*(_run(lab, way, f"{way}-1", "again", folder) for way in Round._fields))
+    return Peers(versions, rounds, again)
 
 
-def _way(lab: Laboratory, way: str, turn: int, folder: Path) -> Way:
-    node, playbook = f"{way}-{turn}", HERE / "ours.yml"
-    if way == "theirs":
-        playbook = lab.folder / "theirs.yml"
-        lab.ssh(f"peers-{node}-gnupg", node, (HERE / "gnupg.sh").read_text())
-    first, again = (
-        lab.ansible(
-            f"peers-{node}-{run}",
-            *("ansible-playbook", str(playbook), f"--limit={node}", "-vvv"),
-            f"--extra-vars=bench_mirror={lab.facts['mirror']['url']}",
-            ANSIBLE_ROLES_PATH=str(folder),
-        )
-        for run in ("first", "again")
+def _run(lab: Laboratory, way: str, node: str, log: str, folder: Path) -> Way:
+    playbook = (HERE if way == "ours" else lab.folder) / f"{way}.yml"
+    run = lab.ansible(
+        f"peers-{node}-{log}",
+        *("ansible-playbook", str(playbook), f"--limit={node}", "-vvv"),
+        f"--extra-vars=bench_mirror={lab.facts['mirror']['url']}",
+        inventory=None,
+        ANSIBLE_ROLES_PATH=str(folder),
     )
-    address = lab.facts["nodes"][node]["address"]
-    return Way(
-        first.seconds,
-        first.operations()[address],
-        again.seconds,
-        again.operations()[address],
-    )
+    return Way(run.seconds, run.operations()[lab.facts["nodes"][node]["address"]])
 
 
 def _version(role: Path) -> str:
@@ -115,42 +106,39 @@ def _version(role: Path) -> str:
 
 
 def describe(peers: Peers | None) -> Section:
-    rows: list[tuple[str, ...]] = []
-    goals = []
-    versions = "not measured: `make bench PEERS=FOLDER` measures the roles in a folder"
+    rows: tuple[tuple[str, ...], ...] = ()
+    goals: tuple[Goal, ...] = ()
+    remarks = "Not measured: `make bench PEERS=FOLDER` measures the roles in a folder."
     if peers:
-        first, again = (
-            statistics.median(
-                getattr(each.ours, field) / getattr(each.theirs, field) for each in peers.rounds
-            )
-            for field in ("first_s", "again_s")
+        ratio = statistics.median(each.ours.seconds / each.theirs.seconds for each in peers.rounds)
+        again = peers.again.ours.seconds / peers.again.theirs.seconds
+        goals = (Goal("first run with the driver, relative to peers without", ratio, LIMIT),)
+        rows = (
+            _row("ours", [each.ours for each in peers.rounds], peers.again.ours),
+            _row("theirs", [each.theirs for each in peers.rounds], peers.again.theirs),
+            ("ratio", number(ratio), "", number(again), ""),
         )
-        goals = [Goal("first run with the driver, relative to peers without", first, LIMIT)]
-        rows = [_row(way, [getattr(each, way) for each in peers.rounds]) for way in Round._fields]
-        rows.append(("median ratio", number(first), "", number(again), ""))
-        versions = "; ".join(
-            f"{name}: commit {version}" for name, version in peers.versions.items()
-        )
+        versions = (f"{name} at commit {version}" for name, version in peers.versions.items())
+        remarks = f"First runs are medians of {len(peers.rounds)}. Peers: {', '.join(versions)}."
     return Section(
         "Next to other roles",
-        tuple(goals),
+        goals,
         TEXT,
         ("", "first run", "operations", "no-change run", "operations"),
-        tuple(rows),
+        rows,
         (
             "ansible-playbook tests/bench/ours.yml --limit=ours-1",
             "ansible-playbook theirs.yml --limit=theirs-1   # metal_bench/peers.py: THEIRS",
         ),
-        remarks=f"Peers: {versions}.",
+        remarks,
     )
 
 
-def _row(way: str, ways: Sequence[Way]) -> tuple[str, ...]:
-    median = Way(*map(statistics.median, zip(*ways, strict=True)))
+def _row(way: str, firsts: Sequence[Way], again: Way) -> tuple[str, ...]:
     return (
         way,
-        number(median.first_s, "s"),
-        f"{median.first_operations:.0f}",
-        number(median.again_s, "s"),
-        f"{median.again_operations:.0f}",
+        number(statistics.median(first.seconds for first in firsts), "s"),
+        str(max(first.operations for first in firsts)),
+        number(again.seconds, "s"),
+        str(again.operations),
     )

@@ -6,5 +6,6 @@
 set -eu
 systemctl stop kubelet containerd
 dpkg --purge kubelet containerd.io
-rm -rf /etc/containerd /etc/kubernetes /var/lib/kubelet /usr/lib/systemd/system/kubelet.service.d
+rm -rf /etc/containerd /etc/kubernetes /usr/lib/systemd/system/kubelet.service.d
+find /var/lib/kubelet -mindepth 1 -delete
 systemctl daemon-reload

@@ -59,5 +59,5 @@ metal.gpu.preflight : Observe the node ---------------------------------- 0.75s
 def test_tasks_are_summed_up_and_the_longest_come_first():
     tasks = parse_profile(PROFILE)
     assert list(tasks.values()) == [1.96, 2.0, 0.5]
-    remarks = describe([Round(1, 2, 10, tasks, 30)]).remarks
+    remarks = describe([Round(1, 2, 10, tasks, 30, 5)]).remarks
     assert remarks.index("Observe the node | 20% |") < remarks.index("Install the driver | 20% |")

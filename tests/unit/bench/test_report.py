@@ -75,10 +75,11 @@ FLEET = [
     for playbook in fleet.PLAYBOOKS
     for nodes in fleet.SIZES
 ]
-SLOW = Way(20.0, 30, 8.0, 20)
+SLOW = Way(20.0, 30)
 PEERS = Peers(
     {"DeepOps": "f00 of 2026-08-18"},
-    [peers.Round(Way(15.0, 25, 4.0, 1), SLOW), peers.Round(Way(30.0, 25, 4.0, 1), SLOW)],
+    [peers.Round(Way(15.0, 25), SLOW), peers.Round(Way(30.0, 25), SLOW)],
+    peers.Round(Way(5.0, 1), SLOW),
 )
 COSTS = ((Cost(1.0, 80), Cost(1.2, 90)), (Cost(2.0, 80), Cost(3.6, 90)))
 
@@ -89,7 +90,7 @@ COSTS = ((Cost(1.0, 80), Cost(1.2, 90)), (Cost(2.0, 80), Cost(3.6, 90)))
         pytest.param(operations.describe(OPERATIONS), (2, 4), (True, False), id="operations"),
         pytest.param(
             first_run.describe(
-                [Round(4, 6, 6, {}, 30), Round(8, 9, 99, {}, 31), Round(4, 5, 17, {}, 30)]
+                [Round(4, 6, 6, {}, 30, 5), Round(8, 9, 99, {}, 31, 5), Round(4, 5, 17, {}, 30, 5)]
             ),
             (13,),
             (False,),
@@ -159,7 +160,7 @@ def test_operations_belong_to_the_role_that_needs_them():
 def test_report_has_every_figure(figure):
     sections = [
         operations.describe(OPERATIONS),
-        first_run.describe([Round(4, 6, 6, {}, 30)]),
+        first_run.describe([Round(4, 6, 6, {}, 30, 5)]),
         peers.describe(None),
         delay.describe([0.2]),
         smoke.describe(Smoke(2, {count: [2.0] for count in smoke.NODES})),
