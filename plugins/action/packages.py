@@ -267,7 +267,11 @@ class ActionModule(ActionBase):
             templar=self._templar,
             shared_loader_obj=self._shared_loader_obj,
         )
-        result: dict[str, Any] = action.run(task_vars=self._variables)
+        try:
+            result: dict[str, Any] = action.run(task_vars=self._variables)
+        finally:
+            # Without pipelining, it may have made the folder for modules, which this task removes.
+            self._cleanup_remote_tmp |= action._cleanup_remote_tmp
         return result
 
     def _low_level_execute_command(self, *args: Any, **options: Any) -> Any:

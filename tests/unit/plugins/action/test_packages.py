@@ -18,6 +18,7 @@ import pytest
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 
 from ansible_collections.metal.gpu.plugins.action.packages import ActionModule
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import Call
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.dnf import VERSIONLOCK
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.signing_key import KeyUnavailable
 
@@ -405,3 +406,13 @@ def test_check_mode_touches_nothing(act: Any) -> None:
 def test_operations_that_make_no_sense(act: Any, args: dict[str, Any]) -> None:
     with pytest.raises(AnsibleActionFail):
         act(**args)
+
+
+def test_folder_that_an_action_makes_for_modules_is_removed_with_the_task() -> None:
+    """Without pipelining: its files have the passwords of addresses."""
+    action = ActionModule(MagicMock(), *(MagicMock() for _mock in range(5)))
+    action._variables = {}
+    nested = SimpleNamespace(_cleanup_remote_tmp=True, run=lambda task_vars: {})
+    action._shared_loader_obj.action_loader.get.return_value = nested
+    action._run_action(Call("ansible.builtin.copy", {}))
+    assert action._cleanup_remote_tmp
