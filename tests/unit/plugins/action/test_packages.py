@@ -413,6 +413,8 @@ def test_folder_that_an_action_makes_for_modules_is_removed_with_the_task() -> N
     action = ActionModule(MagicMock(), *(MagicMock() for _mock in range(5)))
     action._variables = {}
     nested = SimpleNamespace(_cleanup_remote_tmp=True, run=lambda task_vars: {})
-    action._shared_loader_obj.action_loader.get.return_value = nested
+    loader = MagicMock()
+    loader.action_loader.get.return_value = nested
+    action._shared_loader_obj = loader
     action._run_action(Call("ansible.builtin.copy", {}))
     assert action._cleanup_remote_tmp
