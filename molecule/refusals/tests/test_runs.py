@@ -122,7 +122,7 @@ def test_first_run(laboratory, ways):
     [
         pytest.param("metal.gpu.quiet", 1, 40, id="quiet"),
         # Its observation, its row of the table, and its line of the recap.
-        pytest.param("default", 3, 160, id="default"),
+        pytest.param("default", 3, 180, id="default"),
     ],
 )
 def test_lines_of_a_run_without_changes(laboratory, ways, callback, of_each_node, allowed):
