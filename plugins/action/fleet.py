@@ -32,12 +32,8 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         _result, options = self.validate_argument_spec(ARGUMENT_SPEC)
         task_vars, query = task_vars or {}, options["query"]
-        # A table is also about hosts that Ansible has taken out of the play, but not about those of
-        # other batches.
-        whole = ("admission", "doubts", "verdicts")
-        is_whole = query in whole and not self._task.get_play().serial
-        names = task_vars["ansible_play_hosts_all" if is_whole else "ansible_play_batch"]
-        hosts = list(_hosts(task_vars, names, plain(options["findings"])))
+        run = plain(options["run"])
+        hosts = list(_hosts(task_vars, _names(task_vars, query), run))
         answers = fleet.Answers(
             *(plain(options[name]) for name in ("capacity", "smoke", "unanswered", "asked"))
         )
@@ -45,7 +41,9 @@ class ActionModule(ActionBase):
         if query == "reports":
             result["reports"] = {host.name: fleet.report(host) for host in hosts}
         elif query == "members":
-            result["members"] = [fleet.member(host) for host in hosts if host.planned.get("node")]
+            result["members"] = [
+                fleet.member(host) for host in hosts if not fleet.is_left_out(host)
+            ]
         elif query == "questions":
             result["questions"] = [asked for host in hosts if (asked := fleet.ask(host))]
         elif query == "doubts":
@@ -62,10 +60,6 @@ class ActionModule(ActionBase):
                 fleet.judge(host, answers, again.get(host.name), drift=options["drift"])
                 for host in hosts
             ]
-            changed, refused = (
-                len(task_vars["groups"].get(f"metal_gpu_{group}", ()))
-                for group in ("prepared", "refused")
-            )
             result |= {
                 "verdicts": {verdict["host"]: verdict for verdict in verdicts},
                 "failures": fleet.failures(
@@ -76,36 +70,42 @@ class ActionModule(ActionBase):
                     [one for verdict in verdicts for one in verdict["findings"]],
                     verdicts,
                     options["since"],
-                    changed=changed,
-                    refused=refused,
+                    refused=len(run.get("refused", ())),
+                    check_mode=self._task.check_mode,
                 ),
             }
         return result
 
 
+def _names(task_vars: Mapping[str, Any], query: str) -> list[str]:
+    """Return the hosts that a query is about.
+
+    A table is also about hosts that Ansible has taken out of the play, but not about those of other
+    batches. Ansible restricts its inventory to the batch.
+    """
+    if query not in ("admission", "doubts", "verdicts"):
+        return list(task_vars["ansible_play_batch"])
+    batch = {host.name for host in task_vars["hostvars"]._inventory.get_hosts()}
+    return [name for name in task_vars["ansible_play_hosts_all"] if name in batch]
+
+
 def _hosts(
-    task_vars: Mapping[str, Any], names: Iterable[str], findings: Mapping[str, list[dict[str, str]]]
+    task_vars: Mapping[str, Any], names: Iterable[str], run: Mapping[str, Any]
 ) -> Iterator[fleet.Host]:
-    groups = task_vars["groups"]
-    pending = {*groups.get("metal_gpu_work", ())} - {*groups.get("metal_gpu_prepared", ())}
+    """Yield the hosts. What they have registered counts only if it is of this run."""
+    prepared = {*task_vars["groups"].get(run.get("id"), ())}
     for name in names:
         values = task_vars["hostvars"].raw_get(name)
-        stopped = plain(values.get("metal_gpu_stopped", []))
-        known = [*findings.get(name, ()), *stopped]
+        stopped = plain(values.get("metal_gpu_stopped", {})).get(run.get("id"), ())
+        known = [*run.get("findings", {}).get(name, ()), *stopped]
+        work = run.get("work", {}).get(name, ())
         yield fleet.Host(
             name,
             plain(values.get("metal_gpu", {})),
-            _declared(task_vars, name, values),
             known,
-            dropped=name in pending and not known,
+            dropped=bool(work) and name not in prepared and not known,
+            work=work,
         )
-
-
-def _declared(task_vars: Mapping[str, Any], name: str, values: Mapping[str, Any]) -> Any:
-    """Return a host's gpu_count, which can be a template."""
-    value = values.get("gpu_count")
-    is_template = isinstance(value, str) and "{{" in value
-    return task_vars["hostvars"][name]["gpu_count"] if is_template else plain(value)
 
 
 def _admit(
@@ -126,7 +126,21 @@ def _admit(
     )
     found, stopped = admitted["findings"], admitted["stopped"]
     if admitted["begin"]:
-        return admitted | {"explained": explain([*found, *admitted["notices"]]), "table": []}
+        since = options["since"] or time.time()
+        run = {
+            "id": f"metal_gpu_run_{since * 1000:.0f}",
+            "started": since,
+            "admitted": [name for name in reports if name not in stopped],
+            "work": {
+                name: one["work"]
+                for name, one in reports.items()
+                if one["work"] and name not in stopped
+            },
+            "refused": [name for name in reports if name in stopped],
+            "findings": stopped,
+        }
+        lines = explain([*found, *admitted["notices"]])
+        return admitted | {"run": run, "explained": lines, "table": []}
     # A refusal of the cluster or of the inventory is one of each host.
     of_all = [one for one in found if one["host"] not in reports]
     verdicts = [
@@ -135,7 +149,7 @@ def _admit(
     ]
     outcome = fleet.CLUSTER_DOWN if cluster.get("error") else fleet.REFUSED
     refused = sum(bool(verdict["findings"]) for verdict in verdicts)
-    return admitted | _end(outcome, found, verdicts, options["since"], changed=0, refused=refused)
+    return admitted | _end(outcome, found, verdicts, options["since"], refused=refused)
 
 
 def _end(
@@ -143,7 +157,9 @@ def _end(
     findings: Iterable[Mapping[str, Any]],
     verdicts: list[dict[str, Any]],
     since: float | None,
-    **counts: int,
+    *,
+    refused: int,
+    check_mode: bool = False,
 ) -> dict[str, Any]:
     """Return what a run ends with: each finding once, the table, and the outcome."""
     distinct = {(one["host"], one["code"], one["message"]): one for one in findings}
@@ -151,6 +167,9 @@ def _end(
     return {
         "outcome": outcome,
         "explained": explain(distinct.values()),
-        "table": [*table(verdicts), fleet.summary(verdicts, seconds=seconds, **counts)],
+        "table": [
+            *table(verdicts),
+            fleet.summary(verdicts, refused=refused, seconds=seconds, check_mode=check_mode),
+        ],
         "ansible_stats": fleet.statistic(outcome),
     }

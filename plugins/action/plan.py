@@ -22,7 +22,6 @@ from ansible_collections.metal.gpu.plugins.modules.plan import ARGUMENT_SPEC
 from ansible_collections.metal.gpu.plugins.plugin_utils import variables
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import (
     Circumstances,
-    Engine,
     desired,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observation import (
@@ -52,6 +51,12 @@ variables.load_options()
 variables.load_defaults()
 
 _OBSERVED = {"packages": [*PACKAGES], "repositories": [*REPOSITORIES]}
+_SHARED = {
+    "gpu_count": None,
+    "metal_gpu_engine": engines.AUTO,
+    "metal_gpu_observation_is_fresh": False,
+    "docker_ce_is_new": False,
+}
 _CREDENTIALS = re.compile("://[^/]*@")
 
 
@@ -64,10 +69,17 @@ class ActionModule(ActionBase):
         _result, options = self.validate_argument_spec(ARGUMENT_SPEC)
         host = str(self._task.delegate_to or task_vars["inventory_hostname"])
         before = task_vars.get("metal_gpu", {})
-        node, refusals = self._observe(host, before, task_vars, again=options["prove"])
+        self._variables = self._templar.copy_with_new_env(
+            available_variables={**variables.load_defaults(), **task_vars}
+        )
+        shared, unrendered = self._shared(host)
+        is_fresh = boolean(shared["metal_gpu_observation_is_fresh"]) and not options["prove"]
+        node, refusals = self._observe(host, before, task_vars, is_fresh=is_fresh)
+        refusals += unrendered
         plans: dict[str, PlanResult] = {}
-        if node is not None:
-            plans, refusals = self._plan(host, node, options["roles"], before, task_vars)
+        engine = None if node is None else engines.choose(node, shared["metal_gpu_engine"])
+        if node is not None and not unrendered:
+            plans, refusals = self._plan(host, node, options["roles"], before, shared)
         refusals += [one for plan in plans.values() for one in plan["refusals"]]
         remaining = [one for plan in plans.values() for one in plan["steps"]]
         lines = explain([*refusals, *(remaining if options["prove"] else ())])
@@ -78,7 +90,8 @@ class ActionModule(ActionBase):
             "changed": False,
             "host": host,
             "node": node,
-            "engine": None if node is None else engines.choose(node, _engine(task_vars)),
+            "declared": shared["gpu_count"],
+            "engine": engine,
             "refusals": refusals,
             "plans": plans,
             "_ansible_no_log": bool(_CREDENTIALS.search(repr(plans))),
@@ -86,15 +99,14 @@ class ActionModule(ActionBase):
         }
 
     def _observe(
-        self, host: str, before: Mapping[str, Any], task_vars: dict[str, Any], *, again: bool
+        self, host: str, before: Mapping[str, Any], task_vars: dict[str, Any], *, is_fresh: bool
     ) -> tuple[Node | None, list[dict[str, str]]]:
         """Return the observation, or the finding about its failure.
 
         Only a playbook knows that an earlier observation is fresh: tasks of the user may have
         changed the node since.
         """
-        is_fresh = boolean(task_vars.get("metal_gpu_observation_is_fresh", False))
-        if is_fresh and before.get("node") and not again:
+        if is_fresh and before.get("node"):
             return cast(Node, plain(before["node"])), []
         try:
             # The raw data contains passwords of registries and proxies.
@@ -118,13 +130,10 @@ class ActionModule(ActionBase):
         node: Node,
         roles: list[str],
         before: Mapping[str, Any],
-        task_vars: Mapping[str, Any],
+        shared: Mapping[str, Any],
     ) -> tuple[dict[str, PlanResult], list[dict[str, str]]]:
         """Return the plan of each role, and what went wrong."""
-        engine = engines.choose(node, _engine(task_vars))
-        templar = self._templar.copy_with_new_env(
-            available_variables={**variables.load_defaults(), **task_vars}
-        )
+        engine = engines.choose(node, shared["metal_gpu_engine"])
         planned: dict[str, PlanResult] = {}
         problems = []
         for role in roles:
@@ -132,37 +141,44 @@ class ActionModule(ActionBase):
                 continue
             try:
                 earlier = {**before.get("plans", {}), **planned}
-                circumstances = _circumstances(host, task_vars, earlier)
-                wanted = desired(role, _values(role, templar), node, circumstances)
+                circumstances = _circumstances(host, shared, earlier)
+                wanted = desired(role, self._values(role), node, circumstances)
                 planned[role] = PLANNERS[role](node, wanted)
             except Exception as error:
                 problems += stopped({"msg": str(error)}, host, f"the plan of {role}")
         return planned, problems
 
+    def _values(self, role: str) -> dict[str, Any]:
+        """Return the values of the variables that a role declares."""
+        available = self._variables.available_variables
+        options = variables.load_options().items()
+        names = [name for name, option in options if role in option.roles and name in available]
+        return {name: self._value(name) for name in names}
 
-def _engine(task_vars: Mapping[str, Any]) -> Engine:
-    return cast(Engine, str(task_vars.get("metal_gpu_engine") or engines.AUTO))
+    def _value(self, name: str) -> Any:
+        return plain(self._variables.template(self._variables.available_variables[name]))
+
+    def _shared(self, host: str) -> tuple[dict[str, Any], list[dict[str, str]]]:
+        """Return variables that no role declares alone, and what is wrong with templates."""
+        values: dict[str, Any] = {**_SHARED}
+        problems = []
+        for name in values.keys() & self._variables.available_variables:
+            try:
+                value = self._value(name)
+            except Exception as error:  # a template may raise anything
+                problems += stopped({"msg": str(error)}, host, f"the variable {name}")
+            else:
+                values[name] = _SHARED[name] if value in (None, "") else value
+        return values, problems
 
 
-def _values(role: str, templar: Any) -> dict[str, Any]:
-    """Return the values of the variables that a role declares."""
-    available = templar.available_variables
-    return {
-        name: plain(templar.template(available[name]))
-        for name, option in variables.load_options().items()
-        if role in option.roles and name in available
-    }
-
-
-def _circumstances(
-    host: str, task_vars: Mapping[str, Any], plans: Mapping[str, Any]
-) -> Circumstances:
+def _circumstances(host: str, shared: Mapping[str, Any], plans: Mapping[str, Any]) -> Circumstances:
     driver = plans.get("nvidia_driver", {"data": {}})
     return {
         "host": host,
         "now": datetime.now(UTC),
-        "engine": _engine(task_vars),
-        "engine_is_new": bool(task_vars.get("docker_ce_is_new", False)),
+        "engine": shared["metal_gpu_engine"],
+        "engine_is_new": boolean(shared["docker_ce_is_new"]),
         # In check mode, the driver that an earlier role plans is not there yet.
         "driver_is_planned": bool(driver["data"].get("is_missing", False)),
     }

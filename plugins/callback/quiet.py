@@ -24,7 +24,6 @@ requirements:
 """
 
 import time
-from collections.abc import Mapping
 from threading import Event, Thread
 from typing import Any
 
@@ -60,30 +59,25 @@ class CallbackModule(CallbackBase):
         self._waiting[host.get_name()] = None
 
     def v2_runner_on_ok(self, result: Any) -> None:
-        values = self._end(result)
-        if values.get("_ansible_verbose_always"):  # as the module debug asks
-            self._show(values.get("msg", ""))
-        elif values.get("changed") and "results" not in values:
-            self._changed(result)
+        if self._end(result):
+            self._ok(result)
 
     def v2_runner_item_on_ok(self, result: Any) -> None:
-        if result._result.get("changed"):
-            self._changed(result, self._get_item_label(result._result))
+        self._ok(result, self._get_item_label(result._result))
 
     def v2_runner_on_skipped(self, result: Any) -> None:
         self._end(result)
 
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
-        values = self._end(result)
-        if "results" not in values:
-            self._failed(result, values)
+        if self._end(result):
+            self._failed(result)
 
     def v2_runner_item_on_failed(self, result: Any) -> None:
-        self._failed(result, result._result)
+        self._failed(result)
 
     def v2_runner_on_unreachable(self, result: Any) -> None:
-        values = self._end(result)
-        self._failed(result, values, "unreachable")
+        self._end(result)
+        self._failed(result, "unreachable")
 
     def v2_on_file_diff(self, result: Any) -> None:
         for values in result._result.get("results", [result._result]):
@@ -100,19 +94,30 @@ class CallbackModule(CallbackBase):
         for name, value in stats.custom.get("_run", {}).items():
             self._display.display(f"{name}: {value}")
 
-    def _end(self, result: Any) -> Mapping[str, Any]:
+    def _end(self, result: Any) -> bool:
+        """Return whether the result is to be shown; the items of a loop have been."""
         self._waiting.pop(result._host.get_name(), None)
-        values: Mapping[str, Any] = result._result
-        return values
+        return result._task.loop is None or "results" not in result._result
 
-    def _changed(self, result: Any, label: Any = None) -> None:
+    def _ok(self, result: Any, label: Any = None) -> None:
+        values = result._result
+        self._handle_warnings(values)
+        if values.get("_ansible_verbose_always"):  # as the module debug asks
+            variable = values.get(result._task.args.get("var"))
+            self._display.display(_text(values.get("msg", variable)))
+        elif values.get("changed"):
+            self._changed(result, label)
+
+    def _changed(self, result: Any, label: Any) -> None:
         item = "" if label is None else f" ({label})"
         self._display.display(
             f"changed: [{result._host.get_name()}] {self._name(result)}{item}",
             color=C.COLOR_CHANGED,
         )
 
-    def _failed(self, result: Any, values: Mapping[str, Any], word: str = "failed") -> None:
+    def _failed(self, result: Any, word: str = "failed") -> None:
+        values = result._result
+        self._handle_warnings(values)
         if values.get("_ansible_no_log"):
             text = "the output has been hidden due to the fact that 'no_log: true' was specified"
         else:
@@ -127,9 +132,6 @@ class CallbackModule(CallbackBase):
     def _name(result: Any) -> str:
         name: str = result._task.get_name()
         return name
-
-    def _show(self, message: Any) -> None:
-        self._display.display(_text(message))
 
     def _report_progress(self) -> None:
         while not self._over.wait(_EVERY_S):

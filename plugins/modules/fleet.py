@@ -49,8 +49,10 @@ options:
     description: Whether the other hosts may go on if hosts are refused.
     type: bool
     default: false
-  findings:
-    description: Why the run left hosts out, by host.
+  run:
+    description:
+      - The RV(run) that O(query=admission) has returned, with more C(findings). Without it,
+        what the hosts have registered in roles counts for nothing.
     type: dict
     default: {}
   capacity:
@@ -140,11 +142,12 @@ stopped:
   description: The refusals and stops of each host that has any. Those of no host have other names.
   type: dict
   returned: with O(query=admission)
-grouped:
-  description: The hosts with work and those that the run leaves out, each with its C(group).
-  type: list
-  elements: dict
-  returned: with O(query=admission)
+run:
+  description: >-
+    The C(id) of the run, when it C(started), the hosts that are C(admitted) and C(refused), the
+    roles that have C(work) by host, and the C(findings) by host.
+  type: dict
+  returned: with O(query=admission), if the run starts
 explained:
   description: Each finding once, as lines.
   type: list
@@ -183,7 +186,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "invalid": {"type": "dict", "default": {}},
     "drain": {"type": "bool", "default": False},
     "skip_refused": {"type": "bool", "default": False},
-    "findings": {"type": "dict", "default": {}},
+    "run": {"type": "dict", "default": {}},
     "capacity": {"type": "dict", "default": {}},
     "smoke": {"type": "dict", "default": {}},
     "unanswered": {"type": "list", "elements": "dict", "default": []},

@@ -68,6 +68,10 @@ node:
       observed.
   type: dict
   returned: success
+declared:
+  description: C(gpu_count) of the host; null if it declares nothing.
+  type: raw
+  returned: success
 engine:
   description:
     - The engine that the node uses or will use, V(containerd) or V(docker). V(null) if it is

@@ -23,6 +23,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import (
     SmokeRow,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils import variables
+from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import stopped
 
 Finding = Mapping[str, str]
 
@@ -36,9 +37,13 @@ class Host(NamedTuple):
 
     name: str
     planned: Mapping[str, Any]  # the result of metal.gpu.plan; empty if there is none
-    declared: Any  # gpu_count, as the inventory has it
     findings: Sequence[Finding]  # why the run left the host out
-    dropped: bool  # it had work, and neither was prepared nor stopped
+    dropped: bool = False  # it had work, and neither was prepared nor stopped
+    work: Collection[str] = ()  # roles that had steps when the run started
+
+    @property
+    def declared(self) -> Any:
+        return self.planned.get("declared")
 
 
 class Answers(NamedTuple):
@@ -55,14 +60,14 @@ def report(host: Host) -> dict[str, Any]:
     node = host.planned.get("node")
     plans = host.planned.get("plans", {})
     platform = plans.get("preflight", {"data": {}})
-    has_work = any(plan["steps"] for plan in plans.values())
+    work = [role for role, plan in plans.items() if plan["steps"]]
     # The roles that a host enters show their notices themselves.
-    silent = [plan for role, plan in plans.items() if role == "preflight" or not has_work]
+    silent = [plan for role, plan in plans.items() if role == "preflight" or not work]
     return {
         "node_name": platform["data"].get("node_name") or "",
         "kubelet_running": None if node is None else node["kubelet"]["running"],
         "refusals": [*host.planned.get("refusals", ())],
-        "has_work": has_work,
+        "work": work,
         "notices": [one for plan in silent for one in plan["notices"]],
     }
 
@@ -94,7 +99,8 @@ def is_doubtful(host: Host, answers: Answers) -> bool:
     if host.findings:
         return node is None and not _has_reason(host)
     if host.dropped or node is None:
-        return not _has_reason(host)
+        # A second try to use a connection plugin that is not there would fail for all nodes.
+        return not _has_reason(host) and not host.planned.get("failed")
     name = node["kubelet"]["node_name"]
     smoke, row = answers.smoke.get(name), answers.capacity.get(name)
     failed = smoke is not None and smoke["state"] == "failed"
@@ -118,16 +124,17 @@ def judge(
     node = host.planned.get("node")
     known = [*host.findings]
     if node is None and not known:
-        known += host.planned.get("refusals", ())
+        known += host.planned.get("refusals") or _unobserved(host, again)
     if again is not None:
         known += _changes(host, node, again)
         node = node or again.get("node")
     elif host.dropped:
         known.append(_away(host))
-    plans = {**host.planned.get("plans", {})}
-    refused = [one for plan in plans.values() for one in plan["refusals"]]
+    planned = host.planned.get("plans", {})
+    refused = [one for plan in planned.values() for one in plan["refusals"]]
     failed = [one for one in host.planned.get("refusals", ()) if one not in refused]
-    if failed:  # the plans that could not be computed
+    plans = {**planned} if drift else {}
+    if failed:  # what could not be computed
         plans["no plan"] = {"steps": [], "refusals": failed}
     name = "" if node is None else node["kubelet"]["node_name"]
     count, wrong = variables.gpu_count(host.name, host.declared)
@@ -140,7 +147,7 @@ def judge(
         known,
         unanswered=answers.unanswered,
         asked=answers.asked,
-        plans=plans if drift and not known else {},
+        plans={} if known else plans,
     )
     new = [one for one in wrong if one not in verdict["findings"]]
     return {
@@ -148,7 +155,25 @@ def judge(
         "findings": new + verdict["findings"],
         "ok": verdict["ok"] and not new,
         "left_out": bool(known),
+        "changed": _has_changed(host),
+        "would_change": bool(host.work),
     }
+
+
+def _unobserved(host: Host, again: Mapping[str, Any] | None) -> Sequence[Finding]:
+    """Return why there is no result of metal.gpu.plan, unless a second one tells."""
+    if again is not None and again.get("node") is None:
+        return []
+    error = "Ansible had removed the host from the play"
+    return stopped({"msg": error, **host.planned}, host.name, "the observation")
+
+
+def _has_changed(host: Host) -> bool:
+    """Tell whether the run carried out steps: of a role, or of one that failed."""
+    if any(one["code"] != "ROLLOUT_HALTED" for one in host.findings):
+        return bool(host.work)
+    plans = host.planned.get("plans", {})
+    return any(not plans[role]["steps"] for role in host.work if role in plans)
 
 
 def _changes(
@@ -176,12 +201,14 @@ def refuse(host: Host, answers: Answers) -> dict[str, Any]:
 
 
 def summary(
-    verdicts: Sequence[Mapping[str, Any]], *, changed: int, refused: int, seconds: float
+    verdicts: Sequence[Mapping[str, Any]], *, refused: int, seconds: float, check_mode: bool = False
 ) -> str:
     """Return the last line of the table."""
     well = sum(bool(verdict["ok"]) for verdict in verdicts)
     gpus = sum(verdict["layers"]["nvml"] or 0 for verdict in verdicts)
-    parts = [f"{well} of {len(verdicts)} nodes ok", f"{gpus} GPUs", f"{changed} changed"]
+    changed = sum(verdict["would_change" if check_mode else "changed"] for verdict in verdicts)
+    word = "would change" if check_mode else "changed"
+    parts = [f"{well} of {len(verdicts)} nodes ok", f"{gpus} GPUs", f"{changed} {word}"]
     parts += [f"{refused} refused"] if refused else []
     return ", ".join([*parts, f"{seconds:.0f} s"])
 
@@ -201,15 +228,13 @@ def statistic(outcome: str) -> dict[str, Any]:
 def failures(
     verdicts: Iterable[Mapping[str, Any]], unanswered: Sequence[Finding], *, check_mode: bool
 ) -> dict[str, str]:
-    """Return the codes for each host that fails, without what every host has."""
-    codes = {
-        verdict["host"]: ", ".join(
-            one["code"] for one in verdict["findings"] if one not in unanswered
-        )
+    """Return the codes for each host that fails for more than what every host has."""
+    return {
+        verdict["host"]: ", ".join(one["code"] for one in verdict["findings"])
         for verdict in verdicts
         if fails(verdict, check_mode=check_mode)
+        and any(one not in unanswered for one in verdict["findings"])
     }
-    return {host: found for host, found in codes.items() if found}
 
 
 def fails(verdict: Mapping[str, Any], *, check_mode: bool) -> bool:

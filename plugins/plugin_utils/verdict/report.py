@@ -124,14 +124,13 @@ def admission(
     """Decide which nodes may go on, and which of these have work.
 
     `reports` has, for each inventory host, its refusals, its notices, its node_name (empty if
-    unknown), whether the kubelet runs, and whether it has work. `cluster` has the rows of the
+    unknown), whether the kubelet runs, and the roles that have work. `cluster` has the rows of the
     nodes from metal.gpu.gpu_capacity (in a teardown from metal.gpu.gpu_drain) or the module's
     error, the missing permissions, and the refusals of the cluster. `invalid` has the refusals
     of variables by host and name. `drain` is whether pods may be evicted.
 
-    Returns every finding once, the findings of each host that has any, the notices, the group of
-    each host with work or with findings, and whether to start. A refusal of the cluster or of the
-    inventory stops all nodes.
+    Returns every finding once, the findings of each host that has any, the notices, and whether to
+    start. A refusal of the cluster or of the inventory stops all nodes.
     """
     found = _refusals(reports, cluster, invalid or {}, drain=drain)
     # Two roles may refuse a node for the same reason.
@@ -146,11 +145,6 @@ def admission(
         "findings": found,
         "stopped": stopped,
         "notices": together(one for report in reports.values() for one in report["notices"]),
-        "grouped": [
-            {"name": host, "group": "metal_gpu_refused" if host in stopped else "metal_gpu_work"}
-            for host, report in reports.items()
-            if host in stopped or report["has_work"]
-        ],
     }
 
 

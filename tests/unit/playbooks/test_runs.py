@@ -30,6 +30,7 @@ from ansible_collections.metal.gpu.tests.unit.support.playbooks import (
 AWAY = {"ansible_connection": "ssh", "ansible_host": "127.0.0.254", "ansible_port": 9}
 QUIET = {"ANSIBLE_STDOUT_CALLBACK": "metal.gpu.quiet"}
 CI = (ROOT / "docs" / "fleet.md").read_text().partition("## In a pipeline")[2]
+NODE = {"apiVersion": "v1", "kind": "Node"}
 SNIPPET = CI.partition("```shell\n")[2].partition("```")[0]
 
 
@@ -43,7 +44,7 @@ class Fleet:
 
     def __init__(self, folder: Path, server: ApiServer) -> None:
         self._node = json.dumps(containerd_node().observed())
-        self._server = server
+        self.server = server
         self._kubeconfig = folder / "kubeconfig"
         kubeconfig = {
             "apiVersion": "v1",
@@ -56,7 +57,7 @@ class Fleet:
         self._kubeconfig.write_text(json.dumps(kubeconfig))
 
     def inventory(self, size: int, **variables: Any) -> dict[str, Any]:
-        hosts = {f"gpu-{number}": self._host(f"gpu-{number}") for number in range(size)}
+        hosts = {f"gpu-{number}": self.host(f"gpu-{number}") for number in range(size)}
         return inventory(
             hosts,
             metal_gpu_kubeconfig=str(self._kubeconfig),
@@ -67,11 +68,11 @@ class Fleet:
             **variables,
         )
 
-    def _host(self, name: str) -> dict[str, Any]:
+    def host(self, name: str) -> dict[str, Any]:
         gpus = {"nvidia.com/gpu": "2"}
         ready = [{"type": "Ready", "status": "True"}]
         status = {"conditions": ready, "capacity": gpus, "allocatable": gpus}
-        self._server.put("nodes", {"metadata": {"name": name}, "status": status})
+        self.server.put("nodes", {**NODE, "metadata": {"name": name}, "status": status})
         node = json.loads(self._node)
         node["kubelet"]["node_name"] = name
         return {"gpu_count": 2, "metal_gpu": {"node": node}}
@@ -226,3 +227,231 @@ def test_defect_in_a_component_stops_its_node_only(
     assert "OBSERVATION_FAILED" not in second[0]
     assert "CLUSTER_UNUSABLE" in second[0]  # judged like any other
     assert "Traceback" not in found.output
+
+
+def put_plugin(server: ApiServer, **pods: bool) -> None:
+    """Put the device plugin of an admin into the cluster: whether its pod is Ready, by node."""
+    labels = {"app": "plugin"}
+    containers = [{"name": "plugin", "image": "nvcr.io/nvidia/k8s-device-plugin:v0.17.0"}]
+    folder = {"name": "folder", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}
+    spec = {"containers": containers, "volumes": [folder]}
+    where = {"namespace": "kube-system", "labels": labels}
+    daemonset = {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "plugin", **where, "generation": 1},
+        "spec": {"selector": {"matchLabels": labels}, "template": {"spec": spec}},
+    }
+    server.put("daemonsets", daemonset)
+    for node, is_ready in pods.items():
+        ready = {"type": "Ready", "status": str(is_ready)}
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": f"plugin-{node}", **where},
+            "spec": {**spec, "nodeName": node.replace("_", "-")},
+            "status": {"phase": "Running", "conditions": [ready]},
+        }
+        server.put("pods", pod)
+
+
+WHO = """
+from ansible.plugins.callback import CallbackBase
+
+
+class CallbackModule(CallbackBase):
+    CALLBACK_VERSION = 2.0
+    CALLBACK_TYPE = "aggregate"
+    CALLBACK_NAME = "who"
+
+    def v2_playbook_on_play_start(self, play):
+        hosts = play.get_variable_manager()._inventory.get_hosts(play.hosts)
+        self._display.display(f"WHO {play.get_name()}: {' '.join(str(host) for host in hosts)}")
+"""
+
+
+@pytest.fixture
+def who(tmp_path: Path) -> dict[str, str]:
+    """The environment in which a run prints the hosts of each play."""
+    (tmp_path / "callbacks").mkdir()
+    (tmp_path / "callbacks" / "who.py").write_text(WHO)
+    return {"ANSIBLE_CALLBACK_PLUGINS": str(tmp_path / "callbacks"), **QUIET}
+
+
+def give_work(host: dict[str, Any]) -> None:
+    """Stop a service on a node."""
+    host["metal_gpu"]["node"]["driver"]["persistenced"].update(active=False, enabled=False)
+
+
+def importing(playbook: str, hosts: str) -> dict[str, Any]:
+    return {
+        "ansible.builtin.import_playbook": f"metal.gpu.{playbook}",
+        "vars": {"metal_gpu_hosts": hosts, "device_plugin_foreign": "adopt"},
+    }
+
+
+PREPARE = "Prepare the driver, the engine and the kubelet"
+OBSERVE = "Observe again the nodes without work"
+REMOVE = "Remove the GPUs from the cluster"
+RESTORE = "Restore each node with work"
+FAIL = "Fail for the nodes that are not well"
+LEFT_OUT = "Fail for the nodes that the run left out"
+
+
+@pytest.mark.parametrize(
+    ("plays", "refused", "work", "expected"),
+    [
+        pytest.param(
+            [importing("site", "gpu_nodes")],
+            [],
+            [],
+            [(PREPARE, ""), (OBSERVE, ""), (FAIL, "")],
+            id="nothing to do",
+        ),
+        pytest.param(
+            [importing("site", "gpu_nodes")],
+            ["gpu-0"],
+            ["gpu-1"],
+            [(PREPARE, "gpu-1"), (OBSERVE, "fd00::12 gpu-2"), (FAIL, "gpu-0")],
+            id="the first is refused",
+        ),
+        pytest.param(
+            [importing("site", "gpu_nodes")],
+            ["fd00::12"],
+            ["gpu-0"],
+            [(PREPARE, "gpu-0"), (OBSERVE, "gpu-1 gpu-2"), (FAIL, "fd00::12")],
+            id="a name with colons is refused",
+        ),
+        pytest.param(
+            [importing("teardown", "gpu_nodes")],
+            ["gpu-0", "fd00::12"],
+            [],
+            [(REMOVE, "gpu-1 gpu-2"), (RESTORE, "gpu-1 gpu-2"), (LEFT_OUT, "fd00::12 gpu-0")],
+            id="teardown",
+        ),
+        pytest.param(
+            [importing("site", "gpu-0,gpu-2"), importing("teardown", "gpu-1")],
+            [],
+            ["gpu-0"],
+            [
+                *[(PREPARE, "gpu-0"), (OBSERVE, "gpu-2"), (FAIL, "")],
+                *[(REMOVE, "gpu-1"), (RESTORE, "gpu-1"), (LEFT_OUT, "")],
+            ],
+            id="site, then teardown",
+        ),
+        pytest.param(
+            [importing("teardown", "gpu-1"), importing("site", "gpu-0,gpu-2")],
+            [],
+            ["gpu-0"],
+            [
+                *[(REMOVE, "gpu-1"), (RESTORE, "gpu-1"), (LEFT_OUT, "")],
+                *[(PREPARE, "gpu-0"), (OBSERVE, "gpu-2"), (FAIL, "")],
+            ],
+            id="teardown, then site",
+        ),
+    ],
+)
+def test_who_is_in_which_play(tmp_path, fleet, who, plays, refused, work, expected):
+    put_plugin(fleet.server)
+    groups = fleet.inventory(3, metal_gpu_skip_refused=True, device_plugin_foreign="adopt")
+    hosts = groups["gpu_nodes"]["hosts"]
+    hosts["fd00::12"] = fleet.host("gpu-12")
+    for name in refused:
+        hosts[name]["gpu_count"] = "four"
+    for name in work:
+        give_work(hosts[name])
+    # No role runs, because of the tags.
+    found = run(tmp_path, plays, groups, "--check", "--tags=always", **who)
+    seen = re.findall(r"^WHO (.*?): (.*)$", found.output, re.MULTILINE)
+    names = {play for play, _hosts in expected}
+    assert [one for one in seen if one[0] in names] == expected, found.output
+
+
+@pytest.mark.parametrize("serial", ["0", "1"])
+def test_run_that_loses_every_node_with_work_ends_with_the_table(tmp_path, fleet, serial):
+    put_plugin(fleet.server, gpu_0=True, gpu_1=True)
+    hosts = fleet.inventory(3, device_plugin_foreign="adopt", device_plugin_wait_timeout=1)
+    for name in ("gpu-1", "gpu-2"):
+        give_work(hosts["gpu_nodes"]["hosts"][name])
+        hosts["gpu_nodes"]["hosts"][name] |= AWAY
+    options = [f"-emetal_gpu_serial={serial}", "-everify_drift=true"]
+    found = run(tmp_path, "metal.gpu.site", hosts, *options, **QUIET)
+    assert found.code != 0
+    assert "unreachable: [gpu-1]" in found.output
+    table = found.output.partition("node   GPU")[2]
+    assert re.search(r"^gpu-0 ", table, re.MULTILINE), found.output
+    assert re.search(r"^gpu-1 .* NODE_UNREACHABLE$", table, re.MULTILINE)
+    second = "ROLLOUT_HALTED" if serial == "1" else "NODE_UNREACHABLE"
+    assert re.search(rf"^gpu-2 .* {second}$", table, re.MULTILINE)
+    assert " of 3 nodes ok, " in table
+    assert "metal_gpu_outcome: unhealthy" in table
+
+
+def test_failure_of_the_device_plugin_is_shown_if_the_first_host_is_refused(tmp_path, fleet):
+    put_plugin(fleet.server, gpu_1=False)
+    hosts = fleet.inventory(
+        2,
+        metal_gpu_skip_refused=True,
+        device_plugin_foreign="adopt",
+        device_plugin_wait_timeout=1,
+    )
+    hosts["gpu_nodes"]["hosts"]["gpu-0"]["gpu_count"] = 3
+    found = run(tmp_path, "metal.gpu.site", hosts, **QUIET)
+    assert found.code != 0
+    assert "ROLLOUT_STUCK gpu-1: " in found.output, found.output
+    assert re.search(r"^gpu-1 .* ROLLOUT_STUCK$", found.output, re.MULTILINE)
+    assert "0 of 2 nodes ok, 4 GPUs, 0 changed, 1 refused, " in found.output
+
+
+def test_roles_in_a_play_of_the_users_own(tmp_path, fleet):
+    """Nobody says there which nodes are prepared, and the play says how many GPUs there are."""
+    hosts = fleet.inventory(2)
+    for host in hosts["gpu_nodes"]["hosts"].values():
+        give_work(host)
+        del host["gpu_count"]
+    put_plugin(fleet.server)
+    bring = [{"name": name, "hosts": "gpu_nodes", "gather_facts": False} for name in "12"]
+    bring[0] |= {"roles": ["metal.gpu.preflight"], "vars": {"device_plugin_foreign": "adopt"}}
+    bring[1] |= {"roles": ["metal.gpu.verify"], "vars": {"gpu_count": 3}}
+    found = run(tmp_path, bring, hosts, **QUIET)
+    assert "the node was unreachable" not in found.output
+    for name in ("gpu-0", "gpu-1"):
+        assert re.search(
+            rf"^{name} .* 3 +2 +2 +2 +2 +-  GPU_COUNT_DIFFERS CAPACITY_DIFFERS$", found.output, re.M
+        )
+    assert found.code != 0
+
+
+def test_variables_that_cannot_be_rendered_are_findings_of_their_host(tmp_path, fleet):
+    hosts = fleet.inventory(4, fleet_engine="containerd")
+    first, second, third, fourth = hosts["gpu_nodes"]["hosts"].values()
+    first["gpu_count"] = "{{ cards[inventory_hostname] }}"
+    second["gpu_count"] = "{% if true %}2{% endif %}"
+    third["metal_gpu_engine"] = "{{ fleet_engine }}"
+    fourth["ansible_connection"] = "acme.none.carrier"
+    found = run(tmp_path, "metal.gpu.verify", hosts, **QUIET)
+    assert re.search(r"^RUN_STOPPED gpu-0: .*the variable gpu_count.*cards", found.output, re.M)
+    for name in ("gpu-1", "gpu-2"):
+        assert re.search(rf"^{name} .* 2 +2 +2 +2 +2 +-  ok$", found.output, re.M), found.output
+    assert re.search(r"^RUN_STOPPED gpu-3: .*acme\.none\.carrier", found.output, re.M)
+    assert "2 of 4 nodes ok, " in found.output
+
+
+def test_node_that_failed_earlier_in_its_batch_is_in_the_table(tmp_path, fleet):
+    hosts = fleet.inventory(3)
+    hosts["gpu_nodes"]["hosts"]["gpu-1"] = AWAY
+    plays = [
+        {
+            "name": "A play of the user's own",
+            "hosts": "gpu_nodes",
+            "gather_facts": False,
+            "serial": 2,
+            "max_fail_percentage": 100,
+            "pre_tasks": [{"name": "Greet", "ansible.builtin.command": "true"}],
+            "roles": ["metal.gpu.verify"],
+        }
+    ]
+    found = run(tmp_path, plays, hosts, **QUIET)
+    assert "1 of 2 nodes ok, " in found.output, found.output
+    assert "1 of 1 nodes ok, " in found.output
+    assert "CLUSTER_UNKNOWN" not in found.output

@@ -401,6 +401,48 @@ class _Server(ThreadingHTTPServer):
             super().handle_error(*_connection)
 
 
+def _discovery() -> dict[str, dict[str, Any]]:
+    """Return what tells a client which resources there are."""
+    kinds = {
+        "v1": {"nodes": "Node", "pods": "Pod"},
+        "apps/v1": {"daemonsets": "DaemonSet", "controllerrevisions": "ControllerRevision"},
+        "node.k8s.io/v1": {"runtimeclasses": "RuntimeClass"},
+    }
+    verbs = ["create", "delete", "get", "list", "patch", "watch"]
+    groups = [group.partition("/")[0] for group in kinds if "/" in group]
+    version = {group: {"groupVersion": f"{group}/v1", "version": "v1"} for group in groups}
+    found: dict[str, dict[str, Any]] = {
+        "/version": {"major": "1", "minor": "37", "gitVersion": "v1.37.1"},
+        "/api": {"kind": "APIVersions", "versions": ["v1"]},
+        "/apis": {
+            "kind": "APIGroupList",
+            "groups": [
+                {"name": group, "versions": [one], "preferredVersion": one}
+                for group, one in version.items()
+            ],
+        },
+    }
+    for group, names in kinds.items():
+        found[f"/apis/{group}" if "/" in group else f"/api/{group}"] = {
+            "kind": "APIResourceList",
+            "groupVersion": group,
+            "resources": [
+                {
+                    "name": name,
+                    "singularName": kind.lower(),
+                    "namespaced": kind not in ("Node", "RuntimeClass"),
+                    "kind": kind,
+                    "verbs": verbs,
+                }
+                for name, kind in names.items()
+            ],
+        }
+    return found
+
+
+_DISCOVERY = _discovery()
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
@@ -428,6 +470,9 @@ class _Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or "null")
         # /api/v1 or /apis/GROUP/VERSION, then [/namespaces/NAMESPACE]/RESOURCE[/NAME[/SUBRESOURCE]]
         parts = url.path.strip("/").split("/")
+        if url.path in _DISCOVERY:
+            self._send_json(200, _DISCOVERY[url.path])
+            return
         parts = parts[2:] if parts[0] == "api" else parts[3:]
         namespace = parts[1] if parts[0] == "namespaces" else ""
         resource, *rest = parts[2:] if namespace else parts
@@ -435,6 +480,8 @@ class _Handler(BaseHTTPRequestHandler):
         verb = {"POST": "create", "PATCH": "patch", "DELETE": deletes}.get(
             method, "log" if rest else "watch" if "watch" in query else "list"
         )
+        if verb == "log" and rest[1:] != ["log"]:
+            verb = "get"
         if rest[1:] == ["eviction"]:
             verb = "evict"
         api.requests.append(Request(verb, resource, query, body))
@@ -452,6 +499,11 @@ class _Handler(BaseHTTPRequestHandler):
                 self._send(200, api.odd[verb, resource])
             elif verb == "watch":
                 self._watch(api, resource, namespace, query)
+            elif verb == "get":
+                key = (resource, namespace, rest[0])
+                if key not in api.objects():
+                    raise Refusal(404, f'{resource} "{rest[0]}" not found', reason="NotFound")
+                self._send_json(200, api.objects()[key])
             elif verb == "log":
                 lines = api.logs[rest[0]].splitlines(keepends=True)
                 self._send(200, "".join(lines[-int(query.get("tailLines", 0)) :]).encode())

@@ -28,8 +28,10 @@ def callback(printed: list[str]) -> quiet.CallbackModule:
     return made
 
 
-def result(task: str, host: str = "gpu-1", **values: Any) -> SimpleNamespace:
-    named = SimpleNamespace(get_name=lambda: task)
+def result(
+    task: str, host: str = "gpu-1", loop: list[str] | None = None, **values: Any
+) -> SimpleNamespace:
+    named = SimpleNamespace(get_name=lambda: task, loop=loop, args={"var": "gpu_count"})
     machine = SimpleNamespace(get_name=lambda: host)
     return SimpleNamespace(_task=named, _host=machine, _result=values)
 
@@ -45,8 +47,27 @@ def test_what_changes_is_a_line_and_what_does_not_is_none(callback, printed) -> 
 def test_items_of_a_loop(callback, printed) -> None:
     callback.v2_runner_item_on_ok(result("Delete", changed=True, item="a", _ansible_item_label="a"))
     callback.v2_runner_item_on_ok(result("Delete", changed=False, item="b"))
-    callback.v2_runner_on_ok(result("Delete", changed=True, results=[{}, {}]))
+    callback.v2_runner_on_ok(result("Delete", changed=True, results=[{}, {}], loop=["a", "b"]))
     assert printed == ["changed: [gpu-1] Delete (a)"]
+
+
+def test_results_of_a_module_are_no_loop(callback, printed) -> None:
+    callback.v2_runner_on_ok(result("Install", changed=True, results=["Installed: x"]))
+    callback.v2_runner_on_failed(result("Install", msg="Depsolve error", results=[]))
+    callback.v2_runner_on_failed(result("Delete", msg="undefined", loop=["{{ x }}"]))
+    assert printed == [
+        "changed: [gpu-1] Install",
+        "failed: [gpu-1] Install\nDepsolve error",
+        "failed: [gpu-1] Delete\nundefined",
+    ]
+
+
+def test_messages_of_the_users_own(callback, printed) -> None:
+    shown = {"_ansible_verbose_always": True, "changed": False}
+    callback.v2_runner_on_ok(result("Show", **shown, gpu_count=2))
+    callback.v2_runner_item_on_ok(result("Show", **shown, msg="one", item=1))
+    callback.v2_runner_on_ok(result("Show", msg="All items completed", results=[{}], loop=[1]))
+    assert printed == ["2", "one"]
 
 
 def test_messages_are_plain_lines(callback, printed) -> None:

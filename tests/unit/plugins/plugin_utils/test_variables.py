@@ -176,7 +176,7 @@ def test_a_variable_that_nothing_reads(name, near):
         "gpu_model",  # of the user's own
         "containerd_storage_dir",  # of another tool
         "metal_gpu_hosts",
-        "metal_gpu_work",  # a fact of an earlier play
+        "metal_gpu_run",  # a fact of an earlier play
         "verify_smoke_pods",
         "gpus",
         "metal",

@@ -27,7 +27,7 @@ DRIFT = {
 
 
 def host(planned: dict[str, Any], *findings: dict[str, str], dropped: bool = False) -> fleet.Host:
-    return fleet.Host("gpu-1", planned, None, findings, dropped)
+    return fleet.Host("gpu-1", planned, findings, dropped)
 
 
 def planned(**more: Any) -> dict[str, Any]:
@@ -46,9 +46,9 @@ def test_host_that_was_proved_is_not_observed_again() -> None:
 
 
 def test_work_is_what_any_plan_has() -> None:
-    assert not fleet.report(host(planned()))["has_work"]
+    assert fleet.report(host(planned()))["work"] == []
     report = fleet.report(host(planned(plans={"nvidia_driver": DRIFT})))
-    assert report["has_work"]
+    assert report["work"] == ["nvidia_driver"]
     assert report["node_name"] == ""  # from the plan of preflight, which is not there
 
 
@@ -147,6 +147,9 @@ def test_findings_that_every_host_has_are_nobodys_own() -> None:
     assert codes(verdict) == ["CLUSTER_UNUSABLE"]
     assert fleet.failures([verdict], [silence], check_mode=False) == {}
     assert fleet.failures([verdict], [], check_mode=False) == {"gpu-1": "CLUSTER_UNUSABLE"}
+    both = {**verdict, "findings": [AWAY, silence]}
+    named = fleet.failures([both], [silence], check_mode=False)
+    assert named == {"gpu-1": "NODE_UNREACHABLE, CLUSTER_UNUSABLE"}
 
 
 @pytest.mark.parametrize(
@@ -158,15 +161,63 @@ def test_outcome(unanswered: list[Any], ok: bool, outcome: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("refused", "line"),
+    ("refused", "check_mode", "line"),
     [
-        (0, "1 of 2 nodes ok, 4 GPUs, 1 changed, 24 s"),
-        (1, "1 of 2 nodes ok, 4 GPUs, 1 changed, 1 refused, 24 s"),
+        (0, False, "1 of 2 nodes ok, 4 GPUs, 1 changed, 24 s"),
+        (1, False, "1 of 2 nodes ok, 4 GPUs, 1 changed, 1 refused, 24 s"),
+        (0, True, "1 of 2 nodes ok, 4 GPUs, 2 would change, 24 s"),
     ],
 )
-def test_last_line(refused: int, line: str) -> None:
-    verdicts = [{"ok": True, "layers": {"nvml": 4}}, {"ok": False, "layers": {"nvml": None}}]
-    assert fleet.summary(verdicts, changed=1, refused=refused, seconds=24.4) == line
+def test_last_line(refused: int, check_mode: bool, line: str) -> None:
+    work = {"changed": False, "would_change": True}
+    verdicts = [
+        {**work, "ok": True, "layers": {"nvml": 4}},
+        {**work, "changed": True, "ok": False, "layers": {"nvml": None}},
+    ]
+    found = fleet.summary(verdicts, refused=refused, seconds=24.4, check_mode=check_mode)
+    assert found == line
+
+
+DONE = {**DRIFT, "steps": []}
+HALTED = finding("ROLLOUT_HALTED", "gpu-1", others="gpu-0")
+BROKEN = finding("RUN_STOPPED", "gpu-1", task="Install", error="x")
+
+
+@pytest.mark.parametrize(
+    ("plans", "findings", "changed"),
+    [
+        pytest.param({"nvidia_driver": DONE}, [], True, id="its role proved that it is done"),
+        pytest.param({"nvidia_driver": DRIFT}, [], False, id="tags left its role out"),
+        pytest.param({"nvidia_driver": DRIFT, "containerd": DONE}, [], False, id="no work there"),
+        pytest.param({}, [BROKEN], True, id="a step failed"),
+        pytest.param({"nvidia_driver": DRIFT}, [HALTED], False, id="its batch did not start"),
+    ],
+)
+def test_node_has_changed_if_steps_were_carried_out(
+    plans: dict[str, Any], findings: list[Any], changed: bool
+) -> None:
+    one = fleet.Host("gpu-1", planned(plans=plans), findings, work=["nvidia_driver"])
+    verdict = fleet.judge(one, NOTHING, None, drift=False)
+    assert (verdict["changed"], verdict["would_change"]) == (changed, True)
+
+
+def test_node_that_left_the_play_before_it_was_observed() -> None:
+    lost = host({})
+    assert fleet.is_doubtful(lost, NOTHING)
+    verdict = fleet.judge(lost, NOTHING, {"node": NODE}, drift=True)
+    assert codes(verdict) == ["RUN_STOPPED"]
+    assert "Ansible had removed the host from the play" in verdict["findings"][0]["message"]
+    assert codes(fleet.judge(lost, NOTHING, {"node": None, "refusals": [AWAY]}, drift=True)) == [
+        "NODE_UNREACHABLE"
+    ]
+
+
+def test_node_that_no_task_can_reach_is_not_tried_again() -> None:
+    """A second try would take the table from all nodes."""
+    lost = host({"failed": True, "msg": "the connection plugin 'x' was not found"})
+    assert not fleet.is_doubtful(lost, NOTHING)
+    (found,) = fleet.judge(lost, NOTHING, None, drift=True)["findings"]
+    assert "the connection plugin 'x' was not found" in found["message"]
 
 
 def test_run_that_does_not_start_judges_no_node() -> None:
