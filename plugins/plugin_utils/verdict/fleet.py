@@ -96,8 +96,11 @@ def is_doubtful(host: Host, answers: Answers) -> bool:
     Its pods have failed, it is not Ready although its observation succeeded, or it dropped out.
     """
     node = host.planned.get("node")
+    if host.findings and node is None:
+        return not _has_reason(host)
     if host.findings:
-        return node is None and not _has_reason(host)
+        # A role that lost its connection goes on, and may stop with the error of a later task.
+        return bool(host.work) and any(one["code"] == "RUN_STOPPED" for one in host.findings)
     if host.dropped or node is None:
         # A second try to use a connection plugin that is not there would fail for all nodes.
         return not _has_reason(host) and not host.planned.get("failed")
@@ -185,7 +188,7 @@ def _changes(
         yield from again.get("refusals", ())
     elif host.dropped:
         yield _away(host)
-    elif node is not None and seen["boot_id"] != node["boot_id"]:
+    elif node is not None and not host.findings and seen["boot_id"] != node["boot_id"]:
         yield finding("NODE_RESTARTED", host.name)
 
 

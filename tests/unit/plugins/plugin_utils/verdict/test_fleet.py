@@ -212,6 +212,19 @@ def test_node_that_left_the_play_before_it_was_observed() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("again", "expected"),
+    [
+        pytest.param({"node": None, "refusals": [AWAY]}, ["RUN_STOPPED", AWAY["code"]], id="away"),
+        pytest.param({"node": {**NODE, "boot_id": "another"}}, ["RUN_STOPPED"], id="its reboot"),
+    ],
+)
+def test_node_whose_role_stopped_may_be_away(again: dict[str, Any], expected: list[str]) -> None:
+    one = fleet.Host("gpu-1", planned(), [BROKEN], work=["nvidia_driver"])
+    assert fleet.is_doubtful(one, NOTHING)
+    assert codes(fleet.judge(one, NOTHING, again, drift=False)) == expected
+
+
 def test_node_that_no_task_can_reach_is_not_tried_again() -> None:
     """A second try would take the table from all nodes."""
     lost = host({"failed": True, "msg": "the connection plugin 'x' was not found"})
