@@ -10,7 +10,7 @@ take minutes.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from ansible.plugins.action import ActionBase
@@ -18,52 +18,68 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.metal.gpu.plugins.modules.fleet import ARGUMENT_SPEC
 from ansible_collections.metal.gpu.plugins.plugin_utils.plain import plain
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict import fleet
-from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import explain, table
+from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import (
+    admission,
+    explain,
+    table,
+)
 
 
 class ActionModule(ActionBase):
-    TRANSFERS_FILES = False
-    _supports_check_mode = True
-    _supports_async = False
-
     def run(
         self, tmp: str | None = None, task_vars: dict[str, Any] | None = None
     ) -> dict[str, Any]:
         super().run(tmp, task_vars)
         _result, options = self.validate_argument_spec(ARGUMENT_SPEC)
-        task_vars = task_vars or {}
-        # A verdict is also about hosts that Ansible has taken out of the play, but not about those
-        # of other batches.
-        is_whole = options["query"] in ("doubts", "verdicts") and not self._task.get_play().serial
+        task_vars, query = task_vars or {}, options["query"]
+        # A table is also about hosts that Ansible has taken out of the play, but not about those of
+        # other batches.
+        whole = ("admission", "doubts", "verdicts")
+        is_whole = query in whole and not self._task.get_play().serial
         names = task_vars["ansible_play_hosts_all" if is_whole else "ansible_play_batch"]
         hosts = list(_hosts(task_vars, names, plain(options["findings"])))
         answers = fleet.Answers(
             *(plain(options[name]) for name in ("capacity", "smoke", "unanswered", "asked"))
         )
         result: dict[str, Any] = {"changed": False}
-        if options["query"] == "reports":
+        if query == "reports":
             result["reports"] = {host.name: fleet.report(host) for host in hosts}
-        elif options["query"] == "members":
+        elif query == "members":
             result["members"] = [fleet.member(host) for host in hosts if host.planned.get("node")]
-        elif options["query"] == "questions":
+        elif query == "questions":
             result["questions"] = [asked for host in hosts if (asked := fleet.ask(host))]
-        elif options["query"] == "doubts":
+        elif query == "doubts":
             doubtful = [host.name for host in hosts if fleet.is_doubtful(host, answers)]
             result["hosts"] = doubtful
+        elif query == "admission":
+            active = frozenset(task_vars["ansible_play_batch"])
+            result |= _admit(active, hosts, answers, options)
         else:
-            if options["query"] == "left_out":
+            if query == "left_out":
                 hosts = [host for host in hosts if fleet.is_left_out(host)]
             again = {row["host"]: plain(row) for row in options["again"]}
             verdicts = [
                 fleet.judge(host, answers, again.get(host.name), drift=options["drift"])
                 for host in hosts
             ]
-            result |= _conclusion(verdicts, answers, check_mode=self._task.check_mode)
-            seconds = time.time() - options["since"] if options["since"] else 0.0
-            changed = len(task_vars["groups"].get("metal_gpu_prepared", ()))
-            ended = fleet.summary(verdicts, answers.unanswered, changed=changed, seconds=seconds)
-            result["outcome"] = ended["outcome"]
-            result["table"] += [ended["line"]]
+            changed, refused = (
+                len(task_vars["groups"].get(f"metal_gpu_{group}", ()))
+                for group in ("prepared", "refused")
+            )
+            result |= {
+                "verdicts": {verdict["host"]: verdict for verdict in verdicts},
+                "failures": fleet.failures(
+                    verdicts, answers.unanswered, check_mode=self._task.check_mode
+                ),
+                **_end(
+                    fleet.outcome(verdicts, answers.unanswered),
+                    [one for verdict in verdicts for one in verdict["findings"]],
+                    verdicts,
+                    options["since"],
+                    changed=changed,
+                    refused=refused,
+                ),
+            }
         return result
 
 
@@ -92,23 +108,49 @@ def _declared(task_vars: Mapping[str, Any], name: str, values: Mapping[str, Any]
     return task_vars["hostvars"][name]["gpu_count"] if is_template else plain(value)
 
 
-def _conclusion(
-    verdicts: list[dict[str, Any]], answers: fleet.Answers, *, check_mode: bool
+def _admit(
+    active: Collection[str],
+    hosts: list[fleet.Host],
+    answers: fleet.Answers,
+    options: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return the table, and each finding once: with its host that fails, or for all to see."""
-    failures = {
-        verdict["host"]: explain(own)
-        for verdict in verdicts
-        if fleet.fails(verdict, check_mode=check_mode)
-        and (own := fleet.own(verdict, answers.unanswered))
-    }
-    mentioned = list(answers.unanswered)
-    for verdict in verdicts:
-        if verdict["host"] not in failures:
-            mentioned += [one for one in verdict["findings"] if one not in mentioned]
+    """Decide which hosts may go on. If none may, end with the table."""
+    cluster = plain(options["cluster"])
+    reports = {host.name: fleet.report(host) for host in hosts if host.name in active}
+    admitted = admission(
+        reports,
+        cluster,
+        invalid=plain(options["invalid"]),
+        drain=options["drain"],
+        skip_refused=options["skip_refused"],
+    )
+    found, stopped = admitted["findings"], admitted["stopped"]
+    if admitted["begin"]:
+        return admitted | {"explained": explain([*found, *admitted["notices"]]), "table": []}
+    # A refusal of the cluster or of the inventory is one of each host.
+    of_all = [one for one in found if one["host"] not in reports]
+    verdicts = [
+        fleet.refuse(host._replace(findings=[*stopped.get(host.name, ()), *of_all]), answers)
+        for host in hosts
+    ]
+    outcome = fleet.CLUSTER_DOWN if cluster.get("error") else fleet.REFUSED
+    refused = sum(bool(verdict["findings"]) for verdict in verdicts)
+    return admitted | _end(outcome, found, verdicts, options["since"], changed=0, refused=refused)
+
+
+def _end(
+    outcome: str,
+    findings: Iterable[Mapping[str, Any]],
+    verdicts: list[dict[str, Any]],
+    since: float | None,
+    **counts: int,
+) -> dict[str, Any]:
+    """Return what a run ends with: each finding once, the table, and the outcome."""
+    distinct = {(one["host"], one["code"], one["message"]): one for one in findings}
+    seconds = time.time() - since if since else 0.0
     return {
-        "verdicts": {verdict["host"]: verdict for verdict in verdicts},
-        "table": table(verdicts),
-        "mentioned": explain(mentioned),
-        "failures": failures,
+        "outcome": outcome,
+        "explained": explain(distinct.values()),
+        "table": [*table(verdicts), fleet.summary(verdicts, seconds=seconds, **counts)],
+        "ansible_stats": fleet.statistic(outcome),
     }

@@ -17,10 +17,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.quiet import execute_qui
 
 
 class ActionModule(ActionBase):
-    TRANSFERS_FILES = False
-    _supports_check_mode = True
-    _supports_async = False
-
     def run(
         self, tmp: str | None = None, task_vars: dict[str, Any] | None = None
     ) -> dict[str, Any]:

@@ -15,20 +15,17 @@ from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 from ansible_collections.metal.gpu.plugins.modules.preconditions import ARGUMENT_SPEC
 from ansible_collections.metal.gpu.plugins.plugin_utils import preconditions, variables
+from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.fleet import REFUSED, statistic
 
 
 class ActionModule(ActionBase):
-    TRANSFERS_FILES = False
-    _supports_check_mode = True
-    _supports_async = False
-
     def run(
         self, tmp: str | None = None, task_vars: dict[str, Any] | None = None
     ) -> dict[str, Any]:
         super().run(tmp, task_vars)
         task_vars = task_vars or {}
         _result, options = self.validate_argument_spec(ARGUMENT_SPEC)
-        return {
+        result = {
             "changed": False,
             "started": time.time(),
             "hosts": task_vars["ansible_play_batch"],
@@ -36,6 +33,10 @@ class ActionModule(ActionBase):
             "controller": self._refuse_packages(options["packages"], task_vars),
             **self._check_variables(options["roles"], task_vars),
         }
+        if any(result[reason] for reason in ("play", "controller", "invalid")):
+            # A run that goes on in spite of it ends with another outcome.
+            result["ansible_stats"] = statistic(REFUSED)
+        return result
 
     def _refuse_packages(
         self, packages: list[str], task_vars: dict[str, Any]

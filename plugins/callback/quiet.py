@@ -17,7 +17,8 @@ description:
     prints a screen, however many nodes there are.
   - While a task takes long, prints at least every 15 seconds which task it is, for how long it has
     been running, and on which hosts.
-  - Ends with the hosts that failed or were unreachable, instead of a line for each host.
+  - Ends with the hosts that failed or were unreachable, instead of a line for each host, and with
+    custom statistics of the run, such as C(metal_gpu_outcome).
 requirements:
   - Set it as the stdout callback.
 """
@@ -96,6 +97,8 @@ class CallbackModule(CallbackBase):
         for word, hosts in (("failed", stats.failures), ("unreachable", stats.dark)):
             if hosts:
                 self._display.display(f"{word}: {some(hosts)}", color=C.COLOR_ERROR)
+        for name, value in stats.custom.get("_run", {}).items():
+            self._display.display(f"{name}: {value}")
 
     def _end(self, result: Any) -> Mapping[str, Any]:
         self._waiting.pop(result._host.get_name(), None)

@@ -18,6 +18,21 @@ attributes:
     description: A second run with the same options on an unchanged system changes nothing.
 """
 
+    # For the modules that only read.
+    READS = r"""
+options: {}
+attributes:
+  check_mode:
+    support: full
+    description: Changes nothing in any mode.
+  diff_mode:
+    support: N/A
+    description: Changes nothing.
+  idempotent:
+    support: full
+    description: Changes nothing.
+"""
+
     # For the modules that use the API server and share its options.
     ACTIONGROUP_GPU = r"""
 options: {}

@@ -9,15 +9,20 @@ collection, and change without notice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils import findings
 from ansible_collections.metal.gpu.plugins.module_utils.verdict import reconcile as verdict
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.cluster import CLUSTER, SMOKE
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import (
     ClusterRow,
     SmokeRow,
     Verdict,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin import (
+    labels,
+    rollout,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin import (
     plan as device_plugin,
@@ -38,11 +43,11 @@ def reconcile(
     smoke: SmokeRow | None = None,
     known: Iterable[Mapping[str, str]] = (),
     unanswered: Iterable[Mapping[str, str]] = (),
-    asked: Collection[str] = (verdict.CLUSTER, verdict.SMOKE),
+    asked: Collection[str] = (CLUSTER, SMOKE),
     plans: Mapping[str, PlanResult] | None = None,
 ) -> Verdict:
     count, wrong = gpu_count(host, declared)
-    judged = verdict.reconcile(
+    return verdict.reconcile(
         host,
         node,
         count,
@@ -53,17 +58,10 @@ def reconcile(
         asked=asked,
         plans=plans,
     )
-    return judged
 
 
-def finding(code: str, host: str, **evidence: Any) -> dict[str, str]:
-    return findings.finding(code, host, **evidence)
-
-
-def plan_device_plugin(
-    daemonsets: Sequence[Mapping[str, Any]], desired: Mapping[str, Any]
-) -> PlanResult:
-    return device_plugin.plan(plain(daemonsets), plain(desired))
+def plan_device_plugin(observed: Mapping[str, Any], desired: Mapping[str, Any]) -> PlanResult:
+    return device_plugin.plan(plain(observed), plain(desired))
 
 
 def plan_teardown(row: Mapping[str, Any], desired: Mapping[str, Any]) -> PlanResult:
@@ -71,18 +69,17 @@ def plan_teardown(row: Mapping[str, Any], desired: Mapping[str, Any]) -> PlanRes
 
 
 _INTERNAL: Mapping[str, Callable[..., Any]] = {
-    "admission": report.admission,
-    "keeping": device_plugin.keeping,
-    "labelling": device_plugin.labelling,
-    "missing": device_plugin.missing,
+    "keeping": labels.keeping,
+    "labelling": labels.labelling,
+    "missing": rollout.missing,
     "no_answer": report.no_answer,
-    "not_running": device_plugin.not_running,
+    "not_running": rollout.not_running,
     "permissions": permissions.needed,
     "plan_device_plugin": plan_device_plugin,
     "plan_teardown": plan_teardown,
-    "rollout": device_plugin.rollout,
+    "rollout": rollout.rollout,
     "stopped": report.stopped,
-    "unlabelling": device_plugin.unlabelling,
+    "unlabelling": labels.unlabelling,
 }
 
 
@@ -94,7 +91,7 @@ class FilterModule:
     def filters(self) -> dict[str, Callable[..., Any]]:
         return {
             "explain": report.explain,
-            "finding": finding,
+            "finding": findings.finding,
             "internal": internal,
             "reconcile": reconcile,
         }

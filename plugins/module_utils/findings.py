@@ -11,9 +11,13 @@ has the details. No function does I/O.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import re
+from typing import TYPE_CHECKING, NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 REFUSAL = "refusal"  # the run changes no node, or only the others (metal_gpu_skip_refused)
 STOP = "stop"  # the run leaves this node until an admin decides, and continues on the others
@@ -35,1017 +39,724 @@ class Meaning(NamedTuple):
     remedy: str
 
 
-CATALOGUE: dict[str, Meaning] = {
-    # --- the run ---------------------------------------------------------------------------
-    "STRATEGY_UNSUPPORTED": Meaning(
-        REFUSAL,
-        "the play uses the strategy {strategy}; these roles need a strategy that runs all nodes in "
-        "step",
-        "set `strategy: linear` in the play",
-    ),
-    "CONTROLLER_PACKAGE_MISSING": Meaning(
-        REFUSAL,
-        "{python} {found} the Python package {package}; this collection needs {minimum} or later",
-        "run `{python} -m pip install '{package}>={minimum}'`; if another Python has the package, "
-        "set ansible_python_interpreter for localhost to that Python",
-    ),
-    "CONTROLLER_UNUSABLE": Meaning(
-        REFUSAL,
-        "Ansible cannot run modules on localhost: {error}",
-        "remove localhost from the inventory, or set `ansible_connection: local` and "
-        "`ansible_python_interpreter: '{{{{ ansible_playbook_python }}}}'` for it",
-    ),
-    "VARIABLE_INVALID": Meaning(
-        REFUSAL,
-        "{name} is {found}, expected {expected}",
-        "correct the variable; `ansible-inventory --host {host}` shows its value, and `ansible-doc "
-        "-t role metal.gpu.{role}` describes it",
-    ),
-    "VARIABLE_MISPLACED": Meaning(
-        REFUSAL,
-        "{name} is set for {hosts}; Ansible reads it only from the command line",
-        "remove it from the inventory, and run `ansible-playbook -e {name}=VALUE`",
-    ),
-    "VARIABLE_UNKNOWN": Meaning(
-        NOTICE,
-        "{name} is set for {hosts}, but this collection has no such variable{hint}",
-        "correct the name; if another tool uses this variable, ignore this notice",
-    ),
-    # --- the node as a machine -------------------------------------------------------------
-    "NODE_UNREACHABLE": Meaning(
-        REFUSAL,
-        "Ansible cannot reach the node: {error}",
-        "check the address, user and key in the inventory with `ssh`, then run `ansible {host} -m "
-        "ansible.builtin.ping`; to continue without the node, remove it from the group or set "
-        "`metal_gpu_skip_refused: true`",
-    ),
-    "NODE_NOT_OBSERVED": Meaning(
-        REFUSAL,
-        "the node was not observed: {error}",
-        "check that the node has Python 3.9 or newer and writable file systems, then run `ansible "
-        "{host} -b -m metal.gpu.node_info`",
-    ),
-    "OBSERVATION_FAILED": Meaning(
-        STOP,
-        "this collection has a defect, and cannot interpret what it read on the node: {error}",
-        "report the defect, with this message; until it is fixed, runs leave this node as it is",
-    ),
-    "NODE_RESTARTED": Meaning(
-        FAILURE,
-        "the node restarted during the verification, so earlier observations are outdated",
-        "run `ansible-playbook metal.gpu.verify` again; on the node, `last -x reboot` shows when "
-        "it restarted, and `journalctl --boot=-1 --pager-end` shows its last log lines before that",
-    ),
-    "NODES_LOST": Meaning(
-        REFUSAL,
-        "{hosts} failed during preflight; the errors are above",
-        "fix these errors; to continue without the hosts, remove them from the group or set "
-        "`metal_gpu_skip_refused: true`",
-    ),
-    "SUDO_REFUSED": Meaning(
-        REFUSAL,
-        "the inventory's user cannot become root: {error}",
-        "let the user run sudo without a password, or pass the password with `--ask-become-pass` "
-        "or ansible_become_password; test it with `ansible {host} -b -m ansible.builtin.command -a "
-        "id`",
-    ),
-    "BECOME_REFUSED": Meaning(
-        REFUSAL,
-        "the inventory's user cannot become root with {method}: {error}",
-        "pass {whose} password with `--ask-become-pass` or ansible_become_password, or configure "
-        "{method} to require none{where}; test it with `ansible {host} -b -m "
-        "ansible.builtin.command -a id`",
-    ),
-    "NODE_NAME_TWICE": Meaning(
-        REFUSAL,
-        "this host and {other} are the same Kubernetes node, {node}",
-        "keep only one of them in the inventory, or start each kubelet with its own "
-        "`--hostname-override`",
-    ),
-    "NODE_NOT_IN_CLUSTER": Meaning(
-        REFUSAL,
-        "the cluster has no node {node}",
-        "set metal_gpu_kubeconfig and metal_gpu_context to the kubelet's cluster (`grep server: "
-        "/etc/kubernetes/kubelet.conf` on the node shows it); if the node never joined a cluster, "
-        "run `kubeadm join` on it first",
-    ),
-    "NODE_RENAMED": Meaning(
-        REFUSAL,
-        "the kubelet joined the cluster as {joined}, but registers as {own} at its next start; its "
-        "certificate does not allow that name",
-        "run `hostnamectl set-hostname {joined}`, or start the kubelet with "
-        "`--hostname-override={joined}`; to keep the new name, run `kubeadm reset` and `kubeadm "
-        "join`",
-    ),
-    "DISTRIBUTION_UNSUPPORTED": Meaning(
-        REFUSAL,
-        "the node runs {name} ({unit}), which has its own kubelet and container engine; this "
-        "release supports only a kubelet that runs as kubelet.service",
-        "remove the node from the group",
-    ),
-    "CLUSTER_UNUSABLE": Meaning(
-        REFUSAL,
-        "the API server gave no usable answer: {error}",
-        "run `kubectl get nodes` with the same kubeconfig and context; correct "
-        "metal_gpu_kubeconfig and metal_gpu_context",
-    ),
-    "CLUSTER_FORBIDDEN": Meaning(
-        REFUSAL,
-        "the API server does not let {user} {verb} {resource} {scope}",
-        "grant this permission to the user; docs/permissions.yml lists every permission that this "
-        "collection needs",
-    ),
-    "CLUSTER_UNAUTHENTICATED": Meaning(
-        REFUSAL,
-        "the API server does not accept the credentials: {error}",
-        "run `kubectl auth whoami` with the same kubeconfig; a token or a client certificate may "
-        "be missing or expired",
-    ),
-    "CLUSTER_PLUGIN_FAILED": Meaning(
-        REFUSAL,
-        "the credential plugin {command} of the kubeconfig returned no credentials: {error}",
-        "install the plugin for the user that runs Ansible, and log in with it; or use a "
-        "kubeconfig with a client certificate{hint}",
-    ),
-    "CLUSTER_CONFLICT": Meaning(
-        FAILURE,
-        "{manager} changed fields that this collection sets: {fields}",
-        "to keep the change, set the same value in the role's variables, such as "
-        "device_plugin_tolerations; to undo it, use `kubectl edit`; then run again",
-    ),
-    "CLUSTER_IMMUTABLE": Meaning(
-        FAILURE,
-        "the API server cannot change an object that this collection created: {error}",
-        "delete that object with `kubectl delete`, and run again: the role creates it again",
-    ),
-    "OS_UNSUPPORTED": Meaning(
-        REFUSAL,
-        "the node runs {found}, which is not supported; supported systems on x86_64 are {expected}",
-        "install a supported system on the node, or remove the node from the group",
-    ),
-    "INIT_UNSUPPORTED": Meaning(
-        REFUSAL,
-        "the node does not run systemd, which every role needs",
-        "boot the node with systemd",
-    ),
-    "PACKAGES_UNKNOWN": Meaning(
-        REFUSAL,
-        "cannot determine which packages are installed: {error}",
-        "run `dpkg-query -W` (`rpm -qa` on Red Hat's systems) on the node; if it fails, repair the "
-        "package database; then run again",
-    ),
-    "UNITS_UNKNOWN": Meaning(
-        REFUSAL,
-        "systemd did not report the state of {units}: {error}",
-        "run `systemctl show kubelet.service` on the node; if it fails or hangs, run `systemctl "
-        "daemon-reexec`, or reboot the node; then run again",
-    ),
-    "VERSION_UNKNOWN": Meaning(
-        REFUSAL,
-        "cannot determine the version of {program}: `{program} --version` printed: {error}",
-        "run `{program} --version` on the node, and repair or remove {program}",
-    ),
-    "NO_GPU": Meaning(
-        REFUSAL,
-        "the PCI bus has no NVIDIA GPU (vendor 10de, class 0300 or 0302)",
-        "remove the node from the group; if it has a GPU, run `lspci -d 10de:` on it, and check "
-        "the card's seating, its power, and the firmware setting Above 4G Decoding",
-    ),
-    "GPU_COUNT_DIFFERS": Meaning(
-        REFUSAL,
-        "gpu_count is {declared}, but the PCI bus has {found}: {addresses}",
-        "correct gpu_count in the inventory; or find the missing card: compare the addresses with "
-        "those of a machine of the same model",
-    ),
-    "GPU_PASSED_THROUGH": Meaning(
-        REFUSAL,
-        "vfio-pci reserves GPUs for virtual machines: {addresses}",
-        "remove the binding (`vfio-pci.ids=` on the kernel command line, or a file in "
-        "/etc/modprobe.d) and reboot, or remove the node from the group",
-    ),
-    # --- driver ----------------------------------------------------------------------------
-    "GPU_UNSUPPORTED_BY_DRIVER": Meaning(
-        REFUSAL,
-        "driver {version} does not support the {generation} GPUs (device {devices}) at "
-        "{addresses}; {expected} does",
-        "set nvidia_driver_version for this node to a version of {expected}",
-    ),
-    "FLAVOUR_UNSUPPORTED": Meaning(
-        REFUSAL,
-        "nvidia_driver_flavour {flavour} allows no kernel module that supports all GPUs: "
-        "{evidence}",
-        "set `nvidia_driver_flavour: auto`; GPUs that need different kernel modules cannot share a "
-        "node",
-    ),
-    "NOUVEAU_LOADED": Meaning(
-        STOP,
-        "the kernel module nouveau is loaded, and its removal needs a reboot; "
-        "nvidia_driver_reboot_ok is {reboot_ok}",
-        "set `nvidia_driver_reboot_ok: true` for this node; or blacklist nouveau, and reboot the "
-        "node yourself",
-    ),
-    "REBOOT_NEEDED": Meaning(
-        STOP,
-        "the node needs a reboot ({evidence}); nvidia_driver_reboot_ok is {reboot_ok}",
-        "set `nvidia_driver_reboot_ok: true` for this node, or drain and reboot it yourself",
-    ),
-    "REBOOT_BLOCKED": Meaning(
-        STOP,
-        "the node needs a reboot, but pods hold GPUs: {pods}",
-        "wait until these pods end, or delete them, and run again",
-    ),
-    "REBOOT_UNDRAINED": Meaning(
-        STOP,
-        "the node needs a reboot, but its pods cannot be evicted: {error}",
-        "drain the node yourself, and run again; or set nvidia_driver_reboot_drain_options to what "
-        "the pods may lose",
-    ),
-    "REBOOT_HALTED": Meaning(
-        STOP,
-        "not rebooted, because other nodes did not come back from their reboot: {others}",
-        "bring these nodes back, and run again",
-    ),
-    "SECURE_BOOT_ON": Meaning(
-        REFUSAL,
-        "Secure Boot is on; the kernel refuses the driver's module, which is built on the node and "
-        "not signed",
-        "turn Secure Boot off in the firmware of the node",
-    ),
-    "DRIVER_FROM_ELSEWHERE": Meaning(
-        REFUSAL,
-        "driver {found} comes from no installed package and does not work: {error}",
-        "remove the driver, and run again; `nvidia-uninstall` removes the driver of NVIDIA's .run "
-        "installer",
-    ),
-    "DRIVER_WITHOUT_PACKAGE": Meaning(
-        NOTICE,
-        "driver {found} works and is kept; it comes from no installed package that the role knows",
-        "nothing to do; to replace it by packages, drain the node, remove the driver (the .run "
-        "installer's: `nvidia-uninstall`), and run again",
-    ),
-    "DRIVER_UNFINISHED": Meaning(
-        NOTICE,
-        "driver {found} works, but may be missing after the next boot: {packages}",
-        "fix the error in the build log, then run `dpkg --configure -a`; or remove the packages "
-        "with `apt-get purge {names}`",
-    ),
-    "DRIVER_NOT_YET": Meaning(
-        NOTICE,
-        "no driver works yet ({error}), so the role neither links the devices nor writes the CDI "
-        "specification",
-        "nothing to do; the next run with a working driver does both",
-    ),
-    "DRIVER_PACKAGES_UNKNOWN": Meaning(
-        REFUSAL,
-        "the package names of driver {version} on {found} are not confirmed",
-        "set nvidia_driver_version to another version (see docs/support.md), or install the driver "
-        "in another way: the role keeps a driver that works",
-    ),
-    "DRIVER_BRANCH_MISSING": Meaning(
-        REFUSAL,
-        "driver {version} is not available: NVIDIA's repository for {found} starts with branch "
-        "{branch}",
-        "for Turing and newer GPUs, set nvidia_driver_version to a version of branch {branch} or "
-        "newer; for older GPUs, set nvidia_driver_repository_url to a mirror that has {version}, "
-        "or install the distribution's driver: the role keeps a driver that works",
-    ),
-    "DRIVER_PIN_TAKEN": Meaning(
-        REFUSAL,
-        "{expected} would replace {packages}, which this collection did not install",
-        "if nothing else needs that pin, run `apt-get purge {names}`, and run again; or set "
-        "nvidia_driver_version to the version that it pins",
-    ),
-    "MODULE_STREAM_TAKEN": Meaning(
-        REFUSAL,
-        "the stream {found} of the DNF module nvidia-driver is enabled; driver {version} is in the "
-        "stream {expected}",
-        "if nothing else needs the enabled stream, run `dnf module reset nvidia-driver`",
-    ),
-    "DRIVER_BROKEN": Meaning(
-        REFUSAL,
-        "driver {found} is installed but does not work: {error}",
-        "run `nvidia-smi` and `dmesg | grep -i nvrm` on the node; repair the driver, or remove it "
-        "and run again",
-    ),
-    "DRIVER_KEPT": Meaning(
-        NOTICE,
-        "driver {found} works and is kept (nvidia_driver_version asks for {expected})",
-        "nothing to do; to change the version, drain the node, remove the driver, and run again",
-    ),
-    "DRIVER_OF_ADMIN": Meaning(
-        NOTICE,
-        "driver {found} stays, because this collection did not install it",
-        "nothing to do; to remove it, drain the node, and purge its packages yourself",
-    ),
-    "DRIVER_PACKAGES_KEPT": Meaning(
-        NOTICE,
-        "NVIDIA packages stay, because an admin installed them or other packages need them: "
-        "{packages}",
-        "nothing to do; to remove them, run `{command}`",
-    ),
-    "PERSISTENCE_MISSING": Meaning(
-        NOTICE,
-        "driver {found} works and is kept, but has no nvidia-persistenced.service: idle GPUs lose "
-        "their settings and start slowly",
-        "install nvidia-persistenced {found} from the source of the driver, or unmask its unit, "
-        "and run again: the role starts it; or ignore this notice",
-    ),
-    "DRIVER_IN_USE": Meaning(
-        FAILURE,
-        "the driver cannot be unloaded, because it is in use: {users}",
-        "end these processes, and run again; nothing was removed",
-    ),
-    # --- container engine ------------------------------------------------------------------
-    "ENGINE_UNSUPPORTED": Meaning(
-        REFUSAL,
-        "the kubelet is configured for {found}; this collection supports containerd, and Docker "
-        "through cri-dockerd",
-        "configure the kubelet for one of them, or remove the node from the group",
-    ),
-    "ENGINE_MISMATCH": Meaning(
-        REFUSAL,
-        "the run asks for the engine {desired}, but the kubelet is configured for {found}",
-        "set `metal_gpu_engine: auto`, which follows the kubelet, or configure the kubelet for "
-        "{desired}",
-    ),
-    "CONTAINERD_CONFIG_INVALID": Meaning(
-        REFUSAL,
-        "containerd's configuration is not valid: {error}",
-        "correct the file, and check it with `containerd config dump`; the role did not change it",
-    ),
-    "CRI_DISABLED": Meaning(
-        REFUSAL,
-        "{path} disables containerd's CRI plugin, which the kubelet needs",
-        "remove the plugin from disabled_plugins in {path}, and run again; the role does not edit "
-        "a file that an admin wrote",
-    ),
-    "CONTAINERD_IN_USE": Meaning(
-        REFUSAL,
-        "containerd is not removed, because the kubelet or Docker needs it",
-        "drain the node, and remove the kubelet and Docker first",
-    ),
-    "DOCKER_CONFIG_INVALID": Meaning(
-        REFUSAL,
-        "Docker's configuration is not valid: {error}",
-        "correct the file; the role did not change it",
-    ),
-    "DOCKER_RECORD_INVALID": Meaning(
-        REFUSAL,
-        "cannot read the list of containers that ran before the role replaced Docker: {error}",
-        "run `docker ps --all`, start the containers that should run with `docker start NAME`, and "
-        "delete the file",
-    ),
-    "CONFIG_NOT_EDITABLE": Meaning(
-        REFUSAL,
-        "{path} needs a change, but cannot be edited safely: {error}",
-        "correct the file at that place, and run again; the role changed no setting",
-    ),
-    "HISTORY_UNREADABLE": Meaning(
-        REFUSAL,
-        "cannot restore the former settings of {path}: {error}",
-        "restore this history file from a backup of the node; to keep {path} as it is, delete the "
-        "history file",
-    ),
-    "DOCKER_FLAG_CLASH": Meaning(
-        REFUSAL,
-        "the flag {flag} in {file} conflicts with the key {key} in {path}; Docker does not start "
-        "or reload with both",
-        "keep one of the two, preferably the key in {path}; to remove the flag, override ExecStart "
-        "in a drop-in",
-    ),
-    "DOCKER_SETTING_LOST": Meaning(
-        REFUSAL,
-        "{file} has {setting}, which docker-ce does not use",
-        "move the setting into daemon.json, which both Dockers read, and remove it from {file}; in "
-        "ExecStart, write `dockerd` without its folder",
-    ),
-    "SNAP_DOCKER": Meaning(
-        REFUSAL,
-        "Docker comes from snapd ({found}), and cannot use the NVIDIA runtime",
-        "save the data of its containers, run `snap remove docker`, and run again",
-    ),
-    "ROOTLESS_DOCKER": Meaning(
-        REFUSAL,
-        "the only running Docker is rootless ({found}); a kubelet cannot use it",
-        "remove it with `dockerd-rootless-setuptool.sh uninstall` as that user, or start the "
-        "system's Docker",
-    ),
-    "NVIDIA_DOCKER_V1": Meaning(
-        REFUSAL,
-        "containers ({containers}) and volumes ({volumes}) of nvidia-docker v1 stop working "
-        "without it",
-        "save their data, and set `docker_ce_v1_removal_ok: true`: the role then removes them",
-    ),
-    "DOCKER_SILENT": Meaning(
-        REFUSAL,
-        "Docker runs but does not answer root's `docker info` and `docker ps`, so its containers "
-        "are unknown",
-        "run `docker info` as root on the node; a Docker that listens elsewhere must also listen "
-        "on unix:///var/run/docker.sock",
-    ),
-    "CONTAINERS_OF_RUNTIME": Meaning(
-        NOTICE,
-        "containers use the runtime nvidia: {containers}; they keep running, but cannot start "
-        "again after its removal",
-        "create them again (`docker rm`, `docker run`) before the next reboot",
-    ),
-    "CONTAINERS_EPHEMERAL": Meaning(
-        REFUSAL,
-        "{containers} run with --rm; Docker deletes them when the role replaces Docker",
-        "wait until they end or stop them; or set `live-restore` in daemon.json, and run "
-        "`systemctl reload docker`",
-    ),
-    "CRI_DOCKERD_MISSING": Meaning(
-        REFUSAL,
-        "the kubelet is configured for {endpoint}, but cri-dockerd is not installed, and no "
-        "repository has it",
-        "set docker_ce_cri_dockerd_checksum to the checksum of {url}, or install cri-dockerd "
-        "yourself",
-    ),
-    "CRI_DOCKERD_UNPACKAGED": Meaning(
-        REFUSAL,
-        "the kubelet is configured for {endpoint}, but cri-dockerd is not installed, and no "
-        "release of cri-dockerd has a package for {found}",
-        "install cri-dockerd yourself, for example from the .tgz file of a release; or set "
-        "docker_ce_cri_dockerd_url and docker_ce_cri_dockerd_checksum to your own package",
-    ),
-    "ENGINE_KEPT": Meaning(
-        NOTICE,
-        "{found} is installed and is kept (docker_ce_version asks for {expected})",
-        "nothing to do; to replace a distribution's Docker by docker-ce, set "
-        "`docker_ce_replace_distribution: true`",
-    ),
-    "ENGINE_OF_ADMIN": Meaning(
-        NOTICE,
-        "{engine} stays, because this collection did not install it",
-        "nothing to do; to remove it, drain the node, and remove its packages yourself",
-    ),
-    "DOCKER_IN_USE": Meaning(
-        REFUSAL,
-        "Docker is not removed, because it is in use: {evidence}",
-        "drain the node, and stop the containers in Docker",
-    ),
-    "ENGINE_NOT_BACK": Meaning(
-        FAILURE,
-        "{engine} did not accept the change in {path}, and runs with its former configuration: "
-        "{error}",
-        "fix the cause in the configuration or in the drop-ins of its unit, and run again",
-    ),
-    "ENGINE_DOWN": Meaning(
-        FAILURE,
-        "{engine} does not start, even with its former configuration: {error}",
-        "read `journalctl -u {engine}` on the node, and fix the cause; until then, no container "
-        "starts",
-    ),
-    "CONTAINERD_IMPORT_REPLACES": Meaning(
-        REFUSAL,
-        "containerd {found} ignores the CRI plugin's settings in {path}, because imported files "
-        "replace them: {files}",
-        "move those settings into the importing file, or register the runtime nvidia in the "
-        "imported file yourself",
-    ),
-    "CDI_UNSUPPORTED": Meaning(
-        REFUSAL,
-        "containerd {found} cannot read the toolkit's CDI specifications; {expected} or newer can",
-        "update containerd; or set `device_plugin_device_list_strategy: envvar` and "
-        "`nvidia_container_runtime_cdi: false`",
-    ),
-    "RUNTIME_UNUSABLE": Meaning(
-        REFUSAL,
-        "{evidence}, although the package manager lists {packages} as installed; containers with "
-        "GPUs do not start, and running ones do not end",
-        "reinstall with `{command}`",
-    ),
-    "CDI_FILE_INVALID": Meaning(
-        NOTICE,
-        "container engines skip a CDI specification, because it is not valid: {error}",
-        "correct or remove the file; its devices are missing until then",
-    ),
-    "DOCKER_RESTART_DUE": Meaning(
-        NOTICE,
-        "Docker {found} may not support {unknown} until its next start",
-        "nothing to do for pods; for other containers, run `systemctl restart docker` when they "
-        "may stop, or set `nvidia_container_runtime_restart_ok: true`",
-    ),
-    "TOOLKIT_OF_ADMIN": Meaning(
-        NOTICE,
-        "container toolkit {found} stays, because this collection did not install it",
-        "nothing to do; to remove it, purge its packages yourself",
-    ),
-    "TOOLKIT_CONFIG_KEPT": Meaning(
-        NOTICE,
-        "{path} stays: it was there before this collection installed the container toolkit, or "
-        "it was changed since",
-        "nothing to do; if you do not need the file, delete it",
-    ),
-    "TOOLKIT_KEPT": Meaning(
-        NOTICE,
-        "container toolkit {found} is newer and is kept (nvidia_container_runtime_version asks for "
-        "{expected})",
-        "nothing to do",
-    ),
-    "TOOLKIT_HELD": Meaning(
-        NOTICE,
-        "container toolkit {found} is kept, because an admin holds {packages} "
-        "(nvidia_container_runtime_version asks for {expected})",
-        "nothing to do; to change the version, remove the hold (`apt-mark unhold`, `dnf "
-        "versionlock delete`), and run again",
-    ),
-    "TOOLKIT_TOO_OLD": Meaning(
-        REFUSAL,
-        "the role needs container toolkit {expected} or newer, but an admin holds {packages} "
-        "(installed: {found})",
-        "update the packages yourself; or remove the hold (`apt-mark unhold`, `dnf versionlock "
-        "delete`), and run again",
-    ),
-    # --- packages --------------------------------------------------------------------------
-    "PACKAGE_MANAGER_BUSY": Meaning(
-        NOTICE,
-        "{command} (process {pid}) holds the package manager's lock; the run waits up to {seconds} "
-        "s",
-        "nothing to do",
-    ),
-    "PACKAGE_MANAGER_LOCKED": Meaning(
-        FAILURE,
-        "{command} (process {pid}) held the package manager's lock for more than {seconds} s",
-        "find what that process waits for, let it end, and run again; or set "
-        "metal_gpu_lock_timeout higher; never remove the lock",
-    ),
-    "DPKG_INTERRUPTED": Meaning(
-        FAILURE,
-        "dpkg was interrupted during an operation",
-        "run again: the next run starts with `dpkg --configure -a`",
-    ),
-    "PACKAGES_UNFINISHED": Meaning(
-        REFUSAL,
-        "dpkg could not finish installing packages, so every further installation fails: "
-        "{packages}",
-        "fix the error in the build log (missing headers: `apt-get install linux-headers-$(uname "
-        "-r)`), then run `dpkg --configure -a`; or remove the packages with `apt-get purge "
-        "{names}`",
-    ),
-    "PACKAGES_NEEDED": Meaning(
-        REFUSAL,
-        "the removal of {needed} would also remove packages that this collection did not install: "
-        "{packages}",
-        "if you do not need these packages, run `apt-get remove {names}`, and run again",
-    ),
-    "PACKAGES_UNHELD": Meaning(
-        NOTICE,
-        "an upgrade of the system can replace these packages, because this collection neither "
-        "installed nor holds them: {packages}",
-        "nothing to do; to hold their versions, run `{command}`",
-    ),
-    "PACKAGES_EXCHANGED": Meaning(
-        NOTICE,
-        "these packages stay and are no longer held: {staying}; an admin changed packages that "
-        "this collection installed with them: {packages}",
-        "nothing to do; to remove them, remove all of these packages yourself",
-    ),
-    "PACKAGE_RECORD_INVALID": Meaning(
-        REFUSAL,
-        "cannot read which packages this collection installed: {error}",
-        "correct {path}; or delete it: the role then treats the packages as the admin's, and "
-        "neither holds nor removes them",
-    ),
-    "KEY_UNKNOWN": Meaning(
-        REFUSAL,
-        "the repository's key {key} has no confirmed fingerprint",
-        "look at the key with `gpg --show-keys`, confirm its fingerprint with the publisher over "
-        "another channel, and set the role's *_repository_fingerprint",
-    ),
-    "REPOSITORY_FILE_FOREIGN": Meaning(
-        REFUSAL,
-        "the role does not overwrite or delete {path}: {error}",
-        "move the entries that you need to another file, delete {path}, and run again",
-    ),
-    "REPOSITORY_UNSIGNED": Meaning(
-        REFUSAL,
-        "signature checks are off for the repository {url}: {files}",
-        "remove these options from the files; or delete the files, and run again: the role then "
-        "adds the repository with its pinned key",
-    ),
-    "EPEL_MISSING": Meaning(
-        REFUSAL,
-        "dkms, which builds the driver's module, is not installed, and EPEL, which has it, is not "
-        "enabled",
-        "enable EPEL (`dnf install epel-release` on Rocky Linux and AlmaLinux), or install dkms "
-        "from another repository",
-    ),
-    "REPOSITORY_UNTRUSTED": Meaning(
-        FAILURE,
-        "the repository {url} is not trusted: {error} (key: {key}; pinned key: {pinned})",
-        "ask the publisher over another channel which key is right; for a new key, set the role's "
-        "*_repository_key and *_repository_fingerprint; for an outdated mirror, renew its "
-        "signature",
-    ),
-    "REPOSITORY_UNREACHABLE": Meaning(
-        FAILURE,
-        "the repository {url} cannot be used: {error}",
-        "check the address with `curl` on the node, and its proxy and name server; to use a "
-        "mirror, set the role's *_repository_url",
-    ),
-    "REPOSITORY_TWICE": Meaning(
-        FAILURE,
-        "apt reads no source, because these files give {url} {suite} different values of {option}: "
-        "{files}",
-        "keep one of these files, or give all of them the same {option}",
-    ),
-    "REPOSITORY_REMOVED": Meaning(
-        NOTICE,
-        "the run removed the repository {name}, which it had just added",
-        "nothing to do; with this repository, every later run of the package manager would fail",
-    ),
-    "PACKAGE_VERSION_MISSING": Meaning(
-        FAILURE,
-        "no enabled repository has {package}; available versions: {found}",
-        "set the role's *_version to an available version, or add the missing version to the "
-        "mirror",
-    ),
-    "PACKAGES_UNCONFIGURED": Meaning(
-        FAILURE,
-        "dpkg could not finish installing a package: {error}",
-        "fix the error in the build log (missing headers: `apt-get install linux-headers-$(uname "
-        "-r)`), then run `dpkg --configure -a`, and run again",
-    ),
-    "PACKAGES_FAILED": Meaning(
-        FAILURE,
-        "the package manager failed: {error}",
-        "run the same command on the node; the failed task shows everything that it printed",
-    ),
-    # --- kubelet and device plugin ---------------------------------------------------------
-    "KUBELET_MISSING": Meaning(
-        REFUSAL,
-        "the kubelet is not installed",
-        "install the kubelet, join the node to the cluster with `kubeadm join`, and run again",
-    ),
-    "KUBELET_CONFIG_INVALID": Meaning(
-        REFUSAL,
-        "the kubelet's configuration is not valid: {error}",
-        "correct the file; the role did not change it",
-    ),
-    "KUBELET_NOT_BACK": Meaning(
-        FAILURE,
-        "the kubelet did not start with its new settings, and runs with its former ones: {error}",
-        "fix the cause in the kubelet's configuration or in the drop-ins of its unit, and run "
-        "again",
-    ),
-    "KUBELET_DOWN": Meaning(
-        FAILURE,
-        "the kubelet does not start: {error}",
-        "read `journalctl -u kubelet` on the node, and fix the cause",
-    ),
-    "DEVICE_PLUGIN_FOREIGN": Meaning(
-        REFUSAL,
-        "the cluster already runs NVIDIA's device plugin as {found}",
-        "set `device_plugin_foreign: adopt` to use that one, or remove it (with Helm: `helm "
-        "uninstall`); two plugins for one resource take GPUs from each other",
-    ),
-    "DEVICE_PLUGIN_NAME_TAKEN": Meaning(
-        REFUSAL,
-        "the DaemonSet {found} exists, but is neither this collection's nor NVIDIA's device plugin",
-        "set device_plugin_name or device_plugin_namespace to another name",
-    ),
-    "DEVICE_PLUGIN_TWICE": Meaning(
-        REFUSAL,
-        "the cluster runs NVIDIA's device plugin as {found}; they take GPUs from each other",
-        "keep only one of them; `device_plugin_state: absent` removes the one of this collection",
-    ),
-    "DEVICE_PLUGIN_ADOPTED": Meaning(
-        NOTICE,
-        "NVIDIA's device plugin runs as {found}; the role uses it and does not change it",
-        "nothing to do",
-    ),
-    "DEVICE_PLUGIN_STRATEGY": Meaning(
-        REFUSAL,
-        "device_plugin_device_list_strategy is {strategy}, but cri-dockerd passes no CDI devices "
-        "to Docker, which {found} use",
-        "set device_plugin_device_list_strategy to auto or to envvar",
-    ),
-    "DEVICE_PLUGIN_MIXED": Meaning(
-        REFUSAL,
-        "one device plugin cannot serve all nodes with these settings: {evidence}",
-        "set `nvidia_container_runtime_default: true`, `device_plugin_device_list_strategy: "
-        "envvar` and `device_plugin_runtime_class: ''` for all nodes",
-    ),
-    "RUNTIME_CLASS_OTHER": Meaning(
-        REFUSAL,
-        "the RuntimeClass {name} has the handler {found}; the device plugin needs the handler "
-        "{expected}",
-        "set device_plugin_runtime_class to another name, such as nvidia-gpu; the role does not "
-        "change the existing RuntimeClass",
-    ),
-    "RUNTIME_CLASS_ADOPTED": Meaning(
-        NOTICE,
-        "the RuntimeClass {name} exists; the role uses it and does not change it",
-        "nothing to do",
-    ),
-    "NODE_LABEL_TAKEN": Meaning(
-        REFUSAL,
-        "the node {node} has the label {found}; device_plugin_node_selector asks for {expected}",
-        "if the device plugin may run there, remove the label with `kubectl label node {node} "
-        "{key}-`; otherwise remove the node from the group",
-    ),
-    "LABEL_OF_ADMIN": Meaning(
-        FAILURE,
-        "the device plugin stays on this node, because this collection did not set the label "
-        "{label}, and other nodes still need the plugin: {others}",
-        "remove the label with `kubectl label node NODE KEY-`, or remove the plugin from all nodes "
-        "at once",
-    ),
-    "ROLLOUT_STUCK": Meaning(
-        FAILURE,
-        "the device plugin is not ready after {seconds} s: {found}",
-        "run `kubectl describe pod` and `kubectl logs` for the pod; `could not load NVML library` "
-        "in its log means that the NVIDIA runtime did not start it",
-    ),
-    "RUN_STOPPED": Meaning(
-        FAILURE,
-        "the run stopped here at {task!r}: {error}",
-        "fix the error, and run again; the next run does not repeat finished steps",
-    ),
-    "ROLLOUT_HALTED": Meaning(
-        STOP,
-        "not started, because earlier nodes failed: {others}",
-        "fix these nodes, or leave them out with `--limit`, and run again",
-    ),
-    # --- teardown --------------------------------------------------------------------------
-    "GPUS_IN_USE": Meaning(
-        REFUSAL,
-        "pods hold GPUs: {pods}",
-        "set `teardown_drain: true` to evict the pods that a controller recreates, and delete the "
-        "others yourself",
-    ),
-    "GPU_PODS_STAY": Meaning(
-        REFUSAL,
-        "pods with GPUs must not be evicted: {pods}",
-        "delete these pods, or their DaemonSet, yourself",
-    ),
-    # --- verdict ---------------------------------------------------------------------------
-    "NVML_UNAVAILABLE": Meaning(
-        FAILURE,
-        "the driver does not answer: {error}",
-        "run `nvidia-smi` and `dmesg | grep -i nvrm` on the node",
-    ),
-    "NVML_COUNT_DIFFERS": Meaning(
-        FAILURE,
-        "the PCI bus has {pci} GPUs, but the driver shows {nvml}; missing: {addresses}",
-        "look for Xid messages with `dmesg | grep -i xid` on the node; reboot it if a GPU fell off "
-        "the bus, and replace a GPU that falls off again",
-    ),
-    "NVML_CONTRADICTS": Meaning(
-        FAILURE,
-        "nvidia-smi contradicts itself or the PCI bus: {evidence}",
-        "compare `nvidia-smi -L` with `lspci -d 10de:` on the node; if they still differ, reboot "
-        "it",
-    ),
-    "NVML_TROUBLE": Meaning(
-        FAILURE,
-        "nvidia-smi shows GPUs, but reports a problem: {error}",
-        "run `nvidia-smi` and `dmesg | grep -i nvrm` on the node, and find the text in the table "
-        "of the reference",
-    ),
-    "GPU_FAULTY": Meaning(
-        FAILURE,
-        "{gpus} {report}: {error}",
-        "drain the node and reboot it; if the error asks for a reset, `nvidia-smi --gpu-reset -i "
-        "INDEX` can replace the reboot; replace a GPU that fails again",
-    ),
-    "CUDA_UNAVAILABLE": Meaning(
-        FAILURE,
-        "programs cannot use CUDA: {evidence}",
-        "run `nvidia-modprobe -c 0 -u` on the node, which loads nvidia_uvm and creates its device "
-        "files, then `systemctl restart nvidia-cdi-refresh.service`",
-    ),
-    "KUBELET_STOPPED": Meaning(
-        FAILURE,
-        "the kubelet is not running: {error}",
-        "read `journalctl -u kubelet` on the node, and start it with `systemctl start kubelet`",
-    ),
-    "ENGINE_STOPPED": Meaning(
-        FAILURE,
-        "{unit}.service is not running, so no container can start",
-        "read `journalctl -u {unit}` on the node, and start it with `systemctl start {unit}`",
-    ),
-    "DRIFTED": Meaning(
-        FAILURE,
-        "{component} has drifted; steps to correct it: {reasons}",
-        "run `ansible-playbook metal.gpu.site --check --diff --limit {host}` to see the change, "
-        "and without `--check --diff` to make it; if another tool manages the node, set "
-        "`verify_drift: false`",
-    ),
-    "CLUSTER_UNKNOWN": Meaning(
-        FAILURE,
-        "the API server reported nothing about the Kubernetes node {node}",
-        "run `kubectl get node {node}`, then `ansible-playbook metal.gpu.verify` again",
-    ),
-    "NODE_NOT_READY": Meaning(
-        FAILURE,
-        "the Kubernetes node {node} is not ready: {error}",
-        "run `systemctl status kubelet` on the node, and check the pod of its network plugin; "
-        "capacity and allocatable of this node may be outdated",
-    ),
-    "CAPACITY_DIFFERS": Meaning(
-        FAILURE,
-        "the node has {expected} GPUs, but its capacity in the cluster is {found}{evidence}",
-        "read the log of the device plugin's pod on this node",
-    ),
-    "ALLOCATABLE_DIFFERS": Meaning(
-        FAILURE,
-        "the node has {expected} GPUs, but the cluster can allocate {found}{evidence}",
-        "read the log of the device plugin's pod on this node, and `kubectl describe node`",
-    ),
-    "DEVICE_PLUGIN_MISSING": Meaning(
-        FAILURE,
-        "{counted}; the cluster has no DaemonSet of a device plugin",
-        "deploy it with `ansible-playbook metal.gpu.site --tags device_plugin`",
-    ),
-    "DEVICE_PLUGIN_NOT_SELECTED": Meaning(
-        FAILURE,
-        "{counted}; the device plugin {daemonset} runs on nodes with the label {labels}, but this "
-        "node {found}",
-        "set the label with `kubectl label --overwrite node {node} {labels}`, or change the node "
-        "selector of the DaemonSet",
-    ),
-    "DEVICE_PLUGIN_AFFINITY": Meaning(
-        FAILURE,
-        "{counted}; the node affinity of the device plugin {daemonset} excludes this node: it "
-        "requires {affinity}",
-        "set a matching label on the node {node}, or change the affinity with `kubectl --namespace "
-        "{namespace} edit daemonset {name}`",
-    ),
-    "DEVICE_PLUGIN_IMAGE_UNAVAILABLE": Meaning(
-        FAILURE,
-        "{counted}; the node cannot pull the image of the device plugin {pod}: {error}",
-        "set device_plugin_image and device_plugin_version to an image that this node can pull; if "
-        "the registry needs credentials, set device_plugin_image_pull_secrets",
-    ),
-    "DEVICE_PLUGIN_NOT_STARTED": Meaning(
-        FAILURE,
-        "{counted}; the container of the device plugin {pod} does not start: {error}",
-        "read `kubectl --namespace {namespace} describe pod {name}`",
-    ),
-    "DEVICE_PLUGIN_CRASHES": Meaning(
-        FAILURE,
-        "{counted}; the device plugin {pod} crashes repeatedly: {error}",
-        "read `kubectl --namespace {namespace} logs {name} --previous`",
-    ),
-    "DEVICE_PLUGIN_BLIND": Meaning(
-        FAILURE,
-        "{counted}; the device plugin {pod} sees no GPU: {error}",
-        "check that `nvidia-smi` works on the node; then register the NVIDIA runtime, which starts "
-        "this pod, with `ansible-playbook metal.gpu.site --tags runtime,device_plugin`",
-    ),
-    "DEVICE_PLUGIN_UNREGISTERED": Meaning(
-        FAILURE,
-        "{counted}; the kubelet does not accept the device plugin {pod}: {error}",
-        "remove any second device plugin from the node, then run `systemctl restart kubelet` on "
-        "it; the plugin registers again by itself",
-    ),
-    "GPU_UNHEALTHY": Meaning(
-        FAILURE,
-        "{counted}; the device plugin {pod} logged: {error}",
-        "look for Xid messages with `dmesg | grep -i xid` on the node, and reset or replace the "
-        "GPU; only after that, run `kubectl --namespace {namespace} delete pod {name}`: while a "
-        "GPU is lost, a new plugin pod does not start, and the node loses its other GPUs",
-    ),
-    "SMOKE_FAILED": Meaning(
-        FAILURE,
-        "a smoke pod with {asked} GPUs failed: {error}",
-        "run `nvidia-smi` on the node, and `kubectl describe pod` for a pod with GPUs on it",
-    ),
-    "SMOKE_IMAGE_UNAVAILABLE": Meaning(
-        FAILURE,
-        "the node cannot pull the image of the smoke pod: {error}",
-        "set verify_smoke_image to an image that this node can pull; if the registry needs "
-        "credentials, set verify_smoke_image_pull_secrets",
-    ),
-    "SMOKE_UNKNOWN": Meaning(
-        FAILURE,
-        "the result of the smoke pod is unknown: {error}",
-        "run `ansible-playbook metal.gpu.verify` again when the API server answers",
-    ),
-    "SMOKE_POD_LEFT": Meaning(
-        NOTICE,
-        "the smoke pod {name} may still exist, because its deletion failed: {error}",
-        "delete it with `kubectl --namespace {namespace} delete pod {name}`",
-    ),
-    "GPUS_NOT_ALLOCATABLE": Meaning(
-        FAILURE,
-        "the smoke pod needs {asked} {resource}, but the node has {found} allocatable",
-        "check that the device plugin runs on the node, and that `kubectl describe node` lists its "
-        "GPUs under Allocatable",
-    ),
-    "POD_REJECTED": Meaning(
-        FAILURE,
-        "{by} rejects {what}: {error}",
-        "exempt the namespace {namespace} from it, or set {place} to a namespace that it does not "
-        "cover",
-    ),
-    "POD_OVER_QUOTA": Meaning(
-        FAILURE,
-        "{by} in the namespace {namespace} rejects {what}: {error}",
-        "change it (`kubectl --namespace {namespace} describe resourcequota,limitrange` shows it), "
-        "or set {place} to another namespace",
-    ),
-    "NAMESPACE_MISSING": Meaning(
-        FAILURE,
-        "the namespace {namespace} for {what} does not exist",
-        "create it with `kubectl create namespace {namespace}`, or set {place} to another "
-        "namespace",
-    ),
-    "RUNTIME_CLASS_MISSING": Meaning(
-        FAILURE,
-        "{what} needs the RuntimeClass {name}, which the cluster does not have",
-        "set verify_smoke_runtime_class or device_plugin_runtime_class to an existing one "
-        "(`kubectl get runtimeclasses`), or create it with `ansible-playbook metal.gpu.site --tags "
-        "device_plugin`",
-    ),
-    "RUNTIME_HANDLER_MISSING": Meaning(
-        FAILURE,
-        "{what} needs the runtime {handler}, which the container engine does not have: {error}",
-        "register it with `ansible-playbook metal.gpu.site --tags runtime`; another tool may have "
-        "overwritten the engine's configuration",
-    ),
-    "CDI_UNRESOLVABLE": Meaning(
-        FAILURE,
-        "the container engine cannot resolve the CDI devices of {what}: {error}",
-        "compare `nvidia-ctk cdi list` on the node with the message; remove old and duplicate "
-        "specifications from /etc/cdi and /var/run/cdi, run `systemctl restart "
-        "nvidia-cdi-refresh.service`, and delete the device plugin's pod",
-    ),
-    "GPU_BLOCKS_CONTAINERS": Meaning(
-        FAILURE,
-        "{what} does not start, because a GPU of the node is lost: {error}",
-        "drain the node, and reset the GPU or reboot; until then, no container with GPUs starts on "
-        "this node",
-    ),
-    "ENGINE_SILENT": Meaning(
-        FAILURE,
-        "the container engine does not answer the kubelet: {error}",
-        "run `systemctl status containerd docker cri-docker` and `journalctl -u containerd` on the "
-        "node",
-    ),
-    "KUBELET_SILENT": Meaning(
-        FAILURE,
-        "{what} does not start, because the kubelet of {node} does not report: {error}",
-        "run `systemctl status kubelet` and `journalctl -u kubelet` on the node",
-    ),
-    "NODE_TAINTED": Meaning(
-        FAILURE,
-        "{what} does not run, because it does not tolerate the node's taint {taint}",
-        "remove the taint with `{command}`, or add a toleration to {setting}",
-    ),
-    "NODE_PRESSURE": Meaning(
-        FAILURE,
-        "{what} does not run, because the node is under {kind} pressure: {error}",
-        "read the conditions in `kubectl describe node {node}`, and free disk space, memory or "
-        "process ids on the node; the kubelet then removes the taint by itself",
-    ),
-    "NODE_FULL": Meaning(
-        FAILURE,
-        "the node has no room for {what}: {error}",
-        "wait until other pods end, or move them; list them with `kubectl get pods "
-        "--all-namespaces --field-selector spec.nodeName={node}`",
-    ),
-    "POD_NOT_ADMITTED": Meaning(
-        FAILURE,
-        "the kubelet does not admit {what}: {error}",
-        "first fix the other findings about GPUs of this node; without any, look for pods that "
-        "took the GPUs with `kubectl get pods --all-namespaces --field-selector "
-        "spec.nodeName={node}`; do not restart the kubelet while a GPU is lost: the node loses its "
-        "other GPUs",
-    ),
-    "POD_NOT_SCHEDULED": Meaning(
-        FAILURE,
-        "no scheduler placed {what} on the node",
-        "check kube-scheduler with `kubectl --namespace kube-system get pods --selector "
-        "component=kube-scheduler`",
-    ),
-    "SMOKE_DIFFERS": Meaning(
-        FAILURE,
-        "a smoke pod saw GPUs that the node does not have: {uuids}",
-        "remove outdated CDI specifications from /etc/cdi and /var/run/cdi, run `systemctl restart "
-        "nvidia-cdi-refresh.service`, and delete the device plugin's pod",
-    ),
-    "SMOKE_MISSING": Meaning(
-        FAILURE,
-        "the smoke pods did not prove every GPU: {evidence}",
-        "run `ansible-playbook metal.gpu.verify` again; to run no smoke pods, set `verify_smoke: "
-        "false`",
-    ),
-    "SMOKE_PARTIAL": Meaning(
-        NOTICE,
-        "a smoke pod proved {seen} GPUs, but not {busy}, because pods have claimed them: {holders}",
-        "nothing to do; to prove every GPU, drain the node and run `ansible-playbook "
-        "metal.gpu.verify`",
-    ),
-    "SMOKE_NOT_RUN": Meaning(
-        NOTICE,
-        "no smoke pod ran: {evidence}",
-        "nothing to do; to prove every GPU, drain the node and run `ansible-playbook "
-        "metal.gpu.verify`",
-    ),
+# An entry ends with an empty line. Its other line breaks are blanks.
+_TEXTS = r"""
+# --- the run --------------------------------------------------------------------------------------
+
+STRATEGY_UNSUPPORTED (refusal): the play uses the strategy {strategy}; these roles need a strategy
+  that runs all nodes in step
+Remedy: set `strategy: linear` in the play
+
+CONTROLLER_PACKAGE_MISSING (refusal): {python} {found} the Python package {package}; this collection
+  needs {minimum} or later
+Remedy: run `{python} -m pip install '{package}>={minimum}'`; if another Python has the package, set
+  ansible_python_interpreter for localhost to that Python
+
+CONTROLLER_UNUSABLE (refusal): Ansible cannot run modules on localhost: {error}
+Remedy: remove localhost from the inventory, or set `ansible_connection: local` and
+  `ansible_python_interpreter: '{{{{ ansible_playbook_python }}}}'` for it
+
+VARIABLE_INVALID (refusal): {name} is {found}, expected {expected}
+Remedy: correct the variable; `ansible-inventory --host {host}` shows its value, and `ansible-doc -t
+  role metal.gpu.{role}` describes it
+
+VARIABLE_MISPLACED (refusal): {name} is set for {hosts}; Ansible reads it only from the command line
+Remedy: remove it from the inventory, and run `ansible-playbook -e {name}=VALUE`
+
+VARIABLE_UNKNOWN (notice): {name} is set for {hosts}, but this collection has no such variable{hint}
+Remedy: correct the name; if another tool uses this variable, ignore this notice
+
+# --- the node as a machine ------------------------------------------------------------------------
+
+NODE_UNREACHABLE (refusal): Ansible cannot reach the node: {error}
+Remedy: check the address, user and key in the inventory with `ssh`, then run `ansible {host} -m
+  ansible.builtin.ping`; to continue without the node, remove it from the group or set
+  `metal_gpu_skip_refused: true`
+
+NODE_NOT_OBSERVED (refusal): the node was not observed: {error}
+Remedy: check that the node has Python 3.9 or newer and writable file systems, then run `ansible
+  {host} -b -m metal.gpu.node_info`
+
+OBSERVATION_FAILED (stop): this collection has a defect, and cannot interpret what it read on the
+  node: {error}
+Remedy: report the defect, with this message; until it is fixed, runs leave this node as it is
+
+NODE_RESTARTED (failure): the node restarted during the verification, so earlier observations are
+  outdated
+Remedy: run `ansible-playbook metal.gpu.verify` again; on the node, `last -x reboot` shows when it
+  restarted, and `journalctl --boot=-1 --pager-end` shows its last log lines before that
+
+NODES_LOST (refusal): {hosts} failed during preflight; the errors are above
+Remedy: fix these errors; to continue without the hosts, remove them from the group or set
+  `metal_gpu_skip_refused: true`
+
+SUDO_REFUSED (refusal): the inventory's user cannot become root: {error}
+Remedy: let the user run sudo without a password, or pass the password with `--ask-become-pass` or
+  ansible_become_password; test it with `ansible {host} -b -m ansible.builtin.command -a id`
+
+BECOME_REFUSED (refusal): the inventory's user cannot become root with {method}: {error}
+Remedy: pass {whose} password with `--ask-become-pass` or ansible_become_password, or configure
+  {method} to require none{where}; test it with `ansible {host} -b -m ansible.builtin.command -a id`
+
+NODE_NAME_TWICE (refusal): this host and {other} are the same Kubernetes node, {node}
+Remedy: keep only one of them in the inventory, or start each kubelet with its own
+  `--hostname-override`
+
+NODE_NOT_IN_CLUSTER (refusal): the cluster has no node {node}
+Remedy: set metal_gpu_kubeconfig and metal_gpu_context to the kubelet's cluster (`grep server:
+  /etc/kubernetes/kubelet.conf` on the node shows it); if the node never joined a cluster, run
+  `kubeadm join` on it first
+
+NODE_RENAMED (refusal): the kubelet joined the cluster as {joined}, but registers as {own} at its
+  next start; its certificate does not allow that name
+Remedy: run `hostnamectl set-hostname {joined}`, or start the kubelet with
+  `--hostname-override={joined}`; to keep the new name, run `kubeadm reset` and `kubeadm join`
+
+DISTRIBUTION_UNSUPPORTED (refusal): the node runs {name} ({unit}), which has its own kubelet and
+  container engine; this release supports only a kubelet that runs as kubelet.service
+Remedy: remove the node from the group
+
+CLUSTER_UNUSABLE (refusal): the API server gave no usable answer: {error}
+Remedy: run `kubectl get nodes` with the same kubeconfig and context; correct metal_gpu_kubeconfig
+  and metal_gpu_context
+
+CLUSTER_FORBIDDEN (refusal): the API server does not let {user} {verb} {resource} {scope}
+Remedy: grant this permission to the user; docs/permissions.yml lists every permission that this
+  collection needs
+
+CLUSTER_UNAUTHENTICATED (refusal): the API server does not accept the credentials: {error}
+Remedy: run `kubectl auth whoami` with the same kubeconfig; a token or a client certificate may be
+  missing or expired
+
+CLUSTER_PLUGIN_FAILED (refusal): the credential plugin {command} of the kubeconfig returned no
+  credentials: {error}
+Remedy: install the plugin for the user that runs Ansible, and log in with it; or use a kubeconfig
+  with a client certificate{hint}
+
+CLUSTER_CONFLICT (failure): {manager} changed fields that this collection sets: {fields}
+Remedy: to keep the change, set the same value in the role's variables, such as
+  device_plugin_tolerations; to undo it, use `kubectl edit`; then run again
+
+CLUSTER_IMMUTABLE (failure): the API server cannot change an object that this collection created:
+  {error}
+Remedy: delete that object with `kubectl delete`, and run again: the role creates it again
+
+OS_UNSUPPORTED (refusal): the node runs {found}, which is not supported; supported systems on x86_64
+  are {expected}
+Remedy: install a supported system on the node, or remove the node from the group
+
+INIT_UNSUPPORTED (refusal): the node does not run systemd, which every role needs
+Remedy: boot the node with systemd
+
+PACKAGES_UNKNOWN (refusal): cannot determine which packages are installed: {error}
+Remedy: run `dpkg-query -W` (`rpm -qa` on Red Hat's systems) on the node; if it fails, repair the
+  package database; then run again
+
+UNITS_UNKNOWN (refusal): systemd did not report the state of {units}: {error}
+Remedy: run `systemctl show kubelet.service` on the node; if it fails or hangs, run `systemctl
+  daemon-reexec`, or reboot the node; then run again
+
+VERSION_UNKNOWN (refusal): cannot determine the version of {program}: `{program} --version` printed:
+  {error}
+Remedy: run `{program} --version` on the node, and repair or remove {program}
+
+NO_GPU (refusal): the PCI bus has no NVIDIA GPU (vendor 10de, class 0300 or 0302)
+Remedy: remove the node from the group; if it has a GPU, run `lspci -d 10de:` on it, and check the
+  card's seating, its power, and the firmware setting Above 4G Decoding
+
+GPU_COUNT_DIFFERS (refusal): gpu_count is {declared}, but the PCI bus has {found}: {addresses}
+Remedy: correct gpu_count in the inventory; or find the missing card: compare the addresses with
+  those of a machine of the same model
+
+GPU_PASSED_THROUGH (refusal): vfio-pci reserves GPUs for virtual machines: {addresses}
+Remedy: remove the binding (`vfio-pci.ids=` on the kernel command line, or a file in
+  /etc/modprobe.d) and reboot, or remove the node from the group
+
+# --- driver ---------------------------------------------------------------------------------------
+
+GPU_UNSUPPORTED_BY_DRIVER (refusal): driver {version} does not support the {generation} GPUs (device
+  {devices}) at {addresses}; {expected} does
+Remedy: set nvidia_driver_version for this node to a version of {expected}
+
+FLAVOUR_UNSUPPORTED (refusal): nvidia_driver_flavour {flavour} allows no kernel module that supports
+  all GPUs: {evidence}
+Remedy: set `nvidia_driver_flavour: auto`; GPUs that need different kernel modules cannot share a
+  node
+
+NOUVEAU_LOADED (stop): the kernel module nouveau is loaded, and its removal needs a reboot;
+  nvidia_driver_reboot_ok is {reboot_ok}
+Remedy: set `nvidia_driver_reboot_ok: true` for this node; or blacklist nouveau, and reboot the node
+  yourself
+
+REBOOT_NEEDED (stop): the node needs a reboot ({evidence}); nvidia_driver_reboot_ok is {reboot_ok}
+Remedy: set `nvidia_driver_reboot_ok: true` for this node, or drain and reboot it yourself
+
+REBOOT_BLOCKED (stop): the node needs a reboot, but pods hold GPUs: {pods}
+Remedy: wait until these pods end, or delete them, and run again
+
+REBOOT_UNDRAINED (stop): the node needs a reboot, but its pods cannot be evicted: {error}
+Remedy: drain the node yourself, and run again; or set nvidia_driver_reboot_drain_options to what
+  the pods may lose
+
+REBOOT_HALTED (stop): not rebooted, because other nodes did not come back from their reboot:
+  {others}
+Remedy: bring these nodes back, and run again
+
+SECURE_BOOT_ON (refusal): Secure Boot is on; the kernel refuses the driver's module, which is built
+  on the node and not signed
+Remedy: turn Secure Boot off in the firmware of the node
+
+DRIVER_FROM_ELSEWHERE (refusal): driver {found} comes from no installed package and does not work:
+  {error}
+Remedy: remove the driver, and run again; `nvidia-uninstall` removes the driver of NVIDIA's .run
+  installer
+
+DRIVER_WITHOUT_PACKAGE (notice): driver {found} works and is kept; it comes from no installed
+  package that the role knows
+Remedy: nothing to do; to replace it by packages, drain the node, remove the driver (the .run
+  installer's: `nvidia-uninstall`), and run again
+
+DRIVER_UNFINISHED (notice): driver {found} works, but may be missing after the next boot: {packages}
+Remedy: fix the error in the build log, then run `dpkg --configure -a`; or remove the packages with
+  `apt-get purge {names}`
+
+DRIVER_NOT_YET (notice): no driver works yet ({error}), so the role neither links the devices nor
+  writes the CDI specification
+Remedy: nothing to do; the next run with a working driver does both
+
+DRIVER_PACKAGES_UNKNOWN (refusal): the package names of driver {version} on {found} are not
+  confirmed
+Remedy: set nvidia_driver_version to another version (see docs/support.md), or install the driver in
+  another way: the role keeps a driver that works
+
+DRIVER_BRANCH_MISSING (refusal): driver {version} is not available: NVIDIA's repository for {found}
+  starts with branch {branch}
+Remedy: for Turing and newer GPUs, set nvidia_driver_version to a version of branch {branch} or
+  newer; for older GPUs, set nvidia_driver_repository_url to a mirror that has {version}, or install
+  the distribution's driver: the role keeps a driver that works
+
+DRIVER_PIN_TAKEN (refusal): {expected} would replace {packages}, which this collection did not
+  install
+Remedy: if nothing else needs that pin, run `apt-get purge {names}`, and run again; or set
+  nvidia_driver_version to the version that it pins
+
+MODULE_STREAM_TAKEN (refusal): the stream {found} of the DNF module nvidia-driver is enabled; driver
+  {version} is in the stream {expected}
+Remedy: if nothing else needs the enabled stream, run `dnf module reset nvidia-driver`
+
+DRIVER_BROKEN (refusal): driver {found} is installed but does not work: {error}
+Remedy: run `nvidia-smi` and `dmesg | grep -i nvrm` on the node; repair the driver, or remove it and
+  run again
+
+DRIVER_KEPT (notice): driver {found} works and is kept (nvidia_driver_version asks for {expected})
+Remedy: nothing to do; to change the version, drain the node, remove the driver, and run again
+
+DRIVER_OF_ADMIN (notice): driver {found} stays, because this collection did not install it
+Remedy: nothing to do; to remove it, drain the node, and purge its packages yourself
+
+DRIVER_PACKAGES_KEPT (notice): NVIDIA packages stay, because an admin installed them or other
+  packages need them: {packages}
+Remedy: nothing to do; to remove them, run `{command}`
+
+PERSISTENCE_MISSING (notice): driver {found} works and is kept, but has no
+  nvidia-persistenced.service: idle GPUs lose their settings and start slowly
+Remedy: install nvidia-persistenced {found} from the source of the driver, or unmask its unit, and
+  run again: the role starts it; or ignore this notice
+
+DRIVER_IN_USE (failure): the driver cannot be unloaded, because it is in use: {users}
+Remedy: end these processes, and run again; nothing was removed
+
+# --- container engine -----------------------------------------------------------------------------
+
+ENGINE_UNSUPPORTED (refusal): the kubelet is configured for {found}; this collection supports
+  containerd, and Docker through cri-dockerd
+Remedy: configure the kubelet for one of them, or remove the node from the group
+
+ENGINE_MISMATCH (refusal): the run asks for the engine {desired}, but the kubelet is configured for
+  {found}
+Remedy: set `metal_gpu_engine: auto`, which follows the kubelet, or configure the kubelet for
+  {desired}
+
+CONTAINERD_CONFIG_INVALID (refusal): containerd's configuration is not valid: {error}
+Remedy: correct the file, and check it with `containerd config dump`; the role did not change it
+
+CRI_DISABLED (refusal): {path} disables containerd's CRI plugin, which the kubelet needs
+Remedy: remove the plugin from disabled_plugins in {path}, and run again; the role does not edit a
+  file that an admin wrote
+
+CONTAINERD_IN_USE (refusal): containerd is not removed, because the kubelet or Docker needs it
+Remedy: drain the node, and remove the kubelet and Docker first
+
+DOCKER_CONFIG_INVALID (refusal): Docker's configuration is not valid: {error}
+Remedy: correct the file; the role did not change it
+
+DOCKER_RECORD_INVALID (refusal): cannot read the list of containers that ran before the role
+  replaced Docker: {error}
+Remedy: run `docker ps --all`, start the containers that should run with `docker start NAME`, and
+  delete the file
+
+CONFIG_NOT_EDITABLE (refusal): {path} needs a change, but cannot be edited safely: {error}
+Remedy: correct the file at that place, and run again; the role changed no setting
+
+HISTORY_UNREADABLE (refusal): cannot restore the former settings of {path}: {error}
+Remedy: restore this history file from a backup of the node; to keep {path} as it is, delete the
+  history file
+
+DOCKER_FLAG_CLASH (refusal): the flag {flag} in {file} conflicts with the key {key} in {path};
+  Docker does not start or reload with both
+Remedy: keep one of the two, preferably the key in {path}; to remove the flag, override ExecStart in
+  a drop-in
+
+DOCKER_SETTING_LOST (refusal): {file} has {setting}, which docker-ce does not use
+Remedy: move the setting into daemon.json, which both Dockers read, and remove it from {file}; in
+  ExecStart, write `dockerd` without its folder
+
+SNAP_DOCKER (refusal): Docker comes from snapd ({found}), and cannot use the NVIDIA runtime
+Remedy: save the data of its containers, run `snap remove docker`, and run again
+
+ROOTLESS_DOCKER (refusal): the only running Docker is rootless ({found}); a kubelet cannot use it
+Remedy: remove it with `dockerd-rootless-setuptool.sh uninstall` as that user, or start the system's
+  Docker
+
+NVIDIA_DOCKER_V1 (refusal): containers ({containers}) and volumes ({volumes}) of nvidia-docker v1
+  stop working without it
+Remedy: save their data, and set `docker_ce_v1_removal_ok: true`: the role then removes them
+
+DOCKER_SILENT (refusal): Docker runs but does not answer root's `docker info` and `docker ps`, so
+  its containers are unknown
+Remedy: run `docker info` as root on the node; a Docker that listens elsewhere must also listen on
+  unix:///var/run/docker.sock
+
+CONTAINERS_OF_RUNTIME (notice): containers use the runtime nvidia: {containers}; they keep running,
+  but cannot start again after its removal
+Remedy: create them again (`docker rm`, `docker run`) before the next reboot
+
+CONTAINERS_EPHEMERAL (refusal): {containers} run with --rm; Docker deletes them when the role
+  replaces Docker
+Remedy: wait until they end or stop them; or set `live-restore` in daemon.json, and run `systemctl
+  reload docker`
+
+CRI_DOCKERD_MISSING (refusal): the kubelet is configured for {endpoint}, but cri-dockerd is not
+  installed, and no repository has it
+Remedy: set docker_ce_cri_dockerd_checksum to the checksum of {url}, or install cri-dockerd yourself
+
+CRI_DOCKERD_UNPACKAGED (refusal): the kubelet is configured for {endpoint}, but cri-dockerd is not
+  installed, and no release of cri-dockerd has a package for {found}
+Remedy: install cri-dockerd yourself, for example from the .tgz file of a release; or set
+  docker_ce_cri_dockerd_url and docker_ce_cri_dockerd_checksum to your own package
+
+ENGINE_KEPT (notice): {found} is installed and is kept (docker_ce_version asks for {expected})
+Remedy: nothing to do; to replace a distribution's Docker by docker-ce, set
+  `docker_ce_replace_distribution: true`
+
+ENGINE_OF_ADMIN (notice): {engine} stays, because this collection did not install it
+Remedy: nothing to do; to remove it, drain the node, and remove its packages yourself
+
+DOCKER_IN_USE (refusal): Docker is not removed, because it is in use: {evidence}
+Remedy: drain the node, and stop the containers in Docker
+
+ENGINE_NOT_BACK (failure): {engine} did not accept the change in {path}, and runs with its former
+  configuration: {error}
+Remedy: fix the cause in the configuration or in the drop-ins of its unit, and run again
+
+ENGINE_DOWN (failure): {engine} does not start, even with its former configuration: {error}
+Remedy: read `journalctl -u {engine}` on the node, and fix the cause; until then, no container
+  starts
+
+CONTAINERD_IMPORT_REPLACES (refusal): containerd {found} ignores the CRI plugin's settings in
+  {path}, because imported files replace them: {files}
+Remedy: move those settings into the importing file, or register the runtime nvidia in the imported
+  file yourself
+
+CDI_UNSUPPORTED (refusal): containerd {found} cannot read the toolkit's CDI specifications;
+  {expected} or newer can
+Remedy: update containerd; or set `device_plugin_device_list_strategy: envvar` and
+  `nvidia_container_runtime_cdi: false`
+
+RUNTIME_UNUSABLE (refusal): {evidence}, although the package manager lists {packages} as installed;
+  containers with GPUs do not start, and running ones do not end
+Remedy: reinstall with `{command}`
+
+CDI_FILE_INVALID (notice): container engines skip a CDI specification, because it is not valid:
+  {error}
+Remedy: correct or remove the file; its devices are missing until then
+
+DOCKER_RESTART_DUE (notice): Docker {found} may not support {unknown} until its next start
+Remedy: nothing to do for pods; for other containers, run `systemctl restart docker` when they may
+  stop, or set `nvidia_container_runtime_restart_ok: true`
+
+TOOLKIT_OF_ADMIN (notice): container toolkit {found} stays, because this collection did not install
+  it
+Remedy: nothing to do; to remove it, purge its packages yourself
+
+TOOLKIT_CONFIG_KEPT (notice): {path} stays: it was there before this collection installed the
+  container toolkit, or it was changed since
+Remedy: nothing to do; if you do not need the file, delete it
+
+TOOLKIT_KEPT (notice): container toolkit {found} is newer and is kept
+  (nvidia_container_runtime_version asks for {expected})
+Remedy: nothing to do
+
+TOOLKIT_HELD (notice): container toolkit {found} is kept, because an admin holds {packages}
+  (nvidia_container_runtime_version asks for {expected})
+Remedy: nothing to do; to change the version, remove the hold (`apt-mark unhold`, `dnf versionlock
+  delete`), and run again
+
+TOOLKIT_TOO_OLD (refusal): the role needs container toolkit {expected} or newer, but an admin holds
+  {packages} (installed: {found})
+Remedy: update the packages yourself; or remove the hold (`apt-mark unhold`, `dnf versionlock
+  delete`), and run again
+
+# --- packages -------------------------------------------------------------------------------------
+
+PACKAGE_MANAGER_BUSY (notice): {command} (process {pid}) holds the package manager's lock; the run
+  waits up to {seconds} s
+Remedy: nothing to do
+
+PACKAGE_MANAGER_LOCKED (failure): {command} (process {pid}) held the package manager's lock for more
+  than {seconds} s
+Remedy: find what that process waits for, let it end, and run again; or set metal_gpu_lock_timeout
+  higher; never remove the lock
+
+DPKG_INTERRUPTED (failure): dpkg was interrupted during an operation
+Remedy: run again: the next run starts with `dpkg --configure -a`
+
+PACKAGES_UNFINISHED (refusal): dpkg could not finish installing packages, so every further
+  installation fails: {packages}
+Remedy: fix the error in the build log (missing headers: `apt-get install linux-headers-$(uname
+  -r)`), then run `dpkg --configure -a`; or remove the packages with `apt-get purge {names}`
+
+PACKAGES_NEEDED (refusal): the removal of {needed} would also remove packages that this collection
+  did not install: {packages}
+Remedy: if you do not need these packages, run `apt-get remove {names}`, and run again
+
+PACKAGES_UNHELD (notice): an upgrade of the system can replace these packages, because this
+  collection neither installed nor holds them: {packages}
+Remedy: nothing to do; to hold their versions, run `{command}`
+
+PACKAGES_EXCHANGED (notice): these packages stay and are no longer held: {staying}; an admin changed
+  packages that this collection installed with them: {packages}
+Remedy: nothing to do; to remove them, remove all of these packages yourself
+
+PACKAGE_RECORD_INVALID (refusal): cannot read which packages this collection installed: {error}
+Remedy: correct {path}; or delete it: the role then treats the packages as the admin's, and neither
+  holds nor removes them
+
+KEY_UNKNOWN (refusal): the repository's key {key} has no confirmed fingerprint
+Remedy: look at the key with `gpg --show-keys`, confirm its fingerprint with the publisher over
+  another channel, and set the role's *_repository_fingerprint
+
+REPOSITORY_FILE_FOREIGN (refusal): the role does not overwrite or delete {path}: {error}
+Remedy: move the entries that you need to another file, delete {path}, and run again
+
+REPOSITORY_UNSIGNED (refusal): signature checks are off for the repository {url}: {files}
+Remedy: remove these options from the files; or delete the files, and run again: the role then adds
+  the repository with its pinned key
+
+EPEL_MISSING (refusal): dkms, which builds the driver's module, is not installed, and EPEL, which
+  has it, is not enabled
+Remedy: enable EPEL (`dnf install epel-release` on Rocky Linux and AlmaLinux), or install dkms from
+  another repository
+
+REPOSITORY_UNTRUSTED (failure): the repository {url} is not trusted: {error} (key: {key}; pinned
+  key: {pinned})
+Remedy: ask the publisher over another channel which key is right; for a new key, set the role's
+  *_repository_key and *_repository_fingerprint; for an outdated mirror, renew its signature
+
+REPOSITORY_UNREACHABLE (failure): the repository {url} cannot be used: {error}
+Remedy: check the address with `curl` on the node, and its proxy and name server; to use a mirror,
+  set the role's *_repository_url
+
+REPOSITORY_TWICE (failure): apt reads no source, because these files give {url} {suite} different
+  values of {option}: {files}
+Remedy: keep one of these files, or give all of them the same {option}
+
+REPOSITORY_REMOVED (notice): the run removed the repository {name}, which it had just added
+Remedy: nothing to do; with this repository, every later run of the package manager would fail
+
+PACKAGE_VERSION_MISSING (failure): no enabled repository has {package}; available versions: {found}
+Remedy: set the role's *_version to an available version, or add the missing version to the mirror
+
+PACKAGES_UNCONFIGURED (failure): dpkg could not finish installing a package: {error}
+Remedy: fix the error in the build log (missing headers: `apt-get install linux-headers-$(uname
+  -r)`), then run `dpkg --configure -a`, and run again
+
+PACKAGES_FAILED (failure): the package manager failed: {error}
+Remedy: run the same command on the node; the failed task shows everything that it printed
+
+# --- kubelet and device plugin --------------------------------------------------------------------
+
+KUBELET_MISSING (refusal): the kubelet is not installed
+Remedy: install the kubelet, join the node to the cluster with `kubeadm join`, and run again
+
+KUBELET_CONFIG_INVALID (refusal): the kubelet's configuration is not valid: {error}
+Remedy: correct the file; the role did not change it
+
+KUBELET_NOT_BACK (failure): the kubelet did not start with its new settings, and runs with its
+  former ones: {error}
+Remedy: fix the cause in the kubelet's configuration or in the drop-ins of its unit, and run again
+
+KUBELET_DOWN (failure): the kubelet does not start: {error}
+Remedy: read `journalctl -u kubelet` on the node, and fix the cause
+
+DEVICE_PLUGIN_FOREIGN (refusal): the cluster already runs NVIDIA's device plugin as {found}
+Remedy: set `device_plugin_foreign: adopt` to use that one, or remove it (with Helm: `helm
+  uninstall`); two plugins for one resource take GPUs from each other
+
+DEVICE_PLUGIN_NAME_TAKEN (refusal): the DaemonSet {found} exists, but is neither this collection's
+  nor NVIDIA's device plugin
+Remedy: set device_plugin_name or device_plugin_namespace to another name
+
+DEVICE_PLUGIN_TWICE (refusal): the cluster runs NVIDIA's device plugin as {found}; they take GPUs
+  from each other
+Remedy: keep only one of them; `device_plugin_state: absent` removes the one of this collection
+
+DEVICE_PLUGIN_ADOPTED (notice): NVIDIA's device plugin runs as {found}; the role uses it and does
+  not change it
+Remedy: nothing to do
+
+DEVICE_PLUGIN_STRATEGY (refusal): device_plugin_device_list_strategy is {strategy}, but cri-dockerd
+  passes no CDI devices to Docker, which {found} use
+Remedy: set device_plugin_device_list_strategy to auto or to envvar
+
+DEVICE_PLUGIN_MIXED (refusal): one device plugin cannot serve all nodes with these settings:
+  {evidence}
+Remedy: set `nvidia_container_runtime_default: true`, `device_plugin_device_list_strategy: envvar`
+  and `device_plugin_runtime_class: ''` for all nodes
+
+RUNTIME_CLASS_OTHER (refusal): the RuntimeClass {name} has the handler {found}; the device plugin
+  needs the handler {expected}
+Remedy: set device_plugin_runtime_class to another name, such as nvidia-gpu; the role does not
+  change the existing RuntimeClass
+
+RUNTIME_CLASS_ADOPTED (notice): the RuntimeClass {name} exists; the role uses it and does not change
+  it
+Remedy: nothing to do
+
+NODE_LABEL_TAKEN (refusal): the node {node} has the label {found}; device_plugin_node_selector asks
+  for {expected}
+Remedy: if the device plugin may run there, remove the label with `kubectl label node {node}
+  {key}-`; otherwise remove the node from the group
+
+LABEL_OF_ADMIN (failure): the device plugin stays on this node, because this collection did not set
+  the label {label}, and other nodes still need the plugin: {others}
+Remedy: remove the label with `kubectl label node NODE KEY-`, or remove the plugin from all nodes at
+  once
+
+ROLLOUT_STUCK (failure): the device plugin is not ready after {seconds} s: {found}
+Remedy: run `kubectl describe pod` and `kubectl logs` for the pod; `could not load NVML library` in
+  its log means that the NVIDIA runtime did not start it
+
+RUN_STOPPED (failure): the run stopped here at {task!r}: {error}
+Remedy: fix the error, and run again; the next run does not repeat finished steps
+
+ROLLOUT_HALTED (stop): not started, because earlier nodes failed: {others}
+Remedy: fix these nodes, or leave them out with `--limit`, and run again
+
+# --- teardown -------------------------------------------------------------------------------------
+
+GPUS_IN_USE (refusal): pods hold GPUs: {pods}
+Remedy: set `teardown_drain: true` to evict the pods that a controller recreates, and delete the
+  others yourself
+
+GPU_PODS_STAY (refusal): pods with GPUs must not be evicted: {pods}
+Remedy: delete these pods, or their DaemonSet, yourself
+
+# --- verdict --------------------------------------------------------------------------------------
+
+NVML_UNAVAILABLE (failure): the driver does not answer: {error}
+Remedy: run `nvidia-smi` and `dmesg | grep -i nvrm` on the node
+
+NVML_COUNT_DIFFERS (failure): the PCI bus has {pci} GPUs, but the driver shows {nvml}; missing:
+  {addresses}
+Remedy: look for Xid messages with `dmesg | grep -i xid` on the node; reboot it if a GPU fell off
+  the bus, and replace a GPU that falls off again
+
+NVML_CONTRADICTS (failure): nvidia-smi contradicts itself or the PCI bus: {evidence}
+Remedy: compare `nvidia-smi -L` with `lspci -d 10de:` on the node; if they still differ, reboot it
+
+NVML_TROUBLE (failure): nvidia-smi shows GPUs, but reports a problem: {error}
+Remedy: run `nvidia-smi` and `dmesg | grep -i nvrm` on the node, and find the text in the table of
+  the reference
+
+GPU_FAULTY (failure): {gpus} {report}: {error}
+Remedy: drain the node and reboot it; if the error asks for a reset, `nvidia-smi --gpu-reset -i
+  INDEX` can replace the reboot; replace a GPU that fails again
+
+CUDA_UNAVAILABLE (failure): programs cannot use CUDA: {evidence}
+Remedy: run `nvidia-modprobe -c 0 -u` on the node, which loads nvidia_uvm and creates its device
+  files, then `systemctl restart nvidia-cdi-refresh.service`
+
+KUBELET_STOPPED (failure): the kubelet is not running: {error}
+Remedy: read `journalctl -u kubelet` on the node, and start it with `systemctl start kubelet`
+
+ENGINE_STOPPED (failure): {unit}.service is not running, so no container can start
+Remedy: read `journalctl -u {unit}` on the node, and start it with `systemctl start {unit}`
+
+DRIFTED (failure): {component} has drifted; steps to correct it: {reasons}
+Remedy: run `ansible-playbook metal.gpu.site --check --diff --limit {host}` to see the change, and
+  without `--check --diff` to make it; if another tool manages the node, set `verify_drift: false`
+
+CLUSTER_UNKNOWN (failure): the API server reported nothing about the Kubernetes node {node}
+Remedy: run `kubectl get node {node}`, then `ansible-playbook metal.gpu.verify` again
+
+NODE_NOT_READY (failure): the Kubernetes node {node} is not ready: {error}
+Remedy: run `systemctl status kubelet` on the node, and check the pod of its network plugin;
+  capacity and allocatable of this node may be outdated
+
+CAPACITY_DIFFERS (failure): the node has {expected} GPUs, but its capacity in the cluster is
+  {found}{evidence}
+Remedy: read the log of the device plugin's pod on this node
+
+ALLOCATABLE_DIFFERS (failure): the node has {expected} GPUs, but the cluster can allocate
+  {found}{evidence}
+Remedy: read the log of the device plugin's pod on this node, and `kubectl describe node`
+
+DEVICE_PLUGIN_MISSING (failure): {counted}; the cluster has no DaemonSet of a device plugin
+Remedy: deploy it with `ansible-playbook metal.gpu.site --tags device_plugin`
+
+DEVICE_PLUGIN_NOT_SELECTED (failure): {counted}; the device plugin {daemonset} runs on nodes with
+  the label {labels}, but this node {found}
+Remedy: set the label with `kubectl label --overwrite node {node} {labels}`, or change the node
+  selector of the DaemonSet
+
+DEVICE_PLUGIN_AFFINITY (failure): {counted}; the node affinity of the device plugin {daemonset}
+  excludes this node: it requires {affinity}
+Remedy: set a matching label on the node {node}, or change the affinity with `kubectl --namespace
+  {namespace} edit daemonset {name}`
+
+DEVICE_PLUGIN_IMAGE_UNAVAILABLE (failure): {counted}; the node cannot pull the image of the device
+  plugin {pod}: {error}
+Remedy: set device_plugin_image and device_plugin_version to an image that this node can pull; if
+  the registry needs credentials, set device_plugin_image_pull_secrets
+
+DEVICE_PLUGIN_NOT_STARTED (failure): {counted}; the container of the device plugin {pod} does not
+  start: {error}
+Remedy: read `kubectl --namespace {namespace} describe pod {name}`
+
+DEVICE_PLUGIN_CRASHES (failure): {counted}; the device plugin {pod} crashes repeatedly: {error}
+Remedy: read `kubectl --namespace {namespace} logs {name} --previous`
+
+DEVICE_PLUGIN_BLIND (failure): {counted}; the device plugin {pod} sees no GPU: {error}
+Remedy: check that `nvidia-smi` works on the node; then register the NVIDIA runtime, which starts
+  this pod, with `ansible-playbook metal.gpu.site --tags runtime,device_plugin`
+
+DEVICE_PLUGIN_UNREGISTERED (failure): {counted}; the kubelet does not accept the device plugin
+  {pod}: {error}
+Remedy: remove any second device plugin from the node, then run `systemctl restart kubelet` on it;
+  the plugin registers again by itself
+
+GPU_UNHEALTHY (failure): {counted}; the device plugin {pod} logged: {error}
+Remedy: look for Xid messages with `dmesg | grep -i xid` on the node, and reset or replace the GPU;
+  only after that, run `kubectl --namespace {namespace} delete pod {name}`: while a GPU is lost, a
+  new plugin pod does not start, and the node loses its other GPUs
+
+SMOKE_FAILED (failure): a smoke pod with {asked} GPUs failed: {error}
+Remedy: run `nvidia-smi` on the node, and `kubectl describe pod` for a pod with GPUs on it
+
+SMOKE_IMAGE_UNAVAILABLE (failure): the node cannot pull the image of the smoke pod: {error}
+Remedy: set verify_smoke_image to an image that this node can pull; if the registry needs
+  credentials, set verify_smoke_image_pull_secrets
+
+SMOKE_UNKNOWN (failure): the result of the smoke pod is unknown: {error}
+Remedy: run `ansible-playbook metal.gpu.verify` again when the API server answers
+
+SMOKE_POD_LEFT (notice): the smoke pod {name} may still exist, because its deletion failed: {error}
+Remedy: delete it with `kubectl --namespace {namespace} delete pod {name}`
+
+GPUS_NOT_ALLOCATABLE (failure): the smoke pod needs {asked} {resource}, but the node has {found}
+  allocatable
+Remedy: check that the device plugin runs on the node, and that `kubectl describe node` lists its
+  GPUs under Allocatable
+
+POD_REJECTED (failure): {by} rejects {what}: {error}
+Remedy: exempt the namespace {namespace} from it, or set {place} to a namespace that it does not
+  cover
+
+POD_OVER_QUOTA (failure): {by} in the namespace {namespace} rejects {what}: {error}
+Remedy: change it (`kubectl --namespace {namespace} describe resourcequota,limitrange` shows it), or
+  set {place} to another namespace
+
+NAMESPACE_MISSING (failure): the namespace {namespace} for {what} does not exist
+Remedy: create it with `kubectl create namespace {namespace}`, or set {place} to another namespace
+
+RUNTIME_CLASS_MISSING (failure): {what} needs the RuntimeClass {name}, which the cluster does not
+  have
+Remedy: set verify_smoke_runtime_class or device_plugin_runtime_class to an existing one (`kubectl
+  get runtimeclasses`), or create it with `ansible-playbook metal.gpu.site --tags device_plugin`
+
+RUNTIME_HANDLER_MISSING (failure): {what} needs the runtime {handler}, which the container engine
+  does not have: {error}
+Remedy: register it with `ansible-playbook metal.gpu.site --tags runtime`; another tool may have
+  overwritten the engine's configuration
+
+CDI_UNRESOLVABLE (failure): the container engine cannot resolve the CDI devices of {what}: {error}
+Remedy: compare `nvidia-ctk cdi list` on the node with the message; remove old and duplicate
+  specifications from /etc/cdi and /var/run/cdi, run `systemctl restart nvidia-cdi-refresh.service`,
+  and delete the device plugin's pod
+
+GPU_BLOCKS_CONTAINERS (failure): {what} does not start, because a GPU of the node is lost: {error}
+Remedy: drain the node, and reset the GPU or reboot; until then, no container with GPUs starts on
+  this node
+
+ENGINE_SILENT (failure): the container engine does not answer the kubelet: {error}
+Remedy: run `systemctl status containerd docker cri-docker` and `journalctl -u containerd` on the
+  node
+
+KUBELET_SILENT (failure): {what} does not start, because the kubelet of {node} does not report:
+  {error}
+Remedy: run `systemctl status kubelet` and `journalctl -u kubelet` on the node
+
+NODE_TAINTED (failure): {what} does not run, because it does not tolerate the node's taint {taint}
+Remedy: remove the taint with `{command}`, or add a toleration to {setting}
+
+NODE_PRESSURE (failure): {what} does not run, because the node is under {kind} pressure: {error}
+Remedy: read the conditions in `kubectl describe node {node}`, and free disk space, memory or
+  process ids on the node; the kubelet then removes the taint by itself
+
+NODE_FULL (failure): the node has no room for {what}: {error}
+Remedy: wait until other pods end, or move them; list them with `kubectl get pods --all-namespaces
+  --field-selector spec.nodeName={node}`
+
+POD_NOT_ADMITTED (failure): the kubelet does not admit {what}: {error}
+Remedy: first fix the other findings about GPUs of this node; without any, look for pods that took
+  the GPUs with `kubectl get pods --all-namespaces --field-selector spec.nodeName={node}`; do not
+  restart the kubelet while a GPU is lost: the node loses its other GPUs
+
+POD_NOT_SCHEDULED (failure): no scheduler placed {what} on the node
+Remedy: check kube-scheduler with `kubectl --namespace kube-system get pods --selector
+  component=kube-scheduler`
+
+SMOKE_DIFFERS (failure): a smoke pod saw GPUs that the node does not have: {uuids}
+Remedy: remove outdated CDI specifications from /etc/cdi and /var/run/cdi, run `systemctl restart
+  nvidia-cdi-refresh.service`, and delete the device plugin's pod
+
+SMOKE_MISSING (failure): the smoke pods did not prove every GPU: {evidence}
+Remedy: run `ansible-playbook metal.gpu.verify` again; to run no smoke pods, set `verify_smoke:
+  false`
+
+SMOKE_PARTIAL (notice): a smoke pod proved {seen} GPUs, but not {busy}, because pods have claimed
+  them: {holders}
+Remedy: nothing to do; to prove every GPU, drain the node and run `ansible-playbook
+  metal.gpu.verify`
+
+SMOKE_NOT_RUN (notice): no smoke pod ran: {evidence}
+Remedy: nothing to do; to prove every GPU, drain the node and run `ansible-playbook
+  metal.gpu.verify`
+"""
+
+_ENTRY = re.compile(
+    r"^(?P<code>[A-Z0-9_]+) \((?P<severity>[a-z]+)\): (?P<message>.+?)"
+    r"^Remedy: (?P<remedy>.+?)^$",
+    re.MULTILINE | re.DOTALL,
+)
+
+CATALOGUE = {
+    entry["code"]: Meaning(
+        entry["severity"],
+        *(" ".join(entry[text].split()) for text in ("message", "remedy")),
+    )
+    for entry in _ENTRY.finditer(_TEXTS)
 }
 
 
@@ -1066,3 +777,8 @@ def finding(code: str, host: str, **evidence: object) -> dict[str, str]:
         "remedy": redact(meaning.remedy.format(host=host, **evidence)),
         "reference": f"{DOCUMENT}#{code.lower()}",
     }
+
+
+def is_sound(findings: Iterable[Mapping[str, str]]) -> bool:
+    """Tell whether findings say nothing but what is worth knowing."""
+    return all(found["severity"] == NOTICE for found in findings)

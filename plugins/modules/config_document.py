@@ -262,18 +262,14 @@ backup_file:
 
 import base64
 import contextlib
-import errno
-import fcntl
 import glob
-import hashlib
 import json
 import os
-import shutil
-import tempfile
 from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.metal.gpu.plugins.module_utils import files
 from ansible_collections.metal.gpu.plugins.module_utils.probe import replaceable
 from ansible_collections.metal.gpu.plugins.module_utils.read import document_history_files
 from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
@@ -329,10 +325,6 @@ _DIRECTORY_MODE = 0o755
 _HISTORY_DIRECTORY_MODE = 0o700
 
 
-class Refused(Exception):
-    """The file cannot be read or replaced; it is unchanged."""
-
-
 class Place:
     """The paths of the file, of its history and of its backup."""
 
@@ -346,13 +338,13 @@ class Place:
 
 def read(place: Place) -> dict[str, Any]:
     """Return what the action plugin needs; `content` is Base64. Raises Refused."""
-    content, history = _content(place.path), _content(place.history)
+    content, history = files.content(place.path), files.content(place.history)
     return {
         "changed": False,
         "file": place.path,  # for a key `path`, AnsibleModule would add mode, owner and so on
         "content": None if content is None else base64.b64encode(content).decode(),
         "history": None if history is None else history.decode(errors="replace"),
-        "missing_directories": list(_missing_directories(place.path)),
+        "missing_directories": list(files.missing_directories(place.path)),
         "obstacle": _obstacle(place),
     }
 
@@ -364,10 +356,10 @@ def write(place: Place, request: dict[str, Any], module: Any) -> dict[str, Any]:
     if the process is killed in between.
     """
     if obstacle := _obstacle(place):
-        raise Refused(obstacle)
+        raise files.Refused(obstacle)
     content = None if request["content"] is None else base64.b64decode(request["content"])
     result: dict[str, Any] = {"changed": False}
-    if _sha256(content) != request["expected"]:
+    if files.sha256(content) != request["expected"]:
         result.update(_replace(place, content, request, module), changed=True)
     if request["history_after"] is not None:
         _save(place, request["history_after"])
@@ -390,30 +382,33 @@ def _replace(
 ) -> dict[str, Any]:
     result = {}
     directories = [] if content is None else request["directories"]
-    with _directories(directories, _DIRECTORY_MODE), _candidate(place.path, content) as candidate:
+    with (
+        files.directories(directories, _DIRECTORY_MODE),
+        files.candidate(place.path, content) as candidate,
+    ):
         if candidate and request["validate"]:
             _validate(place.path, request["validate"], candidate, module.run_command)
-        with _locked(place.path), contextlib.ExitStack() as stack:
-            current = _content(place.path)
-            if _sha256(current) != request["expected"]:
-                raise Refused(
+        with files.locked(place.path), contextlib.ExitStack() as stack:
+            current = files.content(place.path)
+            if files.sha256(current) != request["expected"]:
+                raise files.Refused(
                     f"another process changed {place.path} while this task edited it. "
                     "Run the task again"
                 )
             if candidate:
-                with _writing(place.path):
+                with files.writing(place.path):
                     _set_attributes(candidate, place.path, request, module, is_new=current is None)
-            missing = list(_missing_directories(place.history))
-            stack.enter_context(_directories(missing, _HISTORY_DIRECTORY_MODE))
+            missing = list(files.missing_directories(place.history))
+            stack.enter_context(files.directories(missing, _HISTORY_DIRECTORY_MODE))
             if request["backup"] and current is not None:
                 result["backup_file"] = stack.enter_context(_backup(place, current, module))
             stack.enter_context(_history_during(place, request["history_during"]))
-            with _writing(place.path):
+            with files.writing(place.path):
                 if candidate:
                     os.rename(candidate, place.path)
                 else:
                     os.unlink(place.path)
-        _sync(os.path.dirname(place.path))
+        files.sync(os.path.dirname(place.path))
     return result
 
 
@@ -426,7 +421,7 @@ def _set_attributes(
     permission.
     """
     if not is_new:
-        _copy_attributes(candidate, path, module)
+        files.copy_attributes(candidate, path, module)
         os.utime(candidate)
         return
     module.set_context_if_different(candidate, module.selinux_default_context(path), False)
@@ -435,115 +430,32 @@ def _set_attributes(
     module.set_mode_if_different(candidate, request["mode"], False)
 
 
-def _copy_attributes(candidate: str, original: str, module: Any) -> None:
-    """Copy owner, group, extended attributes, and last the mode, which allows others to read."""
-    status = os.stat(original)
-    os.chown(candidate, status.st_uid, status.st_gid)
-    with contextlib.suppress(OSError):  # a file system without extended attributes
-        # For example an access control list that new files inherit from the directory.
-        for name in set(os.listxattr(candidate)) - set(os.listxattr(original)):
-            os.removexattr(candidate, name)
-    shutil.copystat(original, candidate)
-    module.set_context_if_different(candidate, module.selinux_context(original), False)
-
-
-@contextlib.contextmanager
-def _locked(path: str) -> Iterator[None]:
-    """Lock the directory of a file against other runs of this module."""
-    with _writing(path):
-        descriptor = os.open(os.path.dirname(path), os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):  # a file system without locks
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _content(path: str) -> bytes | None:
-    """Return the content of a file. Only regular files are read, because a pipe would block."""
-    try:
-        if os.path.exists(path) and not os.path.isfile(path):
-            raise Refused(replaceable.find_obstacle(path) or f"{path} is not a regular file")
-        with open(path, "rb") as file:
-            return file.read()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise Refused(f"cannot read {path}: {error.strerror}") from error
-
-
-def _sha256(content: bytes | None) -> str | None:
-    return None if content is None else hashlib.sha256(content).hexdigest()
-
-
-def _missing_directories(path: str) -> Iterator[str]:
-    """Yield the directories that are missing for a file, outermost first."""
-    directory = os.path.dirname(path)
-    if not os.path.lexists(directory):
-        yield from _missing_directories(directory)
-        yield directory
-
-
-@contextlib.contextmanager
-def _directories(paths: list[str], mode: int) -> Iterator[None]:
-    """Create directories, and remove them if the block fails."""
-    created = []
-    try:
-        for path in paths:
-            if not os.path.isdir(path):
-                with _writing(path):
-                    os.mkdir(path, mode)
-                    created.append(path)
-                    os.chmod(path, mode)  # independent of the umask
-        yield
-    except BaseException:
-        for path in reversed(created):
-            with contextlib.suppress(OSError):
-                os.rmdir(path)
-        raise
-
-
-@contextlib.contextmanager
-def _candidate(path: str, content: bytes | None) -> Iterator[str | None]:
-    """Write the new file beside the old one, and remove it after the block.
-
-    Its name ends in random letters, so that no program reads it as one of its files. For example,
-    containerd imports every `*.toml` in its `conf.d`.
-    """
-    if content is None:
-        yield None
-        return
-    with _written_aside(path, f".{os.path.basename(path)}.", content) as candidate:
-        yield candidate
-
-
 def _validate(path: str, command: list[str], candidate: str, run_command: Any) -> None:
     argv = [argument.replace("%s", candidate) for argument in command]
     code, out, err = run_command(argv)
     if code:
         output = redact((err.strip() or out.strip()).replace(candidate, path))
-        raise Refused(f"{command[0]} rejects the new {path} (exit code {code}): {output}")
+        raise files.Refused(f"{command[0]} rejects the new {path} (exit code {code}): {output}")
 
 
 def _save(place: Place, history: str) -> None:
-    with _writing(place.history):
-        for directory in _missing_directories(place.history):
+    with files.writing(place.history):
+        for directory in files.missing_directories(place.history):
             with contextlib.suppress(FileExistsError):  # another run created it
                 os.mkdir(directory, mode=_HISTORY_DIRECTORY_MODE)
-        with _written_aside(place.history, "", history.encode()) as temporary:
+        with files.written_aside(place.history, "", history.encode()) as temporary:
             os.replace(temporary, place.history)
-    _sync(place.history_dir)
+    files.sync(place.history_dir)
 
 
 @contextlib.contextmanager
 def _history_during(place: Place, history: str) -> Iterator[None]:
     """Save a history, and restore the former one if the block raises Refused."""
-    former = _content(place.history)
+    former = files.content(place.history)
     _save(place, history)
     try:
         yield
-    except Refused:
+    except files.Refused:
         if former is None:
             _forget(place, None)
         else:
@@ -553,11 +465,11 @@ def _history_during(place: Place, history: str) -> Iterator[None]:
 
 def _forget(place: Place, content: bytes | None) -> None:
     """Remove the history, backups that equal the file, and the directory if it is empty then."""
-    with _writing(place.history), contextlib.suppress(FileNotFoundError):
+    with files.writing(place.history), contextlib.suppress(FileNotFoundError):
         os.unlink(place.history)
     for backup in glob.glob(f"{glob.escape(place.backup)}*"):
-        if content is not None and _content(backup) == content:
-            with _writing(backup):
+        if content is not None and files.content(backup) == content:
+            with files.writing(backup):
                 os.unlink(backup)
     with contextlib.suppress(OSError):  # it has other histories
         os.rmdir(place.history_dir)
@@ -575,8 +487,8 @@ def _backup(place: Place, content: bytes, module: Any) -> Iterator[str]:
     while os.path.lexists(backup):
         number += 1
         backup = f"{place.backup}-{number}"
-    with _written_aside(backup, ".", content) as copy, _writing(backup):
-        _copy_attributes(copy, place.path, module)
+    with files.written_aside(backup, ".", content) as copy, files.writing(backup):
+        files.copy_attributes(copy, place.path, module)
         os.rename(copy, backup)
     try:
         yield backup
@@ -584,47 +496,6 @@ def _backup(place: Place, content: bytes, module: Any) -> Iterator[str]:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(backup)
         raise
-
-
-@contextlib.contextmanager
-def _written_aside(path: str, prefix: str, content: bytes) -> Iterator[str]:
-    """Write a temporary file beside the given one, readable by root only.
-
-    It is removed after the block, unless it was renamed.
-    """
-    temporary = None
-    try:
-        with _writing(path):
-            descriptor, temporary = tempfile.mkstemp(prefix=prefix, dir=os.path.dirname(path))
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-        yield temporary
-    finally:
-        if temporary:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(temporary)
-
-
-@contextlib.contextmanager
-def _writing(path: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        remedy = ""
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            remedy = f". Free disk space. `df -h {os.path.dirname(path)}` shows what is available"
-        raise Refused(f"cannot write {path}: {error.strerror}{remedy}") from error
-
-
-def _sync(directory: str) -> None:
-    """Make a rename permanent, also in case of a power failure."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def main() -> None:
@@ -635,7 +506,7 @@ def main() -> None:
     request = module.params["_write"]
     try:
         result = write(place, json.loads(request), module) if request else read(place)
-    except Refused as error:
+    except files.Refused as error:
         module.fail_json(msg=str(error))
     module.exit_json(**result)
 

@@ -17,27 +17,38 @@ description:
     C(metal_gpu). Returns what to ask the cluster, or the verdict on each host. Runs nothing.
   - Use it with C(run_once). Internal to P(metal.gpu.preflight#role) and P(metal.gpu.verify#role).
 extends_documentation_fragment:
-  - metal.gpu.attributes
-attributes:
-  check_mode:
-    support: full
-    description: Changes nothing in any mode.
-  diff_mode:
-    support: none
-    description: Changes nothing.
-  idempotent:
-    support: full
+  - metal.gpu.attributes.reads
 options:
   query:
     description:
       - V(reports) is what decides about the admission of each host.
+      - V(admission) is which hosts may go on, and which of these have work.
       - V(members) are the nodes for the device plugin.
       - V(questions) is what to ask the cluster about each node.
       - V(doubts) are the hosts to observe again, because they have changed since.
       - V(verdicts) is the judgement of each host, and V(left_out) of those that the run left out.
     type: str
     required: true
-    choices: [reports, members, questions, doubts, verdicts, left_out]
+    choices: [reports, admission, members, questions, doubts, verdicts, left_out]
+  cluster:
+    description:
+      - What the cluster has answered to preflight. RV(metal.gpu.gpu_capacity#module:nodes) or, for
+        a teardown, RV(metal.gpu.gpu_drain#module:nodes), the error, the missing permissions, and
+        refusals that concern all hosts.
+    type: dict
+    default: {nodes: {}}
+  invalid:
+    description: The refusals of variables, by host and name.
+    type: dict
+    default: {}
+  drain:
+    description: Whether pods that hold GPUs may be evicted.
+    type: bool
+    default: false
+  skip_refused:
+    description: Whether the other hosts may go on if hosts are refused.
+    type: bool
+    default: false
   findings:
     description: Why the run left hosts out, by host.
     type: dict
@@ -117,25 +128,42 @@ verdicts:
   description: The verdict on each host, with C(layers), C(findings) and C(ok).
   type: dict
   returned: with O(query=verdicts) and O(query=left_out)
-outcome:
-  description:
-    - V(ok) or V(unhealthy). V(cluster_down) if the API server gave no usable answer.
-  type: str
-  returned: with O(query=verdicts) and O(query=left_out)
-table:
-  description: The verdicts as lines. The last line counts nodes and GPUs.
-  type: list
-  elements: str
-  returned: with O(query=verdicts) and O(query=left_out)
 failures:
-  description: The explanation for each host that fails.
+  description: The codes of the findings for which a host fails, by host.
   type: dict
   returned: with O(query=verdicts) and O(query=left_out)
-mentioned:
-  description: The explanations of the other findings.
+begin:
+  description: Whether the run may start.
+  type: bool
+  returned: with O(query=admission)
+stopped:
+  description: The refusals and stops of each host that has any. Those of no host have other names.
+  type: dict
+  returned: with O(query=admission)
+grouped:
+  description: The hosts with work and those that the run leaves out, each with its C(group).
+  type: list
+  elements: dict
+  returned: with O(query=admission)
+explained:
+  description: Each finding once, as lines.
   type: list
   elements: str
-  returned: with O(query=verdicts) and O(query=left_out)
+  returned: with O(query=admission), O(query=verdicts) and O(query=left_out)
+table:
+  description: >-
+    The verdicts as lines. The last line counts nodes and GPUs. Empty if O(query=admission) lets the
+    run start.
+  type: list
+  elements: str
+  returned: with O(query=admission), O(query=verdicts) and O(query=left_out)
+outcome:
+  description:
+    - V(ok) or V(unhealthy). V(cluster_down) if the API server gave no usable answer. V(refused) if
+      the run does not start.
+    - It is also the custom statistic C(metal_gpu_outcome) of the run.
+  type: str
+  returned: with O(query=verdicts) and O(query=left_out), and if the run does not start
 """
 
 from typing import Any
@@ -147,8 +175,14 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "query": {
         "type": "str",
         "required": True,
-        "choices": ["reports", "members", "questions", "doubts", "verdicts", "left_out"],
+        "choices": [
+            *("reports", "admission", "members", "questions", "doubts", "verdicts", "left_out")
+        ],
     },
+    "cluster": {"type": "dict", "default": {"nodes": {}}},
+    "invalid": {"type": "dict", "default": {}},
+    "drain": {"type": "bool", "default": False},
+    "skip_refused": {"type": "bool", "default": False},
     "findings": {"type": "dict", "default": {}},
     "capacity": {"type": "dict", "default": {}},
     "smoke": {"type": "dict", "default": {}},

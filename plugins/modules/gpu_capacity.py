@@ -20,19 +20,12 @@ description:
     That is the node's conditions, and for each device plugin pod the phase and the most informative
     log line. RV(nodes.cause) names a known cause, such as a missing label or a taint.
 extends_documentation_fragment:
-  - metal.gpu.attributes
+  - metal.gpu.attributes.reads
   - metal.gpu.attributes.actiongroup_gpu
   - metal.gpu.kubeconfig
 attributes:
   check_mode:
-    support: full
     description: Changes nothing in any mode. Waits also in check mode.
-  diff_mode:
-    support: N/A
-    description: Changes nothing.
-  idempotent:
-    support: full
-    description: Changes nothing.
 options:
   nodes:
     description:
@@ -214,10 +207,8 @@ nodes:
       expected: 8
       ready: true
       readiness: ""
-      labels:
-        nvidia.com/gpu.present: "true"
-      annotations:
-        metal.gpu/labelled: nvidia.com/gpu.present
+      labels: {}
+      annotations: {}
       seconds: 300.0
       message: "expected 8, capacity is 8, allocatable is 7: 1 unhealthy"
       evidence:
@@ -244,11 +235,14 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.common.validation import check_type_dict, check_type_list
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
-    kube,
-    kube_settings,
+    kube_module,
     node_status,
     plugin_evidence,
 )
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import Client
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_collections import only
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors import KubeError
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_transport import Timer
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.quantity import (
     QuantityInvalid,
     parse_quantity,
@@ -267,14 +261,13 @@ if TYPE_CHECKING:
     Amounts = Mapping[str, Optional[Decimal]]
 
 ARGUMENT_SPEC: dict[str, Any] = {
-    **kube_settings.AUTH_ARGUMENTS,
+    **kube_module.ARGUMENTS,
     "nodes": {"type": "raw", "required": True},
     "expected": {"type": "str"},
     "resource": {"type": "str", "default": "nvidia.com/gpu"},
     "unawaited": {"type": "raw", "default": []},
     "ready": {"type": "bool", "default": False},
     "wait_timeout": {"type": "int", "default": 300},
-    "report_only": {"type": "bool", "default": False},
 }
 
 
@@ -304,7 +297,7 @@ def _parse_amount(where: str, amount: Any) -> Decimal | None:
 
 
 def run(
-    client: kube.Client,
+    client: Client,
     expected: Amounts,
     resource: str,
     wait_timeout: int,
@@ -312,22 +305,34 @@ def run(
     ready: bool = False,
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[str, Any]:
-    """Return the module's result, with "failed" if a node differs; raise kube.KubeError.
+    """Return the module's result, with "failed" if a node differs; raise KubeError.
 
     If the API server stops answering later, the rows are its last answers, and "error" says why.
     """
-    timer = kube.Timer(wait_timeout, clock)
+    timer = Timer(wait_timeout, clock)
     amounts = {**unawaited, **expected}
     observed: dict[str, NodeStatus] = {}
-    reached: dict[str, float] = {}
+    reached: dict[str, float] = {}  # after how many seconds a node was as expected
 
     def judge(name: str) -> Judgement:
         return node_status.judge(observed.get(name), amounts[name], resource, ready=ready)
 
+    def keep(node: dict[str, Any]) -> NodeStatus | None:
+        is_named = node["metadata"]["name"] in amounts
+        return node_status.parse_node(node, resource) if is_named else None
+
     error = ""
     try:
-        wait(client, expected, resource, observed, reached, timer, unawaited, judge)
-    except kube.KubeError as problem:
+        query = only("metadata.name", amounts)
+        for changed in client.follow("nodes", observed, keep, timer, query=query):
+            for name in expected.keys() & changed:
+                if judge(name).state == "ok":
+                    reached.setdefault(name, timer.elapsed_s())
+                else:
+                    reached.pop(name, None)
+            if len(reached) == len(expected):
+                break
+    except KubeError as problem:
         if not observed:
             raise
         error = str(problem)
@@ -362,37 +367,6 @@ def run(
     return result
 
 
-def wait(
-    client: kube.Client,
-    expected: Amounts,
-    resource: str,
-    observed: dict[str, NodeStatus],
-    reached: dict[str, float],
-    timer: kube.Timer,
-    unawaited: Amounts,
-    judge: Callable[[str], Judgement],
-) -> None:
-    """Fill `observed` until all nodes are as expected or time is up.
-
-    Fills `reached` with the seconds after which each node was as expected.
-    """
-
-    def keep(node: dict[str, Any]) -> NodeStatus | None:
-        is_named = node["metadata"]["name"] in names
-        return node_status.parse_node(node, resource) if is_named else None
-
-    names = {*expected, *unawaited}
-    query = kube.only("metadata.name", names)
-    for changed in client.follow("nodes", observed, keep, timer, query=query):
-        for name in expected.keys() & changed:
-            if judge(name).state == "ok":
-                reached.setdefault(name, timer.elapsed_s())
-            else:
-                reached.pop(name, None)
-        if len(reached) == len(expected):
-            return
-
-
 def _describe(
     node: NodeStatus | None, expected: Decimal | None, judgement: Judgement
 ) -> dict[str, Any]:
@@ -422,27 +396,18 @@ def main() -> None:
             raise ValueError("nodes is empty: name at least one node")
     except (TypeError, ValueError) as error:
         module.fail_json(msg=str(error))
-    try:
-        client = kube_settings.client_for(module)
-        result = run(
+    kube_module.run_module(
+        module,
+        lambda client: run(
             client,
             expected,
             params["resource"],
             params["wait_timeout"],
             unawaited,
             params["ready"],
-        )
-    except kube.KubeError as error:
-        if params["report_only"]:
-            module.exit_json(nodes={}, error=str(error))
-        module.fail_json(msg=str(error))
-    if params["report_only"]:
-        result.update(failed=False)
-    else:
-        del result["error"]  # the message has it
-    if result.pop("failed", False):
-        module.fail_json(**result)
-    module.exit_json(**result)
+        ),
+        nodes={},
+    )
 
 
 if __name__ == "__main__":

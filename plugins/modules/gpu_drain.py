@@ -148,35 +148,36 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.metal.gpu.plugins.module_utils import interrupts
 from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
-    kube,
-    kube_settings,
+    kube_module,
     node_drain,
 )
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import Client
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors import KubeError
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_transport import Timer
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.node_drain import Drain, Stuck
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 ARGUMENT_SPEC: dict[str, Any] = {
-    **kube_settings.AUTH_ARGUMENTS,
+    **kube_module.ARGUMENTS,
     "nodes": {"type": "list", "elements": "str", "required": True},
     "state": {"type": "str", "choices": ["drained", "released"], "default": "drained"},
     "wait_timeout": {"type": "int", "default": 300},
-    "report_only": {"type": "bool", "default": False},
 }
 
 
-def run(client: kube.Client, params: Mapping[str, Any], *, check_mode: bool) -> dict[str, Any]:
+def run(client: Client, params: Mapping[str, Any], *, check_mode: bool) -> dict[str, Any]:
     """Return the module's result, with "failed" if nodes could not be drained or released.
 
-    Raises kube.KubeError.
+    Raises KubeError.
     """
     names = list(dict.fromkeys(params["nodes"]))
-    timer = kube.Timer(params["wait_timeout"])
+    timer = Timer(params["wait_timeout"])
     drain = Drain(client, names, timer, uuid.uuid4().hex[:12])
     pods = _describe_pods(drain)
     if params["report_only"]:
-        result = {"changed": False, "error": ""}
+        result = {"changed": False}
     elif params["state"] == "drained":
         result = _drain(drain, check_mode)
     else:
@@ -206,7 +207,7 @@ def _drain(drain: Drain, check_mode: bool) -> dict[str, Any]:
         drain.evict()
     except BaseException as error:
         left = drain.uncordon(drain.cordoned_now())
-        if not isinstance(error, (Stuck, kube.KubeError)):
+        if not isinstance(error, (Stuck, KubeError)):
             raise
         changed = bool(drain.evicted or left)
         return {"changed": changed, "failed": True, "msg": _say(str(error), left)}
@@ -219,7 +220,7 @@ def _release(drain: Drain, check_mode: bool) -> dict[str, Any]:
         return {"changed": bool(cordoned)}
     try:
         drain.wait_for_no_gpus(cordoned)
-    except (Stuck, kube.KubeError) as error:
+    except (Stuck, KubeError) as error:
         left = dict.fromkeys(cordoned, "")
         return {"changed": False, "failed": True, "msg": _say(str(error), left)}
     left = drain.uncordon(cordoned)
@@ -248,16 +249,11 @@ def _describe_pods(drain: Drain) -> dict[str, list[dict[str, Any]]]:
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     interrupts.raise_on_signals()
-    try:
-        client = kube_settings.client_for(module)
-        result = run(client, module.params, check_mode=module.check_mode)
-    except kube.KubeError as error:
-        if module.params["report_only"]:
-            module.exit_json(nodes={}, error=str(error))
-        module.fail_json(msg=str(error))
-    if result.pop("failed", False):
-        module.fail_json(**result)
-    module.exit_json(**result)
+    kube_module.run_module(
+        module,
+        lambda client: run(client, module.params, check_mode=module.check_mode),
+        nodes={},
+    )
 
 
 if __name__ == "__main__":

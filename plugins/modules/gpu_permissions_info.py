@@ -18,19 +18,9 @@ description:
   - Uses access reviews, which cover every authorizer. If access reviews are forbidden, no
     permission is reported as missing.
 extends_documentation_fragment:
-  - metal.gpu.attributes
+  - metal.gpu.attributes.reads
   - metal.gpu.attributes.actiongroup_gpu
   - metal.gpu.kubeconfig
-attributes:
-  check_mode:
-    support: full
-    description: Changes nothing in any mode.
-  diff_mode:
-    support: N/A
-    description: Changes nothing.
-  idempotent:
-    support: full
-    description: Changes nothing.
 options:
   permissions:
     description: The permissions.
@@ -87,6 +77,11 @@ missing:
   type: list
   elements: dict
   sample: []
+error:
+  description: Why the API server did not answer. Empty if it answered.
+  returned: with O(report_only)
+  type: str
+  sample: ""
 user:
   description: >-
     User name of the credentials. Empty if nothing is missing, or if the API server does not report
@@ -94,11 +89,6 @@ user:
   returned: success
   type: str
   sample: jane
-error:
-  description: Why the API server did not answer. Empty if it answered.
-  returned: with O(report_only)
-  type: str
-  sample: ""
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -106,13 +96,18 @@ from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.metal.gpu.plugins.module_utils.cluster import kube, kube_settings
+from ansible_collections.metal.gpu.plugins.module_utils.cluster import kube_module
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import Client
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors import (
+    ANONYMOUS,
+    ApiForbidden,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 ARGUMENT_SPEC: dict[str, Any] = {
-    **kube_settings.AUTH_ARGUMENTS,
+    **kube_module.ARGUMENTS,
     "permissions": {
         "type": "list",
         "elements": "dict",
@@ -125,14 +120,13 @@ ARGUMENT_SPEC: dict[str, Any] = {
             "any": {"type": "bool", "default": False},
         },
     },
-    "report_only": {"type": "bool", "default": False},
 }
 
 _PARALLEL = 8  # concurrent access reviews
 
 
-def run(client: kube.Client, permissions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the module's result; raise kube.KubeError."""
+def run(client: Client, permissions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the module's result; raise KubeError."""
     reviews = list(
         dict.fromkeys(
             (permission["group"], permission["resource"], verb, permission["namespace"])
@@ -154,8 +148,8 @@ def run(client: kube.Client, permissions: Sequence[Mapping[str, Any]]) -> dict[s
     try:
         with ThreadPoolExecutor(_PARALLEL) as pool:
             allowed = dict(zip(reviews, pool.map(is_allowed, reviews)))
-    except kube.ApiForbidden as error:
-        if kube.ANONYMOUS in error.reply:
+    except ApiForbidden as error:
+        if ANONYMOUS in error.reply:
             raise
         allowed = {}
     missing = []
@@ -175,15 +169,9 @@ def run(client: kube.Client, permissions: Sequence[Mapping[str, Any]]) -> dict[s
 
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    try:
-        result = run(kube_settings.client_for(module), module.params["permissions"])
-    except kube.KubeError as error:
-        if module.params["report_only"]:
-            module.exit_json(missing=[], user="", error=str(error))
-        module.fail_json(msg=str(error))
-    if module.params["report_only"]:
-        result["error"] = ""
-    module.exit_json(**result)
+    kube_module.run_module(
+        module, lambda client: run(client, module.params["permissions"]), missing=[], user=""
+    )
 
 
 if __name__ == "__main__":

@@ -276,15 +276,17 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.metal.gpu.plugins.module_utils import interrupts
 from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
-    kube,
-    kube_settings,
+    kube_module,
     smoke_causes,
     smoke_cleanup,
+    smoke_evidence,
     smoke_pod,
     smoke_run,
 )
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import Client
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_transport import Timer
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_pod import Request, Verdict
-from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_run import NOTHING, Outcome
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_run import Outcome
 from ansible_collections.metal.gpu.plugins.module_utils.probe import process_identity
 
 if TYPE_CHECKING:
@@ -294,7 +296,7 @@ FREE = "free"
 SWEEP_S = 30.0
 
 ARGUMENT_SPEC: dict[str, Any] = {
-    **kube_settings.AUTH_ARGUMENTS,
+    **kube_module.ARGUMENTS,
     "nodes": {"type": "list", "elements": "str", "required": True},
     "gpus": {"type": "str", "default": "1"},
     "image": {"type": "str", "required": True},
@@ -312,7 +314,6 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "namespace": {"type": "str", "default": "default"},
     "wait_for_gpus": {"type": "bool", "default": False},
     "wait_timeout": {"type": "int", "default": 300},
-    "report_only": {"type": "bool", "default": False},
 }
 
 
@@ -329,31 +330,30 @@ def parse_counts(nodes: Sequence[str], gpus: str) -> dict[str, int | None]:
 
 
 def run(
-    client: kube.Client,
+    client: Client,
     counts: Mapping[str, int | None],
     template: smoke_pod.Template,
-    namespace: str,
     *,
     wait_for_gpus: bool,
     check_mode: bool,
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[str, Any]:
-    """Return the module's result, with "failed" if a node failed; raise kube.KubeError."""
-    timer = kube.Timer(template.limit_s, clock)
-    leftovers = smoke_cleanup.read_leftovers(client, namespace)
+    """Return the module's result, with "failed" if a node failed; raise KubeError."""
+    timer = Timer(template.limit_s, clock)
+    leftovers = smoke_cleanup.read_leftovers(client, template.namespace)
     left: dict[str, str] = {}
     if leftovers and not check_mode:
-        sweep = kube.Timer(SWEEP_S, clock)
-        left = smoke_cleanup.remove_leftovers(client, namespace, leftovers, sweep)
+        sweep = Timer(SWEEP_S, clock)
+        left = smoke_cleanup.remove_leftovers(client, template.namespace, leftovers, sweep)
     swept = sorted(leftovers.keys() - left.keys())
 
     desired, outcomes = choose(client, counts, template.resource, wait_for_gpus, timer)
     if check_mode:
         outcomes += [Outcome(request, "", Verdict("planned", "", ""), 0.0) for request in desired]
     elif desired:
-        outcomes += smoke_run.prove(client, namespace, template, desired, timer)
+        outcomes += smoke_run.prove(client, template, desired, timer)
 
-    by_node = {outcome.request.node: _describe(outcome, namespace) for outcome in outcomes}
+    by_node = {outcome.request.node: _describe(outcome, template.namespace) for outcome in outcomes}
     nodes = {name: by_node[name] for name in counts}
     left.update({row["pod"]: row["left_behind"] for row in nodes.values() if row["left_behind"]})
     result: dict[str, Any] = {
@@ -371,25 +371,25 @@ def run(
 
 
 def choose(
-    client: kube.Client,
+    client: Client,
     counts: Mapping[str, int | None],
     resource: str,
     wait_for_gpus: bool,
-    timer: kube.Timer,
+    timer: Timer,
 ) -> tuple[list[Request], list[Outcome]]:
     """Return the requests, and the outcomes of nodes without anything to test."""
-    observed = smoke_run.read_nodes(client, counts, resource, timer)
+    observed = smoke_evidence.read_nodes(client, counts, resource, timer)
     allocatable = {
         name: observed[name].allocatable or Decimal(0)
         for name, count in counts.items()
         if count is None and name in observed
     }
-    free = smoke_run.read_free_gpus(client, allocatable, resource, timer) if allocatable else {}
+    free = smoke_evidence.read_free_gpus(client, allocatable, resource, timer)
 
     desired, outcomes = [], []
     for name, count in counts.items():
         shortage = "wait" if wait_for_gpus else "failed" if count else "busy"
-        rest = free.get(name, NOTHING)
+        rest = free.get(name, smoke_evidence.NOTHING)
         offered = int(observed[name].allocatable or 0) if name in observed else None
         request = Request(name, count or rest.gpus, shortage, rest.holders, offered)
         cause = None
@@ -450,6 +450,7 @@ def main() -> None:
     template = smoke_pod.Template(
         run=uuid.uuid4().hex[:12],
         process=process_identity.read_identity(os.getpid()),
+        namespace=params["namespace"],
         image=params["image"],
         resource=params["resource"],
         runtime_class=params["runtime_class"],
@@ -458,24 +459,17 @@ def main() -> None:
         limit_s=params["wait_timeout"],
     )
     interrupts.raise_on_signals()
-    try:
-        result = run(
-            kube_settings.client_for(module),
+    kube_module.run_module(
+        module,
+        lambda client: run(
+            client,
             counts,
             template,
-            params["namespace"],
             wait_for_gpus=params["wait_for_gpus"],
             check_mode=module.check_mode,
-        )
-    except kube.KubeError as error:
-        if params["report_only"]:
-            module.exit_json(nodes={}, error=str(error))
-        module.fail_json(msg=str(error))
-    if params["report_only"]:
-        result.update(failed=False, error="")
-    if result.pop("failed", False):
-        module.fail_json(**result)
-    module.exit_json(**result)
+        ),
+        nodes={},
+    )
 
 
 if __name__ == "__main__":

@@ -276,7 +276,7 @@ gpu_node:
             installed:
               description: Whether the unit exists.
               type: bool
-            enabled:
+            enabled: &enabled
               description: Whether it starts at boot.
               type: bool
             active:
@@ -520,25 +520,25 @@ gpu_node:
           description: The containerd service.
           type: dict
           contains:
-            installed:
+            installed: &installed
               description: Whether the program exists or runs.
               type: bool
-            path:
+            path: &path
               description: >-
                 The program that its unit runs or starts, else the program in the C(PATH). V(null)
                 if there is none.
               type: str
-            version:
+            version: &version
               description: Its version. V(null) if it cannot be determined.
               type: str
-            version_error:
+            version_error: &version_error
               description: >-
                 What it printed for C(--version), if that is not a version. V(null) otherwise.
               type: str
-            running:
+            running: &running
               description: Whether its unit is active. V(null) if systemd did not report it.
               type: bool
-            socket:
+            socket: &socket
               description: Path of its socket.
               type: str
             runc:
@@ -548,10 +548,10 @@ gpu_node:
               description: Its configuration.
               type: dict
               contains:
-                path:
+                path: &config_path
                   description: Path of its main configuration file.
                   type: str
-                exists:
+                exists: &exists
                   description: Whether the file exists. V(null) if that cannot be read.
                   type: bool
                 error:
@@ -559,7 +559,7 @@ gpu_node:
                     Why the file cannot be read or why containerd rejects its configuration, with
                     file, line and column if these are known.
                   type: str
-                source:
+                source: &source
                   description: >-
                     The source of C(runtimes) and C(default_runtime), which is a command or the
                     files that were read. If it is V(null), these values are unknown or the engine's
@@ -584,7 +584,7 @@ gpu_node:
                   description: >-
                     Why M(metal.gpu.config_document) cannot edit a file that containerd accepts.
                   type: str
-            needs_reload:
+            needs_reload: &needs_reload
               description: Whether the files of its unit are newer than what systemd has loaded.
               type: bool
             changed_since_start:
@@ -599,7 +599,7 @@ gpu_node:
             cdi_enabled:
               description: Whether CDI is enabled for pods.
               type: bool
-            default_runtime:
+            default_runtime: &default_runtime
               description: Runtime of pods without a RuntimeClass.
               type: str
             runtimes:
@@ -619,13 +619,8 @@ gpu_node:
             path:
               description: Path of the program C(dockerd), determined as for containerd.
               type: str
-            version:
-              description: Its version. V(null) if it cannot be determined.
-              type: str
-            version_error:
-              description: >-
-                What it printed for C(--version), if that is not a version. V(null) otherwise.
-              type: str
+            version: *version
+            version_error: *version_error
             server_version:
               description: Version of the running engine.
               type: str
@@ -643,12 +638,8 @@ gpu_node:
             answers:
               description: Whether it answers C(docker info) and C(docker ps) for root.
               type: bool
-            enabled:
-              description: Whether it starts at boot.
-              type: bool
-            needs_reload:
-              description: Whether the files of its unit are newer than what systemd has loaded.
-              type: bool
+            enabled: *enabled
+            needs_reload: *needs_reload
             changed_since_start:
               description: >-
                 Files that Docker reads only at its start, and that were installed after its start.
@@ -671,23 +662,14 @@ gpu_node:
                 effective yet.
               type: dict
               contains:
-                path:
-                  description: Path of its main configuration file.
-                  type: str
-                exists:
-                  description: Whether the file exists. V(null) if that cannot be read.
-                  type: bool
+                path: *config_path
+                exists: *exists
                 error:
                   description: >-
                     Why the file cannot be read or is invalid, with file, line and column if these
                     are known.
                   type: str
-                source:
-                  description: >-
-                    The source of C(runtimes) and C(default_runtime), which is a command or the
-                    files that were read. If it is V(null), these values are unknown or the engine's
-                    defaults.
-                  type: str
+                source: *source
                 obstacle:
                   description: >-
                     Why M(metal.gpu.config_document) cannot edit a file that Docker accepts.
@@ -708,7 +690,7 @@ gpu_node:
             default_runtime:
               description: Runtime of containers that do not specify one.
               type: str
-            runtimes:
+            runtimes: &runtimes
               description: Runtimes by name, with C(type) and C(binary).
               type: dict
             live_restore:
@@ -761,21 +743,13 @@ gpu_node:
               description: cri-dockerd, which lets a kubelet use Docker.
               type: dict
               contains:
-                installed:
-                  description: Whether the program exists or runs.
-                  type: bool
+                installed: *installed
                 version:
                   description: Its version.
                   type: str
-                running:
-                  description: Whether its unit is active. V(null) if systemd did not report it.
-                  type: bool
-                enabled:
-                  description: Whether it starts at boot.
-                  type: bool
-                socket:
-                  description: Path of its socket.
-                  type: str
+                running: *running
+                enabled: *enabled
+                socket: *socket
             v1:
               description: Remains of nvidia-docker v1.
               type: dict
@@ -802,42 +776,23 @@ gpu_node:
             CRI-O. The values are from the running engine, or else from its configuration files.
           type: dict
           contains:
-            installed:
-              description: Whether the program exists or runs.
-              type: bool
-            version:
-              description: Its version. V(null) if it cannot be determined.
-              type: str
-            running:
-              description: Whether its unit is active. V(null) if systemd did not report it.
-              type: bool
+            installed: *installed
+            version: *version
+            running: *running
             config:
               description: Its configuration.
               type: dict
               contains:
-                path:
-                  description: Path of its main configuration file.
-                  type: str
-                exists:
-                  description: Whether the file exists. V(null) if that cannot be read.
-                  type: bool
+                path: *config_path
+                exists: *exists
                 error:
                   description: >-
                     Why one of the files cannot be read or is invalid, with file, line and column if
                     these are known.
                   type: str
-                source:
-                  description: >-
-                    The source of C(runtimes) and C(default_runtime), which is a command or the
-                    files that were read. If it is V(null), these values are unknown or the engine's
-                    defaults.
-                  type: str
-            default_runtime:
-              description: Runtime of pods without a RuntimeClass.
-              type: str
-            runtimes:
-              description: Runtimes by name, with C(type) and C(binary).
-              type: dict
+                source: *source
+            default_runtime: *default_runtime
+            runtimes: *runtimes
       sample:
         containerd:
           installed: true
@@ -954,24 +909,11 @@ gpu_node:
       description: The kubelet.
       type: dict
       contains:
-        installed:
-          description: Whether the program exists or runs.
-          type: bool
-        path:
-          description: >-
-            The program that its unit runs or starts, else the program in the C(PATH). V(null) if
-            there is none.
-          type: str
-        version:
-          description: Its version. V(null) if it cannot be determined.
-          type: str
-        version_error:
-          description: >-
-            What it printed for C(--version), if that is not a version. V(null) otherwise.
-          type: str
-        running:
-          description: Whether its unit is active. V(null) if systemd did not report it.
-          type: bool
+        installed: *installed
+        path: *path
+        version: *version
+        version_error: *version_error
+        running: *running
         unit_state:
           description: >-
             State of its unit, as systemd reports it, with C(active), C(sub) and C(result).
@@ -1035,9 +977,7 @@ gpu_node:
         last_error:
           description: Why it failed, from its journal. V(null) while it runs.
           type: str
-        needs_reload:
-          description: Whether the files of its unit are newer than what systemd has loaded.
-          type: bool
+        needs_reload: *needs_reload
         changed_since_start:
           description: >-
             Files of its settings that were written after its start, and so are not yet effective.

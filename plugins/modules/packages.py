@@ -229,7 +229,7 @@ def run(
         holder = read_lock(root)
     if holder is None:
         return {"lock": None}
-    return {"lock": {**holder._asdict(), "started": read_start(root, holder.pid)}}
+    return {"lock": {**holder, "started": read_start(root, holder["pid"])}}
 
 
 def note(request: Mapping[str, Any], query: Callable[[list[str]], str]) -> dict[str, Any]:

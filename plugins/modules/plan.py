@@ -20,16 +20,7 @@ description:
   - Does not observe the node again if the variable C(metal_gpu_observation_is_fresh) is true and
     C(metal_gpu) has an observation. Only playbooks of this collection set it.
 extends_documentation_fragment:
-  - metal.gpu.attributes
-attributes:
-  check_mode:
-    support: full
-    description: Changes nothing in any mode.
-  diff_mode:
-    support: none
-    description: Changes nothing.
-  idempotent:
-    support: full
+  - metal.gpu.attributes.reads
 options:
   roles:
     description:

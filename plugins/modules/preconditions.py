@@ -20,16 +20,7 @@ description:
   - Delegate it to localhost, where the tasks that talk to the API server run. It checks the Python
     packages there.
 extends_documentation_fragment:
-  - metal.gpu.attributes
-attributes:
-  check_mode:
-    support: full
-    description: Changes nothing in any mode.
-  diff_mode:
-    support: none
-    description: Changes nothing.
-  idempotent:
-    support: full
+  - metal.gpu.attributes.reads
 options:
   packages:
     description:

@@ -41,7 +41,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
 
     def v2_runner_on_ok(self, result: Any) -> None:
         node, step = result._host.get_name(), _step(result._task)
-        if step == "Announce the plan":
+        if step and step.startswith("Announce the plan"):
             self._planned[node] = {line.partition(" (")[0] for line in result._result["msg"]}
         elif node in self._done and step in self._planned[node]:
             self._done[node].append(step)

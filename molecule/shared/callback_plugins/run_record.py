@@ -49,7 +49,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
 
     def v2_runner_on_ok(self, result: Any) -> None:
         host, task, values = result._host.get_name(), result._task.get_name(), result._result
-        if task.endswith("Announce the plan"):
+        if "Announce the plan" in task:
             self._announced += [(host, step) for step in map(_step, values["msg"]) if step]
         if isinstance(result._task, (Handler, TaskInclude)):
             return

@@ -3,9 +3,8 @@
 
 """A thin client of the Kubernetes API: list, follow, create, patch, evict, delete.
 
-Requests and answers are plain JSON, because the model classes of the `kubernetes` package are slow
-for thousands of Node objects. `kube_settings` has the connection settings, `kube_transport` sends
-the requests, `kube_errors` has the errors.
+`kube_settings` has the connection settings, `kube_transport` sends the requests, `kube_collections`
+reads collections, `kube_errors` has the errors.
 
 Every method of `Client` does I/O and raises `KubeError`s. A request may be sent more than once, so
 every request is safe to repeat. In particular, objects are created by name, never by generateName.
@@ -16,204 +15,24 @@ Source: https://kubernetes.io/docs/reference/using-api/api-concepts/
 from __future__ import annotations
 
 import json
-import math
-import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors import (
-    ANONYMOUS,
-    ApiBudget,
-    ApiBusy,
-    ApiConflict,
-    ApiExists,
-    ApiExpired,
-    ApiForbidden,
-    ApiMissing,
-    ApiRefused,
-    ApiStalled,
-    ApiUnauthorised,
-    ApiUnreachable,
-    ApiUntrusted,
-    KubeError,
-    WatchCut,
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_collections import (
+    Reader,
+    is_named,
 )
-from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_transport import (
-    MANAGER,
-    Settings,
-    Timer,
-    Transport,
-    pause_s,
-)
-from ansible_collections.metal.gpu.plugins.module_utils.mappings import section, text
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors import ApiRefused
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_transport import MANAGER
+from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping
-    from typing import TypeVar
+    from collections.abc import Mapping
 
-    Record = TypeVar("Record")
-    Store = MutableMapping[str, Record]
-
-# Callers name the errors as kube.ApiForbidden and so on.
-__all__ = [
-    "ANONYMOUS",
-    "MANAGER",
-    "ApiBudget",
-    "ApiBusy",
-    "ApiConflict",
-    "ApiExists",
-    "ApiExpired",
-    "ApiForbidden",
-    "ApiMissing",
-    "ApiRefused",
-    "ApiStalled",
-    "ApiUnauthorised",
-    "ApiUnreachable",
-    "ApiUntrusted",
-    "Client",
-    "KubeError",
-    "Settings",
-    "Timer",
-    "WatchCut",
-    "only",
-]
-
-_PAGE = 500  # objects in one answer, as in kubectl
-_PARALLEL = 8  # concurrent requests of `snapshot_each`
-_STALLED_S = 5.0  # how long after its end a round of a watch counts as stalled
-_WATCH_S = 240  # below the idle limits of common load balancers (350 s and more)
+    from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_transport import Timer
 
 
-class Client:
+class Client(Reader):
     """The API requests that this collection uses."""
-
-    def __init__(
-        self,
-        settings: Settings,
-        sleep: Callable[[float], None] = time.sleep,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._transport = Transport(settings, sleep, clock)
-
-    @property
-    def url(self) -> str:
-        url: str = self._transport.url
-        return url
-
-    @property
-    def server_date(self) -> str:
-        """The Date header of the newest answer."""
-        return self._transport.server_date
-
-    def snapshot(
-        self,
-        resource: str,
-        keep: Callable[[dict[str, Any]], Record | None],
-        *,
-        namespace: str | None = None,
-        query: Mapping[str, str] | None = None,
-        timer: Timer | None = None,
-    ) -> dict[str, Record]:
-        """LIST a collection and return what `keep` returns for each object, without the Nones.
-
-        Keyed by object name, or by namespace/name if all namespaces were listed.
-        """
-        return self._list(resource, keep, namespace, query or {}, timer)[0]
-
-    def snapshot_each(
-        self,
-        resource: str,
-        keep: Callable[[dict[str, Any]], Record | None],
-        field: str,
-        names: Iterable[str],
-        *selectors: str,
-        cached: bool = False,
-        timer: Timer | None = None,
-    ) -> dict[str, Record]:
-        """Like `snapshot`, with one LIST for each value of `field`; several run at once.
-
-        `cached` reads from the server's cache, which may be a moment old. The cache has an index of
-        pods by spec.nodeName, so the cost depends on the pods of these nodes, not of the cluster.
-        Measured with 5,000 pods on 200 nodes (kube-apiserver 1.37.1 with etcd 3.4.23): 0.07 s for
-        1 node, 0.25 s for 32 nodes, 0.9 s for all 200 nodes; 1.3 s for one list of all pods; 14 s
-        for 32 nodes without the cache. For metadata.name, the cache makes no difference.
-        """
-        version = {"resourceVersion": "0"} if cached else {}
-
-        def read(name: str) -> dict[str, Record]:
-            query = {**only(field, [name], *selectors), **version}
-            return self.snapshot(resource, keep, query=query, timer=timer)
-
-        with ThreadPoolExecutor(_PARALLEL) as pool:
-            found = list(pool.map(read, names))
-        return {key: record for records in found for key, record in records.items()}
-
-    def follow(
-        self,
-        resource: str,
-        store: Store[Record],
-        keep: Callable[[dict[str, Any]], Record | None],
-        timer: Timer,
-        *,
-        namespace: str | None = None,
-        query: Mapping[str, str] | None = None,
-        round_s: float = _WATCH_S,
-    ) -> Iterator[Collection[str]]:
-        """Keep `store` equal to a collection, by one LIST and then a WATCH, until time is up.
-
-        Yields the keys of changed records: first after the LIST, even if nothing changed; then
-        after each event that changed a record. Yields no keys at the end of each round of the
-        watch, which lasts at most `round_s`. Keys and records are those of `snapshot`.
-
-        A broken watch continues where it broke. The collection is listed again if the server no
-        longer has that version (410), or if something closes every watch at once. Raises the
-        error of the watch if it is still broken when time is up.
-        """
-        version, failures = "", 0
-        problem: KubeError | None = None  # why the watch is broken
-        while True:
-            if not version:
-                fresh, version = self._list(resource, keep, namespace, query or {}, timer)
-                changed = {
-                    key
-                    for key in {*store, *fresh}
-                    if key not in store or key not in fresh or store[key] != fresh[key]
-                }
-                store.clear()
-                store.update(fresh)
-                yield changed
-            if timer.remaining_s() <= 0:
-                if problem:
-                    raise problem  # pylint: disable=raising-bad-type
-                return
-            length_s = min(round_s, timer.remaining_s())
-            try:
-                for kind, item in self._watch(
-                    resource, namespace, query or {}, version, timer, length_s
-                ):
-                    failures, problem = 0, None
-                    version = item["metadata"]["resourceVersion"]
-                    if kind != "BOOKMARK":
-                        key = _key(item, namespace)
-                        record = None if kind == "DELETED" else keep(item)
-                        if store.get(key) != record:
-                            if record is None:
-                                del store[key]
-                            else:
-                                store[key] = record
-                            yield {key}
-                    if timer.remaining_s() <= 0:
-                        return
-            except (ApiExpired, WatchCut, ApiUnreachable, ApiBusy) as error:
-                if isinstance(error, (ApiExpired, WatchCut)):
-                    version, problem = "", None
-                else:
-                    problem = error
-                self.pause(min(pause_s(failures, error), timer.remaining_s()))
-                failures += 1
-            else:
-                failures, problem = 0, None  # even if there was no event
-                yield ()
 
     def create(
         self,
@@ -226,10 +45,7 @@ class Client:
 
         Raises ApiExists if the name exists. After a lost answer, that may be our own object.
         """
-        created: dict[str, Any] = self._transport.ask(
-            "create", resource, namespace, body=body, timer=timer
-        )
-        return created
+        return self.ask("create", resource, namespace, body=body, timer=timer)
 
     def patch(
         self, resource: str, name: str, body: Mapping[str, Any], timer: Timer | None = None
@@ -239,11 +55,11 @@ class Client:
         If the body has metadata.resourceVersion, a newer object raises ApiConflict.
         """
         query = {"fieldManager": MANAGER}
-        patched: dict[str, Any] = self._transport.ask(
+        patched = self.ask(
             "patch", resource, None, path=f"/{name}", query=query, body=body, timer=timer
         )
-        if not _is_named(patched):
-            raise self._transport.odd(f"one of {resource}", json.dumps(patched))
+        if not is_named(patched):
+            raise self.odd(f"one of {resource}", json.dumps(patched))
         return patched
 
     def evict(self, pod: str, namespace: str, uid: str) -> None:
@@ -260,7 +76,7 @@ class Client:
             "metadata": {"name": pod, "namespace": namespace},
             "deleteOptions": {"preconditions": {"uid": uid}},
         }
-        self._transport.attempt("create", "pods", namespace, path=f"/{pod}/eviction", body=body)
+        self.attempt("create", "pods", namespace, path=f"/{pod}/eviction", body=body)
 
     def delete(
         self,
@@ -273,7 +89,7 @@ class Client:
     ) -> None:
         """Delete one object; `grace_s` None means its own grace period."""
         body = _delete_options(grace_s)
-        self._transport.ask("delete", resource, namespace, path=f"/{name}", body=body, timer=timer)
+        self.ask("delete", resource, namespace, path=f"/{name}", body=body, timer=timer)
 
     def delete_collection(
         self,
@@ -286,17 +102,15 @@ class Client:
     ) -> None:
         """Delete all objects with the labels; `grace_s` None means their own grace periods."""
         query, body = {"labelSelector": selector}, _delete_options(grace_s)
-        self._transport.ask(
-            "deletecollection", resource, namespace, query=query, body=body, timer=timer
-        )
+        self.ask("deletecollection", resource, namespace, query=query, body=body, timer=timer)
 
     def log_tail(self, pod: str, namespace: str, container: str, lines: int) -> str:
         """Request the last lines of a container's log, once."""
         query = {"container": container, "tailLines": str(lines)}
-        answer = self._transport.attempt("get", "pods", namespace, path=f"/{pod}/log", query=query)
+        answer = self.attempt("get", "pods", namespace, path=f"/{pod}/log", query=query)
         return answer.decode(errors="replace")
 
-    def is_allowed(self, attributes: Mapping[str, str], timer: Timer | None = None) -> bool:
+    def is_allowed(self, attributes: Mapping[str, str]) -> bool:
         """Return whether the server allows these credentials an action.
 
         Source: https://kubernetes.io/docs/reference/access-authn-authz/authorization/#checking-api-access
@@ -306,7 +120,7 @@ class Client:
             "kind": "SelfSubjectAccessReview",
             "spec": {"resourceAttributes": dict(attributes)},
         }
-        answer = self.create("selfsubjectaccessreviews", review, timer=timer)
+        answer = self.create("selfsubjectaccessreviews", review)
         return bool(section(answer, "status").get("allowed"))
 
     def user(self) -> str:
@@ -321,132 +135,6 @@ class Client:
             return ""  # before Kubernetes 1.28, or forbidden
         return str(section(answer, "status", "userInfo").get("username") or "")
 
-    def pause(self, seconds: float) -> None:
-        self._transport.pause(seconds)
-
-    def _list(
-        self,
-        resource: str,
-        keep: Callable[[dict[str, Any]], Record | None],
-        namespace: str | None,
-        query: Mapping[str, str],
-        timer: Timer | None,
-    ) -> tuple[dict[str, Record], str]:
-        """Return the records of a collection and its version.
-
-        Reads page by page, so that at most one page of full objects is in memory. If the list
-        expires before its last page, it is read again in one answer.
-        """
-        records: dict[str, Record] = {}
-        page = {**query, "limit": str(_PAGE)}
-        while True:
-            try:
-                answer = self._transport.ask("list", resource, namespace, query=page, timer=timer)
-            except ApiExpired:
-                if "continue" not in page:
-                    raise
-                records, page = {}, dict(query)
-                continue
-            items, metadata = answer.get("items"), section(answer, "metadata")
-            version = text(metadata, "resourceVersion")
-            if not version or not isinstance(items, list) or not all(map(_is_named, items)):
-                raise self._transport.odd(f"a list of {resource}", json.dumps(answer))
-            for item in items:
-                record = keep(item)
-                if record is not None:
-                    records[_key(item, namespace)] = record
-            token = text(metadata, "continue")
-            if not token:
-                return records, version
-            page["continue"] = token
-
-    def _watch(
-        self,
-        resource: str,
-        namespace: str | None,
-        query: Mapping[str, str],
-        version: str,
-        timer: Timer,
-        round_s: float,
-    ) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield type and object of the events of one round of a watch.
-
-        Raises ApiExpired if the watch cannot continue from `version`.
-        """
-        started, silent = timer.elapsed_s(), True
-        # The server ends the round. If it stalls, we end it a little later, or exactly at the end
-        # of the timer.
-        read_s = round_s + (_STALLED_S if round_s < timer.remaining_s() else 0.0)
-        response = self._transport.send(
-            "watch",
-            resource,
-            namespace,
-            query={
-                **query,
-                "watch": "1",
-                "allowWatchBookmarks": "true",
-                "resourceVersion": version,
-                "timeoutSeconds": str(max(1, math.ceil(round_s))),
-            },
-            read_s=read_s,
-        )
-        try:
-            for line in self._transport.lines(response, read_s):
-                silent = False
-                kind, item = self._parse_event(resource, line)
-                if kind == "ERROR":
-                    raise ApiExpired(
-                        f"The API server {self._transport.shown} ended the watch of {resource}: "
-                        f"{item.get('message')}"
-                    )
-                yield kind, item
-        except ApiStalled:
-            if timer.remaining_s() > 0:
-                raise
-            return
-        finally:
-            response.close()
-        if silent and timer.elapsed_s() - started < min(1.0, round_s):
-            raise WatchCut(
-                f"The API server {self._transport.shown}, or a proxy before it, closes every watch "
-                "immediately."
-            )
-
-    def _parse_event(self, resource: str, line: bytes) -> tuple[str, dict[str, Any]]:
-        """Return the type and the object of an event."""
-        try:
-            event = json.loads(line)
-        except ValueError as error:
-            raise self._transport.odd(f"events of {resource}", line) from error
-        kind, item = text(event, "type"), dict(section(event, "object"))
-        is_versioned = bool(text(item, "metadata", "resourceVersion"))
-        if kind == "ERROR" or (kind and is_versioned and (kind == "BOOKMARK" or _is_named(item))):
-            return kind, item
-        raise self._transport.odd(f"events of {resource}", line)
-
-
-def only(field: str, names: Collection[str], *selectors: str) -> dict[str, str]:
-    """Return the query for field selectors, with one for `field` if there is only one name."""
-    single = [f"{field}={name}" for name in names] if len(names) == 1 else []
-    return {"fieldSelector": ",".join([*selectors, *single])} if selectors or single else {}
-
 
 def _delete_options(grace_s: int | None) -> dict[str, Any]:
-    body: dict[str, Any] = {"kind": "DeleteOptions", "apiVersion": "v1"}
-    body["propagationPolicy"] = "Background"
-    if grace_s is not None:
-        body["gracePeriodSeconds"] = grace_s
-    return body
-
-
-def _is_named(item: Any) -> bool:
-    """Return whether an item is an object of the API, as far as callers rely on it."""
-    return bool(text(item, "metadata", "name"))
-
-
-def _key(item: Mapping[str, Any], namespace: str | None) -> str:
-    """Return the name of an object, with its namespace if all namespaces were queried."""
-    metadata = item["metadata"]
-    scope = metadata.get("namespace")
-    name: str = metadata["name"]
-    return f"{scope}/{name}" if scope and not namespace else name
+    return {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": grace_s}

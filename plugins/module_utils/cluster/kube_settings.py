@@ -16,14 +16,12 @@ import re
 import traceback
 from typing import TYPE_CHECKING, Any
 
-from ansible.module_utils.basic import env_fallback, missing_required_lib
+from ansible.module_utils.basic import env_fallback
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.causes import quote
-from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import (
-    Client,
-    KubeError,
-    Settings,
-)
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import Client
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors import KubeError
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_transport import Settings
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
 
 try:
@@ -39,35 +37,24 @@ except ImportError:
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from ansible.module_utils.basic import AnsibleModule
+
+def _option(kind: str, *names: str, **more: Any) -> dict[str, Any]:
+    """Return an option, and the environment variables that set it."""
+    variables = [f"K8S_AUTH_{name}" for name in names]
+    return {"type": kind, "fallback": (env_fallback, variables), **more}
+
 
 # Names, aliases and environment variables are those of the collection kubernetes.core.
 AUTH_ARGUMENTS: dict[str, Any] = {
-    "kubeconfig": {"type": "raw", "fallback": (env_fallback, ["K8S_AUTH_KUBECONFIG"])},
-    "context": {"type": "str", "fallback": (env_fallback, ["K8S_AUTH_CONTEXT"])},
-    "host": {"type": "str", "fallback": (env_fallback, ["K8S_AUTH_HOST"])},
-    "api_key": {"type": "str", "no_log": True, "fallback": (env_fallback, ["K8S_AUTH_API_KEY"])},
-    "ca_cert": {
-        "type": "path",
-        "aliases": ["ssl_ca_cert"],
-        "fallback": (env_fallback, ["K8S_AUTH_CA_CERT", "K8S_AUTH_SSL_CA_CERT"]),
-    },
-    "client_cert": {
-        "type": "path",
-        "aliases": ["cert_file"],
-        "fallback": (env_fallback, ["K8S_AUTH_CLIENT_CERT", "K8S_AUTH_CERT_FILE"]),
-    },
-    "client_key": {
-        "type": "path",
-        "no_log": False,  # the path, not the key
-        "aliases": ["key_file"],
-        "fallback": (env_fallback, ["K8S_AUTH_CLIENT_KEY", "K8S_AUTH_KEY_FILE"]),
-    },
-    "validate_certs": {
-        "type": "bool",
-        "aliases": ["verify_ssl"],
-        "fallback": (env_fallback, ["K8S_AUTH_VALIDATE_CERTS", "K8S_AUTH_VERIFY_SSL"]),
-    },
+    "kubeconfig": _option("raw", "KUBECONFIG"),
+    "context": _option("str", "CONTEXT"),
+    "host": _option("str", "HOST"),
+    "api_key": _option("str", "API_KEY", no_log=True),
+    "ca_cert": _option("path", "CA_CERT", "SSL_CA_CERT", aliases=["ssl_ca_cert"]),
+    "client_cert": _option("path", "CLIENT_CERT", "CERT_FILE", aliases=["cert_file"]),
+    # The path, not the key.
+    "client_key": _option("path", "CLIENT_KEY", "KEY_FILE", aliases=["key_file"], no_log=False),
+    "validate_certs": _option("bool", "VALIDATE_CERTS", "VERIFY_SSL", aliases=["verify_ssl"]),
 }
 
 _SECRETS = {"token", "password", "client-key-data", "access-token", "refresh-token", "id-token"}
@@ -75,10 +62,6 @@ _SECRETS = {"token", "password", "client-key-data", "access-token", "refresh-tok
 
 class SettingsInvalid(KubeError):
     """The settings are unusable: the kubeconfig is missing or invalid, or lacks the context."""
-
-
-class PluginFailed(SettingsInvalid):
-    """The credential plugin of the kubeconfig returned no credentials."""
 
 
 def connect(options: Mapping[str, Any]) -> Client:
@@ -124,14 +107,6 @@ def connect(options: Mapping[str, Any]) -> Client:
     if not configuration.verify_ssl:
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
     return Client(Settings(configuration, source))
-
-
-def client_for(module: AnsibleModule) -> Client:
-    """Return a client for a module's options. Raises SettingsInvalid."""
-    if IMPORT_ERROR:
-        module.fail_json(msg=missing_required_lib("kubernetes"), exception=IMPORT_ERROR)
-    module.no_log_values.update(_secrets(module.params["kubeconfig"]))
-    return connect(module.params)
 
 
 def _load_service_account(configuration: Any) -> bool:
@@ -229,7 +204,7 @@ def _refuse_plugin(
     words = (re.sub(r"^\[Errno \d+\] ", "", text) for text in complaints)
     why = quote("; ".join(words)) or "it returned neither a token nor a certificate"
     hint = quote(str(plugin.get("installHint") or ""))
-    raise PluginFailed(
+    raise SettingsInvalid(
         f"The credential plugin {str(plugin.get('command'))!r} of the {place} returned no "
         f"credentials: {why}{f' (installHint: {hint})' if hint else ''}"
     )
@@ -277,14 +252,14 @@ class _Complaints(logging.Handler):
         self.texts.append(record.getMessage())
 
 
-def _secrets(data: Any) -> Iterator[str]:
+def secrets(data: Any) -> Iterator[str]:
     """Yield the secret texts in the content of a kubeconfig."""
     if isinstance(data, dict):
         for key, value in data.items():
             if key in _SECRETS and isinstance(value, str):
                 yield value
             else:
-                yield from _secrets(value)
+                yield from secrets(value)
     elif isinstance(data, list):
         for value in data:
-            yield from _secrets(value)
+            yield from secrets(value)

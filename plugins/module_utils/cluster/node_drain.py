@@ -17,7 +17,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ansible_collections.metal.gpu.plugins.module_utils.cluster import gpu_claims, kube
+from ansible_collections.metal.gpu.plugins.module_utils.cluster import gpu_claims
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import Client
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_collections import only
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors import (
+    ApiBudget,
+    ApiBusy,
+    ApiConflict,
+    ApiMissing,
+    ApiUnreachable,
+    KubeError,
+)
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_transport import MANAGER, Timer
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.quantity import parse_quantity
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
 
@@ -76,15 +87,13 @@ def _is_ours(metadata: Mapping[str, Any]) -> bool:
         for row in metadata.get("managedFields", ())
         if "f:unschedulable" in section(row, "fieldsV1", "f:spec")
     ]
-    return kube.MANAGER in managers or not managers
+    return MANAGER in managers or not managers
 
 
 class Drain:
     """The nodes and the pods that claim their GPUs."""
 
-    def __init__(
-        self, client: kube.Client, names: Collection[str], timer: kube.Timer, run: str
-    ) -> None:
+    def __init__(self, client: Client, names: Collection[str], timer: Timer, run: str) -> None:
         self._client = client
         self._names = names
         self._timer = timer
@@ -94,7 +103,7 @@ class Drain:
         self.claims = self._read_claims(names)
 
     def _read_nodes(self, names: Collection[str]) -> dict[str, NodeRow]:
-        query = kube.only("metadata.name", names)
+        query = only("metadata.name", names)
         return self._client.snapshot("nodes", self._keep_node, query=query, timer=self._timer)
 
     def _read_claims(self, nodes: Collection[str]) -> dict[str, Claim]:
@@ -112,7 +121,7 @@ class Drain:
             claim = gpu_claims.parse_claim(pod)
             return claim if claim and claim.node in self._names else None
 
-        query = kube.only("spec.nodeName", self._names, _ALIVE)
+        query = only("spec.nodeName", self._names, _ALIVE)
         found = self._client.snapshot("pods", keep, query=query, timer=self._timer)
         return gpu_claims.holders(found)
 
@@ -151,7 +160,7 @@ class Drain:
         for name in names:
             try:
                 self._change(name, change)
-            except kube.KubeError as error:
+            except KubeError as error:
                 problems[name] = str(error)
         return problems
 
@@ -167,9 +176,9 @@ class Drain:
                     self._client.patch("nodes", name, patch, timer=self._timer)
                 )
                 return
-            except kube.ApiMissing:
+            except ApiMissing:
                 del self.nodes[name]
-            except kube.ApiConflict:
+            except ApiConflict:
                 if attempt == _ATTEMPTS - 1:
                     raise
                 del self.nodes[name]
@@ -200,19 +209,19 @@ class Drain:
             return ""
         try:
             self._client.evict(claim.name, claim.namespace, claim.uid)
-        except kube.ApiMissing:
+        except ApiMissing:
             return ""
         # A conflict says that the pod is gone, or that its budget has changed: the next look tells.
-        except (kube.ApiBudget, kube.ApiBusy, kube.ApiConflict) as error:
+        except (ApiBudget, ApiBusy, ApiConflict) as error:
             return error.reply
-        except kube.ApiUnreachable as error:
+        except ApiUnreachable as error:
             return str(error)
         self.evicted.add(claim.uid)
         return ""
 
     def wait_for_no_gpus(self, names: Collection[str]) -> None:
         """Wait until none of the nodes has allocatable GPUs. Raises Stuck."""
-        query = kube.only("metadata.name", self._names)
+        query = only("metadata.name", self._names)
         having: list[str] = []
         for _changed in self._client.follow(
             "nodes", self.nodes, self._keep_node, self._timer, query=query

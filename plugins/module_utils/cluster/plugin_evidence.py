@@ -12,10 +12,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
     causes,
-    kube,
     plugin_causes,
     pod_status,
     scheduling,
+)
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import Client
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors import (
+    ApiForbidden,
+    KubeError,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
 
@@ -50,9 +54,7 @@ class _Cluster:
         self.withheld: list[str] = []
 
 
-def read(
-    client: kube.Client, nodes: Mapping[str, NodeStatus], resource: str
-) -> dict[str, Evidence]:
+def read(client: Client, nodes: Mapping[str, NodeStatus], resource: str) -> dict[str, Evidence]:
     """Return the newest evidence for the state of each node."""
     if not nodes:
         return {}
@@ -62,25 +64,25 @@ def read(
         _read_pods(client, cluster, nodes)
         _read_logs(client, cluster, nodes)
         _read_events(client, cluster, nodes)
-    except kube.KubeError as error:
+    except KubeError as error:
         cluster.withheld.append(f"cannot read the device plugin pods: {error}")
     return {name: _explain(cluster, name, status) for name, status in nodes.items()}
 
 
-def _read_daemonsets(client: kube.Client, cluster: _Cluster, resource: str) -> None:
+def _read_daemonsets(client: Client, cluster: _Cluster, resource: str) -> None:
     def keep(daemonset: dict[str, Any]) -> dict[str, Any] | None:
         template = section(daemonset, "spec", "template")
         return daemonset if pod_status.is_device_plugin(template) else None
 
     try:
         found = client.snapshot("daemonsets", keep)
-    except kube.ApiForbidden as error:
+    except ApiForbidden as error:
         cluster.withheld.append(f"cannot read the DaemonSets: {error.reply}")
         return
     cluster.daemonsets = plugin_causes.choose_plugins(found.values(), resource)
 
 
-def _read_pods(client: kube.Client, cluster: _Cluster, nodes: Mapping[str, NodeStatus]) -> None:
+def _read_pods(client: Client, cluster: _Cluster, nodes: Mapping[str, NodeStatus]) -> None:
     """Read the device plugin pods: those of the DaemonSets, or without these, those of the nodes.
 
     Only the former include pods that the scheduler has not yet bound to a node.
@@ -101,7 +103,7 @@ def _read_pods(client: kube.Client, cluster: _Cluster, nodes: Mapping[str, NodeS
         cluster.pods.update({f"{namespace}/{name}": pod for name, pod in found.items()})
 
 
-def _read_logs(client: kube.Client, cluster: _Cluster, nodes: Mapping[str, NodeStatus]) -> None:
+def _read_logs(client: Client, cluster: _Cluster, nodes: Mapping[str, NodeStatus]) -> None:
     count = 0
     for key, pod in cluster.pods.items():
         is_silent = nodes[pod_status.target_node(pod)].ready is None  # its kubelet would not answer
@@ -113,12 +115,12 @@ def _read_logs(client: kube.Client, cluster: _Cluster, nodes: Mapping[str, NodeS
         metadata, container = pod["metadata"], pod_status.plugin_container(pod)
         try:
             tail = client.log_tail(metadata["name"], metadata["namespace"], container, LOG_LINES)
-        except kube.KubeError:
+        except KubeError:
             continue  # not started yet, or no permission; the phase is evidence enough
         cluster.logs[key] = [line.strip() for line in tail.splitlines() if line.strip()]
 
 
-def _read_events(client: kube.Client, cluster: _Cluster, nodes: Mapping[str, NodeStatus]) -> None:
+def _read_events(client: Client, cluster: _Cluster, nodes: Mapping[str, NodeStatus]) -> None:
     """Read the warnings about pods that were not created or do not start."""
     reached = {pod_status.target_node(pod) for pod in cluster.pods.values()}
     waiting = [

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ansible_collections.metal.gpu.plugins.module_utils.cluster.node_status import NodeStatus
     from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_pod import (
         Request,
+        Template,
         Verdict,
     )
 
@@ -36,9 +37,7 @@ class Facts(NamedTuple):
 
     request: Request
     verdict: Verdict
-    namespace: str
-    resource: str
-    tolerations: Sequence[Mapping[str, Any]]
+    template: Template
     events: Sequence[Mapping[str, Any]]  # of the pod, oldest first
     node: NodeStatus | None
     silence: str  # for how long the kubelet has not reported; empty if it reports
@@ -50,7 +49,7 @@ def find_cause(facts: Facts) -> Cause | None:
     subject = Subject(
         "the smoke pod",
         name,
-        facts.namespace,
+        facts.template.namespace,
         "verify_smoke_tolerations",
         "verify_smoke_namespace",
     )
@@ -102,19 +101,19 @@ def _of_scheduler(message: str, facts: Facts, subject: Subject) -> Cause | None:
     """Return why the scheduler cannot place the pod. Its message covers all nodes."""
     node = facts.node
     if node is not None:
-        taints = scheduling.untolerated(node.taints, facts.tolerations)
+        taints = scheduling.untolerated(node.taints, facts.template.tolerations)
         if taints:
             return causes.of_taints(taints, node.readiness, subject)
     room = _ROOM.search(message)
     if room is None:
         return None
-    if node is not None and room[0] == f"Insufficient {facts.resource}":
+    if node is not None and room[0] == f"Insufficient {facts.template.resource}":
         allocatable = int(node.allocatable or 0)
         if allocatable < facts.request.gpus:
-            return no_allocatable(facts.resource, facts.request.gpus, allocatable)
+            return no_allocatable(facts.template.resource, facts.request.gpus, allocatable)
         if allocatable < (facts.request.allocatable or 0):
             return _fewer_allocatable(facts.request.allocatable, allocatable)
-    if facts.request.shortage == "busy" and room[0] == f"Insufficient {facts.resource}":
+    if facts.request.shortage == "busy" and room[0] == f"Insufficient {facts.template.resource}":
         return None  # the claims of other pods do not explain it
     return Cause("NODE_FULL", {"what": subject.what, "node": facts.request.node, "error": room[0]})
 

@@ -13,7 +13,17 @@ from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
-from ansible_collections.metal.gpu.plugins.module_utils.cluster import kube, pod_status, smoke_pod
+from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
+    pod_status,
+    smoke_pod,
+)
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import Client
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors import (
+    ApiForbidden,
+    ApiMissing,
+    KubeError,
+)
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_transport import Timer
 from ansible_collections.metal.gpu.plugins.module_utils.probe import process_identity
 
 if TYPE_CHECKING:
@@ -22,7 +32,7 @@ if TYPE_CHECKING:
     from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_pod import Leftover
 
 
-def read_leftovers(client: kube.Client, namespace: str) -> dict[str, Leftover]:
+def read_leftovers(client: Client, namespace: str) -> dict[str, Leftover]:
     """Return the smoke pods of runs that have ended, keyed by pod name.
 
     A run on this machine has ended if its process is gone. A run on another machine has ended if
@@ -43,7 +53,7 @@ def read_leftovers(client: kube.Client, namespace: str) -> dict[str, Leftover]:
 
 
 def remove_leftovers(
-    client: kube.Client, namespace: str, leftovers: Mapping[str, Leftover], timer: kube.Timer
+    client: Client, namespace: str, leftovers: Mapping[str, Leftover], timer: Timer
 ) -> dict[str, str]:
     """Delete pods of earlier runs; return why a pod may still exist, keyed by name."""
     runs = sorted({pod.run for pod in leftovers.values()})
@@ -51,11 +61,11 @@ def remove_leftovers(
 
 
 def remove(
-    client: kube.Client,
+    client: Client,
     namespace: str,
     selector: str,
     names: Iterable[str],
-    timer: kube.Timer,
+    timer: Timer,
 ) -> dict[str, str]:
     """Delete the pods with these labels and wait until their GPUs are free again.
 
@@ -73,33 +83,33 @@ def remove(
             if not left:
                 return {}
         _delete(client, namespace, selector, left, 0, timer)
-    except kube.KubeError as error:
+    except KubeError as error:
         # A pod that is not listed is gone. Without an answer, each may exist.
-        if isinstance(error, kube.ApiForbidden):
-            with contextlib.suppress(kube.KubeError):
+        if isinstance(error, ApiForbidden):
+            with contextlib.suppress(KubeError):
                 names = client.snapshot("pods", lambda pod: True, namespace=namespace, query=query)
         return dict.fromkeys(names, str(error))
     return {}
 
 
 def _delete(
-    client: kube.Client,
+    client: Client,
     namespace: str,
     selector: str,
     names: Iterable[str],
     grace_s: int | None,
-    timer: kube.Timer,
+    timer: Timer,
 ) -> None:
     """Delete pods; one by one if the permission to delete a collection is missing."""
     try:
         client.delete_collection("pods", namespace, selector=selector, grace_s=grace_s, timer=timer)
-    except kube.ApiForbidden:
+    except ApiForbidden:
         for name in names:
-            with contextlib.suppress(kube.ApiMissing):
+            with contextlib.suppress(ApiMissing):
                 client.delete("pods", name, namespace, grace_s=grace_s, timer=timer)
 
 
-def server_time(client: kube.Client) -> datetime:
+def server_time(client: Client) -> datetime:
     """Return the time of the API server's newest answer."""
     try:
         return parsedate_to_datetime(client.server_date)

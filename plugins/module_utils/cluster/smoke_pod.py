@@ -48,6 +48,7 @@ class Template(NamedTuple):
 
     run: str
     process: str
+    namespace: str
     image: str
     resource: str
     runtime_class: str | None
@@ -106,6 +107,7 @@ def manifest(template: Template, request: Request) -> dict[str, Any]:
     An affinity to the node's name pins it, because with nodeName the scheduler would not count its
     GPUs. The pod meets the Pod Security Standard "restricted".
     """
+    name = {"key": "metadata.name", "operator": "In", "values": [request.node]}
     spec: dict[str, Any] = {
         "restartPolicy": "Never",
         "activeDeadlineSeconds": template.limit_s + GRACE_S,
@@ -116,13 +118,7 @@ def manifest(template: Template, request: Request) -> dict[str, Any]:
         "affinity": {
             "nodeAffinity": {
                 "requiredDuringSchedulingIgnoredDuringExecution": {
-                    "nodeSelectorTerms": [
-                        {
-                            "matchFields": [
-                                {"key": "metadata.name", "operator": "In", "values": [request.node]}
-                            ]
-                        }
-                    ]
+                    "nodeSelectorTerms": [{"matchFields": [name]}]
                 }
             }
         },

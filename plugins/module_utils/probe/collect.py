@@ -28,17 +28,19 @@ from ansible_collections.metal.gpu.plugins.module_utils.probe.services import Se
 from ansible_collections.metal.gpu.plugins.module_utils.read import systemd
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import TypeVar
 
+    from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import Probe
     from ansible_collections.metal.gpu.plugins.module_utils.probe.raw_data import (
         Asked,
         OutputData,
-        ProgramFileData,
         RawData,
         ServiceData,
     )
     from ansible_collections.metal.gpu.plugins.module_utils.read.output import Output
+
+    Value = TypeVar("Value")
 
 # Properties of units: those that are sent to the controller, and those that may contain secrets.
 STATE = (
@@ -46,6 +48,11 @@ STATE = (
     *("ActiveEnterTimestampMonotonic", "NeedDaemonReload", "Listen"),
 )
 COMMAND = ("Names", "MainPID", "ControlGroup", "ExecStart", "Environment", "EnvironmentFiles")
+
+
+def _all(part: Callable[[Probe], Mapping[str, Value]]) -> dict[str, Value]:
+    """Return what all probes have in a part. No two of them have the same name."""
+    return {name: value for probe in PROBES.values() for name, value in part(probe).items()}
 
 
 def units() -> list[str]:
@@ -74,26 +81,20 @@ def collect(node: Node, request: Request) -> RawData:
         "services": {unit: _as_data(service) for unit, service in reading.services.items()},
         "exists": {
             name: reading.files.exists(path.format(release=reading.release))
-            for probe in PROBES.values()
-            for name, path in probe.exists.items()
+            for name, path in _all(lambda probe: probe.exists).items()
         },
         "found": {
             name: [path for pattern in patterns for path in reading.files.find(pattern)]
-            for probe in PROBES.values()
-            for name, patterns in probe.found.items()
+            for name, patterns in _all(lambda probe: probe.found).items()
         },
         "programs": {
             name: reading.find_program(name) for probe in PROBES.values() for name in probe.programs
         },
         "program_files": {
-            name: _read_program(node.root, name, directories)
-            for probe in PROBES.values()
-            for name, directories in probe.program_files.items()
+            name: program_files.read_program(node.root, name, directories)
+            for name, directories in _all(lambda probe: probe.program_files).items()
         },
-        "own_files": read_own_files(
-            node.root,
-            {path: role for probe in PROBES.values() for path, role in probe.own_files.items()},
-        ),
+        "own_files": read_own_files(node.root, _all(lambda probe: probe.own_files)),
         "values": {name: probe.values(reading) for name, probe in PROBES.items()},
         "modified": _read_times(reading),
         "clock": {"now": time.time(), "uptime": time.monotonic()},
@@ -113,8 +114,7 @@ def _read_services(
 ) -> dict[str, Service]:
     return {
         unit: read_service(node.root, files, unit, kind, properties.get(unit, {}))
-        for probe in PROBES.values()
-        for unit, kind in probe.services.items()
+        for unit, kind in _all(lambda probe: probe.services).items()
     }
 
 
@@ -139,36 +139,20 @@ def _as_data(service: Service) -> ServiceData:
     return cast("ServiceData", {**service._asdict(), **lists})
 
 
-def _read_program(root: Path, name: str, directories: Iterable[str]) -> ProgramFileData:
-    file = program_files.read_program(root, name, directories)
-    return {"path": file.path, "exists": file.exists, "executable": file.executable}
-
-
 def _read_times(reading: Reading) -> dict[str, float]:
     """Return when configuration and other files of interest were written, keyed by path."""
     files = reading.files
     read = (*files.texts, *reading.unit_files.texts)
     paths = [path for path in read if not path.startswith(("/proc/", "/sys/"))]
     times = {path: files.modified(path) for path in paths}
-    for probe in PROBES.values():
-        times.update(probe.times(reading))
+    times.update(_all(lambda probe: probe.times(reading)))
     return {path: modified for path, modified in times.items() if modified is not None}
 
 
 def _query_programs(reading: Reading, systemctl: Output | None) -> dict[str, OutputData]:
     """Run every existing program; return the outputs."""
-    first = {
-        name: command
-        for probe in PROBES.values()
-        for name, command in probe.commands(reading).items()
-    }
-    outputs = reading.run(first)
-    further = {
-        name: command
-        for probe in PROBES.values()
-        for name, command in probe.follow_up(reading, outputs).items()
-    }
-    outputs.update(reading.run(further))
+    outputs = reading.run(_all(lambda probe: probe.commands(reading)))
+    outputs.update(reading.run(_all(lambda probe: probe.follow_up(reading, outputs))))
     # Its output can contain secrets. The selected properties are in "units".
     shown = {"systemctl": systemctl._replace(stdout="")} if systemctl else {}
     return {

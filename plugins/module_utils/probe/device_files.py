@@ -11,12 +11,12 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
-from typing import NamedTuple
+from typing import TypedDict
 
 PATTERNS = ("dev/nvidia*", "dev/nvidia-caps/*")
 
 
-class DeviceFile(NamedTuple):
+class DeviceFile(TypedDict):
     """A character device; the mode is octal text, such as "0666"."""
 
     path: str
@@ -26,9 +26,9 @@ class DeviceFile(NamedTuple):
     linked: bool  # in /dev/char, where runc looks it up
 
 
-def read_device_files(root: Path) -> tuple[DeviceFile, ...]:
+def read_device_files(root: Path) -> list[DeviceFile]:
     """Read the device files, sorted by path. A file that disappears meanwhile is left out."""
-    files = []
+    files: list[DeviceFile] = []
     for path in sorted(path for pattern in PATTERNS for path in root.glob(pattern)):
         try:
             status = path.stat()
@@ -37,12 +37,12 @@ def read_device_files(root: Path) -> tuple[DeviceFile, ...]:
         if stat.S_ISCHR(status.st_mode):
             major, minor = os.major(status.st_rdev), os.minor(status.st_rdev)
             files.append(
-                DeviceFile(
-                    path=f"/{path.relative_to(root)}",
-                    major=major,
-                    minor=minor,
-                    mode=f"{stat.S_IMODE(status.st_mode):04o}",
-                    linked=(root / f"dev/char/{major}:{minor}").exists(),
-                )
+                {
+                    "path": f"/{path.relative_to(root)}",
+                    "major": major,
+                    "minor": minor,
+                    "mode": f"{stat.S_IMODE(status.st_mode):04o}",
+                    "linked": (root / f"dev/char/{major}:{minor}").exists(),
+                }
             )
-    return tuple(files)
+    return files

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, TypedDict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +24,7 @@ _LIBRARIES = re.compile(r"/lib(nvidia-ml|cuda)\.so\.")
 _POD = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
 
 
-class DeviceUser(NamedTuple):
+class DeviceUser(TypedDict):
     """A process that has the driver open."""
 
     pid: int
@@ -34,13 +34,14 @@ class DeviceUser(NamedTuple):
 
 def read_device_users(root: Path) -> list[DeviceUser]:
     """Return the processes that use the driver, sorted by process id."""
-    found = []
+    found: list[DeviceUser] = []
     for process in sorted(root.glob("proc/[0-9]*"), key=lambda path: int(path.name)):
         try:
             if _uses_driver(process):
                 command = (process / "comm").read_text(encoding="utf-8", errors="replace").strip()
                 cgroup = (process / "cgroup").read_text(encoding="utf-8", errors="replace")
-                found.append(DeviceUser(int(process.name), command, parse_pod(cgroup)))
+                pid = int(process.name)
+                found.append({"pid": pid, "command": command, "pod": parse_pod(cgroup)})
         except OSError:  # the process has ended
             continue
     return found

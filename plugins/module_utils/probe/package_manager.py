@@ -15,7 +15,7 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, TypedDict
 
 from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 
@@ -40,7 +40,7 @@ PROCESS_IDS = (
 _FLOCK = "hhqqi"  # l_type, l_whence, l_start, l_len, l_pid
 
 
-class Holder(NamedTuple):
+class Lock(TypedDict):
     """The process that holds a lock."""
 
     path: str  # of the lock
@@ -48,16 +48,16 @@ class Holder(NamedTuple):
     command: str  # empty if it cannot be read
 
 
-def read_lock(root: Path) -> Holder | None:
+def read_lock(root: Path) -> Lock | None:
     """Return the process that holds a lock of the package manager; None if no process does."""
     for path in LOCKS:
         pid = _record_lock(root / path)
         if pid is not None:
-            return Holder(f"/{path}", pid, _command(root, pid))
+            return {"path": f"/{path}", "pid": pid, "command": _command(root, pid)}
     for path in PROCESS_IDS:
         command = _command(root, pid) if (pid := _process_id(root / path)) else ""
         if command:
-            return Holder(f"/{path}", pid or 0, command)
+            return {"path": f"/{path}", "pid": pid or 0, "command": command}
     return None
 
 

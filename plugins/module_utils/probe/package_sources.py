@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import configparser
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, TypedDict
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe.node_files import NodeFiles
 
@@ -35,15 +35,15 @@ _CREDENTIALS = re.compile(r"(?<=://)[^\s/?#]*@")
 UNSIGNED_OPTIONS = ("trusted", "allow-insecure", "allow-weak", "allow-downgrade-to-insecure")
 
 
-class PackageSource(NamedTuple):
+class PackageSource(TypedDict):
     """An address and suite that packages come from, and the file that contains them."""
 
     path: str
     url: str  # without credentials
     suite: str  # empty for dnf
-    section: str = ""  # for dnf
-    unsigned: str = ""  # the options that disable signature checks; empty if these are enabled
-    credentials: bool = False  # whether the address in the file has any
+    section: str  # empty for apt
+    unsigned: str  # the options that disable signature checks; empty if these are enabled
+    credentials: bool  # whether the address in the file has any
 
 
 def read_sources(root: Path) -> list[PackageSource]:
@@ -102,7 +102,14 @@ def _source(
     path: str, url: str, suite: str, *, section: str = "", unsigned: str = ""
 ) -> PackageSource:
     bare = without_credentials(url)
-    return PackageSource(path, bare, suite, section, unsigned, bare != url)
+    return {
+        "path": path,
+        "url": bare,
+        "suite": suite,
+        "section": section,
+        "unsigned": unsigned,
+        "credentials": bare != url,
+    }
 
 
 def without_credentials(url: str) -> str:

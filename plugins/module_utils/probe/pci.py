@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ansible_collections.metal.gpu.plugins.module_utils.read.pci import PciDevice, is_gpu
+from ansible_collections.metal.gpu.plugins.module_utils.read.pci import GpuRow, is_gpu
 
 DEVICES = Path("sys/bus/pci/devices")
 
 
-def read_gpus(root: Path) -> tuple[PciDevice, ...]:
+def read_gpus(root: Path) -> list[GpuRow]:
     """Read the GPUs, sorted by address. A device that disappears meanwhile is left out.
 
     Virtual functions (SR-IOV) are left out if their physical function is on the bus, because they
@@ -33,20 +33,20 @@ def read_gpus(root: Path) -> tuple[PciDevice, ...]:
             continue
         if is_gpu(device) and not (directory / "physfn").is_symlink():
             gpus.append(device)
-    return tuple(gpus)
+    return gpus
 
 
-def _read_device(directory: Path) -> PciDevice:
+def _read_device(directory: Path) -> GpuRow:
     def attribute(name: str) -> str:
         return (directory / name).read_text(encoding="ascii").strip()
 
     driver = directory / "driver"
     numa_node = int(attribute("numa_node")) if (directory / "numa_node").exists() else -1
-    return PciDevice(
-        address=directory.name,
-        vendor=attribute("vendor")[2:],
-        device=attribute("device")[2:],
-        class_=attribute("class")[2:6],  # the last two digits are the programming interface
-        driver=driver.resolve().name if driver.is_symlink() else None,
-        numa_node=numa_node if numa_node >= 0 else None,
-    )
+    return {
+        "address": directory.name,
+        "vendor": attribute("vendor")[2:],
+        "device": attribute("device")[2:],
+        "class": attribute("class")[2:6],  # the last two digits are the programming interface
+        "driver": driver.resolve().name if driver.is_symlink() else None,
+        "numa_node": numa_node if numa_node >= 0 else None,
+    }

@@ -84,26 +84,6 @@ class Layered(NamedTuple):
     containing: str = ""  # what a text must contain to be sent to the controller
 
 
-def _nothing(_reading: Reading) -> None:
-    pass
-
-
-def _none(_reading: Reading) -> dict[str, object]:
-    return {}
-
-
-def _no_times(_reading: Reading) -> dict[str, float | None]:
-    return {}
-
-
-def _no_commands(_reading: Reading) -> dict[str, Command]:
-    return {}
-
-
-def _no_follow_up(_reading: Reading, _outputs: Mapping[str, Output]) -> dict[str, Command]:
-    return {}
-
-
 @dataclass(frozen=True)
 class Probe:
     """What to read for one component. The keys of all mappings are names in the raw data."""
@@ -118,10 +98,12 @@ class Probe:
     program_files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by directories
     own_files: Mapping[str, str] = field(default_factory=dict)  # that a role writes, and the role
     # Read the files whose names are known only now.
-    read: Callable[[Reading], None] = _nothing
-    values: Callable[[Reading], Mapping[str, object]] = _none
+    read: Callable[[Reading], None] = lambda _reading: None
+    values: Callable[[Reading], Mapping[str, object]] = lambda _reading: {}
     # Return when files were written, besides those that were read.
-    times: Callable[[Reading], Mapping[str, float | None]] = _no_times
-    commands: Callable[[Reading], Mapping[str, Command]] = _no_commands
+    times: Callable[[Reading], Mapping[str, float | None]] = lambda _reading: {}
+    commands: Callable[[Reading], Mapping[str, Command]] = lambda _reading: {}
     # Return the commands that are necessary because of the outputs of all first commands.
-    follow_up: Callable[[Reading, Mapping[str, Output]], Mapping[str, Command]] = _no_follow_up
+    follow_up: Callable[[Reading, Mapping[str, Output]], Mapping[str, Command]] = (
+        lambda _reading, _outputs: {}
+    )

@@ -10,11 +10,13 @@ functions do I/O; they take the root directory as an argument, and start no proc
 from __future__ import annotations
 
 import stat
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
+
+    from ansible_collections.metal.gpu.plugins.module_utils.probe.raw_data import ProgramFileData
 
 # The directories of programs. sudo's PATH is not enough: on Red Hat, it lacks /usr/local/bin.
 DIRECTORIES = (
@@ -25,17 +27,11 @@ DIRECTORIES = (
 _LIBRARIES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib")
 
 
-class ProgramFile(NamedTuple):
-    """The file of a program."""
-
-    path: str  # where it is, or would be
-    exists: bool
-    executable: bool
-
-
-def read_program(root: Path, name: str, directories: Iterable[str] = DIRECTORIES) -> ProgramFile:
+def read_program(
+    root: Path, name: str, directories: Iterable[str] = DIRECTORIES
+) -> ProgramFileData:
     """Return the first executable file of this name, else the first file, else an absent one."""
-    found = []
+    found: list[ProgramFileData] = []
     for directory in directories:
         path = f"{directory}/{name}"
         try:
@@ -43,9 +39,11 @@ def read_program(root: Path, name: str, directories: Iterable[str] = DIRECTORIES
         except OSError:  # also a link to a file that is gone
             continue
         if stat.S_ISREG(status.st_mode):
-            found.append(ProgramFile(path, True, bool(status.st_mode & 0o111)))
-    started = [file for file in found if file.executable]
-    return next(iter(started or found), ProgramFile(f"/usr/bin/{name}", False, False))
+            executable = bool(status.st_mode & 0o111)
+            found.append({"path": path, "exists": True, "executable": executable})
+    started = [file for file in found if file["executable"]]
+    absent: ProgramFileData = {"path": f"/usr/bin/{name}", "exists": False, "executable": False}
+    return next(iter(started or found), absent)
 
 
 def find_library(root: Path, name: str) -> str | None:

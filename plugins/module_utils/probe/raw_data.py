@@ -63,7 +63,7 @@ class ServiceData(TypedDict):
 class ProgramFileData(TypedDict):
     """The file of a program."""
 
-    path: str
+    path: str  # where it is, or would be
     exists: bool
     executable: bool
 

@@ -12,7 +12,7 @@ Source: docs/man/containerd-config.toml.5.md and docs/cri/config.md of container
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import (
     flag,
@@ -43,7 +43,7 @@ _LOGGED = re.compile(
 )
 
 
-class Runtime(NamedTuple):
+class Runtime(TypedDict):
     """A runtime that a RuntimeClass can name as its handler."""
 
     type: str
@@ -58,7 +58,7 @@ class Effective(NamedTuple):
     cri_enabled: bool
     cdi_enabled: bool
     default_runtime: str | None
-    runtimes: Mapping[str, Runtime]
+    runtimes: dict[str, Runtime]
 
 
 def parse_effective(dump: Mapping[str, object], version: str) -> Effective:
@@ -108,8 +108,8 @@ def parse_refusal(stderr: str) -> str:
 
 
 def _parse_runtime(runtime: Mapping[str, object]) -> Runtime:
-    return Runtime(
-        type=text(runtime, "runtime_type") or "",
-        binary=text(runtime, "options", "BinaryName") or "",
-        systemd_cgroup=flag(runtime, "options", "SystemdCgroup") or False,
-    )
+    return {
+        "type": text(runtime, "runtime_type") or "",
+        "binary": text(runtime, "options", "BinaryName") or "",
+        "systemd_cgroup": flag(runtime, "options", "SystemdCgroup") or False,
+    }

@@ -9,7 +9,7 @@ CRI-O prints the result with `crio status config`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import sections, text
 
@@ -20,7 +20,7 @@ UNIT = "crio.service"
 CONFIG_PATTERNS = ("/etc/crio/crio.conf", "/etc/crio/crio.conf.d/*")
 
 
-class Runtime(NamedTuple):
+class Runtime(TypedDict):
     """A runtime that a RuntimeClass can name as its handler."""
 
     type: str | None
@@ -31,7 +31,7 @@ class Effective(NamedTuple):
     """The settings that result from all configuration files."""
 
     default_runtime: str | None  # None: the built-in one
-    runtimes: Mapping[str, Runtime]
+    runtimes: dict[str, Runtime]
 
 
 def parse_effective(documents: Iterable[Mapping[str, object]]) -> Effective:
@@ -41,5 +41,8 @@ def parse_effective(documents: Iterable[Mapping[str, object]]) -> Effective:
     for document in documents:
         default = text(document, "crio", "runtime", "default_runtime") or default
         for name, runtime in sections(document, "crio", "runtime", "runtimes").items():
-            runtimes[name] = Runtime(text(runtime, "runtime_type"), text(runtime, "runtime_path"))
+            runtimes[name] = {
+                "type": text(runtime, "runtime_type"),
+                "binary": text(runtime, "runtime_path"),
+            }
     return Effective(default, runtimes)

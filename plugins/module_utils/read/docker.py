@@ -9,7 +9,7 @@ Source: https://docs.docker.com/reference/cli/dockerd/; `docker info` of 20.10.2
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import flag, sections, text, texts
 from ansible_collections.metal.gpu.plugins.module_utils.read.command_line import value_of
@@ -70,7 +70,7 @@ _CDI_DEFAULT_SINCE = (28, 2)
 _CGROUP_DRIVER = "native.cgroupdriver="
 
 
-class Runtime(NamedTuple):
+class Runtime(TypedDict):
     """A runtime of containers."""
 
     type: str | None  # of a containerd shim; None: an OCI runtime
@@ -102,7 +102,7 @@ class Effective(NamedTuple):
     """The settings of the containers that Docker starts."""
 
     default_runtime: str
-    runtimes: Mapping[str, Runtime]
+    runtimes: dict[str, Runtime]
     cgroup_driver: str | None
     cdi_enabled: bool
 
@@ -143,7 +143,7 @@ def effective_from_file(document: Mapping[str, object], version: str) -> Effecti
 
 def _parse_runtimes(runtimes: Mapping[str, Mapping[str, object]]) -> dict[str, Runtime]:
     return {
-        name: Runtime(type=text(runtime, "runtimeType"), binary=text(runtime, "path"))
+        name: {"type": text(runtime, "runtimeType"), "binary": text(runtime, "path")}
         for name, runtime in runtimes.items()
     }
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import base64
 import re
 from posixpath import dirname, join
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, TypedDict
 
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import section, text
 from ansible_collections.metal.gpu.plugins.module_utils.read.command_line import value_of
@@ -87,7 +87,14 @@ _BOOLEANS = {
 }
 
 
-class FeatureGate(NamedTuple):
+class Distribution(TypedDict):
+    """The Kubernetes distribution that contains the kubelet, and its unit."""
+
+    name: str
+    unit: str
+
+
+class Gate(TypedDict):
     """A gate set in one place."""
 
     name: str
@@ -118,19 +125,30 @@ def parse_last_error(journal: str) -> str | None:
 
 def feature_gates(
     flags: Iterable[Flag], documents: Iterable[tuple[str, Mapping[str, object]]]
-) -> tuple[FeatureGate, ...]:
+) -> list[Gate]:
     """List every place where a gate is set; documents are pairs of path and content."""
-    gates = []
-    for flag in flags:
-        if flag.name == "--feature-gates":
-            for name, value in parse_gates_flag(flag.value or "").items():
-                holder = flag.variable or flag.name
-                gates.append(FeatureGate(name, value, flag.file, "flag", holder, flag.effective))
-    for path, document in documents:
-        for name, given in section(document, "featureGates").items():
-            value = given if isinstance(given, bool) else None
-            gates.append(FeatureGate(str(name), value, path, "config", None, True))
-    return tuple(gates)
+    in_flags = (
+        (name, value, flag.file, "flag", flag.variable or flag.name, flag.effective)
+        for flag in flags
+        if flag.name == "--feature-gates"
+        for name, value in parse_gates_flag(flag.value or "").items()
+    )
+    in_documents = (
+        (str(name), given if isinstance(given, bool) else None, path, "config", None, True)
+        for path, document in documents
+        for name, given in section(document, "featureGates").items()
+    )
+    return [
+        {
+            "name": name,
+            "value": value,
+            "file": file,
+            "where": where,
+            "flag": holder,
+            "effective": effective,
+        }
+        for name, value, file, where, holder, effective in (*in_flags, *in_documents)
+    ]
 
 
 def endpoint(
@@ -156,7 +174,7 @@ def socket_path(endpoint: str) -> str:
 
 def distribution(
     units: Mapping[str, Mapping[str, str]], *, has_kubelet: bool
-) -> dict[str, str] | None:
+) -> Distribution | None:
     """Return name and unit of the distribution that runs the kubelet; None if kubelet.service does.
 
     A stopped distribution counts only if there is no other kubelet.

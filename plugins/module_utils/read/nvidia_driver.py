@@ -10,7 +10,7 @@ Source: README of the driver, chapter "Open Linux Kernel Modules"; the first lin
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -137,7 +137,7 @@ def parse_modules_dep(text: str) -> list[str]:
     return [file for file in files if _MODULE_FILE.fullmatch(file)]
 
 
-class Dkms(NamedTuple):
+class Dkms(TypedDict):
     """State of the driver's module in DKMS."""
 
     built: bool | None  # for the running kernel; None without source
@@ -159,7 +159,11 @@ def parse_dkms(paths: Iterable[str], release: str | None) -> Dkms:
             logs.append(path)
         else:
             built |= rest.startswith(f"{release}/") and bool(_MODULE_FILE.fullmatch(rest))
-    return Dkms(built if sources else None, next(iter(logs), None), sources)
+    return {
+        "built": built if sources else None,
+        "log": next(iter(logs), None),
+        "sources": sources,
+    }
 
 
 def is_nouveau_blocked(text: str) -> bool:

@@ -13,7 +13,7 @@ it cannot reach: reports of drivers 340 to 610 (tests/unit/fixtures/nvidia_smi).
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 from ansible_collections.metal.gpu.plugins.module_utils.read.pci import normalise_address
 
@@ -117,7 +117,7 @@ class NvmlDevice(NamedTuple):
     error: str | None = None  # what is printed instead of a value, such as "[GPU is lost]"
 
 
-class NvmlFailure(NamedTuple):
+class Failure(TypedDict):
     """An error of nvidia-smi as a whole, or of one of the GPUs."""
 
     code: str
@@ -129,12 +129,16 @@ class NvmlAnswer(NamedTuple):
     """The parsed output of nvidia-smi."""
 
     devices: tuple[NvmlDevice, ...]
-    failure: NvmlFailure | None
+    failure: Failure | None
     is_whole: bool  # whether it exited with 0, and printed only rows of reachable GPUs
 
 
+def _failed(code: str, exit_code: int | None, message: str) -> Failure:
+    return {"code": code, "exit_code": exit_code, "message": message}
+
+
 NOT_INSTALLED = NvmlAnswer(
-    (), NvmlFailure("not_installed", None, "nvidia-smi is not installed"), is_whole=False
+    (), _failed("not_installed", None, "nvidia-smi is not installed"), is_whole=False
 )
 
 
@@ -201,21 +205,21 @@ def name_gpu(device: Device) -> str:
 
 def _failure(
     rc: int | None, devices: Sequence[NvmlDevice], others: Sequence[str]
-) -> NvmlFailure | None:
+) -> Failure | None:
     if rc is None:
         printed = f": {_quote(others)}" if others else ""
-        return NvmlFailure("timeout", None, f"nvidia-smi did not end within {TIMEOUT_S} s{printed}")
+        return _failed("timeout", None, f"nvidia-smi did not end within {TIMEOUT_S} s{printed}")
     errors = [device.error for device in devices if device.error]
     if not others and rc == 0 and devices and not errors:
         return None
     if not others and rc in _OF_A_GPU and errors:
         is_lost = any("lost" in error.lower() for error in errors)
-        return NvmlFailure("gpu_lost" if is_lost else "gpu_error", rc, errors[0])
+        return _failed("gpu_lost" if is_lost else "gpu_error", rc, errors[0])
     text = "\n".join(others).lower()
     named = (code for phrase, code in FAILURE_TEXTS if phrase in text)
     silent = "unknown" if others or devices or rc else "no_devices"
     message = _quote(others) or f"nvidia-smi {'gave no reason' if devices else 'printed nothing'}"
-    return NvmlFailure(next(named, FAILURES.get(rc, silent)), rc, message)
+    return _failed(next(named, FAILURES.get(rc, silent)), rc, message)
 
 
 def _quote(lines: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ Source: os-release(5): assignments in the syntax of environment files.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TypedDict
 
 from ansible_collections.metal.gpu.plugins.module_utils.read.systemd import parse_environment_file
 
@@ -24,7 +24,7 @@ _FAMILIES = {
 }
 
 
-class OsRelease(NamedTuple):
+class OsRelease(TypedDict):
     """The operating system; None: missing from the file."""
 
     id: str | None
@@ -37,10 +37,10 @@ class OsRelease(NamedTuple):
 def parse_os_release(text: str) -> OsRelease:
     values = parse_environment_file(text)
     ids = [values.get("ID", ""), *values.get("ID_LIKE", "").split()]
-    return OsRelease(
-        id=values.get("ID"),
-        version_id=values.get("VERSION_ID"),
-        codename=values.get("VERSION_CODENAME") or None,
-        family=next((_FAMILIES[name] for name in ids if name in _FAMILIES), "other"),
-        name=values.get("PRETTY_NAME"),
-    )
+    return {
+        "id": values.get("ID"),
+        "version_id": values.get("VERSION_ID"),
+        "codename": values.get("VERSION_CODENAME") or None,
+        "family": next((_FAMILIES[name] for name in ids if name in _FAMILIES), "other"),
+        "name": values.get("PRETTY_NAME"),
+    }

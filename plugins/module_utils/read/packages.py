@@ -13,7 +13,7 @@ import configparser
 import json
 import re
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 from ansible_collections.metal.gpu.plugins.module_utils.read.output import failure_text
 
@@ -75,7 +75,7 @@ class Package(NamedTuple):
     held: bool | None  # None: the package manager does not report it
 
 
-class Unfinished(NamedTuple):
+class Unfinished(TypedDict):
     """A package whose installation dpkg started and did not finish."""
 
     version: str
@@ -118,7 +118,10 @@ def parse_unfinished(stdout: str, machine: str) -> dict[str, Unfinished]:
     """
     native = _native(machine)
     return {
-        name if architecture in native else f"{name}:{architecture}": Unfinished(version, state)
+        name if architecture in native else f"{name}:{architecture}": {
+            "version": version,
+            "state": state,
+        }
         for name, version, state, _want, architecture in _rows(stdout)
         if state in _UNFINISHED
     }

@@ -16,10 +16,8 @@ from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.observed import (
-        Device,
-        Failure,
-    )
+    from ansible_collections.metal.gpu.plugins.module_utils.read.nvidia_smi import Failure
+    from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.observed import Device
     from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 
 _CONTROL, _UVM = "/dev/nvidiactl", "/dev/nvidia-uvm"

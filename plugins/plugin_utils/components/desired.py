@@ -39,7 +39,7 @@ class Circumstances(TypedDict):
 def desired(
     role: str, values: Mapping[str, object], node: Node, circumstances: Circumstances
 ) -> dict[str, object]:
-    """Return the circumstances and the values of a role's variables, without placeholders.
+    """Return the circumstances and the values of a role's variables, with placeholders filled in.
 
     A variable that is not set and has no default is None.
     """

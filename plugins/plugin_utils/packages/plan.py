@@ -6,78 +6,16 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
 from ansible_collections.metal.gpu.plugins.module_utils.read.packages import UNPACKED
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import (
-    FILES,
-    KEY_FILE,
-    Repository,
-    file_problem,
-    is_ours,
-    repository_reason,
-    unsigned_sources,
-)
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import DEBIAN, is_redhat
-from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Step
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import is_redhat
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from datetime import datetime
 
     from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
-    from ansible_collections.metal.gpu.plugins.plugin_utils.components.ours.observed import Entry
     from ansible_collections.metal.gpu.plugins.plugin_utils.plan import NoData, Plan
-
-
-class PackagesRecord(TypedDict, total=False):
-    """The file about a role's packages, and the entries to write into it."""
-
-    path: str
-    packages: dict[str, Entry]
-    created: dict[str, str]  # files that packages create, keyed by package
-
-
-class PackageData(TypedDict, total=False):
-    """What the tasks of a role with packages need to know: arguments of metal.gpu.packages."""
-
-    repository: Mapping[str, object]
-    packages: list[str]
-    packages_record: PackagesRecord | None
-    hold: list[str]
-    release: list[str]
-
-
-REPAIR = Step("repair", "Finish the interrupted package operation")
-
-
-def plan_repository(
-    plan: Plan[PackageData],
-    node: Node,
-    desired: Repository,
-    now: datetime,
-    *,
-    prepare: Step,
-    add: Step,
-) -> None:
-    """Plan the steps `prepare` and `add`, which write the repository to the node.
-
-    The tasks read the repository from the plan's data. `now` decides whether its key has expired.
-    """
-    reason = repository_reason(node, desired, now)
-    plan.data["repository"] = {**desired._asdict(), "new": reason is not None}
-    unsigned = [f"{file} ({option})" for file, option in unsigned_sources(node, desired).items()]
-    if unsigned:
-        plan.refuse("REPOSITORY_UNSIGNED", url=desired.url, files=", ".join(unsigned))
-    problem = file_problem(node, desired.name) if reason else None
-    if problem:
-        path = FILES[node["os"]["family"]].format(desired.name)
-        plan.refuse("REPOSITORY_FILE_FOREIGN", path=path, error=problem)
-    if reason and not desired.fingerprint:
-        plan.refuse("KEY_UNKNOWN", key=desired.key)
-    if reason and node["os"]["family"] == DEBIAN and "python3-debian" not in node["packages"]:
-        plan.step(prepare, "deb822_repository needs it on the node")
-    plan.step(add, reason)
 
 
 def install_reason(node: Node, desired: Mapping[str, str]) -> str | None:
@@ -127,27 +65,6 @@ def notice_unheld(plan: Plan[NoData], node: Node, names: Iterable[str]) -> None:
 def _loose(node: Node, names: Iterable[str]) -> list[str]:
     observed = {name: node["packages"].get(name) for name in names}
     return [name for name, package in observed.items() if package is None or not package["held"]]
-
-
-def plan_repair(plan: Plan[NoData], node: Node, *using: Step) -> None:
-    """Let dpkg finish its interrupted work before the first step that needs dpkg.
-
-    A package that dpkg failed to configure would fail again, and with it every other step.
-    """
-    if not plan.has_step(*using):
-        return
-    unfinished = node["package_manager"]["unfinished"]
-    if node["package_manager"]["interrupted"]:
-        reason = "dpkg was interrupted: it recorded changes that it did not make"
-    elif failed(node):
-        plan.refuse("PACKAGES_UNFINISHED", **unfinished_evidence(node))
-        return
-    elif unfinished:
-        reason = f"dpkg unpacked packages but did not configure them: {', '.join(unfinished)}"
-    else:
-        return
-    plan.step(REPAIR, reason)
-    plan.steps.insert(0, plan.steps.pop())
 
 
 def failed(node: Node) -> list[str]:
@@ -220,18 +137,6 @@ def refuse_dependants(plan: Plan[NoData], node: Node, names: Iterable[str]) -> N
             packages=", ".join(others),
             names=" ".join(others),
         )
-
-
-def plan_no_repository(plan: Plan[PackageData], node: Node, name: str, *, remove: Step) -> None:
-    """Plan the step `remove`, which removes the repository from the node."""
-    plan.data["repository"] = {"name": name, "key_file": KEY_FILE.format(name)}
-    if not is_ours(node, name):
-        return
-    path = node["repositories"][name]["path"]
-    problem = file_problem(node, name)
-    if problem:
-        plan.refuse("REPOSITORY_FILE_FOREIGN", path=path, error=problem)
-    plan.step(remove, f"this collection wrote {path}")
 
 
 def installed(node: Node, names: Iterable[str]) -> list[str]:

@@ -20,10 +20,7 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from ansible_collections.metal.gpu.plugins.module_utils.read.packages import RECORDS
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
-    PackageData,
-    PackagesRecord,
     install_reason,
     is_version,
 )
@@ -33,7 +30,6 @@ if TYPE_CHECKING:
 
     from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
     from ansible_collections.metal.gpu.plugins.plugin_utils.components.ours.observed import Entry
-    from ansible_collections.metal.gpu.plugins.plugin_utils.plan import NoData, Plan, Step
 
 
 # Packages on which no other package of their role depends. A change of one concerns no other.
@@ -54,44 +50,23 @@ _NEEDED_BY = {
 }
 
 
-def record(
-    plan: Plan[PackageData],
-    node: Node,
-    role: str,
-    desired: Mapping[str, str],
-    created: dict[str, str] | None = None,
-) -> dict[str, str]:
-    """Let the installing step record its packages: nothing else tells them from the admin's.
+def entries(node: Node, role: str, desired: Mapping[str, str]) -> dict[str, Entry]:
+    """Return what to record before the installation: nothing else tells these from the admin's.
 
-    `created` has the files that packages create and the package manager does not know.
-    Return the packages that are the role's or become the role's. A package that the admin installed
-    in the desired version stays the admin's.
+    A package that the admin installed in the desired version stays the admin's.
     """
     recorded, ours_before = _recorded(node, role), _of_role(node, role)
-    ours = {
-        name: version
-        for name, version in desired.items()
-        # A package that the admin took over is recorded again, with the admin's version as the one
-        # before. Otherwise the old entry would claim it after the installation.
-        if name in recorded or install_reason(node, {name: version})
-    }
-    new: dict[str, Entry] = {
+    return {
         name: {
             "version": version
             or (node["packages"][name]["version"] if name in ours_before else ""),
             "before": _before(node, ours_before.get(name), name),
         }
-        for name, version in ours.items()
+        for name, version in desired.items()
+        # A package that the admin took over is recorded again, with the admin's version as the one
+        # before. Otherwise the old entry would claim it after the installation.
+        if name in recorded or install_reason(node, {name: version})
     }
-    earlier = plan.data.get("packages_record")
-    row: PackagesRecord = {
-        "path": RECORDS.replace("*", role),
-        "packages": {**(earlier["packages"] if earlier else {}), **new},
-    }
-    if created:
-        row["created"] = created
-    plan.data["packages_record"] = row
-    return ours
 
 
 def _before(node: Node, recorded: Entry | None, name: str) -> str | None:
@@ -112,7 +87,7 @@ def _has_recorded_version(node: Node, name: str, entry: Entry) -> bool:
     return observed is not None and recorded != "" and is_version(observed["version"], recorded)
 
 
-def _unchanged(node: Node, role: str) -> Mapping[str, Entry]:
+def unchanged(node: Node, role: str) -> Mapping[str, Entry]:
     """Return the entries of the packages that still have the recorded version, keyed by name."""
     return {
         name: entry
@@ -148,7 +123,7 @@ def _of_role(node: Node, role: str) -> Mapping[str, Entry]:
     is_changed = bool(changed(node, role))
     return {
         name: entry
-        for name, entry in _unchanged(node, role).items()
+        for name, entry in unchanged(node, role).items()
         if not is_changed or _is_independent(name)
     }
 
@@ -172,27 +147,3 @@ def added(node: Node, role: str) -> list[str]:
     ]:
         going = [name for name in going if name not in needed]
     return going
-
-
-def refuse_record(plan: Plan[NoData], node: Node, role: str) -> None:
-    """Refuse an unreadable record: it does not show which packages are the role's."""
-    record = node["ours"]["packages"].get(role)
-    if record and record["error"]:
-        plan.refuse("PACKAGE_RECORD_INVALID", path=record["path"], error=record["error"])
-
-
-def plan_forget(
-    plan: Plan[PackageData], node: Node, role: str, *, release: Step, forget: Step
-) -> None:
-    """Plan the steps `release`, for held packages that stay, and `forget`."""
-    staying = [name for name in _unchanged(node, role) if name not in added(node, role)]
-    others = changed(node, role)
-    if others and staying:
-        observed = ", ".join(f"{name} {node['packages'][name]['version']}" for name in others)
-        plan.notice("PACKAGES_EXCHANGED", packages=observed, staying=", ".join(staying))
-    held = [name for name in staying if node["packages"][name]["held"]]
-    plan.data["release"] = held
-    plan.step(release, f"packages that stay installed: {', '.join(held)}" if held else None)
-    record = node["ours"]["packages"].get(role)
-    plan.data["packages_record"] = {"path": record["path"]} if record else None
-    plan.step(forget, f"this role wrote {record['path']}" if record else None)

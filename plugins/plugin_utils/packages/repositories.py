@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from ansible_collections.metal.gpu.plugins.module_utils.probe.components.packages import (
-        Source as PackageSourceRow,
+    from ansible_collections.metal.gpu.plugins.module_utils.probe.package_sources import (
+        PackageSource,
     )
     from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
     from ansible_collections.metal.gpu.plugins.plugin_utils.components.packages.observed import (
@@ -251,7 +251,7 @@ def files_with(node: Node, url: str, suite: str) -> list[str]:
     return list(dict.fromkeys(source["path"] for source in _sources_of(node, url, suite)))
 
 
-def _sources_of(node: Node, url: str, suite: str) -> list[PackageSourceRow]:
+def _sources_of(node: Node, url: str, suite: str) -> list[PackageSource]:
     release = (node["os"]["version_id"] or "").partition(".")[0]
     desired = _place(url, suite, release)
     return [

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ansible_collections.metal.gpu.plugins.module_utils.findings import NOTICE, finding
+from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.reconcile import (
     question,
     reconcile,
@@ -25,6 +25,10 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import (
 from ansible_collections.metal.gpu.plugins.plugin_utils import variables
 
 Finding = Mapping[str, str]
+
+# Outcomes of a run, besides `ok` and `unhealthy`.
+CLUSTER_DOWN = "cluster_down"
+REFUSED = "refused"
 
 
 class Host(NamedTuple):
@@ -165,33 +169,49 @@ def _away(host: Host) -> Finding:
     return finding("RUN_STOPPED", host.name, task="the connection", error=error)
 
 
+def refuse(host: Host, answers: Answers) -> dict[str, Any]:
+    """Return the verdict on a host of a run that does not start: its refusals, and nothing else."""
+    verdict = judge(host, answers, None, drift=False)
+    return {**verdict, "findings": [*host.findings], "ok": False}
+
+
 def summary(
-    verdicts: Sequence[Mapping[str, Any]],
-    unanswered: Sequence[Finding],
-    *,
-    changed: int,
-    seconds: float,
-) -> dict[str, str]:
-    """Return the outcome of a run, and the last line of its table.
-
-    The outcome is `ok`, `unhealthy`, or `cluster_down` if the API server gave no answer.
-    """
+    verdicts: Sequence[Mapping[str, Any]], *, changed: int, refused: int, seconds: float
+) -> str:
+    """Return the last line of the table."""
     well = sum(bool(verdict["ok"]) for verdict in verdicts)
-    outcome = "cluster_down" if unanswered else "ok" if well == len(verdicts) else "unhealthy"
     gpus = sum(verdict["layers"]["nvml"] or 0 for verdict in verdicts)
-    line = f"{well} of {len(verdicts)} nodes ok, {gpus} GPUs, {changed} changed, {seconds:.0f} s"
-    return {"outcome": outcome, "line": line}
+    parts = [f"{well} of {len(verdicts)} nodes ok", f"{gpus} GPUs", f"{changed} changed"]
+    parts += [f"{refused} refused"] if refused else []
+    return ", ".join([*parts, f"{seconds:.0f} s"])
 
 
-def own(verdict: Mapping[str, Any], unanswered: Sequence[Finding]) -> list[Finding]:
-    """Return the findings of a verdict but those that every host has."""
-    return [one for one in verdict["findings"] if one not in unanswered]
+def outcome(verdicts: Iterable[Mapping[str, Any]], unanswered: Sequence[Finding]) -> str:
+    """Return what a run that has started comes to."""
+    if unanswered:
+        return CLUSTER_DOWN
+    return "ok" if all(verdict["ok"] for verdict in verdicts) else "unhealthy"
+
+
+def statistic(outcome: str) -> dict[str, Any]:
+    """Return the outcome as a custom statistic of the run, as the module set_stats does."""
+    return {"data": {"metal_gpu_outcome": outcome}, "per_host": False}
+
+
+def failures(
+    verdicts: Iterable[Mapping[str, Any]], unanswered: Sequence[Finding], *, check_mode: bool
+) -> dict[str, str]:
+    """Return the codes for each host that fails, without what every host has."""
+    codes = {
+        verdict["host"]: ", ".join(
+            one["code"] for one in verdict["findings"] if one not in unanswered
+        )
+        for verdict in verdicts
+        if fails(verdict, check_mode=check_mode)
+    }
+    return {host: found for host, found in codes.items() if found}
 
 
 def fails(verdict: Mapping[str, Any], *, check_mode: bool) -> bool:
     """Tell whether the host fails. In check mode, a run may be about to mend a difference."""
     return not verdict["ok"] and (verdict["left_out"] or not check_mode)
-
-
-def is_sound(findings: Iterable[Finding]) -> bool:
-    return all(one["severity"] == NOTICE for one in findings)

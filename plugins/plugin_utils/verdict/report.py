@@ -129,9 +129,9 @@ def admission(
     error, the missing permissions, and the refusals of the cluster. `invalid` has the refusals
     of variables by host and name. `drain` is whether pods may be evicted.
 
-    Returns every finding once, the findings of each host that has any, the notices, and whether to
-    start. A
-    refusal of the cluster or of the inventory stops all nodes.
+    Returns every finding once, the findings of each host that has any, the notices, the group of
+    each host with work or with findings, and whether to start. A refusal of the cluster or of the
+    inventory stops all nodes.
     """
     found = _refusals(reports, cluster, invalid or {}, drain=drain)
     # Two roles may refuse a node for the same reason.
@@ -146,8 +146,10 @@ def admission(
         "findings": found,
         "stopped": stopped,
         "notices": together(one for report in reports.values() for one in report["notices"]),
-        "work": [
-            host for host, report in reports.items() if report["has_work"] and host not in stopped
+        "grouped": [
+            {"name": host, "group": "metal_gpu_refused" if host in stopped else "metal_gpu_work"}
+            for host, report in reports.items()
+            if host in stopped or report["has_work"]
         ],
     }
 
@@ -200,4 +202,4 @@ def _cell(value: Any) -> str:
 
 def _word(verdict: Mapping[str, Any]) -> str:
     codes = dict.fromkeys(found["code"] for found in verdict["findings"])
-    return "ok" if verdict["ok"] else " ".join(codes)
+    return "ok" if verdict["ok"] else " ".join(codes) or "-"

@@ -19,12 +19,13 @@ from typing import Any
 
 from ansible.module_utils.testing import patch_module_args
 
-from ansible_collections.metal.gpu.plugins.module_utils.cluster import kube, kube_settings
+from ansible_collections.metal.gpu.plugins.module_utils.cluster import kube_settings
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import Client
 
 CONNECTIONS = 8
 
 
-def _client(kubeconfig: str) -> kube.Client:
+def _client(kubeconfig: str) -> Client:
     options = dict.fromkeys(kube_settings.AUTH_ARGUMENTS)
     return kube_settings.connect({**options, "kubeconfig": kubeconfig})
 
@@ -56,7 +57,7 @@ def create_pods(kubeconfig: str, nodes: list[str], pod: dict[str, Any]) -> None:
         metadata = {"name": name, "labels": pod["metadata"]["labels"]}
         spec = {**pod["spec"], "nodeName": node}
         client.create("pods", {"metadata": metadata, "spec": spec}, namespace)
-        client._transport.ask(
+        client.ask(
             "patch", "pods", namespace, path=f"/{name}/status", body={"status": pod["status"]}
         )
 

@@ -12,16 +12,23 @@ from typing import Any
 import yaml
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import (
-    plan as plan_nvidia_container_runtime,
+    device_links,
+    runtime,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import (
+    packages as container_toolkit,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import (
-    plan as plan_containerd,
+    plan as containerd_plan,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import (
-    plan as plan_docker_ce,
+    cri_dockerd,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import (
+    packages as docker_packages,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
-    plan as plan_nvidia_driver,
+    steps as driver_steps,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import repositories
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import REDHAT
@@ -106,23 +113,23 @@ def _config(data: Mapping[str, Any], family: str) -> Lines:
 
 
 _SHOWN: dict[Step, Callable[[Mapping[str, Any], str], Lines]] = {
-    plan_nvidia_driver.STREAM: _stream,
-    plan_nvidia_driver.BLACKLIST: _file("blacklist"),
-    plan_nvidia_driver.INITRAMFS: _ramdisk,
-    plan_nvidia_driver.PIN: _packages("pinning"),
-    plan_nvidia_driver.MODULES_LOAD: _file("modules_load"),
-    plan_nvidia_driver.HEADERS: _packages("headers"),
-    plan_containerd.CRI: _config,
-    plan_docker_ce.CRI_DOCKERD: lambda data, family: iter([f"package {data['cri_dockerd_url']}"]),
-    plan_nvidia_container_runtime.RULE: _file("rule"),
-    plan_nvidia_container_runtime.REGISTER: _config,
+    driver_steps.STREAM: _stream,
+    driver_steps.BLACKLIST: _file("blacklist"),
+    driver_steps.INITRAMFS: _ramdisk,
+    driver_steps.PIN: _packages("pinning"),
+    driver_steps.MODULES_LOAD: _file("modules_load"),
+    driver_steps.HEADERS: _packages("headers"),
+    containerd_plan.CRI: _config,
+    cri_dockerd.INSTALL: lambda data, family: iter([f"package {data['cri_dockerd_url']}"]),
+    device_links.RULE: _file("rule"),
+    runtime.REGISTER: _config,
 }
-for _module in (
-    *(plan_nvidia_driver, plan_containerd, plan_docker_ce, plan_nvidia_container_runtime),
+for _role in (
+    *(driver_steps.OURS, containerd_plan.OURS, docker_packages.OURS, container_toolkit.OURS),
 ):
     _SHOWN |= {
-        _module.PYTHON_DEBIAN: _prepare,
-        _module.REPOSITORY: _repository,
-        _module.INSTALL: _packages("packages"),
-        _module.HOLD: _hold,
+        _role.python_debian: _prepare,
+        _role.repository: _repository,
+        _role.install: _packages("packages"),
+        _role.hold: _hold,
     }

@@ -23,11 +23,12 @@ def tasks(path: Path) -> list[dict[str, Any]]:
 
 
 def with_nested(outer: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield tasks, and those of their blocks."""
+    """Yield tasks, and those of their blocks, with what they inherit from these."""
     for task in outer:
         yield task
+        passed_on = {key: task[key] for key in ("run_once",) if key in task}
         for part in ("block", "rescue", "always"):
-            yield from with_nested(task.get(part, []))
+            yield from with_nested([{**passed_on, **one} for one in task.get(part, [])])
 
 
 def test_no_content_gets_the_mode_of_a_temporary_file_on_the_controller() -> None:
@@ -63,23 +64,32 @@ def test_an_engine_is_called_by_the_path_that_was_observed() -> None:
     assert [path for path in files if bare.search(path.read_text())] == []
 
 
-def test_device_plugin_finds_debians_nvidia_smi_and_makes_no_folder_on_any_node() -> None:
-    """Its own container has the target of the link that Debian's alternatives make."""
-    record = yaml.safe_load((ROOT / "tests/recorded/debian_driver.yml").read_text())
-    (target,) = (
-        f"/etc/alternatives/{slave['name']}"
-        for alternative in record["alternatives"]
-        for slave in alternative["slaves"]
-        if slave["link"] == "/usr/bin/nvidia-smi"
+@pytest.mark.parametrize(
+    ("invalid", "plans"),
+    [
+        ({}, True),
+        ({"gpu-1": {"kubelet_device_plugins_state": {}, "gpu_count": {}}}, True),
+        ({"gpu-1": {}, "gpu-2": {"gpu_count": {}, "device_plugin_version": {}}}, False),
+        ({"gpu-1": {"device_plugin_args": {}}}, False),
+    ],
+)
+def test_no_device_plugin_is_planned_with_values_of_other_types(
+    invalid: dict[str, Any], plans: bool
+) -> None:
+    """Its planner would end in an exception, and nobody would see the finding."""
+    (task,) = (
+        one
+        for one in tasks(ROOT / "roles/preflight/tasks/cluster.yml")
+        if one["name"] == "Plan the device plugin"
     )
-    variables = yaml.safe_load((ROOT / "roles/device_plugin/vars/main.yml").read_text())
-    mounts = {mount["mountPath"]: mount for mount in variables["__device_plugin_cdi_mounts"]}
-    volumes = {volume["name"]: volume for volume in variables["__device_plugin_cdi_volumes"]}
-    file = volumes[mounts[target]["name"]]["downwardAPI"]
-    assert [item["path"] for item in file["items"]] == [mounts[target]["subPath"]]
-    assert file["defaultMode"] & 0o111
-    on_node = {volume["hostPath"]["path"] for volume in volumes.values() if "hostPath" in volume}
-    assert on_node == {"/", "/var/run/cdi"}
+    known = {
+        "__preflight_deploys": True,
+        "__preflight_answer": {"error": ""},
+        "preflight_preconditions": {"invalid": invalid},
+    }
+    environment = jinja2.Environment()
+    conditions = [environment.compile_expression(one) for one in task["when"]]
+    assert all(one(**known) for one in conditions) is plans
 
 
 @pytest.mark.parametrize(
@@ -87,7 +97,7 @@ def test_device_plugin_finds_debians_nvidia_smi_and_makes_no_folder_on_any_node(
     [
         "preflight/tasks/cluster.yml",
         *(f"device_plugin/tasks/{file}.yml" for file in ("plan", "present", "deploy", "absent")),
-        *(f"device_plugin/tasks/{file}.yml" for file in ("rollout", "check_pods")),
+        *(f"device_plugin/tasks/{file}.yml" for file in ("rollout", "wait", "check_pods")),
     ],
 )
 def test_a_healthy_node_costs_nothing_in_tasks_on_the_cluster(name: str) -> None:

@@ -36,14 +36,29 @@ class Run(NamedTuple):
         return " ".join(self.output.replace("\\n", " ").split())
 
 
+def environment(folder: Path, **more: str) -> dict[str, str]:
+    """Return the environment in which a playbook runs."""
+    return {
+        "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".ansible" / "collections"),
+        "ANSIBLE_PIPELINING": "true",
+        "HOME": str(folder),
+        "LC_ALL": "C.UTF-8",
+        "PATH": os.environ["PATH"],
+        **more,
+    }
+
+
 def run(
     folder: Path,
     playbook: str | list[dict[str, Any]],
     inventory: Mapping[str, Any],
     *options: str,
-    **environment: str,
+    **variables: str,
 ) -> Run:
-    """Run a playbook, of the collection or given as plays, and return what came of it."""
+    """Run a playbook, of the collection or given as plays, and return what came of it.
+
+    `variables` are environment variables.
+    """
     (folder / "hosts.yml").write_text(yaml.safe_dump(dict(inventory)))
     if not isinstance(playbook, str):
         (folder / "plays.yml").write_text(yaml.safe_dump(playbook, sort_keys=False))
@@ -57,13 +72,6 @@ def run(
         stderr=subprocess.STDOUT,
         text=True,
         cwd=folder,
-        env={
-            "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".ansible" / "collections"),
-            "ANSIBLE_PIPELINING": "true",
-            "HOME": str(folder),
-            "LC_ALL": "C.UTF-8",
-            "PATH": os.environ["PATH"],
-            **environment,
-        },
+        env=environment(folder, **variables),
     )
     return Run(result.returncode, result.stdout)

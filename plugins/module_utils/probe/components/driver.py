@@ -9,43 +9,30 @@ from typing import TYPE_CHECKING, TypedDict
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files, program_files
 from ansible_collections.metal.gpu.plugins.module_utils.probe.commands import Command
-from ansible_collections.metal.gpu.plugins.module_utils.probe.device_files import read_device_files
-from ansible_collections.metal.gpu.plugins.module_utils.probe.device_users import read_device_users
+from ansible_collections.metal.gpu.plugins.module_utils.probe.device_files import (
+    DeviceFile,
+    read_device_files,
+)
+from ansible_collections.metal.gpu.plugins.module_utils.probe.device_users import (
+    DeviceUser,
+    read_device_users,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.probe.node_files import NodeFiles
 from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import LAYERS, Layered, Probe
 from ansible_collections.metal.gpu.plugins.module_utils.read import nvidia_driver, nvidia_smi
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import Reading
     from ansible_collections.metal.gpu.plugins.module_utils.read.output import Output
 
 
-class DeviceFileRow(TypedDict):
-    """A character device; the mode is octal text, such as "0666"."""
-
-    path: str
-    major: int
-    minor: int
-    mode: str
-    linked: bool
-
-
-class DeviceUserRow(TypedDict):
-    """A process that has the driver open."""
-
-    pid: int
-    command: str
-    pod: str | None
-
-
 class Values(TypedDict):
     """What only this component reads."""
 
-    device_files: list[DeviceFileRow]
-    device_users: list[DeviceUserRow] | None
+    device_files: list[DeviceFile]
+    device_users: list[DeviceUser] | None
     module_files: list[str]
     libraries: dict[str, str | None]
 
@@ -53,29 +40,13 @@ class Values(TypedDict):
 def _values(reading: Reading) -> Values:
     root = reading.node.root
     return {
-        "device_files": [
-            {
-                "path": file.path,
-                "major": file.major,
-                "minor": file.minor,
-                "mode": file.mode,
-                "linked": file.linked,
-            }
-            for file in read_device_files(root)
-        ],
-        "device_users": _read_users(root) if reading.request.device_users else None,
+        "device_files": read_device_files(root),
+        "device_users": read_device_users(root) if reading.request.device_users else None,
         "module_files": _read_module_files(reading),
         "libraries": {
             name: program_files.find_library(root, name) for name in nvidia_driver.LIBRARIES
         },
     }
-
-
-def _read_users(root: Path) -> list[DeviceUserRow]:
-    return [
-        {"pid": user.pid, "command": user.command, "pod": user.pod}
-        for user in read_device_users(root)
-    ]
 
 
 def _read_module_files(reading: Reading) -> list[str]:

@@ -11,33 +11,15 @@ from typing import TYPE_CHECKING, TypedDict
 from ansible_collections.metal.gpu.plugins.module_utils.probe import package_manager
 from ansible_collections.metal.gpu.plugins.module_utils.probe.commands import Command
 from ansible_collections.metal.gpu.plugins.module_utils.probe.node_files import NodeFiles
-from ansible_collections.metal.gpu.plugins.module_utils.probe.package_sources import read_sources
+from ansible_collections.metal.gpu.plugins.module_utils.probe.package_sources import (
+    PackageSource,
+    read_sources,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import Probe
 from ansible_collections.metal.gpu.plugins.module_utils.read import nvidia_driver, packages
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import Reading
-
-
-class Lock(TypedDict):
-    """The process that holds a lock of the package manager."""
-
-    path: str
-    pid: int
-    command: str
-
-
-class Source(TypedDict):
-    """An address and suite that packages come from, and the file that contains them."""
-
-    path: str
-    url: str
-    suite: str
-    section: str
-    unsigned: str
-    credentials: bool
 
 
 class Relations(TypedDict):
@@ -51,8 +33,8 @@ class Relations(TypedDict):
 class Values(TypedDict):
     """What only this component reads."""
 
-    sources: list[Source]
-    lock: Lock | None
+    sources: list[PackageSource]
+    lock: package_manager.Lock | None
     interrupted: bool
     relations: Relations
 
@@ -68,30 +50,11 @@ def _read(reading: Reading) -> None:
 def _values(reading: Reading) -> Values:
     root = reading.node.root
     return {
-        "sources": _read_sources(root),
-        "lock": _read_lock(root),
+        "sources": read_sources(root),
+        "lock": package_manager.read_lock(root),
         "interrupted": package_manager.was_interrupted(root),
         "relations": _read_relations(reading),
     }
-
-
-def _read_sources(root: Path) -> list[Source]:
-    return [
-        {
-            "path": source.path,
-            "url": source.url,
-            "suite": source.suite,
-            "section": source.section,
-            "unsigned": source.unsigned,
-            "credentials": source.credentials,
-        }
-        for source in read_sources(root)
-    ]
-
-
-def _read_lock(root: Path) -> Lock | None:
-    lock = package_manager.read_lock(root)
-    return {"path": lock.path, "pid": lock.pid, "command": lock.command} if lock else None
 
 
 def _read_relations(reading: Reading) -> Relations:

@@ -13,20 +13,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.read import nvidia_drive
 
 if TYPE_CHECKING:
     from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import Reading
-    from ansible_collections.metal.gpu.plugins.module_utils.read.pci import PciDevice
-
-# "class" is a reserved word of Python.
-GpuRow = TypedDict(
-    "GpuRow",
-    {
-        "address": str,
-        "vendor": str,
-        "device": str,
-        "class": str,
-        "driver": "str | None",
-        "numa_node": "int | None",
-    },
-)
+    from ansible_collections.metal.gpu.plugins.module_utils.read.pci import GpuRow
 
 
 class Values(TypedDict):
@@ -36,18 +23,7 @@ class Values(TypedDict):
 
 
 def _values(reading: Reading) -> Values:
-    return {"pci": [_row(gpu) for gpu in read_gpus(reading.node.root)]}
-
-
-def _row(gpu: PciDevice) -> GpuRow:
-    return {
-        "address": gpu.address,
-        "vendor": gpu.vendor,
-        "device": gpu.device,
-        "class": gpu.class_,
-        "driver": gpu.driver,
-        "numa_node": gpu.numa_node,
-    }
+    return {"pci": read_gpus(reading.node.root)}
 
 
 PROBE = Probe(

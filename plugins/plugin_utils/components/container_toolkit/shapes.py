@@ -4,49 +4,33 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
-
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import (
-    Circumstances,
-    State,
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import runtime
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import (
+    register_runtime as containerd,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import PackageData
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import (
-    RepositoryVariables,
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import State
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import (
+    register_runtime as docker,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Change, Edit, File
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.role import (
+    PackageData,
+    RepositoryDesired,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import File
 
 
-class Desired(Circumstances, RepositoryVariables):
+class Desired(RepositoryDesired, runtime.Desired):
     """The variables of the role nvidia_container_runtime."""
 
     state: State
     version: str
-    default: bool | None  # None: as the engine needs it
-    restart_ok: bool
-    cdi: bool
 
 
-class Expected(TypedDict):
-    """What Docker must report after the change."""
-
-    default_runtime: str | None
-    runtimes: list[str]
-
-
-class Data(PackageData, total=False):
-    """What the tasks need to know."""
+class Data(PackageData, containerd.Data, docker.Data, total=False):
+    """What the tasks need to know, with what each engine adds."""
 
     rule: File
     cdi_drop_in: File
     change_held: bool
-    config: Edit | None  # None: the engine is not installed yet
-    change: Change | None
-    has_changed: bool
-    validates: bool
-    expected: Expected
-    containerd_edits: list[str]
-    docker_edits: list[str]
-    way_back: Edit
     purge: bool
     files: list[str]

@@ -24,14 +24,6 @@ _MARK_REFUSED = (
 )
 
 
-class Runtime(TypedDict):
-    """A runtime that a RuntimeClass can name as its handler."""
-
-    type: str
-    binary: str
-    systemd_cgroup: bool
-
-
 class Config(TypedDict):
     """The main configuration file."""
 
@@ -57,7 +49,7 @@ class Containerd(Program):
     cri_enabled: bool | None
     cdi_enabled: bool | None
     default_runtime: str | None
-    runtimes: dict[str, Runtime]
+    runtimes: dict[str, containerd.Runtime]
 
 
 class Engines(TypedDict):
@@ -120,14 +112,7 @@ def _containerd(raw: Raw) -> Containerd:
         "cri_enabled": effective.cri_enabled if effective else None,
         "cdi_enabled": effective.cdi_enabled if effective else None,
         "default_runtime": effective.default_runtime if effective else None,
-        "runtimes": {
-            name: {
-                "type": runtime.type,
-                "binary": runtime.binary,
-                "systemd_cgroup": runtime.systemd_cgroup,
-            }
-            for name, runtime in (effective.runtimes if effective else {}).items()
-        },
+        "runtimes": effective.runtimes if effective else {},
     }
 
 

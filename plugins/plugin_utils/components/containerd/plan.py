@@ -27,17 +27,10 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import record as package_record
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
-    REPAIR,
-    arguments,
-    hold_arguments,
-    hold_reason,
     notice_unheld,
-    plan_no_repository,
-    plan_repair,
-    plan_repository,
     refuse_dependants,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import Repository
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.role import RolePackages
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
     Change,
     NoData,
@@ -50,31 +43,21 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
     refuse_uneditable,
 )
 
-PYTHON_DEBIAN = Step("python_debian", "Install python3-debian for the Docker repository")
-REPOSITORY = Step("repository", "Add the Docker repository")
-INSTALL = Step("install", "Install containerd")
-HOLD = Step("hold", "Hold containerd")
+ROLE = "containerd"
+PACKAGE = "containerd.io"
+OURS = RolePackages(
+    ROLE, "metal-gpu-docker", "containerd", "the Docker repository", "the containerd package"
+)
 CRI = Step("cri", "Enable the CRI plugin of containerd")
 RESTART = Step("restart", "Restart containerd")
 START = Step("start", "Start containerd")
-
 RESTORE = Step("restore", "Restore the configuration of containerd")
 RESTART_BACK = Step("restart_back", "Restart containerd with its former configuration")
-REMOVE = Step("remove", "Remove containerd")
-RELEASE = Step("release", "Release the hold on containerd")
-FORGET = Step("forget", "Delete the record of the containerd package")
-REMOVE_REPOSITORY = Step("remove_repository", "Remove the Docker repository")
 
-STEPS = (
-    *(REPAIR, PYTHON_DEBIAN, REPOSITORY, INSTALL, HOLD, CRI, RESTART, START),
-    *(RESTORE, RESTART_BACK, REMOVE, RELEASE, FORGET, REMOVE_REPOSITORY),
-)
+STEPS = (*OURS.steps, CRI, RESTART, START, RESTORE, RESTART_BACK)
 
-REPOSITORY_NAME = "metal-gpu-docker"
-PACKAGE = "containerd.io"
 DISTRIBUTION = "containerd"
 CONFIG = "/etc/containerd/config.toml"
-ROLE = "containerd"
 DOCKER_ROLE = "docker_ce"  # installs the same package
 
 RESTART_REASON = "containerd reads its configuration only when it starts; containers keep running"
@@ -88,7 +71,7 @@ def plan(node: Node, desired: Desired) -> PlanResult:
     if desired["state"] == "present":
         engines.refuse_distribution(plan, node)
     refuse_config(plan, node)
-    package_record.refuse_record(plan, node, ROLE)
+    OURS.refuse_record(plan, node)
     if plan.refusals:
         return plan.result()
     if desired["state"] == "absent":
@@ -97,7 +80,7 @@ def plan(node: Node, desired: Desired) -> PlanResult:
         _plan_installed(plan, node)
     else:
         _plan_missing(plan, node, desired)
-    plan_repair(plan, node, PYTHON_DEBIAN, INSTALL, HOLD, REMOVE, RELEASE)
+    OURS.plan_repair(plan, node)
     refuse_lost_history(plan, node, ROLE)
     return plan.result()
 
@@ -111,23 +94,18 @@ def refuse_config(plan: Plan[NoData], node: Node) -> None:
 
 def _plan_missing(plan: Plan[Data], node: Node, desired: Desired) -> None:
     system = systems.supported(node)
-    source = Repository.desired(REPOSITORY_NAME, desired, system.docker)
-    plan_repository(plan, node, source, desired["now"], prepare=PYTHON_DEBIAN, add=REPOSITORY)
     packages = docker_packages.containerd(system, desired["version"])
-    plan.data["packages"] = arguments(node, packages)
-    ours = package_record.record(plan, node, ROLE, packages)
-    plan.data["hold"] = hold_arguments(node, ours)
-    plan.step(INSTALL, "containerd is not installed")
-    plan.step(HOLD, hold_reason(node, ours))
+    OURS.plan_repository(plan, node, desired, system.docker)
+    ours = OURS.plan_install(plan, node, packages, "containerd is not installed")
+    OURS.plan_hold(plan, node, ours)
     _plan_cri(plan, CONFIG, "Docker's package disables the CRI plugin")
 
 
 def _plan_installed(plan: Plan[Data], node: Node) -> None:
     engine = node["engines"]["containerd"]
     config = engine["config"]
-    plan.data["hold"] = [PACKAGE]
-    if package_record.of_role(node, ROLE):
-        plan.step(HOLD, hold_reason(node, [PACKAGE]))
+    if OURS.of_role(node):
+        OURS.plan_hold(plan, node, {PACKAGE: ""})
     elif PACKAGE not in package_record.of_role(node, DOCKER_ROLE):
         notice_unheld(plan, node, (PACKAGE, DISTRIBUTION))
     if engine["cri_enabled"] is False:
@@ -198,7 +176,7 @@ def _plan_cri(plan: Plan[Data], path: str, reason: str) -> None:
 
 def _plan_absent(plan: Plan[Data], node: Node) -> None:
     """Plan the removal. The kubelet and Docker need containerd, so the admin removes them first."""
-    edits, packages = edited(node, ROLE), package_record.added(node, ROLE)
+    edits, packages = edited(node, ROLE), OURS.added(node)
     plan.data |= {"edits": edits, "packages": packages}
     if (edits or packages) and (
         node["kubelet"]["running"] is not False or node["engines"]["docker"]["installed"]
@@ -210,8 +188,7 @@ def _plan_absent(plan: Plan[Data], node: Node) -> None:
         if not packages:
             plan.step(RESTART_BACK, "containerd reads its configuration only when it starts")
     if packages:
-        plan.step(REMOVE, f"this role installed {PACKAGE}")
+        plan.step(OURS.remove, f"this role installed {PACKAGE}")
     elif node["engines"]["containerd"]["installed"]:
         plan.notice("ENGINE_OF_ADMIN", engine="containerd")
-    package_record.plan_forget(plan, node, ROLE, release=RELEASE, forget=FORGET)
-    plan_no_repository(plan, node, REPOSITORY_NAME, remove=REMOVE_REPOSITORY)
+    OURS.plan_cleanup(plan, node)

@@ -16,14 +16,13 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import release
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import runtime
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd.observed import (
     Containerd,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Edit
 
-RUNTIME = "nvidia"
 RUNTIME_TYPE = "io.containerd.runc.v2"
-RUNTIME_BINARY = "/usr/bin/nvidia-container-runtime"
 CONFIG = "/etc/containerd/config.toml"
 DROP_IN = "99-metal-gpu.toml"
 
@@ -87,9 +86,9 @@ def runtime_keys(
     # All handlers that use runc must have the same cgroup manager as the kubelet.
     options = {"SystemdCgroup": systemd_cgroup}
     runtimes: dict[str, object] = {
-        RUNTIME: {
+        runtime.NAME: {
             "runtime_type": RUNTIME_TYPE,
-            "options": {"BinaryName": RUNTIME_BINARY, **options},
+            "options": {"BinaryName": runtime.PROGRAM, **options},
         }
     }
     if keep_runc:

@@ -4,18 +4,15 @@
 
 from __future__ import annotations
 
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import (
-    Circumstances,
-    State,
-)
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import PackageData
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import (
-    RepositoryVariables,
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import State
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.role import (
+    PackageData,
+    RepositoryDesired,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Change, Edit
 
 
-class Desired(Circumstances, RepositoryVariables):
+class Desired(RepositoryDesired):
     """The variables of the role containerd."""
 
     state: State

@@ -11,13 +11,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Ra
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.load import load_toml
 
 
-class Runtime(TypedDict):
-    """A runtime that a RuntimeClass can name as its handler."""
-
-    type: str | None
-    binary: str | None
-
-
 class Config(TypedDict):
     """The configuration files."""
 
@@ -35,7 +28,7 @@ class Crio(TypedDict):
     running: bool | None
     config: Config
     default_runtime: str | None
-    runtimes: dict[str, Runtime]
+    runtimes: dict[str, crio.Runtime]
 
 
 class Engines(TypedDict):
@@ -77,8 +70,5 @@ def _crio(raw: Raw) -> Crio:
             "source": ", ".join(documents) or None,
         },
         "default_runtime": effective.default_runtime,
-        "runtimes": {
-            name: {"type": runtime.type, "binary": runtime.binary}
-            for name, runtime in effective.runtimes.items()
-        },
+        "runtimes": effective.runtimes,
     }

@@ -1,5 +1,6 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
+
 """What the planner gets from the variables and the cluster, and what it gives to the tasks."""
 
 from __future__ import annotations
@@ -9,45 +10,77 @@ from typing import Any, Literal, TypedDict
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import State
 
-Object = Mapping[str, Any]  # of Kubernetes, or a row of a module about one
-
-
-class Member(TypedDict):
-    """A host of this run."""
-
-    host: str
-    node: str
-    engine: str | None
+Object = Mapping[str, Any]  # of Kubernetes
+Values = Mapping[str, object]
 
 
 class Desired(TypedDict):
-    """The variables of the role device_plugin, and what the role asked the API server for."""
+    """The variables of the role device_plugin."""
 
     state: State
-    name: str
-    namespace: str
     foreign: Literal["refuse", "adopt"]
-    strategy: str
+    image: str
+    version: str
+    image_pull_secrets: list[str]
+    device_list_strategy: str
+    args: list[str]
+    namespace: str
+    name: str
     runtime_class: str  # empty: none
     node_selector: Mapping[str, str]
+    tolerations: list[Values]
+    priority_class: str
+    resources: Values
+
+
+class Member(TypedDict):
+    """A host of the play."""
+
+    host: str
+    node: str  # its name in the cluster
+    engine: str | None
+
+
+class Row(TypedDict):
+    """A node of the cluster, from metal.gpu.gpu_capacity."""
+
+    state: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+
+
+class Observed(TypedDict):
+    """What there is in the cluster."""
+
+    daemonsets: list[Object]
     runtime_classes: list[Object]
-    rows: Mapping[str, Object]  # of metal.gpu.gpu_capacity, by node
+    rows: Mapping[str, Row]  # of the nodes
     members: list[Member]
     errors: list[str]  # of failed list requests
 
 
-class Adopted(TypedDict):
-    """The DaemonSet of another tool, and how its pods are found."""
+class Manifest(TypedDict, total=False):
+    """An object of Kubernetes, or a patch."""
+
+    apiVersion: str
+    kind: str
+    metadata: Values
+    handler: str  # of a RuntimeClass
+    spec: Values
+
+
+class Used(TypedDict):
+    """The DaemonSet that must run, and how queries select its pods."""
 
     name: str
     namespace: str
     selectors: list[str]
 
 
-class Data(TypedDict, total=False):
+class Data(TypedDict):
     """What the tasks need to know."""
 
-    adopted: Adopted | None
-    strategy: str
-    runtime_class: str
-    creates_runtime_class: bool
+    used: Used
+    is_adopted: bool  # `used` is not of this role
+    marks: list[str]  # how queries select the objects of this role
+    manifests: list[Manifest]

@@ -16,13 +16,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Pr
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.load import Document, load_json
 
 
-class Runtime(TypedDict):
-    """A runtime of containers."""
-
-    type: str | None
-    binary: str | None
-
-
 class Config(TypedDict):
     """daemon.json, or the file of --config-file, and values in it."""
 
@@ -33,7 +26,7 @@ class Config(TypedDict):
     source: str | None
     settings: list[str]
     default_runtime: str | None
-    runtimes: dict[str, Runtime]
+    runtimes: dict[str, docker.Runtime]
     cdi_enabled: bool | None
 
 
@@ -92,7 +85,7 @@ class Docker(Program):
     flags: list[FlagData]
     config: Config
     default_runtime: str | None
-    runtimes: dict[str, Runtime]
+    runtimes: dict[str, docker.Runtime]
     live_restore: bool | None
     data_root: str | None
     containers: list[Running]
@@ -190,7 +183,7 @@ def _docker(raw: Raw) -> Docker:
         "flags": service["flags"],
         "config": _config(raw, setup, source, has_version=bool(version)),
         "default_runtime": effective.default_runtime if effective else None,
-        "runtimes": _runtimes(effective.runtimes if effective else {}),
+        "runtimes": effective.runtimes if effective else {},
         "live_restore": docker.live_restore(document.content, info) if installed else None,
         "data_root": docker.data_root(document.content, flags, info) if installed else None,
         "containers": _running(raw),
@@ -222,13 +215,9 @@ def _config(raw: Raw, setup: _Setup, source: str | None, *, has_version: bool) -
         "source": source,
         "settings": list(setup.document.content),
         "default_runtime": mappings.text(setup.document.content, "default-runtime"),
-        "runtimes": _runtimes(setup.written.runtimes),
+        "runtimes": setup.written.runtimes,
         "cdi_enabled": setup.written.cdi_enabled if has_version else None,
     }
-
-
-def _runtimes(runtimes: Mapping[str, docker.Runtime]) -> dict[str, Runtime]:
-    return {name: {"type": one.type, "binary": one.binary} for name, one in runtimes.items()}
 
 
 def _running(raw: Raw) -> list[Running]:

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which versions do Docker's own packages have on each system?
+"""What does the role docker_ce install, and in which versions on each system?
 
 Source: docker/docker-ce-packaging at 2f12fe88, rpm/SPECS (epoch 3 of docker-ce, 1 of docker-ce-cli)
 Source: Mirantis/cri-dockerd at v0.4.3, packaging and .github/workflows (what a release publishes)
@@ -9,7 +9,11 @@ Source: Mirantis/cri-dockerd at v0.4.3, packaging and .github/workflows (what a 
 
 from __future__ import annotations
 
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.role import RolePackages
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import REDHAT, System
+
+ROLE = "docker_ce"
+OURS = RolePackages(ROLE, "metal-gpu-docker", "Docker", "the Docker repository", "Docker packages")
 
 _CRI_DOCKERD = "0.4.3"
 _CRI_DOCKERD_URL = "https://github.com/Mirantis/cri-dockerd/releases/download"

@@ -15,18 +15,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from ansible_collections.metal.gpu.plugins.module_utils.read.docker import DEFAULT_RUNTIME
+from ansible_collections.metal.gpu.plugins.module_utils.read.docker import DEFAULT_RUNTIME, Runtime
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import release
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.observed import (
-    Docker,
-    Runtime,
-)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import runtime
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.observed import Docker
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Edit
 
-RUNTIME = "nvidia"
-RUNTIME_BINARY = "/usr/bin/nvidia-container-runtime"
 # nvidia-docker2 and nvidia-ctk write the name without a folder; Docker searches its PATH.
-_RUNTIME_BINARIES = (RUNTIME_BINARY, PurePosixPath(RUNTIME_BINARY).name)
+_RUNTIME_BINARIES = (runtime.PROGRAM, PurePosixPath(runtime.PROGRAM).name)
 
 # Older versions cannot read CDI specifications of version 0.7.0, which the toolkit writes.
 CDI_SINCE = "26.1"
@@ -98,8 +94,8 @@ def edit(engine: Docker, version: str, *, default: str | None, cdi: bool) -> Edi
     config = engine["config"]
     merge: dict[str, object] = {}
     registered = {*map(_name, _flag_values(engine, "--add-runtime"))}
-    if not _is_nvidia(config["runtimes"].get(RUNTIME)) and RUNTIME not in registered:
-        merge["runtimes"] = {RUNTIME: {"path": RUNTIME_BINARY}}
+    if not _is_nvidia(config["runtimes"].get(runtime.NAME)) and runtime.NAME not in registered:
+        merge["runtimes"] = {runtime.NAME: {"path": runtime.PROGRAM}}
     defaults = (config["default_runtime"], *_flag_values(engine, "--default-runtime"))
     if default and default not in defaults:
         merge["default-runtime"] = default
@@ -113,7 +109,7 @@ def change_reason(
 ) -> str | None:
     """Return why Docker needs a change, from what it does and from its file."""
     path = engine["config"]["path"]
-    found = engine["runtimes"].get(RUNTIME)
+    found = engine["runtimes"].get(runtime.NAME)
     reasons = []
     if found is None:
         reasons.append("Docker has no runtime nvidia")
@@ -194,8 +190,8 @@ def lost_settings(engine: Docker) -> list[tuple[str, str]]:
     ]
 
 
-def _is_nvidia(runtime: Runtime | None) -> bool:
-    return runtime is not None and runtime["binary"] in _RUNTIME_BINARIES
+def _is_nvidia(found: Runtime | None) -> bool:
+    return found is not None and found["binary"] in _RUNTIME_BINARIES
 
 
 def _flag_values(engine: Docker, name: str) -> list[str]:
@@ -206,9 +202,9 @@ def _flag_values(engine: Docker, name: str) -> list[str]:
     ]
 
 
-def _name(runtime: str) -> str:
+def _name(value: str) -> str:
     """Return the name in --add-runtime's value "nvidia=/usr/bin/nvidia-container-runtime"."""
-    return runtime.partition("=")[0]
+    return value.partition("=")[0]
 
 
 def _put(table: dict[str, object], key: tuple[str, ...], value: object) -> None:

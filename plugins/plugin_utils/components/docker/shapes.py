@@ -4,19 +4,15 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
-
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import (
-    Circumstances,
-    State,
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import State
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.role import (
+    PackageData,
+    RepositoryDesired,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import PackageData
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import (
-    RepositoryVariables,
-)
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Edit
 
 
-class Desired(Circumstances, RepositoryVariables):
+class Desired(RepositoryDesired):
     """The variables of the role docker_ce."""
 
     state: State
@@ -29,13 +25,6 @@ class Desired(Circumstances, RepositoryVariables):
     cri_dockerd_checksum: str
 
 
-class ContainersRecord(TypedDict, total=False):
-    """The record of containers that must run again, and the names to add by their IDs."""
-
-    path: str
-    merge: dict[str, str]
-
-
 class Data(PackageData, total=False):
     """What the tasks need to know."""
 
@@ -43,7 +32,7 @@ class Data(PackageData, total=False):
     v1_volumes: list[str]
     leftover_packages: list[str]
     leftover_lists: list[str]
-    record: ContainersRecord
+    record: Edit  # of the containers that must run again
     containers: list[str]
     daemon_reload: bool
     users: list[str]

@@ -8,22 +8,12 @@ from pathlib import PurePosixPath
 from typing import TypedDict, cast
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe.components import platform
-from ansible_collections.metal.gpu.plugins.module_utils.probe.components.driver import (
-    DeviceFileRow,
-    DeviceUserRow,
-    Values,
-)
+from ansible_collections.metal.gpu.plugins.module_utils.probe.components.driver import Values
+from ansible_collections.metal.gpu.plugins.module_utils.probe.device_files import DeviceFile
+from ansible_collections.metal.gpu.plugins.module_utils.probe.device_users import DeviceUser
 from ansible_collections.metal.gpu.plugins.module_utils.probe.raw_data import ProgramFileData
 from ansible_collections.metal.gpu.plugins.module_utils.read import nvidia_driver, nvidia_smi
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Raw, Unit
-
-
-class Dkms(TypedDict):
-    """State of the driver's module in DKMS; built is None without source."""
-
-    built: bool | None
-    log: str | None
-    sources: list[str]
 
 
 class Driver(TypedDict):
@@ -37,7 +27,7 @@ class Driver(TypedDict):
     nouveau_blacklisted: bool
     initramfs_outdated: bool | None
     modules_load: list[str]
-    dkms: Dkms
+    dkms: nvidia_driver.Dkms
     programs: dict[str, ProgramFileData]
     libraries: dict[str, str | None]
     persistenced: Unit
@@ -56,21 +46,13 @@ class Device(TypedDict):
     error: str | None
 
 
-class Failure(TypedDict):
-    """An error of nvidia-smi as a whole, or of one of the GPUs."""
-
-    code: str
-    exit_code: int | None
-    message: str
-
-
 class Nvml(TypedDict):
     """The GPUs according to the driver."""
 
     driver_version: str | None
     complete: bool
     devices: list[Device]
-    failure: Failure | None
+    failure: nvidia_smi.Failure | None
 
 
 class Observed(TypedDict):
@@ -78,8 +60,8 @@ class Observed(TypedDict):
 
     driver: Driver
     nvml: Nvml
-    device_files: list[DeviceFileRow]
-    device_users: list[DeviceUserRow] | None
+    device_files: list[DeviceFile]
+    device_users: list[DeviceUser] | None
 
 
 def observe(raw: Raw) -> Observed:
@@ -118,12 +100,10 @@ def _driver(raw: Raw, values: Values) -> Driver:
     }
 
 
-def _dkms(raw: Raw) -> Dkms:
-    """Tell whether DKMS built the module for the running kernel; None: it has no source."""
+def _dkms(raw: Raw) -> nvidia_driver.Dkms:
     names = ("dkms_sources", "dkms_modules", "dkms_logs")
     paths = [path for name in names for path in raw.found[name]]
-    found = nvidia_driver.parse_dkms(paths, raw.text("/proc/sys/kernel/osrelease"))
-    return {"built": found.built, "log": found.log, "sources": found.sources}
+    return nvidia_driver.parse_dkms(paths, raw.text("/proc/sys/kernel/osrelease"))
 
 
 def _is_initramfs_outdated(raw: Raw) -> bool | None:
@@ -160,7 +140,7 @@ def _nvml(raw: Raw) -> Nvml:
         "driver_version": versions[0] if versions else None,
         "complete": answer.is_whole and {*slots} <= {device.pci_address for device in devices},
         "devices": [_device(one, minors.get(one.pci_address or "")) for one in devices],
-        "failure": _failure(answer.failure),
+        "failure": answer.failure,
     }
 
 
@@ -175,9 +155,3 @@ def _device(device: nvidia_smi.NvmlDevice, minor: int | None) -> Device:
         "persistence_mode": device.persistence_mode,
         "error": device.error,
     }
-
-
-def _failure(failure: nvidia_smi.NvmlFailure | None) -> Failure | None:
-    if failure is None:
-        return None
-    return {"code": failure.code, "exit_code": failure.exit_code, "message": failure.message}

@@ -23,13 +23,6 @@ class UnitState(TypedDict):
     result: str | None
 
 
-class Distribution(TypedDict):
-    """The Kubernetes distribution that contains the kubelet, and its unit."""
-
-    name: str
-    unit: str
-
-
 class File(TypedDict):
     """A configuration file: why it is invalid, and why it cannot be edited."""
 
@@ -54,22 +47,11 @@ class ConfigDir(TypedDict):
     files: list[File]
 
 
-class Gate(TypedDict):
-    """A feature gate that is set in one place."""
-
-    name: str
-    value: bool | None
-    file: str | None
-    where: str
-    flag: str | None
-    effective: bool
-
-
 class Kubelet(Program):
     """The kubelet."""
 
     unit_state: UnitState
-    distribution: Distribution | None
+    distribution: kubelet.Distribution | None
     node_name: str
     own_name: str | None
     joined_name: str | None
@@ -77,7 +59,7 @@ class Kubelet(Program):
     flags: list[FlagData]
     config: Config
     config_dir: ConfigDir
-    feature_gates: list[Gate]
+    feature_gates: list[kubelet.Gate]
     health_url: str | None
     endpoint: str | None
     last_error: str | None
@@ -153,7 +135,7 @@ def _kubelet(raw: Raw, setup: _Setup) -> Kubelet:
             "sub": state.get("SubState"),
             "result": state.get("Result"),
         },
-        "distribution": _distribution(raw, has_kubelet=program["installed"]),
+        "distribution": kubelet.distribution(raw.units, has_kubelet=program["installed"]),
         "node_name": kubelet.node_name(setup.flags, joined, hostname),
         "own_name": kubelet.own_name(setup.flags, hostname),
         "joined_name": joined,
@@ -172,7 +154,7 @@ def _kubelet(raw: Raw, setup: _Setup) -> Kubelet:
                 for path, document in setup.dropins.items()
             ],
         },
-        "feature_gates": _gates(places, setup),
+        "feature_gates": kubelet.feature_gates(places, setup.documents.items()),
         "health_url": kubelet.health_url(setup.flags, list(setup.documents.values())),
         "endpoint": kubelet.endpoint(setup.flags, setup.documents.values(), program["version"]),
         "last_error": None
@@ -183,25 +165,6 @@ def _kubelet(raw: Raw, setup: _Setup) -> Kubelet:
             kubelet.UNIT, [*(place.file for place in places if place.file), *setup.documents]
         ),
     }
-
-
-def _distribution(raw: Raw, *, has_kubelet: bool) -> Distribution | None:
-    found = kubelet.distribution(raw.units, has_kubelet=has_kubelet)
-    return {"name": found["name"], "unit": found["unit"]} if found else None
-
-
-def _gates(places: tuple[Flag, ...], setup: _Setup) -> list[Gate]:
-    return [
-        {
-            "name": gate.name,
-            "value": gate.value,
-            "file": gate.file,
-            "where": gate.where,
-            "flag": gate.flag,
-            "effective": gate.effective,
-        }
-        for gate in kubelet.feature_gates(places, setup.documents.items())
-    ]
 
 
 def _cgroup(raw: Raw, setup: _Setup) -> Cgroup:

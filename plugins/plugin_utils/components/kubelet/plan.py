@@ -13,10 +13,10 @@ Source: https://kubernetes.io/docs/reference/command-line-tools-reference/featur
 from __future__ import annotations
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe.own_files import KUBELET_DROP_IN
+from ansible_collections.metal.gpu.plugins.module_utils.read.kubelet import Gate
 from ansible_collections.metal.gpu.plugins.module_utils.read.silence import UNITS, silent_programs
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import release
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.kubelet.observed import (
-    Gate,
     Kubelet,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.kubelet.shapes import (
@@ -37,6 +37,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
     refuse_uneditable,
 )
 
+ROLE = "kubelet_device_plugins"
 GATE = "DevicePlugins"
 
 CONFIGURATION = Step(
@@ -72,33 +73,40 @@ NEW_FLAG = (rf"{_LINE}{_VARIABLE}=[\"']?)", rf"\1--feature-gates={GATE}=true ")
 
 def plan(node: Node, desired: Desired) -> PlanResult:
     """Plan the edits."""
-    plan = Plan[Data](desired["host"], {})
     kubelet = node["kubelet"]
+    plan = Plan[Data](
+        desired["host"], {"configuration": [], "flags": [], "health_url": kubelet["health_url"]}
+    )
     for code, evidence in silent_programs(node):
         if code == UNITS:  # the role changes no package
             plan.refuse(code, **evidence)
     if plan.refusals:
         return plan.result()
-    if desired["state"] == "absent":
+    if desired["state"] == "present":
+        _plan_present(plan, node)
+    else:
         _plan_absent(plan, node)
-        refuse_lost_history(plan, node, "kubelet_device_plugins")
-        return plan.result()
+    refuse_lost_history(plan, node, ROLE)
+    return plan.result()
+
+
+def _plan_present(plan: Plan[Data], node: Node) -> None:
+    kubelet = node["kubelet"]
     if engines.refuse_distribution(plan, node):
-        return plan.result()
+        return
     if not kubelet["installed"]:
         plan.refuse("KUBELET_MISSING")
-        return plan.result()
+        return
     # The kubelet does not start with a broken drop-in in --config-dir either.
     for document in (kubelet["config"], *kubelet["config_dir"]["files"]):
         if document["error"]:
             plan.refuse("KUBELET_CONFIG_INVALID", error=document["error"])
     if plan.refusals:
-        return plan.result()
+        return
     version = known_version(plan, "kubelet", kubelet)
     if version is None:
-        return plan.result()
+        return
     places = _places(kubelet)
-    plan.data |= {"configuration": [], "flags": [], "health_url": kubelet["health_url"]}
     if not _needs_gate(version):
         _plan_removal(plan, kubelet, version, places)
     elif not any(gate["value"] and gate["effective"] for gate in places):
@@ -107,16 +115,13 @@ def plan(node: Node, desired: Desired) -> PlanResult:
         _plan_restart(plan, kubelet, "the kubelet reads its settings only when it starts")
     else:
         _plan_restart(plan, kubelet, _unread_reason(kubelet, version))
-    refuse_lost_history(plan, node, "kubelet_device_plugins")
-    return plan.result()
 
 
 def _plan_absent(plan: Plan[Data], node: Node) -> None:
     """Plan the removal of our files. A removed gate stays removed: no such kubelet needs it."""
     kubelet = node["kubelet"]
-    edits = edited(node, "kubelet_device_plugins")
+    edits = edited(node, ROLE)
     drop_ins = [path for path in node["ours"]["files"] if path == KUBELET_DROP_IN]
-    plan.data |= {"configuration": [], "flags": [], "health_url": kubelet["health_url"]}
     plan.data["edits"] = edits
     places = [gate for gate in _places(kubelet) if gate["file"] not in drop_ins]
     if kubelet["installed"] and places:
@@ -171,11 +176,7 @@ def _plan_removal(plan: Plan[Data], kubelet: Kubelet, version: str, places: list
     plan.data["configuration"] = [
         {"path": path, "remove": [["featureGates", GATE]]} for path in documents
     ]
-    plan.data["flags"] = [
-        {"path": path, "regexp": regexp, "replace": replacement}
-        for path in texts
-        for regexp, replacement in REMOVALS
-    ]
+    _plan_flags(plan, [(path, removal) for path in texts for removal in REMOVALS])
     plan.step(CONFIGURATION, f"{', '.join(documents)}: {why}" if documents else None)
     plan.step(FLAGS, f"{', '.join(texts)}: {why}" if texts else None)
 
@@ -195,11 +196,15 @@ def _plan_setting(plan: Plan[Data], kubelet: Kubelet, version: str, places: list
         edits.append((extra[-1], NEW_FLAG))
     else:
         plan.step(DROP_IN, why)
+    _plan_flags(plan, edits)
+    plan.step(FLAGS, why if edits else None)
+
+
+def _plan_flags(plan: Plan[Data], edits: list[tuple[str, tuple[str, str]]]) -> None:
     plan.data["flags"] = [
         {"path": path, "regexp": regexp, "replace": replacement}
         for path, (regexp, replacement) in edits
     ]
-    plan.step(FLAGS, why if edits else None)
 
 
 def _files(places: list[Gate], where: str) -> list[str]:

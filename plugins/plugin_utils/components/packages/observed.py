@@ -8,11 +8,9 @@ from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from typing import TypedDict, cast
 
-from ansible_collections.metal.gpu.plugins.module_utils.probe.components.packages import (
-    Lock,
-    Source,
-    Values,
-)
+from ansible_collections.metal.gpu.plugins.module_utils.probe.components.packages import Values
+from ansible_collections.metal.gpu.plugins.module_utils.probe.package_manager import Lock
+from ansible_collections.metal.gpu.plugins.module_utils.probe.package_sources import PackageSource
 from ansible_collections.metal.gpu.plugins.module_utils.read import packages
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Raw
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import (
@@ -36,20 +34,13 @@ class Repository(TypedDict):
     error: str | None
 
 
-class Unfinished(TypedDict):
-    """A package whose installation dpkg did not finish."""
-
-    version: str
-    state: str
-
-
 class PackageManager(TypedDict):
     """Whether the package manager is usable now, and what apt would remove with a package."""
 
     error: str | None
     lock: Lock | None
     interrupted: bool
-    unfinished: dict[str, Unfinished]
+    unfinished: dict[str, packages.Unfinished]
     automatic: list[str]
     dependants: dict[str, list[list[str]]]
 
@@ -59,7 +50,7 @@ class Observed(TypedDict):
 
     packages: dict[str, Package]
     repositories: dict[str, Repository]
-    package_sources: list[Source]
+    package_sources: list[PackageSource]
     module_streams: dict[str, str]
     package_manager: PackageManager
 
@@ -100,15 +91,12 @@ def _repositories(raw: Raw) -> dict[str, Repository]:
 
 
 def _package_manager(raw: Raw, values: Values) -> PackageManager:
-    unfinished = packages.parse_unfinished(raw.stdout("packages"), raw.architecture)
     relations = values["relations"]
     return {
         "error": packages.query_error(raw.outputs.get("packages")) or relations["error"],
         "lock": values["lock"],
         "interrupted": values["interrupted"],
-        "unfinished": {
-            name: {"version": one.version, "state": one.state} for name, one in unfinished.items()
-        },
+        "unfinished": packages.parse_unfinished(raw.stdout("packages"), raw.architecture),
         "automatic": relations["automatic"],
         "dependants": relations["dependants"],
     }

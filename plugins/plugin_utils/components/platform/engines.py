@@ -5,22 +5,24 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import Engine
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import NoData, Plan
 
-AUTO = "auto"
-CONTAINERD = "containerd"
-DOCKER = "docker"
-CHOICES = (AUTO, CONTAINERD, DOCKER)
+AUTO: Final = "auto"
+CONTAINERD: Final = "containerd"
+DOCKER: Final = "docker"
 
 # Engines by a part of the name of the kubelet's socket.
 _SOCKETS = {"cri-dockerd": DOCKER, "containerd": CONTAINERD}
 
 
-def choose(node: Node, desired: str) -> str | None:
+def choose(node: Node, desired: Engine) -> str | None:
     """Return the engine for this node; None if its kubelet is configured for another one.
 
-    `desired` is one of CHOICES. A kubelet before 1.24 that uses Docker has no endpoint.
+    A kubelet before 1.24 that uses Docker has no endpoint.
     """
     endpoint = node["kubelet"]["endpoint"]
     if endpoint:
@@ -39,7 +41,7 @@ def refuse_distribution(plan: Plan[NoData], node: Node) -> bool:
     return bool(distribution)
 
 
-def refuse(plan: Plan[NoData], node: Node, desired: str) -> None:
+def refuse(plan: Plan[NoData], node: Node, desired: Engine) -> None:
     """Refuse a kubelet with an unsupported engine, or with another engine than desired."""
     endpoint = node["kubelet"]["endpoint"]
     if choose(node, AUTO) is None:

@@ -6,25 +6,21 @@ from __future__ import annotations
 
 from typing import TypedDict, cast
 
-from ansible_collections.metal.gpu.plugins.module_utils.probe.components.platform import (
-    GpuRow,
-    Values,
+from ansible_collections.metal.gpu.plugins.module_utils.probe.components.platform import Values
+from ansible_collections.metal.gpu.plugins.module_utils.read.os_release import (
+    OsRelease,
+    parse_os_release,
 )
-from ansible_collections.metal.gpu.plugins.module_utils.read.os_release import parse_os_release
 from ansible_collections.metal.gpu.plugins.module_utils.read.output import failure_text
+from ansible_collections.metal.gpu.plugins.module_utils.read.pci import GpuRow
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Raw
 
 _SECURE_BOOT_FLAG = 4  # an EFI variable starts with four bytes of attributes
 
 
-class Os(TypedDict):
-    """The operating system; None: missing from its file."""
+class Os(OsRelease):
+    """The operating system."""
 
-    id: str | None
-    version_id: str | None
-    codename: str | None
-    family: str
-    name: str | None
     architecture: str
 
 
@@ -78,15 +74,7 @@ def observe(raw: Raw) -> Observed:
 
 def _os(raw: Raw) -> Os:
     text = raw.texts.get("/etc/os-release") or raw.texts.get("/usr/lib/os-release", "")
-    found = parse_os_release(text)
-    return {
-        "id": found.id,
-        "version_id": found.version_id,
-        "codename": found.codename,
-        "family": found.family,
-        "name": found.name,
-        "architecture": raw.architecture,
-    }
+    return {**parse_os_release(text), "architecture": raw.architecture}
 
 
 def _systemd(raw: Raw) -> Systemd:

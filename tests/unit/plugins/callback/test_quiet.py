@@ -70,10 +70,14 @@ def test_output_that_is_hidden_stays_hidden(callback, printed) -> None:
 
 def test_end_names_the_hosts_that_failed(callback, printed) -> None:
     failures = {f"gpu-{number}": 1 for number in range(7)}
-    callback.v2_playbook_on_stats(SimpleNamespace(failures=failures, dark={"gpu-9": 1}))
+    custom = {"_run": {"metal_gpu_outcome": "unhealthy"}}
+    callback.v2_playbook_on_stats(
+        SimpleNamespace(failures=failures, dark={"gpu-9": 1}, custom=custom)
+    )
     assert printed == [
         "failed: gpu-0, gpu-1, gpu-2, gpu-3, gpu-4 and 2 more",
         "unreachable: gpu-9",
+        "metal_gpu_outcome: unhealthy",
     ]
 
 
@@ -93,6 +97,6 @@ def test_long_task_says_what_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> No
     callback.v2_runner_on_start(SimpleNamespace(get_name=lambda: "gpu-2"), task)
     callback.v2_playbook_on_start(None)
     assert said.wait(10)
-    callback.v2_playbook_on_stats(SimpleNamespace(failures={}, dark={}))
+    callback.v2_playbook_on_stats(SimpleNamespace(failures={}, dark={}, custom={}))
     assert printed[0].startswith("waiting: Install the driver, ")
     assert printed[0].endswith(" s, on gpu-2")

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
-    kube,
+    kube_collections,
     kube_settings,
     kube_transport,
     plugin_evidence,
@@ -372,7 +372,7 @@ def test_unreadable_evidence_does_not_change_the_result(api, call, kind):
 def test_the_last_answers_of_a_silent_server_are_kept(api, call, monkeypatch):
     monkeypatch.setattr(kube_transport, "_READ_S", 0.05)
     monkeypatch.setattr(kube_transport, "_PATIENCE_S", 0.1)
-    monkeypatch.setattr(kube, "_STALLED_S", 0.0)
+    monkeypatch.setattr(kube_collections, "_STALLED_S", 0.0)
     api.put("nodes", node("gpu-1", 4))
     api.put("nodes", node("gpu-2", 2))
     api.stalls["watch", "nodes"] = 999

@@ -13,9 +13,10 @@ import pytest
 import yaml
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
-    kube,
+    kube_collections,
     kube_settings,
     kube_transport,
+    smoke_evidence,
     smoke_pod,
     smoke_run,
 )
@@ -199,7 +200,7 @@ def test_lack_of_gpus(cluster, smoke):
 @pytest.fixture
 def short(cluster, smoke, monkeypatch):
     """Prove the free GPUs of a node whose scheduler finds fewer, as things happen at each watch."""
-    monkeypatch.setattr(smoke_run, "_EVENTS_S", 0.1)
+    monkeypatch.setattr(smoke_evidence, "EVENTS_S", 0.1)
     monkeypatch.setattr(smoke_run, "_ROUND_S", 0)
     cluster.longest_watch_s = 0
 
@@ -322,7 +323,7 @@ def test_reports_what_failed(cluster, smoke):
 def rounds(cluster, monkeypatch):
     """Return a function that lets the pod of gpu-1 come to one state after the other."""
     monkeypatch.setattr(smoke_run, "_ROUND_S", 0)
-    monkeypatch.setattr(smoke_run, "_EVENTS_S", 0.05)
+    monkeypatch.setattr(smoke_evidence, "EVENTS_S", 0.05)
     cluster.longest_watch_s = 0
 
     def begin(*scenes, last=None):
@@ -494,10 +495,10 @@ def test_another_client_deletes_the_pod(cluster, smoke):
 
 
 def test_time_is_up(cluster, monkeypatch):
-    monkeypatch.setattr(smoke_run, "_EVENTS_S", 0.0)
+    monkeypatch.setattr(smoke_evidence, "EVENTS_S", 0.0)
     options = {**dict.fromkeys(kube_settings.AUTH_ARGUMENTS), "host": cluster.url}
     client = kube_settings.connect({**options, "api_key": cluster.token})
-    template = smoke_pod.Template("run", "", IMAGE, GPU, None, (), (), limit_s=300)
+    template = smoke_pod.Template("run", "", "default", IMAGE, GPU, None, (), (), limit_s=300)
     behave(cluster, gpu_1="running")
     cluster.put("events", event("other", "Failed", "of a pod that is not ours"))
     queue, now = cluster.when_watched["pods"], [0.0]
@@ -506,7 +507,6 @@ def test_time_is_up(cluster, monkeypatch):
         client,
         {"gpu-1": 2},
         template,
-        "default",
         wait_for_gpus=False,
         check_mode=False,
         clock=lambda: now[-1],
@@ -521,7 +521,7 @@ def test_time_is_up(cluster, monkeypatch):
 
 def test_pods_of_a_dead_node_are_deleted_by_force(cluster, smoke, monkeypatch):
     monkeypatch.setattr(smoke_run, "_CLEANUP_S", 0.05)
-    monkeypatch.setattr(smoke_run, "_EVENTS_S", 0.05)
+    monkeypatch.setattr(smoke_evidence, "EVENTS_S", 0.05)
     behave(cluster, gpu_1="no_cdi_device")
     cluster.kubelets_answer = False
     smoke(["gpu-1"], 2)
@@ -633,7 +633,7 @@ def test_a_server_that_falls_silent_keeps_what_was_proven(cluster, smoke, monkey
     monkeypatch.setattr(kube_transport, "_READ_S", 0.1)
     monkeypatch.setattr(kube_transport, "_PATIENCE_S", 0.2)
     monkeypatch.setattr(smoke_run, "_CLEANUP_S", 0.1)
-    monkeypatch.setattr(kube, "_STALLED_S", 0.0)
+    monkeypatch.setattr(kube_collections, "_STALLED_S", 0.0)
     behave(cluster, gpu_2="creating")
     queue = cluster.when_watched["pods"]
 
@@ -691,7 +691,7 @@ def test_an_expired_token_does_not_change_results(cluster, smoke):
 
 @pytest.mark.parametrize("kind", [("list", "events"), ("list", "nodes"), ("watch", "events")])
 def test_unreadable_evidence_does_not_change_the_verdict(cluster, smoke, monkeypatch, kind):
-    monkeypatch.setattr(smoke_run, "_EVENTS_S", 0.1)
+    monkeypatch.setattr(smoke_evidence, "EVENTS_S", 0.1)
     behave(cluster, gpu_1="no_image")
     queue = cluster.when_watched["pods"]
 
@@ -719,14 +719,14 @@ SLOW = "2026-01-01T00:00:00.000000Z"  # on the clock of a node that runs months 
 def clocked(cluster, monkeypatch):
     """Prove a node whose pod does not start, on a clock that goes on with each watch."""
     monkeypatch.setattr(smoke_run, "_ROUND_S", 0)
-    monkeypatch.setattr(smoke_run, "_EVENTS_S", 0.1)
+    monkeypatch.setattr(smoke_evidence, "EVENTS_S", 0.1)
     cluster.longest_watch_s = 0
 
     def run(steps):
         """At each step, time goes on by so many seconds before the cluster does something."""
         options = {**dict.fromkeys(kube_settings.AUTH_ARGUMENTS), "host": cluster.url}
         client = kube_settings.connect({**options, "api_key": cluster.token})
-        template = smoke_pod.Template("run", "", IMAGE, GPU, None, (), (), limit_s=300)
+        template = smoke_pod.Template("run", "", "default", IMAGE, GPU, None, (), (), limit_s=300)
         behave(cluster, gpu_1="creating")
         queue, now, left = cluster.when_watched["pods"], [0.0], list(steps)
 
@@ -739,7 +739,7 @@ def clocked(cluster, monkeypatch):
 
         cluster.when_watched["pods"] = step
         flags = {"wait_for_gpus": False, "check_mode": False, "clock": lambda: now[-1]}
-        result = gpu_smoke_pod.run(client, {"gpu-1": 2}, template, "default", **flags)
+        result = gpu_smoke_pod.run(client, {"gpu-1": 2}, template, **flags)
         return result["nodes"]["gpu-1"]
 
     return run
@@ -778,7 +778,7 @@ def test_a_kubelet_that_is_known_to_be_dead_is_named(cluster, clocked):
 
 
 def test_unreadable_leases_are_a_note(cluster, smoke, monkeypatch):
-    monkeypatch.setattr(smoke_run, "_EVENTS_S", 0.1)
+    monkeypatch.setattr(smoke_evidence, "EVENTS_S", 0.1)
     behave(cluster, gpu_1="not_started")
     cluster.refusals["list", "leases"] = Refusal(403, "no leases")
     row = smoke(["gpu-1"], 2)["nodes"]["gpu-1"]
@@ -794,7 +794,7 @@ def test_no_allocatable_gpu_is_a_failure_and_not_busy(cluster, smoke):
 
 
 def test_the_taint_that_is_not_tolerated_is_named(cluster, smoke, monkeypatch):
-    monkeypatch.setattr(smoke_run, "_EVENTS_S", 0.1)
+    monkeypatch.setattr(smoke_evidence, "EVENTS_S", 0.1)
     taint = {"key": "dedicated", "value": "ml", "effect": "NoSchedule"}
     cluster.put("nodes", node("gpu-1", taints=[taint]))
     behave(cluster, gpu_1="tainted")

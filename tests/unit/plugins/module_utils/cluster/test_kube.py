@@ -12,11 +12,33 @@ from email.utils import formatdate
 import kubernetes.client
 import pytest
 
-from ansible_collections.metal.gpu.plugins.module_utils.cluster import kube, kube_transport
+from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
+    kube_collections,
+    kube_transport,
+)
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import Client
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_collections import only
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors import (
+    ApiBudget,
+    ApiBusy,
+    ApiConflict,
+    ApiExists,
+    ApiExpired,
+    ApiForbidden,
+    ApiMissing,
+    ApiRefused,
+    ApiStalled,
+    ApiUnauthorised,
+    ApiUnreachable,
+)
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_transport import (
+    Settings,
+    Timer,
+)
 from ansible_collections.metal.gpu.tests.unit.support.api_server import ApiServer, Refusal
 
 
-class Connection(kube.Client):
+class Connection(Client):
     """A client that notes its pauses instead of making them: its clock jumps over them."""
 
     def __init__(self, url, token=ApiServer.token):
@@ -24,14 +46,14 @@ class Connection(kube.Client):
             host=url, api_key={"authorization": f"Bearer {token}"}
         )
         self.pauses = []
-        settings = kube.Settings(configuration, "from the test")
+        settings = Settings(configuration, "from the test")
         super().__init__(settings, sleep=self.pauses.append, clock=self.clock)
 
     def clock(self):
         return time.monotonic() + sum(self.pauses)
 
     def timer(self, limit_s):
-        return kube.Timer(limit_s, self.clock)
+        return Timer(limit_s, self.clock)
 
 
 @pytest.fixture
@@ -171,7 +193,7 @@ def test_follow_waits_for_a_server_that_stays_away_until_time_is_up(api, client)
     seen = follow(client, {}, limit_s=25.0)
     next(seen)
     api.refusals["watch", "nodes"] = Refusal(503, "etcd has no leader")
-    with pytest.raises(kube.ApiBusy, match=r"request to watch nodes \(503\): etcd has no leader"):
+    with pytest.raises(ApiBusy, match=r"request to watch nodes \(503\): etcd has no leader"):
         next(seen)
     assert client.pauses == [0.0, 1.0, 2.0, 4.0, 8.0, 8.0, pytest.approx(2.0, abs=0.5)]
 
@@ -196,7 +218,7 @@ def test_follow_counts_failures_in_a_row(api, client, good):
 
 
 def test_follow_notices_a_watch_that_stalls_and_begins_it_anew(api, client, monkeypatch):
-    monkeypatch.setattr(kube, "_STALLED_S", 0.05)
+    monkeypatch.setattr(kube_collections, "_STALLED_S", 0.05)
     store = {}
     seen = follow(client, store, limit_s=60.0, round_s=0.05)
     next(seen)
@@ -270,7 +292,7 @@ def test_a_server_that_stays_busy_is_waited_for_as_long_as_the_caller_can(
 ):
     api.refusals["list", "nodes"] = Refusal(429, "too many requests", retry_after="7")
     timer = None if limit_s is None else client.timer(limit_s)
-    with pytest.raises(kube.ApiBusy, match=rf"\(tried \d+ times in {waited_s:.0f} s\)$"):
+    with pytest.raises(ApiBusy, match=rf"\(tried \d+ times in {waited_s:.0f} s\)$"):
         client.snapshot("nodes", labels, timer=timer)
     assert set(client.pauses[:-1]) <= {7.0, 8.0}
     assert sum(client.pauses) == pytest.approx(waited_s, abs=0.5)
@@ -278,7 +300,7 @@ def test_a_server_that_stays_busy_is_waited_for_as_long_as_the_caller_can(
 
 def test_a_webhook_that_is_down_is_not_waited_for(api, client):
     api.refusals["create", "pods"] = Refusal(500, 'failed calling webhook "a.example"')
-    with pytest.raises(kube.ApiBusy):
+    with pytest.raises(ApiBusy):
         client.create("pods", pod("a"), "default")
     assert client.pauses == []
 
@@ -286,7 +308,7 @@ def test_a_webhook_that_is_down_is_not_waited_for(api, client):
 def test_an_eviction_that_a_budget_forbids_is_not_retried(api, client):
     uid = api.put("pods", pod("a"))["metadata"]["uid"]
     api.budgets["a"] = lambda: None
-    with pytest.raises(kube.ApiBudget) as caught:
+    with pytest.raises(ApiBudget) as caught:
         client.evict("a", "default", uid)
     assert caught.value.reply.startswith("Cannot evict pod as it would violate")
     assert client.pauses == []
@@ -297,13 +319,13 @@ def test_a_budget_may_also_say_403(api, client):
     uid = api.put("pods", pod("a"))["metadata"]["uid"]
     text = "DisruptedPods map too big - too many evictions not confirmed by PDB controller"
     api.refusals["evict", "pods"] = Refusal(403, text, cause="DisruptionBudget")
-    with pytest.raises(kube.ApiBudget):
+    with pytest.raises(ApiBudget):
         client.evict("a", "default", uid)
 
 
 def test_another_pod_of_the_same_name_is_not_evicted(api, client):
     api.put("pods", pod("a"))
-    with pytest.raises(kube.ApiConflict, match="Precondition failed: UID in precondition: gone,"):
+    with pytest.raises(ApiConflict, match="Precondition failed: UID in precondition: gone,"):
         client.evict("a", "default", "gone")
     assert api.names("pods") == ["a"]
 
@@ -320,7 +342,7 @@ def test_a_server_that_does_not_answer_is_named_with_the_true_times(api, client,
     monkeypatch.setattr(kube_transport, "_READ_S", 1.0)
     monkeypatch.setattr(kube_transport, "_PATIENCE_S", 0.5)
     api.stalls["list", "nodes"] = 9
-    with pytest.raises(kube.ApiStalled) as caught:
+    with pytest.raises(ApiStalled) as caught:
         client.snapshot("nodes", labels)
     assert "is unreachable: no answer within 1 s. Check" in str(caught.value)
 
@@ -328,7 +350,7 @@ def test_a_server_that_does_not_answer_is_named_with_the_true_times(api, client,
 def test_an_answer_that_got_lost_does_not_double_the_work(api, client):
     client.snapshot("nodes", labels)
     api.lost["create", "pods"] = 1
-    with pytest.raises(kube.ApiExists):
+    with pytest.raises(ApiExists):
         client.create("pods", pod("a"), "default")
     assert api.names("pods") == ["a"]
 
@@ -348,13 +370,13 @@ def test_a_conflict_with_a_quota_is_asked_again(api, client):
 
 def test_a_node_that_has_changed_is_the_callers_to_look_at(api, client):
     api.put("nodes", node("gpu-1"))
-    with pytest.raises(kube.ApiConflict):
+    with pytest.raises(ApiConflict):
         client.patch("nodes", "gpu-1", {"metadata": {"resourceVersion": "0"}})
     assert client.pauses == []
 
 
 def test_a_list_that_is_forgotten_half_way_is_begun_anew(api, client, monkeypatch):
-    monkeypatch.setattr(kube, "_PAGE", 1)
+    monkeypatch.setattr(kube_collections, "_PAGE", 1)
     for name in ("gpu-1", "gpu-2"):
         api.put("nodes", node(name))
 
@@ -397,7 +419,7 @@ def test_permissions_are_asked_for(api, client, denied, allowed):
 def test_credentials_in_the_address_are_not_shown(api):
     client = Connection(api.url.replace("//", "//admin:hunter2@"))
     api.refusals["list", "nodes"] = Refusal(404, "no")
-    with pytest.raises(kube.ApiMissing) as caught:
+    with pytest.raises(ApiMissing) as caught:
         client.snapshot("nodes", labels)
     assert "hunter2" not in str(caught.value)
 
@@ -410,7 +432,7 @@ def unused_port():
 def test_unreachable():
     url = f"https://127.0.0.1:{unused_port()}"
     client = Connection(url)
-    with pytest.raises(kube.ApiUnreachable) as caught:
+    with pytest.raises(ApiUnreachable) as caught:
         next(follow(client, {}))
     assert str(caught.value) == (
         f"The API server {url} is unreachable: Connection refused. Check that it runs, that "
@@ -434,13 +456,13 @@ def test_unreachable_when_the_connection_breaks():
                     listener.accept()[0].close()
 
         threading.Thread(target=hang_up, daemon=True).start()
-        with pytest.raises(kube.ApiUnreachable, match=r"is unreachable: .*\(tried "):
+        with pytest.raises(ApiUnreachable, match=r"is unreachable: .*\(tried "):
             next(seen)
         assert sum(client.pauses) == pytest.approx(30.0, abs=1.0)
 
 
 def test_unauthorised(api):
-    with pytest.raises(kube.ApiUnauthorised) as caught:
+    with pytest.raises(ApiUnauthorised) as caught:
         Connection(api.url, token="wrong").snapshot("nodes", labels)
     assert str(caught.value) == (
         f"The API server {api.url} does not accept these credentials (401 Unauthorized). Check "
@@ -450,7 +472,7 @@ def test_unauthorised(api):
 
 def test_forbidden_names_verb_and_resource(api, client):
     api.refusals["list", "nodes"] = Refusal(403, 'nodes is forbidden: User "eve" cannot list')
-    with pytest.raises(kube.ApiForbidden) as caught:
+    with pytest.raises(ApiForbidden) as caught:
         client.snapshot("nodes", labels)
     assert str(caught.value) == (
         f"The API server {api.url} denied the request to list nodes (403): nodes is forbidden: "
@@ -462,11 +484,11 @@ def test_forbidden_names_verb_and_resource(api, client):
 @pytest.mark.parametrize(
     ("code", "error"),
     [
-        (404, kube.ApiMissing),
-        (409, kube.ApiConflict),
-        (422, kube.ApiRefused),
-        (410, kube.ApiExpired),
-        (500, kube.ApiBusy),
+        (404, ApiMissing),
+        (409, ApiConflict),
+        (422, ApiRefused),
+        (410, ApiExpired),
+        (500, ApiBusy),
     ],
 )
 def test_refused(api, client, code, error):
@@ -480,7 +502,7 @@ def test_refused(api, client, code, error):
 def test_an_address_of_another_server(api):
     api.logs["gpu"] = "<html>"
     client = Connection(f"{api.url}/api/v1/namespaces/x/pods/gpu/log?")
-    with pytest.raises(kube.ApiRefused, match="did not answer with JSON: b'<html>'"):
+    with pytest.raises(ApiRefused, match="did not answer with JSON: b'<html>'"):
         client.snapshot("nodes", labels)
 
 
@@ -503,7 +525,7 @@ def test_an_address_of_another_server(api):
 )
 def test_a_list_that_is_none_is_named(api, client, body):
     api.odd["list", "nodes"] = body
-    with pytest.raises(kube.ApiRefused, match=r"did not answer .*Check that this is the address"):
+    with pytest.raises(ApiRefused, match=r"did not answer .*Check that this is the address"):
         client.snapshot("nodes", labels)
 
 
@@ -531,7 +553,7 @@ def test_a_watch_that_is_none_is_named(api, client, body):
     api.odd["watch", "nodes"] = body
     seen = follow(client, {})
     next(seen)
-    with pytest.raises(kube.ApiRefused, match=r"did not answer .*Check that this is the address"):
+    with pytest.raises(ApiRefused, match=r"did not answer .*Check that this is the address"):
         next(seen)
 
 
@@ -545,7 +567,7 @@ def test_a_watch_that_ends_with_an_odd_error_is_begun_anew(api, client):
 @pytest.mark.parametrize("body", [b"[]", b"null", b"{}", b'{"metadata": {}}'])
 def test_a_patched_object_that_is_none_is_named(api, client, body):
     api.odd["patch", "nodes"] = body
-    with pytest.raises(kube.ApiRefused, match=r"did not answer .*Check that this is the address"):
+    with pytest.raises(ApiRefused, match=r"did not answer .*Check that this is the address"):
         client.patch("nodes", "gpu-1", {})
 
 
@@ -553,7 +575,7 @@ def test_a_patched_object_that_is_none_is_named(api, client, body):
 def test_a_created_object_that_is_none_is_named(api, client, body):
     """A review has no name."""
     api.odd["create", "pods"] = body
-    with pytest.raises(kube.ApiRefused, match=r"did not answer .*Check that this is the address"):
+    with pytest.raises(ApiRefused, match=r"did not answer .*Check that this is the address"):
         client.create("pods", pod("a"), "default")
 
 
@@ -567,4 +589,4 @@ def test_a_created_object_that_is_none_is_named(api, client, body):
     ],
 )
 def test_only(names, selectors, query):
-    assert kube.only("metadata.name", names, *selectors) == query
+    assert only("metadata.name", names, *selectors) == query

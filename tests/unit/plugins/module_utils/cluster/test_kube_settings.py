@@ -13,8 +13,12 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from ansible_collections.metal.gpu.plugins.module_utils.cluster import kube, kube_settings
+from ansible_collections.metal.gpu.plugins.module_utils.cluster import kube_settings
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.forbidden import explain_error
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors import (
+    ApiUnauthorised,
+    ApiUntrusted,
+)
 from ansible_collections.metal.gpu.tests.unit.support.api_server import ApiServer
 
 pytestmark = pytest.mark.usefixtures("own_settings")
@@ -73,7 +77,7 @@ def test_kubeconfig_by_default(path, monkeypatch):
 
 
 def test_context(path):
-    with pytest.raises(kube.ApiUnauthorised, match=f"from the kubeconfig {path}, context stranger"):
+    with pytest.raises(ApiUnauthorised, match=f"from the kubeconfig {path}, context stranger"):
         names(connect(kubeconfig=path, context="stranger"))
 
 
@@ -243,7 +247,7 @@ def test_a_plugin_without_credentials_stops_before_any_request(
 ):
     """The library continues as an anonymous user, which the server does not let list nodes."""
     path = tmp_path / "plugin" if lines is None else program(tmp_path, *lines)
-    with pytest.raises(kube_settings.PluginFailed) as caught:
+    with pytest.raises(kube_settings.SettingsInvalid) as caught:
         connect(kubeconfig=with_plugin(cluster.url, path))
     message = str(caught.value)
     assert message.startswith(f"The credential plugin '{path}' of the kubeconfig in the options")
@@ -270,7 +274,7 @@ def test_an_unused_plugin_does_not_matter(cluster, tmp_path):
 
 def test_what_a_plugin_says_shows_no_secret(cluster, tmp_path):
     path = program(tmp_path, "echo https://eve:hunter2@proxy.example refused >&2", "exit 1")
-    with pytest.raises(kube_settings.PluginFailed) as caught:
+    with pytest.raises(kube_settings.SettingsInvalid) as caught:
         connect(kubeconfig=with_plugin(cluster.url, path))
     assert "proxy.example refused" in str(caught.value)
     assert "hunter2" not in str(caught.value)
@@ -284,8 +288,8 @@ def test_missing_file_of_an_option():
 def test_secrets_are_found_wherever_they_are():
     config = kubeconfig("https://a.example", token="s3cret")
     config["users"].append({"name": "b", "user": {"client-key-data": "a2V5", "token": ["x"]}})
-    assert sorted(kube_settings._secrets(config)) == ["a2V5", "s3cret", "wrong"]
-    assert list(kube_settings._secrets("/path/to/kubeconfig")) == []
+    assert sorted(kube_settings.secrets(config)) == ["a2V5", "s3cret", "wrong"]
+    assert list(kube_settings.secrets("/path/to/kubeconfig")) == []
 
 
 def certificate(subject, key, issuer, issuer_key, *extensions):
@@ -370,7 +374,7 @@ def test_untrusted(tls_cluster, pki, change, found):
     if "ca_cert" in change:
         options["ca_cert"] = str(pki / change["ca_cert"])
     client = connect(api_key=ApiServer.token, **options)
-    with pytest.raises(kube.ApiUntrusted) as caught:
+    with pytest.raises(ApiUntrusted) as caught:
         names(client)
     assert f"TLS with the API server {options['host']} failed: {found}" in str(caught.value)
     assert "Set ca_cert, or certificate-authority in the kubeconfig" in str(caught.value)
@@ -378,5 +382,5 @@ def test_untrusted(tls_cluster, pki, change, found):
 
 def test_tls_where_there_is_none(cluster):
     client = connect(host=cluster.url.replace("http:", "https:"), api_key=ApiServer.token)
-    with pytest.raises(kube.ApiUntrusted, match=r"(?i)wrong.version.number|record layer failure"):
+    with pytest.raises(ApiUntrusted, match=r"(?i)wrong.version.number|record layer failure"):
         names(client)

@@ -21,6 +21,7 @@ PODS = yaml.safe_load((FIXTURES / "pods.yml").read_text(encoding="utf-8"))
 SCENES = yaml.safe_load((FIXTURES / "refusals.yml").read_text(encoding="utf-8"))
 GPU = "nvidia.com/gpu"
 WISH = Request("gpu-1", 2, "failed")
+TEMPLATE = smoke_pod.Template("run", "", "tests", "image", GPU, None, (), (), 300)
 READY = NodeStatus(Decimal(4), Decimal(4), True, {}, {})
 ML = Taint("dedicated", "ml", "NoSchedule")
 
@@ -48,7 +49,7 @@ def facts(
     silence: str = "",
     *events: dict[str, str],
 ) -> smoke_causes.Facts:
-    return smoke_causes.Facts(WISH, verdict, "tests", GPU, (), events, node, silence)
+    return smoke_causes.Facts(WISH, verdict, TEMPLATE, events, node, silence)
 
 
 def not_ready(why: str, ready: bool | None = None) -> NodeStatus:

@@ -22,6 +22,7 @@ UUIDS = (
 TEMPLATE = Template(
     run="0a1b2c3d4e5f",
     process="boot/pid:[1] 42 7",
+    namespace="default",
     image="registry.example/cuda@sha256:0000",
     resource=GPU,
     runtime_class=None,

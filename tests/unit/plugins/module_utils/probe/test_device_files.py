@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe.device_files import (
-    DeviceFile,
     read_device_files,
 )
 
@@ -19,12 +18,12 @@ def test_character_devices_only(tmp_path):
     (tmp_path / "dev/nvidia3").symlink_to("/dev/zero")
     (tmp_path / "dev/char").mkdir()
     (tmp_path / "dev/char/1:5").symlink_to("../nvidia3")
-    assert read_device_files(tmp_path) == (
-        DeviceFile("/dev/nvidia-caps/nvidia-cap1", 1, 3, "0666", linked=False),
-        DeviceFile("/dev/nvidia0", 1, 3, "0666", linked=False),
-        DeviceFile("/dev/nvidia3", 1, 5, "0666", linked=True),
-    )
+    assert [tuple(file.values()) for file in read_device_files(tmp_path)] == [
+        ("/dev/nvidia-caps/nvidia-cap1", 1, 3, "0666", False),
+        ("/dev/nvidia0", 1, 3, "0666", False),
+        ("/dev/nvidia3", 1, 5, "0666", True),
+    ]
 
 
 def test_no_device_files(tmp_path):
-    assert read_device_files(tmp_path) == ()
+    assert read_device_files(tmp_path) == []

@@ -6,7 +6,6 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe.device_users import (
-    DeviceUser,
     parse_pod,
     read_device_users,
 )
@@ -48,8 +47,8 @@ def test_who_has_a_device_open_or_a_library_mapped(process, tmp_path):
     process(9, "plugin", maps="7f00 r-xp /usr/lib/libnvidia-ml.so.580.178.04\n")
     process(8, "sshd", opens=["/dev/null"], maps="7f00 r-xp /usr/lib/libc.so.6\n")
     assert read_device_users(tmp_path) == [
-        DeviceUser(9, "plugin", None),
-        DeviceUser(10, "python3", UID),
+        {"pid": 9, "command": "plugin", "pod": None},
+        {"pid": 10, "command": "python3", "pod": UID},
     ]
 
 

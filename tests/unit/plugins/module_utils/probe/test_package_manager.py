@@ -12,12 +12,16 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe.package_manager import (
-    Holder,
     read_lock,
     read_start,
     was_interrupted,
 )
 from ansible_collections.metal.gpu.tests.unit.support.recordings import plant
+
+
+def holder(path, pid, command):
+    return {"path": path, "pid": pid, "command": command}
+
 
 FRONTEND = "/var/lib/dpkg/lock-frontend"
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -43,11 +47,11 @@ def other(tmp_path):
 
 def test_lock_that_is_held(tmp_path, other):
     plant(tmp_path, {f"/proc/{other.pid}/cmdline": "/usr/bin/apt-get\0-y\0upgrade\0"})
-    assert read_lock(tmp_path) == Holder(FRONTEND, other.pid, "/usr/bin/apt-get -y upgrade")
+    assert read_lock(tmp_path) == holder(FRONTEND, other.pid, "/usr/bin/apt-get -y upgrade")
 
 
 def test_lock_of_a_process_that_cannot_be_seen(tmp_path, other):
-    assert read_lock(tmp_path) == Holder(FRONTEND, other.pid, "")
+    assert read_lock(tmp_path) == holder(FRONTEND, other.pid, "")
 
 
 def test_reading_a_lock_does_not_lock(tmp_path, other):
@@ -64,7 +68,7 @@ def test_reading_a_lock_does_not_lock(tmp_path, other):
         pytest.param({FRONTEND: "", "/var/lib/rpm/.rpm.lock": ""}, None, id="free"),
         pytest.param(
             {"/var/lib/dnf/rpmdb_lock.pid": "812", "/proc/812/cmdline": "dnf\0upgrade\0"},
-            Holder("/var/lib/dnf/rpmdb_lock.pid", 812, "dnf upgrade"),
+            holder("/var/lib/dnf/rpmdb_lock.pid", 812, "dnf upgrade"),
             id="dnf",
         ),
         pytest.param(
@@ -72,7 +76,7 @@ def test_reading_a_lock_does_not_lock(tmp_path, other):
                 "/var/lib/dnf/rpmdb_lock.pid": "812",
                 "/proc/812/cmdline": "dnf\0--setopt=proxy_password=CANARY\0upgrade\0",
             },
-            Holder("/var/lib/dnf/rpmdb_lock.pid", 812, "dnf --setopt=proxy_password=*** upgrade"),
+            holder("/var/lib/dnf/rpmdb_lock.pid", 812, "dnf --setopt=proxy_password=*** upgrade"),
             id="dnf with a password",
         ),
         pytest.param({"/var/lib/dnf/rpmdb_lock.pid": "812"}, None, id="dnf that was killed"),

@@ -6,7 +6,6 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe.package_sources import (
-    PackageSource,
     parse_deb822,
     parse_ini,
     parse_sources,
@@ -42,7 +41,7 @@ Enabled: Off
 
 
 def found(path: str, text: str) -> list[tuple[str, str]]:
-    return [(source.url, source.suite) for source in parse_sources(path, text)]
+    return [(source["url"], source["suite"]) for source in parse_sources(path, text)]
 
 
 @pytest.mark.parametrize(
@@ -111,5 +110,12 @@ def test_all_files_of_both_package_managers(tmp_path):
     }
     plant(tmp_path, {**places, "/etc/apt/sources.list.d/old.list.save": "deb https://x/ /\n"})
     sources = read_sources(tmp_path)
-    assert [source.path for source in sources] == list(places)
-    assert sources[0] == PackageSource("/etc/apt/sources.list", "https://a.example/", "sid")
+    assert [source["path"] for source in sources] == list(places)
+    assert sources[0] == {
+        "path": "/etc/apt/sources.list",
+        "url": "https://a.example/",
+        "suite": "sid",
+        "section": "",
+        "unsigned": "",
+        "credentials": False,
+    }

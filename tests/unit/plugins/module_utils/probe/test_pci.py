@@ -6,7 +6,6 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe import pci
-from ansible_collections.metal.gpu.plugins.module_utils.read.pci import PciDevice
 from ansible_collections.metal.gpu.tests.unit.support.recordings import (
     parse_scene,
     plant,
@@ -18,10 +17,10 @@ def test_read_gpus_takes_gpus_only_and_their_drivers(tmp_path):
     plant(tmp_path, parse_scene(recording("nodes/p100.txt")))
     (tmp_path / "sys/bus/pci/drivers/nvidia").mkdir(parents=True)
     (tmp_path / pci.DEVICES / "0000:03:00.0/driver").symlink_to("../../drivers/nvidia")
-    assert pci.read_gpus(tmp_path) == (
-        PciDevice("0000:03:00.0", "10de", "15f8", "0302", "nvidia", 1),
-        PciDevice("0000:82:00.0", "10de", "15f8", "0302", None, None),
-    )
+    assert [tuple(gpu.values()) for gpu in pci.read_gpus(tmp_path)] == [
+        ("0000:03:00.0", "10de", "15f8", "0302", "nvidia", 1),
+        ("0000:82:00.0", "10de", "15f8", "0302", None, None),
+    ]
 
 
 def test_virtual_functions_are_no_gpus_of_their_own(tmp_path):
@@ -31,19 +30,19 @@ def test_virtual_functions_are_no_gpus_of_their_own(tmp_path):
         plant(tmp_path, {f"/{pci.DEVICES}/0000:41:{slot}/{k}": f"{v}\n" for k, v in values.items()})
     for slot in ("00.4", "00.5"):
         (tmp_path / pci.DEVICES / f"0000:41:{slot}/physfn").symlink_to("../0000:41:00.0")
-    assert [gpu.address for gpu in pci.read_gpus(tmp_path)] == ["0000:41:00.0"]
+    assert [gpu["address"] for gpu in pci.read_gpus(tmp_path)] == ["0000:41:00.0"]
     # In the virtual machine that has got one of them.
     (tmp_path / pci.DEVICES / "0000:41:00.4/physfn").unlink()
-    assert [gpu.address for gpu in pci.read_gpus(tmp_path)][1:] == ["0000:41:00.4"]
+    assert [gpu["address"] for gpu in pci.read_gpus(tmp_path)][1:] == ["0000:41:00.4"]
 
 
 def test_read_gpus_where_there_is_no_bus(tmp_path):
-    assert pci.read_gpus(tmp_path) == ()
+    assert pci.read_gpus(tmp_path) == []
 
 
 def test_read_gpus_leaves_out_a_device_that_goes_away(tmp_path):
     (tmp_path / pci.DEVICES / "0000:03:00.0").mkdir(parents=True)
-    assert pci.read_gpus(tmp_path) == ()
+    assert pci.read_gpus(tmp_path) == []
 
 
 @pytest.mark.parametrize(
@@ -58,4 +57,4 @@ def test_read_gpus_leaves_out_a_device_that_goes_away(tmp_path):
     ],
 )
 def test_is_gpu(vendor, class_, expected):
-    assert pci.is_gpu(PciDevice("0000:00:00.0", vendor, "0000", class_, None, None)) is expected
+    assert pci.is_gpu({"vendor": vendor, "class": class_}) is expected

@@ -11,8 +11,8 @@ from ansible_collections.metal.gpu.plugins.module_utils.read import containerd
 from ansible_collections.metal.gpu.plugins.module_utils.read.containerd import Effective, Runtime
 from ansible_collections.metal.gpu.tests.unit.support.recordings import recording
 
-RUNC = Runtime("io.containerd.runc.v2", "", False)
-NVIDIA = Runtime("io.containerd.runc.v2", "/usr/bin/nvidia-container-runtime", True)
+RUNC = Runtime(type="io.containerd.runc.v2", binary="", systemd_cgroup=False)
+NVIDIA = {**RUNC, "binary": "/usr/bin/nvidia-container-runtime", "systemd_cgroup": True}
 SOCKET = "/run/containerd/containerd.sock"
 
 

@@ -35,8 +35,8 @@ NVIDIA = {
             Effective(
                 "crun",
                 {
-                    "crun": Runtime(None, None),
-                    "nvidia": Runtime("oci", "/usr/bin/nvidia-container-runtime"),
+                    "crun": Runtime(type=None, binary=None),
+                    "nvidia": Runtime(type="oci", binary="/usr/bin/nvidia-container-runtime"),
                 },
             ),
             id="drop-in-adds",

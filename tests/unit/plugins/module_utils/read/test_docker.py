@@ -16,7 +16,7 @@ def test_effective_from_info():
     assert docker.effective_from_info(info) == Effective(
         default_runtime="runc",
         runtimes={
-            name: Runtime(None, "runc")
+            name: Runtime(type=None, binary="runc")
             for name in ("io.containerd.runc.v2", "io.containerd.runtime.v1.linux", "runc")
         },
         cgroup_driver="cgroupfs",
@@ -56,7 +56,10 @@ def test_no_engine_answers(stdout):
             },
             "29.8.1",
             Effective(
-                "nvidia", {"nvidia": Runtime(None, "nvidia-container-runtime")}, "systemd", False
+                "nvidia",
+                {"nvidia": Runtime(type=None, binary="nvidia-container-runtime")},
+                "systemd",
+                False,
             ),
             id="nvidia",
         ),

@@ -15,7 +15,6 @@ from cryptography.x509.oid import NameOID
 
 from ansible_collections.metal.gpu.plugins.module_utils.read import kubelet
 from ansible_collections.metal.gpu.plugins.module_utils.read.command_line import Flag
-from ansible_collections.metal.gpu.plugins.module_utils.read.kubelet import FeatureGate
 from ansible_collections.metal.gpu.tests.unit.support.recordings import recording
 
 OTHER = "unix:///run/crio/crio.sock"
@@ -46,13 +45,14 @@ def test_feature_gates_tells_every_place():
         Flag("--v", "2", "/unit", None, True),
     ]
     documents = [("/c.yaml", {"featureGates": {"A": True, "C": "yes"}}), ("/d.yaml", {})]
-    assert kubelet.feature_gates(flags, documents) == (
-        FeatureGate("A", True, "/etc/default/kubelet", "flag", "EXTRA", True),
-        FeatureGate("B", False, "/etc/default/kubelet", "flag", "EXTRA", True),
-        FeatureGate("A", True, "/unit", "flag", "--feature-gates", True),
-        FeatureGate("A", True, "/c.yaml", "config", None, True),
-        FeatureGate("C", None, "/c.yaml", "config", None, True),
-    )
+    found = kubelet.feature_gates(flags, documents)
+    assert [tuple(gate.values()) for gate in found] == [
+        ("A", True, "/etc/default/kubelet", "flag", "EXTRA", True),
+        ("B", False, "/etc/default/kubelet", "flag", "EXTRA", True),
+        ("A", True, "/unit", "flag", "--feature-gates", True),
+        ("A", True, "/c.yaml", "config", None, True),
+        ("C", None, "/c.yaml", "config", None, True),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import pytest
 from ansible_collections.metal.gpu.plugins.module_utils.read import nvidia_smi
 from ansible_collections.metal.gpu.plugins.module_utils.read.nvidia_smi import (
     NvmlDevice,
-    NvmlFailure,
 )
 from ansible_collections.metal.gpu.tests.unit.support.recordings import recording
 
@@ -96,7 +95,7 @@ def test_what_every_model_has_is_an_error_where_it_is_not(field):
 def test_a_cell_is_a_value_or_an_error(field, cell):
     answer = nvidia_smi.parse_answer(0, row(**{field: cell}), "")
     assert all(device.error for device in answer.devices)
-    assert cell.strip("\x00") in answer.failure.message
+    assert cell.strip("\x00") in answer.failure["message"]
 
 
 @pytest.mark.parametrize(
@@ -161,7 +160,7 @@ def test_a_cell_is_a_value_or_an_error(field, cell):
 )  # fmt: skip
 def test_failure(rc, stdout, code, message):
     answer = nvidia_smi.parse_answer(rc, stdout, "")
-    assert answer.failure == NvmlFailure(code, rc, message)
+    assert answer.failure == {"code": code, "exit_code": rc, "message": message}
     assert answer.is_whole is (
         rc == 0 and code in ("gpu_lost", "gpu_error") and "handle" not in stdout
     )
@@ -183,12 +182,12 @@ def test_no_failure():
 )
 def test_no_answer_in_time(stdout, message):
     answer = nvidia_smi.parse_answer(None, stdout, "")
-    assert answer.failure == NvmlFailure("timeout", None, message)
+    assert answer.failure == {"code": "timeout", "exit_code": None, "message": message}
     assert not answer.is_whole
 
 
 def test_a_long_text_is_cut():
-    message = nvidia_smi.parse_answer(1, "x" * 10_000, "").failure.message
+    message = nvidia_smi.parse_answer(1, "x" * 10_000, "").failure["message"]
     assert len(message) < 310
     assert message.endswith("…")
 
@@ -199,7 +198,7 @@ def test_a_long_text_is_cut():
 )
 def test_what_is_only_on_standard_error_counts(rc, stderr, code):
     failure = nvidia_smi.parse_answer(rc, HEALTHY if rc == 0 else "", stderr).failure
-    assert (failure.code, failure.message) == (code, stderr)
+    assert (failure["code"], failure["message"]) == (code, stderr)
 
 
 # The forms of drivers 340 to 610, from public reports.

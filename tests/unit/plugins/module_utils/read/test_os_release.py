@@ -6,7 +6,6 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.metal.gpu.plugins.module_utils.read.os_release import (
-    OsRelease,
     parse_os_release,
 )
 from ansible_collections.metal.gpu.tests.unit.support.recordings import recording
@@ -17,17 +16,17 @@ from ansible_collections.metal.gpu.tests.unit.support.recordings import recordin
     [
         pytest.param(
             recording("os_release/debian-12.txt"),
-            OsRelease("debian", "12", "bookworm", "debian", "Debian GNU/Linux 12 (bookworm)"),
+            ("debian", "12", "bookworm", "debian", "Debian GNU/Linux 12 (bookworm)"),
             id="debian",
         ),
         pytest.param(
             recording("os_release/rocky-9.txt"),
-            OsRelease("rocky", "9.4", None, "redhat", "Rocky Linux 9.4 (Blue Onyx)"),
+            ("rocky", "9.4", None, "redhat", "Rocky Linux 9.4 (Blue Onyx)"),
             id="rocky",
         ),
-        pytest.param("ID=nixos\n", OsRelease("nixos", None, None, "other", None), id="other"),
-        pytest.param("", OsRelease(None, None, None, "other", None), id="no-file"),
+        pytest.param("ID=nixos\n", ("nixos", None, None, "other", None), id="other"),
+        pytest.param("", (None, None, None, "other", None), id="no-file"),
     ],
 )
 def test_parse_os_release(text, expected):
-    assert parse_os_release(text) == expected
+    assert tuple(parse_os_release(text).values()) == expected

@@ -51,9 +51,9 @@ def test_parse_packages(name, expected):
 
 def test_parse_unfinished():
     assert parse_unfinished(recording("packages/dpkg-query-unfinished.txt"), "x86_64") == {
-        "nvidia-driver-cuda": Unfinished("550.163.01-2", "unpacked"),
-        "nvidia-kernel-open-dkms": Unfinished("550.163.01-2", "half-configured"),
-        "nvidia-persistenced": Unfinished("550.163.01-2", "half-installed"),
+        "nvidia-driver-cuda": Unfinished(version="550.163.01-2", state="unpacked"),
+        "nvidia-kernel-open-dkms": Unfinished(version="550.163.01-2", state="half-configured"),
+        "nvidia-persistenced": Unfinished(version="550.163.01-2", state="half-installed"),
     }
     assert parse_unfinished(recording("packages/dpkg-query.txt"), "x86_64") == {}
     assert parse_unfinished(recording("packages/rpm.txt"), "x86_64") == {}
@@ -73,7 +73,9 @@ def test_packages_of_another_architecture_do_not_hide_native_ones(machine, nativ
     found = parse_packages(text, machine)
     assert found == {"a": Package("2", True), "c": Package("1", False), "d": Package("2", True)}
     # dpkg must first finish the packages of every architecture.
-    assert parse_unfinished(text, machine) == {f"d:{foreign}": Unfinished("1", "half-configured")}
+    assert parse_unfinished(text, machine) == {
+        f"d:{foreign}": Unfinished(version="1", state="half-configured")
+    }
 
 
 @pytest.mark.parametrize(

@@ -72,11 +72,7 @@ def node(text: str | None, others: dict[str, str] | None = None) -> dict[str, An
 def package_sources(
     files: dict[str, str], main: dict[str, str] | None = None
 ) -> list[dict[str, Any]]:
-    return [
-        source._asdict()
-        for path, text in files.items()
-        for source in parse_sources(path, text, main)
-    ]
+    return [source for path, text in files.items() for source in parse_sources(path, text, main)]
 
 
 def theirs(text: str, path: str = "sources.list.d/cuda.list") -> dict[str, Any]:

@@ -11,6 +11,7 @@ import pytest
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict import fleet
+from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import table
 from ansible_collections.metal.gpu.tests.unit.support.healthy import containerd_node
 
 NODE = containerd_node().observed()
@@ -144,15 +145,35 @@ def test_findings_that_every_host_has_are_nobodys_own() -> None:
     answers = fleet.Answers({}, {}, [silence], ("cluster",))
     verdict = fleet.judge(host(planned()), answers, None, drift=False)
     assert codes(verdict) == ["CLUSTER_UNUSABLE"]
-    assert fleet.own(verdict, [silence]) == []
+    assert fleet.failures([verdict], [silence], check_mode=False) == {}
+    assert fleet.failures([verdict], [], check_mode=False) == {"gpu-1": "CLUSTER_UNUSABLE"}
 
 
 @pytest.mark.parametrize(
     ("unanswered", "ok", "outcome"),
     [([], True, "ok"), ([], False, "unhealthy"), ([AWAY], False, "cluster_down")],
 )
-def test_outcome_and_last_line(unanswered: list[Any], ok: bool, outcome: str) -> None:
-    verdicts = [{"ok": True, "layers": {"nvml": 4}}, {"ok": ok, "layers": {"nvml": None}}]
-    ended = fleet.summary(verdicts, unanswered, changed=1, seconds=24.4)
-    assert ended["outcome"] == outcome
-    assert ended["line"] == f"{1 + ok} of 2 nodes ok, 4 GPUs, 1 changed, 24 s"
+def test_outcome(unanswered: list[Any], ok: bool, outcome: str) -> None:
+    assert fleet.outcome([{"ok": True}, {"ok": ok}], unanswered) == outcome
+
+
+@pytest.mark.parametrize(
+    ("refused", "line"),
+    [
+        (0, "1 of 2 nodes ok, 4 GPUs, 1 changed, 24 s"),
+        (1, "1 of 2 nodes ok, 4 GPUs, 1 changed, 1 refused, 24 s"),
+    ],
+)
+def test_last_line(refused: int, line: str) -> None:
+    verdicts = [{"ok": True, "layers": {"nvml": 4}}, {"ok": False, "layers": {"nvml": None}}]
+    assert fleet.summary(verdicts, changed=1, refused=refused, seconds=24.4) == line
+
+
+def test_run_that_does_not_start_judges_no_node() -> None:
+    """The table has what was seen, and for each node its refusals; `-` if it has none."""
+    refused = fleet.refuse(host(planned(), REBOOT), NOTHING)
+    other = fleet.refuse(host(planned(plans={"nvidia_driver": DRIFT})), NOTHING)
+    assert (codes(refused), codes(other)) == (["REBOOT_NEEDED"], [])
+    assert refused["layers"]["pci"] == other["layers"]["pci"] == len(NODE["pci"])
+    rows = table([refused, other])
+    assert [row.split()[-1] for row in rows[1:]] == ["REBOOT_NEEDED", "-"]

@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 import yaml
 
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit.plan import (
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import (
+    packages as toolkit_packages,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit.cdi import (
     CDI_DROP_IN,
-    PACKAGES,
 )
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
     DOCKER,
@@ -33,6 +35,7 @@ from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.te
     without_nulls,
 )
 
+PACKAGES = toolkit_packages.PACKAGES
 PLANNER = "nvidia_container_runtime"
 ACTOR = "metal.gpu.nvidia_container_runtime"
 DAEMON_JSON = "/etc/docker/daemon.json"

@@ -8,22 +8,51 @@ from typing import Any
 import pytest
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin import (
+    labels,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin import (
     plan as plan_device_plugin,
 )
 
-CHOICES = {
-    "state": "present",
-    "name": "nvidia-device-plugin",
-    "namespace": "kube-system",
-    "foreign": "refuse",
-    "strategy": "auto",
-    "runtime_class": "nvidia",
+OBSERVED: dict[str, Any] = {
+    "daemonsets": [],
     "runtime_classes": [],
-    "node_selector": {"nvidia.com/gpu.present": "true"},
     "rows": {},
     "members": [],
     "errors": [],
 }
+DESIRED: dict[str, Any] = {
+    "state": "present",
+    "foreign": "refuse",
+    "image": "nvcr.io/nvidia/k8s-device-plugin",
+    "version": "v1",
+    "image_pull_secrets": [],
+    "device_list_strategy": "auto",
+    "args": [],
+    "namespace": "kube-system",
+    "name": "nvidia-device-plugin",
+    "runtime_class": "nvidia",
+    "node_selector": {"nvidia.com/gpu.present": "true"},
+    "tolerations": [],
+    "priority_class": "",
+    "resources": {},
+}
+
+
+def plan(daemonsets: Any = (), **more: Any) -> Any:
+    """Plan with what is given, which is observed or desired."""
+    observed: Any = {name: more.pop(name, value) for name, value in OBSERVED.items()}
+    desired: Any = DESIRED | more
+    assert {*desired} == {*DESIRED}
+    return plan_device_plugin.plan(observed | {"daemonsets": daemonsets}, desired)
+
+
+def chosen(made: Any) -> tuple[str, str]:
+    """Return the strategy and the RuntimeClass of the DaemonSet in a plan."""
+    spec = made["data"]["manifests"][-1]["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    env = {variable["name"]: variable["value"] for variable in container["env"]}
+    return env["DEVICE_LIST_STRATEGY"], spec.get("runtimeClassName", "")
 
 
 FOLDER = {"name": "plugins", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}
@@ -137,12 +166,12 @@ def codes(found: list[dict[str, str]]) -> list[str]:
 def test_plugins_of_others(
     found: list[dict[str, Any]], desired: dict[str, Any], expected: list[str]
 ) -> None:
-    assert codes(plan_device_plugin.plan(found, CHOICES | desired)["refusals"]) == expected
+    assert codes(plan(found, **desired)["refusals"]) == expected
 
 
 def test_a_permission_that_is_withheld_is_a_refusal() -> None:
     said = 'User "bob" cannot list resource "daemonsets" in API group "apps" at the cluster scope'
-    (refusal,) = plan_device_plugin.plan([], CHOICES | {"errors": [said]})["refusals"]
+    (refusal,) = plan(errors=[said])["refusals"]
     assert refusal["code"] == "CLUSTER_FORBIDDEN"
 
 
@@ -182,14 +211,14 @@ OUR_CLASS = runtime_class("nvidia", **MARKS)
 def test_a_runtime_class_of_the_admin_is_never_changed(
     found: list[dict[str, Any]], desired: dict[str, Any], creates: bool, codes_: list[str]
 ) -> None:
-    made = plan_device_plugin.plan([], CHOICES | {"runtime_classes": found} | desired)
+    made = plan(runtime_classes=found, **desired)
     assert codes(made["refusals"] + made["notices"]) == codes_
-    assert made["data"]["creates_runtime_class"] is creates
+    assert ("RuntimeClass" in [one["kind"] for one in made["data"]["manifests"]]) is creates
 
 
 def test_a_runtime_class_with_another_handler_is_named_with_both() -> None:
     found = [runtime_class("nvidia-container-runtime")]
-    (refusal,) = plan_device_plugin.plan([], CHOICES | {"runtime_classes": found})["refusals"]
+    (refusal,) = plan(runtime_classes=found)["refusals"]
     assert refusal["message"] == (
         "cluster: the RuntimeClass nvidia has the handler nvidia-container-runtime; the "
         "device plugin needs the handler nvidia"
@@ -201,7 +230,7 @@ LABEL = "nvidia.com/gpu.present"
 
 
 @pytest.mark.parametrize(
-    ("labels", "annotations", "refused"),
+    ("found", "annotations", "refused"),
     [
         pytest.param({}, {}, False, id="none"),
         pytest.param({LABEL: "true"}, {}, False, id="as wanted"),
@@ -212,61 +241,81 @@ LABEL = "nvidia.com/gpu.present"
     ],
 )
 def test_a_label_of_the_admin_is_never_overwritten(
-    labels: dict[str, str], annotations: dict[str, str], refused: bool
+    found: dict[str, str], annotations: dict[str, str], refused: bool
 ) -> None:
-    row = {"state": "ok", "labels": labels, "annotations": annotations}
-    desired = {"members": members("containerd"), "rows": {"n1": row}}
-    found = plan_device_plugin.plan([], CHOICES | desired)["refusals"]
-    assert [(one["code"], one["host"]) for one in found] == [("NODE_LABEL_TAKEN", "h1")] * refused
-    patches = plan_device_plugin.labelling({"n1": row}, CHOICES["node_selector"])
-    assert bool(patches) is (labels.get(LABEL) != "true" and not refused)
+    row: Any = {"state": "ok", "labels": found, "annotations": annotations}
+    refusals = plan(members=members("containerd"), rows={"n1": row})["refusals"]
+    assert [(one["code"], one["host"]) for one in refusals] == [
+        ("NODE_LABEL_TAKEN", "h1")
+    ] * refused
+    patches = labels.labelling({"n1": row}, DESIRED["node_selector"])
+    assert bool(patches) is (found.get(LABEL) != "true" and not refused)
 
 
 def test_adopted_plugin_is_named_and_found_by_its_own_selector() -> None:
-    made = plan_device_plugin.plan([FOREIGN], CHOICES | ADOPT)
+    made = plan([FOREIGN], **ADOPT)
     assert codes(made["notices"]) == ["DEVICE_PLUGIN_ADOPTED"]
     expected = {"namespace": "gpu-operator", "name": "x", "selectors": ["app=x"]}
-    assert made["data"]["adopted"] == expected
+    assert made["data"]["used"] == expected
+    assert made["data"]["is_adopted"] is True
+    assert made["data"]["manifests"] == []
+
+
+def test_ours_is_found_by_its_labels() -> None:
+    for state in ("present", "absent"):
+        data = plan(state=state)["data"]
+        assert data["used"] == {
+            "namespace": "kube-system",
+            "name": "nvidia-device-plugin",
+            "selectors": ["app.kubernetes.io/name=nvidia-device-plugin"],
+        }
+        assert data["is_adopted"] is False
+        assert data["marks"] == [",".join("=".join(mark) for mark in reversed(MARKS.items()))]
 
 
 @pytest.mark.parametrize(
-    ("chosen", "desired", "expected"),
+    ("found", "desired", "expected"),
     [
         pytest.param(["containerd"], {}, ("cdi-cri", "nvidia"), id="containerd"),
         pytest.param(["docker", "docker"], {}, ("envvar", ""), id="docker"),
         pytest.param([], {}, ("cdi-cri", "nvidia"), id="nobody observed"),
         pytest.param([None, "docker"], {}, ("envvar", ""), id="one of an unknown engine"),
-        pytest.param(["containerd"], {"strategy": "envvar"}, ("envvar", "nvidia"), id="as desired"),
+        pytest.param(
+            ["containerd"],
+            {"device_list_strategy": "envvar"},
+            ("envvar", "nvidia"),
+            id="as desired",
+        ),
         pytest.param(["containerd"], {"runtime_class": ""}, ("cdi-cri", ""), id="no class"),
         pytest.param(
             ["containerd", "docker"],
-            {"strategy": "envvar", "runtime_class": ""},
+            {"device_list_strategy": "envvar", "runtime_class": ""},
             ("envvar", ""),
             id="one setting for both",
         ),
     ],
 )
 def test_how_gpus_get_into_containers(
-    chosen: list[str | None], desired: dict[str, Any], expected: tuple[str, str]
+    found: list[str | None], desired: dict[str, Any], expected: tuple[str, str]
 ) -> None:
-    made = plan_device_plugin.plan([], CHOICES | desired | {"members": members(*chosen)})
+    made = plan(members=members(*found), **desired)
     assert made["refusals"] == []
-    assert (made["data"]["strategy"], made["data"]["runtime_class"]) == expected
+    assert chosen(made) == expected
 
 
 @pytest.mark.parametrize(
-    ("found", "chosen", "desired", "said"),
+    ("found", "engines", "desired", "said"),
     [
         pytest.param(
             [], ["docker", "containerd"], {},
             "docker on h1, containerd on h2", id="mixed",
         ),
         pytest.param(
-            [], ["docker", "containerd"], {"strategy": "envvar"},
+            [], ["docker", "containerd"], {"device_list_strategy": "envvar"},
             "docker on h1, containerd on h2", id="mixed, with a runtime class",
         ),
         pytest.param(
-            [], ["docker"], {"strategy": "cdi-cri"},
+            [], ["docker"], {"device_list_strategy": "cdi-cri"},
             "device_plugin_device_list_strategy is cdi-cri, but cri-dockerd "
             "passes no CDI devices to Docker, which h1",
             id="CDI under Docker",
@@ -279,171 +328,13 @@ def test_how_gpus_get_into_containers(
     ],
 )  # fmt: skip
 def test_one_plugin_cannot_serve_everybody(
-    found: list[dict[str, Any]], chosen: list[str], desired: dict[str, Any], said: str
+    found: list[dict[str, Any]], engines: list[str], desired: dict[str, Any], said: str
 ) -> None:
-    made = plan_device_plugin.plan(found, CHOICES | desired | {"members": members(*chosen)})
+    made = plan(found, members=members(*engines), **desired)
     (refusal,) = made["refusals"]
     assert said in refusal["message"]
 
 
 def test_all_nodes_may_change_their_engine_together() -> None:
-    made = plan_device_plugin.plan([ours(nodes=1)], CHOICES | {"members": members("docker")})
-    assert made["data"]["strategy"] == "envvar"
-
-
-MEMBERS = [{"host": "a", "node": "n1"}, {"host": "b", "node": "n2"}, {"host": "c", "node": "n3"}]
-
-
-def test_findings_are_about_hosts() -> None:
-    rows = {"n1": row(), "n2": row("missing")}
-    assert {
-        host: [one["code"] for one in found]
-        for host, found in plan_device_plugin.missing(MEMBERS, rows).items()
-    } == {"b": ["NODE_NOT_IN_CLUSTER"]}
-    (stuck,) = plan_device_plugin.not_running(MEMBERS, {"n3": "the node has no pod"}, 300)["c"]
-    assert (stuck["code"], stuck["host"]) == ("ROLLOUT_STUCK", "c")
-    assert "the node has no pod" in stuck["message"]
-    labels = {"kept": ["n1", "other"], "left": ["n9"]}
-    found = plan_device_plugin.keeping(MEMBERS, labels, "nvidia.com/gpu.present=true")
-    assert [*found] == ["a"]
-    assert found["a"][0]["code"] == "LABEL_OF_ADMIN"
-
-
-def row(state: str = "ok", added: str = "", **labels: str) -> dict[str, Any]:
-    annotations = {"metal.gpu/labelled": added} if added else {}
-    return {"state": state, "labels": labels, "annotations": annotations}
-
-
-def test_labels_are_put_where_they_lack_and_noted() -> None:
-    nodes = {
-        "n1": row(gpu="true", pool="a", x="y"),
-        "n2": row(gpu="true"),
-        "n3": row("missing"),
-        "n4": row(gpu="true", added="pool"),  # somebody has removed it
-        "n5": row(gpu="true", pool="old", added="pool"),
-    }
-    patches = plan_device_plugin.labelling(nodes, {"gpu": "true", "pool": "a"})
-    assert [patch["metadata"] for patch in patches] == [
-        {"name": name, "labels": {"pool": "a"}, "annotations": {"metal.gpu/labelled": "pool"}}
-        for name in ("n2", "n4")
-    ]
-
-
-def labelled_node(name: str, added: str | None, **labels: str) -> dict[str, Any]:
-    annotations = {} if added is None else {"annotations": {"metal.gpu/labelled": added}}
-    return {"metadata": {"name": name, "labels": labels, **annotations}}
-
-
-def test_only_labels_of_ours_are_taken_off() -> None:
-    nodes = [
-        labelled_node("n1", "pool", gpu="true", pool="a"),
-        labelled_node("n2", None, gpu="true", pool="a"),
-        labelled_node("n3", "gpu,pool", gpu="true", pool="a"),
-    ]
-    found = plan_device_plugin.unlabelling(nodes, ["n1", "n2"], {"gpu": "true", "pool": "a"})
-    (patch,) = found.pop("patches")
-    assert patch["metadata"] == {
-        "name": "n1",
-        "labels": {"pool": None},
-        "annotations": {"metal.gpu/labelled": None},
-    }
-    assert found == {"kept": ["n2"], "left": ["n3"]}
-
-
-def pod(
-    node: str | None,
-    revision: str,
-    *,
-    ready: bool,
-    volumes: tuple[dict[str, Any], ...] = (FOLDER,),
-    **status: Any,
-) -> dict[str, Any]:
-    """A pod of the DaemonSet; without a node it is meant for gpu-9 and not scheduled yet."""
-    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["gpu-9"]}]}
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
-    spec: dict[str, Any] = {"volumes": [*volumes]}
-    spec |= {"nodeName": node} if node else {"affinity": {"nodeAffinity": required}}
-    conditions = [{"type": "Ready", "status": str(ready)}]
-    return {
-        "metadata": {"name": "plugin-x", "labels": {"controller-revision-hash": revision}},
-        "spec": spec,
-        "status": {"phase": "Running", "conditions": conditions, **status},
-    }
-
-
-PULL = {"name": "plugin", "ready": False, "state": {"waiting": {"reason": "ImagePullBackOff"}}}
-
-
-@pytest.mark.parametrize(
-    ("pods", "nodes", "waiting"),
-    [
-        pytest.param([pod("gpu-1", "2", ready=True)], ["gpu-1"], {}, id="done"),
-        pytest.param(
-            [], ["gpu-1"], {"gpu-1": "the node has no pod of this version yet"}, id="none"
-        ),
-        pytest.param(
-            [pod("gpu-1", "1", ready=True)],
-            ["gpu-1"],
-            {"gpu-1": "the node has no pod of this version yet"},
-            id="old version",
-        ),
-        pytest.param(
-            [pod("gpu-1", "1", ready=True), pod("gpu-1", "2", ready=True)],
-            ["gpu-1"],
-            {},
-            id="old one on its way out",
-        ),
-        pytest.param(
-            [pod("gpu-1", "2", ready=False, containerStatuses=[PULL])],
-            ["gpu-1"],
-            {"gpu-1": "plugin-x is Running: plugin: ImagePullBackOff"},
-            id="image",
-        ),
-        pytest.param(
-            [pod("gpu-1", "2", ready=True), pod("gpu-2", "2", ready=False)],
-            ["gpu-1"],
-            {},
-            id="dead node outside the play",
-        ),
-        pytest.param(
-            [pod(None, "2", ready=False, phase="Pending")],
-            ["gpu-9"],
-            {"gpu-9": "plugin-x is Pending"},
-            id="not scheduled",
-        ),
-    ],
-)
-def test_rollout(pods: list[dict[str, Any]], nodes: list[str], waiting: dict[str, str]) -> None:
-    # The first was the template once before; that it is again gave it the higher number.
-    revisions = [
-        {"revision": 3, "metadata": {"labels": {"controller-revision-hash": "2"}}},
-        {"revision": 2, "metadata": {"labels": {"controller-revision-hash": "1"}}},
-    ]
-    assert plan_device_plugin.rollout(pods, nodes, revisions) == waiting
-
-
-def test_rollout_before_the_controller_has_seen_the_daemonset() -> None:
-    assert plan_device_plugin.rollout([], ["gpu-1"], []) == {
-        "gpu-1": "the node has no pod of this version yet"
-    }
-
-
-def test_adopted_plugin_counts_in_any_version() -> None:
-    pods = [pod("gpu-1", "1", ready=True), pod("gpu-2", "7", ready=False)]
-    assert plan_device_plugin.rollout(pods, ["gpu-1", "gpu-2", "gpu-3"]) == {
-        "gpu-2": "plugin-x is Running",
-        "gpu-3": "the node has no pod",
-    }
-
-
-def test_other_pods_of_an_adopted_chart_do_not_count() -> None:
-    """The chart's DaemonSets share one selector: its helper nvidia-device-plugin.selectorLabels."""
-    pods = [
-        pod("gpu-1", "1", ready=False),
-        pod("gpu-1", "5", ready=True, volumes=(MPS,)),
-        pod("gpu-2", "5", ready=True, volumes=(MPS,)),
-    ]
-    assert plan_device_plugin.rollout(pods, ["gpu-1", "gpu-2"]) == {
-        "gpu-1": "plugin-x is Running",
-        "gpu-2": "the node has no pod",
-    }
+    made = plan([ours(nodes=1)], members=members("docker"))
+    assert chosen(made) == ("envvar", "")

@@ -20,6 +20,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     plan as plan_nvidia_driver,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import steps
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import (
     ObservedRepository,
 )
@@ -103,13 +104,11 @@ def test_node_info_observes_every_driver_package() -> None:
 def test_headers_are_installed_before_the_driver() -> None:
     """NVIDIA's rpm package ignores a failed build."""
     planned = plan({})
-    steps = names(planned)
-    assert steps.index(plan_nvidia_driver.HEADERS.title) < steps.index(
-        plan_nvidia_driver.INSTALL.title
-    )
+    titles = names(planned)
+    assert titles.index(steps.HEADERS.title) < titles.index(steps.OURS.install.title)
     assert planned["data"]["headers"] == ["kernel-devel-6.1.0-26-amd64"]
     assert not any("devel" in name for name in planned["data"]["packages"])
-    assert plan_nvidia_driver.HEADERS.title not in names(plan({"kernel": {"headers": True}}))
+    assert steps.HEADERS.title not in names(plan({"kernel": {"headers": True}}))
 
 
 def test_what_makes_a_driver() -> None:
@@ -182,8 +181,8 @@ def test_refusals(changes: dict[str, Any], desired: dict[str, Any], expected: li
 
 def test_stream_that_is_enabled_is_no_step() -> None:
     streams = {"module_streams": {"nvidia-driver": "580-dkms"}}
-    assert plan_nvidia_driver.STREAM.title in names(plan({}))
-    assert plan_nvidia_driver.STREAM.title not in names(plan(streams))
+    assert steps.STREAM.title in names(plan({}))
+    assert steps.STREAM.title not in names(plan(streams))
 
 
 def test_ubuntus_own_driver_is_kept() -> None:

@@ -1,0 +1,85 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: BSD-2-Clause
+
+"""Do the services of a node run, and are its components as the roles want them? No I/O."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
+from ansible_collections.metal.gpu.plugins.module_utils.read.containerd import DEFAULT_SOCKET
+from ansible_collections.metal.gpu.plugins.module_utils.read.kubelet import socket_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd.observed import (
+        Containerd,
+    )
+    from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio.observed import Crio
+    from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.observed import (
+        CriDockerd,
+        Docker,
+    )
+    from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+    from ansible_collections.metal.gpu.plugins.plugin_utils.plan import PlanResult
+
+# The component that a role installs or configures.
+_COMPONENTS = {
+    "nvidia_driver": "driver",
+    "docker_ce": "docker",
+    "nvidia_container_runtime": "container_toolkit",
+    "kubelet_device_plugins": "kubelet",
+}
+# The finding that already reports a stopped component.
+_STOPPED = {
+    "kubelet": "KUBELET_STOPPED",
+    "containerd": "ENGINE_STOPPED",
+    "docker": "ENGINE_STOPPED",
+}
+
+
+def judge_services(host: str, node: Node) -> Iterator[dict[str, str]]:
+    kubelet = node["kubelet"]
+    if kubelet["installed"] and kubelet["running"] is False:
+        state = kubelet["unit_state"]
+        unit = f"its unit is {state['active']} ({state['sub']}, {state['result']})"
+        yield finding("KUBELET_STOPPED", host, error=kubelet["last_error"] or unit)
+    for unit in _stopped_engines(node):
+        yield finding("ENGINE_STOPPED", host, unit=unit)
+
+
+def _stopped_engines(node: Node) -> Iterator[str]:
+    """Yield the units between the kubelet and its containers that do not run.
+
+    The kubelet does not use other engines. The engine of a Kubernetes distribution has another
+    socket, and no unit to check.
+    """
+    endpoint = node["kubelet"]["endpoint"] or ""
+    engines = node["engines"]
+    docker, socket = engines["docker"], engines["containerd"]["socket"] or DEFAULT_SOCKET
+    services: dict[str, Docker | CriDockerd | Containerd | Crio] = {}
+    if "cri-dockerd" in endpoint:
+        services = {"docker": docker, "cri-docker": docker["cri_dockerd"]}
+    elif "crio" in endpoint:
+        services = {"crio": engines["crio"]}
+    elif socket_path(endpoint) == socket_path(socket):
+        services = {"containerd": engines["containerd"]}
+    for unit, service in services.items():
+        if service["installed"] and service["running"] is False:
+            yield unit
+
+
+def judge_plans(
+    host: str, plans: Mapping[str, PlanResult], stopped: Sequence[Mapping[str, str]]
+) -> Iterator[Mapping[str, str]]:
+    """Yield the drift from the plans of the roles, and their refusals, but not their notices."""
+    codes = [one["code"] for one in stopped]
+    for role, plan in plans.items():
+        yield from plan["refusals"]
+        component = _COMPONENTS.get(role, role)
+        steps = [f"{step['name']} ({step['reason']})" for step in plan["steps"]]
+        is_reported = len(steps) == 1 and _STOPPED.get(component) in codes
+        if steps and not is_reported:
+            yield finding("DRIFTED", host, component=component, reasons="; ".join(steps))

@@ -1,0 +1,109 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Does the CDI specification list every GPU, now and after a reboot?"""
+
+from __future__ import annotations
+
+import re
+
+from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
+from ansible_collections.metal.gpu.plugins.module_utils.read.nvidia_smi import name_gpu
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import File, NoData, Plan, Step
+
+DROP_IN = Step("drop_in", "Extend the condition of the CDI service")
+GENERATE = Step("cdi", "Generate the CDI specification")
+REMOVE_DROP_IN = Step("remove_drop_in", "Restore the condition of the CDI service")
+
+STEPS = (DROP_IN, GENERATE, REMOVE_DROP_IN)
+
+# The CDI specifications that the toolkit's service writes, with their kind. The device plugin
+# leaves others behind, named after a kind of its vendor.
+_SPECIFICATIONS = dict.fromkeys(
+    ("/run/cdi/nvidia.yaml", "/var/run/cdi/nvidia.yaml"), "nvidia.com/gpu"
+)
+_PLUGIN_VENDOR = "k8s.device-plugin.nvidia.com/"
+_RUN = ("/run/cdi", "/var/run/cdi")
+# Specifications here survive a reboot; the service writes below /var/run.
+_STATIC = "/etc/cdi/"
+
+# nvidia-cdi-refresh.service runs only if modules.dep has one of two names. Otherwise systemd skips
+# it and reports success.
+# Source: deployments/systemd/nvidia-cdi-refresh.service of the toolkit 1.20.1.
+_ACCEPTED = re.compile(r"/(nvidia|nvidia-current)[.]ko")
+CDI_DROP_IN: File = {
+    "path": own_files.CDI_DROP_IN,
+    "block": r"""[Service]
+# The unit's own condition misses some of Debian's names of the kernel module.
+ExecCondition=
+ExecCondition=/bin/sh -c '[ -e /proc/driver/nvidia/version ] || grep -qE \
+    "/nvidia(-current|-tesla(-[0-9]+)?)?(-open)?[.]ko" /lib/modules/%v/modules.dep'
+""",
+}
+
+
+def plan_cdi(plan: Plan[NoData], node: Node) -> None:
+    """Plan the specification, and the service that writes it at boot."""
+    reason = generation_reason(node)
+    refused = _condition_reason(node, reason)
+    plan.step(DROP_IN, refused)
+    plan.step(
+        GENERATE, reason or ("the service runs only with the new condition" if refused else None)
+    )
+    for path, error in node["cdi"]["errors"].items():
+        if path not in _SPECIFICATIONS:
+            plan.notice("CDI_FILE_INVALID", error=error)
+
+
+def generation_reason(node: Node) -> str | None:
+    """Return why the CDI specification must be generated."""
+    devices = node["cdi"]["devices"]
+    if "nvidia.com/gpu=all" not in devices:
+        unread = (node["cdi"]["errors"].get(path) for path in _SPECIFICATIONS)
+        return next(filter(None, unread), "no CDI specification has nvidia.com/gpu=all")
+    # The toolkit's configuration decides whether devices are named by index, by UUID, or both. A
+    # GPU with MIG is listed by its parts, such as 0:1. A lost GPU is not listed.
+    listed = {name.partition(":")[0] for name in devices}
+    missing = [
+        name_gpu(gpu)
+        for gpu in node["nvml"]["devices"]
+        if gpu["error"] is None
+        and not {f"nvidia.com/gpu={gpu['index']}", f"nvidia.com/gpu={gpu['uuid']}"} & listed
+    ]
+    return f"the CDI specification lacks {', '.join(missing)}" if missing else None
+
+
+def _condition_reason(node: Node, reason: str | None) -> str | None:
+    """Return why the service that writes the CDI specification at boot skips this node."""
+    if CDI_DROP_IN["path"] in node["ours"]["files"]:
+        return None
+    if reason is None and any(path.startswith(_STATIC) for path in node["cdi"]["spec_files"]):
+        return None
+    files = node["driver"]["module_files"]
+    if files and not any(_ACCEPTED.search(f"/{file}") for file in files):
+        return f"it accepts nvidia.ko or nvidia-current.ko, but the module is {', '.join(files)}"
+    if node["toolkit"]["cdi_skipped"] and node["driver"]["module_version"]:
+        return "the service finds no kernel module, but one is loaded"
+    return None
+
+
+def plan_no_drop_in(plan: Plan[NoData], node: Node) -> None:
+    """Plan the removal of the drop-in."""
+    if CDI_DROP_IN["path"] in node["ours"]["files"]:
+        plan.step(REMOVE_DROP_IN, "this role created the drop-in")
+
+
+def generated(node: Node) -> list[str]:
+    """Return the CDI specifications that the toolkit or the device plugin wrote."""
+    return [path for path, kind in node["cdi"]["kinds"].items() if _is_generated(path, kind)]
+
+
+def _is_generated(path: str, kind: str | None) -> bool:
+    if kind is None:
+        return False
+    if _SPECIFICATIONS.get(path) == kind:
+        return True
+    folder, _slash, name = path.rpartition("/")
+    named_after_kind = name.rpartition(".")[0] == kind.replace("/", "-")
+    return folder in _RUN and kind.startswith(_PLUGIN_VENDOR) and named_after_kind

@@ -1,0 +1,40 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The NVIDIA runtime, as each engine registers it.
+
+An engine has register_runtime.py in its folder, with `register_runtime`, `unregister_runtime`, its
+STEPS, and its Data: what its tasks need to know.
+"""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import Circumstances
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Edit, Step
+
+ROLE = "nvidia_container_runtime"
+NAME = "nvidia"
+PROGRAM = "/usr/bin/nvidia-container-runtime"
+
+REGISTER = Step("register", "Register the NVIDIA runtime")
+
+
+class Desired(Circumstances):
+    """What is asked of an engine."""
+
+    default: bool | None  # None: as the engine needs it
+    restart_ok: bool
+    cdi: bool
+
+
+class Data(TypedDict, total=False):
+    """What the tasks need to know, whichever engine it is."""
+
+    config: Edit | None  # None: the engine is not installed yet
+
+
+def text(value: object) -> str | None:
+    """Return a former value, if it is a text."""
+    return value if isinstance(value, str) else None

@@ -1,0 +1,122 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""How does containerd get the NVIDIA runtime, and how does it lose it?"""
+
+from __future__ import annotations
+
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import runtime
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import settings
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd.observed import (
+    Containerd,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd.plan import (
+    RESTART,
+    RESTART_REASON,
+    refuse_config,
+    unread_change,
+    unread_reason,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import (
+    known_version,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
+    Change,
+    Plan,
+    Step,
+    actor,
+    changes,
+    edited,
+    refuse_uneditable,
+)
+
+UNREGISTER = Step("unregister", "Remove the NVIDIA runtime from containerd")
+
+STEPS = (runtime.REGISTER, RESTART, UNREGISTER)
+
+
+class Data(runtime.Data, total=False):
+    """What the tasks need to know."""
+
+    change: Change | None
+    containerd_edits: list[str]
+
+
+def register_runtime(
+    plan: Plan[Data], node: Node, desired: runtime.Desired, *, is_toolkit_new: bool
+) -> None:
+    """Plan the configuration of containerd, which needs no restart for a new toolkit."""
+    engine = node["engines"]["containerd"]
+    refuse_config(plan, node)
+    if not engine["installed"]:
+        # The containerd role runs before this one. What it installs is not observed yet.
+        plan.data["config"] = None
+        plan.step(runtime.REGISTER, "containerd is not installed yet")
+        plan.step(RESTART, RESTART_REASON)
+        return
+    version = known_version(plan, engines.CONTAINERD, engine)
+    if version is None:
+        return
+    if desired["cdi"] and not settings.reads_cdi(version):
+        plan.refuse("CDI_UNSUPPORTED", found=version, expected=settings.CDI_SINCE)
+    ours = changes(node, runtime.ROLE, ".toml")
+    former = {key: before for key, before in ours.items() if key[-1] == "default_runtime_name"}
+    # A default runtime that this role set gets its former value back.
+    default = (
+        runtime.NAME if desired["default"] else runtime.text(next(iter(former.values()), None))
+    )
+    config = settings.edit(engine, version, default=default, cdi=desired["cdi"])
+    gone = [list(key) for key, before in former.items() if before is None]
+    config["remove"] = [] if desired["default"] else gone
+    plan.data["config"] = config
+    reason = _reason(engine, desired, is_default_ours=bool(former))
+    shadows = [] if settings.merges(version) else engine["config"]["imported_cri"]
+    if reason and shadows:
+        plan.refuse(
+            "CONTAINERD_IMPORT_REPLACES",
+            files=", ".join(shadows),
+            path=config["path"],
+            found=engine["version"],
+        )
+    if reason and config["path"] == engine["config"]["path"]:
+        refuse_uneditable(plan, engine["config"]["path"], engine["config"]["obstacle"])
+    ours_now: Change = {"path": config["path"], "actor": actor(runtime.ROLE)}
+    plan.data["change"] = ours_now if reason else unread_change(node)
+    plan.step(runtime.REGISTER, reason)
+    plan.step(RESTART, RESTART_REASON if reason else unread_reason(engine))
+
+
+def _reason(engine: Containerd, desired: runtime.Desired, *, is_default_ours: bool) -> str | None:
+    """Return why containerd needs a change, from its effective configuration."""
+    found = engine["runtimes"].get(runtime.NAME)
+    if found is None:
+        return "containerd has no runtime nvidia"
+    reasons = []
+    if found["binary"] != runtime.PROGRAM:
+        reasons.append(f"its runtime nvidia runs {found['binary'] or 'runc'}")
+    runc = engine["runtimes"].get("runc")
+    if found["systemd_cgroup"] != (runc is not None and runc["systemd_cgroup"]):
+        reasons.append("its runtimes runc and nvidia differ in SystemdCgroup")
+    is_default = engine["default_runtime"] == runtime.NAME
+    if is_default != bool(desired["default"]) and (desired["default"] or is_default_ours):
+        reasons.append(f"its default runtime is {engine['default_runtime']}")
+    if desired["cdi"] and not engine["cdi_enabled"]:
+        reasons.append("CDI is off")
+    return ", ".join(reasons) or None
+
+
+def unregister_runtime(plan: Plan[Data], node: Node) -> None:
+    """Plan to restore the files that register_runtime changed."""
+    engine = node["engines"]["containerd"]
+    edits = [path for path in edited(node, runtime.ROLE) if path.endswith(".toml")]
+    plan.data["containerd_edits"] = edits
+    if edits:
+        refuse_config(plan, node)
+        if engine["config"]["path"] in edits:
+            refuse_uneditable(plan, engine["config"]["path"], engine["config"]["obstacle"])
+        plan.step(UNREGISTER, f"this role changed {', '.join(edits)}")
+        plan.step(RESTART, RESTART_REASON if engine["running"] else None)
+    else:
+        plan.step(RESTART, unread_reason(engine))

@@ -1,0 +1,135 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which objects does the device plugin need in the cluster? No I/O.
+
+tests/recorded/device_plugin.yml has what upstream's manifests say. The test of this file names each
+difference, with its reason.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_pod import MANAGED_BY, MANAGER
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin.shapes import (
+    Desired,
+    Manifest,
+    Values,
+)
+
+
+class _Volume(NamedTuple):
+    """A volume, and where the container has it."""
+
+    name: str
+    source: Values
+    path: str
+    options: Values  # of the mount
+
+
+HANDLER = "nvidia"  # the name of the runtime in the container engines
+STRATEGY = "DEVICE_LIST_STRATEGY"  # the variable of the plugin's environment
+
+# The pods of the DaemonSet have the first label. Every object of this role has both. Others are the
+# admin's, whatever their name.
+SELECTOR = {"app.kubernetes.io/name": "nvidia-device-plugin"}
+MARKS = {**SELECTOR, MANAGED_BY: MANAGER}
+
+_ENV = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}
+# The plugin writes CDI specifications for its devices. For these, it searches the driver's files in
+# the node's file system.
+_CDI_ENV = {"NVIDIA_DRIVER_ROOT": "/", "NVIDIA_CDI_HOOK_PATH": "/usr/bin/nvidia-cdi-hook"}
+
+
+def _folder(path: str, kind: str = "Directory") -> Values:
+    return {"hostPath": {"path": path, "type": kind}}
+
+
+def _file(name: str) -> Values:
+    """Return an executable file of the downward API, which has the pod's name in it."""
+    item = {"path": name, "fieldRef": {"fieldPath": "metadata.name"}}
+    return {"downwardAPI": {"defaultMode": 0o755, "items": [item]}}
+
+
+_SOCKETS = "/var/lib/kubelet/device-plugins"
+_VOLUMES = (_Volume("device-plugins", _folder(_SOCKETS), _SOCKETS, {}),)
+_CDI_VOLUMES = (
+    _Volume("driver-root", _folder("/"), "/driver-root", {"readOnly": True}),
+    _Volume("cdi", _folder("/var/run/cdi", "DirectoryOrCreate"), "/var/run/cdi", {}),
+    # With Debian's driver, /usr/bin/nvidia-smi is an absolute link. The plugin resolves links of
+    # the node in its own container, where this link is broken. Then pods get no nvidia-smi. The
+    # plugin only checks that an executable file exists, so an empty file at the link's target is
+    # enough: the specification names /usr/bin/nvidia-smi, which the engine resolves on the node.
+    # Volumes of the target's folders would also work, but would create these folders on nodes
+    # without them. The plugin does not read the file's content.
+    _Volume(
+        "link-targets",
+        _file("nvidia-smi"),
+        "/etc/alternatives/nvidia--nvidia-smi",
+        {"subPath": "nvidia-smi", "readOnly": True},
+    ),
+)
+
+
+def manifests(
+    desired: Desired, strategy: str, runtime_class: str, *, creates_runtime_class: bool
+) -> list[Manifest]:
+    """Return the objects to apply, in this order: the API server rejects pods without their class.
+
+    `strategy` is how GPUs get into containers; `runtime_class` is that of the plugin's own pods,
+    empty for none.
+    """
+    daemonset: Manifest = {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": desired["name"], "namespace": desired["namespace"], "labels": MARKS},
+        "spec": {
+            "selector": {"matchLabels": SELECTOR},
+            # Pods keep their GPUs while the plugin restarts. One node at a time takes hours in a
+            # large cluster.
+            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%"}},
+            "template": {
+                "metadata": {"labels": MARKS},
+                "spec": _pod(desired, strategy, runtime_class),
+            },
+        },
+    }
+    created: Manifest = {
+        "apiVersion": "node.k8s.io/v1",
+        "kind": "RuntimeClass",
+        "metadata": {"name": runtime_class, "labels": MARKS},
+        "handler": HANDLER,
+    }
+    return [created, daemonset] if creates_runtime_class else [daemonset]
+
+
+def _pod(desired: Desired, strategy: str, runtime_class: str) -> Values:
+    is_cdi = "cdi" in strategy
+    volumes = _VOLUMES + (_CDI_VOLUMES if is_cdi else ())
+    env = {STRATEGY: strategy, **_ENV, **(_CDI_ENV if is_cdi else {})}
+    separator = "@" if desired["version"].startswith("sha256:") else ":"
+    container = {
+        "name": "nvidia-device-plugin",
+        "image": f"{desired['image']}{separator}{desired['version']}",
+        "args": desired["args"],
+        "env": [{"name": name, "value": value} for name, value in env.items()],
+        "resources": desired["resources"],
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "volumeMounts": [
+            {"name": one.name, "mountPath": one.path, **one.options} for one in volumes
+        ],
+    }
+    return {
+        **({"runtimeClassName": runtime_class} if runtime_class else {}),
+        "priorityClassName": desired["priority_class"],
+        "nodeSelector": desired["node_selector"],
+        "tolerations": desired["tolerations"],
+        "imagePullSecrets": [{"name": secret} for secret in desired["image_pull_secrets"]],
+        # The plugin connects to the kubelet, not to the API server.
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [container],
+        "volumes": [{"name": one.name, **one.source} for one in volumes],
+    }

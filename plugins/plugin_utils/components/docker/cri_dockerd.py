@@ -1,0 +1,47 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Does a kubelet that is configured for cri-dockerd have it?"""
+
+from __future__ import annotations
+
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import packages
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.shapes import (
+    Data,
+    Desired,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import hold_reason
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, Step
+
+INSTALL = Step("cri_dockerd", "Install cri-dockerd")
+HOLD = Step("hold_cri_dockerd", "Hold cri-dockerd")
+START = Step("start_cri_dockerd", "Start cri-dockerd")
+
+TRANSACTIONS = (INSTALL, HOLD)
+STEPS = (INSTALL, HOLD, START)
+
+_PACKAGE = "cri-dockerd"
+
+
+def plan_cri_dockerd(plan: Plan[Data], node: Node, desired: Desired) -> None:
+    """Plan cri-dockerd if the kubelet is configured for it."""
+    found = node["engines"]["docker"]["cri_dockerd"]
+    endpoint = node["kubelet"]["endpoint"]
+    if not endpoint:
+        return
+    if not found["installed"]:
+        system = systems.supported(node)
+        url = desired["cri_dockerd_url"] or packages.cri_dockerd_url(system)
+        plan.data["cri_dockerd_url"] = url
+        if url is None:
+            plan.refuse("CRI_DOCKERD_UNPACKAGED", endpoint=endpoint, found=system.name)
+        elif not desired["cri_dockerd_checksum"]:
+            plan.refuse("CRI_DOCKERD_MISSING", endpoint=endpoint, url=url)
+        packages.OURS.record(plan, node, {_PACKAGE: ""})
+        plan.step(INSTALL, f"the kubelet is configured for {endpoint}")
+    if not found["installed"] or _PACKAGE in packages.OURS.of_role(node):
+        plan.step(HOLD, hold_reason(node, [_PACKAGE]))
+    if not found["running"] or not found["enabled"]:
+        plan.step(START, f"the kubelet is configured for {endpoint}")

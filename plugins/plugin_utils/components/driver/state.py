@@ -1,0 +1,99 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""In which state is the driver of a node? Why does it not work, and what does it lack?"""
+
+from __future__ import annotations
+
+from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
+    packages as driver_packages,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.observed import Driver
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import File
+
+MODULES = ("nvidia", "nvidia_uvm")
+# The files that the role writes.
+BLACKLIST_FILE: File = {
+    "path": own_files.NOUVEAU_BLACKLIST,
+    "block": "blacklist nouveau\noptions nouveau modeset=0\n",
+}
+MODULES_LOAD_FILE: File = {
+    "path": own_files.MODULES_LOAD,
+    "block": "".join(f"{name}\n" for name in MODULES),
+}
+# The driver answers and reports a broken GPU. Another driver would not fix it.
+_BROKEN_GPU = ("gpu_lost", "gpu_error", "inforom_corrupted", "insufficient_power")
+
+
+def works(node: Node) -> bool:
+    """Whether a driver answers, whatever its source.
+
+    A driver that shows one GPU works, whatever it reports about the others.
+    """
+    nvml = node["nvml"]
+    return (
+        nvml["failure"] is None
+        or nvml["failure"]["code"] in _BROKEN_GPU
+        or any(gpu["error"] is None for gpu in nvml["devices"])
+    )
+
+
+def installed_version(node: Node) -> str | None:
+    """Return the version of the driver itself, regardless of packages."""
+    driver = node["driver"]
+    return node["nvml"]["driver_version"] or driver["module_version"] or driver["disk_version"]
+
+
+def version(node: Node) -> str:
+    versions = driver_packages.carriers(node["driver"]["packages"]).values()
+    return installed_version(node) or ", ".join(sorted(set(versions))) or "of unknown version"
+
+
+def error(node: Node) -> str:
+    """Return why the driver does not work, as nvidia-smi and DKMS report it."""
+    failure = node["nvml"]["failure"]
+    error = (failure and failure["message"]) or "nvidia-smi reported no reason"
+    dkms = node["driver"]["dkms"]
+    if dkms["built"] is not False:
+        return error
+    log = f" (build log: {dkms['log']})" if dkms["log"] else ""
+    return f"{error}; DKMS built no module for kernel {node['kernel']['release']}{log}"
+
+
+def ramdisk_reason(driver: Driver) -> str | None:
+    """Return why the initramfs must be rebuilt: it could load nouveau before the blacklist."""
+    if driver["initramfs_outdated"] is None:
+        return None
+    if not driver["nouveau_blacklisted"]:
+        return "it must contain the blacklist"
+    return "the blacklist is newer than the initramfs" if driver["initramfs_outdated"] else None
+
+
+def boot_reason(node: Node) -> str | None:
+    names = [name for name in MODULES if name not in node["driver"]["modules_load"]]
+    return f"no file in modules-load.d names {' or '.join(names)}" if names else None
+
+
+def unloaded_reason(node: Node) -> str | None:
+    names = [name for name in MODULES if name not in node["kernel"]["modules"]]
+    return f"{' and '.join(names)} not loaded" if names else None
+
+
+def reboot_reason(node: Node, version: str) -> str | None:
+    """Return why the modules cannot be loaded without a reboot."""
+    if "nouveau" in node["kernel"]["modules"]:
+        return "nouveau is loaded"
+    loaded = node["driver"]["module_version"]
+    if loaded and loaded != version:
+        return f"the module of driver {loaded} is loaded, not {version}"
+    return None
+
+
+def persistence_reason(node: Node) -> str | None:
+    daemon = node["driver"]["persistenced"]
+    if not daemon["installed"]:
+        return "nvidia-persistenced is not installed"
+    lacking = [state for state in ("enabled", "active") if not daemon[state]]
+    return f"nvidia-persistenced is not {' and not '.join(lacking)}" if lacking else None

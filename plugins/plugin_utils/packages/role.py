@@ -1,0 +1,234 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The packages that a role installs, the repository that has them, and the steps about both."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypedDict
+
+from ansible_collections.metal.gpu.plugins.module_utils.read.packages import RECORDS
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import Circumstances
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages import record
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
+    arguments,
+    failed,
+    hold_arguments,
+    hold_reason,
+    refuse_dependants,
+    unfinished_evidence,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import (
+    FILES,
+    KEY_FILE,
+    Repository,
+    RepositoryVariables,
+    file_problem,
+    is_ours,
+    repository_reason,
+    unsigned_sources,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import is_redhat
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import NoData, Plan, Step
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+    from ansible_collections.metal.gpu.plugins.plugin_utils.components.ours.observed import Entry
+    from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import Source
+
+REPAIR = Step("repair", "Finish the interrupted package operation")
+
+
+class RepositoryDesired(Circumstances, RepositoryVariables):
+    """What is asked of a role with a repository."""
+
+
+class PackagesRecord(TypedDict, total=False):
+    """The file about a role's packages, and the entries to write into it."""
+
+    path: str
+    packages: dict[str, Entry]
+    created: dict[str, str]  # files that packages create, keyed by package
+
+
+class PackageData(TypedDict, total=False):
+    """What the tasks of a role with packages need to know: arguments of metal.gpu.packages."""
+
+    repository: Mapping[str, object]
+    packages: list[str]
+    packages_record: PackagesRecord | None
+    hold: list[str]
+    release: list[str]
+
+
+class RolePackages:
+    """What a role installs, holds and removes.
+
+    `file` is the name of its repository's file. `packages`, `source` and `entries` are what the
+    titles of its steps call the packages, the repository and their record. `short` is a short name
+    of a repository with a long one.
+    """
+
+    def __init__(
+        self, role: str, file: str, packages: str, source: str, entries: str, *, short: str = ""
+    ) -> None:
+        self.role = role
+        self._file = file
+        self.python_debian = Step("python_debian", f"Install python3-debian for {short or source}")
+        self.repository = Step("repository", f"Add {source}")
+        self.install = Step("install", f"Install {packages}")
+        self.hold = Step("hold", f"Hold {packages}")
+        self.remove = Step("remove", f"Remove {packages}")
+        self.release = Step("release", f"Release the hold on {packages}")
+        self.forget = Step("forget", f"Delete the record of {entries}")
+        self.remove_repository = Step("remove_repository", f"Remove {source}")
+        self._transactions = (
+            self.python_debian,
+            self.install,
+            self.hold,
+            self.remove,
+            self.release,
+        )
+        self.steps = (
+            *(REPAIR, self.repository, *self._transactions, self.forget, self.remove_repository),
+        )
+
+    def of_role(self, node: Node) -> list[str]:
+        """Return the packages that the role installed, new or in another version."""
+        return record.of_role(node, self.role)
+
+    def added(self, node: Node) -> list[str]:
+        """Return the packages that `state: absent` removes."""
+        return record.added(node, self.role)
+
+    def refuse_record(self, plan: Plan[NoData], node: Node) -> None:
+        """Refuse an unreadable record: it does not show which packages are the role's."""
+        found = node["ours"]["packages"].get(self.role)
+        if found and found["error"]:
+            plan.refuse("PACKAGE_RECORD_INVALID", path=found["path"], error=found["error"])
+
+    def plan_repository(
+        self, plan: Plan[PackageData], node: Node, variables: RepositoryDesired, source: Source
+    ) -> None:
+        """Plan the repository, unless the admin's sources have its address."""
+        desired = Repository.desired(self._file, variables, source)
+        reason = repository_reason(node, desired, variables["now"])
+        plan.data["repository"] = {**desired._asdict(), "new": reason is not None}
+        unsigned = unsigned_sources(node, desired)
+        if unsigned:
+            files = ", ".join(f"{file} ({option})" for file, option in unsigned.items())
+            plan.refuse("REPOSITORY_UNSIGNED", url=desired.url, files=files)
+        if reason is None:
+            return
+        self._refuse_file(plan, node)
+        if not desired.fingerprint:
+            plan.refuse("KEY_UNKNOWN", key=desired.key)
+        if not is_redhat(node) and "python3-debian" not in node["packages"]:
+            plan.step(self.python_debian, "deb822_repository needs it on the node")
+        plan.step(self.repository, reason)
+
+    def _refuse_file(self, plan: Plan[NoData], node: Node) -> None:
+        problem = file_problem(node, self._file)
+        if problem:
+            path = FILES[node["os"]["family"]].format(self._file)
+            plan.refuse("REPOSITORY_FILE_FOREIGN", path=path, error=problem)
+
+    def record(
+        self,
+        plan: Plan[PackageData],
+        node: Node,
+        packages: Mapping[str, str],
+        created: dict[str, str] | None = None,
+    ) -> dict[str, str]:
+        """Let the installing step record its packages.
+
+        `created` has the files that packages create and the package manager does not know.
+        Return the packages that are the role's or become the role's, with their versions.
+        """
+        entries = record.entries(node, self.role, packages)
+        earlier = plan.data.get("packages_record")
+        row: PackagesRecord = {
+            "path": RECORDS.replace("*", self.role),
+            "packages": {**(earlier["packages"] if earlier else {}), **entries},
+        }
+        if created:
+            row["created"] = created
+        plan.data["packages_record"] = row
+        return {name: packages[name] for name in entries}
+
+    def plan_install(
+        self,
+        plan: Plan[PackageData],
+        node: Node,
+        packages: Mapping[str, str],
+        reason: str,
+        created: dict[str, str] | None = None,
+    ) -> dict[str, str]:
+        """Plan the installation. Return the packages to hold."""
+        plan.data["packages"] = arguments(node, packages)
+        plan.step(self.install, reason)
+        return self.record(plan, node, packages, created)
+
+    def plan_hold(
+        self,
+        plan: Plan[PackageData],
+        node: Node,
+        packages: Mapping[str, str],
+        reason: str | None = None,
+    ) -> None:
+        """Plan to hold packages if they are not held, or for another reason."""
+        plan.data["hold"] = hold_arguments(node, packages)
+        plan.step(self.hold, hold_reason(node, packages) or reason)
+
+    def plan_remove(self, plan: Plan[PackageData], node: Node, packages: list[str]) -> None:
+        """Plan the removal of packages, and refuse it if packages of the admin need them."""
+        plan.data["packages"] = packages
+        refuse_dependants(plan, node, packages)
+        plan.step(self.remove, f"installed: {', '.join(packages)}" if packages else None)
+
+    def plan_cleanup(self, plan: Plan[PackageData], node: Node) -> None:
+        """Plan the removal of what is left after the packages: holds, record and repository."""
+        staying = [
+            name for name in record.unchanged(node, self.role) if name not in self.added(node)
+        ]
+        others = record.changed(node, self.role)
+        if others and staying:
+            observed = ", ".join(f"{name} {node['packages'][name]['version']}" for name in others)
+            plan.notice("PACKAGES_EXCHANGED", packages=observed, staying=", ".join(staying))
+        held = [name for name in staying if node["packages"][name]["held"]]
+        plan.data["release"] = held
+        plan.step(
+            self.release, f"packages that stay installed: {', '.join(held)}" if held else None
+        )
+        found = node["ours"]["packages"].get(self.role)
+        plan.data["packages_record"] = {"path": found["path"]} if found else None
+        plan.step(self.forget, f"this role wrote {found['path']}" if found else None)
+        name = self._file
+        plan.data["repository"] = {"name": name, "key_file": KEY_FILE.format(name)}
+        if is_ours(node, name):
+            self._refuse_file(plan, node)
+            path = node["repositories"][name]["path"]
+            plan.step(self.remove_repository, f"this collection wrote {path}")
+
+    def plan_repair(self, plan: Plan[NoData], node: Node, *others: Step) -> None:
+        """Let dpkg finish its interrupted work before the first step that needs dpkg.
+
+        A package that dpkg failed to configure would fail again, and with it every other step.
+        `others` are steps that need it, too.
+        """
+        if not plan.has_step(*self._transactions, *others):
+            return
+        unfinished = node["package_manager"]["unfinished"]
+        if node["package_manager"]["interrupted"]:
+            reason = "dpkg was interrupted: it recorded changes that it did not make"
+        elif failed(node):
+            plan.refuse("PACKAGES_UNFINISHED", **unfinished_evidence(node))
+            return
+        elif unfinished:
+            reason = f"dpkg unpacked packages but did not configure them: {', '.join(unfinished)}"
+        else:
+            return
+        plan.step(REPAIR, reason)
+        plan.steps.insert(0, plan.steps.pop())
