@@ -33,7 +33,10 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.documents.model import (
     Malformed,
     position,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.quiet import execute_quietly
+from ansible_collections.metal.gpu.plugins.plugin_utils.quiet import (
+    discovered_interpreter,
+    execute_quietly,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,6 +77,7 @@ class ActionModule(ActionBase):
         result = {
             "changed": after != content,
             "path": observed["file"],
+            **discovered_interpreter(self),
         }
         if self._task.diff:
             result["diff"] = {

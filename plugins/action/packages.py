@@ -46,7 +46,11 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.signing_key imp
     read_signing_key,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.plain import plain
-from ansible_collections.metal.gpu.plugins.plugin_utils.quiet import execute_quietly, redact_output
+from ansible_collections.metal.gpu.plugins.plugin_utils.quiet import (
+    discovered_interpreter,
+    execute_quietly,
+    redact_output,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import explain
 
 _LOCK_TIMEOUT_S = 300
@@ -55,6 +59,7 @@ _LOCK_TIMEOUT_S = 300
 _ON_CONTROLLER = ("ansible.builtin.copy", "metal.gpu.node_info")
 _PRINTED = ("stdout", "stderr", "results", "failures", "response")  # by modules and programs
 _TELLING = ("msg", "url", "response", "stderr", "module_stderr", "module_stdout")
+_REPOSITORIES = ("ansible.builtin.deb822_repository", "ansible.builtin.yum_repository")
 _HANDED_ON = ("diff", "warnings", "deprecations")
 
 
@@ -72,9 +77,15 @@ class ActionModule(ActionBase):
             return {"changed": True}
         self._variables = task_vars or {}
         node = self._variable("metal_gpu")["node"]
+        self._node = node
         self._family: str = node["os"]["family"]
         self._operation: str = options["operation"]
-        self._request = Request(plain(options), has_versionlock=VERSIONLOCK in node["packages"])
+        held = [name for name, one in node["packages"].items() if one["held"]]
+        # Without its plugin, dnf has no holds.
+        self._request = Request(
+            plain(options), held=held if VERSIONLOCK in node["packages"] else ()
+        )
+        self._key = ""
         self._lock_timeout = int(self._variable("metal_gpu_lock_timeout", _LOCK_TIMEOUT_S))
         self._host = str(self._variables["inventory_hostname"])
         self._result: dict[str, Any] = {"changed": False, "output": []}
@@ -82,7 +93,10 @@ class ActionModule(ActionBase):
             self._operate()
         except _Stopped as stopped:
             self._result |= {"failed": True, "msg": str(stopped)}
-        return self._result
+            if not Display().verbosity:
+                # The default callback would print it once more, on one line.
+                del self._result["output"]
+        return self._result | discovered_interpreter(self)
 
     # --- the operation ---------------------------------------------------------------------------
 
@@ -90,12 +104,42 @@ class ActionModule(ActionBase):
         steps = self._steps(self._operation)
         self._do_all(steps.first)
         has_index = steps != self._steps(self._operation, is_fresh=True)
-        failed = attempt(self, self._host, self._lock_timeout, has_index=has_index)
-        self._do_all(steps.last)
+        try:
+            failed = attempt(self, self._host, self._lock_timeout, has_index=has_index)
+        except AnsibleError:
+            self._clear_up(steps)
+            raise
         if failed is not None:
-            raise _Stopped(self._explanation(failed))
+            lines, is_repository = self._explanation(failed)
+            # The operation `repository` takes it back in any case.
+            if is_repository and self._operation != "repository":
+                more = self._steps("no_repository").work if self._request.repository["new"] else ()
+                steps = steps._replace(undo=(*steps.undo, *more))
+            if failed.began:
+                lines += explain(self._clear_up(steps))
+            raise _Stopped("\n".join(lines))
+        self._do_all(steps.last)
         if steps.first:
             self._do_all(completed_record(self._request))
+
+    def _clear_up(self, steps: Steps) -> list[dict[str, str]]:
+        """Delete and take back what a failed operation leaves, whatever the reason.
+
+        Return findings about that. No second failure hides the first one.
+        """
+        findings = []
+        for call in (*steps.last, *steps.undo):
+            try:
+                result = self._do(call)
+            except _Stopped as stopped:
+                findings.append(failure.failed(self._host, str(stopped)))
+                continue
+            except AnsibleError as error:  # so the node does not answer any more
+                return [*findings, failure.failed(self._host, redact(str(error)))]
+            if call.module in _REPOSITORIES and result.get("changed"):
+                name = call.options["name"]
+                findings.append(finding("REPOSITORY_REMOVED", self._host, name=name))
+        return findings
 
     def _steps(self, operation: str, **more: Any) -> Steps:
         try:
@@ -107,10 +151,11 @@ class ActionModule(ActionBase):
 
     def work(self, *, is_fresh: bool) -> Failed | None:
         try:
-            key = self._signing_key() if self._operation == "repository" else ""
+            if self._operation == "repository" and not self._key:
+                self._key = self._signing_key()
         except KeyUnavailable as error:
-            return Failed(str(error))
-        for call in self._steps(self._operation, key=key, is_fresh=is_fresh).work:
+            return Failed(str(error), explains=False, began=False)
+        for call in self._steps(self._operation, key=self._key, is_fresh=is_fresh).work:
             result = self._call(call)
             if result.get("failed"):
                 return Failed(_error(result), str(result.get("stdout", "")), call.explains)
@@ -118,7 +163,10 @@ class ActionModule(ActionBase):
 
     def wait(self, seconds: int) -> Lock | None:
         options = {"operation": self._operation, "_wait": seconds}
-        lock: Lock | None = self._do(Call("metal.gpu.packages", options))["lock"]
+        try:
+            lock: Lock | None = self._do(Call("metal.gpu.packages", options))["lock"]
+        except (_Stopped, AnsibleError):
+            return None  # the failure of the operation says more than that of the question
         return lock
 
     def pause(self, seconds: int) -> None:
@@ -145,32 +193,39 @@ class ActionModule(ActionBase):
 
     # --- failures --------------------------------------------------------------------------------
 
-    def _explanation(self, failed: Failed) -> str:
-        if failed.finding:
-            return "\n".join(explain([failed.finding]))
-        return "\n".join(explain(self._findings(failed))) if failed.explains else failed.error
+    def _explanation(self, failed: Failed) -> tuple[list[str], bool]:
+        """Return the lines, and whether the repository of the packages cannot be used."""
+        if not failed.began:  # without the key
+            found = failure.unusable_repositories(
+                self._host, failed.error, self._request.repository
+            )
+            return explain([*found.values()] or [failure.failed(self._host, failed.error)]), False
+        if not failed.explains:
+            return [failed.error], False
+        if failed.finding is None:
+            explanation = self._explained(failed)
+            return explain(explanation.findings), explanation.is_repository
+        findings = [failed.finding]
+        if failed.explains and not failure.is_locked(failed.error):
+            findings.append(failure.failed(self._host, failed.error, failed.printed))
+        return explain(findings), False
 
-    def _findings(self, failed: Failed) -> list[dict[str, str]]:
-        node = self._do(Call("metal.gpu.node_info", {}))["gpu_node"]
-        names = self._request.names
-        answers = {
-            about: _printed(self._call(question))
-            for about, question in operations.questions(self._family, names).items()
-        }
+    def _explained(self, failed: Failed) -> failure.Explanation:
+        node, answers = self._node, {}
+        names = self._request.names if self._operation == "install" else []
+        try:
+            node = self._do(Call("metal.gpu.node_info", {}))["gpu_node"]
+            for about, question in operations.questions(self._family, names).items():
+                answers[about] = _printed(self._call(question))
+        except (_Stopped, AnsibleError):
+            pass  # what the node answers no more is not as important as the failure
         desired = {
             "host": self._host,
             "names": names,
             "lock_timeout": self._lock_timeout,
             "repository": self._request.repository,
         }
-        findings = failure.explain(failed.error, answers, node, desired, failed.printed)
-        if findings[-1]["code"] == "REPOSITORY_REMOVED":
-            # An unusable repository would break every other run of the package manager.
-            try:
-                self._do_all(self._steps("no_repository").work)
-            except _Stopped as stopped:
-                findings[-1] = finding("PACKAGES_FAILED", self._host, error=str(stopped))
-        return findings
+        return failure.explain(failed.error, answers, node, desired, failed.printed)
 
     # --- modules ---------------------------------------------------------------------------------
 
@@ -191,8 +246,6 @@ class ActionModule(ActionBase):
             result = self._run_action(call)
         else:
             result = execute_quietly(self, call.module, call.options, self._variables)
-        if result.get("rc") in call.may_exit:
-            result |= {"failed": False, "changed": False}
         if call.changes and result.get("changed"):
             self._result["changed"] = True
         self._result["output"] += _printed(result).splitlines()
@@ -214,7 +267,11 @@ class ActionModule(ActionBase):
             templar=self._templar,
             shared_loader_obj=self._shared_loader_obj,
         )
-        result: dict[str, Any] = action.run(task_vars=self._variables)
+        try:
+            result: dict[str, Any] = action.run(task_vars=self._variables)
+        finally:
+            # Without pipelining, it may have made the folder for modules, which this task removes.
+            self._cleanup_remote_tmp |= action._cleanup_remote_tmp
         return result
 
     def _low_level_execute_command(self, *args: Any, **options: Any) -> Any:

@@ -42,7 +42,10 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.registry impo
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.plain import plain
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import PlanResult
-from ansible_collections.metal.gpu.plugins.plugin_utils.quiet import execute_quietly
+from ansible_collections.metal.gpu.plugins.plugin_utils.quiet import (
+    discovered_interpreter,
+    execute_quietly,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import explain, stopped
 
 variables.load_options()
@@ -79,6 +82,7 @@ class ActionModule(ActionBase):
             "refusals": refusals,
             "plans": plans,
             "_ansible_no_log": bool(_CREDENTIALS.search(repr(plans))),
+            **discovered_interpreter(self),
         }
 
     def _observe(

@@ -430,6 +430,11 @@ PACKAGES_NEEDED (refusal): the removal of {needed} would also remove packages th
   did not install: {packages}
 Remedy: if you do not need these packages, run `apt-get remove {names}`, and run again
 
+PACKAGES_HELD (refusal): the installation would change or remove packages that an admin holds:
+  {packages}
+Remedy: to permit that, remove the hold (`apt-mark unhold {names}`, `dnf versionlock delete
+  {names}`), and run again
+
 PACKAGES_UNHELD (notice): an upgrade of the system can replace these packages, because this
   collection neither installed nor holds them: {packages}
 Remedy: nothing to do; to hold their versions, run `{command}`
@@ -441,6 +446,9 @@ Remedy: nothing to do; to remove them, remove all of these packages yourself
 PACKAGE_RECORD_INVALID (refusal): cannot read which packages this collection installed: {error}
 Remedy: correct {path}; or delete it: the role then treats the packages as the admin's, and neither
   holds nor removes them
+
+URL_INVALID (refusal): the URL of {what} cannot be used: {error}
+Remedy: correct the variable with this URL, and run again
 
 KEY_UNKNOWN (refusal): the repository's key {key} has no confirmed fingerprint
 Remedy: look at the key with `gpg --show-keys`, confirm its fingerprint with the publisher over
@@ -472,7 +480,8 @@ REPOSITORY_TWICE (failure): apt reads no source, because these files give {url} 
 Remedy: keep one of these files, or give all of them the same {option}
 
 REPOSITORY_REMOVED (notice): the run removed the repository {name}, which it had just added
-Remedy: nothing to do; with this repository, every later run of the package manager would fail
+Remedy: nothing to do; with an unusable repository, every later run of the package manager would
+  fail
 
 PACKAGE_VERSION_MISSING (failure): no enabled repository has {package}; available versions: {found}
 Remedy: set the role's *_version to an available version, or add the missing version to the mirror
@@ -482,7 +491,8 @@ Remedy: fix the error in the build log (missing headers: `apt-get install linux-
   -r)`), then run `dpkg --configure -a`, and run again
 
 PACKAGES_FAILED (failure): the package manager failed: {error}
-Remedy: run the same command on the node; the failed task shows everything that it printed
+Remedy: run the same command on the node; with `-v`, the failed task shows everything that it
+  printed
 
 # --- kubelet and device plugin --------------------------------------------------------------------
 

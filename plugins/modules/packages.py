@@ -19,12 +19,13 @@ description:
     M(ansible.builtin.deb822_repository) and M(ansible.builtin.yum_repository).
   - If another process holds the package manager's lock, waits up to C(metal_gpu_lock_timeout)
     seconds (300). Names this process on stderr at least every 15 seconds.
-  - With apt, O(operation=repository) reads only the index of the new repository.
-    O(operation=install) reads the indexes of all repositories if they are older than an hour, or if
-    they do not have the packages. dnf reads indexes when it needs them.
+  - O(operation=repository) reads only the index of the new repository. If that fails, for whatever
+    reason, removes the repository.
+  - With apt, O(operation=install) reads the indexes of all repositories if they are older than an
+    hour, or if they do not have the packages. dnf reads indexes when it needs them.
   - Repeats what fails because of a server's bad moment.
   - If the operation fails, queries the package manager for its repositories and versions, and
-    fails with findings. If a repository that this run has added is the cause, removes it.
+    fails with findings. Packages that were held stay held.
   - Shows C(***) in place of credentials, at any verbosity. C(ANSIBLE_DEBUG) still shows everything.
 attributes:
   check_mode:
@@ -84,7 +85,8 @@ options:
       - C(data.packages_record) of the plan of a role, which has the path of the record and the
         packages. O(operation=install) and O(operation=install_file) write the record before the
         installation. After it, they add the installed versions of packages without a version, and
-        the checksums of the files that the packages created.
+        the checksums of the files that the packages created. A downloaded package is beside the
+        record until it is installed.
       - If not set, there is no record. This is for packages that Ansible itself needs.
     type: dict
   change_held:
@@ -156,7 +158,7 @@ msg:
   type: str
 output:
   description: What the modules and the package manager printed, without credentials.
-  returned: always, except in check mode
+  returned: always, except in check mode; after a failure only with C(-v)
   type: list
   elements: str
 """
@@ -202,7 +204,7 @@ REQUIRED_IF = [  # the action plugin checks it
     ("operation", "repository", ["repository"]),
     ("operation", "no_repository", ["repository"]),
     ("operation", "stream", ["stream"]),
-    ("operation", "install_file", ["url", "checksum"]),
+    ("operation", "install_file", ["url", "checksum", "record"]),
     *(("operation", one, ["names"]) for one in ("install", "hold", "release", "remove")),
     ("operation", "forget", ["record"]),
 ]
@@ -247,7 +249,12 @@ def note(request: Mapping[str, Any], query: Callable[[list[str]], str]) -> dict[
         if name in before and os.path.isfile(file):
             checksum = hashlib.sha256(Path(file).read_bytes()).hexdigest()
             added[name] = {**added.get(name, {}), "config_sha256": checksum}
-    after = {**before, **{name: {**before.get(name, {}), **row} for name, row in added.items()}}
+    after = dict(before)
+    for name, row in added.items():
+        known = before.get(name, {})
+        # A plan does not know a version that only the installation has chosen.
+        version = row.get("version") or known.get("version", "")
+        after[name] = {**known, **row, "version": version}
     if after != before:
         _replace(path, json.dumps(after, indent=2) + "\n")
     return {"changed": after != before}

@@ -62,6 +62,16 @@ def execute_quietly(
     }
 
 
+def discovered_interpreter(action: ActionBase) -> dict[str, Any]:
+    """Return the part of an action's result about the Python that its modules found on the node.
+
+    Without it, the next task searches again, with a remote operation. `_execute_module` returns it
+    with the module's result, of which our actions keep only parts.
+    """
+    key = action._discovered_interpreter_key
+    return {"ansible_facts": {key: action._discovered_interpreter}} if key else {}
+
+
 def redact_output(output: str) -> str:
     """Return what a module has printed, with no credentials in its JSON and around that."""
     head, brace, rest = output.partition("{")

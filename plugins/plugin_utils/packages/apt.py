@@ -20,7 +20,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import (
     repository_mode,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import FILES
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import DEBIAN
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import DEBIAN, SUFFIXES
 
 # apt reads its index of packages again if it is older.
 _INDEX_AGE_S = 3600
@@ -49,7 +49,8 @@ def _install(request: Request) -> Steps:
 def _install_file(request: Request) -> Steps:
     # apt reads the index only for the dependencies.
     index = _index(request) if request.is_fresh else {}
-    return file(request, _apt(deb=file_path(request), install_recommends=False, **index))
+    path = file_path(request, SUFFIXES[DEBIAN])
+    return file(request, path, _apt(deb=path, install_recommends=False, **index))
 
 
 def _remove(request: Request) -> Steps:
@@ -83,9 +84,10 @@ def _repository(request: Request) -> Steps:
     settings = [word for name, value in only.items() for word in ("-o", f"{name}={value}")]
     return Steps(
         work=(
-            Call("ansible.builtin.deb822_repository", options),
-            command("env", "LC_ALL=C", "apt-get", "-q", "update", *settings),
-        )
+            Call("ansible.builtin.deb822_repository", options, explains=False),
+            command("apt-get", "-q", "update", *settings),
+        ),
+        undo=_no_repository(request).work if repository["new"] else (),
     )
 
 
@@ -96,7 +98,7 @@ def _no_repository(request: Request) -> Steps:
 
 def _repair(_request: Request) -> Steps:
     dpkg = ("dpkg", "--configure", "-a", "--force-confdef", "--force-confold")
-    return Steps(work=(command("env", "DEBIAN_FRONTEND=noninteractive", *dpkg),))
+    return Steps(work=(command("DEBIAN_FRONTEND=noninteractive", *dpkg),))
 
 
 def _hold(request: Request) -> Steps:

@@ -39,7 +39,8 @@ class Failed(NamedTuple):
 
     error: str  # of the module, or of the signing key
     printed: str = ""  # by the package manager
-    explains: bool = True  # whether the package manager can explain it
+    explains: bool = True  # whether it is the package manager's, which can explain it
+    began: bool = True  # whether anything on the node may have changed
     finding: dict[str, str] | None = None  # if the reason is known
 
 
@@ -71,12 +72,12 @@ def attempt(node: Node, host: str, lock_timeout: int, *, has_index: bool) -> Fai
     is_fresh = False
     repeats = 0
     while (failed := node.work(is_fresh=is_fresh)) is not None:
-        observed = node.wait(0)
+        observed = node.wait(0) if failed.explains else None
         if observed or is_locked(failed.error):
             holder = waiting.wait(observed or locked_by(failed.error), is_seen=bool(observed))
             if holder:
                 return failed._replace(finding=locked(host, holder, lock_timeout))
-        elif has_index and not is_fresh and is_stale(failed.error):
+        elif has_index and not is_fresh and is_stale(failed.error, failed.printed):
             is_fresh = True
         elif is_passing(failed.error) and repeats < _REPEATS:
             repeats += 1

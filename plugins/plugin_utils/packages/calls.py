@@ -9,7 +9,8 @@ No function does I/O.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.failure import split
@@ -23,9 +24,7 @@ class Call(NamedTuple):
 
     module: str
     options: dict[str, Any]
-    # The exit codes of a command, besides 0, that are neither a failure nor a change.
-    may_exit: tuple[int, ...] = ()
-    # Whether the package manager can explain a failure.
+    # Whether the package manager runs, and can explain a failure.
     explains: bool = True
     # Whether a change of the module is a change of the operation.
     changes: bool = True
@@ -37,6 +36,7 @@ class Steps(NamedTuple):
     first: tuple[Call, ...] = ()  # once
     work: tuple[Call, ...] = ()  # again, after a wait for the lock
     last: tuple[Call, ...] = ()  # once, also after a failure
+    undo: tuple[Call, ...] = ()  # once, only after a failure
 
 
 class Request(NamedTuple):
@@ -44,7 +44,7 @@ class Request(NamedTuple):
 
     options: Mapping[str, Any]  # of the module metal.gpu.packages
     key: str = ""  # of the repository, armoured
-    has_versionlock: bool = False
+    held: Collection[str] = ()  # packages that dnf holds
     is_fresh: bool = False  # whether to read the repositories' indexes again
 
     @property
@@ -108,7 +108,8 @@ def completed_record(request: Request) -> tuple[Call, ...]:
 
 
 def command(*argv: str, **more: Any) -> Call:
-    return Call("ansible.builtin.command", {"argv": [*argv]}, **more)
+    """Run a program whose messages have to be in English: failure.py reads them."""
+    return Call("ansible.builtin.command", {"argv": ["env", "LC_ALL=C", *argv]}, **more)
 
 
 def absent(path: str, **more: Any) -> Call:
@@ -133,9 +134,8 @@ def forget(request: Request) -> Steps:
     )
 
 
-def file(request: Request, install: Call) -> Steps:
+def file(request: Request, path: str, install: Call) -> Steps:
     """Install a package that is downloaded, and deleted afterwards."""
-    path = file_path(request)
     options = {name: request.options[name] for name in ("url", "checksum")}
     fetch = Call(
         "ansible.builtin.get_url", {**options, "dest": path, "mode": "0644"}, explains=False
@@ -143,6 +143,10 @@ def file(request: Request, install: Call) -> Steps:
     return Steps(record(request), (fetch, install), (absent(path, changes=False),))
 
 
-def file_path(request: Request) -> str:
-    """Return where the downloaded package is until its installation. Only root can write there."""
-    return f"/root/{request.options['url'].rpartition('/')[2]}"
+def file_path(request: Request, suffix: str) -> str:
+    """Return where the downloaded package is until its installation.
+
+    It is beside the record, which exists by then: only root can write there, and nobody else uses
+    the name. No part of the name comes from the URL.
+    """
+    return str(PurePosixPath(request.record["path"]).with_suffix(suffix))

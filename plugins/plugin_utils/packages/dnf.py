@@ -1,7 +1,10 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What package operations run on systems with dnf 4. No function does I/O."""
+"""What package operations run on systems with dnf 4. No function does I/O.
+
+Source: plugins/versionlock.py of rpm-software-management/dnf-plugins-core
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import 
     METADATA,
     PACKAGES,
     REDHAT,
+    SUFFIXES,
 )
 
 VERSIONLOCK = "python3-dnf-plugin-versionlock"
@@ -37,8 +41,7 @@ def _dnf(**options: Any) -> Call:
 
 def _install(request: Request) -> Steps:
     # A versionlock names the installed version and excludes every other one.
-    bare = bare_names(request.names, REDHAT)
-    release = _unlock(request, bare) if request.options["change_held"] else ()
+    names = bare_names(request.names, REDHAT) if request.options["change_held"] else []
     install = _dnf(
         name=request.names,
         install_weak_deps=False,
@@ -46,34 +49,42 @@ def _install(request: Request) -> Steps:
         update_cache=request.is_fresh,
         allowerasing=request.options["replace"],
     )
-    return Steps(record(request), (*release, install))
+    return _unlocked(request, names, install, record(request))
 
 
 def _install_file(request: Request) -> Steps:
     # The package has no signature. get_url has checked its checksum.
     index = {"update_cache": True} if request.is_fresh else {}
-    install = _dnf(
-        name=[file_path(request)], disable_gpg_check=True, install_weak_deps=False, **index
-    )
-    return file(request, install)
+    path = file_path(request, SUFFIXES[REDHAT])
+    install = _dnf(name=[path], disable_gpg_check=True, install_weak_deps=False, **index)
+    return file(request, path, install)
 
 
 def _hold(request: Request) -> Steps:
-    lock = command("dnf", "versionlock", "add", *request.names)
     # Without its plugin, dnf has no holds.
-    return Steps(work=(_dnf(name=[VERSIONLOCK]), lock))
+    return Steps(work=(_dnf(name=[VERSIONLOCK]), _versionlock("add", request.names)))
 
 
-def _unlock(request: Request, names: list[str]) -> tuple[Call, ...]:
-    # dnf exits with 1 if no package was held.
-    unlock = command("dnf", "versionlock", "delete", *names, may_exit=(1,))
-    return (unlock,) if request.has_versionlock else ()
+def _versionlock(what: str, names: list[str]) -> Call:
+    # Only installed packages are in question. An unusable repository must not prevent it.
+    return command("dnf", "--disablerepo=*", "versionlock", what, *names)
+
+
+def _unlocked(
+    request: Request, names: list[str], change: Call, first: tuple[Call, ...] = ()
+) -> Steps:
+    """Change packages that may be held. A failure leaves them held."""
+    held = [name for name in names if name in request.held]
+    if not held:
+        return Steps(first, (change,))
+    return Steps(
+        (*first, _versionlock("delete", held)), (change,), undo=(_versionlock("add", held),)
+    )
 
 
 def _remove(request: Request) -> Steps:
-    remove = _dnf(name=request.names, state="absent")
     # A remaining versionlock would exclude all other versions of these packages.
-    return Steps(work=(remove, *_unlock(request, request.names)))
+    return _unlocked(request, request.names, _dnf(name=request.names, state="absent"))
 
 
 def _repository(request: Request) -> Steps:
@@ -91,7 +102,13 @@ def _repository(request: Request) -> Steps:
         "mode": repository_mode(repository["url"]),
     }
     return Steps(
-        work=(Call("ansible.builtin.copy", key), Call("ansible.builtin.yum_repository", options))
+        work=(
+            Call("ansible.builtin.copy", key, explains=False),
+            Call("ansible.builtin.yum_repository", options, explains=False),
+            # With the signature of the metadata. The installation uses what is read here.
+            command("dnf", "--assumeyes", f"--repo={repository['name']}", "makecache"),
+        ),
+        undo=_no_repository(request).work if repository["new"] else (),
     )
 
 
@@ -113,7 +130,8 @@ def _stream(request: Request) -> Steps:
 
 
 def _release(request: Request) -> Steps:
-    return Steps(work=_unlock(request, request.names))
+    held = [name for name in request.names if name in request.held]
+    return Steps(work=(_versionlock("delete", held),) if held else ())
 
 
 OPERATIONS: dict[str, Operation] = {

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.probe.package_sources import (
@@ -59,14 +59,22 @@ _HELD_BY = re.compile(r"(?:held by process|with pid) (?P<pid>\d+)(?: \((?P<comma
 # The node's index of packages may be older than its repositories. Nothing is installed yet.
 _STALE = re.compile(
     r"[Nn]o (?:available installation candidate|package)\b|Unable to (?:locate|fetch|find)\b"
-    r"|Failed to (?:fetch|download)\b|Failed to install some of the|unmet dependencies"
-    r"|[Dd]epsolve Error"
+    r"|Failed to (?:fetch|download)\b|Failed to install some of the|[Dd]epsolve Error"
+    r"|Dependency is not satisfiable|Unable to satisfy dependencies"
 )
+# apt prints what is missing on stdout. On stderr, it guesses at held packages.
+_UNMET = re.compile(
+    r"^(?:The following packages have unmet dependencies|Unsatisfied dependencies):\n"
+    r"(?P<which>(?: .*\n?)*)",
+    re.MULTILINE,
+)
+_INDEX = re.compile(r"Failed to update apt cache")
 # A server that may do better in some seconds. A server that does not answer at all is not among
 # them: the package managers try that themselves.
 _PASSING = re.compile(
     r"\b(?:429|50[0234])  [A-Z]|(?:HTTP Error|Status code:) (?:429|50[0234])\b"
     r"|Hash Sum mismatch|Mirror sync in progress|Connection reset by peer"
+    r"|ended the connection too early|closed connection without response"
     r"|[Tt]emporary failure (?:in name resolution|resolving)"
     r"|url(?:open) error (?:_ssl\.c:\d+: )?"
     r"(?:The handshake operation |The read operation )?timed out"
@@ -84,13 +92,20 @@ _UNCONFIGURED = re.compile(
 _NEAREST = 4
 
 
+class Explanation(NamedTuple):
+    """What a failure means."""
+
+    findings: list[dict[str, str]]
+    is_repository: bool = False  # whether the repository of the packages cannot be used
+
+
 def explain(
     error: str,
     answers: Mapping[str, str],
     node: Node,
     desired: Mapping[str, Any],
     printed: str = "",
-) -> list[dict[str, str]]:
+) -> Explanation:
     """Return the findings, the cause before its consequences; never empty.
 
     `error` is the error of the module or of the signing key. `printed` is what the package manager
@@ -99,43 +114,65 @@ def explain(
     `desired` has host, names (in the package manager's syntax), lock_timeout, and the repository of
     the packages, empty for packages of the system.
 
-    The last finding is REPOSITORY_REMOVED if the repository is new and is the cause: it would make
-    every other run of the package manager fail.
+    Repositories of others are the cause only if the error names them, or if the package manager
+    does not find what it needs.
     """
     host = desired["host"]
     # The queries print one message per line; the module joins its messages to one line.
     text = f"{answers.get('update', '')}\n{error}"
     if is_locked(error):
         lock = node["package_manager"]["lock"] or locked_by(error)
-        return [locked(host, lock, desired["lock_timeout"])]
+        return Explanation([locked(host, lock, desired["lock_timeout"])])
     if node["package_manager"]["interrupted"] or _INTERRUPTED.search(text):
-        return [finding("DPKG_INTERRUPTED", host)]
+        return Explanation([finding("DPKG_INTERRUPTED", host)])
+    if unconfigured := _unconfigured(host, f"{printed}\n{error}"):
+        return Explanation(unconfigured)
     repository = desired["repository"]
-    unreachable = _places(_UNREACHABLE, text)
-    untrusted = {
-        url: why
-        for url, why in _places(_UNTRUSTED, text).items()
-        # apt also reports a mirror that answers 401 as not signed.
-        if why != _NOT_SIGNED or not _STATUS.match(unreachable.get(url, ""))
+    unusable = unusable_repositories(host, text, repository)
+    others = unusable if is_stale(error, printed) or _INDEX.search(error) else {}
+    own = {_repository(repository["url"]), repository["name"]} if repository else {*others}
+    suspects = {
+        **unusable_repositories(host, error, repository),
+        **{place: one for place, one in unusable.items() if place in own},
     }
-    pinned = repository.get("fingerprint") or "none"
     # With conflicting options, apt reports no other error.
     conflicting = {_repository(match["place"]): match for match in _CONFLICTING.finditer(text)}
     found = (
         [_twice(host, node, url, match) for url, match in conflicting.items()]
-        or [_untrusted(host, url, why, pinned) for url, why in untrusted.items()]
-        or [
-            finding("REPOSITORY_UNREACHABLE", host, url=url, error=why)
-            for url, why in unreachable.items()
-        ]
-        or _missing(host, answers.get("versions", ""), desired["names"], node["os"]["family"])
-        or _unconfigured(host, f"{printed}\n{error}")
-        or [finding("PACKAGES_FAILED", host, error=_last_error(error))]
+        or [*suspects.values()]
+        or _missing(host, answers, desired["names"], node["os"]["family"])
+        or [*others.values()]
+        or [failed(host, error, printed)]
     )
-    places = conflicting or untrusted or unreachable
-    if repository.get("new") and {_repository(repository["url"]), repository["name"]} & {*places}:
-        found.append(finding("REPOSITORY_REMOVED", host, name=repository["name"]))
-    return found
+    is_own = not own.isdisjoint({*conflicting, *suspects})
+    return Explanation(found, is_repository=bool(repository) and is_own)
+
+
+def unusable_repositories(
+    host: str, text: str, repository: Mapping[str, Any]
+) -> dict[str, dict[str, str]]:
+    """Return a finding for each repository or key that a text calls unusable, by its place."""
+    pinned = repository.get("fingerprint") or "none"
+    unreachable = _places(_UNREACHABLE, text)
+    untrusted = {
+        url: _untrusted(host, url, why, pinned)
+        for url, why in _places(_UNTRUSTED, text).items()
+        # apt also reports a mirror that answers 401 as not signed.
+        if why != _NOT_SIGNED or not _STATUS.match(unreachable.get(url, ""))
+    }
+    return untrusted | {
+        url: finding("REPOSITORY_UNREACHABLE", host, url=url, error=why)
+        for url, why in unreachable.items()
+        if url not in untrusted
+    }
+
+
+def failed(host: str, error: str, printed: str = "") -> dict[str, str]:
+    """Return the finding about an error that nothing explains."""
+    unmet = _UNMET.search(printed)
+    lines = unmet["which"].splitlines() if unmet else []
+    said = "; ".join(line.strip() for line in lines) or _last_error(error)
+    return finding("PACKAGES_FAILED", host, error=said)
 
 
 def is_locked(error: str) -> bool:
@@ -143,9 +180,9 @@ def is_locked(error: str) -> bool:
     return bool(_LOCKED.search(error))
 
 
-def is_stale(error: str) -> bool:
+def is_stale(error: str, printed: str = "") -> bool:
     """Whether the operation may succeed after the indexes of all repositories are read again."""
-    return bool(_STALE.search(error))
+    return bool(_STALE.search(error) or _UNMET.search(printed))
 
 
 def is_passing(error: str) -> bool:
@@ -188,8 +225,13 @@ def _places(patterns: Iterable[re.Pattern[str]], text: str) -> dict[str, str]:
     return found
 
 
-def _missing(host: str, text: str, names: Iterable[str], family: str) -> list[dict[str, str]]:
+def _missing(
+    host: str, answers: Mapping[str, str], names: Iterable[str], family: str
+) -> list[dict[str, str]]:
     """Return one finding for all packages with the same desired and available versions."""
+    if "versions" not in answers:
+        return []
+    text = answers["versions"]
     available = parse_madison(text) if family == "debian" else parse_dnf_list(text)
     missing: dict[tuple[str, str], list[str]] = {}
     for name, version in (split(argument, family) for argument in names):
@@ -262,7 +304,8 @@ def _parts(version: str) -> list[str]:
 
 def _repository(place: str) -> str:
     """Return the URL of the repository that contains an address."""
-    root = re.sub(r"/(?:dists/.*|(?:\./)?(?:In)?Release(?:\.gpg)?|repodata/.*|)$", "", place)
+    files = r"(?:\./)?(?:(?:In)?Release(?:\.gpg)?|Packages(?:\.\w+)?)"
+    root = re.sub(rf"/(?:dists/.*|{files}|repodata/.*|)$", "", place)
     return without_credentials(root)
 
 

@@ -42,6 +42,4 @@ def questions(family: str, names: list[str]) -> dict[str, Call]:
     update, versions = _QUESTIONS[family]
     bare = bare_names(names, family)
     asked = {"update": update, **({"versions": [*versions, *bare]} if bare else {})}
-    return {
-        about: command("env", "LC_ALL=C", *argv, changes=False) for about, argv in asked.items()
-    }
+    return {about: command(*argv, changes=False) for about, argv in asked.items()}

@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from ansible_collections.metal.gpu.plugins.module_utils.read.packages import UNPACKED
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import url_problem
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import is_redhat
 
 if TYPE_CHECKING:
@@ -51,6 +52,20 @@ def hold_reason(node: Node, names: Iterable[str]) -> str | None:
     """Return why packages must be held, or None if all of them are held."""
     loose = _loose(node, names)
     return f"not held, so an upgrade would change them: {', '.join(loose)}" if loose else None
+
+
+def refuse_url(plan: Plan[NoData], what: str, url: str) -> bool:
+    """Refuse an address that cannot be used. Other texts must not quote it."""
+    problem = url_problem(url) if "://" in url else None
+    if problem:
+        plan.refuse("URL_INVALID", what=what, error=problem)
+    return problem is not None
+
+
+def held_by_admin(node: Node, names: Iterable[str], ours: Iterable[str]) -> list[str]:
+    """Return the installed packages that are held, and not by this collection."""
+    others = [name for name in installed(node, names) if name not in ours]
+    return [name for name in others if node["packages"][name]["held"]]
 
 
 def notice_unheld(plan: Plan[NoData], node: Node, names: Iterable[str]) -> None:

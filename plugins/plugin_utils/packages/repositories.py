@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 from typing import TYPE_CHECKING, NamedTuple, TypedDict
-from urllib.parse import urljoin
+from urllib.parse import urljoin, urlsplit
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe.package_sources import (
     UNSIGNED_OPTIONS,
@@ -60,6 +60,7 @@ _CARRIED = (
 )
 _CREDENTIALS = re.compile(r"://(?P<credentials>[^\s/?#]*)@(?P<host>[^\s/?#@]*)")
 _ROUNDS = 20_000
+_ESCAPE = 'write special characters of the user and the password as "%" and their code, # as %23'
 
 
 class RepositoryVariables(TypedDict):
@@ -146,6 +147,19 @@ def sealed(url: str) -> str:
 
     found = _CREDENTIALS.sub(seal, url)
     return found if found != url else redact(url)
+
+
+def url_problem(url: str) -> str | None:
+    """Return why an address cannot be used, or None. The text does not quote it.
+
+    With an unescaped character in its password, nothing can tell which part of it is secret.
+    """
+    try:
+        parts = urlsplit(url)
+        _port = parts.port  # not a number if it is a part of the password
+    except ValueError:
+        return _ESCAPE
+    return _ESCAPE if parts.fragment or re.search(r"\s", url) else None
 
 
 def is_ours(node: Node, name: str) -> bool:

@@ -16,6 +16,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
     hold_arguments,
     hold_reason,
     refuse_dependants,
+    refuse_url,
     unfinished_evidence,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import (
@@ -114,6 +115,9 @@ class RolePackages:
     ) -> None:
         """Plan the repository, unless the admin's sources have its address."""
         desired = Repository.desired(self._file, variables, source)
+        urls = {f"the repository {desired.name}": desired.url, "its signing key": desired.key}
+        if any(refuse_url(plan, what, url) for what, url in urls.items()):
+            return
         reason = repository_reason(node, desired, variables["now"])
         plan.data["repository"] = {**desired._asdict(), "new": reason is not None}
         unsigned = unsigned_sources(node, desired)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from http.client import HTTPException, IncompleteRead
 from pathlib import Path
 from urllib.error import URLError
 
@@ -22,6 +23,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.pinned_key impo
     KeyRefused,
     pinned_key,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import url_problem
 
 
 class KeyUnavailable(Exception):
@@ -37,6 +39,8 @@ def read_signing_key(
     path of a file. Raises KeyUnavailable.
     """
     is_key = key.lstrip().startswith("-----BEGIN")
+    if not is_key and "://" in key and (problem := url_problem(key)):
+        raise KeyUnavailable(f"the URL of the signing key cannot be used: {problem}")
     label = "the given signing key" if is_key else redact(key)
     try:
         return pinned_key(
@@ -65,3 +69,12 @@ def _fetch(url: str) -> bytes:
     except (URLError, SSLValidationError, FetchError, OSError) as error:
         message = redact(f"cannot fetch the signing key {url}: {to_native(error)}")
         raise KeyUnavailable(message) from None  # the cause would show the credentials
+    except (HTTPException, ValueError) as error:
+        # Their texts are what the server sent.
+        what = (
+            "the server ended the connection too early"
+            if isinstance(error, IncompleteRead)
+            else f"the server's answer is not valid HTTP ({type(error).__name__})"
+        )
+        message = redact(f"cannot fetch the signing key {url}: {what}")
+        raise KeyUnavailable(message) from None

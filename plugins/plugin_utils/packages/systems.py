@@ -27,6 +27,8 @@ GOLDEN = "golden"  # its plans are reviewed as text, and were never carried out
 DEBIAN = "debian"
 REDHAT = "redhat"
 
+SUFFIXES = {DEBIAN: ".deb", REDHAT: ".rpm"}  # of a package's file
+
 # What the key signs. rpm must be told; apt always checks the metadata.
 PACKAGES = "packages"
 METADATA = "metadata"

@@ -78,7 +78,8 @@ def sections(system: System) -> Iterator[tuple[str, str]]:
         text = render.plan(planner.plan(bare, desired), system.family)
         yield f"engine {engine} {desired['version']}, where there is none", text
         if "REFUSED CRI_DOCKERD_UNPACKAGED" in text:
-            own = planner.plan(bare, {**desired, "cri_dockerd_url": "the address of yours"})
+            url = "https://yours.example/cri-dockerd.rpm"
+            own = planner.plan(bare, {**desired, "cri_dockerd_url": url})
             heading = (
                 f"engine {engine} {desired['version']}, with a package of cri-dockerd of yours"
             )

@@ -40,6 +40,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import (
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import (
     DEBIAN,
+    SUFFIXES,
     SYSTEMS,
     System,
 )
@@ -56,8 +57,11 @@ MODULE = "metal.gpu.packages"
 # What the user brings: what a system lacks, and what has no default.
 FINGERPRINT = "as it was confirmed to you"
 CRI_DOCKERD = {
-    "cri_dockerd_checksum": "sha256:yours",
-    "cri_dockerd_url": "https://yours.example/cri-dockerd.package",
+    family: {
+        "cri_dockerd_checksum": "sha256:yours",
+        "cri_dockerd_url": f"https://yours.example/cri-dockerd{suffix}",
+    }
+    for family, suffix in SUFFIXES.items()
 }
 
 
@@ -72,7 +76,7 @@ def plans(system: System) -> Iterator[tuple[str, dict[str, Any]]]:
     for role, planner, found, more in (
         ("nvidia_driver", plan_nvidia_driver, bare, driver),
         ("containerd", plan_containerd, bare, {}),
-        ("docker_ce", plan_docker_ce, docker, CRI_DOCKERD),
+        ("docker_ce", plan_docker_ce, docker, CRI_DOCKERD[system.family]),
         (
             "nvidia_container_runtime",
             plan_nvidia_container_runtime,
@@ -98,13 +102,15 @@ def rendered(value: Any, known: dict[str, Any]) -> Any:
     return value
 
 
-def executed(system: System, arguments: dict[str, Any], **more: Any) -> list[Call]:
+def executed(
+    system: System, arguments: dict[str, Any], *, fails: bool = False, **more: Any
+) -> list[Call]:
     result = ArgumentSpecValidator(ARGUMENT_SPEC).validate(arguments)
     assert not result.error_messages
     request = Request(result.validated_parameters, **more)
     request = request._replace(key=f"the key {request.repository.get('fingerprint')}")
     steps = operations.steps(arguments["operation"], system.family, request)
-    return [call for calls in steps for call in calls]
+    return [*steps.undo] if fails else [*steps.first, *steps.work, *steps.last]
 
 
 def sections(system: System) -> Iterator[tuple[str, list[tuple[str, list[Call]]]]]:
@@ -114,7 +120,7 @@ def sections(system: System) -> Iterator[tuple[str, list[tuple[str, list[Call]]]
         data = plan["data"]
         planned = {step["slug"] for step in plan["steps"]}
         known = {f"{role}_plan": plan}
-        known |= {f"{role}_{name}": value for name, value in CRI_DOCKERD.items()}
+        known |= {f"{role}_{name}": value for name, value in CRI_DOCKERD[system.family].items()}
         known |= {f"__{role}_steps_to_run": planned, "omit": None}
         carried_out = [
             (task["name"], executed(system, rendered(task[MODULE], known)))
@@ -141,18 +147,26 @@ def others(system: System, data: dict[str, Any]) -> Iterator[tuple[str, list[Cal
     names, bare = data["packages"], bare_names(data["packages"], system.family)
     repository, record = data["repository"], data["packages_record"]
     install = {"operation": "install", "names": names}
+    change = {**install, "change_held": True, "replace": True}
+    add = {"operation": "repository", "repository": repository}
     cases: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         ("install, its index lacks a package", install, {"is_fresh": True}),
         (
             "install, packages that the role holds",
-            {**install, "change_held": True, "replace": True},
-            {"has_versionlock": True},
+            change,
+            {"held": bare},
         ),
-        ("release", {"operation": "release", "names": bare}, {"has_versionlock": True}),
+        ("release", {"operation": "release", "names": bare}, {"held": bare}),
         (
             "remove",
             {"operation": "remove", "names": bare, "purge": True},
-            {"has_versionlock": True},
+            {"held": bare},
+        ),
+        ("a new repository, after a failure", add, {"fails": True}),
+        (
+            "install, packages that the role holds, after a failure",
+            change,
+            {"held": bare, "fails": True},
         ),
         ("no_repository", {"operation": "no_repository", "repository": repository}, {}),
         ("forget", {"operation": "forget", "record": record}, {}),

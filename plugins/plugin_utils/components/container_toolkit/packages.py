@@ -21,6 +21,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_too
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
+    held_by_admin,
     install_reason,
     installed,
     notice_unheld,
@@ -78,8 +79,8 @@ def plan_packages(plan: Plan[Data], node: Node, desired: Desired) -> None:
     others = [name for name in installed(node, packages) if name not in ours]
     held = [
         name
-        for name in others
-        if node["packages"][name]["held"] and install_reason(node, {name: packages[name]})
+        for name in held_by_admin(node, packages, ours)
+        if install_reason(node, {name: packages[name]})
     ]
     if found is not None and is_newer(found, desired["version"]):
         plan.notice("TOOLKIT_KEPT", found=found, expected=desired["version"])

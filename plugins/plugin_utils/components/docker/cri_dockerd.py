@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit
+
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import packages
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.shapes import (
     Data,
@@ -12,7 +14,10 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.shapes
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import hold_reason
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
+    hold_reason,
+    refuse_url,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, Step
 
 INSTALL = Step("cri_dockerd", "Install cri-dockerd")
@@ -23,6 +28,7 @@ TRANSACTIONS = (INSTALL, HOLD)
 STEPS = (INSTALL, HOLD, START)
 
 _PACKAGE = "cri-dockerd"
+_URL = "cri-dockerd (docker_ce_cri_dockerd_url)"
 
 
 def plan_cri_dockerd(plan: Plan[Data], node: Node, desired: Desired) -> None:
@@ -35,8 +41,14 @@ def plan_cri_dockerd(plan: Plan[Data], node: Node, desired: Desired) -> None:
         system = systems.supported(node)
         url = desired["cri_dockerd_url"] or packages.cri_dockerd_url(system)
         plan.data["cri_dockerd_url"] = url
+        suffix = systems.SUFFIXES[system.family]
         if url is None:
             plan.refuse("CRI_DOCKERD_UNPACKAGED", endpoint=endpoint, found=system.name)
+        elif refuse_url(plan, _URL, url):
+            plan.data["cri_dockerd_url"] = None
+        elif not urlsplit(url).path.endswith(suffix):
+            error = f"its last part has to be the name of a {suffix} file"
+            plan.refuse("URL_INVALID", what=_URL, error=error)
         elif not desired["cri_dockerd_checksum"]:
             plan.refuse("CRI_DOCKERD_MISSING", endpoint=endpoint, url=url)
         packages.OURS.record(plan, node, {_PACKAGE: ""})

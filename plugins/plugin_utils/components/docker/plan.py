@@ -43,6 +43,8 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import record as package_record
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
+    held_by_admin,
+    install_reason,
     installed,
     notice_unheld,
 )
@@ -198,6 +200,11 @@ def _plan_packages(plan: Plan[Data], node: Node, desired: Desired, reason: str) 
         **docker_packages.containerd(system, desired["containerd_version"]),
     }
     conflicts = installed(node, CONFLICTS)
+    changed = [name for name in packages if install_reason(node, {name: packages[name]})]
+    recorded = [*OURS.of_role(node), *package_record.of_role(node, "containerd")]
+    if held := held_by_admin(node, (*changed, *conflicts), recorded):
+        plan.refuse("PACKAGES_HELD", packages=", ".join(held), names=" ".join(held))
+    plan.data["change_held"] = bool(recorded)
     also = f"; this removes the conflicting {', '.join(conflicts)}" if conflicts else ""
     ours = OURS.plan_install(plan, node, packages, reason + also)
     plan.step(START, reason)

@@ -28,6 +28,7 @@ class Desired(RepositoryDesired):
 class Data(PackageData, total=False):
     """What the tasks need to know."""
 
+    change_held: bool
     v1_containers: list[str]
     v1_volumes: list[str]
     leftover_packages: list[str]

@@ -149,10 +149,13 @@ def test_error_of_a_package_manager_is_explained_without_credentials(operate):
     assert not is_shown(SECRET, output)
 
 
-def test_address_of_a_package_is_shown_without_credentials(operate):
+def test_address_of_a_package_is_shown_without_credentials(operate, tmp_path):
     """Also in the error, which no_log does not hide from ansible-core 2.19 on."""
     url = f"http://me:{SECRET}@127.0.0.1:9/cri-dockerd.deb"
-    output = operate(operation="install_file", url=url, checksum=f"sha256:{'0' * 64}")
+    record = {"path": f"{tmp_path}/docker_ce.json"}
+    output = operate(
+        operation="install_file", url=url, checksum=f"sha256:{'0' * 64}", record=record
+    )
     assert "http://***@127.0.0.1:9/cri-dockerd.deb" in output
     assert not is_shown(SECRET, output)
 

@@ -84,6 +84,8 @@ def test_record_is_extended_and_completed(tmp_path: Path) -> None:
     assert complete["a"] == {**ROWS["a"], "config_sha256": sha256(b"x").hexdigest()}
     assert [*complete] == ["a", "b"]
     assert recorded(packages={"a": {"version": "4-1"}})["a"]["config_sha256"]
+    # An interrupted run leaves a plan that does not know the version that was installed.
+    assert recorded(packages={"b": ROWS["b"]}) is None
     assert [path.name for path in Path(request["path"]).parent.iterdir()] == ["role.json"]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.failure import (
+    Explanation,
     explain,
     is_locked,
     is_passing,
@@ -43,16 +44,20 @@ def update(version: str, scene: str) -> str:
     return parse_scene(recording(f"packages/apt-update-{version}.txt"))[scene]
 
 
-def said(
+def explained(
     text: str = "", answers: Any = None, manager: Any = None, printed: str = "", **desired: Any
-) -> list[str]:
-    """Return code and message of each finding."""
+) -> Explanation:
     node = {
         "package_manager": manager or FREE,
         "os": {"family": desired.pop("family", "debian"), "version_id": "12"},
         "package_sources": desired.pop("sources", []),
     }
-    found = explain(text, answers or {}, node, {**CHOICES, **desired}, printed)
+    return explain(text, answers or {}, node, {**CHOICES, **desired}, printed)
+
+
+def said(text: str = "", answers: Any = None, manager: Any = None, **more: Any) -> list[str]:
+    """Return code and message of each finding."""
+    found = explained(text, answers, manager, **more).findings
     return [f"{one['code']} {one['message'].removeprefix('gpu-1: ')}" for one in found]
 
 
@@ -310,7 +315,6 @@ KINDS = {"locked": is_locked, "stale": is_stale, "passing": is_passing}
             ["stale"],
             id="apt, file that is gone",
         ),
-        pytest.param("The following packages have unmet dependencies:", ["stale"], id="apt, needs"),
         pytest.param("Failed to install some of the specified packages", ["stale"], id="dnf, name"),
         pytest.param(
             "E: Failed to fetch http://mirror.example/x.deb  Hash Sum mismatch",
@@ -332,6 +336,18 @@ KINDS = {"locked": is_locked, "stale": is_stale, "passing": is_passing}
             ["passing"],
             id="key, no answer in time",
         ),
+        pytest.param(
+            "cannot fetch the signing key http://mirror.example/gpg: the server ended the "
+            "connection too early",
+            ["passing"],
+            id="key, half of it",
+        ),
+        pytest.param(
+            "cannot fetch the signing key http://mirror.example/gpg: <urlopen error Remote end "
+            "closed connection without response>",
+            ["passing"],
+            id="key, nothing of it",
+        ),
         pytest.param("Request failed\nHTTP Error 503: Unavailable", ["passing"], id="file, 503"),
         pytest.param("Request failed\nHTTP Error 404: Not Found", [], id="file, 404"),
         pytest.param(
@@ -352,21 +368,82 @@ def test_what_passes(error: str, kinds: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("repository", "codes"),
+    ("url", "is_cause"),
     [
-        pytest.param({"new": True}, ["REPOSITORY_UNREACHABLE", "REPOSITORY_REMOVED"], id="new"),
-        pytest.param({"new": False}, ["REPOSITORY_UNREACHABLE"], id="there before"),
+        pytest.param("http://mirror.example/toolkit/", True, id="ours"),
+        pytest.param("http://other.example/", False, id="another"),
+    ],
+)
+@pytest.mark.parametrize("scene", ["conflict", "refused"])
+def test_repository_of_the_packages_is_the_cause(scene: str, url: str, is_cause: bool) -> None:
+    place = "http://mirror.example/toolkit/"
+    text = update("2.6.1", scene).replace("http://mirror.example:1/toolkit/", place)
+    assert explained(text, repository={**REPOSITORY, "url": url}).is_repository is is_cause
+
+
+UNMET = parse_scene(recording("packages/apt-install-unmet.txt"))
+
+
+@pytest.mark.parametrize("version", ["2.6.1", "3.0.3"])
+def test_what_a_package_needs_is_on_stdout(version: str) -> None:
+    """apt's own last words are: you have held broken packages."""
+    error, printed = UNMET[f"{version}-stderr"], UNMET[f"{version}-stdout"]
+    assert is_stale(error, printed)
+    assert said(error, printed=printed) == [
+        "PACKAGES_FAILED the package manager failed: docker-ce : Depends: iptables-nosuch but it "
+        "is not installable"
+    ]
+
+
+def test_what_a_downloaded_package_needs() -> None:
+    assert is_stale(UNMET["deb"])
+
+
+GRAFANA = "W: Failed to fetch http://grafana.example/deb/InRelease  Could not resolve"
+NO_SPACE = "E: You don't have enough free space in /var/cache/apt/archives/."
+LACKS = "no available installation candidate for containerd.io=2.4.9"
+
+
+@pytest.mark.parametrize(
+    ("error", "more", "code"),
+    [
+        pytest.param(NO_SPACE, {}, "PACKAGES_FAILED", id="no space"),
+        pytest.param(NO_SPACE, {"repository": {}}, "PACKAGES_FAILED", id="no space, of the system"),
         pytest.param(
-            {"new": True, "url": "http://other.example/"}, ["REPOSITORY_UNREACHABLE"], id="another"
+            "E: Sub-process /usr/bin/dpkg returned an error code (1)",
+            {"printed": recording("packages/dpkg-build-failed.txt")},
+            "PACKAGES_UNCONFIGURED",
+            id="DKMS",
+        ),
+        pytest.param(LACKS, {"lists": ""}, "PACKAGE_VERSION_MISSING", id="version"),
+        pytest.param(LACKS, {}, "REPOSITORY_UNREACHABLE", id="a dependency"),
+        pytest.param(LACKS, {"repository": {}}, "REPOSITORY_UNREACHABLE", id="of the system"),
+        pytest.param(
+            "Failed to update apt cache: unknown reason", {}, "REPOSITORY_UNREACHABLE", id="index"
         ),
     ],
 )
-def test_only_what_was_added_and_is_broken_is_taken_away(
-    repository: dict[str, Any], codes: list[str]
+def test_repository_of_the_admin_is_the_cause_only_if_it_can_be(
+    error: str, more: dict[str, Any], code: str
 ) -> None:
-    text = "W: Failed to fetch http://mirror.example/toolkit/InRelease  timed out"
-    found = said(text, repository={**REPOSITORY, **repository})
-    assert [one.partition(" ")[0] for one in found] == codes
+    versions = "containerd.io | 2.4.9-1~debian.12~bookworm | x"
+    answers = {"update": GRAFANA, "versions": more.pop("lists", versions)}
+    (found,) = said(error, answers, **more)
+    assert found.partition(" ")[0] == code
+
+
+def test_versions_are_missing_only_if_they_were_asked_for() -> None:
+    """A removal needs no version from a repository."""
+    (found,) = said(NO_SPACE, {"update": ""})
+    assert found.startswith("PACKAGES_FAILED")
+
+
+def test_flat_repository_without_its_index() -> None:
+    error = "E: Failed to fetch http://mirror.example/toolkit/./Packages.gz  404  Not Found"
+    (found,) = said(NO_SPACE, {"update": error})
+    assert found.startswith(
+        "REPOSITORY_UNREACHABLE the repository http://mirror.example/toolkit cannot be used: 404"
+    )
 
 
 OURS = "/etc/apt/sources.list.d/metal-gpu-docker.sources"
@@ -374,35 +451,31 @@ THEIRS = "/etc/apt/sources.list.d/archive_uri-http_mirror_example_toolkit-bookwo
 
 
 @pytest.mark.parametrize(
-    ("text", "paths", "new", "files"),
+    ("text", "paths", "files"),
     [
-        pytest.param("", [THEIRS, OURS], True, f"{THEIRS}, {OURS}", id="new"),
-        pytest.param("", [THEIRS, OURS], False, f"{THEIRS}, {OURS}", id="there before"),
-        pytest.param("", [OURS], True, OURS, id="beside deb-src"),
-        pytest.param("", [], True, "files unknown", id="in other places"),
+        pytest.param("", [THEIRS, OURS], f"{THEIRS}, {OURS}", id="two files"),
+        pytest.param("", [OURS], OURS, id="beside deb-src"),
+        pytest.param("", [], "files unknown", id="in other places"),
         pytest.param(
             "E:Conflicting values set for option Signed-By regarding source "
             "http://me:secret@mirror.example/toolkit/ /: /k.gpg != , E:The list of sources could "
             "not be read.",
             [THEIRS, OURS],
-            True,
             f"{THEIRS}, {OURS}",
             id="in the words of the module",
         ),
     ],
 )
-def test_second_source_with_another_key(text: str, paths: list[str], new: bool, files: str) -> None:
+def test_second_source_with_another_key(text: str, paths: list[str], files: str) -> None:
     sources = [
         {"path": path, "url": "http://mirror.example/toolkit", "suite": "/"} for path in paths
     ]
     answers = {} if text else {"update": update("2.6.1", "conflict")}
-    found = said(text, answers, repository={**REPOSITORY, "new": new}, sources=sources)
-    twice, *removed = found
+    (twice,) = said(text, answers, sources=sources)
     assert twice == (
         "REPOSITORY_TWICE apt reads no source, because these files give "
         f"http://mirror.example/toolkit / different values of Signed-By: {files}"
     )
-    assert [one.partition(" ")[0] for one in removed] == ["REPOSITORY_REMOVED"] * new
 
 
 @pytest.mark.parametrize(
@@ -440,7 +513,8 @@ def test_missing(family: str, names: list[str], versions: str, expected: list[st
 def test_cause_comes_before_consequence() -> None:
     """Without its repository, a package has no version either."""
     answers = {"update": update("2.6.1", "refused"), "versions": ""}
-    (found,) = said("no available installation candidate", answers)
+    repository = {**REPOSITORY, "url": "http://mirror.example:1/toolkit"}
+    (found,) = said("no available installation candidate", answers, repository=repository)
     assert found.startswith("REPOSITORY_UNREACHABLE")
 
 

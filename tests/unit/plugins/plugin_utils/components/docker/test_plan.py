@@ -440,8 +440,64 @@ def test_file_of_cri_dockerd(os: dict[str, str], url: str | None, codes_: list[s
     planned = plan("docker_ce", found, cri_dockerd_url="")
     assert codes(planned) == codes_
     assert str(planned["data"]["cri_dockerd_url"]).endswith(str(url))
-    own = plan("docker_ce", found, cri_dockerd_url="https://mirror.example/x.rpm")
+    suffix = "rpm" if os.get("family") == "redhat" else "deb"
+    own = plan("docker_ce", found, cri_dockerd_url=f"https://mirror.example/x.{suffix}?a=b")
     assert codes(own) == []
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        pytest.param("https://mirror.example/cri-dockerd/", id="folder"),
+        pytest.param("https://mirror.example/cri-dockerd/..", id="parent"),
+        pytest.param("https://mirror.example/cri-dockerd.rpm", id="of another system"),
+        pytest.param("https://mirror.example/download?file=x.deb", id="not the last part"),
+        pytest.param("https://me:CANARY#1@mirror.example/x.deb", id="password"),
+    ],
+)
+def test_url_that_is_not_that_of_a_package(url: str) -> None:
+    planned = plan("docker_ce", node(docker(cri_dockerd=NO_CRI_DOCKERD)), cri_dockerd_url=url)
+    assert codes(planned) == ["URL_INVALID"]
+    assert "CANARY" not in str(planned)
+
+
+@pytest.mark.parametrize("name", ["repository_url", "repository_key"])
+def test_password_that_is_no_part_of_the_url(name: str) -> None:
+    planned = plan("docker_ce", node(VIRGIN), **{name: "https://me:CANARY#1@mirror.example/x"})
+    assert codes(planned) == ["URL_INVALID"]
+    assert "CANARY" not in str(planned)
+
+
+def held(name: str, version: str) -> dict[str, Any]:
+    return {"packages": {name: {"version": version, "held": True}}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "codes_"),
+    [
+        pytest.param([held("containerd.io", "1.7.27-1")], ["PACKAGES_HELD"], id="admin"),
+        pytest.param([held("containerd.io", "2.4.1-1")], [], id="the same version"),
+        pytest.param([held("runc", "1.1.5")], ["PACKAGES_HELD"], id="conflict"),
+        pytest.param(
+            [
+                held("containerd.io", "1.7.27-1"),
+                {"ours": record("containerd", {"containerd.io": "1.7.27-1"})},
+            ],
+            [],
+            id="ours",
+        ),
+        pytest.param(
+            [DISTRIBUTION, held("containerd", "1.6.20~ds1-1+deb12u1")],
+            ["PACKAGES_HELD"],
+            id="of the distribution",
+        ),
+    ],
+)
+def test_hold_of_an_admin_is_respected(changes: list[dict[str, Any]], codes_: list[str]) -> None:
+    found = node(VIRGIN if DISTRIBUTION not in changes else {}, NO_RECORD, *changes)
+    planned = plan("docker_ce", found, replace_distribution=True)
+    assert codes(planned) == codes_
+    assert planned["data"]["change_held"] is ("ours" in changes[-1])
 
 
 def test_epochs_of_rpm_differ() -> None:
