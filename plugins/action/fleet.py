@@ -127,15 +127,14 @@ def _admit(
     found, stopped = admitted["findings"], admitted["stopped"]
     if admitted["begin"]:
         since = options["since"] or time.time()
+        going_on = [name for name in reports if name not in stopped]
+        work = {name: reports[name]["work"] for name in going_on if reports[name]["work"]}
         run = {
             "id": f"metal_gpu_run_{since * 1000:.0f}",
             "started": since,
-            "admitted": [name for name in reports if name not in stopped],
-            "work": {
-                name: one["work"]
-                for name, one in reports.items()
-                if one["work"] and name not in stopped
-            },
+            "admitted": going_on,
+            "work": work,
+            "bystanders": [name for name in going_on if name not in work][:1],
             "refused": [name for name in reports if name in stopped],
             "findings": stopped,
         }

@@ -145,7 +145,8 @@ stopped:
 run:
   description: >-
     The C(id) of the run, when it C(started), the hosts that are C(admitted) and C(refused), the
-    roles that have C(work) by host, and the C(findings) by host.
+    roles that have C(work) by host, one host without work among the C(bystanders), and
+    the C(findings) by host.
   type: dict
   returned: with O(query=admission), if the run starts
 explained:
