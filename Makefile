@@ -50,6 +50,7 @@ demo: lab-up ## start a laboratory and turn its bare nodes into proven GPU nodes
 	  '   break a GPU:   tests/lab/lab fault gpu-1 gpu-lost 2' \
 	  '   find it:       eval "$$(scripts/env)"; ansible-playbook metal.gpu.verify' \
 	  '   fix it:        tests/lab/lab fault gpu-1 restore' \
+  '                  tests/lab/lab kubectl -n kube-system rollout restart daemonset' \
 	  '   run it again:  make demo       (changes nothing)' \
 	  '   stop it:       make lab-down'
 

@@ -103,6 +103,8 @@ class CallbackModule(CallbackBase):
         values = result._result
         self._handle_warnings(values)
         if values.get("_ansible_verbose_always"):  # as the module debug asks
+            if not result._task.run_once:
+                self._display.display(f"[{result._host.get_name()}] {self._name(result)}")
             variable = values.get(result._task.args.get("var"))
             self._display.display(_text(values.get("msg", variable)))
         elif values.get("changed"):

@@ -68,7 +68,7 @@ def question(
     return {
         "node": node["kubelet"]["node_name"],
         "expected": len(node["pci"]) if declared is None else declared,
-        "awaited": can_run_pods and not list(judge_hardware(host, node, declared)),
+        "awaited": can_run_pods and is_sound(judge_hardware(host, node, declared)),
         "smoke": can_run_pods,
     }
 
@@ -133,7 +133,10 @@ def _machine(node: Node | None) -> dict[str, str | None]:
         return {"gpu": None, "driver": None}
     names = (gpu["name"] for gpu in node["nvml"]["devices"])
     models = dict.fromkeys(name.removeprefix("NVIDIA ") for name in names if name)
-    return {"gpu": ", ".join(models) or None, "driver": node["nvml"]["driver_version"]}
+    return {
+        "gpu": ", ".join(models) or None,
+        "driver": node["nvml"]["driver_version"] or node["driver"]["module_version"],
+    }
 
 
 def _layers(

@@ -106,3 +106,19 @@ def test_a_healthy_node_costs_nothing_in_tasks_on_the_cluster(name: str) -> None
     for task in with_nested(tasks(ROOT / "roles" / name)):
         if not any(key in task for key in imported):
             assert task.get("run_once") is True, task["name"]
+
+
+def test_teardown_removes_what_every_role_that_it_calls_has_made() -> None:
+    """Without its state, a role would install."""
+    check, *plays = yaml.safe_load((ROOT / "playbooks" / "teardown.yml").read_text())[1:]
+    called = {
+        one["role"] if "role" in one else one["ansible.builtin.import_role"]["name"]
+        for play in plays
+        for one in (*play.get("roles", []), *play.get("tasks", []))
+        if "role" in one or "ansible.builtin.import_role" in one
+    }
+    roles = {name.removeprefix("metal.gpu.") for name in called} - {"preflight", "teardown"}
+    assert {f"{role}_state" for role in roles} <= {
+        name for name, value in check["vars"].items() if value == "absent"
+    }
+    assert {role for role in roles if f"'{role}'" not in check["vars"]["preflight_roles"]} == set()

@@ -29,9 +29,15 @@ def callback(printed: list[str]) -> quiet.CallbackModule:
 
 
 def result(
-    task: str, host: str = "gpu-1", loop: list[str] | None = None, **values: Any
+    task: str,
+    host: str = "gpu-1",
+    loop: list[str] | None = None,
+    run_once: bool = True,
+    **values: Any,
 ) -> SimpleNamespace:
-    named = SimpleNamespace(get_name=lambda: task, loop=loop, args={"var": "gpu_count"})
+    named = SimpleNamespace(
+        get_name=lambda: task, loop=loop, args={"var": "gpu_count"}, run_once=run_once
+    )
     machine = SimpleNamespace(get_name=lambda: host)
     return SimpleNamespace(_task=named, _host=machine, _result=values)
 
@@ -74,6 +80,12 @@ def test_messages_are_plain_lines(callback, printed) -> None:
     message = ["node   GPU", "gpu-1  T4"]
     callback.v2_runner_on_ok(result("Show", msg=message, _ansible_verbose_always=True))
     assert printed == ["node   GPU\ngpu-1  T4"]
+
+
+def test_message_about_one_host_says_so(callback, printed) -> None:
+    shown = {"_ansible_verbose_always": True, "msg": ["Install the driver (not installed)"]}
+    callback.v2_runner_on_ok(result("Announce the plan", run_once=False, **shown))
+    assert printed == ["[gpu-1] Announce the plan", "Install the driver (not installed)"]
 
 
 def test_failure_is_explained_once_and_without_source(callback, printed) -> None:

@@ -170,6 +170,12 @@ def test_machine() -> None:
     found = [device(0), {**device(1), "name": "Tesla T4"}]
     verdict = reconcile("gpu-1", node(2, found), 2, None, None, asked=())
     assert verdict["machine"]["gpu"] == "A100-PCIE-40GB, Tesla T4"
+    lost = node()
+    lost["nvml"]["driver_version"] = None
+    verdict = reconcile(
+        "gpu-1", {**lost, "driver": {"module_version": "580.1"}}, 4, None, None, asked=()
+    )
+    assert verdict["machine"]["driver"] == "580.1"
     unknown = {"gpu": None, "driver": None}
     assert reconcile("gpu-1", None, 4, None, None, asked=())["machine"] == unknown
 
@@ -308,6 +314,13 @@ def test_what_the_cluster_is_asked(
     asked = question("gpu-1", seen, declared, known)
     assert asked.pop("node") == "n1"
     assert tuple(asked[key] for key in ("expected", "awaited", "smoke")) == expected
+
+
+def test_notice_about_the_hardware_does_not_end_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    notice = {**STOPPED, "severity": "notice"}
+    module = "ansible_collections.metal.gpu.plugins.module_utils.verdict.reconcile"
+    monkeypatch.setattr(f"{module}.judge_hardware", lambda *_args: iter([notice]))
+    assert question("gpu-1", node(), 4, [])["awaited"]
 
 
 def test_unobserved_node_is_a_failure() -> None:
