@@ -326,7 +326,7 @@ def test_node_that_becomes_unreachable_is_in_the_table(laboratory, run_that_fail
     """Also with a limit, which removes localhost from the plays."""
 
     def cut(line: str) -> None:
-        if "nvidia_container_runtime : Announce" in line:
+        if "Announce the plan of nvidia_container_runtime" in line:
             laboratory.lab("fault", "gpu-2", "cut-ssh")
 
     try:
