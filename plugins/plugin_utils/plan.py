@@ -70,15 +70,15 @@ class PlanResult(TypedDict):
     data: Mapping[str, object]
 
 
-Data = TypeVar("Data", bound=Mapping[str, object], covariant=True)
+Data_co = TypeVar("Data_co", bound=Mapping[str, object], covariant=True)
 
 
 @dataclass
-class Plan(Generic[Data]):
+class Plan(Generic[Data_co]):
     """Steps with their reasons, refusals and notices, and what the tasks need to know."""
 
     host: str
-    data: Data
+    data: Data_co
     steps: list[PlannedStep] = field(default_factory=list)
     refusals: list[dict[str, str]] = field(default_factory=list)
     notices: list[dict[str, str]] = field(default_factory=list)

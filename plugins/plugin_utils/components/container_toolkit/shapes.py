@@ -19,7 +19,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.role import (
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import File
 
 
-class Desired(RepositoryDesired, runtime.Desired):
+class Desired(RepositoryDesired, runtime.Desired):  # pylint: disable=duplicate-bases
     """The variables of the role nvidia_container_runtime."""
 
     state: State

@@ -12,7 +12,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.role import (
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Edit
 
 
-class Desired(RepositoryDesired):
+class Desired(RepositoryDesired):  # pylint: disable=duplicate-bases
     """The variables of the role docker_ce."""
 
     state: State

@@ -14,7 +14,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.role import (
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import File
 
 
-class Desired(RepositoryDesired):
+class Desired(RepositoryDesired):  # pylint: disable=duplicate-bases
     """The variables of the role nvidia_driver."""
 
     state: State
