@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 REPAIR = Step("repair", "Finish the interrupted package operation")
 
 
-# pylint counts TypedDict once for each of the two, so it reports duplicate bases in each class below.
+# pylint counts TypedDict once for each of the two and reports duplicate bases in each class below.
 class RepositoryDesired(Circumstances, RepositoryVariables):
     """What is asked of a role with a repository."""
 
