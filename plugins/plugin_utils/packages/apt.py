@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import (
+    TIME_LIMIT,
     Call,
     Operation,
     Request,
@@ -24,6 +25,9 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import 
 
 # apt reads its index of packages again if it is older.
 _INDEX_AGE_S = 3600
+# apt has no time limit for all of its work. Seen on Debian 12 (apt 2.6.1), 2026-11-22: with two
+# sources on one host, of which one refuses connections, `apt-get update` waits forever.
+_UPDATE_S = 300
 
 
 def _apt(**options: Any) -> Call:
@@ -85,7 +89,7 @@ def _repository(request: Request) -> Steps:
     return Steps(
         work=(
             Call("ansible.builtin.deb822_repository", options, explains=False),
-            command("apt-get", "-q", "update", *settings),
+            command(*TIME_LIMIT, str(_UPDATE_S), "apt-get", "-q", "update", *settings),
         ),
         undo=_no_repository(request).work if repository["new"] else (),
     )
@@ -120,4 +124,8 @@ OPERATIONS: dict[str, Operation] = {
     "forget": forget,
     "repair": _repair,
 }
-QUESTIONS = (["apt-get", "update"], ["apt-cache", "madison"])
+# Without retries and on its own time limit: the operation had both before it failed.
+QUESTIONS = (
+    ["timeout", "60", "apt-get", "-o", "Acquire::Retries=0", "update"],
+    ["apt-cache", "madison"],
+)

@@ -107,6 +107,11 @@ def completed_record(request: Request) -> tuple[Call, ...]:
     return (note(request, **found),) if any(found.values()) else ()
 
 
+# The words before a program with a time limit: the seconds and the program follow. `timeout` of
+# coreutils says on stderr that the time was up; failure.py reads that.
+TIME_LIMIT = ("timeout", "--verbose", "--kill-after=10")
+
+
 def command(*argv: str, **more: Any) -> Call:
     """Run a program whose messages have to be in English: failure.py reads them."""
     return Call("ansible.builtin.command", {"argv": ["env", "LC_ALL=C", *argv]}, **more)

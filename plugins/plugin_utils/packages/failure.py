@@ -45,6 +45,8 @@ _UNREACHABLE = (
     re.compile(r"(?P<why>Curl error \(\d+\):.*?) for (?P<place>\S+)"),
     re.compile(r"Failed to download metadata for repo '(?P<place>[^']+)': (?P<why>.*)"),
 )
+# A program with a time limit (calls.py), which reads only the repository of the operation.
+_STALLED = re.compile(r"timeout: sending signal TERM to command \W(?P<program>[\w-]+)")
 _STATUS = re.compile(r"[1-5]\d\d ")  # of HTTP
 _CONFLICTING = re.compile(
     r"Conflicting values set for option (?P<option>\S+) "
@@ -154,6 +156,10 @@ def unusable_repositories(
     """Return a finding for each repository or key that a text calls unusable, by its place."""
     pinned = repository.get("fingerprint") or "none"
     unreachable = _places(_UNREACHABLE, text)
+    if repository and (stalled := _STALLED.search(text)):
+        unreachable.setdefault(
+            _repository(repository["url"]), f"{stalled['program']} did not end in time"
+        )
     untrusted = {
         url: _untrusted(host, url, why, pinned)
         for url, why in _places(_UNTRUSTED, text).items()

@@ -61,6 +61,15 @@ def said(text: str = "", answers: Any = None, manager: Any = None, **more: Any) 
     return [f"{one['code']} {one['message'].removeprefix('gpu-1: ')}" for one in found]
 
 
+def test_repository_that_never_ends() -> None:
+    """The words of coreutils 9.1. A limit on a question is no finding about the repository."""
+    error = "non-zero return code: timeout: sending signal TERM to command 'apt-get'"
+    assert said(error) == [
+        "REPOSITORY_UNREACHABLE the repository http://mirror.example/toolkit cannot be used: "
+        "apt-get did not end in time"
+    ]
+
+
 @pytest.mark.parametrize(
     ("version", "scene", "expected"),
     [
