@@ -74,6 +74,7 @@ def test_disk_full(laboratory, full, folder, unwritten):
         command = f"find {Path(CONFIG).parent} -type f -exec sha256sum {{}} + | sort"
         return laboratory.host("gpu-3").check_output(command), started(laboratory, "containerd")
 
+    laboratory.host("gpu-3").check_output("mkdir --parents %s", folder)
     full(folder)
     before = state()
     words = failure(laboratory)
