@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-# A program such as "x86_64-linux-gnu-gcc-12", before its own version: "(gcc-12 (Debian 12.2.0) ...".
+# A program such as "x86_64-linux-gnu-gcc-12" and its version: "(gcc-12 (Debian 12.2.0-14) 12.2.0".
 _COMPILER = re.compile(r"\((?:\w+-linux-gnu-)?(?P<name>(?:gcc|clang)(?:-\d+)?) ")
 
 

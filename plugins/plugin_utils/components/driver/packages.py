@@ -44,7 +44,7 @@ _REDHAT_STREAM = {OPEN: "open", PROPRIETARY: "dkms"}
 # Since this branch, names have no branch number, and not all names are confirmed.
 _UBUNTU_RENAMED = 590
 # The first branch whose records name the packages that the others need with `>=`, so that apt could
-# take them from a newer driver. Before, nvidia-persistenced is a part of nvidia-compute-utils.
+# take them from a newer driver. In 460, nvidia-persistenced was a part of nvidia-compute-utils.
 _UBUNTU_SPLIT = 580
 # The compiler of the kernels 6.5 and 6.8 of Ubuntu 22.04. Its default, gcc-11, fails with them.
 _COMPILER_NEEDED = {("ubuntu", "22.04"): "gcc-12"}
@@ -54,7 +54,8 @@ COMPILERS = (*_COMPILER_NEEDED.values(),)
 class DriverPackages(NamedTuple):
     """What to install for one driver: names with their versions.
 
-    Revisions are open: upstream's differ by version (-0ubuntu1, -1ubuntu1 and -2ubuntu1 were seen).
+    Revisions are open: NVIDIA's differ by version (-0ubuntu1, -1ubuntu1, -2ubuntu1 were seen). Of
+    several, apt takes the highest; those of Ubuntu's own archive are lower (-0ubuntu0.22.04.1).
     """
 
     packages: dict[str, str]
@@ -85,7 +86,7 @@ def choose(system: System, version: str, flavour: str) -> DriverPackages | None:
 
 def _ubuntu(system: System, version: str, flavour: str) -> DriverPackages | None:
     number = branch(version)
-    # The repository for 26.04 is not known to have branches before 590.
+    # The repository for 26.04 starts with branch 595.
     if number >= _UBUNTU_RENAMED or system.version == "26.04":
         return None
     suffix = "-open" if flavour == OPEN else ""
