@@ -162,6 +162,9 @@ gpu_node:
         release:
           description: Release, as from C(uname -r).
           type: str
+        compiler:
+          description: Program that compiled it. V(null) if unknown.
+          type: str
         headers:
           description: Whether its headers are installed, so that modules can be built for it.
           type: bool
@@ -171,6 +174,7 @@ gpu_node:
           elements: str
       sample:
         release: 6.1.0-26-amd64
+        compiler: gcc-12
         headers: true
         modules: [nvidia, nvidia_uvm]
     secure_boot:

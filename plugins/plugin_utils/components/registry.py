@@ -15,6 +15,9 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd im
     plan as containerd,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import plan as docker
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
+    packages as driver_packages,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import plan as driver
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.kubelet import plan as kubelet
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
@@ -42,7 +45,7 @@ ENGINE_OF = {"containerd": "containerd", "docker_ce": "docker"}
 PACKAGES = (
     *("python3-debian", "containerd*", "docker*", "podman-docker", "runc", "cri-dockerd"),
     *("nvidia-*", "libnvidia-*", "linux-headers-*", "kernel-devel*", "kmod-nvidia*", "dkms"),
-    "python3-dnf-plugin-versionlock",
+    *("python3-dnf-plugin-versionlock", *driver_packages.COMPILERS),
 )
 # The repositories of this collection, those of nvidia-docker, and EPEL.
 REPOSITORIES = (

@@ -21,11 +21,11 @@ from metal_lab import (
     control_plane,
     facts,
     faults,
+    groups,
     mirror,
     needs,
     node_image,
     nodes,
-    packages,
     parts,
     pod_images,
     programs,
@@ -59,23 +59,23 @@ def prepare(description: Description) -> Built:
         # debootstrap mostly waits for the network and the disk, while go keeps the cores busy.
         bases = {kind: pool.submit(node_image.base, *kind) for kind in kinds}
         real = {name: programs.build(name) for name in parts.programs(description.parts)}
-    groups = {
-        group.name: (group.pool, packages.build(group))
-        for group in packages.groups(description, real, _silicon, _kernel_release())
+    folders = {
+        group.name: (group.pool, groups.build(group))
+        for group in groups.groups(description, real, _silicon, _kernel_release())
     }
     pools: defaultdict[str, list[Path]] = defaultdict(list)
-    for pool_name, folder in groups.values():
+    for pool_name, folder in folders.values():
         pools[pool_name].append(folder)
     keys = CACHE / "built" / "gnupg"
     with locked("gnupg"):
         fingerprint = mirror.fingerprint(keys)
-    names = (f"{pool_name}/{folder.name}" for pool_name, folder in sorted(groups.values()))
+    names = (f"{pool_name}/{folder.name}" for pool_name, folder in sorted(folders.values()))
     key = digest(*names, fingerprint, Path(mirror.__file__))
     publish = partial(mirror.publish, pools, gpg_home=keys)
 
     def of_node(system: str, engine: str) -> list[Path]:
         of_engine = {"containerd": f"containerd-{SUITES[system]}", "docker": "cri-dockerd"}
-        return [groups[name][1] for name in (of_engine[engine], "kubelet")]
+        return [folders[name][1] for name in (of_engine[engine], "kubelet")]
 
     return Built(
         programs=real["kubernetes"],

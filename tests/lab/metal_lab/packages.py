@@ -19,22 +19,21 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from metal_lab import debian_driver, parts
-from metal_lab.cache import FILES, built, digest
-from metal_lab.description import Description
+from metal_lab.cache import FILES
 from metal_lab.versions import CONTAINER_TOOLKIT, CONTAINERD, CRI_DOCKERD, DOCKER, KUBERNETES
 
 SOURCES = FILES / "packages"
 LIBRARIES = "/usr/lib/x86_64-linux-gnu"
 EMPTY = Path(os.devnull)  # the source of an empty file
+_SMI_MOVED = 595  # since this branch, nvidia-driver-cuda has nvidia-smi
 
 RELEASES = {"bookworm": "12", "trixie": "13"}
 
@@ -185,12 +184,12 @@ def _for_suite(version: str, suite: str) -> str:
     return f"{version}-1~debian.{RELEASES[suite]}~{suite}"
 
 
-def containerd(containerd: Path, runc: Path, suite: str) -> Package:
+def containerd(containerd: Path, runc: Path, suite: str, version: str = CONTAINERD) -> Package:
     """Return containerd as Docker packages it, with runc."""
     replaced = ("containerd", "runc")
     return Package(
         "containerd.io",
-        _for_suite(CONTAINERD, suite),
+        _for_suite(version, suite),
         "open and reliable container runtime",
         section="admin",
         provides=replaced,
@@ -204,15 +203,17 @@ def containerd(containerd: Path, runc: Path, suite: str) -> Package:
     )
 
 
-def docker(engine: Path, command_line: Path, suite: str) -> Iterator[Package]:
+def docker(
+    engine: Path, command_line: Path, suite: str, docker_version: str = DOCKER
+) -> Iterator[Package]:
     """Yield Docker's packages, which need its containerd."""
-    version = _for_suite(f"5:{DOCKER}", suite)
+    version = _for_suite(f"5:{docker_version}", suite)
     yield Package(
         "docker-ce",
         version,
         "Docker: the open-source application container engine",
         section="admin",
-        depends=("containerd.io (>= 1.7.27)", "docker-ce-cli", "iptables", "nftables"),
+        depends=("containerd.io (>= 2.1.5)", "docker-ce-cli", "iptables", "nftables"),
         conflicts=("docker.io",),
         binaries=_programs(engine, "dockerd", "docker-proxy"),
         units=("docker.socket", "docker.service"),
@@ -234,7 +235,11 @@ def cri_dockerd(programs: Path) -> Package:
         f"{CRI_DOCKERD}~3-0~debian-bookworm",
         "lightweight implementation of the CRI specification which talks to docker",
         section="admin",
-        depends=("containerd | containerd.io", "iptables"),
+        depends=(
+            "containerd (>= 1.2.2-3) | containerd.io (>= 1.2.2-3) | moby-containerd (>= 1.2.2)",
+            "iptables",
+            "libseccomp2 (>= 2.3.0)",
+        ),
         binaries=_programs(programs, "cri-dockerd"),
         units=("cri-docker.socket", "cri-docker.service"),
     )
@@ -253,9 +258,9 @@ def kubelet(programs: Path) -> Package:
     )
 
 
-def toolkit(programs: Path) -> Iterator[Package]:
+def toolkit(programs: Path, toolkit_version: str = CONTAINER_TOOLKIT) -> Iterator[Package]:
     """Yield the NVIDIA container toolkit. Its packages depend on exactly each other's version."""
-    version = f"{CONTAINER_TOOLKIT}-1"
+    version = f"{toolkit_version}-1"
     yield Package(
         "nvidia-container-toolkit-base",
         version,
@@ -313,12 +318,15 @@ def driver(driver_version: str, silicon: Path) -> Iterator[Package]:
         binaries=libraries("libcuda"),
         links={f"{LIBRARIES}/libcuda.so.1": f"libcuda.so.{driver_version}"},
     )
-    yield nvidia(
-        "nvidia-smi",
-        "stand-in for NVIDIA's system management interface",
-        depends=exactly("libnvidia-ml1"),
-        binaries=_programs(silicon, "nvidia-smi"),
-    )
+    smi = _programs(silicon, "nvidia-smi")
+    has_own_smi = int(driver_version.partition(".")[0]) < _SMI_MOVED
+    if has_own_smi:
+        yield nvidia(
+            "nvidia-smi",
+            "stand-in for NVIDIA's system management interface",
+            depends=exactly("libnvidia-ml1"),
+            binaries=smi,
+        )
     yield nvidia("nvidia-modprobe", "stand-in for NVIDIA's module loader")
     yield nvidia(
         "nvidia-persistenced",
@@ -348,8 +356,11 @@ def driver(driver_version: str, silicon: Path) -> Iterator[Package]:
             "nvidia-kernel-support",
             "nvidia-modprobe",
             "nvidia-persistenced",
-            "nvidia-smi",
+            *(("nvidia-smi",) if has_own_smi else ()),
         ),
+        provides=() if has_own_smi else ("nvidia-smi",),
+        conflicts=() if has_own_smi else ("nvidia-smi",),
+        binaries={} if has_own_smi else smi,
     )
     # Like upstream's, these two accept a newer driver: only pinning prevents it.
     # https://forums.developer.nvidia.com/t/353805
@@ -390,57 +401,3 @@ def headers(kernel_release: str) -> Package:
         binaries={f"{source}/Makefile": EMPTY},
         links={f"/usr/lib/modules/{kernel_release}/build": source},
     )
-
-
-class Group(NamedTuple):
-    """Packages that are built together."""
-
-    name: str
-    pool: str  # of mirror.repositories, which publishes them
-    packages: tuple[Package, ...]
-
-
-def groups(
-    description: Description,
-    programs: Mapping[str, Path],
-    silicon: Callable[[str], Path],
-    kernel_release: str,
-) -> Iterator[Group]:
-    """Yield the packages that a laboratory needs.
-
-    `programs` has the folders of the real programs, keyed as in programs.PROGRAMS. `silicon`
-    returns the folder with the stand-ins of a driver version: nvidia-smi, and libnvidia-ml, libcuda
-    and libnvidia-sandboxutils with `.so.VERSION`.
-    """
-    wanted = description.parts
-    yield Group("kubelet", "kubernetes", (kubelet(programs["kubernetes"]),))
-    yield Group("headers", "debian", (headers(kernel_release),))
-    for suite in description.suites:
-        if parts.CONTAINERD in wanted or parts.DOCKER in wanted:
-            package = containerd(programs["containerd"], programs["runc"], suite)
-            yield Group(f"containerd-{suite}", f"docker/{suite}", (package,))
-        if parts.DOCKER in wanted:
-            both = docker(programs["docker"], programs["docker-cli"], suite)
-            yield Group(f"docker-{suite}", f"docker/{suite}", tuple(both))
-    if parts.CRI_DOCKERD in wanted:
-        yield Group("cri-dockerd", "cri-dockerd", (cri_dockerd(programs["cri-dockerd"]),))
-    if parts.CONTAINER_TOOLKIT in wanted:
-        packages = toolkit(programs["container-toolkit"])
-        yield Group("container-toolkit", "toolkit", tuple(packages))
-    if parts.DEBIAN_DRIVER in wanted:
-        rows = debian_driver.rows(silicon)
-        yield Group("debian-driver", "debian-non-free", tuple(Package(**row) for row in rows))
-    for version in description.drivers:
-        yield Group(f"driver-{version}", "nvidia", tuple(driver(version, silicon(version))))
-
-
-def build(group: Group) -> Path:
-    """Return the folder with the packages of a group. The first call builds them."""
-
-    def build_all(out: Path) -> None:
-        for package in group.packages:
-            build_deb(package, out)
-
-    # The paths of the binaries have digests of what they were built from.
-    key = digest(repr(group), SOURCES, Path(__file__))
-    return built(f"packages-{group.name}", key, f"the packages of {group.name}", build_all)

@@ -19,6 +19,7 @@ class Part(NamedTuple):
 CONTAINERD, DOCKER, CRI_DOCKERD = "containerd", "docker", "cri-dockerd"
 CONTAINER_TOOLKIT, DEVICE_PLUGIN = "container-toolkit", "device-plugin"
 DEBIAN_DRIVER = "debian-driver"
+UPDATES = "updates"
 
 PARTS = {
     CONTAINERD: Part("containerd.io, in Docker's repository", ("containerd", "runc")),
@@ -32,6 +33,11 @@ PARTS = {
     ),
     DEVICE_PLUGIN: Part("NVIDIA's device plugin, as an image on each node", ("device-plugin",)),
     DEBIAN_DRIVER: Part("the NVIDIA driver of Debian 13 itself, in Debian's repository", ()),
+    UPDATES: Part(
+        "empty packages: newer ones of NVIDIA's and Docker's, and an older container toolkit in "
+        "the repositories of the driver",
+        (),
+    ),
 }
 
 # Every laboratory has Kubernetes, and what a node with this engine starts with.

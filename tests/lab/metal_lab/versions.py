@@ -14,4 +14,11 @@ CRI_DOCKERD = "0.4.3"
 CONTAINER_TOOLKIT = "1.20.1"
 DEVICE_PLUGIN = "0.19.3"
 
+# Of the part "updates". The newer containerd and the newer toolkit do not exist.
+NEWER_DRIVER = "610.57.04"
+NEWER_DOCKER = "29.9.0"
+NEWER_CONTAINERD = "2.99.0"
+NEWER_CONTAINER_TOOLKIT = "1.99.0"
+OLDER_CONTAINER_TOOLKIT = "1.19.0"  # in the repositories of the driver
+
 KUBERNETES_MINOR = KUBERNETES.rpartition(".")[0]

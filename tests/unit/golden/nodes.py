@@ -26,11 +26,14 @@ ROOT = Path(__file__).parents[3]
 
 
 ENGINES = (engines.CONTAINERD, engines.DOCKER)
+# The running kernel, and what compiled it.
 KERNELS = {
-    "debian": "6.1.0-26-amd64",
-    "ubuntu": "6.8.0-60-generic",
-    ".el9": "5.14.0-570.12.1.el9_6.x86_64",
-    ".el10": "6.12.0-124.8.1.el10_1.x86_64",
+    "debian.12": ("6.1.0-26-amd64", "gcc-12"),
+    "debian.13": ("6.12.74+deb13+1-amd64", "gcc-14"),
+    "22.04": ("6.8.0-60-generic", "gcc-12"),
+    "ubuntu": ("6.8.0-60-generic", "gcc-13"),
+    ".el9": ("5.14.0-570.12.1.el9_6.x86_64", "gcc"),
+    ".el10": ("6.12.0-124.8.1.el10_1.x86_64", "gcc"),
 }
 # As Rocky Linux has it; only that it is enabled matters.
 EPEL = "[epel]\nmetalink=https://mirrors.fedoraproject.org/metalink?repo=epel-$releasever\n"
@@ -64,9 +67,8 @@ def node(system: System, engine: str, card: Card, *, has_engine: bool) -> dict[s
         "family": system.family,
         "name": system.name,
     }
-    found["kernel"]["release"] = next(
-        release for mark, release in KERNELS.items() if mark in system.build
-    )
+    kernel = next(kernel for mark, kernel in KERNELS.items() if mark in system.build)
+    found["kernel"] |= dict(zip(("release", "compiler"), kernel, strict=True))
     found["pci"] = [{**gpu, "device": card.device} for gpu in found["pci"]]
     # A ramdisk that has nothing of the driver in it, as every installation makes one.
     found["driver"]["initramfs_outdated"] = False

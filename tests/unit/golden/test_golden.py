@@ -10,7 +10,6 @@ anew: `python -m pytest tests/unit/golden --update-golden`
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import pytest
 
@@ -18,16 +17,9 @@ from ansible_collections.metal.gpu.plugins.module_utils.read import gpu_models
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import (
     plan as plan_nvidia_container_runtime,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import (
-    plan as plan_containerd,
-)
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import (
-    plan as plan_docker_ce,
-)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     plan as plan_nvidia_driver,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import SYSTEMS, System
 from ansible_collections.metal.gpu.tests.unit.golden import render
 from ansible_collections.metal.gpu.tests.unit.golden.nodes import (
@@ -37,68 +29,21 @@ from ansible_collections.metal.gpu.tests.unit.golden.nodes import (
     Card,
     node,
     variables,
-    with_driver,
+)
+from ansible_collections.metal.gpu.tests.unit.golden.plans import (
+    CONFIRMED,
+    ENGINE_PLANS,
+    driver,
+    sections,
 )
 
 TEXTS = ROOT / "tests" / "unit" / "golden" / "texts"
 SUPPORT = ROOT / "docs" / "support.md"
 TABLE = re.compile(r"(?<=<!-- begin of table -->\n).*(?=<!-- end of table -->)", re.DOTALL)
-CONFIRMED = "as it was confirmed to you"
-MIRROR = "https://mirror.example/cuda/"
-ENGINE_PLANS = {
-    engines.CONTAINERD: ("containerd", plan_containerd, {}),
-    engines.DOCKER: ("docker_ce", plan_docker_ce, {"cri_dockerd_checksum": CONFIRMED}),
-}
 
 
 def file_name(system: System) -> str:
     return f"{system.id}-{system.version}.txt"
-
-
-def driver(system: System, engine: str, card: Card, **desired: str) -> str:
-    made = plan_nvidia_driver.plan(
-        node(system, engine, card, has_engine=False), variables("nvidia_driver", **desired)
-    )
-    return render.plan(made, system.family)
-
-
-def sections(system: System) -> Iterator[tuple[str, str]]:
-    """Yield headings and texts; GPUs that are treated alike share one."""
-    version = variables("nvidia_driver")["version"]
-    yield from drivers(system, f"driver {version} for")
-    if not system.driver.fingerprint:
-        confirmed = {"repository_fingerprint": CONFIRMED}
-        yield from drivers(system, f"driver {version}, fingerprint set, for", **confirmed)
-    if system.first_branch:
-        yield from drivers(system, f"driver {version}, a mirror set, for", repository_url=MIRROR)
-    for engine in ENGINES:
-        role, planner, needed = ENGINE_PLANS[engine]
-        bare = node(system, engine, CARDS[0], has_engine=False)
-        desired = variables(role, **needed)
-        text = render.plan(planner.plan(bare, desired), system.family)
-        yield f"engine {engine} {desired['version']}, where there is none", text
-        if "REFUSED CRI_DOCKERD_UNPACKAGED" in text:
-            url = "https://yours.example/cri-dockerd.rpm"
-            own = planner.plan(bare, {**desired, "cri_dockerd_url": url})
-            heading = (
-                f"engine {engine} {desired['version']}, with a package of cri-dockerd of yours"
-            )
-            yield heading, render.plan(own, system.family)
-    for engine in ENGINES:
-        ready = with_driver(node(system, engine, CARDS[0], has_engine=True))
-        desired = variables("nvidia_container_runtime", engine=engine)
-        made = plan_nvidia_container_runtime.plan(ready, desired)
-        text = render.plan(made, system.family)
-        yield f"container toolkit {desired['version']} and runtime in {engine}", text
-
-
-def drivers(system: System, heading: str, **desired: str) -> Iterator[tuple[str, str]]:
-    texts: dict[str, list[str]] = {}
-    for card in CARDS:
-        text = driver(system, engines.CONTAINERD, card, **desired)
-        texts.setdefault(text, []).append(card.generations)
-    for text, generations in texts.items():
-        yield f"{heading} {', '.join(generations)}", text
 
 
 def table() -> str:
@@ -138,7 +83,10 @@ def has(system: System, engine: str) -> bool:
 
 def golden(system: System) -> str:
     parts = [f"{system.name}, {system.level}. See docs/support.md for how to read this.\n"]
-    parts += [f"{f'== {heading} '.ljust(96, '=')}\n{text}" for heading, text in sections(system)]
+    parts += [
+        f"{f'== {heading} '.ljust(96, '=')}\n{render.plan(made, system.family)}"
+        for heading, made in sections(system)
+    ]
     return "\n".join(parts)
 
 
@@ -167,7 +115,8 @@ def test_every_text_has_its_system() -> None:
 @pytest.mark.parametrize("system", SYSTEMS, ids=file_name)
 def test_driver_does_not_depend_on_the_engine(system: System, card: Card) -> None:
     """So that the texts need not show every combination."""
-    assert len({driver(system, engine, card) for engine in ENGINES}) == 1
+    plans = [driver(system, engine, card) for engine in ENGINES]
+    assert len({render.plan(made, system.family) for made in plans}) == 1
 
 
 @pytest.mark.parametrize("system", SYSTEMS, ids=file_name)

@@ -30,6 +30,7 @@ PROBE = Probe(
     files=(
         "/etc/os-release",
         "/usr/lib/os-release",
+        "/proc/version",
         "/proc/sys/kernel/hostname",
         "/proc/sys/kernel/osrelease",
         "/proc/sys/kernel/random/boot_id",

@@ -41,13 +41,22 @@ _CARRIERS = re.compile(
 _DEBIAN_KERNEL = {OPEN: "nvidia-kernel-open-dkms", PROPRIETARY: "nvidia-kernel-dkms"}
 _REDHAT_KERNEL = {OPEN: "kmod-nvidia-open-dkms", PROPRIETARY: "kmod-nvidia-latest-dkms"}
 _REDHAT_STREAM = {OPEN: "open", PROPRIETARY: "dkms"}
-_UBUNTU_RENAMED = (
-    590  # since this branch, names have no branch number, and not all names are confirmed
-)
+# Since this branch, names have no branch number, and not all names are confirmed.
+_UBUNTU_RENAMED = 590
+# The first branch whose records name the packages that the others need with `>=`, so that apt could
+# take them from a newer driver. In 460, nvidia-persistenced was a part of nvidia-compute-utils.
+_UBUNTU_SPLIT = 580
+# The compiler of the kernels 6.5 and 6.8 of Ubuntu 22.04. Its default, gcc-11, fails with them.
+_COMPILER_NEEDED = {("ubuntu", "22.04"): "gcc-12"}
+COMPILERS = (*_COMPILER_NEEDED.values(),)
 
 
 class DriverPackages(NamedTuple):
-    """What to install for one driver: names with their versions."""
+    """What to install for one driver: names with their versions.
+
+    Revisions are open: NVIDIA's differ by version (-0ubuntu1, -1ubuntu1, -2ubuntu1 were seen). Of
+    several, apt takes the highest; those of Ubuntu's own archive are lower (-0ubuntu0.22.04.1).
+    """
 
     packages: dict[str, str]
     pinning: dict[str, str]  # installed before the packages; empty if something else pins
@@ -68,8 +77,7 @@ def choose(system: System, version: str, flavour: str) -> DriverPackages | None:
         return _ubuntu(system, version, flavour)
     names = ("nvidia-driver-cuda", _DEBIAN_KERNEL[flavour], "nvidia-persistenced")
     return DriverPackages(
-        packages=dict.fromkeys(names, f"{version}-1"),
-        # The format of its version on Debian is not confirmed.
+        packages=dict.fromkeys(names, f"{version}-*"),
         pinning={f"nvidia-driver-pinning-{version}": ""},
         headers="linux-headers-",
         stream=None,
@@ -78,19 +86,27 @@ def choose(system: System, version: str, flavour: str) -> DriverPackages | None:
 
 def _ubuntu(system: System, version: str, flavour: str) -> DriverPackages | None:
     number = branch(version)
-    # The repository for 26.04 is not known to have branches before 590.
+    # The repository for 26.04 starts with branch 595.
     if number >= _UBUNTU_RENAMED or system.version == "26.04":
         return None
-    kernel = f"nvidia-dkms-{number}{'-open' if flavour == OPEN else ''}"
-    # nvidia-smi is in the utils; libnvidia-compute depends on nvidia-persistenced.
-    names = (
+    suffix = "-open" if flavour == OPEN else ""
+    # nvidia-smi is in the utils.
+    names = [
         f"libnvidia-compute-{number}",
-        kernel,
+        f"nvidia-dkms-{number}{suffix}",
         f"nvidia-utils-{number}",
         f"nvidia-compute-utils-{number}",
-    )
+    ]
+    if number >= _UBUNTU_SPLIT:
+        names += [
+            f"nvidia-kernel-source-{number}{suffix}",
+            f"nvidia-kernel-common-{number}",
+            f"nvidia-firmware-{number}",
+            "nvidia-modprobe",
+            "nvidia-persistenced",
+        ]
     return DriverPackages(
-        packages=dict.fromkeys(names, f"{version}-1ubuntu1"),
+        packages=dict.fromkeys(names, f"{version}-*"),
         pinning={f"nvidia-driver-pinning-{version}": ""},
         headers="linux-headers-",
         stream=None,
@@ -101,8 +117,14 @@ def _redhat(system: System, version: str, flavour: str) -> DriverPackages:
     names = ("nvidia-driver-cuda", _REDHAT_KERNEL[flavour], "nvidia-persistenced")
     has_modules = system.version == "9"
     return DriverPackages(
-        packages=dict.fromkeys(names, f"3:{version}-1.el{system.version}"),
+        packages=dict.fromkeys(names, f"3:{version}"),
         pinning={},
         headers="kernel-devel-",
         stream=f"{branch(version)}-{_REDHAT_STREAM[flavour]}" if has_modules else None,
     )
+
+
+def compilers(system: System, kernel_compiler: str | None) -> list[str]:
+    """Return the package of the kernel's compiler, if the default one cannot build the module."""
+    needed = _COMPILER_NEEDED.get((system.id, system.version))
+    return [needed] if needed and needed == kernel_compiler else []

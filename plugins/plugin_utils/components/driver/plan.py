@@ -125,38 +125,40 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
     packages, pinning = chosen.packages, chosen.pinning
     kernel = node["kernel"]
     headers = [] if kernel["headers"] else [f"{chosen.headers}{kernel['release']}"]
+    compilers = driver_packages.compilers(system, kernel["compiler"])
+    lacking = headers + [name for name in compilers if name not in node["packages"]]
     # In one transaction, rpm may build the module before the headers are installed, and NVIDIA's
     # package ignores a failed build. dpkg unpacks all packages before it builds.
     # Source: %post in dkms-open-nvidia.spec of NVIDIA/yum-packaging-dkms-nvidia
-    separate = headers if systems.is_redhat(node) else []
+    separate = lacking if systems.is_redhat(node) else []
     plan.data |= {
         "flavour": flavour,
         "stream": chosen.stream,
         "pinning": arguments(node, pinning),
         "headers": separate,
-        "packages": arguments(node, packages) + ([] if separate else headers),
+        "packages": arguments(node, packages) + ([] if separate else lacking),
     }
     steps.OURS.record(plan, node, pinning)
     ours = steps.OURS.record(plan, node, packages)
     reason = install_reason(node, packages)
     pin_reason = install_reason(node, pinning)
-    headers_reason = f"{headers[0]} is not installed" if headers else None
+    lacking_reason = f"not installed: {', '.join(lacking)}" if lacking else None
     refuse_installation(plan, node, desired, packages, reason or pin_reason)
     if pin_reason:
         refuse_pin(plan, node, pinning)
-    if headers and not separate:
-        reason = "; ".join(filter(None, (reason, headers_reason)))
+    if lacking and not separate:
+        reason = "; ".join(filter(None, (reason, lacking_reason)))
     if reason or pin_reason:
         steps.OURS.plan_repository(plan, node, desired, system.driver)
     if reason and systems.is_redhat(node):
         _plan_redhat(plan, node, version, chosen.stream)
     plan.step(steps.PIN, pin_reason)
-    plan.step(steps.HEADERS, headers_reason if separate else None)
+    plan.step(steps.HEADERS, lacking_reason if separate else None)
     _plan_blacklist(plan, driver)
     plan.step(steps.OURS.install, reason)
     steps.OURS.plan_hold(plan, node, ours)
     plan.step(steps.MODULES_LOAD, state.boot_reason(node))
-    has_failed = _plan_build(plan, node, version, is_complete=not (reason or headers))
+    has_failed = _plan_build(plan, node, version, is_complete=not (reason or lacking))
     reboot = state.reboot_reason(node, desired["version"])
     plan.step(steps.REBOOT, reboot)
     plan.step(steps.LOAD, None if reboot else state.unloaded_reason(node))

@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import TypedDict, cast
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe.components.platform import Values
+from ansible_collections.metal.gpu.plugins.module_utils.read.kernel_banner import parse_compiler
 from ansible_collections.metal.gpu.plugins.module_utils.read.os_release import (
     OsRelease,
     parse_os_release,
@@ -35,6 +36,7 @@ class Kernel(TypedDict):
     """The running kernel."""
 
     release: str | None
+    compiler: str | None
     headers: bool
     modules: list[str]
 
@@ -63,6 +65,7 @@ def observe(raw: Raw) -> Observed:
         "systemd": _systemd(raw),
         "kernel": {
             "release": raw.text("/proc/sys/kernel/osrelease"),
+            "compiler": parse_compiler(raw.texts.get("/proc/version", "")),
             "headers": raw.exists["headers"],
             "modules": [path.split("/")[3] for path in raw.find("/sys/module/*/initstate")],
         },

@@ -84,6 +84,7 @@ def test_a_gpu_node(observe, tmp_path):
         },
         "kernel": {
             "release": "6.1.0-26-amd64",
+            "compiler": "gcc-12",
             "headers": True,
             "modules": ["nvidia", "nvidia_uvm", "vfio_pci"],
         },

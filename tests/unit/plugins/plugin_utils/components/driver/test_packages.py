@@ -21,6 +21,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import
     plan as plan_nvidia_driver,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import steps
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import is_version
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import (
     ObservedRepository,
 )
@@ -68,6 +69,69 @@ def test_kernel_package(
     chosen = driver_packages.choose(system, version, flavour)
     assert (chosen is None) is (expected is None)
     assert chosen is None or expected in chosen.packages
+
+
+@pytest.mark.parametrize(
+    ("version", "found"),
+    [
+        pytest.param("580.105.08", "580.105.08-0ubuntu1", id="0ubuntu1"),
+        pytest.param("580.178.04", "580.178.04-1ubuntu1", id="1ubuntu1"),
+    ],
+)
+def test_revision_on_ubuntu_is_open(version: str, found: str) -> None:
+    """A version of the user may have another revision than the default's."""
+    system = find({"id": "ubuntu", "version_id": "22.04"})
+    assert system
+    chosen = driver_packages.choose(system, version, "open")
+    assert chosen
+    assert all(is_version(found, desired) for desired in chosen.packages.values())
+    assert not any(is_version("580.65.06-0ubuntu1", one) for one in chosen.packages.values())
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        pytest.param("580.178.04", True, id="a package of its own"),
+        pytest.param("570.211.01", False, id="not recorded"),
+    ],
+)
+def test_persistence_daemon_on_ubuntu_is_named(version: str, expected: bool) -> None:
+    """Without its name, nobody would hold or remove it; the others accept a newer one."""
+    system = find({"id": "ubuntu", "version_id": "24.04"})
+    assert system
+    chosen = driver_packages.choose(system, version, "proprietary")
+    assert chosen
+    assert ("nvidia-persistenced" in chosen.packages) is expected
+
+
+UBUNTU = {
+    "os": {"id": "ubuntu", "version_id": "22.04", "family": "debian", "codename": "jammy"},
+    "kernel": {"release": "6.8.0-60-generic", "compiler": "gcc-12", "headers": True},
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        pytest.param({}, True, id="kernel 6.8"),
+        pytest.param({"kernel": {"compiler": "gcc-11"}}, False, id="kernel 5.15"),
+        pytest.param({"kernel": {"compiler": None}}, False, id="unknown"),
+        pytest.param(
+            {"packages": {"gcc-12": {"version": "12.3.0-1ubuntu1~22.04", "held": False}}},
+            False,
+            id="installed",
+        ),
+        pytest.param({"os": {"version_id": "24.04"}}, False, id="another release"),
+    ],
+)
+def test_compiler_of_the_kernel(changes: dict[str, Any], expected: bool) -> None:
+    node = merge(merge(VIRGIN, UBUNTU), changes)
+    planned = plan_nvidia_driver.plan(node, CHOICES["nvidia_driver"])
+    (reason,) = (one["reason"] for one in planned["steps"] if one["slug"] == "install")
+    assert ("gcc-12" in planned["data"]["packages"]) is expected
+    assert ("not installed: gcc-12" in reason) is expected
+    assert "gcc-12" not in planned["data"]["hold"]
+    assert "gcc-12" not in planned["data"]["packages_record"]["packages"]
 
 
 CARRIERS = [

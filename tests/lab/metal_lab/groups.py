@@ -1,0 +1,98 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which packages does a laboratory need, and which repository has them?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from metal_lab import debian_driver, packages, parts, versions
+from metal_lab.cache import built, digest
+from metal_lab.description import Description
+from metal_lab.packages import EMPTY, SOURCES, Package
+
+
+class Group(NamedTuple):
+    """Packages that are built together."""
+
+    name: str
+    pool: str  # of mirror.repositories, which publishes them
+    packages: tuple[Package, ...]
+
+
+def groups(
+    description: Description,
+    programs: Mapping[str, Path],
+    silicon: Callable[[str], Path],
+    kernel_release: str,
+) -> Iterator[Group]:
+    """Yield the packages that a laboratory needs.
+
+    `programs` has the folders of the real programs, keyed as in programs.PROGRAMS. `silicon`
+    returns the folder with the stand-ins of a driver version: nvidia-smi, and libnvidia-ml, libcuda
+    and libnvidia-sandboxutils with `.so.VERSION`.
+    """
+    wanted = description.parts
+    yield Group("kubelet", "kubernetes", (packages.kubelet(programs["kubernetes"]),))
+    yield Group("headers", "debian", (packages.headers(kernel_release),))
+    for suite in description.suites:
+        if parts.CONTAINERD in wanted or parts.DOCKER in wanted:
+            package = packages.containerd(programs["containerd"], programs["runc"], suite)
+            yield Group(f"containerd-{suite}", f"docker/{suite}", (package,))
+        if parts.DOCKER in wanted:
+            both = packages.docker(programs["docker"], programs["docker-cli"], suite)
+            yield Group(f"docker-{suite}", f"docker/{suite}", tuple(both))
+    if parts.CRI_DOCKERD in wanted:
+        yield Group("cri-dockerd", "cri-dockerd", (packages.cri_dockerd(programs["cri-dockerd"]),))
+    if parts.CONTAINER_TOOLKIT in wanted:
+        made = packages.toolkit(programs["container-toolkit"])
+        yield Group("container-toolkit", "toolkit", tuple(made))
+    if parts.DEBIAN_DRIVER in wanted:
+        rows = debian_driver.rows(silicon)
+        yield Group("debian-driver", "debian-non-free", tuple(Package(**row) for row in rows))
+    for version in description.drivers:
+        made = packages.driver(version, silicon(version))
+        yield Group(f"driver-{version}", "nvidia", tuple(made))
+    if parts.UPDATES in wanted:
+        yield from updates(description.suites)
+
+
+def updates(suites: Collection[str]) -> Iterator[Group]:
+    """Yield empty packages that compete with the others. Holds and pins must resist them."""
+    of_driver = packages.driver(versions.NEWER_DRIVER, EMPTY)
+    yield Group("updates-driver", "nvidia", _empty(of_driver))
+    for name, pool, version in (
+        ("updates-toolkit", "toolkit", versions.NEWER_CONTAINER_TOOLKIT),
+        ("updates-other-toolkit", "nvidia", versions.OLDER_CONTAINER_TOOLKIT),
+    ):
+        yield Group(name, pool, _empty(packages.toolkit(EMPTY, version)))
+    for suite in suites:
+        engine = (
+            packages.containerd(EMPTY, EMPTY, suite, versions.NEWER_CONTAINERD),
+            *packages.docker(EMPTY, EMPTY, suite, versions.NEWER_DOCKER),
+        )
+        yield Group(f"updates-docker-{suite}", f"docker/{suite}", _empty(engine))
+
+
+def _empty(made: Iterable[Package]) -> tuple[Package, ...]:
+    """Return packages with the same names, versions and relations, and without content."""
+    nothing: dict[str, Any] = {"binaries": {}, "links": {}, "units": (), "facts": {}}
+    return tuple(
+        replace(one, summary="placeholder for an update", folder="empty", **nothing) for one in made
+    )
+
+
+def build(group: Group) -> Path:
+    """Return the folder with the packages of a group. The first call builds them."""
+
+    def build_all(out: Path) -> None:
+        for package in group.packages:
+            packages.build_deb(package, out)
+
+    # The paths of the binaries have digests of what they were built from.
+    key = digest(repr(group), SOURCES, Path(packages.__file__))
+    return built(f"packages-{group.name}", key, f"the packages of {group.name}", build_all)

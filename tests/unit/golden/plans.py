@@ -1,0 +1,89 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The plans of every role for the virgin nodes of one system."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import (
+    plan as plan_nvidia_container_runtime,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import (
+    plan as plan_containerd,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import (
+    plan as plan_docker_ce,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
+    plan as plan_nvidia_driver,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import System
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import PlanResult
+from ansible_collections.metal.gpu.tests.unit.golden import render
+from ansible_collections.metal.gpu.tests.unit.golden.nodes import (
+    CARDS,
+    ENGINES,
+    Card,
+    node,
+    variables,
+    with_driver,
+)
+
+# What the user brings.
+CONFIRMED = "as it was confirmed to you"
+MIRROR = "https://mirror.example/cuda/"
+YOURS = "https://yours.example/"
+ENGINE_PLANS = {
+    engines.CONTAINERD: ("containerd", plan_containerd, {}),
+    engines.DOCKER: ("docker_ce", plan_docker_ce, {"cri_dockerd_checksum": CONFIRMED}),
+}
+
+
+def driver(system: System, engine: str, card: Card, **desired: str) -> PlanResult:
+    return plan_nvidia_driver.plan(
+        node(system, engine, card, has_engine=False), variables("nvidia_driver", **desired)
+    )
+
+
+def sections(system: System) -> Iterator[tuple[str, PlanResult]]:
+    """Yield headings and plans; GPUs that are treated alike share one."""
+    version = variables("nvidia_driver")["version"]
+    yield from drivers(system, f"driver {version} for")
+    if not system.driver.fingerprint:
+        confirmed = {"repository_fingerprint": CONFIRMED}
+        yield from drivers(system, f"driver {version}, fingerprint set, for", **confirmed)
+    if system.first_branch:
+        yield from drivers(system, f"driver {version}, a mirror set, for", repository_url=MIRROR)
+    for engine in ENGINES:
+        role, planner, needed = ENGINE_PLANS[engine]
+        bare = node(system, engine, CARDS[0], has_engine=False)
+        desired = variables(role, **needed)
+        made = planner.plan(bare, desired)
+        yield f"engine {engine} {desired['version']}, where there is none", made
+        if any(refusal["code"] == "CRI_DOCKERD_UNPACKAGED" for refusal in made["refusals"]):
+            url = f"{YOURS}cri-dockerd.rpm"
+            own = planner.plan(bare, {**desired, "cri_dockerd_url": url})
+            heading = (
+                f"engine {engine} {desired['version']}, with a package of cri-dockerd of yours"
+            )
+            yield heading, own
+    for engine in ENGINES:
+        ready = with_driver(node(system, engine, CARDS[0], has_engine=True))
+        desired = variables("nvidia_container_runtime", engine=engine)
+        made = plan_nvidia_container_runtime.plan(ready, desired)
+        yield f"container toolkit {desired['version']} and runtime in {engine}", made
+
+
+def drivers(system: System, heading: str, **desired: str) -> Iterator[tuple[str, PlanResult]]:
+    plans: dict[str, PlanResult] = {}
+    alike: dict[str, list[str]] = {}
+    for card in CARDS:
+        made = driver(system, engines.CONTAINERD, card, **desired)
+        text = render.plan(made, system.family)
+        plans[text] = made
+        alike.setdefault(text, []).append(card.generations)
+    for text, generations in alike.items():
+        yield f"{heading} {', '.join(generations)}", plans[text]
