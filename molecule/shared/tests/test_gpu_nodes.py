@@ -15,6 +15,8 @@ import pytest
 
 UUID = re.compile(r"GPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 OPERATIONS_ALLOWED = 1
+# containerd.io is ours only below Docker, so it is not here.
+UPDATED = re.compile(r"^(?:Inst|Remv) ((?:lib)?nvidia\S*|libcuda\S*|docker-ce\S*)", re.M)
 UNITS = ("containerd", "cri-docker", "docker", "kubelet")
 
 DEPLOYMENT = """
@@ -61,6 +63,15 @@ def test_driver_is_held_at_its_version(laboratory, node):
     """An unattended upgrade must not take the fleet down."""
     held = laboratory.host(node).check_output("apt-mark showhold").split()
     assert {"nvidia-driver-cuda", "nvidia-kernel-dkms", "nvidia-container-toolkit"} <= set(held)
+
+
+def test_update_of_the_system_leaves_what_the_roles_installed(laboratory, node):
+    """The repositories have newer versions, and two of them have the container toolkit."""
+    host = laboratory.host(node)
+    offered = host.check_output("apt-cache policy nvidia-container-toolkit libcuda1 docker-ce")
+    assert "1.99.0" in offered
+    simulated = host.check_output("apt-get --simulate dist-upgrade")
+    assert UPDATED.findall(simulated) == []
 
 
 def test_persistence_mode_is_on(laboratory, node):
