@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -25,10 +26,29 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import
     plan as plan_docker_ce,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
+    known,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     plan as plan_nvidia_driver,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.fit import (
+    AUTO,
+    DISTRIBUTION,
+    NVIDIA,
+    Machine,
+    Wish,
+    Wished,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.source import (
+    Choice,
+    choose_source,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import SYSTEMS, System
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import (
+    REDHAT,
+    SYSTEMS,
+    System,
+)
 from ansible_collections.metal.gpu.tests.unit.golden import render
 from ansible_collections.metal.gpu.tests.unit.golden.nodes import (
     CARDS,
@@ -42,6 +62,8 @@ from ansible_collections.metal.gpu.tests.unit.golden.nodes import (
 
 TEXTS = ROOT / "tests" / "unit" / "golden" / "texts"
 SUPPORT = ROOT / "docs" / "support.md"
+DRIVER = ROOT / "docs" / "driver.md"
+DRIVER_CARDS = (*CARDS[-1:], *CARDS[:-1])  # the oldest generation first
 TABLE = re.compile(r"(?<=<!-- begin of table -->\n).*(?=<!-- end of table -->)", re.DOTALL)
 CONFIRMED = "as it was confirmed to you"
 MIRROR = "https://mirror.example/cuda/"
@@ -55,22 +77,25 @@ def file_name(system: System) -> str:
     return f"{system.id}-{system.version}.txt"
 
 
-def driver(system: System, engine: str, card: Card, **desired: str) -> str:
-    made = plan_nvidia_driver.plan(
-        node(system, engine, card, has_engine=False), variables("nvidia_driver", **desired)
-    )
+def driver(
+    system: System, engine: str, card: Card, *, has_secure_boot: bool = False, **desired: str
+) -> str:
+    found = node(system, engine, card, has_engine=False) | {"secure_boot": has_secure_boot}
+    made = plan_nvidia_driver.plan(found, variables("nvidia_driver", **desired))
     return render.plan(made, system.family)
 
 
 def sections(system: System) -> Iterator[tuple[str, str]]:
     """Yield headings and texts; GPUs that are treated alike share one."""
-    version = variables("nvidia_driver")["version"]
-    yield from drivers(system, f"driver {version} for")
+    yield from drivers(system, "driver for")
     if not system.driver.fingerprint:
         confirmed = {"repository_fingerprint": CONFIRMED}
-        yield from drivers(system, f"driver {version}, fingerprint set, for", **confirmed)
-    if system.first_branch:
-        yield from drivers(system, f"driver {version}, a mirror set, for", repository_url=MIRROR)
+        yield from drivers(system, "driver, fingerprint set, for", **confirmed)
+    if 580 not in known.repository(system).seen:
+        yield from drivers(system, "driver, a mirror set, for", repository_url=MIRROR)
+    if known.archives(system):
+        yield from drivers(system, "driver, source distribution, for", source="distribution")
+    yield from drivers(system, "driver, Secure Boot on, for", has_secure_boot=True)
     for engine in ENGINES:
         role, planner, needed = ENGINE_PLANS[engine]
         bare = node(system, engine, CARDS[0], has_engine=False)
@@ -92,7 +117,7 @@ def sections(system: System) -> Iterator[tuple[str, str]]:
         yield f"container toolkit {desired['version']} and runtime in {engine}", text
 
 
-def drivers(system: System, heading: str, **desired: str) -> Iterator[tuple[str, str]]:
+def drivers(system: System, heading: str, **desired: Any) -> Iterator[tuple[str, str]]:
     texts: dict[str, list[str]] = {}
     for card in CARDS:
         text = driver(system, engines.CONTAINERD, card, **desired)
@@ -122,7 +147,9 @@ def branch(system: System, card: Card) -> str:
     if made["refusals"]:
         code = made["refusals"][0]["code"]
         return f"[{code}](troubleshooting.md#{code.lower()})"
-    return f"{gpu_models.branch(wanted['version'])}, {made['data']['flavour']}"
+    branch = made["data"]["version"].removeprefix("of branch ").partition(".")[0]
+    where = "" if made["data"]["pinning"] or system.family == REDHAT else ", distribution's"
+    return f"{branch}, {made['data']['flavour']}{where}"
 
 
 def has(system: System, engine: str) -> bool:
@@ -157,6 +184,43 @@ def test_support_is_documented(is_update: bool) -> None:
         SUPPORT.write_text(document)
     (documented,) = TABLE.findall(document)
     assert documented == table()
+
+
+def sources() -> str:
+    """Return what docs/driver.md says about each source of a driver."""
+    heading = ["system", "source", *(card.generations for card in DRIVER_CARDS)]
+    rows = [heading, ["---"] * len(heading)]
+    for system in SYSTEMS:
+        for source in (NVIDIA, DISTRIBUTION):
+            cells = [offer(system, source, card) for card in DRIVER_CARDS]
+            if any(cells):
+                rows.append([system.name, f"`{source}`", *(cell or "-" for cell in cells)])
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def offer(system: System, source: Wished, card: Card) -> str:
+    """Return the driver of a source and how well it is known; bold if `auto` takes it."""
+    gpus = {
+        gpu_models.generation(card.device): node(system, ENGINES[0], card, has_engine=False)["pci"]
+    }
+    machine = Machine(system, "6.8.0-60-generic", gpus, has_secure_boot=False)
+    found, chosen = (choose_source(machine, Wish(one)) for one in (source, AUTO))
+    if not isinstance(found, Choice):
+        return ""
+    archives = {one.branch: one.seen for one in known.archives(system)}
+    seen = (known.repository(system).seen if source == NVIDIA else archives)[found.branch]
+    version = f"**{seen.version}**" if found == chosen._replace(why=found.why) else seen.version
+    level = known.level(system, seen, gpu_models.generation(card.device).name)
+    return f"{version}, {found.flavour}, {level}"
+
+
+def test_sources_are_documented(is_update: bool) -> None:
+    document = DRIVER.read_text()
+    if is_update:
+        document = TABLE.sub(lambda old: sources(), document)
+        DRIVER.write_text(document)
+    (documented,) = TABLE.findall(document)
+    assert documented == sources()
 
 
 def test_every_text_has_its_system() -> None:

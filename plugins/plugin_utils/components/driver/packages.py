@@ -3,7 +3,7 @@
 
 """Which packages are the NVIDIA driver, for computing only, on each system?
 
-Names and versions are those of NVIDIA's own repository; distributions use others.
+Names and versions are those of NVIDIA's own repository; distribution.py has the others.
 
 Source: https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/kernel-modules.html
 Source: https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/version-locking.html
@@ -20,6 +20,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.gpu_models import (
     PROPRIETARY,
     branch,
 )
+from ansible_collections.metal.gpu.plugins.module_utils.read.version import upstream_version
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import REDHAT, System
 
 # Packages with libcuda, libnvidia-ml or nvidia-smi, or with the kernel module or its source. If
@@ -41,9 +42,10 @@ _CARRIERS = re.compile(
 _DEBIAN_KERNEL = {OPEN: "nvidia-kernel-open-dkms", PROPRIETARY: "nvidia-kernel-dkms"}
 _REDHAT_KERNEL = {OPEN: "kmod-nvidia-open-dkms", PROPRIETARY: "kmod-nvidia-latest-dkms"}
 _REDHAT_STREAM = {OPEN: "open", PROPRIETARY: "dkms"}
-_UBUNTU_RENAMED = (
-    590  # since this branch, names have no branch number, and not all names are confirmed
-)
+# Since this branch, names have no branch number, and nvidia-smi is in libnvidia-compute.
+# Source: what cuda-drivers 610.57.04 brings on Ubuntu 22.04, 2026-09; for the other releases,
+# NVIDIA's guide for 610. The revision is not always 1.
+_UBUNTU_RENAMED = 590
 
 
 class DriverPackages(NamedTuple):
@@ -51,13 +53,25 @@ class DriverPackages(NamedTuple):
 
     packages: dict[str, str]
     pinning: dict[str, str]  # installed before the packages; empty if something else pins
-    headers: str  # for the running kernel, less its release
+    headers: str  # for the running kernel, less its release; empty if nothing is built
     stream: str | None  # of the module nvidia-driver, if the package manager has modules
 
 
 def carriers(packages: Mapping[str, str]) -> dict[str, str]:
     """Return the packages that contain a driver, with their versions."""
     return {name: version for name, version in packages.items() if _CARRIERS.fullmatch(name)}
+
+
+def versions(packages: Mapping[str, str]) -> set[str]:
+    """Return the upstream versions of the packages that contain a driver.
+
+    Packages of Ubuntu's modules have the version of their kernel.
+    """
+    return {
+        upstream_version(version)
+        for name, version in carriers(packages).items()
+        if not name.startswith(("linux-modules-", "linux-objects-"))
+    }
 
 
 def choose(system: System, version: str, flavour: str) -> DriverPackages | None:
@@ -78,8 +92,18 @@ def choose(system: System, version: str, flavour: str) -> DriverPackages | None:
 
 def _ubuntu(system: System, version: str, flavour: str) -> DriverPackages | None:
     number = branch(version)
-    # The repository for 26.04 is not known to have branches before 590.
-    if number >= _UBUNTU_RENAMED or system.version == "26.04":
+    if number >= _UBUNTU_RENAMED:
+        kernel = "nvidia-dkms-open" if flavour == OPEN else "nvidia-dkms"
+        return DriverPackages(
+            packages=dict.fromkeys(
+                ("libnvidia-compute", kernel, "nvidia-persistenced"), f"{version}-*"
+            ),
+            pinning={f"nvidia-driver-pinning-{version}": ""},
+            headers="linux-headers-",
+            stream=None,
+        )
+    # The repository for 26.04 never had a branch before 595.
+    if system.version == "26.04":
         return None
     kernel = f"nvidia-dkms-{number}{'-open' if flavour == OPEN else ''}"
     # nvidia-smi is in the utils; libnvidia-compute depends on nvidia-persistenced.

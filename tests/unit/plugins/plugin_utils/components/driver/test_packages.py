@@ -52,7 +52,8 @@ def plan(changes: dict[str, Any], **desired: Any) -> dict[str, Any]:
     [
         pytest.param("debian", "12", "595.71.05", "open", "nvidia-kernel-open-dkms", id="debian"),
         pytest.param("ubuntu", "22.04", "570.211.01", "open", "nvidia-dkms-570-open", id="570"),
-        pytest.param("ubuntu", "24.04", "590.48.01", "open", None, id="ubuntu, renamed"),
+        pytest.param("ubuntu", "24.04", "590.48.01", "open", "nvidia-dkms-open", id="renamed"),
+        pytest.param("ubuntu", "26.04", "595.71.05", "proprietary", "nvidia-dkms", id="closed"),
         pytest.param("ubuntu", "26.04", "580.178.04", "open", None, id="ubuntu, not there"),
         pytest.param("rhel", "9.6", "595.71.05", "open", "kmod-nvidia-open-dkms", id="rhel"),
         pytest.param(
@@ -167,7 +168,7 @@ def test_stream_of_the_branch(version_id: str, flavour: str, stream: str | None)
             {"os": {"id": "ubuntu", "version_id": "26.04", "family": "debian"}},
             {},
             ["DRIVER_PACKAGES_UNKNOWN"],
-            id="Ubuntu 26.04",
+            id="Ubuntu 26.04, a branch that it never had",
         ),
         pytest.param({"os": {"version_id": "8.10"}}, {}, ["OS_UNSUPPORTED"], id="EL 8"),
     ],
