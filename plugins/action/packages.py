@@ -151,7 +151,8 @@ class ActionModule(ActionBase):
 
     def work(self, *, is_fresh: bool) -> Failed | None:
         try:
-            if self._operation == "repository" and not self._key:
+            is_pinned = self._request.repository.get("signed_by") is None
+            if self._operation == "repository" and is_pinned and not self._key:
                 self._key = self._signing_key()
         except KeyUnavailable as error:
             return Failed(str(error), explains=False, began=False)

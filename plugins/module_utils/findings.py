@@ -145,6 +145,10 @@ OS_UNSUPPORTED (refusal): the node runs {found}, which is not supported; support
   are {expected}
 Remedy: install a supported system on the node, or remove the node from the group
 
+ARM64_UNSUPPORTED (refusal): this is an arm64 machine ({evidence}); this collection supports x86_64
+  only, because it has no record of drivers for arm64
+Remedy: remove the node from the group
+
 INIT_UNSUPPORTED (refusal): the node does not run systemd, which every role needs
 Remedy: boot the node with systemd
 
@@ -176,7 +180,11 @@ Remedy: remove the binding (`vfio-pci.ids=` on the kernel command line, or a fil
 
 GPU_UNSUPPORTED_BY_DRIVER (refusal): driver {version} does not support the {generation} GPUs (device
   {devices}) at {addresses}; {expected} does
-Remedy: set nvidia_driver_version for this node to a version of {expected}
+Remedy: remove nvidia_driver_version and nvidia_driver_branch for this node, so that the role
+  chooses a driver; or set nvidia_driver_version to a version of {expected}
+
+GPUS_INCOMPATIBLE (refusal): no driver supports all GPUs of the node: {evidence}
+Remedy: move GPUs to other nodes, so that one driver supports all GPUs of a node
 
 FLAVOUR_UNSUPPORTED (refusal): nvidia_driver_flavour {flavour} allows no kernel module that supports
   all GPUs: {evidence}
@@ -202,9 +210,9 @@ REBOOT_HALTED (stop): not rebooted, because other nodes did not come back from t
   {others}
 Remedy: bring these nodes back, and run again
 
-SECURE_BOOT_ON (refusal): Secure Boot is on; the kernel refuses the driver's module, which is built
-  on the node and not signed
-Remedy: turn Secure Boot off in the firmware of the node
+SECURE_BOOT_ON (refusal): Secure Boot is on, and the kernel refuses a module that is built on the
+  node and not signed: {reasons}
+Remedy: turn Secure Boot off in the firmware of the node; or {alternatives}
 
 DRIVER_FROM_ELSEWHERE (refusal): driver {found} comes from no installed package and does not work:
   {error}
@@ -224,16 +232,29 @@ DRIVER_NOT_YET (notice): no driver works yet ({error}), so the role neither link
   writes the CDI specification
 Remedy: nothing to do; the next run with a working driver does both
 
-DRIVER_PACKAGES_UNKNOWN (refusal): the package names of driver {version} on {found} are not
-  confirmed
-Remedy: set nvidia_driver_version to another version (see docs/support.md), or install the driver in
-  another way: the role keeps a driver that works
+DRIVER_PACKAGES_UNKNOWN (refusal): the packages of a driver on {found} are not known: {reasons}
+Remedy: {alternatives}
 
-DRIVER_BRANCH_MISSING (refusal): driver {version} is not available: NVIDIA's repository for {found}
-  starts with branch {branch}
-Remedy: for Turing and newer GPUs, set nvidia_driver_version to a version of branch {branch} or
-  newer; for older GPUs, set nvidia_driver_repository_url to a mirror that has {version}, or install
-  the distribution's driver: the role keeps a driver that works
+DRIVER_BRANCH_MISSING (refusal): no source that is allowed has {driver} on {found}: {reasons}
+Remedy: {alternatives}
+
+DRIVER_NOT_PRESENT (refusal): no driver works ({error}), and nvidia_driver_source is present, so the
+  role installs none
+Remedy: install or repair the driver in your way, and run again; or set `nvidia_driver_source: auto`
+
+RUNFILE_UNSUPPORTED (refusal): nvidia_driver_source is runfile, which needs
+  nvidia_driver_runfile_url and nvidia_driver_runfile_sha256; this version of the collection has
+  neither, and does not install .run files
+Remedy: install the driver with NVIDIA's .run installer yourself, for example of branch {branch},
+  and run again: the role keeps a driver that works
+
+COMPONENTS_MISSING (refusal): the sources of {url} lack the components {components}, and the role
+  cannot add a file with them: {error}
+Remedy: add these components to the source in {path}, and run again
+
+KERNEL_HEADERS_LEFT (notice): {package} is not installed, so the next kernel may come without a
+  module of the driver; the role does not install it, because it would install a newer kernel
+Remedy: run `apt-get install {package}` when you upgrade the kernel
 
 DRIVER_PIN_TAKEN (refusal): {expected} would replace {packages}, which this collection did not
   install
@@ -248,8 +269,8 @@ DRIVER_BROKEN (refusal): driver {found} is installed but does not work: {error}
 Remedy: run `nvidia-smi` and `dmesg | grep -i nvrm` on the node; repair the driver, or remove it and
   run again
 
-DRIVER_KEPT (notice): driver {found} works and is kept (nvidia_driver_version asks for {expected})
-Remedy: nothing to do; to change the version, drain the node, remove the driver, and run again
+DRIVER_KEPT (notice): driver {found} works and is kept (the role would install driver {expected})
+Remedy: nothing to do; to change the driver, drain the node, remove the driver, and run again
 
 DRIVER_OF_ADMIN (notice): driver {found} stays, because this collection did not install it
 Remedy: nothing to do; to remove it, drain the node, and purge its packages yourself

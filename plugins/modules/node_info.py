@@ -1088,6 +1088,14 @@ gpu_node:
         section:
           description: The section of a C(.repo) file, empty for apt.
           type: str
+        components:
+          description: The components, empty for dnf and for a flat repository.
+          type: str
+        signed_by:
+          description: >-
+            The keyring or the fingerprints that apt checks signatures with. V(embedded) if the file
+            contains the key itself, empty if none is set.
+          type: str
         unsigned:
           description: The options that disable signature checks. Empty if signatures are checked.
           type: str
@@ -1099,6 +1107,8 @@ gpu_node:
           url: https://mirror.example.org/debian
           suite: bookworm
           section: ""
+          components: main
+          signed_by: ""
           unsigned: ""
           credentials: false
     module_streams:

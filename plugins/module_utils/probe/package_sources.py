@@ -28,7 +28,10 @@ FILES = (
     "/etc/apt/sources.list.d/*.sources",
     "/etc/yum.repos.d/*.repo",
 )
-_ONE_LINE = re.compile(r"\s*deb\s+(?:\[(?P<options>[^]]*)\]\s*)?(?P<url>\S+)\s+(?P<suite>\S+)")
+_ONE_LINE = re.compile(
+    r"\s*deb\s+(?:\[(?P<options>[^]]*)\]\s*)?(?P<url>\S+)\s+(?P<suite>\S+)(?P<components>[^#]*)"
+)
+EMBEDDED_KEY = "embedded"
 _OFF = ("no", "false", "without", "off", "disable", "0")
 _CREDENTIALS = re.compile(r"(?<=://)[^\s/?#]*@")
 # With one of these options, apt accepts packages with a missing or weak signature.
@@ -42,6 +45,8 @@ class PackageSource(TypedDict):
     url: str  # without credentials
     suite: str  # empty for dnf
     section: str  # empty for apt
+    components: str  # empty for dnf, and for a flat repository
+    signed_by: str  # keyring or fingerprints; EMBEDDED_KEY for a key itself; empty for every key
     unsigned: str  # the options that disable signature checks; empty if these are enabled
     credentials: bool  # whether the address in the file has any
 
@@ -67,16 +72,27 @@ def parse_sources(
     elif path.endswith(".sources"):
         for stanza in parse_deb822(text):
             if "deb" in stanza.get("types", "").split() and is_on(stanza.get("enabled", "yes")):
-                unsigned = unsigned_fields(stanza)
+                more = {
+                    "unsigned": unsigned_fields(stanza),
+                    "components": stanza.get("components", ""),
+                    "signed_by": stanza.get("signed-by", ""),
+                }
                 for url in stanza.get("uris", "").split():
                     for suite in stanza.get("suites", "").split():
-                        yield _source(path, url, suite, unsigned=unsigned)
+                        yield _source(path, url, suite, **more)
     else:
         for line in filter(None, map(_ONE_LINE.match, text.splitlines())):
             pairs = (word.partition("=") for word in (line["options"] or "").split())
             options = {name.lower(): value for name, _equals, value in pairs}
             unsigned = ", ".join(f"[{name}={options[name]}]" for name in _unsigned_options(options))
-            yield _source(path, line["url"], line["suite"], unsigned=unsigned)
+            yield _source(
+                path,
+                line["url"],
+                line["suite"],
+                unsigned=unsigned,
+                components=line["components"],
+                signed_by=options.get("signed-by", ""),
+            )
 
 
 def unsigned_fields(stanza: Mapping[str, str]) -> str:
@@ -99,7 +115,14 @@ def _sections(path: str, text: str, main: Mapping[str, str]) -> Iterator[Package
 
 
 def _source(
-    path: str, url: str, suite: str, *, section: str = "", unsigned: str = ""
+    path: str,
+    url: str,
+    suite: str,
+    *,
+    section: str = "",
+    unsigned: str = "",
+    components: str = "",
+    signed_by: str = "",
 ) -> PackageSource:
     bare = without_credentials(url)
     return {
@@ -107,6 +130,8 @@ def _source(
         "url": bare,
         "suite": suite,
         "section": section,
+        "components": " ".join(components.split()),
+        "signed_by": EMBEDDED_KEY if "\n" in signed_by.strip() else signed_by.strip(),
         "unsigned": unsigned,
         "credentials": bare != url,
     }

@@ -39,7 +39,7 @@ _VOLTA = Generation("Volta", (PROPRIETARY,), None, 580)
 _TURING = Generation("Turing", (OPEN, PROPRIETARY), None, None)
 _AMPERE = Generation("Ampere", (OPEN, PROPRIETARY), 450, None)
 _HOPPER = Generation("Hopper", (OPEN, PROPRIETARY), 525, None)
-_GRACE_HOPPER = Generation("Grace Hopper", (OPEN,), 525, None)
+GRACE_HOPPER = Generation("Grace Hopper", (OPEN,), 525, None)
 _ADA = Generation("Ada", (OPEN, PROPRIETARY), 525, None)
 _BLACKWELL = Generation("Blackwell", (OPEN,), 570, None)
 _BLACKWELL_ULTRA = Generation("Blackwell Ultra", (OPEN,), 580, None)
@@ -69,7 +69,7 @@ _BLOCKS: tuple[tuple[int, Generation], ...] = (
     (0x21FF, _TURING),  # TU116
     (0x22FF, _AMPERE),  # GA102
     (0x233F, _HOPPER),  # GH100
-    (0x234F, _GRACE_HOPPER),
+    (0x234F, GRACE_HOPPER),
     (0x23FF, _HOPPER),
     (0x25FF, _AMPERE),  # GA103 … GA107
     (0x28FF, _ADA),  # AD102 … AD107
@@ -102,4 +102,6 @@ def branches(found: Generation) -> str:
     """Return the text for the branches that support the generation."""
     if found.last_branch is not None:
         return f"branch {found.last_branch} or older"
+    if found.first_branch is None:
+        return "any branch"
     return f"branch {found.first_branch} or newer"

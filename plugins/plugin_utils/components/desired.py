@@ -17,7 +17,10 @@ from typing import Literal, TypedDict
 from ansible.module_utils.parsing.convert_bool import boolean
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
-from ansible_collections.metal.gpu.plugins.plugin_utils.variables import load_options
+from ansible_collections.metal.gpu.plugins.plugin_utils.variables import (
+    load_options,
+    whole_number,
+)
 
 State = Literal["present", "absent"]
 Engine = Literal["auto", "containerd", "docker"]
@@ -49,6 +52,8 @@ def desired(
             value = values.get(name, option.default)
             if option.type == "bool":
                 value = None if value in (None, "") else boolean(value)
+            if option.type == "int":
+                value = whole_number(value)
             wanted[name.removeprefix(f"{role}_")] = (
                 for_node(value, node) if isinstance(value, str) else value
             )

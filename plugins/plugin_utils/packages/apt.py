@@ -69,12 +69,15 @@ def _remove(request: Request) -> Steps:
 
 def _repository(request: Request) -> Steps:
     repository = request.repository
+    # apt refuses sources of one archive with different values.
+    own = repository.get("signed_by")
+    signed_by = request.key if own is None else own
     options = {
         "name": repository["name"],
         "uris": repository["url"],
         "suites": repository["suite"],
         **({"components": repository["components"]} if repository["components"] else {}),
-        "signed_by": request.key,
+        **({"signed_by": signed_by} if signed_by else {}),
         "mode": repository_mode(repository["url"]),
     }
     # Only the new source, so that a run reads each source once. A role later reads all of them only

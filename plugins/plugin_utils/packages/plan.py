@@ -38,9 +38,12 @@ def is_version(found: str, desired: str) -> bool:
 
 
 def arguments(node: Node, desired: Mapping[str, str]) -> list[str]:
-    """Return packages in the syntax of the node's package manager; no version means any."""
+    """Return packages in the syntax of the node's package manager; no version, or *, means any."""
     sign = "-" if is_redhat(node) else "="
-    return [f"{name}{sign}{version}" if version else name for name, version in desired.items()]
+    return [
+        f"{name}{sign}{version}" if version.strip("*") else name
+        for name, version in desired.items()
+    ]
 
 
 def hold_arguments(node: Node, desired: Mapping[str, str]) -> list[str]:

@@ -83,6 +83,8 @@ class Repository(NamedTuple):
     fingerprint: str
     signs: str = METADATA
     key_file: str = ""  # on the node, if the package manager needs one
+    # The value of Signed-By in the admin's own source of the same archive; None for the pinned key.
+    signed_by: str | None = None
 
     @classmethod
     def desired(cls, name: str, desired: RepositoryVariables, source: Source) -> Repository:
@@ -218,7 +220,8 @@ def repository_reason(node: Node, desired: Repository, now: datetime) -> str | N
     of them give one address different keys.
     """
     path, for_rpm = _path(node, desired.name), is_redhat(node)
-    if {*files_with(node, desired.url, desired.suite)} - {path}:
+    others = {*files_with(node, desired.url, desired.suite)} - {path}
+    if others and desired.signed_by is None:
         return None
     found = node["repositories"].get(desired.name)
     if found is None or found["path"] != path:
@@ -233,6 +236,10 @@ def repository_reason(node: Node, desired: Repository, now: datetime) -> str | N
             return f"{path} has different credentials in {field}"
     if unsigned := unsigned_fields(have):
         return f"{path} has {unsigned}: apt would accept unsigned packages"
+    if desired.signed_by is not None:
+        written = have.get("signed-by", "")
+        is_same = written == desired.signed_by
+        return None if is_same else f"{path} has another Signed-By than the archive's own source"
     try:
         key = found["key"] if for_rpm else have.get("signed-by")
         pinned_key((key or "").encode(), desired.fingerprint, f"the key in {path}", now)
@@ -267,11 +274,11 @@ def files_with(node: Node, url: str, suite: str) -> list[str]:
 
 def _sources_of(node: Node, url: str, suite: str) -> list[PackageSource]:
     release = (node["os"]["version_id"] or "").partition(".")[0]
-    desired = _place(url, suite, release)
+    desired = [_place(url, one, release) for one in suite.split() or [suite]]
     return [
         source
         for source in node["package_sources"]
-        if _place(source["url"], source["suite"], release) == desired
+        if _place(source["url"], source["suite"], release) in desired
     ]
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from ansible_collections.metal.gpu.plugins.module_utils.read.packages import RECORDS
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import Circumstances
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages import record
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages import archive, record
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
     arguments,
     failed,
@@ -33,11 +33,12 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import 
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import NoData, Plan, Step
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
+    from datetime import datetime
 
     from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
     from ansible_collections.metal.gpu.plugins.plugin_utils.components.ours.observed import Entry
-    from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import Source
+    from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import Source, System
 
 REPAIR = Step("repair", "Finish the interrupted package operation")
 
@@ -117,9 +118,33 @@ class RolePackages:
         """Plan the repository, unless the admin's sources have its address."""
         desired = Repository.desired(self._file, variables, source)
         urls = {f"the repository {desired.name}": desired.url, "its signing key": desired.key}
-        if any(refuse_url(plan, what, url) for what, url in urls.items()):
+        if not any(refuse_url(plan, what, url) for what, url in urls.items()):
+            self._plan_file(plan, node, desired, variables["now"])
+
+    def plan_components(
+        self,
+        plan: Plan[PackageData],
+        node: Node,
+        system: System,
+        components: Iterable[str],
+        now: datetime,
+    ) -> None:
+        """Plan a source of our own for those components of the archive that no source has."""
+        lacking = archive.lacking(node, system, components, FILES[system.family].format(self._file))
+        if not lacking:
             return
-        reason = repository_reason(node, desired, variables["now"])
+        found = archive.own(node, system)
+        if problem := archive.problem(found):
+            words = " ".join(lacking)
+            path, url = found["path"], found["url"]
+            plan.refuse("COMPONENTS_MISSING", url=url, components=words, path=path, error=problem)
+            return
+        self._plan_file(plan, node, archive.repository(self._file, system, found, lacking), now)
+
+    def _plan_file(
+        self, plan: Plan[PackageData], node: Node, desired: Repository, now: datetime
+    ) -> None:
+        reason = repository_reason(node, desired, now)
         plan.data["repository"] = {**desired._asdict(), "new": reason is not None}
         unsigned = unsigned_sources(node, desired)
         if unsigned:
@@ -128,7 +153,7 @@ class RolePackages:
         if reason is None:
             return
         self._refuse_file(plan, node)
-        if not desired.fingerprint:
+        if not desired.fingerprint and desired.signed_by is None:
             plan.refuse("KEY_UNKNOWN", key=desired.key)
         if not is_redhat(node) and "python3-debian" not in node["packages"]:
             plan.step(self.python_debian, "deb822_repository needs it on the node")

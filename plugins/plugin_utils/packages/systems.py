@@ -57,7 +57,7 @@ class System(NamedTuple):
     docker: Source
     driver: Source
     toolkit: Source
-    first_branch: int = 0  # of the driver in NVIDIA's repository; 0: has all branches
+    codename: str = ""  # the suite of the distribution's own archive, for apt
 
 
 _DOCKER = "https://download.docker.com/linux"
@@ -83,7 +83,6 @@ def _apt(
     version: str,
     codename: str,
     key: tuple[str, str],
-    first_branch: int = 0,
 ) -> System:
     directory = f"{id_}{version.replace('.', '')}"
     return System(
@@ -96,7 +95,7 @@ def _apt(
         docker=Source(f"{_DOCKER}/{id_}", "gpg", _DOCKER_APT_KEY, codename, "stable"),
         driver=Source(f"{_CUDA}/{directory}/{ARCHITECTURE}/", *key, suite="/"),
         toolkit=Source(f"{_TOOLKIT}/deb/amd64/", "../../../gpgkey", _TOOLKIT_KEY, suite="/"),
-        first_branch=first_branch,
+        codename=codename,
     )
 
 
@@ -121,8 +120,7 @@ def _rpm(name: str, id_: str, version: str, docker: str, key: tuple[str, str]) -
 
 SYSTEMS = (
     _apt("Debian 12", EXERCISED, "debian", "12", "bookworm", _CUDATOOLS_APT),
-    # Source: NVIDIA/cuda-repo-management#38, open; 590 to 615 on 2026-09-23, no 580 on 2026-10-05.
-    _apt("Debian 13", EXERCISED, "debian", "13", "trixie", _DEBIAN_13, first_branch=590),
+    _apt("Debian 13", EXERCISED, "debian", "13", "trixie", _DEBIAN_13),
     _apt("Ubuntu 22.04", GOLDEN, "ubuntu", "22.04", "jammy", _CUDATOOLS_APT),
     _apt("Ubuntu 24.04", GOLDEN, "ubuntu", "24.04", "noble", _CUDATOOLS_APT),
     _apt("Ubuntu 26.04", GOLDEN, "ubuntu", "26.04", "resolute", _UBUNTU_2604),

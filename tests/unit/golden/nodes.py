@@ -26,14 +26,21 @@ ROOT = Path(__file__).parents[3]
 
 
 ENGINES = (engines.CONTAINERD, engines.DOCKER)
-# The running kernel, and what compiled it.
+# The running kernel, and what compiled it. Keyed by a part of the system's packages' versions.
 KERNELS = {
-    "debian.12": ("6.1.0-26-amd64", "gcc-12"),
-    "debian.13": ("6.12.74+deb13+1-amd64", "gcc-14"),
-    "22.04": ("6.8.0-60-generic", "gcc-12"),
+    "debian.12": ("6.1.0-50-amd64", "gcc-12"),
+    "debian.13": ("6.12.107+deb13-amd64", "gcc-14"),
+    "ubuntu.22.04": ("6.8.0-60-generic", "gcc-12"),
     "ubuntu": ("6.8.0-60-generic", "gcc-13"),
     ".el9": ("5.14.0-570.12.1.el9_6.x86_64", "gcc"),
     ".el10": ("6.12.0-124.8.1.el10_1.x86_64", "gcc"),
+}
+# The meta packages of these kernels, with their versions.
+META_PACKAGES = {
+    "debian.12": ("linux-image-amd64", "6.1.176-1"),
+    "debian.13": ("linux-image-amd64", "6.12.107-1"),
+    "ubuntu.22.04": ("linux-image-generic-hwe-22.04", "6.8.0-60.63~22.04.1"),
+    "ubuntu": ("linux-image-generic", "6.8.0-60.63"),
 }
 # As Rocky Linux has it; only that it is enabled matters.
 EPEL = "[epel]\nmetalink=https://mirrors.fedoraproject.org/metalink?repo=epel-$releasever\n"
@@ -47,23 +54,26 @@ class Card(NamedTuple):
     device: str
 
 
+HOPPER = Card("Hopper", "H100", "2330")
 CARDS = (
     Card("Maxwell, Pascal, Volta", "Tesla P100", "15f8"),
     Card("Turing, Ampere, Ada", "Tesla T4", "1eb8"),
-    Card("Hopper", "H100", "2330"),
+    HOPPER,
     Card("Blackwell", "B200", "2901"),
+    Card("Kepler", "Tesla K80", "102d"),
 )
 
 
 def node(system: System, engine: str, card: Card, *, has_engine: bool) -> dict[str, Any]:
     """Return the observation of a node with a kubelet, and nothing of NVIDIA's."""
     found = merge(VIRGIN, load("docker")) if engine == engines.DOCKER else merge(VIRGIN, {})
-    found["packages"] = {}
-    codename = system.build.rpartition("~")[2] if "~" in system.build else None
+    meta = next((one for mark, one in META_PACKAGES.items() if mark in system.build), None)
+    found["packages"] = {meta[0]: {"version": meta[1], "held": False}} if meta else {}
+    found["package_sources"] = sources(system)
     found["os"] |= {
         "id": system.id,
         "version_id": system.version,
-        "codename": codename,
+        "codename": system.codename or None,
         "family": system.family,
         "name": system.name,
     }
@@ -81,6 +91,27 @@ def node(system: System, engine: str, card: Card, *, has_engine: bool) -> dict[s
         path = "/etc/yum.repos.d/epel.repo"
         found["repositories"] = {"epel": ObservedRepository.parse(path, EPEL, None)._asdict()}
     return found
+
+
+def sources(system: System) -> list[dict[str, Any]]:
+    """Return what an installation writes: Debian's has no drivers, Ubuntu's has restricted ones."""
+    if system.family == REDHAT:
+        return []
+    url, components = {
+        "debian": ("http://deb.debian.org/debian", "main non-free-firmware"),
+        "ubuntu": ("http://archive.ubuntu.com/ubuntu", "main restricted universe multiverse"),
+    }[system.id]
+    source = {
+        "path": f"/etc/apt/sources.list.d/{system.id}.sources",
+        "url": url,
+        "suite": system.codename,
+        "section": "",
+        "components": components,
+        "signed_by": f"/usr/share/keyrings/{system.id}-archive-keyring.gpg",
+        "unsigned": "",
+        "credentials": False,
+    }
+    return [source, {**source, "suite": f"{system.codename}-updates"}]
 
 
 def with_driver(found: dict[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import (
     plan as plan_nvidia_container_runtime,
@@ -15,6 +16,9 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd im
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import (
     plan as plan_docker_ce,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
+    known,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     plan as plan_nvidia_driver,
@@ -42,21 +46,24 @@ ENGINE_PLANS = {
 }
 
 
-def driver(system: System, engine: str, card: Card, **desired: str) -> PlanResult:
-    return plan_nvidia_driver.plan(
-        node(system, engine, card, has_engine=False), variables("nvidia_driver", **desired)
-    )
+def driver(
+    system: System, engine: str, card: Card, *, has_secure_boot: bool = False, **desired: str
+) -> PlanResult:
+    found = node(system, engine, card, has_engine=False) | {"secure_boot": has_secure_boot}
+    return plan_nvidia_driver.plan(found, variables("nvidia_driver", **desired))
 
 
 def sections(system: System) -> Iterator[tuple[str, PlanResult]]:
     """Yield headings and plans; GPUs that are treated alike share one."""
-    version = variables("nvidia_driver")["version"]
-    yield from drivers(system, f"driver {version} for")
+    yield from drivers(system, "driver for")
     if not system.driver.fingerprint:
         confirmed = {"repository_fingerprint": CONFIRMED}
-        yield from drivers(system, f"driver {version}, fingerprint set, for", **confirmed)
-    if system.first_branch:
-        yield from drivers(system, f"driver {version}, a mirror set, for", repository_url=MIRROR)
+        yield from drivers(system, "driver, fingerprint set, for", **confirmed)
+    if 580 not in known.repository(system).seen:
+        yield from drivers(system, "driver, a mirror set, for", repository_url=MIRROR)
+    if known.archives(system):
+        yield from drivers(system, "driver, source distribution, for", source="distribution")
+    yield from drivers(system, "driver, Secure Boot on, for", has_secure_boot=True)
     for engine in ENGINES:
         role, planner, needed = ENGINE_PLANS[engine]
         bare = node(system, engine, CARDS[0], has_engine=False)
@@ -77,7 +84,7 @@ def sections(system: System) -> Iterator[tuple[str, PlanResult]]:
         yield f"container toolkit {desired['version']} and runtime in {engine}", made
 
 
-def drivers(system: System, heading: str, **desired: str) -> Iterator[tuple[str, PlanResult]]:
+def drivers(system: System, heading: str, **desired: Any) -> Iterator[tuple[str, PlanResult]]:
     plans: dict[str, PlanResult] = {}
     alike: dict[str, list[str]] = {}
     for card in CARDS:

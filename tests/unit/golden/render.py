@@ -44,9 +44,10 @@ def plan(made: Mapping[str, Any], family: str) -> str:
     lines: list[str] = []
     for refusal in made["refusals"]:
         lines.append(f"REFUSED {refusal['code']}")
-        lines += textwrap.wrap(
-            refusal["message"], 96, initial_indent=INDENT, subsequent_indent=INDENT
-        )
+        for text in (refusal["message"], f"Remedy: {refusal['remedy']}"):
+            lines += textwrap.wrap(text, 96, initial_indent=INDENT, subsequent_indent=INDENT)
+    for notice in made["notices"]:
+        lines.append(f"NOTICE {notice['code']}")
     for step in made["steps"]:
         lines.append(step["name"])
         show = _SHOWN.get(Step(step["slug"], step["name"]))
@@ -73,6 +74,9 @@ def _repository(data: Mapping[str, Any], family: str) -> Lines:
     for field, value in repositories.fields(repository, is_rpm).items():
         if value and field.lower() != "enabled":  # the default, which is not written down
             yield f"{INDENT}{field}{sign}{value}"
+    if repository.signed_by is not None:
+        yield f"{INDENT}Signed-By: {repository.signed_by}"
+        return
     yield f"key {repository.key}"
     yield f"{INDENT}fingerprint {repository.fingerprint}"
     yield f"{INDENT}in {repository.key_file or 'Signed-By of the file'}"

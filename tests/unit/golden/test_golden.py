@@ -18,10 +18,29 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_too
     plan as plan_nvidia_container_runtime,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
+    known,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     plan as plan_nvidia_driver,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import SYSTEMS, System
-from ansible_collections.metal.gpu.tests.unit.golden import render
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.fit import (
+    AUTO,
+    DISTRIBUTION,
+    NVIDIA,
+    Machine,
+    Wish,
+    Wished,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.source import (
+    Choice,
+    choose_source,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import (
+    REDHAT,
+    SYSTEMS,
+    System,
+)
+from ansible_collections.metal.gpu.tests.unit.golden import judged, render
 from ansible_collections.metal.gpu.tests.unit.golden.nodes import (
     CARDS,
     ENGINES,
@@ -36,9 +55,17 @@ from ansible_collections.metal.gpu.tests.unit.golden.plans import (
     driver,
     sections,
 )
+from ansible_collections.metal.gpu.tests.unit.support import records
 
 TEXTS = ROOT / "tests" / "unit" / "golden" / "texts"
 SUPPORT = ROOT / "docs" / "support.md"
+DRIVER = ROOT / "docs" / "driver.md"
+# What the laboratory installs; it simulates a GPU of each of these generations.
+EXERCISED = (
+    ("debian-12", NVIDIA, "Maxwell, Pascal, Volta"),
+    ("debian-12", NVIDIA, "Turing, Ampere, Ada"),
+)
+DRIVER_CARDS = (*CARDS[-1:], *CARDS[:-1])  # the oldest generation first
 TABLE = re.compile(r"(?<=<!-- begin of table -->\n).*(?=<!-- end of table -->)", re.DOTALL)
 
 
@@ -67,7 +94,9 @@ def branch(system: System, card: Card) -> str:
     if made["refusals"]:
         code = made["refusals"][0]["code"]
         return f"[{code}](troubleshooting.md#{code.lower()})"
-    return f"{gpu_models.branch(wanted['version'])}, {made['data']['flavour']}"
+    branch = made["data"]["version"].removeprefix("of branch ").partition(".")[0]
+    where = "" if made["data"]["pinning"] or system.family == REDHAT else ", distribution's"
+    return f"{branch}, {made['data']['flavour']}{where}"
 
 
 def has(system: System, engine: str) -> bool:
@@ -105,6 +134,56 @@ def test_support_is_documented(is_update: bool) -> None:
         SUPPORT.write_text(document)
     (documented,) = TABLE.findall(document)
     assert documented == table()
+
+
+def sources() -> str:
+    """Return what docs/driver.md says about each source of a driver."""
+    heading = ["system", "source", *(card.generations for card in DRIVER_CARDS)]
+    rows = [heading, ["---"] * len(heading)]
+    for system in SYSTEMS:
+        for source in (NVIDIA, DISTRIBUTION):
+            cells = [offer(system, source, card) for card in DRIVER_CARDS]
+            if any(cells):
+                rows.append([system.name, f"`{source}`", *(cell or "-" for cell in cells)])
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def offer(system: System, source: Wished, card: Card) -> str:
+    """Return the driver of a source and how well it is known; bold if `auto` takes it."""
+    gpus = {
+        gpu_models.generation(card.device): node(system, ENGINES[0], card, has_engine=False)["pci"]
+    }
+    machine = Machine(system, "6.8.0-60-generic", gpus, has_secure_boot=False)
+    found, chosen = (choose_source(machine, Wish(one)) for one in (source, AUTO))
+    if not isinstance(found, Choice):
+        return ""
+    archives = {one.branch: one.version for one in known.archives(system)}
+    seen = (known.repository(system).seen if source == NVIDIA else archives)[found.branch]
+    version = f"**{seen}**" if found == chosen._replace(why=found.why) else seen
+    return f"{version}, {found.flavour}, {level(system, source, card)}"
+
+
+def level(system: System, source: Wished, card: Card) -> str:
+    """Return how well the driver of a source is known: the laboratory has it, or the records do."""
+    made = driver(system, ENGINES[0], card, source=source, repository_fingerprint=CONFIRMED)
+    ours = made["data"]["packages_record"]["packages"].keys() - {*made["data"]["pinning"]}
+    if not all(
+        one.judgement.state == records.CONFIRMED
+        for one in judged.of_plan(system, made["data"])
+        if one.item.what == "used on" or {one.item.value, one.item.package} & ours
+    ):
+        return "unproven"
+    is_exercised = (judged.key(system), source, card.generations) in EXERCISED
+    return "exercised" if is_exercised else "recorded"
+
+
+def test_sources_are_documented(is_update: bool) -> None:
+    document = DRIVER.read_text()
+    if is_update:
+        document = TABLE.sub(lambda old: sources(), document)
+        DRIVER.write_text(document)
+    (documented,) = TABLE.findall(document)
+    assert documented == sources()
 
 
 def test_every_text_has_its_system() -> None:

@@ -29,6 +29,9 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import
     plan as plan_docker_ce,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
+    known as known_drivers,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     plan as plan_nvidia_driver,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
@@ -45,7 +48,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import 
     System,
 )
 from ansible_collections.metal.gpu.tests.unit.golden.nodes import (
-    CARDS,
+    HOPPER,
     ROOT,
     node,
     variables,
@@ -65,16 +68,16 @@ CRI_DOCKERD = {
 }
 
 
-def plans(system: System) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the roles that bring packages, and their plans."""
-    bare = node(system, engines.CONTAINERD, CARDS[2], has_engine=False)
-    docker = node(system, engines.DOCKER, CARDS[2], has_engine=False)
-    ready = with_driver(node(system, engines.CONTAINERD, CARDS[2], has_engine=True))
-    driver = {"version": "590.48.01"} if system.first_branch else {}
-    if not system.driver.fingerprint:
-        driver["repository_fingerprint"] = FINGERPRINT
-    for role, planner, found, more in (
+def plans(system: System) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Yield headings, the roles that bring packages, and their plans."""
+    bare = node(system, engines.CONTAINERD, HOPPER, has_engine=False)
+    docker = node(system, engines.DOCKER, HOPPER, has_engine=False)
+    ready = with_driver(node(system, engines.CONTAINERD, HOPPER, has_engine=True))
+    driver = {} if system.driver.fingerprint else {"repository_fingerprint": FINGERPRINT}
+    own = "nvidia_driver, source distribution"
+    for heading, planner, found, more in (
         ("nvidia_driver", plan_nvidia_driver, bare, driver),
+        (own, plan_nvidia_driver, bare, {"source": "distribution"}),
         ("containerd", plan_containerd, bare, {}),
         ("docker_ce", plan_docker_ce, docker, CRI_DOCKERD[system.family]),
         (
@@ -84,7 +87,9 @@ def plans(system: System) -> Iterator[tuple[str, dict[str, Any]]]:
             {"engine": engines.CONTAINERD},
         ),
     ):
-        yield role, planner.plan(found, variables(role, **more))
+        role = heading.partition(",")[0]
+        if heading != own or known_drivers.archives(system):
+            yield heading, role, planner.plan(found, variables(role, **more))
 
 
 def tasks(role: str, state: str) -> list[dict[str, Any]]:
@@ -116,7 +121,7 @@ def executed(
 def sections(system: System) -> Iterator[tuple[str, list[tuple[str, list[Call]]]]]:
     """Yield headings, with what each step below it runs."""
     data: dict[str, Any] = {}
-    for role, plan in plans(system):
+    for heading, role, plan in plans(system):
         data = plan["data"]
         planned = {step["slug"] for step in plan["steps"]}
         known = {f"{role}_plan": plan}
@@ -128,7 +133,7 @@ def sections(system: System) -> Iterator[tuple[str, list[tuple[str, list[Call]]]
             if slug(task) in planned
         ]
         refused = [(f"REFUSED {refusal['code']}", []) for refusal in plan["refusals"]]
-        yield role, refused or carried_out
+        yield heading, refused or carried_out
     yield "other operations", [*others(system, data)]
 
 

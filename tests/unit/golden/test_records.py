@@ -10,117 +10,29 @@ A contradiction fails. What no record confirms is listed in docs/support.md. To 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from functools import cache
-from typing import Any, NamedTuple
 
 import pytest
 
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages.failure import split
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import known
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import (
     REDHAT,
     SYSTEMS,
     System,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.plan import PlanResult
 from ansible_collections.metal.gpu.tests.unit.golden import render
-from ansible_collections.metal.gpu.tests.unit.golden.plans import (
-    CONFIRMED,
-    MIRROR,
-    YOURS,
-    sections,
+from ansible_collections.metal.gpu.tests.unit.golden.judged import (
+    CRI_DOCKERD,
+    accepted,
+    judged,
+    key,
+    name_of_driver,
 )
+from ansible_collections.metal.gpu.tests.unit.golden.plans import CONFIRMED, MIRROR, YOURS
 from ansible_collections.metal.gpu.tests.unit.golden.test_golden import SUPPORT, file_name
 from ansible_collections.metal.gpu.tests.unit.support import records
 from ansible_collections.metal.gpu.tests.unit.support.records import Item, Judgement
 
 LIST = re.compile(r"(?<=<!-- begin of unproven -->\n).*(?=<!-- end of unproven -->)", re.DOTALL)
-CRI_DOCKERD = "cri-dockerd"
-
-
-class Judged(NamedTuple):
-    """An item of a system's plans, where it is looked for, and what the records say about it."""
-
-    repository: str
-    item: Item
-    judgement: Judgement
-
-
-@cache
-def judged(system: System) -> tuple[Judged, ...]:
-    found: dict[tuple[str, Item], Judged] = {}
-    for made in accepted(system):
-        for one in (*_of_repository(system, made["data"]), *_of_system(system, made["data"])):
-            found[one.repository, one.item] = one
-    return tuple(found.values())
-
-
-def accepted(system: System) -> Iterator[PlanResult]:
-    """Yield the plans that are carried out. A mirror of the user can have everything."""
-    for _heading, made in sections(system):
-        if not made["refusals"] and made["data"]["repository"]["url"] != MIRROR:
-            yield made
-
-
-def key(system: System) -> str:
-    """Return the name of a system in the records."""
-    return f"{system.id}-{system.version}"
-
-
-def _of_repository(system: System, data: Mapping[str, Any]) -> Iterator[Judged]:
-    """Yield what a plan expects of its vendor's repository."""
-    repository = data["repository"]
-    address, suite = repository["url"], repository["suite"]
-    names = records.repositories(address, suite)
-    if not names:
-        judgement = records.judge_address(key(system), address)
-        yield Judged(address, Item("address", address), judgement)
-        return
-    (name,) = names
-    items = [
-        Item("address", address),
-        Item("used on", key(system)),
-        Item("key", repository["key"]),
-        *_versions(data, system.family),
-        *(Item("package", one) for one in data.get("pinning", [])),
-    ]
-    if suite:
-        items += [Item("suite", suite), Item("components", repository["components"])]
-    else:
-        items.append(Item("signs", repository["signs"]))
-    if repository["fingerprint"] != CONFIRMED:
-        items.append(Item("fingerprint", repository["fingerprint"]))
-    if "stream" in data and system.family == REDHAT:
-        stream = data["stream"]
-        items.append(Item("stream", stream) if stream else Item("no stream", "*"))
-    yield from (Judged(name, item, records.judge(name, item)) for item in items if item.value)
-    url = data.get("cri_dockerd_url") or YOURS
-    if not url.startswith(YOURS):
-        for item in (Item("used on", key(system)), Item("file", url.rpartition("/")[2])):
-            yield Judged(CRI_DOCKERD, item, records.judge(CRI_DOCKERD, item))
-        address = Item("address", f"{url.rpartition('/')[0]}/")
-        yield Judged(CRI_DOCKERD, address, records.judge(CRI_DOCKERD, address))
-
-
-def _versions(data: Mapping[str, Any], family: str) -> Iterator[Item]:
-    for argument in (*data["packages"], *(data["hold"] if family == REDHAT else ())):
-        name, version = split(argument, family)
-        if not _is_of_system(argument, family):
-            yield Item("package", name)
-            yield Item("version", version, name)
-
-
-def _of_system(system: System, data: Mapping[str, Any]) -> Iterator[Judged]:
-    """Yield the packages of the system's own archive: those without a version, and its tools."""
-    own = [render.VERSIONLOCK if system.family == REDHAT else "python3-debian"]
-    own += [one for one in data["packages"] if _is_of_system(one, system.family)]
-    for name in (*own, *data.get("headers", [])):
-        item = Item("package", name)
-        yield Judged(key(system), item, records.judge(key(system), item))
-
-
-def _is_of_system(argument: str, family: str) -> bool:
-    return "=" not in argument if family != REDHAT else argument.startswith("kernel-devel")
 
 
 @pytest.mark.parametrize("system", SYSTEMS, ids=file_name)
@@ -141,8 +53,9 @@ def test_nothing_of_a_golden_text_escapes(system: System) -> None:
     found |= set(re.findall(r"^ +(?:package|fingerprint) *(.*)$", text, re.MULTILINE))
     found |= set(re.findall(r"^ +(?:apt-mark hold|dnf versionlock) (.*)$", text, re.MULTILINE))
     found |= set(re.findall(r"dnf module enable nvidia-driver:(\S+)", text))
-    found |= set(re.findall(r"Suites: (\S+)", text))
-    found -= {CONFIRMED, *(one for one in found if one.startswith(YOURS))}
+    found |= set(re.findall(r"(?:Suites|Signed-By): (\S+)", text))
+    found |= set(" ".join(re.findall(r"Components: (.+)", text)).split())
+    found -= {CONFIRMED, *(one for one in found if one.startswith((YOURS, MIRROR)))}
     known: set[str] = set()
     sign = "-" if system.family == REDHAT else "="
     for _repository, item, _judgement in judged(system):
@@ -155,12 +68,12 @@ def test_nothing_of_a_golden_text_escapes(system: System) -> None:
 
 def unproven() -> str:
     """Return the rows of docs/support.md about everything that no record confirms."""
-    systems: dict[tuple[str, str, str], list[str]] = {}
+    systems: dict[tuple[str, str, str], dict[str, None]] = {}
     for system in SYSTEMS:
         for repository, item, judgement in judged(system):
             if judgement.state == records.UNPROVEN:
                 line = (*_words(repository, item), _evidence(judgement))
-                systems.setdefault(line, []).append(system.name)
+                systems.setdefault(line, {})[system.name] = None
     # Packages of which the same is said share a row.
     names: dict[tuple[str, str, str], list[str]] = {}
     for (name, what, said), where in systems.items():
@@ -204,10 +117,30 @@ def test_what_is_unproven_is_documented(is_update: bool) -> None:
 
 
 @pytest.mark.parametrize("system", SYSTEMS, ids=file_name)
-def test_first_branch_is_that_of_the_records(system: System) -> None:
-    (name,) = records.repositories(system.driver.url, system.driver.suite)
-    recorded = [row.values[0]["first"] for row in records.about(name, "branches")]
-    assert not system.first_branch or recorded == [system.first_branch]
+def test_known_branches_of_nvidia_are_those_of_the_records(system: System) -> None:
+    name, repository = name_of_driver(system), known.repository(system)
+    (row,) = records.about(name, "branches")
+    assert row.values[0].get("first", 0) == repository.first
+    assert {*repository.seen} == records.branches(name)
+    missing = {str(one) for row in records.about(name, "no branch") for one in row.values}
+    assert missing.isdisjoint(map(str, repository.seen))
+
+
+@pytest.mark.parametrize("system", SYSTEMS, ids=file_name)
+def test_known_versions_of_nvidia_are_those_of_the_records(system: System) -> None:
+    """A version counts that something else shows, such as the package that pins it."""
+    name, epoch = name_of_driver(system), "3:" if system.family == REDHAT else ""
+    for version in known.repository(system).seen.values():
+        found = records.judge(name, Item("version", f"{epoch}{version}", records.DRIVER))
+        assert found.row is not None, version
+        assert found.state != records.CONTRADICTED, version
+
+
+@pytest.mark.parametrize("system", SYSTEMS, ids=file_name)
+def test_known_drivers_of_an_archive_are_the_newest_of_the_records(system: System) -> None:
+    assert {one.branch: one.version for one in known.archives(system)} == records.newest(
+        key(system)
+    )
 
 
 ITEMS = [
@@ -255,6 +188,21 @@ ITEMS = [
     pytest.param("rhel10", Item("fingerprint", "0" * 40), "unproven", id="no fingerprint"),
     pytest.param("rhel10", Item("package", "nvidia-persistenced"), "unproven", id="only inferred"),
     pytest.param("debian12", Item("suite", "/"), "confirmed", id="suite"),
+    pytest.param("debian-13", Item("version", "550.*", "libcuda1"), "confirmed", id="archive"),
+    pytest.param(
+        "debian-12",
+        Item("version", "470.*", "nvidia-persistenced"),
+        "unproven",
+        id="branch of the daemon",
+    ),
+    pytest.param("debian-13", Item("package", "nvidia-tesla-470-smi"), "contradicted", id="no 470"),
+    pytest.param("debian-13", Item("components", "universe"), "contradicted", id="component"),
+    pytest.param(
+        "debian-12",
+        Item("keyring", "/usr/share/keyrings/docker.gpg"),
+        "contradicted",
+        id="keyring",
+    ),
     pytest.param(
         "docker-centos9",
         Item("version", "29.9.9-1.el9", "docker-ce"),

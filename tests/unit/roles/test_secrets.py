@@ -79,7 +79,7 @@ def test_credentials_are_used_and_not_printed(tmp_path: Path) -> None:
         ],
     }
     printed = run(tmp_path, play).replace("'CANARY' in", "")
-    for step in ("Add the NVIDIA repository", "Add the Docker repository", "Install Docker"):
+    for step in ("Add the repository of the driver", "Add the Docker repository", "Install Docker"):
         assert step in printed
     assert "CANARY" not in printed
 

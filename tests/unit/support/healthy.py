@@ -58,7 +58,14 @@ _PLANS: dict[str, tuple[Any, dict[str, Any]]] = {
     "preflight": (plan_preflight, {"engine": "auto", "gpu_count": None}),
     "nvidia_driver": (
         plan_nvidia_driver,
-        {"version": DRIVER, "flavour": "auto", "reboot_ok": None, **REPOSITORY},
+        {
+            "source": "auto",
+            "version": DRIVER,
+            "branch": 0,
+            "flavour": "auto",
+            "reboot_ok": None,
+            **REPOSITORY,
+        },
     ),
     "containerd": (plan_containerd, {"version": "2.4.2", **REPOSITORY}),
     "docker_ce": (

@@ -21,11 +21,12 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import is_
 
 FOLDER = Path(__file__).parents[2] / "recorded" / "packages"
 CONFIRMED, CONTRADICTED, UNPROVEN = "confirmed", "contradicted", "unproven"
+STATES = (CONFIRMED, UNPROVEN, CONTRADICTED)  # the best one first
 SEEN = ("seen", "one source")
 INFERRED = "inferred"
 # A repository has exactly one of these.
-_SINGLE = ("address", "suite", "components", "signs", "key", "fingerprint")
-DRIVER = "driver"
+_SINGLE = ("address", "suite", "components", "signs", "key", "keyring", "fingerprint")
+DRIVER = "driver"  # the group of its packages, and the start of the names of others
 
 
 class Source(NamedTuple):
@@ -100,6 +101,22 @@ def repositories(address: str, suite: str) -> list[str]:
     ]
     with_suite = [name for name in here if any(row.has(suite) for row in about(name, "suite"))]
     return with_suite or here
+
+
+def newest(repository: str) -> dict[int, str]:
+    """Return the version of each branch of the driver that was seen last, by branch."""
+    found: dict[int, tuple[date, str]] = {}
+    for row in about(repository, "version"):
+        if (row.package or "").partition("-")[0] == DRIVER:
+            for version in map(upstream_version, row.values):
+                branch = int(version.partition(".")[0])
+                found[branch] = max(found.get(branch, (date.min, "")), (row.source.date, version))
+    return {branch: version for branch, (_date, version) in found.items()}
+
+
+def branches(repository: str) -> set[int]:
+    """Return the branches of which a version is recorded."""
+    return {*newest(repository)}
 
 
 def judge_address(system: str, address: str) -> Judgement:

@@ -3,7 +3,7 @@
 
 """Which packages are the NVIDIA driver, for computing only, on each system?
 
-Names and versions are those of NVIDIA's own repository; distributions use others.
+Names and versions are those of NVIDIA's own repository; distribution.py has the others.
 
 Source: https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/kernel-modules.html
 Source: https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/version-locking.html
@@ -20,6 +20,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.gpu_models import (
     PROPRIETARY,
     branch,
 )
+from ansible_collections.metal.gpu.plugins.module_utils.read.version import upstream_version
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import REDHAT, System
 
 # Packages with libcuda, libnvidia-ml or nvidia-smi, or with the kernel module or its source. If
@@ -41,7 +42,9 @@ _CARRIERS = re.compile(
 _DEBIAN_KERNEL = {OPEN: "nvidia-kernel-open-dkms", PROPRIETARY: "nvidia-kernel-dkms"}
 _REDHAT_KERNEL = {OPEN: "kmod-nvidia-open-dkms", PROPRIETARY: "kmod-nvidia-latest-dkms"}
 _REDHAT_STREAM = {OPEN: "open", PROPRIETARY: "dkms"}
-# Since this branch, names have no branch number, and not all names are confirmed.
+# Since this branch, names have no branch number, and nvidia-smi is in libnvidia-compute.
+# Source: what cuda-drivers 610.57.04 brings on Ubuntu 22.04, 2026-09; for the other releases,
+# NVIDIA's guide for 610.
 _UBUNTU_RENAMED = 590
 # The first branch whose records name the packages that the others need with `>=`, so that apt could
 # take them from a newer driver. In 460, nvidia-persistenced was a part of nvidia-compute-utils.
@@ -60,7 +63,7 @@ class DriverPackages(NamedTuple):
 
     packages: dict[str, str]
     pinning: dict[str, str]  # installed before the packages; empty if something else pins
-    headers: str  # for the running kernel, less its release
+    headers: str  # for the running kernel, less its release; empty if nothing is built
     stream: str | None  # of the module nvidia-driver, if the package manager has modules
 
 
@@ -69,27 +72,35 @@ def carriers(packages: Mapping[str, str]) -> dict[str, str]:
     return {name: version for name, version in packages.items() if _CARRIERS.fullmatch(name)}
 
 
+def versions(packages: Mapping[str, str]) -> set[str]:
+    """Return the upstream versions of the packages that contain a driver.
+
+    Packages of Ubuntu's modules have the version of their kernel.
+    """
+    return {
+        upstream_version(version)
+        for name, version in carriers(packages).items()
+        if not name.startswith(("linux-modules-", "linux-objects-"))
+    }
+
+
 def choose(system: System, version: str, flavour: str) -> DriverPackages | None:
     """Return the packages of a driver; None if their names are not confirmed."""
     if system.family == REDHAT:
         return _redhat(system, version, flavour)
     if system.id == "ubuntu":
         return _ubuntu(system, version, flavour)
-    names = ("nvidia-driver-cuda", _DEBIAN_KERNEL[flavour], "nvidia-persistenced")
-    return DriverPackages(
-        packages=dict.fromkeys(names, f"{version}-*"),
-        pinning={f"nvidia-driver-pinning-{version}": ""},
-        headers="linux-headers-",
-        stream=None,
-    )
+    return _apt(version, "nvidia-driver-cuda", _DEBIAN_KERNEL[flavour], "nvidia-persistenced")
 
 
 def _ubuntu(system: System, version: str, flavour: str) -> DriverPackages | None:
     number = branch(version)
-    # The repository for 26.04 starts with branch 595.
-    if number >= _UBUNTU_RENAMED or system.version == "26.04":
-        return None
     suffix = "-open" if flavour == OPEN else ""
+    if number >= _UBUNTU_RENAMED:
+        return _apt(version, "libnvidia-compute", f"nvidia-dkms{suffix}", "nvidia-persistenced")
+    # The repository for 26.04 starts with branch 595.
+    if system.version == "26.04":
+        return None
     # nvidia-smi is in the utils.
     names = [
         f"libnvidia-compute-{number}",
@@ -105,6 +116,10 @@ def _ubuntu(system: System, version: str, flavour: str) -> DriverPackages | None
             "nvidia-modprobe",
             "nvidia-persistenced",
         ]
+    return _apt(version, *names)
+
+
+def _apt(version: str, *names: str) -> DriverPackages:
     return DriverPackages(
         packages=dict.fromkeys(names, f"{version}-*"),
         pinning={f"nvidia-driver-pinning-{version}": ""},

@@ -12,15 +12,23 @@ Source: https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/
 from __future__ import annotations
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
+    distribution,
+    kernels,
+    state,
+    steps,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     packages as driver_packages,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import state, steps
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.absent import plan_absent
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.flavour import (
-    choose_flavour,
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.fit import (
+    DISTRIBUTION,
+    PRESENT,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.observed import Driver
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.refusals import (
+    choice_for,
+    choose,
     refuse_broken,
     refuse_installation,
     refuse_node,
@@ -30,6 +38,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.shapes
     Data,
     Desired,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.source import Choice
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import (
     refuse_platform,
@@ -86,23 +95,31 @@ def plan(node: Node, desired: Desired) -> PlanResult:
 def _plan_working(plan: Plan[Data], node: Node, desired: Desired) -> None:
     """Keep a working driver, and hold it if this role installed it.
 
-    A driver of the desired version is set up to load at boot. Other versions are left alone.
+    A driver of the desired version is set up to load at boot. Other versions are left alone, and so
+    is everything with source `present`.
     """
     found = state.version(node)
     packages = driver_packages.carriers(node["driver"]["packages"])
-    # A pinning package needs no hold.
-    ours = [name for name in steps.OURS.of_role(node) if "-pinning-" not in name]
+    ours = steps.OURS.of_role(node)
     if not packages:
         plan.notice("DRIVER_WITHOUT_PACKAGE", found=found)
     if failed(node):
         plan.notice("DRIVER_UNFINISHED", found=found, **unfinished_evidence(node))
-    notice_unheld(plan, node, [name for name in packages if name not in ours])
-    if found != desired["version"]:
-        plan.notice("DRIVER_KEPT", found=found, expected=desired["version"])
+    # Dependencies of what the role holds keep their version with it.
+    dependencies = node["package_manager"]["automatic"] if ours else []
+    others = [name for name in packages if name not in {*ours, *dependencies}]
+    notice_unheld(plan, node, others)
+    if desired["source"] == PRESENT:
+        return
+    choice = choice_for(node, desired)
+    if not isinstance(choice, Choice) or not choice.fits(found):
+        expected = choice.driver if isinstance(choice, Choice) else desired["version"]
+        if expected not in ("", found):
+            plan.notice("DRIVER_KEPT", found=found, expected=expected)
         return
     _plan_blacklist(plan, node["driver"])
-    versions = {name: node["packages"][name]["version"] for name in ours}
-    steps.OURS.plan_hold(plan, node, versions)
+    held = distribution.holdable(ours)
+    steps.OURS.plan_hold(plan, node, {name: node["packages"][name]["version"] for name in held})
     plan.step(steps.MODULES_LOAD, state.boot_reason(node))
     plan.step(steps.LOAD, state.unloaded_reason(node))
     if node["driver"]["persistenced"]["installed"]:
@@ -112,67 +129,102 @@ def _plan_working(plan: Plan[Data], node: Node, desired: Desired) -> None:
 
 
 def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
-    version, driver = desired["version"], node["driver"]
-    system = systems.supported(node)
-    flavour = choose_flavour(plan, node, desired)
-    refuse_node(plan, node, desired)
-    if flavour is None:
-        return
-    chosen = driver_packages.choose(system, version, flavour)
-    if chosen is None:
-        plan.refuse("DRIVER_PACKAGES_UNKNOWN", found=system.name, version=version)
+    choice = choose(plan, node, desired)
+    if desired["source"] != PRESENT:
+        refuse_node(plan, node, desired, choice)
+    chosen = _packages(node, choice) if choice else None
+    if choice is None or chosen is None:
         return
     packages, pinning = chosen.packages, chosen.pinning
-    kernel = node["kernel"]
-    headers = [] if kernel["headers"] else [f"{chosen.headers}{kernel['release']}"]
-    compilers = driver_packages.compilers(system, kernel["compiler"])
-    lacking = headers + [name for name in compilers if name not in node["packages"]]
+    reason, pin_reason = install_reason(node, packages), install_reason(node, pinning)
+    headers = _headers(node, chosen, is_incomplete=reason is not None)
+    needed = {**headers.packages, **_compilers(node, chosen)}
     # In one transaction, rpm may build the module before the headers are installed, and NVIDIA's
     # package ignores a failed build. dpkg unpacks all packages before it builds.
     # Source: %post in dkms-open-nvidia.spec of NVIDIA/yum-packaging-dkms-nvidia
-    separate = lacking if systems.is_redhat(node) else []
+    separate = arguments(node, needed) if systems.is_redhat(node) else []
+    together = [] if separate else arguments(node, needed)
     plan.data |= {
-        "flavour": flavour,
+        "flavour": choice.flavour,
+        "version": choice.driver,
         "stream": chosen.stream,
         "pinning": arguments(node, pinning),
         "headers": separate,
-        "packages": arguments(node, packages) + ([] if separate else lacking),
+        "packages": arguments(node, packages) + together,
     }
     steps.OURS.record(plan, node, pinning)
     ours = steps.OURS.record(plan, node, packages)
-    reason = install_reason(node, packages)
-    pin_reason = install_reason(node, pinning)
-    lacking_reason = f"not installed: {', '.join(lacking)}" if lacking else None
-    refuse_installation(plan, node, desired, packages, reason or pin_reason)
+    refuse_installation(plan, node, choice, packages, reason or pin_reason)
     if pin_reason:
         refuse_pin(plan, node, pinning)
-    if lacking and not separate:
-        reason = "; ".join(filter(None, (reason, lacking_reason)))
+    if headers.left:
+        plan.notice("KERNEL_HEADERS_LEFT", package=headers.left)
+    lacking = install_reason(node, needed)
+    if not separate:
+        reason = "; ".join(filter(None, (reason, lacking))) or None
     if reason or pin_reason:
-        steps.OURS.plan_repository(plan, node, desired, system.driver)
+        _plan_repository(plan, node, desired, choice)
     if reason and systems.is_redhat(node):
-        _plan_redhat(plan, node, version, chosen.stream)
+        _plan_redhat(plan, node, choice.driver, chosen.stream)
     plan.step(steps.PIN, pin_reason)
-    plan.step(steps.HEADERS, lacking_reason if separate else None)
-    _plan_blacklist(plan, driver)
-    plan.step(steps.OURS.install, reason)
-    steps.OURS.plan_hold(plan, node, ours)
+    plan.step(steps.HEADERS, lacking if separate else None)
+    _plan_blacklist(plan, node["driver"])
+    plan.step(steps.OURS.install, f"{reason}; {choice.why}" if reason else None)
+    held = distribution.holdable(ours)
+    steps.OURS.plan_hold(plan, node, {name: ours[name] for name in held})
     plan.step(steps.MODULES_LOAD, state.boot_reason(node))
-    has_failed = _plan_build(plan, node, version, is_complete=not (reason or lacking))
-    reboot = state.reboot_reason(node, desired["version"])
+    has_failed = _plan_build(plan, node, choice, is_complete=not (reason or lacking))
+    reboot = state.reboot_reason(node, choice)
     plan.step(steps.REBOOT, reboot)
     plan.step(steps.LOAD, None if reboot else state.unloaded_reason(node))
     plan.step(steps.PERSISTENCE, state.persistence_reason(node))
     if has_failed or not (plan.steps or plan.refusals):
-        refuse_broken(plan, node, version)
+        refuse_broken(plan, node, choice.driver)
 
 
-def _plan_build(plan: Plan[Data], node: Node, version: str, *, is_complete: bool) -> bool:
+def _packages(node: Node, choice: Choice) -> driver_packages.DriverPackages | None:
+    system = systems.supported(node)
+    if choice.source == DISTRIBUTION:
+        return distribution.choose(node, system, choice)
+    return driver_packages.choose(system, choice.version, choice.flavour)
+
+
+def _headers(
+    node: Node, chosen: driver_packages.DriverPackages, *, is_incomplete: bool
+) -> kernels.Headers:
+    """Return the headers that DKMS needs, if something is to be installed at all."""
+    kernel = node["kernel"]
+    if not chosen.headers or (kernel["headers"] and not is_incomplete):
+        return kernels.Headers({})
+    if systems.is_redhat(node):
+        running = f"{chosen.headers}{kernel['release']}"
+        return kernels.Headers({} if kernel["headers"] else {running: ""})
+    return kernels.headers(node, systems.supported(node))
+
+
+def _compilers(node: Node, chosen: driver_packages.DriverPackages) -> dict[str, str]:
+    """Return the compilers that a node lacks, if DKMS builds a module there, in any version."""
+    if not chosen.headers:
+        return {}
+    names = driver_packages.compilers(systems.supported(node), node["kernel"]["compiler"])
+    return {name: "" for name in names if name not in node["packages"]}
+
+
+def _plan_repository(plan: Plan[Data], node: Node, desired: Desired, choice: Choice) -> None:
+    system = systems.supported(node)
+    if choice.source == DISTRIBUTION:
+        components = distribution.components(system)
+        steps.OURS.plan_components(plan, node, system, components, desired["now"])
+    else:
+        steps.OURS.plan_repository(plan, node, desired, system.driver)
+
+
+def _plan_build(plan: Plan[Data], node: Node, choice: Choice, *, is_complete: bool) -> bool:
     """Plan the build of the module. Return whether it cannot succeed without an admin."""
     dkms = node["driver"]["dkms"]
     if dkms["built"] is not False:
         return False
-    sources = [one for one in dkms["sources"] if one.endswith(f"/{version}")]
+    sources = [one for one in dkms["sources"] if choice.fits(one.rpartition("/")[2])]
     plan.data["source"] = sources[0] if sources else None
     if is_complete and (dkms["log"] or not sources):
         return True

@@ -1,39 +1,91 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What prevents the installation of the driver on a node?"""
+"""Which driver does a node get, and what prevents its installation?"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
-from ansible_collections.metal.gpu.plugins.module_utils.read.gpu_models import branch
-from ansible_collections.metal.gpu.plugins.module_utils.read.version import upstream_version
+from ansible_collections.metal.gpu.plugins.module_utils.read import gpu_models
+from ansible_collections.metal.gpu.plugins.module_utils.read.pci import GpuRow
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     packages as driver_packages,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import state, steps
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.fit import (
+    RUNFILE,
+    Machine,
+    Reason,
+    Wish,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.shapes import (
     Data,
     Desired,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.source import (
+    Choice,
+    Refused,
+    choose_source,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
 
+_VERSION = re.compile(r"\d{3}(?:\.\d+)+")
 
-def refuse_node(plan: Plan[Data], node: Node, desired: Desired) -> None:
+
+def choose(plan: Plan[Data], node: Node, desired: Desired) -> Choice | None:
+    """Return the driver for a node, or refuse with every reason."""
+    found = choice_for(node, desired)
+    if isinstance(found, Refused):
+        for reason in found.reasons:
+            plan.refuse(reason.code, **{"error": state.error(node), **reason.evidence})
+        return None
+    if found.source == RUNFILE:
+        plan.refuse("RUNFILE_UNSUPPORTED", branch=found.branch)
+        return None
+    return found
+
+
+def choice_for(node: Node, desired: Desired) -> Choice | Refused:
+    """Return what would be installed on a node."""
+    if desired["version"] and not _VERSION.fullmatch(desired["version"]):
+        evidence = {
+            "name": "nvidia_driver_version",
+            "found": f"'{desired['version']}'",
+            "expected": "a whole version such as '580.178.04'",
+            "role": steps.ROLE,
+        }
+        return Refused((Reason("VARIABLE_INVALID", evidence),))
+    gpus: dict[gpu_models.Generation, list[GpuRow]] = {}
+    for gpu in node["pci"]:
+        gpus.setdefault(gpu_models.generation(gpu["device"]), []).append(gpu)
+    machine = Machine(
+        systems.supported(node), node["kernel"]["release"], gpus, bool(node["secure_boot"])
+    )
+    wish = Wish(
+        desired["source"],
+        desired["version"],
+        desired["branch"] or 0,
+        desired["flavour"],
+        bool(desired["repository_url"]),
+    )
+    return choose_source(machine, wish)
+
+
+def refuse_node(plan: Plan[Data], node: Node, desired: Desired, choice: Choice | None) -> None:
     """Refuse a node whose driver or loaded modules the role must not replace."""
-    if node["secure_boot"]:
-        plan.refuse("SECURE_BOOT_ON")
     packages = driver_packages.carriers(node["driver"]["packages"])
     found = state.installed_version(node)
     if not packages and found:
         plan.refuse("DRIVER_FROM_ELSEWHERE", found=found, error=state.error(node))
         return
-    others = {upstream_version(version) for version in packages.values()} - {desired["version"]}
-    reboot = state.reboot_reason(node, desired["version"])
+    versions = driver_packages.versions(packages)
+    others = {one for one in versions if choice and not choice.fits(one)}
+    reboot = state.reboot_reason(node, choice)
     if others:
         plan.refuse("DRIVER_BROKEN", found=" and ".join(sorted(others)), error=state.error(node))
     elif reboot and not desired["reboot_ok"]:
@@ -46,34 +98,22 @@ def refuse_node(plan: Plan[Data], node: Node, desired: Desired) -> None:
 
 
 def refuse_installation(
-    plan: Plan[Data],
-    node: Node,
-    desired: Desired,
-    packages: Mapping[str, str],
-    reason: str | None,
+    plan: Plan[Data], node: Node, choice: Choice, packages: Mapping[str, str], reason: str | None
 ) -> None:
-    """Refuse packages that no repository has, or that would replace a driver of the admin.
+    """Refuse packages that would replace a driver of the admin.
 
     A driver that does not answer may work, and pods may use it.
     """
     if not reason:
         return
-    version, system = desired["version"], systems.supported(node)
-    if branch(version) < system.first_branch and not desired["repository_url"]:
-        plan.refuse(
-            "DRIVER_BRANCH_MISSING",
-            version=version,
-            found=system.name,
-            branch=system.first_branch,
-        )
     failure = node["nvml"]["failure"]
     is_silent = failure is not None and failure["code"] == "timeout"
-    is_loaded = node["driver"]["module_version"] == version
+    is_loaded = choice.fits(node["driver"]["module_version"])
     installed = driver_packages.carriers(node["driver"]["packages"])
     missing = [name for name in driver_packages.carriers(packages) if name not in node["packages"]]
     is_of_admin = steps.ROLE not in node["ours"]["packages"] and installed and missing
     if (is_silent and is_loaded) or is_of_admin:
-        refuse_broken(plan, node, version)
+        refuse_broken(plan, node, choice.driver)
 
 
 def refuse_broken(plan: Plan[Data], node: Node, version: str) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Literal
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import State
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.fit import Wished
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.role import (
     PackageData,
     RepositoryDesired,
@@ -18,7 +19,9 @@ class Desired(RepositoryDesired):  # pylint: disable=duplicate-bases
     """The variables of the role nvidia_driver."""
 
     state: State
+    source: Wished
     version: str
+    branch: int
     flavour: Literal["auto", "open", "proprietary"]
     reboot_ok: bool | None
 
@@ -31,6 +34,7 @@ class Data(PackageData, total=False):
     is_missing: bool
     initramfs: list[str] | None  # the command
     flavour: str
+    version: str  # for messages: "580.178.04", "of branch 550"
     stream: str | None
     pinning: list[str]
     headers: list[str]

@@ -10,6 +10,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import
     packages as driver_packages,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.observed import Driver
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.source import Choice
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import File
 
@@ -81,13 +82,13 @@ def unloaded_reason(node: Node) -> str | None:
     return f"{' and '.join(names)} not loaded" if names else None
 
 
-def reboot_reason(node: Node, version: str) -> str | None:
+def reboot_reason(node: Node, choice: Choice | None) -> str | None:
     """Return why the modules cannot be loaded without a reboot."""
     if "nouveau" in node["kernel"]["modules"]:
         return "nouveau is loaded"
     loaded = node["driver"]["module_version"]
-    if loaded and loaded != version:
-        return f"the module of driver {loaded} is loaded, not {version}"
+    if choice and loaded and not choice.fits(loaded):
+        return f"the module of driver {loaded} is loaded, not {choice.driver}"
     return None
 
 

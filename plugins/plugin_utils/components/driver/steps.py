@@ -10,7 +10,12 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Step
 
 ROLE = "nvidia_driver"
 OURS = RolePackages(
-    ROLE, "metal-gpu-nvidia-driver", "the driver", "the NVIDIA repository", "the driver packages"
+    ROLE,
+    "metal-gpu-nvidia-driver",
+    "the driver",
+    "the repository of the driver",
+    "the driver packages",
+    short="the driver repository",
 )
 STREAM = Step("stream", "Enable the module stream of the driver branch")
 BLACKLIST = Step("blacklist", "Block the nouveau module")

@@ -37,6 +37,7 @@ _REFUSED = re.compile(
     r"|\b(?P<program>sudo|sudo-rs|su|doas|dzdo|ksu|machinectl|run0): "
     r"(?!warning: |setrlimit|unable to resolve host|unable to send audit message).+"
 )
+_ARM64 = ("aarch64", "arm64")
 _WRAPPING = "Task failed: "
 # Ansible also calls a host unreachable when SSH works but nothing can be written.
 _REACHED = ("Failed to create temporary directory", "No space left on device")
@@ -90,7 +91,9 @@ def refuse_platform(plan: Plan[NoData], node: Node) -> None:
     Every plan that installs packages calls this.
     """
     system = node["os"]
-    if systems.find(system) is None or system["architecture"] != systems.ARCHITECTURE:
+    if systems.find(system) and system["architecture"] in _ARM64:
+        plan.refuse("ARM64_UNSUPPORTED", evidence=f"{system['name']} on {system['architecture']}")
+    elif systems.find(system) is None or system["architecture"] != systems.ARCHITECTURE:
         name = system["name"] or system["id"] or "an unknown system"
         plan.refuse(
             "OS_UNSUPPORTED",

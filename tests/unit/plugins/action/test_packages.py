@@ -159,6 +159,30 @@ def test_index_is_read_again_if_it_lacks_the_packages(act: Any) -> None:
     assert "failed" not in result
 
 
+@pytest.mark.parametrize(
+    ("signed_by", "expected"),
+    [
+        pytest.param(
+            "/usr/share/keyrings/x.gpg", {"signed_by": "/usr/share/keyrings/x.gpg"}, id="keyring"
+        ),
+        pytest.param("", {}, id="every key"),
+    ],
+)
+def test_source_of_an_archive_has_the_key_of_the_admins(
+    act: Any, monkeypatch: pytest.MonkeyPatch, signed_by: str, expected: dict[str, str]
+) -> None:
+    """And nothing is fetched: the key is on the node."""
+
+    def fetch(*_: object) -> str:
+        raise KeyUnavailable("nothing is to be fetched")
+
+    monkeypatch.setattr(KEY, fetch)
+    repository = {**REPOSITORY, "key": "", "fingerprint": "", "signed_by": signed_by}
+    result, ran = act(operation="repository", repository=repository)
+    assert "failed" not in result
+    assert {name: one for name, one in ran[0][1].items() if name == "signed_by"} == expected
+
+
 def test_repository_whose_index_fails_is_taken_back(act: Any) -> None:
     def answer(module: str, options: dict[str, Any]) -> dict[str, Any]:
         if module == "ansible.builtin.command":

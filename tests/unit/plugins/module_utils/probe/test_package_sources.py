@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe.package_sources import (
+    EMBEDDED_KEY,
     parse_deb822,
     parse_ini,
     parse_sources,
@@ -73,6 +74,36 @@ def test_every_stanza() -> None:
 
 
 @pytest.mark.parametrize(
+    ("path", "text", "expected"),
+    [
+        pytest.param(
+            "x.list", "deb http://x/ sid main  contrib # c\n", ("main contrib", ""), id="line"
+        ),
+        pytest.param(
+            "x.list", "deb [signed-by=/k.gpg] http://x/ /\n", ("", "/k.gpg"), id="keyring"
+        ),
+        pytest.param(
+            "x.sources",
+            "Types: deb\nURIs: http://x/\nSuites: sid\nComponents: main\n contrib\n"
+            "Signed-By: /k.gpg\n",
+            ("main contrib", "/k.gpg"),
+            id="stanza",
+        ),
+        pytest.param(
+            "x.sources",
+            "Types: deb\nURIs: http://x/\nSuites: /\nSigned-By:\n -----BEGIN PGP\n .\n x\n",
+            ("", EMBEDDED_KEY),
+            id="the key itself",
+        ),
+        pytest.param("x.repo", "[x]\nbaseurl=http://x/\n", ("", ""), id="dnf"),
+    ],
+)
+def test_components_and_keys(path: str, text: str, expected: tuple[str, str]) -> None:
+    (source,) = parse_sources(path, text)
+    assert (source["components"], source["signed_by"]) == expected
+
+
+@pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("# c\nTypes: deb\nURIs: a\n\n\nA: b\n", [{"types": "deb", "uris": "a"}, {"a": "b"}]),
@@ -116,6 +147,8 @@ def test_all_files_of_both_package_managers(tmp_path):
         "url": "https://a.example/",
         "suite": "sid",
         "section": "",
+        "components": "main",
+        "signed_by": "",
         "unsigned": "",
         "credentials": False,
     }

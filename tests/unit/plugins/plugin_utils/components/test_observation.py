@@ -324,6 +324,8 @@ def test_a_gpu_node(observe, tmp_path):
                 "url": "https://mirror.example/nvidia",
                 "suite": "/",
                 "section": "",
+                "components": "",
+                "signed_by": "",
                 "unsigned": "",
                 "credentials": False,
             }

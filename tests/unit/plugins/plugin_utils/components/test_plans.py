@@ -47,7 +47,9 @@ CHOICES: dict[str, dict[str, Any]] = {
     "nvidia_driver": {
         "host": "gpu-1",
         "state": "present",
+        "source": "auto",
         "version": "580.178.04",
+        "branch": 0,
         "flavour": "auto",
         "reboot_ok": None,
         **REPOSITORY,
@@ -122,6 +124,8 @@ UNSIGNED = {
     "url": "https://mirror.example/",
     "suite": "/",
     "section": "",
+    "components": "",
+    "signed_by": "",
     "unsigned": "[trusted=yes]",
     "credentials": False,
 }
@@ -216,8 +220,8 @@ def test_second_run_finds_nothing_to_do(planner: str) -> None:
         pytest.param(
             "nvidia_driver",
             [
-                "Install python3-debian for the NVIDIA repository",
-                "Add the NVIDIA repository",
+                "Install python3-debian for the driver repository",
+                "Add the repository of the driver",
                 "Pin the driver version",
                 "Block the nouveau module",
                 "Rebuild the initramfs",
@@ -675,12 +679,19 @@ def test_driver_is_installed(changes: dict[str, Any], desired: dict[str, Any]) -
     assert "Install the driver" in names(planned)
 
 
-def test_refusal_of_a_branch_names_the_first_branch() -> None:
+def test_refusal_of_a_branch_has_every_reason_and_every_way_out() -> None:
     node = merge(VIRGIN, {"os": {"version_id": "13"}})
     (refusal,) = plan("nvidia_driver", node, repository_url="")["refusals"]
     assert refusal["message"] == (
-        "gpu-1: driver 580.178.04 is not available: NVIDIA's repository for Debian 13 starts with "
-        "branch 590"
+        "gpu-1: no source that is allowed has driver 580.178.04 on Debian 13: NVIDIA's repository "
+        "for Debian 13 starts with branch 590; the archive of Debian 13 has 550.163.01"
+    )
+    assert refusal["remedy"] == (
+        "set `nvidia_driver_source: distribution` and remove nvidia_driver_version, for driver of "
+        "branch 550 (proprietary) from the archive of Debian 13; or set "
+        "nvidia_driver_repository_url to a mirror that has a driver for these GPUs; or install a "
+        "driver yourself, for example of branch 580 with NVIDIA's .run installer: the role keeps a "
+        "driver that works"
     )
 
 
@@ -788,7 +799,7 @@ def test_refusal_names_the_addresses() -> None:
                 "Remove the module configuration of the driver",
                 "Rebuild the initramfs",
                 "Delete the record of the driver packages",
-                "Remove the NVIDIA repository",
+                "Remove the repository of the driver",
             ],
             id="driver: absent",
         ),
@@ -809,7 +820,7 @@ def test_refusal_names_the_addresses() -> None:
                 "repositories": repository("nvidia-driver"),
             },
             {"state": "absent"},
-            ["Remove the NVIDIA repository"],
+            ["Remove the repository of the driver"],
             id="driver: absent, the admin's from our repository stays",
         ),
         pytest.param(
@@ -1257,7 +1268,7 @@ def test_driver_that_was_removed_halfway_goes_on_going() -> None:
     assert names(plan("nvidia_driver", node, state="absent")) == [
         "Rebuild the initramfs",
         "Delete the record of the driver packages",
-        "Remove the NVIDIA repository",
+        "Remove the repository of the driver",
     ]
 
 

@@ -22,7 +22,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.variables import Option,
 
 ROLES = Path(__file__).parents[5] / "roles"
 PLANNED = [*PLANNERS, "device_plugin"]
-TYPES: dict[str, Any] = {"bool": bool, "dict": Mapping, "str": str, "raw": object}
+TYPES: dict[str, Any] = {"bool": bool, "int": int, "dict": Mapping, "str": str, "raw": object}
 
 
 def shapes(role: str) -> Any:

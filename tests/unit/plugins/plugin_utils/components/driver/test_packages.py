@@ -53,7 +53,8 @@ def plan(changes: dict[str, Any], **desired: Any) -> dict[str, Any]:
     [
         pytest.param("debian", "12", "595.71.05", "open", "nvidia-kernel-open-dkms", id="debian"),
         pytest.param("ubuntu", "22.04", "570.211.01", "open", "nvidia-dkms-570-open", id="570"),
-        pytest.param("ubuntu", "24.04", "590.48.01", "open", None, id="ubuntu, renamed"),
+        pytest.param("ubuntu", "24.04", "590.48.01", "open", "nvidia-dkms-open", id="renamed"),
+        pytest.param("ubuntu", "26.04", "595.71.05", "proprietary", "nvidia-dkms", id="closed"),
         pytest.param("ubuntu", "26.04", "580.178.04", "open", None, id="ubuntu, not there"),
         pytest.param("rhel", "9.6", "595.71.05", "open", "kmod-nvidia-open-dkms", id="rhel"),
         pytest.param(
@@ -132,6 +133,13 @@ def test_compiler_of_the_kernel(changes: dict[str, Any], expected: bool) -> None
     assert ("not installed: gcc-12" in reason) is expected
     assert "gcc-12" not in planned["data"]["hold"]
     assert "gcc-12" not in planned["data"]["packages_record"]["packages"]
+
+
+def test_signed_modules_need_no_compiler() -> None:
+    desired = {**CHOICES["nvidia_driver"], "source": "distribution"}
+    planned = plan_nvidia_driver.plan(merge(VIRGIN, UBUNTU), desired)
+    assert "linux-modules-nvidia-580-server-6.8.0-60-generic" in planned["data"]["packages"]
+    assert "gcc-12" not in planned["data"]["packages"]
 
 
 CARRIERS = [
@@ -231,7 +239,7 @@ def test_stream_of_the_branch(version_id: str, flavour: str, stream: str | None)
             {"os": {"id": "ubuntu", "version_id": "26.04", "family": "debian"}},
             {},
             ["DRIVER_PACKAGES_UNKNOWN"],
-            id="Ubuntu 26.04",
+            id="Ubuntu 26.04, a branch that it never had",
         ),
         pytest.param({"os": {"version_id": "8.10"}}, {}, ["OS_UNSUPPORTED"], id="EL 8"),
     ],

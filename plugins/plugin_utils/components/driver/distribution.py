@@ -1,0 +1,87 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which packages are the driver of Debian or Ubuntu itself, for computing only?
+
+Debian's packages build the module with DKMS. Their dependencies are in three components of its
+archive. Ubuntu's have modules that Ubuntu built and signed, one package for each kernel.
+
+Source: the indexes of Debian's bookworm and trixie, 2026-11-22
+Source: the packages of nodes with Ubuntu's driver 580, 2026; known.py has the details
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ansible_collections.metal.gpu.plugins.module_utils.read.gpu_models import OPEN
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import kernels, known
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.packages import (
+    DriverPackages,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.source import Choice
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import System
+
+# nvidia-open-kernel-dkms is in contrib, the firmware in non-free-firmware.
+_COMPONENTS = {"debian": ("contrib", "non-free", "non-free-firmware"), "ubuntu": ("restricted",)}
+# Packages of modules have the version of their kernel, and follow it.
+_MODULES = "linux-modules-nvidia-"
+ANY = "*"
+
+
+def components(system: System) -> tuple[str, ...]:
+    """Return the components of the archive that the driver needs besides main."""
+    return _COMPONENTS[system.id]
+
+
+def choose(node: Node, system: System, choice: Choice) -> DriverPackages:
+    """Return the packages of a driver of the distribution."""
+    if system.id == "ubuntu":
+        return _ubuntu(node, choice)
+    (row,) = (one for one in known.archives(system) if one.branch == choice.branch)
+    return _debian(choice, row)
+
+
+def holdable(names: Iterable[str]) -> list[str]:
+    """Return the packages to hold.
+
+    A pin needs no hold. Modules must come with each new kernel; those of another driver's version
+    do not, because they depend on what is held.
+    """
+    return [name for name in names if "-pinning-" not in name and not name.startswith(_MODULES)]
+
+
+def _debian(choice: Choice, row: known.Archive) -> DriverPackages:
+    version = choice.version if "*" in choice.version else f"{choice.version}-*"
+    series = f"{row.series}-" if row.series else ""
+    kernel = "nvidia-open-kernel-dkms" if choice.flavour == OPEN else f"nvidia-{series}kernel-dkms"
+    cuda, settings = f"libnvidia-{series}cuda1" if series else "libcuda1", f"libnvidia-{series}cfg1"
+    return DriverPackages(
+        packages={
+            **dict.fromkeys((kernel, f"nvidia-{series}smi", cuda, settings), version),
+            # NVIDIA's repository, if the node has it, has newer ones.
+            "nvidia-persistenced": f"{row.daemon or row.branch}.*",
+        },
+        pinning={},
+        headers="linux-headers-",
+        stream=None,
+    )
+
+
+def _ubuntu(node: Node, choice: Choice) -> DriverPackages:
+    version = choice.version if "*" in choice.version else f"{choice.version}-*"
+    series = f"{choice.branch}-server"
+    of_flavour = f"{series}-open" if choice.flavour == OPEN else series
+    kernel = filter(None, (node["kernel"]["release"], kernels.meta_package(node)))
+    return DriverPackages(
+        packages={
+            f"nvidia-headless-no-dkms-{of_flavour}": version,
+            f"nvidia-compute-utils-{series}": version,
+            f"nvidia-utils-{series}": version,
+            **{f"{_MODULES}{of_flavour}-{one}": ANY for one in kernel},
+        },
+        pinning={},
+        headers="",
+        stream=None,
+    )

@@ -1,0 +1,217 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which driver does a node get, and from where? Pure: known.py has the facts.
+
+One choice serves all GPUs of a node. A choice that cannot be made is refused with all reasons and
+all ways out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+from ansible_collections.metal.gpu.plugins.module_utils.read.gpu_models import PROPRIETARY
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
+    fit,
+    kernels,
+    known,
+    packages,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.fit import (
+    AUTO,
+    DISTRIBUTION,
+    NVIDIA,
+    PRESENT,
+    RUNFILE,
+    Machine,
+    Reason,
+    Wish,
+    Wished,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import System
+
+_BY_PREFERENCE = (NVIDIA, DISTRIBUTION)
+
+_MISSING, _UNKNOWN, _BOOT = "DRIVER_BRANCH_MISSING", "DRIVER_PACKAGES_UNKNOWN", "SECURE_BOOT_ON"
+
+
+class Choice(NamedTuple):
+    """The driver to install."""
+
+    source: Wished
+    branch: int
+    version: str  # or a pattern, where the source has one version of the branch at a time
+    flavour: str
+    why: str  # one sentence
+
+    @property
+    def driver(self) -> str:
+        """Return the version for a message: "driver of branch 550"."""
+        return f"of branch {self.branch}" if "*" in self.version else self.version
+
+    def fits(self, version: str | None) -> bool:
+        """Tell whether a driver has the chosen version."""
+        return version is not None and fnmatchcase(version, self.version)
+
+
+class Refused(NamedTuple):
+    """No choice, for all these reasons."""
+
+    reasons: tuple[Reason, ...]
+
+
+class _Problem(NamedTuple):
+    """Why a source has no driver for the machine: the code of a finding, and a sentence."""
+
+    code: str
+    text: str
+
+
+def choose_source(machine: Machine, wish: Wish) -> Choice | Refused:
+    """Return the driver for all GPUs of a machine, or every reason why there is none."""
+    if wish.source == PRESENT:
+        return Refused((Reason("DRIVER_NOT_PRESENT", {}),))
+    wrong = (*fit.unfit_gpus(machine, wish), *fit.unfit_flavours(machine, wish))
+    if wrong:
+        return Refused(wrong)
+    if wish.source == RUNFILE:
+        number = wish.number or fit.newest(machine)
+        flavour = fit.flavour(machine, wish, number, known.flavours(number)) or PROPRIETARY
+        return Choice(RUNFILE, number, wish.version or f"{number}.*", flavour, "as you ask for it")
+    sources = _BY_PREFERENCE if wish.source == AUTO else (wish.source,)
+    problems: list[_Problem] = []
+    for source in sources:
+        found = _offer(source, machine, wish)
+        if isinstance(found, Choice):
+            is_about_gpus = any(one.code == _MISSING for one in problems) and not wish.number
+            needs = fit.needs(machine) if is_about_gpus else ""
+            texts = [one.text for one in problems]
+            return found._replace(why=_sentence(needs, [*texts, found.why]))
+        problems.append(found)
+    return Refused(tuple(_reasons(problems, machine, wish)))
+
+
+def _reasons(problems: list[_Problem], machine: Machine, wish: Wish) -> Iterator[Reason]:
+    """Yield a reason for each kind of problem. One source is enough, so if only Secure Boot is in
+    the way of one, nothing else matters.
+    """
+    codes = list(dict.fromkeys(one.code for one in problems))
+    for code in [_BOOT] if _BOOT in codes else codes:
+        texts = [one.text for one in problems if one.code == code]
+        needs = fit.needs(machine) if code == _MISSING and not wish.number else ""
+        yield Reason(
+            code,
+            {
+                "found": machine.system.name,
+                "driver": f"driver {wish.driver}"
+                if wish.number
+                else f"a driver for {fit.names(machine)} GPUs",
+                "reasons": _sentence(needs, texts),
+                "alternatives": "; or ".join(_alternatives(machine, wish)),
+            },
+        )
+
+
+def _sentence(needs: str, texts: list[str]) -> str:
+    """Return reasons as one text, after what the GPUs need."""
+    return ": ".join(filter(None, (needs, "; ".join(texts))))
+
+
+def _alternatives(machine: Machine, wish: Wish) -> Iterator[str]:
+    """Yield every other way to a driver, as what to do."""
+    asked = {"nvidia_driver_version": wish.version, "nvidia_driver_branch": wish.branch}
+    if wish.flavour != "auto":
+        asked["nvidia_driver_flavour"] = wish.flavour
+    unset = " and ".join(name for name, value in asked.items() if value)
+    for source in _BY_PREFERENCE:
+        found = _offer(source, machine, Wish(source, has_mirror=wish.has_mirror))
+        if isinstance(found, Choice):
+            also = f" and remove {unset}" if unset else ""
+            where = _place(source, machine.system)
+            yield (
+                f"set `nvidia_driver_source: {source}`{also}, for driver {found.driver} "
+                f"({found.flavour}) from {where}"
+            )
+    if not wish.has_mirror and not machine.has_secure_boot:
+        yield "set nvidia_driver_repository_url to a mirror that has a driver for these GPUs"
+    number = wish.number or fit.newest(machine)
+    how = (
+        "with a signed module"
+        if machine.has_secure_boot
+        else f"for example of branch {number} with NVIDIA's .run installer"
+    )
+    yield f"install a driver yourself, {how}: the role keeps a driver that works"
+
+
+def _offer(source: Wished, machine: Machine, wish: Wish) -> Choice | _Problem:
+    return (_from_nvidia if source == NVIDIA else _from_archive)(machine, wish)
+
+
+def _from_nvidia(machine: Machine, wish: Wish) -> Choice | _Problem:
+    """Return what NVIDIA's repository, or the user's mirror of it, has for the machine."""
+    system = machine.system
+    first, seen = known.repository(system)
+    if wish.has_mirror:
+        first, seen = 0, known.mirrored()
+    place = "your mirror" if wish.has_mirror else _place(NVIDIA, system)
+    start = f"{place} starts with branch {first}"
+    if wish.number and wish.number < first:
+        return _Problem(_MISSING, start)
+    if wish.branch and not wish.version and wish.branch not in seen:
+        versions = ", ".join(seen.values())
+        text = f"no version of branch {wish.branch} is recorded for {place} (recorded: {versions})"
+        return _Problem(_MISSING, text)
+    numbers = (wish.number,) if wish.number else known.DEFAULT_BRANCHES
+    fitting = [one for one in numbers if fit.fits(machine, one) and (wish.version or one in seen)]
+    if not fitting:
+        text = start if first else f"no branch that fits is recorded for {place}"
+        return _Problem(_MISSING, text)
+    for number in fitting:
+        flavour = fit.flavour(machine, wish, number, known.flavours(number))
+        version = wish.version or seen[number]
+        if flavour is None or packages.choose(system, version, flavour) is None:
+            continue
+        if machine.has_secure_boot:
+            return _Problem(_BOOT, f"{place} has only modules that are built on the node")
+        return Choice(NVIDIA, number, version, flavour, f"{place} has branch {number}")
+    branches = " and ".join(map(str, fitting))
+    return _Problem(_UNKNOWN, f"{place}: the package names of branch {branches} are not recorded")
+
+
+def _from_archive(machine: Machine, wish: Wish) -> Choice | _Problem:
+    """Return what the distribution itself has for the machine."""
+    system = machine.system
+    rows = known.archives(system)
+    place = _place(DISTRIBUTION, system)
+    if not rows:
+        text = f"{system.name} has no driver of its own"
+        return _Problem(_MISSING, f"{text}, and {known.OTHER_SOURCES} are not used")
+    for row in rows:
+        if wish.number not in (0, row.branch) or not fit.fits(machine, row.branch):
+            continue
+        if wish.version and not row.is_signed and wish.version != row.version:
+            continue
+        flavour = fit.flavour(machine, wish, row.branch, row.flavours)
+        if flavour is None:
+            continue
+        if row.is_signed and kernels.flavour(machine.kernel) not in known.SIGNED_KERNELS:
+            text = f"{place} is not known to have signed modules for the kernel {machine.kernel}"
+            return _Problem(_UNKNOWN, text)
+        if machine.has_secure_boot and not row.is_signed:
+            return _Problem(_BOOT, f"{place} has only modules that are built on the node")
+        version = wish.version or f"{row.branch}.*"
+        what = " with signed modules" if row.is_signed else ""
+        return Choice(
+            DISTRIBUTION, row.branch, version, flavour, f"{place} has branch {row.branch}{what}"
+        )
+    versions = ", ".join(one.version for one in rows)
+    return _Problem(_MISSING, f"{place} has {versions}")
+
+
+def _place(source: Wished, system: System) -> str:
+    if source == NVIDIA:
+        return f"NVIDIA's repository for {system.name}"
+    return f"the archive of {system.name}"

@@ -1,0 +1,334 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The plans for the distribution's own driver, and for the sources that install nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
+    BROKEN,
+    DONE,
+    GPU,
+    VIRGIN,
+    codes,
+    merge,
+    names,
+    plan,
+    record,
+    without_nulls,
+)
+
+SOURCE = {
+    "path": "/etc/apt/sources.list.d/debian.sources",
+    "url": "http://deb.debian.org/debian",
+    "suite": "trixie",
+    "section": "",
+    "components": "main non-free-firmware",
+    "signed_by": "/usr/share/keyrings/debian-archive-keyring.gpg",
+    "unsigned": "",
+    "credentials": False,
+}
+DEBIAN_13 = {
+    "os": {"version_id": "13", "codename": "trixie"},
+    "kernel": {"release": "6.12.107+deb13-amd64"},
+    "package_sources": [SOURCE],
+}
+DEBIAN = merge(VIRGIN, DEBIAN_13)
+UBUNTU = merge(
+    VIRGIN,
+    {
+        "os": {"id": "ubuntu", "version_id": "24.04", "codename": "noble"},
+        "kernel": {"release": "6.8.0-60-generic"},
+        "package_sources": [
+            {**SOURCE, "url": "http://x/ubuntu", "suite": "noble", "components": "main restricted"}
+        ],
+        "packages": {"linux-image-generic": {"version": "6.8.0-60.63", "held": False}},
+        "secure_boot": True,
+    },
+)
+FILE = "/etc/apt/sources.list.d/metal-gpu-nvidia-driver.sources"
+OURS = {
+    "metal-gpu-nvidia-driver": {
+        "path": FILE,
+        "entries": [
+            {
+                "x-repolib-name": "metal-gpu-nvidia-driver",
+                "types": "deb",
+                "uris": SOURCE["url"],
+                "suites": "trixie",
+                "components": "contrib non-free",
+                "signed-by": SOURCE["signed_by"],
+            }
+        ],
+        "key": None,
+        "error": None,
+    }
+}
+RECORDED = {
+    **dict.fromkeys(("nvidia-kernel-dkms", "nvidia-smi", "libcuda1", "libnvidia-cfg1"), "550.*"),
+    "nvidia-persistenced": "550.*",
+}
+INSTALLED = {
+    name: {"version": version.replace("550.*", "550.163.01-2"), "held": True}
+    for name, version in RECORDED.items()
+}
+
+
+def driver(node: dict[str, Any], **desired: Any) -> dict[str, Any]:
+    return plan("nvidia_driver", node, **{"version": "", "repository_url": "", **desired})
+
+
+def installed(**changes: Any) -> dict[str, Any]:
+    """Return a node with Debian's driver, which this role installed."""
+    done = without_nulls(merge(DONE, {"packages": dict.fromkeys(DONE["packages"])}))
+    node = merge(merge(done, DEBIAN_13), {"repositories": OURS, "packages": INSTALLED})
+    node["ours"]["packages"] = record("nvidia_driver", RECORDED)["packages"]
+    node["driver"]["packages"] = {name: one["version"] for name, one in INSTALLED.items()}
+    node["package_manager"] |= {"automatic": [], "dependants": {}}
+    version = {"module_version": "550.163.01", "disk_version": "550.163.01"}
+    found = {"driver": version, "nvml": {"driver_version": "550.163.01"}}
+    return merge(merge(node, found), changes)
+
+
+def test_debians_driver() -> None:
+    planned = driver(DEBIAN)
+    assert codes(planned) == []
+    assert names(planned) == [
+        "Install python3-debian for the driver repository",
+        "Add the repository of the driver",
+        "Block the nouveau module",
+        "Rebuild the initramfs",
+        "Install the driver",
+        "Hold the driver",
+        "Load the NVIDIA modules at boot",
+        "Load the NVIDIA modules",
+        "Start the persistence daemon",
+    ]
+    data = planned["data"]
+    assert data["packages"] == [
+        "nvidia-kernel-dkms=550.*",
+        "nvidia-smi=550.*",
+        "libcuda1=550.*",
+        "libnvidia-cfg1=550.*",
+        "nvidia-persistenced=550.*",
+        "linux-headers-6.12.107+deb13-amd64",
+    ]
+    assert data["repository"] == {
+        "name": "metal-gpu-nvidia-driver",
+        "url": "http://deb.debian.org/debian",
+        "suite": "trixie",
+        "components": "contrib non-free",
+        "key": "",
+        "fingerprint": "",
+        "signs": "metadata",
+        "key_file": "",
+        "signed_by": SOURCE["signed_by"],
+        "new": True,
+    }
+    assert data["hold"] == [*RECORDED]
+    (install,) = (one for one in planned["steps"] if one["slug"] == "install")
+    assert install["reason"].endswith("the archive of Debian 13 has branch 550")
+
+
+def test_second_run_has_nothing_to_do() -> None:
+    planned = driver(installed())
+    assert (planned["steps"], planned["refusals"], planned["notices"]) == ([], [], [])
+
+
+def test_interrupted_installation_continues() -> None:
+    node = installed(nvml={"failure": BROKEN, "driver_version": None, "devices": []})
+    node["driver"] |= {"module_version": None, "dkms": DONE["driver"]["dkms"]}
+    del node["packages"]["nvidia-smi"], node["driver"]["packages"]["nvidia-smi"]
+    planned = driver(node)
+    assert codes(planned) == []
+    assert "Install the driver" in names(planned)
+    assert "Add the repository of the driver" not in names(planned)
+
+
+def test_module_is_built_from_debians_source() -> None:
+    node = installed(nvml={"failure": BROKEN, "driver_version": None, "devices": []})
+    dkms = {"built": False, "log": None, "sources": ["nvidia-current/550.163.01"]}
+    node["driver"] |= {"module_version": None, "dkms": dkms}
+    planned = driver(node)
+    assert planned["data"]["source"] == "nvidia-current/550.163.01"
+    assert planned["data"]["version"] == "of branch 550"
+
+
+def test_teardown_removes_the_packages_and_our_file_only() -> None:
+    planned = driver(installed(), state="absent")
+    assert codes(planned) == []
+    assert set(planned["data"]["packages"]) >= set(RECORDED)
+    assert names(planned)[-1] == "Remove the repository of the driver"
+    assert planned["data"]["repository"]["name"] == "metal-gpu-nvidia-driver"
+
+
+@pytest.mark.parametrize(
+    ("sources", "expected"),
+    [
+        pytest.param(
+            [{**SOURCE, "components": "main contrib non-free non-free-firmware"}], [], id="there"
+        ),
+        pytest.param(
+            [{**SOURCE, "unsigned": "Trusted: yes"}], ["REPOSITORY_UNSIGNED"], id="unsigned"
+        ),
+        pytest.param([{**SOURCE, "credentials": True}], ["COMPONENTS_MISSING"], id="password"),
+        pytest.param([{**SOURCE, "signed_by": "embedded"}], ["COMPONENTS_MISSING"], id="key"),
+    ],
+)
+def test_components(sources: list[dict[str, Any]], expected: list[str]) -> None:
+    planned = driver({**DEBIAN, "package_sources": sources})
+    assert codes(planned) == expected
+    assert "Add the repository of the driver" not in names(planned)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "reason"),
+    [
+        ("components", "contrib", "has Components contrib, not contrib non-free"),
+        ("signed-by", "/old.gpg", "has another Signed-By than the archive's own source"),
+        ("uris", "https://developer.download.nvidia.com/x/", "has URIs https://developer."),
+    ],
+)
+def test_our_file_is_written_again_if_it_differs(field: str, value: str, reason: str) -> None:
+    (entry,) = OURS["metal-gpu-nvidia-driver"]["entries"]
+    file = {**OURS["metal-gpu-nvidia-driver"], "entries": [{**entry, field: value}]}
+    planned = driver({**DEBIAN, "repositories": {"metal-gpu-nvidia-driver": file}})
+    (step,) = (one for one in planned["steps"] if one["slug"] == "repository")
+    assert reason in step["reason"]
+
+
+def test_kepler_on_debian_12() -> None:
+    planned = driver(merge(VIRGIN, {"pci": [{**GPU, "device": "102d"}]}))
+    assert planned["data"]["packages"][:5] == [
+        "nvidia-tesla-470-kernel-dkms=470.*",
+        "nvidia-tesla-470-smi=470.*",
+        "libnvidia-tesla-470-cuda1=470.*",
+        "libnvidia-tesla-470-cfg1=470.*",
+        "nvidia-persistenced=535.*",
+    ]
+
+
+def test_open_module_and_exact_version() -> None:
+    node = merge(DEBIAN, {"pci": [{**GPU, "device": "1eb8"}]})
+    planned = driver(node, source="distribution", version="550.163.01")
+    assert planned["data"]["packages"][0] == "nvidia-open-kernel-dkms=550.163.01-*"
+
+
+def test_ubuntus_signed_modules_under_secure_boot() -> None:
+    planned = driver(UBUNTU)
+    assert codes(planned) == []
+    assert planned["data"]["packages"] == [
+        "nvidia-headless-no-dkms-580-server=580.*",
+        "nvidia-compute-utils-580-server=580.*",
+        "nvidia-utils-580-server=580.*",
+        "linux-modules-nvidia-580-server-6.8.0-60-generic",
+        "linux-modules-nvidia-580-server-generic",
+    ]
+    # The modules follow their kernel.
+    assert planned["data"]["hold"] == [
+        "nvidia-headless-no-dkms-580-server",
+        "nvidia-compute-utils-580-server",
+        "nvidia-utils-580-server",
+    ]
+    assert not any("headers" in name for name in planned["data"]["packages"])
+    assert "Add the repository of the driver" not in names(planned)
+
+
+def test_ubuntus_modules_may_change_their_version() -> None:
+    """They have that of the kernel: an upgrade of the kernel is no other driver."""
+    modules = "linux-modules-nvidia-580-server-6.8.0-60-generic"
+    packages = {
+        "nvidia-headless-no-dkms-580-server": "580.173.02-0ubuntu0.24.04.1",
+        "nvidia-compute-utils-580-server": "580.173.02-0ubuntu0.24.04.1",
+        "nvidia-utils-580-server": "580.173.02-0ubuntu0.24.04.1",
+        modules: "6.8.0-60.63+1",
+        "linux-modules-nvidia-580-server-generic": "6.8.0-61.64",
+    }
+    noted = {name: "*" if "modules" in name else "580.*" for name in packages}
+    observed = {
+        name: {"version": one, "held": "modules" not in name} for name, one in packages.items()
+    }
+    changes = {
+        "driver": {"packages": packages, "module_version": None},
+        "packages": observed,
+        "nvml": {"failure": BROKEN},
+        "ours": record("nvidia_driver", noted),
+    }
+    planned = driver(merge(UBUNTU, changes))
+    assert codes(planned) == []
+    assert names(planned)[0] != "Install the driver"
+    assert "Install the driver" not in names(planned)
+    assert "Hold the driver" not in names(planned)
+    assert set(driver(merge(UBUNTU, changes), state="absent")["data"]["packages"]) == set(packages)
+
+
+def test_present_changes_nothing() -> None:
+    planned = driver(DEBIAN, source="present")
+    (refusal,) = planned["refusals"]
+    assert refusal["code"] == "DRIVER_NOT_PRESENT"
+    assert "nvidia-smi is not installed" in refusal["message"]
+    node = installed(driver={"modules_load": [], "persistenced": {"active": False}})
+    assert names(driver(node)) == [
+        "Load the NVIDIA modules at boot",
+        "Start the persistence daemon",
+    ]
+    planned = driver(node, source="present")
+    assert (planned["steps"], planned["refusals"]) == ([], [])
+    assert "Remove the driver" in names(driver(node, source="present", state="absent"))
+
+
+@pytest.mark.parametrize("version", ["latest", "580", "580.x"])
+def test_what_is_no_version_is_refused(version: str) -> None:
+    (refusal,) = driver(DEBIAN, version=version)["refusals"]
+    assert refusal["code"] == "VARIABLE_INVALID"
+    assert f"nvidia_driver_version is '{version}', expected " in refusal["message"]
+    assert [one["code"] for one in driver(installed(), version=version)["notices"]] == [
+        "DRIVER_KEPT"
+    ]
+
+
+def test_runfile_is_not_installed_yet() -> None:
+    planned = driver(DEBIAN, source="runfile")
+    (refusal,) = planned["refusals"]
+    assert refusal["code"] == "RUNFILE_UNSUPPORTED"
+    assert "of branch 580" in refusal["remedy"]
+
+
+def test_headers_that_would_bring_a_kernel_are_named() -> None:
+    image = {"linux-image-amd64": {"version": "6.12.107-1", "held": False}}
+    node = merge(DEBIAN, {"kernel": {"headers": True}, "packages": image})
+    planned = driver(node)
+    assert [notice["code"] for notice in planned["notices"]] == ["KERNEL_HEADERS_LEFT"]
+    assert not any("headers" in name for name in planned["data"]["packages"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        pytest.param({"os": {"architecture": "aarch64"}}, ["ARM64_UNSUPPORTED"], id="arm64"),
+        pytest.param({"pci": [{**GPU, "device": "2342"}]}, ["ARM64_UNSUPPORTED"], id="Grace"),
+        pytest.param(
+            {"pci": [{**GPU, "device": "102d"}, {**GPU, "device": "2330"}]},
+            ["GPUS_INCOMPATIBLE"],
+            id="Kepler beside Hopper",
+        ),
+        pytest.param({"secure_boot": True}, ["SECURE_BOOT_ON"], id="Secure Boot"),
+        pytest.param(
+            {"kernel": {"modules": ["nouveau"]}, "pci": [{**GPU, "device": "102d"}]},
+            ["DRIVER_BRANCH_MISSING", "NOUVEAU_LOADED"],
+            id="two reasons",
+        ),
+    ],
+)
+def test_refusals(changes: dict[str, Any], expected: list[str]) -> None:
+    assert codes(driver(merge(DEBIAN, changes))) == expected
+
+
+def test_driver_that_no_source_has_is_kept_where_it_works() -> None:
+    node = installed(pci=[{**GPU, "device": "102d"}])
+    planned = driver(node)
+    assert (planned["steps"], planned["refusals"], planned["notices"]) == ([], [], [])
