@@ -33,7 +33,7 @@ class ActionModule(ActionBase):
         _result, options = self.validate_argument_spec(ARGUMENT_SPEC)
         task_vars, query = task_vars or {}, options["query"]
         run = plain(options["run"])
-        hosts = list(_hosts(task_vars, _names(task_vars, query), run))
+        hosts = list(_hosts(task_vars, _names(task_vars, query, run), run))
         answers = fleet.Answers(
             *(plain(options[name]) for name in ("capacity", "smoke", "unanswered", "asked"))
         )
@@ -77,13 +77,14 @@ class ActionModule(ActionBase):
         return result
 
 
-def _names(task_vars: Mapping[str, Any], query: str) -> list[str]:
+def _names(task_vars: Mapping[str, Any], query: str, run: Mapping[str, Any]) -> list[str]:
     """Return the hosts that a query is about.
 
-    A table is also about hosts that Ansible has taken out of the play, but not about those of other
-    batches. Ansible restricts its inventory to the batch.
+    In a run of a playbook of this collection, and in a table, these are also hosts that Ansible has
+    taken out of the play, but not those of other batches. Ansible restricts its inventory to the
+    batch.
     """
-    if query not in ("admission", "doubts", "verdicts"):
+    if not run and query not in ("admission", "doubts", "verdicts"):
         return list(task_vars["ansible_play_batch"])
     batch = {host.name for host in task_vars["hostvars"]._inventory.get_hosts()}
     return [name for name in task_vars["ansible_play_hosts_all"] if name in batch]
