@@ -33,10 +33,18 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import 
 )
 
 VERSIONLOCK = "python3-dnf-plugin-versionlock"
+# If not, dnf waits for another process without a time limit, and does not say so in time.
+_EXIT_ON_LOCK = "--setopt=exit_on_lock=True"
+# Only installed packages are in question. An unusable repository must not prevent it.
+_NO_REPOSITORY = "--disablerepo=*"
 
 
 def _dnf(**options: Any) -> Call:
     return Call("ansible.builtin.dnf", {**options, "lock_timeout": 0})
+
+
+def _program(*argv: str) -> Call:
+    return command("dnf", "--assumeyes", _EXIT_ON_LOCK, *argv)
 
 
 def _install(request: Request) -> Steps:
@@ -66,8 +74,7 @@ def _hold(request: Request) -> Steps:
 
 
 def _versionlock(what: str, names: list[str]) -> Call:
-    # Only installed packages are in question. An unusable repository must not prevent it.
-    return command("dnf", "--disablerepo=*", "versionlock", what, *names)
+    return _program(_NO_REPOSITORY, "versionlock", what, *names)
 
 
 def _unlocked(
@@ -83,8 +90,12 @@ def _unlocked(
 
 
 def _remove(request: Request) -> Steps:
+    # Not ansible.builtin.dnf: it would keep the libraries of a driver, which dnf installed as
+    # dependencies, or with autoremove also remove unused packages that have nothing to do with it.
+    clean = "--setopt=clean_requirements_on_remove=True"
+    remove = _program(_NO_REPOSITORY, clean, "remove", *request.names)
     # A remaining versionlock would exclude all other versions of these packages.
-    return _unlocked(request, request.names, _dnf(name=request.names, state="absent"))
+    return _unlocked(request, request.names, remove)
 
 
 def _repository(request: Request) -> Steps:
@@ -106,7 +117,7 @@ def _repository(request: Request) -> Steps:
             Call("ansible.builtin.copy", key, explains=False),
             Call("ansible.builtin.yum_repository", options, explains=False),
             # With the signature of the metadata. The installation uses what is read here.
-            command("dnf", "--assumeyes", f"--repo={repository['name']}", "makecache"),
+            _program(f"--repo={repository['name']}", "makecache"),
         ),
         undo=_no_repository(request).work if repository["new"] else (),
     )
@@ -125,8 +136,7 @@ def _no_repository(request: Request) -> Steps:
 
 def _stream(request: Request) -> Steps:
     # Not ansible.builtin.dnf, which would install a profile of the stream.
-    enable = ("dnf", "--assumeyes", "module", "enable", request.options["stream"])
-    return Steps(work=(command(*enable),))
+    return Steps(work=(_program("module", "enable", request.options["stream"]),))
 
 
 def _release(request: Request) -> Steps:
@@ -145,4 +155,7 @@ OPERATIONS: dict[str, Operation] = {
     "no_repository": _no_repository,
     "forget": forget,
 }
-QUESTIONS = (["dnf", "makecache"], ["dnf", "list", "--showduplicates"])
+QUESTIONS = (
+    ["dnf", _EXIT_ON_LOCK, "makecache"],
+    ["dnf", _EXIT_ON_LOCK, "list", "--showduplicates"],
+)

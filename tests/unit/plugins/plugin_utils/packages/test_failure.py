@@ -300,6 +300,12 @@ def test_no_credentials_are_quoted(text: str) -> None:
         pytest.param(
             "lockfile is held by another process", FREE, "a process (process unknown)", id="dnf"
         ),
+        pytest.param(
+            "metadata already locked by 2582\n  The application with PID 2582 is: sh",
+            FREE,
+            "a process (process 2582)",
+            id="dnf with exit_on_lock",  # of Debian's dnf 4.14.0
+        ),
     ],
 )
 def test_locked(text: str, manager: dict[str, Any], expected: str) -> None:
