@@ -15,7 +15,7 @@ from typing import Any
 
 import jinja2
 
-from metal_lab import debian_driver, mirror, nodes, pod_images, versions
+from metal_lab import debian_driver, mirror, nodes, pod_images, rpm_mirror, versions
 from metal_lab.description import Description, Node, gpus
 from metal_lab.state import State
 
@@ -48,7 +48,11 @@ def collect(
             "url": url,
             "fingerprint": fingerprint,
             "repositories": {
-                each.name: _repository(url, each) for each in mirror.repositories(fingerprint)
+                each.name: _repository(url, each)
+                for each in (
+                    *mirror.repositories(fingerprint),
+                    *(rpm_mirror.repositories(fingerprint) if description.redhat else ()),
+                )
             },
             "untrusted": {
                 each.name: _repository(url, each) for each in (mirror.EXPIRED, mirror.STRANGER)
@@ -90,7 +94,7 @@ def _node(state: State, node: Node) -> dict[str, Any]:
     }
 
 
-def _repository(url: str, repository: mirror.Repository) -> dict[str, str]:
+def _repository(url: str, repository: mirror.Repository | rpm_mirror.Repository) -> dict[str, str]:
     return {"url": f"{url}/{repository.path}", "key": f"{url}/{repository.key}"}
 
 

@@ -77,6 +77,10 @@ class Package:
     def source_folder(self) -> str:
         return self.folder or self.name
 
+    def build(self, folder: Path) -> Path:
+        """Build the package into the folder."""
+        return build_deb(self, folder)
+
 
 def control(package: Package) -> str:
     """Return the text of the package's control file."""
@@ -97,8 +101,9 @@ def control(package: Package) -> str:
     return "".join(f"{name}: {value}\n" for name, value in fields.items() if value)
 
 
-def _render(template: str, package: Package) -> str:
-    return _templates.get_template(template).render(package=package)
+def render(template: str, package: Package, **more: object) -> str:
+    """Return the text of a template of files/packages."""
+    return _templates.get_template(template).render(package=package, **more)
 
 
 def control_files(package: Package) -> dict[str, str]:
@@ -107,9 +112,9 @@ def control_files(package: Package) -> dict[str, str]:
     files = {"control": control(package)}
     for script in MAINTAINER_SCRIPTS:
         if package.units or (source / f"{script}.sh.j2").exists():
-            files[script] = _render(f"common/{script}.j2", package)
+            files[script] = render(f"common/{script}.j2", package)
     if (source / "triggers.j2").exists():
-        files["triggers"] = _render(f"{package.source_folder}/triggers.j2", package)
+        files["triggers"] = render(f"{package.source_folder}/triggers.j2", package)
     elif any(".so." in path for path in package.binaries):
         files["triggers"] = "activate-noawait ldconfig\n"
     configuration = sorted(path for path in texts(package) if path.startswith("/etc/"))
@@ -121,10 +126,10 @@ def control_files(package: Package) -> dict[str, str]:
 def texts(package: Package) -> dict[str, str]:
     """Return the texts that the package installs, keyed by path on the node."""
     root = SOURCES / package.source_folder / "root"
-    files = {f"/usr/share/doc/{package.name}/copyright": _render("common/copyright.j2", package)}
+    files = {f"/usr/share/doc/{package.name}/copyright": render("common/copyright.j2", package)}
     for template in sorted(root.rglob("*.j2")):
         place = f"/{template.relative_to(root).with_suffix('')}"
-        files[place] = _render(str(template.relative_to(SOURCES)), package)
+        files[place] = render(str(template.relative_to(SOURCES)), package)
     return files
 
 
@@ -136,31 +141,41 @@ def build_deb(package: Package, folder: Path) -> Path:
     deb = folder / f"{package.name}_{version}_amd64.deb"
     with tempfile.TemporaryDirectory(dir=folder, prefix=".") as temporary:
         tree = Path(temporary)
-
-        def place(path: str) -> Path:
-            target = tree / path.lstrip("/")
-            target.parent.mkdir(parents=True, exist_ok=True)
-            return target
-
-        for path, text in texts(package).items():
-            place(path).write_text(text)
-        for path, source in package.binaries.items():
-            shutil.copyfile(source, place(path))
-        for path, text in control_files(package).items():
-            place(f"DEBIAN/{path}").write_text(text)
-        for path, target in package.links.items():
-            place(path).symlink_to(target)
-        # Independent of the umask and of the modes of the sources.
-        for found in (tree, *tree.rglob("*")):
-            if not found.is_symlink():
-                found.chmod(0o755 if found.is_dir() or _is_executable(found) else 0o644)
+        control = {f"DEBIAN/{path}": text for path, text in control_files(package).items()}
+        fill(tree, texts(package) | control, package)
         subprocess.run(
             ["dpkg-deb", "--root-owner-group", "-Znone", "--build", tree, deb],
-            env={**os.environ, "SOURCE_DATE_EPOCH": SOURCE_DATE_EPOCH},
+            env=build_environment(),
             stdout=subprocess.DEVNULL,
             check=True,
         )
     return deb
+
+
+def fill(tree: Path, texts: Mapping[str, str], package: Package) -> None:
+    """Write texts, and the programs and links of the package, into a folder."""
+
+    def place(path: str) -> Path:
+        target = tree / path.lstrip("/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        return target
+
+    tree.mkdir(exist_ok=True)
+    for path, text in texts.items():
+        place(path).write_text(text)
+    for path, source in package.binaries.items():
+        shutil.copyfile(source, place(path))
+    for path, target in package.links.items():
+        place(path).symlink_to(target)
+    # Independent of the umask and of the modes of the sources.
+    for found in (tree, *tree.rglob("*")):
+        if not found.is_symlink():
+            found.chmod(0o755 if found.is_dir() or _is_executable(found) else 0o644)
+
+
+def build_environment() -> dict[str, str]:
+    """Return the environment in which the same input gives the same package."""
+    return {**os.environ, "SOURCE_DATE_EPOCH": SOURCE_DATE_EPOCH}
 
 
 def _is_executable(path: Path) -> bool:
@@ -176,7 +191,8 @@ def _exactly(version: str, *names: str) -> tuple[str, ...]:
     return tuple(f"{name} (= {version})" for name in names)
 
 
-def _programs(folder: Path, *names: str) -> dict[str, Path]:
+def in_bin(folder: Path, *names: str) -> dict[str, Path]:
+    """Return programs of a folder, keyed by path on the node."""
     return {f"/usr/bin/{name}": folder / name for name in names}
 
 
@@ -197,8 +213,8 @@ def containerd(containerd: Path, runc: Path, suite: str) -> Package:
         conflicts=replaced,
         replaces=replaced,
         binaries={
-            **_programs(containerd, "containerd", "containerd-shim-runc-v2", "ctr"),
-            **_programs(runc, "runc"),
+            **in_bin(containerd, "containerd", "containerd-shim-runc-v2", "ctr"),
+            **in_bin(runc, "runc"),
         },
         units=("containerd.service",),
     )
@@ -214,7 +230,7 @@ def docker(engine: Path, command_line: Path, suite: str) -> Iterator[Package]:
         section="admin",
         depends=("containerd.io (>= 1.7.27)", "docker-ce-cli", "iptables", "nftables"),
         conflicts=("docker.io",),
-        binaries=_programs(engine, "dockerd", "docker-proxy"),
+        binaries=in_bin(engine, "dockerd", "docker-proxy"),
         units=("docker.socket", "docker.service"),
     )
     yield Package(
@@ -223,7 +239,7 @@ def docker(engine: Path, command_line: Path, suite: str) -> Iterator[Package]:
         "Docker CLI: the open-source application container engine",
         section="admin",
         conflicts=("docker-cli", "docker.io"),
-        binaries=_programs(command_line, "docker"),
+        binaries=in_bin(command_line, "docker"),
     )
 
 
@@ -235,7 +251,7 @@ def cri_dockerd(programs: Path) -> Package:
         "lightweight implementation of the CRI specification which talks to docker",
         section="admin",
         depends=("containerd | containerd.io", "iptables"),
-        binaries=_programs(programs, "cri-dockerd"),
+        binaries=in_bin(programs, "cri-dockerd"),
         units=("cri-docker.socket", "cri-docker.service"),
     )
 
@@ -248,7 +264,7 @@ def kubelet(programs: Path) -> Package:
         "node agent of Kubernetes",
         section="admin",
         depends=("iproute2", "iptables", "mount", "util-linux"),
-        binaries=_programs(programs, "kubelet"),
+        binaries=in_bin(programs, "kubelet"),
         units=("kubelet.service",),
     )
 
@@ -260,7 +276,7 @@ def toolkit(programs: Path) -> Iterator[Package]:
         "nvidia-container-toolkit-base",
         version,
         "NVIDIA container runtime and CDI tools",
-        binaries=_programs(programs, "nvidia-ctk", "nvidia-cdi-hook", "nvidia-container-runtime"),
+        binaries=in_bin(programs, "nvidia-ctk", "nvidia-cdi-hook", "nvidia-container-runtime"),
         units=("nvidia-cdi-refresh.path", "nvidia-cdi-refresh.service"),
     )
     yield Package(
@@ -268,7 +284,7 @@ def toolkit(programs: Path) -> Iterator[Package]:
         version,
         "NVIDIA container toolkit",
         depends=_exactly(version, "nvidia-container-toolkit-base", "libnvidia-container-tools"),
-        binaries=_programs(programs, "nvidia-container-runtime-hook"),
+        binaries=in_bin(programs, "nvidia-container-runtime-hook"),
         links={"/usr/bin/nvidia-container-toolkit": "nvidia-container-runtime-hook"},
     )
     yield Package(
@@ -317,7 +333,7 @@ def driver(driver_version: str, silicon: Path) -> Iterator[Package]:
         "nvidia-smi",
         "stand-in for NVIDIA's system management interface",
         depends=exactly("libnvidia-ml1"),
-        binaries=_programs(silicon, "nvidia-smi"),
+        binaries=in_bin(silicon, "nvidia-smi"),
     )
     yield nvidia("nvidia-modprobe", "stand-in for NVIDIA's module loader")
     yield nvidia(
@@ -439,8 +455,9 @@ def build(group: Group) -> Path:
 
     def build_all(out: Path) -> None:
         for package in group.packages:
-            build_deb(package, out)
+            package.build(out)
 
     # The paths of the binaries have digests of what they were built from.
-    key = digest(repr(group), SOURCES, Path(__file__))
+    sources = (Path(__file__), Path(__file__).with_name("rpms.py"))
+    key = digest(repr(group), SOURCES, *sources)
     return built(f"packages-{group.name}", key, f"the packages of {group.name}", build_all)
