@@ -27,6 +27,11 @@ def collect(
 ) -> dict[str, Any]:
     """Return the facts. `published` is the folder of the mirror with the key `fingerprint`."""
     url = f"http://{state.gateway}:{MIRROR_PORT}"
+    repositories: list[mirror.Repository | rpm_mirror.Repository] = [
+        *mirror.repositories(fingerprint)
+    ]
+    if description.redhat:
+        repositories += rpm_mirror.repositories(fingerprint)
     return {
         "name": state.name,
         "folder": str(state.folder),
@@ -48,11 +53,7 @@ def collect(
             "url": url,
             "fingerprint": fingerprint,
             "repositories": {
-                each.name: _repository(url, each)
-                for each in (
-                    *mirror.repositories(fingerprint),
-                    *(rpm_mirror.repositories(fingerprint) if description.redhat else ()),
-                )
+                each.name: _repository(url, each) for each in repositories
             },
             "untrusted": {
                 each.name: _repository(url, each) for each in (mirror.EXPIRED, mirror.STRANGER)

@@ -191,8 +191,7 @@ def _exactly(version: str, *names: str) -> tuple[str, ...]:
     return tuple(f"{name} (= {version})" for name in names)
 
 
-def in_bin(folder: Path, *names: str) -> dict[str, Path]:
-    """Return programs of a folder, keyed by path on the node."""
+def _programs(folder: Path, *names: str) -> dict[str, Path]:
     return {f"/usr/bin/{name}": folder / name for name in names}
 
 
@@ -213,8 +212,8 @@ def containerd(containerd: Path, runc: Path, suite: str) -> Package:
         conflicts=replaced,
         replaces=replaced,
         binaries={
-            **in_bin(containerd, "containerd", "containerd-shim-runc-v2", "ctr"),
-            **in_bin(runc, "runc"),
+            **_programs(containerd, "containerd", "containerd-shim-runc-v2", "ctr"),
+            **_programs(runc, "runc"),
         },
         units=("containerd.service",),
     )
@@ -230,7 +229,7 @@ def docker(engine: Path, command_line: Path, suite: str) -> Iterator[Package]:
         section="admin",
         depends=("containerd.io (>= 1.7.27)", "docker-ce-cli", "iptables", "nftables"),
         conflicts=("docker.io",),
-        binaries=in_bin(engine, "dockerd", "docker-proxy"),
+        binaries=_programs(engine, "dockerd", "docker-proxy"),
         units=("docker.socket", "docker.service"),
     )
     yield Package(
@@ -239,7 +238,7 @@ def docker(engine: Path, command_line: Path, suite: str) -> Iterator[Package]:
         "Docker CLI: the open-source application container engine",
         section="admin",
         conflicts=("docker-cli", "docker.io"),
-        binaries=in_bin(command_line, "docker"),
+        binaries=_programs(command_line, "docker"),
     )
 
 
@@ -251,7 +250,7 @@ def cri_dockerd(programs: Path) -> Package:
         "lightweight implementation of the CRI specification which talks to docker",
         section="admin",
         depends=("containerd | containerd.io", "iptables"),
-        binaries=in_bin(programs, "cri-dockerd"),
+        binaries=_programs(programs, "cri-dockerd"),
         units=("cri-docker.socket", "cri-docker.service"),
     )
 
@@ -264,7 +263,7 @@ def kubelet(programs: Path) -> Package:
         "node agent of Kubernetes",
         section="admin",
         depends=("iproute2", "iptables", "mount", "util-linux"),
-        binaries=in_bin(programs, "kubelet"),
+        binaries=_programs(programs, "kubelet"),
         units=("kubelet.service",),
     )
 
@@ -276,7 +275,7 @@ def toolkit(programs: Path) -> Iterator[Package]:
         "nvidia-container-toolkit-base",
         version,
         "NVIDIA container runtime and CDI tools",
-        binaries=in_bin(programs, "nvidia-ctk", "nvidia-cdi-hook", "nvidia-container-runtime"),
+        binaries=_programs(programs, "nvidia-ctk", "nvidia-cdi-hook", "nvidia-container-runtime"),
         units=("nvidia-cdi-refresh.path", "nvidia-cdi-refresh.service"),
     )
     yield Package(
@@ -284,7 +283,7 @@ def toolkit(programs: Path) -> Iterator[Package]:
         version,
         "NVIDIA container toolkit",
         depends=_exactly(version, "nvidia-container-toolkit-base", "libnvidia-container-tools"),
-        binaries=in_bin(programs, "nvidia-container-runtime-hook"),
+        binaries=_programs(programs, "nvidia-container-runtime-hook"),
         links={"/usr/bin/nvidia-container-toolkit": "nvidia-container-runtime-hook"},
     )
     yield Package(
@@ -333,7 +332,7 @@ def driver(driver_version: str, silicon: Path) -> Iterator[Package]:
         "nvidia-smi",
         "stand-in for NVIDIA's system management interface",
         depends=exactly("libnvidia-ml1"),
-        binaries=in_bin(silicon, "nvidia-smi"),
+        binaries=_programs(silicon, "nvidia-smi"),
     )
     yield nvidia("nvidia-modprobe", "stand-in for NVIDIA's module loader")
     yield nvidia(

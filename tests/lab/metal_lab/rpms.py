@@ -68,11 +68,6 @@ class Rpm(Package):
     keeps_configuration: bool = field(default=True, init=False)  # rpm keeps what was edited
 
     @property
-    def nevra(self) -> str:
-        """Return the package as the artifacts of a module name it."""
-        return f"{self.name}-{self.epoch}:{self.version}-{self.release}.{self.arch}"
-
-    @property
     def relations(self) -> dict[str, tuple[str, ...]]:
         return {
             "Requires": self.depends,
@@ -256,7 +251,7 @@ def toolkit(programs: Path, dist: str) -> Iterator[Rpm]:
 def kubelet(programs: Path) -> Rpm:
     """Return the kubelet as Kubernetes packages it."""
     row = {"name": "kubelet", "units": ["kubelet.service"], "release": "150500.1.1"}
-    return _row(row, KUBERNETES, "", binaries=packages.in_bin(programs, "kubelet"))
+    return _row(row, KUBERNETES, "", binaries=packages.kubelet(programs).binaries)
 
 
 def _headers(kernel_release: str) -> Rpm:
