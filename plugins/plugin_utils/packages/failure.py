@@ -66,6 +66,7 @@ _STALE = re.compile(
     r"[Nn]o (?:available installation candidate|package)\b|Unable to (?:locate|fetch|find)\b"
     r"|Failed to (?:fetch|download)\b|Failed to install some of the|[Dd]epsolve Error"
     r"|Dependency is not satisfiable|Unable to satisfy dependencies"
+    r"|nothing provides \S+ .*needed by"
 )
 # apt prints what is missing on stdout. On stderr, it guesses at held packages.
 _UNMET = re.compile(
