@@ -52,9 +52,7 @@ def collect(
         "mirror": {
             "url": url,
             "fingerprint": fingerprint,
-            "repositories": {
-                each.name: _repository(url, each) for each in repositories
-            },
+            "repositories": {each.name: _repository(url, each) for each in repositories},
             "untrusted": {
                 each.name: _repository(url, each) for each in (mirror.EXPIRED, mirror.STRANGER)
             },

@@ -12,7 +12,7 @@ from __future__ import annotations
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -166,8 +166,8 @@ def _file_list(root: Path) -> Iterator[str]:
 
 def _row(row: Mapping[str, Any], version: str, dist: str, **more: Any) -> Rpm:
     """Return the package of a row of the record."""
-    epoch = int(more.pop("epoch", row.get("epoch", 0)))
-    release = str(more.pop("release", row.get("release", "1"))).replace("DIST", dist)
+    epoch = row.get("epoch", 0)
+    release = row.get("release", "1").replace("DIST", dist)
     full = f"{epoch}:{version}" if epoch else version
 
     def relations(kind: str) -> tuple[str, ...]:
@@ -195,30 +195,22 @@ def _row(row: Mapping[str, Any], version: str, dist: str, **more: Any) -> Rpm:
 
 def driver(driver_version: str, silicon: Path, dist: str) -> Iterator[Rpm]:
     """Yield one driver version with both flavours of its module and the stand-in silicon."""
+    same = {"epoch": RECORDED["driver_epoch"], "release": RECORDED["driver_release"]}
     for row in RECORDED["driver"]:
         libraries = [f"{name}.so.{driver_version}" for name in row.get("libraries", ())]
-        more: dict[str, Any] = {
-            "binaries": {
+        facts = {"driver": driver_version, "flavour": row.get("flavour"), "module": "nvidia"}
+        yield _row(
+            row | same,
+            driver_version,
+            dist,
+            binaries={
                 **{f"/usr/bin/{name}": silicon / name for name in row.get("files", ())},
                 **{f"{LIBRARIES}/{name}": silicon / name for name in libraries},
             },
             # The first library is the one that programs load.
-            "links": {
-                f"{LIBRARIES}/{name.partition('.so.')[0]}.so.1": name for name in libraries[:1]
-            },
-        }
-        if flavour := row.get("flavour"):
-            facts = {"driver": driver_version, "flavour": flavour, "module": "nvidia"}
-            more |= {"folder": "nvidia-kernel-dkms", "facts": facts}
-        package = _row(
-            row,
-            driver_version,
-            dist,
-            epoch=RECORDED["driver_epoch"],
-            release=RECORDED["driver_release"],
-            **{key: value for key, value in more.items() if key != "folder"},
+            links={f"{LIBRARIES}/{name.partition('.so.')[0]}.so.1": name for name in libraries[:1]},
+            facts=facts,
         )
-        yield replace(package, folder=more.get("folder", package.folder))
 
 
 def containerd(containerd: Path, runc: Path, dist: str) -> Rpm:
