@@ -15,6 +15,7 @@ import re
 import stat
 import subprocess
 
+HAS_RPM = not os.path.exists("/var/lib/dpkg")
 TREES = ("/etc", "/usr", "/var/lib", "/run/cdi")
 
 VOLATILE = re.compile(
@@ -23,7 +24,7 @@ VOLATILE = re.compile(
             r"/etc/ld\.so\.cache",
             r"/usr/.*/__pycache__",
             # Databases and lists of the package manager: `packages` below has their content.
-            r"/var/lib/(apt|dpkg)",
+            r"/var/lib/(apt|dpkg|dnf|rpm)",
             r"/var/lib/systemd/(catalog|random-seed|timers)",
             # The engines' containers and the kubelet's pods and checkpoints, not its configuration.
             r"/var/lib/(containerd|docker|cni|cri-dockerd)",
@@ -71,6 +72,14 @@ def packages_by_file():
     """
     found = {}
     real_path = functools.lru_cache(None)(os.path.realpath)
+    if HAS_RPM:
+        for row in lines(
+            "rpm", "-qa", "--queryformat", "[%{=NAME}\t%{=INSTALLTIME}\t%{FILENAMES}\n]"
+        ):
+            package, installed, path = row.split("\t")
+            folder, name = os.path.split(path)
+            found.setdefault(os.path.join(real_path(folder), name), {})[package] = int(installed)
+        return found
     for listing in glob.glob("/var/lib/dpkg/info/*.list"):
         package = os.path.basename(listing)[: -len(".list")].partition(":")[0]
         installed = os.stat(listing).st_mtime
@@ -83,6 +92,11 @@ def packages_by_file():
 
 def packages():
     """Return version, state and marks of each package, keyed by name."""
+    if HAS_RPM:
+        form = "%{NAME}\t%{EPOCH}:%{VERSION}-%{RELEASE}\n"
+        return {
+            name: rest for name, *rest in map(str.split, lines("rpm", "-qa", "--queryformat", form))
+        }
     form = "${Package}\t${Version}\t${Status}\n"
     rows = (line.split("\t") for line in lines("dpkg-query", "-W", "-f", form))
     found = {name: rest for name, *rest in rows}

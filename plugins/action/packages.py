@@ -54,8 +54,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.quiet import (
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import explain
 
 _LOCK_TIMEOUT_S = 300
-# The modules that do their work on the controller. The others run without their action plugin: so
-# ansible.builtin.dnf is the module for dnf 4.
+# The modules that do their work on the controller. The others run without their action plugin.
 _ON_CONTROLLER = ("ansible.builtin.copy", "metal.gpu.node_info")
 _PRINTED = ("stdout", "stderr", "results", "failures", "response")  # by modules and programs
 _TELLING = ("msg", "url", "response", "stderr", "module_stderr", "module_stdout")

@@ -15,8 +15,8 @@ author:
 description:
   - Carries out one step of a plan (M(metal.gpu.plan)) with apt or dnf. The plan decides
     whether the step is needed, and has the arguments. Internal to the roles of this collection.
-  - Uses Ansible's own modules, such as M(ansible.builtin.apt), M(ansible.builtin.dnf),
-    M(ansible.builtin.deb822_repository) and M(ansible.builtin.yum_repository).
+  - Uses Ansible's own modules, such as M(ansible.builtin.apt), M(ansible.builtin.deb822_repository)
+    and M(ansible.builtin.yum_repository), and the program C(dnf).
   - If another process holds the package manager's lock, waits up to C(metal_gpu_lock_timeout)
     seconds (300). Names this process on stderr at least every 15 seconds.
   - O(operation=repository) reads only the index of the new repository. If that fails, for whatever
@@ -131,7 +131,7 @@ notes:
 seealso:
   - module: metal.gpu.node_info
   - module: ansible.builtin.apt
-  - module: ansible.builtin.dnf
+  - module: ansible.builtin.yum_repository
 """
 
 EXAMPLES = r"""

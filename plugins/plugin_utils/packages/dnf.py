@@ -8,8 +8,6 @@ Source: plugins/versionlock.py of rpm-software-management/dnf-plugins-core
 
 from __future__ import annotations
 
-from typing import Any
-
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import (
     Call,
     Operation,
@@ -33,41 +31,46 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import 
 )
 
 VERSIONLOCK = "python3-dnf-plugin-versionlock"
+# If not, dnf waits for another process without a time limit, and does not say so in time.
+_EXIT_ON_LOCK = "--setopt=exit_on_lock=True"
+# Only installed packages are in question. An unusable repository must not prevent it.
+_NO_REPOSITORY = "--disablerepo=*"
 
 
-def _dnf(**options: Any) -> Call:
-    return Call("ansible.builtin.dnf", {**options, "lock_timeout": 0})
+def _dnf(*argv: str) -> Call:
+    # Not ansible.builtin.dnf: with ansible-core 2.19 and 2.21, its lock_timeout has no effect.
+    return command("dnf", "--assumeyes", _EXIT_ON_LOCK, *argv)
+
+
+def _installation(request: Request, packages: list[str], *options: str) -> Call:
+    # If not, dnf reads the indexes that it does not have, and those that have expired.
+    refresh = ["--refresh"] if request.is_fresh else []
+    weak = "--setopt=install_weak_deps=False"
+    return _dnf(weak, *refresh, *options, "install", *packages)
 
 
 def _install(request: Request) -> Steps:
     # A versionlock names the installed version and excludes every other one.
     names = bare_names(request.names, REDHAT) if request.options["change_held"] else []
-    install = _dnf(
-        name=request.names,
-        install_weak_deps=False,
-        # If not, dnf reads what it does not have, and what has expired.
-        update_cache=request.is_fresh,
-        allowerasing=request.options["replace"],
-    )
+    replace = ["--allowerasing"] if request.options["replace"] else []
+    install = _installation(request, request.names, *replace)
     return _unlocked(request, names, install, record(request))
 
 
 def _install_file(request: Request) -> Steps:
     # The package has no signature. get_url has checked its checksum.
-    index = {"update_cache": True} if request.is_fresh else {}
     path = file_path(request, SUFFIXES[REDHAT])
-    install = _dnf(name=[path], disable_gpg_check=True, install_weak_deps=False, **index)
-    return file(request, path, install)
+    return file(request, path, _installation(request, [path], "--nogpgcheck"))
 
 
 def _hold(request: Request) -> Steps:
     # Without its plugin, dnf has no holds.
-    return Steps(work=(_dnf(name=[VERSIONLOCK]), _versionlock("add", request.names)))
+    plugin = _installation(request, [VERSIONLOCK])
+    return Steps(work=(plugin, _versionlock("add", request.names)))
 
 
 def _versionlock(what: str, names: list[str]) -> Call:
-    # Only installed packages are in question. An unusable repository must not prevent it.
-    return command("dnf", "--disablerepo=*", "versionlock", what, *names)
+    return _dnf(_NO_REPOSITORY, "versionlock", what, *names)
 
 
 def _unlocked(
@@ -83,8 +86,11 @@ def _unlocked(
 
 
 def _remove(request: Request) -> Steps:
+    # The libraries of a driver are dependencies. The admin may have disabled it in dnf.conf.
+    clean = "--setopt=clean_requirements_on_remove=True"
+    remove = _dnf(_NO_REPOSITORY, clean, "remove", *request.names)
     # A remaining versionlock would exclude all other versions of these packages.
-    return _unlocked(request, request.names, _dnf(name=request.names, state="absent"))
+    return _unlocked(request, request.names, remove)
 
 
 def _repository(request: Request) -> Steps:
@@ -106,7 +112,7 @@ def _repository(request: Request) -> Steps:
             Call("ansible.builtin.copy", key, explains=False),
             Call("ansible.builtin.yum_repository", options, explains=False),
             # With the signature of the metadata. The installation uses what is read here.
-            command("dnf", "--assumeyes", f"--repo={repository['name']}", "makecache"),
+            _dnf(f"--repo={repository['name']}", "makecache"),
         ),
         undo=_no_repository(request).work if repository["new"] else (),
     )
@@ -124,9 +130,7 @@ def _no_repository(request: Request) -> Steps:
 
 
 def _stream(request: Request) -> Steps:
-    # Not ansible.builtin.dnf, which would install a profile of the stream.
-    enable = ("dnf", "--assumeyes", "module", "enable", request.options["stream"])
-    return Steps(work=(command(*enable),))
+    return Steps(work=(_dnf("module", "enable", request.options["stream"]),))
 
 
 def _release(request: Request) -> Steps:
@@ -145,4 +149,7 @@ OPERATIONS: dict[str, Operation] = {
     "no_repository": _no_repository,
     "forget": forget,
 }
-QUESTIONS = (["dnf", "makecache"], ["dnf", "list", "--showduplicates"])
+QUESTIONS = (
+    ["dnf", _EXIT_ON_LOCK, "makecache"],
+    ["dnf", _EXIT_ON_LOCK, "list", "--showduplicates"],
+)

@@ -56,13 +56,17 @@ _KEY = re.compile(r"\b[0-9A-F]{40,64}\b|\b[0-9A-F]{16}\b")
 _LOCKED = re.compile(
     r"[Cc]ould not get lock|[Uu]nable to (?:acquire|lock)|Failed to lock"
     r"|locked by (?:another|\S+) process|lockfile is held by another process"
+    r"|\w+ already locked by \d+"
 )
-_HELD_BY = re.compile(r"(?:held by process|with pid) (?P<pid>\d+)(?: \((?P<command>[^)]+)\))?")
+_HELD_BY = re.compile(
+    r"(?:held by process|with pid|already locked by) (?P<pid>\d+)(?: \((?P<command>[^)]+)\))?"
+)
 # The node's index of packages may be older than its repositories. Nothing is installed yet.
 _STALE = re.compile(
     r"[Nn]o (?:available installation candidate|package)\b|Unable to (?:locate|fetch|find)\b"
     r"|Failed to (?:fetch|download)\b|Failed to install some of the|[Dd]epsolve Error"
     r"|Dependency is not satisfiable|Unable to satisfy dependencies"
+    r"|nothing provides \S+ .*needed by"
 )
 # apt prints what is missing on stdout. On stderr, it guesses at held packages.
 _UNMET = re.compile(

@@ -12,7 +12,7 @@ here. The package manager verifies them, and ignores a subkey or a date that the
 sign. No function does I/O.
 
 Source: RFC 9580, sections 4.2 (packets), 5.2.3 (signatures and their subpackets), 5.5.4
-(fingerprints), 6.2 (armour), 10.1 (transferable public keys)
+(fingerprints), 6.1.1 (checksum of an armour), 6.2 (armour), 10.1 (transferable public keys)
 """
 
 from __future__ import annotations
@@ -80,8 +80,22 @@ def pinned_key(key: bytes, expected: str, source: str, now: datetime) -> str:
         raise KeyRefused(f"{source} is the key {found}, expected {pinned}")
     if problem := _problem(packets[0].body, found, signatures, now):
         raise KeyRefused(f"{source} is the key {found}, which {problem}")
-    body = base64.b64encode(b"".join(packet.raw for packet in packets)).decode()
-    return "\n".join((_BEGIN, "", *textwrap.wrap(body, 64), _END, ""))
+    data = b"".join(packet.raw for packet in packets)
+    body = textwrap.wrap(base64.b64encode(data).decode(), 64)
+    # The standard no longer asks for the checksum. Without it, dnf and rpm ignore the key.
+    checksum = base64.b64encode(_crc24(data).to_bytes(3, "big")).decode()
+    return "\n".join((_BEGIN, "", *body, f"={checksum}", _END, ""))
+
+
+def _crc24(data: bytes) -> int:
+    crc = 0xB704CE
+    for byte in data:
+        crc ^= byte << 16
+        for _bit in range(8):
+            crc <<= 1
+            if crc & 0x1000000:
+                crc ^= 0x1864CFB
+    return crc
 
 
 def _binary(key: bytes) -> bytes:

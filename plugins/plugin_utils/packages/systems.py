@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 ARCHITECTURE = "x86_64"
 
 EXERCISED = "exercised"  # every scenario runs on it
+# One scenario runs on its package manager. The rest of the system is another one.
+PACKAGE_MANAGER = "package manager exercised"
 GOLDEN = "golden"  # its plans are reviewed as text, and were never carried out
 
 DEBIAN = "debian"
@@ -99,10 +101,12 @@ def _apt(
     )
 
 
-def _rpm(name: str, id_: str, version: str, docker: str, key: tuple[str, str]) -> System:
+def _rpm(
+    name: str, id_: str, version: str, docker: str, key: tuple[str, str], level: str = GOLDEN
+) -> System:
     return System(
         name,
-        GOLDEN,
+        level,
         REDHAT,
         id_,
         version,
@@ -127,7 +131,7 @@ SYSTEMS = (
     _rpm("RHEL 9", "rhel", "9", "rhel", _CUDATOOLS_RPM),
     _rpm("RHEL 10", "rhel", "10", "rhel", _RHEL_10),
     # Docker has packages for CentOS and for RHEL; the clones use those for CentOS.
-    _rpm("Rocky Linux 9", "rocky", "9", "centos", _CUDATOOLS_RPM),
+    _rpm("Rocky Linux 9", "rocky", "9", "centos", _CUDATOOLS_RPM, PACKAGE_MANAGER),
     _rpm("Rocky Linux 10", "rocky", "10", "centos", _RHEL_10),
     _rpm("AlmaLinux 9", "almalinux", "9", "centos", _CUDATOOLS_RPM),
     _rpm("AlmaLinux 10", "almalinux", "10", "centos", _RHEL_10),

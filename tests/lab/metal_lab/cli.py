@@ -16,7 +16,7 @@ from rich.table import Table
 
 from metal_lab import faults, laboratory, nodes, scenes
 from metal_lab.cache import CACHE, console, say
-from metal_lab.description import DEFAULT, MACHINES, SUITES, read
+from metal_lab.description import DEFAULT, MACHINES, SYSTEMS, read
 from metal_lab.parts import OF_ENGINE, PARTS
 from metal_lab.processes import is_alive
 from metal_lab.state import FOLDER, State, load, names
@@ -50,7 +50,7 @@ and start it: lab up FILE --name NAME
 \b
 The laboratory builds only what the description names.
   parts:    {", ".join(PARTS)}
-  os:       {", ".join(SUITES)}
+  os:       {", ".join(SYSTEMS)}
   engine:   {", ".join(OF_ENGINE)}
   machine:  {", ".join(sorted(file.stem for file in MACHINES.glob("*.yml")))}
 README.md explains all keys, and how a project adds its own inventory and scenes.

@@ -28,13 +28,16 @@ DEFAULT = FILES / "default.yml"
 DEFAULT_INVENTORY = FILES / "inventory.yml.j2"
 MACHINES = FILES / "machines"
 SUITES = {"debian12": "bookworm", "debian13": "trixie"}
+# Systems with rpm and dnf, as recorded/redhat.yml describes them.
+REDHAT = ("rocky9",)
+SYSTEMS = (*SUITES, *REDHAT)
 
 
 class Node(NamedTuple):
     """A machine of the laboratory."""
 
     name: str
-    os: str  # a key of SUITES
+    os: str  # one of SYSTEMS
     machine: str  # a file of MACHINES, without suffix
     engine: str = "containerd"  # of its kubelet: a key of parts.OF_ENGINE
     scenes: tuple[str, ...] = ()  # set up once the node is Ready, in this order
@@ -54,7 +57,12 @@ class Description(NamedTuple):
     @property
     def suites(self) -> tuple[str, ...]:
         """The releases of Debian that the nodes have."""
-        return tuple(sorted({SUITES[node.os] for node in self.nodes}))
+        return tuple(sorted({SUITES[node.os] for node in self.nodes if node.os in SUITES}))
+
+    @property
+    def redhat(self) -> tuple[str, ...]:
+        """The systems of Red Hat's family that the nodes have."""
+        return tuple(system for system in REDHAT if system in {node.os for node in self.nodes})
 
 
 def read(path: Path) -> Description:
@@ -103,11 +111,13 @@ def _description(
 def _node(path: Path, **item: Any) -> Node:
     node = Node(**item)
     for value, known, what in (
-        (node.os, SUITES, "os"),
+        (node.os, SYSTEMS, "os"),
         (node.machine, [file.stem for file in MACHINES.glob("*.yml")], "machine"),
         (node.engine, OF_ENGINE, "engine"),
     ):
         _known(path, f"{node.name}: {what}", value, known)
+    if node.os in REDHAT and node.engine != "containerd":
+        raise SystemExit(f"{path}: {node.name}: a node with {node.os} has the engine containerd")
     return node._replace(scenes=tuple(node.scenes), faults=tuple(node.faults))
 
 

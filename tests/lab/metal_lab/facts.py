@@ -15,7 +15,7 @@ from typing import Any
 
 import jinja2
 
-from metal_lab import debian_driver, mirror, nodes, pod_images, versions
+from metal_lab import debian_driver, mirror, nodes, pod_images, rpm_mirror, versions
 from metal_lab.description import Description, Node, gpus
 from metal_lab.state import State
 
@@ -27,6 +27,11 @@ def collect(
 ) -> dict[str, Any]:
     """Return the facts. `published` is the folder of the mirror with the key `fingerprint`."""
     url = f"http://{state.gateway}:{MIRROR_PORT}"
+    repositories: list[mirror.Repository | rpm_mirror.Repository] = [
+        *mirror.repositories(fingerprint)
+    ]
+    if description.redhat:
+        repositories += rpm_mirror.repositories(fingerprint)
     return {
         "name": state.name,
         "folder": str(state.folder),
@@ -47,9 +52,7 @@ def collect(
         "mirror": {
             "url": url,
             "fingerprint": fingerprint,
-            "repositories": {
-                each.name: _repository(url, each) for each in mirror.repositories(fingerprint)
-            },
+            "repositories": {each.name: _repository(url, each) for each in repositories},
             "untrusted": {
                 each.name: _repository(url, each) for each in (mirror.EXPIRED, mirror.STRANGER)
             },
@@ -90,7 +93,7 @@ def _node(state: State, node: Node) -> dict[str, Any]:
     }
 
 
-def _repository(url: str, repository: mirror.Repository) -> dict[str, str]:
+def _repository(url: str, repository: mirror.Repository | rpm_mirror.Repository) -> dict[str, str]:
     return {"url": f"{url}/{repository.path}", "key": f"{url}/{repository.key}"}
 
 

@@ -91,8 +91,9 @@ def build(group: Group) -> Path:
 
     def build_all(out: Path) -> None:
         for package in group.packages:
-            packages.build_deb(package, out)
+            package.build(out)
 
     # The paths of the binaries have digests of what they were built from.
-    key = digest(repr(group), SOURCES, Path(packages.__file__))
+    made_by = Path(packages.__file__)
+    key = digest(repr(group), SOURCES, made_by, made_by.with_name("rpms.py"))
     return built(f"packages-{group.name}", key, f"the packages of {group.name}", build_all)

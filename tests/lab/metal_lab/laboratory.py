@@ -22,6 +22,7 @@ from metal_lab import (
     facts,
     faults,
     groups,
+    keys,
     mirror,
     needs,
     node_image,
@@ -29,10 +30,12 @@ from metal_lab import (
     parts,
     pod_images,
     programs,
+    rpm_mirror,
+    rpms,
     scenes,
 )
 from metal_lab.cache import CACHE, FILES, built, digest, give_back, locked, say
-from metal_lab.description import SUITES, Description, Node
+from metal_lab.description import REDHAT, SUITES, Description, Node
 from metal_lab.processes import is_alive, start, stop
 from metal_lab.silicon.build import build as build_silicon
 from metal_lab.state import State, load
@@ -59,21 +62,26 @@ def prepare(description: Description) -> Built:
         # debootstrap mostly waits for the network and the disk, while go keeps the cores busy.
         bases = {kind: pool.submit(node_image.base, *kind) for kind in kinds}
         real = {name: programs.build(name) for name in parts.programs(description.parts)}
+    needed = (description, real, _silicon, _kernel_release())
     folders = {
         group.name: (group.pool, groups.build(group))
-        for group in groups.groups(description, real, _silicon, _kernel_release())
+        for group in (*groups.groups(*needed), *rpms.groups(*needed))
     }
     pools: defaultdict[str, list[Path]] = defaultdict(list)
     for pool_name, folder in folders.values():
         pools[pool_name].append(folder)
-    keys = CACHE / "built" / "gnupg"
+    gpg_home = CACHE / "built" / "gnupg"
     with locked("gnupg"):
-        fingerprint = mirror.fingerprint(keys)
+        fingerprint = mirror.fingerprint(gpg_home)
     names = (f"{pool_name}/{folder.name}" for pool_name, folder in sorted(folders.values()))
-    key = digest(*names, fingerprint, Path(mirror.__file__))
-    publish = partial(mirror.publish, pools, gpg_home=keys)
+    sources = (Path(mirror.__file__), Path(rpm_mirror.__file__), Path(keys.__file__), rpms.RECORD)
+    key = digest(*names, fingerprint, *sources)
+    publish = partial(mirror.publish, pools, gpg_home=gpg_home)
 
     def of_node(system: str, engine: str) -> list[Path]:
+        if system in REDHAT:
+            dist = rpms.SYSTEMS[system]["dist"]
+            return [folders[f"{name}-{dist}"][1] for name in ("installed", "containerd", "kubelet")]
         of_engine = {"containerd": f"containerd-{SUITES[system]}", "docker": "cri-dockerd"}
         return [folders[name][1] for name in (of_engine[engine], "kubelet")]
 
@@ -157,7 +165,8 @@ def _start(state: State, description: Description, made: Built) -> None:
     known_hosts = b""
     for number, node in enumerate(description.nodes, 1):
         files, host_key = nodes.files(state, node, number, authority, public)
-        files |= _apt_source(state, made)
+        of_system = _yum_sources if node.os in REDHAT else _apt_source
+        files |= of_system(state, made)
         image = made.node_images[node.os, node.engine]
         address = nodes.start(state, node, number, image, made.images, files)
         state.nodes[node.name] = address
@@ -198,6 +207,20 @@ def _apt_source(state: State, made: Built) -> dict[str, bytes]:
     return {
         keyring: (made.mirror / archive.key).read_bytes(),
         "etc/apt/sources.list.d/debian.list": f"{line}\n".encode(),
+    }
+
+
+def _yum_sources(state: State, made: Built) -> dict[str, bytes]:
+    """Return the sources of a node of Red Hat's family: the distribution's and EPEL."""
+    address = f"http://{state.gateway}:{facts.MIRROR_PORT}"
+    return {
+        path: content
+        for repository in rpm_mirror.repositories(made.fingerprint)
+        if repository.of_node
+        for path, content in (
+            (repository.key_file, (made.mirror / repository.key).read_bytes()),
+            (f"etc/yum.repos.d/{repository.file}.repo", repository.source(address).encode()),
+        )
     }
 
 

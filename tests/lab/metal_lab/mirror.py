@@ -1,7 +1,9 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A signed apt mirror over HTTP with the layout of the upstream repositories.
+"""A signed mirror over HTTP with the layout of the upstream repositories.
+
+Here are the repositories for apt, and those for dnf in rpm_mirror.
 
 `publish` turns the packages of `metal_lab.packages` into repositories, `serve` serves them:
 `python -m metal_lab.mirror DIRECTORY ADDRESS PORT`. The access log goes to standard error.
@@ -20,8 +22,7 @@ import signal
 import socketserver
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from functools import partial
@@ -30,9 +31,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
+from metal_lab import rpm_mirror
+from metal_lab.keys import KEY_NAME, gpg_of, only_fingerprint
 from metal_lab.versions import CRI_DOCKERD, KUBERNETES_MINOR
-
-KEY_NAME = "metal-lab"
 
 # Pools that upstream publishes as plain files, with their paths below the mirror's address.
 FILES = {"cri-dockerd": f"Mirantis/cri-dockerd/releases/download/v{CRI_DOCKERD}"}
@@ -131,37 +132,10 @@ def release(repository: Repository, indices: Mapping[str, bytes], date: datetime
 # Publishing
 
 
-@contextmanager
-def _gpg(home: Path) -> Iterator[Callable[..., str]]:
-    """Yield a function that runs gpg in this home. Stop gpg's agent afterwards.
-
-    The agent stops a moment later: a new gpg process in the same home can still meet it.
-    """
-    home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    options = ["--batch", "--yes", "--quiet", "--pinentry-mode=loopback", "--passphrase="]
-
-    def gpg(*arguments: str | Path) -> str:
-        command = ["gpg", "--no-permission-warning", f"--homedir={home}", *options, *arguments]
-        return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
-
-    try:
-        yield gpg
-    finally:
-        subprocess.run(["gpgconf", f"--homedir={home}", "--kill", "gpg-agent"], check=True)
-
-
-def _fingerprint(gpg: Callable[..., str]) -> str:
-    """Return the fingerprint of the home's only key. The first call creates it."""
-    if not gpg("--list-secret-keys", "--with-colons"):
-        gpg("--quick-generate-key", KEY_NAME, "ed25519", "sign", "never")
-    listing = gpg("--list-secret-keys", "--with-colons")
-    return next(line.split(":")[9] for line in listing.splitlines() if line.startswith("fpr:"))
-
-
 def fingerprint(gpg_home: Path) -> str:
     """Return the fingerprint of the mirror's key. The first call creates it."""
-    with _gpg(gpg_home) as gpg:
-        return _fingerprint(gpg)
+    with gpg_of(gpg_home) as gpg:
+        return only_fingerprint(gpg)
 
 
 def _link_or_copy(source: Path, target: Path) -> None:
@@ -213,11 +187,11 @@ def _sign(gpg: Callable[..., str], unsigned: Path) -> None:
 
 def _publish_untrusted(out: Path, date: datetime, trusted_key: str) -> None:
     """Publish EXPIRED and STRANGER, both signed with a key that was made in 2020 for one day."""
-    with TemporaryDirectory(prefix="gpg-") as name, _gpg(Path(name)) as gpg:
+    with TemporaryDirectory(prefix="gpg-") as name, gpg_of(Path(name)) as gpg:
         old = "--faked-system-time=20200101T000000!"
         gpg(old, "--quick-generate-key", f"{KEY_NAME}, of old", "ed25519", "sign", "1d")
         expired_key = gpg(old, "--armor", "--export")
-        gpg("--quick-set-expire", _fingerprint(gpg), "0")
+        gpg("--quick-set-expire", only_fingerprint(gpg), "0")
         for repository, key in ((EXPIRED, expired_key), (STRANGER, trusted_key)):
             _sign(gpg, _publish({}, repository, out, date))
             (out / repository.key).write_text(key)
@@ -230,13 +204,14 @@ def publish(pools: Pools, out: Path, gpg_home: Path) -> Published:
     supports them. `serve` serves `out`.
     """
     date = datetime.now(UTC)
-    with _gpg(gpg_home) as gpg:
-        key = _fingerprint(gpg)
+    with gpg_of(gpg_home) as gpg:
+        key = only_fingerprint(gpg)
         published = Published(key, repositories(key))
         for repository in published.repositories:
             unsigned = _publish(pools, repository, out, date)
             _sign(gpg, unsigned)
             (out / repository.key).write_text(gpg("--armor", "--export", key))
+        rpm_mirror.publish(pools, out, gpg_home, key, gpg)
         _publish_untrusted(out, date, gpg("--armor", "--export", key))
     for held, place in FILES.items():
         (out / place).mkdir(parents=True)

@@ -1,23 +1,33 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The disk of a node: Debian with systemd, sshd, an engine and a kubelet. No NVIDIA software."""
+"""The disk of a node: Debian with systemd, sshd, an engine and a kubelet. No NVIDIA software.
+
+A node of Red Hat's family has a Debian, too, but dnf and rpm with their own database instead of apt
+and dpkg.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from metal_lab import rpms
 from metal_lab.cache import FILES, built, digest, say
-from metal_lab.description import SUITES
+from metal_lab.description import REDHAT, SUITES
 
 PACKAGES = (
     "systemd,systemd-sysv,dbus,udev,python3,python3-apt,python3-debian,kmod,iproute2,"
     "openssh-server,iptables,nftables,ca-certificates,procps,pciutils,sudo,"
     "containernetworking-plugins,initramfs-tools,conntrack,ethtool"
+)
+REDHAT_PACKAGES = (
+    "systemd,systemd-sysv,dbus,udev,python3,kmod,iproute2,openssh-server,iptables,nftables,"
+    "ca-certificates,procps,pciutils,sudo,containernetworking-plugins,conntrack,ethtool,"
+    "dnf,dnf-plugins-core,rpm"
 )
 # Debian's own packages of an engine. Docker's command line has its own since Debian 13.
 DEBIANS_ENGINE = {
@@ -52,6 +62,7 @@ MASKED_UNITS = (
 )
 
 NODE_FILES = FILES / "node"
+REDHAT_FILES = FILES / "node_redhat"
 HARDWARE_FILES = Path(__file__).parent / "silicon" / "node"
 
 
@@ -70,8 +81,11 @@ def _run(command: Sequence[str | Path], **options: object) -> None:
 
 def base(system: str, engine: str) -> Path:
     """Return a folder with `rootfs.tar`: a small Debian, with its own packages of the engine."""
-    suite = SUITES[system]
-    packages = ",".join((PACKAGES, *DEBIANS_ENGINE[engine, suite]))
+    if system in REDHAT:
+        suite, packages = rpms.SYSTEMS[system]["suite"], REDHAT_PACKAGES
+    else:
+        suite = SUITES[system]
+        packages = ",".join((PACKAGES, *DEBIANS_ENGINE[engine, suite]))
 
     def build(out: Path) -> None:
         rootfs = out / "rootfs"
@@ -84,7 +98,14 @@ def base(system: str, engine: str) -> Path:
         shutil.rmtree(rootfs)
 
     what = f"Debian {suite} for nodes with {engine} (1 minute)"
-    return built(f"base-{suite}-{engine}", digest(packages), what, build)
+    name = system if system in REDHAT else suite
+    return built(f"base-{name}-{engine}", digest(packages), what, build)
+
+
+def _write_os_release(rootfs: Path, values: Mapping[str, str]) -> None:
+    text = "".join(f'{name}="{value}"\n' for name, value in values.items())
+    (rootfs / "usr/lib/os-release").write_text(text)
+    (rootfs / "etc/redhat-release").write_text(f"{values['NAME']} release {values['VERSION']}\n")
 
 
 def _docker_has(image_name: str) -> bool:
@@ -98,7 +119,9 @@ def image(system: str, engine: str, base: Path, packages: Sequence[Path]) -> str
     `packages` are folders with packages that such a node has.
     """
     what = f"the image of {system} nodes with {engine}"
-    inputs = (Path(__file__), NODE_FILES, HARDWARE_FILES)
+    inputs = [Path(__file__), NODE_FILES, HARDWARE_FILES]
+    if system in REDHAT:
+        inputs += [REDHAT_FILES, rpms.RECORD]
     key = digest(base.name, *(folder.name for folder in packages), *inputs)
     name = f"metal-lab/{system}-{engine}:{key}"
     if _docker_has(name):
@@ -121,8 +144,13 @@ def image(system: str, engine: str, base: Path, packages: Sequence[Path]) -> str
             shutil.copy(deb, rootfs / "tmp" / deb.name)
             chroot("dpkg", "--install", f"/tmp/{deb.name}")
             (rootfs / "tmp" / deb.name).unlink()
-        for folder in (NODE_FILES, HARDWARE_FILES):
+        for folder in (NODE_FILES, HARDWARE_FILES, *([REDHAT_FILES] if system in REDHAT else [])):
             _run(["cp", "-rT", "--no-preserve=ownership", folder, rootfs])
+        if system in REDHAT:
+            for rpm in (rpm for folder in packages for rpm in sorted(folder.glob("*.rpm"))):
+                shutil.copy(rpm, rootfs / "tmp" / rpm.name)
+            chroot("/bin/sh", "-eu", "/usr/local/lib/metal-lab/prepare-redhat")
+            _write_os_release(rootfs, rpms.SYSTEMS[system]["os_release"])
         chroot("/bin/sh", "-eu", "/usr/local/lib/metal-lab/prepare-image", engine)
         for unit in MASKED_UNITS:
             link = rootfs / "etc/systemd/system" / unit

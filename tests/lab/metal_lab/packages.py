@@ -76,6 +76,10 @@ class Package:
     def source_folder(self) -> str:
         return self.folder or self.name
 
+    def build(self, folder: Path) -> Path:
+        """Build the package into the folder."""
+        return build_deb(self, folder)
+
 
 def control(package: Package) -> str:
     """Return the text of the package's control file."""
@@ -96,8 +100,9 @@ def control(package: Package) -> str:
     return "".join(f"{name}: {value}\n" for name, value in fields.items() if value)
 
 
-def _render(template: str, package: Package) -> str:
-    return _templates.get_template(template).render(package=package)
+def render(template: str, package: Package, **more: object) -> str:
+    """Return the text of a template of files/packages."""
+    return _templates.get_template(template).render(package=package, **more)
 
 
 def control_files(package: Package) -> dict[str, str]:
@@ -106,9 +111,9 @@ def control_files(package: Package) -> dict[str, str]:
     files = {"control": control(package)}
     for script in MAINTAINER_SCRIPTS:
         if package.units or (source / f"{script}.sh.j2").exists():
-            files[script] = _render(f"common/{script}.j2", package)
+            files[script] = render(f"common/{script}.j2", package)
     if (source / "triggers.j2").exists():
-        files["triggers"] = _render(f"{package.source_folder}/triggers.j2", package)
+        files["triggers"] = render(f"{package.source_folder}/triggers.j2", package)
     elif any(".so." in path for path in package.binaries):
         files["triggers"] = "activate-noawait ldconfig\n"
     configuration = sorted(path for path in texts(package) if path.startswith("/etc/"))
@@ -120,10 +125,10 @@ def control_files(package: Package) -> dict[str, str]:
 def texts(package: Package) -> dict[str, str]:
     """Return the texts that the package installs, keyed by path on the node."""
     root = SOURCES / package.source_folder / "root"
-    files = {f"/usr/share/doc/{package.name}/copyright": _render("common/copyright.j2", package)}
+    files = {f"/usr/share/doc/{package.name}/copyright": render("common/copyright.j2", package)}
     for template in sorted(root.rglob("*.j2")):
         place = f"/{template.relative_to(root).with_suffix('')}"
-        files[place] = _render(str(template.relative_to(SOURCES)), package)
+        files[place] = render(str(template.relative_to(SOURCES)), package)
     return files
 
 
@@ -135,31 +140,41 @@ def build_deb(package: Package, folder: Path) -> Path:
     deb = folder / f"{package.name}_{version}_amd64.deb"
     with tempfile.TemporaryDirectory(dir=folder, prefix=".") as temporary:
         tree = Path(temporary)
-
-        def place(path: str) -> Path:
-            target = tree / path.lstrip("/")
-            target.parent.mkdir(parents=True, exist_ok=True)
-            return target
-
-        for path, text in texts(package).items():
-            place(path).write_text(text)
-        for path, source in package.binaries.items():
-            shutil.copyfile(source, place(path))
-        for path, text in control_files(package).items():
-            place(f"DEBIAN/{path}").write_text(text)
-        for path, target in package.links.items():
-            place(path).symlink_to(target)
-        # Independent of the umask and of the modes of the sources.
-        for found in (tree, *tree.rglob("*")):
-            if not found.is_symlink():
-                found.chmod(0o755 if found.is_dir() or _is_executable(found) else 0o644)
+        control = {f"DEBIAN/{path}": text for path, text in control_files(package).items()}
+        fill(tree, texts(package) | control, package)
         subprocess.run(
             ["dpkg-deb", "--root-owner-group", "-Znone", "--build", tree, deb],
-            env={**os.environ, "SOURCE_DATE_EPOCH": SOURCE_DATE_EPOCH},
+            env=build_environment(),
             stdout=subprocess.DEVNULL,
             check=True,
         )
     return deb
+
+
+def fill(tree: Path, texts: Mapping[str, str], package: Package) -> None:
+    """Write texts, and the programs and links of the package, into a folder."""
+
+    def place(path: str) -> Path:
+        target = tree / path.lstrip("/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        return target
+
+    tree.mkdir(exist_ok=True)
+    for path, text in texts.items():
+        place(path).write_text(text)
+    for path, source in package.binaries.items():
+        shutil.copyfile(source, place(path))
+    for path, target in package.links.items():
+        place(path).symlink_to(target)
+    # Independent of the umask and of the modes of the sources.
+    for found in (tree, *tree.rglob("*")):
+        if not found.is_symlink():
+            found.chmod(0o755 if found.is_dir() or _is_executable(found) else 0o644)
+
+
+def build_environment() -> dict[str, str]:
+    """Return the environment in which the same input gives the same package."""
+    return {**os.environ, "SOURCE_DATE_EPOCH": SOURCE_DATE_EPOCH}
 
 
 def _is_executable(path: Path) -> bool:

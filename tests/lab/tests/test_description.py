@@ -32,6 +32,11 @@ def described(tmp_path):
         pytest.param(GOOD.replace("debian12", "plan9"), "os 'plan9' is not one of", id="os"),
         pytest.param(GOOD.replace("p100x4", "p100x5"), "machine 'p100x5' is not", id="machine"),
         pytest.param(GOOD[:-2] + ", engine: podman}", "engine 'podman' is not", id="engine"),
+        pytest.param(
+            GOOD.replace("debian12", "rocky9")[:-2] + ", engine: docker}",
+            "gpu-1: a node with rocky9 has the engine containerd",
+            id="engine-of-rocky",
+        ),
         pytest.param(GOOD.replace("os:", "system:"), "is not a description", id="unknown-key"),
         pytest.param("node: []\n" + GOOD, "is not a description", id="unknown-key-of-all"),
         pytest.param("parts: [tetris]\n" + GOOD, "part 'tetris' is not one of", id="part"),
@@ -96,6 +101,11 @@ def test_same_description_has_the_same_text(described):
     """A laboratory runs as described if this text is the same, in another process, too."""
     one, other = ("parts: [docker, containerd]\n", "parts: [containerd, docker]\n")
     assert repr(described(one + GOOD)) == repr(described(other + GOOD))
+
+
+def test_systems_by_package_manager(described):
+    description = described(GOOD + GOOD[7:].replace("gpu-1", "gpu-2").replace("debian12", "rocky9"))
+    assert (description.suites, description.redhat) == (("bookworm",), ("rocky9",))
 
 
 def test_default_can_be_read():

@@ -5,5 +5,9 @@
 # containerd and its settings are removed; the kubelet waits for an engine
 set -eu
 systemctl stop containerd
-dpkg --purge containerd.io
+if command -v dnf; then
+    dnf --assumeyes --disablerepo='*' remove containerd.io container-selinux
+else
+    dpkg --purge containerd.io
+fi
 rm -rf /etc/containerd

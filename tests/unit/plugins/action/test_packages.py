@@ -298,7 +298,7 @@ def test_file_does_not_stay_on_a_node_that_answers_again(act: Any) -> None:
 
 def test_failed_change_leaves_packages_held(act: Any) -> None:
     def answer(module: str, options: dict[str, Any]) -> dict[str, Any]:
-        is_dnf = module == "ansible.builtin.dnf"
+        is_dnf = "install" in options.get("argv", ())
         return {"failed": True, "msg": "Error: no"} if is_dnf else well(module, options)
 
     wanted = ["containerd.io-2.4.1", "docker-ce-3:29.8.1-1.el9"]
@@ -396,8 +396,8 @@ def test_results_of_the_modules_are_handed_on(act: Any) -> None:
     result, _ran = act(answer, node=ROCKY, operation="remove", names=["containerd.io"])
     assert result == {
         "changed": False,
-        "diff": [{"before": "ansible.builtin.command"}, {"before": "ansible.builtin.dnf"}],
-        "warnings": ["of ansible.builtin.command", "of ansible.builtin.dnf"],
+        "diff": [{"before": "ansible.builtin.command"}] * 2,
+        "warnings": ["of ansible.builtin.command"] * 2,
         "output": ["a", "b", "Installed: x"] * 2,
     }
 

@@ -300,6 +300,12 @@ def test_no_credentials_are_quoted(text: str) -> None:
         pytest.param(
             "lockfile is held by another process", FREE, "a process (process unknown)", id="dnf"
         ),
+        pytest.param(
+            "metadata already locked by 2582\n  The application with PID 2582 is: sh",
+            FREE,
+            "a process (process 2582)",
+            id="dnf with exit_on_lock",  # of Debian's dnf 4.14.0
+        ),
     ],
 )
 def test_locked(text: str, manager: dict[str, Any], expected: str) -> None:
@@ -324,7 +330,13 @@ KINDS = {"locked": is_locked, "stale": is_stale, "passing": is_passing}
             ["stale"],
             id="apt, file that is gone",
         ),
-        pytest.param("Failed to install some of the specified packages", ["stale"], id="dnf, name"),
+        pytest.param("Error: Unable to find a match: x-1.0", ["stale"], id="dnf, name"),
+        pytest.param(
+            "Error: \n Problem: conflicting requests\n  - nothing provides dkms >= 3.1.8 needed by "
+            "kmod-nvidia-open-dkms-3:575.57.08-1.el9.noarch from cuda-rhel9-x86_64",
+            ["stale"],
+            id="dnf, dependency",
+        ),
         pytest.param(
             "E: Failed to fetch http://mirror.example/x.deb  Hash Sum mismatch",
             ["stale", "passing"],

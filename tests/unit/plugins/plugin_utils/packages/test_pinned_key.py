@@ -38,7 +38,7 @@ def packets(name: str) -> bytes:
 def accepted(key: bytes, name: str, now: datetime = NOW) -> bytes:
     """Return the packets of what is written, where the key with this pin is accepted."""
     text = pinned_key(key, FINGERPRINTS[name], "it", now)
-    begin, _empty, *body, end = text.splitlines()
+    begin, _empty, *body, _checksum, end = text.splitlines()
     assert (begin[:10], end[:8]) == ("-----BEGIN", "-----END")
     return base64.b64decode("".join(body))
 
@@ -55,6 +55,13 @@ def test_key_of_gpg_is_accepted_and_written_as_it_is(name: str) -> None:
     assert accepted(packets(name), name) == packets(name)
     assert accepted(armour(name).replace(b"\n", b"\r\n"), name) == packets(name)
     assert accepted(b"\xef\xbb\xbf" + armour(name), name) == packets(name)
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_checksum_of_the_armour_is_the_one_of_gpg(name: str) -> None:
+    """rpm and dnf accept no key without it."""
+    text = pinned_key(armour(name), FINGERPRINTS[name], "it", NOW)
+    assert text.splitlines()[-2] == armour(name).decode().splitlines()[-2]
 
 
 # RFC 9580, A.3, the sample version 6 certificate.

@@ -1,0 +1,149 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Nodes with the real dnf and rpm: the cluster's GPU node, and Docker without Kubernetes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+SCENARIO = Path(__file__).parent.parent
+DOCKER = str(SCENARIO / "docker.yml")
+CUDA = "nvcr.io/nvidia/cuda:13.0.2-base-ubuntu24.04"
+IMAGES = "/usr/local/lib/metal-lab/images"
+UUID = re.compile(r"GPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+HOLD_LOCK = """
+import os, time
+with open("/var/cache/dnf/metadata_lock.pid", "w") as file:
+    file.write(str(os.getpid()))
+time.sleep(600)
+"""
+
+DRIVER = "3:580.178.04-1.el9"
+TOOLKIT = dict.fromkeys(
+    (
+        *("nvidia-container-toolkit", "nvidia-container-toolkit-base"),
+        *("libnvidia-container-tools", "libnvidia-container1"),
+    ),
+    "0:1.20.1-1",
+)
+# Pascal has the proprietary module, Turing the open one.
+HELD = {
+    "gpu-1": {
+        "nvidia-driver-cuda": DRIVER,
+        "kmod-nvidia-latest-dkms": DRIVER,
+        "nvidia-persistenced": DRIVER,
+        "containerd.io": "0:2.4.2-1.el9",
+        **TOOLKIT,
+    },
+    "gpu-2": {
+        "nvidia-driver-cuda": DRIVER,
+        "kmod-nvidia-open-dkms": DRIVER,
+        "nvidia-persistenced": DRIVER,
+        "docker-ce": "3:29.8.1-1.el9",
+        "docker-ce-cli": "1:29.8.1-1.el9",
+        "containerd.io": "0:2.4.2-1.el9",
+        **TOOLKIT,
+    },
+}
+
+
+def installed_packages(host):
+    form = r"%{NAME}\t%|EPOCH?{%{EPOCH}}:{0}|:%{VERSION}-%{RELEASE}\n"
+    lines = host.check_output("rpm -qa --queryformat %s", form).splitlines()
+    return dict(line.split("\t") for line in lines)
+
+
+def test_check_announced_what_converge_did(check_and_converge):
+    check, converge = check_and_converge
+    assert {host for host, _step in check.announced} == {"gpu-1", "gpu-2"}
+    assert check.announced == converge.announced
+    assert check.announced <= converge.ran
+    rehearsed = {task for _host, task in check.changed}
+    assert {task for _host, task in converge.unannounced} <= rehearsed
+
+
+def test_driver_sees_every_gpu(laboratory, node):
+    uuids = UUID.findall(laboratory.host(node).check_output("nvidia-smi -L"))
+    assert len(set(uuids)) == laboratory.gpu_count[node]
+
+
+def test_persistence_mode_is_on(laboratory, node):
+    modes = laboratory.host(node).check_output(
+        "nvidia-smi --query-gpu=persistence_mode --format=csv,noheader"
+    )
+    assert modes.split() == ["Enabled"] * laboratory.gpu_count[node]
+
+
+def test_api_server_counts_every_gpu(laboratory):
+    status = laboratory.objects("node", "gpu-1")["status"]
+    assert status["allocatable"]["nvidia.com/gpu"] == str(laboratory.gpu_count["gpu-1"])
+
+
+def test_docker_run_has_gpus(laboratory):
+    host = laboratory.host("gpu-2")
+    host.check_output("for image in %s/*.tar; do docker load --input $image; done", IMAGES)
+    seen = host.check_output("docker run --rm --gpus all --entrypoint nvidia-smi %s -L", CUDA)
+    assert len(set(UUID.findall(seen))) == laboratory.gpu_count["gpu-2"]
+
+
+def test_engines_start_at_boot(laboratory):
+    """No package of Red Hat's family enables its units."""
+    laboratory.host("gpu-1").check_output("systemctl is-enabled containerd nvidia-persistenced")
+    laboratory.host("gpu-2").check_output("systemctl is-enabled docker nvidia-persistenced")
+
+
+def test_upgrade_leaves_what_is_held(laboratory, node):
+    """The repository has a newer driver, and the default stream has it."""
+    host = laboratory.host(node)
+    locks = host.check_output("dnf --quiet --disablerepo='*' versionlock list").split()
+    assert {f"{name}-{version}.*" for name, version in HELD[node].items()} == set(locks)
+    streams = host.check_output("dnf --quiet module list nvidia-driver")
+    assert "595-open" in streams
+    before = installed_packages(host)
+    assert HELD[node].items() <= before.items()
+    host.check_output("dnf --assumeyes upgrade")
+    assert installed_packages(host) == before
+
+
+def test_dnf_reports_nothing_about_our_files(laboratory, node):
+    """A repository's file that dnf cannot use shows here."""
+    result = laboratory.host(node).run("dnf --quiet check-update")
+    assert (result.rc, result.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "host", "allowed"),
+    [
+        pytest.param("metal.gpu.site", ("-e", "metal_gpu_hosts=gpu-1"), "gpu-1", 1, id="site"),
+        # One for each of its roles.
+        pytest.param(DOCKER, (), "gpu-2", 3, id="roles"),
+    ],
+)
+def test_second_run_changes_nothing_and_is_cheap(laboratory, name, options, host, allowed):
+    run = laboratory.playbook(name, "-vvv", *options)
+    assert run.returncode == 0
+    assert re.search(rf"^{host}\s+: ok=\d+\s+changed=0\s", run.output, re.M)
+    assert run.operations()[laboratory.addresses[host]] == allowed
+
+
+def test_lock_of_dnf_is_reported(laboratory):
+    """dnf itself would wait for the other process without a limit."""
+    host = laboratory.host("gpu-2")
+    host.check_output("dnf --assumeyes --disablerepo='*' versionlock delete docker-ce")
+    host.check_output("systemd-run --collect --unit=metal-lab-lock python3 -c %s", HOLD_LOCK)
+    try:
+        run = laboratory.playbook(DOCKER, "-e", "metal_gpu_lock_timeout=5")
+    finally:
+        host.check_output("systemctl stop metal-lab-lock; rm -f /var/cache/dnf/metadata_lock.pid")
+    assert run.returncode != 0
+    assert re.search(r"PACKAGE_MANAGER_LOCKED gpu-2: .*python3 .*sleep\(600\)", run.words)
+
+    assert laboratory.playbook(DOCKER).returncode == 0
+    assert "docker-ce-3:29.8.1-1.el9.*" in host.check_output(
+        "cat /etc/dnf/plugins/versionlock.list"
+    )
