@@ -21,6 +21,8 @@ from metal_lab.silicon.build import NEEDED_BY_NVIDIA_SMI
 from metal_lab.versions import DEVICE_PLUGIN
 
 PAUSE_IMAGE = "registry.k8s.io/pause:3.10"
+# What containerd 2.4.2 takes if its settings name no sandbox image.
+DEFAULT_PAUSE_IMAGE = "registry.k8s.io/pause:3.10.2"
 PLUGIN_IMAGE = f"nvcr.io/nvidia/k8s-device-plugin:v{DEVICE_PLUGIN}"
 CUDA_IMAGE = "nvcr.io/nvidia/cuda:13.0.2-base-ubuntu24.04"
 # The same image without the variable that every CUDA image sets.
@@ -119,7 +121,8 @@ def build(plugin: Path | None) -> Path:
     def build_all(out: Path) -> None:
         pause = out / "pause"
         subprocess.run(["gcc", "-static", "-O2", "-s", "-o", pause, PAUSE], check=True)
-        write_image(out / "pause.tar", PAUSE_IMAGE, {"pause": pause}, command=["/pause"])
+        for name, image in (("pause", PAUSE_IMAGE), ("default-pause", DEFAULT_PAUSE_IMAGE)):
+            write_image(out / f"{name}.tar", image, {"pause": pause}, command=["/pause"])
         pause.unlink()
         write_image(out / "busybox.tar", BUSYBOX_IMAGE, _busybox())
         visible = ["NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=compute,utility"]
