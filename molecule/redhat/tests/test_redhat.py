@@ -37,7 +37,6 @@ HELD = {
         "nvidia-driver-cuda": DRIVER,
         "kmod-nvidia-latest-dkms": DRIVER,
         "nvidia-persistenced": DRIVER,
-        "containerd.io": "0:2.4.2-1.el9",
         **TOOLKIT,
     },
     "gpu-2": {
@@ -93,7 +92,7 @@ def test_docker_run_has_gpus(laboratory):
 
 def test_engines_start_at_boot(laboratory):
     """No package of Red Hat's family enables its units."""
-    laboratory.host("gpu-1").check_output("systemctl is-enabled containerd nvidia-persistenced")
+    laboratory.host("gpu-1").check_output("systemctl is-enabled nvidia-persistenced")
     laboratory.host("gpu-2").check_output("systemctl is-enabled docker nvidia-persistenced")
 
 
