@@ -36,7 +36,14 @@ _UNTRUSTED = (
     re.compile(
         r"Failed to download metadata for repo '(?P<place>[^']+)': (?P<why>.*GPG signature.*)"
     ),
-    re.compile(r"Failed to validate GPG signature for (?P<place>\S+?): (?P<why>.*)"),
+)
+# dnf names the file of a package with a wrong signature, or the title of its repository, in front of
+# this. Only packages of the operation's repository are new to the node.
+# Source: gpgsigcheck of dnf/cli/cli.py, and dnf/base.py, in dnf 4.14
+_WRONGLY_SIGNED = "GPG check FAILED"
+_SIGNATURE = re.compile(
+    r"Public key for \S+ is not installed|Package \S+ is not signed|Problem opening package \S+"
+    r"|The GPG keys listed for .*"
 )
 _UNREACHABLE = (
     re.compile(r"Failed to fetch (?P<place>\S+)\s+(?P<why>.*)"),
@@ -96,6 +103,7 @@ _UNCONFIGURED = re.compile(
     re.MULTILINE,
 )
 _NEAREST = 4
+_LINES_OF_AN_ERROR = 6
 
 
 class Explanation(NamedTuple):
@@ -164,9 +172,13 @@ def unusable_repositories(
         unreachable.setdefault(
             _repository(repository["url"]), f"{stalled['program']} did not end in time"
         )
+    distrusted = _places(_UNTRUSTED, text)
+    if repository and _WRONGLY_SIGNED in text:
+        why = "; ".join(dict.fromkeys(_SIGNATURE.findall(text))) or _WRONGLY_SIGNED
+        distrusted.setdefault(_repository(repository["url"]), why)
     untrusted = {
         url: _untrusted(host, url, why, pinned)
-        for url, why in _places(_UNTRUSTED, text).items()
+        for url, why in distrusted.items()
         # apt also reports a mirror that answers 401 as not signed.
         if why != _NOT_SIGNED or not _STATUS.match(unreachable.get(url, ""))
     }
@@ -320,6 +332,8 @@ def _repository(place: str) -> str:
 
 
 def _last_error(text: str) -> str:
+    """Return the last error with the lines that belong to it: dnf's reasons are below `Error:`."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    errors = [line for line in lines if line.startswith(("E:", "Error"))]
-    return (errors or lines or ["it printed no error"])[-1]
+    starts = [at for at, line in enumerate(lines) if line.startswith(("E:", "Error"))]
+    said = lines[starts[-1] :][:_LINES_OF_AN_ERROR] if starts else lines[-1:]
+    return "; ".join(said).replace(":; ", ": ") or "it printed no error"

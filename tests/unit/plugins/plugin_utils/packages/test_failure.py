@@ -208,6 +208,26 @@ def test_repositories(version: str, scene: str, expected: str) -> None:
             id="dnf, wrong key",
         ),
         pytest.param(
+            "Error: \n Problem: conflicting requests\n  - nothing provides dkms >= 3.1.8 needed by "
+            "kmod-nvidia-open-dkms-3:580.178.04-1.el9.noarch from metal-gpu-nvidia\n"
+            "(try to add '--skip-broken' to skip uninstallable packages)",
+            "PACKAGES_FAILED the package manager failed: Error: Problem: conflicting requests; - "
+            "nothing provides dkms >= 3.1.8 needed by "
+            "kmod-nvidia-open-dkms-3:580.178.04-1.el9.noarch from metal-gpu-nvidia; (try to add "
+            "'--skip-broken' to skip uninstallable packages)",
+            id="dnf, a dependency",
+        ),
+        pytest.param(
+            "warning: /var/cache/dnf/x.rpm: Header V4 RSA/SHA256 Signature, key ID 621e9f35: NOKEY\n"
+            "Public key for nvidia-driver-cuda-580.178.04-1.el9.x86_64.rpm is not installed. "
+            "Failing package is: nvidia-driver-cuda-3:580.178.04-1.el9.x86_64\n"
+            "Error: GPG check FAILED",
+            "REPOSITORY_UNTRUSTED the repository http://mirror.example/toolkit is not trusted: "
+            "Public key for nvidia-driver-cuda-580.178.04-1.el9.x86_64.rpm is not installed (key: "
+            f"not named; pinned key: {'F' * 40})",
+            id="dnf, package with another signature",
+        ),
+        pytest.param(
             "dpkg was interrupted, you must manually run 'sudo dpkg --configure -a' to correct",
             "DPKG_INTERRUPTED dpkg was interrupted during an operation",
             id="interrupted",
@@ -451,6 +471,14 @@ def test_repository_of_the_admin_is_the_cause_only_if_it_can_be(
     answers = {"update": GRAFANA, "versions": more.pop("lists", versions)}
     (found,) = said(error, answers, **more)
     assert found.partition(" ")[0] == code
+
+
+def test_signature_of_a_package_matters_only_with_a_repository_of_ours() -> None:
+    text = "Package x.rpm is not signed\nError: GPG check FAILED"
+    assert explained(text).is_repository
+    assert said(text, repository={}) == [
+        "PACKAGES_FAILED the package manager failed: Error: GPG check FAILED"
+    ]
 
 
 def test_versions_are_missing_only_if_they_were_asked_for() -> None:
