@@ -33,6 +33,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.refusa
     refuse_installation,
     refuse_node,
     refuse_pin,
+    wish_for,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.shapes import (
     Data,
@@ -112,9 +113,12 @@ def _plan_working(plan: Plan[Data], node: Node, desired: Desired) -> None:
     if desired["source"] == PRESENT:
         return
     choice = choice_for(node, desired)
-    if not isinstance(choice, Choice) or not choice.fits(found):
-        expected = choice.driver if isinstance(choice, Choice) else desired["version"]
-        if expected not in ("", found):
+    if isinstance(choice, Choice):
+        fits, expected = choice.fits(found), choice.driver
+    else:
+        fits, expected = _is_wished(found, desired), wish_for(desired).driver
+    if not fits:
+        if expected:
             plan.notice("DRIVER_KEPT", found=found, expected=expected)
         return
     _plan_blacklist(plan, node["driver"])
@@ -126,6 +130,17 @@ def _plan_working(plan: Plan[Data], node: Node, desired: Desired) -> None:
         plan.step(steps.PERSISTENCE, state.persistence_reason(node))
     else:
         plan.notice("PERSISTENCE_MISSING", found=found)
+
+
+def _is_wished(found: str, desired: Desired) -> bool:
+    """Tell whether a working driver is the one to have where no source has one.
+
+    The refusal has told the admin to install one.
+    """
+    wish = wish_for(desired)
+    if wish.version:
+        return found == wish.version
+    return not wish.branch or found.startswith(f"{wish.branch}.")
 
 
 def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:

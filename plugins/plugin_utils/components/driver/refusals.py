@@ -66,14 +66,18 @@ def choice_for(node: Node, desired: Desired) -> Choice | Refused:
     machine = Machine(
         systems.supported(node), node["kernel"]["release"], gpus, bool(node["secure_boot"])
     )
-    wish = Wish(
+    return choose_source(machine, wish_for(desired))
+
+
+def wish_for(desired: Desired) -> Wish:
+    """Return what the variables ask for."""
+    return Wish(
         desired["source"],
         desired["version"],
         desired["branch"] or 0,
         desired["flavour"],
         bool(desired["repository_url"]),
     )
-    return choose_source(machine, wish)
 
 
 def refuse_node(plan: Plan[Data], node: Node, desired: Desired, choice: Choice | None) -> None:

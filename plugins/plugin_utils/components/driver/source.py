@@ -135,9 +135,14 @@ def _alternatives(machine: Machine, wish: Wish) -> Iterator[str]:
                 f"set `nvidia_driver_source: {source}`{also}, for driver {found.driver} "
                 f"({found.flavour}) from {where}"
             )
-    if not wish.has_mirror and not machine.has_secure_boot:
-        yield "set nvidia_driver_repository_url to a mirror that has a driver for these GPUs"
     number = wish.number or fit.newest(machine)
+    of_mirror = Wish(NVIDIA, version=f"{number}.0", has_mirror=True)
+    if not wish.has_mirror and isinstance(_offer(NVIDIA, machine, of_mirror), Choice):
+        source = " and set `nvidia_driver_source: nvidia`" if wish.source == DISTRIBUTION else ""
+        yield (
+            f"set nvidia_driver_repository_url to a mirror that has branch {number} and "
+            f"nvidia_driver_version to the version there{source}"
+        )
     how = (
         "with a signed module"
         if machine.has_secure_boot
@@ -153,9 +158,10 @@ def _offer(source: Wished, machine: Machine, wish: Wish) -> Choice | _Problem:
 def _from_nvidia(machine: Machine, wish: Wish) -> Choice | _Problem:
     """Return what NVIDIA's repository, or the user's mirror of it, has for the machine."""
     system = machine.system
-    first, seen = known.repository(system)
-    if wish.has_mirror:
-        first, seen = 0, known.mirrored()
+    first, original = known.repository(system)
+    # A mirror can have any branch. Most are copies of NVIDIA's repository for this system.
+    seen = {**known.mirrored(), **original} if wish.has_mirror else original
+    first = 0 if wish.has_mirror else first
     place = "your mirror" if wish.has_mirror else _place(NVIDIA, system)
     start = f"{place} starts with branch {first}"
     if wish.number and wish.number < first:
@@ -166,6 +172,7 @@ def _from_nvidia(machine: Machine, wish: Wish) -> Choice | _Problem:
         return _Problem(_MISSING, text)
     numbers = (wish.number,) if wish.number else known.DEFAULT_BRANCHES
     fitting = [one for one in numbers if fit.fits(machine, one) and (wish.version or one in seen)]
+    fitting.sort(key=lambda one: one not in original)
     if not fitting:
         text = start if first else f"no branch that fits is recorded for {place}"
         return _Problem(_MISSING, text)

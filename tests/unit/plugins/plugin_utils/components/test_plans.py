@@ -689,9 +689,9 @@ def test_refusal_of_a_branch_has_every_reason_and_every_way_out() -> None:
     assert refusal["remedy"] == (
         "set `nvidia_driver_source: distribution` and remove nvidia_driver_version, for driver of "
         "branch 550 (proprietary) from the archive of Debian 13; or set "
-        "nvidia_driver_repository_url to a mirror that has a driver for these GPUs; or install a "
-        "driver yourself, for example of branch 580 with NVIDIA's .run installer: the role keeps a "
-        "driver that works"
+        "nvidia_driver_repository_url to a mirror that has branch 580 and nvidia_driver_version to "
+        "the version there; or install a driver yourself, for example of branch 580 with NVIDIA's "
+        ".run installer: the role keeps a driver that works"
     )
 
 

@@ -332,3 +332,21 @@ def test_driver_that_no_source_has_is_kept_where_it_works() -> None:
     node = installed(pci=[{**GPU, "device": "102d"}])
     planned = driver(node)
     assert (planned["steps"], planned["refusals"], planned["notices"]) == ([], [], [])
+
+
+@pytest.mark.parametrize(
+    ("wish", "sets_up"),
+    [
+        pytest.param({}, True, id="any"),
+        pytest.param({"version": "550.163.01"}, True, id="this version"),
+        pytest.param({"branch": 550}, True, id="this branch"),
+        pytest.param({"branch": 595}, False, id="another branch"),
+        pytest.param({"version": "580.65.06"}, False, id="another version"),
+    ],
+)
+def test_driver_that_no_source_can_deliver_is_set_up(wish: dict[str, Any], sets_up: bool) -> None:
+    """With Secure Boot, the admin has installed and signed it, as the refusal asked for."""
+    planned = driver(installed(secure_boot=True, driver={"nouveau_blacklisted": False}), **wish)
+    assert planned["refusals"] == []
+    assert ("Block the nouveau module" in names(planned)) is sets_up
+    assert [one["code"] for one in planned["notices"]] == ([] if sets_up else ["DRIVER_KEPT"])

@@ -143,6 +143,7 @@ def test_the_table_has_every_system_with_and_without_secure_boot() -> None:
             id="not there, but in a mirror",
         ),
         pytest.param("debian-13", ("Pascal",), {"has_mirror": True}, "N580p", id="mirror"),
+        pytest.param("debian-13", ("Turing",), {"has_mirror": True}, "N595o", id="mirror, a copy"),
         pytest.param(
             "ubuntu-26.04", ("Turing",), {"has_mirror": True}, "N595o", id="mirror, names unknown"
         ),
@@ -254,7 +255,8 @@ def test_a_choice_says_why(system: str, gpu: str, boot: bool, expected: str) -> 
             [
                 "set `nvidia_driver_source: nvidia`, for driver 580.178.04 (open) from NVIDIA's "
                 "repository for Rocky Linux 9",
-                "set nvidia_driver_repository_url to a mirror that has a driver for these GPUs",
+                "set nvidia_driver_repository_url to a mirror that has branch 580 and "
+                "nvidia_driver_version to the version there and set `nvidia_driver_source: nvidia`",
                 "install a driver yourself, for example of branch 580 with NVIDIA's .run "
                 "installer: the role keeps a driver that works",
             ],
