@@ -5,17 +5,6 @@
 
 The request is data: plugin_utils/packages/rehearsal.py writes it. `rehearse` does I/O, below its
 folder only; the programs that it runs get their own indexes and caches there.
-
-A request has, each of them optional, and all paths relative to the folder:
-  folders   to create
-  files     texts, keyed by path; the text FOLDER in them, and in programs, is the folder
-  links     folders of the node whose files get links in a folder here, as pairs (here, node)
-  copies    folders of the node to copy, likewise
-  old       files of the node; the index is old if the first of them that exists is older than
-            `seconds`
-  programs  argv; `if_old`: whether it runs only if the index is old; `success`: words that show
-            success whatever the exit status. The first failure ends it
-  answers   argv, keyed by name: what to ask after a failure
 """
 
 from __future__ import annotations
@@ -23,21 +12,54 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
+# In texts and in programs, it stands for the folder.
 FOLDER = "@FOLDER@"
 
 Run = Callable[[list[str]], tuple[int, str, str]]
 
 
-def rehearse(
-    request: Mapping[str, Any], run: Run, now: float, parent: Path | None = None
-) -> dict[str, Any]:
-    """Return what the last program printed, and of a failure its error and the answers.
+class Program(TypedDict, total=False):
+    """A program that runs if those before it succeeded."""
 
-    The result has `printed`, `error` (None if all programs succeeded) and `answers`.
+    argv: list[str]
+    if_old: bool  # only if the index is old
+    success: str  # what it prints if it succeeds with the status of a failure
+
+
+class Old(TypedDict):
+    """The index is old if the first of these files that exists is."""
+
+    files: list[str]
+    seconds: int
+
+
+class Question(TypedDict, total=False):
+    """What to prepare in the folder, and what to run. Paths are relative to the folder."""
+
+    folders: list[str]
+    files: dict[str, str]  # texts, keyed by path
+    links: list[tuple[str, str]]  # a folder here, and the node's whose files get links there
+    copies: list[tuple[str, str]]  # a folder here, and the node's that is copied
+    old: Old
+    programs: list[Program]
+    answers: dict[str, list[str]]  # what to ask after a failure, keyed by name
+
+
+class Answer(TypedDict):
+    """What the last program printed, and of a failure its error and the answers."""
+
+    printed: str
+    error: str | None
+    answers: dict[str, str]
+
+
+def rehearse(request: Question, run: Run, now: float, parent: Path | None = None) -> Answer:
+    """Prepare a folder, run the programs there, and delete it.
+
     `run` runs a program; it returns its exit status and what it printed. Raises OSError.
     """
     with tempfile.TemporaryDirectory(prefix="metal-gpu-", dir=parent) as name:
@@ -46,7 +68,8 @@ def rehearse(
         folder.chmod(0o711)
         _prepare(folder, request)
         is_old = _is_old(request, now)
-        printed, error = "", None
+        printed = ""
+        error: str | None = None
         for program in request["programs"]:
             if program.get("if_old") and not is_old:
                 continue
@@ -64,7 +87,7 @@ def rehearse(
         return {"printed": printed, "error": error, "answers": answers}
 
 
-def _prepare(folder: Path, request: Mapping[str, Any]) -> None:
+def _prepare(folder: Path, request: Question) -> None:
     for name in request.get("folders", []):
         (folder / name).mkdir(parents=True, exist_ok=True)
     for name, place in request.get("copies", []):
@@ -89,13 +112,13 @@ def _name(entry: os.DirEntry[str]) -> str:
     return entry.name
 
 
-def _is_old(request: Mapping[str, Any], now: float) -> bool:
+def _is_old(request: Question, now: float) -> bool:
     old = request.get("old")
     if not old:
         return True
     for path in old["files"]:
         if os.path.exists(path):
-            return now - os.stat(path).st_mtime > float(old["seconds"])
+            return now - os.stat(path).st_mtime > old["seconds"]
     return True
 
 

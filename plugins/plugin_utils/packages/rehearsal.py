@@ -15,7 +15,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.metal.gpu.plugins.module_utils.probe.rehearsal import FOLDER
+from ansible_collections.metal.gpu.plugins.module_utils.probe.rehearsal import (
+    FOLDER,
+    Program,
+    Question,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import (
     EXIT_ON_LOCK,
     INDEX_AGE_S,
@@ -32,8 +36,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories im
     fields,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import DEBIAN, REDHAT
-
-Rehearsal = dict[str, Any]
 
 _ENGLISH = ("env", "LC_ALL=C")
 _LIMITED = (*_ENGLISH, *TIME_LIMIT, str(UPDATE_S))
@@ -60,10 +62,10 @@ cp pins/etc/apt/preferences.d/* preferences/
 """
 
 
-def _apt(request: Request) -> Rehearsal:
+def _apt(request: Request) -> Question:
     repository, pins = request.repository, request.options["pins"]
     files = {"apt.conf": _APT_CONF}
-    programs: list[Rehearsal] = []
+    programs: list[Program] = []
     if repository.get("new"):
         path = f"sources/{repository['name']}.sources"
         files[path] = _sources_text(repository, request.key)
@@ -124,10 +126,10 @@ _OWN_FOLDERS = (
 )
 
 
-def _dnf(request: Request) -> Rehearsal:
+def _dnf(request: Request) -> Question:
     repository, stream = request.repository, request.options["stream"]
     files: dict[str, str] = {}
-    programs: list[Rehearsal] = []
+    programs: list[Program] = []
     options = [*_OWN_FOLDERS]
     if repository.get("new"):
         name = repository["name"]
@@ -152,7 +154,7 @@ def _dnf(request: Request) -> Rehearsal:
     }
 
 
-def _declined(request: Request, *options: str) -> Rehearsal:
+def _declined(request: Request, *options: str) -> Program:
     """Return the program that shows the transaction, and declines it."""
     changed = bare_names(request.names, REDHAT) if request.options["change_held"] else []
     refresh = ["--refresh"] if request.is_fresh else []
@@ -196,7 +198,10 @@ def in_check_mode(request: Request, family: str) -> Call:
 
 def before_removals(request: Request, family: str) -> Call:
     """Ask about an installation that may remove packages, with the node's own files."""
-    program = {"argv": _simulation(request)} if family == DEBIAN else _declined(request)
+    # What came before is done: earlier packages are there, and no hold is in the way.
+    alone = Request({**request.options, "earlier": [], "pins": []}, is_fresh=request.is_fresh)
+    is_apt = family == DEBIAN
+    program: Program = {"argv": _simulation(alone)} if is_apt else _declined(alone, EXIT_ON_LOCK)
     return _call(request, {"programs": [program]})
 
 
@@ -205,7 +210,7 @@ def is_one(call: Call) -> bool:
     return "_rehearse" in call.options
 
 
-def _call(request: Request, wanted: Rehearsal) -> Call:
+def _call(request: Request, wanted: Question) -> Call:
     return Call(
         "metal.gpu.packages",
         {"operation": request.options["operation"], "_rehearse": wanted},

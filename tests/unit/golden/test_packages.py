@@ -152,7 +152,7 @@ def others(system: System, data: dict[str, Any]) -> Iterator[tuple[str, list[Cal
     names, bare = data["packages"], bare_names(data["packages"], system.family)
     repository, record = data["repository"], data["packages_record"]
     install = {"operation": "install", "names": names}
-    change = {**install, "change_held": True, "replace": True}
+    change = {**install, "change_held": True, "may_remove": ["docker.io"]}
     add = {"operation": "repository", "repository": repository}
     cases: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         ("install, its index lacks a package", install, {"is_fresh": True}),
