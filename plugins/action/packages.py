@@ -82,10 +82,13 @@ class ActionModule(ActionBase):
         _result, options = self.validate_argument_spec(ARGUMENT_SPEC, required_if=REQUIRED_IF)
         # The other operations have nothing to ask: a plan has a step only if it changes the node.
         is_check = self._task.check_mode
-        if is_check and not (options["operation"] == "install" and options["rehearse"]):
+        if is_check and options["operation"] != "install":
             return {"changed": True}
         self._variables = task_vars or {}
         node = self._variable("metal_gpu")["node"]
+        manager = node["package_manager"]
+        if is_check and (manager["interrupted"] or manager["unfinished"]):
+            return {"changed": True}  # dpkg has to be repaired before it can answer
         self._node = node
         self._family: str = node["os"]["family"]
         self._operation: str = options["operation"]

@@ -32,9 +32,9 @@ attributes:
     support: partial
     description: Changes nothing.
     details: O(operation=install) asks the package manager, and fails with the findings of a real
-      run. It reads a planned repository, with its key, in a temporary folder. The other operations
-      report a change without looking at the node, because a plan has a step only if it changes the
-      node.
+      run. It reads a planned repository, with its key, in a temporary folder. It does not ask while
+      dpkg has to be repaired. The other operations report a change without looking at the node,
+      because a plan has a step only if it changes the node.
   diff_mode:
     support: partial
     description: Shows the differences of the modules that it runs, without credentials.
@@ -119,12 +119,6 @@ options:
     type: list
     elements: str
     default: []
-  rehearse:
-    description:
-      - For O(operation=install), whether check mode asks the package manager. V(false) for packages
-        about which a later step asks, and if dpkg has to be repaired first.
-    type: bool
-    default: true
   purge:
     description:
       - For O(operation=remove), also removes the configuration files of the packages (apt only).
@@ -227,7 +221,6 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "may_remove": {"type": "list", "elements": "str", "default": []},
     "earlier": {"type": "list", "elements": "str", "default": []},
     "pins": {"type": "list", "elements": "str", "default": []},
-    "rehearse": {"type": "bool", "default": True},
     "purge": {"type": "bool", "default": False},
     "url": {"type": "str"},
     "checksum": {"type": "str"},

@@ -7,7 +7,7 @@ I/O.
 In check mode, a planned repository and a planned pin are not on the node yet. The package manager
 reads them, its indexes and its caches from a temporary folder, which changes nothing on the node.
 
-Source: apt.conf(5), apt-get(8); dnf.conf(5). Tried with apt 2.6.1 and dnf 4.14.0.
+Source: apt.conf(5), apt-get(8); dnf.conf(5). Tried with apt 2.6.1, 2026-11-23.
 """
 
 from __future__ import annotations

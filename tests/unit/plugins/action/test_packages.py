@@ -26,7 +26,7 @@ KEY = "ansible_collections.metal.gpu.plugins.action.packages.read_signing_key"
 NODE = {
     "os": {"family": "debian", "version_id": "12"},
     "packages": {},
-    "package_manager": {"lock": None, "interrupted": False},
+    "package_manager": {"lock": None, "interrupted": False, "unfinished": {}},
     "package_sources": [],
 }
 ROCKY = {
@@ -444,12 +444,20 @@ def test_check_mode_asks_once(act: Any) -> None:
     [
         {"operation": "hold", "names": ["x"]},
         {"operation": "repository", "repository": REPOSITORY},
-        {"operation": "install", "names": ["x"], "rehearse": False},
     ],
-    ids=["hold", "repository", "a later step asks"],
+    ids=["hold", "repository"],
 )
 def test_check_mode_without_a_question(act: Any, args: dict[str, Any]) -> None:
     result, ran = act(check=True, **args)
+    assert (result, ran) == ({"changed": True}, [])
+
+
+@pytest.mark.parametrize(
+    "manager", [{"interrupted": True}, {"unfinished": {"nvidia-dkms-580": {"state": "unpacked"}}}]
+)
+def test_check_mode_does_not_ask_before_the_repair(act: Any, manager: dict[str, Any]) -> None:
+    node = {**NODE, "package_manager": {**NODE["package_manager"], **manager}}
+    result, ran = act(node=node, check=True, operation="install", names=["x"])
     assert (result, ran) == ({"changed": True}, [])
 
 
