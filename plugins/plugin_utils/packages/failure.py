@@ -16,9 +16,8 @@ from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import is_version
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.removals import (
-    FORBIDDEN,
     displaced,
-    removed,
+    in_the_way,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import files_with
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.unusable import (
@@ -110,8 +109,8 @@ def explain(
         return Explanation([finding("DPKG_INTERRUPTED", host)])
     if unconfigured := _unconfigured(host, f"{printed}\n{error}"):
         return Explanation(unconfigured)
-    if FORBIDDEN.search(error):
-        return Explanation([displaced(host, desired["names"], removed(printed))])
+    if conflicting := in_the_way(error, printed):
+        return Explanation([displaced(host, desired["names"], conflicting)])
     repository = desired["repository"]
     unusable = unusable_repositories(host, text, repository)
     others = unusable if is_stale(error, printed) or _INDEX.search(error) else {}
@@ -121,15 +120,15 @@ def explain(
         **{place: one for place, one in unusable.items() if place in own},
     }
     # With conflicting options, apt reports no other error.
-    conflicting = {root_of(match["place"]): match for match in _CONFLICTING.finditer(text)}
+    twice = {root_of(match["place"]): match for match in _CONFLICTING.finditer(text)}
     found = (
-        [_twice(host, node, url, match) for url, match in conflicting.items()]
+        [_twice(host, node, url, match) for url, match in twice.items()]
         or [*suspects.values()]
         or _missing(host, answers, desired["names"], node["os"]["family"])
         or [*others.values()]
         or [failed(host, error, printed)]
     )
-    is_own = not own.isdisjoint({*conflicting, *suspects})
+    is_own = not own.isdisjoint({*twice, *suspects})
     return Explanation(found, is_repository=bool(repository) and is_own)
 
 
@@ -256,5 +255,7 @@ def _parts(version: str) -> list[str]:
 
 def _last_error(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if "Error:" in lines:  # dnf says what it is below that
+        return "; ".join(lines[lines.index("Error:") + 1 :]) or "Error"
     errors = [line for line in lines if line.startswith(("E:", "Error"))]
     return (errors or lines or ["it printed no error"])[-1]

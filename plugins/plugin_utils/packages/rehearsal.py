@@ -7,7 +7,7 @@ I/O.
 In check mode, a planned repository and a planned pin are not on the node yet. The package manager
 reads them, its indexes and its caches from a temporary folder, which changes nothing on the node.
 
-Source: apt.conf(5), apt-get(8); dnf.conf(5). Tried with apt 2.6.1, 2026-11-23.
+Source: apt.conf(5), apt-get(8); dnf.conf(5). Tried with apt 2.6.1 and dnf 4.14.0, 2026-11-23.
 """
 
 from __future__ import annotations
@@ -123,6 +123,7 @@ _OWN_FOLDERS = (
     f"--setopt=reposdir={FOLDER}/repos",
     f"--setopt=cachedir={FOLDER}/cache",
     f"--setopt=logdir={FOLDER}",
+    f"--setopt=persistdir={FOLDER}/history",  # any answer writes there
 )
 
 
@@ -147,7 +148,7 @@ def _dnf(request: Request) -> Question:
     asked = ["dnf", *options, "list", "--showduplicates", *_bare(request, REDHAT)]
     return {
         "files": files,
-        "copies": [("cache", "/var/cache/dnf")],
+        "copies": [("cache", "/var/cache/dnf"), ("history", "/var/lib/dnf")],
         "links": [("repos", "/etc/yum.repos.d")],
         "programs": programs,
         "answers": {"versions": [*_ENGLISH, *asked]},

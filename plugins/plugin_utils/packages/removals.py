@@ -13,8 +13,12 @@ from collections.abc import Iterable
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 
-# What apt says if it may remove nothing. It has changed nothing then.
-FORBIDDEN = re.compile(r"Packages need to be removed but remove is disabled")
+# What the package managers say if they may not remove a package. They have changed nothing then.
+_APT_FORBIDDEN = re.compile(r"Packages need to be removed but remove is disabled")
+_DNF_CONFLICTS = re.compile(
+    r"problem with installed package (?P<name>\S+?)-[^\s-]+-[^\s-]+\n"
+    r"(?=(?: +- .*\n)*? +- .* conflicts with )"
+)
 _APT_SIMULATES = re.compile(r"^(?:Remv|Purg) (?P<name>[^\s:]+)", re.MULTILINE)
 _APT_LISTS = re.compile(
     r"^(?:The following packages will be REMOVED|REMOVING):\n(?P<names>(?:  .*(?:\n|$))+)",
@@ -35,6 +39,13 @@ def removed(printed: str) -> list[str]:
         found += [row[0] for row in rows if row]
     found += [match["name"] for match in _DNF_REPLACES.finditer(printed)]
     return list(dict.fromkeys(found))
+
+
+def in_the_way(error: str, printed: str) -> list[str]:
+    """Return the packages that the package manager would have to remove, but may not."""
+    if _APT_FORBIDDEN.search(error):
+        return removed(printed)
+    return list(dict.fromkeys(match["name"] for match in _DNF_CONFLICTS.finditer(f"{error}\n")))
 
 
 def displaced(host: str, names: Iterable[str], besides: Iterable[str]) -> dict[str, str]:

@@ -124,6 +124,22 @@ def test_key_whose_own_signature_is_too_weak() -> None:
     ]
 
 
+def test_dnf_says_what_is_wrong_below_its_word_error() -> None:
+    error = "Error: \n Problem: conflicting requests\n  - nothing provides dkms needed by x\n"
+    assert said(error, {}, family="redhat", names=["x"]) == [
+        "PACKAGES_FAILED the package manager failed: Problem: conflicting requests; - nothing "
+        "provides dkms needed by x"
+    ]
+
+
+def test_packages_that_dnf_may_not_remove() -> None:
+    scenes = parse_scene(recording("packages/dnf-install-removes.txt"))
+    assert said(scenes["conflict-stderr"], {}, family="redhat", names=["x"]) == [
+        "PACKAGES_DISPLACED the installation of x would remove packages that the plan does not "
+        "name: kmod-nvidia-latest-dkms"
+    ]
+
+
 def test_packages_that_would_go_besides() -> None:
     scenes = parse_scene(recording("packages/apt-install-removes.txt"))
     (found,) = said(

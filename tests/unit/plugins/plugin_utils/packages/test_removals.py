@@ -6,12 +6,13 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.removals import (
-    FORBIDDEN,
+    in_the_way,
     removed,
 )
 from ansible_collections.metal.gpu.tests.unit.support.recordings import parse_scene, recording
 
 APT = parse_scene(recording("packages/apt-install-removes.txt"))
+DNF = parse_scene(recording("packages/dnf-install-removes.txt"))
 REMOVED = {"less", "patch", "xxd", "build-essential", "dpkg-dev"}
 REMOVED |= {"tcl-dev", "tcl8.6-dev", "tk-dev", "tk8.6-dev"}
 
@@ -23,7 +24,27 @@ def test_apt_lists_each_package_once(scene: str) -> None:
 
 
 def test_apt_refuses_to_remove() -> None:
-    assert FORBIDDEN.search(APT["no-remove-stderr"])
+    found = in_the_way(APT["no-remove-stderr"], APT["no-remove-stdout"])
+    assert {*found} == REMOVED
+
+
+@pytest.mark.parametrize(
+    ("scene", "expected"),
+    [
+        # The name is too long for its column.
+        ("allowerasing-stdout", ["kmod-nvidia-latest-dkms"]),
+        ("remove-stdout", ["containerd.io"]),
+        ("conflict-stdout", []),
+    ],
+)
+def test_table_of_dnf(scene: str, expected: list[str]) -> None:
+    assert removed(DNF[scene]) == expected
+
+
+def test_dnf_refuses_to_remove() -> None:
+    assert in_the_way(DNF["conflict-stderr"], "") == ["kmod-nvidia-latest-dkms"]
+    other = DNF["conflict-stderr"].replace(" conflicts with ", " requires ")
+    assert in_the_way(other, "") == []
 
 
 @pytest.mark.parametrize(
