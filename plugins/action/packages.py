@@ -25,7 +25,12 @@ from ansible.utils.display import Display
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 from ansible_collections.metal.gpu.plugins.modules.packages import ARGUMENT_SPEC, REQUIRED_IF
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages import failure, operations
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages import (
+    failure,
+    operations,
+    rehearsal,
+    removals,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.attempts import (
     Failed,
     Lock,
@@ -44,6 +49,9 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.operations impo
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.signing_key import (
     KeyUnavailable,
     read_signing_key,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.unusable import (
+    unusable_repositories,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.plain import plain
 from ansible_collections.metal.gpu.plugins.plugin_utils.quiet import (
@@ -72,24 +80,34 @@ class ActionModule(ActionBase):
     ) -> dict[str, Any]:
         super().run(tmp, task_vars)
         _result, options = self.validate_argument_spec(ARGUMENT_SPEC, required_if=REQUIRED_IF)
-        if self._task.check_mode:
+        # The other operations have nothing to ask: a plan has a step only if it changes the node.
+        is_check = self._task.check_mode
+        if is_check and options["operation"] != "install":
             return {"changed": True}
         self._variables = task_vars or {}
         node = self._variable("metal_gpu")["node"]
+        manager = node["package_manager"]
+        if is_check and (manager["interrupted"] or manager["unfinished"]):
+            return {"changed": True}  # dpkg has to be repaired before it can answer
         self._node = node
         self._family: str = node["os"]["family"]
         self._operation: str = options["operation"]
         held = [name for name, one in node["packages"].items() if one["held"]]
         # Without its plugin, dnf has no holds.
+        options["may_remove"] += plain(self._variable("metal_gpu_removable_packages", []))
         self._request = Request(
             plain(options), held=held if VERSIONLOCK in node["packages"] else ()
         )
         self._key = ""
+        self._answers: dict[str, str] = {}  # of a package manager that was only asked
         self._lock_timeout = int(self._variable("metal_gpu_lock_timeout", _LOCK_TIMEOUT_S))
         self._host = str(self._variables["inventory_hostname"])
-        self._result: dict[str, Any] = {"changed": False, "output": []}
+        self._result: dict[str, Any] = {"changed": bool(is_check), "output": []}
         try:
-            self._operate()
+            if is_check:
+                self._rehearse()
+            else:
+                self._operate()
         except _Stopped as stopped:
             self._result |= {"failed": True, "msg": str(stopped)}
             if not Display().verbosity:
@@ -121,6 +139,12 @@ class ActionModule(ActionBase):
         if steps.first:
             self._do_all(completed_record(self._request))
 
+    def _rehearse(self) -> None:
+        """Let the package manager say what an installation would do."""
+        failed = attempt(self, self._host, self._lock_timeout, has_index=True)
+        if failed is not None:
+            raise _Stopped("\n".join(self._explanation(failed)[0]))
+
     def _clear_up(self, steps: Steps) -> list[dict[str, str]]:
         """Delete and take back what a failed operation leaves, whatever the reason.
 
@@ -149,17 +173,40 @@ class ActionModule(ActionBase):
     # --- what an attempt needs -------------------------------------------------------------------
 
     def work(self, *, is_fresh: bool) -> Failed | None:
+        is_check = bool(self._task.check_mode)
+        repository = self._request.repository
+        is_read = self._operation == "repository" or (is_check and repository.get("new"))
         try:
-            is_pinned = self._request.repository.get("signed_by") is None
-            if self._operation == "repository" and is_pinned and not self._key:
+            if is_read and repository.get("signed_by") is None and not self._key:
                 self._key = self._signing_key()
         except KeyUnavailable as error:
             return Failed(str(error), explains=False, began=False)
+        if is_check:
+            request = self._request._replace(key=self._key, is_fresh=is_fresh)
+            return self._asked(self._call(rehearsal.in_check_mode(request, self._family)))
         for call in self._steps(self._operation, key=self._key, is_fresh=is_fresh).work:
             result = self._call(call)
-            if result.get("failed"):
+            if rehearsal.is_one(call):
+                if failed := self._asked(result):
+                    return failed
+            elif result.get("failed"):
                 return Failed(_error(result), str(result.get("stdout", "")), call.explains)
         return None
+
+    def _asked(self, result: dict[str, Any]) -> Failed | None:
+        """Return why the package manager would fail, or what it would remove besides."""
+        printed = str(result.get("printed", ""))
+        if result.get("failed") or result["error"] is not None:
+            self._answers = result.get("answers", {})
+            error = _error(result) if result.get("failed") else result["error"]
+            # A package manager that is only asked needs no lock.
+            return Failed(error, printed, explains=not self._task.check_mode)
+        allowed = self._request.options["may_remove"]
+        besides = [name for name in removals.removed(printed) if name not in allowed]
+        if not besides:
+            return None
+        found = removals.displaced(self._host, self._request.names, besides)
+        return Failed("", printed, explains=False, finding=found)
 
     def wait(self, seconds: int) -> Lock | None:
         options = {"operation": self._operation, "_wait": seconds}
@@ -196,11 +243,11 @@ class ActionModule(ActionBase):
     def _explanation(self, failed: Failed) -> tuple[list[str], bool]:
         """Return the lines, and whether the repository of the packages cannot be used."""
         if not failed.began:  # without the key
-            found = failure.unusable_repositories(
-                self._host, failed.error, self._request.repository
-            )
+            found = unusable_repositories(self._host, failed.error, self._request.repository)
             return explain([*found.values()] or [failure.failed(self._host, failed.error)]), False
-        if not failed.explains:
+        if failed.finding is not None and not failed.explains:
+            return explain([failed.finding]), False
+        if not failed.explains and not self._task.check_mode:
             return [failed.error], False
         if failed.finding is None:
             explanation = self._explained(failed)
@@ -211,12 +258,13 @@ class ActionModule(ActionBase):
         return explain(findings), False
 
     def _explained(self, failed: Failed) -> failure.Explanation:
-        node, answers = self._node, {}
-        names = self._request.names if self._operation == "install" else []
+        node, answers = self._node, self._answers
+        names = rehearsal.names(self._request) if self._operation == "install" else []
         try:
-            node = self._do(Call("metal.gpu.node_info", {}))["gpu_node"]
-            for about, question in operations.questions(self._family, names).items():
-                answers[about] = _printed(self._call(question))
+            if not self._task.check_mode:
+                node = self._do(Call("metal.gpu.node_info", {}))["gpu_node"]
+                for about, question in operations.questions(self._family, names).items():
+                    answers[about] = _printed(self._call(question))
         except (_Stopped, AnsibleError):
             pass  # what the node answers no more is not as important as the failure
         desired = {

@@ -492,6 +492,18 @@ REPOSITORY_UNTRUSTED (failure): the repository {url} is not trusted: {error} (ke
 Remedy: ask the publisher over another channel which key is right; for a new key, set the role's
   *_repository_key and *_repository_fingerprint; for an outdated mirror, renew its signature
 
+REPOSITORY_KEY_WEAK (failure): apt does not accept the key of the repository {url}, although it is
+  the right one: {error} (key: {key})
+Remedy: the publisher has to sign the key again; until then, set the role's *_repository_url,
+  *_repository_key and *_repository_fingerprint to a mirror with another key
+
+REPOSITORY_CLOCK (failure): the repository {url} is not valid at the time of the node: {error}
+Remedy: compare `date` on the node with the real time, and correct the clock; if it is right, renew
+  the mirror
+
+REPOSITORY_INCOMPLETE (failure): the files of the repository {url} do not match its index: {error}
+Remedy: wait until the synchronisation of the mirror has ended, and run again
+
 REPOSITORY_UNREACHABLE (failure): the repository {url} cannot be used: {error}
 Remedy: check the address with `curl` on the node, and its proxy and name server; to use a mirror,
   set the role's *_repository_url
@@ -506,6 +518,11 @@ Remedy: nothing to do; with an unusable repository, every later run of the packa
 
 PACKAGE_VERSION_MISSING (failure): no enabled repository has {package}; available versions: {found}
 Remedy: set the role's *_version to an available version, or add the missing version to the mirror
+
+PACKAGES_DISPLACED (failure): the installation of {installed} would remove packages that the plan
+  does not name: {packages}
+Remedy: if you do not need these packages, add them to metal_gpu_removable_packages, and run again;
+  nothing is removed yet
 
 PACKAGES_UNCONFIGURED (failure): dpkg could not finish installing a package: {error}
 Remedy: fix the error in the build log (missing headers: `apt-get install linux-headers-$(uname

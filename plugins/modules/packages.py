@@ -31,8 +31,10 @@ attributes:
   check_mode:
     support: partial
     description: Changes nothing.
-    details: Reports a change without looking at the node, because a plan has a step only if it
-      changes the node.
+    details: O(operation=install) asks the package manager, and fails with the findings of a real
+      run. It reads a planned repository, with its key, in a temporary folder. It does not ask while
+      dpkg has to be repaired. The other operations report a change without looking at the node,
+      because a plan has a step only if it changes the node.
   diff_mode:
     support: partial
     description: Shows the differences of the modules that it runs, without credentials.
@@ -96,11 +98,27 @@ options:
       - The change ends the hold, so a later step must hold the packages again.
     type: bool
     default: false
-  replace:
+  may_remove:
     description:
-      - For O(operation=install), allows dnf to remove conflicting packages. apt always does.
-    type: bool
-    default: false
+      - For O(operation=install), packages that the installation may remove, because they conflict
+        with it. The variable C(metal_gpu_removable_packages) has more. The operation fails
+        before any change if the package manager would remove others.
+    type: list
+    elements: str
+    default: []
+  earlier:
+    description:
+      - Packages that earlier steps of the plan install. In check mode, they are not there yet, so
+        the package manager answers about all of them.
+    type: list
+    elements: str
+    default: []
+  pins:
+    description:
+      - As O(earlier), for packages whose preferences choose the versions of the others (apt only).
+    type: list
+    elements: str
+    default: []
   purge:
     description:
       - For O(operation=remove), also removes the configuration files of the packages (apt only).
@@ -113,13 +131,18 @@ options:
     description: Checksum of this package, in the format of M(ansible.builtin.get_url).
     type: str
   stream:
-    description: Module and stream of O(operation=stream), in the form C(MODULE:STREAM).
+    description: Module and stream of O(operation=stream), in the form C(MODULE:STREAM). For
+      O(operation=install), a stream that an earlier step enables.
     type: str
   _wait:
     description:
       - Internal. The action plugin sets it. A task cannot set it.
     type: int
   _note:
+    description:
+      - Internal. The action plugin sets it. A task cannot set it.
+    type: dict
+  _rehearse:
     description:
       - Internal. The action plugin sets it. A task cannot set it.
     type: dict
@@ -158,7 +181,7 @@ msg:
   type: str
 output:
   description: What the modules and the package manager printed, without credentials.
-  returned: always, except in check mode; after a failure only with C(-v)
+  returned: always; after a failure only with C(-v)
   type: list
   elements: str
 """
@@ -179,6 +202,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.probe.package_manager im
     read_lock,
     read_start,
 )
+from ansible_collections.metal.gpu.plugins.module_utils.probe.rehearsal import rehearse
 from ansible_collections.metal.gpu.plugins.module_utils.read import packages
 
 ARGUMENT_SPEC: dict[str, Any] = {
@@ -194,7 +218,9 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "repository": {"type": "dict"},
     "record": {"type": "dict"},
     "change_held": {"type": "bool", "default": False},
-    "replace": {"type": "bool", "default": False},
+    "may_remove": {"type": "list", "elements": "str", "default": []},
+    "earlier": {"type": "list", "elements": "str", "default": []},
+    "pins": {"type": "list", "elements": "str", "default": []},
     "purge": {"type": "bool", "default": False},
     "url": {"type": "str"},
     "checksum": {"type": "str"},
@@ -213,7 +239,12 @@ REQUIRED_IF = [  # the action plugin checks it
 #   packages   to add: entries, keyed by name
 #   installed  names of packages to add with their installed versions
 #   created    files that packages created, keyed by name, to add their checksums
-_INTERNAL: dict[str, Any] = {"_wait": {"type": "int"}, "_note": {"type": "dict"}}
+# `_rehearse` is a request as in module_utils/probe/rehearsal.py.
+_INTERNAL: dict[str, Any] = {
+    "_wait": {"type": "int"},
+    "_note": {"type": "dict"},
+    "_rehearse": {"type": "dict"},
+}
 _INTERVAL_S = 1.0
 
 
@@ -278,6 +309,7 @@ def _replace(path: Path, text: str) -> None:
 def main() -> None:
     module = AnsibleModule(argument_spec={**ARGUMENT_SPEC, **_INTERNAL}, supports_check_mode=True)
     seconds, request = module.params["_wait"], module.params["_note"]
+    question = module.params["_rehearse"]
 
     def query(names: list[str]) -> str:
         has_dpkg = module.get_bin_path(packages.DPKG_QUERY[0])
@@ -287,6 +319,11 @@ def main() -> None:
 
     if seconds is not None:
         module.exit_json(changed=False, **run(Path("/"), seconds, time.monotonic, time.sleep))
+    if question is not None:
+        try:
+            module.exit_json(changed=False, **rehearse(question, module.run_command, time.time()))
+        except OSError as error:
+            module.fail_json(msg=f"cannot ask the package manager: {error}")
     if request is None:
         module.fail_json(msg="only the action plugin of this name can do it")
     try:

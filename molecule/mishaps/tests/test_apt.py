@@ -48,14 +48,14 @@ def failures(laboratory: Any, tmp_path: Path) -> Any:
     It asserts that the role fails on all of them, and returns the message of each on one line.
     """
 
-    def run(variables: dict[str, dict[str, str]]) -> dict[str, str]:
+    def run(variables: dict[str, dict[str, str]], *options: str) -> dict[str, str]:
         def edit(group: Any) -> None:
             for node, values in variables.items():
                 group["hosts"][node] |= values
 
         inventory = laboratory.inventory_with(tmp_path / "inventory.yml", edit)
         result = laboratory.playbook(
-            NODE, "--tags=runtime", f"--limit={','.join(variables)}", inventory=inventory
+            NODE, "--tags=runtime", f"--limit={','.join(variables)}", *options, inventory=inventory
         )
         assert result.returncode == 2
         printed = re.findall(r"^fatal: \[(\S+)\]: FAILED! => (.*)$", result.output, re.M)
@@ -105,6 +105,45 @@ def test_repositories_that_cannot_be_used(laboratory, failures, tmp_path):
     assert packages(laboratory) == before
 
 
+# A package of the admin that conflicts with one of the role's.
+CONFLICTING = """
+mkdir -p /tmp/tool/DEBIAN
+printf '%s\\n' 'Package: admin-tool' 'Version: 1' 'Architecture: all' \\
+  'Maintainer: x <x@y.invalid>' 'Conflicts: libnvidia-container1' 'Description: x' \\
+  > /tmp/tool/DEBIAN/control
+dpkg-deb --build /tmp/tool /tmp/tool.deb && dpkg --install /tmp/tool.deb
+rm -r /tmp/tool /tmp/tool.deb
+"""
+# Names, times and sizes of what belongs to the package manager.
+STATE = "find /etc/apt /var/lib/apt /var/cache/apt /var/lib/dpkg -printf '%p %T@ %s %l\\n' | sort"
+
+
+@pytest.fixture
+def conflicting(laboratory: Any) -> Iterator[None]:
+    host = laboratory.host("gpu-3")
+    host.check_output(CONFLICTING)
+    yield
+    host.check_output("dpkg --purge admin-tool")
+
+
+@pytest.mark.usefixtures("conflicting")
+def test_check_mode_finds_it_first_and_touches_nothing(laboratory, failures, tmp_path):
+    """The same findings as of a real run, and no file of the package manager changes."""
+    stranger = repository(laboratory.facts["mirror"]["untrusted"]["stranger"], tmp_path)
+    before = {node: laboratory.host(node).check_output(STATE) for node in NODES}
+    found = failures(
+        {"gpu-1": stranger, "gpu-2": {f"{ROLE}_version": "1.20.99"}, "gpu-3": {}}, "-C"
+    )
+    assert "REPOSITORY_UNTRUSTED" in found["gpu-1"]
+    assert "REPOSITORY_REMOVED" not in found["gpu-1"]
+    assert "PACKAGE_VERSION_MISSING" in found["gpu-2"]
+    assert "in version 1.20.99-1; available versions: 1.20.1-1" in found["gpu-2"]
+    assert "PACKAGES_DISPLACED" in found["gpu-3"]
+    assert "does not name: admin-tool" in found["gpu-3"]
+    assert {node: laboratory.host(node).check_output(STATE) for node in NODES} == before
+    assert [laboratory.host(node).run("ls -d /tmp/metal-gpu-*").rc for node in NODES] == [2, 2, 2]
+
+
 # The runs that are cut off start here: below, only gpu-3 needs to be virgin.
 @pytest.mark.usefixtures("cut_runs")
 def test_repository_that_exists_with_another_key(laboratory, failures):
@@ -126,6 +165,15 @@ def test_version_that_the_repository_does_not_have(laboratory, failures):
     assert "PACKAGE_VERSION_MISSING" in words
     assert "in version 1.20.99-1; available versions: 1.20.1-1" in words
     assert "nvidia-container-toolkit" not in laboratory.host("gpu-3").check_output("dpkg-query -W")
+
+
+@pytest.mark.usefixtures("conflicting")
+def test_nothing_of_the_admin_is_removed_besides(laboratory, failures):
+    (words,) = failures({"gpu-3": {}}).values()
+    assert "PACKAGES_DISPLACED" in words
+    installed = laboratory.host("gpu-3").check_output("dpkg-query --show")
+    assert "admin-tool" in installed
+    assert "nvidia-container-toolkit" not in installed
 
 
 @pytest.fixture

@@ -8,7 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import (
+    INDEX_AGE_S,
     TIME_LIMIT,
+    UPDATE_S,
     Call,
     Operation,
     Request,
@@ -17,17 +19,13 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import (
     file,
     file_path,
     forget,
+    only_source,
     record,
     repository_mode,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.rehearsal import before_removals
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import FILES
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import DEBIAN, SUFFIXES
-
-# apt reads its index of packages again if it is older.
-_INDEX_AGE_S = 3600
-# apt has no time limit for all of its work. Seen on Debian 12 (apt 2.6.1), 2026-11-22: with two
-# sources on one host, of which one refuses connections, `apt-get update` waits forever.
-_UPDATE_S = 300
 
 
 def _apt(**options: Any) -> Call:
@@ -36,18 +34,24 @@ def _apt(**options: Any) -> Call:
 
 
 def _index(request: Request) -> dict[str, Any]:
-    age = 0 if request.is_fresh else _INDEX_AGE_S
+    age = 0 if request.is_fresh else INDEX_AGE_S
     return {"update_cache": True, "update_cache_retries": 3, "cache_valid_time": age}
 
 
 def _install(request: Request) -> Steps:
+    may_remove = bool(request.options["may_remove"])
     install = _apt(
         name=request.names,
         install_recommends=False,
-        **_index(request),
+        **({} if may_remove else _index(request)),
         allow_change_held_packages=request.options["change_held"],
+        fail_on_autoremove=not may_remove,
     )
-    return Steps(record(request), (install,))
+    if not may_remove:
+        return Steps(record(request), (install,))
+    # apt permits all removals or none. So it first tells which packages it would remove.
+    asked = before_removals(request, DEBIAN)
+    return Steps(record(request), (_apt(**_index(request)), asked, install))
 
 
 def _install_file(request: Request) -> Steps:
@@ -82,17 +86,11 @@ def _repository(request: Request) -> Steps:
     }
     # Only the new source, so that a run reads each source once. A role later reads all of them only
     # if the index is old, or does not have what it installs.
-    only = {
-        "Dir::Etc::sourcelist": FILES[DEBIAN].format(repository["name"]),
-        "Dir::Etc::sourceparts": "-",
-        "APT::Get::List-Cleanup": "false",
-        "APT::Update::Error-Mode": "any",
-    }
-    settings = [word for name, value in only.items() for word in ("-o", f"{name}={value}")]
+    settings = only_source(FILES[DEBIAN].format(repository["name"]))
     return Steps(
         work=(
             Call("ansible.builtin.deb822_repository", options, explains=False),
-            command(*TIME_LIMIT, str(_UPDATE_S), "apt-get", "-q", "update", *settings),
+            command(*TIME_LIMIT, str(UPDATE_S), "apt-get", "-q", "update", *settings),
         ),
         undo=_no_repository(request).work if repository["new"] else (),
     )

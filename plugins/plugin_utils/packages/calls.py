@@ -107,6 +107,14 @@ def completed_record(request: Request) -> tuple[Call, ...]:
     return (note(request, **found),) if any(found.values()) else ()
 
 
+# apt reads its index of packages again if it is older.
+INDEX_AGE_S = 3600
+# apt has no time limit for all of its work. Seen on Debian 12 (apt 2.6.1), 2026-11-22: with two
+# sources on one host, of which one refuses connections, `apt-get update` waits forever.
+UPDATE_S = 300
+# If not, dnf waits for another process without a time limit, and does not say so in time.
+EXIT_ON_LOCK = "--setopt=exit_on_lock=True"
+NO_WEAK = "--setopt=install_weak_deps=False"
 # The words before a program with a time limit: the seconds and the program follow. `timeout` of
 # coreutils says on stderr that the time was up; failure.py reads that.
 TIME_LIMIT = ("timeout", "--verbose", "--kill-after=10")
@@ -115,6 +123,17 @@ TIME_LIMIT = ("timeout", "--verbose", "--kill-after=10")
 def command(*argv: str, **more: Any) -> Call:
     """Run a program whose messages have to be in English: failure.py reads them."""
     return Call("ansible.builtin.command", {"argv": ["env", "LC_ALL=C", *argv]}, **more)
+
+
+def only_source(path: str) -> list[str]:
+    """Return the options with which apt reads only one file of sources."""
+    only = {
+        "Dir::Etc::sourcelist": path,
+        "Dir::Etc::sourceparts": "-",
+        "APT::Get::List-Cleanup": "false",
+        "APT::Update::Error-Mode": "any",
+    }
+    return [word for name, value in only.items() for word in ("-o", f"{name}={value}")]
 
 
 def absent(path: str, **more: Any) -> Call:

@@ -9,6 +9,8 @@ Source: plugins/versionlock.py of rpm-software-management/dnf-plugins-core
 from __future__ import annotations
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import (
+    EXIT_ON_LOCK,
+    NO_WEAK,
     Call,
     Operation,
     Request,
@@ -22,6 +24,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import (
     record,
     repository_mode,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.rehearsal import before_removals
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import MANAGED
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import (
     METADATA,
@@ -31,30 +34,32 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import 
 )
 
 VERSIONLOCK = "python3-dnf-plugin-versionlock"
-# If not, dnf waits for another process without a time limit, and does not say so in time.
-_EXIT_ON_LOCK = "--setopt=exit_on_lock=True"
 # Only installed packages are in question. An unusable repository must not prevent it.
 _NO_REPOSITORY = "--disablerepo=*"
 
 
 def _dnf(*argv: str) -> Call:
     # Not ansible.builtin.dnf: with ansible-core 2.19 and 2.21, its lock_timeout has no effect.
-    return command("dnf", "--assumeyes", _EXIT_ON_LOCK, *argv)
+    return command("dnf", "--assumeyes", EXIT_ON_LOCK, *argv)
 
 
 def _installation(request: Request, packages: list[str], *options: str) -> Call:
     # If not, dnf reads the indexes that it does not have, and those that have expired.
     refresh = ["--refresh"] if request.is_fresh else []
-    weak = "--setopt=install_weak_deps=False"
-    return _dnf(weak, *refresh, *options, "install", *packages)
+    return _dnf(NO_WEAK, *refresh, *options, "install", *packages)
 
 
 def _install(request: Request) -> Steps:
     # A versionlock names the installed version and excludes every other one.
     names = bare_names(request.names, REDHAT) if request.options["change_held"] else []
-    replace = ["--allowerasing"] if request.options["replace"] else []
-    install = _installation(request, request.names, *replace)
-    return _unlocked(request, names, install, record(request))
+    may_remove = bool(request.options["may_remove"])
+    erasing = ["--allowerasing"] if may_remove else []
+    install = _installation(request, request.names, *erasing)
+    if not (may_remove or request.record):
+        return _unlocked(request, names, install)
+    # dnf removes packages that are obsolete, whatever the options.
+    steps = _unlocked(request, names, install, record(request))
+    return steps._replace(work=(before_removals(request, REDHAT), *steps.work))
 
 
 def _install_file(request: Request) -> Steps:
@@ -150,6 +155,6 @@ OPERATIONS: dict[str, Operation] = {
     "forget": forget,
 }
 QUESTIONS = (
-    ["dnf", _EXIT_ON_LOCK, "makecache"],
-    ["dnf", _EXIT_ON_LOCK, "list", "--showduplicates"],
+    ["dnf", EXIT_ON_LOCK, "makecache"],
+    ["dnf", EXIT_ON_LOCK, "list", "--showduplicates"],
 )

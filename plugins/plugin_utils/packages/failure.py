@@ -13,53 +13,22 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
-from ansible_collections.metal.gpu.plugins.module_utils.probe.package_sources import (
-    without_credentials,
-)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import is_version
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.removals import (
+    displaced,
+    in_the_way,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import files_with
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.unusable import (
+    root_of,
+    unusable_repositories,
+)
 
-_NOT_SIGNED = "is not signed"
-# Untrusted repositories, as gpgv (apt up to 2.6), sqv (apt 3), rpm and signing_key.py report them.
-_UNTRUSTED = (
-    re.compile(
-        r"(?:GPG error|OpenPGP signature verification failed): (?P<place>\S+)\s+"
-        r"(?:[^\s:]+ )?[^\s:]+: (?P<why>.*)"
-    ),
-    # A consequence of an error about the key, so it counts only without one.
-    re.compile(rf"The repository '(?P<place>\S+)[^']*' (?P<why>{_NOT_SIGNED})"),
-    re.compile(r"(?P<place>\S+) (?P<why>is the key [0-9A-F]+), expected "),
-    re.compile(
-        r"(?P<place>\S+) (?P<why>is the key [0-9A-F]+, which .*|is not a trustworthy key: .*)"
-    ),
-    re.compile(
-        r"Failed to download metadata for repo '(?P<place>[^']+)': (?P<why>.*GPG signature.*)"
-    ),
-)
-# dnf names the file of a package with a wrong signature, or the title of its repository, in front of
-# this. Only packages of the operation's repository are new to the node.
-# Source: gpgsigcheck of dnf/cli/cli.py, and dnf/base.py, in dnf 4.14
-_WRONGLY_SIGNED = "GPG check FAILED"
-_SIGNATURE = re.compile(
-    r"Public key for \S+ is not installed|Package \S+ is not signed|Problem opening package \S+"
-    r"|The GPG keys listed for .*"
-)
-_UNREACHABLE = (
-    re.compile(r"Failed to fetch (?P<place>\S+)\s+(?P<why>.*)"),
-    re.compile(r"The repository '(?P<place>\S+)[^']*' (?P<why>does not have a Release file)"),
-    re.compile(r"cannot fetch the signing key (?P<place>\S+): (?P<why>.*)"),
-    re.compile(r"(?P<why>Curl error \(\d+\):.*?) for (?P<place>\S+)"),
-    re.compile(r"Failed to download metadata for repo '(?P<place>[^']+)': (?P<why>.*)"),
-)
-# A program with a time limit (calls.py), which reads only the repository of the operation.
-_STALLED = re.compile(r"timeout: sending signal TERM to command \W(?P<program>[\w-]+)")
-_STATUS = re.compile(r"[1-5]\d\d ")  # of HTTP
 _CONFLICTING = re.compile(
     r"Conflicting values set for option (?P<option>\S+) "
     r"regarding source (?P<place>\S+) (?P<suite>\S+):"
 )
-_KEY = re.compile(r"\b[0-9A-F]{40,64}\b|\b[0-9A-F]{16}\b")
 _LOCKED = re.compile(
     r"[Cc]ould not get lock|[Uu]nable to (?:acquire|lock)|Failed to lock"
     r"|locked by (?:another|\S+) process|lockfile is held by another process"
@@ -141,52 +110,27 @@ def explain(
         return Explanation([finding("DPKG_INTERRUPTED", host)])
     if unconfigured := _unconfigured(host, f"{printed}\n{error}"):
         return Explanation(unconfigured)
+    if conflicting := in_the_way(error, printed):
+        return Explanation([displaced(host, desired["names"], conflicting)])
     repository = desired["repository"]
     unusable = unusable_repositories(host, text, repository)
     others = unusable if is_stale(error, printed) or _INDEX.search(error) else {}
-    own = {_repository(repository["url"]), repository["name"]} if repository else {*others}
+    own = {root_of(repository["url"]), repository["name"]} if repository else {*others}
     suspects = {
         **unusable_repositories(host, error, repository),
         **{place: one for place, one in unusable.items() if place in own},
     }
     # With conflicting options, apt reports no other error.
-    conflicting = {_repository(match["place"]): match for match in _CONFLICTING.finditer(text)}
+    twice = {root_of(match["place"]): match for match in _CONFLICTING.finditer(text)}
     found = (
-        [_twice(host, node, url, match) for url, match in conflicting.items()]
+        [_twice(host, node, url, match) for url, match in twice.items()]
         or [*suspects.values()]
         or _missing(host, answers, desired["names"], node["os"]["family"])
         or [*others.values()]
         or [failed(host, error, printed)]
     )
-    is_own = not own.isdisjoint({*conflicting, *suspects})
+    is_own = not own.isdisjoint({*twice, *suspects})
     return Explanation(found, is_repository=bool(repository) and is_own)
-
-
-def unusable_repositories(
-    host: str, text: str, repository: Mapping[str, Any]
-) -> dict[str, dict[str, str]]:
-    """Return a finding for each repository or key that a text calls unusable, by its place."""
-    pinned = repository.get("fingerprint") or "none"
-    unreachable = _places(_UNREACHABLE, text)
-    if repository and (stalled := _STALLED.search(text)):
-        unreachable.setdefault(
-            _repository(repository["url"]), f"{stalled['program']} did not end in time"
-        )
-    distrusted = _places(_UNTRUSTED, text)
-    if repository and _WRONGLY_SIGNED in text:
-        why = "; ".join(dict.fromkeys(_SIGNATURE.findall(text))) or _WRONGLY_SIGNED
-        distrusted.setdefault(_repository(repository["url"]), why)
-    untrusted = {
-        url: _untrusted(host, url, why, pinned)
-        for url, why in distrusted.items()
-        # apt also reports a mirror that answers 401 as not signed.
-        if why != _NOT_SIGNED or not _STATUS.match(unreachable.get(url, ""))
-    }
-    return untrusted | {
-        url: finding("REPOSITORY_UNREACHABLE", host, url=url, error=why)
-        for url, why in unreachable.items()
-        if url not in untrusted
-    }
 
 
 def failed(host: str, error: str, printed: str = "") -> dict[str, str]:
@@ -231,20 +175,6 @@ def _twice(host: str, node: Node, url: str, match: re.Match[str]) -> dict[str, s
     return finding(
         "REPOSITORY_TWICE", host, url=url, suite=match["suite"], option=match["option"], files=files
     )
-
-
-def _untrusted(host: str, url: str, why: str, pinned: str) -> dict[str, str]:
-    keys = ", ".join(dict.fromkeys(_KEY.findall(why))) or "not named"
-    return finding("REPOSITORY_UNTRUSTED", host, url=url, error=why, key=keys, pinned=pinned)
-
-
-def _places(patterns: Iterable[re.Pattern[str]], text: str) -> dict[str, str]:
-    """Return the errors, keyed by repository; the first error of a repository counts."""
-    found: dict[str, str] = {}
-    for pattern in patterns:
-        for match in pattern.finditer(text):
-            found.setdefault(_repository(match["place"]), match["why"].strip())
-    return found
 
 
 def _missing(
@@ -324,16 +254,9 @@ def _parts(version: str) -> list[str]:
     return re.findall(r"\d+|[^\d]+", version)
 
 
-def _repository(place: str) -> str:
-    """Return the URL of the repository that contains an address."""
-    files = r"(?:\./)?(?:(?:In)?Release(?:\.gpg)?|Packages(?:\.\w+)?)"
-    root = re.sub(rf"/(?:dists/.*|{files}|repodata/.*|)$", "", place)
-    return without_credentials(root)
-
-
 def _last_error(text: str) -> str:
     """Return the last error with the lines that belong to it: dnf's reasons are below `Error:`."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     starts = [at for at, line in enumerate(lines) if line.startswith(("E:", "Error"))]
     said = lines[starts[-1] :][:_LINES_OF_AN_ERROR] if starts else lines[-1:]
-    return "; ".join(said).replace(":; ", ": ") or "it printed no error"
+    return "; ".join(said).replace("Error:; ", "").replace(":; ", ": ") or "it printed no error"

@@ -61,6 +61,7 @@ class PackageData(TypedDict, total=False):
 
     repository: Mapping[str, object]
     packages: list[str]
+    may_remove: list[str]  # what the installation may remove
     packages_record: PackagesRecord | None
     hold: list[str]
     release: list[str]
@@ -186,6 +187,9 @@ class RolePackages:
         if created:
             row["created"] = created
         plan.data["packages_record"] = row
+        plan.data["may_remove"] = [
+            name for name in self.of_role(node) if name not in row["packages"]
+        ]
         return {name: packages[name] for name in entries}
 
     def plan_install(

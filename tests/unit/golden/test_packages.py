@@ -35,7 +35,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import
     plan as plan_nvidia_driver,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages import operations
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages import operations, rehearsal
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import (
     Call,
     Request,
@@ -107,12 +107,16 @@ def rendered(value: Any, known: dict[str, Any]) -> Any:
     return value
 
 
+def validated(arguments: dict[str, Any]) -> dict[str, Any]:
+    result = ArgumentSpecValidator(ARGUMENT_SPEC).validate(arguments)
+    assert not result.error_messages
+    return dict(result.validated_parameters)
+
+
 def executed(
     system: System, arguments: dict[str, Any], *, fails: bool = False, **more: Any
 ) -> list[Call]:
-    result = ArgumentSpecValidator(ARGUMENT_SPEC).validate(arguments)
-    assert not result.error_messages
-    request = Request(result.validated_parameters, **more)
+    request = Request(validated(arguments), **more)
     request = request._replace(key=f"the key {request.repository.get('fingerprint')}")
     steps = operations.steps(arguments["operation"], system.family, request)
     return [*steps.undo] if fails else [*steps.first, *steps.work, *steps.last]
@@ -126,7 +130,8 @@ def sections(system: System) -> Iterator[tuple[str, list[tuple[str, list[Call]]]
         planned = {step["slug"] for step in plan["steps"]}
         known = {f"{role}_plan": plan}
         known |= {f"{role}_{name}": value for name, value in CRI_DOCKERD[system.family].items()}
-        known |= {f"__{role}_steps_to_run": planned, "omit": None}
+        known |= {f"__{role}_{steps}": planned for steps in ("steps", "steps_to_run")}
+        known["omit"] = None
         carried_out = [
             (task["name"], executed(system, rendered(task[MODULE], known)))
             for task in tasks(role, "present")
@@ -144,7 +149,7 @@ def every_call(system: System) -> Iterator[Call]:
 
 
 def slug(task: dict[str, Any]) -> str:
-    """Return the step of a task: its condition is `'SLUG' in __ROLE_steps_to_run`."""
+    """Return the step of a task: its condition is `'SLUG' in __ROLE_steps`, or `…_steps_to_run`."""
     return str(task["when"]).split("'")[1]
 
 
@@ -152,7 +157,7 @@ def others(system: System, data: dict[str, Any]) -> Iterator[tuple[str, list[Cal
     names, bare = data["packages"], bare_names(data["packages"], system.family)
     repository, record = data["repository"], data["packages_record"]
     install = {"operation": "install", "names": names}
-    change = {**install, "change_held": True, "replace": True}
+    change = {**install, "change_held": True, "may_remove": ["docker.io"]}
     add = {"operation": "repository", "repository": repository}
     cases: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         ("install, its index lacks a package", install, {"is_fresh": True}),
@@ -178,6 +183,9 @@ def others(system: System, data: dict[str, Any]) -> Iterator[tuple[str, list[Cal
     ]
     if system.family == DEBIAN:
         cases.append(("repair", {"operation": "repair"}, {}))
+    request = Request(validated({**install, "repository": repository}))
+    request = request._replace(key=f"the key {repository['fingerprint']}")
+    yield "install, in check mode", [rehearsal.in_check_mode(request, system.family)]
     for title, arguments, more in cases:
         yield title, executed(system, arguments, **more)
     asked = operations.questions(system.family, names)

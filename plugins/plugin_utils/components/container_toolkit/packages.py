@@ -93,6 +93,7 @@ def plan_packages(plan: Plan[Data], node: Node, desired: Desired) -> None:
         if reason := install_reason(node, packages):
             OURS.plan_repository(plan, node, desired, systems.supported(node).toolkit)
             hold = OURS.plan_install(plan, node, packages, reason, created=_created(node))
+            plan.data["may_remove"] += installed(node, [FORMER_PACKAGE])
             unheld = "the new version is not held yet"
         OURS.plan_hold(plan, node, hold, unheld)
         notice_unheld(plan, node, [name for name in others if name not in hold])

@@ -27,6 +27,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import record as package_record
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
+    installed,
     notice_unheld,
     refuse_dependants,
 )
@@ -57,6 +58,8 @@ RESTART_BACK = Step("restart_back", "Restart containerd with its former configur
 STEPS = (*OURS.steps, CRI, RESTART, START, RESTORE, RESTART_BACK)
 
 DISTRIBUTION = "containerd"
+# containerd.io contains runc, and conflicts with the packages of the distribution.
+CONFLICTS = (DISTRIBUTION, "runc")
 CONFIG = "/etc/containerd/config.toml"
 DOCKER_ROLE = "docker_ce"  # installs the same package
 
@@ -96,7 +99,10 @@ def _plan_missing(plan: Plan[Data], node: Node, desired: Desired) -> None:
     system = systems.supported(node)
     packages = docker_packages.containerd(system, desired["version"])
     OURS.plan_repository(plan, node, desired, system.docker)
-    ours = OURS.plan_install(plan, node, packages, "containerd is not installed")
+    replaced = installed(node, CONFLICTS)
+    also = f"; this removes the conflicting {', '.join(replaced)}" if replaced else ""
+    ours = OURS.plan_install(plan, node, packages, f"containerd is not installed{also}")
+    plan.data["may_remove"] += replaced
     OURS.plan_hold(plan, node, ours)
     _plan_cri(plan, CONFIG, "Docker's package disables the CRI plugin")
 

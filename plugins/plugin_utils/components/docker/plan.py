@@ -207,6 +207,7 @@ def _plan_packages(plan: Plan[Data], node: Node, desired: Desired, reason: str) 
     plan.data["change_held"] = bool(recorded)
     also = f"; this removes the conflicting {', '.join(conflicts)}" if conflicts else ""
     ours = OURS.plan_install(plan, node, packages, reason + also)
+    plan.data["may_remove"] += [name for name in conflicts if name not in plan.data["may_remove"]]
     plan.step(START, reason)
     return ours
 

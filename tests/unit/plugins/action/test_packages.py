@@ -26,7 +26,7 @@ KEY = "ansible_collections.metal.gpu.plugins.action.packages.read_signing_key"
 NODE = {
     "os": {"family": "debian", "version_id": "12"},
     "packages": {},
-    "package_manager": {"lock": None, "interrupted": False},
+    "package_manager": {"lock": None, "interrupted": False, "unfinished": {}},
     "package_sources": [],
 }
 ROCKY = {
@@ -83,6 +83,7 @@ def act(monkeypatch: pytest.MonkeyPatch) -> Any:
         node: dict[str, Any] = NODE,
         check: bool = False,
         found: str = "",
+        variables: dict[str, Any] | None = None,
         **args: Any,
     ) -> tuple[dict[str, Any], list[tuple[str, Any]]]:
         ran: list[tuple[str, Any]] = []
@@ -105,12 +106,13 @@ def act(monkeypatch: pytest.MonkeyPatch) -> Any:
         action._templar.template = lambda value: value
         action._execute_module = execute
         action._run_action = lambda call: execute(call.module, call.options)
-        variables = {
+        known = {
             "inventory_hostname": "gpu-1",
             "metal_gpu_lock_timeout": 0,
             "metal_gpu": {"node": node},
+            **(variables or {}),
         }
-        return action.run(task_vars=variables), ran
+        return action.run(task_vars=known), ran
 
     return run
 
@@ -414,9 +416,124 @@ def test_lock_that_stays(act: Any) -> None:
     assert ran[1][1] == {"operation": "remove", "_wait": 0}
 
 
-def test_check_mode_touches_nothing(act: Any) -> None:
-    result, ran = act(check=True, operation="install", names=["x"], record=RECORD)
+def asked(printed: str = "", error: str | None = None, **more: Any) -> Answer:
+    """Return a node whose package manager is only asked."""
+
+    def answer(module: str, options: dict[str, Any]) -> dict[str, Any]:
+        if "_rehearse" in options:
+            return {"changed": False, "printed": printed, "error": error, "answers": {}, **more}
+        return well(module, options)
+
+    return answer
+
+
+def programs(ran: list[tuple[str, Any]]) -> list[list[str]]:
+    """Return the programs of all rehearsals."""
+    found = [options["_rehearse"]["programs"] for _name, options in ran if "_rehearse" in options]
+    return [one["argv"] for programs_ in found for one in programs_]
+
+
+def test_check_mode_asks_once(act: Any) -> None:
+    result, ran = act(asked("Inst x"), check=True, operation="install", names=["x"], record=RECORD)
+    assert (names(ran), result["changed"], result.get("failed")) == (["packages"], True, None)
+    assert programs(ran)[-1][-2:] == ["install", "x"]
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        {"operation": "hold", "names": ["x"]},
+        {"operation": "repository", "repository": REPOSITORY},
+    ],
+    ids=["hold", "repository"],
+)
+def test_check_mode_without_a_question(act: Any, args: dict[str, Any]) -> None:
+    result, ran = act(check=True, **args)
     assert (result, ran) == ({"changed": True}, [])
+
+
+@pytest.mark.parametrize(
+    "manager", [{"interrupted": True}, {"unfinished": {"nvidia-dkms-580": {"state": "unpacked"}}}]
+)
+def test_check_mode_does_not_ask_before_the_repair(act: Any, manager: dict[str, Any]) -> None:
+    node = {**NODE, "package_manager": {**NODE["package_manager"], **manager}}
+    result, ran = act(node=node, check=True, operation="install", names=["x"])
+    assert (result, ran) == ({"changed": True}, [])
+
+
+def test_check_mode_reads_a_planned_repository_with_its_key(act: Any) -> None:
+    install = {"operation": "install", "names": ["x"], "repository": REPOSITORY}
+    _result, ran = act(asked(), check=True, **install)
+    files = ran[0][1]["_rehearse"]["files"]
+    assert "Signed-By: the key" in files["sources/metal-gpu-docker.sources"]
+    _result, ran = act(asked(), check=True, node=ROCKY, **install)
+    assert ran[0][1]["_rehearse"]["files"]["key"] == "the key"
+
+
+def test_check_mode_with_a_repository_of_another_key(act: Any) -> None:
+    install = {"operation": "install", "names": ["x"], "repository": REPOSITORY}
+    result, ran = act(asked(error=NO_KEY), check=True, **install)
+    assert codes(result) == ["REPOSITORY_UNTRUSTED"]
+    assert {*names(ran)} == {"packages"}  # nothing to take back
+
+
+def test_check_mode_with_a_key_that_cannot_be_fetched(
+    act: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_args: Any) -> str:
+        raise KeyUnavailable("cannot fetch the signing key http://mirror.example/gpg: HTTP 404")
+
+    monkeypatch.setattr(KEY, fail)
+    install = {"operation": "install", "names": ["x"], "repository": REPOSITORY}
+    result, ran = act(check=True, **install)
+    assert (codes(result), ran) == (["REPOSITORY_UNREACHABLE"], [])
+
+
+def test_check_mode_finds_the_version_missing_that_a_real_run_would(act: Any) -> None:
+    error = "E: Version '2.4.9' for 'containerd.io' was not found"
+    lists = {"versions": "containerd.io | 2.4.1-2 | x\ncontainerd.io | 2.3.0-1 | x"}
+    node = asked(error=error, answers=lists)
+    result, ran = act(node, check=True, operation="install", names=["containerd.io=2.4.9"])
+    assert codes(result) == ["PACKAGE_VERSION_MISSING"]
+    assert "available versions: 2.4.1-2, 2.3.0-1" in result["msg"]
+    assert len(ran) == 1
+
+
+def test_check_mode_reads_the_indexes_again_like_a_real_run(act: Any) -> None:
+    error = "E: Unable to locate package x"
+    result, ran = act(asked(error=error), check=True, operation="install", names=["x"])
+    assert result["failed"]
+    updates = [one for one in ran if not one[1]["_rehearse"]["programs"][0]["if_old"]]
+    assert (len(ran), len(updates)) == (2, 1)
+
+
+@pytest.mark.parametrize("check", [True, False])
+@pytest.mark.parametrize("family", [NODE, ROCKY], ids=["apt", "dnf"])
+def test_nothing_goes_that_the_plan_does_not_name(
+    act: Any, family: dict[str, Any], check: bool
+) -> None:
+    printed = {
+        "debian": "Remv docker.io [20.10]\nRemv podman [4.3]\nInst docker-ce (5:29.8.1)",
+        "redhat": "Removing:\n docker.io  x86_64 20.10 @x 1 M\n podman  x86_64 4.3 @x 1 M\n\n",
+    }[family["os"]["family"]]
+    install = {"operation": "install", "names": ["docker-ce"], "may_remove": ["docker.io"]}
+    result, ran = act(asked(printed), node=family, check=check, **install)
+    assert codes(result) == ["PACKAGES_DISPLACED"]
+    assert "does not name: podman" in result["msg"]
+    assert not any("install" in options.get("argv", ()) or "name" in options for _, options in ran)
+
+
+def test_admin_permits_what_goes(act: Any) -> None:
+    install = {"operation": "install", "names": ["docker-ce"], "may_remove": ["docker.io"]}
+    permitted = {"metal_gpu_removable_packages": ["podman"]}
+    result, ran = act(asked("Remv podman [4.3]"), variables=permitted, **install)
+    assert "failed" not in result
+    assert ran[-1][1]["fail_on_autoremove"] is False
+
+
+def test_apt_itself_removes_nothing(act: Any) -> None:
+    _result, ran = act(operation="install", names=["x"])
+    assert ran[-1][1]["fail_on_autoremove"] is True
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,97 @@ def said(text: str = "", answers: Any = None, manager: Any = None, **more: Any) 
     return [f"{one['code']} {one['message'].removeprefix('gpu-1: ')}" for one in found]
 
 
+@pytest.mark.parametrize(
+    ("scene", "expected"),
+    [
+        pytest.param(
+            "half-synced",
+            "REPOSITORY_INCOMPLETE the files of the repository http://mirror.example/toolkit do "
+            "not match its index: File has unexpected size (212 != 999). Mirror sync in progress? "
+            "[IP: 192.0.2.7 80]",
+            id="half-synced mirror",
+        ),
+        pytest.param(
+            "clock-in-the-past",
+            "REPOSITORY_CLOCK the repository http://mirror.example/toolkit is not valid at the "
+            "time of the node: is not valid yet (invalid for another 4421d 21h 21min 47s)",
+            id="clock in the past",
+        ),
+        pytest.param(
+            "old-mirror",
+            "REPOSITORY_CLOCK the repository http://mirror.example/toolkit is not valid at the "
+            "time of the node: is expired (invalid since 2486d 2h 38min 3s)",
+            id="mirror that nobody renews",
+        ),
+    ],
+)
+def test_index_and_time(scene: str, expected: str) -> None:
+    assert said("Failed to update apt cache", {"update": update("2.6.1", scene)}) == [expected]
+
+
+def test_package_that_the_index_names_and_the_mirror_lacks() -> None:
+    """The words of apt 2.6.1 with a flat repository; the file had been deleted."""
+    error = (
+        "E: Failed to fetch http://mirror.example/toolkit/./foo_1.0-1_amd64.deb  404  Not Found\n"
+        "E: Unable to fetch some archives, maybe run apt-get update or try with --fix-missing?"
+    )
+    assert said(error, {"update": "", "versions": MADISON.replace("2.4.2", "2.4.9")}) == [
+        "REPOSITORY_INCOMPLETE the files of the repository http://mirror.example/toolkit do not "
+        "match its index: 404  Not Found foo_1.0-1_amd64.deb"
+    ]
+
+
+# Source: NVIDIA/cuda-repo-management#34, 2025-12-25: NVIDIA's repository for Debian 12 with sqv.
+SHA1 = """\
+W: OpenPGP signature verification failed: http://mirror.example/toolkit  InRelease: Sub-process \
+/usr/bin/sqv returned an error code (1), error message is: Signing key on \
+EB693B3035CD5710E231E123A4B469963BF863CC is not bound:
+            No binding signature at time 2026-01-29T20:38:07Z
+     because: Policy rejected non-revocation signature (PositiveCertification) requiring second \
+pre-image resistance
+     because: SHA1 is not considered secure since 2026-02-01T00:00:00Z
+E: The repository 'http://mirror.example/toolkit  InRelease' is not signed.
+"""
+
+
+def test_key_whose_own_signature_is_too_weak() -> None:
+    assert said("Failed to update apt cache", {"update": SHA1}) == [
+        "REPOSITORY_KEY_WEAK apt does not accept the key of the repository "
+        "http://mirror.example/toolkit, although it is the right one: Sub-process /usr/bin/sqv "
+        "returned an error code (1), error message is: Signing key on "
+        "EB693B3035CD5710E231E123A4B469963BF863CC is not bound: SHA1 is not considered secure "
+        "since 2026-02-01T00:00:00Z (key: EB693B3035CD5710E231E123A4B469963BF863CC)"
+    ]
+
+
+def test_dnf_says_what_is_wrong_below_its_word_error() -> None:
+    error = "Error: \n Problem: conflicting requests\n  - nothing provides dkms needed by x\n"
+    assert said(error, {}, family="redhat", names=["x"]) == [
+        "PACKAGES_FAILED the package manager failed: Problem: conflicting requests; - nothing "
+        "provides dkms needed by x"
+    ]
+
+
+def test_packages_that_dnf_may_not_remove() -> None:
+    scenes = parse_scene(recording("packages/dnf-install-removes.txt"))
+    assert said(scenes["conflict-stderr"], {}, family="redhat", names=["x"]) == [
+        "PACKAGES_DISPLACED the installation of x would remove packages that the plan does not "
+        "name: kmod-nvidia-latest-dkms"
+    ]
+
+
+def test_packages_that_would_go_besides() -> None:
+    scenes = parse_scene(recording("packages/apt-install-removes.txt"))
+    (found,) = said(
+        scenes["no-remove-stderr"], {}, printed=scenes["no-remove-stdout"], names=["foo=1.0-1"]
+    )
+    assert found == (
+        "PACKAGES_DISPLACED the installation of foo=1.0-1 would remove packages that the plan does "
+        "not name: build-essential, dpkg-dev, less, patch, tcl-dev, tcl8.6-dev, tk-dev, tk8.6-dev, "
+        "xxd"
+    )
+
+
 def test_repository_that_never_ends() -> None:
     """The words of coreutils 9.1. A limit on a question is no finding about the repository."""
     error = "non-zero return code: timeout: sending signal TERM to command 'apt-get'"
@@ -211,14 +302,14 @@ def test_repositories(version: str, scene: str, expected: str) -> None:
             "Error: \n Problem: conflicting requests\n  - nothing provides dkms >= 3.1.8 needed by "
             "kmod-nvidia-open-dkms-3:580.178.04-1.el9.noarch from metal-gpu-nvidia\n"
             "(try to add '--skip-broken' to skip uninstallable packages)",
-            "PACKAGES_FAILED the package manager failed: Error: Problem: conflicting requests; - "
+            "PACKAGES_FAILED the package manager failed: Problem: conflicting requests; - "
             "nothing provides dkms >= 3.1.8 needed by "
             "kmod-nvidia-open-dkms-3:580.178.04-1.el9.noarch from metal-gpu-nvidia; (try to add "
             "'--skip-broken' to skip uninstallable packages)",
             id="dnf, a dependency",
         ),
         pytest.param(
-            "warning: /var/cache/dnf/x.rpm: Header V4 RSA/SHA256 Signature, key ID 621e9f35: NOKEY\n"
+            "warning: /var/cache/x.rpm: Header V4 RSA/SHA256 Signature, key ID 621e9f35: NOKEY\n"
             "Public key for nvidia-driver-cuda-580.178.04-1.el9.x86_64.rpm is not installed. "
             "Failing package is: nvidia-driver-cuda-3:580.178.04-1.el9.x86_64\n"
             "Error: GPG check FAILED",

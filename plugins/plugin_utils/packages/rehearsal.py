@@ -1,0 +1,219 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What would the package manager do? Requests for module_utils/probe/rehearsal.py. No function does
+I/O.
+
+In check mode, a planned repository and a planned pin are not on the node yet. The package manager
+reads them, its indexes and its caches from a temporary folder, which changes nothing on the node.
+
+Source: apt.conf(5), apt-get(8); dnf.conf(5). Tried with apt 2.6.1 and dnf 4.14.0, 2026-11-23.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.metal.gpu.plugins.module_utils.probe.rehearsal import (
+    FOLDER,
+    Program,
+    Question,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import (
+    EXIT_ON_LOCK,
+    INDEX_AGE_S,
+    NO_WEAK,
+    TIME_LIMIT,
+    UPDATE_S,
+    Call,
+    Request,
+    bare_names,
+    only_source,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import (
+    Repository,
+    fields,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import DEBIAN, REDHAT
+
+_ENGLISH = ("env", "LC_ALL=C")
+_LIMITED = (*_ENGLISH, *TIME_LIMIT, str(UPDATE_S))
+
+# --- apt ------------------------------------------------------------------------------------------
+
+_APT_CONF = f"""\
+Dir::Etc::sourceparts "{FOLDER}/sources";
+Dir::Etc::preferencesparts "{FOLDER}/preferences";
+Dir::State::lists "{FOLDER}/lists";
+Dir::Cache "{FOLDER}/cache";
+#clear APT::Update::Pre-Invoke;
+#clear APT::Update::Post-Invoke;
+#clear APT::Update::Post-Invoke-Success;
+#clear APT::Update::Post-Invoke-Stats;
+"""
+_CONFIGURED = ("-q", "-c", f"{FOLDER}/apt.conf")
+# apt applies the preferences of a package only after its installation.
+_UNPACK_PREFERENCES = """\
+cd "$0"
+apt-get -q -c "$0/apt.conf" download "$@"
+for file in *.deb; do dpkg-deb --extract "$file" pins; done
+cp pins/etc/apt/preferences.d/* preferences/
+"""
+
+
+def _apt(request: Request) -> Question:
+    repository, pins = request.repository, request.options["pins"]
+    files = {"apt.conf": _APT_CONF}
+    programs: list[Program] = []
+    if repository.get("new"):
+        path = f"sources/{repository['name']}.sources"
+        files[path] = _sources_text(repository, request.key)
+        only = only_source(f"{FOLDER}/{path}")
+        programs.append({"argv": [*_LIMITED, "apt-get", *_CONFIGURED, *only, "update"]})
+    update = [*_LIMITED, "apt-get", *_CONFIGURED, "update"]
+    programs.append({"argv": update, "if_old": not request.is_fresh})
+    if pins:
+        unpack = [*_LIMITED, "sh", "-ec", _UNPACK_PREFERENCES, FOLDER, *pins]
+        programs.append({"argv": unpack})
+    programs.append({"argv": _simulation(request, *_CONFIGURED)})
+    return {
+        "folders": ["lists/partial", "cache/archives/partial"],
+        "files": files,
+        "links": [
+            ("sources", "/etc/apt/sources.list.d"),
+            ("preferences", "/etc/apt/preferences.d"),
+            ("lists", "/var/lib/apt/lists"),
+        ],
+        "old": {
+            "files": ["/var/lib/apt/periodic/update-success-stamp", "/var/lib/apt/lists"],
+            "seconds": INDEX_AGE_S,
+        },
+        "programs": programs,
+        "answers": {
+            "versions": [*_ENGLISH, "apt-cache", *_CONFIGURED, "madison", *_bare(request, DEBIAN)]
+        },
+    }
+
+
+def _simulation(request: Request, *options: str) -> list[str]:
+    held = ["--allow-change-held-packages"] if request.options["change_held"] else []
+    weak = "--no-install-recommends"
+    return [
+        *(*_ENGLISH, "apt-get", *options, "--simulate", "--assume-yes", weak, *held, "install"),
+        *names(request),
+    ]
+
+
+def _sources_text(repository: Mapping[str, Any], key: str) -> str:
+    """Return the source as deb822_repository writes it."""
+    lines = [f"{name}: {value}" for name, value in _fields(repository, for_rpm=False) if value]
+    own = repository.get("signed_by")
+    if signed_by := key if own is None else own:
+        first, *more = signed_by.strip().splitlines()
+        lines.append(f"Signed-By: {first}" if not more else "Signed-By:")
+        lines += [f" {line.strip() or '.'}" for line in ((first, *more) if more else ())]
+    return "\n".join(lines) + "\n"
+
+
+# --- dnf ------------------------------------------------------------------------------------------
+
+_OWN_FOLDERS = (
+    EXIT_ON_LOCK,
+    f"--setopt=reposdir={FOLDER}/repos",
+    f"--setopt=cachedir={FOLDER}/cache",
+    f"--setopt=logdir={FOLDER}",
+    f"--setopt=persistdir={FOLDER}/history",  # any answer writes there
+)
+
+
+def _dnf(request: Request) -> Question:
+    repository, stream = request.repository, request.options["stream"]
+    files: dict[str, str] = {}
+    programs: list[Program] = []
+    options = [*_OWN_FOLDERS]
+    if repository.get("new"):
+        name = repository["name"]
+        files["key"] = request.key
+        files[f"repos/{name}.repo"] = _repo_text(repository)
+        # dnf asks before it takes the key of the metadata.
+        read = [*_ENGLISH, "dnf", "--assumeyes", *options, f"--repo={name}", "makecache"]
+        programs.append({"argv": read})
+    if stream:
+        listing = [*_ENGLISH, "dnf", "--quiet", *options, "module", "list", stream]
+        programs.append({"argv": listing})
+        # The stream is not enabled yet, and dnf has no other place for that.
+        options.append(f"--setopt={repository['name']}.module_hotfixes=1")
+    programs.append(_declined(request, *options))
+    asked = ["dnf", *options, "list", "--showduplicates", *_bare(request, REDHAT)]
+    return {
+        "files": files,
+        "copies": [("cache", "/var/cache/dnf"), ("history", "/var/lib/dnf")],
+        "links": [("repos", "/etc/yum.repos.d")],
+        "programs": programs,
+        "answers": {"versions": [*_ENGLISH, *asked]},
+    }
+
+
+def _declined(request: Request, *options: str) -> Program:
+    """Return the program that shows the transaction, and declines it."""
+    changed = bare_names(request.names, REDHAT) if request.options["change_held"] else []
+    refresh = ["--refresh"] if request.is_fresh else []
+    erasing = ["--allowerasing"] if request.options["may_remove"] else []
+    unlocked = ["--disableplugin=versionlock"] if {*changed}.intersection(request.held) else []
+    argv = [
+        *(*_ENGLISH, "dnf", "--assumeno", *options, NO_WEAK, *refresh, *erasing, *unlocked),
+        *("install", *names(request)),
+    ]
+    return {"argv": argv, "success": "Operation aborted"}
+
+
+def _repo_text(repository: Mapping[str, Any]) -> str:
+    lines = [f"[{repository['name']}]", f"name={repository['name']}"]
+    found = {**dict(_fields(repository, for_rpm=True)), "gpgkey": f"file://{FOLDER}/key"}
+    lines += [f"{name}={value}" for name, value in found.items()]
+    return "\n".join(lines) + "\n"
+
+
+# --- both -----------------------------------------------------------------------------------------
+
+
+def _fields(repository: Mapping[str, Any], *, for_rpm: bool) -> list[tuple[str, str]]:
+    known = {name: repository[name] for name in Repository._fields if name in repository}
+    return [*fields(Repository(**known), for_rpm).items()]
+
+
+def names(request: Request) -> list[str]:
+    """Return the packages of the operation, and those that earlier steps of the plan install."""
+    return [*request.options["pins"], *request.options["earlier"], *request.names]
+
+
+def _bare(request: Request, family: str) -> list[str]:
+    return bare_names(names(request), family)
+
+
+def in_check_mode(request: Request, family: str) -> Call:
+    """Ask about an installation while its earlier steps are only planned."""
+    return _call(request, _apt(request) if family == DEBIAN else _dnf(request))
+
+
+def before_removals(request: Request, family: str) -> Call:
+    """Ask about an installation that may remove packages, with the node's own files."""
+    # What came before is done: earlier packages are there, and no hold is in the way.
+    alone = Request({**request.options, "earlier": [], "pins": []}, is_fresh=request.is_fresh)
+    is_apt = family == DEBIAN
+    program: Program = {"argv": _simulation(alone)} if is_apt else _declined(alone, EXIT_ON_LOCK)
+    return _call(request, {"programs": [program]})
+
+
+def is_one(call: Call) -> bool:
+    """Whether a call asks, and changes nothing."""
+    return "_rehearse" in call.options
+
+
+def _call(request: Request, wanted: Question) -> Call:
+    return Call(
+        "metal.gpu.packages",
+        {"operation": request.options["operation"], "_rehearse": wanted},
+        changes=False,
+    )
