@@ -104,7 +104,11 @@ def parse_states(output: Output | None) -> States:
     others = []
     for line in filter(None, map(str.strip, f"{output.stdout}\n{output.stderr}".splitlines())):
         cells = line.split(", ")
-        if len(cells) == 3 and _ADDRESS.fullmatch(cells[0]) and all(map(_WORDS.fullmatch, cells[1:])):
+        if (
+            len(cells) == 3
+            and _ADDRESS.fullmatch(cells[0])
+            and all(map(_WORDS.fullmatch, cells[1:]))
+        ):
             gpus.append(GpuState(normalise_address(cells[0]), cells[1], cells[2]))
         else:
             others.append(line)

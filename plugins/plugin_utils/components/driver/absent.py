@@ -50,7 +50,6 @@ def plan_absent(plan: Plan[Data], node: Node) -> None:
         if file["path"] in node["ours"]["files"]
     ]
     plan.data |= {
-        "fabric": fabric.is_active(node),
         "modules": sorted(loaded, key=_unload_place),
         "persistence": driver["persistenced"]["active"],
         "files": files,

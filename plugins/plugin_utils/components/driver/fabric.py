@@ -85,13 +85,9 @@ def packages(plan: Plan[Data], node: Node, choice: Choice) -> dict[str, str]:
     return {}
 
 
-def is_active(node: Node) -> bool:
-    unit = node["fabric"]["manager"]
-    return bool(unit and unit["active"])
-
-
 def _is_in_container(node: Node) -> bool:
-    return node["fabric"]["process"] and not is_active(node)
+    unit = node["fabric"]["manager"]
+    return node["fabric"]["process"] and not (unit and unit["active"])
 
 
 def _unfit(found: Mapping[str, str], choice: Choice) -> dict[str, str]:
@@ -158,8 +154,13 @@ def plan_service(plan: Plan[Data], node: Node, choice: Choice, wanted: Mapping[s
 
 
 def plan_stop(plan: Plan[Data], node: Node, removed: Sequence[str]) -> None:
-    """Plan to stop our Fabric Manager, which uses the driver. Another one is a user like others."""
-    if is_active(node) and any(name in removed for name in managers(node)):
+    """Plan to stop and disable our Fabric Manager. Another one is a user of the driver like others.
+
+    Whether its package removes systemd's link to the unit is not recorded.
+    """
+    unit = node["fabric"]["manager"]
+    is_ours = any(name in removed for name in managers(node))
+    if unit and is_ours and (unit["active"] or unit["enabled"]):
         plan.step(steps.STOP_FABRIC, "Fabric Manager uses the driver")
 
 

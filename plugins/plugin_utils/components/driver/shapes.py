@@ -42,7 +42,6 @@ class Data(PackageData, total=False):
     fabric_packages: list[str]
     fabric_drop_in: File
     fabric_awaited: bool  # whether the GPUs have fabric states
-    fabric: bool  # whether Fabric Manager runs, for the removal
     modules: list[str]
     persistence: bool
     files: list[str]
