@@ -41,8 +41,11 @@ _BEHIND_ADAPTERS = ("Blackwell", "Blackwell Ultra", "newer")
 _PACKAGE = re.compile(r"nvidia-fabric-?manager(?:-\d+)?|nvidia-imex(?:-\d+)?|nvlsm")
 _MANAGER_PACKAGE = re.compile(r"nvidia-fabric-?manager(?:-\d+)?")
 _UNKNOWN_FIELD = "is not a valid field to query"
-_ADDRESS = re.compile(r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]")
-_WORDS = re.compile(r"[A-Za-z0-9/\[\]][A-Za-z0-9 /_.()\[\]-]{0,99}")
+_CELL = r"[A-Za-z0-9\[][A-Za-z0-9 /_.()\[\]-]{0,99}"
+_ROW = re.compile(
+    r"(?P<address>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])"
+    rf", (?P<state>{_CELL}), (?P<status>{_CELL})"
+)
 _MODE = re.compile(r"^[ \t]*FABRIC_MODE[ \t]*=[ \t]*([0-9]{1,3})[ \t]*$", re.MULTILINE)
 _QUOTED_LENGTH = 300
 _LINES = 3
@@ -103,13 +106,9 @@ def parse_states(output: Output | None) -> States:
     gpus = []
     others = []
     for line in filter(None, map(str.strip, f"{output.stdout}\n{output.stderr}".splitlines())):
-        cells = line.split(", ")
-        if (
-            len(cells) == 3
-            and _ADDRESS.fullmatch(cells[0])
-            and all(map(_WORDS.fullmatch, cells[1:]))
-        ):
-            gpus.append(GpuState(normalise_address(cells[0]), cells[1], cells[2]))
+        if match := _ROW.fullmatch(line):
+            address = normalise_address(match["address"])
+            gpus.append(GpuState(address, match["state"], match["status"]))
         else:
             others.append(line)
     if output.rc == 0 and gpus and not others:

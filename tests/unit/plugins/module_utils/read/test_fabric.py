@@ -3,12 +3,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
+import yaml
 
 from ansible_collections.metal.gpu.plugins.module_utils.read import fabric
 from ansible_collections.metal.gpu.plugins.module_utils.read.output import Output
+from ansible_collections.metal.gpu.plugins.module_utils.read.pci import (
+    MANAGEMENT_PORT,
+    is_infiniband,
+    is_nvswitch,
+)
 from ansible_collections.metal.gpu.tests.unit.support.recordings import recording
 
+RECORD = yaml.safe_load((Path(__file__).parents[4] / "recorded/fabric.yml").read_text())
 ROW = "00000000:53:00.0, Completed, Success\n"
 ADDRESS = "0000:53:00.0"
 UNKNOWN_FIELD = 'Field "fabric.state" is not a valid field to query.\n\n'
@@ -111,3 +121,20 @@ def test_log() -> None:
     assert fabric.parse_log("\n", "1\n\n2\n3\n4\x07\n") == ["2", "3", "4?"]
     assert fabric.parse_log("", "") == []
     assert len(fabric.parse_log("x" * 5000)[0]) == 301
+
+
+@pytest.mark.parametrize("function", RECORD["functions"], ids=lambda one: str(one["device"]))
+def test_recorded_functions(function: dict[str, Any]) -> None:
+    assert is_nvswitch(function) is function["nvswitch"]
+
+
+def test_recorded_management_port() -> None:
+    port = RECORD["management port"]
+    assert is_infiniband({"vendor": port["vendor"], "class": port["class"]})
+    assert port["vpd"].encode() == MANAGEMENT_PORT
+
+
+@pytest.mark.parametrize("row", RECORD["states"], ids=lambda one: str(one["cells"]))
+def test_recorded_states(row: dict[str, Any]) -> None:
+    (found,) = fabric.parse_states(Output(0, f"00000000:53:00.0, {row['cells']}\n", "")).gpus
+    assert found.is_good is row["good"]
