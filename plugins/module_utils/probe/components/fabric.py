@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from ansible_collections.metal.gpu.plugins.module_utils.read.output import Output
 
 _SHOWN = "--property=Id,Names,LoadState,ActiveState,SubState,Result,UnitFileState"
+# Its own words, and not those of systemd about it.
 _JOURNAL = (
-    *("journalctl", f"--unit={fabric.MANAGER}", "--boot", "--lines=20"),
+    *("journalctl", f"_SYSTEMD_UNIT={fabric.MANAGER}", "--boot", "--lines=20"),
     *("--output=cat", "--no-pager"),
 )
 

@@ -167,7 +167,7 @@ def eight() -> Node:
             ["FABRIC_MANAGER_STOPPED"], 8, id="Fabric Manager stopped, and no drift besides",
         ),
         pytest.param(
-            output("packages", "nvidia-fabricmanager\t580.178.04", "nvidia-fabricmanager\t590.48.01"),
+            output("packages", "fabricmanager\t580.178.04", "fabricmanager\t590.48.01"),
             ["FABRIC_MANAGER_VERSION"], 8, id="Fabric Manager of another version",
         ),
         pytest.param(
