@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils import findings
+from ansible_collections.metal.gpu.plugins.module_utils.verdict import fabric
 from ansible_collections.metal.gpu.plugins.module_utils.verdict import reconcile as verdict
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.cluster import CLUSTER, SMOKE
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import (
@@ -64,11 +65,16 @@ def plan_device_plugin(observed: Mapping[str, Any], desired: Mapping[str, Any]) 
     return device_plugin.plan(plain(observed), plain(desired))
 
 
+def judge_fabric(node: Node, host: str) -> list[dict[str, str]]:
+    return list(fabric.judge_fabric(host, node))
+
+
 def plan_teardown(row: Mapping[str, Any], desired: Mapping[str, Any]) -> PlanResult:
     return drain.plan(plain(row), plain(desired))
 
 
 _INTERNAL: Mapping[str, Callable[..., Any]] = {
+    "judge_fabric": judge_fabric,
     "keeping": labels.keeping,
     "labelling": labels.labelling,
     "missing": rollout.missing,

@@ -284,6 +284,17 @@ PERSISTENCE_MISSING (notice): driver {found} works and is kept, but has no
 Remedy: install nvidia-persistenced {found} from the source of the driver, or unmask its unit, and
   run again: the role starts it; or ignore this notice
 
+FABRIC_PACKAGES_UNKNOWN (refusal): {switches} need Fabric Manager {driver}, which the role does not
+  install: {reason}
+Remedy: install Fabric Manager in exactly the driver's version yourself, with nvlsm for B200 and
+  newer GPUs, and run again: the role keeps it and starts it; or set nvidia_driver_source and
+  nvidia_driver_version to a driver in docs/fabric.md
+
+FABRIC_MANAGER_TAKEN (refusal): the driver needs Fabric Manager {expected}, but {found} is
+  installed, which this collection did not install
+Remedy: remove it with your package manager ({names}), and run again: the role then installs the
+  version of the driver; or set nvidia_driver_version to its version
+
 DRIVER_IN_USE (failure): the driver cannot be unloaded, because it is in use: {users}
 Remedy: end these processes, and run again; nothing was removed
 
@@ -634,6 +645,30 @@ Remedy: drain the node and reboot it; if the error asks for a reset, `nvidia-smi
 CUDA_UNAVAILABLE (failure): programs cannot use CUDA: {evidence}
 Remedy: run `nvidia-modprobe -c 0 -u` on the node, which loads nvidia_uvm and creates its device
   files, then `systemctl restart nvidia-cdi-refresh.service`
+
+FABRIC_MANAGER_MISSING (failure): {switches} connect the GPUs, but Fabric Manager is not
+  installed, so CUDA programs fail with error 802
+Remedy: run `ansible-playbook metal.gpu.site --tags driver --limit {host}`; for a driver that the
+  role does not install, install Fabric Manager {version} from the same source, and run `systemctl
+  enable --now nvidia-fabricmanager`
+
+FABRIC_MANAGER_STOPPED (failure): nvidia-fabricmanager.service does not run ({state}), but
+  {switches} connect the GPUs, so CUDA programs fail with error 802, at the latest after the next
+  reset of a GPU{log}
+Remedy: read `journalctl -u nvidia-fabricmanager` and /var/log/fabricmanager.log on the node, and
+  start it with `systemctl enable --now nvidia-fabricmanager`; if CUDA still fails, drain the node
+  and reboot it
+
+FABRIC_MANAGER_VERSION (failure): Fabric Manager {found} does not work with driver {version}: it
+  needs exactly the version of the driver{log}
+Remedy: drain the node, install Fabric Manager {version}, hold it with the driver, and run
+  `systemctl restart nvidia-fabricmanager`
+
+FABRIC_NOT_READY (failure): the fabric of the GPUs is not ready, so CUDA programs fail with error
+  802: {states}{log}
+Remedy: read `nvidia-smi -q | grep -A 3 Fabric`, `journalctl -u nvidia-fabricmanager` and
+  /var/log/fabricmanager.log on the node; if Fabric Manager runs, drain the node and reboot it,
+  because a restart alone does not train the GPUs again
 
 KUBELET_STOPPED (failure): the kubelet is not running: {error}
 Remedy: read `journalctl -u kubelet` on the node, and start it with `systemctl start kubelet`

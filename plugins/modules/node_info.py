@@ -391,6 +391,103 @@ gpu_node:
             persistence_mode: true
             error: null
         failure: null
+    fabric:
+      description: >-
+        The NVSwitches that connect the GPUs, and Fabric Manager, without which CUDA programs do not
+        start there.
+      type: dict
+      contains:
+        switches:
+          description: NVSwitches on the PCI bus, with the keys as in RV(gpu_node.pci).
+          type: list
+          elements: dict
+        ports:
+          description: >-
+            Addresses of the InfiniBand adapters through which Fabric Manager reaches the NVSwitches
+            of B200 and B300, which are not on the PCI bus of the node.
+          type: list
+          elements: str
+        packages:
+          description: Installed packages of Fabric Manager, IMEX and the subnet manager, by name.
+          type: dict
+        manager:
+          description: >-
+            State of C(nvidia-fabricmanager.service). V(null) on a node without NVSwitches, and if
+            systemd did not answer.
+          type: dict
+          contains:
+            installed:
+              description: Whether the unit exists.
+              type: bool
+            enabled: *enabled
+            active:
+              description: Whether it runs.
+              type: bool
+            state:
+              description: Its state in the words of systemd.
+              type: str
+        imex:
+          description: >-
+            State of C(nvidia-imex.service), with C(installed), C(enabled), C(active) and C(state).
+            V(null) as for RV(gpu_node.fabric.manager).
+          type: dict
+        process:
+          description: >-
+            Whether a process of Fabric Manager runs, as a service or in a container. V(false) on a
+            node without NVSwitches.
+          type: bool
+        mode:
+          description: C(FABRIC_MODE) of the configuration of Fabric Manager. V(null) without one.
+          type: int
+        states:
+          description: >-
+            Fabric states of the GPUs that can have one (Hopper and newer). Empty if the driver does
+            not report them.
+          type: list
+          elements: dict
+          contains:
+            pci_address:
+              description: Address as in RV(gpu_node.pci).
+              type: str
+            state:
+              description: What C(nvidia-smi) prints, such as V(Completed). V(N/A) without a fabric.
+              type: str
+            status:
+              description: What C(nvidia-smi) prints, such as V(Success).
+              type: str
+            good:
+              description: Whether the GPU has no fabric, or is part of one that is ready.
+              type: bool
+        states_error:
+          description: Why the states are unknown. V(null) if they are known, or were not queried.
+          type: str
+        log:
+          description: >-
+            Last lines that Fabric Manager logged, if it does not run, or a state is not good.
+          type: list
+          elements: str
+      sample:
+        switches:
+          - address: "0000:c4:00.0"
+            vendor: 10de
+            device: 22a3
+            class: "0680"
+            driver: nvidia-nvswitch
+            numa_node: 1
+        ports: []
+        packages:
+          nvidia-fabricmanager: 580.178.04-1
+        manager: {installed: true, enabled: true, active: true, state: "active, running, success"}
+        imex: {installed: false, enabled: false, active: false, state: "inactive, dead, success"}
+        process: true
+        mode: 0
+        states:
+          - pci_address: "0000:1b:00.0"
+            state: Completed
+            status: Success
+            good: true
+        states_error: null
+        log: []
     device_files:
       description: Character devices of the driver.
       type: list

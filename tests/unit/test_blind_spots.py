@@ -387,6 +387,21 @@ def proves_every_gpu(node: Node, undamaged: Node) -> bool:
         and cluster.get("ready") is True
         and sorted(smoke.get("uuids", ())) == sorted(uuids)
         and smoke.get("state") == "ok"
+        and _proves_the_fabric(node, undamaged)
+    )
+
+
+def _proves_the_fabric(node: Node, undamaged: Node) -> bool:
+    if "fabric_states" not in undamaged.raw["outputs"]:
+        return True
+    answer = node.raw["outputs"].get("fabric_states", {"rc": 1, "stdout": "", "stderr": ""})
+    rows = [line for line in answer["stdout"].splitlines() if line.strip()]
+    slots = [gpu["address"] for gpu in undamaged.raw["values"]["platform"]["pci"]]
+    return (
+        answer["rc"] == 0
+        and len(rows) == len(slots)
+        and all(sum(slot.upper() in row for row in rows) == 1 for slot in slots)
+        and all(row.strip().endswith(", Completed, Success") for row in rows)
     )
 
 

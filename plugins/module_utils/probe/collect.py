@@ -69,6 +69,10 @@ def collect(node: Node, request: Request) -> RawData:
         units=properties, services=_read_services(node, start.unit_files, properties)
     )
     _read_files(reading)
+    values: dict[str, Mapping[str, object]] = {}
+    for name, probe in PROBES.items():
+        values[name] = probe.values(reading._replace(values=values))
+    reading = reading._replace(values=values)
     asked: Asked = {
         "packages": list(request.packages),
         "repositories": list(request.repositories),
@@ -95,7 +99,7 @@ def collect(node: Node, request: Request) -> RawData:
             for name, directories in _all(lambda probe: probe.program_files).items()
         },
         "own_files": read_own_files(node.root, _all(lambda probe: probe.own_files)),
-        "values": {name: probe.values(reading) for name, probe in PROBES.items()},
+        "values": values,
         "modified": _read_times(reading),
         "clock": {"now": time.time(), "uptime": time.monotonic()},
         "outputs": _query_programs(reading, systemctl),

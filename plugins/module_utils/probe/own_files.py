@@ -21,6 +21,7 @@ NOUVEAU_BLACKLIST = "/etc/modprobe.d/metal-gpu-nouveau.conf"
 MODULES_LOAD = "/etc/modules-load.d/metal-gpu.conf"
 CHAR_DEV_RULE = "/etc/udev/rules.d/71-metal-gpu-char-dev.rules"
 CDI_DROP_IN = "/etc/systemd/system/nvidia-cdi-refresh.service.d/metal-gpu.conf"
+FABRIC_DROP_IN = "/etc/systemd/system/nvidia-fabricmanager.service.d/metal-gpu.conf"
 KUBELET_DROP_IN = "/etc/systemd/system/kubelet.service.d/99-metal-gpu.conf"
 
 # The first line of a block, as in the tasks of the roles. Lines outside a block are the admin's.

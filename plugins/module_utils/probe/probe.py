@@ -10,6 +10,7 @@ something that was read before.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe.commands import read_outputs
@@ -55,6 +56,7 @@ class Reading(NamedTuple):
     services: Mapping[str, Service]
     files: NodeFiles  # the controller gets these texts
     unit_files: NodeFiles  # texts of units can contain secrets, so they stay on the node
+    values: Mapping[str, Mapping[str, object]] = MappingProxyType({})  # by component, in its order
 
     @property
     def release(self) -> str:

@@ -17,6 +17,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.probe.components import 
     crio,
     docker,
     driver,
+    fabric,
     kubelet,
     ours,
     packages,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 PROBES: dict[str, Probe] = {
     "platform": platform.PROBE,
     "driver": driver.PROBE,
+    "fabric": fabric.PROBE,
     "container_toolkit": container_toolkit.PROBE,
     "containerd": containerd.PROBE,
     "docker": docker.PROBE,

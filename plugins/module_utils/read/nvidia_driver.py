@@ -27,6 +27,7 @@ PACKAGE_PATTERNS = (
     "akmod-nvidia*",
     "dkms-nvidia*",
     "xorg-x11-drv-nvidia*",
+    "nvlsm",  # the subnet manager of NVLink 5
 )
 # DKMS's sources of a module, the modules that it built, by kernel, and the log of a failed build:
 # dkms(8). Debian names the module nvidia-current, NVIDIA names it nvidia.

@@ -1,18 +1,26 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Which functions on the PCI bus are GPUs of NVIDIA? No function does I/O.
+"""Which functions on the PCI bus are GPUs of NVIDIA, and what connects them? No function does I/O.
 
 Source: https://docs.kernel.org/PCI/sysfs-pci.html
+Source: NVIDIA/open-gpu-kernel-modules 595.45.04, the ids that the driver binds as NVSwitches
 """
 
 from __future__ import annotations
 
 from typing import TypedDict
 
-NVIDIA = "10de"
+NVIDIA, MELLANOX = "10de", "15b3"
 # NVIDIA's sound functions, USB controllers, bridges and NVSwitches share the vendor.
 GPU_CLASSES = ("0300", "0302")  # VGA controller, 3D controller
+_BRIDGE, _INFINIBAND = "0680", "0207"
+# NVSwitches of A100 and of H100 and H200. Other bridges of NVIDIA, such as the root ports of Grace,
+# have another class. Those of V100 have ids that are not recorded.
+_NVSWITCHES = (0x1AE8, *range(0x1AF0, 0x1B00), *range(0x22A0, 0x22A8))
+# B200 and B300 have their NVSwitches behind ports of ConnectX-7. These have this in their vital
+# product data (VPD), and the network cards of the same model do not.
+MANAGEMENT_PORT = b"SMDL=SW_MNG"
 
 
 # A function on the PCI bus; the ids are hexadecimal without "0x". "class" is a reserved word.
@@ -38,3 +46,13 @@ def normalise_address(address: str) -> str:
 
 def is_gpu(device: GpuRow) -> bool:
     return device["vendor"] == NVIDIA and device["class"] in GPU_CLASSES
+
+
+def is_nvswitch(device: GpuRow) -> bool:
+    is_bridge = device["vendor"] == NVIDIA and device["class"] == _BRIDGE
+    return is_bridge and int(device["device"], 16) in _NVSWITCHES
+
+
+def is_infiniband(device: GpuRow) -> bool:
+    """Whether a function may be a port to NVSwitches. Only its VPD shows whether it is one."""
+    return device["vendor"] == MELLANOX and device["class"] == _INFINIBAND

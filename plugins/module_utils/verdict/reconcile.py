@@ -20,6 +20,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.cluster import (
     SMOKE,
     judge_answers,
 )
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.fabric import judge_fabric
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.hardware import (
     judge_cuda,
     judge_hardware,
@@ -104,9 +105,11 @@ def reconcile(
         answers = judge_answers(host, node, declared, cluster, smoke, asked)
         findings += judge_hardware(host, node, declared)
         findings += judge_cuda(host, node)
+        fabric = list(judge_fabric(host, node))
+        findings += fabric
         findings += stopped
         findings += [finding(code, host, **evidence) for code, evidence in silent_programs(node)]
-        findings += judge_plans(host, plans or {}, stopped)
+        findings += judge_plans(host, plans or {}, [*stopped, *fabric])
         findings += [
             one
             for one in answers

@@ -37,6 +37,7 @@ _STOPPED = {
     "kubelet": "KUBELET_STOPPED",
     "containerd": "ENGINE_STOPPED",
     "docker": "ENGINE_STOPPED",
+    "driver": "FABRIC_MANAGER_STOPPED",
 }
 
 

@@ -16,6 +16,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd im
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio import observed as crio
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import observed as docker
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import observed as driver
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.fabric import observed as fabric
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.kubelet import (
     observed as kubelet,
 )
@@ -35,6 +36,7 @@ class Engines(containerd.Engines, docker.Engines, crio.Engines):
 class Node(
     platform.Observed,
     driver.Observed,
+    fabric.Observed,
     container_toolkit.Observed,
     kubelet.Observed,
     packages.Observed,

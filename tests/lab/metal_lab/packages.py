@@ -33,6 +33,7 @@ from metal_lab.versions import CONTAINER_TOOLKIT, CONTAINERD, CRI_DOCKERD, DOCKE
 SOURCES = FILES / "packages"
 LIBRARIES = "/usr/lib/x86_64-linux-gnu"
 EMPTY = Path(os.devnull)  # the source of an empty file
+_FABRIC_RENAMED = 580  # since this branch, its name has no number
 _SMI_MOVED = 595  # since this branch, nvidia-driver-cuda has nvidia-smi
 
 RELEASES = {"bookworm": "12", "trixie": "13"}
@@ -333,6 +334,7 @@ def driver(driver_version: str, silicon: Path) -> Iterator[Package]:
         binaries=libraries("libcuda"),
         links={f"{LIBRARIES}/libcuda.so.1": f"libcuda.so.{driver_version}"},
     )
+    relation = ("nvidia-fabricmanager",)
     smi = _programs(silicon, "nvidia-smi")
     has_own_smi = int(driver_version.partition(".")[0]) < _SMI_MOVED
     if has_own_smi:
@@ -347,6 +349,17 @@ def driver(driver_version: str, silicon: Path) -> Iterator[Package]:
         "nvidia-persistenced",
         "stand-in for NVIDIA's persistence daemon",
         units=("nvidia-persistenced.service",),
+    )
+    # It has no relation to the driver, and nobody enables or starts it.
+    branch = int(driver_version.partition(".")[0])
+    suffix = "" if branch >= _FABRIC_RENAMED else f"-{branch}"
+    yield nvidia(
+        f"nvidia-fabricmanager{suffix}",
+        "stand-in for NVIDIA's Fabric Manager",
+        section="non-free/admin",
+        folder="nvidia-fabricmanager",
+        facts={"driver": driver_version},
+        **({"provides": relation, "conflicts": relation, "replaces": relation} if suffix else {}),
     )
     yield nvidia("nvidia-kernel-support", "settings for NVIDIA's kernel module", depends=("kmod",))
     yield nvidia("firmware-nvidia-gsp", "placeholder without firmware: the GPUs are simulated")

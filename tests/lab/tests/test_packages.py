@@ -89,6 +89,7 @@ def test_pools_hold_the_packages_of_upstream() -> None:
         "libcuda1",
         "libnvidia-ml1",
         "nvidia-driver-cuda",
+        "nvidia-fabricmanager",
         "nvidia-kernel-dkms",
         "nvidia-kernel-open-dkms",
         "nvidia-kernel-support",

@@ -39,6 +39,7 @@ UNRECORDED = {
     "nvidia-driver-pinning-580.173.02": "named like those of other versions",
     "nvidia-driver-pinning-580.178.04": "named like those of other versions",
     "nvidia-driver-pinning-610.57.04": "named like those of other versions",
+    "nvidia-fabricmanager": "recorded in other versions; it has the version of its driver",
     "580.173.02-1": "recorded for Ubuntu, with Ubuntu's revision",
     "5:29.8.1-1~debian.12~bookworm": "recorded for Debian 13",
     "5:29.9.0-1~debian.13~trixie": "recorded for Debian 12",

@@ -15,7 +15,7 @@ from metal_lab.silicon.machine import machine_json
 LAB = Path(metal_lab.__file__).parent
 sys.path.insert(0, str(LAB / "silicon/node/usr/local/lib/metal-lab"))
 
-from simulation import boot, kmod, trees  # noqa: E402
+from simulation import boot, fabric, kmod, trees  # noqa: E402
 from simulation.faults import FAULTS, FaultError  # noqa: E402
 from simulation.state import Kernel, Machine, Node  # noqa: E402
 
@@ -27,7 +27,7 @@ OTHER_DRIVERS = {"0000:02:00.0": "ast", "0000:81:00.0": "mlx5_core"}
 
 DESCRIPTIONS = {
     name: yaml.safe_load((LAB / "files/machines" / f"{name}.yml").read_text())
-    for name in ("p100x4", "t4x1")
+    for name in ("p100x4", "t4x1", "h100x8", "a100x8")
 }
 
 
@@ -508,3 +508,65 @@ def test_kernel_remembers(p100):
     p100.modprobe("nvidia")
     p100.kernel.save()
     assert Kernel.load(p100.node) == p100.kernel
+
+
+# ---- NVSwitches ---------------------------------------------------------------------------------
+
+
+def fabric_states(rig):
+    lines = [line for line in rig.read(LIBRARY).splitlines() if line.startswith("gpu ")]
+    return {word for line in lines for word in line.split() if word.startswith("fabric=")}
+
+
+def train(rig, version="580.178.04"):
+    fabric.train(rig.machine, rig.kernel, version)
+    rig.render()
+
+
+def test_fabric_stays_until_the_module_goes(tmp_path):
+    rig = Rig(tmp_path, "h100x8")
+    rig.reboot()
+    assert fabric_states(rig) == {"fabric=1"}
+    train(rig)
+    assert fabric_states(rig) == {"fabric=3"}
+    rig.kernel.save()
+    assert Kernel.load(rig.node).fabric is True
+    rig.modprobe("-r", "nvidia")
+    rig.modprobe("nvidia")
+    assert fabric_states(rig) == {"fabric=1"}
+    train(rig)
+    rig.fault("fabric-reset")
+    assert fabric_states(rig) == {"fabric=1"}
+
+
+@pytest.mark.parametrize(
+    ("machine", "version", "fault", "words"),
+    [
+        ("h100x8", "590.48.01", [], "don't match with driver version 580.178.04"),
+        ("h100x8", "580.178.04", ["lose-nvswitch", "2"], "number of NVSwitches don't match"),
+        ("t4x1", "580.178.04", [], "NV_WARN_NOTHING_TO_DO"),
+    ],
+)
+def test_fabric_manager_gives_up_with_its_words(tmp_path, machine, version, fault, words):
+    rig = Rig(tmp_path, machine)
+    rig.reboot()
+    if fault:
+        rig.fault(*fault)
+    with pytest.raises(SystemExit, match=words):
+        train(rig, version)
+
+
+def test_a100_have_no_fabric_state(tmp_path):
+    rig = Rig(tmp_path, "a100x8")
+    rig.reboot()
+    train(rig)
+    assert fabric_states(rig) == set()
+
+
+def test_a_lost_switch_is_not_on_the_bus(tmp_path):
+    rig = Rig(tmp_path, "h100x8")
+    rig.reboot()
+    rig.fault("lose-nvswitch")
+    assert not rig.node.path("/sys/bus/pci/devices/0000:c4:00.0").exists()
+    with pytest.raises(FaultError, match="NVSwitch 3 does not exist, the machine has 3"):
+        rig.fault("lose-nvswitch", "3")

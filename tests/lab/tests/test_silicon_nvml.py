@@ -404,6 +404,23 @@ def test_persistence_mode(driver):
     assert driver.description.stat().st_size == size
 
 
+def test_fabric(driver):
+    """The words of real GPUs of 590 to 610: N/A without brackets if there is no fabric."""
+    driver.load()
+    query = ("--query-gpu=fabric.state,fabric.status", "--format=csv,noheader")
+    assert driver.smi(*query)[1].splitlines() == ["N/A, N/A"] * 4
+    text = driver.description.read_text(errors="replace").partition("metal-lab-machine 1\n")[2]
+    for minor, state in enumerate((1, 2, 3)):
+        text = text.replace(f"gpu minor={minor} ", f"gpu minor={minor} fabric={state} ")
+    driver.describe(text)
+    assert driver.smi(*query)[1].splitlines() == [
+        "Not Started, N/A",
+        "In Progress, N/A",
+        "Completed, Success",
+        "N/A, N/A",
+    ]
+
+
 def test_handles_survive_that_another_gpu_goes(driver, nvml):
     last = handle(nvml, 3)
     index, count = ctypes.c_uint(), ctypes.c_uint()

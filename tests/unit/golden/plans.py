@@ -30,6 +30,7 @@ from ansible_collections.metal.gpu.tests.unit.golden import render
 from ansible_collections.metal.gpu.tests.unit.golden.nodes import (
     CARDS,
     ENGINES,
+    HOPPER,
     Card,
     node,
     variables,
@@ -53,9 +54,18 @@ def driver(
     return plan_nvidia_driver.plan(found, variables("nvidia_driver", **desired))
 
 
+def behind_switches(system: System) -> PlanResult:
+    found = node(system, engines.CONTAINERD, HOPPER, has_engine=False)
+    switch = {**found["pci"][0], "address": "0000:c4:00.0", "device": "22a3", "class": "0680"}
+    found["fabric"] = {**found["fabric"], "switches": [switch]}
+    confirmed = {} if system.driver.fingerprint else {"repository_fingerprint": CONFIRMED}
+    return plan_nvidia_driver.plan(found, variables("nvidia_driver", **confirmed))
+
+
 def sections(system: System) -> Iterator[tuple[str, PlanResult]]:
     """Yield headings and plans; GPUs that are treated alike share one."""
     yield from drivers(system, "driver for")
+    yield "driver for H100 behind NVSwitches", behind_switches(system)
     if not system.driver.fingerprint:
         confirmed = {"repository_fingerprint": CONFIRMED}
         yield from drivers(system, "driver, fingerprint set, for", **confirmed)

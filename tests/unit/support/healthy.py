@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe import collect
+from ansible_collections.metal.gpu.plugins.module_utils.read import fabric
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.reconcile import reconcile
 from ansible_collections.metal.gpu.plugins.modules import config_document, node_info
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import (
@@ -126,6 +127,16 @@ _DOCKER_PACKAGES = {
     "docker-ce-cli": "5:29.8.1-1~debian.12~bookworm",
     "cri-dockerd": "0.4.3~3-0~debian-bookworm",
 }
+_SWITCHES = {
+    f"/sys/bus/pci/devices/0000:{bus}:00.0/{name}": f"{value}\n"
+    for bus in ("05", "06", "07", "08")
+    for name, value in {"vendor": "0x10de", "device": "0x22a3", "class": "0x068000"}.items()
+} | {
+    "/etc/systemd/system/nvidia-fabricmanager.service.d/metal-gpu.conf": (
+        "# BEGIN managed by Ansible, role metal.gpu.nvidia_driver\n[Unit]\nBefore=kubelet.service\n"
+        "# END managed by Ansible, role metal.gpu.nvidia_driver\n"
+    )
+}
 _PROGRAM_FILES = (
     "/usr/bin/nvidia-container-runtime",
     "/usr/bin/nvidia-container-runtime-hook",
@@ -218,12 +229,14 @@ def containerd_node() -> Node:
 
 
 def docker_node() -> Node:
-    """Return a node with eight H100, Docker Engine and cri-dockerd."""
+    """Return a node with eight H100 behind four NVSwitches, Docker Engine and cri-dockerd."""
     return _node(
         "query-h100x8.txt",
         "2330",
-        parse_scene(recording("nodes/healthy-docker.txt")),
+        {**parse_scene(recording("nodes/healthy-docker.txt")), **_SWITCHES},
         {
+            "nvidia-smi --query-gpu=pci.bus_id": (0, recording("nvidia_smi/fabric-h100x8.txt"), ""),
+            "systemctl show --property=Id,Names": (0, _UNIT.format(name=fabric.MANAGER), ""),
             "containerd --config": (0, "", ""),
             "containerd config default": (0, "", ""),
             "dockerd --version": (0, "Docker version 29.8.1, build 1234567\n", ""),
@@ -258,12 +271,13 @@ def _node(
     packages = dict(_PACKAGES)
     if engine == "docker_ce":
         units += ["docker.service", "cri-docker.service", "cri-docker.socket"]
-        packages |= _DOCKER_PACKAGES
+        packages |= {**_DOCKER_PACKAGES, "nvidia-fabricmanager": f"{DRIVER}-1"}
     shown = [_UNIT.format(name=name) for name in units]
     shown += [_NO_UNIT.format(name=name) for name in collect.units() if name not in units]
     listed = (f"{name}\t{version}\tinstalled\thold\tamd64\n" for name, version in packages.items())
     programs = Programs(
         {
+            **answers,
             "systemctl show": (0, "\n".join(shown), ""),
             "dpkg-query": (0, "".join(listed), ""),
             "modinfo": (0, f"{DRIVER}\n", ""),
@@ -275,7 +289,6 @@ def _node(
                 "",
             ),
             "kubelet": (0, "Kubernetes v1.37.1\n", ""),
-            **answers,
         }
     )
     with tempfile.TemporaryDirectory() as directory:

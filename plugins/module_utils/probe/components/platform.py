@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypedDict
 
-from ansible_collections.metal.gpu.plugins.module_utils.probe.pci import read_gpus
+from ansible_collections.metal.gpu.plugins.module_utils.probe.pci import read_bus
 from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import Probe
 from ansible_collections.metal.gpu.plugins.module_utils.read import nvidia_driver
 
@@ -20,10 +20,13 @@ class Values(TypedDict):
     """What only this component reads."""
 
     pci: list[GpuRow]
+    nvswitches: list[GpuRow]
+    infiniband: list[str]  # addresses of adapters
 
 
 def _values(reading: Reading) -> Values:
-    return {"pci": read_gpus(reading.node.root)}
+    bus = read_bus(reading.node.root)
+    return {"pci": bus.gpus, "nvswitches": bus.nvswitches, "infiniband": bus.infiniband}
 
 
 PROBE = Probe(

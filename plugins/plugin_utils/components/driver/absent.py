@@ -8,9 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
+    fabric,
+    state,
+    steps,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     packages as driver_packages,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import state, steps
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.shapes import (
     Data,
 )
@@ -50,6 +54,7 @@ def plan_absent(plan: Plan[Data], node: Node) -> None:
         "persistence": driver["persistenced"]["active"],
         "files": files,
     }
+    fabric.plan_stop(plan, node, added)
     if is_ours:
         if driver["persistenced"]["active"]:
             plan.step(steps.STOP_PERSISTENCE, "the persistence daemon uses the driver")
@@ -59,6 +64,7 @@ def plan_absent(plan: Plan[Data], node: Node) -> None:
         plan.notice("DRIVER_OF_ADMIN", found=state.version(node))
     steps.OURS.plan_remove(plan, node, packages)
     plan.step(steps.REMOVE_FILES, f"this role created {', '.join(files)}" if files else None)
+    fabric.plan_no_drop_in(plan, node)
     if files or steps.ROLE in node["ours"]["packages"]:
         plan.step(steps.INITRAMFS, "it may contain removed files")
     steps.OURS.plan_cleanup(plan, node)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     distribution,
+    fabric,
     kernels,
     state,
     steps,
@@ -73,6 +74,7 @@ def plan(node: Node, desired: Desired) -> PlanResult:
         {
             "blacklist": state.BLACKLIST_FILE,
             "modules_load": state.MODULES_LOAD_FILE,
+            "fabric_drop_in": fabric.DROP_IN,
             "is_missing": is_missing,
             "initramfs": _INITRAMFS.get(node["os"]["family"]),
         },
@@ -89,7 +91,9 @@ def plan(node: Node, desired: Desired) -> PlanResult:
         _plan_present(plan, node, desired)
     else:
         _plan_working(plan, node, desired)
-    steps.OURS.plan_repair(plan, node, steps.STREAM, steps.PIN, steps.HEADERS)
+    steps.OURS.plan_repair(
+        plan, node, steps.STREAM, steps.PIN, steps.HEADERS, steps.FABRIC_PACKAGES
+    )
     return plan.result()
 
 
@@ -100,9 +104,9 @@ def _plan_working(plan: Plan[Data], node: Node, desired: Desired) -> None:
     is everything with source `present`.
     """
     found = state.version(node)
-    packages = driver_packages.carriers(node["driver"]["packages"])
+    packages = [*driver_packages.carriers(node["driver"]["packages"]), *fabric.managers(node)]
     ours = steps.OURS.of_role(node)
-    if not packages:
+    if not driver_packages.carriers(node["driver"]["packages"]):
         plan.notice("DRIVER_WITHOUT_PACKAGE", found=found)
     if failed(node):
         plan.notice("DRIVER_UNFINISHED", found=found, **unfinished_evidence(node))
@@ -122,14 +126,16 @@ def _plan_working(plan: Plan[Data], node: Node, desired: Desired) -> None:
             plan.notice("DRIVER_KEPT", found=found, expected=expected)
         return
     _plan_blacklist(plan, node["driver"])
-    held = distribution.holdable(ours)
-    steps.OURS.plan_hold(plan, node, {name: node["packages"][name]["version"] for name in held})
+    managers = fabric.plan_beside_driver(plan, node, desired, choice)
+    held = {name: node["packages"][name]["version"] for name in distribution.holdable(ours)}
+    steps.OURS.plan_hold(plan, node, held | managers)
     plan.step(steps.MODULES_LOAD, state.boot_reason(node))
     plan.step(steps.LOAD, state.unloaded_reason(node))
     if node["driver"]["persistenced"]["installed"]:
         plan.step(steps.PERSISTENCE, state.persistence_reason(node))
     else:
         plan.notice("PERSISTENCE_MISSING", found=found)
+    fabric.plan_service(plan, node, choice, managers)
 
 
 def _is_wished(found: str, desired: Desired) -> bool:
@@ -150,7 +156,8 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
     chosen = _packages(node, choice) if choice else None
     if choice is None or chosen is None:
         return
-    packages, pinning = chosen.packages, chosen.pinning
+    managers = fabric.packages(plan, node, choice)
+    packages, pinning = {**chosen.packages, **managers}, chosen.pinning
     reason, pin_reason = install_reason(node, packages), install_reason(node, pinning)
     headers = _headers(node, chosen, is_incomplete=reason is not None)
     needed = {**headers.packages, **_compilers(node, chosen)}
@@ -193,6 +200,7 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
     plan.step(steps.REBOOT, reboot)
     plan.step(steps.LOAD, None if reboot else state.unloaded_reason(node))
     plan.step(steps.PERSISTENCE, state.persistence_reason(node))
+    fabric.plan_service(plan, node, choice, managers)
     if has_failed or not (plan.steps or plan.refusals):
         refuse_broken(plan, node, choice.driver)
 

@@ -39,6 +39,9 @@ class Data(PackageData, total=False):
     pinning: list[str]
     headers: list[str]
     source: str | None  # of the module, for DKMS
+    fabric_packages: list[str]
+    fabric_drop_in: File
+    fabric_awaited: bool  # whether the GPUs have fabric states
     modules: list[str]
     persistence: bool
     files: list[str]

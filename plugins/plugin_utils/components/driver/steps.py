@@ -27,14 +27,21 @@ MODULES_LOAD = Step("modules_load", "Load the NVIDIA modules at boot")
 REBOOT = Step("reboot", "Reboot into the NVIDIA driver")
 LOAD = Step("load", "Load the NVIDIA modules")
 PERSISTENCE = Step("persistence", "Start the persistence daemon")
+FABRIC_PACKAGES = Step("fabric_packages", "Install Fabric Manager")
+FABRIC_ORDER = Step("fabric_order", "Start Fabric Manager before the kubelet")
+FABRIC = Step("fabric", "Start Fabric Manager")
 
+STOP_FABRIC = Step("stop_fabric", "Stop Fabric Manager")
+REMOVE_FABRIC_ORDER = Step("remove_fabric_order", "Remove the drop-in of Fabric Manager")
 STOP_PERSISTENCE = Step("stop_persistence", "Stop the persistence daemon")
 UNLOAD = Step("unload", "Unload the NVIDIA modules")
 REMOVE_FILES = Step("remove_files", "Remove the module configuration of the driver")
 
 ALL = (
     *(REPAIR, OURS.python_debian, OURS.repository, STREAM, PIN, HEADERS, BLACKLIST, INITRAMFS),
-    *(OURS.install, OURS.hold, MODULES_LOAD, BUILD, REBOOT, LOAD, PERSISTENCE),
+    *(OURS.install, FABRIC_PACKAGES, OURS.hold, MODULES_LOAD, BUILD, REBOOT, LOAD, PERSISTENCE),
+    *(FABRIC_ORDER, FABRIC, STOP_FABRIC),
     *(STOP_PERSISTENCE, UNLOAD, OURS.remove, OURS.release, REMOVE_FILES),
+    REMOVE_FABRIC_ORDER,
     *(OURS.forget, OURS.remove_repository),
 )

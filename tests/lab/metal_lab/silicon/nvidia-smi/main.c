@@ -34,7 +34,8 @@ enum { MAX_DEVICES = 64, MAX_FIELDS = 64, CELL_SIZE = 128 };
     X(nvmlDeviceGetEccMode) X(nvmlDeviceGetTotalEccErrors) X(nvmlDeviceGetTemperature)            \
     X(nvmlDeviceGetPowerUsage) X(nvmlDeviceGetEnforcedPowerLimit)                                 \
     X(nvmlDeviceGetUtilizationRates) X(nvmlDeviceGetPerformanceState)                             \
-    X(nvmlDeviceGetComputeMode) X(nvmlDeviceGetDisplayActive) X(nvmlDeviceValidateInforom)
+    X(nvmlDeviceGetComputeMode) X(nvmlDeviceGetDisplayActive) X(nvmlDeviceValidateInforom)  \
+    X(nvmlDeviceGetGpuFabricInfo)
 
 #define DECLARE(function) __typeof__(function) *function;
 static struct {
@@ -376,6 +377,32 @@ CELL(timestamp_cell)
     return NVML_SUCCESS;
 }
 
+/* Without brackets, unlike other cells without a value: real values of 590 to 610. */
+static nvmlReturn_t fabric_cell(nvmlDevice_t device, char *cell, const char *completed)
+{
+    nvmlGpuFabricInfo_t info = {0};
+    nvmlReturn_t result = nvml.nvmlDeviceGetGpuFabricInfo(device, &info);
+
+    PRINT("%s", info.state == NVML_GPU_FABRIC_STATE_COMPLETED ? completed : "N/A");
+    return result;
+}
+
+CELL(fabric_status_cell) { return fabric_cell(device, cell, "Success"); }
+
+CELL(fabric_state_cell)
+{
+    nvmlGpuFabricInfo_t info = {0};
+    nvmlReturn_t result = nvml.nvmlDeviceGetGpuFabricInfo(device, &info);
+
+    if (info.state == NVML_GPU_FABRIC_STATE_NOT_STARTED)
+        PRINT("Not Started");
+    else if (info.state == NVML_GPU_FABRIC_STATE_IN_PROGRESS)
+        PRINT("In Progress");
+    else
+        return fabric_cell(device, cell, "Completed");
+    return result;
+}
+
 CELL(unsupported_cell)
 {
     (void)device;
@@ -420,12 +447,12 @@ static const struct field {
     {"power.limit", NULL, "W", power_limit_cell},
     {"utilization.gpu", NULL, "%", gpu_use_cell},
     {"utilization.memory", NULL, "%", memory_use_cell},
+    {"fabric.state", NULL, NULL, fabric_state_cell},
+    {"fabric.status", NULL, NULL, fabric_status_cell},
     /* The real program knows these. Simulated GPUs have no value. */
     {"addressing_mode", NULL, NULL, unsupported_cell},
     {"gsp.mode.current", NULL, NULL, unsupported_cell},
     {"gsp.mode.default", NULL, NULL, unsupported_cell},
-    {"fabric.state", NULL, NULL, unsupported_cell},
-    {"fabric.status", NULL, NULL, unsupported_cell},
     {"vbios_version", NULL, NULL, unsupported_cell},
     {"fan.speed", NULL, "%", unsupported_cell},
     {"retired_pages.pending", NULL, NULL, unsupported_cell},

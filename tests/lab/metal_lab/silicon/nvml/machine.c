@@ -146,6 +146,7 @@ static void parse_gpu(struct machine *machine, const char *line, const char *fil
     gpu->brand = number_of(line, "brand", 10);
     gpu->power_w = number_of(line, "power_w", 10);
     gpu->mig_capable = number_of(line, "mig", 10);
+    gpu->fabric = number_of(line, "fabric", 10);
     gpu->class_ = number_of(line, "class", 16);
     gpu->pci_id = number_of(line, "device", 16) << 16 | 0x10de;
 

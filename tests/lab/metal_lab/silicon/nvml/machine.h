@@ -12,6 +12,8 @@
  *   gpu minor=0 address=0000:03:00.0 uuid=GPU-... name="Tesla P100-PCIE-16GB" ... state=ok
  *   end
  *
+ * A GPU behind NVSwitches can have fabric=N, its fabric state.
+ *
  * The line nvidia_smi exists only if that program misbehaves: see nvidia-smi/main.c.
  */
 #ifndef METAL_LAB_MACHINE_H
@@ -38,6 +40,7 @@ struct gpu {
     unsigned cc_major, cc_minor, architecture, brand, memory_mib, power_w;
     int numa_node;
     bool mig_capable;
+    unsigned fabric; /* nvml.h, NVML_GPU_FABRIC_STATE_*: 0 without NVSwitches */
     char uuid[64], serial[32], name[96];
 };
 

@@ -458,6 +458,19 @@ nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current, un
     return result;
 }
 
+nvmlReturn_t nvmlDeviceGetGpuFabricInfo(nvmlDevice_t device, nvmlGpuFabricInfo_t *info)
+{
+    struct gpu gpu;
+    nvmlReturn_t result = reach(device, &gpu);
+
+    if (result == NVML_SUCCESS) {
+        memset(info, 0, sizeof *info);
+        info->state = (unsigned char)gpu.fabric;
+        info->status = NVML_SUCCESS;
+    }
+    return result;
+}
+
 ANSWER(nvmlDeviceGetMaxMigDeviceCount, reach, unsigned, *value = gpu.mig_capable ? 7 : 0)
 
 nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned int index,

@@ -13,11 +13,11 @@ from ansible_collections.metal.gpu.tests.unit.support.recordings import (
 )
 
 
-def test_read_gpus_takes_gpus_only_and_their_drivers(tmp_path):
+def test_read_bus_takes_gpus_only_and_their_drivers(tmp_path):
     plant(tmp_path, parse_scene(recording("nodes/p100.txt")))
     (tmp_path / "sys/bus/pci/drivers/nvidia").mkdir(parents=True)
     (tmp_path / pci.DEVICES / "0000:03:00.0/driver").symlink_to("../../drivers/nvidia")
-    assert [tuple(gpu.values()) for gpu in pci.read_gpus(tmp_path)] == [
+    assert [tuple(gpu.values()) for gpu in pci.read_bus(tmp_path).gpus] == [
         ("0000:03:00.0", "10de", "15f8", "0302", "nvidia", 1),
         ("0000:82:00.0", "10de", "15f8", "0302", None, None),
     ]
@@ -30,19 +30,19 @@ def test_virtual_functions_are_no_gpus_of_their_own(tmp_path):
         plant(tmp_path, {f"/{pci.DEVICES}/0000:41:{slot}/{k}": f"{v}\n" for k, v in values.items()})
     for slot in ("00.4", "00.5"):
         (tmp_path / pci.DEVICES / f"0000:41:{slot}/physfn").symlink_to("../0000:41:00.0")
-    assert [gpu["address"] for gpu in pci.read_gpus(tmp_path)] == ["0000:41:00.0"]
+    assert [gpu["address"] for gpu in pci.read_bus(tmp_path).gpus] == ["0000:41:00.0"]
     # In the virtual machine that has got one of them.
     (tmp_path / pci.DEVICES / "0000:41:00.4/physfn").unlink()
-    assert [gpu["address"] for gpu in pci.read_gpus(tmp_path)][1:] == ["0000:41:00.4"]
+    assert [gpu["address"] for gpu in pci.read_bus(tmp_path).gpus][1:] == ["0000:41:00.4"]
 
 
-def test_read_gpus_where_there_is_no_bus(tmp_path):
-    assert pci.read_gpus(tmp_path) == []
+def test_read_bus_where_there_is_no_bus(tmp_path):
+    assert pci.read_bus(tmp_path) == ([], [], [])
 
 
-def test_read_gpus_leaves_out_a_device_that_goes_away(tmp_path):
+def test_read_bus_leaves_out_a_device_that_goes_away(tmp_path):
     (tmp_path / pci.DEVICES / "0000:03:00.0").mkdir(parents=True)
-    assert pci.read_gpus(tmp_path) == []
+    assert pci.read_bus(tmp_path) == ([], [], [])
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ def node(
             "failure": failure,
             "complete": failure is None,
         },
+        "fabric": {"switches": [], "ports": [], "states": [], "states_error": None},
         "device_files": [
             {"path": f"/dev/nvidia{name}"} for name in ("ctl", "-uvm", *range(len(found)))
         ],

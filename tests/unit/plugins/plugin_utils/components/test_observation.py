@@ -151,6 +151,28 @@ def test_a_gpu_node(observe, tmp_path):
             ],
             "failure": None,
         },
+        # Its NVSwitch is on the bus. What systemd says of Fabric Manager is not recorded there.
+        "fabric": {
+            "switches": [
+                {
+                    "address": "0000:c1:00.0",
+                    "vendor": "10de",
+                    "device": "22a3",
+                    "class": "0680",
+                    "driver": None,
+                    "numa_node": None,
+                }
+            ],
+            "ports": [],
+            "packages": {},
+            "manager": None,
+            "imex": None,
+            "process": False,
+            "mode": None,
+            "states": [],
+            "states_error": None,
+            "log": [],
+        },
         "device_files": [
             {"path": "/dev/nvidia0", "major": 1, "minor": 3, "mode": "0666", "linked": False}
         ],

@@ -54,6 +54,17 @@ def listed(raw: dict[str, Any]) -> None:
     answer(15, instead=f"{HANDLE} {THIRD}: {GONE}")(raw)
 
 
+def output(name: str, old: str, new: str) -> Change:
+    """Have a program print something else."""
+
+    def change(raw: dict[str, Any]) -> None:
+        found = raw["outputs"][name]
+        assert old in found["stdout"]
+        found["stdout"] = found["stdout"].replace(old, new)
+
+    return change
+
+
 def without_file(name: str) -> Change:
     def lose(raw: dict[str, Any]) -> None:
         files = raw["values"]["driver"]["device_files"]
@@ -150,6 +161,19 @@ def eight() -> Node:
         # --- device files ---
         pytest.param(without_file("nvidia-uvm"), ["CUDA_UNAVAILABLE"], 8, id="no nvidia-uvm"),
         pytest.param(without_file("nvidia3"), ["CUDA_UNAVAILABLE"], 8, id="no nvidia3"),
+        # --- NVSwitches: every GPU is listed, and none can compute ---
+        pytest.param(
+            output("fabric_units", "ActiveState=active", "ActiveState=failed"),
+            ["FABRIC_MANAGER_STOPPED"], 8, id="Fabric Manager stopped, and no drift besides",
+        ),
+        pytest.param(
+            output("packages", "fabricmanager\t580.178.04", "fabricmanager\t590.48.01"),
+            ["FABRIC_MANAGER_VERSION"], 8, id="Fabric Manager of another version",
+        ),
+        pytest.param(
+            output("fabric_states", "75:00.0, Completed, Success", "75:00.0, In Progress, N/A"),
+            ["FABRIC_NOT_READY"], 8, id="a GPU is not in the fabric",
+        ),
     ],
 )  # fmt: skip
 def test_a_node_that_is_not_what_it_seems(

@@ -5,6 +5,7 @@
 hardware.py boot                    at the start of the node (metal-lab-hardware.service)
 hardware.py modprobe|rmmod|modinfo|lsmod ARGUMENT...
 hardware.py persistence on|off      nvidia-persistenced calls it to set the mode
+hardware.py fabric VERSION          Fabric Manager calls it to train the GPUs
 hardware.py refresh                 after the driver's libraries were replaced
 hardware.py fault NAME [ARGUMENT...]
 hardware.py faults                  list the faults
@@ -15,7 +16,7 @@ from __future__ import annotations
 import os
 import sys
 
-from simulation import boot, kmod, trees
+from simulation import boot, fabric, kmod, trees
 from simulation.faults import FAULTS, FaultError
 from simulation.state import Kernel, Machine, Node
 
@@ -74,6 +75,9 @@ def change(node: Node, machine: Machine, kernel: Kernel, verb: str, arguments: l
         if arguments == ["on"] and not kernel.driver:
             sys.exit("persistence: the nvidia module is not loaded")
         kernel.persistent = list(kernel.minors) if arguments == ["on"] else []
+        return 0
+    if verb == "fabric" and len(arguments) == 1:
+        fabric.train(machine, kernel, arguments[0])
         return 0
     if verb == "refresh" and not arguments:
         return 0

@@ -32,6 +32,20 @@ def lose_gpu(node: Node, machine: Machine, kernel: Kernel, arguments: list[str])
     kernel.forget(address)
 
 
+def lose_nvswitch(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> None:
+    """[NUMBER]: an NVSwitch is missing on the PCI bus; Fabric Manager notices when it starts."""
+    number = int(arguments[0]) if arguments else 0
+    switches = machine.nvswitches
+    if not 0 <= number < len(switches):
+        raise FaultError(f"NVSwitch {number} does not exist, the machine has {len(switches)}")
+    machine.add_fault("lose-nvswitch", address=switches[number]["address"])
+
+
+def fabric_reset(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> None:
+    """The GPUs left the fabric, as after a reset; only a start of Fabric Manager brings it back."""
+    kernel.fabric = False
+
+
 def gpu_lost(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> None:
     """[GPU]: it fell off the bus; programs get no new handle of it."""
     machine.add_fault("gpu-lost", address=_gpu(machine, arguments))
@@ -188,6 +202,8 @@ def restore(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) 
 
 FAULTS: dict[str, Fault] = {
     "lose-gpu": lose_gpu,
+    "lose-nvswitch": lose_nvswitch,
+    "fabric-reset": fabric_reset,
     "gpu-lost": gpu_lost,
     "gpu-lost-in-use": gpu_lost_in_use,
     "gpu-unknown-error": gpu_unknown_error,

@@ -213,6 +213,7 @@ def _remove(kernel: Kernel, module: str) -> None:
     kernel.modules.remove(module)
     if module == "nvidia":
         kernel.driver = None
+        kernel.fabric = False
     kernel.release_gpus(module)
 
 

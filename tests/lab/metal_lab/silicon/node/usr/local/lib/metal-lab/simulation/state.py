@@ -33,6 +33,10 @@ GPU_STATES = {
 }
 
 
+def _is_nvswitch(function: Function) -> bool:
+    return (function["vendor"], function["class"]) == ("10de", "0680")
+
+
 @dataclass(frozen=True)
 class Node:
     """The file system that the simulation writes to; tests plant a root of their own."""
@@ -88,11 +92,21 @@ class Machine:
             function
             for function in self.content["functions"]
             if not self.has_fault("lose-gpu", function["address"])
+            and not self.has_fault("lose-nvswitch", function["address"])
         ]
 
     @property
     def gpus(self) -> list[Function]:
         return [function for function in self.functions if "gpu" in function]
+
+    @property
+    def nvswitches(self) -> list[Function]:
+        """Of A100 and H100: bridges on the bus. A lost one is missing there."""
+        return [one for one in self.functions if _is_nvswitch(one)]
+
+    @property
+    def has_all_nvswitches(self) -> bool:
+        return self.nvswitches == [one for one in self.content["functions"] if _is_nvswitch(one)]
 
     @property
     def secure_boot(self) -> bool | None:
@@ -153,6 +167,8 @@ class Kernel:
     # Addresses in persistence mode. A GPU that is not driven now keeps its entry, because the
     # running nvidia-persistenced sets the mode again when the GPU comes back.
     persistent: list[str] = field(default_factory=list)
+    # Whether Fabric Manager has trained the GPUs since the module was loaded. It stays if it ends.
+    fabric: bool = False
     evicted: list[str] = field(default_factory=list)  # modules that a fault removed
     missing_files: list[str] = field(default_factory=list)  # names in /dev that a fault removed
 

@@ -56,6 +56,7 @@ ARCHITECTURES = {
     "hopper": 9,
     "blackwell": 10,
 }
+FABRIC_NOT_STARTED, FABRIC_COMPLETED = 1, 3  # NVML_GPU_FABRIC_STATE_*
 BRAND_TESLA, BRAND_NVIDIA = 2, 14
 
 LIBRARY_DIRECTORIES = (
@@ -333,8 +334,9 @@ def description(machine: Machine, kernel: Kernel) -> bytes:
     """The machine as nvml/machine.c reads it. Empty if no driver is loaded."""
     if not kernel.driver:
         return b""
+    has_fabric = bool(machine.nvswitches)
     gpus = [
-        _gpu_line(gpu, kernel, machine.gpu_state(gpu["address"]))
+        _gpu_line(gpu, kernel, machine.gpu_state(gpu["address"]), has_fabric)
         for gpu in machine.gpus
         if gpu["address"] in kernel.minors
     ]
@@ -344,7 +346,7 @@ def description(machine: Machine, kernel: Kernel) -> bytes:
     return MARKER + text.encode()
 
 
-def _gpu_line(function: Function, kernel: Kernel, state: str) -> str:
+def _gpu_line(function: Function, kernel: Kernel, state: str, has_fabric: bool) -> str:
     gpu: dict[str, Any] = function["gpu"]
     address = function["address"]
     values = {
@@ -366,6 +368,8 @@ def _gpu_line(function: Function, kernel: Kernel, state: str) -> str:
         "persistence": int(address in kernel.persistent),
         "state": state,
     }
+    if has_fabric and gpu["architecture"] == "hopper":  # A100 have no such state
+        values["fabric"] = FABRIC_COMPLETED if kernel.fabric else FABRIC_NOT_STARTED
     return "gpu " + " ".join(f"{key}={value}" for key, value in values.items())
 
 

@@ -1,0 +1,98 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: BSD-2-Clause
+
+"""What to read about NVSwitches and Fabric Manager: nothing where there are none.
+
+Only a node with NVSwitches is asked for its units, and only one with GPUs that can have a fabric
+state for these.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypedDict, cast
+
+from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
+from ansible_collections.metal.gpu.plugins.module_utils.probe.commands import Command
+from ansible_collections.metal.gpu.plugins.module_utils.probe.components import platform
+from ansible_collections.metal.gpu.plugins.module_utils.probe.pci import read_management_ports
+from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import Probe
+from ansible_collections.metal.gpu.plugins.module_utils.read import fabric, nvidia_smi, systemd
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import Reading
+    from ansible_collections.metal.gpu.plugins.module_utils.read.output import Output
+
+_SHOWN = "--property=Id,Names,LoadState,ActiveState,SubState,Result,UnitFileState"
+# Its own words, and not those of systemd about it.
+_JOURNAL = (
+    *("journalctl", f"_SYSTEMD_UNIT={fabric.MANAGER}", "--boot", "--lines=20"),
+    *("--output=cat", "--no-pager"),
+)
+
+
+class Values(TypedDict):
+    """What only this component reads."""
+
+    ports: list[str]  # addresses of the adapters that lead to NVSwitches
+    process: bool  # whether a process of Fabric Manager runs, also in a container
+
+
+def _values(reading: Reading) -> Values:
+    found = cast("platform.Values", reading.values["platform"])
+    root = reading.node.root
+    is_possible = any(map(fabric.may_be_behind_adapters, found["pci"]))
+    ports = read_management_ports(root, found["infiniband"]) if is_possible else []
+    has_switches = bool(found["nvswitches"] or ports)
+    return {"ports": ports, "process": has_switches and _has_process(root)}
+
+
+def _has_process(root: Path) -> bool:
+    for path in (root / "proc").glob("[0-9]*/comm"):
+        try:
+            if path.read_text(encoding="utf-8", errors="replace").strip() == fabric.PROCESS:
+                return True
+        except OSError:  # the process ended
+            continue
+    return False
+
+
+def _has_switches(reading: Reading) -> bool:
+    own = cast("Values", reading.values["fabric"])
+    return bool(own["ports"] or cast("platform.Values", reading.values["platform"])["nvswitches"])
+
+
+def _commands(reading: Reading) -> dict[str, Command]:
+    commands = {}
+    if any(map(fabric.has_state, cast("platform.Values", reading.values["platform"])["pci"])):
+        commands["fabric_states"] = Command(fabric.QUERY, timeout_s=nvidia_smi.TIMEOUT_S)
+    if _has_switches(reading):
+        argv = ("systemctl", "show", _SHOWN, "--", fabric.MANAGER, fabric.IMEX)
+        commands["fabric_units"] = Command(argv)
+    return commands
+
+
+def _follow_up(reading: Reading, outputs: Mapping[str, Output]) -> dict[str, Command]:
+    """Read what Fabric Manager logged, if there is something to explain."""
+    if "fabric_units" not in outputs:
+        return {}
+    units = systemd.parse_show(outputs["fabric_units"].stdout)
+    is_active = units.get(fabric.MANAGER, {}).get("ActiveState") == "active"
+    states = fabric.parse_states(outputs["fabric_states"]) if "fabric_states" in outputs else None
+    if is_active and not (states and any(not gpu.is_good for gpu in states.gpus)):
+        return {}
+    return {
+        "fabric_journal": Command(_JOURNAL),
+        "fabric_log": Command(("tail", "--lines=20", fabric.LOG)),
+    }
+
+
+PROBE = Probe(
+    files=(fabric.CONFIG,),
+    own_files={own_files.FABRIC_DROP_IN: "nvidia_driver"},
+    values=_values,
+    commands=_commands,
+    follow_up=_follow_up,
+)

@@ -1,0 +1,110 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: BSD-2-Clause
+
+"""Judge whether the GPUs that NVSwitches connect can run CUDA programs. No I/O.
+
+Without Fabric Manager, nvidia-smi lists all GPUs of such a node, the node is Ready, and every CUDA
+program fails with error 802. The fabric state alone proves too little: it stays "Completed" after
+Fabric Manager has ended.
+
+Source: NVIDIA/NVSentinel#883 (the state stays), NVIDIA/gpu-operator#2781 (Ready, and error 802)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
+from ansible_collections.metal.gpu.plugins.module_utils.read.fabric import (
+    COMPLETED,
+    has_state,
+    is_manager_package,
+)
+from ansible_collections.metal.gpu.plugins.module_utils.read.version import upstream_version
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+
+STOPPED = "FABRIC_MANAGER_STOPPED"
+# With this FABRIC_MODE, GPUs wait for a partition, which another program activates.
+PARTITIONS = 1
+
+
+def is_needed(node: Node) -> bool:
+    """Whether the node has NVSwitches that a Fabric Manager on the node has to configure."""
+    return bool(node["fabric"]["switches"] or node["fabric"]["ports"])
+
+
+def describe_switches(node: Node) -> str:
+    """Return the NVSwitches with their addresses: "4 NVSwitches (0000:c4:00.0, …)"."""
+    switches = [one["address"] for one in node["fabric"]["switches"]]
+    if switches:
+        return f"{len(switches)} NVSwitches ({', '.join(switches)})"
+    return f"NVSwitches behind the adapters {', '.join(node['fabric']['ports'])}"
+
+
+def judge_fabric(host: str, node: Node) -> Iterator[dict[str, str]]:
+    """Judge the fabric of a node whose driver works. Without a driver there cannot be one."""
+    version = node["nvml"]["driver_version"]
+    if version is None:
+        return
+    manager = _judge_manager(host, node, version) if is_needed(node) else None
+    if manager:
+        yield manager
+        return
+    evidence = list(_unready(node))
+    if evidence:
+        if node["fabric"]["mode"] == PARTITIONS:
+            evidence.append("FABRIC_MODE=1: the GPUs wait until a partition is activated")
+        yield finding("FABRIC_NOT_READY", host, states="; ".join(evidence), log=_log(node))
+
+
+def _unready(node: Node) -> Iterator[str]:
+    """Yield which GPUs are not in a fabric that is ready. Other findings are about broken GPUs."""
+    healthy = [gpu["pci_address"] for gpu in node["nvml"]["devices"] if gpu["error"] is None]
+    states = {one["pci_address"]: one for one in node["fabric"]["states"]}
+    # Behind NVSwitches, a GPU that can have a state has one, unless the driver is too old.
+    has_states = is_needed(node) and bool(states)
+    expected = [gpu["address"] for gpu in node["pci"] if has_states and has_state(gpu)]
+    bad: dict[str, list[str]] = {}
+    for address in filter(None, healthy):
+        one = states.get(address)
+        if one is None and address in expected:
+            bad.setdefault("no state", []).append(address)
+        elif one and not (one["good"] and (one["state"] == COMPLETED or address not in expected)):
+            bad.setdefault(f"{one['state']} ({one['status']})", []).append(address)
+    for state, addresses in bad.items():
+        yield f"{', '.join(addresses)}: {state}"
+    if node["fabric"]["states_error"] and node["nvml"]["complete"]:
+        yield node["fabric"]["states_error"]
+
+
+def _judge_manager(host: str, node: Node, version: str) -> dict[str, str] | None:
+    """Return what is wrong with Fabric Manager: the cause, and not what follows from it."""
+    unit, switches = node["fabric"]["manager"], describe_switches(node)
+    found = {
+        name: package
+        for name, package in node["fabric"]["packages"].items()
+        if is_manager_package(name)
+    }
+    is_active = bool(unit and unit["active"])
+    if node["fabric"]["process"] and not is_active:  # in a container, in a version of its own
+        return None
+    if not (is_active or found or (unit and unit["installed"])):
+        return finding("FABRIC_MANAGER_MISSING", host, switches=switches, version=version)
+    others = [one for one in found.values() if upstream_version(one) != version]
+    if others:
+        evidence = {"found": ", ".join(others), "version": version, "log": _log(node)}
+        return finding("FABRIC_MANAGER_VERSION", host, **evidence)
+    if is_active:
+        return None
+    state = unit["state"] if unit else "systemd did not report its state"
+    return finding(STOPPED, host, switches=switches, state=state, log=_log(node))
+
+
+def _log(node: Node) -> str:
+    """Return the last words of Fabric Manager, as the end of a message."""
+    lines = node["fabric"]["log"]
+    return f"; its log ends with: {' / '.join(lines)}" if lines else ""

@@ -1,0 +1,98 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is observed about NVSwitches, Fabric Manager and the fabric of the GPUs. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypedDict, cast
+
+from ansible_collections.metal.gpu.plugins.module_utils.probe.components import platform
+from ansible_collections.metal.gpu.plugins.module_utils.probe.components.fabric import Values
+from ansible_collections.metal.gpu.plugins.module_utils.read import fabric, systemd
+from ansible_collections.metal.gpu.plugins.module_utils.read.pci import GpuRow
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Raw
+
+
+class FabricUnit(TypedDict):
+    """The state of a unit, in systemd's words."""
+
+    installed: bool
+    enabled: bool
+    active: bool
+    state: str
+
+
+class FabricState(TypedDict):
+    """The fabric of a GPU, in nvidia-smi's words."""
+
+    pci_address: str
+    state: str
+    status: str
+    good: bool
+
+
+class Fabric(TypedDict):
+    """What connects the GPUs."""
+
+    switches: list[GpuRow]
+    ports: list[str]
+    packages: dict[str, str]
+    manager: FabricUnit | None
+    imex: FabricUnit | None
+    process: bool
+    mode: int | None
+    states: list[FabricState]
+    states_error: str | None
+    log: list[str]
+
+
+class Observed(TypedDict):
+    """The fabric."""
+
+    fabric: Fabric
+
+
+def observe(raw: Raw) -> Observed:
+    values = cast(Values, raw.values("fabric"))
+    bus = cast(platform.Values, raw.values("platform"))
+    units = systemd.parse_show(raw.stdout("fabric_units"))
+    states = fabric.States()
+    if any(map(fabric.has_state, bus["pci"])):
+        states = fabric.parse_states(raw.outputs.get("fabric_states"))
+    return {
+        "fabric": {
+            "switches": bus["nvswitches"],
+            "ports": values["ports"],
+            "packages": raw.versions(fabric.is_fabric_package),
+            "manager": _unit(units.get(fabric.MANAGER)),
+            "imex": _unit(units.get(fabric.IMEX)),
+            "process": values["process"],
+            "mode": fabric.parse_mode(raw.texts.get(fabric.CONFIG, "")),
+            "states": [_state(one) for one in states.gpus],
+            "states_error": states.error,
+            "log": fabric.parse_log(raw.stdout("fabric_journal"), raw.stdout("fabric_log")),
+        }
+    }
+
+
+def _state(gpu: fabric.GpuState) -> FabricState:
+    return {
+        "pci_address": gpu.pci_address,
+        "state": gpu.state,
+        "status": gpu.status,
+        "good": gpu.is_good,
+    }
+
+
+def _unit(properties: Mapping[str, str] | None) -> FabricUnit | None:
+    """Return the state of a unit; None if systemd was not asked, or did not answer."""
+    if not properties or "ActiveState" not in properties:
+        return None
+    words = (properties.get(name, "") for name in ("ActiveState", "SubState", "Result"))
+    return {
+        "installed": properties.get("LoadState") == "loaded",
+        "enabled": properties.get("UnitFileState") in systemd.ENABLED,
+        "active": properties["ActiveState"] == "active",
+        "state": ", ".join(dict.fromkeys(filter(None, words))),
+    }

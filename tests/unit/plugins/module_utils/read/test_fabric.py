@@ -1,0 +1,140 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ansible_collections.metal.gpu.plugins.module_utils.read import fabric
+from ansible_collections.metal.gpu.plugins.module_utils.read.output import Output
+from ansible_collections.metal.gpu.plugins.module_utils.read.pci import (
+    MANAGEMENT_PORT,
+    is_infiniband,
+    is_nvswitch,
+)
+from ansible_collections.metal.gpu.tests.unit.support.recordings import recording
+
+RECORD = yaml.safe_load((Path(__file__).parents[4] / "recorded/fabric.yml").read_text())
+ROW = "00000000:53:00.0, Completed, Success\n"
+ADDRESS = "0000:53:00.0"
+UNKNOWN_FIELD = 'Field "fabric.state" is not a valid field to query.\n\n'
+
+
+def test_eight_gpus() -> None:
+    found = fabric.parse_states(Output(0, recording("nvidia_smi/fabric-h100x8.txt"), ""))
+    assert found.error is None
+    assert len(found.gpus) == 8
+    assert {one.is_good for one in found.gpus} == {True}
+
+
+@pytest.mark.parametrize(
+    ("row", "is_good"),
+    [
+        ("Completed, Success", True),
+        ("N/A, N/A", True),
+        ("[N/A], [N/A]", True),
+        ("[Not Supported], [Not Supported]", True),
+        ("Not Started, N/A", False),
+        ("In Progress, N/A", False),
+        ("Completed, Insufficient Resources", False),
+        ("[Unknown Error], [Unknown Error]", False),
+    ],
+)
+def test_states(row: str, is_good: bool) -> None:
+    found = fabric.parse_states(Output(0, f"00000000:53:00.0, {row}\n", ""))
+    assert [(one.pci_address, one.is_good) for one in found.gpus] == [(ADDRESS, is_good)]
+    assert found.error is None
+
+
+@pytest.mark.parametrize(
+    ("output", "error"),
+    [
+        pytest.param(None, "was not asked", id="not asked"),
+        pytest.param(Output(None, "", ""), "in time", id="hangs"),
+        pytest.param(Output(0, "", ""), "nothing (exit code 0)", id="nothing"),
+        pytest.param(Output(9, "NVIDIA-SMI has failed\n", ""), "NVIDIA-SMI has failed", id="9"),
+        pytest.param(Output(0, ROW + "\x1b[31m\n", ""), "?[31m", id="garbage"),
+        pytest.param(Output(15, ROW, ""), "nothing (exit code 15)", id="rows and an exit code"),
+    ],
+)
+def test_no_answer_is_no_state(output: Output | None, error: str) -> None:
+    assert error in (fabric.parse_states(output).error or "")
+
+
+def test_a_driver_that_does_not_know_the_fields_has_no_states() -> None:
+    assert fabric.parse_states(Output(2, UNKNOWN_FIELD, "")) == fabric.States()
+
+
+@pytest.mark.parametrize(
+    ("device", "has_state", "behind_adapters"),
+    [
+        ("15f8", False, False),  # P100
+        ("1eb8", False, False),  # T4
+        ("20b2", False, False),  # A100
+        ("26b9", False, False),  # L40S
+        ("2330", True, False),  # H100
+        ("2901", True, True),  # B200
+        ("3182", True, True),  # B300
+    ],
+)
+def test_which_gpus_are_asked(device: str, has_state: bool, behind_adapters: bool) -> None:
+    gpu = {"device": device}
+    assert fabric.has_state(gpu) is has_state
+    assert fabric.may_be_behind_adapters(gpu) is behind_adapters
+
+
+@pytest.mark.parametrize(
+    ("name", "is_manager"),
+    [
+        ("nvidia-fabricmanager", True),
+        ("nvidia-fabricmanager-575", True),
+        ("nvidia-fabric-manager", True),
+        ("nvidia-fabricmanager-dev-575", False),
+        ("cuda-drivers-fabricmanager-575", False),
+        ("nvidia-imex", False),
+        ("nvlsm", False),
+    ],
+)
+def test_packages(name: str, is_manager: bool) -> None:
+    assert fabric.is_manager_package(name) is is_manager
+    assert fabric.is_fabric_package(name) is (is_manager or name in ("nvidia-imex", "nvlsm"))
+
+
+@pytest.mark.parametrize(
+    ("text", "mode"),
+    [
+        ("LOG_LEVEL=4\nFABRIC_MODE=1\nFABRIC_MODE_RESTART=0\n", 1),
+        ("# FABRIC_MODE=1\n FABRIC_MODE = 0\n", 0),
+        ("FABRIC_MODE=²\n", None),
+        ("", None),
+    ],
+)
+def test_mode(text: str, mode: int | None) -> None:
+    assert fabric.parse_mode(text) == mode
+
+
+def test_log() -> None:
+    assert fabric.parse_log("\n", "1\n\n2\n3\n4\x07\n") == ["2", "3", "4?"]
+    assert fabric.parse_log("", "") == []
+    assert len(fabric.parse_log("x" * 5000)[0]) == 301
+
+
+@pytest.mark.parametrize("function", RECORD["functions"], ids=lambda one: str(one["device"]))
+def test_recorded_functions(function: dict[str, Any]) -> None:
+    assert is_nvswitch(function) is function["nvswitch"]
+
+
+def test_recorded_management_port() -> None:
+    port = RECORD["management port"]
+    assert is_infiniband({"vendor": port["vendor"], "class": port["class"]})
+    assert port["vpd"].encode() == MANAGEMENT_PORT
+
+
+@pytest.mark.parametrize("row", RECORD["states"], ids=lambda one: str(one["cells"]))
+def test_recorded_states(row: dict[str, Any]) -> None:
+    (found,) = fabric.parse_states(Output(0, f"00000000:53:00.0, {row['cells']}\n", "")).gpus
+    assert found.is_good is row["good"]

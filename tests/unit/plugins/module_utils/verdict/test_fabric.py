@@ -1,0 +1,210 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A node with NVSwitches: what is wrong with its fabric. The words are those of public reports."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.fabric import judge_fabric
+
+ADDRESSES = ["0000:53:00.0", "0000:64:00.0"]
+RUNNING = {"installed": True, "enabled": True, "active": True, "state": "active, running, success"}
+FAILED = {**RUNNING, "active": False, "state": "failed, exit-code"}
+NO_UNIT = {"installed": False, "enabled": False, "active": False, "state": "inactive, dead"}
+OTHER_VERSION = (
+    "fabric manager NVIDIA GPU driver interface version 590.48.01 don't match with driver version "
+    "580.178.04. Please update with matching NVIDIA driver package."
+)
+
+
+def states(*words: tuple[str, str]) -> list[dict[str, Any]]:
+    return [
+        {
+            "pci_address": address,
+            "state": state,
+            "status": status,
+            "good": (state, status) in (("Completed", "Success"), ("N/A", "N/A")),
+        }
+        for address, (state, status) in zip(ADDRESSES, words, strict=False)
+    ]
+
+
+GOOD = states(("Completed", "Success"), ("Completed", "Success"))
+PENDING = states(("Completed", "Success"), ("In Progress", "N/A"))
+
+
+def node(device: str = "2330", **fabric: Any) -> dict[str, Any]:
+    return {
+        "pci": [{"address": address, "device": device} for address in ADDRESSES],
+        "nvml": {
+            "driver_version": "580.178.04",
+            "complete": True,
+            "devices": [{"pci_address": address, "error": None} for address in ADDRESSES],
+        },
+        "fabric": {
+            "switches": [{"address": "0000:05:00.0"}, {"address": "0000:06:00.0"}],
+            "ports": [],
+            "packages": {"nvidia-fabricmanager": "580.178.04-1", "nvidia-imex": "580.126.20-1"},
+            "manager": RUNNING,
+            "process": True,
+            "mode": 0,
+            "states": GOOD,
+            "states_error": None,
+            "log": [],
+            **fabric,
+        },
+    }
+
+
+NOBODY = {"packages": {}, "manager": NO_UNIT, "process": False}
+
+
+@pytest.mark.parametrize(
+    ("seen", "code", "words"),
+    [
+        pytest.param(node(), None, "", id="healthy"),
+        pytest.param(
+            node("20b2", states=states(("N/A", "N/A"), ("N/A", "N/A"))), None, "", id="A100"
+        ),
+        pytest.param(node(states=[]), None, "", id="a driver without these fields"),
+        pytest.param(
+            node(switches=[], states=states(("N/A", "N/A"), ("N/A", "N/A")), **NOBODY),
+            None,
+            "",
+            id="PCIe cards",
+        ),
+        pytest.param(node(switches=[], **NOBODY), None, "", id="a virtual machine"),
+        pytest.param(
+            node(**{**NOBODY, "process": True}), None, "", id="in a container, on the host none"
+        ),
+        pytest.param(
+            node(manager=NO_UNIT, packages={"nvidia-fabricmanager": "590.48.01-1"}),
+            None,
+            "",
+            id="in a container, beside another package",
+        ),
+        pytest.param(
+            node(packages={"nvidia-fabricmanager-580": "580.178.04-0ubuntu0.24.04.1"}),
+            None,
+            "",
+            id="of Ubuntu",
+        ),
+        pytest.param(
+            node(**NOBODY),
+            "FABRIC_MANAGER_MISSING",
+            "2 NVSwitches (0000:05:00.0, 0000:06:00.0)",
+            id="missing",
+        ),
+        pytest.param(
+            node(**{**NOBODY, "states": PENDING}),
+            "FABRIC_MANAGER_MISSING",
+            "error 802",
+            id="missing, and nothing but the cause",
+        ),
+        pytest.param(
+            node("2901", switches=[], ports=["0000:41:00.0"], **NOBODY),
+            "FABRIC_MANAGER_MISSING",
+            "behind the adapters 0000:41:00.0",
+            id="missing on B200",
+        ),
+        pytest.param(
+            node(manager=FAILED, process=False),
+            "FABRIC_MANAGER_STOPPED",
+            "does not run (failed, exit-code)",
+            id="stopped, and the state has stayed",
+        ),
+        pytest.param(
+            node(
+                manager=FAILED,
+                process=False,
+                log=[
+                    "detected number of NVSwitches don't match with"
+                    " any supported system topology, aborting fabric manager"
+                ],
+            ),
+            "FABRIC_MANAGER_STOPPED",
+            "its log ends with: detected number of NVSwitches don't match",
+            id="a switch is missing",
+        ),
+        pytest.param(
+            node(manager=None, process=False),
+            "FABRIC_MANAGER_STOPPED",
+            "systemd did not report its state",
+            id="systemd is silent",
+        ),
+        pytest.param(
+            node(
+                packages={"nvidia-fabricmanager": "590.48.01-1"},
+                manager=FAILED,
+                process=False,
+                log=[OTHER_VERSION],
+            ),
+            "FABRIC_MANAGER_VERSION",
+            OTHER_VERSION,
+            id="other version",
+        ),
+        pytest.param(
+            node(packages={"nvidia-fabric-manager": "575.57.08-1"}),
+            "FABRIC_MANAGER_VERSION",
+            "Fabric Manager 575.57.08-1 does not work with driver 580.178.04",
+            id="other version, and it still runs",
+        ),
+        pytest.param(
+            node(states=PENDING),
+            "FABRIC_NOT_READY",
+            "0000:64:00.0: In Progress (N/A)",
+            id="in progress",
+        ),
+        pytest.param(
+            node(switches=[], states=PENDING, **NOBODY),
+            "FABRIC_NOT_READY",
+            "0000:64:00.0: In Progress (N/A)",
+            id="in progress, in a virtual machine",
+        ),
+        pytest.param(
+            node(states=states(("Completed", "Success"), ("Completed", "Insufficient Resources"))),
+            "FABRIC_NOT_READY",
+            "Completed (Insufficient Resources)",
+            id="a bad status",
+        ),
+        pytest.param(
+            node(states=PENDING, mode=1), "FABRIC_NOT_READY", "FABRIC_MODE=1", id="partitions"
+        ),
+        pytest.param(
+            node(states=GOOD[:1]), "FABRIC_NOT_READY", "0000:64:00.0: no state", id="a row less"
+        ),
+        pytest.param(
+            node(states=states(("Completed", "Success"), ("N/A", "N/A"))),
+            "FABRIC_NOT_READY",
+            "0000:64:00.0: N/A (N/A)",
+            id="H100 that is not in the fabric",
+        ),
+        pytest.param(
+            node(
+                states=[],
+                states_error="nvidia-smi did not answer the query about the fabric in time",
+            ),
+            "FABRIC_NOT_READY",
+            "did not answer",
+            id="no answer",
+        ),
+    ],
+)
+def test_fabric(seen: Any, code: str | None, words: str) -> None:
+    found = list(judge_fabric("gpu-1", seen))
+    assert [one["code"] for one in found] == ([code] if code else [])
+    assert all(words in one["message"] for one in found)
+
+
+def test_what_other_findings_report_is_no_matter_of_the_fabric() -> None:
+    silent = node(**NOBODY)
+    silent["nvml"] = {"driver_version": None, "complete": False, "devices": []}
+    assert list(judge_fabric("gpu-1", silent)) == []
+    lost = node(states=GOOD[:1], states_error="nvidia-smi printed about the fabric: GPU is lost")
+    lost["nvml"]["devices"][1]["error"] = "GPU is lost"
+    lost["nvml"]["complete"] = False
+    assert list(judge_fabric("gpu-1", lost)) == []

@@ -1,0 +1,116 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Nodes are planted after Linux's sysfs-bus-pci and proc(5)."""
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.metal.gpu.plugins.module_utils.read import fabric
+from ansible_collections.metal.gpu.tests.unit.support.programs import Programs
+from ansible_collections.metal.gpu.tests.unit.support.recordings import plant
+
+H100, A100, B200, SWITCH, CARD = "2330", "20b2", "2901", "22a3", "1021"
+ROW = "00000000:03:00.0, {}, Success\n"
+UNIT = "Id=nvidia-fabricmanager.service\nLoadState=loaded\nActiveState={}\nUnitFileState=enabled\n"
+TAIL = f"tail --lines=20 {fabric.LOG}"
+
+
+def functions(*rows):
+    """Return the files of functions: address, vendor, device, class."""
+    return {
+        f"/sys/bus/pci/devices/{address}/{name}": f"0x{value}\n"
+        for address, vendor, device, class_ in rows
+        for name, value in {"vendor": vendor, "device": device, "class": class_}.items()
+    }
+
+
+def gpu(device):
+    return ("0000:03:00.0", "10de", device, "030200")
+
+
+def programs(state="Completed", unit="active", **more):
+    return Programs(
+        {
+            "nvidia-smi --query-gpu=pci.bus_id": (0, ROW.format(state), ""),
+            "nvidia-smi": (0, "", ""),
+            "systemctl show --property=Id,Names": (0, UNIT.format(unit), ""),
+            "systemctl": (0, "", ""),
+            "journalctl": (0, "", ""),
+            "tail": (0, "first\nlast words\n", ""),
+            **more,
+        }
+    )
+
+
+SWITCHED = functions(gpu(H100), ("0000:05:00.0", "10de", SWITCH, "068000"))
+
+
+def test_a_healthy_node_with_switches(observe, tmp_path):
+    plant(tmp_path, {**SWITCHED, fabric.CONFIG: "FABRIC_MODE=0\n"})
+    plant(tmp_path, {"/proc/7/comm": "nv-fabricmanage\n", "/proc/8/comm": "sleep\n"})
+    asked = programs()
+    found = observe(asked)["fabric"]
+    assert [one["address"] for one in found["switches"]] == ["0000:05:00.0"]
+    assert found["manager"] == {
+        "installed": True,
+        "enabled": True,
+        "active": True,
+        "state": "active",
+    }
+    assert found["imex"] is None
+    assert (found["process"], found["mode"], found["log"]) == (True, 0, [])
+    (state,) = found["states"]
+    assert state["good"] is True
+    assert TAIL not in asked.asked
+
+
+@pytest.mark.parametrize(("state", "unit"), [("In Progress", "active"), ("Completed", "failed")])
+def test_the_log_is_read_if_there_is_something_to_explain(observe, tmp_path, state, unit):
+    plant(tmp_path, SWITCHED)
+    assert observe(programs(state, unit))["fabric"]["log"] == ["first", "last words"]
+
+
+@pytest.mark.parametrize(
+    ("planted", "is_state_asked"),
+    [
+        pytest.param(functions(gpu("15f8")), False, id="P100"),
+        pytest.param(functions(gpu(A100)), False, id="A100 on a PCIe card"),
+        pytest.param(functions(gpu(H100)), True, id="H100 on a PCIe card"),
+        pytest.param(
+            functions(gpu("15f8"), ("0000:00:01.0", "10de", "22b1", "060400")),
+            False,
+            id="a root port of Grace",
+        ),
+        pytest.param(
+            functions(gpu("15f8"), ("0000:00:01.0", "10de", "22ab", "068000")),
+            False,
+            id="another bridge",
+        ),
+        pytest.param(functions(), False, id="no GPU"),
+    ],
+)
+def test_a_node_without_switches_costs_nothing(observe, tmp_path, planted, is_state_asked):
+    plant(tmp_path, {**planted, "/proc/7/comm": "nv-fabricmanage\n"})
+    asked = programs()
+    found = observe(asked)["fabric"]
+    assert (found["switches"], found["manager"], found["process"]) == ([], None, False)
+    assert any("fabric.state" in line for line in asked.asked) is is_state_asked
+    assert not any("Names" in line and "fabricmanager" in line for line in asked.asked)
+
+
+@pytest.mark.parametrize(
+    ("device", "data", "ports"),
+    [
+        (B200, b"\x82\x00SMDL=SW_MNG\x00", ["0000:41:00.0"]),
+        (B200, b"\x82\x00ConnectX-7\x00", []),
+        (B200, None, []),
+        (H100, b"SMDL=SW_MNG", []),
+    ],
+)
+def test_switches_behind_adapters(observe, tmp_path, device, data, ports):
+    plant(tmp_path, functions(gpu(device), ("0000:41:00.0", "15b3", CARD, "020700")))
+    if data is not None:
+        (tmp_path / "sys/bus/pci/devices/0000:41:00.0/vpd").write_bytes(data)
+    assert observe(programs())["fabric"]["ports"] == ports
