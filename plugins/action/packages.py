@@ -41,6 +41,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.dnf import VERS
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.operations import (
     OperationUnknown,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.runfile import telling
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.signing_key import (
     KeyUnavailable,
     read_signing_key,
@@ -158,7 +159,8 @@ class ActionModule(ActionBase):
         for call in self._steps(self._operation, key=self._key, is_fresh=is_fresh).work:
             result = self._call(call)
             if result.get("failed"):
-                return Failed(_error(result), str(result.get("stdout", "")), call.explains)
+                printed = str(result.get("stdout", ""))
+                return Failed(_error(result), printed, call.explains, code=call.finding)
         return None
 
     def wait(self, seconds: int) -> Lock | None:
@@ -200,6 +202,9 @@ class ActionModule(ActionBase):
                 self._host, failed.error, self._request.repository
             )
             return explain([*found.values()] or [failure.failed(self._host, failed.error)]), False
+        if failed.code:
+            words = telling(f"{failed.error}\n{failed.printed}")
+            return explain([finding(failed.code, self._host, error=words)]), False
         if not failed.explains:
             return [failed.error], False
         if failed.finding is None:

@@ -33,6 +33,9 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.fit im
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import System
 
+# Whether the role can sign a module that DKMS has built with a key that the firmware knows. It will
+# be a question about the machine.
+CAN_SIGN = False
 _BY_PREFERENCE = (NVIDIA, DISTRIBUTION)
 
 _MISSING, _UNKNOWN, _BOOT = "DRIVER_BRANCH_MISSING", "DRIVER_PACKAGES_UNKNOWN", "SECURE_BOOT_ON"
@@ -78,6 +81,9 @@ def choose_source(machine: Machine, wish: Wish) -> Choice | Refused:
     if wrong:
         return Refused(wrong)
     if wish.source == RUNFILE:
+        if machine.has_secure_boot and not CAN_SIGN:
+            unsigned = _Problem(_BOOT, "the .run installer builds its module on the node")
+            return Refused(tuple(_reasons([unsigned], machine, wish)))
         number = wish.number or fit.newest(machine)
         flavour = fit.flavour(machine, wish, number, known.flavours(number)) or PROPRIETARY
         return Choice(RUNFILE, number, wish.version or f"{number}.*", flavour, "as you ask for it")
