@@ -32,6 +32,7 @@ from metal_lab import (
     programs,
     rpm_mirror,
     rpms,
+    runfiles,
     scenes,
 )
 from metal_lab.cache import CACHE, FILES, built, digest, give_back, locked, say
@@ -65,7 +66,11 @@ def prepare(description: Description) -> Built:
     needed = (description, real, _silicon, _kernel_release())
     folders = {
         group.name: (group.pool, groups.build(group))
-        for group in (*groups.groups(*needed), *rpms.groups(*needed))
+        for group in (
+            *groups.groups(*needed),
+            *rpms.groups(*needed),
+            *runfiles.groups(description, _silicon),
+        )
     }
     pools: defaultdict[str, list[Path]] = defaultdict(list)
     for pool_name, folder in folders.values():
@@ -74,7 +79,14 @@ def prepare(description: Description) -> Built:
     with locked("gnupg"):
         fingerprint = mirror.fingerprint(gpg_home)
     names = (f"{pool_name}/{folder.name}" for pool_name, folder in sorted(folders.values()))
-    sources = (Path(mirror.__file__), Path(rpm_mirror.__file__), Path(keys.__file__), rpms.RECORD)
+    sources = (
+        Path(runfiles.__file__),
+        runfiles.RECORD,
+        Path(mirror.__file__),
+        Path(rpm_mirror.__file__),
+        Path(keys.__file__),
+        rpms.RECORD,
+    )
     key = digest(*names, fingerprint, *sources)
     publish = partial(mirror.publish, pools, gpg_home=gpg_home)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import yaml
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import runfile
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.runfile import (
@@ -18,6 +19,7 @@ from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.te
     BROKEN,
     DONE,
     GPU,
+    ROOT,
     VIRGIN,
     codes,
     merge,
@@ -32,14 +34,9 @@ COMMON = ["--silent", "--accept-license", "--no-opengl-files", "--no-install-com
 ROOM = Place(51200, True, [])
 RECORD = "/var/lib/metal-gpu/packages/nvidia_driver.json"
 
-# The table of options of the installers, by the version that brought an option, as NVIDIA's
-# repository has it: tests/recorded/packages has the rows.
-KNOWN = {
-    (390,): {"--silent", "--accept-license", "--no-opengl-files", "--dkms"}
-    | {"--no-install-compat32-libs"},
-    (470, 42, 1): {"--kernel-module-build-directory"},
-    (555, 42, 2): {"--kernel-module-type"},
-}
+RECORDED = yaml.safe_load((ROOT / "tests" / "recorded" / "runfile.yml").read_text())
+# The version that brought an option.
+SINCE = {f"--{row['name']}": row["since"] for row in RECORDED["options"]}
 
 
 @pytest.mark.parametrize(
@@ -77,9 +74,17 @@ def test_options(version: str, flavour: str, expected: list[str]) -> None:
     found = runfile.options(version, flavour)
     assert found == [*COMMON, "--dkms", *expected]
     assert runfile.options(version, flavour, has_dkms=False) == [*COMMON, *expected]
-    numbers = tuple(map(int, version.split(".")))
-    known = set().union(*(ones for first, ones in KNOWN.items() if first <= numbers))
-    assert {one.partition("=")[0] for one in found} <= known
+    for option in found:
+        assert numbers(SINCE[option.partition("=")[0]]) <= numbers(version)
+
+
+def numbers(version: str) -> list[int]:
+    return [int(one) for one in version.split(".")]
+
+
+def test_space_is_enough_for_the_recorded_size() -> None:
+    (row,) = RECORDED["sizes"]
+    assert 4 * row["bytes"] < runfile.NEEDED_MIB * 2**20
 
 
 @pytest.mark.parametrize(
