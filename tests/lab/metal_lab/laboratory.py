@@ -64,14 +64,12 @@ def prepare(description: Description) -> Built:
         bases = {kind: pool.submit(node_image.base, *kind) for kind in kinds}
         real = {name: programs.build(name) for name in parts.programs(description.parts)}
     needed = (description, real, _silicon, _kernel_release())
-    folders = {
-        group.name: (group.pool, groups.build(group))
-        for group in (
-            *groups.groups(*needed),
-            *rpms.groups(*needed),
-            *runfiles.groups(description, _silicon),
-        )
-    }
+    wanted = (
+        *groups.groups(*needed),
+        *rpms.groups(*needed),
+        *runfiles.groups(description, _silicon),
+    )
+    folders = {group.name: (group.pool, groups.build(group)) for group in wanted}
     pools: defaultdict[str, list[Path]] = defaultdict(list)
     for pool_name, folder in folders.values():
         pools[pool_name].append(folder)
@@ -79,14 +77,7 @@ def prepare(description: Description) -> Built:
     with locked("gnupg"):
         fingerprint = mirror.fingerprint(gpg_home)
     names = (f"{pool_name}/{folder.name}" for pool_name, folder in sorted(folders.values()))
-    sources = (
-        Path(runfiles.__file__),
-        runfiles.RECORD,
-        Path(mirror.__file__),
-        Path(rpm_mirror.__file__),
-        Path(keys.__file__),
-        rpms.RECORD,
-    )
+    sources = (Path(mirror.__file__), Path(rpm_mirror.__file__), Path(keys.__file__), rpms.RECORD)
     key = digest(*names, fingerprint, *sources)
     publish = partial(mirror.publish, pools, gpg_home=gpg_home)
 

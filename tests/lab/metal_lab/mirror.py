@@ -226,9 +226,9 @@ def publish(pools: Pools, out: Path, gpg_home: Path) -> Published:
             # GitHub replaces `~` in the names of files.
             _link_or_copy(deb, out / place / deb.name.replace("~", "."))
     for run in _found(pools, RUN_FILES, "*.run"):
-        place = out / RUN_FILES_PLACE / run.stem.rpartition("-")[2]
-        place.mkdir(parents=True, exist_ok=True)
-        _link_or_copy(run, place / run.name)
+        folder = out / RUN_FILES_PLACE / run.stem.rpartition("-")[2]
+        folder.mkdir(parents=True, exist_ok=True)
+        _link_or_copy(run, folder / run.name)
     return published
 
 

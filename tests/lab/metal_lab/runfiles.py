@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 from metal_lab import parts
-from metal_lab.cache import FILES
+from metal_lab.cache import FILES, digest
 from metal_lab.description import Description
 from metal_lab.groups import Group
 from metal_lab.packages import EMPTY, LIBRARIES, Package
@@ -47,7 +47,9 @@ def run_file(version: str, silicon: Path, machine: str = "x86_64") -> RunFile:
     """Return the `.run` file of a driver. Its name has NVIDIA's form."""
     name = f"NVIDIA-Linux-{machine}-{version}.run"
     summary = "stand-in for NVIDIA's .run file"
-    return RunFile(name, version, summary, silicon=silicon, machine=machine)
+    # The key of the cache, besides the silicon.
+    facts = {"made of": digest(SOURCES, RECORD, Path(__file__))}
+    return RunFile(name, version, summary, facts=facts, silicon=silicon, machine=machine)
 
 
 def groups(
