@@ -143,13 +143,14 @@ def _alternatives(machine: Machine, wish: Wish) -> Iterator[str]:
             )
     if not wish.has_mirror and not machine.has_secure_boot:
         yield "set nvidia_driver_repository_url to a mirror that has a driver for these GPUs"
-    number = wish.number or fit.newest(machine)
-    how = (
-        "with a signed module"
-        if machine.has_secure_boot
-        else f"for example of branch {number} with NVIDIA's .run installer"
-    )
-    yield f"install a driver yourself, {how}: the role keeps a driver that works"
+    how = ", with a signed module"
+    if not machine.has_secure_boot:
+        number, how = wish.number or fit.newest(machine), ""
+        yield (
+            "set `nvidia_driver_source: runfile`, and nvidia_driver_runfile_url to NVIDIA's .run "
+            f"file, for example of branch {number}"
+        )
+    yield f"install a driver yourself{how}: the role keeps a driver that works"
 
 
 def _offer(source: Wished, machine: Machine, wish: Wish) -> Choice | _Problem:

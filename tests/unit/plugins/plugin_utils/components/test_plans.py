@@ -692,9 +692,9 @@ def test_refusal_of_a_branch_has_every_reason_and_every_way_out() -> None:
     assert refusal["remedy"] == (
         "set `nvidia_driver_source: distribution` and remove nvidia_driver_version, for driver of "
         "branch 550 (proprietary) from the archive of Debian 13; or set "
-        "nvidia_driver_repository_url to a mirror that has a driver for these GPUs; or install a "
-        "driver yourself, for example of branch 580 with NVIDIA's .run installer: the role keeps a "
-        "driver that works"
+        "nvidia_driver_repository_url to a mirror that has a driver for these GPUs; or set "
+        "`nvidia_driver_source: runfile`, and nvidia_driver_runfile_url to NVIDIA's .run file, for "
+        "example of branch 580; or install a driver yourself: the role keeps a driver that works"
     )
 
 
