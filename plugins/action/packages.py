@@ -46,6 +46,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.dnf import VERS
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.operations import (
     OperationUnknown,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.runfile import telling
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.signing_key import (
     KeyUnavailable,
     read_signing_key,
@@ -70,6 +71,12 @@ _REPOSITORIES = ("ansible.builtin.deb822_repository", "ansible.builtin.yum_repos
 _HANDED_ON = ("diff", "warnings", "deprecations")
 
 
+def _can_answer(node: dict[str, Any]) -> bool:
+    """Whether the package manager can be asked: dpkg has to be repaired first."""
+    manager = node["package_manager"]
+    return not (manager["interrupted"] or manager["unfinished"])
+
+
 class _Stopped(Exception):
     """A part of the operation failed. The message says why, without credentials."""
 
@@ -86,9 +93,8 @@ class ActionModule(ActionBase):
             return {"changed": True}
         self._variables = task_vars or {}
         node = self._variable("metal_gpu")["node"]
-        manager = node["package_manager"]
-        if is_check and (manager["interrupted"] or manager["unfinished"]):
-            return {"changed": True}  # dpkg has to be repaired before it can answer
+        if is_check and not _can_answer(node):
+            return {"changed": True}
         self._node = node
         self._family: str = node["os"]["family"]
         self._operation: str = options["operation"]
@@ -190,7 +196,8 @@ class ActionModule(ActionBase):
                 if failed := self._asked(result):
                     return failed
             elif result.get("failed"):
-                return Failed(_error(result), str(result.get("stdout", "")), call.explains)
+                printed = str(result.get("stdout", ""))
+                return Failed(_error(result), printed, call.explains, code=call.finding)
         return None
 
     def _asked(self, result: dict[str, Any]) -> Failed | None:
@@ -245,6 +252,9 @@ class ActionModule(ActionBase):
         if not failed.began:  # without the key
             found = unusable_repositories(self._host, failed.error, self._request.repository)
             return explain([*found.values()] or [failure.failed(self._host, failed.error)]), False
+        if failed.code:
+            words = telling(f"{failed.error}\n{failed.printed}")
+            return explain([finding(failed.code, self._host, error=words)]), False
         if failed.finding is not None and not failed.explains:
             return explain([failed.finding]), False
         if not failed.explains and not self._task.check_mode:

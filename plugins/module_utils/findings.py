@@ -242,11 +242,26 @@ DRIVER_NOT_PRESENT (refusal): no driver works ({error}), and nvidia_driver_sourc
   role installs none
 Remedy: install or repair the driver in your way, and run again; or set `nvidia_driver_source: auto`
 
-RUNFILE_UNSUPPORTED (refusal): nvidia_driver_source is runfile, which needs
-  nvidia_driver_runfile_url and nvidia_driver_runfile_sha256; this version of the collection has
-  neither, and does not install .run files
-Remedy: install the driver with NVIDIA's .run installer yourself, for example of branch {branch},
-  and run again: the role keeps a driver that works
+RUNFILE_UNSUITABLE (refusal): the .run file of driver {version} cannot be installed: {reasons}
+Remedy: set nvidia_driver_runfile_url and nvidia_driver_runfile_sha256 to a file for x86_64 of the
+  version in nvidia_driver_version, free space in /var/lib, or stop the X server, as the message
+  says
+
+RUNFILE_UNAVAILABLE (failure): the .run file cannot be fetched: {error}
+Remedy: correct nvidia_driver_runfile_url; the node fetches a URL, and a path is one on the
+  controller
+
+RUNFILE_CHECKSUM (failure): the .run file does not have the checksum of
+  nvidia_driver_runfile_sha256, and was deleted: {error}
+Remedy: compare both sums with the one that NVIDIA publishes for the file; correct the variable, or
+  fetch the file again
+
+RUNFILE_FAILED (failure): the .run installer failed: {error}
+Remedy: read /var/log/nvidia-installer.log on the node; where the module does not build, take a
+  driver that knows the kernel
+
+RUNFILE_NOT_REMOVED (failure): nvidia-uninstall failed: {error}
+Remedy: read /var/log/nvidia-uninstall.log on the node, and run again
 
 COMPONENTS_MISSING (refusal): the sources of {url} lack the components {components}, and the role
   cannot add a file with them: {error}
@@ -270,7 +285,8 @@ Remedy: run `nvidia-smi` and `dmesg | grep -i nvrm` on the node; repair the driv
   run again
 
 DRIVER_KEPT (notice): driver {found} works and is kept (the role would install driver {expected})
-Remedy: nothing to do; to change the driver, drain the node, remove the driver, and run again
+Remedy: nothing to do; to change the driver, drain the node, remove the driver, and run again; to
+  let the role remove a driver of another source, set `nvidia_driver_switch_ok: true`
 
 DRIVER_OF_ADMIN (notice): driver {found} stays, because this collection did not install it
 Remedy: nothing to do; to remove it, drain the node, and purge its packages yourself

@@ -286,6 +286,26 @@ gpu_node:
             active:
               description: Whether it runs.
               type: bool
+        installer:
+          description: What NVIDIA's C(.run) installer left, and what it would meet.
+          type: dict
+          contains:
+            version:
+              description: Version that it has installed. V(null) if it has not installed a driver.
+              type: str
+            uninstaller:
+              description: Whether C(/usr/bin/nvidia-uninstall) exists.
+              type: bool
+            free_mib:
+              description: Free space in C(/var/lib), where this collection lets it unpack itself.
+              type: int
+            runs_programs:
+              description: Whether programs can run from there. V(false) with the option C(noexec).
+              type: bool
+            displays:
+              description: Displays of X servers that run, such as V(:0).
+              type: list
+              elements: str
       sample:
         packages:
           nvidia-driver-cuda: 580.178.04-1
@@ -310,6 +330,12 @@ gpu_node:
           installed: true
           enabled: true
           active: true
+        installer:
+          version: null
+          uninstaller: false
+          free_mib: 51200
+          runs_programs: true
+          displays: []
     nvml:
       description: The GPUs according to the driver (C(nvidia-smi)).
       type: dict

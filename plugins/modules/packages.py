@@ -55,6 +55,8 @@ options:
       - V(stream) enables a module stream of dnf, and installs no packages.
       - V(install) installs packages at their versions, without recommended packages.
         V(install_file) installs a package that no repository contains, from a URL.
+      - V(runfile) installs a driver with NVIDIA's C(.run) file, which must have the checksum.
+        V(no_runfile) removes a driver with its own uninstaller.
       - V(hold) holds packages at their versions. V(release) releases the hold.
       - V(remove) removes packages, even if they are held.
       - V(forget) deletes the record of the packages that a role has installed.
@@ -67,6 +69,8 @@ options:
       - stream
       - install
       - install_file
+      - runfile
+      - no_runfile
       - hold
       - release
       - remove
@@ -125,11 +129,19 @@ options:
     type: bool
     default: false
   url:
-    description: URL of the package of O(operation=install_file).
+    description:
+      - URL of the package of O(operation=install_file), or of the file of O(operation=runfile). The
+        latter can also be a path on the controller.
     type: str
   checksum:
-    description: Checksum of this package, in the format of M(ansible.builtin.get_url).
+    description:
+      - Checksum of this package, in the format of M(ansible.builtin.get_url). For
+        O(operation=runfile), the SHA-256.
     type: str
+  arguments:
+    description: Options for the installer of O(operation=runfile).
+    type: list
+    elements: str
   stream:
     description: Module and stream of O(operation=stream), in the form C(MODULE:STREAM). For
       O(operation=install), a stream that an earlier step enables.
@@ -211,6 +223,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
         "required": True,
         "choices": [
             *("repository", "no_repository", "stream", "install", "install_file"),
+            *("runfile", "no_runfile"),
             *("hold", "release", "remove", "forget", "repair"),
         ],
     },
@@ -224,6 +237,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "purge": {"type": "bool", "default": False},
     "url": {"type": "str"},
     "checksum": {"type": "str"},
+    "arguments": {"type": "list", "elements": "str"},
     "stream": {"type": "str"},
 }
 REQUIRED_IF = [  # the action plugin checks it
@@ -231,6 +245,7 @@ REQUIRED_IF = [  # the action plugin checks it
     ("operation", "no_repository", ["repository"]),
     ("operation", "stream", ["stream"]),
     ("operation", "install_file", ["url", "checksum", "record"]),
+    ("operation", "runfile", ["url", "checksum", "record", "arguments"]),
     *(("operation", one, ["names"]) for one in ("install", "hold", "release", "remove")),
     ("operation", "forget", ["record"]),
 ]

@@ -42,6 +42,7 @@ class Failed(NamedTuple):
     explains: bool = True  # whether it is the package manager's, which can explain it
     began: bool = True  # whether anything on the node may have changed
     finding: dict[str, str] | None = None  # if the reason is known
+    code: str = ""  # of the finding that such a failure is
 
 
 class Node(Protocol):

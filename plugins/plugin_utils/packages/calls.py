@@ -28,6 +28,8 @@ class Call(NamedTuple):
     explains: bool = True
     # Whether a change of the module is a change of the operation.
     changes: bool = True
+    # What a failure means, if the package manager has nothing to do with it.
+    finding: str = ""
 
 
 class Steps(NamedTuple):

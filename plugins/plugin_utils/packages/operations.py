@@ -9,7 +9,7 @@ for every system. No function does I/O.
 
 from __future__ import annotations
 
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages import apt, dnf
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages import apt, dnf, runfile
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import (
     Call,
     Request,
@@ -29,7 +29,7 @@ class OperationUnknown(ValueError):
 
 def steps(operation: str, family: str, request: Request) -> Steps:
     """Return the modules that carry out an operation. Raises OperationUnknown."""
-    do = _OPERATIONS[family].get(operation)
+    do = _OPERATIONS[family].get(operation) or runfile.OPERATIONS.get(operation)
     if do is None:
         raise OperationUnknown(f"no operation {operation} on systems of the family {family}")
     return do(request)

@@ -246,6 +246,10 @@ class RolePackages:
             path = node["repositories"][name]["path"]
             plan.step(self.remove_repository, f"this collection wrote {path}")
 
+    def has_repository(self, node: Node) -> bool:
+        """Tell whether this collection wrote the file of the role's repository."""
+        return is_ours(node, self._file)
+
     def plan_repair(self, plan: Plan[NoData], node: Node, *others: Step) -> None:
         """Let dpkg finish its interrupted work before the first step that needs dpkg.
 

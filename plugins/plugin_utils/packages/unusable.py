@@ -34,7 +34,7 @@ _UNTRUSTED = (
         r"Failed to download metadata for repo '(?P<place>[^']+)': (?P<why>.*GPG signature.*)"
     ),
 )
-# Before this, dnf names the file of a package with a wrong signature, or the title of its repository.
+# dnf names a package with a wrong signature, or the title of its repository, in front of this.
 # Only packages of the operation's repository are new to the node.
 # Source: gpgsigcheck of dnf/cli/cli.py, and dnf/base.py, in dnf 4.14
 _WRONGLY_SIGNED = "GPG check FAILED"

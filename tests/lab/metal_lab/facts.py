@@ -98,14 +98,19 @@ def _repository(url: str, repository: mirror.Repository | rpm_mirror.Repository)
 
 
 def _files(url: str, published: Path) -> dict[str, dict[str, str]]:
-    """Return the packages that upstream publishes as plain files, keyed by part."""
-    return {
-        name: {
-            "url": f"{url}/{deb.relative_to(published)}",
-            "sha256": hashlib.sha256(deb.read_bytes()).hexdigest(),
-        }
+    """Return what upstream publishes as plain files: packages by part, and .run files by name."""
+    found = {
+        name: deb
         for name, place in mirror.FILES.items()
         for deb in (published / place).glob("*.deb")
+    }
+    found |= {run.name: run for run in (published / mirror.RUN_FILES_PLACE).glob("*/*.run")}
+    return {
+        name: {
+            "url": f"{url}/{file.relative_to(published)}",
+            "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
+        }
+        for name, file in found.items()
     }
 
 

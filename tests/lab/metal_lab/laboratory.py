@@ -32,6 +32,7 @@ from metal_lab import (
     programs,
     rpm_mirror,
     rpms,
+    runfiles,
     scenes,
 )
 from metal_lab.cache import CACHE, FILES, built, digest, give_back, locked, say
@@ -63,10 +64,12 @@ def prepare(description: Description) -> Built:
         bases = {kind: pool.submit(node_image.base, *kind) for kind in kinds}
         real = {name: programs.build(name) for name in parts.programs(description.parts)}
     needed = (description, real, _silicon, _kernel_release())
-    folders = {
-        group.name: (group.pool, groups.build(group))
-        for group in (*groups.groups(*needed), *rpms.groups(*needed))
-    }
+    wanted = (
+        *groups.groups(*needed),
+        *rpms.groups(*needed),
+        *runfiles.groups(description, _silicon),
+    )
+    folders = {group.name: (group.pool, groups.build(group)) for group in wanted}
     pools: defaultdict[str, list[Path]] = defaultdict(list)
     for pool_name, folder in folders.values():
         pools[pool_name].append(folder)

@@ -38,6 +38,9 @@ from metal_lab.versions import CRI_DOCKERD, KUBERNETES_MINOR
 # Pools that upstream publishes as plain files, with their paths below the mirror's address.
 FILES = {"cri-dockerd": f"Mirantis/cri-dockerd/releases/download/v{CRI_DOCKERD}"}
 
+# The pool of the .run files, and NVIDIA's folder of them, which has one for each version.
+RUN_FILES, RUN_FILES_PLACE = "run-files", "tesla"
+
 
 class Repository(NamedTuple):
     """Where one pool is published. Paths are relative to the address of the mirror."""
@@ -150,8 +153,12 @@ Pools = Mapping[str, Sequence[Path]]  # folders of packages, keyed by pool
 
 
 def _debs(pools: Pools, pool: str) -> list[Path]:
-    found = (deb for folder in pools.get(pool, ()) for deb in folder.glob("*.deb"))
-    return sorted(found, key=lambda deb: deb.name)
+    return _found(pools, pool, "*.deb")
+
+
+def _found(pools: Pools, pool: str, pattern: str) -> list[Path]:
+    found = (file for folder in pools.get(pool, ()) for file in folder.glob(pattern))
+    return sorted(found, key=lambda file: file.name)
 
 
 def _publish(pools: Pools, repository: Repository, out: Path, date: datetime) -> Path:
@@ -218,6 +225,10 @@ def publish(pools: Pools, out: Path, gpg_home: Path) -> Published:
         for deb in _debs(pools, held):
             # GitHub replaces `~` in the names of files.
             _link_or_copy(deb, out / place / deb.name.replace("~", "."))
+    for run in _found(pools, RUN_FILES, "*.run"):
+        folder = out / RUN_FILES_PLACE / run.stem.rpartition("-")[2]
+        folder.mkdir(parents=True, exist_ok=True)
+        _link_or_copy(run, folder / run.name)
     return published
 
 

@@ -179,7 +179,7 @@ def build_environment() -> dict[str, str]:
 
 
 def _is_executable(path: Path) -> bool:
-    programs = path.match("bin/*") or path.match("usr/lib/nvidia/current/*")
+    programs = path.match("bin/*") or path.match("sbin/*") or path.match("usr/lib/nvidia/current/*")
     return programs or path.name in MAINTAINER_SCRIPTS
 
 

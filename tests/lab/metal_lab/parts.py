@@ -20,6 +20,7 @@ CONTAINERD, DOCKER, CRI_DOCKERD = "containerd", "docker", "cri-dockerd"
 CONTAINER_TOOLKIT, DEVICE_PLUGIN = "container-toolkit", "device-plugin"
 DEBIAN_DRIVER = "debian-driver"
 UPDATES = "updates"
+RUN_FILES = "run-files"
 
 PARTS = {
     CONTAINERD: Part("containerd.io, in Docker's repository", ("containerd", "runc")),
@@ -33,6 +34,11 @@ PARTS = {
     ),
     DEVICE_PLUGIN: Part("NVIDIA's device plugin, as an image on each node", ("device-plugin",)),
     DEBIAN_DRIVER: Part("the NVIDIA driver of Debian 13 itself, in Debian's repository", ()),
+    RUN_FILES: Part(
+        "NVIDIA's .run files of the drivers, an old one, and one for another machine; dkms in "
+        "Debian's repository",
+        (),
+    ),
     UPDATES: Part(
         "empty packages: newer ones of NVIDIA's and Docker's, and an older container toolkit in "
         "the repositories of the driver",

@@ -14,6 +14,9 @@ CRI_DOCKERD = "0.4.3"
 CONTAINER_TOOLKIT = "1.20.1"
 DEVICE_PLUGIN = "0.19.3"
 
+# Of the part "run-files": an article of 2018 installs it.
+LEGACY_DRIVER = "390.25"
+
 # Of the part "updates". The newer containerd and the newer toolkit do not exist.
 NEWER_DRIVER = "610.57.04"
 NEWER_DOCKER = "29.9.0"

@@ -19,6 +19,10 @@ from ansible_collections.metal.gpu.plugins.module_utils.probe.device_users impor
 )
 from ansible_collections.metal.gpu.plugins.module_utils.probe.node_files import NodeFiles
 from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import LAYERS, Layered, Probe
+from ansible_collections.metal.gpu.plugins.module_utils.probe.runfile import (
+    Installer,
+    read_installer,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.read import nvidia_driver, nvidia_smi
 
 if TYPE_CHECKING:
@@ -35,6 +39,7 @@ class Values(TypedDict):
     device_users: list[DeviceUser] | None
     module_files: list[str]
     libraries: dict[str, str | None]
+    installer: Installer
 
 
 def _values(reading: Reading) -> Values:
@@ -46,6 +51,7 @@ def _values(reading: Reading) -> Values:
         "libraries": {
             name: program_files.find_library(root, name) for name in nvidia_driver.LIBRARIES
         },
+        "installer": read_installer(root),
     }
 
 

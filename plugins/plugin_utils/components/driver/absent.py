@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     fabric,
+    origin,
     state,
     steps,
 )
@@ -20,14 +21,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.shapes
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
-    orphans,
-)
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
-
-# Each module may be used by the modules before it. Other modules, such as nvidia_peermem, use these
-# and are used by none, so they are unloaded first.
-_UNLOADED_LAST = ("nvidia_drm", "nvidia_modeset", "nvidia_uvm", "nvidia")
 
 
 def plan_absent(plan: Plan[Data], node: Node) -> None:
@@ -39,27 +33,20 @@ def plan_absent(plan: Plan[Data], node: Node) -> None:
     driver = node["driver"]
     added = steps.OURS.added(node)
     is_ours = bool(driver_packages.carriers(dict.fromkeys(added, "")))
-    # Dependencies, such as libraries and firmware, are useless without the driver. dnf removes them
-    # itself: clean_requirements_on_remove in dnf.conf(5).
-    others = set(driver["packages"]).difference(steps.OURS.of_role(node))
-    packages = sorted([*added, *orphans(node, added, others)]) if is_ours else added
-    loaded = [name for name in node["kernel"]["modules"] if name.startswith("nvidia")]
+    packages = origin.removable(node, added) if is_ours else added
     files = [
         file["path"]
         for file in (state.BLACKLIST_FILE, state.MODULES_LOAD_FILE)
         if file["path"] in node["ours"]["files"]
     ]
-    plan.data |= {
-        "modules": sorted(loaded, key=_unload_place),
-        "persistence": driver["persistenced"]["active"],
-        "files": files,
-    }
+    plan.data |= {"former": packages, "files": files}
     fabric.plan_stop(plan, node, added)
     if is_ours:
-        if driver["persistenced"]["active"]:
-            plan.step(steps.STOP_PERSISTENCE, "the persistence daemon uses the driver")
-        plan.step(steps.UNLOAD, f"{', '.join(loaded)} loaded" if loaded else None)
+        origin.plan_unload(plan, node)
         _notice_kept(plan, node, packages)
+    elif origin.is_our_runfile(node):
+        origin.plan_unload(plan, node)
+        plan.step(steps.UNINSTALL, "this role installed it")
     elif driver_packages.carriers(driver["packages"]) or state.installed_version(node):
         plan.notice("DRIVER_OF_ADMIN", found=state.version(node))
     steps.OURS.plan_remove(plan, node, packages)
@@ -76,7 +63,3 @@ def _notice_kept(plan: Plan[Data], node: Node, removed: Iterable[str]) -> None:
     if kept and not systems.is_redhat(node):
         command = " ".join(("apt-get purge", *kept))
         plan.notice("DRIVER_PACKAGES_KEPT", packages=", ".join(kept), command=command)
-
-
-def _unload_place(module: str) -> int:
-    return _UNLOADED_LAST.index(module) if module in _UNLOADED_LAST else -1

@@ -12,6 +12,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.probe.components.driver 
 from ansible_collections.metal.gpu.plugins.module_utils.probe.device_files import DeviceFile
 from ansible_collections.metal.gpu.plugins.module_utils.probe.device_users import DeviceUser
 from ansible_collections.metal.gpu.plugins.module_utils.probe.raw_data import ProgramFileData
+from ansible_collections.metal.gpu.plugins.module_utils.probe.runfile import Installer
 from ansible_collections.metal.gpu.plugins.module_utils.read import nvidia_driver, nvidia_smi
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Raw, Unit
 
@@ -31,6 +32,7 @@ class Driver(TypedDict):
     programs: dict[str, ProgramFileData]
     libraries: dict[str, str | None]
     persistenced: Unit
+    installer: Installer
 
 
 class Device(TypedDict):
@@ -97,6 +99,7 @@ def _driver(raw: Raw, values: Values) -> Driver:
         "programs": raw.program_files(nvidia_driver.PROGRAMS),
         "libraries": values["libraries"],
         "persistenced": raw.unit(nvidia_driver.PERSISTENCED),
+        "installer": values["installer"],
     }
 
 

@@ -15,6 +15,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import
     distribution,
     fabric,
     kernels,
+    origin,
     state,
     steps,
 )
@@ -25,16 +26,20 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.absent
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.fit import (
     DISTRIBUTION,
     PRESENT,
+    RUNFILE,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.observed import Driver
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.refusals import (
     choice_for,
     choose,
     refuse_broken,
+    refuse_epel,
     refuse_installation,
     refuse_node,
     refuse_pin,
     wish_for,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.runfile_plan import (
+    plan_runfile,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.shapes import (
     Data,
@@ -53,9 +58,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
     notice_unheld,
     unfinished_evidence,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import (
-    is_enabled,
-)
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, PlanResult
 
 _INITRAMFS = {
@@ -68,7 +70,8 @@ STEPS = steps.ALL
 
 def plan(node: Node, desired: Desired) -> PlanResult:
     """Plan the driver."""
-    is_missing = desired["state"] == "present" and not state.works(node)
+    is_switched = origin.is_switched(node, desired)
+    is_missing = desired["state"] == "present" and (is_switched or not state.works(node))
     plan = Plan[Data](
         desired["host"],
         {
@@ -106,7 +109,8 @@ def _plan_working(plan: Plan[Data], node: Node, desired: Desired) -> None:
     found = state.version(node)
     packages = [*driver_packages.carriers(node["driver"]["packages"]), *fabric.managers(node)]
     ours = steps.OURS.of_role(node)
-    if not driver_packages.carriers(node["driver"]["packages"]):
+    has_packages = bool(driver_packages.carriers(node["driver"]["packages"]))
+    if not has_packages and not origin.is_our_runfile(node):
         plan.notice("DRIVER_WITHOUT_PACKAGE", found=found)
     if failed(node):
         plan.notice("DRIVER_UNFINISHED", found=found, **unfinished_evidence(node))
@@ -117,16 +121,21 @@ def _plan_working(plan: Plan[Data], node: Node, desired: Desired) -> None:
     if desired["source"] == PRESENT:
         return
     choice = choice_for(node, desired)
+    is_other = origin.differs(node, desired)
     if isinstance(choice, Choice):
         fits, expected = choice.fits(found), choice.driver
     else:
         fits, expected = _is_wished(found, desired), wish_for(desired).driver
-    if not fits:
-        if expected:
+    if is_other:
+        expected = f"{expected} of the source {desired['source']}".strip()
+    if is_other or not fits:
+        if expected not in ("", found):
             plan.notice("DRIVER_KEPT", found=found, expected=expected)
         return
-    _plan_blacklist(plan, node["driver"])
-    managers = fabric.plan_beside_driver(plan, node, desired, choice)
+    state.plan_blacklist(plan, node["driver"])
+    managers: dict[str, str] = {}
+    if isinstance(choice, Choice):
+        managers = fabric.plan_beside_driver(plan, node, desired, choice)
     held = {name: node["packages"][name]["version"] for name in distribution.holdable(ours)}
     steps.OURS.plan_hold(plan, node, held | managers)
     plan.step(steps.MODULES_LOAD, state.boot_reason(node))
@@ -135,7 +144,8 @@ def _plan_working(plan: Plan[Data], node: Node, desired: Desired) -> None:
         plan.step(steps.PERSISTENCE, state.persistence_reason(node))
     else:
         plan.notice("PERSISTENCE_MISSING", found=found)
-    fabric.plan_service(plan, node, choice, managers)
+    if isinstance(choice, Choice):
+        fabric.plan_service(plan, node, choice, managers)
 
 
 def _is_wished(found: str, desired: Desired) -> bool:
@@ -150,12 +160,18 @@ def _is_wished(found: str, desired: Desired) -> bool:
 
 
 def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
+    if origin.is_switched(node, desired):
+        node = origin.plan_switch(plan, node)
     choice = choose(plan, node, desired)
+    if choice and choice.source == RUNFILE:
+        plan_runfile(plan, node, desired, choice)
+        return
     if desired["source"] != PRESENT:
         refuse_node(plan, node, desired, choice)
     chosen = _packages(node, choice) if choice else None
     if choice is None or chosen is None:
         return
+    origin.plan_leftovers(plan, node, "packages")
     managers = fabric.packages(plan, node, choice)
     packages, pinning = {**chosen.packages, **managers}, chosen.pinning
     reason, pin_reason = install_reason(node, packages), install_reason(node, pinning)
@@ -190,12 +206,12 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
         _plan_redhat(plan, node, choice.driver, chosen.stream)
     plan.step(steps.PIN, pin_reason)
     plan.step(steps.HEADERS, lacking if separate else None)
-    _plan_blacklist(plan, node["driver"])
+    state.plan_blacklist(plan, node["driver"])
     plan.step(steps.OURS.install, f"{reason}; {choice.why}" if reason else None)
     held = distribution.holdable(ours)
     steps.OURS.plan_hold(plan, node, {name: ours[name] for name in held})
     plan.step(steps.MODULES_LOAD, state.boot_reason(node))
-    has_failed = _plan_build(plan, node, choice, is_complete=not (reason or lacking))
+    has_failed = state.plan_build(plan, node, choice, is_complete=not (reason or lacking))
     reboot = state.reboot_reason(node, choice)
     plan.step(steps.REBOOT, reboot)
     plan.step(steps.LOAD, None if reboot else state.unloaded_reason(node))
@@ -242,32 +258,9 @@ def _plan_repository(plan: Plan[Data], node: Node, desired: Desired, choice: Cho
         steps.OURS.plan_repository(plan, node, desired, system.driver)
 
 
-def _plan_build(plan: Plan[Data], node: Node, choice: Choice, *, is_complete: bool) -> bool:
-    """Plan the build of the module. Return whether it cannot succeed without an admin."""
-    dkms = node["driver"]["dkms"]
-    if dkms["built"] is not False:
-        return False
-    sources = [one for one in dkms["sources"] if choice.fits(one.rpartition("/")[2])]
-    plan.data["source"] = sources[0] if sources else None
-    if is_complete and (dkms["log"] or not sources):
-        return True
-    if sources:
-        plan.step(steps.BUILD, f"DKMS built no module for kernel {node['kernel']['release']}")
-    return False
-
-
-def _plan_blacklist(plan: Plan[Data], driver: Driver) -> None:
-    is_blocked = driver["nouveau_blacklisted"]
-    plan.step(steps.BLACKLIST, None if is_blocked else "no file in modprobe.d blacklists nouveau")
-    plan.step(steps.INITRAMFS, state.ramdisk_reason(driver))
-
-
 def _plan_redhat(plan: Plan[Data], node: Node, version: str, stream: str | None) -> None:
     """Plan what only Red Hat's distributions need: dkms from EPEL, and the module stream."""
-    if "dkms" not in node["packages"] and not any(
-        is_enabled(found) for name, found in node["repositories"].items() if name.startswith("epel")
-    ):
-        plan.refuse("EPEL_MISSING")
+    refuse_epel(plan, node)
     enabled = node["module_streams"].get(DNF_MODULE)
     if stream and enabled not in (None, stream):
         plan.refuse("MODULE_STREAM_TAKEN", found=enabled, version=version, expected=stream)

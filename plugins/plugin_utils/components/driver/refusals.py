@@ -13,7 +13,11 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.pci import GpuRow
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     packages as driver_packages,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import state, steps
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
+    runfile,
+    state,
+    steps,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.fit import (
     RUNFILE,
     Machine,
@@ -32,6 +36,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.source
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import is_enabled
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
 
 _VERSION = re.compile(r"\d{3}(?:\.\d+)+")
@@ -44,22 +49,20 @@ def choose(plan: Plan[Data], node: Node, desired: Desired) -> Choice | None:
         for reason in found.reasons:
             plan.refuse(reason.code, **{"error": state.error(node), **reason.evidence})
         return None
-    if found.source == RUNFILE:
-        plan.refuse("RUNFILE_UNSUPPORTED", branch=found.branch)
-        return None
     return found
 
 
 def choice_for(node: Node, desired: Desired) -> Choice | Refused:
     """Return what would be installed on a node."""
     if desired["version"] and not _VERSION.fullmatch(desired["version"]):
-        evidence = {
-            "name": "nvidia_driver_version",
-            "found": f"'{desired['version']}'",
-            "expected": "a whole version such as '580.178.04'",
-            "role": steps.ROLE,
-        }
-        return Refused((Reason("VARIABLE_INVALID", evidence),))
+        expected = "a whole version such as '580.178.04'"
+        return Refused((_invalid("nvidia_driver_version", f"'{desired['version']}'", expected),))
+    if desired["source"] == RUNFILE:
+        wrong = runfile.invalid(
+            desired["runfile_url"], desired["runfile_sha256"], desired["version"]
+        )
+        if wrong:
+            return Refused(tuple(_invalid(*one) for one in wrong))
     gpus: dict[gpu_models.Generation, list[GpuRow]] = {}
     for gpu in node["pci"]:
         gpus.setdefault(gpu_models.generation(gpu["device"]), []).append(gpu)
@@ -71,13 +74,21 @@ def choice_for(node: Node, desired: Desired) -> Choice | Refused:
 
 def wish_for(desired: Desired) -> Wish:
     """Return what the variables ask for."""
+    version = desired["version"]
+    if desired["source"] == RUNFILE:
+        version = version or runfile.parse_name(desired["runfile_url"]).version or ""
     return Wish(
         desired["source"],
-        desired["version"],
+        version,
         desired["branch"] or 0,
         desired["flavour"],
         bool(desired["repository_url"]),
     )
+
+
+def _invalid(name: str, found: str, expected: str) -> Reason:
+    evidence = {"name": name, "found": found, "expected": expected, "role": steps.ROLE}
+    return Reason("VARIABLE_INVALID", evidence)
 
 
 def refuse_node(plan: Plan[Data], node: Node, desired: Desired, choice: Choice | None) -> None:
@@ -92,7 +103,13 @@ def refuse_node(plan: Plan[Data], node: Node, desired: Desired, choice: Choice |
     reboot = state.reboot_reason(node, choice)
     if others:
         plan.refuse("DRIVER_BROKEN", found=" and ".join(sorted(others)), error=state.error(node))
-    elif reboot and not desired["reboot_ok"]:
+    else:
+        refuse_reboot(plan, node, desired, reboot)
+
+
+def refuse_reboot(plan: Plan[Data], node: Node, desired: Desired, reboot: str | None) -> None:
+    """Refuse a reboot that is not allowed, or that the role cannot prepare."""
+    if reboot and not desired["reboot_ok"]:
         code = "NOUVEAU_LOADED" if "nouveau" in node["kernel"]["modules"] else "REBOOT_NEEDED"
         reboot_ok = "not set" if desired["reboot_ok"] is None else "false"
         plan.refuse(code, evidence=reboot, reboot_ok=reboot_ok)
@@ -118,6 +135,14 @@ def refuse_installation(
     is_of_admin = steps.ROLE not in node["ours"]["packages"] and installed and missing
     if (is_silent and is_loaded) or is_of_admin:
         refuse_broken(plan, node, choice.driver)
+
+
+def refuse_epel(plan: Plan[Data], node: Node) -> None:
+    """Refuse a node of Red Hat's family without dkms and without a repository that has it."""
+    if "dkms" not in node["packages"] and not any(
+        is_enabled(found) for name, found in node["repositories"].items() if name.startswith("epel")
+    ):
+        plan.refuse("EPEL_MISSING")
 
 
 def refuse_broken(plan: Plan[Data], node: Node, version: str) -> None:

@@ -10,6 +10,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired impor
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.fit import Wished
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.role import (
     PackageData,
+    PackagesRecord,
     RepositoryDesired,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import File
@@ -24,6 +25,9 @@ class Desired(RepositoryDesired):  # pylint: disable=duplicate-bases
     branch: int
     flavour: Literal["auto", "open", "proprietary"]
     reboot_ok: bool | None
+    runfile_url: str
+    runfile_sha256: str
+    switch_ok: bool
 
 
 class Data(PackageData, total=False):
@@ -45,3 +49,6 @@ class Data(PackageData, total=False):
     modules: list[str]
     persistence: bool
     files: list[str]
+    former: list[str]  # packages of the driver to remove
+    arguments: list[str]  # for the installer of a .run file
+    runfile_record: PackagesRecord

@@ -33,6 +33,9 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.fit im
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import System
 
+# Whether the role can sign a module that DKMS has built with a key that the firmware knows. It will
+# be a question about the machine.
+CAN_SIGN = False
 _BY_PREFERENCE = (NVIDIA, DISTRIBUTION)
 
 _MISSING, _UNKNOWN, _BOOT = "DRIVER_BRANCH_MISSING", "DRIVER_PACKAGES_UNKNOWN", "SECURE_BOOT_ON"
@@ -78,6 +81,9 @@ def choose_source(machine: Machine, wish: Wish) -> Choice | Refused:
     if wrong:
         return Refused(wrong)
     if wish.source == RUNFILE:
+        if machine.has_secure_boot and not CAN_SIGN:
+            unsigned = _Problem(_BOOT, "the .run installer builds its module on the node")
+            return Refused(tuple(_reasons([unsigned], machine, wish)))
         number = wish.number or fit.newest(machine)
         flavour = fit.flavour(machine, wish, number, known.flavours(number)) or PROPRIETARY
         return Choice(RUNFILE, number, wish.version or f"{number}.*", flavour, "as you ask for it")
@@ -143,12 +149,14 @@ def _alternatives(machine: Machine, wish: Wish) -> Iterator[str]:
             f"set nvidia_driver_repository_url to a mirror that has branch {number} and "
             f"nvidia_driver_version to the version there{source}"
         )
-    how = (
-        "with a signed module"
-        if machine.has_secure_boot
-        else f"for example of branch {number} with NVIDIA's .run installer"
-    )
-    yield f"install a driver yourself, {how}: the role keeps a driver that works"
+    how = ", with a signed module"
+    if not machine.has_secure_boot:
+        how = ""
+        yield (
+            "set `nvidia_driver_source: runfile`, and nvidia_driver_runfile_url to NVIDIA's .run "
+            f"file, for example of branch {number}"
+        )
+    yield f"install a driver yourself{how}: the role keeps a driver that works"
 
 
 def _offer(source: Wished, machine: Machine, wish: Wish) -> Choice | _Problem:

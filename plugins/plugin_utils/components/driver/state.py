@@ -9,10 +9,12 @@ from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     packages as driver_packages,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import steps
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.observed import Driver
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.shapes import Data
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.source import Choice
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
-from ansible_collections.metal.gpu.plugins.plugin_utils.plan import File
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import File, Plan
 
 MODULES = ("nvidia", "nvidia_uvm")
 # The files that the role writes.
@@ -70,6 +72,27 @@ def ramdisk_reason(driver: Driver) -> str | None:
     if not driver["nouveau_blacklisted"]:
         return "it must contain the blacklist"
     return "the blacklist is newer than the initramfs" if driver["initramfs_outdated"] else None
+
+
+def plan_build(plan: Plan[Data], node: Node, choice: Choice, *, is_complete: bool) -> bool:
+    """Plan the build of the module. Return whether it cannot succeed without an admin."""
+    dkms = node["driver"]["dkms"]
+    if dkms["built"] is not False:
+        return False
+    sources = [one for one in dkms["sources"] if choice.fits(one.rpartition("/")[2])]
+    plan.data["source"] = sources[0] if sources else None
+    if is_complete and (dkms["log"] or not sources):
+        return True
+    if sources:
+        plan.step(steps.BUILD, f"DKMS built no module for kernel {node['kernel']['release']}")
+    return False
+
+
+def plan_blacklist(plan: Plan[Data], driver: Driver) -> None:
+    """Plan that nouveau is blocked, also in the initramfs."""
+    is_blocked = driver["nouveau_blacklisted"]
+    plan.step(steps.BLACKLIST, None if is_blocked else "no file in modprobe.d blacklists nouveau")
+    plan.step(steps.INITRAMFS, ramdisk_reason(driver))
 
 
 def boot_reason(node: Node) -> str | None:

@@ -24,6 +24,7 @@ PIN = Step("pin", "Pin the driver version")
 HEADERS = Step("headers", "Install the headers of the kernel")
 BUILD = Step("build", "Build the kernel module")
 MODULES_LOAD = Step("modules_load", "Load the NVIDIA modules at boot")
+RUNFILE = Step("runfile", "Install the driver from the .run file")
 REBOOT = Step("reboot", "Reboot into the NVIDIA driver")
 LOAD = Step("load", "Load the NVIDIA modules")
 PERSISTENCE = Step("persistence", "Start the persistence daemon")
@@ -35,13 +36,14 @@ STOP_FABRIC = Step("stop_fabric", "Stop Fabric Manager")
 REMOVE_FABRIC_ORDER = Step("remove_fabric_order", "Remove the drop-in of Fabric Manager")
 STOP_PERSISTENCE = Step("stop_persistence", "Stop the persistence daemon")
 UNLOAD = Step("unload", "Unload the NVIDIA modules")
+UNINSTALL = Step("uninstall", "Uninstall the driver of the .run file")
 REMOVE_FILES = Step("remove_files", "Remove the module configuration of the driver")
 
 ALL = (
     *(REPAIR, OURS.python_debian, OURS.repository, STREAM, PIN, HEADERS, BLACKLIST, INITRAMFS),
-    *(OURS.install, FABRIC_PACKAGES, OURS.hold, MODULES_LOAD, BUILD, REBOOT, LOAD, PERSISTENCE),
-    *(FABRIC_ORDER, FABRIC, STOP_FABRIC),
-    *(STOP_PERSISTENCE, UNLOAD, OURS.remove, OURS.release, REMOVE_FILES),
+    *(OURS.install, FABRIC_PACKAGES, OURS.hold, BUILD, REBOOT, RUNFILE, MODULES_LOAD, LOAD),
+    *(PERSISTENCE, FABRIC_ORDER, FABRIC, STOP_FABRIC),
+    *(STOP_PERSISTENCE, UNLOAD, UNINSTALL, OURS.remove, OURS.release, REMOVE_FILES),
     REMOVE_FABRIC_ORDER,
     *(OURS.forget, OURS.remove_repository),
 )

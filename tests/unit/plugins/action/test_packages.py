@@ -232,6 +232,41 @@ def test_downloaded_package_does_not_stay(act: Any, failing: str | None) -> None
         assert codes(result) == ["PACKAGES_FAILED"]
 
 
+RUN = {
+    "url": "https://u:p4ss@host.example/NVIDIA-Linux-x86_64-580.178.04.run",
+    "checksum": "0" * 64,
+    "arguments": ["--silent"],
+    "record": {"path": "/var/lib/metal-gpu/packages/nvidia_driver.json"},
+}
+SUMS = "The checksum for /x did not match sha256:000; it was sha256:111."
+
+
+@pytest.mark.parametrize(
+    ("operation", "failing", "said", "code"),
+    [
+        ("runfile", {"url": RUN["url"]}, "HTTP Error 404: Not Found", "RUNFILE_UNAVAILABLE"),
+        ("runfile", {"checksum": f"sha256:{'0' * 64}"}, SUMS, "RUNFILE_CHECKSUM"),
+        ("runfile", {"argv": None}, "ERROR: the compiler is too new", "RUNFILE_FAILED"),
+        ("no_runfile", {"argv": None}, "ERROR: no list of files", "RUNFILE_NOT_REMOVED"),
+    ],
+)
+def test_run_file_that_fails(
+    act: Any, operation: str, failing: dict[str, Any], said: str, code: str
+) -> None:
+    def answer(module: str, options: dict[str, Any]) -> dict[str, Any]:
+        ((key, value),) = failing.items()
+        if key in options and value in (None, options[key]):
+            return {"failed": True, "msg": said}
+        return well(module, options)
+
+    result, ran = act(answer, operation=operation, **(RUN if operation == "runfile" else {}))
+    assert codes(result) == [code]
+    assert said in result["msg"]
+    if operation == "runfile":
+        folder = "/var/lib/metal-gpu/packages/nvidia_driver.run"
+        assert ran[-1] == ("file", {"path": folder, "state": "absent"})
+
+
 def test_file_that_cannot_be_fetched_waits_for_no_lock(act: Any) -> None:
     def answer(module: str, options: dict[str, Any]) -> dict[str, Any]:
         if module == "metal.gpu.packages":

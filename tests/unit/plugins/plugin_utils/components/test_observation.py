@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from hashlib import sha256
+from unittest.mock import ANY
 
 import pytest
 import yaml
@@ -123,6 +124,13 @@ def test_a_gpu_node(observe, tmp_path):
             "libraries": {"libnvidia-ml.so.1": None, "libcuda.so.1": None},
             "persistenced": {"installed": True, "enabled": True, "active": True},
             "dkms": {"built": None, "log": None, "sources": []},
+            "installer": {
+                "version": None,
+                "uninstaller": False,
+                "free_mib": ANY,
+                "runs_programs": ANY,
+                "displays": [],
+            },
         },
         "nvml": {
             "driver_version": "580.178.04",

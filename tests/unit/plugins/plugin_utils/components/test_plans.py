@@ -52,6 +52,9 @@ CHOICES: dict[str, dict[str, Any]] = {
         "branch": 0,
         "flavour": "auto",
         "reboot_ok": None,
+        "runfile_url": "",
+        "runfile_sha256": "",
+        "switch_ok": False,
         **REPOSITORY,
     },
     "containerd": {"host": "gpu-1", "state": "present", "version": "2.4.1", **REPOSITORY},
@@ -690,8 +693,9 @@ def test_refusal_of_a_branch_has_every_reason_and_every_way_out() -> None:
         "set `nvidia_driver_source: distribution` and remove nvidia_driver_version, for driver of "
         "branch 550 (proprietary) from the archive of Debian 13; or set "
         "nvidia_driver_repository_url to a mirror that has branch 580 and nvidia_driver_version to "
-        "the version there; or install a driver yourself, for example of branch 580 with NVIDIA's "
-        ".run installer: the role keeps a driver that works"
+        "the version there; or set `nvidia_driver_source: runfile`, and nvidia_driver_runfile_url "
+        "to NVIDIA's .run file, for example of branch 580; or install a driver yourself: the role "
+        "keeps a driver that works"
     )
 
 

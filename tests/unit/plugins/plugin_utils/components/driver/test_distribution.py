@@ -291,13 +291,6 @@ def test_what_is_no_version_is_refused(version: str) -> None:
     ]
 
 
-def test_runfile_is_not_installed_yet() -> None:
-    planned = driver(DEBIAN, source="runfile")
-    (refusal,) = planned["refusals"]
-    assert refusal["code"] == "RUNFILE_UNSUPPORTED"
-    assert "of branch 580" in refusal["remedy"]
-
-
 def test_headers_that_would_bring_a_kernel_are_named() -> None:
     image = {"linux-image-amd64": {"version": "6.12.107-1", "held": False}}
     node = merge(DEBIAN, {"kernel": {"headers": True}, "packages": image})

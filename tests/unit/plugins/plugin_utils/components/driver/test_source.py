@@ -257,8 +257,9 @@ def test_a_choice_says_why(system: str, gpu: str, boot: bool, expected: str) -> 
                 "repository for Rocky Linux 9",
                 "set nvidia_driver_repository_url to a mirror that has branch 580 and "
                 "nvidia_driver_version to the version there and set `nvidia_driver_source: nvidia`",
-                "install a driver yourself, for example of branch 580 with NVIDIA's .run "
-                "installer: the role keeps a driver that works",
+                "set `nvidia_driver_source: runfile`, and nvidia_driver_runfile_url to NVIDIA's "
+                ".run file, for example of branch 580",
+                "install a driver yourself: the role keeps a driver that works",
             ],
             id="Rocky Linux has none",
         ),

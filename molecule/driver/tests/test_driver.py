@@ -1,0 +1,92 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The driver comes from NVIDIA's .run file, and never beside one of packages."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+CONVERGE = str(Path(__file__).parent.parent / "converge.yml")
+VERSION = "580.178.04"
+FOLDER = "/var/lib/metal-gpu/packages/nvidia_driver.run"
+SWITCH = ("-e", "nvidia_driver_switch_ok=true")
+PACKAGES = ("-e", "nvidia_driver_source=nvidia")
+OPERATIONS_ALLOWED = 1
+
+
+@pytest.fixture
+def gpu(laboratory):
+    return laboratory.host("gpu-1")
+
+
+def works(gpu):
+    return len(gpu.check_output("nvidia-smi -L").splitlines()) == 1
+
+
+def is_unchanged(run):
+    return run.returncode == 0 and re.search(r"^gpu-1\s+: ok=\d+\s+changed=0\s", run.output, re.M)
+
+
+def test_check_announced_what_converge_did(check_and_converge):
+    check, converge = check_and_converge
+    assert "Install the driver from the .run file" in str(check.announced)
+    assert check.announced == converge.announced
+    assert check.announced <= converge.ran
+    assert converge.unannounced == set()
+
+
+def test_driver_of_the_run_file_works(gpu):
+    assert works(gpu)
+    assert gpu.check_output("cat /sys/module/nvidia/version") == VERSION
+    assert "Open Kernel Module" in gpu.check_output("cat /proc/driver/nvidia/version")
+    # The installer refuses what it does not know: each of these is known to this version.
+    log = gpu.check_output("cat /var/log/nvidia-installer.log")
+    assert "--silent" in log
+    assert "--dkms --kernel-module-type=open" in log
+    assert not gpu.file(FOLDER).exists
+    assert gpu.check_output("dpkg -l 'nvidia-*' 2>/dev/null | grep ^ii || true") == ""
+
+
+def test_second_run_changes_nothing_and_is_cheap(laboratory):
+    counts = laboratory.second_run(CONVERGE, OPERATIONS_ALLOWED)
+    print(f"\nrole nvidia_driver alone: {counts['gpu-1']} remote operations", end=" ")
+
+
+def test_another_source_needs_permission(laboratory, gpu):
+    run = laboratory.playbook(CONVERGE, *PACKAGES)
+    assert is_unchanged(run)
+    assert "DRIVER_KEPT gpu-1: " in run.words
+    assert works(gpu)
+
+
+def test_packages_and_back(laboratory, gpu):
+    run = laboratory.playbook(CONVERGE, *PACKAGES, *SWITCH)
+    assert run.returncode == 0
+    assert works(gpu)
+    assert gpu.package("nvidia-driver-cuda").version == f"{VERSION}-1"
+    for path in ("/usr/bin/nvidia-uninstall", "/var/lib/nvidia", f"/usr/src/nvidia-{VERSION}"):
+        assert not gpu.file(path).exists
+    assert is_unchanged(laboratory.playbook(CONVERGE, *PACKAGES, *SWITCH))
+
+    run = laboratory.playbook(CONVERGE, *SWITCH)
+    assert run.returncode == 0
+    assert works(gpu)
+    assert gpu.file("/usr/bin/nvidia-uninstall").exists
+    assert not gpu.package("nvidia-driver-cuda").is_installed
+    assert not gpu.file("/etc/apt/sources.list.d/metal-gpu-nvidia-driver.sources").exists
+    assert is_unchanged(laboratory.playbook(CONVERGE, *SWITCH))
+
+
+def test_driver_in_use_stays(laboratory, gpu):
+    """A process has the GPU open: nothing is unloaded, and nothing removed."""
+    gpu.check_output("sh -c 'sleep 600 < /dev/nvidia0 > /dev/null 2>&1 & echo $! > /run/holder'")
+    run = laboratory.playbook(CONVERGE, *PACKAGES, *SWITCH)
+    gpu.check_output("kill $(cat /run/holder); rm /run/holder")
+    assert run.returncode != 0
+    assert "DRIVER_IN_USE gpu-1: " in run.words
+    assert works(gpu)
+    assert is_unchanged(laboratory.playbook(CONVERGE))

@@ -1,0 +1,109 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What does a node need for a driver from NVIDIA's `.run` file?
+
+The installer wants nouveau gone, so a reboot comes before it, and not after it as with packages.
+"""
+
+from __future__ import annotations
+
+from ansible_collections.metal.gpu.plugins.module_utils.read.packages import RECORDS
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
+    kernels,
+    origin,
+    runfile,
+    state,
+    steps,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
+    packages as driver_packages,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.refusals import (
+    refuse_broken,
+    refuse_epel,
+    refuse_reboot,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.shapes import (
+    Data,
+    Desired,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.source import Choice
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
+    arguments,
+    install_reason,
+    refuse_url,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
+
+
+def plan_runfile(plan: Plan[Data], node: Node, desired: Desired, choice: Choice) -> None:
+    """Plan the driver of a `.run` file for a node without a working driver."""
+    url = desired["runfile_url"]
+    if refuse_url(plan, "the .run file", url):
+        return
+    found = node["driver"]["installer"]
+    place = runfile.Place(found["free_mib"], found["runs_programs"], found["displays"])
+    if problems := runfile.problems(url, choice.version, place):
+        plan.refuse("RUNFILE_UNSUITABLE", version=choice.version, reasons="; ".join(problems))
+    # The installer has come to its end before: only a step after it is missing.
+    is_installed = origin.origin(node) == "runfile" and choice.fits(found["version"])
+    if not is_installed:
+        _refuse_present(plan, node)
+    reboot = state.reboot_reason(node, choice)
+    refuse_reboot(plan, node, desired, reboot)
+    origin.plan_leftovers(plan, node, "runfile")
+    _plan_tools(plan, node, is_needed=not is_installed or node["driver"]["dkms"]["built"] is False)
+    path = RECORDS.replace("*", steps.ROLE)
+    plan.data |= {
+        "flavour": choice.flavour,
+        "version": choice.driver,
+        "arguments": runfile.options(choice.version, choice.flavour),
+        "runfile_record": {
+            "path": path,
+            "packages": {runfile.ENTRY: {"version": choice.version, "before": None}},
+        },
+    }
+    state.plan_blacklist(plan, node["driver"])
+    has_failed = False
+    if is_installed:
+        lacking = plan.has_step(steps.HEADERS)
+        has_failed = state.plan_build(plan, node, choice, is_complete=not lacking)
+    plan.step(steps.REBOOT, reboot)
+    plan.step(steps.RUNFILE, None if is_installed else f"no driver is installed; {choice.why}")
+    plan.step(steps.MODULES_LOAD, state.boot_reason(node))
+    plan.step(steps.LOAD, None if reboot and is_installed else state.unloaded_reason(node))
+    if has_failed or not (plan.steps or plan.refusals):
+        refuse_broken(plan, node, choice.driver)
+
+
+def _refuse_present(plan: Plan[Data], node: Node) -> None:
+    """Refuse a driver that does not work: an installer would remove it, or overwrite its files."""
+    found = origin.origin(node)
+    if found == "packages":
+        plan.refuse("DRIVER_BROKEN", found=state.version(node), error=state.error(node))
+    elif found or state.installed_version(node):
+        version = node["driver"]["installer"]["version"] or state.version(node)
+        plan.refuse("DRIVER_FROM_ELSEWHERE", found=version, error=state.error(node))
+
+
+def _plan_tools(plan: Plan[Data], node: Node, *, is_needed: bool) -> None:
+    """Plan what the installer needs: DKMS, the headers of the kernel, and its compiler."""
+    if not is_needed:
+        return
+    system = systems.supported(node)
+    names = driver_packages.compilers(system, node["kernel"]["compiler"])
+    needed = {name: "" for name in ("dkms", *names) if name not in node["packages"]}
+    if systems.is_redhat(node):
+        refuse_epel(plan, node)
+        if not node["kernel"]["headers"]:
+            needed[f"kernel-devel-{node['kernel']['release']}"] = ""
+    else:
+        headers = kernels.headers(node, system)
+        needed |= headers.packages
+        if headers.left:
+            plan.notice("KERNEL_HEADERS_LEFT", package=headers.left)
+    plan.data["headers"] = arguments(node, needed)
+    plan.step(steps.HEADERS, install_reason(node, needed) if needed else None)
