@@ -144,10 +144,10 @@ def _alternatives(machine: Machine, wish: Wish) -> Iterator[str]:
     number = wish.number or fit.newest(machine)
     of_mirror = Wish(NVIDIA, version=f"{number}.0", has_mirror=True)
     if not wish.has_mirror and isinstance(_offer(NVIDIA, machine, of_mirror), Choice):
-        source = " and set `nvidia_driver_source: nvidia`" if wish.source == DISTRIBUTION else ""
+        also = " and set `nvidia_driver_source: nvidia`" if wish.source == DISTRIBUTION else ""
         yield (
             f"set nvidia_driver_repository_url to a mirror that has branch {number} and "
-            f"nvidia_driver_version to the version there{source}"
+            f"nvidia_driver_version to the version there{also}"
         )
     how = ", with a signed module"
     if not machine.has_secure_boot:
