@@ -327,6 +327,8 @@ class ActionModule(ActionBase):
         )
         try:
             result: dict[str, Any] = action.run(task_vars=self._variables)
+        except AnsibleActionFail as error:  # such as a file that the controller does not have
+            result = {"failed": True, "msg": str(error)}
         finally:
             # Without pipelining, it may have made the folder for modules, which this task removes.
             self._cleanup_remote_tmp |= action._cleanup_remote_tmp

@@ -48,11 +48,13 @@ def install(request: Request) -> Steps:
     """
     folder = PurePosixPath(request.record["path"]).with_suffix(".run")
     fetched, checked = str(folder / "fetched"), str(folder / "driver.run")
+    # The module's own temporary folder would be in the home of the user, or in /var/tmp.
+    temporary = {"tmp_dest": str(folder), "mode": "0600", "force": True}
     url, checksum = request.options["url"], request.options["checksum"]
     if "://" in url:
         fetch = Call(
             "ansible.builtin.get_url",
-            {"url": url, "dest": fetched, "mode": "0600", "force": True},
+            {"url": url, "dest": fetched, **temporary},
             explains=False,
             finding="RUNFILE_UNAVAILABLE",
         )
@@ -68,8 +70,7 @@ def install(request: Request) -> Steps:
         {
             "url": f"file://{fetched}",
             "dest": checked,
-            "mode": "0600",
-            "force": True,
+            **temporary,
             "checksum": f"sha256:{checksum.lower()}",
         },
         explains=False,

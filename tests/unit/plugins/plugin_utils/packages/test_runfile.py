@@ -39,6 +39,8 @@ def test_file_is_fetched_checked_run_and_deleted(family: str, url: str, module: 
     assert (fetch.module, fetch.finding) == (module, "RUNFILE_UNAVAILABLE")
     assert fetch.options["dest"] == f"{FOLDER}/fetched"
     assert (check.options["checksum"], check.finding) == ("sha256:ab", "RUNFILE_CHECKSUM")
+    # Not in the home of a user, or in /tmp.
+    assert check.options["tmp_dest"] == fetch.options.get("tmp_dest", FOLDER) == FOLDER
     assert check.options["url"] == f"file://{FOLDER}/fetched"
     assert run.options["argv"][-3:] == [f"{FOLDER}/driver.run", "--silent", "--dkms"]
     assert f"TMPDIR={FOLDER}" in run.options["argv"]
