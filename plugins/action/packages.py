@@ -15,6 +15,7 @@ have to be gone there already.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -46,6 +47,10 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.dnf import VERS
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.operations import (
     OperationUnknown,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.results import (
+    error_of,
+    printed_by,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.signing_key import (
     KeyUnavailable,
     read_signing_key,
@@ -64,8 +69,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import ex
 _LOCK_TIMEOUT_S = 300
 # The modules that do their work on the controller. The others run without their action plugin.
 _ON_CONTROLLER = ("ansible.builtin.copy", "metal.gpu.node_info")
-_PRINTED = ("stdout", "stderr", "results", "failures", "response")  # by modules and programs
-_TELLING = ("msg", "url", "response", "stderr", "module_stderr", "module_stdout")
 _REPOSITORIES = ("ansible.builtin.deb822_repository", "ansible.builtin.yum_repository")
 _HANDED_ON = ("diff", "warnings", "deprecations")
 
@@ -86,9 +89,8 @@ class ActionModule(ActionBase):
             return {"changed": True}
         self._variables = task_vars or {}
         node = self._variable("metal_gpu")["node"]
-        manager = node["package_manager"]
-        if is_check and (manager["interrupted"] or manager["unfinished"]):
-            return {"changed": True}  # dpkg has to be repaired before it can answer
+        if is_check and _has_to_be_repaired(node["package_manager"]):
+            return {"changed": True}
         self._node = node
         self._family: str = node["os"]["family"]
         self._operation: str = options["operation"]
@@ -102,7 +104,7 @@ class ActionModule(ActionBase):
         self._answers: dict[str, str] = {}  # of a package manager that was only asked
         self._lock_timeout = int(self._variable("metal_gpu_lock_timeout", _LOCK_TIMEOUT_S))
         self._host = str(self._variables["inventory_hostname"])
-        self._result: dict[str, Any] = {"changed": bool(is_check), "output": []}
+        self._result: dict[str, Any] = {"changed": False, "output": []}
         try:
             if is_check:
                 self._rehearse()
@@ -144,6 +146,7 @@ class ActionModule(ActionBase):
         failed = attempt(self, self._host, self._lock_timeout, has_index=True)
         if failed is not None:
             raise _Stopped("\n".join(self._explanation(failed)[0]))
+        self._result["changed"] = True
 
     def _clear_up(self, steps: Steps) -> list[dict[str, str]]:
         """Delete and take back what a failed operation leaves, whatever the reason.
@@ -190,7 +193,7 @@ class ActionModule(ActionBase):
                 if failed := self._asked(result):
                     return failed
             elif result.get("failed"):
-                return Failed(_error(result), str(result.get("stdout", "")), call.explains)
+                return Failed(error_of(result), str(result.get("stdout", "")), call.explains)
         return None
 
     def _asked(self, result: dict[str, Any]) -> Failed | None:
@@ -198,7 +201,7 @@ class ActionModule(ActionBase):
         printed = str(result.get("printed", ""))
         if result.get("failed") or result["error"] is not None:
             self._answers = result.get("answers", {})
-            error = _error(result) if result.get("failed") else result["error"]
+            error = error_of(result) if result.get("failed") else result["error"]
             # A package manager that is only asked needs no lock.
             return Failed(error, printed, explains=not self._task.check_mode)
         allowed = self._request.options["may_remove"]
@@ -264,7 +267,7 @@ class ActionModule(ActionBase):
             if not self._task.check_mode:
                 node = self._do(Call("metal.gpu.node_info", {}))["gpu_node"]
                 for about, question in operations.questions(self._family, names).items():
-                    answers[about] = _printed(self._call(question))
+                    answers[about] = printed_by(self._call(question))
         except (_Stopped, AnsibleError):
             pass  # what the node answers no more is not as important as the failure
         desired = {
@@ -285,7 +288,7 @@ class ActionModule(ActionBase):
         """Run a module whose failure ends the operation."""
         result = self._call(call)
         if result.get("failed"):
-            raise _Stopped(_error(result))
+            raise _Stopped(error_of(result))
         return result
 
     def _call(self, call: Call) -> dict[str, Any]:
@@ -296,7 +299,7 @@ class ActionModule(ActionBase):
             result = execute_quietly(self, call.module, call.options, self._variables)
         if call.changes and result.get("changed"):
             self._result["changed"] = True
-        self._result["output"] += _printed(result).splitlines()
+        self._result["output"] += printed_by(result).splitlines()
         for key in _HANDED_ON:
             if found := result.get(key):
                 more = found if isinstance(found, list) else [found]
@@ -338,14 +341,6 @@ class ActionModule(ActionBase):
         return plain(self._templar.template(self._variables[name]))
 
 
-def _error(result: dict[str, Any]) -> str:
-    """Return what a module and its program say about a failure."""
-    texts = (result.get(name) for name in _TELLING)
-    return "\n".join(str(text) for text in texts if text)
-
-
-def _printed(result: dict[str, Any]) -> str:
-    texts = [result[name] for name in _PRINTED if result.get(name)]
-    return "\n".join(
-        "\n".join(map(str, one)) if isinstance(one, list) else str(one) for one in texts
-    )
+def _has_to_be_repaired(manager: Mapping[str, Any]) -> bool:
+    """Whether dpkg can answer only after a step that check mode does not carry out."""
+    return bool(manager["interrupted"] or manager["unfinished"])
