@@ -15,6 +15,7 @@ have to be gone there already.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -46,6 +47,10 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.dnf import VERS
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.operations import (
     OperationUnknown,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.results import (
+    error_of,
+    printed_by,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.runfile import telling
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.signing_key import (
     KeyUnavailable,
@@ -65,16 +70,8 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import ex
 _LOCK_TIMEOUT_S = 300
 # The modules that do their work on the controller. The others run without their action plugin.
 _ON_CONTROLLER = ("ansible.builtin.copy", "metal.gpu.node_info")
-_PRINTED = ("stdout", "stderr", "results", "failures", "response")  # by modules and programs
-_TELLING = ("msg", "url", "response", "stderr", "module_stderr", "module_stdout")
 _REPOSITORIES = ("ansible.builtin.deb822_repository", "ansible.builtin.yum_repository")
 _HANDED_ON = ("diff", "warnings", "deprecations")
-
-
-def _can_answer(node: dict[str, Any]) -> bool:
-    """Whether the package manager can be asked: dpkg has to be repaired first."""
-    manager = node["package_manager"]
-    return not (manager["interrupted"] or manager["unfinished"])
 
 
 class _Stopped(Exception):
@@ -93,7 +90,7 @@ class ActionModule(ActionBase):
             return {"changed": True}
         self._variables = task_vars or {}
         node = self._variable("metal_gpu")["node"]
-        if is_check and not _can_answer(node):
+        if is_check and _has_to_be_repaired(node["package_manager"]):
             return {"changed": True}
         self._node = node
         self._family: str = node["os"]["family"]
@@ -108,7 +105,7 @@ class ActionModule(ActionBase):
         self._answers: dict[str, str] = {}  # of a package manager that was only asked
         self._lock_timeout = int(self._variable("metal_gpu_lock_timeout", _LOCK_TIMEOUT_S))
         self._host = str(self._variables["inventory_hostname"])
-        self._result: dict[str, Any] = {"changed": bool(is_check), "output": []}
+        self._result: dict[str, Any] = {"changed": False, "output": []}
         try:
             if is_check:
                 self._rehearse()
@@ -150,6 +147,7 @@ class ActionModule(ActionBase):
         failed = attempt(self, self._host, self._lock_timeout, has_index=True)
         if failed is not None:
             raise _Stopped("\n".join(self._explanation(failed)[0]))
+        self._result["changed"] = True
 
     def _clear_up(self, steps: Steps) -> list[dict[str, str]]:
         """Delete and take back what a failed operation leaves, whatever the reason.
@@ -197,7 +195,7 @@ class ActionModule(ActionBase):
                     return failed
             elif result.get("failed"):
                 printed = str(result.get("stdout", ""))
-                return Failed(_error(result), printed, call.explains, code=call.finding)
+                return Failed(error_of(result), printed, call.explains, code=call.finding)
         return None
 
     def _asked(self, result: dict[str, Any]) -> Failed | None:
@@ -205,7 +203,7 @@ class ActionModule(ActionBase):
         printed = str(result.get("printed", ""))
         if result.get("failed") or result["error"] is not None:
             self._answers = result.get("answers", {})
-            error = _error(result) if result.get("failed") else result["error"]
+            error = error_of(result) if result.get("failed") else result["error"]
             # A package manager that is only asked needs no lock.
             return Failed(error, printed, explains=not self._task.check_mode)
         allowed = self._request.options["may_remove"]
@@ -274,7 +272,7 @@ class ActionModule(ActionBase):
             if not self._task.check_mode:
                 node = self._do(Call("metal.gpu.node_info", {}))["gpu_node"]
                 for about, question in operations.questions(self._family, names).items():
-                    answers[about] = _printed(self._call(question))
+                    answers[about] = printed_by(self._call(question))
         except (_Stopped, AnsibleError):
             pass  # what the node answers no more is not as important as the failure
         desired = {
@@ -295,7 +293,7 @@ class ActionModule(ActionBase):
         """Run a module whose failure ends the operation."""
         result = self._call(call)
         if result.get("failed"):
-            raise _Stopped(_error(result))
+            raise _Stopped(error_of(result))
         return result
 
     def _call(self, call: Call) -> dict[str, Any]:
@@ -306,7 +304,7 @@ class ActionModule(ActionBase):
             result = execute_quietly(self, call.module, call.options, self._variables)
         if call.changes and result.get("changed"):
             self._result["changed"] = True
-        self._result["output"] += _printed(result).splitlines()
+        self._result["output"] += printed_by(result).splitlines()
         for key in _HANDED_ON:
             if found := result.get(key):
                 more = found if isinstance(found, list) else [found]
@@ -350,14 +348,6 @@ class ActionModule(ActionBase):
         return plain(self._templar.template(self._variables[name]))
 
 
-def _error(result: dict[str, Any]) -> str:
-    """Return what a module and its program say about a failure."""
-    texts = (result.get(name) for name in _TELLING)
-    return "\n".join(str(text) for text in texts if text)
-
-
-def _printed(result: dict[str, Any]) -> str:
-    texts = [result[name] for name in _PRINTED if result.get(name)]
-    return "\n".join(
-        "\n".join(map(str, one)) if isinstance(one, list) else str(one) for one in texts
-    )
+def _has_to_be_repaired(manager: Mapping[str, Any]) -> bool:
+    """Whether dpkg can answer only after a step that check mode does not carry out."""
+    return bool(manager["interrupted"] or manager["unfinished"])
