@@ -47,7 +47,10 @@ def _install(request: Request) -> Steps:
         **_index(request),
         allow_change_held_packages=request.options["change_held"],
     )
-    return Steps(record(request), (install,))
+    repository = request.repository
+    # The index of a new repository is the only one that the run has read.
+    source = {"source": repository["url"]} if repository.get("new") else {}
+    return Steps(record(request, **source), (install,))
 
 
 def _install_file(request: Request) -> Steps:
