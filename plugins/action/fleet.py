@@ -84,7 +84,9 @@ def _names(task_vars: Mapping[str, Any], query: str, run: Mapping[str, Any]) -> 
     taken out of the play, but not those of other batches. Ansible restricts its inventory to the
     batch.
     """
-    if not run and query not in ("admission", "doubts", "verdicts"):
+    if run:
+        return list(run["hosts"])
+    if query not in ("admission", "doubts", "verdicts"):
         return list(task_vars["ansible_play_batch"])
     batch = {host.name for host in task_vars["hostvars"]._inventory.get_hosts()}
     return [name for name in task_vars["ansible_play_hosts_all"] if name in batch]
@@ -131,6 +133,8 @@ def _admit(
         going_on = [name for name in reports if name not in stopped]
         work = {name: reports[name]["work"] for name in going_on if reports[name]["work"]}
         run = {
+            "hosts": [host.name for host in hosts],
+            "lost": [host.name for host in hosts if host.name not in active],
             "id": f"metal_gpu_run_{since * 1000:.0f}",
             "started": since,
             "admitted": going_on,

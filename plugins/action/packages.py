@@ -122,10 +122,12 @@ class ActionModule(ActionBase):
 
     def _operate(self) -> None:
         steps = self._steps(self._operation)
-        self._do_all(steps.first)
+        answers = self._do_all(steps.first)
         has_index = steps != self._steps(self._operation, is_fresh=True)
+        is_fresh = has_index and any(answer.get("has_index") is False for answer in answers)
         try:
-            failed = attempt(self, self._host, self._lock_timeout, has_index=has_index)
+            needs = {"has_index": has_index, "is_fresh": is_fresh}
+            failed = attempt(self, self._host, self._lock_timeout, **needs)
         except AnsibleError:
             self._clear_up(steps)
             raise
@@ -285,9 +287,8 @@ class ActionModule(ActionBase):
 
     # --- modules ---------------------------------------------------------------------------------
 
-    def _do_all(self, calls: tuple[Call, ...]) -> None:
-        for call in calls:
-            self._do(call)
+    def _do_all(self, calls: tuple[Call, ...]) -> list[dict[str, Any]]:
+        return [self._do(call) for call in calls]
 
     def _do(self, call: Call) -> dict[str, Any]:
         """Run a module whose failure ends the operation."""

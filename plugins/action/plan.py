@@ -10,6 +10,7 @@ So whatever the workers need is loaded here, at import.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -19,7 +20,7 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 
 from ansible_collections.metal.gpu.plugins.modules.plan import ARGUMENT_SPEC
-from ansible_collections.metal.gpu.plugins.plugin_utils import variables
+from ansible_collections.metal.gpu.plugins.plugin_utils import succession, variables
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import (
     Circumstances,
     desired,
@@ -73,7 +74,14 @@ class ActionModule(ActionBase):
             available_variables={**variables.load_defaults(), **task_vars}
         )
         shared, unrendered = self._shared(host)
-        is_fresh = boolean(shared["metal_gpu_observation_is_fresh"]) and not options["prove"]
+        is_fresh = boolean(shared["metal_gpu_observation_is_fresh"])
+        # A role plans itself; preflight and verify plan all roles, and look for themselves.
+        place = plain(before.get("place"))
+        if len(options["roles"]) == 1 and succession.follows(self._task, place, time.time()):
+            is_fresh = True
+        is_fresh = is_fresh and not options["prove"] and bool(before.get("node"))
+        if not is_fresh:
+            place = succession.place(self._task, time.time())
         node, refusals = self._observe(host, before, task_vars, is_fresh=is_fresh)
         refusals += unrendered
         plans: dict[str, PlanResult] = {}
@@ -90,6 +98,7 @@ class ActionModule(ActionBase):
             "changed": False,
             "host": host,
             "node": node,
+            "place": place,
             "declared": shared["gpu_count"],
             "engine": engine,
             "refusals": refusals,
@@ -103,10 +112,10 @@ class ActionModule(ActionBase):
     ) -> tuple[Node | None, list[dict[str, str]]]:
         """Return the observation, or the finding about its failure.
 
-        Only a playbook knows that an earlier observation is fresh: tasks of the user may have
-        changed the node since.
+        An earlier observation is fresh if a playbook knows that, or if the role follows another one
+        of ours. Elsewhere, tasks of the user may have changed the node since.
         """
-        if is_fresh and before.get("node"):
+        if is_fresh:
             return cast(Node, plain(before["node"])), []
         try:
             # The raw data contains passwords of registries and proxies.

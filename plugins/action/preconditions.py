@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import Any
 
@@ -13,7 +14,10 @@ from ansible.utils.vars import load_extra_vars
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
-from ansible_collections.metal.gpu.plugins.modules.preconditions import ARGUMENT_SPEC
+from ansible_collections.metal.gpu.plugins.modules.preconditions import (
+    ARGUMENT_SPEC,
+    version_of,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils import preconditions, variables
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.fleet import REFUSED, statistic
 
@@ -43,6 +47,9 @@ class ActionModule(ActionBase):
     ) -> list[dict[str, str]]:
         if not packages:
             return []
+        if self._is_this_python(task_vars):
+            found = {package: version_of(package) for package in packages}
+            return preconditions.refuse_packages(sys.executable, found)
         try:
             result = self._execute_module(
                 module_name="metal.gpu.preconditions",
@@ -56,6 +63,15 @@ class ActionModule(ActionBase):
             host = preconditions.CONTROLLER
             return [finding("CONTROLLER_UNUSABLE", host, error=redact(reason.strip()))]
         return preconditions.refuse_packages(result["python"], result["versions"])
+
+    def _is_this_python(self, task_vars: dict[str, Any]) -> bool:
+        """Tell whether modules on the controller run with the Python of this process.
+
+        Then no process has to start for the answer.
+        """
+        host = task_vars.get("ansible_delegated_vars", {}).get(self._task.delegate_to, {})
+        is_local = host.get("ansible_connection") == "local"
+        return bool(is_local and host.get("ansible_python_interpreter") == sys.executable)
 
     def _check_variables(self, roles: list[str], task_vars: dict[str, Any]) -> dict[str, Any]:
         if not roles:

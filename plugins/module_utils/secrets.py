@@ -18,6 +18,10 @@ from collections.abc import Mapping
 
 HIDDEN = "***"
 
+# Every credential has a blank, a quote or another sign before it. Most texts of an observation are
+# single words, numbers and paths.
+_WORDS = re.compile(r"[\w.+/~-]*")
+
 # A key is secret if it ends in one of these, or in its plural: `registryPassword` and
 # `--docker-token` are, but `secretName` and `authenticationTokenWebhook` are not.
 _WORD = (
@@ -113,6 +117,8 @@ _CURL_USER = re.compile(
 
 def redact(text: str) -> str:
     """Return the text with every credential replaced by `***`."""
+    if _WORDS.fullmatch(text):
+        return text
     for form in _FORMS:
         text = form.sub(rf"\g<before>{HIDDEN}\g<after>", text)
     text = _CURL.sub(lambda curl: _CURL_USER.sub(rf"\g<before>{HIDDEN}", curl[0]), text)

@@ -228,37 +228,20 @@ error:
   sample: ""
 """
 
-import time
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.common.validation import check_type_dict, check_type_list
 
-from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
-    kube_module,
-    node_status,
-    plugin_evidence,
-)
-from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import Client
-from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_collections import only
-from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors import KubeError
-from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_transport import Timer
+from ansible_collections.metal.gpu.plugins.module_utils.cluster import kube_module
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.capacity import run
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.quantity import (
     QuantityInvalid,
     parse_quantity,
-    plain,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
     from decimal import Decimal
-
-    from ansible_collections.metal.gpu.plugins.module_utils.cluster.node_status import (
-        Judgement,
-        NodeStatus,
-    )
-
-    Amounts = Mapping[str, Optional[Decimal]]
 
 ARGUMENT_SPEC: dict[str, Any] = {
     **kube_module.ARGUMENTS,
@@ -294,96 +277,6 @@ def _parse_amount(where: str, amount: Any) -> Decimal | None:
         return None if amount is None else parse_quantity(amount)
     except QuantityInvalid as error:
         raise ValueError(f"{where}: {error}") from error
-
-
-def run(
-    client: Client,
-    expected: Amounts,
-    resource: str,
-    wait_timeout: int,
-    unawaited: Amounts,
-    ready: bool = False,
-    clock: Callable[[], float] = time.monotonic,
-) -> dict[str, Any]:
-    """Return the module's result, with "failed" if a node differs; raise KubeError.
-
-    If the API server stops answering later, the rows are its last answers, and "error" says why.
-    """
-    timer = Timer(wait_timeout, clock)
-    amounts = {**unawaited, **expected}
-    observed: dict[str, NodeStatus] = {}
-    reached: dict[str, float] = {}  # after how many seconds a node was as expected
-
-    def judge(name: str) -> Judgement:
-        return node_status.judge(observed.get(name), amounts[name], resource, ready=ready)
-
-    def keep(node: dict[str, Any]) -> NodeStatus | None:
-        is_named = node["metadata"]["name"] in amounts
-        return node_status.parse_node(node, resource) if is_named else None
-
-    error = ""
-    try:
-        query = only("metadata.name", amounts)
-        for changed in client.follow("nodes", observed, keep, timer, query=query):
-            for name in expected.keys() & changed:
-                if judge(name).state == "ok":
-                    reached.setdefault(name, timer.elapsed_s())
-                else:
-                    reached.pop(name, None)
-            if len(reached) == len(expected):
-                break
-    except KubeError as problem:
-        if not observed:
-            raise
-        error = str(problem)
-    differing = [name for name in expected if name not in reached]
-    to_explain = {
-        name: observed[name] for name in amounts if name in observed and judge(name).state != "ok"
-    }
-    evidence = plugin_evidence.read(client, {} if error else to_explain, resource)
-    nodes: dict[str, dict[str, Any]] = {}
-    for name, amount in amounts.items():
-        explained = evidence.get(name)
-        cause = explained.cause if explained else None
-        nodes[name] = {
-            **_describe(observed.get(name), amount, judge(name)),
-            "seconds": round(reached.get(name, timer.elapsed_s()), 1),
-            "evidence": explained.texts if explained else [],
-            "cause": cause.as_row() if cause else None,
-        }
-    result: dict[str, Any] = {"changed": False, "nodes": nodes, "error": error}
-    if error:
-        result.update(failed=True, msg=error)
-    elif differing:
-        head = (
-            f"{len(differing)} of {len(expected)} nodes do not have the expected {resource} "
-            f"after {timer.elapsed_s():.0f} s:"
-        )
-        rows = [
-            "; ".join([f"{name}: {nodes[name]['message']}", *nodes[name]["evidence"]])
-            for name in differing
-        ]
-        result.update(failed=True, msg="\n".join([head, *rows]))
-    return result
-
-
-def _describe(
-    node: NodeStatus | None, expected: Decimal | None, judgement: Judgement
-) -> dict[str, Any]:
-    def number(amount: Decimal | None) -> int | float | None:
-        return None if amount is None else plain(amount)
-
-    return {
-        "state": judgement.state,
-        "message": judgement.message,
-        "capacity": number(node.capacity) if node else None,
-        "allocatable": number(node.allocatable) if node else None,
-        "expected": number(expected),
-        "ready": node.ready if node else None,
-        "readiness": node.readiness if node else "",
-        "labels": dict(node.labels) if node else {},
-        "annotations": dict(node.annotations) if node else {},
-    }
 
 
 def main() -> None:

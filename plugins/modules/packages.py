@@ -202,6 +202,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -254,6 +255,7 @@ REQUIRED_IF = [  # the action plugin checks it
 #   packages   to add: entries, keyed by name
 #   installed  names of packages to add with their installed versions
 #   created    files that packages created, keyed by name, to add their checksums
+#   source     address of the repository whose index has just been read
 # `_rehearse` is a request as in module_utils/probe/rehearsal.py.
 _INTERNAL: dict[str, Any] = {
     "_wait": {"type": "int"},
@@ -261,6 +263,8 @@ _INTERNAL: dict[str, Any] = {
     "_rehearse": {"type": "dict"},
 }
 _INTERVAL_S = 1.0
+_LISTS = Path("/var/lib/apt/lists")
+_QUOTED = '\\|{}[]<>"^~_=!@#$%^&*'
 
 
 def run(
@@ -306,6 +310,28 @@ def note(request: Mapping[str, Any], query: Callable[[list[str]], str]) -> dict[
     return {"changed": after != before}
 
 
+def has_index(lists: Path, source: str) -> bool:
+    """Tell whether apt has the index of a repository besides that of `source`.
+
+    A new machine often has none. Then an installation would fail first, for want of what the
+    packages depend on. True without apt.
+    """
+    own = _list_name(source)
+    return not lists.is_dir() or any(
+        not path.name.startswith(own) for path in lists.glob("*Release")
+    )
+
+
+def _list_name(url: str) -> str:
+    """Return how the names of apt's files about a repository begin.
+
+    Source: apt, apt-pkg/contrib/strutl.cc (URItoFileName).
+    """
+    place = re.sub(r"^[\w+.-]+:/*(?:[^/]*@)?", "", url).rstrip("/")
+    quoted = "".join(f"%{ord(sign):02x}" if sign in _QUOTED else sign for sign in place)
+    return quoted.replace("/", "_") + "_"
+
+
 def _replace(path: Path, text: str) -> None:
     """Write a file that is complete at any time, also after a power failure."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -342,7 +368,8 @@ def main() -> None:
     if request is None:
         module.fail_json(msg="only the action plugin of this name can do it")
     try:
-        module.exit_json(**note(request, query))
+        index = has_index(_LISTS, request.get("source", ""))
+        module.exit_json(**note(request, query), has_index=index)
     except (OSError, ValueError) as error:
         module.fail_json(msg=f"cannot write the record {request['path']}: {error}")
 

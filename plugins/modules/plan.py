@@ -68,6 +68,12 @@ node:
       observed.
   type: dict
   returned: success
+place:
+  description:
+    - Which role of the play has observed, and when, so that the role that follows it need not do it
+      again. V(null) outside of the C(roles) of a play.
+  type: dict
+  returned: success
 declared:
   description: C(gpu_count) of the host; null if it declares nothing.
   type: raw

@@ -60,8 +60,10 @@ _METHODS = {
 _READING = ("list", "watch", "get")
 # Resources outside the core group.
 _GROUPS = {
+    "controllerrevisions": "apps/v1",
     "daemonsets": "apps/v1",
     "leases": "coordination.k8s.io/v1",
+    "runtimeclasses": "node.k8s.io/v1",
     "selfsubjectaccessreviews": "authorization.k8s.io/v1",
     "selfsubjectreviews": "authentication.k8s.io/v1",
 }

@@ -47,11 +47,15 @@ def _install(request: Request) -> Steps:
         allow_change_held_packages=request.options["change_held"],
         fail_on_autoremove=not may_remove,
     )
+    repository = request.repository
+    # The index of a new repository is the only one that the run has read.
+    source = {"source": repository["url"]} if repository.get("new") else {}
+    recorded = record(request, **source)
     if not may_remove:
-        return Steps(record(request), (install,))
+        return Steps(recorded, (install,))
     # apt permits all removals or none. So it first tells which packages it would remove.
     asked = before_removals(request, DEBIAN)
-    return Steps(record(request), (_apt(**_index(request)), asked, install))
+    return Steps(recorded, (_apt(**_index(request)), asked, install))
 
 
 def _install_file(request: Request) -> Steps:

@@ -64,13 +64,15 @@ class Node(Protocol):
         """Return seconds since any point in time."""
 
 
-def attempt(node: Node, host: str, lock_timeout: int, *, has_index: bool) -> Failed | None:
+def attempt(
+    node: Node, host: str, lock_timeout: int, *, has_index: bool, is_fresh: bool = False
+) -> Failed | None:
     """Return why the operation failed in the end, or None.
 
-    `has_index` tells whether the operation depends on the index of packages.
+    `has_index` tells whether the operation depends on the index of packages, and `is_fresh`
+    whether to read it again at once.
     """
     waiting = _Waiting(node, host, lock_timeout)
-    is_fresh = False
     repeats = 0
     while (failed := node.work(is_fresh=is_fresh)) is not None:
         observed = node.wait(0) if failed.explains else None

@@ -85,14 +85,14 @@ def note(request: Request, **what: Any) -> Call:
     return Call("metal.gpu.packages", options)
 
 
-def record(request: Request) -> tuple[Call, ...]:
+def record(request: Request, **more: Any) -> tuple[Call, ...]:
     """Record the packages that the role is about to install.
 
     Before the installation, so that an interrupted run leaves no unrecorded packages. An entry for
     a package with another version, or for a package that is not installed, does not count.
     """
     packages = request.record.get("packages")
-    return (note(request, packages=packages),) if packages else ()
+    return (note(request, packages=packages, **more),) if packages else ()
 
 
 def completed_record(request: Request) -> tuple[Call, ...]:

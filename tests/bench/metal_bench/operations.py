@@ -30,7 +30,7 @@ round trip. In a large fleet, they decide how long a run takes. The operations a
 output of `-vvv` for three runs: a first run on a node with an engine and a kubelet but without
 NVIDIA software, a second run without changes, and a third run without pipelining. Pipelining is
 off by default in Ansible. `site.yml` runs on one node. On a second node, a play has the roles one
-after the other. There, each of them observes the node itself."""
+after the other. There, a role uses what the one before it has observed last."""
 
 # Ansible's own first task of a role.
 _ROLE = re.compile(r"^TASK \[metal\.gpu\.(\w+) : Validating arguments .* 'main'", re.M)

@@ -85,6 +85,7 @@ def test_no_device_plugin_is_planned_with_values_of_other_types(
     known = {
         "__preflight_deploys": True,
         "__preflight_answer": {"error": ""},
+        "__preflight_can_query": True,
         "preflight_preconditions": {"invalid": invalid},
     }
     environment = jinja2.Environment()

@@ -161,6 +161,23 @@ def test_index_is_read_again_if_it_lacks_the_packages(act: Any) -> None:
     assert "failed" not in result
 
 
+@pytest.mark.parametrize(("has_index", "age"), [(True, 3600), (False, 0)])
+def test_index_is_read_at_once_if_the_node_has_none(act: Any, has_index: bool, age: int) -> None:
+    """The index of the new repository alone is not enough for what its packages depend on."""
+
+    def answer(module: str, options: dict[str, Any]) -> dict[str, Any]:
+        return {**well(module, options), **({"has_index": has_index} if "_note" in options else {})}
+
+    repository = {**REPOSITORY, "url": "http://mirror.example/docker"}
+    result, ran = act(
+        answer, operation="install", names=["x"], record=RECORD, repository=repository
+    )
+    assert "failed" not in result
+    assert names(ran) == ["packages", "apt", "packages"]
+    assert ran[0][1]["_note"]["source"] == "http://mirror.example/docker"
+    assert ran[1][1]["cache_valid_time"] == age
+
+
 @pytest.mark.parametrize(
     ("signed_by", "expected"),
     [

@@ -115,3 +115,33 @@ def test_every_operation_is_documented() -> None:
     assert options["operation"]["choices"] == operations
     text = " ".join(options["operation"]["description"])
     assert [one for one in operations if f"V({one})" not in text] == []
+
+
+DRIVER_URL = "https://user:pass@developer.example/cuda/repos/debian12/x86_64/"
+DRIVER_FILE = "developer.example_cuda_repos_debian12_x86%5f64_InRelease"
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        pytest.param([], False, id="none"),
+        pytest.param([DRIVER_FILE, "lock"], False, id="of the new repository alone"),
+        pytest.param(
+            [DRIVER_FILE, "deb.debian.org_debian_dists_bookworm_InRelease"],
+            True,
+            id="of the system",
+        ),
+        pytest.param(["mirror.local_dists_bookworm_Release"], True, id="not signed"),
+    ],
+)
+def test_index_besides_that_of_a_repository(
+    tmp_path: Path, files: list[str], expected: bool
+) -> None:
+    """The names are formed as apt forms those in /var/lib/apt/lists."""
+    for name in files:
+        (tmp_path / name).touch()
+    assert packages.has_index(tmp_path, DRIVER_URL) is expected
+
+
+def test_systems_without_apt_read_indexes_themselves(tmp_path: Path) -> None:
+    assert packages.has_index(tmp_path / "none", DRIVER_URL)

@@ -204,7 +204,7 @@ def test_every_fact_that_a_task_sets_is_known():
     facts = set()
     for path in [*ROOT.glob("roles/*/tasks/**/*.yml"), *ROOT.glob("playbooks/*.yml")]:
         facts |= set(facts_of(yaml.safe_load(path.read_text())))
-    assert {"metal_gpu", "preflight_capacity", "verify_result"} <= facts
+    assert {"metal_gpu", "preflight_cluster", "verify_result"} <= facts
     assert facts <= variables.load_words()
 
 

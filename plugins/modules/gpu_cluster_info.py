@@ -1,0 +1,236 @@
+#!/usr/bin/python
+
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see https://www.gnu.org/licenses/gpl-3.0.txt)
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: gpu_cluster_info
+short_description: Read from the cluster what the roles plan with
+version_added: 1.0.0
+author:
+  - metal.gpu contributors (!UNKNOWN)
+description:
+  - Returns missing permissions, the nodes, the DaemonSets and RuntimeClasses, and the pods of a
+    DaemonSet, as far as asked for. One process asks for all of it, because the start of a process
+    that talks to the API server costs more than its requests.
+  - If a permission is missing, only RV(missing) and RV(user) are read.
+  - Internal to P(metal.gpu.preflight#role) and P(metal.gpu.device_plugin#role).
+extends_documentation_fragment:
+  - metal.gpu.attributes.reads
+  - metal.gpu.attributes.actiongroup_gpu
+  - metal.gpu.kubeconfig
+options:
+  permissions:
+    description: The permissions to ask for, as in M(metal.gpu.gpu_permissions_info).
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      group:
+        description: API group, empty for the core group.
+        type: str
+        default: ""
+      resource:
+        description: The resource in the plural, with a subresource after a slash.
+        type: str
+        required: true
+      verbs:
+        description: The verbs.
+        type: list
+        elements: str
+        required: true
+      namespace:
+        description: The namespace. Empty means all namespaces, or a cluster-scoped resource.
+        type: str
+        default: ""
+      any:
+        description: Whether one of the verbs is enough.
+        type: bool
+        default: false
+  nodes:
+    description: Names of the nodes to read.
+    type: list
+    elements: str
+    default: []
+  objects:
+    description: Whether to list the DaemonSets and RuntimeClasses.
+    type: bool
+    default: false
+  pods:
+    description: The DaemonSet whose pods and revisions to list.
+    type: dict
+    suboptions:
+      namespace:
+        description: Its namespace.
+        type: str
+        required: true
+      selectors:
+        description: The selectors of its pods.
+        type: list
+        elements: str
+        required: true
+      revisions:
+        description: Whether to list its revisions.
+        type: bool
+        default: true
+  report_only:
+    description:
+      - Do not fail if the API server does not answer. RV(error) has its error.
+    type: bool
+    default: false
+seealso:
+  - module: metal.gpu.gpu_capacity
+  - module: metal.gpu.gpu_permissions_info
+"""
+
+EXAMPLES = r"""
+- name: List the DaemonSets and RuntimeClasses
+  metal.gpu.gpu_cluster_info:
+    objects: true
+  delegate_to: localhost
+  run_once: true
+  register: cluster
+"""
+
+RETURN = r"""
+missing:
+  description: The missing permissions, as in M(metal.gpu.gpu_permissions_info).
+  returned: success
+  type: list
+  elements: dict
+  sample: []
+user:
+  description: User name of the credentials, as in M(metal.gpu.gpu_permissions_info).
+  returned: success
+  type: str
+  sample: jane
+nodes:
+  description: Each node, keyed by name, as in M(metal.gpu.gpu_capacity).
+  returned: success
+  type: dict
+  sample: {}
+daemonsets:
+  description: All DaemonSets of the cluster.
+  returned: success
+  type: list
+  elements: dict
+  sample: []
+runtime_classes:
+  description: All RuntimeClasses of the cluster.
+  returned: success
+  type: list
+  elements: dict
+  sample: []
+forbidden:
+  description: The errors of the API server about lists that it forbids.
+  returned: success
+  type: list
+  elements: str
+  sample: []
+pods:
+  description: The pods of the DaemonSet.
+  returned: success
+  type: list
+  elements: dict
+  sample: []
+revisions:
+  description: The revisions of the DaemonSet.
+  returned: success
+  type: list
+  elements: dict
+  sample: []
+error:
+  description: Why the API server did not answer. Empty if it answered.
+  returned: with O(report_only)
+  type: str
+  sample: ""
+"""
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
+    capacity,
+    kube_module,
+    permissions,
+)
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import Client
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors import ApiForbidden
+
+ARGUMENT_SPEC: dict[str, Any] = {
+    **kube_module.ARGUMENTS,
+    "permissions": {**permissions.OPTION, "required": False, "default": []},
+    "nodes": {"type": "list", "elements": "str", "default": []},
+    "objects": {"type": "bool", "default": False},
+    "pods": {
+        "type": "dict",
+        "options": {
+            "namespace": {"type": "str", "required": True},
+            "selectors": {"type": "list", "elements": "str", "required": True},
+            "revisions": {"type": "bool", "default": True},
+        },
+    },
+}
+_RESOURCE = "nvidia.com/gpu"
+NOTHING: dict[str, Any] = {
+    "missing": [],
+    "user": "",
+    "nodes": {},
+    "daemonsets": [],
+    "runtime_classes": [],
+    "forbidden": [],
+    "pods": [],
+    "revisions": [],
+}
+
+
+def run(client: Client, params: dict[str, Any]) -> dict[str, Any]:
+    """Return the module's result; raise KubeError."""
+    result: dict[str, Any] = {"changed": False, **NOTHING}
+    result |= permissions.run(client, params["permissions"])
+    if result["missing"]:
+        return result
+    if params["nodes"]:
+        amounts = dict.fromkeys(params["nodes"])
+        found = capacity.run(client, amounts, _RESOURCE, 0, {})
+        # A node that is not in the cluster is no failure: whoever asked knows what it means.
+        result |= {"nodes": found["nodes"], "error": found["error"]}
+    if params["objects"]:
+        forbidden: list[str] = []
+        for key, resource in (("daemonsets", "daemonsets"), ("runtime_classes", "runtimeclasses")):
+            try:
+                result[key] = _list(client, resource)
+            except ApiForbidden as error:
+                forbidden.append(str(error))
+        result["forbidden"] = forbidden
+    if params["pods"]:
+        namespace = params["pods"]["namespace"]
+        query = {"labelSelector": ",".join(params["pods"]["selectors"])}
+        result["pods"] = _list(client, "pods", namespace=namespace, query=query)
+        if params["pods"]["revisions"]:
+            revisions = _list(client, "controllerrevisions", namespace=namespace, query=query)
+            result["revisions"] = revisions
+    return result
+
+
+def _list(client: Client, resource: str, **options: Any) -> list[dict[str, Any]]:
+    return [*client.snapshot(resource, _without_managers, **options).values()]
+
+
+def _without_managers(item: dict[str, Any]) -> dict[str, Any]:
+    """Return an object without the record of who manages its fields, often half of its size."""
+    item["metadata"].pop("managedFields", None)
+    return item
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    kube_module.run_module(module, lambda client: run(client, module.params), **NOTHING)
+
+
+if __name__ == "__main__":
+    main()

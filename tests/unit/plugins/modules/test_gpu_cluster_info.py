@@ -1,0 +1,94 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.metal.gpu.plugins.modules import gpu_cluster_info
+from ansible_collections.metal.gpu.tests.unit.support.api_server import Refusal
+
+NODE = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "gpu-1"}}
+WHERE = {"namespace": "kube-system", "labels": {"app": "plugin"}}
+POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "plugin-1", **WHERE}}
+OTHER = {"apiVersion": "v1", "kind": "Pod", "metadata": {**POD["metadata"], "labels": {}}}
+DAEMONSET = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "plugin", **WHERE}}
+CLASS = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "nvidia"}}
+REVISION = {
+    "apiVersion": "apps/v1",
+    "kind": "ControllerRevision",
+    "metadata": {"name": "plugin-1", **WHERE},
+    "revision": 2,
+}
+PERMISSION = {"resource": "pods", "verbs": ["list"]}
+PODS = {"namespace": "kube-system", "selectors": ["app=plugin"]}
+
+
+@pytest.fixture
+def cluster(api):
+    api.put("nodes", NODE)
+    managed = {**DAEMONSET["metadata"], "managedFields": [{"manager": "kubectl"}]}
+    api.put("daemonsets", {**DAEMONSET, "metadata": managed})
+    api.put("runtimeclasses", CLASS)
+    api.put("pods", POD)
+    api.put("pods", {**OTHER, "metadata": {**OTHER["metadata"], "name": "other"}})
+    api.put("controllerrevisions", REVISION)
+    return api
+
+
+def named(objects):
+    return [one["metadata"]["name"] for one in objects]
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_everything_at_once(cluster, call, check):
+    result = call(
+        gpu_cluster_info,
+        permissions=[PERMISSION],
+        nodes=["gpu-1", "gpu-2"],
+        objects=True,
+        pods=PODS,
+        check=check,
+    )
+    assert result["changed"] is False
+    states = {name: row["state"] for name, row in result["nodes"].items()}
+    assert states == {"gpu-1": "ok", "gpu-2": "missing"}
+    assert named(result["daemonsets"]) == ["plugin"]
+    assert "managedFields" not in result["daemonsets"][0]["metadata"]
+    assert named(result["runtime_classes"]) == ["nvidia"]
+    assert named(result["pods"]) == ["plugin-1"]
+    assert result["revisions"][0]["revision"] == 2
+    assert result["forbidden"] == []
+
+
+def test_only_what_is_asked_for_is_read(cluster, call):
+    result = call(gpu_cluster_info, pods={**PODS, "revisions": False})
+    assert {made.resource for made in cluster.requests} == {"pods"}
+    assert named(result["pods"]) == ["plugin-1"]
+    assert result["revisions"] == []
+
+
+def test_nothing_is_read_without_the_permissions(cluster, call):
+    """The lists would fail with the same errors once more."""
+    cluster.denied = {("list", "pods")}
+    result = call(gpu_cluster_info, permissions=[PERMISSION], nodes=["gpu-1"], objects=True)
+    assert [one["verbs"] for one in result["missing"]] == [["list"]]
+    assert result["user"] == "jane"
+    assert (result["nodes"], result["daemonsets"]) == ({}, [])
+
+
+def test_forbidden_lists_are_named(cluster, call):
+    """Access reviews can be forbidden, too. Then nothing is reported as missing."""
+    text = 'runtimeclasses.node.k8s.io is forbidden: User "jane" cannot list'
+    cluster.refusals["list", "runtimeclasses"] = Refusal(403, text)
+    result = call(gpu_cluster_info, objects=True)
+    assert named(result["daemonsets"]) == ["plugin"]
+    (error,) = result["forbidden"]
+    assert text in error
+
+
+def test_server_that_does_not_accept_the_credentials(cluster, call):
+    cluster.refusals["list", "nodes"] = Refusal(401, "Unauthorized")
+    result = call(gpu_cluster_info, nodes=["gpu-1"], objects=True, report_only=True)
+    assert "does not accept these credentials" in result["error"]
+    assert (result["nodes"], result["daemonsets"]) == ({}, [])
