@@ -64,6 +64,8 @@ _PLANS: dict[str, tuple[Any, dict[str, Any]]] = {
             "branch": 0,
             "flavour": "auto",
             "reboot_ok": None,
+            "module_parameters": {},
+            "peermem": False,
             **REPOSITORY,
         },
     ),

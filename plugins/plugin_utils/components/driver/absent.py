@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     packages as driver_packages,
 )
@@ -40,11 +41,7 @@ def plan_absent(plan: Plan[Data], node: Node) -> None:
     others = set(driver["packages"]).difference(steps.OURS.of_role(node))
     packages = sorted([*added, *orphans(node, added, others)]) if is_ours else added
     loaded = [name for name in node["kernel"]["modules"] if name.startswith("nvidia")]
-    files = [
-        file["path"]
-        for file in (state.BLACKLIST_FILE, state.MODULES_LOAD_FILE)
-        if file["path"] in node["ours"]["files"]
-    ]
+    files = [path for path in own_files.OF_DRIVER if path in node["ours"]["files"]]
     plan.data |= {
         "modules": sorted(loaded, key=_unload_place),
         "persistence": driver["persistenced"]["active"],

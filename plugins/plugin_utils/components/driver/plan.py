@@ -14,6 +14,9 @@ from __future__ import annotations
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     distribution,
     kernels,
+    modules,
+    parameters,
+    persistence,
     state,
     steps,
 )
@@ -58,7 +61,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, PlanRe
 
 _INITRAMFS = {
     systems.DEBIAN: ["/usr/sbin/update-initramfs", "-u", "-k", "all"],
-    systems.REDHAT: ["/usr/bin/dracut", "--force"],
+    systems.REDHAT: ["/usr/bin/dracut", "--regenerate-all", "--force"],
 }
 DNF_MODULE = "nvidia-driver"
 STEPS = steps.ALL
@@ -71,7 +74,6 @@ def plan(node: Node, desired: Desired) -> PlanResult:
         desired["host"],
         {
             "blacklist": state.BLACKLIST_FILE,
-            "modules_load": state.MODULES_LOAD_FILE,
             "is_missing": is_missing,
             "initramfs": _INITRAMFS.get(node["os"]["family"]),
         },
@@ -110,9 +112,13 @@ def _plan_working(plan: Plan[Data], node: Node, desired: Desired) -> None:
     others = [name for name in packages if name not in {*ours, *dependencies}]
     notice_unheld(plan, node, others)
     if desired["source"] == PRESENT:
+        _leave_alone(plan, node)
         return
+    _plan_parameters(plan, node, desired)
     choice = choice_for(node, desired)
     if not isinstance(choice, Choice) or not choice.fits(found):
+        parameters.plan_loaded(plan, node, desired)
+        _leave_alone(plan, node)
         expected = choice.driver if isinstance(choice, Choice) else desired["version"]
         if expected not in ("", found):
             plan.notice("DRIVER_KEPT", found=found, expected=expected)
@@ -120,12 +126,31 @@ def _plan_working(plan: Plan[Data], node: Node, desired: Desired) -> None:
     _plan_blacklist(plan, node["driver"])
     held = distribution.holdable(ours)
     steps.OURS.plan_hold(plan, node, {name: node["packages"][name]["version"] for name in held})
-    plan.step(steps.MODULES_LOAD, state.boot_reason(node))
-    plan.step(steps.LOAD, state.unloaded_reason(node))
-    if node["driver"]["persistenced"]["installed"]:
-        plan.step(steps.PERSISTENCE, state.persistence_reason(node))
-    else:
-        plan.notice("PERSISTENCE_MISSING", found=found)
+    loaded = _plan_modules_load(plan, node, desired)
+    modules.plan_next(plan, node, choice)
+    parameters.plan_loaded(plan, node, desired)
+    if not plan.has_step(steps.REBOOT):
+        plan.step(steps.LOAD, state.unloaded_reason(node, loaded))
+    persistence.plan_working(plan, node, found)
+
+
+def _leave_alone(plan: Plan[Data], node: Node) -> None:
+    """Report what threatens the GPUs of a driver that the role does not change."""
+    modules.plan_next(plan, node, None)
+    persistence.notice_off(plan, node)
+
+
+def _plan_parameters(plan: Plan[Data], node: Node, desired: Desired) -> None:
+    parameters.refuse_invalid(plan, desired)
+    parameters.plan_file(plan, node, desired)
+
+
+def _plan_modules_load(plan: Plan[Data], node: Node, desired: Desired) -> tuple[str, ...]:
+    """Plan the file that loads the modules at boot. Return the modules."""
+    loaded = parameters.modules(plan, node, desired)
+    plan.data |= {"modules_load": state.modules_load_file(loaded), "load": [*loaded]}
+    plan.step(steps.MODULES_LOAD, state.boot_reason(node, loaded))
+    return loaded
 
 
 def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
@@ -137,6 +162,10 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
         return
     packages, pinning = chosen.packages, chosen.pinning
     reason, pin_reason = install_reason(node, packages), install_reason(node, pinning)
+    booted = None
+    if chosen.headers and modules.headers_are_gone(node) and not node["driver"]["dkms"]["built"]:
+        booted = modules.next_for(plan, node, desired)
+        node = modules.as_running(node, booted) if booted else node
     headers = _headers(node, chosen, is_incomplete=reason is not None)
     needed = {**headers.packages, **_compilers(node, chosen)}
     # In one transaction, rpm may build the module before the headers are installed, and NVIDIA's
@@ -169,16 +198,23 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
     plan.step(steps.PIN, pin_reason)
     plan.step(steps.HEADERS, lacking if separate else None)
     _plan_blacklist(plan, node["driver"])
+    _plan_parameters(plan, node, desired)
     plan.step(steps.OURS.install, f"{reason}; {choice.why}" if reason else None)
     held = distribution.holdable(ours)
     steps.OURS.plan_hold(plan, node, {name: ours[name] for name in held})
-    plan.step(steps.MODULES_LOAD, state.boot_reason(node))
-    has_failed = _plan_build(plan, node, choice, is_complete=not (reason or lacking))
-    reboot = state.reboot_reason(node, choice)
+    loaded = _plan_modules_load(plan, node, desired)
+    problem = modules.plan_build(
+        plan, node, choice, is_new=bool(reason), is_complete=not (reason or lacking)
+    )
+    reboot = state.reboot_reason(node, choice) or (
+        f"kernel {booted['release']} has headers, and the running one has none" if booted else None
+    )
     plan.step(steps.REBOOT, reboot)
-    plan.step(steps.LOAD, None if reboot else state.unloaded_reason(node))
-    plan.step(steps.PERSISTENCE, state.persistence_reason(node))
-    if has_failed or not (plan.steps or plan.refusals):
+    plan.step(steps.LOAD, None if reboot else state.unloaded_reason(node, loaded))
+    persistence.plan_new(plan, node)
+    if problem == "DKMS_BUILD_FAILED":
+        modules.refuse_unbuilt(plan, node, choice.driver)
+    elif problem or not (plan.steps or plan.refusals):
         refuse_broken(plan, node, choice.driver)
 
 
@@ -199,7 +235,8 @@ def _headers(
     if systems.is_redhat(node):
         running = f"{chosen.headers}{kernel['release']}"
         return kernels.Headers({} if kernel["headers"] else {running: ""})
-    return kernels.headers(node, systems.supported(node))
+    found = kernels.headers(node, systems.supported(node))
+    return found._replace(packages={**found.packages, **kernels.next_headers(node)})
 
 
 def _compilers(node: Node, chosen: driver_packages.DriverPackages) -> dict[str, str]:
@@ -217,20 +254,6 @@ def _plan_repository(plan: Plan[Data], node: Node, desired: Desired, choice: Cho
         steps.OURS.plan_components(plan, node, system, components, desired["now"])
     else:
         steps.OURS.plan_repository(plan, node, desired, system.driver)
-
-
-def _plan_build(plan: Plan[Data], node: Node, choice: Choice, *, is_complete: bool) -> bool:
-    """Plan the build of the module. Return whether it cannot succeed without an admin."""
-    dkms = node["driver"]["dkms"]
-    if dkms["built"] is not False:
-        return False
-    sources = [one for one in dkms["sources"] if choice.fits(one.rpartition("/")[2])]
-    plan.data["source"] = sources[0] if sources else None
-    if is_complete and (dkms["log"] or not sources):
-        return True
-    if sources:
-        plan.step(steps.BUILD, f"DKMS built no module for kernel {node['kernel']['release']}")
-    return False
 
 
 def _plan_blacklist(plan: Plan[Data], driver: Driver) -> None:

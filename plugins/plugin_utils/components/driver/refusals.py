@@ -13,7 +13,11 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.pci import GpuRow
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     packages as driver_packages,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import state, steps
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
+    signing,
+    state,
+    steps,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.fit import (
     RUNFILE,
     Machine,
@@ -42,7 +46,8 @@ def choose(plan: Plan[Data], node: Node, desired: Desired) -> Choice | None:
     found = choice_for(node, desired)
     if isinstance(found, Refused):
         for reason in found.reasons:
-            plan.refuse(reason.code, **{"error": state.error(node), **reason.evidence})
+            more = {"error": state.error(node), "key": signing.way_out(node)}
+            plan.refuse(reason.code, **{**more, **reason.evidence})
         return None
     if found.source == RUNFILE:
         plan.refuse("RUNFILE_UNSUPPORTED", branch=found.branch)
@@ -64,7 +69,7 @@ def choice_for(node: Node, desired: Desired) -> Choice | Refused:
     for gpu in node["pci"]:
         gpus.setdefault(gpu_models.generation(gpu["device"]), []).append(gpu)
     machine = Machine(
-        systems.supported(node), node["kernel"]["release"], gpus, bool(node["secure_boot"])
+        systems.supported(node), node["kernel"]["release"], gpus, signing.refuses_unsigned(node)
     )
     wish = Wish(
         desired["source"],

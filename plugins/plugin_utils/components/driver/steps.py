@@ -23,6 +23,7 @@ INITRAMFS = Step("initramfs", "Rebuild the initramfs")
 PIN = Step("pin", "Pin the driver version")
 HEADERS = Step("headers", "Install the headers of the kernel")
 BUILD = Step("build", "Build the kernel module")
+PARAMETERS = Step("parameters", "Set the parameters of the NVIDIA module")
 MODULES_LOAD = Step("modules_load", "Load the NVIDIA modules at boot")
 REBOOT = Step("reboot", "Reboot into the NVIDIA driver")
 LOAD = Step("load", "Load the NVIDIA modules")
@@ -34,7 +35,7 @@ REMOVE_FILES = Step("remove_files", "Remove the module configuration of the driv
 
 ALL = (
     *(REPAIR, OURS.python_debian, OURS.repository, STREAM, PIN, HEADERS, BLACKLIST, INITRAMFS),
-    *(OURS.install, OURS.hold, MODULES_LOAD, BUILD, REBOOT, LOAD, PERSISTENCE),
+    *(PARAMETERS, OURS.install, OURS.hold, MODULES_LOAD, BUILD, REBOOT, LOAD, PERSISTENCE),
     *(STOP_PERSISTENCE, UNLOAD, OURS.remove, OURS.release, REMOVE_FILES),
     *(OURS.forget, OURS.remove_repository),
 )
