@@ -3,29 +3,34 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import yaml
 
 from ansible_collections.metal.gpu.plugins.module_utils.read import signing
 
 KEY = "/var/lib/dkms/mok.pub"
+RECORD = yaml.safe_load((Path(__file__).parents[4] / "recorded" / "dkms.yml").read_text())
 
 
 @pytest.mark.parametrize(
     ("printed", "state"),
     [
-        (f"{KEY} is already enrolled\n", "enrolled"),
-        (f"{KEY} is already in db\n", "enrolled"),
+        *((f"{KEY} {row['printed']}\n", row["state"]) for row in RECORD["test_key"]),
         (f"{KEY} is already in the built-in trusted keyring\n", "enrolled"),
-        (f"{KEY} is already in the enrollment request\n", "requested"),
-        (f"{KEY} is not enrolled\n", "missing"),
         ("EFI variables are not supported on this system\n", "unknown"),
-        (f"{KEY} is blocked in dbx\n", "unknown"),
         ("", "unknown"),
     ],
 )
 def test_what_mokutil_says(printed: str, state: str) -> None:
-    """Its exit code is 1 for an enrolled key and for a requested one: see the records."""
     assert signing.parse_state(printed) == state
+
+
+@pytest.mark.parametrize("system", ["debian", "rhel", "ubuntu"])
+def test_where_the_certificate_is(system: str) -> None:
+    paths = [row["path"] for row in RECORD["certificates"] if system in row["systems"]]
+    assert signing.certificates(system)[0] == paths[0]
 
 
 @pytest.mark.parametrize(
