@@ -95,8 +95,8 @@ def plan_next(plan: Plan[Data], node: Node, choice: Choice | None) -> None:
         return
     sources = [one for one in dkms["sources"] if choice and choice.fits(one.rpartition("/")[2])]
     has_failed = _has_failed(node, newer["release"], by_name=True)
-    if sources and newer["headers"] and not has_failed:
-        plan.data["source"] = sources[0]
+    if choice and sources and newer["headers"] and not has_failed:
+        plan.data |= {"source": sources[0], "version": choice.driver}
         _plan_kernels(plan, [newer["release"]])
         return
     why = "nothing on the node builds one"

@@ -34,7 +34,7 @@ class Data(PackageData, total=False):
 
     blacklist: File
     modules_load: File
-    parameters: File  # without a block: the file goes
+    parameters: File  # an empty block: the file goes
     load: list[str]
     is_missing: bool
     initramfs: list[str] | None  # the command
