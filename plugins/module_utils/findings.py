@@ -211,8 +211,8 @@ REBOOT_HALTED (stop): not rebooted, because other nodes did not come back from t
 Remedy: bring these nodes back, and run again
 
 SECURE_BOOT_ON (refusal): Secure Boot is on, and the kernel refuses a module that is built on the
-  node and not signed: {reasons}
-Remedy: turn Secure Boot off in the firmware of the node; or {alternatives}
+  node and not signed with an enrolled key: {reasons}
+Remedy: {key}; or turn Secure Boot off in the firmware of the node; or {alternatives}
 
 DRIVER_FROM_ELSEWHERE (refusal): driver {found} comes from no installed package and does not work:
   {error}
@@ -271,6 +271,38 @@ KERNEL_HEADERS_LEFT (notice): {package} is not installed, so the next kernel may
   module of the driver; the role does not install it, because it would install a newer kernel
 Remedy: run `apt-get install {package}` when you upgrade the kernel
 
+KERNEL_HEADERS_GONE (stop): no repository of the node has the headers of the running kernel
+  {kernel}, so DKMS cannot build the driver's module for it; {found}
+Remedy: upgrade the kernel, drain and reboot the node, and run again; if a newer kernel with headers
+  is installed, the role reboots into it with `nvidia_driver_reboot_ok: true`; if the list of
+  packages on the node is old, update it first
+
+KERNEL_PENDING (notice): kernel {kernel} boots next and has no module of the driver ({why}), so the
+  node loses its GPUs at the next boot
+Remedy: install the headers of this kernel or its package of the module, and run again; or boot the
+  running kernel again: the boot loader's settings decide, and this collection reads only which
+  kernel is the newest
+
+DKMS_BUILD_FAILED (refusal): DKMS could not build the module of driver {version} for kernel
+  {kernel}: {error}; the log is {log}
+Remedy: remove the cause, or choose a version of the driver for this kernel; then run `dkms install
+  {source} -k {kernel}` on the node, and run again
+
+MODULE_REJECTED (stop): the kernel does not load {modules}: {error}
+Remedy: if its key was rejected, see SECURE_BOOT_ON in the document below; if its format is invalid,
+  build it again with `dkms install --force MODULE/VERSION -k $(uname -r)`; `dmesg` on the node
+  shows more
+
+PARAMETERS_PENDING (notice): parameters of nvidia_driver_module_parameters are not in force: the
+  loaded module has {evidence}; {when}
+Remedy: reboot the node, or set `nvidia_driver_reboot_ok: true` and run again; if the node has
+  rebooted since, correct the names and values, or remove what else sets them in /etc/modprobe.d
+
+PEERMEM_MISSING (notice): nvidia_driver_peermem is true, but the driver has no module nvidia-peermem
+  for kernel {kernel}
+Remedy: use a driver of branch 470 or newer that was installed with this module, or remove the
+  variable
+
 DRIVER_PIN_TAKEN (refusal): {expected} would replace {packages}, which this collection did not
   install
 Remedy: if nothing else needs that pin, run `apt-get purge {names}`, and run again; or set
@@ -310,6 +342,9 @@ FABRIC_MANAGER_TAKEN (refusal): the driver needs Fabric Manager {expected}, but 
   installed, which this collection did not install
 Remedy: remove it with your package manager ({names}), and run again: the role then installs the
   version of the driver; or set nvidia_driver_version to its version
+
+PERSISTENCE_OFF (notice): {evidence} ({why}): idle GPUs lose their settings and start slowly
+Remedy: remove the option from the unit, or run `nvidia-smi -pm 1` until the next boot
 
 DRIVER_IN_USE (failure): the driver cannot be unloaded, because it is in use: {users}
 Remedy: end these processes, and run again; nothing was removed

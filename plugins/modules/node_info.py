@@ -239,12 +239,31 @@ gpu_node:
         initramfs_outdated:
           description: >-
             Whether the settings for nouveau in C(modprobe.d) are newer than the initial ramdisk of
-            the running kernel. V(null) if there is no initial ramdisk.
+            an installed kernel. V(null) if there is no initial ramdisk.
           type: bool
         modules_load:
           description: Modules that C(modules-load.d) loads at boot.
           type: list
           elements: str
+        own_modules:
+          description: Those of them that are in the file of this collection.
+          type: list
+          elements: str
+        parameters:
+          description: >-
+            Parameters of the loaded module, by name without C(NVreg_), as in
+            C(/proc/driver/nvidia/params).
+          type: dict
+        own_parameters:
+          description: Lines of the file of this collection in C(modprobe.d) that sets parameters.
+          type: list
+          elements: str
+        parameters_are_new:
+          description: Whether this file was written after the boot.
+          type: bool
+        peermem:
+          description: Whether the running kernel has the module C(nvidia-peermem).
+          type: bool
         dkms:
           description: State of the driver's kernel module in DKMS.
           type: dict
@@ -254,15 +273,62 @@ gpu_node:
                 Whether DKMS built the module for the running kernel. V(null) if DKMS does not have
                 the source of the driver.
               type: bool
-            log:
-              description: Path of the log of a failed build. V(null) if there is none.
-              type: str
+            kernels:
+              description: The kernels for which DKMS built the module.
+              type: list
+              elements: str
             sources:
               description: >-
                 Names and versions of the driver's modules whose source DKMS has, such as
                 V(nvidia/580.178.04).
               type: list
               elements: str
+            log:
+              description: Path of the log of a failed build. V(null) if there is none.
+              type: str
+            failed:
+              description: The kernel of the failed build. V(null) if it is unknown.
+              type: str
+            error:
+              description: The first errors in the end of that log. V(null) if it has none.
+              type: str
+        next_kernel:
+          description: >-
+            The newest installed kernel, which boots next unless the boot loader has other settings.
+            V(null) if it is the running one.
+          type: dict
+          contains:
+            release:
+              description: Its release.
+              type: str
+            headers:
+              description: Whether its headers are installed.
+              type: bool
+            module:
+              description: Whether it has the C(nvidia) module.
+              type: bool
+        headers_available:
+          description: >-
+            The installed kernels without headers whose headers apt can install, according to its
+            index. V(null) if that was not asked, because a driver works, or if there is no index.
+          type: list
+          elements: str
+        signing:
+          description: >-
+            The key with which DKMS signs modules. V(null) if Secure Boot is not on.
+          type: dict
+          contains:
+            certificate:
+              description: Path of its certificate. V(null) if there is no key yet.
+              type: str
+            state:
+              description: >-
+                V(enrolled), V(requested) (the firmware asks for a confirmation at the next boot),
+                V(missing) or V(unknown).
+              type: str
+            error:
+              description: Why the state is unknown.
+              type: str
         programs:
           description: >-
             Files of C(nvidia-smi) and C(nvidia-persistenced), by name, with C(path), whether each
@@ -306,6 +372,11 @@ gpu_node:
               description: Displays of X servers that run, such as V(:0).
               type: list
               elements: str
+        persistence_off:
+          description: >-
+            The file of this unit that starts the daemon with C(--no-persistence-mode). V(null) if
+            there is none.
+          type: str
       sample:
         packages:
           nvidia-driver-cuda: 580.178.04-1
@@ -316,10 +387,22 @@ gpu_node:
         nouveau_blacklisted: true
         initramfs_outdated: false
         modules_load: [nvidia_uvm]
+        own_modules: [nvidia_uvm]
+        parameters:
+          EnableStreamMemOPs: "0"
+        own_parameters: []
+        parameters_are_new: false
+        peermem: true
         dkms:
           built: true
-          log: null
+          kernels: [6.1.0-26-amd64]
           sources: [nvidia/580.178.04]
+          log: null
+          failed: null
+          error: null
+        next_kernel: {release: 6.1.0-28-amd64, headers: true, module: true}
+        headers_available: null
+        signing: {certificate: /var/lib/dkms/mok.pub, state: enrolled, error: null}
         programs:
           nvidia-smi: {path: /usr/bin/nvidia-smi, exists: true, executable: true}
           nvidia-persistenced: {path: /usr/bin/nvidia-persistenced, exists: true, executable: true}
@@ -336,6 +419,7 @@ gpu_node:
           free_mib: 51200
           runs_programs: true
           displays: []
+        persistence_off: null
     nvml:
       description: The GPUs according to the driver (C(nvidia-smi)).
       type: dict

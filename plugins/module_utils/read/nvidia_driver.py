@@ -10,7 +10,7 @@ Source: README of the driver, chapter "Open Linux Kernel Modules"; the first lin
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,16 +29,14 @@ PACKAGE_PATTERNS = (
     "xorg-x11-drv-nvidia*",
     "nvlsm",  # the subnet manager of NVLink 5
 )
-# DKMS's sources of a module, the modules that it built, by kernel, and the log of a failed build:
-# dkms(8). Debian names the module nvidia-current, NVIDIA names it nvidia.
-DKMS_SOURCES = "/var/lib/dkms/nvidia*/*/source"
-DKMS_MODULES = "/var/lib/dkms/nvidia*/*/*/*/module/nvidia*.ko*"
-DKMS_LOGS = "/var/lib/dkms/nvidia*/*/build/make.log"
 # Modules that can bind GPUs: names, or patterns of names.
 MODULES = ("nvidia*", "nouveau", "vfio_pci")
 # Files that are necessary in addition to the modules.
 PROGRAMS = ("nvidia-smi", "nvidia-persistenced")
 PERSISTENCED = "nvidia-persistenced.service"
+# Ubuntu's own unit has it. Without it, the daemon turns persistence mode on.
+PERSISTENCE_OFF = "--no-persistence-mode"
+PARAMETERS = "/proc/driver/nvidia/params"  # of the loaded module
 LIBRARIES = ("libnvidia-ml.so.1", "libcuda.so.1")
 TOOLKIT_PROGRAMS = (
     *("nvidia-container-runtime", "nvidia-container-runtime-hook"),
@@ -55,10 +53,9 @@ INITIAL_RAMDISKS = ("/boot/initrd.img-{release}", "/boot/initramfs-{release}.img
 # depmod writes this list of the files of all modules; paths are relative to it.
 MODULES_DEP = "/lib/modules/{release}/modules.dep"
 # Debian uses other file names: nvidia-current, nvidia-current-open, nvidia-tesla-535.
-_MODULE = r"nvidia(?:-current|-tesla(?:-\d+)?)?(?:-open)?"
-_MODULE_FILE = re.compile(rf"(?:.*/)?{_MODULE}\.ko(?:\.\w+)?")
-# DKMS's name and version of the driver. nvidia-fs is not part of it, but GPUDirect Storage.
-_DKMS_PATH = re.compile(rf"/var/lib/dkms/(?P<source>{_MODULE}/[^/]+)/(?P<rest>.+)")
+MODULE = r"nvidia(?:-current|-tesla(?:-\d+)?)?(?:-open)?"
+_MODULE_FILE = re.compile(rf"(?:.*/)?{MODULE}\.ko(?:\.\w+)?")
+_PEERMEM_FILE = re.compile(rf"(?:.*/)?{MODULE}-peermem\.ko(?:\.\w+)?")
 # Firmware for nouveau, from Debian 13, and from Fedora and Enterprise Linux 10. It may be installed
 # with any driver or without one. NVIDIA's firmware, as in firmware-nvidia-gsp, is part of a driver.
 _NOUVEAU_FIRMWARE = ("firmware-nvidia-graphics", "nvidia-gpu-firmware")
@@ -119,8 +116,7 @@ def parse_uuid(information: str) -> str | None:
 
 def parse_modules_load(text: str) -> list[str]:
     """Parse a file of modules-load.d: names with underscores, in the file's order."""
-    lines = (line.strip() for line in text.splitlines())
-    return [line.replace("-", "_") for line in lines if line and line[0] not in "#;"]
+    return [line.replace("-", "_") for line in parse_lines(text)]
 
 
 def parse_module_name(modprobe_files: Iterable[str]) -> str:
@@ -138,33 +134,27 @@ def parse_modules_dep(text: str) -> list[str]:
     return [file for file in files if _MODULE_FILE.fullmatch(file)]
 
 
-class Dkms(TypedDict):
-    """State of the driver's module in DKMS."""
-
-    built: bool | None  # for the running kernel; None without source
-    log: str | None  # of a failed build
-    sources: list[str]  # names and versions in the syntax of dkms: "nvidia/580.178.04"
+def has_peermem(text: str) -> bool:
+    """Return whether modules.dep has the module nvidia-peermem."""
+    files = (line.partition(":")[0] for line in text.splitlines())
+    return any(_PEERMEM_FILE.fullmatch(file) for file in files)
 
 
-def parse_dkms(paths: Iterable[str], release: str | None) -> Dkms:
-    """Derive the state of the driver's module from the paths below /var/lib/dkms."""
-    sources, logs, built = [], [], False
-    for path in paths:
-        match = _DKMS_PATH.fullmatch(path)
-        if not match:
-            continue
-        rest = match["rest"]
-        if rest == "source":
-            sources.append(match["source"])
-        elif rest == "build/make.log":
-            logs.append(path)
-        else:
-            built |= rest.startswith(f"{release}/") and bool(_MODULE_FILE.fullmatch(rest))
-    return {
-        "built": built if sources else None,
-        "log": next(iter(logs), None),
-        "sources": sources,
-    }
+def is_module_file(path: str) -> bool:
+    """Return whether a file is the module nvidia itself."""
+    return bool(_MODULE_FILE.fullmatch(path))
+
+
+def parse_parameters(text: str) -> dict[str, str]:
+    """Parse /proc/driver/nvidia/params: the parameters of the loaded module, without NVreg_."""
+    pairs = (line.partition(":") for line in text.splitlines())
+    return {name.strip(): value.strip().strip('"') for name, colon, value in pairs if colon}
+
+
+def parse_lines(text: str) -> list[str]:
+    """Return the lines of a configuration file without comments."""
+    lines = (line.strip() for line in text.splitlines())
+    return [line for line in lines if line and line[0] not in "#;"]
 
 
 def is_nouveau_blocked(text: str) -> bool:

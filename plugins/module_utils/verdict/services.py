@@ -32,6 +32,8 @@ _COMPONENTS = {
     "nvidia_container_runtime": "container_toolkit",
     "kubelet_device_plugins": "kubelet",
 }
+# Notices about a node that is well now and not after the next boot.
+_THREATS = ("KERNEL_PENDING",)
 # The finding that already reports a stopped component.
 _STOPPED = {
     "kubelet": "KUBELET_STOPPED",
@@ -75,10 +77,11 @@ def _stopped_engines(node: Node) -> Iterator[str]:
 def judge_plans(
     host: str, plans: Mapping[str, PlanResult], stopped: Sequence[Mapping[str, str]]
 ) -> Iterator[Mapping[str, str]]:
-    """Yield the drift from the plans of the roles, and their refusals, but not their notices."""
+    """Yield the drift from the plans of the roles, their refusals, and notices about a threat."""
     codes = [one["code"] for one in stopped]
     for role, plan in plans.items():
         yield from plan["refusals"]
+        yield from (one for one in plan["notices"] if one["code"] in _THREATS)
         component = _COMPONENTS.get(role, role)
         steps = [f"{step['name']} ({step['reason']})" for step in plan["steps"]]
         is_reported = len(steps) == 1 and _STOPPED.get(component) in codes

@@ -125,7 +125,7 @@ def explain(
     found = (
         [_twice(host, node, url, match) for url, match in twice.items()]
         or [*suspects.values()]
-        or _missing(host, answers, desired["names"], node["os"]["family"])
+        or _missing(host, answers, desired["names"], node)
         or [*others.values()]
         or [failed(host, error, printed)]
     )
@@ -178,20 +178,26 @@ def _twice(host: str, node: Node, url: str, match: re.Match[str]) -> dict[str, s
 
 
 def _missing(
-    host: str, answers: Mapping[str, str], names: Iterable[str], family: str
+    host: str, answers: Mapping[str, str], names: Iterable[str], node: Node
 ) -> list[dict[str, str]]:
     """Return one finding for all packages with the same desired and available versions."""
     if "versions" not in answers:
         return []
-    text = answers["versions"]
+    text, family = answers["versions"], node["os"]["family"]
     available = parse_madison(text) if family == "debian" else parse_dnf_list(text)
     missing: dict[tuple[str, str], list[str]] = {}
-    for name, version in (split(argument, family) for argument in names):
+    headers = []
+    for argument in names:
+        name, version = split(argument, family)
         versions = available.get(name, [])
-        if not any(is_version(one, version) for one in versions):
-            found = ", ".join(nearest(version, versions)) or "none"
-            missing.setdefault((version, found), []).append(name)
-    return [
+        if any(is_version(one, version) for one in versions):
+            continue
+        if argument in _headers(node):
+            headers.append(finding("KERNEL_HEADERS_GONE", host, **_running(node)))
+            continue
+        found = ", ".join(nearest(version, versions)) or "none"
+        missing.setdefault((version, found), []).append(name)
+    return headers + [
         finding(
             "PACKAGE_VERSION_MISSING",
             host,
@@ -200,6 +206,19 @@ def _missing(
         )
         for (version, found), packages in missing.items()
     ]
+
+
+def _headers(node: Node) -> tuple[str, ...]:
+    """Return the packages with the headers of the running kernel."""
+    release = node["kernel"]["release"]
+    return (f"linux-headers-{release}", f"kernel-devel-{release}")
+
+
+def _running(node: Node) -> dict[str, str | None]:
+    """Return the evidence that no headers of the running kernel are there."""
+    newer = node["driver"]["next_kernel"]
+    found = f"kernel {newer['release']} boots next" if newer else "no newer kernel is installed"
+    return {"kernel": node["kernel"]["release"], "found": found}
 
 
 def _unconfigured(host: str, text: str) -> list[dict[str, str]]:

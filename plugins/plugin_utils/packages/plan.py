@@ -95,8 +95,10 @@ def unfinished_evidence(node: Node) -> dict[str, str]:
     """Return the evidence about packages that dpkg could not install."""
     unfinished = node["package_manager"]["unfinished"]
     states = [f"{name} {one['version']} is {one['state']}" for name, one in unfinished.items()]
-    if log := node["driver"]["dkms"]["log"]:
-        states.append(f"build log of the kernel module: {log}")
+    dkms = node["driver"]["dkms"]
+    if dkms["log"]:
+        words = f" ({dkms['error']})" if dkms["error"] else ""
+        states.append(f"build log of the kernel module: {dkms['log']}{words}")
     return {"packages": "; ".join(states), "names": " ".join(unfinished)}
 
 

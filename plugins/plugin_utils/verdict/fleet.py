@@ -138,7 +138,7 @@ def judge(
     failed = [one for one in host.planned.get("refusals", ()) if one not in refused]
     plans = {**planned} if drift else {}
     if failed:  # what could not be computed
-        plans["no plan"] = {"steps": [], "refusals": failed}
+        plans["no plan"] = {"steps": [], "refusals": failed, "notices": []}
     name = "" if node is None else node["kubelet"]["node_name"]
     count, wrong = variables.gpu_count(host.name, host.declared)
     verdict = reconcile(

@@ -105,6 +105,11 @@ def _file(key: str) -> Callable[[Mapping[str, Any], str], Lines]:
     return show
 
 
+def _persistence(data: Mapping[str, Any], family: str) -> Lines:
+    if data["persistence_drop_in"]:
+        yield from _file("persistence_drop_in")(data, family)
+
+
 def _ramdisk(data: Mapping[str, Any], family: str) -> Lines:
     yield f"command {' '.join(data['initramfs'])}"
 
@@ -123,6 +128,7 @@ _SHOWN: dict[Step, Callable[[Mapping[str, Any], str], Lines]] = {
     driver_steps.PIN: _packages("pinning"),
     driver_steps.MODULES_LOAD: _file("modules_load"),
     driver_steps.HEADERS: _packages("headers"),
+    driver_steps.PERSISTENCE: _persistence,
     containerd_plan.CRI: _config,
     cri_dockerd.INSTALL: lambda data, family: iter([f"package {data['cri_dockerd_url']}"]),
     device_links.RULE: _file("rule"),

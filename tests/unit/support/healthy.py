@@ -68,6 +68,8 @@ _PLANS: dict[str, tuple[Any, dict[str, Any]]] = {
             "runfile_url": "",
             "runfile_sha256": "",
             "switch_ok": False,
+            "module_parameters": {},
+            "peermem": False,
             **REPOSITORY,
         },
     ),

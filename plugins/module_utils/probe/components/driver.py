@@ -7,7 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypedDict
 
-from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files, program_files
+from ansible_collections.metal.gpu.plugins.module_utils.probe import (
+    kernel_modules,
+    own_files,
+    program_files,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.probe.commands import Command
 from ansible_collections.metal.gpu.plugins.module_utils.probe.device_files import (
     DeviceFile,
@@ -23,12 +27,19 @@ from ansible_collections.metal.gpu.plugins.module_utils.probe.runfile import (
     Installer,
     read_installer,
 )
-from ansible_collections.metal.gpu.plugins.module_utils.read import nvidia_driver, nvidia_smi
+from ansible_collections.metal.gpu.plugins.module_utils.read import (
+    dkms,
+    kernels,
+    nvidia_driver,
+    nvidia_smi,
+    signing,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import Reading
+    from ansible_collections.metal.gpu.plugins.module_utils.read.kernels import Kernel
     from ansible_collections.metal.gpu.plugins.module_utils.read.output import Output
 
 
@@ -38,16 +49,27 @@ class Values(TypedDict):
     device_files: list[DeviceFile]
     device_users: list[DeviceUser] | None
     module_files: list[str]
+    peermem: bool
+    next_kernel: Kernel | None
+    build_log: dkms.Log
+    certificate: str | None
+    persistence_off: str | None
     libraries: dict[str, str | None]
     installer: Installer
 
 
 def _values(reading: Reading) -> Values:
     root = reading.node.root
+    modules_dep = kernel_modules.read_modules_dep(reading, reading.release)
     return {
         "device_files": read_device_files(root),
         "device_users": read_device_users(root) if reading.request.device_users else None,
-        "module_files": _read_module_files(reading),
+        "module_files": nvidia_driver.parse_modules_dep(modules_dep),
+        "peermem": nvidia_driver.has_peermem(modules_dep),
+        "next_kernel": kernel_modules.read_next_kernel(reading),
+        "build_log": kernel_modules.read_build_log(reading),
+        "certificate": kernel_modules.find_certificate(reading),
+        "persistence_off": kernel_modules.find_persistence_off(reading),
         "libraries": {
             name: program_files.find_library(root, name) for name in nvidia_driver.LIBRARIES
         },
@@ -55,22 +77,28 @@ def _values(reading: Reading) -> Values:
     }
 
 
-def _read_module_files(reading: Reading) -> list[str]:
-    """Return the files of the nvidia module. modules.dep itself is long and stays on the node."""
-    path = nvidia_driver.MODULES_DEP.format(release=reading.release)
-    return nvidia_driver.parse_modules_dep(NodeFiles(reading.node.root).read(path) or "")
+def _read(reading: Reading) -> None:
+    """Read our parameters. Of modprobe.d, only files about nouveau were kept."""
+    reading.files.read(own_files.MODULE_PARAMETERS)
 
 
 def _times(reading: Reading) -> dict[str, float | None]:
-    paths = (path.format(release=reading.release) for path in nvidia_driver.INITIAL_RAMDISKS)
-    return {path: reading.files.modified(path) for path in paths}
+    return {
+        path.format(release=release): reading.files.modified(path.format(release=release))
+        for release in kernel_modules.releases(reading)
+        for path in nvidia_driver.INITIAL_RAMDISKS
+    }
 
 
 def _commands(reading: Reading) -> dict[str, Command]:
-    return {
+    commands = {
         "module": Command(("modinfo", "-F", "version", _read_module_name(reading))),
         "nvidia_smi": Command(nvidia_smi.QUERY, timeout_s=nvidia_smi.TIMEOUT_S),
     }
+    certificate = kernel_modules.find_certificate(reading)
+    if certificate and signing.has_secure_boot(reading.files.texts):
+        commands["mokutil"] = Command(("mokutil", "--test-key", certificate))
+    return commands
 
 
 def _read_module_name(reading: Reading) -> str:
@@ -82,11 +110,21 @@ def _read_module_name(reading: Reading) -> str:
     return nvidia_driver.parse_module_name(files.texts[path] for path in by_name)
 
 
-def _follow_up(_reading: Reading, outputs: Mapping[str, Output]) -> dict[str, Command]:
+def _follow_up(reading: Reading, outputs: Mapping[str, Output]) -> dict[str, Command]:
     answer = outputs.get("nvidia_smi")
+    commands = {}
     if answer and nvidia_smi.is_cut_short(answer.stdout, answer.stderr):
-        return {"nvidia_smi_list": Command(nvidia_smi.LIST, timeout_s=nvidia_smi.TIMEOUT_S)}
-    return {}
+        commands["nvidia_smi_list"] = Command(nvidia_smi.LIST, timeout_s=nvidia_smi.TIMEOUT_S)
+    # Headers are necessary only for a module that is built.
+    if answer is None or answer.rc != 0:
+        missing = [
+            release
+            for release in kernel_modules.releases(reading)
+            if not kernel_modules.has_headers(reading, release)
+        ]
+        if missing:
+            commands["headers"] = Command(kernels.headers_query(missing))
+    return commands
 
 
 PROBE = Probe(
@@ -95,15 +133,17 @@ PROBE = Probe(
         "/proc/driver/nvidia/version",
         "/proc/driver/nvidia/gpus/*/information",
         "/sys/module/nvidia/version",
+        nvidia_driver.PARAMETERS,
     ),
     layered=(Layered("modprobe.d", "*.conf", "nouveau"), Layered("modules-load.d", "*.conf")),
     found={
-        "dkms_modules": (nvidia_driver.DKMS_MODULES,),
-        "dkms_logs": (nvidia_driver.DKMS_LOGS,),
-        "dkms_sources": (nvidia_driver.DKMS_SOURCES,),
+        "dkms_modules": (dkms.MODULES,),
+        "dkms_logs": (dkms.LOGS,),
+        "dkms_sources": (dkms.SOURCES,),
     },
     program_files=dict.fromkeys(nvidia_driver.PROGRAMS, program_files.DIRECTORIES),
-    own_files=dict.fromkeys((own_files.NOUVEAU_BLACKLIST, own_files.MODULES_LOAD), "nvidia_driver"),
+    own_files=dict.fromkeys(own_files.OF_DRIVER, "nvidia_driver"),
+    read=_read,
     values=_values,
     times=_times,
     commands=_commands,

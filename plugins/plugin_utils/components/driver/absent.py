@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     fabric,
     origin,
@@ -34,11 +35,7 @@ def plan_absent(plan: Plan[Data], node: Node) -> None:
     added = steps.OURS.added(node)
     is_ours = bool(driver_packages.carriers(dict.fromkeys(added, "")))
     packages = origin.removable(node, added) if is_ours else added
-    files = [
-        file["path"]
-        for file in (state.BLACKLIST_FILE, state.MODULES_LOAD_FILE)
-        if file["path"] in node["ours"]["files"]
-    ]
+    files = [path for path in own_files.OF_DRIVER if path in node["ours"]["files"]]
     plan.data |= {"former": packages, "files": files}
     fabric.plan_stop(plan, node, added)
     if is_ours:

@@ -58,6 +58,15 @@ def meta_package(node: Node) -> str | None:
     return next(iter([*of_series, *of_flavour]), None)
 
 
+def next_headers(node: Node) -> dict[str, str]:
+    """Return the headers of the kernel that boots next, if it lacks them and apt has them."""
+    newer = node["driver"]["next_kernel"]
+    available = node["driver"]["headers_available"] or []
+    if newer is None or newer["headers"] or newer["release"] not in available:
+        return {}
+    return {f"{_HEADERS}{newer['release']}": ""}
+
+
 def headers(node: Node, system: System) -> Headers:
     """Return the headers to install with a module that is built on the node, on systems with apt.
 

@@ -4,17 +4,29 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from typing import TypedDict, cast
 
+from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
 from ansible_collections.metal.gpu.plugins.module_utils.probe.components import platform
 from ansible_collections.metal.gpu.plugins.module_utils.probe.components.driver import Values
 from ansible_collections.metal.gpu.plugins.module_utils.probe.device_files import DeviceFile
 from ansible_collections.metal.gpu.plugins.module_utils.probe.device_users import DeviceUser
 from ansible_collections.metal.gpu.plugins.module_utils.probe.raw_data import ProgramFileData
 from ansible_collections.metal.gpu.plugins.module_utils.probe.runfile import Installer
-from ansible_collections.metal.gpu.plugins.module_utils.read import nvidia_driver, nvidia_smi
+from ansible_collections.metal.gpu.plugins.module_utils.read import (
+    dkms,
+    kernels,
+    nvidia_driver,
+    nvidia_smi,
+    signing,
+)
+from ansible_collections.metal.gpu.plugins.module_utils.read.output import failure_text
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Raw, Unit
+
+# Files that are read for another reason than nouveau.
+_WITHOUT_NOUVEAU = (own_files.MODULE_PARAMETERS,)
 
 
 class Driver(TypedDict):
@@ -28,11 +40,20 @@ class Driver(TypedDict):
     nouveau_blacklisted: bool
     initramfs_outdated: bool | None
     modules_load: list[str]
-    dkms: nvidia_driver.Dkms
+    own_modules: list[str]
+    parameters: dict[str, str]
+    own_parameters: list[str]
+    parameters_are_new: bool
+    peermem: bool
+    dkms: dkms.Dkms
+    next_kernel: kernels.Kernel | None
+    headers_available: list[str] | None
+    signing: signing.Signing | None
     programs: dict[str, ProgramFileData]
     libraries: dict[str, str | None]
     persistenced: Unit
     installer: Installer
+    persistence_off: str | None
 
 
 class Device(TypedDict):
@@ -95,28 +116,60 @@ def _driver(raw: Raw, values: Values) -> Driver:
             for path in raw.find("*/modules-load.d/*.conf")
             for name in nvidia_driver.parse_modules_load(raw.texts[path])
         ],
-        "dkms": _dkms(raw),
+        "own_modules": nvidia_driver.parse_modules_load(_own(raw, own_files.MODULES_LOAD)),
+        "parameters": nvidia_driver.parse_parameters(raw.texts.get(nvidia_driver.PARAMETERS, "")),
+        "own_parameters": nvidia_driver.parse_lines(_own(raw, own_files.MODULE_PARAMETERS)),
+        "parameters_are_new": _is_newer_than_boot(raw, own_files.MODULE_PARAMETERS),
+        "peermem": values["peermem"],
+        "dkms": _dkms(raw, values),
+        "next_kernel": values["next_kernel"],
+        "headers_available": kernels.parse_headers(raw.stdout("headers")),
+        "signing": _signing(raw, values),
         "programs": raw.program_files(nvidia_driver.PROGRAMS),
         "libraries": values["libraries"],
         "persistenced": raw.unit(nvidia_driver.PERSISTENCED),
         "installer": values["installer"],
+        "persistence_off": values["persistence_off"],
     }
 
 
-def _dkms(raw: Raw) -> nvidia_driver.Dkms:
+def _dkms(raw: Raw, values: Values) -> dkms.Dkms:
     names = ("dkms_sources", "dkms_modules", "dkms_logs")
     paths = [path for name in names for path in raw.found[name]]
-    return nvidia_driver.parse_dkms(paths, raw.text("/proc/sys/kernel/osrelease"))
+    return dkms.parse(paths, raw.text("/proc/sys/kernel/osrelease"), values["build_log"])
+
+
+def _own(raw: Raw, path: str) -> str:
+    """Return the text of a file of this collection."""
+    return raw.texts.get(path, "") if path in raw.own_files else ""
+
+
+def _is_newer_than_boot(raw: Raw, path: str) -> bool:
+    return raw.modified.get(path, 0.0) > raw.clock["now"] - raw.clock["uptime"]
+
+
+def _signing(raw: Raw, values: Values) -> signing.Signing | None:
+    """Return the state of the key that signs modules; None without Secure Boot."""
+    if not signing.has_secure_boot(raw.texts):
+        return None
+    certificate = values["certificate"]
+    state = signing.parse_state(raw.stdout("mokutil")) if certificate else "missing"
+    error = failure_text(raw.outputs.get("mokutil"), "mokutil") if state == "unknown" else None
+    return {"certificate": certificate, "state": state, "error": error}
 
 
 def _is_initramfs_outdated(raw: Raw) -> bool | None:
-    """Tell whether a file about nouveau is newer than the running kernel's initramfs."""
-    release = raw.text("/proc/sys/kernel/osrelease")
-    paths = [path.format(release=release) for path in nvidia_driver.INITIAL_RAMDISKS]
-    built = [raw.modified[path] for path in paths if path in raw.modified]
+    """Tell whether a file about nouveau is newer than the initramfs of any installed kernel."""
+    patterns = [path.format(release="*") for path in nvidia_driver.INITIAL_RAMDISKS]
+    built = [
+        modified
+        for path, modified in raw.modified.items()
+        if any(fnmatchcase(path, pattern) for pattern in patterns)
+    ]
     if not built:
         return None
-    written = [raw.modified[path] for path in raw.find("*/modprobe.d/*.conf")]
+    blocks = [path for path in raw.find("*/modprobe.d/*.conf") if path not in _WITHOUT_NOUVEAU]
+    written = [raw.modified[path] for path in blocks]
     # A time in the future shows only that a clock was wrong.
     past = [modified for modified in written if modified <= raw.clock["now"]]
     return max(past, default=0.0) > min(built)

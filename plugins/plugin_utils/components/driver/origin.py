@@ -134,7 +134,7 @@ def _without_driver(node: Node, packages: list[str]) -> Node:
             "disk_version": None,
             "module_files": [],
             "flavour": None,
-            "dkms": {"built": None, "log": None, "sources": []},
+            "dkms": {**driver["dkms"], "built": None, "kernels": [], "sources": [], "log": None},
             "persistenced": {"installed": False, "enabled": False, "active": False},
             "installer": {**driver["installer"], "version": None, "uninstaller": False},
         },

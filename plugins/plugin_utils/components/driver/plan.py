@@ -15,7 +15,10 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import
     distribution,
     fabric,
     kernels,
+    modules,
     origin,
+    parameters,
+    persistence,
     state,
     steps,
 )
@@ -62,7 +65,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, PlanRe
 
 _INITRAMFS = {
     systems.DEBIAN: ["/usr/sbin/update-initramfs", "-u", "-k", "all"],
-    systems.REDHAT: ["/usr/bin/dracut", "--force"],
+    systems.REDHAT: ["/usr/bin/dracut", "--regenerate-all", "--force"],
 }
 DNF_MODULE = "nvidia-driver"
 STEPS = steps.ALL
@@ -76,7 +79,6 @@ def plan(node: Node, desired: Desired) -> PlanResult:
         desired["host"],
         {
             "blacklist": state.BLACKLIST_FILE,
-            "modules_load": state.MODULES_LOAD_FILE,
             "fabric_drop_in": fabric.DROP_IN,
             "is_missing": is_missing,
             "initramfs": _INITRAMFS.get(node["os"]["family"]),
@@ -119,7 +121,9 @@ def _plan_working(plan: Plan[Data], node: Node, desired: Desired) -> None:
     others = [name for name in packages if name not in {*ours, *dependencies}]
     notice_unheld(plan, node, others)
     if desired["source"] == PRESENT:
+        _leave_alone(plan, node)
         return
+    parameters.plan_wanted(plan, node, desired)
     choice = choice_for(node, desired)
     is_other = origin.differs(node, desired)
     if isinstance(choice, Choice):
@@ -129,6 +133,8 @@ def _plan_working(plan: Plan[Data], node: Node, desired: Desired) -> None:
     if is_other:
         expected = f"{expected} of the source {desired['source']}".strip()
     if is_other or not fits:
+        parameters.plan_loaded(plan, node, desired)
+        _leave_alone(plan, node)
         if expected not in ("", found):
             plan.notice("DRIVER_KEPT", found=found, expected=expected)
         return
@@ -138,12 +144,12 @@ def _plan_working(plan: Plan[Data], node: Node, desired: Desired) -> None:
         managers = fabric.plan_beside_driver(plan, node, desired, choice)
     held = {name: node["packages"][name]["version"] for name in distribution.holdable(ours)}
     steps.OURS.plan_hold(plan, node, held | managers)
-    plan.step(steps.MODULES_LOAD, state.boot_reason(node))
-    plan.step(steps.LOAD, state.unloaded_reason(node))
-    if node["driver"]["persistenced"]["installed"]:
-        plan.step(steps.PERSISTENCE, state.persistence_reason(node))
-    else:
-        plan.notice("PERSISTENCE_MISSING", found=found)
+    loaded = parameters.plan_modules_load(plan, node, desired)
+    modules.plan_next(plan, node, choice if isinstance(choice, Choice) else None)
+    parameters.plan_loaded(plan, node, desired)
+    if not plan.has_step(steps.REBOOT):
+        plan.step(steps.LOAD, state.unloaded_reason(node, loaded))
+    persistence.plan_working(plan, node, found)
     if isinstance(choice, Choice):
         fabric.plan_service(plan, node, choice, managers)
 
@@ -157,6 +163,12 @@ def _is_wished(found: str, desired: Desired) -> bool:
     if wish.version:
         return found == wish.version
     return not wish.branch or found.startswith(f"{wish.branch}.")
+
+
+def _leave_alone(plan: Plan[Data], node: Node) -> None:
+    """Report what threatens the GPUs of a driver that the role does not change."""
+    modules.plan_next(plan, node, None)
+    persistence.notice_off(plan, node)
 
 
 def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
@@ -175,6 +187,10 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
     managers = fabric.packages(plan, node, choice)
     packages, pinning = {**chosen.packages, **managers}, chosen.pinning
     reason, pin_reason = install_reason(node, packages), install_reason(node, pinning)
+    booted = None
+    if chosen.headers and modules.headers_are_gone(node) and not node["driver"]["dkms"]["built"]:
+        booted = modules.next_for(plan, node, desired)
+        node = modules.as_running(node, booted) if booted else node
     headers = _headers(node, chosen, is_incomplete=reason is not None)
     needed = {**headers.packages, **_compilers(node, chosen)}
     # In one transaction, rpm may build the module before the headers are installed, and NVIDIA's
@@ -207,17 +223,24 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
     plan.step(steps.PIN, pin_reason)
     plan.step(steps.HEADERS, lacking if separate else None)
     state.plan_blacklist(plan, node["driver"])
+    parameters.plan_wanted(plan, node, desired)
     plan.step(steps.OURS.install, f"{reason}; {choice.why}" if reason else None)
     held = distribution.holdable(ours)
     steps.OURS.plan_hold(plan, node, {name: ours[name] for name in held})
-    plan.step(steps.MODULES_LOAD, state.boot_reason(node))
-    has_failed = state.plan_build(plan, node, choice, is_complete=not (reason or lacking))
-    reboot = state.reboot_reason(node, choice)
+    loaded = parameters.plan_modules_load(plan, node, desired)
+    problem = modules.plan_build(
+        plan, node, choice, is_new=bool(reason), is_complete=not (reason or lacking)
+    )
+    reboot = state.reboot_reason(node, choice) or (
+        f"kernel {booted['release']} has headers, and the running one has none" if booted else None
+    )
     plan.step(steps.REBOOT, reboot)
-    plan.step(steps.LOAD, None if reboot else state.unloaded_reason(node))
-    plan.step(steps.PERSISTENCE, state.persistence_reason(node))
+    plan.step(steps.LOAD, None if reboot else state.unloaded_reason(node, loaded))
+    persistence.plan_new(plan, node)
     fabric.plan_service(plan, node, choice, managers)
-    if has_failed or not (plan.steps or plan.refusals):
+    if problem == "DKMS_BUILD_FAILED":
+        modules.refuse_unbuilt(plan, node, choice.driver)
+    elif problem or not (plan.steps or plan.refusals):
         refuse_broken(plan, node, choice.driver)
 
 
@@ -238,7 +261,8 @@ def _headers(
     if systems.is_redhat(node):
         running = f"{chosen.headers}{kernel['release']}"
         return kernels.Headers({} if kernel["headers"] else {running: ""})
-    return kernels.headers(node, systems.supported(node))
+    found = kernels.headers(node, systems.supported(node))
+    return found._replace(packages={**found.packages, **kernels.next_headers(node)})
 
 
 def _compilers(node: Node, chosen: driver_packages.DriverPackages) -> dict[str, str]:

@@ -15,6 +15,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     runfile,
+    signing,
     state,
     steps,
 )
@@ -47,7 +48,8 @@ def choose(plan: Plan[Data], node: Node, desired: Desired) -> Choice | None:
     found = choice_for(node, desired)
     if isinstance(found, Refused):
         for reason in found.reasons:
-            plan.refuse(reason.code, **{"error": state.error(node), **reason.evidence})
+            more = {"error": state.error(node), "key": signing.way_out(node)}
+            plan.refuse(reason.code, **{**more, **reason.evidence})
         return None
     return found
 
@@ -67,7 +69,7 @@ def choice_for(node: Node, desired: Desired) -> Choice | Refused:
     for gpu in node["pci"]:
         gpus.setdefault(gpu_models.generation(gpu["device"]), []).append(gpu)
     machine = Machine(
-        systems.supported(node), node["kernel"]["release"], gpus, bool(node["secure_boot"])
+        systems.supported(node), node["kernel"]["release"], gpus, signing.refuses_unsigned(node)
     )
     return choose_source(machine, wish_for(desired))
 

@@ -11,7 +11,10 @@ from __future__ import annotations
 from ansible_collections.metal.gpu.plugins.module_utils.read.packages import RECORDS
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     kernels,
+    modules,
     origin,
+    parameters,
+    persistence,
     runfile,
     state,
     steps,
@@ -67,15 +70,19 @@ def plan_runfile(plan: Plan[Data], node: Node, desired: Desired, choice: Choice)
         },
     }
     state.plan_blacklist(plan, node["driver"])
-    has_failed = False
+    parameters.plan_wanted(plan, node, desired)
+    problem = None
     if is_installed:
-        lacking = plan.has_step(steps.HEADERS)
-        has_failed = state.plan_build(plan, node, choice, is_complete=not lacking)
+        is_complete = not plan.has_step(steps.HEADERS)
+        problem = modules.plan_build(plan, node, choice, is_new=False, is_complete=is_complete)
     plan.step(steps.REBOOT, reboot)
     plan.step(steps.RUNFILE, None if is_installed else f"no driver is installed; {choice.why}")
-    plan.step(steps.MODULES_LOAD, state.boot_reason(node))
-    plan.step(steps.LOAD, None if reboot and is_installed else state.unloaded_reason(node))
-    if has_failed or not (plan.steps or plan.refusals):
+    loaded = parameters.plan_modules_load(plan, node, desired)
+    plan.step(steps.LOAD, None if reboot and is_installed else state.unloaded_reason(node, loaded))
+    persistence.plan_without_daemon(plan, node)
+    if problem == "DKMS_BUILD_FAILED":
+        modules.refuse_unbuilt(plan, node, choice.driver)
+    elif problem or not (plan.steps or plan.refusals):
         refuse_broken(plan, node, choice.driver)
 
 

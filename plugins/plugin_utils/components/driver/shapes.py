@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import State
@@ -28,6 +29,8 @@ class Desired(RepositoryDesired):  # pylint: disable=duplicate-bases
     runfile_url: str
     runfile_sha256: str
     switch_ok: bool
+    module_parameters: Mapping[str, object]
+    peermem: bool
 
 
 class Data(PackageData, total=False):
@@ -35,6 +38,8 @@ class Data(PackageData, total=False):
 
     blacklist: File
     modules_load: File
+    parameters: File  # an empty block: the file goes
+    load: list[str]
     is_missing: bool
     initramfs: list[str] | None  # the command
     flavour: str
@@ -42,7 +47,10 @@ class Data(PackageData, total=False):
     stream: str | None
     pinning: list[str]
     headers: list[str]
-    source: str | None  # of the module, for DKMS
+    source: str | None  # of the module, for DKMS; None: known after the installation
+    kernels: list[str]  # to build it for
+    persistence_drop_in: File | None
+    persistence_by_smi: bool  # the node has no daemon
     fabric_packages: list[str]
     fabric_drop_in: File
     fabric_awaited: bool  # whether the GPUs have fabric states

@@ -22,10 +22,6 @@ BLACKLIST_FILE: File = {
     "path": own_files.NOUVEAU_BLACKLIST,
     "block": "blacklist nouveau\noptions nouveau modeset=0\n",
 }
-MODULES_LOAD_FILE: File = {
-    "path": own_files.MODULES_LOAD,
-    "block": "".join(f"{name}\n" for name in MODULES),
-}
 # The driver answers and reports a broken GPU. Another driver would not fix it.
 _BROKEN_GPU = ("gpu_lost", "gpu_error", "inforom_corrupted", "insufficient_power")
 
@@ -61,7 +57,8 @@ def error(node: Node) -> str:
     dkms = node["driver"]["dkms"]
     if dkms["built"] is not False:
         return error
-    log = f" (build log: {dkms['log']})" if dkms["log"] else ""
+    words = f": {dkms['error']}" if dkms["error"] else ""
+    log = f" (build log: {dkms['log']}{words})" if dkms["log"] else ""
     return f"{error}; DKMS built no module for kernel {node['kernel']['release']}{log}"
 
 
@@ -74,20 +71,6 @@ def ramdisk_reason(driver: Driver) -> str | None:
     return "the blacklist is newer than the initramfs" if driver["initramfs_outdated"] else None
 
 
-def plan_build(plan: Plan[Data], node: Node, choice: Choice, *, is_complete: bool) -> bool:
-    """Plan the build of the module. Return whether it cannot succeed without an admin."""
-    dkms = node["driver"]["dkms"]
-    if dkms["built"] is not False:
-        return False
-    sources = [one for one in dkms["sources"] if choice.fits(one.rpartition("/")[2])]
-    plan.data["source"] = sources[0] if sources else None
-    if is_complete and (dkms["log"] or not sources):
-        return True
-    if sources:
-        plan.step(steps.BUILD, f"DKMS built no module for kernel {node['kernel']['release']}")
-    return False
-
-
 def plan_blacklist(plan: Plan[Data], driver: Driver) -> None:
     """Plan that nouveau is blocked, also in the initramfs."""
     is_blocked = driver["nouveau_blacklisted"]
@@ -95,13 +78,20 @@ def plan_blacklist(plan: Plan[Data], driver: Driver) -> None:
     plan.step(steps.INITRAMFS, ramdisk_reason(driver))
 
 
-def boot_reason(node: Node) -> str | None:
-    names = [name for name in MODULES if name not in node["driver"]["modules_load"]]
-    return f"no file in modules-load.d names {' or '.join(names)}" if names else None
+def modules_load_file(modules: tuple[str, ...]) -> File:
+    return {"path": own_files.MODULES_LOAD, "block": "".join(f"{name}\n" for name in modules)}
 
 
-def unloaded_reason(node: Node) -> str | None:
-    names = [name for name in MODULES if name not in node["kernel"]["modules"]]
+def boot_reason(node: Node, modules: tuple[str, ...]) -> str | None:
+    names = [name for name in modules if name not in node["driver"]["modules_load"]]
+    others = [name for name in node["driver"]["own_modules"] if name not in modules]
+    if names:
+        return f"no file in modules-load.d names {' or '.join(names)}"
+    return f"the variables do not ask for {', '.join(others)}" if others else None
+
+
+def unloaded_reason(node: Node, modules: tuple[str, ...]) -> str | None:
+    names = [name for name in modules if name not in node["kernel"]["modules"]]
     return f"{' and '.join(names)} not loaded" if names else None
 
 

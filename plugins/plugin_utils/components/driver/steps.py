@@ -23,6 +23,7 @@ INITRAMFS = Step("initramfs", "Rebuild the initramfs")
 PIN = Step("pin", "Pin the driver version")
 HEADERS = Step("headers", "Install the headers of the kernel")
 BUILD = Step("build", "Build the kernel module")
+PARAMETERS = Step("parameters", "Set the parameters of the NVIDIA module")
 MODULES_LOAD = Step("modules_load", "Load the NVIDIA modules at boot")
 RUNFILE = Step("runfile", "Install the driver from the .run file")
 REBOOT = Step("reboot", "Reboot into the NVIDIA driver")
@@ -41,8 +42,8 @@ REMOVE_FILES = Step("remove_files", "Remove the module configuration of the driv
 
 ALL = (
     *(REPAIR, OURS.python_debian, OURS.repository, STREAM, PIN, HEADERS, BLACKLIST, INITRAMFS),
-    *(OURS.install, FABRIC_PACKAGES, OURS.hold, BUILD, REBOOT, RUNFILE, MODULES_LOAD, LOAD),
-    *(PERSISTENCE, FABRIC_ORDER, FABRIC, STOP_FABRIC),
+    *(PARAMETERS, OURS.install, FABRIC_PACKAGES, OURS.hold, BUILD, REBOOT, RUNFILE),
+    *(MODULES_LOAD, LOAD, PERSISTENCE, FABRIC_ORDER, FABRIC, STOP_FABRIC),
     *(STOP_PERSISTENCE, UNLOAD, UNINSTALL, OURS.remove, OURS.release, REMOVE_FILES),
     REMOVE_FABRIC_ORDER,
     *(OURS.forget, OURS.remove_repository),

@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import TypedDict, cast
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe.components.platform import Values
+from ansible_collections.metal.gpu.plugins.module_utils.read import signing
 from ansible_collections.metal.gpu.plugins.module_utils.read.kernel_banner import parse_compiler
 from ansible_collections.metal.gpu.plugins.module_utils.read.os_release import (
     OsRelease,
@@ -15,8 +16,6 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.os_release import (
 from ansible_collections.metal.gpu.plugins.module_utils.read.output import failure_text
 from ansible_collections.metal.gpu.plugins.module_utils.read.pci import GpuRow
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Raw
-
-_SECURE_BOOT_FLAG = 4  # an EFI variable starts with four bytes of attributes
 
 
 class Os(OsRelease):
@@ -69,7 +68,7 @@ def observe(raw: Raw) -> Observed:
             "headers": raw.exists["headers"],
             "modules": [path.split("/")[3] for path in raw.find("/sys/module/*/initstate")],
         },
-        "secure_boot": _secure_boot(raw),
+        "secure_boot": signing.has_secure_boot(raw.texts),
         "pci": values["pci"],
         "reboot_required": raw.exists["reboot_required"],
     }
@@ -86,9 +85,3 @@ def _systemd(raw: Raw) -> Systemd:
     unknown = [unit for unit in asked if raw.is_active(unit) is None]
     error = failure_text(raw.outputs.get("systemctl"), "systemctl")
     return {"unknown": unknown, "error": error if unknown else None}
-
-
-def _secure_boot(raw: Raw) -> bool | None:
-    for path in raw.find("/sys/firmware/efi/efivars/SecureBoot-*"):
-        return raw.texts[path][_SECURE_BOOT_FLAG:] == "\x01"
-    return None

@@ -117,19 +117,35 @@ def test_a_gpu_node(observe, tmp_path):
             "nouveau_blacklisted": True,
             "initramfs_outdated": None,
             "modules_load": ["nvidia_uvm"],
+            "own_modules": [],
+            "parameters": {},
+            "own_parameters": [],
+            "parameters_are_new": False,
+            "peermem": False,
+            "next_kernel": None,
+            "headers_available": None,
+            "signing": {"certificate": None, "state": "missing", "error": None},
             "programs": {
                 "nvidia-smi": no_file("nvidia-smi"),
                 "nvidia-persistenced": no_file("nvidia-persistenced"),
             },
             "libraries": {"libnvidia-ml.so.1": None, "libcuda.so.1": None},
             "persistenced": {"installed": True, "enabled": True, "active": True},
-            "dkms": {"built": None, "log": None, "sources": []},
             "installer": {
                 "version": None,
                 "uninstaller": False,
                 "free_mib": ANY,
                 "runs_programs": ANY,
                 "displays": [],
+            },
+            "persistence_off": None,
+            "dkms": {
+                "built": None,
+                "kernels": [],
+                "sources": [],
+                "log": None,
+                "failed": None,
+                "error": None,
             },
         },
         "nvml": {
@@ -409,7 +425,7 @@ def test_the_documentation_shows_every_key(observe):
     by_name = (
         *("packages", "runtimes", "repositories", "module_streams"),
         *("failure", "made_with", "program", "distribution", "kinds", "errors", "unfinished"),
-        "dependants",
+        *("dependants", "parameters", "next_kernel", "signing"),
     )
 
     def compare(found, sample, path):

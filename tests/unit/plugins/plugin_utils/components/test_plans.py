@@ -55,6 +55,8 @@ CHOICES: dict[str, dict[str, Any]] = {
         "runfile_url": "",
         "runfile_sha256": "",
         "switch_ok": False,
+        "module_parameters": {},
+        "peermem": False,
         **REPOSITORY,
     },
     "containerd": {"host": "gpu-1", "state": "present", "version": "2.4.1", **REPOSITORY},
@@ -1494,8 +1496,8 @@ def test_module_that_was_not_built_is_not_loaded() -> None:
         "nvml": {"failure": BROKEN, "devices": []},
     }
     planned = plan("nvidia_driver", merge(DONE, changes))
-    assert (codes(planned), planned["steps"]) == (["DRIVER_BROKEN"], [])
-    assert "DKMS built no module for kernel 6.1.0-26-amd64" in planned["refusals"][0]["message"]
+    assert (codes(planned), planned["steps"]) == (["DKMS_BUILD_FAILED"], [])
+    assert "for kernel 6.1.0-26-amd64" in planned["refusals"][0]["message"]
     # What builds it may still be missing.
     planned = plan("nvidia_driver", merge(DONE, {**changes, "kernel": VIRGIN["kernel"]}))
     steps = ["Install the driver", "Build the kernel module", "Load the NVIDIA modules"]

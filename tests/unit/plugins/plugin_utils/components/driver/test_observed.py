@@ -15,39 +15,47 @@ from ansible_collections.metal.gpu.tests.unit.support.recordings import (
     recording,
 )
 
+LOG = "/var/lib/dkms/nvidia/580.178.04/build/make.log"
+OLDER = "6.1.0-25-amd64"
+NOTHING = {"built": None, "kernels": [], "sources": [], "log": None, "failed": None, "error": None}
+FAILED = recording("dkms/make-log-gcc-11.txt")
+WORDS = "cc: error: unrecognized command-line option '-ftrivial-auto-var-init=zero'"
+
 
 @pytest.mark.parametrize(
-    ("paths", "built", "log"),
+    ("paths", "expected"),
     [
-        pytest.param([], None, None, id="no DKMS"),
-        pytest.param(["source/dkms.conf"], False, None, id="not built"),
+        pytest.param({}, {}, id="no DKMS"),
+        pytest.param({"source/dkms.conf": ""}, {"built": False}, id="not built"),
         pytest.param(
-            ["source/dkms.conf", "6.1.0-25-amd64/x86_64/module/nvidia.ko", "build/make.log"],
-            False,
-            "/var/lib/dkms/nvidia/580.178.04/build/make.log",
-            id="failed, for this kernel",
+            {"source/dkms.conf": "", f"{OLDER}/x86_64/module/nvidia.ko": "", "build/make.log": ""},
+            {"built": False, "kernels": [OLDER], "log": LOG},
+            id="failed without words",
         ),
         pytest.param(
-            ["source/dkms.conf", "6.1.0-26-amd64/x86_64/module/nvidia-current.ko.xz"],
-            True,
-            None,
+            {"source/dkms.conf": "", "build/make.log": FAILED},
+            {"built": False, "log": LOG, "failed": "6.8.0-60-generic", "error": WORDS},
+            id="failed",
+        ),
+        pytest.param(
+            {"source/dkms.conf": "", "6.1.0-26-amd64/x86_64/module/nvidia-current.ko.xz": ""},
+            {"built": True, "kernels": ["6.1.0-26-amd64"]},
             id="built",
         ),
     ],
 )
 @pytest.mark.parametrize("storage", [False, True], ids=["alone", "with GPUDirect Storage"])
-def test_what_dkms_has_built(observe, tmp_path, paths, built, log, storage):
+def test_what_dkms_has_built(observe, tmp_path, paths, expected, storage):
     """Planted after dkms(8). nvidia-fs is another module, in any state."""
-    texts = {f"/var/lib/dkms/nvidia/580.178.04/{path}": "" for path in paths}
+    texts = {f"/var/lib/dkms/nvidia/580.178.04/{path}": text for path, text in paths.items()}
     if storage:
         other = "/var/lib/dkms/nvidia-fs/2.25.7"
         module = "6.1.0-26-amd64/x86_64/module/nvidia-fs.ko"
-        for path in ("source/dkms.conf", "build/make.log", module):
+        for path in ("source/dkms.conf", module):
             texts[f"{other}/{path}"] = ""
     plant(tmp_path, {**texts, "/proc/sys/kernel/osrelease": "6.1.0-26-amd64\n"})
     sources = ["nvidia/580.178.04"] if paths else []
-    expected = {"built": built, "log": log, "sources": sources}
-    assert observe(Programs({}))["driver"]["dkms"] == expected
+    assert observe(Programs({}))["driver"]["dkms"] == {**NOTHING, "sources": sources, **expected}
 
 
 @pytest.mark.parametrize(
@@ -122,3 +130,114 @@ def test_the_list_is_asked_where_a_gpu_cannot_be_reached(observe, tmp_path):
         assert [gpu["pci_address"] for gpu in nvml["devices"]] == ["0000:03:00.0", "0000:82:00.0"]
         assert nvml["devices"][0]["uuid"] == uuid
         assert nvml["complete"] is (asked == 1)
+
+
+RUNNING, NEWER = "6.1.0-26-amd64", "6.1.0-28-amd64"
+INDEX = "base-files | 12.4 | http://x bookworm/main amd64 Packages\n"
+
+
+@pytest.mark.parametrize("has_driver", [False, True])
+def test_the_kernel_that_boots_next_and_its_headers(observe, tmp_path, has_driver):
+    plant(
+        tmp_path,
+        {
+            "/proc/sys/kernel/osrelease": f"{RUNNING}\n",
+            f"/boot/vmlinuz-{RUNNING}": "",
+            f"/boot/vmlinuz-{NEWER}": "",
+            f"/lib/modules/{NEWER}/build/Makefile": "",
+            f"/lib/modules/{NEWER}/modules.dep": "updates/dkms/nvidia.ko:\n",
+        },
+    )
+    smi = (0, recording("nvidia_smi/query-p100x2.txt"), "") if has_driver else (9, "", "")
+    programs = Programs({"apt-cache": (0, INDEX, ""), "nvidia-smi": smi})
+    driver = observe(programs)["driver"]
+    assert driver["next_kernel"] == {"release": NEWER, "headers": True, "module": True}
+    # Headers are necessary only for a module that is built.
+    asked = [line for line in programs.asked if line.startswith("apt-cache")]
+    expected = [] if has_driver else [f"apt-cache madison linux-headers-{RUNNING} base-files"]
+    assert (asked, driver["headers_available"]) == (expected, None if has_driver else [])
+
+
+def test_every_initial_ramdisk_counts(observe, tmp_path):
+    plant(tmp_path, {"/etc/modprobe.d/nouveau.conf": "blacklist nouveau\n"})
+    plant(tmp_path, {"/proc/sys/kernel/osrelease": f"{RUNNING}\n"})
+    for release, written_s in ((RUNNING, 30), (NEWER, 90)):
+        plant(tmp_path, {f"/boot/vmlinuz-{release}": "", f"/boot/initramfs-{release}.img": ""})
+        path = tmp_path / f"boot/initramfs-{release}.img"
+        os.utime(path, times=(time.time() - written_s,) * 2)
+    os.utime(tmp_path / "etc/modprobe.d/nouveau.conf", times=(time.time() - 60,) * 2)
+    assert observe(Programs({}))["driver"]["initramfs_outdated"] is True
+
+
+@pytest.mark.parametrize("flag", ["\x00", "\x01"], ids=["off", "on"])
+def test_the_key_is_asked_only_with_secure_boot(observe, tmp_path, flag):
+    key = "/var/lib/shim-signed/mok/MOK.der"
+    plant(
+        tmp_path,
+        {
+            "/etc/os-release": "ID=ubuntu\n",
+            "/sys/firmware/efi/efivars/SecureBoot-8be4df61": f"\x06\x00\x00\x00{flag}",
+            key: "",
+            "/var/lib/dkms/mok.pub": "",
+        },
+    )
+    programs = Programs({"mokutil": (1, f"{key} is already enrolled\n", "")})
+    found = observe(programs)["driver"]["signing"]
+    if flag == "\x00":
+        assert (found, programs.asked) == (None, [])
+    else:
+        assert found == {"certificate": key, "state": "enrolled", "error": None}
+        assert programs.asked == [f"mokutil --test-key {key}"]
+
+
+@pytest.mark.parametrize(
+    ("texts", "file"),
+    [
+        pytest.param({}, None, id="no unit"),
+        pytest.param({"/usr/lib/systemd/system/{}": "on"}, None, id="NVIDIA's"),
+        pytest.param(
+            {"/usr/lib/systemd/system/{}": "off"}, "/usr/lib/systemd/system/{}", id="Ubuntu's"
+        ),
+        pytest.param(
+            {"/usr/lib/systemd/system/{}": "off", "/etc/systemd/system/{}.d/a.conf": "on"},
+            None,
+            id="Ubuntu's, and the admin turned it on",
+        ),
+        pytest.param(
+            {"/usr/lib/systemd/system/{}": "on", "/etc/systemd/system/{}.d/a.conf": "off"},
+            "/etc/systemd/system/{}.d/a.conf",
+            id="the admin turned it off",
+        ),
+    ],
+)
+def test_what_turns_persistence_mode_off(observe, tmp_path, texts, file):
+    unit, start = "nvidia-persistenced.service", "ExecStart=/usr/bin/nvidia-persistenced --user x"
+    options = {"on": "--verbose", "off": "--no-persistence-mode --verbose"}
+    plant(
+        tmp_path,
+        {
+            path.format(unit): f"[Service]\nExecStart=\n{start} {options[mode]}\n"
+            for path, mode in texts.items()
+        },
+    )
+    expected = file.format(unit) if file else None
+    assert observe(Programs({}))["driver"]["persistence_off"] == expected
+
+
+def test_parameters_of_the_module_and_of_our_file(observe, tmp_path):
+    mark = "managed by Ansible, role metal.gpu.nvidia_driver"
+    plant(
+        tmp_path,
+        {
+            "/proc/driver/nvidia/params": 'EnableStreamMemOPs: 1\nRegistryDwords: "A=1;B=2"\n',
+            "/etc/modprobe.d/metal-gpu-parameters.conf": (
+                f"# BEGIN {mark}\noptions nvidia NVreg_EnableStreamMemOPs=1\n# END {mark}\n"
+            ),
+            "/etc/modules-load.d/metal-gpu.conf": "nvidia-peermem\n",  # of the admin
+        },
+    )
+    driver = observe(Programs({}))["driver"]
+    assert driver["parameters"] == {"EnableStreamMemOPs": "1", "RegistryDwords": "A=1;B=2"}
+    assert driver["own_parameters"] == ["options nvidia NVreg_EnableStreamMemOPs=1"]
+    assert (driver["modules_load"], driver["own_modules"]) == (["nvidia_peermem"], [])
+    assert driver["parameters_are_new"] is True

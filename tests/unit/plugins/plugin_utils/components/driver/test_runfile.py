@@ -150,6 +150,7 @@ INSTALLED = [
     "Install the driver from the .run file",
     "Load the NVIDIA modules at boot",
     "Load the NVIDIA modules",
+    "Start the persistence daemon",
 ]
 
 
@@ -260,6 +261,7 @@ def test_interrupted_after_the_installer() -> None:
     assert names(driver(by_runfile(**changes))) == [
         "Load the NVIDIA modules at boot",
         "Load the NVIDIA modules",
+        "Start the persistence daemon",
     ]
     unbuilt = {"dkms": {"built": False, "log": None, "sources": ["nvidia/580.178.04"]}}
     again = by_runfile(**merge(changes, {"driver": unbuilt}))
@@ -291,6 +293,7 @@ def test_packages_go_before_the_run_file() -> None:
         "Install the headers of the kernel",
         "Install the driver from the .run file",
         "Load the NVIDIA modules",
+        "Start the persistence daemon",
     ]
     assert planned["data"]["former"] == [
         "libcuda1",

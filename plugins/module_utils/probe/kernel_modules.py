@@ -1,0 +1,96 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: BSD-2-Clause
+
+"""Read what decides whether the driver's module exists, loads, and exists after the next boot.
+
+Every function does I/O. None runs a program.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ansible_collections.metal.gpu.plugins.module_utils.probe.node_files import NodeFiles
+from ansible_collections.metal.gpu.plugins.module_utils.read import (
+    dkms,
+    kernels,
+    nvidia_driver,
+    signing,
+    systemd,
+)
+from ansible_collections.metal.gpu.plugins.module_utils.read.os_release import parse_os_release
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import Reading
+
+_BUILD = "/lib/modules/{release}/build"
+_START_BYTES = 4096
+
+
+def has_headers(reading: Reading, release: str) -> bool:
+    return reading.files.exists(_BUILD.format(release=release))
+
+
+def releases(reading: Reading) -> list[str]:
+    """Return the installed kernels, the newest last."""
+    return kernels.releases(reading.files.find(kernels.IMAGES), reading.release)
+
+
+def read_next_kernel(reading: Reading) -> kernels.Kernel | None:
+    """Read the kernel that boots next; None if it is the running one."""
+    newest = next(iter(reversed(releases(reading))), reading.release)
+    if newest == reading.release:
+        return None
+    return {
+        "release": newest,
+        "headers": has_headers(reading, newest),
+        "module": bool(nvidia_driver.parse_modules_dep(read_modules_dep(reading, newest))),
+    }
+
+
+def read_modules_dep(reading: Reading, release: str) -> str:
+    """Read the list of a kernel's modules. It is long and stays on the node."""
+    path = nvidia_driver.MODULES_DEP.format(release=release)
+    return NodeFiles(reading.node.root).read(path) or ""
+
+
+def read_build_log(reading: Reading) -> dkms.Log:
+    """Read the start and the end of the log of a failed build."""
+    for path in reading.files.find(dkms.LOGS):
+        return _read_ends(reading.node.root / path.lstrip("/"))
+    return dkms.NO_LOG
+
+
+def _read_ends(path: Path) -> dkms.Log:
+    try:
+        with path.open("rb") as file:
+            start = file.read(_START_BYTES)
+            file.seek(max(0, path.stat().st_size - dkms.END_BYTES))
+            end = file.read(dkms.END_BYTES)
+    except OSError:
+        return dkms.NO_LOG
+    return {"start": start.decode(errors="replace"), "end": end.decode(errors="replace")}
+
+
+def find_certificate(reading: Reading) -> str | None:
+    """Return the certificate of the key with which DKMS signs modules."""
+    files = NodeFiles(reading.node.root)
+    files.read_all(signing.SETTINGS)
+    named = signing.parse_certificate(files.texts[path] for path in sorted(files.texts))
+    system = parse_os_release(reading.files.texts.get("/etc/os-release", ""))["id"]
+    candidates = [named] if named else signing.certificates(system)
+    return next((path for path in candidates if files.exists(path)), None)
+
+
+def find_persistence_off(reading: Reading) -> str | None:
+    """Return the file of the persistence daemon's unit that turns the mode off."""
+    files = NodeFiles(reading.node.root)
+    for directory in systemd.UNIT_DIRECTORIES:
+        files.read(f"{directory}/{nvidia_driver.PERSISTENCED}")
+    files.read_layered(
+        [f"{one}/{nvidia_driver.PERSISTENCED}.d" for one in systemd.UNIT_DIRECTORIES], "*.conf"
+    )
+    words = systemd.parse_service(files.texts, nvidia_driver.PERSISTENCED).words
+    return next((word.file for word in words if word.text == nvidia_driver.PERSISTENCE_OFF), None)

@@ -1,0 +1,99 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: BSD-2-Clause
+
+"""Parse the state of DKMS and the log of a failed build. No I/O.
+
+The state comes from the paths below /var/lib/dkms, which have the same form in every version. The
+lines of `dkms status` do not: DKMS 2 writes "nvidia, 1.0, 6.1: installed", DKMS 3 writes
+"nvidia/1.0, 6.1, x86_64: installed".
+
+Source: dkms(8); words of failed builds in tests/unit/fixtures/dkms
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, TypedDict
+
+from ansible_collections.metal.gpu.plugins.module_utils.read.nvidia_driver import (
+    MODULE,
+    is_module_file,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+# Sources of a module, the modules that were built, by kernel, and the log of a failed build. Debian
+# names the module nvidia-current, NVIDIA names it nvidia.
+SOURCES = "/var/lib/dkms/nvidia*/*/source"
+MODULES = "/var/lib/dkms/nvidia*/*/*/*/module/nvidia*.ko*"
+LOGS = "/var/lib/dkms/nvidia*/*/build/make.log"
+# How much of a log is read, from its end: the first error is near it.
+END_BYTES = 65536
+# DKMS's name and version of the driver. nvidia-fs is not part of it, but GPUDirect Storage.
+_PATH = re.compile(rf"/var/lib/dkms/(?P<source>{MODULE}/[^/]+)/(?P<rest>.+)")
+# "DKMS (dkms-3.3.0) make.log for nvidia/580.105.08 for kernel 6.17.11-061711-generic (x86_64)"
+_KERNEL = re.compile(r"^DKMS\b.*\bmake\.log for .+ for kernel (?P<release>\S+)", re.MULTILINE)
+# What compilers, the kernel's build and the driver's own checks print. make's "*** [file] Error 1"
+# follows from one of these, so it counts only without one.
+_ERROR = re.compile(r"^.*\b(?:fatal error|error|ERROR)\b ?:.*$", re.MULTILINE)
+_CONSEQUENCE = re.compile(
+    r"^.*(?:\*\*\* .*|No space left on device.*|Failed CC version check.*)$", re.MULTILINE
+)
+_QUOTED, _LENGTH = 3, 200
+
+
+class Log(TypedDict):
+    """The ends of the log of a failed build; they can overlap."""
+
+    start: str
+    end: str
+
+
+NO_LOG: Log = {"start": "", "end": ""}
+
+
+class Dkms(TypedDict):
+    """State of the driver's module in DKMS."""
+
+    built: bool | None  # for the running kernel; None without source
+    kernels: list[str]  # for which a module was built
+    sources: list[str]  # names and versions in the syntax of dkms: "nvidia/580.178.04"
+    log: str | None  # of a failed build
+    failed: str | None  # the kernel of that build; None: unknown
+    error: str | None  # the words of the compiler in the log
+
+
+def parse(paths: Iterable[str], release: str | None, log: Log = NO_LOG) -> Dkms:
+    """Derive the state of the driver's module from the paths below /var/lib/dkms."""
+    sources: list[str] = []
+    logs: list[str] = []
+    kernels: list[str] = []
+    for path in paths:
+        match = _PATH.fullmatch(path)
+        if not match:
+            continue
+        rest = match["rest"]
+        if rest == "source":
+            sources.append(match["source"])
+        elif rest == "build/make.log":
+            logs.append(path)
+        elif is_module_file(rest):
+            kernels.append(rest.partition("/")[0])
+    kernel = _KERNEL.search(log["start"])
+    return {
+        "built": release in kernels if sources else None,
+        "kernels": sorted({*kernels}),
+        "sources": sources,
+        "log": next(iter(logs), None),
+        "failed": kernel["release"] if kernel and logs else None,
+        "error": parse_log(log["end"]) if logs else None,
+    }
+
+
+def parse_log(text: str) -> str | None:
+    """Return the first errors in the log of a build; None if it has none that is known."""
+    found = _ERROR.findall(text) or _CONSEQUENCE.findall(text)
+    lines = list(dict.fromkeys(" ".join(line.split()) for line in found))[:_QUOTED]
+    shown = ("".join(one if one.isprintable() else "?" for one in line) for line in lines)
+    return "; ".join(line[:_LENGTH] for line in shown) or None

@@ -1,0 +1,132 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Does each kernel that the node runs or boots next have the driver's module, and who builds it?
+
+Which kernel boots next is a heuristic: see module_utils/read/kernels.py.
+"""
+
+from __future__ import annotations
+
+from ansible_collections.metal.gpu.plugins.module_utils.read.kernels import Kernel
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import steps
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.shapes import (
+    Data,
+    Desired,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.source import Choice
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
+
+
+def headers_are_gone(node: Node) -> bool:
+    """Whether the running kernel has no headers, and apt has none for it either."""
+    available = node["driver"]["headers_available"]
+    if node["kernel"]["headers"] or available is None:
+        return False
+    return node["kernel"]["release"] not in available
+
+
+def next_for(plan: Plan[Data], node: Node, desired: Desired) -> Kernel | None:
+    """Return the kernel to boot because nothing can be built for the running one.
+
+    Refuse the node if there is none, or if it may not reboot.
+    """
+    release, newer = node["kernel"]["release"], node["driver"]["next_kernel"]
+    can_boot = newer is not None and can_be_built(node, newer)
+    if newer is not None and can_boot and desired["reboot_ok"]:
+        engines.refuse_distribution(plan, node)
+        return newer
+    found = "no newer kernel is installed"
+    if newer is not None:
+        found = f"kernel {newer['release']} boots next" + ("" if can_boot else ", without headers")
+    refuse_headers_gone(plan, str(release), found)
+    return None
+
+
+def refuse_headers_gone(plan: Plan[Data], release: str, found: str) -> None:
+    plan.refuse("KERNEL_HEADERS_GONE", kernel=release, found=found)
+
+
+def can_be_built(node: Node, kernel: Kernel) -> bool:
+    """Whether a kernel has headers, or apt has them."""
+    return kernel["headers"] or kernel["release"] in (node["driver"]["headers_available"] or [])
+
+
+def as_running(node: Node, kernel: Kernel) -> Node:
+    """Return the node as it is after it booted a kernel."""
+    running = {**node["kernel"], "release": kernel["release"], "headers": kernel["headers"]}
+    driver = {**node["driver"], "next_kernel": None}
+    return {**node, "kernel": running, "driver": driver}  # type: ignore[typeddict-item]
+
+
+def plan_build(
+    plan: Plan[Data], node: Node, choice: Choice, *, is_new: bool, is_complete: bool
+) -> str | None:
+    """Plan the builds that the packages do not do themselves. Return the code of what prevents it.
+
+    `is_new`: the packages of the driver are installed in this run. `is_complete`: nothing that a
+    build needs is missing.
+    """
+    dkms, release = node["driver"]["dkms"], str(node["kernel"]["release"])
+    sources = [one for one in dkms["sources"] if choice.fits(one.rpartition("/")[2])]
+    plan.data["source"] = sources[0] if sources else None
+    kernels = []
+    if dkms["built"] is False:
+        has_failed = _has_failed(node, release)
+        if is_complete and (has_failed or not sources):
+            return "DKMS_BUILD_FAILED" if has_failed else "DRIVER_BROKEN"
+        kernels = [release] if sources else []
+    newer = node["driver"]["next_kernel"]
+    if newer and not newer["module"] and (sources or is_new) and can_be_built(node, newer):
+        kernels += [newer["release"]]
+    _plan_kernels(plan, kernels)
+    return None
+
+
+def plan_next(plan: Plan[Data], node: Node, choice: Choice | None) -> None:
+    """Plan the module for the kernel that boots next, or report that it has none.
+
+    `choice` is None if the role leaves the driver alone.
+    """
+    newer, dkms = node["driver"]["next_kernel"], node["driver"]["dkms"]
+    if newer is None or newer["module"]:
+        return
+    sources = [one for one in dkms["sources"] if choice and choice.fits(one.rpartition("/")[2])]
+    has_failed = _has_failed(node, newer["release"], by_name=True)
+    if choice and sources and newer["headers"] and not has_failed:
+        plan.data |= {"source": sources[0], "version": choice.driver}
+        _plan_kernels(plan, [newer["release"]])
+        return
+    why = "nothing on the node builds one"
+    if has_failed:
+        why = f"DKMS could not build it: {dkms['error'] or dkms['log']}"
+    elif dkms["sources"]:
+        why = "the role leaves this driver alone" if newer["headers"] else "it has no headers"
+    plan.notice("KERNEL_PENDING", kernel=newer["release"], why=why)
+
+
+def refuse_unbuilt(plan: Plan[Data], node: Node, version: str) -> None:
+    """Refuse a driver whose module DKMS could not build."""
+    dkms = node["driver"]["dkms"]
+    plan.refuse(
+        "DKMS_BUILD_FAILED",
+        version=version,
+        kernel=node["kernel"]["release"],
+        error=dkms["error"] or "the log has no known words of an error",
+        log=dkms["log"],
+        source=plan.data.get("source") or "MODULE/VERSION",
+    )
+
+
+def _plan_kernels(plan: Plan[Data], kernels: list[str]) -> None:
+    plan.data["kernels"] = kernels
+    which = " and ".join(f"kernel {release}" for release in kernels)
+    plan.step(steps.BUILD, f"no module for {which}" if kernels else None)
+
+
+def _has_failed(node: Node, release: str, *, by_name: bool = False) -> bool:
+    """Whether a build for a kernel failed. Without `by_name`, a log of an unknown one counts."""
+    dkms = node["driver"]["dkms"]
+    return dkms["log"] is not None and dkms["failed"] in (release, *(() if by_name else (None,)))

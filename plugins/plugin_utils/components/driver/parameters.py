@@ -1,0 +1,121 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which parameters and additional modules do the variables ask for, and are they in force?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import state, steps
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.shapes import (
+    Data,
+    Desired,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
+
+PEERMEM = "nvidia_peermem"
+_NAME = re.compile(r"NVreg_\w+", re.ASCII)
+_VALUE = re.compile(r"[\w.,:;=/+-]+", re.ASCII)
+# modprobe.d knows a module by the name of its file, and Debian's files have other names.
+_DEBIANS_NAMES = ("nvidia-current", "nvidia-current-open", "nvidia-tesla-470")
+_32_BITS = 2**32
+
+
+def plan_wanted(plan: Plan[Data], node: Node, desired: Desired) -> None:
+    """Plan the file that sets the parameters at the next load of the module."""
+    _refuse_invalid(plan, desired)
+    _plan_file(plan, node, desired)
+
+
+def plan_modules_load(plan: Plan[Data], node: Node, desired: Desired) -> tuple[str, ...]:
+    """Plan the file that loads the modules at boot. Return the modules."""
+    loaded = _modules(plan, node, desired)
+    plan.data |= {"modules_load": state.modules_load_file(loaded), "load": [*loaded]}
+    plan.step(steps.MODULES_LOAD, state.boot_reason(node, loaded))
+    return loaded
+
+
+def _refuse_invalid(plan: Plan[Data], desired: Desired) -> None:
+    for name, value in desired["module_parameters"].items():
+        if not (_NAME.fullmatch(name) and _VALUE.fullmatch(_text(value))):
+            plan.refuse(
+                "VARIABLE_INVALID",
+                name="nvidia_driver_module_parameters",
+                found=f"{name}={value}",
+                expected="names such as NVreg_EnableStreamMemOPs, and values without blanks",
+                role=steps.ROLE,
+            )
+
+
+def _plan_file(plan: Plan[Data], node: Node, desired: Desired) -> None:
+    wanted = _lines(node, desired)
+    block = "".join(f"{line}\n" for line in wanted)
+    plan.data["parameters"] = {"path": own_files.MODULE_PARAMETERS, "block": block}
+    if wanted == node["driver"]["own_parameters"]:
+        return
+    names = ", ".join(desired["module_parameters"])
+    reason = f"nvidia_driver_module_parameters sets {names}" if names else "it sets none"
+    plan.step(steps.PARAMETERS, reason)
+
+
+def plan_loaded(plan: Plan[Data], node: Node, desired: Desired) -> None:
+    """Plan the reboot that parameters need, or report that they are not in force."""
+    pending = _pending(node["driver"]["parameters"], desired["module_parameters"])
+    if not pending:
+        return
+    # A reboot that has not helped once does not help.
+    can_help = plan.has_step(steps.PARAMETERS) or node["driver"]["parameters_are_new"]
+    if can_help and desired["reboot_ok"]:
+        engines.refuse_distribution(plan, node)
+        plan.step(steps.REBOOT, f"the loaded module has {', '.join(pending)}")
+        return
+    when = "they need a reboot" if can_help else "the node has rebooted since"
+    plan.notice("PARAMETERS_PENDING", evidence=", ".join(pending), when=when)
+
+
+def _modules(plan: Plan[Data], node: Node, desired: Desired) -> tuple[str, ...]:
+    """Return the modules to load, now and at boot; report one that the driver does not have."""
+    if not desired["peermem"]:
+        return state.MODULES
+    if state.works(node) and not node["driver"]["peermem"]:
+        plan.notice("PEERMEM_MISSING", kernel=node["kernel"]["release"])
+        return state.MODULES
+    return (*state.MODULES, PEERMEM)
+
+
+def _lines(node: Node, desired: Desired) -> list[str]:
+    names = ("nvidia", *(_DEBIANS_NAMES if node["os"]["id"] == "debian" else ()))
+    return [
+        f"options {module} {name}={_text(value)}"
+        for module in names
+        for name, value in desired["module_parameters"].items()
+    ]
+
+
+def _pending(loaded: Mapping[str, str], desired: Mapping[str, object]) -> list[str]:
+    """Return what the loaded module has instead; nothing if no module is loaded."""
+    if not loaded:
+        return []
+    values = {name: loaded.get(name.removeprefix("NVreg_")) for name in desired}
+    return [
+        f"{name}={value}" if value is not None else f"no {name}"
+        for name, value in values.items()
+        if value is None or _number(value) != _number(_text(desired[name]))
+    ]
+
+
+def _text(value: object) -> str:
+    return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+def _number(text: str) -> int | str:
+    """Return a number, which the module prints without a sign; any other text as it is."""
+    try:
+        return int(text, 0) % _32_BITS
+    except ValueError:
+        return text

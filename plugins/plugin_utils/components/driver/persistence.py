@@ -1,0 +1,95 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Is persistence mode on, and does it come back after a boot?
+
+The mode is what counts: a daemon that runs can have it off. NVIDIA's units start the daemon with
+the mode on. Ubuntu's own unit is static, has --no-persistence-mode, and stops when nothing needs
+it. A drop-in of ours turns the mode on after each start, whatever the rest of the unit is.
+
+Source: records of the units in tests/recorded/packages
+"""
+
+from __future__ import annotations
+
+from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import state, steps
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.shapes import Data
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import File, Plan
+
+# A GPU that fails must not stop the daemon, so the exit code of nvidia-smi does not count.
+DROP_IN_FILE: File = {
+    "path": own_files.PERSISTENCE_DROP_IN,
+    "block": (
+        "[Unit]\nStopWhenUnneeded=no\n\n[Service]\nExecStartPost=-/usr/bin/nvidia-smi -pm 1\n"
+    ),
+}
+_OF_ADMIN = ("/etc/", "/run/")
+
+
+def off_reason(node: Node) -> str | None:
+    """Return on which GPUs persistence mode is off. Others may fail, or not support it."""
+    gpus = [gpu for gpu in node["nvml"]["devices"] if gpu["error"] is None]
+    off = [gpu for gpu in gpus if gpu["persistence_mode"] is False]
+    if not off:
+        return None
+    which = ", ".join(f"GPU {gpu['index']}" for gpu in off) if len(off) < len(gpus) else "all GPUs"
+    return f"persistence mode is off on {which}"
+
+
+def notice_off(plan: Plan[Data], node: Node) -> None:
+    """Report persistence mode that is off and that the role leaves off."""
+    reason = off_reason(node)
+    if reason:
+        file = node["driver"]["persistence_off"]
+        why = f"{file} has --no-persistence-mode" if file else "the role leaves this driver alone"
+        plan.notice("PERSISTENCE_OFF", evidence=reason, why=why)
+
+
+def plan_new(plan: Plan[Data], node: Node) -> None:
+    """Plan the daemon that comes with a driver which is about to be installed.
+
+    On Ubuntu, the unit may have the mode off. The drop-in does no harm to one that has not.
+    """
+    is_lacking = node["os"]["id"] == "ubuntu" and not _has_drop_in(node)
+    plan.data["persistence_drop_in"] = DROP_IN_FILE if is_lacking or _needs_drop_in(node) else None
+    plan.step(steps.PERSISTENCE, state.persistence_reason(node))
+
+
+def plan_without_daemon(plan: Plan[Data], node: Node) -> None:
+    """Plan persistence mode for a driver to install that has no unit for the daemon."""
+    if node["driver"]["persistenced"]["installed"]:
+        plan_new(plan, node)
+    elif plan.has_step(steps.LOAD):
+        plan.data["persistence_by_smi"] = True
+        plan.step(steps.PERSISTENCE, "nvidia-persistenced has no unit")
+
+
+def plan_working(plan: Plan[Data], node: Node, found: str) -> None:
+    """Plan persistence mode for a driver that works."""
+    off = off_reason(node)
+    if not node["driver"]["persistenced"]["installed"]:
+        plan.notice("PERSISTENCE_MISSING", found=found)
+        plan.data["persistence_by_smi"] = True
+        plan.step(steps.PERSISTENCE, off)
+        return
+    file = node["driver"]["persistence_off"]
+    if file and file.startswith(_OF_ADMIN):
+        notice_off(plan, node)
+        off = None
+    needs_drop_in = _needs_drop_in(node)
+    plan.data["persistence_drop_in"] = DROP_IN_FILE if needs_drop_in else None
+    boot = f"{file} has --no-persistence-mode" if needs_drop_in else None
+    reasons = (state.persistence_reason(node), off, boot)
+    plan.step(steps.PERSISTENCE, "; ".join(filter(None, reasons)) or None)
+
+
+def _has_drop_in(node: Node) -> bool:
+    return own_files.PERSISTENCE_DROP_IN in node["ours"]["files"]
+
+
+def _needs_drop_in(node: Node) -> bool:
+    """Tell whether the package's unit turns the mode off. What the admin wrote stays in force."""
+    file = node["driver"]["persistence_off"]
+    return bool(file) and not str(file).startswith(_OF_ADMIN) and not _has_drop_in(node)

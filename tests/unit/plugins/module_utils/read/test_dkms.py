@@ -1,0 +1,61 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.metal.gpu.plugins.module_utils.read import dkms
+from ansible_collections.metal.gpu.tests.unit.support.recordings import recording
+
+LOG = "/var/lib/dkms/nvidia/590.48.01/build/make.log"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param("", None, id="empty"),
+        pytest.param("CC [M] nvidia/nv.o\nwarning: odd\n", None, id="cut off"),
+        pytest.param(
+            recording("dkms/make-log-headers.txt"),
+            "ERROR: Kernel configuration is invalid.",
+            id="incomplete headers",
+        ),
+        pytest.param(
+            recording("dkms/make-log-gcc-11.txt"),
+            "cc: error: unrecognized command-line option '-ftrivial-auto-var-init=zero'",
+            id="the same error of several files",
+        ),
+        pytest.param(
+            "<command-line>: fatal error: linux/autoconf.h: No such file or directory\n",
+            "<command-line>: fatal error: linux/autoconf.h: No such file or directory",
+            id="no autoconf.h",
+        ),
+        pytest.param(
+            "x.o: final close failed: No space left on device\nmake: *** [x.o] Error 1\n",
+            "x.o: final close failed: No space left on device; make: *** [x.o] Error 1",
+            id="full disk",
+        ),
+        pytest.param(
+            "a.c:1: error: one\nb.c:1: error: two\nc.c:1: error: three\nd.c:1: error: four\n",
+            "a.c:1: error: one; b.c:1: error: two; c.c:1: error: three",
+            id="the first three",
+        ),
+        pytest.param("error: \x1b[31m" + "x" * 300, f"error: ?[31m{'x' * 188}", id="long, odd"),
+    ],
+)
+def test_the_words_of_the_compiler(text: str, expected: str | None) -> None:
+    assert dkms.parse_log(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("start", "kernel"),
+    [
+        pytest.param(recording("dkms/make-log-headers.txt"), "7.0.0-1011-gcp", id="DKMS 2"),
+        pytest.param(recording("dkms/make-log-gcc-11.txt"), "6.8.0-60-generic", id="DKMS 3"),
+        pytest.param("make: nothing\n", None, id="another form"),
+    ],
+)
+def test_the_kernel_of_a_failed_build(start: str, kernel: str | None) -> None:
+    found = dkms.parse([LOG], "6.1.0-26-amd64", {"start": start, "end": ""})
+    assert (found["failed"], found["log"]) == (kernel, LOG)

@@ -1,0 +1,45 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ansible_collections.metal.gpu.plugins.module_utils.read import signing
+
+KEY = "/var/lib/dkms/mok.pub"
+RECORD = yaml.safe_load((Path(__file__).parents[4] / "recorded" / "dkms.yml").read_text())
+
+
+@pytest.mark.parametrize(
+    ("printed", "state"),
+    [
+        *((f"{KEY} {row['printed']}\n", row["state"]) for row in RECORD["test_key"]),
+        (f"{KEY} is already in the built-in trusted keyring\n", "enrolled"),
+        ("EFI variables are not supported on this system\n", "unknown"),
+        ("", "unknown"),
+    ],
+)
+def test_what_mokutil_says(printed: str, state: str) -> None:
+    assert signing.parse_state(printed) == state
+
+
+@pytest.mark.parametrize("system", ["debian", "rhel", "ubuntu"])
+def test_where_the_certificate_is(system: str) -> None:
+    paths = [row["path"] for row in RECORD["certificates"] if system in row["systems"]]
+    assert signing.certificates(system)[0] == paths[0]
+
+
+@pytest.mark.parametrize(
+    ("texts", "path"),
+    [
+        ([], None),
+        (["# mok_certificate=/x\n"], None),
+        (['mok_certificate="/a"\n', "mok_certificate=/b\n"], "/b"),
+    ],
+)
+def test_the_certificate_of_the_settings(texts: list[str], path: str | None) -> None:
+    assert signing.parse_certificate(texts) == path

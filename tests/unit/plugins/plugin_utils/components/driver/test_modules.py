@@ -1,0 +1,400 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The module for each kernel, its signature and its parameters, and persistence mode."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
+    BROKEN,
+    DONE,
+    K3S,
+    VIRGIN,
+    codes,
+    merge,
+    plan,
+)
+
+RUNNING, NEWER = "6.1.0-26-amd64", "6.1.0-28-amd64"
+LOG = "/var/lib/dkms/nvidia/580.178.04/build/make.log"
+WORDS = "cc: error: unrecognized command-line option '-ftrivial-auto-var-init=zero'"
+UNBUILT = {
+    "driver": {"dkms": {"built": False, "kernels": []}, "module_version": None},
+    "kernel": {"modules": []},
+    "nvml": {"failure": BROKEN, "devices": []},
+}
+FAILED = {"driver": {"dkms": {"log": LOG, "failed": RUNNING, "error": WORDS}}}
+
+
+def kernel(*, headers: bool = False, module: bool = False) -> dict[str, Any]:
+    return {"release": NEWER, "headers": headers, "module": module}
+
+
+def driver(base: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    merged: dict[str, Any] = merge(base, {"driver": changes})
+    return merged
+
+
+def slugs(planned: dict[str, Any]) -> list[str]:
+    return [step["slug"] for step in planned["steps"]]
+
+
+def notices(planned: dict[str, Any]) -> list[str]:
+    return [notice["code"] for notice in planned["notices"]]
+
+
+# --- the running kernel ---------------------------------------------------------------------------
+
+
+def test_a_failed_build_is_reported_with_the_words_of_the_compiler() -> None:
+    node = merge(merge(DONE, UNBUILT), FAILED)
+    (refusal,) = plan("nvidia_driver", node)["refusals"]
+    assert refusal["code"] == "DKMS_BUILD_FAILED"
+    assert refusal["message"] == (
+        f"gpu-1: DKMS could not build the module of driver 580.178.04 for kernel {RUNNING}: "
+        f"{WORDS}; the log is {LOG}"
+    )
+    assert f"`dkms install nvidia/580.178.04 -k {RUNNING}`" in refusal["remedy"]
+
+
+@pytest.mark.parametrize("failed", [None, RUNNING])
+def test_a_log_without_words_is_named(failed: str | None) -> None:
+    log = {"driver": {"dkms": {"log": LOG, "failed": failed, "error": None}}}
+    (refusal,) = plan("nvidia_driver", merge(merge(DONE, UNBUILT), log))["refusals"]
+    assert refusal["code"] == "DKMS_BUILD_FAILED"
+    assert LOG in refusal["message"]
+
+
+def test_a_build_that_failed_for_another_kernel_says_nothing_about_this_one() -> None:
+    log = {"driver": {"dkms": {"log": LOG, "failed": "6.1.0-25-amd64", "error": WORDS}}}
+    planned = plan("nvidia_driver", merge(merge(DONE, UNBUILT), log))
+    assert slugs(planned) == ["build", "load"]
+    assert planned["data"]["kernels"] == [RUNNING]
+
+
+# --- headers that are gone ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("newer", "available", "reboot_ok", "words"),
+    [
+        pytest.param(None, [], True, "no newer kernel is installed", id="no other kernel"),
+        pytest.param(kernel(headers=True), [], None, f"kernel {NEWER} boots next", id="permission"),
+        pytest.param(kernel(), [NEWER], False, f"kernel {NEWER} boots next", id="forbidden"),
+        pytest.param(
+            kernel(), [], True, f"kernel {NEWER} boots next, without headers", id="neither"
+        ),
+    ],
+)
+def test_headers_that_are_gone(
+    newer: dict[str, Any] | None, available: list[str], reboot_ok: bool | None, words: str
+) -> None:
+    node = driver(VIRGIN, next_kernel=newer, headers_available=available)
+    planned = plan("nvidia_driver", node, reboot_ok=reboot_ok)
+    assert (codes(planned), planned["steps"]) == (["KERNEL_HEADERS_GONE"], [])
+    (refusal,) = planned["refusals"]
+    assert refusal["message"].endswith(f"cannot build the driver's module for it; {words}")
+
+
+@pytest.mark.parametrize("headers", [False, True])
+def test_the_newer_kernel_is_booted_where_permitted(headers: bool) -> None:
+    node = driver(VIRGIN, next_kernel=kernel(headers=headers), headers_available=[NEWER])
+    planned = plan("nvidia_driver", node, reboot_ok=True)
+    assert codes(planned) == []
+    assert slugs(planned)[-3:] == ["modules_load", "reboot", "persistence"]
+    wanted = [one for one in planned["data"]["packages"] if one.startswith("linux-headers-")]
+    assert wanted == ([] if headers else [f"linux-headers-{NEWER}"])
+    # The role drains only nodes whose kubelet runs as kubelet.service.
+    k3s = merge(node, {"kubelet": {"installed": False, "endpoint": None, "distribution": K3S}})
+    assert codes(plan("nvidia_driver", k3s, reboot_ok=True)) == ["DISTRIBUTION_UNSUPPORTED"]
+
+
+@pytest.mark.parametrize("available", [None, [RUNNING]], ids=["no index", "there"])
+def test_headers_that_may_be_there_are_installed(available: list[str] | None) -> None:
+    planned = plan("nvidia_driver", driver(VIRGIN, headers_available=available))
+    assert codes(planned) == []
+    assert f"linux-headers-{RUNNING}" in planned["data"]["packages"]
+
+
+# --- the kernel that boots next -------------------------------------------------------------------
+
+
+def test_a_new_driver_gets_a_module_for_the_next_kernel() -> None:
+    available = [RUNNING, NEWER]
+    node = driver(VIRGIN, next_kernel=kernel(), headers_available=available)
+    planned = plan("nvidia_driver", node)
+    assert {f"linux-headers-{one}" for one in available} <= {*planned["data"]["packages"]}
+    assert "build" in slugs(planned)
+    # The name of the source is known after the installation.
+    assert (planned["data"]["kernels"], planned["data"]["source"]) == ([NEWER], None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "steps", "why"),
+    [
+        pytest.param({"next_kernel": kernel(module=True)}, [], None, id="has a module"),
+        pytest.param({"next_kernel": kernel(headers=True)}, ["build"], None, id="is built"),
+        pytest.param({"next_kernel": kernel()}, [], "it has no headers", id="no headers"),
+        pytest.param(
+            {
+                "next_kernel": kernel(headers=True),
+                "dkms": {"log": LOG, "failed": NEWER, "error": WORDS},
+            },
+            [],
+            f"DKMS could not build it: {WORDS}",
+            id="failed",
+        ),
+        pytest.param(
+            {"next_kernel": kernel(headers=True), "dkms": {"built": None, "sources": []}},
+            [],
+            "nothing on the node builds one",
+            id="no DKMS",
+        ),
+    ],
+)
+def test_a_working_driver_and_the_next_kernel(
+    changes: dict[str, Any], steps: list[str], why: str | None
+) -> None:
+    planned = plan("nvidia_driver", driver(DONE, **changes))
+    assert (codes(planned), slugs(planned)) == ([], steps)
+    if steps:
+        wanted = {"kernels": [NEWER], "source": "nvidia/580.178.04", "version": "580.178.04"}
+        assert wanted.items() <= planned["data"].items()
+    assert notices(planned) == (["KERNEL_PENDING"] if why else [])
+    assert all(f"({why})" in notice["message"] for notice in planned["notices"])
+
+
+@pytest.mark.parametrize("desired", [{"source": "present"}, {"version": "570.211.01"}])
+def test_a_driver_that_is_left_alone_is_not_built(desired: dict[str, Any]) -> None:
+    node = driver(DONE, next_kernel=kernel(headers=True))
+    planned = plan("nvidia_driver", node, **desired)
+    assert (planned["steps"], notices(planned)[0]) == ([], "KERNEL_PENDING")
+
+
+# --- Secure Boot ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("signing", "words"),
+    [
+        pytest.param(None, "create a key with `dkms generate_mok`", id="unknown"),
+        pytest.param(
+            {"certificate": None, "state": "missing", "error": None},
+            "create a key with `dkms generate_mok`",
+            id="no key",
+        ),
+        pytest.param(
+            {"certificate": "/k", "state": "missing", "error": None},
+            "enrol the key of DKMS: run `mokutil --import /k`",
+            id="not enrolled",
+        ),
+        pytest.param(
+            {"certificate": "/k", "state": "requested", "error": None},
+            'confirm the key /k: reboot the node, and choose "Enroll MOK"',
+            id="requested",
+        ),
+        pytest.param(
+            {"certificate": "/k", "state": "unknown", "error": "mokutil: odd"},
+            "enrol the key of DKMS (its state is unknown: mokutil: odd): run",
+            id="unknown state",
+        ),
+    ],
+)
+def test_a_key_that_is_not_enrolled(signing: dict[str, Any] | None, words: str) -> None:
+    node = merge(VIRGIN, {"secure_boot": True, "driver": {"signing": signing}})
+    (refusal,) = plan("nvidia_driver", node)["refusals"]
+    assert refusal["code"] == "SECURE_BOOT_ON"
+    assert refusal["remedy"].startswith(words)
+    assert "turn Secure Boot off" in refusal["remedy"]
+
+
+def test_an_enrolled_key_signs_and_the_role_goes_on() -> None:
+    signing = {"certificate": "/k", "state": "enrolled", "error": None}
+    node = merge(VIRGIN, {"secure_boot": True, "driver": {"signing": signing}})
+    planned = plan("nvidia_driver", node)
+    assert planned["refusals"] == []
+    assert "install" in slugs(planned)
+
+
+# --- persistence mode -----------------------------------------------------------------------------
+
+UNIT = "/usr/lib/systemd/system/nvidia-persistenced.service"
+OF_ADMIN = "/etc/systemd/system/nvidia-persistenced.service.d/mine.conf"
+DROP_IN = "/etc/systemd/system/nvidia-persistenced.service.d/metal-gpu.conf"
+
+
+def with_modes(*modes: bool | None, **changes: Any) -> dict[str, Any]:
+    devices = [
+        {**gpu, "persistence_mode": mode}
+        for gpu, mode in zip(DONE["nvml"]["devices"], modes, strict=True)
+    ]
+    return driver({**DONE, "nvml": {**DONE["nvml"], "devices": devices}}, **changes)
+
+
+@pytest.mark.parametrize(
+    ("modes", "file", "reason", "has_drop_in"),
+    [
+        pytest.param((True, True), None, None, False, id="on"),
+        pytest.param((True, None), None, None, False, id="a GPU without the mode"),
+        pytest.param((True, False), None, "persistence mode is off on GPU 1", False, id="one"),
+        pytest.param((False, False), None, "persistence mode is off on all GPUs", False, id="all"),
+        pytest.param(
+            (False, False),
+            UNIT,
+            f"persistence mode is off on all GPUs; {UNIT} has --no-persistence-mode",
+            True,
+            id="Ubuntu's unit",
+        ),
+        pytest.param(
+            (True, True), UNIT, f"{UNIT} has --no-persistence-mode", True, id="on, until a boot"
+        ),
+    ],
+)
+def test_the_mode_is_planned(
+    modes: tuple[bool | None, ...], file: str | None, reason: str | None, has_drop_in: bool
+) -> None:
+    planned = plan("nvidia_driver", with_modes(*modes, persistence_off=file))
+    assert [step["reason"] for step in planned["steps"]] == ([reason] if reason else [])
+    drop_in = planned["data"]["persistence_drop_in"]
+    assert (drop_in["path"] if drop_in else None) == (DROP_IN if has_drop_in else None)
+
+
+def test_our_drop_in_is_enough() -> None:
+    node = with_modes(True, True, persistence_off=UNIT)
+    node["ours"] = {**node["ours"], "files": [*node["ours"]["files"], DROP_IN]}
+    assert plan("nvidia_driver", node)["steps"] == []
+
+
+def test_what_the_admin_turned_off_stays_off() -> None:
+    planned = plan("nvidia_driver", with_modes(False, False, persistence_off=OF_ADMIN))
+    assert (planned["steps"], notices(planned)) == ([], ["PERSISTENCE_OFF"])
+    assert OF_ADMIN in planned["notices"][0]["message"]
+
+
+def test_the_mode_of_a_driver_that_is_left_alone_is_reported() -> None:
+    planned = plan("nvidia_driver", with_modes(False, False), source="present")
+    assert (planned["steps"], notices(planned)) == ([], ["PERSISTENCE_OFF"])
+
+
+def test_without_a_daemon_the_mode_lasts_until_the_next_boot() -> None:
+    daemon = {"installed": False, "enabled": False, "active": False}
+    planned = plan("nvidia_driver", with_modes(False, False, persistenced=daemon))
+    assert (slugs(planned), notices(planned)) == (["persistence"], ["PERSISTENCE_MISSING"])
+    assert planned["data"]["persistence_by_smi"] is True
+
+
+def test_ubuntus_new_daemon_gets_the_drop_in_at_once() -> None:
+    ubuntu = {"id": "ubuntu", "version_id": "24.04", "codename": "noble"}
+    for system, path in ((ubuntu, DROP_IN), ({}, None)):
+        drop_in = plan("nvidia_driver", merge(VIRGIN, {"os": system}))["data"][
+            "persistence_drop_in"
+        ]
+        assert (drop_in["path"] if drop_in else None) == path
+
+
+def test_teardown_removes_our_files_only() -> None:
+    files = [*DONE["ours"]["files"], DROP_IN, "/etc/modprobe.d/metal-gpu-parameters.conf"]
+    node = merge(DONE, {"ours": {"files": files}})
+    removed = plan("nvidia_driver", node, state="absent")["data"]["files"]
+    assert {*removed} == {one for one in files if "udev" not in one}
+
+
+# --- parameters and nvidia_peermem ----------------------------------------------------------------
+
+WANTED = {"NVreg_EnableStreamMemOPs": 1}
+LINES = [
+    f"options {module} NVreg_EnableStreamMemOPs=1"
+    for module in ("nvidia", "nvidia-current", "nvidia-current-open", "nvidia-tesla-470")
+]
+
+
+@pytest.mark.parametrize(
+    ("own", "loaded", "is_new", "reboot_ok", "steps", "notice"),
+    [
+        pytest.param(LINES, {"EnableStreamMemOPs": "1"}, False, None, [], None, id="in force"),
+        pytest.param(
+            [], {"EnableStreamMemOPs": "0"}, False, True, ["parameters", "reboot"], None, id="new"
+        ),
+        pytest.param(
+            [],
+            {"EnableStreamMemOPs": "0"},
+            False,
+            None,
+            ["parameters"],
+            "NVreg_EnableStreamMemOPs=0; they need a reboot",
+            id="no permission",
+        ),
+        pytest.param(
+            LINES, {"EnableStreamMemOPs": "0"}, True, True, ["reboot"], None, id="cut off before"
+        ),
+        pytest.param(
+            LINES,
+            {"EnableStreamMemOPs": "0"},
+            False,
+            True,
+            [],
+            "NVreg_EnableStreamMemOPs=0; the node has rebooted since",
+            id="a reboot has not helped",
+        ),
+        pytest.param(
+            LINES,
+            {"Mobile": "1"},
+            False,
+            True,
+            [],
+            "no NVreg_EnableStreamMemOPs; the node has rebooted since",
+            id="unknown name",
+        ),
+        pytest.param(LINES, {}, False, True, [], None, id="not readable"),
+    ],
+)
+def test_parameters(
+    own: list[str],
+    loaded: dict[str, str],
+    is_new: bool,
+    reboot_ok: bool | None,
+    steps: list[str],
+    notice: str | None,
+) -> None:
+    node = driver(DONE, own_parameters=own, parameters=loaded, parameters_are_new=is_new)
+    planned = plan("nvidia_driver", node, module_parameters=WANTED, reboot_ok=reboot_ok)
+    assert slugs(planned) == steps
+    assert notices(planned) == (["PARAMETERS_PENDING"] if notice else [])
+    assert all(one["message"].endswith(notice) for one in planned["notices"])
+
+
+def test_parameters_that_are_equal_in_another_form() -> None:
+    wanted = {"NVreg_A": -1, "NVreg_B": "0x10", "NVreg_C": True, "NVreg_D": "A=1;B=2"}
+    loaded = {"A": "4294967295", "B": "16", "C": "1", "D": "A=1;B=2"}
+    planned = plan("nvidia_driver", driver(DONE, parameters=loaded), module_parameters=wanted)
+    assert notices(planned) == []
+
+
+def test_parameters_that_nobody_wants_any_more() -> None:
+    planned = plan("nvidia_driver", driver(DONE, own_parameters=LINES))
+    assert slugs(planned) == ["parameters"]
+    assert planned["data"]["parameters"]["block"] == ""
+
+
+@pytest.mark.parametrize("wanted", [{"modeset": 1}, {"NVreg_A": "1 install x"}, {"NVreg_A": ""}])
+def test_parameters_that_are_none(wanted: dict[str, Any]) -> None:
+    for node in (VIRGIN, DONE):
+        assert codes(plan("nvidia_driver", node, module_parameters=wanted)) == ["VARIABLE_INVALID"]
+
+
+def test_peermem() -> None:
+    modules = ["nvidia", "nvidia_uvm", "nvidia_peermem"]
+    for node in (VIRGIN, DONE):
+        planned = plan("nvidia_driver", node, peermem=True)
+        assert {"modules_load", "load"} <= {*slugs(planned)}
+        assert planned["data"]["load"] == modules
+    planned = plan("nvidia_driver", driver(DONE, peermem=False), peermem=True)
+    assert (planned["steps"], notices(planned)) == ([], ["PEERMEM_MISSING"])
+    # And back: only our file names it.
+    planned = plan("nvidia_driver", driver(DONE, own_modules=modules, modules_load=modules))
+    assert slugs(planned) == ["modules_load"]
+    assert "nvidia_peermem" not in planned["data"]["modules_load"]["block"]
