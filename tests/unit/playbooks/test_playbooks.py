@@ -24,6 +24,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import 
 from ansible_collections.metal.gpu.tests.unit.golden.nodes import CARDS, variables
 from ansible_collections.metal.gpu.tests.unit.golden.nodes import node as virgin
 from ansible_collections.metal.gpu.tests.unit.support.api_server import ApiServer
+from ansible_collections.metal.gpu.tests.unit.support.healthy import containerd_node
 from ansible_collections.metal.gpu.tests.unit.support.playbooks import LOCAL, ROOT, Run, run
 
 FIXTURES = ROOT / "tests" / "unit" / "fixtures" / "plans"
@@ -166,6 +167,40 @@ def test_each_role_sees_what_the_tasks_before_it_have_done(tmp_path, program):
     )
     assert found.code == 0, found.output
     assert re.findall(r"kubelet.version\": \"([\d.]+)", found.output) == ["1.30.0", "1.31.0"]
+
+
+def test_role_that_follows_another_uses_what_it_has_observed(tmp_path):
+    """But not after a role of somebody else, or in another play, or in a task."""
+    node = containerd_node()
+    (tmp_path / "record.json").write_text(json.dumps({"changed": False, "raw": node.raw}))
+    greet = tmp_path / "roles" / "greet" / "tasks"
+    greet.mkdir(parents=True)
+    (greet / "main.yml").write_text("- {name: Greet, ansible.builtin.debug: {msg: hello}}")
+    driver, engine, kubelet = ("nvidia_driver", "containerd", "kubelet_device_plugins")
+    ours = play(driver, engine, kubelet)  # 1
+    mixed = play(engine)  # 2: before and after the role
+    mixed["roles"] += ["greet", f"metal.gpu.{kubelet}"]
+    tasks = [{"name": "Go on", "ansible.builtin.import_role": {"name": f"metal.gpu.{kubelet}"}}]
+    hosts = inventory(
+        {"gpu-1": {}},
+        ansible_connection="recorded",
+        ansible_pipelining=True,
+        nvidia_driver_repository_url="https://mirror.example/",
+    )
+    found = run(
+        tmp_path,
+        [ours, mixed, play(driver, tasks=tasks)],
+        hosts,
+        "-vvv",
+        ANSIBLE_CONNECTION_PLUGINS=str(ROOT / "tests" / "bench" / "connection_plugins"),
+        ANSIBLE_ROLES_PATH=str(tmp_path / "roles"),
+        METAL_BENCH_RECORD=str(tmp_path / "record.json"),
+        METAL_BENCH_NODE="gpu-1",
+    )
+    assert found.code == 0, found.output
+    plays = found.output.split("\nPLAY [")[1:]
+    observed = [len(re.findall(r"Using module file \S*node_info", one)) for one in plays]
+    assert observed[:3] == [1, 2, 2]
 
 
 MISTAKES = {
