@@ -82,8 +82,9 @@ def test_packages_and_back(laboratory, gpu):
 
 
 def test_driver_in_use_stays(laboratory, gpu):
-    """A process has the GPU open: nothing is unloaded, and nothing removed."""
-    gpu.check_output("sh -c 'sleep 600 < /dev/nvidia0 > /dev/null 2>&1 & echo $! > /run/holder'")
+    """A process uses the driver's library: nothing is unloaded, and nothing removed."""
+    holder = "import ctypes, time; ctypes.CDLL('libnvidia-ml.so.1'); time.sleep(600)"
+    gpu.check_output(f'nohup python3 -c "{holder}" > /dev/null 2>&1 & echo $! > /run/holder')
     run = laboratory.playbook(CONVERGE, *PACKAGES, *SWITCH)
     gpu.check_output("kill $(cat /run/holder); rm /run/holder")
     assert run.returncode != 0

@@ -15,4 +15,5 @@ cd "$folder" || exit 1
 echo "Uncompressing NVIDIA Accelerated Graphics Driver for Linux-$machine $version"
 ./nvidia-installer "$@"
 exit $?
+# shellcheck disable=SC2317 # the mark before the archive
 exit_of_the_header
