@@ -40,6 +40,7 @@ class Data(PackageData, total=False):
     headers: list[str]
     source: str | None  # of the module, for DKMS
     fabric_packages: list[str]
+    fabric_replaces: bool  # another version of ours, which is held
     fabric_drop_in: File
     fabric_awaited: bool  # whether the GPUs have fabric states
     modules: list[str]
