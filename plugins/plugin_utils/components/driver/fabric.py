@@ -132,6 +132,8 @@ def plan_beside_driver(
         return {}
     if reason := install_reason(node, wanted):
         plan.data["fabric_packages"] = arguments(node, wanted)
+        # One that is there is ours, and held by us.
+        plan.data["fabric_replaces"] = any(name in node["packages"] for name in wanted)
         steps.OURS.plan_repository(plan, node, desired, systems.supported(node).driver)
         plan.step(steps.FABRIC_PACKAGES, f"{reason}; the node has {describe_switches(node)}")
     return steps.OURS.record(plan, node, wanted)

@@ -52,6 +52,7 @@ class Data(PackageData, total=False):
     persistence_drop_in: File | None
     persistence_by_smi: bool  # the node has no daemon
     fabric_packages: list[str]
+    fabric_replaces: bool  # another version of ours, which is held
     fabric_drop_in: File
     fabric_awaited: bool  # whether the GPUs have fabric states
     modules: list[str]

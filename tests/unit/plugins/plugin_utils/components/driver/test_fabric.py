@@ -147,6 +147,7 @@ def test_our_fabric_manager_follows_the_driver() -> None:
     old = with_manager("575.57.08", STOPPED)
     planned = plan("nvidia_driver", node(old, recorded("575.57.08"), base=ready()), **URL)
     assert planned["data"]["fabric_packages"] == [f"{PACKAGE}={VERSION}-*"]
+    assert planned["data"]["fabric_replaces"] is True
     assert of_driver(planned, "Fabric") == ["Install Fabric Manager", "Start Fabric Manager"]
 
 
