@@ -46,7 +46,8 @@ class Data(PackageData, total=False):
     source: str | None  # of the module, for DKMS; None: known after the installation
     kernels: list[str]  # to build it for
     persistence_drop_in: File | None
-    persistence_by_smi: bool  # the node has no daemon
+    persistence_start: bool
+    persistence_gpus: list[str]  # on which nvidia-smi turns the mode on
     modules: list[str]
     persistence: bool
     files: list[str]

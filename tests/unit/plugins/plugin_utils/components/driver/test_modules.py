@@ -259,6 +259,11 @@ def test_the_mode_is_planned(
 ) -> None:
     planned = plan("nvidia_driver", with_modes(*modes, persistence_off=file))
     assert [step["reason"] for step in planned["steps"]] == ([reason] if reason else [])
+    # A daemon that runs is not restarted: GPUs with the mode on would lose their settings.
+    off = [
+        name for name, mode in zip(("GPU-aaaa", "GPU-bbbb"), modes, strict=True) if mode is False
+    ]
+    assert planned["data"]["persistence_gpus"] == off
     drop_in = planned["data"]["persistence_drop_in"]
     assert (drop_in["path"] if drop_in else None) == (DROP_IN if has_drop_in else None)
 
@@ -284,7 +289,8 @@ def test_without_a_daemon_the_mode_lasts_until_the_next_boot() -> None:
     daemon = {"installed": False, "enabled": False, "active": False}
     planned = plan("nvidia_driver", with_modes(False, False, persistenced=daemon))
     assert (slugs(planned), notices(planned)) == (["persistence"], ["PERSISTENCE_MISSING"])
-    assert planned["data"]["persistence_by_smi"] is True
+    assert planned["data"]["persistence_start"] is False
+    assert planned["data"]["persistence_gpus"] == ["GPU-aaaa", "GPU-bbbb"]
 
 
 def test_ubuntus_new_daemon_gets_the_drop_in_at_once() -> None:
