@@ -61,8 +61,8 @@ def test_a_module_that_the_kernel_refuses(tmp_path: Path) -> None:
     found = carry_out(tmp_path, "load", modprobe=MODPROBE, dmesg=DMESG)
     assert found.code != 0
     assert (
-        "MODULE_REJECTED gpu-1: the kernel does not load nvidia, nvidia_uvm: modprobe: ERROR: could "
-        "not insert 'nvidia': Key was rejected by service; [   12.3] Loading of module with "
+        "MODULE_REJECTED gpu-1: the kernel does not load nvidia, nvidia_uvm: modprobe: ERROR: "
+        "could not insert 'nvidia': Key was rejected by service; [   12.3] Loading of module with "
         "unavailable key is rejected"
     ) in found.output.replace("\\n", " ")
     assert "usb 1-1" not in found.output
