@@ -58,9 +58,9 @@ def read_modules_dep(reading: Reading, release: str) -> str:
 
 def read_build_log(reading: Reading) -> dkms.Log:
     """Read the start and the end of the log of a failed build."""
-    for path in reading.files.find(dkms.LOGS):
-        return _read_ends(reading.node.root / path.lstrip("/"))
-    return dkms.NO_LOG
+    logs = (path for path in reading.files.find(dkms.LOGS) if dkms.is_log(path))
+    path = next(logs, None)
+    return _read_ends(reading.node.root / path.lstrip("/")) if path else dkms.NO_LOG
 
 
 def _read_ends(path: Path) -> dkms.Log:
@@ -75,7 +75,9 @@ def _read_ends(path: Path) -> dkms.Log:
 
 
 def find_certificate(reading: Reading) -> str | None:
-    """Return the certificate of the key with which DKMS signs modules."""
+    """Return the certificate of the key with which DKMS signs modules, if that matters."""
+    if not signing.has_secure_boot(reading.files.texts):
+        return None
     files = NodeFiles(reading.node.root)
     files.read_all(signing.SETTINGS)
     named = signing.parse_certificate(files.texts[path] for path in sorted(files.texts))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 SOURCES = "/var/lib/dkms/nvidia*/*/source"
 MODULES = "/var/lib/dkms/nvidia*/*/*/*/module/nvidia*.ko*"
 LOGS = "/var/lib/dkms/nvidia*/*/build/make.log"
-# How much of a log is read, from its end: the first error is near it.
+# How much of a log is read, from its end.
 END_BYTES = 65536
 # DKMS's name and version of the driver. nvidia-fs is not part of it, but GPUDirect Storage.
 _PATH = re.compile(rf"/var/lib/dkms/(?P<source>{MODULE}/[^/]+)/(?P<rest>.+)")
@@ -89,6 +89,11 @@ def parse(paths: Iterable[str], release: str | None, log: Log = NO_LOG) -> Dkms:
         "failed": kernel["release"] if kernel and logs else None,
         "error": parse_log(log["end"]) if logs else None,
     }
+
+
+def is_log(path: str) -> bool:
+    """Return whether a file is the log of the driver, and not of another module."""
+    return bool(_PATH.fullmatch(path))
 
 
 def parse_log(text: str) -> str | None:

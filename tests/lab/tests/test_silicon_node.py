@@ -15,7 +15,7 @@ from metal_lab.silicon.machine import machine_json
 LAB = Path(metal_lab.__file__).parent
 sys.path.insert(0, str(LAB / "silicon/node/usr/local/lib/metal-lab"))
 
-from simulation import boot, fabric, kmod, trees  # noqa: E402
+from simulation import boot, fabric, keys, kmod, trees  # noqa: E402
 from simulation.faults import FAULTS, FaultError  # noqa: E402
 from simulation.state import Kernel, Machine, Node  # noqa: E402
 
@@ -469,6 +469,23 @@ def test_secure_boot_variable(p100, tmp_path):
     without_efi = Rig(tmp_path / "bios", "t4x1")
     without_efi.render()
     assert not without_efi.node.path("/sys/firmware/efi").exists()
+
+
+def test_an_enrolled_key_lets_modules_load(p100, capsys):
+    """The words and exit codes are those of the record."""
+    record = Path(metal_lab.__file__).parent / "recorded" / "dkms.yml"
+    (enrolled, *_, missing, _blocked) = yaml.safe_load(record.read_text())["test_key"]
+    p100.fault("secure-boot")
+    p100.fault("key-enrolled")
+    assert p100.modprobe("nvidia") == 0
+    other = p100.node.path("/other.der")
+    other.touch()
+    capsys.readouterr()
+    for path, row in ((keys.KEY, enrolled), ("/other.der", missing)):
+        status = keys.mokutil(p100.node, p100.machine, ["--test-key", path])
+        assert (status, capsys.readouterr().out) == (row["exit_code"], f"{path} {row['printed']}\n")
+    assert keys.mokutil(p100.node, p100.machine, ["--sb-state"]) == 0
+    assert capsys.readouterr().out == "SecureBoot enabled\n"
 
 
 EVENT, *_further = boot.events_of("nvidia")

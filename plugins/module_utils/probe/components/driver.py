@@ -32,7 +32,6 @@ from ansible_collections.metal.gpu.plugins.module_utils.read import (
     kernels,
     nvidia_driver,
     nvidia_smi,
-    signing,
 )
 
 if TYPE_CHECKING:
@@ -96,7 +95,7 @@ def _commands(reading: Reading) -> dict[str, Command]:
         "nvidia_smi": Command(nvidia_smi.QUERY, timeout_s=nvidia_smi.TIMEOUT_S),
     }
     certificate = kernel_modules.find_certificate(reading)
-    if certificate and signing.has_secure_boot(reading.files.texts):
+    if certificate:
         commands["mokutil"] = Command(("mokutil", "--test-key", certificate))
     return commands
 

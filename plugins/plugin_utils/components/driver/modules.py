@@ -66,8 +66,8 @@ def plan_build(
 ) -> str | None:
     """Plan the builds that the packages do not do themselves. Return the code of what prevents it.
 
-    `is_new`: the packages of the driver are installed in this run. `is_complete`: nothing that a
-    build needs is missing.
+    `is_new`: packages that bring the source are installed in this run. `is_complete`: nothing that
+    a build needs is missing.
     """
     dkms, release = node["driver"]["dkms"], str(node["kernel"]["release"])
     sources = [one for one in dkms["sources"] if choice.fits(one.rpartition("/")[2])]
@@ -80,7 +80,7 @@ def plan_build(
         kernels = [release] if sources else []
     newer = node["driver"]["next_kernel"]
     if newer and not newer["module"] and (sources or is_new) and can_be_built(node, newer):
-        kernels += [newer["release"]]
+        kernels += [] if _has_failed(node, newer["release"], by_name=True) else [newer["release"]]
     _plan_kernels(plan, kernels)
     return None
 

@@ -13,7 +13,9 @@ Source: records of the units in tests/recorded/packages
 from __future__ import annotations
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
+from ansible_collections.metal.gpu.plugins.module_utils.read import nvidia_smi
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import state, steps
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.observed import Device
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.shapes import Data
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import File, Plan
@@ -28,10 +30,15 @@ DROP_IN_FILE: File = {
 _OF_ADMIN = ("/etc/", "/run/")
 
 
+def _off(gpus: list[Device]) -> list[Device]:
+    """Return the GPUs with persistence mode off. Others may fail, or not support it."""
+    return [gpu for gpu in gpus if gpu["error"] is None and gpu["persistence_mode"] is False]
+
+
 def off_reason(node: Node) -> str | None:
-    """Return on which GPUs persistence mode is off. Others may fail, or not support it."""
-    gpus = [gpu for gpu in node["nvml"]["devices"] if gpu["error"] is None]
-    off = [gpu for gpu in gpus if gpu["persistence_mode"] is False]
+    """Return on which GPUs persistence mode is off."""
+    gpus = node["nvml"]["devices"]
+    off = _off(gpus)
     if not off:
         return None
     which = ", ".join(f"GPU {gpu['index']}" for gpu in off) if len(off) < len(gpus) else "all GPUs"
@@ -54,6 +61,7 @@ def plan_new(plan: Plan[Data], node: Node) -> None:
     """
     is_lacking = node["os"]["id"] == "ubuntu" and not _has_drop_in(node)
     plan.data["persistence_drop_in"] = DROP_IN_FILE if is_lacking or _needs_drop_in(node) else None
+    plan.data |= {"persistence_start": True, "persistence_gpus": []}
     plan.step(steps.PERSISTENCE, state.persistence_reason(node))
 
 
@@ -62,21 +70,29 @@ def plan_without_daemon(plan: Plan[Data], node: Node) -> None:
     if node["driver"]["persistenced"]["installed"]:
         plan_new(plan, node)
     elif plan.has_step(steps.LOAD):
-        plan.data["persistence_by_smi"] = True
+        addresses = [gpu["address"] for gpu in node["pci"]]
+        plan.data |= {"persistence_start": False, "persistence_gpus": addresses}
         plan.step(steps.PERSISTENCE, "nvidia-persistenced has no unit")
 
 
 def plan_working(plan: Plan[Data], node: Node, found: str) -> None:
-    """Plan persistence mode for a driver that works."""
-    off = off_reason(node)
-    if not node["driver"]["persistenced"]["installed"]:
+    """Plan persistence mode for a driver that works.
+
+    A daemon that runs is not restarted: GPUs with the mode on would lose their settings.
+    """
+    off, daemon = off_reason(node), node["driver"]["persistenced"]
+    plan.data |= {"persistence_start": daemon["installed"], "persistence_gpus": []}
+    if daemon["active"] or not daemon["installed"]:
+        names = [nvidia_smi.name_gpu(gpu) for gpu in _off(node["nvml"]["devices"])]
+        plan.data["persistence_gpus"] = names
+    if not daemon["installed"]:
         plan.notice("PERSISTENCE_MISSING", found=found)
-        plan.data["persistence_by_smi"] = True
         plan.step(steps.PERSISTENCE, off)
         return
     file = node["driver"]["persistence_off"]
     if file and file.startswith(_OF_ADMIN):
         notice_off(plan, node)
+        plan.data["persistence_gpus"] = []
         off = None
     needs_drop_in = _needs_drop_in(node)
     plan.data["persistence_drop_in"] = DROP_IN_FILE if needs_drop_in else None

@@ -228,9 +228,8 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
     held = distribution.holdable(ours)
     steps.OURS.plan_hold(plan, node, {name: ours[name] for name in held})
     loaded = parameters.plan_modules_load(plan, node, desired)
-    problem = modules.plan_build(
-        plan, node, choice, is_new=bool(reason), is_complete=not (reason or lacking)
-    )
+    is_new, is_complete = bool(reason and chosen.headers), not (reason or lacking)
+    problem = modules.plan_build(plan, node, choice, is_new=is_new, is_complete=is_complete)
     reboot = state.reboot_reason(node, choice) or (
         f"kernel {booted['release']} has headers, and the running one has none" if booted else None
     )

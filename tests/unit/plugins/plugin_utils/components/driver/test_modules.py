@@ -133,6 +133,22 @@ def test_a_new_driver_gets_a_module_for_the_next_kernel() -> None:
     assert (planned["data"]["kernels"], planned["data"]["source"]) == ([NEWER], None)
 
 
+def test_signed_modules_are_not_built() -> None:
+    ubuntu = {"id": "ubuntu", "version_id": "24.04", "codename": "noble"}
+    changes = {"os": ubuntu, "secure_boot": True, "kernel": {"release": "6.8.0-60-generic"}}
+    node = driver(merge(VIRGIN, changes), next_kernel=kernel(headers=True))
+    planned = plan("nvidia_driver", node, version="", repository_url="")
+    packages = planned["data"]["packages"]
+    assert any(one.startswith("linux-modules-nvidia-580-server-6.8.0-60") for one in packages)
+    assert "build" not in slugs(planned)
+
+
+def test_a_build_for_the_next_kernel_that_failed_is_not_repeated() -> None:
+    node = driver(merge(DONE, UNBUILT), next_kernel=kernel(headers=True))
+    planned = plan("nvidia_driver", driver(node, dkms={"log": LOG, "failed": NEWER}))
+    assert (codes(planned), planned["data"]["kernels"]) == ([], [RUNNING])
+
+
 @pytest.mark.parametrize(
     ("changes", "steps", "why"),
     [
@@ -259,6 +275,10 @@ def test_the_mode_is_planned(
 ) -> None:
     planned = plan("nvidia_driver", with_modes(*modes, persistence_off=file))
     assert [step["reason"] for step in planned["steps"]] == ([reason] if reason else [])
+    # A daemon that runs is not restarted: GPUs with the mode on would lose their settings.
+    gpus = {"GPU-aaaa": modes[0], "GPU-bbbb": modes[1]}
+    off = [name for name, mode in gpus.items() if mode is False]
+    assert planned["data"]["persistence_gpus"] == off
     drop_in = planned["data"]["persistence_drop_in"]
     assert (drop_in["path"] if drop_in else None) == (DROP_IN if has_drop_in else None)
 
@@ -284,7 +304,8 @@ def test_without_a_daemon_the_mode_lasts_until_the_next_boot() -> None:
     daemon = {"installed": False, "enabled": False, "active": False}
     planned = plan("nvidia_driver", with_modes(False, False, persistenced=daemon))
     assert (slugs(planned), notices(planned)) == (["persistence"], ["PERSISTENCE_MISSING"])
-    assert planned["data"]["persistence_by_smi"] is True
+    assert planned["data"]["persistence_start"] is False
+    assert planned["data"]["persistence_gpus"] == ["GPU-aaaa", "GPU-bbbb"]
 
 
 def test_ubuntus_new_daemon_gets_the_drop_in_at_once() -> None:

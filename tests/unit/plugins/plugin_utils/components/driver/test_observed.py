@@ -51,8 +51,8 @@ def test_what_dkms_has_built(observe, tmp_path, paths, expected, storage):
     if storage:
         other = "/var/lib/dkms/nvidia-fs/2.25.7"
         module = "6.1.0-26-amd64/x86_64/module/nvidia-fs.ko"
-        for path in ("source/dkms.conf", module):
-            texts[f"{other}/{path}"] = ""
+        for path in ("source/dkms.conf", module, "build/make.log"):
+            texts[f"{other}/{path}"] = "error: of another module\n"
     plant(tmp_path, {**texts, "/proc/sys/kernel/osrelease": "6.1.0-26-amd64\n"})
     sources = ["nvidia/580.178.04"] if paths else []
     assert observe(Programs({}))["driver"]["dkms"] == {**NOTHING, "sources": sources, **expected}

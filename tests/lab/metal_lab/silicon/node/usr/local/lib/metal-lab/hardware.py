@@ -3,7 +3,7 @@
 """The GPU hardware of a laboratory node.
 
 hardware.py boot                    at the start of the node (metal-lab-hardware.service)
-hardware.py modprobe|rmmod|modinfo|lsmod ARGUMENT...
+hardware.py modprobe|rmmod|modinfo|lsmod|mokutil ARGUMENT...
 hardware.py persistence on|off      nvidia-persistenced calls it to set the mode
 hardware.py fabric VERSION          Fabric Manager calls it to train the GPUs
 hardware.py refresh                 after the driver's libraries were replaced
@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import sys
 
-from simulation import boot, fabric, kmod, trees
+from simulation import boot, fabric, keys, kmod, trees
 from simulation.faults import FAULTS, FaultError
 from simulation.state import Kernel, Machine, Node
 
@@ -32,6 +32,8 @@ def main(arguments: list[str]) -> int:
         os.execv(kmod.REAL_MODPROBE, ["modprobe", *arguments[1:]])
     if arguments[0] == "modinfo":
         return kmod.modinfo(node, Machine.load(node), arguments[1:])
+    if arguments[0] == "mokutil":
+        return keys.mokutil(node, Machine.load(node), arguments[1:])
     if arguments[0] == "lsmod":
         return kmod.lsmod(node, Kernel.load(node))
     if os.geteuid() != 0:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from . import boot, kmod, trees
+from . import boot, keys, kmod, trees
 from .state import Kernel, Machine, Node
 
 Fault = Callable[[Node, Machine, Kernel, list[str]], None]
@@ -151,6 +151,14 @@ def secure_boot(node: Node, machine: Machine, kernel: Kernel, arguments: list[st
     kmod.evict_nvidia(kernel)
 
 
+def key_enrolled(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> None:
+    """DKMS has a key that the firmware trusts, so Secure Boot lets its modules load."""
+    machine.add_fault("key-enrolled")
+    key = node.path(keys.KEY)
+    key.parent.mkdir(parents=True, exist_ok=True)
+    key.touch()
+
+
 def library_mismatch(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> None:
     """[VERSION]: the versions of loaded module and libraries differ; a reboot fixes it."""
     if not kernel.driver:
@@ -221,6 +229,7 @@ FAULTS: dict[str, Fault] = {
     "no-uvm-file": no_uvm_file,
     "nouveau": nouveau,
     "secure-boot": secure_boot,
+    "key-enrolled": key_enrolled,
     "library-mismatch": library_mismatch,
     "vfio": vfio,
     "remove-all-gpus": remove_all_gpus,

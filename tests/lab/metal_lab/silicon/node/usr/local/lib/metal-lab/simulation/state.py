@@ -114,6 +114,11 @@ class Machine:
         return True if self.has_fault("secure-boot") else self.content["secure_boot"]
 
     @property
+    def trusts_dkms(self) -> bool:
+        """Whether the key with which DKMS signs modules is enrolled."""
+        return self.has_fault("key-enrolled")
+
+    @property
     def has_nouveau(self) -> bool:
         """Whether the distribution's kernel comes with nouveau."""
         return self.content["nouveau"] or self.has_fault("nouveau")

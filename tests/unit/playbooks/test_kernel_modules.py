@@ -1,0 +1,79 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the role nvidia_driver says if a module cannot be built or loaded.
+
+The programs are stand-ins with words of real nodes: modprobe and the kernel with Secure Boot, and
+DKMS 3 with a compiler that is too old.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from ansible_collections.metal.gpu.tests.unit.support.playbooks import LOCAL, Run, run
+
+MODPROBE = """\
+#!/bin/sh
+echo "modprobe: ERROR: could not insert 'nvidia': Key was rejected by service" >&2
+exit 1
+"""
+DMESG = """\
+#!/bin/sh
+echo "[   10.1] usb 1-1: new device"
+echo "[   12.3] Loading of module with unavailable key is rejected"
+"""
+DKMS = """\
+#!/bin/sh
+[ "$*" = "install nvidia/580.178.04 -k 6.1.0-28-amd64" ] || exit 99
+echo "Error! Bad return status for module build on kernel: 6.1.0-28-amd64 (x86_64)" >&2
+exit 10
+"""
+DATA = {
+    "version": "580.178.04",
+    "source": "nvidia/580.178.04",
+    "kernels": ["6.1.0-28-amd64"],
+    "load": ["nvidia", "nvidia_uvm"],
+}
+
+
+def carry_out(folder: Path, slug: str, **programs: str) -> Run:
+    """Carry out one step of a plan, with these programs."""
+    path = folder / "bin"
+    path.mkdir()
+    for name, text in programs.items():
+        (path / name).write_text(text)
+        (path / name).chmod(0o755)
+    planned = {"steps": [{"slug": slug}], "data": DATA}
+    hosts = {"gpu-1": {**LOCAL, "metal_gpu": {"plans": {"nvidia_driver": planned}}}}
+    include = {"name": "metal.gpu.nvidia_driver", "tasks_from": "present.yml"}
+    play = {
+        "hosts": "all",
+        "gather_facts": False,
+        "tasks": [{"ansible.builtin.include_role": include}],
+    }
+    variables = json.dumps({"__nvidia_driver_path": f"{path}:/usr/bin:/bin"})
+    return run(folder, [play], {"all": {"hosts": hosts}}, "--extra-vars", variables)
+
+
+def test_a_module_that_the_kernel_refuses(tmp_path: Path) -> None:
+    found = carry_out(tmp_path, "load", modprobe=MODPROBE, dmesg=DMESG)
+    assert found.code != 0
+    assert (
+        "MODULE_REJECTED gpu-1: the kernel does not load nvidia, nvidia_uvm: modprobe: ERROR: "
+        "could not insert 'nvidia': Key was rejected by service; [   12.3] Loading of module with "
+        "unavailable key is rejected"
+    ) in found.output.replace("\\n", " ")
+    assert "usb 1-1" not in found.output
+
+
+def test_a_module_that_dkms_cannot_build(tmp_path: Path) -> None:
+    found = carry_out(tmp_path, "build", dkms=DKMS)
+    assert found.code != 0
+    assert (
+        "DKMS_BUILD_FAILED gpu-1: DKMS could not build the module of driver 580.178.04 for kernel "
+        "6.1.0-28-amd64: Error! Bad return status for module build on kernel: 6.1.0-28-amd64 "
+        "(x86_64); the log is missing"
+    ) in found.words
+    assert "dkms install nvidia/580.178.04 -k 6.1.0-28-amd64" in found.words
