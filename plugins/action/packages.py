@@ -31,6 +31,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages import (
     operations,
     rehearsal,
     removals,
+    sources,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.attempts import (
     Failed,
@@ -41,6 +42,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import (
     Call,
     Request,
     Steps,
+    bare_names,
     completed_record,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.dnf import VERSIONLOCK
@@ -205,11 +207,16 @@ class ActionModule(ActionBase):
             # A package manager that is only asked needs no lock.
             return Failed(error, printed, explains=not self._task.check_mode)
         allowed = self._request.options["may_remove"]
+        if url := self._request.repository.get("url"):
+            policy = result.get("answers", {}).get("policy", "")
+            bare = bare_names(self._request.names, self._family)
+            if found := sources.competing(self._host, bare, url, policy, printed):
+                self.show("\n".join(explain(found)))
         besides = [name for name in removals.removed(printed) if name not in allowed]
         if not besides:
             return None
-        found = removals.displaced(self._host, self._request.names, besides)
-        return Failed("", printed, explains=False, finding=found)
+        displaced = removals.displaced(self._host, self._request.names, besides)
+        return Failed("", printed, explains=False, finding=displaced)
 
     def wait(self, seconds: int) -> Lock | None:
         options = {"operation": self._operation, "_wait": seconds}

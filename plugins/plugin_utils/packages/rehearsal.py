@@ -65,6 +65,7 @@ cp pins/etc/apt/preferences.d/* preferences/
 def _apt(request: Request) -> Question:
     repository, pins = request.repository, request.options["pins"]
     files = {"apt.conf": _APT_CONF}
+    cache = [*_ENGLISH, "apt-cache", *_CONFIGURED]
     programs: list[Program] = []
     if repository.get("new"):
         path = f"sources/{repository['name']}.sources"
@@ -90,9 +91,8 @@ def _apt(request: Request) -> Question:
             "seconds": INDEX_AGE_S,
         },
         "programs": programs,
-        "answers": {
-            "versions": [*_ENGLISH, "apt-cache", *_CONFIGURED, "madison", *_bare(request, DEBIAN)]
-        },
+        "answers": {"versions": [*cache, "madison", *_bare(request, DEBIAN)]},
+        "tells": {"policy": [*cache, "policy", *bare_names(request.names, DEBIAN)]},
     }
 
 
