@@ -58,10 +58,11 @@ class Answer(TypedDict):
     answers: dict[str, str]
 
 
-def rehearse(request: Question, run: Run, now: float, parent: Path | None = None) -> Answer:
+def rehearse(request: Question, run: Run, now: float, parent: Path) -> Answer:
     """Prepare a folder, run the programs there, and delete it.
 
-    `run` runs a program; it returns its exit status and what it printed. Raises OSError.
+    `parent` is where the folder is. `run` runs a program; it returns its exit status and what it
+    printed. Raises OSError.
     """
     with tempfile.TemporaryDirectory(prefix="metal-gpu-", dir=parent) as name:
         folder = Path(name)

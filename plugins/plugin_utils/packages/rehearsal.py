@@ -53,12 +53,13 @@ Dir::Cache "{FOLDER}/cache";
 #clear APT::Update::Post-Invoke-Stats;
 """
 _CONFIGURED = ("-q", "-c", f"{FOLDER}/apt.conf")
-# apt applies the preferences of a package only after its installation.
+# apt applies the preferences of a package only after its installation. A file of the same name here
+# is a link to the node's.
 _UNPACK_PREFERENCES = """\
 cd "$0"
 apt-get -q -c "$0/apt.conf" download "$@"
 for file in *.deb; do dpkg-deb --extract "$file" pins; done
-cp pins/etc/apt/preferences.d/* preferences/
+cp --remove-destination pins/etc/apt/preferences.d/* preferences/
 """
 
 
