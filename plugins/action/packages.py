@@ -98,7 +98,8 @@ class ActionModule(ActionBase):
         self._operation: str = options["operation"]
         held = [name for name, one in node["packages"].items() if one["held"]]
         # Without its plugin, dnf has no holds.
-        options["may_remove"] += plain(self._variable("metal_gpu_removable_packages", []))
+        more = self._variable("metal_gpu_removable_packages", [])
+        options["may_remove"] += more.split(",") if isinstance(more, str) else more
         self._request = Request(
             plain(options), held=held if VERSIONLOCK in node["packages"] else ()
         )

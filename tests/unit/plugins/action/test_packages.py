@@ -537,9 +537,10 @@ def test_check_mode_names_the_source_that_wins(
     assert "PACKAGE_SOURCES gpu-1: several sources have foo" in capsys.readouterr().err
 
 
-def test_admin_permits_what_goes(act: Any) -> None:
+@pytest.mark.parametrize("names_", [["podman"], "buildah,podman"], ids=["list", "-e"])
+def test_admin_permits_what_goes(act: Any, names_: object) -> None:
     install = {"operation": "install", "names": ["docker-ce"], "may_remove": ["docker.io"]}
-    permitted = {"metal_gpu_removable_packages": ["podman"]}
+    permitted = {"metal_gpu_removable_packages": names_}
     result, ran = act(asked("Remv podman [4.3]"), variables=permitted, **install)
     assert "failed" not in result
     assert ran[-1][1]["fail_on_autoremove"] is False
