@@ -31,6 +31,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages import (
     operations,
     rehearsal,
     removals,
+    sources,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.attempts import (
     Failed,
@@ -41,6 +42,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import (
     Call,
     Request,
     Steps,
+    bare_names,
     completed_record,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.dnf import VERSIONLOCK
@@ -97,7 +99,8 @@ class ActionModule(ActionBase):
         self._operation: str = options["operation"]
         held = [name for name, one in node["packages"].items() if one["held"]]
         # Without its plugin, dnf has no holds.
-        options["may_remove"] += plain(self._variable("metal_gpu_removable_packages", []))
+        more = self._variable("metal_gpu_removable_packages", [])
+        options["may_remove"] += more.split(",") if isinstance(more, str) else more
         self._request = Request(
             plain(options), held=held if VERSIONLOCK in node["packages"] else ()
         )
@@ -209,11 +212,16 @@ class ActionModule(ActionBase):
             # A package manager that is only asked needs no lock.
             return Failed(error, printed, explains=not self._task.check_mode)
         allowed = self._request.options["may_remove"]
+        if url := self._request.repository.get("url"):
+            policy = result.get("answers", {}).get("policy", "")
+            bare = bare_names(self._request.names, self._family)
+            if found := sources.competing(self._host, bare, url, policy, printed):
+                self.show("\n".join(explain(found)))
         besides = [name for name in removals.removed(printed) if name not in allowed]
         if not besides:
             return None
-        found = removals.displaced(self._host, self._request.names, besides)
-        return Failed("", printed, explains=False, finding=found)
+        displaced = removals.displaced(self._host, self._request.names, besides)
+        return Failed("", printed, explains=False, finding=displaced)
 
     def wait(self, seconds: int) -> Lock | None:
         options = {"operation": self._operation, "_wait": seconds}

@@ -581,6 +581,10 @@ Remedy: nothing to do; with an unusable repository, every later run of the packa
 PACKAGE_VERSION_MISSING (failure): no enabled repository has {package}; available versions: {found}
 Remedy: set the role's *_version to an available version, or add the missing version to the mirror
 
+PACKAGE_SOURCES (notice): several sources have {packages}: {sources}; apt takes {winner}
+Remedy: nothing to do; to take another source, set its priority in /etc/apt/preferences.d, or remove
+  the source that you do not need
+
 PACKAGES_DISPLACED (failure): the installation of {installed} would remove packages that the plan
   does not name: {packages}
 Remedy: if you do not need these packages, add them to metal_gpu_removable_packages, and run again;

@@ -265,6 +265,8 @@ _INTERNAL: dict[str, Any] = {
 _INTERVAL_S = 1.0
 _LISTS = Path("/var/lib/apt/lists")
 _QUOTED = '\\|{}[]<>"^~_=!@#$%^&*'
+# Indexes and caches can be large, and /tmp can be in memory.
+_PARENT = Path("/var/tmp")
 
 
 def run(
@@ -362,7 +364,9 @@ def main() -> None:
         module.exit_json(changed=False, **run(Path("/"), seconds, time.monotonic, time.sleep))
     if question is not None:
         try:
-            module.exit_json(changed=False, **rehearse(question, module.run_command, time.time()))
+            module.exit_json(
+                changed=False, **rehearse(question, module.run_command, time.time(), _PARENT)
+            )
         except OSError as error:
             module.fail_json(msg=f"cannot ask the package manager: {error}")
     if request is None:

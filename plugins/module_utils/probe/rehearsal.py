@@ -47,20 +47,22 @@ class Question(TypedDict, total=False):
     old: Old
     programs: list[Program]
     answers: dict[str, list[str]]  # what to ask after a failure, keyed by name
+    tells: dict[str, list[str]]  # what to ask after success, likewise
 
 
 class Answer(TypedDict):
-    """What the last program printed, and of a failure its error and the answers."""
+    """What the last program printed, its error if it failed, and the answers."""
 
     printed: str
     error: str | None
     answers: dict[str, str]
 
 
-def rehearse(request: Question, run: Run, now: float, parent: Path | None = None) -> Answer:
+def rehearse(request: Question, run: Run, now: float, parent: Path) -> Answer:
     """Prepare a folder, run the programs there, and delete it.
 
-    `run` runs a program; it returns its exit status and what it printed. Raises OSError.
+    `parent` is where the folder is. `run` runs a program; it returns its exit status and what it
+    printed. Raises OSError.
     """
     with tempfile.TemporaryDirectory(prefix="metal-gpu-", dir=parent) as name:
         folder = Path(name)
@@ -80,10 +82,10 @@ def rehearse(request: Question, run: Run, now: float, parent: Path | None = None
                 break
             error = None
         answers = {}
-        if error is not None:
-            for about, argv in request.get("answers", {}).items():
-                _status, out, err = run(_filled(argv, folder))
-                answers[about] = f"{out}{err}"
+        asked = request.get("tells", {}) if error is None else request.get("answers", {})
+        for about, argv in asked.items():
+            _status, out, err = run(_filled(argv, folder))
+            answers[about] = f"{out}{err}"
         return {"printed": printed, "error": error, "answers": answers}
 
 

@@ -53,18 +53,20 @@ Dir::Cache "{FOLDER}/cache";
 #clear APT::Update::Post-Invoke-Stats;
 """
 _CONFIGURED = ("-q", "-c", f"{FOLDER}/apt.conf")
-# apt applies the preferences of a package only after its installation.
+# apt applies the preferences of a package only after its installation. A file of the same name here
+# is a link to the node's.
 _UNPACK_PREFERENCES = """\
 cd "$0"
 apt-get -q -c "$0/apt.conf" download "$@"
 for file in *.deb; do dpkg-deb --extract "$file" pins; done
-cp pins/etc/apt/preferences.d/* preferences/
+cp --remove-destination pins/etc/apt/preferences.d/* preferences/
 """
 
 
 def _apt(request: Request) -> Question:
     repository, pins = request.repository, request.options["pins"]
     files = {"apt.conf": _APT_CONF}
+    cache = [*_ENGLISH, "apt-cache", *_CONFIGURED]
     programs: list[Program] = []
     if repository.get("new"):
         path = f"sources/{repository['name']}.sources"
@@ -90,9 +92,8 @@ def _apt(request: Request) -> Question:
             "seconds": INDEX_AGE_S,
         },
         "programs": programs,
-        "answers": {
-            "versions": [*_ENGLISH, "apt-cache", *_CONFIGURED, "madison", *_bare(request, DEBIAN)]
-        },
+        "answers": {"versions": [*cache, "madison", *_bare(request, DEBIAN)]},
+        "tells": {"policy": [*cache, "policy", *bare_names(request.names, DEBIAN)]},
     }
 
 

@@ -27,6 +27,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import record as package_record
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
+    held_by_admin,
     installed,
     notice_unheld,
     refuse_dependants,
@@ -100,6 +101,8 @@ def _plan_missing(plan: Plan[Data], node: Node, desired: Desired) -> None:
     packages = docker_packages.containerd(system, desired["version"])
     OURS.plan_repository(plan, node, desired, system.docker)
     replaced = installed(node, CONFLICTS)
+    if held := held_by_admin(node, replaced, ()):
+        plan.refuse("PACKAGES_HELD", packages=", ".join(held), names=" ".join(held))
     also = f"; this removes the conflicting {', '.join(replaced)}" if replaced else ""
     ours = OURS.plan_install(plan, node, packages, f"containerd is not installed{also}")
     plan.data["may_remove"] += replaced

@@ -21,6 +21,7 @@ from ansible_collections.metal.gpu.plugins.action.packages import ActionModule
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import Call
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.dnf import VERSIONLOCK
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.signing_key import KeyUnavailable
+from ansible_collections.metal.gpu.tests.unit.support.recordings import parse_scene, recording
 
 KEY = "ansible_collections.metal.gpu.plugins.action.packages.read_signing_key"
 NODE = {
@@ -575,9 +576,23 @@ def test_nothing_goes_that_the_plan_does_not_name(
     assert not any("install" in options.get("argv", ()) or "name" in options for _, options in ran)
 
 
-def test_admin_permits_what_goes(act: Any) -> None:
+def test_check_mode_names_the_source_that_wins(
+    act: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scenes = parse_scene(recording("packages/apt-policy.txt"))
+    node = asked(scenes["simulated"], answers={"policy": scenes["policy"]})
+    repository = {**REPOSITORY, "url": "http://mirror.example/toolkit/", "new": False}
+    result, _ran = act(
+        node, check=True, operation="install", names=["foo=1.0-1"], repository=repository
+    )
+    assert "failed" not in result
+    assert "PACKAGE_SOURCES gpu-1: several sources have foo" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("names_", [["podman"], "buildah,podman"], ids=["list", "-e"])
+def test_admin_permits_what_goes(act: Any, names_: object) -> None:
     install = {"operation": "install", "names": ["docker-ce"], "may_remove": ["docker.io"]}
-    permitted = {"metal_gpu_removable_packages": ["podman"]}
+    permitted = {"metal_gpu_removable_packages": names_}
     result, ran = act(asked("Remv podman [4.3]"), variables=permitted, **install)
     assert "failed" not in result
     assert ran[-1][1]["fail_on_autoremove"] is False

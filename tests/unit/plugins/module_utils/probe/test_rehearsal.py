@@ -84,9 +84,21 @@ def test_first_failure_ends_it_and_is_explained(tmp_path: Path) -> None:
         tmp_path,
         programs=[{"argv": ["update", FOLDER]}, {"argv": ["install", FOLDER]}],
         answers={"versions": ["madison", FOLDER]},
+        tells={"policy": ["policy", FOLDER]},
     )
     assert found == {"printed": "Get:1", "error": "E: no", "answers": {"versions": "x | 1"}}
     assert [argv[0] for argv in programs.asked] == ["update", "madison"]
+
+
+def test_success_tells_more(tmp_path: Path) -> None:
+    found = asked(
+        Programs(),
+        tmp_path,
+        programs=[{"argv": ["install", FOLDER]}],
+        answers={"versions": ["madison", FOLDER]},
+        tells={"policy": ["policy", FOLDER]},
+    )
+    assert found["answers"] == {"policy": "by policy"}
 
 
 @pytest.mark.parametrize("words", ["Operation aborted.", "Error: nothing provides x"])

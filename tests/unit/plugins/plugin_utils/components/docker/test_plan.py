@@ -518,6 +518,7 @@ def test_exchange_says_what_goes_and_what_is_started_again() -> None:
         "docker-ce replaces docker.io 20.10.24; this removes the conflicting docker.io, "
         "containerd, runc"
     )
+    assert planned["data"]["may_remove"] == ["docker.io", "containerd", "runc"]
     assert planned["data"]["record"]["merge"] == {"aaaa": "admin-service"}  # no pods
     assert planned["data"]["containers"] == ["aaaa"]
 

@@ -1,0 +1,130 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What tests/unit/golden/packages, with the question about the container toolkit, does not show."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.metal.gpu.plugins.module_utils.probe.rehearsal import FOLDER
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import Request
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.rehearsal import (
+    before_removals,
+    in_check_mode,
+)
+
+KEY = "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nabc\n-----END PGP PUBLIC KEY BLOCK-----\n"
+REPOSITORY = {
+    "name": "metal-gpu-x",
+    "url": "http://mirror.example/x",
+    "suite": "trixie trixie-updates",
+    "components": "non-free",
+    "key": "",
+    "fingerprint": "",
+    "signs": "packages",
+    "key_file": "/etc/pki/rpm-gpg/RPM-GPG-KEY-metal-gpu-x",
+    "new": True,
+}
+
+
+def request(**options: Any) -> Request:
+    known = {"operation": "install", "names": ["x"], "repository": None, "stream": None}
+    lists: dict[str, Any] = {"may_remove": [], "earlier": [], "pins": [], "change_held": False}
+    return Request({**known, **lists, **options}, key=KEY, held=["x"])
+
+
+def asked(family: str, **options: Any) -> Any:
+    return in_check_mode(request(**options), family).options["_rehearse"]
+
+
+@pytest.mark.parametrize(
+    ("signed_by", "expected"),
+    [
+        (
+            None,
+            "Signed-By:\n -----BEGIN PGP PUBLIC KEY BLOCK-----\n .\n abc\n"
+            " -----END PGP PUBLIC KEY BLOCK-----\n",
+        ),
+        ("/usr/share/keyrings/a.gpg", "Signed-By: /usr/share/keyrings/a.gpg\n"),
+        ("", "Enabled: yes\n"),
+    ],
+    ids=["the pinned key", "the admin's", "every key"],
+)
+def test_source_has_its_key(signed_by: str | None, expected: str) -> None:
+    repository = {**REPOSITORY, "signed_by": signed_by}
+    text = asked("debian", repository=repository)["files"]["sources/metal-gpu-x.sources"]
+    assert text.startswith("Types: deb\nURIs: http://mirror.example/x\n")
+    assert text.endswith(expected)
+
+
+def test_source_that_is_there_already_is_not_written() -> None:
+    question = asked("debian", repository={**REPOSITORY, "new": False})
+    assert [*question["files"]] == ["apt.conf"]
+    assert [one["argv"][-1] for one in question["programs"]] == ["update", "x"]
+
+
+def test_earlier_packages_are_in_the_same_question() -> None:
+    question = asked("debian", pins=["nvidia-driver-pinning-580"], earlier=["python3-debian"])
+    assert question["programs"][-1]["argv"][-4:] == [
+        "install",
+        "nvidia-driver-pinning-580",
+        "python3-debian",
+        "x",
+    ]
+
+
+def test_preferences_of_a_pin_do_not_reach_the_node(tmp_path: Path) -> None:
+    """A removed pin leaves its preferences, and the folder has a link to them."""
+    script = asked("debian", pins=["pin"])["programs"][-2]["argv"]
+    copy = next(line for line in script[script.index("-ec") + 1].splitlines() if "cp " in line)
+    (tmp_path / "node").write_text("the node's")
+    for name in ("pins/etc/apt/preferences.d", "preferences"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "preferences/pin").symlink_to(tmp_path / "node")
+    (tmp_path / "pins/etc/apt/preferences.d/pin").write_text("new")
+    subprocess.run(["sh", "-ec", copy], check=True, cwd=tmp_path)
+    assert (tmp_path / "preferences/pin").read_text() == "new"
+    assert (tmp_path / "node").read_text() == "the node's"
+
+
+def test_planned_stream_has_to_exist_and_is_visible() -> None:
+    programs = asked("redhat", repository=REPOSITORY, stream="nvidia-driver:580-open")["programs"]
+    _read, listing, install = (one["argv"] for one in programs)
+    assert listing[-3:] == ["module", "list", "nvidia-driver:580-open"]
+    assert "--setopt=metal-gpu-x.module_hotfixes=1" in install
+
+
+def test_key_of_dnf_is_in_the_folder() -> None:
+    files = asked("redhat", repository=REPOSITORY)["files"]
+    assert files["key"] == KEY
+    assert f"gpgkey=file://{FOLDER}/key\n" in files["repos/metal-gpu-x.repo"]
+
+
+@pytest.mark.parametrize(
+    ("options", "flag", "is_there"),
+    [
+        ({"change_held": True}, "--disableplugin=versionlock", True),
+        ({"change_held": True, "names": ["y"]}, "--disableplugin=versionlock", False),
+        ({}, "--disableplugin=versionlock", False),
+        ({"may_remove": ["runc"]}, "--allowerasing", True),
+        ({}, "--allowerasing", False),
+    ],
+)
+def test_options_of_dnf_are_those_of_the_real_run(
+    options: dict[str, Any], flag: str, is_there: bool
+) -> None:
+    assert (flag in asked("redhat", **options)["programs"][-1]["argv"]) is is_there
+
+
+@pytest.mark.parametrize("family", ["debian", "redhat"])
+def test_real_run_asks_with_the_files_of_the_node(family: str) -> None:
+    call = before_removals(request(earlier=["early"], change_held=True), family)
+    (program,) = call.options["_rehearse"]["programs"]
+    assert [*call.options["_rehearse"]] == ["programs"]
+    assert FOLDER not in str(program)
+    assert "early" not in program["argv"]

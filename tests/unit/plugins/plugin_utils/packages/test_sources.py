@@ -1,0 +1,59 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.sources import (
+    competing,
+    parse_policy,
+)
+from ansible_collections.metal.gpu.tests.unit.support.recordings import parse_scene, recording
+
+SCENES = parse_scene(recording("packages/apt-policy.txt"))
+OURS, CUDA = "http://mirror.example/toolkit", "http://mirror.example/cuda"
+BOTH = [f"{OURS} ./", f"{CUDA} ./"]
+
+
+def test_table_of_sources() -> None:
+    assert parse_policy(SCENES["policy"]) == {
+        "foo": {"1.0-1": BOTH},
+        "bar": {"2.0": BOTH, "1.0": BOTH},
+        "less": {"590-2.1~deb12u2": []},
+    }
+
+
+@pytest.mark.parametrize("url", [OURS, f"{OURS}/", f"{CUDA}/"])
+def test_winner_of_two_sources_is_named_once(url: str) -> None:
+    (found,) = competing(
+        "gpu-1", ["foo", "bar", "less"], url, SCENES["policy"], SCENES["simulated"]
+    )
+    assert found["code"] == "PACKAGE_SOURCES"
+    assert found["message"] == (
+        f"gpu-1: several sources have foo, bar: {OURS} ./, {CUDA} ./; apt takes {OURS} ./"
+    )
+
+
+@pytest.mark.parametrize(
+    ("url", "policy", "simulated"),
+    [
+        pytest.param("http://other.example/", SCENES["policy"], SCENES["simulated"], id="others"),
+        pytest.param(OURS, SCENES["policy"].replace(CUDA, OURS), SCENES["simulated"], id="one"),
+        pytest.param(OURS, SCENES["policy"], "", id="nothing is installed"),
+        pytest.param(OURS, "", SCENES["simulated"], id="not asked"),
+    ],
+)
+def test_nothing_competes(url: str, policy: str, simulated: str) -> None:
+    assert competing("gpu-1", ["foo", "bar", "less"], url, policy, simulated) == []
+
+
+def test_source_of_the_desired_version_wins() -> None:
+    foo, bar, rest = SCENES["policy"].partition("bar:")
+    policy = foo + bar + rest.replace(f"        500 {OURS} ./ Packages\n", "", 1)  # of 2.0
+    winners = [
+        competing("gpu-1", ["bar"], OURS, policy, f"Inst bar [0.9] ({version} 127.0.0.1 [all])")
+        for version in ("2.0", "1.0")
+    ]
+    words = [one["message"].rpartition("apt takes ")[2] for (one,) in winners]
+    assert words == [f"{CUDA} ./", f"{OURS} ./"]
