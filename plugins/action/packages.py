@@ -25,7 +25,12 @@ from ansible.utils.display import Display
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 from ansible_collections.metal.gpu.plugins.modules.packages import ARGUMENT_SPEC, REQUIRED_IF
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages import failure, operations
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages import (
+    failure,
+    follow,
+    operations,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.apt import KEEP_KERNEL
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.attempts import (
     Failed,
     Lock,
@@ -89,7 +94,10 @@ class ActionModule(ActionBase):
         self._host = str(self._variables["inventory_hostname"])
         self._result: dict[str, Any] = {"changed": False, "output": []}
         try:
-            self._operate()
+            if self._operation == "follow_kernel":
+                self._follow_kernel()
+            else:
+                self._operate()
         except _Stopped as stopped:
             self._result |= {"failed": True, "msg": str(stopped)}
             if not Display().verbosity:
@@ -120,6 +128,25 @@ class ActionModule(ActionBase):
         self._do_all(steps.last)
         if steps.first:
             self._do_all(completed_record(self._request))
+
+    def _follow_kernel(self) -> None:
+        """Install what belongs to the kernel, as far as the repositories have it."""
+        names = self._request.names
+        calls = dict(zip(names, self._steps(self._operation).work, strict=True))
+        found = follow.decide(names, lambda name: self._answer(calls[name]))
+        if found.names:
+            self._operation = "install"
+            options = {**self._request.options, "names": found.names, KEEP_KERNEL: True}
+            self._request = self._request._replace(options=options)
+            self._operate()
+        if left := follow.findings(self._host, found):
+            self._result["warnings"] = [*self._result.get("warnings", []), *explain(left)]
+
+    def _answer(self, call: Call) -> follow.Answer:
+        result = self._call(call)
+        return follow.Answer(
+            not result.get("failed"), str(result.get("stdout", "")), _error(result)
+        )
 
     def _clear_up(self, steps: Steps) -> list[dict[str, str]]:
         """Delete and take back what a failed operation leaves, whatever the reason.

@@ -253,8 +253,13 @@ COMPONENTS_MISSING (refusal): the sources of {url} lack the components {componen
 Remedy: add these components to the source in {path}, and run again
 
 KERNEL_HEADERS_LEFT (notice): {package} is not installed, so the next kernel may come without a
-  module of the driver; the role does not install it, because it would install a newer kernel
+  module of the driver{error}
 Remedy: run `apt-get install {package}` when you upgrade the kernel
+
+KERNEL_MODULES_LEFT (notice): {package} is not installed, so the next kernel comes without the
+  modules of the driver{error}
+Remedy: upgrade the kernel with `apt-get install linux-image-FLAVOUR {package}`, where FLAVOUR is
+  the end of the package's name, and reboot
 
 DRIVER_PIN_TAKEN (refusal): {expected} would replace {packages}, which this collection did not
   install

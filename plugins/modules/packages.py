@@ -53,6 +53,9 @@ options:
       - V(stream) enables a module stream of dnf, and installs no packages.
       - V(install) installs packages at their versions, without recommended packages.
         V(install_file) installs a package that no repository contains, from a URL.
+      - V(follow_kernel) installs packages that belong to a kernel, if the repositories have them,
+        and if that neither installs another kernel nor removes a package (apt only). A warning
+        names a package that is left out, and the operation succeeds.
       - V(hold) holds packages at their versions. V(release) releases the hold.
       - V(remove) removes packages, even if they are held.
       - V(forget) deletes the record of the packages that a role has installed.
@@ -64,6 +67,7 @@ options:
       - no_repository
       - stream
       - install
+      - follow_kernel
       - install_file
       - hold
       - release
@@ -72,7 +76,8 @@ options:
       - repair
   names:
     description:
-      - Packages, with versions in the syntax of the node's package manager.
+      - Packages, with versions in the syntax of the node's package manager. For
+        O(operation=follow_kernel), entries of one package are alternatives, the best first.
     type: list
     elements: str
   repository:
@@ -186,7 +191,8 @@ ARGUMENT_SPEC: dict[str, Any] = {
         "type": "str",
         "required": True,
         "choices": [
-            *("repository", "no_repository", "stream", "install", "install_file"),
+            *("repository", "no_repository", "stream", "install", "follow_kernel"),
+            "install_file",
             *("hold", "release", "remove", "forget", "repair"),
         ],
     },
@@ -200,12 +206,13 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "checksum": {"type": "str"},
     "stream": {"type": "str"},
 }
+_WITH_NAMES = ("install", "follow_kernel", "hold", "release", "remove")
 REQUIRED_IF = [  # the action plugin checks it
     ("operation", "repository", ["repository"]),
     ("operation", "no_repository", ["repository"]),
     ("operation", "stream", ["stream"]),
     ("operation", "install_file", ["url", "checksum", "record"]),
-    *(("operation", one, ["names"]) for one in ("install", "hold", "release", "remove")),
+    *(("operation", one, ["names"]) for one in _WITH_NAMES),
     ("operation", "forget", ["record"]),
 ]
 # What the action plugin asks of the node: `_wait` is the seconds to wait for the lock; `_note` has

@@ -28,6 +28,15 @@ _INDEX_AGE_S = 3600
 # apt has no time limit for all of its work. Seen on Debian 12 (apt 2.6.1), 2026-11-22: with two
 # sources on one host, of which one refuses connections, `apt-get update` waits forever.
 _UPDATE_S = 300
+# An option that only the operation follow_kernel gives to `install`. If not for it, apt upgrades
+# linux-image-amd64 with linux-headers-amd64, because both are from one source package. Seen with
+# apt 2.6.1 and the indexes of Debian 12, 2026-11-23.
+KEEP_KERNEL = "keep_kernel"
+_KEEP_KERNEL = (
+    *("apt-get", "-q", "--no-install-recommends"),
+    *("-o", "APT::Get::Upgrade-By-Source-Package=false"),
+    *("-o", "Dpkg::Options::=--force-confdef", "-o", "Dpkg::Options::=--force-confold"),
+)
 
 
 def _apt(**options: Any) -> Call:
@@ -41,6 +50,9 @@ def _index(request: Request) -> dict[str, Any]:
 
 
 def _install(request: Request) -> Steps:
+    if request.options.get(KEEP_KERNEL):
+        front = ("DEBIAN_FRONTEND=noninteractive", *_KEEP_KERNEL, "--assume-yes")
+        return Steps(work=(command(*front, "install", *request.names),))
     install = _apt(
         name=request.names,
         install_recommends=False,
@@ -48,6 +60,13 @@ def _install(request: Request) -> Steps:
         allow_change_held_packages=request.options["change_held"],
     )
     return Steps(record(request), (install,))
+
+
+def _follow_kernel(request: Request) -> Steps:
+    """Only ask: follow.py decides by the answers, and `install` installs."""
+    ask = (*_KEEP_KERNEL, "--simulate", "install")
+    calls = (command(*ask, one, explains=False, changes=False) for one in request.names)
+    return Steps(work=tuple(calls))
 
 
 def _install_file(request: Request) -> Steps:
@@ -119,6 +138,7 @@ def _release(request: Request) -> Steps:
 OPERATIONS: dict[str, Operation] = {
     "repository": _repository,
     "install": _install,
+    "follow_kernel": _follow_kernel,
     "install_file": _install_file,
     "hold": _hold,
     "release": _release,

@@ -86,6 +86,13 @@ def _packages(key: str) -> Callable[[Mapping[str, Any], str], Lines]:
     return lambda data, family: (f"package {name}" for name in data[key])
 
 
+def _following(data: Mapping[str, Any], family: str) -> Lines:
+    best, *others = data["following"]
+    yield f"package {best}"
+    yield from (f"{INDENT}or {other}" for other in others)
+    yield f"{INDENT}or none: no kernel is installed, and nothing removed"
+
+
 def _hold(data: Mapping[str, Any], family: str) -> Lines:
     if family == REDHAT:
         yield f"package {VERSIONLOCK}"
@@ -123,6 +130,7 @@ _SHOWN: dict[Step, Callable[[Mapping[str, Any], str], Lines]] = {
     driver_steps.PIN: _packages("pinning"),
     driver_steps.MODULES_LOAD: _file("modules_load"),
     driver_steps.HEADERS: _packages("headers"),
+    driver_steps.FOLLOW: _following,
     containerd_plan.CRI: _config,
     cri_dockerd.INSTALL: lambda data, family: iter([f"package {data['cri_dockerd_url']}"]),
     device_links.RULE: _file("rule"),

@@ -65,6 +65,8 @@ class DriverPackages(NamedTuple):
     pinning: dict[str, str]  # installed before the packages; empty if something else pins
     headers: str  # for the running kernel, less its release; empty if nothing is built
     stream: str | None  # of the module nvidia-driver, if the package manager has modules
+    # The start of the name of the package that brings what the next kernel needs; empty if none.
+    following: str = ""
 
 
 def carriers(packages: Mapping[str, str]) -> dict[str, str]:
@@ -125,6 +127,7 @@ def _apt(version: str, *names: str) -> DriverPackages:
         pinning={f"nvidia-driver-pinning-{version}": ""},
         headers="linux-headers-",
         stream=None,
+        following="linux-headers-",
     )
 
 

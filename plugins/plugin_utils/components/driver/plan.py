@@ -44,6 +44,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan
     refuse_platform,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.follow import left_out
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
     arguments,
     failed,
@@ -88,7 +89,7 @@ def plan(node: Node, desired: Desired) -> PlanResult:
         _plan_present(plan, node, desired)
     else:
         _plan_working(plan, node, desired)
-    steps.OURS.plan_repair(plan, node, steps.STREAM, steps.PIN, steps.HEADERS)
+    steps.OURS.plan_repair(plan, node, steps.STREAM, steps.PIN, steps.HEADERS, steps.FOLLOW)
     return plan.result()
 
 
@@ -118,6 +119,8 @@ def _plan_working(plan: Plan[Data], node: Node, desired: Desired) -> None:
             plan.notice("DRIVER_KEPT", found=found, expected=expected)
         return
     _plan_blacklist(plan, node["driver"])
+    if ours:
+        _notice_left(plan, node, choice)
     held = distribution.holdable(ours)
     steps.OURS.plan_hold(plan, node, {name: node["packages"][name]["version"] for name in held})
     plan.step(steps.MODULES_LOAD, state.boot_reason(node))
@@ -138,12 +141,14 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
     packages, pinning = chosen.packages, chosen.pinning
     reason, pin_reason = install_reason(node, packages), install_reason(node, pinning)
     headers = _headers(node, chosen, is_incomplete=reason is not None)
-    needed = {**headers.packages, **_compilers(node, chosen)}
+    needed = {**headers, **_compilers(node, chosen)}
     # In one transaction, rpm may build the module before the headers are installed, and NVIDIA's
     # package ignores a failed build. dpkg unpacks all packages before it builds.
     # Source: %post in dkms-open-nvidia.spec of NVIDIA/yum-packaging-dkms-nvidia
     separate = arguments(node, needed) if systems.is_redhat(node) else []
     together = [] if separate else arguments(node, needed)
+    lacking = install_reason(node, needed)
+    following = kernels.following(node, chosen.following) if reason or lacking else []
     plan.data |= {
         "flavour": choice.flavour,
         "version": choice.driver,
@@ -151,15 +156,13 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
         "pinning": arguments(node, pinning),
         "headers": separate,
         "packages": arguments(node, packages) + together,
+        "following": following,
     }
     steps.OURS.record(plan, node, pinning)
-    ours = steps.OURS.record(plan, node, packages)
+    ours = steps.OURS.record(plan, node, {**packages, **distribution.recorded(following)})
     refuse_installation(plan, node, choice, packages, reason or pin_reason)
     if pin_reason:
         refuse_pin(plan, node, pinning)
-    if headers.left:
-        plan.notice("KERNEL_HEADERS_LEFT", package=headers.left)
-    lacking = install_reason(node, needed)
     if not separate:
         reason = "; ".join(filter(None, (reason, lacking))) or None
     if reason or pin_reason:
@@ -170,6 +173,7 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
     plan.step(steps.HEADERS, lacking if separate else None)
     _plan_blacklist(plan, node["driver"])
     plan.step(steps.OURS.install, f"{reason}; {choice.why}" if reason else None)
+    plan.step(steps.FOLLOW, kernels.following_reason(following))
     held = distribution.holdable(ours)
     steps.OURS.plan_hold(plan, node, {name: ours[name] for name in held})
     plan.step(steps.MODULES_LOAD, state.boot_reason(node))
@@ -182,6 +186,14 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
         refuse_broken(plan, node, choice.driver)
 
 
+def _notice_left(plan: Plan[Data], node: Node, choice: Choice) -> None:
+    """Report that an upgrade of the kernel brings nothing for the role's own driver."""
+    chosen = _packages(node, choice)
+    missing = kernels.following(node, chosen.following) if chosen else []
+    if missing:
+        plan.notices.append(left_out(plan.host, missing[0].partition("=")[0]))
+
+
 def _packages(node: Node, choice: Choice) -> driver_packages.DriverPackages | None:
     system = systems.supported(node)
     if choice.source == DISTRIBUTION:
@@ -191,15 +203,15 @@ def _packages(node: Node, choice: Choice) -> driver_packages.DriverPackages | No
 
 def _headers(
     node: Node, chosen: driver_packages.DriverPackages, *, is_incomplete: bool
-) -> kernels.Headers:
+) -> dict[str, str]:
     """Return the headers that DKMS needs, if something is to be installed at all."""
     kernel = node["kernel"]
     if not chosen.headers or (kernel["headers"] and not is_incomplete):
-        return kernels.Headers({})
+        return {}
     if systems.is_redhat(node):
         running = f"{chosen.headers}{kernel['release']}"
-        return kernels.Headers({} if kernel["headers"] else {running: ""})
-    return kernels.headers(node, systems.supported(node))
+        return {} if kernel["headers"] else {running: ""}
+    return kernels.headers(node)
 
 
 def _compilers(node: Node, chosen: driver_packages.DriverPackages) -> dict[str, str]:

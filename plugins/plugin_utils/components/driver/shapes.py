@@ -38,6 +38,7 @@ class Data(PackageData, total=False):
     stream: str | None
     pinning: list[str]
     headers: list[str]
+    following: list[str]  # alternatives, the best first
     source: str | None  # of the module, for DKMS
     modules: list[str]
     persistence: bool

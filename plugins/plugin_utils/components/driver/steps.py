@@ -22,6 +22,7 @@ BLACKLIST = Step("blacklist", "Block the nouveau module")
 INITRAMFS = Step("initramfs", "Rebuild the initramfs")
 PIN = Step("pin", "Pin the driver version")
 HEADERS = Step("headers", "Install the headers of the kernel")
+FOLLOW = Step("follow", "Install what the next kernel needs")
 BUILD = Step("build", "Build the kernel module")
 MODULES_LOAD = Step("modules_load", "Load the NVIDIA modules at boot")
 REBOOT = Step("reboot", "Reboot into the NVIDIA driver")
@@ -34,7 +35,7 @@ REMOVE_FILES = Step("remove_files", "Remove the module configuration of the driv
 
 ALL = (
     *(REPAIR, OURS.python_debian, OURS.repository, STREAM, PIN, HEADERS, BLACKLIST, INITRAMFS),
-    *(OURS.install, OURS.hold, MODULES_LOAD, BUILD, REBOOT, LOAD, PERSISTENCE),
+    *(OURS.install, FOLLOW, OURS.hold, MODULES_LOAD, BUILD, REBOOT, LOAD, PERSISTENCE),
     *(STOP_PERSISTENCE, UNLOAD, OURS.remove, OURS.release, REMOVE_FILES),
     *(OURS.forget, OURS.remove_repository),
 )

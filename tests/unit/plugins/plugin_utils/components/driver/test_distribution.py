@@ -226,8 +226,15 @@ def test_ubuntus_signed_modules_under_secure_boot() -> None:
         "nvidia-compute-utils-580-server=580.*",
         "nvidia-utils-580-server=580.*",
         "linux-modules-nvidia-580-server-6.8.0-60-generic",
-        "linux-modules-nvidia-580-server-generic",
     ]
+    # The meta package needs the newest kernel of the archive, which the node may not have.
+    meta = "linux-modules-nvidia-580-server-generic"
+    assert planned["data"]["following"] == [
+        f"{meta}=6.8.0-60.63",
+        f"{meta}=6.8.0-60.63+*",
+        meta,
+    ]
+    assert meta in planned["data"]["packages_record"]["packages"]
     # The modules follow their kernel.
     assert planned["data"]["hold"] == [
         "nvidia-headless-no-dkms-580-server",
@@ -298,12 +305,31 @@ def test_runfile_is_not_installed_yet() -> None:
     assert "of branch 580" in refusal["remedy"]
 
 
-def test_headers_that_would_bring_a_kernel_are_named() -> None:
-    image = {"linux-image-amd64": {"version": "6.12.107-1", "held": False}}
-    node = merge(DEBIAN, {"kernel": {"headers": True}, "packages": image})
+def test_headers_of_the_next_kernel_are_no_condition() -> None:
+    """The archive had 6.12.107 and 6.12.117 on 2026-11-23, and the headers of 6.12.113 alone."""
+    image = {"linux-image-amd64": {"version": "6.12.113-1", "held": False}}
+    node = merge(DEBIAN, {"kernel": {"release": "6.12.113+deb13-amd64"}, "packages": image})
     planned = driver(node)
-    assert [notice["code"] for notice in planned["notices"]] == ["KERNEL_HEADERS_LEFT"]
-    assert not any("headers" in name for name in planned["data"]["packages"])
+    headers = [name for name in planned["data"]["packages"] if "headers" in name]
+    assert headers == ["linux-headers-6.12.113+deb13-amd64"]
+    assert planned["data"]["following"] == ["linux-headers-amd64=6.12.113-1", "linux-headers-amd64"]
+    order = names(planned)
+    assert (
+        order.index("Install what the next kernel needs") == order.index("Install the driver") + 1
+    )
+    # The admin's other modules may need headers, so a teardown leaves them.
+    assert not any("headers" in name for name in planned["data"]["packages_record"]["packages"])
+
+
+def test_working_driver_that_the_next_kernel_would_lose_is_named() -> None:
+    image = {"linux-image-amd64": {"version": "6.12.107-1", "held": False}}
+    planned = driver(installed(packages=image))
+    assert planned["steps"] == []
+    (notice,) = planned["notices"]
+    assert notice["code"] == "KERNEL_HEADERS_LEFT"
+    assert "linux-headers-amd64 is not installed" in notice["message"]
+    headers = {"linux-headers-amd64": {"version": "6.12.107-1", "held": False}}
+    assert driver(installed(packages={**image, **headers}))["notices"] == []
 
 
 @pytest.mark.parametrize(
