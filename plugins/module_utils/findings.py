@@ -512,6 +512,11 @@ Remedy: nothing to do; with an unusable repository, every later run of the packa
 PACKAGE_VERSION_MISSING (failure): no enabled repository has {package}; available versions: {found}
 Remedy: set the role's *_version to an available version, or add the missing version to the mirror
 
+KERNEL_OUTDATED (failure): the repositories have no packages of the driver for the running kernel
+  {kernel}: {error}
+Remedy: upgrade the kernel of the node, reboot, and run again; or add a repository that has these
+  packages for kernel {kernel}
+
 PACKAGES_UNCONFIGURED (failure): dpkg could not finish installing a package: {error}
 Remedy: fix the error in the build log (missing headers: `apt-get install linux-headers-$(uname
   -r)`), then run `dpkg --configure -a`, and run again

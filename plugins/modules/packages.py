@@ -101,6 +101,12 @@ options:
       - The change ends the hold, so a later step must hold the packages again.
     type: bool
     default: false
+  newest:
+    description:
+      - For O(operation=install), takes the newest version that matches, also of a package of which
+        another matching version is installed (apt only).
+    type: bool
+    default: false
   replace:
     description:
       - For O(operation=install), allows dnf to remove conflicting packages. apt always does.
@@ -200,6 +206,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "repository": {"type": "dict"},
     "record": {"type": "dict"},
     "change_held": {"type": "bool", "default": False},
+    "newest": {"type": "bool", "default": False},
     "replace": {"type": "bool", "default": False},
     "purge": {"type": "bool", "default": False},
     "url": {"type": "str"},

@@ -32,16 +32,24 @@ _UPDATE_S = 300
 # linux-image-amd64 with linux-headers-amd64, because both are from one source package. Seen with
 # apt 2.6.1 and the indexes of Debian 12, 2026-11-23.
 KEEP_KERNEL = "keep_kernel"
-_KEEP_KERNEL = (
-    *("apt-get", "-q", "--no-install-recommends"),
-    *("-o", "APT::Get::Upgrade-By-Source-Package=false"),
-    *("-o", "Dpkg::Options::=--force-confdef", "-o", "Dpkg::Options::=--force-confold"),
+_KEEP_KERNEL = ("-o", "APT::Get::Upgrade-By-Source-Package=false")
+_WITHOUT_RECOMMENDED = ("apt-get", "-q", "--no-install-recommends")
+# As ansible.builtin.apt has them: edited configuration files stay.
+_UNATTENDED = (
+    *("--assume-yes", "-o", "Dpkg::Options::=--force-confdef"),
+    *("-o", "Dpkg::Options::=--force-confold"),
 )
 
 
 def _apt(**options: Any) -> Call:
     # No wait for the lock here: the run first names the process that holds it.
     return Call("ansible.builtin.apt", {**options, "lock_timeout": 0})
+
+
+def _apt_get(request: Request, *options: str) -> Call:
+    """Run apt-get itself: the module drops a package of which any matching version is installed."""
+    words = (*_WITHOUT_RECOMMENDED, *_UNATTENDED, *options, "install", *request.names)
+    return command("DEBIAN_FRONTEND=noninteractive", *words)
 
 
 def _index(request: Request) -> dict[str, Any]:
@@ -51,8 +59,10 @@ def _index(request: Request) -> dict[str, Any]:
 
 def _install(request: Request) -> Steps:
     if request.options.get(KEEP_KERNEL):
-        front = ("DEBIAN_FRONTEND=noninteractive", *_KEEP_KERNEL, "--assume-yes")
-        return Steps(work=(command(*front, "install", *request.names),))
+        return Steps(work=(_apt_get(request, *_KEEP_KERNEL),))
+    if request.options["newest"]:
+        options = ("--allow-change-held-packages",) if request.options["change_held"] else ()
+        return Steps(record(request), (_apt(**_index(request)), _apt_get(request, *options)))
     install = _apt(
         name=request.names,
         install_recommends=False,
@@ -64,7 +74,7 @@ def _install(request: Request) -> Steps:
 
 def _follow_kernel(request: Request) -> Steps:
     """Only ask: follow.py decides by the answers, and `install` installs."""
-    ask = (*_KEEP_KERNEL, "--simulate", "install")
+    ask = (*_WITHOUT_RECOMMENDED, *_KEEP_KERNEL, "--simulate", "install")
     calls = (command(*ask, one, explains=False, changes=False) for one in request.names)
     return Steps(work=tuple(calls))
 

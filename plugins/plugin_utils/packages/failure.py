@@ -146,6 +146,7 @@ def explain(
     found = (
         [_twice(host, node, url, match) for url, match in conflicting.items()]
         or [*suspects.values()]
+        or _outdated(host, node, answers, desired["names"], printed)
         or _missing(host, answers, desired["names"], node["os"]["family"])
         or [*others.values()]
         or [failed(host, error, printed)]
@@ -233,6 +234,29 @@ def _places(patterns: Iterable[re.Pattern[str]], text: str) -> dict[str, str]:
         for match in pattern.finditer(text):
             found.setdefault(_repository(match["place"]), match["why"].strip())
     return found
+
+
+def _outdated(
+    host: str, node: Node, answers: Mapping[str, str], names: Iterable[str], printed: str
+) -> list[dict[str, str]]:
+    """Return a finding if what belongs to the running kernel is gone, or needs another version.
+
+    An archive has headers and signed modules for its newest kernels, and for the newest driver.
+    """
+    release = node["kernel"]["release"]
+    of_kernel = [name for name in names if release and release in name]
+    missing = [
+        name
+        for name in of_kernel
+        if "versions" in answers and _missing(host, answers, [name], node["os"]["family"])
+    ]
+    unmet = _UNMET.search(printed)
+    lines = [line.strip() for line in unmet["which"].splitlines()] if unmet else []
+    needs = [line for line in lines if line.startswith(tuple(of_kernel))] if of_kernel else []
+    if not missing and not needs:
+        return []
+    error = "; ".join(needs) or f"no enabled repository has {', '.join(missing)}"
+    return [finding("KERNEL_OUTDATED", host, kernel=release, error=error)]
 
 
 def _missing(

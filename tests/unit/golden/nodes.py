@@ -26,8 +26,8 @@ ROOT = Path(__file__).parents[3]
 
 
 ENGINES = (engines.CONTAINERD, engines.DOCKER)
-# The running kernel, one that the archive has, and what compiled it. Keyed by a part of the versions
-# of the system's packages.
+# The running kernel, one that the archive has, and what compiled it. The keys are parts of the
+# versions of the system's packages.
 KERNELS = {
     "debian.12": ("6.1.0-50-amd64", "gcc-12"),
     "debian.13": ("6.12.107+deb13-amd64", "gcc-14"),

@@ -52,6 +52,16 @@ def holdable(names: Iterable[str]) -> list[str]:
     return [name for name in names if "-pinning-" not in name and not name.startswith(_MODULES)]
 
 
+def is_update(desired: Iterable[str], ours: Iterable[str]) -> bool:
+    """Whether an installation has to change the role's own driver within its branch.
+
+    Modules need the driver of one version. Those of a newer kernel can need a newer one than the
+    one that the role holds.
+    """
+    desired = {*desired}
+    return any(one.startswith(_MODULES) for one in desired) and not desired.isdisjoint(ours)
+
+
 def recorded(following: Iterable[str]) -> dict[str, str]:
     """Return the packages that follow the kernel and are a part of the driver, to be recorded.
 

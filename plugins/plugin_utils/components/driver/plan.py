@@ -156,6 +156,7 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
         "pinning": arguments(node, pinning),
         "headers": separate,
         "packages": arguments(node, packages) + together,
+        "newest": (newest := distribution.is_update(packages, steps.OURS.of_role(node))),
         "following": following,
     }
     steps.OURS.record(plan, node, pinning)
@@ -175,7 +176,8 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
     plan.step(steps.OURS.install, f"{reason}; {choice.why}" if reason else None)
     plan.step(steps.FOLLOW, kernels.following_reason(following))
     held = distribution.holdable(ours)
-    steps.OURS.plan_hold(plan, node, {name: ours[name] for name in held})
+    again = "an update of them ends the hold" if newest and reason else None
+    steps.OURS.plan_hold(plan, node, {name: ours[name] for name in held}, again)
     plan.step(steps.MODULES_LOAD, state.boot_reason(node))
     has_failed = _plan_build(plan, node, choice, is_complete=not (reason or lacking))
     reboot = state.reboot_reason(node, choice)

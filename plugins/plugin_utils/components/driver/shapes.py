@@ -38,6 +38,7 @@ class Data(PackageData, total=False):
     stream: str | None
     pinning: list[str]
     headers: list[str]
+    newest: bool  # whether the installation changes the version of what the role holds
     following: list[str]  # alternatives, the best first
     source: str | None  # of the module, for DKMS
     modules: list[str]

@@ -44,7 +44,13 @@ UBUNTU = merge(
         "os": {"id": "ubuntu", "version_id": "24.04", "codename": "noble"},
         "kernel": {"release": "6.8.0-60-generic"},
         "package_sources": [
-            {**SOURCE, "url": "http://x/ubuntu", "suite": "noble", "components": "main restricted"}
+            {
+                **SOURCE,
+                "url": "http://x/ubuntu",
+                "suite": "noble",
+                "components": "main restricted",
+                "signed_by": "/usr/share/keyrings/ubuntu-archive-keyring.gpg",
+            }
         ],
         "packages": {"linux-image-generic": {"version": "6.8.0-60.63", "held": False}},
         "secure_boot": True,
@@ -177,6 +183,11 @@ def test_teardown_removes_the_packages_and_our_file_only() -> None:
         ),
         pytest.param([{**SOURCE, "credentials": True}], ["COMPONENTS_MISSING"], id="password"),
         pytest.param([{**SOURCE, "signed_by": "embedded"}], ["COMPONENTS_MISSING"], id="key"),
+        pytest.param(
+            [{**SOURCE, "signed_by": ""}, {**SOURCE, "signed_by": "", "url": "http://x.example/y"}],
+            ["COMPONENTS_MISSING"],
+            id="two that may be the archive",
+        ),
     ],
 )
 def test_components(sources: list[dict[str, Any]], expected: list[str]) -> None:
@@ -202,7 +213,10 @@ def test_our_file_is_written_again_if_it_differs(field: str, value: str, reason:
 
 
 def test_kepler_on_debian_12() -> None:
-    planned = driver(merge(VIRGIN, {"pci": [{**GPU, "device": "102d"}]}))
+    sources = [{**SOURCE, "suite": "bookworm"}]
+    planned = driver(
+        merge(VIRGIN, {"pci": [{**GPU, "device": "102d"}], "package_sources": sources})
+    )
     assert planned["data"]["packages"][:5] == [
         "nvidia-tesla-470-kernel-dkms=470.*",
         "nvidia-tesla-470-smi=470.*",
@@ -271,6 +285,44 @@ def test_ubuntus_modules_may_change_their_version() -> None:
     assert "Install the driver" not in names(planned)
     assert "Hold the driver" not in names(planned)
     assert set(driver(merge(UBUNTU, changes), state="absent")["data"]["packages"]) == set(packages)
+
+
+def test_kernel_whose_modules_need_a_newer_driver() -> None:
+    """The archive has modules of 6.8.0-151 for 580.178.04 only, as read on 2026-11-23."""
+    old = "580.173.02-0ubuntu0.24.04.1"
+    series = "580-server"
+    driver_names = [
+        f"nvidia-{one}-{series}" for one in ("headless-no-dkms", "compute-utils", "utils")
+    ]
+    modules = {
+        f"linux-modules-nvidia-{series}-6.8.0-138-generic": "6.8.0-138.138",
+        f"linux-modules-nvidia-{series}-generic": "6.8.0-138.138",
+    }
+    packages = {**dict.fromkeys(driver_names, old), **modules}
+    changes = {
+        "kernel": {"release": "6.8.0-151-generic"},
+        "driver": {"packages": packages, "module_version": None},
+        "packages": {name: {"version": one, "held": one == old} for name, one in packages.items()},
+        "nvml": {"failure": BROKEN},
+        "ours": record(
+            "nvidia_driver", {name: "*" if name in modules else "580.*" for name in packages}
+        ),
+    }
+    planned = driver(merge(UBUNTU, changes))
+    assert codes(planned) == []
+    data = planned["data"]
+    assert data["packages"] == [
+        *(f"{name}=580.*" for name in driver_names),
+        f"linux-modules-nvidia-{series}-6.8.0-151-generic",
+    ]
+    # They are held, and change with the modules. So they are held again.
+    assert data["newest"] is True
+    slugs = [one["slug"] for one in planned["steps"]]
+    assert slugs[slugs.index("install") + 1] == "hold"
+    assert data["hold"] == driver_names
+    assert driver(UBUNTU)["data"]["newest"] is False
+    # NVIDIA's repository has exact versions.
+    assert driver(VIRGIN, version="580.178.04")["data"]["newest"] is False
 
 
 def test_present_changes_nothing() -> None:
