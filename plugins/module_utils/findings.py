@@ -510,7 +510,8 @@ Remedy: nothing to do; with an unusable repository, every later run of the packa
   fail
 
 PACKAGE_VERSION_MISSING (failure): no enabled repository has {package}; available versions: {found}
-Remedy: set the role's *_version to an available version, or add the missing version to the mirror
+Remedy: add a repository that has it; or, if the role has a variable for its version, set that to an
+  available version
 
 KERNEL_OUTDATED (failure): the repositories have no packages of the driver for the running kernel
   {kernel}: {error}

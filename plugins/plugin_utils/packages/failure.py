@@ -17,6 +17,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.probe.package_sources im
     without_credentials,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.outdated import outdated
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import is_version
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import files_with
 
@@ -146,7 +147,7 @@ def explain(
     found = (
         [_twice(host, node, url, match) for url, match in conflicting.items()]
         or [*suspects.values()]
-        or _outdated(host, node, answers, desired["names"], printed)
+        or _of_kernel(host, node, answers, desired["names"], printed)
         or _missing(host, answers, desired["names"], node["os"]["family"])
         or [*others.values()]
         or [failed(host, error, printed)]
@@ -236,27 +237,17 @@ def _places(patterns: Iterable[re.Pattern[str]], text: str) -> dict[str, str]:
     return found
 
 
-def _outdated(
+def _of_kernel(
     host: str, node: Node, answers: Mapping[str, str], names: Iterable[str], printed: str
 ) -> list[dict[str, str]]:
-    """Return a finding if what belongs to the running kernel is gone, or needs another version.
-
-    An archive has headers and signed modules for its newest kernels, and for the newest driver.
-    """
-    release = node["kernel"]["release"]
+    """Return a finding if what is missing belongs to the running kernel, and those of the rest."""
+    release, family = node["kernel"]["release"], node["os"]["family"]
     of_kernel = [name for name in names if release and release in name]
-    missing = [
-        name
-        for name in of_kernel
-        if "versions" in answers and _missing(host, answers, [name], node["os"]["family"])
-    ]
+    gone = [name for name in of_kernel if _missing(host, answers, [name], family)]
     unmet = _UNMET.search(printed)
-    lines = [line.strip() for line in unmet["which"].splitlines()] if unmet else []
-    needs = [line for line in lines if line.startswith(tuple(of_kernel))] if of_kernel else []
-    if not missing and not needs:
-        return []
-    error = "; ".join(needs) or f"no enabled repository has {', '.join(missing)}"
-    return [finding("KERNEL_OUTDATED", host, kernel=release, error=error)]
+    found = outdated(host, release, of_kernel, gone, unmet["which"] if unmet else "")
+    others = [name for name in names if name not in of_kernel]
+    return [*found, *_missing(host, answers, others, family)] if found else []
 
 
 def _missing(

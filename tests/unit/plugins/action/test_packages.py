@@ -25,6 +25,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.signing_key imp
 KEY = "ansible_collections.metal.gpu.plugins.action.packages.read_signing_key"
 NODE = {
     "os": {"family": "debian", "version_id": "12"},
+    "kernel": {"release": "6.1.0-50-amd64"},
     "packages": {},
     "package_manager": {"lock": None, "interrupted": False},
     "package_sources": [],
