@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
     from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import System
 
-# Ubuntu's drivers and modules come with updates. Debian's come with point releases.
+# Ubuntu's drivers and modules come with updates. Debian's come with point releases, and with
+# security updates, which have an address of their own.
 _SUITES = {"debian": "{0}", "ubuntu": "{0} {0}-updates"}
 _MAIN = "main"
 # The keyrings of Debian's and Ubuntu's packages debian-archive-keyring and ubuntu-keyring.
@@ -42,13 +43,28 @@ class Unclear(NamedTuple):
 
 def lacking(node: Node, system: System, components: Iterable[str], ours: str) -> list[str]:
     """Return the components that no source of the admin has; `ours` is the path of our file."""
-    found = {
+    return lacking_in(_sources(node, system), components, ours)
+
+
+def lacking_in(found: Iterable[PackageSource], components: Iterable[str], ours: str) -> list[str]:
+    """Return the components that none of these sources has."""
+    there = {
         component
-        for source in _sources(node, system)
+        for source in found
         if source["path"] != ours
         for component in source["components"].split()
     }
-    return [one for one in components if one not in found]
+    return [one for one in components if one not in there]
+
+
+def security(node: Node, system: System) -> list[PackageSource]:
+    """Return the sources of the security updates."""
+    return [one for one in node["package_sources"] if one["suite"] == f"{system.codename}-security"]
+
+
+def suites(system: System) -> str:
+    """Return the suites that our source of the archive has."""
+    return _SUITES[system.id].format(system.codename)
 
 
 def own(node: Node, system: System) -> PackageSource | Unclear:
@@ -70,13 +86,13 @@ def problem(found: PackageSource) -> str | None:
 
 
 def repository(
-    name: str, system: System, found: PackageSource, components: Iterable[str]
+    name: str, found: PackageSource, suites_: str, components: Iterable[str]
 ) -> Repository:
     """Return a source of our own with these components of the admin's archive."""
     return Repository(
         name,
         found["url"],
-        _SUITES[system.id].format(system.codename),
+        suites_,
         " ".join(components),
         key="",
         fingerprint="",

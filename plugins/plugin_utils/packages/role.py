@@ -145,7 +145,8 @@ class RolePackages:
             path, url = found["path"], found["url"]
             plan.refuse("COMPONENTS_MISSING", url=url, components=words, path=path, error=problem)
             return
-        self._plan_file(plan, node, archive.repository(self._file, system, found, lacking), now)
+        desired = archive.repository(self._file, found, archive.suites(system), lacking)
+        self._plan_file(plan, node, desired, now)
 
     def _plan_file(
         self, plan: Plan[PackageData], node: Node, desired: Repository, now: datetime

@@ -134,14 +134,17 @@ def _of_archive(system: System, data: Mapping[str, Any]) -> Iterator[Judged]:
     items = [*_versions(data, system.family)]
     for argument in data.get("following", [])[:1]:  # the others are the same package
         items += [] if _is_of_system(argument, system.family) else _names(argument, system.family)
-    if repository := data.get("repository"):
-        items += [
-            Item("address", repository["url"]),
-            Item("suite", repository["suite"]),
-            *(Item("components", one) for one in repository["components"].split()),
-            Item("keyring", repository["signed_by"]),
-        ]
     yield from _judge(key(system), items)
+    for name, about in ((key(system), "repository"), (f"{key(system)}-security", "security")):
+        if repository := data.get(about):
+            yield from _judge(name, _of_source(repository))
+
+
+def _of_source(repository: Mapping[str, Any]) -> Iterator[Item]:
+    yield Item("address", repository["url"])
+    yield Item("suite", repository["suite"])
+    yield from (Item("components", one) for one in repository["components"].split())
+    yield Item("keyring", repository["signed_by"])
 
 
 def _versions(data: Mapping[str, Any], family: str) -> Iterator[Item]:

@@ -114,7 +114,11 @@ def sources(system: System) -> list[dict[str, Any]]:
         "unsigned": "",
         "credentials": False,
     }
-    return [source, {**source, "suite": f"{system.codename}-updates"}]
+    found = [source, {**source, "suite": f"{system.codename}-updates"}]
+    if system.id == "debian":
+        suite = f"{system.codename}-security"
+        found.append({**source, "url": "http://deb.debian.org/debian-security", "suite": suite})
+    return found
 
 
 def with_driver(found: dict[str, Any]) -> dict[str, Any]:

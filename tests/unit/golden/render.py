@@ -63,6 +63,10 @@ def _prepare(data: Mapping[str, Any], family: str) -> Lines:
     yield "package python3-debian"
 
 
+def _security(data: Mapping[str, Any], family: str) -> Lines:
+    return _repository({"repository": data["security"]}, family)
+
+
 def _repository(data: Mapping[str, Any], family: str) -> Lines:
     wanted = {name: value for name, value in data["repository"].items() if name != "new"}
     repository = repositories.Repository(**wanted)
@@ -124,6 +128,7 @@ def _config(data: Mapping[str, Any], family: str) -> Lines:
 
 
 _SHOWN: dict[Step, Callable[[Mapping[str, Any], str], Lines]] = {
+    driver_steps.SECURITY: _security,
     driver_steps.STREAM: _stream,
     driver_steps.BLACKLIST: _file("blacklist"),
     driver_steps.INITRAMFS: _ramdisk,

@@ -10,7 +10,11 @@ from collections.abc import Iterable
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     packages as driver_packages,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import state, steps
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
+    security,
+    state,
+    steps,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.shapes import (
     Data,
 )
@@ -62,6 +66,7 @@ def plan_absent(plan: Plan[Data], node: Node) -> None:
     if files or steps.ROLE in node["ours"]["packages"]:
         plan.step(steps.INITRAMFS, "it may contain removed files")
     steps.OURS.plan_cleanup(plan, node)
+    security.plan_removal(plan, node)
 
 
 def _notice_kept(plan: Plan[Data], node: Node, removed: Iterable[str]) -> None:

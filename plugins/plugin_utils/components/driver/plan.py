@@ -14,6 +14,7 @@ from __future__ import annotations
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     distribution,
     kernels,
+    security,
     state,
     steps,
 )
@@ -211,8 +212,7 @@ def _headers(
     if not chosen.headers or (kernel["headers"] and not is_incomplete):
         return {}
     if systems.is_redhat(node):
-        running = f"{chosen.headers}{kernel['release']}"
-        return {} if kernel["headers"] else {running: ""}
+        return driver_packages.redhat_headers(node)
     return kernels.headers(node)
 
 
@@ -229,6 +229,7 @@ def _plan_repository(plan: Plan[Data], node: Node, desired: Desired, choice: Cho
     if choice.source == DISTRIBUTION:
         components = distribution.components(system)
         steps.OURS.plan_components(plan, node, system, components, desired["now"])
+        security.plan_source(plan, node, system, components, desired["now"])
     else:
         steps.OURS.plan_repository(plan, node, desired, system.driver)
 

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import State
@@ -35,6 +36,7 @@ class Data(PackageData, total=False):
     initramfs: list[str] | None  # the command
     flavour: str
     version: str  # for messages: "580.178.04", "of branch 550"
+    security: Mapping[str, object]  # a repository
     stream: str | None
     pinning: list[str]
     headers: list[str]

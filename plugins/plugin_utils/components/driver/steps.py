@@ -17,6 +17,7 @@ OURS = RolePackages(
     "the driver packages",
     short="the driver repository",
 )
+SECURITY = Step("security", "Add the security updates of the driver")
 STREAM = Step("stream", "Enable the module stream of the driver branch")
 BLACKLIST = Step("blacklist", "Block the nouveau module")
 INITRAMFS = Step("initramfs", "Rebuild the initramfs")
@@ -31,11 +32,22 @@ PERSISTENCE = Step("persistence", "Start the persistence daemon")
 
 STOP_PERSISTENCE = Step("stop_persistence", "Stop the persistence daemon")
 UNLOAD = Step("unload", "Unload the NVIDIA modules")
+REMOVE_SECURITY = Step("remove_security", "Remove the security updates of the driver")
 REMOVE_FILES = Step("remove_files", "Remove the module configuration of the driver")
 
 ALL = (
-    *(REPAIR, OURS.python_debian, OURS.repository, STREAM, PIN, HEADERS, BLACKLIST, INITRAMFS),
+    *(
+        REPAIR,
+        OURS.python_debian,
+        OURS.repository,
+        SECURITY,
+        STREAM,
+        PIN,
+        HEADERS,
+        BLACKLIST,
+        INITRAMFS,
+    ),
     *(OURS.install, FOLLOW, OURS.hold, MODULES_LOAD, BUILD, REBOOT, LOAD, PERSISTENCE),
     *(STOP_PERSISTENCE, UNLOAD, OURS.remove, OURS.release, REMOVE_FILES),
-    *(OURS.forget, OURS.remove_repository),
+    *(OURS.forget, OURS.remove_repository, REMOVE_SECURITY),
 )

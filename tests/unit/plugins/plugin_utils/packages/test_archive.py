@@ -137,7 +137,9 @@ def test_our_file_has_the_address_and_the_key_of_the_admins(
 ) -> None:
     found = archive.own(node(*lines), DEBIAN)
     assert not isinstance(found, archive.Unclear)
-    ours = archive.repository("metal-gpu-nvidia-driver", DEBIAN, found, ["contrib", "non-free"])
+    ours = archive.repository(
+        "metal-gpu-nvidia-driver", found, archive.suites(DEBIAN), ["contrib", "non-free"]
+    )
     assert (ours.url, ours.suite, ours.components) == (url, "bookworm", "contrib non-free")
     assert ours.signed_by == signed_by
 

@@ -226,10 +226,74 @@ def test_kepler_on_debian_12() -> None:
     ]
 
 
-def test_open_module_and_exact_version() -> None:
+def test_exact_version() -> None:
     node = merge(DEBIAN, {"pci": [{**GPU, "device": "1eb8"}]})
     planned = driver(node, source="distribution", version="550.163.01")
-    assert planned["data"]["packages"][0] == "nvidia-open-kernel-dkms=550.163.01-*"
+    assert planned["data"]["packages"][0] == "nvidia-kernel-dkms=550.163.01-*"
+
+
+SECURITY = {
+    **SOURCE,
+    "url": "http://deb.debian.org/debian-security",
+    "suite": "trixie-security",
+}
+SECURITY_NAME = "metal-gpu-nvidia-driver-security"
+
+
+def test_security_updates_get_the_same_components() -> None:
+    """With non-free in one archive only, apt finds no solution on Debian 12."""
+    planned = driver({**DEBIAN, "package_sources": [SOURCE, SECURITY]})
+    assert codes(planned) == []
+    assert names(planned)[:3] == [
+        "Install python3-debian for the driver repository",
+        "Add the repository of the driver",
+        "Add the security updates of the driver",
+    ]
+    found = planned["data"]["security"]
+    assert (found["name"], found["new"]) == (SECURITY_NAME, True)
+    assert (found["url"], found["suite"]) == (SECURITY["url"], "trixie-security")
+    assert found["components"] == "contrib non-free"
+    assert found["signed_by"] == SECURITY["signed_by"]
+
+
+@pytest.mark.parametrize(
+    ("security", "expected"),
+    [
+        pytest.param([], [], id="none"),
+        pytest.param(
+            [{**SECURITY, "components": "main contrib non-free non-free-firmware"}], [], id="there"
+        ),
+        pytest.param([{**SECURITY, "credentials": True}], ["COMPONENTS_MISSING"], id="password"),
+        pytest.param(
+            [{**SECURITY, "unsigned": "Trusted: yes"}], ["REPOSITORY_UNSIGNED"], id="unsigned"
+        ),
+    ],
+)
+def test_security_updates_that_need_no_file(
+    security: list[dict[str, Any]], expected: list[str]
+) -> None:
+    base = {**SOURCE, "components": "main contrib non-free non-free-firmware"}
+    planned = driver({**DEBIAN, "package_sources": [base, *security]})
+    assert codes(planned) == expected
+    assert not [name for name in names(planned) if "security" in name]
+
+
+def test_teardown_removes_the_file_of_the_security_updates() -> None:
+    (entry,) = OURS["metal-gpu-nvidia-driver"]["entries"]
+    path = FILE.replace("driver.sources", "driver-security.sources")
+    file = {
+        **OURS["metal-gpu-nvidia-driver"],
+        "path": path,
+        "entries": [{**entry, "x-repolib-name": SECURITY_NAME}],
+    }
+    planned = driver(installed(repositories={SECURITY_NAME: file}), state="absent")
+    assert names(planned)[-2:] == [
+        "Remove the repository of the driver",
+        "Remove the security updates of the driver",
+    ]
+    theirs = {**file, "entries": [entry]}
+    planned = driver(installed(repositories={SECURITY_NAME: theirs}), state="absent")
+    assert names(planned)[-1] == "Remove the repository of the driver"
 
 
 def test_ubuntus_signed_modules_under_secure_boot() -> None:
