@@ -28,11 +28,13 @@ from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 from ansible_collections.metal.gpu.plugins.modules.packages import ARGUMENT_SPEC, REQUIRED_IF
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import (
     failure,
+    follow,
     operations,
     rehearsal,
     removals,
     sources,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.apt import KEEP_KERNEL
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.attempts import (
     Failed,
     Lock,
@@ -112,6 +114,8 @@ class ActionModule(ActionBase):
         try:
             if is_check:
                 self._rehearse()
+            elif self._operation == "follow_kernel":
+                self._follow_kernel()
             else:
                 self._operate()
         except _Stopped as stopped:
@@ -153,6 +157,25 @@ class ActionModule(ActionBase):
         if failed is not None:
             raise _Stopped("\n".join(self._explanation(failed)[0]))
         self._result["changed"] = True
+
+    def _follow_kernel(self) -> None:
+        """Install what belongs to the kernel, as far as the repositories have it."""
+        names = self._request.names
+        calls = dict(zip(names, self._steps(self._operation).work, strict=True))
+        found = follow.decide(names, lambda name: self._answer(calls[name]))
+        if found.names:
+            self._operation = "install"
+            options = {**self._request.options, "names": found.names, KEEP_KERNEL: True}
+            self._request = self._request._replace(options=options)
+            self._operate()
+        if left := follow.findings(self._host, found):
+            self._result["warnings"] = [*self._result.get("warnings", []), *explain(left)]
+
+    def _answer(self, call: Call) -> follow.Answer:
+        result = self._call(call)
+        return follow.Answer(
+            not result.get("failed"), str(result.get("stdout", "")), error_of(result)
+        )
 
     def _clear_up(self, steps: Steps) -> list[dict[str, str]]:
         """Delete and take back what a failed operation leaves, whatever the reason.

@@ -268,7 +268,7 @@ COMPONENTS_MISSING (refusal): the sources of {url} lack the components {componen
 Remedy: add these components to the source in {path}, and run again
 
 KERNEL_HEADERS_LEFT (notice): {package} is not installed, so the next kernel may come without a
-  module of the driver; the role does not install it, because it would install a newer kernel
+  module of the driver{error}
 Remedy: run `apt-get install {package}` when you upgrade the kernel
 
 KERNEL_HEADERS_GONE (stop): no repository of the node has the headers of the running kernel
@@ -302,6 +302,11 @@ PEERMEM_MISSING (notice): nvidia_driver_peermem is true, but the driver has no m
   for kernel {kernel}
 Remedy: use a driver of branch 470 or newer that was installed with this module, or remove the
   variable
+
+KERNEL_MODULES_LEFT (notice): {package} is not installed, so the next kernel comes without the
+  modules of the driver{error}
+Remedy: upgrade the kernel with `apt-get install linux-image-FLAVOUR {package}`, where FLAVOUR is
+  the end of the package's name, and reboot
 
 DRIVER_PIN_TAKEN (refusal): {expected} would replace {packages}, which this collection did not
   install
@@ -579,7 +584,13 @@ Remedy: nothing to do; with an unusable repository, every later run of the packa
   fail
 
 PACKAGE_VERSION_MISSING (failure): no enabled repository has {package}; available versions: {found}
-Remedy: set the role's *_version to an available version, or add the missing version to the mirror
+Remedy: add a repository that has it; or, if the role has a variable for its version, set that to an
+  available version
+
+KERNEL_OUTDATED (failure): the repositories have no packages of the driver for the running kernel
+  {kernel}: {error}
+Remedy: upgrade the kernel of the node, reboot, and run again; or add a repository that has these
+  packages for kernel {kernel}
 
 PACKAGE_SOURCES (notice): several sources have {packages}: {sources}; apt takes {winner}
 Remedy: nothing to do; to take another source, set its priority in /etc/apt/preferences.d, or remove

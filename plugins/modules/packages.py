@@ -57,6 +57,9 @@ options:
         V(install_file) installs a package that no repository contains, from a URL.
       - V(runfile) installs a driver with NVIDIA's C(.run) file, which must have the checksum.
         V(no_runfile) removes a driver with its own uninstaller.
+      - V(follow_kernel) installs packages that belong to a kernel, if the repositories have them,
+        and if that neither installs another kernel nor removes a package (apt only). A warning
+        names a package that is left out, and the operation succeeds.
       - V(hold) holds packages at their versions. V(release) releases the hold.
       - V(remove) removes packages, even if they are held.
       - V(forget) deletes the record of the packages that a role has installed.
@@ -68,6 +71,7 @@ options:
       - no_repository
       - stream
       - install
+      - follow_kernel
       - install_file
       - runfile
       - no_runfile
@@ -78,7 +82,8 @@ options:
       - repair
   names:
     description:
-      - Packages, with versions in the syntax of the node's package manager.
+      - Packages, with versions in the syntax of the node's package manager. For
+        O(operation=follow_kernel), entries of one package are alternatives, the best first.
     type: list
     elements: str
   repository:
@@ -100,6 +105,12 @@ options:
       - For O(operation=install), allows changes to held packages, for packages that the role itself
         holds.
       - The change ends the hold, so a later step must hold the packages again.
+    type: bool
+    default: false
+  newest:
+    description:
+      - For O(operation=install), takes the newest version that matches, also of a package of which
+        another matching version is installed (apt only).
     type: bool
     default: false
   may_remove:
@@ -223,8 +234,8 @@ ARGUMENT_SPEC: dict[str, Any] = {
         "type": "str",
         "required": True,
         "choices": [
-            *("repository", "no_repository", "stream", "install", "install_file"),
-            *("runfile", "no_runfile"),
+            *("repository", "no_repository", "stream", "install", "follow_kernel"),
+            *("install_file", "runfile", "no_runfile"),
             *("hold", "release", "remove", "forget", "repair"),
         ],
     },
@@ -232,6 +243,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "repository": {"type": "dict"},
     "record": {"type": "dict"},
     "change_held": {"type": "bool", "default": False},
+    "newest": {"type": "bool", "default": False},
     "may_remove": {"type": "list", "elements": "str", "default": []},
     "earlier": {"type": "list", "elements": "str", "default": []},
     "pins": {"type": "list", "elements": "str", "default": []},
@@ -241,13 +253,14 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "arguments": {"type": "list", "elements": "str"},
     "stream": {"type": "str"},
 }
+_WITH_NAMES = ("install", "follow_kernel", "hold", "release", "remove")
 REQUIRED_IF = [  # the action plugin checks it
     ("operation", "repository", ["repository"]),
     ("operation", "no_repository", ["repository"]),
     ("operation", "stream", ["stream"]),
     ("operation", "install_file", ["url", "checksum", "record"]),
     ("operation", "runfile", ["url", "checksum", "record", "arguments"]),
-    *(("operation", one, ["names"]) for one in ("install", "hold", "release", "remove")),
+    *(("operation", one, ["names"]) for one in _WITH_NAMES),
     ("operation", "forget", ["record"]),
 ]
 # What the action plugin asks of the node: `_wait` is the seconds to wait for the lock; `_note` has

@@ -27,10 +27,28 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.rehearsal impor
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import FILES
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import DEBIAN, SUFFIXES
 
+# An option that only the operation follow_kernel gives to `install`. If not for it, apt upgrades
+# linux-image-amd64 with linux-headers-amd64, because both are from one source package. Seen with
+# apt 2.6.1 and the indexes of Debian 12, 2026-11-23.
+KEEP_KERNEL = "keep_kernel"
+_KEEP_KERNEL = ("-o", "APT::Get::Upgrade-By-Source-Package=false")
+_WITHOUT_RECOMMENDED = ("apt-get", "-q", "--no-install-recommends")
+# As ansible.builtin.apt has them: edited configuration files stay.
+_UNATTENDED = (
+    *("--assume-yes", "-o", "Dpkg::Options::=--force-confdef"),
+    *("-o", "Dpkg::Options::=--force-confold"),
+)
+
 
 def _apt(**options: Any) -> Call:
     # No wait for the lock here: the run first names the process that holds it.
     return Call("ansible.builtin.apt", {**options, "lock_timeout": 0})
+
+
+def _apt_get(request: Request, *options: str) -> Call:
+    """Run apt-get itself: the module drops a package of which any matching version is installed."""
+    words = (*_WITHOUT_RECOMMENDED, *_UNATTENDED, *options, "install", *request.names)
+    return command("DEBIAN_FRONTEND=noninteractive", *words)
 
 
 def _index(request: Request) -> dict[str, Any]:
@@ -39,6 +57,11 @@ def _index(request: Request) -> dict[str, Any]:
 
 
 def _install(request: Request) -> Steps:
+    if request.options.get(KEEP_KERNEL):
+        return Steps(work=(_apt_get(request, *_KEEP_KERNEL),))
+    if request.options["newest"]:
+        options = ("--allow-change-held-packages",) if request.options["change_held"] else ()
+        return Steps(record(request), (_apt(**_index(request)), _apt_get(request, *options)))
     may_remove = bool(request.options["may_remove"])
     install = _apt(
         name=request.names,
@@ -56,6 +79,13 @@ def _install(request: Request) -> Steps:
     # apt permits all removals or none. So it first tells which packages it would remove.
     asked = before_removals(request, DEBIAN)
     return Steps(recorded, (_apt(**_index(request)), asked, install))
+
+
+def _follow_kernel(request: Request) -> Steps:
+    """Only ask: follow.py decides by the answers, and `install` installs."""
+    ask = (*_WITHOUT_RECOMMENDED, *_KEEP_KERNEL, "--simulate", "install")
+    calls = (command(*ask, one, explains=False, changes=False) for one in request.names)
+    return Steps(work=tuple(calls))
 
 
 def _install_file(request: Request) -> Steps:
@@ -121,6 +151,7 @@ def _release(request: Request) -> Steps:
 OPERATIONS: dict[str, Operation] = {
     "repository": _repository,
     "install": _install,
+    "follow_kernel": _follow_kernel,
     "install_file": _install_file,
     "hold": _hold,
     "release": _release,

@@ -12,7 +12,8 @@ Source: sources.list(5); the sources of Debian's and Ubuntu's installations. Tri
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe.package_sources import EMBEDDED_KEY
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import Repository
@@ -26,46 +27,53 @@ if TYPE_CHECKING:
     from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
     from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import System
 
-# The archives, for a node whose sources show none.
-_DEFAULTS = {
-    "debian": ("http://deb.debian.org/debian", "/usr/share/keyrings/debian-archive-keyring.gpg"),
-    "ubuntu": (
-        "http://archive.ubuntu.com/ubuntu",
-        "/usr/share/keyrings/ubuntu-archive-keyring.gpg",
-    ),
-}
-# Ubuntu's drivers and modules come with updates. Debian's come with point releases.
+# Ubuntu's drivers and modules come with updates. Debian's come with point releases, and with
+# security updates, which have an address of their own.
 _SUITES = {"debian": "{0}", "ubuntu": "{0} {0}-updates"}
 _MAIN = "main"
+# The keyrings of Debian's and Ubuntu's packages debian-archive-keyring and ubuntu-keyring.
+_KEYRING = re.compile(r"/(?:debian|ubuntu)-archive-[\w-]*\.(?:gpg|pgp|asc)$")
+
+
+class Unclear(NamedTuple):
+    """Sources of which any may be the system's archive, or none is."""
+
+    urls: tuple[str, ...]
 
 
 def lacking(node: Node, system: System, components: Iterable[str], ours: str) -> list[str]:
     """Return the components that no source of the admin has; `ours` is the path of our file."""
-    found = {
+    return lacking_in(_sources(node, system), components, ours)
+
+
+def lacking_in(found: Iterable[PackageSource], components: Iterable[str], ours: str) -> list[str]:
+    """Return the components that none of these sources has."""
+    there = {
         component
-        for source in _sources(node, system)
+        for source in found
         if source["path"] != ours
         for component in source["components"].split()
     }
-    return [one for one in components if one not in found]
+    return [one for one in components if one not in there]
 
 
-def own(node: Node, system: System) -> PackageSource:
-    """Return the admin's source of the archive, or the one of an installation."""
+def security(node: Node, system: System) -> list[PackageSource]:
+    """Return the sources of the security updates."""
+    return [one for one in node["package_sources"] if one["suite"] == f"{system.codename}-security"]
+
+
+def suites(system: System) -> str:
+    """Return the suites that our source of the archive has."""
+    return _SUITES[system.id].format(system.codename)
+
+
+def own(node: Node, system: System) -> PackageSource | Unclear:
+    """Return the admin's source of the archive."""
     for source in _sources(node, system):
         if _MAIN in source["components"].split():
             return source
-    url, keyring = _DEFAULTS[system.id]
-    return {
-        "path": "",
-        "url": url,
-        "suite": system.codename,
-        "section": "",
-        "components": _MAIN,
-        "signed_by": keyring,
-        "unsigned": "",
-        "credentials": False,
-    }
+    suited = [one["url"] for one in node["package_sources"] if one["suite"] == system.codename]
+    return Unclear(tuple(dict.fromkeys(suited)))
 
 
 def problem(found: PackageSource) -> str | None:
@@ -78,13 +86,13 @@ def problem(found: PackageSource) -> str | None:
 
 
 def repository(
-    name: str, system: System, found: PackageSource, components: Iterable[str]
+    name: str, found: PackageSource, suites_: str, components: Iterable[str]
 ) -> Repository:
     """Return a source of our own with these components of the admin's archive."""
     return Repository(
         name,
         found["url"],
-        _SUITES[system.id].format(system.codename),
+        suites_,
         " ".join(components),
         key="",
         fingerprint="",
@@ -95,10 +103,21 @@ def repository(
 def _sources(node: Node, system: System) -> list[PackageSource]:
     """Return the sources of the system's archive: not those of others that use its codename.
 
-    Those of the archive have the component main, or the address of one that has it.
+    Vendors call their suites after a release, too, and their components "main".
     """
     suited = [one for one in node["package_sources"] if one["suite"] == system.codename]
-    whole = [one for one in suited if _MAIN in one["components"].split()]
-    named = [one for one in whole if one["url"].rstrip("/").endswith(f"/{system.id}")]
-    urls = {one["url"] for one in named or whole}
+    urls = {one["url"] for one in suited if _is_archive(node, system, one)}
     return [one for one in suited if one["url"] in urls]
+
+
+def _is_archive(node: Node, system: System, source: PackageSource) -> bool:
+    """Tell whether a source is the system's archive: by its keyring, or by its other suites.
+
+    Nobody but the archive has updates and security updates of a release.
+    """
+    if _KEYRING.search(source["signed_by"]):
+        return f"/{system.id}-archive-" in source["signed_by"]
+    others = [f"{system.codename}-{one}" for one in ("updates", "security")]
+    return any(
+        one["url"] == source["url"] and one["suite"] in others for one in node["package_sources"]
+    )

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.outdated import outdated
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import is_version
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.removals import (
     displaced,
@@ -125,6 +126,7 @@ def explain(
     found = (
         [_twice(host, node, url, match) for url, match in twice.items()]
         or [*suspects.values()]
+        or _of_kernel(host, node, answers, desired["names"], printed)
         or _missing(host, answers, desired["names"], node)
         or [*others.values()]
         or [failed(host, error, printed)]
@@ -175,6 +177,19 @@ def _twice(host: str, node: Node, url: str, match: re.Match[str]) -> dict[str, s
     return finding(
         "REPOSITORY_TWICE", host, url=url, suite=match["suite"], option=match["option"], files=files
     )
+
+
+def _of_kernel(
+    host: str, node: Node, answers: Mapping[str, str], names: Iterable[str], printed: str
+) -> list[dict[str, str]]:
+    """Return a finding if what is missing belongs to the running kernel, and those of the rest."""
+    release = node["kernel"]["release"]
+    of_kernel = [name for name in names if release and release in name]
+    gone = [name for name in of_kernel if _missing(host, answers, [name], node)]
+    unmet = _UNMET.search(printed)
+    found = outdated(host, release, of_kernel, gone, unmet["which"] if unmet else "")
+    others = [name for name in names if name not in of_kernel]
+    return [*found, *_missing(host, answers, others, node)] if found else []
 
 
 def _missing(

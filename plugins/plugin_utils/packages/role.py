@@ -135,12 +135,19 @@ class RolePackages:
         if not lacking:
             return
         found = archive.own(node, system)
+        words = " ".join(lacking)
+        if isinstance(found, archive.Unclear):
+            url = ", ".join(found.urls) or f"the suite {system.codename} (there is none)"
+            error = f"nothing shows that one of them is the archive of {system.name}"
+            path = "your file of the archive"
+            plan.refuse("COMPONENTS_MISSING", url=url, components=words, path=path, error=error)
+            return
         if problem := archive.problem(found):
-            words = " ".join(lacking)
             path, url = found["path"], found["url"]
             plan.refuse("COMPONENTS_MISSING", url=url, components=words, path=path, error=problem)
             return
-        self._plan_file(plan, node, archive.repository(self._file, system, found, lacking), now)
+        desired = archive.repository(self._file, found, archive.suites(system), lacking)
+        self._plan_file(plan, node, desired, now)
 
     def _plan_file(
         self, plan: Plan[PackageData], node: Node, desired: Repository, now: datetime

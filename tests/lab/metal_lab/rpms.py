@@ -247,19 +247,28 @@ def kubelet(programs: Path) -> Rpm:
     return _row(row, KUBERNETES, "", binaries=packages.kubelet(programs).binaries)
 
 
-def _headers(kernel_release: str) -> Rpm:
+def _headers(kernel_release: str) -> tuple[Rpm, ...]:
     """Return the headers of the running kernel, as far as the stand-in of dkms needs them.
+
+    Besides them, the package that brings them, and that dkms needs on a node with kernel-core.
 
     The kernel is that of this machine, so its release may not have the form of Red Hat's.
     """
     source = f"/usr/src/kernels/{kernel_release}"
-    return _row(
-        {"name": f"kernel-devel-{kernel_release}"},
+    name = f"kernel-devel-{kernel_release}"
+    matched = {
+        "name": f"kernel-devel-matched-{kernel_release}",
+        "requires": [name],
+        "provides": ["kernel-devel-matched"],
+    }
+    headers = _row(
+        {"name": name},
         "1",
         "",
         binaries={f"{source}/Makefile": EMPTY},
         links={f"/usr/lib/modules/{kernel_release}/build": source},
     )
+    return headers, _row(matched, "1", "")
 
 
 def _distribution(pool: str, dist: str) -> Iterator[Rpm]:
@@ -288,7 +297,7 @@ def groups(
         for pool in RECORDED["distribution"]:
             found = tuple(_distribution(pool, dist))
             if pool == f"appstream{number}":
-                found += (_headers(kernel_release),)
+                found += _headers(kernel_release)
             if pool == "installed" or pool.endswith(number):
                 yield Group(f"{pool}-{dist}", pool, found)
         if parts.CONTAINERD in wanted or parts.DOCKER in wanted:

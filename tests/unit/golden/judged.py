@@ -132,14 +132,19 @@ def _of_mirror(system: System, data: Mapping[str, Any]) -> Iterator[Judged]:
 def _of_archive(system: System, data: Mapping[str, Any]) -> Iterator[Judged]:
     """Yield what a plan expects of the distribution's own archive."""
     items = [*_versions(data, system.family)]
-    if repository := data.get("repository"):
-        items += [
-            Item("address", repository["url"]),
-            Item("suite", repository["suite"]),
-            *(Item("components", one) for one in repository["components"].split()),
-            Item("keyring", repository["signed_by"]),
-        ]
+    for argument in data.get("following", [])[:1]:  # the others are the same package
+        items += [] if _is_of_system(argument, system.family) else _names(argument, system.family)
     yield from _judge(key(system), items)
+    for name, about in ((key(system), "repository"), (f"{key(system)}-security", "security")):
+        if repository := data.get(about):
+            yield from _judge(name, _of_source(repository))
+
+
+def _of_source(repository: Mapping[str, Any]) -> Iterator[Item]:
+    yield Item("address", repository["url"])
+    yield Item("suite", repository["suite"])
+    yield from (Item("components", one) for one in repository["components"].split())
+    yield Item("keyring", repository["signed_by"])
 
 
 def _versions(data: Mapping[str, Any], family: str) -> Iterator[Item]:
@@ -151,7 +156,8 @@ def _versions(data: Mapping[str, Any], family: str) -> Iterator[Item]:
 def _of_system(system: System, data: Mapping[str, Any]) -> Iterator[Judged]:
     """Yield the packages of the system's own archive that every source of a driver needs."""
     own = [render.VERSIONLOCK if system.family == REDHAT else "python3-debian"]
-    own += [one for one in data["packages"] if _is_of_system(one, system.family)]
+    names = [*data["packages"], *data.get("following", [])[:1]]
+    own += [one for one in names if _is_of_system(one, system.family)]
     for argument in (*own, *data.get("headers", [])):
         if system.family == REDHAT:
             yield from _judge(key(system), [Item("package", argument)])

@@ -26,12 +26,14 @@ ROOT = Path(__file__).parents[3]
 
 
 ENGINES = (engines.CONTAINERD, engines.DOCKER)
-# The running kernel, and what compiled it. Keyed by a part of the system's packages' versions.
+# The running kernel, one that the archive has, and what compiled it. The keys are parts of the
+# versions of the system's packages.
 KERNELS = {
     "debian.12": ("6.1.0-50-amd64", "gcc-12"),
     "debian.13": ("6.12.107+deb13-amd64", "gcc-14"),
-    "ubuntu.22.04": ("6.8.0-60-generic", "gcc-12"),
-    "ubuntu": ("6.8.0-60-generic", "gcc-13"),
+    "ubuntu.22.04": ("6.8.0-149-generic", "gcc-12"),
+    "ubuntu.24.04": ("6.8.0-151-generic", "gcc-13"),
+    "ubuntu.26.04": ("7.0.0-44-generic", "gcc-15"),
     ".el9": ("5.14.0-570.12.1.el9_6.x86_64", "gcc"),
     ".el10": ("6.12.0-124.8.1.el10_1.x86_64", "gcc"),
 }
@@ -39,8 +41,9 @@ KERNELS = {
 META_PACKAGES = {
     "debian.12": ("linux-image-amd64", "6.1.176-1"),
     "debian.13": ("linux-image-amd64", "6.12.107-1"),
-    "ubuntu.22.04": ("linux-image-generic-hwe-22.04", "6.8.0-60.63~22.04.1"),
-    "ubuntu": ("linux-image-generic", "6.8.0-60.63"),
+    "ubuntu.22.04": ("linux-image-generic-hwe-22.04", "6.8.0-149.149~22.04.1"),
+    "ubuntu.24.04": ("linux-image-generic", "6.8.0-151.151"),
+    "ubuntu.26.04": ("linux-image-generic", "7.0.0-44.44"),
 }
 # As Rocky Linux has it; only that it is enabled matters.
 EPEL = "[epel]\nmetalink=https://mirrors.fedoraproject.org/metalink?repo=epel-$releasever\n"
@@ -111,7 +114,11 @@ def sources(system: System) -> list[dict[str, Any]]:
         "unsigned": "",
         "credentials": False,
     }
-    return [source, {**source, "suite": f"{system.codename}-updates"}]
+    found = [source, {**source, "suite": f"{system.codename}-updates"}]
+    if system.id == "debian":
+        suite = f"{system.codename}-security"
+        found.append({**source, "url": "http://deb.debian.org/debian-security", "suite": suite})
+    return found
 
 
 def with_driver(found: dict[str, Any]) -> dict[str, Any]:

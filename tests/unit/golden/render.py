@@ -63,6 +63,10 @@ def _prepare(data: Mapping[str, Any], family: str) -> Lines:
     yield "package python3-debian"
 
 
+def _security(data: Mapping[str, Any], family: str) -> Lines:
+    return _repository({"repository": data["security"]}, family)
+
+
 def _repository(data: Mapping[str, Any], family: str) -> Lines:
     wanted = {name: value for name, value in data["repository"].items() if name != "new"}
     repository = repositories.Repository(**wanted)
@@ -84,6 +88,13 @@ def _repository(data: Mapping[str, Any], family: str) -> Lines:
 
 def _packages(key: str) -> Callable[[Mapping[str, Any], str], Lines]:
     return lambda data, family: (f"package {name}" for name in data[key])
+
+
+def _following(data: Mapping[str, Any], family: str) -> Lines:
+    best, *others = data["following"]
+    yield f"package {best}"
+    yield from (f"{INDENT}or {other}" for other in others)
+    yield f"{INDENT}or none: no kernel is installed, and nothing removed"
 
 
 def _hold(data: Mapping[str, Any], family: str) -> Lines:
@@ -122,6 +133,7 @@ def _config(data: Mapping[str, Any], family: str) -> Lines:
 
 
 _SHOWN: dict[Step, Callable[[Mapping[str, Any], str], Lines]] = {
+    driver_steps.SECURITY: _security,
     driver_steps.STREAM: _stream,
     driver_steps.BLACKLIST: _file("blacklist"),
     driver_steps.INITRAMFS: _ramdisk,
@@ -129,6 +141,7 @@ _SHOWN: dict[Step, Callable[[Mapping[str, Any], str], Lines]] = {
     driver_steps.MODULES_LOAD: _file("modules_load"),
     driver_steps.HEADERS: _packages("headers"),
     driver_steps.PERSISTENCE: _persistence,
+    driver_steps.FOLLOW: _following,
     containerd_plan.CRI: _config,
     cri_dockerd.INSTALL: lambda data, family: iter([f"package {data['cri_dockerd_url']}"]),
     device_links.RULE: _file("rule"),

@@ -143,6 +143,12 @@ def test_known_drivers_of_an_archive_are_the_newest_of_the_records(system: Syste
     )
 
 
+@pytest.mark.parametrize("system", SYSTEMS, ids=file_name)
+def test_kernels_with_signed_modules_are_those_of_the_records(system: System) -> None:
+    found = [one for row in records.about(key(system), "signed kernels") for one in row.values]
+    assert [*known.signed_kernels(system)] == found
+
+
 ITEMS = [
     pytest.param("rhel9", Item("package", "docker-ce-cli"), "unproven", id="elsewhere"),
     pytest.param(

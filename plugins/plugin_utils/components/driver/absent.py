@@ -11,6 +11,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     fabric,
     origin,
+    security,
     state,
     steps,
 )
@@ -52,6 +53,7 @@ def plan_absent(plan: Plan[Data], node: Node) -> None:
     if files or steps.ROLE in node["ours"]["packages"]:
         plan.step(steps.INITRAMFS, "it may contain removed files")
     steps.OURS.plan_cleanup(plan, node)
+    security.plan_removal(plan, node)
 
 
 def _notice_kept(plan: Plan[Data], node: Node, removed: Iterable[str]) -> None:

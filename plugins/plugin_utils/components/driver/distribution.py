@@ -52,6 +52,25 @@ def holdable(names: Iterable[str]) -> list[str]:
     return [name for name in names if "-pinning-" not in name and not name.startswith(_MODULES)]
 
 
+def is_update(desired: Iterable[str], ours: Iterable[str]) -> bool:
+    """Whether an installation has to change the role's own driver within its branch.
+
+    Modules need the driver of one version. Those of a newer kernel can need a newer one than the
+    one that the role holds.
+    """
+    desired = {*desired}
+    return any(one.startswith(_MODULES) for one in desired) and not desired.isdisjoint(ours)
+
+
+def recorded(following: Iterable[str]) -> dict[str, str]:
+    """Return the packages that follow the kernel and are a part of the driver, to be recorded.
+
+    Headers are not: the admin's other modules may need them.
+    """
+    names = (one.partition("=")[0] for one in following)
+    return {name: ANY for name in names if name.startswith(_MODULES)}
+
+
 def _debian(choice: Choice, row: known.Archive) -> DriverPackages:
     version = choice.version if "*" in choice.version else f"{choice.version}-*"
     series = f"{row.series}-" if row.series else ""
@@ -64,8 +83,9 @@ def _debian(choice: Choice, row: known.Archive) -> DriverPackages:
             "nvidia-persistenced": f"{row.daemon or row.branch}.*",
         },
         pinning={},
-        headers="linux-headers-",
+        headers=kernels.HEADERS,
         stream=None,
+        following=kernels.HEADERS,
     )
 
 
@@ -73,15 +93,16 @@ def _ubuntu(node: Node, choice: Choice) -> DriverPackages:
     version = choice.version if "*" in choice.version else f"{choice.version}-*"
     series = f"{choice.branch}-server"
     of_flavour = f"{series}-open" if choice.flavour == OPEN else series
-    kernel = filter(None, (node["kernel"]["release"], kernels.meta_package(node)))
+    modules = f"{_MODULES}{of_flavour}-"
     return DriverPackages(
         packages={
             f"nvidia-headless-no-dkms-{of_flavour}": version,
             f"nvidia-compute-utils-{series}": version,
             f"nvidia-utils-{series}": version,
-            **{f"{_MODULES}{of_flavour}-{one}": ANY for one in kernel},
+            f"{modules}{node['kernel']['release']}": ANY,
         },
         pinning={},
         headers="",
         stream=None,
+        following=modules,
     )

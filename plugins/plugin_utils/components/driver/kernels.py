@@ -5,33 +5,29 @@
 
 The running kernel's headers are not enough: an upgrade brings a kernel whose module nobody could
 build. The kernel's meta package, such as linux-image-amd64 or linux-image-generic-hwe-22.04, has a
-counterpart for the headers, which the same upgrade installs.
+counterpart for the headers, and on Ubuntu for the signed modules, which the same upgrade installs.
 
-Source: the indexes of Debian's bookworm and trixie, 2026-11-22
+An archive has the newest kernels only. On Debian 13, headers depend on their kernel, and on Ubuntu
+the modules do. So the counterpart is wanted, and never a condition: the operation `follow_kernel`
+installs it if the archive has it, and if that brings no other kernel.
+
+Source: the indexes of Debian's bookworm and trixie, and of Ubuntu's noble, 2026-11-23
 """
 
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import System
 
-_IMAGE, _HEADERS = "linux-image-", "linux-headers-"
+_IMAGE, HEADERS = "linux-image-", "linux-headers-"
 # "6.1.0-26-cloud-amd64", "6.12.107+deb13-amd64", "6.8.0-60-generic"
 _RELEASE = re.compile(r"(?P<series>\d+\.\d+)[\d.]*(?:\+[\w.]+)?(?:-\d+)?-(?P<flavour>[a-z][\w-]*)")
 # Ubuntu's name for the same kernel with fewer modules.
 _VIRTUAL = re.compile(r"^virtual\b")
-# There, the headers depend on the kernel of their own version, so they would install a new kernel.
-_HEADERS_WITH_KERNEL = (("debian", "13"),)
-
-
-class Headers(NamedTuple):
-    """The headers that a node lacks, with their versions; an empty one means any."""
-
-    packages: dict[str, str]
-    left: str = ""  # a package that would install another kernel as well
+# A kernel of Debian's backports. The stable release has the headers of another kernel.
+_BACKPORT = "~bpo"
 
 
 def flavour(release: str | None) -> str | None:
@@ -45,6 +41,12 @@ def meta_package(node: Node) -> str | None:
 
     None if the node's kernel does not come from one, so that no upgrade replaces it.
     """
+    found = _meta(node)
+    return found[0] if found else None
+
+
+def _meta(node: Node) -> tuple[str, str] | None:
+    """Return the same, with its version."""
     match = _RELEASE.fullmatch(node["kernel"]["release"] or "")
     if not match:
         return None
@@ -55,7 +57,7 @@ def meta_package(node: Node) -> str | None:
     }
     of_flavour = [one for one in found if f"{one}-".startswith(f"{match['flavour']}-")]
     of_series = [one for one in of_flavour if found[one].startswith(f"{match['series']}.")]
-    return next(iter([*of_series, *of_flavour]), None)
+    return next(((one, found[one]) for one in (*of_series, *of_flavour)), None)
 
 
 def next_headers(node: Node) -> dict[str, str]:
@@ -64,21 +66,33 @@ def next_headers(node: Node) -> dict[str, str]:
     available = node["driver"]["headers_available"] or []
     if newer is None or newer["headers"] or newer["release"] not in available:
         return {}
-    return {f"{_HEADERS}{newer['release']}": ""}
+    return {f"{HEADERS}{newer['release']}": ""}
 
 
-def headers(node: Node, system: System) -> Headers:
-    """Return the headers to install with a module that is built on the node, on systems with apt.
-
-    Those of the running kernel, and those that follow its meta package.
-    """
+def headers(node: Node) -> dict[str, str]:
+    """Return the headers of the running kernel if the node lacks them, on systems with apt."""
     kernel = node["kernel"]
-    wanted = {} if kernel["headers"] else {f"{_HEADERS}{kernel['release']}": ""}
-    meta = meta_package(node)
-    if meta is None or f"{_HEADERS}{meta}" in node["packages"]:
-        return Headers(wanted)
-    if (system.id, system.version) not in _HEADERS_WITH_KERNEL:
-        return Headers({**wanted, f"{_HEADERS}{meta}": ""})
-    if not wanted:
-        return Headers(wanted, f"{_HEADERS}{meta}")
-    return Headers({**wanted, f"{_HEADERS}{meta}": node["packages"][f"{_IMAGE}{meta}"]["version"]})
+    return {} if kernel["headers"] else {f"{HEADERS}{kernel['release']}": ""}
+
+
+def following(node: Node, prefix: str) -> list[str]:
+    """Return the counterpart of the kernel's meta package that a node lacks, in apt's syntax.
+
+    The best version comes first: that of the installed kernel. An archive has it only until the
+    next update. Headers of a newer version do no harm, if they bring no kernel with them.
+    """
+    meta = _meta(node)
+    if not prefix or meta is None or f"{prefix}{meta[0]}" in node["packages"]:
+        return []
+    name, version = f"{prefix}{meta[0]}", meta[1]
+    # A module that was built again has the version "6.8.0-60.63+1".
+    same = [f"{name}={version}", *([] if prefix == HEADERS else [f"{name}={version}+*"])]
+    return same if _BACKPORT in version else [*same, name]
+
+
+def following_reason(following: Sequence[str]) -> str | None:
+    """Return why a package of these alternatives has to be installed."""
+    if not following:
+        return None
+    name = following[0].partition("=")[0]
+    return f"{name} is not installed, so an upgrade of the kernel would lose the driver"

@@ -16,10 +16,12 @@ Sources, with the date on which somebody read them:
   2026-05-21 and 2026-07-21; that of 26.04, 2026-05-25 and 2026-09-05 (595 and 615, no 580).
 - Enterprise Linux: repodata of rhel9 (515 to 615) and rhel10 (580 to 615), 2026-09-23; 580.178.04
   in both, 2026-08-28 and 2026-10-05.
-- Debian's archive: the indexes of bookworm (12.15) and trixie (13.7), 2026-11-22, and what apt
-  resolved the packages to on that day, without recommended ones.
-- Ubuntu's archive: 580.178.04-0ubuntu0.22.04.1, 2026-09-13; 580.178.04-0ubuntu0.24.04.1 in the
-  index of noble-updates, 2026-09-15; 580.178.04-0ubuntu0.26.04.1, 2026-09-12.
+- Debian's archive: the indexes of bookworm (12.15) with its security updates and of trixie (13.7),
+  2026-11-23, and what apt resolved the packages to on that day, without recommended ones.
+- Debian's open modules 535.261.03 and 550.163.01 call pci_resize_resource() with three arguments.
+  The headers of 6.1.190, 6.12.107 and 6.12.117 declare four. Read in the sources, 2026-11-23; the
+  proprietary modules 470, 535 and 550 do not call it.
+- Ubuntu's archive: the indexes of jammy-updates, noble-updates and resolute-updates, 2026-11-23.
 - Branches: NVIDIA's list of supported drivers for 615 (580 until June 2028, 595 until March 2027).
 - Modules: the driver's README since 515 (open), and NVIDIA's guide for 620 (no proprietary one).
 """
@@ -72,18 +74,32 @@ _NVIDIA = {
     ("rhel", "10"): Repository(580, {580: "580.178.04"}),
 }
 _ARCHIVES = {
-    # NVIDIA made the open module the default with 560. The laboratory has Debian 13's open module.
+    # Debian's sources of the open module do not fit its kernels of autumn 2026. The proprietary one
+    # serves all GPUs but Blackwell, which needs a newer branch anyway.
     ("debian", "12"): (
-        Archive(535, "535.261.03", (PROPRIETARY, OPEN)),
+        Archive(535, "535.309.01", (PROPRIETARY,)),
         Archive(470, "470.256.02", (PROPRIETARY,), series="tesla-470", daemon=535),
     ),
-    ("debian", "13"): (Archive(550, "550.163.01", (OPEN, PROPRIETARY)),),
+    ("debian", "13"): (Archive(550, "550.163.01", (PROPRIETARY,)),),
     ("ubuntu", "22.04"): (Archive(580, "580.178.04", (OPEN, PROPRIETARY), is_signed=True),),
     ("ubuntu", "24.04"): (Archive(580, "580.178.04", (OPEN, PROPRIETARY), is_signed=True),),
     ("ubuntu", "26.04"): (Archive(580, "580.178.04", (OPEN, PROPRIETARY), is_signed=True),),
 }
-# Kernels of Ubuntu whose signed modules were seen, by the end of the release.
-SIGNED_KERNELS = ("generic", "aws", "azure", "gcp")
+# Kernels of Ubuntu with signed modules of 580 for servers, by the end of the kernel's name.
+_SIGNED_KERNELS = {
+    "22.04": (
+        *("generic", "lowlatency", "nvidia", "aws", "azure", "azure-fde", "gcp", "ibm", "oracle"),
+        "intel-iotg",
+    ),
+    "24.04": (
+        *("generic", "lowlatency", "nvidia", "nvidia-lowlatency", "aws", "azure", "azure-fde"),
+        *("gcp", "gke", "ibm", "oracle", "vmware"),
+    ),
+    "26.04": (
+        *("generic", "nvidia", "nvidia-bos", "aws", "azure", "azure-fde", "gcp", "gke", "ibm"),
+        *("oracle", "vmware"),
+    ),
+}
 # What people add to Red Hat's systems for a driver. The role does not install from there.
 OTHER_SOURCES = "RPM Fusion, ELRepo and negativo17"
 
@@ -101,6 +117,11 @@ def mirrored() -> Mapping[int, str]:
 def archives(system: System) -> tuple[Archive, ...]:
     """Return the drivers of the distribution itself."""
     return _ARCHIVES.get((system.id, system.version), ())
+
+
+def signed_kernels(system: System) -> tuple[str, ...]:
+    """Return the flavours of the kernel for which Ubuntu has signed modules."""
+    return _SIGNED_KERNELS.get(system.version, ()) if system.id == "ubuntu" else ()
 
 
 def flavours(branch: int) -> tuple[str, ...]:

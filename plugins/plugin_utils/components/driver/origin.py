@@ -13,7 +13,11 @@ from collections.abc import Iterable
 from typing import Literal
 
 from ansible_collections.metal.gpu.plugins.module_utils.read import nvidia_smi
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import fabric, steps
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
+    fabric,
+    security,
+    steps,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     packages as driver_packages,
 )
@@ -113,6 +117,7 @@ def plan_leftovers(plan: Plan[Data], node: Node, expected: Origin) -> None:
     if expected == "runfile":
         if has_others or steps.OURS.has_repository(node):
             steps.OURS.plan_cleanup(plan, node)
+            security.plan_removal(plan, node)
     elif has_others and record:
         plan.step(steps.OURS.forget, f"this role wrote {record['path']}")
 

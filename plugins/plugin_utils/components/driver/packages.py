@@ -21,6 +21,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.gpu_models import (
     branch,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import upstream_version
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import REDHAT, System
 
 # Packages with libcuda, libnvidia-ml or nvidia-smi, or with the kernel module or its source. If
@@ -42,6 +43,10 @@ _CARRIERS = re.compile(
 _DEBIAN_KERNEL = {OPEN: "nvidia-kernel-open-dkms", PROPRIETARY: "nvidia-kernel-dkms"}
 _REDHAT_KERNEL = {OPEN: "kmod-nvidia-open-dkms", PROPRIETARY: "kmod-nvidia-latest-dkms"}
 _REDHAT_STREAM = {OPEN: "open", PROPRIETARY: "dkms"}
+# dkms of EPEL needs it, of any version. Without it, dnf takes that of the newest kernel, and a part
+# of that kernel. It brings kernel-devel of the same version.
+# Source: dkms.spec of Fedora, 3.1.2 to 3.2.0
+_REDHAT_HEADERS = "kernel-devel-matched-"
 # Since this branch, names have no branch number, and nvidia-smi is in libnvidia-compute.
 # Source: what cuda-drivers 610.57.04 brings on Ubuntu 22.04, 2026-09; for the other releases,
 # NVIDIA's guide for 610.
@@ -65,6 +70,8 @@ class DriverPackages(NamedTuple):
     pinning: dict[str, str]  # installed before the packages; empty if something else pins
     headers: str  # for the running kernel, less its release; empty if nothing is built
     stream: str | None  # of the module nvidia-driver, if the package manager has modules
+    # The start of the name of the package that brings what the next kernel needs; empty if none.
+    following: str = ""
 
 
 def carriers(packages: Mapping[str, str]) -> dict[str, str]:
@@ -125,6 +132,7 @@ def _apt(version: str, *names: str) -> DriverPackages:
         pinning={f"nvidia-driver-pinning-{version}": ""},
         headers="linux-headers-",
         stream=None,
+        following="linux-headers-",
     )
 
 
@@ -134,9 +142,17 @@ def _redhat(system: System, version: str, flavour: str) -> DriverPackages:
     return DriverPackages(
         packages=dict.fromkeys(names, f"3:{version}"),
         pinning={},
-        headers="kernel-devel-",
+        headers=_REDHAT_HEADERS,
         stream=f"{branch(version)}-{_REDHAT_STREAM[flavour]}" if has_modules else None,
     )
+
+
+def redhat_headers(node: Node) -> dict[str, str]:
+    """Return the headers of the running kernel, as dkms needs them, if the node lacks them."""
+    has_matched = any(f"{name}-".startswith(_REDHAT_HEADERS) for name in node["packages"])
+    if node["kernel"]["headers"] and (has_matched or "dkms" in node["packages"]):
+        return {}
+    return {f"{_REDHAT_HEADERS}{node['kernel']['release']}": ""}
 
 
 def compilers(system: System, kernel_compiler: str | None) -> list[str]:

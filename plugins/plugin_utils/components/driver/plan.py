@@ -19,6 +19,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import
     origin,
     parameters,
     persistence,
+    security,
     state,
     steps,
 )
@@ -54,6 +55,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan
     refuse_platform,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.follow import left_out
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
     arguments,
     failed,
@@ -96,9 +98,8 @@ def plan(node: Node, desired: Desired) -> PlanResult:
         _plan_present(plan, node, desired)
     else:
         _plan_working(plan, node, desired)
-    steps.OURS.plan_repair(
-        plan, node, steps.STREAM, steps.PIN, steps.HEADERS, steps.FABRIC_PACKAGES
-    )
+    separate = (steps.STREAM, steps.PIN, steps.HEADERS, steps.FOLLOW, steps.FABRIC_PACKAGES)
+    steps.OURS.plan_repair(plan, node, *separate)
     return plan.result()
 
 
@@ -142,6 +143,8 @@ def _plan_working(plan: Plan[Data], node: Node, desired: Desired) -> None:
     managers: dict[str, str] = {}
     if isinstance(choice, Choice):
         managers = fabric.plan_beside_driver(plan, node, desired, choice)
+        if ours:
+            _notice_left(plan, node, choice)
     held = {name: node["packages"][name]["version"] for name in distribution.holdable(ours)}
     steps.OURS.plan_hold(plan, node, held | managers)
     loaded = parameters.plan_modules_load(plan, node, desired)
@@ -192,12 +195,14 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
         booted = modules.next_for(plan, node, desired)
         node = modules.as_running(node, booted) if booted else node
     headers = _headers(node, chosen, is_incomplete=reason is not None)
-    needed = {**headers.packages, **_compilers(node, chosen)}
+    needed = {**headers, **_compilers(node, chosen)}
     # In one transaction, rpm may build the module before the headers are installed, and NVIDIA's
     # package ignores a failed build. dpkg unpacks all packages before it builds.
     # Source: %post in dkms-open-nvidia.spec of NVIDIA/yum-packaging-dkms-nvidia
     separate = arguments(node, needed) if systems.is_redhat(node) else []
     together = [] if separate else arguments(node, needed)
+    lacking = install_reason(node, needed)
+    following = kernels.following(node, chosen.following) if reason or lacking else []
     plan.data |= {
         "flavour": choice.flavour,
         "version": choice.driver,
@@ -205,15 +210,14 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
         "pinning": arguments(node, pinning),
         "headers": separate,
         "packages": arguments(node, packages) + together,
+        "newest": (newest := distribution.is_update(packages, steps.OURS.of_role(node))),
+        "following": following,
     }
     steps.OURS.record(plan, node, pinning)
-    ours = steps.OURS.record(plan, node, packages)
+    ours = steps.OURS.record(plan, node, {**packages, **distribution.recorded(following)})
     refuse_installation(plan, node, choice, packages, reason or pin_reason)
     if pin_reason:
         refuse_pin(plan, node, pinning)
-    if headers.left:
-        plan.notice("KERNEL_HEADERS_LEFT", package=headers.left)
-    lacking = install_reason(node, needed)
     if not separate:
         reason = "; ".join(filter(None, (reason, lacking))) or None
     if reason or pin_reason:
@@ -225,8 +229,10 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
     state.plan_blacklist(plan, node["driver"])
     parameters.plan_wanted(plan, node, desired)
     plan.step(steps.OURS.install, f"{reason}; {choice.why}" if reason else None)
+    plan.step(steps.FOLLOW, kernels.following_reason(following))
     held = distribution.holdable(ours)
-    steps.OURS.plan_hold(plan, node, {name: ours[name] for name in held})
+    again = "an update of them ends the hold" if newest and reason else None
+    steps.OURS.plan_hold(plan, node, {name: ours[name] for name in held}, again)
     loaded = parameters.plan_modules_load(plan, node, desired)
     is_new, is_complete = bool(reason and chosen.headers), not (reason or lacking)
     problem = modules.plan_build(plan, node, choice, is_new=is_new, is_complete=is_complete)
@@ -243,6 +249,14 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
         refuse_broken(plan, node, choice.driver)
 
 
+def _notice_left(plan: Plan[Data], node: Node, choice: Choice) -> None:
+    """Report that an upgrade of the kernel brings nothing for the role's own driver."""
+    chosen = _packages(node, choice)
+    missing = kernels.following(node, chosen.following) if chosen else []
+    if missing:
+        plan.notices.append(left_out(plan.host, missing[0].partition("=")[0]))
+
+
 def _packages(node: Node, choice: Choice) -> driver_packages.DriverPackages | None:
     system = systems.supported(node)
     if choice.source == DISTRIBUTION:
@@ -252,16 +266,14 @@ def _packages(node: Node, choice: Choice) -> driver_packages.DriverPackages | No
 
 def _headers(
     node: Node, chosen: driver_packages.DriverPackages, *, is_incomplete: bool
-) -> kernels.Headers:
+) -> dict[str, str]:
     """Return the headers that DKMS needs, if something is to be installed at all."""
     kernel = node["kernel"]
     if not chosen.headers or (kernel["headers"] and not is_incomplete):
-        return kernels.Headers({})
+        return {}
     if systems.is_redhat(node):
-        running = f"{chosen.headers}{kernel['release']}"
-        return kernels.Headers({} if kernel["headers"] else {running: ""})
-    found = kernels.headers(node, systems.supported(node))
-    return found._replace(packages={**found.packages, **kernels.next_headers(node)})
+        return driver_packages.redhat_headers(node)
+    return {**kernels.headers(node), **kernels.next_headers(node)}
 
 
 def _compilers(node: Node, chosen: driver_packages.DriverPackages) -> dict[str, str]:
@@ -277,6 +289,7 @@ def _plan_repository(plan: Plan[Data], node: Node, desired: Desired, choice: Cho
     if choice.source == DISTRIBUTION:
         components = distribution.components(system)
         steps.OURS.plan_components(plan, node, system, components, desired["now"])
+        security.plan_source(plan, node, system, components, desired["now"])
     else:
         steps.OURS.plan_repository(plan, node, desired, system.driver)
 

@@ -105,12 +105,11 @@ def _plan_tools(plan: Plan[Data], node: Node, *, is_needed: bool) -> None:
     needed = {name: "" for name in ("dkms", *names) if name not in node["packages"]}
     if systems.is_redhat(node):
         refuse_epel(plan, node)
-        if not node["kernel"]["headers"]:
-            needed[f"kernel-devel-{node['kernel']['release']}"] = ""
+        needed |= driver_packages.redhat_headers(node)
     else:
-        headers = kernels.headers(node, system)
-        needed |= headers.packages
-        if headers.left:
-            plan.notice("KERNEL_HEADERS_LEFT", package=headers.left)
+        needed |= kernels.headers(node)
+        following = kernels.following(node, kernels.HEADERS)
+        plan.data["following"] = following
+        plan.step(steps.FOLLOW, kernels.following_reason(following))
     plan.data["headers"] = arguments(node, needed)
     plan.step(steps.HEADERS, install_reason(node, needed) if needed else None)

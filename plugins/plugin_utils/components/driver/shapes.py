@@ -44,9 +44,12 @@ class Data(PackageData, total=False):
     initramfs: list[str] | None  # the command
     flavour: str
     version: str  # for messages: "580.178.04", "of branch 550"
+    security: Mapping[str, object]  # a repository
     stream: str | None
     pinning: list[str]
     headers: list[str]
+    newest: bool  # whether the installation changes the version of what the role holds
+    following: list[str]  # alternatives, the best first
     source: str | None  # of the module, for DKMS; None: known after the installation
     kernels: list[str]  # to build it for
     persistence_drop_in: File | None

@@ -102,11 +102,12 @@ def choose_source(machine: Machine, wish: Wish) -> Choice | Refused:
 
 def _reasons(problems: list[_Problem], machine: Machine, wish: Wish) -> Iterator[Reason]:
     """Yield a reason for each kind of problem. One source is enough, so if only Secure Boot is in
-    the way of one, nothing else matters.
+    the way of one, nothing else matters, but a source with unknown packages may be another way.
     """
     codes = list(dict.fromkeys(one.code for one in problems))
     for code in [_BOOT] if _BOOT in codes else codes:
-        texts = [one.text for one in problems if one.code == code]
+        shown = (_BOOT, _UNKNOWN) if code == _BOOT else (code,)
+        texts = [one.text for one in problems if one.code in shown]
         needs = fit.needs(machine) if code == _MISSING and not wish.number else ""
         yield Reason(
             code,
@@ -207,12 +208,10 @@ def _from_archive(machine: Machine, wish: Wish) -> Choice | _Problem:
     for row in rows:
         if wish.number not in (0, row.branch) or not fit.fits(machine, row.branch):
             continue
-        if wish.version and not row.is_signed and wish.version != row.version:
-            continue
         flavour = fit.flavour(machine, wish, row.branch, row.flavours)
         if flavour is None:
             continue
-        if row.is_signed and kernels.flavour(machine.kernel) not in known.SIGNED_KERNELS:
+        if row.is_signed and kernels.flavour(machine.kernel) not in known.signed_kernels(system):
             text = f"{place} is not known to have signed modules for the kernel {machine.kernel}"
             return _Problem(_UNKNOWN, text)
         if machine.has_secure_boot and not row.is_signed:

@@ -17,11 +17,13 @@ OURS = RolePackages(
     "the driver packages",
     short="the driver repository",
 )
+SECURITY = Step("security", "Add the security updates of the driver")
 STREAM = Step("stream", "Enable the module stream of the driver branch")
 BLACKLIST = Step("blacklist", "Block the nouveau module")
 INITRAMFS = Step("initramfs", "Rebuild the initramfs")
 PIN = Step("pin", "Pin the driver version")
 HEADERS = Step("headers", "Install the headers of the kernel")
+FOLLOW = Step("follow", "Install what the next kernel needs")
 BUILD = Step("build", "Build the kernel module")
 PARAMETERS = Step("parameters", "Set the parameters of the NVIDIA module")
 MODULES_LOAD = Step("modules_load", "Load the NVIDIA modules at boot")
@@ -38,13 +40,13 @@ REMOVE_FABRIC_ORDER = Step("remove_fabric_order", "Remove the drop-in of Fabric 
 STOP_PERSISTENCE = Step("stop_persistence", "Stop the persistence daemon")
 UNLOAD = Step("unload", "Unload the NVIDIA modules")
 UNINSTALL = Step("uninstall", "Uninstall the driver of the .run file")
+REMOVE_SECURITY = Step("remove_security", "Remove the security updates of the driver")
 REMOVE_FILES = Step("remove_files", "Remove the module configuration of the driver")
 
 ALL = (
-    *(REPAIR, OURS.python_debian, OURS.repository, STREAM, PIN, HEADERS, BLACKLIST, INITRAMFS),
-    *(PARAMETERS, OURS.install, FABRIC_PACKAGES, OURS.hold, BUILD, REBOOT, RUNFILE),
-    *(MODULES_LOAD, LOAD, PERSISTENCE, FABRIC_ORDER, FABRIC, STOP_FABRIC),
+    *(REPAIR, OURS.python_debian, OURS.repository, SECURITY, STREAM, PIN, HEADERS, BLACKLIST),
+    *(INITRAMFS, PARAMETERS, OURS.install, FABRIC_PACKAGES, FOLLOW, OURS.hold, BUILD, REBOOT),
+    *(RUNFILE, MODULES_LOAD, LOAD, PERSISTENCE, FABRIC_ORDER, FABRIC, STOP_FABRIC),
     *(STOP_PERSISTENCE, UNLOAD, UNINSTALL, OURS.remove, OURS.release, REMOVE_FILES),
-    REMOVE_FABRIC_ORDER,
-    *(OURS.forget, OURS.remove_repository),
+    *(REMOVE_FABRIC_ORDER, OURS.forget, OURS.remove_repository, REMOVE_SECURITY),
 )

@@ -26,6 +26,7 @@ from ansible_collections.metal.gpu.tests.unit.support.recordings import parse_sc
 KEY = "ansible_collections.metal.gpu.plugins.action.packages.read_signing_key"
 NODE = {
     "os": {"family": "debian", "version_id": "12"},
+    "kernel": {"release": "6.1.0-50-amd64"},
     "packages": {},
     "package_manager": {"lock": None, "interrupted": False, "unfinished": {}},
     "package_sources": [],
@@ -201,6 +202,32 @@ def test_source_of_an_archive_has_the_key_of_the_admins(
     result, ran = act(operation="repository", repository=repository)
     assert "failed" not in result
     assert {name: one for name, one in ran[0][1].items() if name == "signed_by"} == expected
+
+
+@pytest.mark.parametrize(
+    ("printed", "installed"),
+    [
+        pytest.param("Inst linux-headers-amd64 (1)", ["linux-headers-amd64=1"], id="possible"),
+        pytest.param("Inst linux-image-7-amd64 (1)", [], id="another kernel"),
+    ],
+)
+def test_what_follows_the_kernel_is_no_condition(
+    act: Any, printed: str, installed: list[str]
+) -> None:
+    def answer(module: str, options: dict[str, Any]) -> dict[str, Any]:
+        return {"changed": True, "rc": 0, "stdout": printed}
+
+    result, ran = act(answer, operation="follow_kernel", names=["linux-headers-amd64=1"])
+    assert "failed" not in result
+    (_name, question), *changes = ran
+    assert "--simulate" in question["argv"]
+    assert [one["argv"][-1:] for _name, one in changes] == ([installed] if installed else [])
+    # Otherwise, apt upgrades the kernel's meta package with its headers.
+    expected = "APT::Get::Upgrade-By-Source-Package=false"
+    assert all(expected in one["argv"] for _name, one in ran)
+    assert result["changed"] is bool(installed)
+    warnings = "\n".join(result.get("warnings", []))
+    assert ("KERNEL_HEADERS_LEFT" in warnings) is not bool(installed)
 
 
 def test_repository_whose_index_fails_is_taken_back(act: Any) -> None:

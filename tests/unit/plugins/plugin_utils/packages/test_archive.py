@@ -22,6 +22,9 @@ OURS = "/etc/apt/sources.list.d/metal-gpu-nvidia-driver.sources"
 THEIRS = "/etc/apt/sources.list"
 
 
+KEYS = "/usr/share/keyrings"
+
+
 def node(*lines: str, path: str = THEIRS) -> dict[str, Any]:
     return {**VIRGIN, "package_sources": [*parse_sources(path, "\n".join(lines))]}
 
@@ -31,7 +34,10 @@ def node(*lines: str, path: str = THEIRS) -> dict[str, Any]:
     [
         pytest.param([], ["contrib", "non-free", "non-free-firmware"], id="no source"),
         pytest.param(
-            ["deb http://deb.debian.org/debian bookworm main non-free-firmware"],
+            [
+                "deb http://deb.debian.org/debian bookworm main non-free-firmware",
+                "deb http://deb.debian.org/debian bookworm-updates main non-free-firmware",
+            ],
             ["contrib", "non-free"],
             id="of an installation",
         ),
@@ -39,6 +45,7 @@ def node(*lines: str, path: str = THEIRS) -> dict[str, Any]:
             [
                 "deb http://x.example/debian bookworm main",
                 "deb http://x.example/debian bookworm contrib non-free non-free-firmware",
+                "deb http://x.example/debian bookworm-updates main",
             ],
             [],
             id="in two lines",
@@ -46,6 +53,7 @@ def node(*lines: str, path: str = THEIRS) -> dict[str, Any]:
         pytest.param(
             [
                 "deb http://x.example/debian bookworm main",
+                "deb http://x.example/debian bookworm-updates main",
                 "deb http://multimedia.example bookworm main non-free contrib non-free-firmware",
             ],
             ["contrib", "non-free", "non-free-firmware"],
@@ -71,23 +79,53 @@ def test_our_own_file_does_not_count() -> None:
     ("lines", "url", "signed_by"),
     [
         pytest.param(
-            [],
-            "http://deb.debian.org/debian",
-            "/usr/share/keyrings/debian-archive-keyring.gpg",
-            id="no source",
-        ),
-        pytest.param(
             [
                 "deb https://download.docker.com/linux/debian bookworm stable",
                 "deb http://other.example/apt bookworm main",
                 "deb [signed-by=/k.gpg] http://mirror.example/debian bookworm main",
+                "deb [signed-by=/k.gpg] http://mirror.example/debian bookworm-updates main",
             ],
             "http://mirror.example/debian",
             "/k.gpg",
             id="a mirror",
         ),
         pytest.param(
-            ["deb http://proxy.example/stable bookworm main"],
+            [
+                f"deb [signed-by={KEYS}/tailscale-archive-keyring.gpg] "
+                "https://pkgs.tailscale.com/stable/debian bookworm main",
+                f"deb [signed-by={KEYS}/debian-archive-keyring.gpg] "
+                "http://deb.debian.org/debian bookworm main",
+            ],
+            "http://deb.debian.org/debian",
+            f"{KEYS}/debian-archive-keyring.gpg",
+            id="Tailscale first",
+        ),
+        pytest.param(
+            [
+                "deb https://repo.zabbix.com/zabbix/7.0/debian bookworm main",
+                "deb http://deb.debian.org/debian bookworm main",
+                "deb http://deb.debian.org/debian bookworm-updates main",
+            ],
+            "http://deb.debian.org/debian",
+            "",
+            id="Zabbix first, and an old form",
+        ),
+        pytest.param(
+            [
+                f"deb [signed-by={KEYS}/hashicorp-archive-keyring.gpg] "
+                "https://apt.releases.hashicorp.com bookworm main",
+                f"deb [signed-by={KEYS}/debian-archive-keyring.pgp] "
+                "mirror+file:///etc/apt/mirrors/debian.list bookworm main",
+            ],
+            "mirror+file:///etc/apt/mirrors/debian.list",
+            f"{KEYS}/debian-archive-keyring.pgp",
+            id="cloud image",
+        ),
+        pytest.param(
+            [
+                "deb http://proxy.example/stable bookworm main",
+                "deb http://proxy.example/stable bookworm-security main",
+            ],
             "http://proxy.example/stable",
             "",
             id="every key, and another address",
@@ -98,25 +136,48 @@ def test_our_file_has_the_address_and_the_key_of_the_admins(
     lines: list[str], url: str, signed_by: str
 ) -> None:
     found = archive.own(node(*lines), DEBIAN)
-    ours = archive.repository("metal-gpu-nvidia-driver", DEBIAN, found, ["contrib", "non-free"])
+    assert not isinstance(found, archive.Unclear)
+    ours = archive.repository(
+        "metal-gpu-nvidia-driver", found, archive.suites(DEBIAN), ["contrib", "non-free"]
+    )
     assert (ours.url, ours.suite, ours.components) == (url, "bookworm", "contrib non-free")
     assert ours.signed_by == signed_by
 
 
 @pytest.mark.parametrize(
-    ("text", "word"),
+    ("url", "word"),
     [
-        ("deb https://me:secret@x.example/debian bookworm main", "credentials"),
-        ("deb http://x.example/debian bookworm main", None),
+        ("https://me:secret@x.example/debian", "credentials"),
+        ("http://x.example/debian", None),
     ],
 )
-def test_what_cannot_be_copied(text: str, word: str | None) -> None:
-    found = archive.problem(archive.own(node(text), DEBIAN))
+def test_what_cannot_be_copied(url: str, word: str | None) -> None:
+    text = f"deb {url} bookworm main\ndeb {url} bookworm-updates main"
+    own = archive.own(node(text), DEBIAN)
+    assert not isinstance(own, archive.Unclear)
+    found = archive.problem(own)
     assert (found is None) if word is None else (found is not None and word in found)
 
 
 def test_a_key_in_the_file_cannot_be_copied() -> None:
-    stanza = "Types: deb\nURIs: http://x/debian\nSuites: bookworm\nComponents: main\nSigned-By:"
-    stanza += "\n -----BEGIN\n x\n"
+    stanza = "Types: deb\nURIs: http://x/debian\nSuites: bookworm bookworm-updates\n"
+    stanza += "Components: main\nSigned-By:\n -----BEGIN\n x\n"
     found = {**VIRGIN, "package_sources": [*parse_sources("/x.sources", stanza)]}
-    assert "key itself" in (archive.problem(archive.own(found, DEBIAN)) or "")
+    own = archive.own(found, DEBIAN)
+    assert not isinstance(own, archive.Unclear)
+    assert "key itself" in (archive.problem(own) or "")
+
+
+@pytest.mark.parametrize(
+    "urls",
+    [
+        (),
+        ("https://pkgs.tailscale.com/stable/debian",),
+        ("http://proxy.example/a", "http://proxy.example/b"),
+    ],
+)
+def test_archive_that_nothing_shows(urls: tuple[str, ...]) -> None:
+    """A guess could add a driver's components to the source of another vendor."""
+    found = node(*(f"deb {one} bookworm main" for one in urls))
+    assert archive.own(found, DEBIAN) == archive.Unclear(urls)
+    assert archive.lacking(found, DEBIAN, COMPONENTS, OURS) == [*COMPONENTS]

@@ -51,7 +51,7 @@ def explained(
         "package_manager": manager or FREE,
         "os": {"family": desired.pop("family", "debian"), "version_id": "12"},
         "package_sources": desired.pop("sources", []),
-        "kernel": {"release": desired.pop("kernel", "6.1.0-29-amd64")},
+        "kernel": {"release": desired.pop("kernel", "6.1.0-50-amd64")},
         "driver": {"next_kernel": None},
     }
     return explain(text, answers or {}, node, {**CHOICES, **desired}, printed)
@@ -527,6 +527,58 @@ def test_what_a_package_needs_is_on_stdout(version: str) -> None:
         "PACKAGES_FAILED the package manager failed: docker-ce : Depends: iptables-nosuch but it "
         "is not installable"
     ]
+
+
+SIGNED = "linux-modules-nvidia-580-server-open-6.8.0-136-generic"
+NEEDS = "nvidia-kernel-common-580-server (<= 580.173.02-1) but 580.178.04"
+UNFIT = f"""\
+Some packages could not be installed.
+The following packages have unmet dependencies:
+ {SIGNED} : Depends: {NEEDS} is to be installed
+"""
+DEVEL = "kernel-devel-5.14.0-570.12.1.el9_6.x86_64"
+
+
+@pytest.mark.parametrize(
+    ("error", "versions", "more", "expected"),
+    [
+        pytest.param(
+            "No package matching 'linux-headers-6.1.0-26-amd64' is available",
+            "nvidia-kernel-dkms | 535.261.03-1 | x",
+            {"names": ["linux-headers-6.1.0-26-amd64"], "kernel": "6.1.0-26-amd64"},
+            ["no enabled repository has linux-headers-6.1.0-26-amd64"],
+            id="headers",
+        ),
+        pytest.param(
+            "E: Unable to correct problems, you have held broken packages.",
+            f"{SIGNED} | 6.8.0-136.136+1 | x",
+            {"names": [SIGNED], "kernel": "6.8.0-136-generic", "printed": UNFIT},
+            [NEEDS],
+            id="modules of another driver",
+        ),
+        pytest.param(
+            f"Error: Unable to find a match: {DEVEL}",
+            "kernel-devel.x86_64 5.14.0-611.5.1.el9_7 appstream",
+            {"names": [DEVEL], "kernel": "5.14.0-570.12.1.el9_6.x86_64", "family": "redhat"},
+            [f"no enabled repository has {DEVEL}"],
+            id="dnf",
+        ),
+        pytest.param(
+            "No package matching 'linux-headers-6.1.0-26-amd64' is available",
+            "",
+            {"names": ["linux-headers-6.1.0-26-amd64", "x=1"], "kernel": "6.1.0-26-amd64"},
+            ["no enabled repository has linux-headers-6.1.0-26-amd64", "has x in version 1"],
+            id="besides another package",
+        ),
+    ],
+)
+def test_kernel_that_the_archive_has_replaced(
+    error: str, versions: str, more: dict[str, Any], expected: list[str]
+) -> None:
+    first, *others = said(error, {"versions": versions}, **more)
+    assert first.startswith("KERNEL_OUTDATED")
+    assert len([first, *others]) == len(expected)
+    assert all(text in one for text, one in zip(expected, [first, *others], strict=True))
 
 
 def test_what_a_downloaded_package_needs() -> None:

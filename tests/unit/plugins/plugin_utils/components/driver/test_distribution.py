@@ -44,7 +44,13 @@ UBUNTU = merge(
         "os": {"id": "ubuntu", "version_id": "24.04", "codename": "noble"},
         "kernel": {"release": "6.8.0-60-generic"},
         "package_sources": [
-            {**SOURCE, "url": "http://x/ubuntu", "suite": "noble", "components": "main restricted"}
+            {
+                **SOURCE,
+                "url": "http://x/ubuntu",
+                "suite": "noble",
+                "components": "main restricted",
+                "signed_by": "/usr/share/keyrings/ubuntu-archive-keyring.gpg",
+            }
         ],
         "packages": {"linux-image-generic": {"version": "6.8.0-60.63", "held": False}},
         "secure_boot": True,
@@ -177,6 +183,11 @@ def test_teardown_removes_the_packages_and_our_file_only() -> None:
         ),
         pytest.param([{**SOURCE, "credentials": True}], ["COMPONENTS_MISSING"], id="password"),
         pytest.param([{**SOURCE, "signed_by": "embedded"}], ["COMPONENTS_MISSING"], id="key"),
+        pytest.param(
+            [{**SOURCE, "signed_by": ""}, {**SOURCE, "signed_by": "", "url": "http://x.example/y"}],
+            ["COMPONENTS_MISSING"],
+            id="two that may be the archive",
+        ),
     ],
 )
 def test_components(sources: list[dict[str, Any]], expected: list[str]) -> None:
@@ -202,7 +213,10 @@ def test_our_file_is_written_again_if_it_differs(field: str, value: str, reason:
 
 
 def test_kepler_on_debian_12() -> None:
-    planned = driver(merge(VIRGIN, {"pci": [{**GPU, "device": "102d"}]}))
+    sources = [{**SOURCE, "suite": "bookworm"}]
+    planned = driver(
+        merge(VIRGIN, {"pci": [{**GPU, "device": "102d"}], "package_sources": sources})
+    )
     assert planned["data"]["packages"][:5] == [
         "nvidia-tesla-470-kernel-dkms=470.*",
         "nvidia-tesla-470-smi=470.*",
@@ -212,10 +226,74 @@ def test_kepler_on_debian_12() -> None:
     ]
 
 
-def test_open_module_and_exact_version() -> None:
+def test_exact_version() -> None:
     node = merge(DEBIAN, {"pci": [{**GPU, "device": "1eb8"}]})
     planned = driver(node, source="distribution", version="550.163.01")
-    assert planned["data"]["packages"][0] == "nvidia-open-kernel-dkms=550.163.01-*"
+    assert planned["data"]["packages"][0] == "nvidia-kernel-dkms=550.163.01-*"
+
+
+SECURITY = {
+    **SOURCE,
+    "url": "http://deb.debian.org/debian-security",
+    "suite": "trixie-security",
+}
+SECURITY_NAME = "metal-gpu-nvidia-driver-security"
+
+
+def test_security_updates_get_the_same_components() -> None:
+    """With non-free in one archive only, apt finds no solution on Debian 12."""
+    planned = driver({**DEBIAN, "package_sources": [SOURCE, SECURITY]})
+    assert codes(planned) == []
+    assert names(planned)[:3] == [
+        "Install python3-debian for the driver repository",
+        "Add the repository of the driver",
+        "Add the security updates of the driver",
+    ]
+    found = planned["data"]["security"]
+    assert (found["name"], found["new"]) == (SECURITY_NAME, True)
+    assert (found["url"], found["suite"]) == (SECURITY["url"], "trixie-security")
+    assert found["components"] == "contrib non-free"
+    assert found["signed_by"] == SECURITY["signed_by"]
+
+
+@pytest.mark.parametrize(
+    ("security", "expected"),
+    [
+        pytest.param([], [], id="none"),
+        pytest.param(
+            [{**SECURITY, "components": "main contrib non-free non-free-firmware"}], [], id="there"
+        ),
+        pytest.param([{**SECURITY, "credentials": True}], ["COMPONENTS_MISSING"], id="password"),
+        pytest.param(
+            [{**SECURITY, "unsigned": "Trusted: yes"}], ["REPOSITORY_UNSIGNED"], id="unsigned"
+        ),
+    ],
+)
+def test_security_updates_that_need_no_file(
+    security: list[dict[str, Any]], expected: list[str]
+) -> None:
+    base = {**SOURCE, "components": "main contrib non-free non-free-firmware"}
+    planned = driver({**DEBIAN, "package_sources": [base, *security]})
+    assert codes(planned) == expected
+    assert not [name for name in names(planned) if "security" in name]
+
+
+def test_teardown_removes_the_file_of_the_security_updates() -> None:
+    (entry,) = OURS["metal-gpu-nvidia-driver"]["entries"]
+    path = FILE.replace("driver.sources", "driver-security.sources")
+    file = {
+        **OURS["metal-gpu-nvidia-driver"],
+        "path": path,
+        "entries": [{**entry, "x-repolib-name": SECURITY_NAME}],
+    }
+    planned = driver(installed(repositories={SECURITY_NAME: file}), state="absent")
+    assert names(planned)[-2:] == [
+        "Remove the repository of the driver",
+        "Remove the security updates of the driver",
+    ]
+    theirs = {**file, "entries": [entry]}
+    planned = driver(installed(repositories={SECURITY_NAME: theirs}), state="absent")
+    assert names(planned)[-1] == "Remove the repository of the driver"
 
 
 def test_ubuntus_signed_modules_under_secure_boot() -> None:
@@ -226,8 +304,15 @@ def test_ubuntus_signed_modules_under_secure_boot() -> None:
         "nvidia-compute-utils-580-server=580.*",
         "nvidia-utils-580-server=580.*",
         "linux-modules-nvidia-580-server-6.8.0-60-generic",
-        "linux-modules-nvidia-580-server-generic",
     ]
+    # The meta package needs the newest kernel of the archive, which the node may not have.
+    meta = "linux-modules-nvidia-580-server-generic"
+    assert planned["data"]["following"] == [
+        f"{meta}=6.8.0-60.63",
+        f"{meta}=6.8.0-60.63+*",
+        meta,
+    ]
+    assert meta in planned["data"]["packages_record"]["packages"]
     # The modules follow their kernel.
     assert planned["data"]["hold"] == [
         "nvidia-headless-no-dkms-580-server",
@@ -266,6 +351,44 @@ def test_ubuntus_modules_may_change_their_version() -> None:
     assert set(driver(merge(UBUNTU, changes), state="absent")["data"]["packages"]) == set(packages)
 
 
+def test_kernel_whose_modules_need_a_newer_driver() -> None:
+    """The archive has modules of 6.8.0-151 for 580.178.04 only, as read on 2026-11-23."""
+    old = "580.173.02-0ubuntu0.24.04.1"
+    series = "580-server"
+    driver_names = [
+        f"nvidia-{one}-{series}" for one in ("headless-no-dkms", "compute-utils", "utils")
+    ]
+    modules = {
+        f"linux-modules-nvidia-{series}-6.8.0-138-generic": "6.8.0-138.138",
+        f"linux-modules-nvidia-{series}-generic": "6.8.0-138.138",
+    }
+    packages = {**dict.fromkeys(driver_names, old), **modules}
+    changes = {
+        "kernel": {"release": "6.8.0-151-generic"},
+        "driver": {"packages": packages, "module_version": None},
+        "packages": {name: {"version": one, "held": one == old} for name, one in packages.items()},
+        "nvml": {"failure": BROKEN},
+        "ours": record(
+            "nvidia_driver", {name: "*" if name in modules else "580.*" for name in packages}
+        ),
+    }
+    planned = driver(merge(UBUNTU, changes))
+    assert codes(planned) == []
+    data = planned["data"]
+    assert data["packages"] == [
+        *(f"{name}=580.*" for name in driver_names),
+        f"linux-modules-nvidia-{series}-6.8.0-151-generic",
+    ]
+    # They are held, and change with the modules. So they are held again.
+    assert data["newest"] is True
+    slugs = [one["slug"] for one in planned["steps"]]
+    assert slugs[slugs.index("install") + 1] == "hold"
+    assert data["hold"] == driver_names
+    assert driver(UBUNTU)["data"]["newest"] is False
+    # NVIDIA's repository has exact versions.
+    assert driver(VIRGIN, version="580.178.04")["data"]["newest"] is False
+
+
 def test_present_changes_nothing() -> None:
     planned = driver(DEBIAN, source="present")
     (refusal,) = planned["refusals"]
@@ -291,12 +414,31 @@ def test_what_is_no_version_is_refused(version: str) -> None:
     ]
 
 
-def test_headers_that_would_bring_a_kernel_are_named() -> None:
-    image = {"linux-image-amd64": {"version": "6.12.107-1", "held": False}}
-    node = merge(DEBIAN, {"kernel": {"headers": True}, "packages": image})
+def test_headers_of_the_next_kernel_are_no_condition() -> None:
+    """The archive had 6.12.107 and 6.12.117 on 2026-11-23, and the headers of 6.12.113 alone."""
+    image = {"linux-image-amd64": {"version": "6.12.113-1", "held": False}}
+    node = merge(DEBIAN, {"kernel": {"release": "6.12.113+deb13-amd64"}, "packages": image})
     planned = driver(node)
-    assert [notice["code"] for notice in planned["notices"]] == ["KERNEL_HEADERS_LEFT"]
-    assert not any("headers" in name for name in planned["data"]["packages"])
+    headers = [name for name in planned["data"]["packages"] if "headers" in name]
+    assert headers == ["linux-headers-6.12.113+deb13-amd64"]
+    assert planned["data"]["following"] == ["linux-headers-amd64=6.12.113-1", "linux-headers-amd64"]
+    order = names(planned)
+    assert (
+        order.index("Install what the next kernel needs") == order.index("Install the driver") + 1
+    )
+    # The admin's other modules may need headers, so a teardown leaves them.
+    assert not any("headers" in name for name in planned["data"]["packages_record"]["packages"])
+
+
+def test_working_driver_that_the_next_kernel_would_lose_is_named() -> None:
+    image = {"linux-image-amd64": {"version": "6.12.107-1", "held": False}}
+    planned = driver(installed(packages=image))
+    assert planned["steps"] == []
+    (notice,) = planned["notices"]
+    assert notice["code"] == "KERNEL_HEADERS_LEFT"
+    assert "linux-headers-amd64 is not installed" in notice["message"]
+    headers = {"linux-headers-amd64": {"version": "6.12.107-1", "held": False}}
+    assert driver(installed(packages={**image, **headers}))["notices"] == []
 
 
 @pytest.mark.parametrize(

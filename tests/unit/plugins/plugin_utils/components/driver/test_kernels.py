@@ -8,14 +8,10 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import kernels
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import SYSTEMS
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
     VIRGIN,
     merge,
 )
-
-DEBIAN_12 = next(one for one in SYSTEMS if one.name == "Debian 12")
-DEBIAN_13 = next(one for one in SYSTEMS if one.name == "Debian 13")
 
 
 @pytest.mark.parametrize(
@@ -86,28 +82,61 @@ def test_meta_package(release: str, packages: dict[str, str], expected: str | No
 RUNNING = "linux-headers-6.1.0-26-amd64"
 
 
+@pytest.mark.parametrize(("has_headers", "expected"), [(False, {RUNNING: ""}), (True, {})])
+def test_headers_of_the_running_kernel(has_headers: bool, expected: dict[str, str]) -> None:
+    image = {"linux-image-amd64": {"version": "6.1.112-1", "held": False}}
+    node = merge(VIRGIN, {"kernel": {"headers": has_headers}, "packages": image})
+    assert kernels.headers(node) == expected
+
+
+HEADERS, MODULES = "linux-headers-", "linux-modules-nvidia-580-server-"
+
+
 @pytest.mark.parametrize(
-    ("system", "has_headers", "packages", "expected", "left"),
+    ("release", "packages", "prefix", "expected"),
     [
         pytest.param(
-            DEBIAN_12, False, ["image"], {RUNNING: "", "linux-headers-amd64": ""}, "", id="both"
+            "6.1.0-26-amd64",
+            {"linux-image-amd64": "6.1.112-1"},
+            HEADERS,
+            ["linux-headers-amd64=6.1.112-1", "linux-headers-amd64"],
+            id="headers",
         ),
-        pytest.param(DEBIAN_12, True, ["image"], {"linux-headers-amd64": ""}, "", id="meta"),
-        pytest.param(DEBIAN_12, True, ["image", "headers"], {}, "", id="none"),
-        pytest.param(DEBIAN_12, False, [], {RUNNING: ""}, "", id="single kernel"),
-        # There, the headers depend on their kernel.
         pytest.param(
-            DEBIAN_13,
-            False,
-            ["image"],
-            {RUNNING: "", "linux-headers-amd64": "6.1.112-1"},
-            "",
-            id="Debian 13, both",
+            "6.1.0-26-amd64",
+            {"linux-image-amd64": "6.1.112-1", "linux-headers-amd64": "6.1.112-1"},
+            HEADERS,
+            [],
+            id="there",
         ),
-        pytest.param(DEBIAN_13, True, ["image"], {}, "linux-headers-amd64", id="Debian 13, left"),
+        pytest.param("6.1.0-26-amd64", {}, HEADERS, [], id="single kernel"),
+        # The stable release has headers of the kernel 6.1 under the same name.
+        pytest.param(
+            "6.12.95+deb12-amd64",
+            {"linux-image-amd64": "6.12.95-1~bpo12+1"},
+            HEADERS,
+            ["linux-headers-amd64=6.12.95-1~bpo12+1"],
+            id="backports",
+        ),
+        pytest.param(
+            "6.8.0-149-generic",
+            {"linux-image-virtual": "6.8.0-149.149"},
+            MODULES,
+            [
+                f"{MODULES}generic=6.8.0-149.149",
+                f"{MODULES}generic=6.8.0-149.149+*",
+                f"{MODULES}generic",
+            ],
+            id="modules",
+        ),
+        pytest.param(
+            "6.8.0-149-generic", {"linux-image-generic": "6.8.0-149.149"}, "", [], id="nothing"
+        ),
     ],
 )
-def test_headers(system, has_headers, packages, expected, left) -> None:
-    found = {f"linux-{one}-amd64": {"version": "6.1.112-1", "held": False} for one in packages}
-    node = merge(VIRGIN, {"kernel": {"headers": has_headers}, "packages": found})
-    assert kernels.headers(node, system) == (expected, left)
+def test_what_follows_the_kernel(
+    release: str, packages: dict[str, str], prefix: str, expected: list[str]
+) -> None:
+    found = {name: {"version": version, "held": False} for name, version in packages.items()}
+    node = merge(VIRGIN, {"kernel": {"release": release}, "packages": found})
+    assert kernels.following(node, prefix) == expected

@@ -178,9 +178,27 @@ def test_headers_are_installed_before_the_driver() -> None:
     planned = plan({})
     titles = names(planned)
     assert titles.index(steps.HEADERS.title) < titles.index(steps.OURS.install.title)
-    assert planned["data"]["headers"] == ["kernel-devel-6.1.0-26-amd64"]
+    assert planned["data"]["headers"] == ["kernel-devel-matched-6.1.0-26-amd64"]
     assert not any("devel" in name for name in planned["data"]["packages"])
-    assert steps.HEADERS.title not in names(plan({"kernel": {"headers": True}}))
+
+
+@pytest.mark.parametrize(
+    ("packages", "expected"),
+    [
+        # dkms would take it from the newest kernel, and a part of that kernel with it.
+        pytest.param([], ["kernel-devel-matched-6.1.0-26-amd64"], id="headers alone"),
+        pytest.param(["kernel-devel-matched"], [], id="what dkms needs"),
+        pytest.param(["dkms"], [], id="dkms"),
+    ],
+)
+def test_what_dkms_needs_is_of_the_running_kernel(packages: list[str], expected: list[str]) -> None:
+    found = {name: {"version": "1", "held": False} for name in packages}
+    node = merge(merge(VIRGIN, ROCKY), {"kernel": {"headers": True}})
+    planned = plan_nvidia_driver.plan(
+        {**node, "packages": found, "repositories": {"epel": EPEL}}, CHOICES["nvidia_driver"]
+    )
+    assert planned["data"]["headers"] == expected
+    assert (steps.HEADERS.title in names(planned)) is bool(expected)
 
 
 def test_what_makes_a_driver() -> None:

@@ -149,11 +149,13 @@ def test_the_table_has_every_system_with_and_without_secure_boot() -> None:
         ),
         pytest.param("debian-12", ("Turing",), {"version": "595.99.01"}, "N595o", id="unseen"),
         pytest.param("debian-12", ("Turing",), {"version": "470.256.02"}, "D470p", id="archive's"),
-        pytest.param("debian-12", ("Kepler",), {"version": "470.1.1"}, "-", id="archive's other"),
+        pytest.param(
+            "debian-12", ("Kepler",), {"version": "470.1.1"}, "D470p", id="archive's other"
+        ),
         # Branches.
         pytest.param("debian-13", ("Ampere",), {"branch": 615}, "N615o", id="615"),
         pytest.param("debian-13", ("Ampere",), {"branch": 590}, "-", id="590, no version seen"),
-        pytest.param("debian-13", ("Ampere",), {"branch": 550}, "D550o", id="550"),
+        pytest.param("debian-13", ("Ampere",), {"branch": 550}, "D550p", id="550"),
         pytest.param(
             "debian-12", ("Pascal",), {"branch": 595}, "GPU_UNSUPPORTED_BY_DRIVER", id="595, old"
         ),
@@ -167,7 +169,7 @@ def test_the_table_has_every_system_with_and_without_secure_boot() -> None:
         # Sources.
         pytest.param("debian-12", ("Pascal",), {"source": "distribution"}, "D535p", id="Debian 12"),
         pytest.param("debian-12", ("Turing",), {"source": "distribution"}, "D535p", id="its order"),
-        pytest.param("debian-13", ("Turing",), {"source": "distribution"}, "D550o", id="Debian 13"),
+        pytest.param("debian-13", ("Turing",), {"source": "distribution"}, "D550p", id="Debian 13"),
         pytest.param("debian-13", ("Pascal",), {"source": "nvidia"}, "-", id="not NVIDIA's"),
         pytest.param("debian-13", ("Blackwell",), {"source": "distribution"}, "-", id="too new"),
         pytest.param("rocky-9", ("Turing",), {"source": "distribution"}, "-", id="no own driver"),
@@ -310,3 +312,30 @@ def test_versions_of_an_archive_are_those_of_the_branch() -> None:
     assert found.fits("550.163.01")
     assert not found.fits("595.71.05")
     assert not found.fits(None)
+
+
+def test_secure_boot_and_a_kernel_without_signed_modules() -> None:
+    """Both sentences: the other kernel is a way out, too."""
+    strange = machine("ubuntu-24.04", "Hopper", kernel="6.8.0-60-realtime", boot=True)
+    found = choose_source(strange, Wish())
+    assert isinstance(found, Refused)
+    (reason,) = found.reasons
+    assert reason.code == "SECURE_BOOT_ON"
+    assert "only modules that are built on the node" in str(reason.evidence["reasons"])
+    assert "signed modules for the kernel 6.8.0-60-realtime" in str(reason.evidence["reasons"])
+
+
+@pytest.mark.parametrize(
+    "kernel", ["6.8.0-1040-nvidia", "6.8.0-1030-azure-fde", "6.8.0-60-lowlatency"]
+)
+def test_kernels_with_signed_modules(kernel: str) -> None:
+    found = choose_source(machine("ubuntu-24.04", "Hopper", kernel=kernel, boot=True), Wish())
+    assert isinstance(found, Choice)
+    assert found.source == "distribution"
+
+
+def test_debians_open_module_is_not_offered() -> None:
+    """It does not compile with the kernels of Debian 12 and 13."""
+    for name in ("debian-12", "debian-13"):
+        found = choose_source(machine(name, "Turing"), Wish("distribution", flavour="open"))
+        assert isinstance(found, Refused)
