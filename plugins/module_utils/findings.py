@@ -321,9 +321,11 @@ DRIVER_BROKEN (refusal): driver {found} is installed but does not work: {error}
 Remedy: run `nvidia-smi` and `dmesg | grep -i nvrm` on the node; repair the driver, or remove it and
   run again
 
-DRIVER_KEPT (notice): driver {found} works and is kept (the role would install driver {expected})
-Remedy: nothing to do; to change the driver, drain the node, remove the driver, and run again; to
-  let the role remove a driver of another source, set `nvidia_driver_switch_ok: true`
+DRIVER_KEPT (notice): driver {found} works and is kept, and metal.gpu does not update it (the role
+  would install driver {expected})
+Remedy: nothing to do now; for its security updates, or for another version, drain the node, remove
+  the driver, and run again; to let the role remove a driver of another source, set
+  `nvidia_driver_switch_ok: true`
 
 DRIVER_OF_ADMIN (notice): driver {found} stays, because this collection did not install it
 Remedy: nothing to do; to remove it, drain the node, and purge its packages yourself

@@ -201,18 +201,14 @@ def _missing(
     text, family = answers["versions"], node["os"]["family"]
     available = parse_madison(text) if family == "debian" else parse_dnf_list(text)
     missing: dict[tuple[str, str], list[str]] = {}
-    headers = []
     for argument in names:
         name, version = split(argument, family)
         versions = available.get(name, [])
         if any(is_version(one, version) for one in versions):
             continue
-        if argument in _headers(node):
-            headers.append(finding("KERNEL_HEADERS_GONE", host, **_running(node)))
-            continue
         found = ", ".join(nearest(version, versions)) or "none"
         missing.setdefault((version, found), []).append(name)
-    return headers + [
+    return [
         finding(
             "PACKAGE_VERSION_MISSING",
             host,
@@ -221,19 +217,6 @@ def _missing(
         )
         for (version, found), packages in missing.items()
     ]
-
-
-def _headers(node: Node) -> tuple[str, ...]:
-    """Return the packages with the headers of the running kernel."""
-    release = node["kernel"]["release"]
-    return (f"linux-headers-{release}", f"kernel-devel-{release}")
-
-
-def _running(node: Node) -> dict[str, str | None]:
-    """Return the evidence that no headers of the running kernel are there."""
-    newer = node["driver"]["next_kernel"]
-    found = f"kernel {newer['release']} boots next" if newer else "no newer kernel is installed"
-    return {"kernel": node["kernel"]["release"], "found": found}
 
 
 def _unconfigured(host: str, text: str) -> list[dict[str, str]]:

@@ -149,7 +149,10 @@ def sources() -> str:
 
 
 def offer(system: System, source: Wished, card: Card) -> str:
-    """Return the driver of a source and how well it is known; bold if `auto` takes it."""
+    """Return the driver of a source and how well it is known.
+
+    What `auto` takes is bold, or in italics if nobody saw it.
+    """
     gpus = {
         gpu_models.generation(card.device): node(system, ENGINES[0], card, has_engine=False)["pci"]
     }
@@ -159,8 +162,11 @@ def offer(system: System, source: Wished, card: Card) -> str:
         return ""
     archives = {one.branch: one.version for one in known.archives(system)}
     seen = (known.repository(system).seen if source == NVIDIA else archives)[found.branch]
-    version = f"**{seen}**" if found == chosen._replace(why=found.why) else seen
-    return f"{version}, {found.flavour}, {level(system, source, card)}"
+    known_as = level(system, source, card)
+    mark = "*" if known_as == "unproven" else "**"
+    is_taken = found == chosen._replace(why=found.why)
+    version = f"{mark}{seen}{mark}" if is_taken else seen
+    return f"{version}, {found.flavour}, {known_as}"
 
 
 def level(system: System, source: Wished, card: Card) -> str:

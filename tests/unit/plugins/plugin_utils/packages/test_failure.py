@@ -704,36 +704,6 @@ def test_missing(family: str, names: list[str], versions: str, expected: list[st
     ]
 
 
-@pytest.mark.parametrize(
-    ("family", "kernel", "package", "error"),
-    [
-        pytest.param(
-            "debian",
-            "6.1.0-29-amd64",
-            "linux-headers-6.1.0-29-amd64",
-            "E: Unable to locate package linux-headers-6.1.0-29-amd64",
-            id="Debian 12",
-        ),
-        pytest.param(
-            "redhat",
-            "5.14.0-427.13.1.el9_4.x86_64",
-            "kernel-devel-5.14.0-427.13.1.el9_4.x86_64",
-            "No match for argument: kernel-devel-5.14.0-427.13.1.el9_4.x86_64",
-            id="EL 9",
-        ),
-    ],
-)
-def test_headers_that_are_gone(family: str, kernel: str, package: str, error: str) -> None:
-    """The words of public reports. Headers of another kernel are a missing package."""
-    more: dict[str, Any] = {"names": [package], "family": family}
-    assert said(error, {"versions": ""}, kernel=kernel, **more) == [
-        f"KERNEL_HEADERS_GONE no repository of the node has the headers of the running kernel "
-        f"{kernel}, so DKMS cannot build the driver's module for it; no newer kernel is installed"
-    ]
-    (other,) = said(error, {"versions": ""}, kernel="6.0", **more)
-    assert other.startswith("PACKAGE_VERSION_MISSING")
-
-
 def test_cause_comes_before_consequence() -> None:
     """Without its repository, a package has no version either."""
     answers = {"update": update("2.6.1", "refused"), "versions": ""}

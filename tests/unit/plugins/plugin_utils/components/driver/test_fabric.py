@@ -208,7 +208,7 @@ def test_no_driver_without_a_fitting_fabric_manager(
     changes: list[dict[str, Any]], desired: dict[str, Any], code: str
 ) -> None:
     planned = plan("nvidia_driver", node(*changes), **{**URL, **desired})
-    assert codes(planned) == [code]
+    assert codes(planned)[0] == code
     assert planned["steps"] == []
 
 
