@@ -59,7 +59,7 @@ def _index(request: Request) -> dict[str, Any]:
 
 def _install(request: Request) -> Steps:
     if request.options.get(KEEP_KERNEL):
-        return Steps(work=(_apt_get(request, *_KEEP_KERNEL),))
+        return Steps(record(request), (_apt_get(request, *_KEEP_KERNEL),))
     if request.options["newest"]:
         options = ("--allow-change-held-packages",) if request.options["change_held"] else ()
         return Steps(record(request), (_apt(**_index(request)), _apt_get(request, *options)))

@@ -15,6 +15,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import
     distribution,
     kernels,
     security,
+    signed,
     state,
     steps,
 )
@@ -111,9 +112,12 @@ def _plan_working(plan: Plan[Data], node: Node, desired: Desired) -> None:
     dependencies = node["package_manager"]["automatic"] if ours else []
     others = [name for name in packages if name not in {*ours, *dependencies}]
     notice_unheld(plan, node, others)
+    choice = choice_for(node, desired)
+    is_ours = bool(ours) and desired["source"] != PRESENT
+    is_chosen = isinstance(choice, Choice) and choice.fits(found)
+    signed.plan_next_kernel(plan, node, may_install=is_ours and is_chosen)
     if desired["source"] == PRESENT:
         return
-    choice = choice_for(node, desired)
     if not isinstance(choice, Choice) or not choice.fits(found):
         expected = choice.driver if isinstance(choice, Choice) else desired["version"]
         if expected not in ("", found):
