@@ -308,6 +308,11 @@ KERNEL_MODULES_LEFT (notice): {package} is not installed, so the next kernel com
 Remedy: upgrade the kernel with `apt-get install linux-image-FLAVOUR {package}`, where FLAVOUR is
   the end of the package's name, and reboot
 
+KERNEL_WITHOUT_MODULES (notice): a newer kernel is installed without {package}, so the next boot
+  loses the GPUs{error}
+Remedy: run `apt-get install {package}` before the reboot; if it needs another version of the
+  driver, drain the node, reboot, and run again: the role then updates its own driver
+
 DRIVER_PIN_TAKEN (refusal): {expected} would replace {packages}, which this collection did not
   install
 Remedy: if nothing else needs that pin, run `apt-get purge {names}`, and run again; or set

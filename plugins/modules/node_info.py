@@ -1368,6 +1368,23 @@ gpu_node:
                 version: 580.178.04-1
                 before: null
             error: null
+    signed_modules:
+      description: >-
+        The package of Ubuntu's signed modules that the newest installed kernel lacks. V(null) if it
+        has them, and if the running kernel has none either.
+      type: dict
+      contains:
+        package:
+          description: The name of the package.
+          type: str
+        error:
+          description: >-
+            Why apt does not install it without changing the kernel or the driver. V(null) if it
+            does.
+          type: str
+      sample:
+        package: linux-modules-nvidia-580-server-open-6.8.0-153-generic
+        error: null
     package_manager:
       description: Whether the package manager is usable now.
       type: dict

@@ -22,6 +22,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.probe.components import 
     ours,
     packages,
     platform,
+    signed_modules,
 )
 
 if TYPE_CHECKING:
@@ -38,4 +39,5 @@ PROBES: dict[str, Probe] = {
     "kubelet": kubelet.PROBE,
     "packages": packages.PROBE,
     "ours": ours.PROBE,
+    "signed_modules": signed_modules.PROBE,
 }

@@ -27,6 +27,9 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.packages impo
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import (
     observed as platform,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.signed_modules import (
+    observed as signed_modules,
+)
 
 
 class Engines(containerd.Engines, docker.Engines, crio.Engines):
@@ -41,6 +44,7 @@ class Node(
     kubelet.Observed,
     packages.Observed,
     ours.Observed,
+    signed_modules.Observed,
 ):
     """The observation of a node, `gpu_node`."""
 

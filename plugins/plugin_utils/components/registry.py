@@ -45,8 +45,8 @@ ENGINE_OF = {"containerd": "containerd", "docker_ce": "docker"}
 PACKAGES = (
     *("python3-debian", "containerd*", "docker*", "podman-docker", "runc", "cri-dockerd"),
     *("nvidia-*", "libnvidia-*", "linux-headers-*", "kernel-devel*", "kmod-nvidia*", "dkms"),
-    # Of kernels: linux-image-generic, and not the packages of single kernels.
-    *("linux-modules-nvidia-*", "linux-image-[a-z]*", "libcuda1"),
+    # Of kernels: linux-image-generic, and the images of single kernels.
+    *("linux-modules-nvidia-*", "linux-image-*", "libcuda1"),
     *("python3-dnf-plugin-versionlock", *driver_packages.COMPILERS),
 )
 # The repositories of this collection, those of nvidia-docker, and EPEL.

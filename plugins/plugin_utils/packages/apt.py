@@ -33,9 +33,9 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import 
 KEEP_KERNEL = "keep_kernel"
 _KEEP_KERNEL = ("-o", "APT::Get::Upgrade-By-Source-Package=false")
 _WITHOUT_RECOMMENDED = ("apt-get", "-q", "--no-install-recommends")
-# As ansible.builtin.apt has them: edited configuration files stay.
+# As ansible.builtin.apt has them: edited configuration files stay, and no package is removed.
 _UNATTENDED = (
-    *("--assume-yes", "-o", "Dpkg::Options::=--force-confdef"),
+    *("--assume-yes", "--no-remove", "-o", "Dpkg::Options::=--force-confdef"),
     *("-o", "Dpkg::Options::=--force-confold"),
 )
 
@@ -58,7 +58,7 @@ def _index(request: Request) -> dict[str, Any]:
 
 def _install(request: Request) -> Steps:
     if request.options.get(KEEP_KERNEL):
-        return Steps(work=(_apt_get(request, *_KEEP_KERNEL),))
+        return Steps(record(request), (_apt_get(request, *_KEEP_KERNEL),))
     if request.options["newest"]:
         options = ("--allow-change-held-packages",) if request.options["change_held"] else ()
         return Steps(record(request), (_apt(**_index(request)), _apt_get(request, *options)))

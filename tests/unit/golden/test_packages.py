@@ -182,6 +182,8 @@ def others(system: System, data: dict[str, Any]) -> Iterator[tuple[str, list[Cal
         ("forget", {"operation": "forget", "record": record}, {}),
     ]
     if system.family == DEBIAN:
+        newest = {**install, "newest": True, "change_held": True}
+        cases.append(("install, the newest versions of what the role holds", newest, {}))
         cases.append(("repair", {"operation": "repair"}, {}))
     request = Request(validated({**install, "repository": repository}))
     request = request._replace(key=f"the key {repository['fingerprint']}")

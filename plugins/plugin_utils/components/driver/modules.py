@@ -91,8 +91,8 @@ def plan_next(plan: Plan[Data], node: Node, choice: Choice | None) -> None:
     `choice` is None if the role leaves the driver alone.
     """
     newer, dkms = node["driver"]["next_kernel"], node["driver"]["dkms"]
-    if newer is None or newer["module"]:
-        return
+    if newer is None or newer["module"] or node["signed_modules"]:
+        return  # about Ubuntu's signed modules, see signed.py
     sources = [one for one in dkms["sources"] if choice and choice.fits(one.rpartition("/")[2])]
     has_failed = _has_failed(node, newer["release"], by_name=True)
     if choice and sources and newer["headers"] and not has_failed:

@@ -20,6 +20,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import
     parameters,
     persistence,
     security,
+    signed,
     state,
     steps,
 )
@@ -121,11 +122,14 @@ def _plan_working(plan: Plan[Data], node: Node, desired: Desired) -> None:
     dependencies = node["package_manager"]["automatic"] if ours else []
     others = [name for name in packages if name not in {*ours, *dependencies}]
     notice_unheld(plan, node, others)
+    choice = choice_for(node, desired)
+    is_ours = bool(ours) and desired["source"] != PRESENT
+    is_chosen = isinstance(choice, Choice) and choice.fits(found)
+    signed.plan_next_kernel(plan, node, may_install=is_ours and is_chosen)
     if desired["source"] == PRESENT:
         _leave_alone(plan, node)
         return
     parameters.plan_wanted(plan, node, desired)
-    choice = choice_for(node, desired)
     is_other = origin.differs(node, desired)
     if isinstance(choice, Choice):
         fits, expected = choice.fits(found), choice.driver

@@ -378,6 +378,7 @@ def test_a_gpu_node(observe, tmp_path):
         ],
         "ours": {"files": [], "edits": [], "packages": {}},
         "module_streams": {},
+        "signed_modules": None,
         "package_manager": {
             "error": None,
             "lock": None,
@@ -417,6 +418,29 @@ def test_a_bare_machine_has_the_same_shape(observe):
 def test_what_is_said_instead_of_a_version(observe, answer, error):
     found = observe(Programs({"kubelet": answer}))["kubelet"]
     assert found["version_error"] == error
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        pytest.param((0, "Inst linux-modules-nvidia-580-server-6.1.0-27-amd64 (1)\n", ""), None),
+        pytest.param((100, "", "E: Unable to correct problems.\n"), "Unable to correct problems"),
+    ],
+)
+def test_signed_modules_that_the_next_kernel_lacks(observe, tmp_path, answer, error) -> None:
+    plant(tmp_path, {"/proc/sys/kernel/osrelease": "6.8.0-60-generic\n"})
+    installed = (
+        *("linux-modules-nvidia-580-server-6.8.0-60-generic", "linux-image-6.8.0-61-generic"),
+        "linux-image-6.8.0-60-generic",
+    )
+    rows = "".join(f"{name}\t1\tinstalled\tinstall\tamd64\n" for name in installed)
+    programs = Programs({"dpkg-query": (0, rows, ""), "apt-get": answer})
+    found = observe(programs, ["linux-*"], [])["signed_modules"]
+    package = "linux-modules-nvidia-580-server-6.8.0-61-generic"
+    assert found == {"package": package, "error": error}
+    (asked,) = (line for line in programs.asked if line.startswith("apt-get"))
+    assert "--simulate" in asked
+    assert asked.endswith(f"install {package}")
 
 
 def test_the_documentation_shows_every_key(observe):

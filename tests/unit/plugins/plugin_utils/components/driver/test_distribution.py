@@ -389,6 +389,61 @@ def test_kernel_whose_modules_need_a_newer_driver() -> None:
     assert driver(VIRGIN, version="580.178.04")["data"]["newest"] is False
 
 
+NEXT = "linux-modules-nvidia-580-server-6.8.0-61-generic"
+
+
+def works_on_ubuntu(**changes: Any) -> dict[str, Any]:
+    """Return a node whose driver, Ubuntu's, this role installed."""
+    version, modules = "580.178.04-0ubuntu0.24.04.1", "linux-modules-nvidia-580-server-"
+    packages = {
+        **{f"nvidia-{one}-580-server": version for one in ("headless-no-dkms", "utils")},
+        "nvidia-compute-utils-580-server": version,
+        f"{modules}6.8.0-60-generic": "6.8.0-60.63",
+        f"{modules}generic": "6.8.0-60.63",
+    }
+    node = merge(installed(), {name: UBUNTU[name] for name in ("os", "kernel", "package_sources")})
+    node["packages"] = {
+        name: {"version": one, "held": "modules" not in name} for name, one in packages.items()
+    }
+    noted = {name: "*" if "modules" in name else "580.*" for name in packages}
+    node["ours"]["packages"] = record("nvidia_driver", noted)["packages"]
+    node["kernel"]["modules"] = DONE["kernel"]["modules"]
+    found = {"packages": packages, "module_version": "580.178.04", "disk_version": "580.178.04"}
+    more = {"driver": found, "nvml": {"driver_version": "580.178.04"}, "repositories": {}}
+    return merge({**node, **{name: {**node[name], **one} for name, one in more.items()}}, changes)
+
+
+def test_modules_of_the_next_kernel() -> None:
+    missing = {"package": NEXT, "error": None}
+    planned = driver(works_on_ubuntu(signed_modules=missing), source="distribution")
+    assert (planned["refusals"], planned["notices"]) == ([], [])
+    assert names(planned) == ["Install what the next kernel needs"]
+    assert planned["data"]["following"] == [NEXT]
+    # A teardown removes them.
+    assert planned["data"]["packages_record"]["packages"].keys() == {NEXT}
+    assert driver(works_on_ubuntu(), source="distribution")["steps"] == []
+
+
+@pytest.mark.parametrize(
+    ("more", "desired", "words"),
+    [
+        pytest.param({"error": "needs 580.179"}, {}, "loses the GPUs: needs 580.179", id="newer"),
+        pytest.param({}, {"source": "present"}, "loses the GPUs", id="only checked"),
+    ],
+)
+def test_next_kernel_without_modules(
+    more: dict[str, str], desired: dict[str, str], words: str
+) -> None:
+    """A driver that works is not updated."""
+    missing = {"package": NEXT, "error": None, **more}
+    node = works_on_ubuntu(signed_modules=missing)
+    planned = driver(node, **{"source": "distribution", **desired})
+    assert planned["steps"] == []
+    (notice,) = planned["notices"]
+    assert notice["code"] == "KERNEL_WITHOUT_MODULES"
+    assert words in notice["message"]
+
+
 def test_present_changes_nothing() -> None:
     planned = driver(DEBIAN, source="present")
     (refusal,) = planned["refusals"]

@@ -1,0 +1,54 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: BSD-2-Clause
+
+"""Which package of Ubuntu's signed modules does the next kernel lack? No I/O.
+
+Source: names in the index of noble, such as linux-modules-nvidia-580-server-6.8.0-151-generic and
+linux-image-6.8.0-151-generic, 2026-11-23
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_IMAGE = re.compile(r"linux-image-(?:unsigned-)?(\d[\d.]*-\d+)-([a-z][a-z-]*)")
+_NUMBER = re.compile(r"\d+")
+MODULES = "linux-modules-nvidia-"
+
+
+def missing(installed: Iterable[str], running: str) -> str | None:
+    """Return the package that the newest kernel of the running one's flavour lacks, or None.
+
+    None, too, if the running kernel has no signed modules.
+    """
+    names = {*installed}
+    end = f"-{running}"
+    series = [
+        one[len(MODULES) : -len(end)]
+        for one in names
+        if one.startswith(MODULES) and one.endswith(end)
+    ]
+    flavour = running.partition("-")[2].partition("-")[2]
+    images = [match for match in map(_IMAGE.fullmatch, names) if match and match[2] == flavour]
+    if not series or not images:
+        return None
+    newest = max((match[1] for match in images), key=_order)
+    if _order(newest) <= _order(running):
+        return None
+    name = f"{MODULES}{series[0]}-{newest}-{flavour}"
+    return None if name in names else name
+
+
+def _order(release: str) -> list[int]:
+    return [int(one) for one in _NUMBER.findall(release)[:4]]
+
+
+def simulation(name: str) -> tuple[str, ...]:
+    """Return the command that tells whether apt would install a package, and with what."""
+    # Without the other packages of the same source, which can need a newer kernel.
+    alone = ("-o", "APT::Get::Upgrade-By-Source-Package=false")
+    return ("apt-get", "-q", "--no-install-recommends", *alone, "--simulate", "install", name)
