@@ -46,7 +46,7 @@ _REDHAT_STREAM = {OPEN: "open", PROPRIETARY: "dkms"}
 # dkms of EPEL needs it, of any version. Without it, dnf takes that of the newest kernel, and a part
 # of that kernel. It brings kernel-devel of the same version.
 # Source: dkms.spec of Fedora, 3.1.2 to 3.2.0
-_REDHAT_HEADERS = "kernel-devel-matched-"
+_REDHAT_HEADERS, _REDHAT_HEADERS_ALONE = "kernel-devel-matched-", "kernel-devel-"
 # Since this branch, names have no branch number, and nvidia-smi is in libnvidia-compute.
 # Source: what cuda-drivers 610.57.04 brings on Ubuntu 22.04, 2026-09; for the other releases,
 # NVIDIA's guide for 610.
@@ -152,7 +152,9 @@ def redhat_headers(node: Node) -> dict[str, str]:
     has_matched = any(f"{name}-".startswith(_REDHAT_HEADERS) for name in node["packages"])
     if node["kernel"]["headers"] and (has_matched or "dkms" in node["packages"]):
         return {}
-    return {f"{_REDHAT_HEADERS}{node['kernel']['release']}": ""}
+    # Only one version of it can be installed, and any will do for dkms.
+    start = _REDHAT_HEADERS_ALONE if has_matched else _REDHAT_HEADERS
+    return {f"{start}{node['kernel']['release']}": ""}
 
 
 def compilers(system: System, kernel_compiler: str | None) -> list[str]:

@@ -182,6 +182,12 @@ def test_headers_are_installed_before_the_driver() -> None:
     assert not any("devel" in name for name in planned["data"]["packages"])
 
 
+def test_what_dkms_needs_stays_in_its_version() -> None:
+    found = {"kernel-devel-matched": {"version": "5.14.0-611.5.1.el9_7", "held": False}}
+    planned = plan({"packages": found})
+    assert planned["data"]["headers"] == ["kernel-devel-6.1.0-26-amd64"]
+
+
 @pytest.mark.parametrize(
     ("packages", "expected"),
     [
