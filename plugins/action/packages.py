@@ -240,7 +240,7 @@ class ActionModule(ActionBase):
             bare = bare_names(self._request.names, self._family)
             if found := sources.competing(self._host, bare, url, policy, printed):
                 self.show("\n".join(explain(found)))
-        besides = [name for name in removals.removed(printed) if name not in allowed]
+        besides = removals.besides(printed, allowed)
         if not besides:
             return None
         displaced = removals.displaced(self._host, self._request.names, besides)

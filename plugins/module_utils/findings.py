@@ -271,6 +271,16 @@ KERNEL_HEADERS_LEFT (notice): {package} is not installed, so the next kernel may
   module of the driver{error}
 Remedy: run `apt-get install {package}` when you upgrade the kernel
 
+KERNEL_MODULES_LEFT (notice): {package} is not installed, so the next kernel comes without the
+  modules of the driver{error}
+Remedy: upgrade the kernel with `apt-get install linux-image-FLAVOUR {package}`, where FLAVOUR is
+  the end of the package's name, and reboot
+
+KERNEL_WITHOUT_MODULES (notice): a newer kernel is installed without {package}, so the next boot
+  loses the GPUs{error}
+Remedy: run `apt-get install {package}` before the reboot; if it needs another version of the
+  driver, drain the node, reboot, and run again: the role then updates its own driver
+
 KERNEL_HEADERS_GONE (stop): no repository of the node has the headers of the running kernel
   {kernel}, so DKMS cannot build the driver's module for it; {found}
 Remedy: upgrade the kernel, drain and reboot the node, and run again; if a newer kernel with headers
@@ -302,16 +312,6 @@ PEERMEM_MISSING (notice): nvidia_driver_peermem is true, but the driver has no m
   for kernel {kernel}
 Remedy: use a driver of branch 470 or newer that was installed with this module, or remove the
   variable
-
-KERNEL_MODULES_LEFT (notice): {package} is not installed, so the next kernel comes without the
-  modules of the driver{error}
-Remedy: upgrade the kernel with `apt-get install linux-image-FLAVOUR {package}`, where FLAVOUR is
-  the end of the package's name, and reboot
-
-KERNEL_WITHOUT_MODULES (notice): a newer kernel is installed without {package}, so the next boot
-  loses the GPUs{error}
-Remedy: run `apt-get install {package}` before the reboot; if it needs another version of the
-  driver, drain the node, reboot, and run again: the role then updates its own driver
 
 DRIVER_PIN_TAKEN (refusal): {expected} would replace {packages}, which this collection did not
   install

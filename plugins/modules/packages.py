@@ -128,6 +128,13 @@ options:
     type: list
     elements: str
     default: []
+  more_repositories:
+    description:
+      - Repositories that earlier steps of the plan add besides O(repository), with a key that is on
+        the node (apt only).
+    type: list
+    elements: dict
+    default: []
   pins:
     description:
       - As O(earlier), for packages whose preferences choose the versions of the others (apt only).
@@ -246,6 +253,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "newest": {"type": "bool", "default": False},
     "may_remove": {"type": "list", "elements": "str", "default": []},
     "earlier": {"type": "list", "elements": "str", "default": []},
+    "more_repositories": {"type": "list", "elements": "dict", "default": []},
     "pins": {"type": "list", "elements": "str", "default": []},
     "purge": {"type": "bool", "default": False},
     "url": {"type": "str"},

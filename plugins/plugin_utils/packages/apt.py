@@ -33,9 +33,9 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import 
 KEEP_KERNEL = "keep_kernel"
 _KEEP_KERNEL = ("-o", "APT::Get::Upgrade-By-Source-Package=false")
 _WITHOUT_RECOMMENDED = ("apt-get", "-q", "--no-install-recommends")
-# As ansible.builtin.apt has them: edited configuration files stay, and no package is removed.
+# As ansible.builtin.apt has them: edited configuration files stay.
 _UNATTENDED = (
-    *("--assume-yes", "--no-remove", "-o", "Dpkg::Options::=--force-confdef"),
+    *("--assume-yes", "-o", "Dpkg::Options::=--force-confdef"),
     *("-o", "Dpkg::Options::=--force-confold"),
 )
 

@@ -73,6 +73,9 @@ def _apt(request: Request) -> Question:
         files[path] = _sources_text(repository, request.key)
         only = only_source(f"{FOLDER}/{path}")
         programs.append({"argv": [*_LIMITED, "apt-get", *_CONFIGURED, *only, "update"]})
+    for other in request.options["more_repositories"]:
+        if other["new"]:
+            files[f"sources/{other['name']}.sources"] = _sources_text(other, "")
     update = [*_LIMITED, "apt-get", *_CONFIGURED, "update"]
     programs.append({"argv": update, "if_old": not request.is_fresh})
     if pins:

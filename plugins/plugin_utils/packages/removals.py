@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from fnmatch import fnmatchcase
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 
@@ -41,6 +42,16 @@ def removed(printed: str) -> list[str]:
     return list(dict.fromkeys(found))
 
 
+def besides(printed: str, allowed: Iterable[str]) -> list[str]:
+    """Return the packages that a transaction would remove, but may not; patterns allow some."""
+    patterns = [*allowed]
+    return [
+        name
+        for name in removed(printed)
+        if not any(fnmatchcase(name, pattern) for pattern in patterns)
+    ]
+
+
 def in_the_way(error: str, printed: str) -> list[str]:
     """Return the packages that the package manager would have to remove, but may not."""
     if _APT_FORBIDDEN.search(error):
@@ -48,7 +59,7 @@ def in_the_way(error: str, printed: str) -> list[str]:
     return list(dict.fromkeys(match["name"] for match in _DNF_CONFLICTS.finditer(f"{error}\n")))
 
 
-def displaced(host: str, names: Iterable[str], besides: Iterable[str]) -> dict[str, str]:
+def displaced(host: str, names: Iterable[str], others: Iterable[str]) -> dict[str, str]:
     """Return the finding about packages that would go, and that the plan does not name."""
-    packages = ", ".join(besides)
+    packages = ", ".join(others)
     return finding("PACKAGES_DISPLACED", host, packages=packages, installed=", ".join(names))

@@ -27,6 +27,8 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import 
 _COMPONENTS = {"debian": ("contrib", "non-free", "non-free-firmware"), "ubuntu": ("restricted",)}
 # Packages of modules have the version of their kernel, and follow it.
 _MODULES = "linux-modules-nvidia-"
+# Modules need one version of the driver. With another one, apt removes those of other kernels.
+OF_OLDER_KERNELS = f"{_MODULES}*"
 ANY = "*"
 
 

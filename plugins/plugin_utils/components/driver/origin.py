@@ -80,6 +80,8 @@ def plan_unload(plan: Plan[Data], node: Node) -> None:
     plan.data |= {"modules": sorted(loaded, key=_unload_place), "persistence": is_active}
     if is_active:
         plan.step(steps.STOP_PERSISTENCE, "the persistence daemon uses the driver")
+    elif any(gpu["persistence_mode"] for gpu in node["nvml"]["devices"]):
+        plan.step(steps.NO_PERSISTENCE_MODE, "it keeps the driver in use")
     plan.step(steps.UNLOAD, f"{', '.join(loaded)} loaded" if loaded else None)
 
 

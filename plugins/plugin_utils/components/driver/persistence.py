@@ -61,7 +61,6 @@ def plan_new(plan: Plan[Data], node: Node) -> None:
     """
     is_lacking = node["os"]["id"] == "ubuntu" and not _has_drop_in(node)
     plan.data["persistence_drop_in"] = DROP_IN_FILE if is_lacking or _needs_drop_in(node) else None
-    plan.data |= {"persistence_start": True, "persistence_gpus": []}
     plan.step(steps.PERSISTENCE, state.persistence_reason(node))
 
 
@@ -70,9 +69,8 @@ def plan_without_daemon(plan: Plan[Data], node: Node) -> None:
     if node["driver"]["persistenced"]["installed"]:
         plan_new(plan, node)
     elif plan.has_step(steps.LOAD):
-        addresses = [gpu["address"] for gpu in node["pci"]]
-        plan.data |= {"persistence_start": False, "persistence_gpus": addresses}
-        plan.step(steps.PERSISTENCE, "nvidia-persistenced has no unit")
+        plan.data["persistence_gpus"] = [gpu["address"] for gpu in node["pci"]]
+        plan.step(steps.PERSISTENCE_MODE, "nvidia-persistenced has no unit")
 
 
 def plan_working(plan: Plan[Data], node: Node, found: str) -> None:
@@ -81,24 +79,24 @@ def plan_working(plan: Plan[Data], node: Node, found: str) -> None:
     A daemon that runs is not restarted: GPUs with the mode on would lose their settings.
     """
     off, daemon = off_reason(node), node["driver"]["persistenced"]
-    plan.data |= {"persistence_start": daemon["installed"], "persistence_gpus": []}
-    if daemon["active"] or not daemon["installed"]:
-        names = [nvidia_smi.name_gpu(gpu) for gpu in _off(node["nvml"]["devices"])]
-        plan.data["persistence_gpus"] = names
+    names = [nvidia_smi.name_gpu(gpu) for gpu in _off(node["nvml"]["devices"])]
+    plan.data["persistence_gpus"] = names
     if not daemon["installed"]:
         plan.notice("PERSISTENCE_MISSING", found=found)
-        plan.step(steps.PERSISTENCE, off)
+        plan.step(steps.PERSISTENCE_MODE, off)
         return
     file = node["driver"]["persistence_off"]
     if file and file.startswith(_OF_ADMIN):
         notice_off(plan, node)
-        plan.data["persistence_gpus"] = []
         off = None
     needs_drop_in = _needs_drop_in(node)
     plan.data["persistence_drop_in"] = DROP_IN_FILE if needs_drop_in else None
     boot = f"{file} has --no-persistence-mode" if needs_drop_in else None
-    reasons = (state.persistence_reason(node), off, boot)
+    # A daemon that starts turns the mode on.
+    start = off if not daemon["active"] else None
+    reasons = (state.persistence_reason(node), start, boot)
     plan.step(steps.PERSISTENCE, "; ".join(filter(None, reasons)) or None)
+    plan.step(steps.PERSISTENCE_MODE, off if daemon["active"] else None)
 
 
 def _has_drop_in(node: Node) -> bool:

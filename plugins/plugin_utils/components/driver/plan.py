@@ -219,6 +219,8 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
     }
     steps.OURS.record(plan, node, pinning)
     ours = steps.OURS.record(plan, node, {**packages, **distribution.recorded(following)})
+    if newest:
+        plan.data["may_remove"] = [*plan.data["may_remove"], distribution.OF_OLDER_KERNELS]
     refuse_installation(plan, node, choice, packages, reason or pin_reason)
     if pin_reason:
         refuse_pin(plan, node, pinning)

@@ -53,7 +53,6 @@ class Data(PackageData, total=False):
     source: str | None  # of the module, for DKMS; None: known after the installation
     kernels: list[str]  # to build it for
     persistence_drop_in: File | None
-    persistence_start: bool
     persistence_gpus: list[str]  # on which nvidia-smi turns the mode on
     fabric_packages: list[str]
     fabric_replaces: bool  # another version of ours, which is held

@@ -31,6 +31,7 @@ RUNFILE = Step("runfile", "Install the driver from the .run file")
 REBOOT = Step("reboot", "Reboot into the NVIDIA driver")
 LOAD = Step("load", "Load the NVIDIA modules")
 PERSISTENCE = Step("persistence", "Start the persistence daemon")
+PERSISTENCE_MODE = Step("persistence_mode", "Turn on persistence mode")
 FABRIC_PACKAGES = Step("fabric_packages", "Install Fabric Manager")
 FABRIC_ORDER = Step("fabric_order", "Start Fabric Manager before the kubelet")
 FABRIC = Step("fabric", "Start Fabric Manager")
@@ -38,6 +39,7 @@ FABRIC = Step("fabric", "Start Fabric Manager")
 STOP_FABRIC = Step("stop_fabric", "Stop Fabric Manager")
 REMOVE_FABRIC_ORDER = Step("remove_fabric_order", "Remove the drop-in of Fabric Manager")
 STOP_PERSISTENCE = Step("stop_persistence", "Stop the persistence daemon")
+NO_PERSISTENCE_MODE = Step("no_persistence_mode", "Turn off persistence mode")
 UNLOAD = Step("unload", "Unload the NVIDIA modules")
 UNINSTALL = Step("uninstall", "Uninstall the driver of the .run file")
 REMOVE_SECURITY = Step("remove_security", "Remove the security updates of the driver")
@@ -46,7 +48,14 @@ REMOVE_FILES = Step("remove_files", "Remove the module configuration of the driv
 ALL = (
     *(REPAIR, OURS.python_debian, OURS.repository, SECURITY, STREAM, PIN, HEADERS, BLACKLIST),
     *(INITRAMFS, PARAMETERS, OURS.install, FABRIC_PACKAGES, FOLLOW, OURS.hold, BUILD, REBOOT),
-    *(RUNFILE, MODULES_LOAD, LOAD, PERSISTENCE, FABRIC_ORDER, FABRIC, STOP_FABRIC),
-    *(STOP_PERSISTENCE, UNLOAD, UNINSTALL, OURS.remove, OURS.release, REMOVE_FILES),
-    *(REMOVE_FABRIC_ORDER, OURS.forget, OURS.remove_repository, REMOVE_SECURITY),
+    *(RUNFILE, MODULES_LOAD, LOAD, PERSISTENCE, PERSISTENCE_MODE, FABRIC_ORDER, FABRIC),
+    *(STOP_FABRIC, STOP_PERSISTENCE, NO_PERSISTENCE_MODE, UNLOAD, UNINSTALL, OURS.remove),
+    *(
+        OURS.release,
+        REMOVE_FILES,
+        REMOVE_FABRIC_ORDER,
+        OURS.forget,
+        OURS.remove_repository,
+        REMOVE_SECURITY,
+    ),
 )

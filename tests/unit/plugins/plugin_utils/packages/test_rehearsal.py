@@ -34,7 +34,13 @@ REPOSITORY = {
 
 def request(**options: Any) -> Request:
     known = {"operation": "install", "names": ["x"], "repository": None, "stream": None}
-    lists: dict[str, Any] = {"may_remove": [], "earlier": [], "pins": [], "change_held": False}
+    lists: dict[str, Any] = {
+        "may_remove": [],
+        "earlier": [],
+        "more_repositories": [],
+        "pins": [],
+        "change_held": False,
+    }
     return Request({**known, **lists, **options}, key=KEY, held=["x"])
 
 

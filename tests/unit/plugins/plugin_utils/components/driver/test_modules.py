@@ -261,7 +261,7 @@ def with_modes(*modes: bool | None, **changes: Any) -> dict[str, Any]:
         pytest.param(
             (False, False),
             UNIT,
-            f"persistence mode is off on all GPUs; {UNIT} has --no-persistence-mode",
+            f"{UNIT} has --no-persistence-mode; persistence mode is off on all GPUs",
             True,
             id="Ubuntu's unit",
         ),
@@ -274,7 +274,7 @@ def test_the_mode_is_planned(
     modes: tuple[bool | None, ...], file: str | None, reason: str | None, has_drop_in: bool
 ) -> None:
     planned = plan("nvidia_driver", with_modes(*modes, persistence_off=file))
-    assert [step["reason"] for step in planned["steps"]] == ([reason] if reason else [])
+    assert "; ".join(step["reason"] for step in planned["steps"]) == (reason or "")
     # A daemon that runs is not restarted: GPUs with the mode on would lose their settings.
     gpus = {"GPU-aaaa": modes[0], "GPU-bbbb": modes[1]}
     off = [name for name, mode in gpus.items() if mode is False]
@@ -303,8 +303,7 @@ def test_the_mode_of_a_driver_that_is_left_alone_is_reported() -> None:
 def test_without_a_daemon_the_mode_lasts_until_the_next_boot() -> None:
     daemon = {"installed": False, "enabled": False, "active": False}
     planned = plan("nvidia_driver", with_modes(False, False, persistenced=daemon))
-    assert (slugs(planned), notices(planned)) == (["persistence"], ["PERSISTENCE_MISSING"])
-    assert planned["data"]["persistence_start"] is False
+    assert (slugs(planned), notices(planned)) == (["persistence_mode"], ["PERSISTENCE_MISSING"])
     assert planned["data"]["persistence_gpus"] == ["GPU-aaaa", "GPU-bbbb"]
 
 

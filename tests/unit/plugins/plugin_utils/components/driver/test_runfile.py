@@ -150,7 +150,7 @@ INSTALLED = [
     "Install the driver from the .run file",
     "Load the NVIDIA modules at boot",
     "Load the NVIDIA modules",
-    "Start the persistence daemon",
+    "Turn on persistence mode",
 ]
 
 
@@ -261,7 +261,7 @@ def test_interrupted_after_the_installer() -> None:
     assert names(driver(by_runfile(**changes))) == [
         "Load the NVIDIA modules at boot",
         "Load the NVIDIA modules",
-        "Start the persistence daemon",
+        "Turn on persistence mode",
     ]
     unbuilt = {"dkms": {"built": False, "log": None, "sources": ["nvidia/580.178.04"]}}
     again = by_runfile(**merge(changes, {"driver": unbuilt}))
@@ -293,7 +293,7 @@ def test_packages_go_before_the_run_file() -> None:
         "Install the headers of the kernel",
         "Install the driver from the .run file",
         "Load the NVIDIA modules",
-        "Start the persistence daemon",
+        "Turn on persistence mode",
     ]
     assert planned["data"]["former"] == [
         "libcuda1",
@@ -308,7 +308,8 @@ def test_run_file_goes_before_packages() -> None:
     planned = driver(by_runfile(), source="nvidia", switch_ok=True)
     assert codes(planned) == []
     found = names(planned)
-    assert found[:3] == [
+    assert found[:4] == [
+        "Turn off persistence mode",
         "Unload the NVIDIA modules",
         "Uninstall the driver of the .run file",
         "Delete the record of the driver packages",
@@ -328,6 +329,7 @@ def test_admins_driver_goes_only_with_permission() -> None:
 def test_teardown_uninstalls_only_our_own() -> None:
     planned = driver(by_runfile(), state="absent")
     assert names(planned) == [
+        "Turn off persistence mode",
         "Unload the NVIDIA modules",
         "Uninstall the driver of the .run file",
         "Remove the module configuration of the driver",
