@@ -12,6 +12,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, TypedDict
 
+from ansible_collections.metal.gpu.plugins.module_utils.read import packages
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -47,7 +49,8 @@ def _order(release: str) -> list[tuple[int, int, str]]:
 
 def headers_query(missing: Iterable[str]) -> tuple[str, ...]:
     """Return the command that lists which of these kernels have headers in apt's index."""
-    return ("apt-cache", "madison", *(f"{_HEADERS}{one}" for one in missing), _ALWAYS_THERE)
+    names = (f"{_HEADERS}{one}" for one in missing)
+    return ("apt-cache", *packages.UNCACHED, "madison", *names, _ALWAYS_THERE)
 
 
 def parse_headers(stdout: str) -> list[str] | None:

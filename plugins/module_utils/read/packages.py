@@ -29,6 +29,8 @@ DPKG_QUERY = (
 )
 # All packages with their dependencies, to find the packages that need a role's packages. A process
 # of dpkg-query takes ten times as long.
+# apt keeps its cache in memory: an observation writes nothing on the node.
+UNCACHED = ("-o", "Dir::Cache::pkgcache=", "-o", "Dir::Cache::srcpkgcache=")
 DPKG_STATUS = "/var/lib/dpkg/status"
 # apt's list of the packages that it installed as dependencies: apt-mark(8).
 AUTOMATIC = "/var/lib/apt/extended_states"

@@ -12,6 +12,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from ansible_collections.metal.gpu.plugins.module_utils.read import packages
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -51,4 +53,5 @@ def simulation(name: str) -> tuple[str, ...]:
     """Return the command that tells whether apt would install a package, and with what."""
     # Without the other packages of the same source, which can need a newer kernel.
     alone = ("-o", "APT::Get::Upgrade-By-Source-Package=false")
-    return ("apt-get", "-q", "--no-install-recommends", *alone, "--simulate", "install", name)
+    options = ("-q", "--no-install-recommends", *packages.UNCACHED, *alone)
+    return ("apt-get", *options, "--simulate", "install", name)

@@ -58,10 +58,12 @@ def _index(request: Request) -> dict[str, Any]:
 
 def _install(request: Request) -> Steps:
     if request.options.get(KEEP_KERNEL):
-        return Steps(record(request), (_apt_get(request, *_KEEP_KERNEL),))
+        return Steps(record(request), (_apt_get(request, "--no-remove", *_KEEP_KERNEL),))
     if request.options["newest"]:
         options = ("--allow-change-held-packages",) if request.options["change_held"] else ()
-        return Steps(record(request), (_apt(**_index(request)), _apt_get(request, *options)))
+        asked = before_removals(request, DEBIAN)
+        work = (_apt(**_index(request)), asked, _apt_get(request, *options))
+        return Steps(record(request), work)
     may_remove = bool(request.options["may_remove"])
     install = _apt(
         name=request.names,

@@ -15,7 +15,8 @@ from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.unusable import root_of
 
 _VERSION = re.compile(r"^ (?:\*\*\*|   ) (?P<version>\S+) -?\d+$")
-_SOURCE = re.compile(r"^ {8} *-?\d+ (?P<url>\w+://\S+) (?P<suite>\S+) ")
+# The suite is empty if it is "/", as in NVIDIA's repositories.
+_SOURCE = re.compile(r"^ {8} *-?\d+ (?P<url>\w+:/\S+) (?P<suite>\S*) ")
 _INSTALLS = re.compile(r"^Inst (?P<name>\S+)(?: \[[^\]]*\])? \((?P<version>\S+)", re.MULTILINE)
 
 Table = dict[str, dict[str, list[str]]]  # addresses, the winning one first, by package and version
@@ -32,7 +33,7 @@ def parse_policy(text: str) -> Table:
         elif version := _VERSION.match(line):
             sources = versions.setdefault(version["version"], [])
         elif source := _SOURCE.match(line):
-            sources.append(f"{root_of(source['url'])} {source['suite']}")
+            sources.append(f"{root_of(source['url'])} {source['suite']}".rstrip())
     return table
 
 

@@ -24,6 +24,13 @@ def test_table_of_sources() -> None:
     }
 
 
+def test_suite_of_nvidias_repositories_is_empty() -> None:
+    """apt prints nothing for the suite "/". Seen with apt 2.6.1, 2026-11-23."""
+    policy = SCENES["policy"].replace(" ./ Packages", "  Packages")
+    assert parse_policy(policy)["foo"] == {"1.0-1": [OURS, CUDA]}
+    assert competing("gpu-1", ["foo"], OURS, policy, SCENES["simulated"])
+
+
 @pytest.mark.parametrize("url", [OURS, f"{OURS}/", f"{CUDA}/"])
 def test_winner_of_two_sources_is_named_once(url: str) -> None:
     (found,) = competing(
