@@ -145,6 +145,7 @@ def _without_driver(node: Node, packages: list[str]) -> Node:
             "persistenced": {"installed": False, "enabled": False, "active": False},
             "installer": {**driver["installer"], "version": None, "uninstaller": False},
         },
+        "fabric": fabric.without(node["fabric"], packages),
         "nvml": {
             "driver_version": None,
             "complete": False,
