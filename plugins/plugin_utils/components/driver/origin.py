@@ -158,7 +158,11 @@ def _without_driver(node: Node, packages: list[str]) -> Node:
     return {
         **node,
         "kernel": {**kernel, "modules": modules},
-        "packages": {name: one for name, one in node["packages"].items() if name not in packages},
+        "packages": {
+            name: one
+            for name, one in node["packages"].items()
+            if name not in packages and not (packages and _may_go(node, name))
+        },
         "driver": {
             **driver,
             "packages": staying,
@@ -178,6 +182,11 @@ def _without_driver(node: Node, packages: list[str]) -> Node:
             "failure": nvidia_smi.NOT_INSTALLED.failure,
         },
     }
+
+
+def _may_go(node: Node, name: str) -> bool:
+    """Whether dnf may remove a package with the driver, because nothing else needs it."""
+    return systems.is_redhat(node) and (name == "dkms" or name.startswith("kernel-devel"))
 
 
 def _unload_place(module: str) -> int:

@@ -305,6 +305,24 @@ def test_packages_go_before_the_run_file() -> None:
     assert planned["data"]["former_purged"] is True
 
 
+def test_what_dnf_removes_with_the_driver_is_installed_again() -> None:
+    """Source: clean_requirements_on_remove in dnf.conf(5)."""
+    release = "5.14.0-570.el9.x86_64"
+    node = of_admin(
+        os={"id": "rocky", "version_id": "9.6", "family": "redhat"},
+        kernel={"release": release, "headers": True},
+        packages={
+            name: {"version": "1", "held": False} for name in ("dkms", "kernel-devel-matched")
+        },
+        repositories={
+            "epel": {"path": "/etc/yum.repos.d/epel.repo", "entries": [{"enabled": "1"}]}
+        },
+    )
+    planned = driver(node, switch_ok=True)
+    assert codes(planned) == []
+    assert planned["data"]["headers"] == ["dkms", f"kernel-devel-matched-{release}"]
+
+
 BESIDE = {
     "nvidia-fs-dkms": "2.26.6-1",
     "nvidia-imex": "570.211.01-1",
