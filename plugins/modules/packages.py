@@ -55,8 +55,9 @@ options:
       - V(stream) enables a module stream of dnf, and installs no packages.
       - V(install) installs packages at their versions, without recommended packages.
         V(install_file) installs a package that no repository contains, from a URL.
-      - V(runfile) installs a driver with NVIDIA's C(.run) file, which must have the checksum.
-        V(no_runfile) removes a driver with its own uninstaller.
+      - V(fetch_runfile) fetches NVIDIA's C(.run) file, which must have the checksum.
+        V(runfile) installs the driver with this file, and deletes it. V(no_runfile) removes a
+        driver with its own uninstaller.
       - V(follow_kernel) installs packages that belong to a kernel, if the repositories have them,
         and if that neither installs another kernel nor removes a package (apt only). A warning
         names a package that is left out, and the operation succeeds.
@@ -73,6 +74,7 @@ options:
       - install
       - follow_kernel
       - install_file
+      - fetch_runfile
       - runfile
       - no_runfile
       - hold
@@ -148,13 +150,13 @@ options:
     default: false
   url:
     description:
-      - URL of the package of O(operation=install_file), or of the file of O(operation=runfile). The
-        latter can also be a path on the controller.
+      - URL of the package of O(operation=install_file), or of the file of
+        O(operation=fetch_runfile). The latter can also be a path on the controller.
     type: str
   checksum:
     description:
       - Checksum of this package, in the format of M(ansible.builtin.get_url). For
-        O(operation=runfile), the SHA-256.
+        O(operation=fetch_runfile), the SHA-256.
     type: str
   arguments:
     description: Options for the installer of O(operation=runfile).
@@ -242,7 +244,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
         "required": True,
         "choices": [
             *("repository", "no_repository", "stream", "install", "follow_kernel"),
-            *("install_file", "runfile", "no_runfile"),
+            *("install_file", "fetch_runfile", "runfile", "no_runfile"),
             *("hold", "release", "remove", "forget", "repair"),
         ],
     },
@@ -267,7 +269,8 @@ REQUIRED_IF = [  # the action plugin checks it
     ("operation", "no_repository", ["repository"]),
     ("operation", "stream", ["stream"]),
     ("operation", "install_file", ["url", "checksum", "record"]),
-    ("operation", "runfile", ["url", "checksum", "record", "arguments"]),
+    ("operation", "fetch_runfile", ["url", "checksum", "record"]),
+    ("operation", "runfile", ["record", "arguments"]),
     *(("operation", one, ["names"]) for one in _WITH_NAMES),
     ("operation", "forget", ["record"]),
 ]

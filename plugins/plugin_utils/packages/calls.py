@@ -146,17 +146,17 @@ def forget(request: Request) -> Steps:
     """Delete a record, and the folders of the records if they are empty."""
     # The role that created the folders may have gone before this one, and left them to the other
     # records.
+    return Steps(work=(absent(request.record["path"], explains=False), tidied()))
+
+
+def tidied() -> Call:
+    """Delete the folders of the records that are empty."""
     tidy = ["find", _RECORDS, "-depth", "-type", "d", "-empty", "-delete"]
-    return Steps(
-        work=(
-            absent(request.record["path"], explains=False),
-            Call(
-                "ansible.builtin.command",
-                {"argv": tidy, "removes": _RECORDS},
-                explains=False,
-                changes=False,
-            ),
-        )
+    return Call(
+        "ansible.builtin.command",
+        {"argv": tidy, "removes": _RECORDS},
+        explains=False,
+        changes=False,
     )
 
 

@@ -20,10 +20,12 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import (
     Steps,
     absent,
     record,
+    tidied,
 )
 
 LOG = "/var/log/nvidia-installer.log"
 _UNINSTALL_LOG = "/var/log/nvidia-uninstall.log"
+_CHECKED = "driver.run"
 _UNINSTALLER = "/usr/bin/nvidia-uninstall"
 _BUILD_LOGS = "/var/lib/dkms/nvidia*/*/build/make.log"
 # Logs that are older than the file are about an earlier driver.
@@ -39,27 +41,31 @@ _TELLING = re.compile(
 _LINES = 8
 
 
-def install(request: Request) -> Steps:
-    """Fetch the file into a folder that only root can enter, check it, run it, and delete it.
+def _folder(request: Request) -> PurePosixPath:
+    return PurePosixPath(request.record["path"]).with_suffix(".run")
+
+
+def fetch(request: Request) -> Steps:
+    """Fetch the file into a folder that only root can enter, and check it.
 
     The second copy is the checked one: until then, the file has no name that anything runs. The
     folder is beside the record, so a run that was cut off leaves nothing that the next one does not
-    replace or delete. The installer also unpacks itself there.
+    replace or delete.
     """
-    folder = PurePosixPath(request.record["path"]).with_suffix(".run")
-    fetched, checked = str(folder / "fetched"), str(folder / "driver.run")
+    folder = _folder(request)
+    fetched, checked = str(folder / "fetched"), str(folder / _CHECKED)
     # The module's own temporary folder would be in the home of the user, or in /var/tmp.
     temporary = {"tmp_dest": str(folder), "mode": "0600", "force": True}
     url, checksum = request.options["url"], request.options["checksum"]
     if "://" in url:
-        fetch = Call(
+        get = Call(
             "ansible.builtin.get_url",
             {"url": url, "dest": fetched, **temporary},
             explains=False,
             finding="RUNFILE_UNAVAILABLE",
         )
     else:
-        fetch = Call(
+        get = Call(
             "ansible.builtin.copy",
             {"src": url, "dest": fetched, "mode": "0600"},
             explains=False,
@@ -76,22 +82,35 @@ def install(request: Request) -> Steps:
         explains=False,
         finding="RUNFILE_CHECKSUM",
     )
-    environment = ["env", "LC_ALL=C", f"TMPDIR={folder}"]
-    run = [*environment, "sh", "-c", _RUN, "sh", checked, *request.options["arguments"]]
     return Steps(
-        first=(*record(request), absent(str(folder), explains=False, changes=False)),
+        first=(absent(str(folder), explains=False, changes=False),),
         work=(
-            Call(
-                "ansible.builtin.file",
-                {"path": str(folder), "state": "directory", "mode": "0700"},
-                explains=False,
-            ),
-            fetch,
+            # Otherwise, the folders above it would get its mode.
+            _directory(folder.parent, "0755"),
+            _directory(folder, "0700"),
+            get,
             check,
             absent(fetched, explains=False, changes=False),
+        ),
+        undo=(absent(str(folder), explains=False, changes=False), tidied()),
+    )
+
+
+def _directory(path: PurePosixPath, mode: str) -> Call:
+    options = {"path": str(path), "state": "directory", "mode": mode}
+    return Call("ansible.builtin.file", options, explains=False)
+
+
+def install(request: Request) -> Steps:
+    """Run the file that was fetched and checked, and delete it. It unpacks itself in its folder."""
+    folder = _folder(request)
+    run = ["env", "LC_ALL=C", f"TMPDIR={folder}", "sh", "-c", _RUN, "sh", str(folder / _CHECKED)]
+    return Steps(
+        first=record(request),
+        work=(
             Call(
                 "ansible.builtin.command",
-                {"argv": run},
+                {"argv": [*run, *request.options["arguments"]]},
                 explains=False,
                 finding="RUNFILE_FAILED",
             ),
@@ -117,7 +136,7 @@ def uninstall(_request: Request) -> Steps:
     )
 
 
-OPERATIONS = {"runfile": install, "no_runfile": uninstall}
+OPERATIONS = {"fetch_runfile": fetch, "runfile": install, "no_runfile": uninstall}
 
 
 def telling(error: str) -> str:

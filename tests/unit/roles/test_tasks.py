@@ -123,3 +123,47 @@ def test_teardown_removes_what_every_role_that_it_calls_has_made() -> None:
         name for name, value in check["vars"].items() if value == "absent"
     }
     assert {role for role in roles if f"'{role}'" not in check["vars"]["preflight_roles"]} == set()
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        pytest.param(
+            ["unload", "remove", "headers", "runfile"],
+            [
+                "Fetch and check the .run file of the driver",
+                "Ask whether what the .run file needs can be installed",
+            ],
+            id="packages to .run file",
+        ),
+        pytest.param(
+            ["unload", "uninstall", "repository", "pin", "install"],
+            ["Ask whether the driver can be installed instead of the .run file's"],
+            id=".run file to packages",
+        ),
+        pytest.param(
+            ["headers", "reboot", "runfile"],
+            ["Fetch and check the .run file of the driver"],
+            id="nouveau to .run file",
+        ),
+        pytest.param(["headers", "pin", "install"], [], id="packages"),
+    ],
+)
+def test_no_driver_goes_before_the_new_one_is_known_to_exist(
+    steps: list[str], expected: list[str]
+) -> None:
+    found = tasks(ROOT / "roles/nvidia_driver/tasks/present.yml")
+    names = [task["name"] for task in found]
+    before = found[: names.index("Remove the driver of another source")]
+    environment = jinja2.Environment()
+    variables = {"__nvidia_driver_steps_to_run": steps}
+    operations = ("fetch_runfile", "install")
+    assert [
+        task["name"]
+        for task in before
+        if task.get("metal.gpu.packages", {}).get("operation") in operations
+        and environment.compile_expression(task["when"])(**variables)
+    ] == expected
+    asks = [task for task in before if task["name"].startswith("Ask")]
+    assert len(asks) == 2
+    assert all(task["check_mode"] is True for task in asks)

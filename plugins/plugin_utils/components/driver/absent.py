@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     fabric,
@@ -22,7 +20,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.shapes
     Data,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
 
 
@@ -41,7 +38,7 @@ def plan_absent(plan: Plan[Data], node: Node) -> None:
     fabric.plan_stop(plan, node, added)
     if is_ours:
         origin.plan_unload(plan, node)
-        _notice_kept(plan, node, packages)
+        origin.notice_kept(plan, node, packages)
     elif origin.is_our_runfile(node):
         origin.plan_unload(plan, node)
         plan.step(steps.UNINSTALL, "this role installed it")
@@ -54,11 +51,3 @@ def plan_absent(plan: Plan[Data], node: Node) -> None:
         plan.step(steps.INITRAMFS, "it may contain removed files")
     steps.OURS.plan_cleanup(plan, node)
     security.plan_removal(plan, node)
-
-
-def _notice_kept(plan: Plan[Data], node: Node, removed: Iterable[str]) -> None:
-    """Report which NVIDIA packages stay. On Red Hat's systems, dnf decides about dependencies."""
-    kept = sorted(set(node["driver"]["packages"]).difference(removed))
-    if kept and not systems.is_redhat(node):
-        command = " ".join(("apt-get purge", *kept))
-        plan.notice("DRIVER_PACKAGES_KEPT", packages=", ".join(kept), command=command)

@@ -11,7 +11,7 @@ Source: NVIDIA's repositories, as the records have them (tests/recorded/packages
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
 from ansible_collections.metal.gpu.plugins.module_utils.read.fabric import (
@@ -28,12 +28,16 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import
     packages as driver_packages,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import steps
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.fit import NVIDIA
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.fit import (
+    NVIDIA,
+    RUNFILE,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.shapes import (
     Data,
     Desired,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.source import Choice
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.fabric.observed import Fabric
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
@@ -99,6 +103,8 @@ def _recorded(plan: Plan[Data], node: Node, choice: Choice) -> dict[str, str]:
     name = package_name(system, choice.branch)
     if node["fabric"]["ports"]:
         reason = "nobody recorded which version of nvlsm it needs for these NVSwitches"
+    elif choice.source == RUNFILE:
+        reason = "it installs none for the driver of a .run file"
     elif choice.source != NVIDIA:
         reason = f"nobody recorded one for the driver of the archive of {system.name}"
     elif name is None:
@@ -164,6 +170,14 @@ def plan_stop(plan: Plan[Data], node: Node, removed: Sequence[str]) -> None:
     is_ours = any(name in removed for name in managers(node))
     if unit and is_ours and (unit["active"] or unit["enabled"]):
         plan.step(steps.STOP_FABRIC, "Fabric Manager uses the driver")
+
+
+def without(found: Fabric, removed: Collection[str]) -> Fabric:
+    """Return what is left of Fabric Manager after packages are removed."""
+    staying = {name: one for name, one in found["packages"].items() if name not in removed}
+    if any(name in removed and is_manager_package(name) for name in found["packages"]):
+        return {**found, "packages": staying, "manager": None, "process": False}
+    return {**found, "packages": staying}
 
 
 def plan_no_drop_in(plan: Plan[Data], node: Node) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 from ansible_collections.metal.gpu.plugins.module_utils.read import nvidia_smi
+from ansible_collections.metal.gpu.plugins.module_utils.read.version import upstream_version
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     fabric,
     security,
@@ -105,10 +106,34 @@ def plan_switch(plan: Plan[Data], node: Node) -> Node:
     else:
         added = steps.OURS.added(node)
         is_ours = bool(driver_packages.carriers(dict.fromkeys(added, "")))
-        packages = removable(node, added) if is_ours else sorted(node["driver"]["packages"])
+        packages = removable(node, added) if is_ours else _removable_of_admin(node)
         steps.OURS.plan_remove(plan, node, packages)
+        # The configuration files of an admin's packages may have the admin's settings.
+        plan.data["former_purged"] = is_ours
+        notice_kept(plan, node, packages)
     plan.data["former"] = packages
     return _without_driver(node, packages)
+
+
+def _removable_of_admin(node: Node) -> list[str]:
+    """Return the packages of an admin's driver, with the dependencies that are useless without it.
+
+    Packages of one release have one version. Those that only use the driver stay.
+    """
+    installed = node["driver"]["packages"]
+    found = driver_packages.carriers(installed)
+    versions = driver_packages.versions(installed)
+    own = {name for name in installed if not driver_packages.is_beside_driver(name)}
+    added = [name for name in own if name in found or upstream_version(installed[name]) in versions]
+    return sorted([*added, *orphans(node, added, own)])
+
+
+def notice_kept(plan: Plan[Data], node: Node, removed: Iterable[str]) -> None:
+    """Report which NVIDIA packages stay. On Red Hat's systems, dnf decides about dependencies."""
+    kept = sorted(set(node["driver"]["packages"]).difference(removed))
+    if kept and not systems.is_redhat(node):
+        command = " ".join(("apt-get purge", *kept))
+        plan.notice("DRIVER_PACKAGES_KEPT", packages=", ".join(kept), command=command)
 
 
 def plan_leftovers(plan: Plan[Data], node: Node, expected: Origin) -> None:
@@ -133,7 +158,11 @@ def _without_driver(node: Node, packages: list[str]) -> Node:
     return {
         **node,
         "kernel": {**kernel, "modules": modules},
-        "packages": {name: one for name, one in node["packages"].items() if name not in packages},
+        "packages": {
+            name: one
+            for name, one in node["packages"].items()
+            if name not in packages and not (packages and _may_go(node, name))
+        },
         "driver": {
             **driver,
             "packages": staying,
@@ -145,6 +174,7 @@ def _without_driver(node: Node, packages: list[str]) -> Node:
             "persistenced": {"installed": False, "enabled": False, "active": False},
             "installer": {**driver["installer"], "version": None, "uninstaller": False},
         },
+        "fabric": fabric.without(node["fabric"], packages),
         "nvml": {
             "driver_version": None,
             "complete": False,
@@ -152,6 +182,11 @@ def _without_driver(node: Node, packages: list[str]) -> Node:
             "failure": nvidia_smi.NOT_INSTALLED.failure,
         },
     }
+
+
+def _may_go(node: Node, name: str) -> bool:
+    """Whether dnf may remove a package with the driver, because nothing else needs it."""
+    return systems.is_redhat(node) and (name == "dkms" or name.startswith("kernel-devel"))
 
 
 def _unload_place(module: str) -> int:

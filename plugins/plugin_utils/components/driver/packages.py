@@ -15,6 +15,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from ansible_collections.metal.gpu.plugins.module_utils.read.fabric import is_fabric_package
 from ansible_collections.metal.gpu.plugins.module_utils.read.gpu_models import (
     OPEN,
     PROPRIETARY,
@@ -40,6 +41,8 @@ _CARRIERS = re.compile(
     r"|(lib)?nvidia-(tesla|legacy)-.*(kernel(-open)?-dkms|smi|cuda1|ml1)"
 )
 
+# They use the driver, and are no part of it.
+_BESIDE_DRIVER = re.compile(r"(nvidia-(mig-manager|fs|gds)|libnvidia-nscq)(-.+)?")
 _DEBIAN_KERNEL = {OPEN: "nvidia-kernel-open-dkms", PROPRIETARY: "nvidia-kernel-dkms"}
 _REDHAT_KERNEL = {OPEN: "kmod-nvidia-open-dkms", PROPRIETARY: "kmod-nvidia-latest-dkms"}
 _REDHAT_STREAM = {OPEN: "open", PROPRIETARY: "dkms"}
@@ -77,6 +80,11 @@ class DriverPackages(NamedTuple):
 def carriers(packages: Mapping[str, str]) -> dict[str, str]:
     """Return the packages that contain a driver, with their versions."""
     return {name: version for name, version in packages.items() if _CARRIERS.fullmatch(name)}
+
+
+def is_beside_driver(name: str) -> bool:
+    """Return whether a package of NVIDIA's is none of the driver, such as Fabric Manager."""
+    return is_fabric_package(name) or _BESIDE_DRIVER.fullmatch(name) is not None
 
 
 def versions(packages: Mapping[str, str]) -> set[str]:

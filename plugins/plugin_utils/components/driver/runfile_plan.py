@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from ansible_collections.metal.gpu.plugins.module_utils.read.packages import RECORDS
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
+    fabric,
     kernels,
     modules,
     origin,
@@ -55,6 +56,7 @@ def plan_runfile(plan: Plan[Data], node: Node, desired: Desired, choice: Choice)
     is_installed = origin.origin(node) == "runfile" and choice.fits(found["version"])
     if not is_installed:
         _refuse_present(plan, node)
+    managers = fabric.packages(plan, node, choice)
     reboot = state.reboot_reason(node, choice)
     refuse_reboot(plan, node, desired, reboot)
     origin.plan_leftovers(plan, node, "runfile")
@@ -80,6 +82,7 @@ def plan_runfile(plan: Plan[Data], node: Node, desired: Desired, choice: Choice)
     loaded = parameters.plan_modules_load(plan, node, desired)
     plan.step(steps.LOAD, None if reboot and is_installed else state.unloaded_reason(node, loaded))
     persistence.plan_without_daemon(plan, node)
+    fabric.plan_service(plan, node, choice, managers)
     if problem == "DKMS_BUILD_FAILED":
         modules.refuse_unbuilt(plan, node, choice.driver)
     elif problem or not (plan.steps or plan.refusals):

@@ -289,8 +289,8 @@ SUMS = "The checksum for /x did not match sha256:000; it was sha256:111."
 @pytest.mark.parametrize(
     ("operation", "failing", "said", "code"),
     [
-        ("runfile", {"url": RUN["url"]}, "HTTP Error 404: Not Found", "RUNFILE_UNAVAILABLE"),
-        ("runfile", {"checksum": f"sha256:{'0' * 64}"}, SUMS, "RUNFILE_CHECKSUM"),
+        ("fetch_runfile", {"url": RUN["url"]}, "HTTP Error 404: Not Found", "RUNFILE_UNAVAILABLE"),
+        ("fetch_runfile", {"checksum": f"sha256:{'0' * 64}"}, SUMS, "RUNFILE_CHECKSUM"),
         ("runfile", {"argv": None}, "ERROR: the compiler is too new", "RUNFILE_FAILED"),
         ("no_runfile", {"argv": None}, "ERROR: no list of files", "RUNFILE_NOT_REMOVED"),
     ],
@@ -304,12 +304,14 @@ def test_run_file_that_fails(
             return {"failed": True, "msg": said}
         return well(module, options)
 
-    result, ran = act(answer, operation=operation, **(RUN if operation == "runfile" else {}))
+    result, ran = act(answer, operation=operation, **(RUN if operation != "no_runfile" else {}))
     assert codes(result) == [code]
     assert said in result["msg"]
+    gone = ("file", {"path": "/var/lib/metal-gpu/packages/nvidia_driver.run", "state": "absent"})
     if operation == "runfile":
-        folder = "/var/lib/metal-gpu/packages/nvidia_driver.run"
-        assert ran[-1] == ("file", {"path": folder, "state": "absent"})
+        assert ran[-1] == gone
+    if operation == "fetch_runfile":
+        assert ran[-2] == gone
 
 
 def test_file_that_cannot_be_fetched_waits_for_no_lock(act: Any) -> None:

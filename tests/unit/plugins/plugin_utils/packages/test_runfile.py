@@ -30,11 +30,12 @@ def request(url: str) -> Request:
     ("url", "module"),
     [("https://x/y.run", "ansible.builtin.get_url"), ("/srv/y.run", "ansible.builtin.copy")],
 )
-def test_file_is_fetched_checked_run_and_deleted(family: str, url: str, module: str) -> None:
-    steps = operations.steps("runfile", family, request(url))
-    # The record comes first, and what an earlier run left goes.
-    assert [call.module for call in steps.first] == ["metal.gpu.packages", "ansible.builtin.file"]
-    folder, fetch, check, _gone, run = steps.work
+def test_file_is_fetched_and_checked(family: str, url: str, module: str) -> None:
+    steps = operations.steps("fetch_runfile", family, request(url))
+    # What an earlier run left goes.
+    assert [call.options for call in steps.first] == [{"path": FOLDER, "state": "absent"}]
+    parent, folder, fetch, check, _gone = steps.work
+    assert parent.options["mode"] == "0755"
     assert folder.options == {"path": FOLDER, "state": "directory", "mode": "0700"}
     assert (fetch.module, fetch.finding) == (module, "RUNFILE_UNAVAILABLE")
     assert fetch.options["dest"] == f"{FOLDER}/fetched"
@@ -42,7 +43,18 @@ def test_file_is_fetched_checked_run_and_deleted(family: str, url: str, module: 
     # Not in the home of a user, or in /tmp.
     assert check.options["tmp_dest"] == fetch.options.get("tmp_dest", FOLDER) == FOLDER
     assert check.options["url"] == f"file://{FOLDER}/fetched"
-    assert run.options["argv"][-3:] == [f"{FOLDER}/driver.run", "--silent", "--dkms"]
+    # It stays for the installation, unless something is wrong with it.
+    assert (steps.last, steps.undo[0].options) == ((), {"path": FOLDER, "state": "absent"})
+
+
+@pytest.mark.parametrize("family", ["debian", "redhat"])
+def test_checked_file_is_run_and_deleted(family: str) -> None:
+    steps = operations.steps("runfile", family, request(""))
+    # The record comes first.
+    assert [call.module for call in steps.first] == ["metal.gpu.packages"]
+    (run,) = steps.work
+    checked = operations.steps("fetch_runfile", family, request("")).work[3].options["dest"]
+    assert run.options["argv"][-3:] == [checked, "--silent", "--dkms"]
     assert f"TMPDIR={FOLDER}" in run.options["argv"]
     (last,) = steps.last
     assert last.options == {"path": FOLDER, "state": "absent"}

@@ -38,6 +38,12 @@ RUNNING = {"installed": True, "enabled": True, "active": True, "state": "active,
 STOPPED = {**RUNNING, "active": False, "state": "failed, exit-code"}
 NO_UNIT = {"installed": False, "enabled": False, "active": False, "state": "inactive, dead"}
 URL = {"repository_url": ""}
+RUNFILE = {
+    "source": "runfile",
+    "version": "",
+    "runfile_url": f"https://download.example/NVIDIA-Linux-x86_64-{VERSION}.run",
+    "runfile_sha256": "0123456789abcdef" * 4,
+}
 
 
 def with_manager(version: str = VERSION, unit: Any = None, name: str = PACKAGE) -> dict[str, Any]:
@@ -202,6 +208,15 @@ def test_one_in_a_container_is_left_alone() -> None:
         pytest.param(
             [SWITCHES], {"version": "560.35.03"}, "FABRIC_PACKAGES_UNKNOWN", id="unknown name"
         ),
+        pytest.param(
+            [SWITCHES], {**RUNFILE, "flavour": "open"}, "FABRIC_PACKAGES_UNKNOWN", id=".run file"
+        ),
+        pytest.param(
+            [SWITCHES, with_manager("575.57.08")],
+            {**RUNFILE, "flavour": "open"},
+            "FABRIC_MANAGER_TAKEN",
+            id=".run file, other version",
+        ),
     ],
 )
 def test_no_driver_without_a_fitting_fabric_manager(
@@ -210,6 +225,37 @@ def test_no_driver_without_a_fitting_fabric_manager(
     planned = plan("nvidia_driver", node(*changes), **{**URL, **desired})
     assert codes(planned)[0] == code
     assert planned["steps"] == []
+
+
+def test_a_fabric_manager_of_the_admin_is_started_beside_a_run_file() -> None:
+    found = node(SWITCHES, with_manager(unit=STOPPED))
+    found["driver"]["packages"] = {}
+    planned = plan("nvidia_driver", found, flavour="open", **RUNFILE)
+    assert codes(planned) == []
+    assert of_driver(planned, "Fabric", ".run") == [
+        "Install the driver from the .run file",
+        "Start Fabric Manager before the kubelet",
+        "Start Fabric Manager",
+    ]
+    assert planned["data"]["fabric_awaited"] is True
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_a_switch_to_a_run_file_takes_no_fabric_manager_away(is_ours: bool) -> None:
+    """Nothing would put it back, and every CUDA program would end with error 802."""
+    installed = {
+        name: {"version": one["version"], "before": None}
+        for name, one in DONE["packages"].items()
+        if name in DONE["driver"]["packages"]
+    }
+    ours = {"ours": {"packages": {"nvidia_driver": {"packages": installed}}}}
+    found = node(ours, base=ready())
+    if not is_ours:
+        found["ours"] = {**found["ours"], "packages": {}}
+    planned = plan("nvidia_driver", found, switch_ok=True, flavour="open", **RUNFILE)
+    removed = PACKAGE in planned["data"]["former"]
+    assert codes(planned) == (["FABRIC_PACKAGES_UNKNOWN"] if removed else [])
+    assert removed or not is_ours
 
 
 def test_a_fabric_manager_of_the_admin_is_enough_for_nvlink_5() -> None:

@@ -302,6 +302,66 @@ def test_packages_go_before_the_run_file() -> None:
         "nvidia-kernel-dkms",
         "nvidia-persistenced",
     ]
+    assert planned["data"]["former_purged"] is True
+
+
+def test_what_dnf_removes_with_the_driver_is_installed_again() -> None:
+    """Source: clean_requirements_on_remove in dnf.conf(5)."""
+    release = "5.14.0-570.el9.x86_64"
+    node = of_admin(
+        os={"id": "rocky", "version_id": "9.6", "family": "redhat"},
+        kernel={"release": release, "headers": True},
+        packages={
+            name: {"version": "1", "held": False} for name in ("dkms", "kernel-devel-matched")
+        },
+        repositories={
+            "epel": {"path": "/etc/yum.repos.d/epel.repo", "entries": [{"enabled": "1"}]}
+        },
+    )
+    planned = driver(node, switch_ok=True)
+    assert codes(planned) == []
+    assert planned["data"]["headers"] == ["dkms", f"kernel-devel-matched-{release}"]
+
+
+BESIDE = {
+    "nvidia-fs-dkms": "2.26.6-1",
+    "nvidia-imex": "570.211.01-1",
+    "nvidia-mig-manager": "0.12.3-1",
+    "libnvidia-nscq": "570.211.01-1",
+}
+
+
+def of_admin(**more: Any) -> dict[str, Any]:
+    """Return a node with packages of an admin's driver, and with others of NVIDIA's."""
+    names = ("libcuda1", "nvidia-kernel-open-dkms", "libnvidia-cfg1", "nvidia-driver-cuda")
+    found = {**dict.fromkeys(names, "570.211.01-1"), "nvidia-kernel-common": "20240109+1", **BESIDE}
+    node = without_nulls(merge(DONE, {"packages": dict.fromkeys(DONE["packages"])}))
+    node["packages"] = {name: {"version": one, "held": False} for name, one in found.items()}
+    node["driver"]["packages"] = found
+    node["ours"]["packages"] = {}
+    node["package_manager"] |= {"automatic": ["nvidia-kernel-common"], "dependants": {}}
+    return merge(node, more)
+
+
+def test_what_is_no_driver_stays_with_a_switch() -> None:
+    planned = driver(of_admin(), switch_ok=True)
+    assert codes(planned) == []
+    assert planned["data"]["former"] == [
+        "libcuda1",
+        "libnvidia-cfg1",
+        "nvidia-driver-cuda",
+        "nvidia-kernel-common",
+        "nvidia-kernel-open-dkms",
+    ]
+    assert planned["data"]["former_purged"] is False
+    (notice,) = [one for one in planned["notices"] if one["code"] == "DRIVER_PACKAGES_KEPT"]
+    assert all(name in notice["message"] for name in BESIDE)
+
+
+def test_what_needs_the_admins_driver_is_never_removed_with_it() -> None:
+    needs = {"nvidia-imex": [["libcuda1"]]}
+    node = of_admin(package_manager={"dependants": needs})
+    assert codes(driver(node, switch_ok=True)) == ["PACKAGES_NEEDED"]
 
 
 def test_run_file_goes_before_packages() -> None:
