@@ -305,8 +305,14 @@ Remedy: if its key was rejected, see SECURE_BOOT_ON in the document below; if it
 
 PARAMETERS_PENDING (notice): parameters of nvidia_driver_module_parameters are not in force: the
   loaded module has {evidence}; {when}
-Remedy: reboot the node, or set `nvidia_driver_reboot_ok: true` and run again; if the node has
-  rebooted since, correct the names and values, or remove what else sets them in /etc/modprobe.d
+Remedy: reboot the node, or set `nvidia_driver_reboot_ok: true` and run again; if the kernel that
+  boots next has no module of the driver, see KERNEL_PENDING in the document below first; if the
+  node has rebooted since, correct the values, or remove what else sets them in /etc/modprobe.d
+
+PARAMETERS_UNKNOWN (notice): `/proc/driver/nvidia/params` does not list {names} of
+  nvidia_driver_module_parameters, so nothing shows whether the loaded module has the values; {when}
+Remedy: run `modinfo -p nvidia` on the node, and correct or remove names that it does not print; a
+  module reads its parameters when it is loaded, so a new value needs a reboot of the node
 
 PEERMEM_MISSING (notice): nvidia_driver_peermem is true, but the driver has no module nvidia-peermem
   for kernel {kernel}

@@ -107,6 +107,17 @@ def plan_next(plan: Plan[Data], node: Node, choice: Choice | None) -> None:
     plan.notice("KERNEL_PENDING", kernel=newer["release"], why=why)
 
 
+def lost_by_reboot(plan: Plan[Data], node: Node) -> str | None:
+    """Return the kernel that boots next, if it has no module then, not even by this plan."""
+    newer = node["driver"]["next_kernel"]
+    if newer is None or newer["module"] or newer["release"] in plan.data.get("kernels", []):
+        return None
+    # Ubuntu's signed modules; see signed.py.
+    coming = plan.data.get("following", []) if plan.has_step(steps.FOLLOW) else []
+    has_signed = any(one.endswith(f"-{newer['release']}") for one in coming)
+    return None if has_signed else newer["release"]
+
+
 def refuse_unbuilt(plan: Plan[Data], node: Node, version: str) -> None:
     """Refuse a driver whose module DKMS could not build."""
     dkms = node["driver"]["dkms"]
