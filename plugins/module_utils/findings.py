@@ -281,8 +281,8 @@ KERNEL_WITHOUT_MODULES (notice): a newer kernel is installed without {package}, 
 Remedy: run `apt-get install {package}` before the reboot; if it needs another version of the
   driver, drain the node, reboot, and run again: the role then updates its own driver
 
-KERNEL_HEADERS_GONE (stop): no repository of the node has the headers of the running kernel
-  {kernel}, so DKMS cannot build the driver's module for it; {found}
+KERNEL_HEADERS_GONE (stop): no repository of the node has the headers of kernel {kernel}, so DKMS
+  cannot build the driver's module for it; {found}
 Remedy: upgrade the kernel, drain and reboot the node, and run again; if a newer kernel with headers
   is installed, the role reboots into it with `nvidia_driver_reboot_ok: true`; if the list of
   packages on the node is old, update it first

@@ -105,7 +105,8 @@ def test_the_newer_kernel_is_booted_where_permitted(headers: bool) -> None:
     node = driver(VIRGIN, next_kernel=kernel(headers=headers), headers_available=[NEWER])
     planned = plan("nvidia_driver", node, reboot_ok=True)
     assert codes(planned) == []
-    assert slugs(planned)[-3:] == ["modules_load", "reboot", "persistence"]
+    assert slugs(planned)[-4:] == ["modules_load", "build", "reboot", "persistence"]
+    assert planned["data"]["kernels"] == [NEWER]
     wanted = [one for one in planned["data"]["packages"] if one.startswith("linux-headers-")]
     assert wanted == ([] if headers else [f"linux-headers-{NEWER}"])
     # The role drains only nodes whose kubelet runs as kubelet.service.
