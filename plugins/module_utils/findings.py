@@ -284,8 +284,9 @@ Remedy: run `apt-get install {package}` before the reboot; if it needs another v
 KERNEL_HEADERS_GONE (stop): no repository of the node has the headers of kernel {kernel}, so DKMS
   cannot build the driver's module for it; {found}
 Remedy: upgrade the kernel, drain and reboot the node, and run again; if a newer kernel with headers
-  is installed, the role reboots into it with `nvidia_driver_reboot_ok: true`; if the list of
-  packages on the node is old, update it first
+  is installed, the role reboots into it with `nvidia_driver_reboot_ok: true`; if the last boot did
+  not start it, change the boot loader's settings, or boot it yourself; if the list of packages on
+  the node is old, update it first
 
 KERNEL_PENDING (notice): kernel {kernel} boots next and has no module of the driver ({why}), so the
   node loses its GPUs at the next boot

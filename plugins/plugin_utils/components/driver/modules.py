@@ -36,13 +36,17 @@ def next_for(plan: Plan[Data], node: Node, desired: Desired) -> Kernel | None:
     Refuse the node if there is none, or if it may not reboot.
     """
     release, newer = node["kernel"]["release"], node["driver"]["next_kernel"]
-    can_boot = newer is not None and can_be_built(node, newer)
+    is_skipped = node["driver"]["next_kernel_skipped"]
+    can_boot = newer is not None and can_be_built(node, newer) and not is_skipped
     if newer is not None and can_boot and desired["reboot_ok"]:
         engines.refuse_distribution(plan, node)
         return newer
     found = "no newer kernel is installed"
     if newer is not None:
-        found = f"kernel {newer['release']} boots next" + ("" if can_boot else ", without headers")
+        problem = ", without headers" if not can_boot else ""
+        found = f"kernel {newer['release']} boots next{problem}"
+        if is_skipped:
+            found = f"kernel {newer['release']} has the module, but the last boot did not start it"
     refuse_headers_gone(plan, str(release), found)
     return None
 

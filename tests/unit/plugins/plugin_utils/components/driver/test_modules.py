@@ -114,6 +114,19 @@ def test_the_newer_kernel_is_booted_where_permitted(headers: bool) -> None:
     assert codes(plan("nvidia_driver", k3s, reboot_ok=True)) == ["DISTRIBUTION_UNSUPPORTED"]
 
 
+def test_a_kernel_that_the_last_boot_skipped_is_not_booted_again() -> None:
+    """The boot loader has other settings, so each run would reboot the node."""
+    newer = kernel(headers=True, module=True)
+    node = driver(merge(DONE, UNBUILT), next_kernel=newer, headers_available=[])
+    node["kernel"]["headers"] = False
+    assert "reboot" in slugs(plan("nvidia_driver", node, reboot_ok=True))
+    planned = plan("nvidia_driver", driver(node, next_kernel_skipped=True), reboot_ok=True)
+    assert (codes(planned), planned["steps"]) == (["KERNEL_HEADERS_GONE"], [])
+    assert planned["refusals"][0]["message"].endswith(
+        f"kernel {NEWER} has the module, but the last boot did not start it"
+    )
+
+
 @pytest.mark.parametrize("available", [None, [RUNNING]], ids=["no index", "there"])
 def test_headers_that_may_be_there_are_installed(available: list[str] | None) -> None:
     planned = plan("nvidia_driver", driver(VIRGIN, headers_available=available))
