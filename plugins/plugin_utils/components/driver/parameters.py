@@ -30,7 +30,7 @@ _DEBIANS_NAMES = ("nvidia-current", "nvidia-current-open", "nvidia-tesla-470")
 _32_BITS = 2**32
 _OCTAL = re.compile(r"0[0-7]+", re.ASCII)
 # /proc/driver/nvidia/params shows one parameter under another name, and some not at all.
-# Source: nv-reg.h of NVIDIA/open-gpu-kernel-modules, read 2026-11-23; 595.84 shows the other name
+# Source: nv-reg.h of NVIDIA/open-gpu-kernel-modules, 2026-11-23; see tests/recorded/parameters.yml
 _SHOWN_AS = {"RestrictProfilingToAdminUsers": "RmProfilingAdminOnly"}
 _NEVER_SHOWN = ("NVreg_EnableNonblockingOpen", "NVreg_RmNvlinkBandwidth")
 

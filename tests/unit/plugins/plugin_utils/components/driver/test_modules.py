@@ -8,11 +8,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import yaml
 
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
     BROKEN,
     DONE,
     K3S,
+    ROOT,
     VIRGIN,
     codes,
     merge,
@@ -339,6 +341,7 @@ def test_teardown_removes_our_files_only() -> None:
 
 # --- parameters and nvidia_peermem ----------------------------------------------------------------
 
+RECORDED = yaml.safe_load((ROOT / "tests" / "recorded" / "parameters.yml").read_text())
 WANTED = {"NVreg_EnableStreamMemOPs": 1}
 LINES = [
     f"options {module} NVreg_EnableStreamMemOPs=1"
@@ -404,18 +407,17 @@ def test_parameters(
         pytest.param(
             "NVreg_Typo", {}, True, True, [], "the next reboot applies them", id="not rebooted yet"
         ),
-        pytest.param("NVreg_RmNvlinkBandwidth", {}, True, False, [], None, id="never shown"),
-        pytest.param(
-            "NVreg_RmNvlinkBandwidth", {}, True, True, [], "next reboot applies", id="not in force"
+        *(
+            pytest.param(row["parameter"], {}, True, False, [], None, id="never shown")
+            for row in RECORDED["never_shown"]
         ),
-        pytest.param(
-            "NVreg_RestrictProfilingToAdminUsers",
-            {"RmProfilingAdminOnly": "0"},
-            True,
-            True,
-            [],
-            None,
-            id="another name",
+        *(
+            pytest.param(row["parameter"], {}, True, True, [], "next reboot applies", id="new, too")
+            for row in RECORDED["never_shown"]
+        ),
+        *(
+            pytest.param(row["parameter"], {row["name"]: "0"}, True, True, [], None, id="renamed")
+            for row in RECORDED["shown_as"]
         ),
         pytest.param(
             "NVreg_RestrictProfilingToAdminUsers",
