@@ -281,11 +281,12 @@ KERNEL_WITHOUT_MODULES (notice): a newer kernel is installed without {package}, 
 Remedy: run `apt-get install {package}` before the reboot; if it needs another version of the
   driver, drain the node, reboot, and run again: the role then updates its own driver
 
-KERNEL_HEADERS_GONE (stop): no repository of the node has the headers of the running kernel
-  {kernel}, so DKMS cannot build the driver's module for it; {found}
+KERNEL_HEADERS_GONE (stop): no repository of the node has the headers of kernel {kernel}, so DKMS
+  cannot build the driver's module for it; {found}
 Remedy: upgrade the kernel, drain and reboot the node, and run again; if a newer kernel with headers
-  is installed, the role reboots into it with `nvidia_driver_reboot_ok: true`; if the list of
-  packages on the node is old, update it first
+  is installed, the role reboots into it with `nvidia_driver_reboot_ok: true`; if the last boot did
+  not start it, change the boot loader's settings, or boot it yourself; if the list of packages on
+  the node is old, update it first
 
 KERNEL_PENDING (notice): kernel {kernel} boots next and has no module of the driver ({why}), so the
   node loses its GPUs at the next boot
@@ -305,8 +306,14 @@ Remedy: if its key was rejected, see SECURE_BOOT_ON in the document below; if it
 
 PARAMETERS_PENDING (notice): parameters of nvidia_driver_module_parameters are not in force: the
   loaded module has {evidence}; {when}
-Remedy: reboot the node, or set `nvidia_driver_reboot_ok: true` and run again; if the node has
-  rebooted since, correct the names and values, or remove what else sets them in /etc/modprobe.d
+Remedy: reboot the node, or set `nvidia_driver_reboot_ok: true` and run again; if the kernel that
+  boots next has no module of the driver, see KERNEL_PENDING in the document below first; if the
+  node has rebooted since, correct the values, or remove what else sets them in /etc/modprobe.d
+
+PARAMETERS_UNKNOWN (notice): `/proc/driver/nvidia/params` does not list {names} of
+  nvidia_driver_module_parameters, so nothing shows whether the loaded module has the values; {when}
+Remedy: run `modinfo -p nvidia` on the node, and correct or remove names that it does not print; a
+  module reads its parameters when it is loaded, so a new value needs a reboot of the node
 
 PEERMEM_MISSING (notice): nvidia_driver_peermem is true, but the driver has no module nvidia-peermem
   for kernel {kernel}

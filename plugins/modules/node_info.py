@@ -307,6 +307,10 @@ gpu_node:
             module:
               description: Whether it has the C(nvidia) module.
               type: bool
+        next_kernel_skipped:
+          description: >-
+            Whether this kernel had the module before the last boot, which started another kernel.
+          type: bool
         headers_available:
           description: >-
             The installed kernels without headers whose headers apt can install, according to its
@@ -401,6 +405,7 @@ gpu_node:
           failed: null
           error: null
         next_kernel: {release: 6.1.0-28-amd64, headers: true, module: true}
+        next_kernel_skipped: false
         headers_available: null
         signing: {certificate: /var/lib/dkms/mok.pub, state: enrolled, error: null}
         programs:

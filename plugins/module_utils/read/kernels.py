@@ -23,6 +23,10 @@ _IMAGE, _HEADERS = "/boot/vmlinuz-", "linux-headers-"
 _ALWAYS_THERE = "base-files"
 # The images by which a Red Hat system repairs itself: they have no modules of their own.
 _RESCUE = "0-rescue"
+# The previous image of the same release, as `make install` keeps it, and a kernel for debugging,
+# which Red Hat's boot loader starts only when asked.
+_NEVER_NEXT = (".old", "+debug")
+_CANDIDATE = "rc"
 _PART = re.compile(r"[0-9]+|[A-Za-z]+")
 
 
@@ -37,14 +41,26 @@ class Kernel(TypedDict):
 def releases(images: Iterable[str], running: str) -> list[str]:
     """Return the installed kernels, the newest last. The running one may have no image."""
     found = {path[len(_IMAGE) :] for path in images}
-    found = {release for release in found if not release.startswith(_RESCUE)}
+    found = {
+        release
+        for release in found
+        if not release.startswith(_RESCUE) and not release.endswith(_NEVER_NEXT)
+    }
     return sorted({*found, *([running] if running else [])}, key=_order)
 
 
 def _order(release: str) -> list[tuple[int, int, str]]:
-    """Compare numbers as numbers: 6.1.0-9 is older than 6.1.0-26. Letters are older than digits."""
+    """Compare numbers as numbers: 6.1.0-9 is older than 6.1.0-26. Letters are older than digits.
+
+    A release candidate is older than what has nothing at its place: 6.12.0-rc3, then 6.12.0.
+    """
     parts: list[str] = _PART.findall(release)
-    return [(1, int(one), "") if one.isdigit() else (0, 0, one) for one in parts]
+    end = (0, 0, "")
+    return [*((1, int(one), "") if one.isdigit() else _word(one) for one in parts), end]
+
+
+def _word(word: str) -> tuple[int, int, str]:
+    return (-1 if word == _CANDIDATE else 0, 0, word)
 
 
 def headers_query(missing: Iterable[str]) -> tuple[str, ...]:

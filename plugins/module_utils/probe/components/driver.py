@@ -82,10 +82,11 @@ def _read(reading: Reading) -> None:
 
 
 def _times(reading: Reading) -> dict[str, float | None]:
+    patterns = (*nvidia_driver.INITIAL_RAMDISKS, nvidia_driver.MODULES_DEP)
     return {
         path.format(release=release): reading.files.modified(path.format(release=release))
         for release in kernel_modules.releases(reading)
-        for path in nvidia_driver.INITIAL_RAMDISKS
+        for path in patterns
     }
 
 

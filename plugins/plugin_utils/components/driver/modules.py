@@ -19,6 +19,8 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed impo
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
 
+_HEADERS = ("linux-headers-", "kernel-devel-")
+
 
 def headers_are_gone(node: Node) -> bool:
     """Whether the running kernel has no headers, and apt has none for it either."""
@@ -34,13 +36,17 @@ def next_for(plan: Plan[Data], node: Node, desired: Desired) -> Kernel | None:
     Refuse the node if there is none, or if it may not reboot.
     """
     release, newer = node["kernel"]["release"], node["driver"]["next_kernel"]
-    can_boot = newer is not None and can_be_built(node, newer)
+    is_skipped = node["driver"]["next_kernel_skipped"]
+    can_boot = newer is not None and can_be_built(node, newer) and not is_skipped
     if newer is not None and can_boot and desired["reboot_ok"]:
         engines.refuse_distribution(plan, node)
         return newer
     found = "no newer kernel is installed"
     if newer is not None:
-        found = f"kernel {newer['release']} boots next" + ("" if can_boot else ", without headers")
+        problem = ", without headers" if not can_boot else ""
+        found = f"kernel {newer['release']} boots next{problem}"
+        if is_skipped:
+            found = f"kernel {newer['release']} has the module, but the last boot did not start it"
     refuse_headers_gone(plan, str(release), found)
     return None
 
@@ -62,25 +68,37 @@ def as_running(node: Node, kernel: Kernel) -> Node:
 
 
 def plan_build(
-    plan: Plan[Data], node: Node, choice: Choice, *, is_new: bool, is_complete: bool
+    plan: Plan[Data],
+    node: Node,
+    choice: Choice,
+    *,
+    is_new: bool,
+    is_complete: bool,
+    booted: Kernel | None = None,
 ) -> str | None:
     """Plan the builds that the packages do not do themselves. Return the code of what prevents it.
 
     `is_new`: packages that bring the source are installed in this run. `is_complete`: nothing that
-    a build needs is missing.
+    a build needs is missing. `booted`: a kernel that counts as the running one already.
     """
     dkms, release = node["driver"]["dkms"], str(node["kernel"]["release"])
     sources = [one for one in dkms["sources"] if choice.fits(one.rpartition("/")[2])]
     plan.data["source"] = sources[0] if sources else None
     kernels = []
     if dkms["built"] is False:
-        has_failed = _has_failed(node, release)
-        if is_complete and (has_failed or not sources):
-            return "DKMS_BUILD_FAILED" if has_failed else "DRIVER_BROKEN"
+        is_failed = has_failed(node, release)
+        if is_complete and (is_failed or not sources):
+            return "DKMS_BUILD_FAILED" if is_failed else "DRIVER_BROKEN"
         kernels = [release] if sources else []
-    newer = node["driver"]["next_kernel"]
-    if newer and not newer["module"] and (sources or is_new) and can_be_built(node, newer):
-        kernels += [] if _has_failed(node, newer["release"], by_name=True) else [newer["release"]]
+    newer = booted or node["driver"]["next_kernel"]
+    if newer and not newer["module"] and newer["release"] not in kernels:
+        can_build = can_be_built(node, newer) or _gets_headers(plan, newer)
+        if (
+            (sources or is_new)
+            and can_build
+            and not has_failed(node, newer["release"], by_name=True)
+        ):
+            kernels.append(newer["release"])
     _plan_kernels(plan, kernels)
     return None
 
@@ -94,26 +112,37 @@ def plan_next(plan: Plan[Data], node: Node, choice: Choice | None) -> None:
     if newer is None or newer["module"] or node["signed_modules"]:
         return  # about Ubuntu's signed modules, see signed.py
     sources = [one for one in dkms["sources"] if choice and choice.fits(one.rpartition("/")[2])]
-    has_failed = _has_failed(node, newer["release"], by_name=True)
-    if choice and sources and newer["headers"] and not has_failed:
+    is_failed = has_failed(node, newer["release"], by_name=True)
+    if choice and sources and newer["headers"] and not is_failed:
         plan.data |= {"source": sources[0], "version": choice.driver}
         _plan_kernels(plan, [newer["release"]])
         return
     why = "nothing on the node builds one"
-    if has_failed:
+    if is_failed:
         why = f"DKMS could not build it: {dkms['error'] or dkms['log']}"
     elif dkms["sources"]:
         why = "the role leaves this driver alone" if newer["headers"] else "it has no headers"
     plan.notice("KERNEL_PENDING", kernel=newer["release"], why=why)
 
 
-def refuse_unbuilt(plan: Plan[Data], node: Node, version: str) -> None:
-    """Refuse a driver whose module DKMS could not build."""
+def lost_by_reboot(plan: Plan[Data], node: Node) -> str | None:
+    """Return the kernel that boots next, if it has no module then, not even by this plan."""
+    newer = node["driver"]["next_kernel"]
+    if newer is None or newer["module"] or newer["release"] in plan.data.get("kernels", []):
+        return None
+    # Ubuntu's signed modules; see signed.py.
+    coming = plan.data.get("following", []) if plan.has_step(steps.FOLLOW) else []
+    has_signed = any(one.endswith(f"-{newer['release']}") for one in coming)
+    return None if has_signed else newer["release"]
+
+
+def refuse_unbuilt(plan: Plan[Data], node: Node, version: str, release: str | None = None) -> None:
+    """Refuse a driver whose module DKMS could not build, for the running kernel or another one."""
     dkms = node["driver"]["dkms"]
     plan.refuse(
         "DKMS_BUILD_FAILED",
         version=version,
-        kernel=node["kernel"]["release"],
+        kernel=release or node["kernel"]["release"],
         error=dkms["error"] or "the log has no known words of an error",
         log=dkms["log"],
         source=plan.data.get("source") or "MODULE/VERSION",
@@ -126,7 +155,13 @@ def _plan_kernels(plan: Plan[Data], kernels: list[str]) -> None:
     plan.step(steps.BUILD, f"no module for {which}" if kernels else None)
 
 
-def _has_failed(node: Node, release: str, *, by_name: bool = False) -> bool:
+def _gets_headers(plan: Plan[Data], kernel: Kernel) -> bool:
+    """Whether this plan installs the headers of a kernel."""
+    names = [*plan.data.get("headers", []), *plan.data.get("packages", [])]
+    return any(one.startswith(_HEADERS) and one.endswith(f"-{kernel['release']}") for one in names)
+
+
+def has_failed(node: Node, release: str, *, by_name: bool = False) -> bool:
     """Whether a build for a kernel failed. Without `by_name`, a log of an unknown one counts."""
     dkms = node["driver"]["dkms"]
     return dkms["log"] is not None and dkms["failed"] in (release, *(() if by_name else (None,)))

@@ -47,6 +47,7 @@ class Driver(TypedDict):
     peermem: bool
     dkms: dkms.Dkms
     next_kernel: kernels.Kernel | None
+    next_kernel_skipped: bool
     headers_available: list[str] | None
     signing: signing.Signing | None
     programs: dict[str, ProgramFileData]
@@ -123,6 +124,7 @@ def _driver(raw: Raw, values: Values) -> Driver:
         "peermem": values["peermem"],
         "dkms": _dkms(raw, values),
         "next_kernel": values["next_kernel"],
+        "next_kernel_skipped": _is_skipped(raw, values["next_kernel"]),
         "headers_available": kernels.parse_headers(raw.stdout("headers")),
         "signing": _signing(raw, values),
         "programs": raw.program_files(nvidia_driver.PROGRAMS),
@@ -146,6 +148,14 @@ def _own(raw: Raw, path: str) -> str:
 
 def _is_newer_than_boot(raw: Raw, path: str) -> bool:
     return raw.modified.get(path, 0.0) > raw.clock["now"] - raw.clock["uptime"]
+
+
+def _is_skipped(raw: Raw, newer: kernels.Kernel | None) -> bool:
+    """Whether the last boot started another kernel, although this one had its modules already."""
+    if newer is None or not newer["module"]:
+        return False
+    path = nvidia_driver.MODULES_DEP.format(release=newer["release"])
+    return path in raw.modified and not _is_newer_than_boot(raw, path)
 
 
 def _signing(raw: Raw, values: Values) -> signing.Signing | None:

@@ -165,6 +165,11 @@ def redhat_headers(node: Node) -> dict[str, str]:
     return {f"{start}{node['kernel']['release']}": ""}
 
 
+def redhat_next_headers(release: str) -> dict[str, str]:
+    """Return the headers of a kernel beside those of the running one."""
+    return {f"{_REDHAT_HEADERS_ALONE}{release}": ""}
+
+
 def compilers(system: System, kernel_compiler: str | None) -> list[str]:
     """Return the package of the kernel's compiler, if the default one cannot build the module."""
     needed = _COMPILER_NEEDED.get((system.id, system.version))

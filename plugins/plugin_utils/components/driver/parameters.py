@@ -9,7 +9,11 @@ import re
 from collections.abc import Mapping
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import state, steps
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
+    modules,
+    state,
+    steps,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.shapes import (
     Data,
     Desired,
@@ -24,6 +28,11 @@ _VALUE = re.compile(r"[\w.,:;=/+-]+", re.ASCII)
 # modprobe.d knows a module by the name of its file, and Debian's files have other names.
 _DEBIANS_NAMES = ("nvidia-current", "nvidia-current-open", "nvidia-tesla-470")
 _32_BITS = 2**32
+_OCTAL = re.compile(r"0[0-7]+", re.ASCII)
+# /proc/driver/nvidia/params shows one parameter under another name, and some not at all.
+# Source: nv-reg.h of NVIDIA/open-gpu-kernel-modules, 2026-11-23; see tests/recorded/parameters.yml
+_SHOWN_AS = {"RestrictProfilingToAdminUsers": "RmProfilingAdminOnly"}
+_NEVER_SHOWN = ("NVreg_EnableNonblockingOpen", "NVreg_RmNvlinkBandwidth")
 
 
 def plan_wanted(plan: Plan[Data], node: Node, desired: Desired) -> None:
@@ -64,17 +73,24 @@ def _plan_file(plan: Plan[Data], node: Node, desired: Desired) -> None:
 
 
 def plan_loaded(plan: Plan[Data], node: Node, desired: Desired) -> None:
-    """Plan the reboot that parameters need, or report that they are not in force."""
+    """Plan the reboot that parameters need, or report that they are not in force.
+
+    A reboot must not cost the GPUs, and what the module does not show is no reason for one.
+    """
+    # A reboot that has not helped once does not help.
+    can_help = plan.has_step(steps.PARAMETERS) or node["driver"]["parameters_are_new"]
+    _notice_unknown(plan, node, desired, can_help=can_help)
     pending = _pending(node["driver"]["parameters"], desired["module_parameters"])
     if not pending:
         return
-    # A reboot that has not helped once does not help.
-    can_help = plan.has_step(steps.PARAMETERS) or node["driver"]["parameters_are_new"]
-    if can_help and desired["reboot_ok"]:
+    lost = modules.lost_by_reboot(plan, node)
+    if can_help and desired["reboot_ok"] and not lost:
         engines.refuse_distribution(plan, node)
         plan.step(steps.REBOOT, f"the loaded module has {', '.join(pending)}")
         return
     when = "they need a reboot" if can_help else "the node has rebooted since"
+    if can_help and lost:
+        when += f", and kernel {lost}, which boots next, has no module of the driver"
     plan.notice("PARAMETERS_PENDING", evidence=", ".join(pending), when=when)
 
 
@@ -97,16 +113,31 @@ def _lines(node: Node, desired: Desired) -> list[str]:
     ]
 
 
+def _notice_unknown(plan: Plan[Data], node: Node, desired: Desired, *, can_help: bool) -> None:
+    """Report parameters that the loaded module does not show."""
+    loaded = node["driver"]["parameters"]
+    names = [name for name in desired["module_parameters"] if _shown(loaded, name) is None]
+    if not can_help:
+        names = [name for name in names if name not in _NEVER_SHOWN]
+    if loaded and names:
+        when = "the next reboot applies them" if can_help else "the node has rebooted since"
+        plan.notice("PARAMETERS_UNKNOWN", names=", ".join(names), when=when)
+
+
 def _pending(loaded: Mapping[str, str], desired: Mapping[str, object]) -> list[str]:
-    """Return what the loaded module has instead; nothing if no module is loaded."""
-    if not loaded:
-        return []
-    values = {name: loaded.get(name.removeprefix("NVreg_")) for name in desired}
+    """Return what the loaded module has instead."""
+    values = {name: _shown(loaded, name) for name in desired}
     return [
-        f"{name}={value}" if value is not None else f"no {name}"
+        f"{name}={value}"
         for name, value in values.items()
-        if value is None or _number(value) != _number(_text(desired[name]))
+        if value is not None and _number(value) != _number(_text(desired[name]))
     ]
+
+
+def _shown(loaded: Mapping[str, str], name: str) -> str | None:
+    """Return the value of a parameter of the loaded module; None if the module does not show it."""
+    name = name.removeprefix("NVreg_")
+    return loaded.get(name, loaded.get(_SHOWN_AS.get(name, name)))
 
 
 def _text(value: object) -> str:
@@ -114,8 +145,11 @@ def _text(value: object) -> str:
 
 
 def _number(text: str) -> int | str:
-    """Return a number, which the module prints without a sign; any other text as it is."""
+    """Return a number as the kernel reads it; any other text as it is.
+
+    The module prints numbers without a sign. Those that begin with 0 are octal.
+    """
     try:
-        return int(text, 0) % _32_BITS
+        return int(text, 8 if _OCTAL.fullmatch(text) else 0) % _32_BITS
     except ValueError:
         return text

@@ -16,6 +16,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import
     fabric,
     kernels,
     modules,
+    next_boot,
     origin,
     parameters,
     persistence,
@@ -187,9 +188,10 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
         return
     if desired["source"] != PRESENT:
         refuse_node(plan, node, desired, choice)
-    chosen = _packages(node, choice) if choice else None
+    chosen = _packages(next_boot.as_started(node, choice), choice) if choice else None
     if choice is None or chosen is None:
         return
+    reboot = state.reboot_reason(node, choice)
     origin.plan_leftovers(plan, node, "packages")
     managers = fabric.packages(plan, node, choice)
     packages, pinning = {**chosen.packages, **managers}, chosen.pinning
@@ -198,7 +200,9 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
     if chosen.headers and modules.headers_are_gone(node) and not node["driver"]["dkms"]["built"]:
         booted = modules.next_for(plan, node, desired)
         node = modules.as_running(node, booted) if booted else node
-    headers = _headers(node, chosen, is_incomplete=reason is not None)
+    elif chosen.headers:
+        next_boot.refuse_unbuildable(plan, node, reboot)
+    headers = _headers(node, chosen, is_incomplete=reason is not None, reboot=reboot)
     needed = {**headers, **_compilers(node, chosen)}
     # In one transaction, rpm may build the module before the headers are installed, and NVIDIA's
     # package ignores a failed build. dpkg unpacks all packages before it builds.
@@ -241,10 +245,11 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
     steps.OURS.plan_hold(plan, node, {name: ours[name] for name in held}, again)
     loaded = parameters.plan_modules_load(plan, node, desired)
     is_new, is_complete = bool(reason and chosen.headers), not (reason or lacking)
-    problem = modules.plan_build(plan, node, choice, is_new=is_new, is_complete=is_complete)
-    reboot = state.reboot_reason(node, choice) or (
-        f"kernel {booted['release']} has headers, and the running one has none" if booted else None
+    problem = modules.plan_build(
+        plan, node, choice, is_new=is_new, is_complete=is_complete, booted=booted
     )
+    if booted and not reboot:
+        reboot = f"kernel {booted['release']} has headers, and the running one has none"
     plan.step(steps.REBOOT, reboot)
     plan.step(steps.LOAD, None if reboot else state.unloaded_reason(node, loaded))
     persistence.plan_new(plan, node)
@@ -253,6 +258,8 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
         modules.refuse_unbuilt(plan, node, choice.driver)
     elif problem or not (plan.steps or plan.refusals):
         refuse_broken(plan, node, choice.driver)
+    elif chosen.headers:
+        next_boot.refuse_lost(plan, node, choice)
 
 
 def _notice_left(plan: Plan[Data], node: Node, choice: Choice) -> None:
@@ -271,15 +278,21 @@ def _packages(node: Node, choice: Choice) -> driver_packages.DriverPackages | No
 
 
 def _headers(
-    node: Node, chosen: driver_packages.DriverPackages, *, is_incomplete: bool
+    node: Node,
+    chosen: driver_packages.DriverPackages,
+    *,
+    is_incomplete: bool,
+    reboot: str | None,
 ) -> dict[str, str]:
     """Return the headers that DKMS needs, if something is to be installed at all."""
-    kernel = node["kernel"]
-    if not chosen.headers or (kernel["headers"] and not is_incomplete):
+    if not chosen.headers:
         return {}
+    of_next = next_boot.headers(node, reboot)
+    if node["kernel"]["headers"] and not is_incomplete:
+        return of_next if reboot else {}
     if systems.is_redhat(node):
-        return driver_packages.redhat_headers(node)
-    return {**kernels.headers(node), **kernels.next_headers(node)}
+        return {**driver_packages.redhat_headers(node), **of_next}
+    return {**kernels.headers(node), **of_next}
 
 
 def _compilers(node: Node, chosen: driver_packages.DriverPackages) -> dict[str, str]:

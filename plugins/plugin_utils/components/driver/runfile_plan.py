@@ -13,6 +13,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import
     fabric,
     kernels,
     modules,
+    next_boot,
     origin,
     parameters,
     persistence,
@@ -60,7 +61,10 @@ def plan_runfile(plan: Plan[Data], node: Node, desired: Desired, choice: Choice)
     reboot = state.reboot_reason(node, choice)
     refuse_reboot(plan, node, desired, reboot)
     origin.plan_leftovers(plan, node, "runfile")
-    _plan_tools(plan, node, is_needed=not is_installed or node["driver"]["dkms"]["built"] is False)
+    next_boot.refuse_unbuildable(plan, node, reboot)
+    is_unbuilt = node["driver"]["dkms"]["built"] is False
+    if not is_installed or is_unbuilt or reboot:
+        _plan_tools(plan, node, reboot)
     path = RECORDS.replace("*", steps.ROLE)
     plan.data |= {
         "flavour": choice.flavour,
@@ -87,6 +91,8 @@ def plan_runfile(plan: Plan[Data], node: Node, desired: Desired, choice: Choice)
         modules.refuse_unbuilt(plan, node, choice.driver)
     elif problem or not (plan.steps or plan.refusals):
         refuse_broken(plan, node, choice.driver)
+    elif is_installed:
+        next_boot.refuse_lost(plan, node, choice)
 
 
 def _refuse_present(plan: Plan[Data], node: Node) -> None:
@@ -99,10 +105,11 @@ def _refuse_present(plan: Plan[Data], node: Node) -> None:
         plan.refuse("DRIVER_FROM_ELSEWHERE", found=version, error=state.error(node))
 
 
-def _plan_tools(plan: Plan[Data], node: Node, *, is_needed: bool) -> None:
-    """Plan what the installer needs: DKMS, the headers of the kernel, and its compiler."""
-    if not is_needed:
-        return
+def _plan_tools(plan: Plan[Data], node: Node, reboot: str | None) -> None:
+    """Plan what the installer needs: DKMS, the headers of the kernel, and its compiler.
+
+    After a reboot, the installer runs with the kernel that boots next.
+    """
     system = systems.supported(node)
     names = driver_packages.compilers(system, node["kernel"]["compiler"])
     needed = {name: "" for name in ("dkms", *names) if name not in node["packages"]}
@@ -110,9 +117,12 @@ def _plan_tools(plan: Plan[Data], node: Node, *, is_needed: bool) -> None:
         refuse_epel(plan, node)
         needed |= driver_packages.redhat_headers(node)
     else:
-        needed |= kernels.headers(node)
+        is_left = reboot is not None and node["driver"]["next_kernel"] is not None
+        if not (is_left and modules.headers_are_gone(node)):
+            needed |= kernels.headers(node)
         following = kernels.following(node, kernels.HEADERS)
         plan.data["following"] = following
         plan.step(steps.FOLLOW, kernels.following_reason(following))
+    needed |= next_boot.headers(node, reboot)
     plan.data["headers"] = arguments(node, needed)
     plan.step(steps.HEADERS, install_reason(node, needed) if needed else None)

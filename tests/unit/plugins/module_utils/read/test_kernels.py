@@ -27,6 +27,25 @@ from ansible_collections.metal.gpu.plugins.module_utils.read import kernels
             "5.14.0-503.11.1.el9_5.x86_64",
             id="Red Hat, with its rescue image",
         ),
+        pytest.param(["6.1.0", "6.1.0.old"], "6.1.0", "6.1.0", id="the image before this one"),
+        pytest.param(["6.1.0", "6.1.0.old"], "5.9.0", "6.1.0", id="the image before the newest"),
+        pytest.param(["6.12.0", "6.12.0-rc3"], "6.12.0", "6.12.0", id="a release candidate"),
+        pytest.param(["6.12.0-rc3", "6.11.9"], "6.11.9", "6.12.0-rc3", id="of a newer release"),
+        pytest.param(
+            ["6.12.0-061200rc3-generic", "6.12.0-061200-generic"],
+            "6.12.0-061200-generic",
+            "6.12.0-061200-generic",
+            id="Ubuntu's release candidate",
+        ),
+        pytest.param(
+            ["6.12~rc6-amd64", "6.12-amd64"], "6.12-amd64", "6.12-amd64", id="that of Debian"
+        ),
+        pytest.param(
+            ["5.14.0-503.el9.x86_64", "5.14.0-503.el9.x86_64+debug"],
+            "5.14.0-503.el9.x86_64",
+            "5.14.0-503.el9.x86_64",
+            id="for debugging",
+        ),
         pytest.param(
             ["5.15.0-140-generic"], "6.8.0-60-generic", "6.8.0-60-generic", id="an older one"
         ),

@@ -123,6 +123,7 @@ def test_a_gpu_node(observe, tmp_path):
             "parameters_are_new": False,
             "peermem": False,
             "next_kernel": None,
+            "next_kernel_skipped": False,
             "headers_available": None,
             "signing": {"certificate": None, "state": "missing", "error": None},
             "programs": {

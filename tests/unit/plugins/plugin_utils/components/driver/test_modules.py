@@ -8,11 +8,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import yaml
 
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
     BROKEN,
     DONE,
     K3S,
+    ROOT,
     VIRGIN,
     codes,
     merge,
@@ -105,12 +107,26 @@ def test_the_newer_kernel_is_booted_where_permitted(headers: bool) -> None:
     node = driver(VIRGIN, next_kernel=kernel(headers=headers), headers_available=[NEWER])
     planned = plan("nvidia_driver", node, reboot_ok=True)
     assert codes(planned) == []
-    assert slugs(planned)[-3:] == ["modules_load", "reboot", "persistence"]
+    assert slugs(planned)[-4:] == ["modules_load", "build", "reboot", "persistence"]
+    assert planned["data"]["kernels"] == [NEWER]
     wanted = [one for one in planned["data"]["packages"] if one.startswith("linux-headers-")]
     assert wanted == ([] if headers else [f"linux-headers-{NEWER}"])
     # The role drains only nodes whose kubelet runs as kubelet.service.
     k3s = merge(node, {"kubelet": {"installed": False, "endpoint": None, "distribution": K3S}})
     assert codes(plan("nvidia_driver", k3s, reboot_ok=True)) == ["DISTRIBUTION_UNSUPPORTED"]
+
+
+def test_a_kernel_that_the_last_boot_skipped_is_not_booted_again() -> None:
+    """The boot loader has other settings, so each run would reboot the node."""
+    newer = kernel(headers=True, module=True)
+    node = driver(merge(DONE, UNBUILT), next_kernel=newer, headers_available=[])
+    node["kernel"]["headers"] = False
+    assert "reboot" in slugs(plan("nvidia_driver", node, reboot_ok=True))
+    planned = plan("nvidia_driver", driver(node, next_kernel_skipped=True), reboot_ok=True)
+    assert (codes(planned), planned["steps"]) == (["KERNEL_HEADERS_GONE"], [])
+    assert planned["refusals"][0]["message"].endswith(
+        f"kernel {NEWER} has the module, but the last boot did not start it"
+    )
 
 
 @pytest.mark.parametrize("available", [None, [RUNNING]], ids=["no index", "there"])
@@ -325,6 +341,7 @@ def test_teardown_removes_our_files_only() -> None:
 
 # --- parameters and nvidia_peermem ----------------------------------------------------------------
 
+RECORDED = yaml.safe_load((ROOT / "tests" / "recorded" / "parameters.yml").read_text())
 WANTED = {"NVreg_EnableStreamMemOPs": 1}
 LINES = [
     f"options {module} NVreg_EnableStreamMemOPs=1"
@@ -360,15 +377,6 @@ LINES = [
             "NVreg_EnableStreamMemOPs=0; the node has rebooted since",
             id="a reboot has not helped",
         ),
-        pytest.param(
-            LINES,
-            {"Mobile": "1"},
-            False,
-            True,
-            [],
-            "no NVreg_EnableStreamMemOPs; the node has rebooted since",
-            id="unknown name",
-        ),
         pytest.param(LINES, {}, False, True, [], None, id="not readable"),
     ],
 )
@@ -387,9 +395,127 @@ def test_parameters(
     assert all(one["message"].endswith(notice) for one in planned["notices"])
 
 
+@pytest.mark.parametrize(
+    ("name", "loaded", "own", "is_new", "steps", "words"),
+    [
+        pytest.param(
+            "NVreg_Typo", {}, True, False, [], "values; the node has rebooted since", id="unknown"
+        ),
+        pytest.param(
+            "NVreg_Typo", {}, False, False, ["parameters"], "reboot applies them", id="new"
+        ),
+        pytest.param(
+            "NVreg_Typo", {}, True, True, [], "the next reboot applies them", id="not rebooted yet"
+        ),
+        *(
+            pytest.param(row["parameter"], {}, True, False, [], None, id="never shown")
+            for row in RECORDED["never_shown"]
+        ),
+        *(
+            pytest.param(row["parameter"], {}, True, True, [], "next reboot applies", id="new, too")
+            for row in RECORDED["never_shown"]
+        ),
+        *(
+            pytest.param(row["parameter"], {row["name"]: "0"}, True, True, [], None, id="renamed")
+            for row in RECORDED["shown_as"]
+        ),
+        pytest.param(
+            "NVreg_RestrictProfilingToAdminUsers",
+            {"RestrictProfilingToAdminUsers": "0"},
+            True,
+            True,
+            [],
+            None,
+            id="its own name",
+        ),
+    ],
+)
+def test_parameters_that_are_not_listed(
+    name: str, loaded: dict[str, str], own: bool, is_new: bool, steps: list[str], words: str | None
+) -> None:
+    """They are no reason for a reboot."""
+    lines = [line.replace("NVreg_EnableStreamMemOPs=1", f"{name}=0") for line in LINES]
+    node = driver(
+        DONE,
+        own_parameters=lines if own else [],
+        parameters={"EnableMSI": "1", **loaded},
+        parameters_are_new=is_new,
+    )
+    planned = plan("nvidia_driver", node, module_parameters={name: 0}, reboot_ok=True)
+    assert slugs(planned) == steps
+    assert notices(planned) == (["PARAMETERS_UNKNOWN"] if words else [])
+    assert all(words in one["message"] for one in planned["notices"] if words)
+
+
+def test_another_name_is_compared() -> None:
+    wanted = {"NVreg_RestrictProfilingToAdminUsers": 0}
+    node = driver(DONE, parameters={"RmProfilingAdminOnly": "1"})
+    planned = plan("nvidia_driver", node, module_parameters=wanted, reboot_ok=True)
+    assert slugs(planned) == ["parameters", "reboot"]
+
+
+SIGNED = f"linux-modules-nvidia-580-server-{NEWER}"
+
+
+@pytest.mark.parametrize(
+    ("newer", "signed", "desired", "notice", "steps"),
+    [
+        pytest.param(kernel(), None, {}, "KERNEL_PENDING", [], id="nothing to build with"),
+        pytest.param(
+            kernel(headers=True), None, {"version": "570.211.01"}, "KERNEL_PENDING", [], id="kept"
+        ),
+        pytest.param(
+            kernel(),
+            {"package": SIGNED, "error": "needs 580.179"},
+            {},
+            "KERNEL_WITHOUT_MODULES",
+            [],
+            id="signed modules, missing",
+        ),
+        pytest.param(kernel(headers=True), None, {}, None, ["build", "reboot"], id="is built"),
+        pytest.param(kernel(module=True), None, {}, None, ["reboot"], id="is there"),
+        pytest.param(
+            kernel(),
+            {"package": SIGNED, "error": None},
+            {},
+            None,
+            ["follow", "reboot"],
+            id="signed modules",
+        ),
+    ],
+)
+def test_parameters_do_not_cost_the_gpus(
+    newer: dict[str, Any],
+    signed: dict[str, Any] | None,
+    desired: dict[str, Any],
+    notice: str | None,
+    steps: list[str],
+) -> None:
+    """A reboot starts the newest kernel, and that one needs the module."""
+    base = {**DONE, "signed_modules": signed}
+    node = driver(base, next_kernel=newer, parameters={"EnableStreamMemOPs": "0"})
+    wanted = {"module_parameters": WANTED, "reboot_ok": True, **desired}
+    planned = plan("nvidia_driver", node, **wanted)
+    assert {*slugs(planned)} == {"parameters", *steps}
+    found = [one for one in planned["notices"] if one["code"] != "DRIVER_KEPT"]
+    assert {one["code"] for one in found} == ({"PARAMETERS_PENDING", notice} if notice else set())
+    for one in found:
+        if one["code"] == "PARAMETERS_PENDING":
+            assert one["message"].endswith(
+                f"they need a reboot, and kernel {NEWER}, which boots next, has no module of the "
+                "driver"
+            )
+
+
 def test_parameters_that_are_equal_in_another_form() -> None:
-    wanted = {"NVreg_A": -1, "NVreg_B": "0x10", "NVreg_C": True, "NVreg_D": "A=1;B=2"}
-    loaded = {"A": "4294967295", "B": "16", "C": "1", "D": "A=1;B=2"}
+    wanted = {
+        "NVreg_A": -1,
+        "NVreg_B": "0x10",
+        "NVreg_C": True,
+        "NVreg_D": "A=1;B=2",
+        "NVreg_E": "0660",
+    }
+    loaded = {"A": "4294967295", "B": "16", "C": "1", "D": "A=1;B=2", "E": "432"}
     planned = plan("nvidia_driver", driver(DONE, parameters=loaded), module_parameters=wanted)
     assert notices(planned) == []
 

@@ -160,6 +160,23 @@ def test_the_kernel_that_boots_next_and_its_headers(observe, tmp_path, has_drive
     assert (asked, driver["headers_available"]) == (expected, None if has_driver else [])
 
 
+@pytest.mark.parametrize(
+    ("after_boot_s", "files", "expected"),
+    [
+        pytest.param(-60, "updates/dkms/nvidia.ko:\n", True, id="before the boot"),
+        pytest.param(60, "updates/dkms/nvidia.ko:\n", False, id="since the boot"),
+        pytest.param(-60, "", False, id="no module"),
+    ],
+)
+def test_the_last_boot_skipped_the_newest_kernel(observe, tmp_path, after_boot_s, files, expected):
+    dep = f"/lib/modules/{NEWER}/modules.dep"
+    images = {f"/boot/vmlinuz-{one}": "" for one in (RUNNING, NEWER)}
+    plant(tmp_path, {"/proc/sys/kernel/osrelease": f"{RUNNING}\n", dep: files, **images})
+    written = time.time() - time.monotonic() + after_boot_s
+    os.utime(tmp_path / dep.lstrip("/"), (written, written))
+    assert observe(Programs({}))["driver"]["next_kernel_skipped"] is expected
+
+
 def test_every_initial_ramdisk_counts(observe, tmp_path):
     plant(tmp_path, {"/etc/modprobe.d/nouveau.conf": "blacklist nouveau\n"})
     plant(tmp_path, {"/proc/sys/kernel/osrelease": f"{RUNNING}\n"})
