@@ -152,6 +152,7 @@ def plan_leftovers(plan: Plan[Data], node: Node, expected: Origin) -> None:
 def _without_driver(node: Node, packages: list[str]) -> Node:
     """Return a node whose driver is removed and unloaded, to plan another one for it."""
     driver, kernel = node["driver"], node["kernel"]
+    newer = driver["next_kernel"]
     modules = [name for name in kernel["modules"] if not name.startswith("nvidia")]
     gone = {*packages, *(driver["packages"] if systems.is_redhat(node) else ())}
     staying = {name: one for name, one in driver["packages"].items() if name not in gone}
@@ -173,6 +174,7 @@ def _without_driver(node: Node, packages: list[str]) -> Node:
             "dkms": {**driver["dkms"], "built": None, "kernels": [], "sources": [], "log": None},
             "persistenced": {"installed": False, "enabled": False, "active": False},
             "installer": {**driver["installer"], "version": None, "uninstaller": False},
+            "next_kernel": {**newer, "module": False} if newer else None,
         },
         "fabric": fabric.without(node["fabric"], packages),
         "nvml": {
