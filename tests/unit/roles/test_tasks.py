@@ -79,6 +79,10 @@ def test_the_fabric_is_ready_only_if_nvidia_smi_says_so(
     template = environment.from_string(variables["__nvidia_driver_fabric_is_ready"])
     asked = {"rc": code, "stdout": printed, "stderr": ""}
     assert template.render(nvidia_driver_fabric=asked) == str(is_ready)
+    nested = with_nested(tasks(ROOT / "roles/nvidia_driver/tasks/fabric.yml"))
+    (wait,) = (task for task in nested if "until" in task)
+    # Ansible asks no more after `retries`, and only this makes it a failure then.
+    assert wait["failed_when"] == f"not {wait['until']}" == "not __nvidia_driver_fabric_is_ready"
 
 
 def test_an_engine_is_called_by_the_path_that_was_observed() -> None:
