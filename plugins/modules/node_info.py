@@ -319,7 +319,9 @@ gpu_node:
           type: dict
           contains:
             certificate:
-              description: Path of its certificate. V(null) if there is no key yet.
+              description: >-
+                Path of its certificate, or the line of DKMS's settings about it if that is not
+                understood. V(null) if there is no key yet.
               type: str
             state:
               description: >-

@@ -81,6 +81,8 @@ def find_certificate(reading: Reading) -> str | None:
     files = NodeFiles(reading.node.root)
     files.read_all(signing.SETTINGS)
     named = signing.parse_certificate(files.texts[path] for path in sorted(files.texts))
+    if named and not signing.is_path(named):
+        return named
     system = parse_os_release(reading.files.texts.get("/etc/os-release", ""))["id"]
     candidates = [named] if named else signing.certificates(system)
     return next((path for path in candidates if files.exists(path)), None)

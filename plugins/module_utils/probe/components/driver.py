@@ -32,6 +32,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.read import (
     kernels,
     nvidia_driver,
     nvidia_smi,
+    signing,
 )
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def _commands(reading: Reading) -> dict[str, Command]:
         "nvidia_smi": Command(nvidia_smi.QUERY, timeout_s=nvidia_smi.TIMEOUT_S),
     }
     certificate = kernel_modules.find_certificate(reading)
-    if certificate:
+    if certificate and signing.is_path(certificate):
         commands["mokutil"] = Command(("mokutil", "--test-key", certificate))
     return commands
 

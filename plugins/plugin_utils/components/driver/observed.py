@@ -153,6 +153,9 @@ def _signing(raw: Raw, values: Values) -> signing.Signing | None:
     if not signing.has_secure_boot(raw.texts):
         return None
     certificate = values["certificate"]
+    if certificate and not signing.is_path(certificate):
+        error = f"nobody knows which file DKMS takes by its setting {certificate}"
+        return {"certificate": certificate, "state": "unknown", "error": error}
     state = signing.parse_state(raw.stdout("mokutil")) if certificate else "missing"
     error = failure_text(raw.outputs.get("mokutil"), "mokutil") if state == "unknown" else None
     return {"certificate": certificate, "state": state, "error": error}

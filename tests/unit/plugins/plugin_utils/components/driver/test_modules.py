@@ -218,6 +218,16 @@ def test_a_driver_that_is_left_alone_is_not_built(desired: dict[str, Any]) -> No
             "enrol the key of DKMS (its state is unknown: mokutil: odd): run",
             id="unknown state",
         ),
+        pytest.param(
+            {"certificate": "mok_certificate=$x", "state": "unknown", "error": "odd"},
+            "enrol the key of DKMS (its state is unknown: odd): run `mokutil --import FILE`",
+            id="unknown certificate",
+        ),
+        pytest.param(
+            {"certificate": "/my keys/k", "state": "missing", "error": None},
+            "enrol the key of DKMS: run `mokutil --import '/my keys/k'`",
+            id="quoted",
+        ),
     ],
 )
 def test_a_key_that_is_not_enrolled(signing: dict[str, Any] | None, words: str) -> None:

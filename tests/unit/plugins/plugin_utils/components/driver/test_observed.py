@@ -190,6 +190,17 @@ def test_the_key_is_asked_only_with_secure_boot(observe, tmp_path, flag):
         assert programs.asked == [f"mokutil --test-key {key}"]
 
 
+def test_a_certificate_that_is_not_understood_is_unknown(observe, tmp_path):
+    line = "mok_certificate=$x/mine.pub"
+    variable = "/sys/firmware/efi/efivars/SecureBoot-8be4df61"
+    texts = {"/etc/dkms/framework.conf": f"{line}\n", "/var/lib/dkms/mok.pub": ""}
+    plant(tmp_path, {variable: "\x06\x00\x00\x00\x01", **texts})
+    programs = Programs({"mokutil": (1, "is already enrolled\n", "")})
+    found = observe(programs)["driver"]["signing"]
+    assert (found["certificate"], found["state"], programs.asked) == (line, "unknown", [])
+    assert line in found["error"]
+
+
 @pytest.mark.parametrize(
     ("texts", "file"),
     [
