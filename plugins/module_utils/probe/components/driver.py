@@ -130,7 +130,7 @@ def _follow_up(reading: Reading, outputs: Mapping[str, Output]) -> dict[str, Com
 PROBE = Probe(
     units=(nvidia_driver.PERSISTENCED,),
     files=(
-        "/proc/driver/nvidia/version",
+        nvidia_driver.VERSION,
         "/proc/driver/nvidia/gpus/*/information",
         "/sys/module/nvidia/version",
         nvidia_driver.PARAMETERS,

@@ -98,7 +98,7 @@ def observe(raw: Raw) -> Observed:
 
 
 def _driver(raw: Raw, values: Values) -> Driver:
-    loaded = nvidia_driver.parse_loaded_module(raw.texts.get("/proc/driver/nvidia/version", ""))
+    loaded = nvidia_driver.parse_loaded_module(raw.texts.get(nvidia_driver.VERSION, ""))
     module_version = raw.text("/sys/module/nvidia/version")
     return {
         "packages": raw.versions(nvidia_driver.is_driver_package),
