@@ -85,6 +85,25 @@ def test_the_fabric_is_ready_only_if_nvidia_smi_says_so(
     assert wait["failed_when"] == f"not {wait['until']}" == "not __nvidia_driver_fabric_is_ready"
 
 
+@pytest.mark.parametrize(
+    ("planned", "expected"),
+    [(None, "nvidia/580.178.04"), ("nvidia-current/580.178.04", "nvidia-current/580.178.04")],
+)
+def test_what_dkms_builds_is_the_planned_version(planned: str | None, expected: str) -> None:
+    environment = jinja2.Environment()
+    environment.tests["match"] = lambda text, pattern: bool(re.match(pattern, text))
+    variables = yaml.safe_load((ROOT / "roles/nvidia_driver/vars/main.yml").read_text())
+    template = environment.from_string(variables["__nvidia_driver_source"])
+    data = {"source": planned, "source_pattern": r"[^/]+/580\.178\.04$"}
+    for left in ([], ["nvidia/535.309.01"]):
+        dkms = {"sources": [*left, "nvidia/580.178.04"]}
+        text = template.render(
+            nvidia_driver_plan={"data": data},
+            nvidia_driver_dkms={"gpu_node": {"driver": {"dkms": dkms}}},
+        )
+        assert text == expected
+
+
 def test_an_engine_is_called_by_the_path_that_was_observed() -> None:
     """The path of sudo lacks /usr/local/bin on Red Hat's systems, where Kubespray puts engines."""
     bare = re.compile(r"""\[(?:timeout, "10", )?["']?(?:containerd|dockerd|docker|kubelet)["']?,""")

@@ -51,7 +51,7 @@ class Values(TypedDict):
     module_files: list[str]
     peermem: bool
     next_kernel: Kernel | None
-    build_log: dkms.Log
+    build_logs: dict[str, dkms.Log]
     certificate: str | None
     persistence_off: str | None
     libraries: dict[str, str | None]
@@ -67,7 +67,7 @@ def _values(reading: Reading) -> Values:
         "module_files": nvidia_driver.parse_modules_dep(modules_dep),
         "peermem": nvidia_driver.has_peermem(modules_dep),
         "next_kernel": kernel_modules.read_next_kernel(reading),
-        "build_log": kernel_modules.read_build_log(reading),
+        "build_logs": kernel_modules.read_build_logs(reading),
         "certificate": kernel_modules.find_certificate(reading),
         "persistence_off": kernel_modules.find_persistence_off(reading),
         "libraries": {

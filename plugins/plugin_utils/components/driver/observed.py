@@ -136,7 +136,7 @@ def _driver(raw: Raw, values: Values) -> Driver:
 def _dkms(raw: Raw, values: Values) -> dkms.Dkms:
     names = ("dkms_sources", "dkms_modules", "dkms_logs")
     paths = [path for name in names for path in raw.found[name]]
-    return dkms.parse(paths, raw.text("/proc/sys/kernel/osrelease"), values["build_log"])
+    return dkms.parse(paths, raw.text("/proc/sys/kernel/osrelease"), values["build_logs"])
 
 
 def _own(raw: Raw, path: str) -> str:
@@ -154,8 +154,8 @@ def _signing(raw: Raw, values: Values) -> signing.Signing | None:
         return None
     certificate = values["certificate"]
     if certificate and not signing.is_path(certificate):
-        error = f"nobody knows which file DKMS takes by its setting {certificate}"
-        return {"certificate": certificate, "state": "unknown", "error": error}
+        why = f"nobody knows which file DKMS takes by its setting {certificate}"
+        return {"certificate": certificate, "state": "unknown", "error": why}
     state = signing.parse_state(raw.stdout("mokutil")) if certificate else "missing"
     error = failure_text(raw.outputs.get("mokutil"), "mokutil") if state == "unknown" else None
     return {"certificate": certificate, "state": state, "error": error}

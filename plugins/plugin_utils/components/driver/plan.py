@@ -190,6 +190,7 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
     chosen = _packages(node, choice) if choice else None
     if choice is None or chosen is None:
         return
+    node = modules.of_version(node, choice.fits)
     origin.plan_leftovers(plan, node, "packages")
     managers = fabric.packages(plan, node, choice)
     packages, pinning = {**chosen.packages, **managers}, chosen.pinning

@@ -146,6 +146,7 @@ def test_a_gpu_node(observe, tmp_path):
                 "log": None,
                 "failed": None,
                 "error": None,
+                "builds": {},
             },
         },
         "nvml": {
@@ -454,7 +455,7 @@ def test_the_documentation_shows_every_key(observe):
     by_name = (
         *("packages", "runtimes", "repositories", "module_streams"),
         *("failure", "made_with", "program", "distribution", "kinds", "errors", "unfinished"),
-        *("dependants", "parameters", "next_kernel", "signing"),
+        *("dependants", "parameters", "next_kernel", "signing", "builds"),
     )
 
     def compare(found, sample, path):
