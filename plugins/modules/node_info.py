@@ -292,6 +292,11 @@ gpu_node:
             error:
               description: The first errors in the end of that log. V(null) if it has none.
               type: str
+            builds:
+              description: >-
+                C(built), C(kernels), C(log), C(failed) and C(error) of each source alone. The
+                values above are those of all sources together.
+              type: dict
         next_kernel:
           description: >-
             The newest installed kernel, which boots next unless the boot loader has other settings.
@@ -323,7 +328,9 @@ gpu_node:
           type: dict
           contains:
             certificate:
-              description: Path of its certificate. V(null) if there is no key yet.
+              description: >-
+                Path of its certificate, or the line of DKMS's settings about it if that is not
+                understood. V(null) if there is no key yet.
               type: str
             state:
               description: >-
@@ -404,6 +411,9 @@ gpu_node:
           log: null
           failed: null
           error: null
+          builds:
+            nvidia/580.178.04:
+              {built: true, kernels: [6.1.0-26-amd64], log: null, failed: null, error: null}
         next_kernel: {release: 6.1.0-28-amd64, headers: true, module: true}
         next_kernel_skipped: false
         headers_available: null

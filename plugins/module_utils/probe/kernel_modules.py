@@ -56,11 +56,10 @@ def read_modules_dep(reading: Reading, release: str) -> str:
     return NodeFiles(reading.node.root).read(path) or ""
 
 
-def read_build_log(reading: Reading) -> dkms.Log:
-    """Read the start and the end of the log of a failed build."""
-    logs = (path for path in reading.files.find(dkms.LOGS) if dkms.is_log(path))
-    path = next(logs, None)
-    return _read_ends(reading.node.root / path.lstrip("/")) if path else dkms.NO_LOG
+def read_build_logs(reading: Reading) -> dict[str, dkms.Log]:
+    """Read the start and the end of the logs of failed builds, by path."""
+    paths = filter(dkms.is_log, reading.files.find(dkms.LOGS))
+    return {path: _read_ends(reading.node.root / path.lstrip("/")) for path in paths}
 
 
 def _read_ends(path: Path) -> dkms.Log:
@@ -81,6 +80,8 @@ def find_certificate(reading: Reading) -> str | None:
     files = NodeFiles(reading.node.root)
     files.read_all(signing.SETTINGS)
     named = signing.parse_certificate(files.texts[path] for path in sorted(files.texts))
+    if named and not signing.is_path(named):
+        return named
     system = parse_os_release(reading.files.texts.get("/etc/os-release", ""))["id"]
     candidates = [named] if named else signing.certificates(system)
     return next((path for path in candidates if files.exists(path)), None)

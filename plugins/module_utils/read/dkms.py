@@ -21,17 +21,18 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.nvidia_driver impor
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
 # Sources of a module, the modules that were built, by kernel, and the log of a failed build. Debian
 # names the module nvidia-current, NVIDIA names it nvidia.
-SOURCES = "/var/lib/dkms/nvidia*/*/source"
-MODULES = "/var/lib/dkms/nvidia*/*/*/*/module/nvidia*.ko*"
-LOGS = "/var/lib/dkms/nvidia*/*/build/make.log"
+_FOLDER, _LOG = "/var/lib/dkms", "build/make.log"
+SOURCES = f"{_FOLDER}/nvidia*/*/source"
+MODULES = f"{_FOLDER}/nvidia*/*/*/*/module/nvidia*.ko*"
+LOGS = f"{_FOLDER}/nvidia*/*/{_LOG}"
 # How much of a log is read, from its end.
 END_BYTES = 65536
 # DKMS's name and version of the driver. nvidia-fs is not part of it, but GPUDirect Storage.
-_PATH = re.compile(rf"/var/lib/dkms/(?P<source>{MODULE}/[^/]+)/(?P<rest>.+)")
+_PATH = re.compile(rf"{_FOLDER}/(?P<source>{MODULE}/[^/]+)/(?P<rest>.+)")
 # "DKMS (dkms-3.3.0) make.log for nvidia/580.105.08 for kernel 6.17.11-061711-generic (x86_64)"
 _KERNEL = re.compile(r"^DKMS\b.*\bmake\.log for .+ for kernel (?P<release>\S+)", re.MULTILINE)
 # What compilers, the kernel's build and the driver's own checks print. make's "*** [file] Error 1"
@@ -53,41 +54,67 @@ class Log(TypedDict):
 NO_LOG: Log = {"start": "", "end": ""}
 
 
-class Dkms(TypedDict):
-    """State of the driver's module in DKMS."""
+class Build(TypedDict):
+    """State of one source of the driver's module."""
 
     built: bool | None  # for the running kernel; None without source
     kernels: list[str]  # for which a module was built
-    sources: list[str]  # names and versions in the syntax of dkms: "nvidia/580.178.04"
     log: str | None  # of a failed build
     failed: str | None  # the kernel of that build; None: unknown
     error: str | None  # the words of the compiler in the log
 
 
-def parse(paths: Iterable[str], release: str | None, log: Log = NO_LOG) -> Dkms:
-    """Derive the state of the driver's module from the paths below /var/lib/dkms."""
-    sources: list[str] = []
-    logs: list[str] = []
-    kernels: list[str] = []
+class Dkms(Build):
+    """State of the driver's module in DKMS: of all sources together, and of each."""
+
+    sources: list[str]  # names and versions in the syntax of dkms: "nvidia/580.178.04"
+    builds: dict[str, Build]  # by these
+
+
+def parse(paths: Iterable[str], release: str | None, logs: Mapping[str, Log]) -> Dkms:
+    """Derive the state of the driver's module from the paths below /var/lib/dkms.
+
+    `logs` are the texts of the logs, by their paths.
+    """
+    by_source: dict[str, list[str]] = {}
     for path in paths:
-        match = _PATH.fullmatch(path)
-        if not match:
-            continue
-        rest = match["rest"]
-        if rest == "source":
-            sources.append(match["source"])
-        elif rest == "build/make.log":
-            logs.append(path)
-        elif is_module_file(rest):
-            kernels.append(rest.partition("/")[0])
+        if match := _PATH.fullmatch(path):
+            by_source.setdefault(match["source"], []).append(match["rest"])
+    builds = {
+        source: _parse_build(source, rests, release, logs) for source, rests in by_source.items()
+    }
+    return join(builds)
+
+
+def join(builds: Mapping[str, Build]) -> Dkms:
+    """Return the state of several sources together. Of the logs, the first one counts."""
+    sources = [source for source, one in builds.items() if one["built"] is not None]
+    logged = next((one for one in builds.values() if one["log"]), None)
+    return {
+        "built": any(one["built"] for one in builds.values()) if sources else None,
+        "kernels": sorted({release for one in builds.values() for release in one["kernels"]}),
+        "sources": sources,
+        "log": logged and logged["log"],
+        "failed": logged and logged["failed"],
+        "error": logged and logged["error"],
+        "builds": {**builds},
+    }
+
+
+def _parse_build(
+    source: str, rests: Sequence[str], release: str | None, logs: Mapping[str, Log]
+) -> Build:
+    """Return the state of one source from the paths below its folder."""
+    kernels = {rest.partition("/")[0] for rest in rests if is_module_file(rest)}
+    path = f"{_FOLDER}/{source}/{_LOG}" if _LOG in rests else None
+    log = logs.get(path or "", NO_LOG)
     kernel = _KERNEL.search(log["start"])
     return {
-        "built": release in kernels if sources else None,
-        "kernels": sorted({*kernels}),
-        "sources": sources,
-        "log": next(iter(logs), None),
-        "failed": kernel["release"] if kernel and logs else None,
-        "error": parse_log(log["end"]) if logs else None,
+        "built": release in kernels if "source" in rests else None,
+        "kernels": sorted(kernels),
+        "log": path,
+        "failed": kernel["release"] if kernel else None,
+        "error": parse_log(log["end"]),
     }
 
 

@@ -36,6 +36,7 @@ PROGRAMS = ("nvidia-smi", "nvidia-persistenced")
 PERSISTENCED = "nvidia-persistenced.service"
 # Ubuntu's own unit has it. Without it, the daemon turns persistence mode on.
 PERSISTENCE_OFF = "--no-persistence-mode"
+VERSION = "/proc/driver/nvidia/version"  # of the loaded module
 PARAMETERS = "/proc/driver/nvidia/params"  # of the loaded module
 LIBRARIES = ("libnvidia-ml.so.1", "libcuda.so.1")
 TOOLKIT_PROGRAMS = (

@@ -17,23 +17,33 @@ from ansible_collections.metal.gpu.plugins.module_utils.read import packages
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ansible_collections.metal.gpu.plugins.module_utils.read.nvidia_driver import LoadedModule
+
 _IMAGE = re.compile(r"linux-image-(?:unsigned-)?(\d[\d.]*-\d+)-([a-z][a-z-]*)")
 _NUMBER = re.compile(r"\d+")
 MODULES = "linux-modules-nvidia-"
+_OPEN = "-open"
 
 
-def missing(installed: Iterable[str], running: str) -> str | None:
+def missing(
+    installed: Iterable[str], running: str, loaded: LoadedModule | None = None
+) -> str | None:
     """Return the package that the newest kernel of the running one's flavour lacks, or None.
 
-    None, too, if the running kernel has no signed modules.
+    `loaded` is the driver that works: packages of other series can be installed beside its own.
+    None, too, if the running kernel has no signed modules of it.
     """
     names = {*installed}
     end = f"-{running}"
-    series = [
-        one[len(MODULES) : -len(end)]
-        for one in names
-        if one.startswith(MODULES) and one.endswith(end)
-    ]
+    series = _of_driver(
+        sorted(
+            one[len(MODULES) : -len(end)]
+            for one in names
+            if one.startswith(MODULES) and one.endswith(end)
+        ),
+        names,
+        loaded,
+    )
     flavour = running.partition("-")[2].partition("-")[2]
     images = [match for match in map(_IMAGE.fullmatch, names) if match and match[2] == flavour]
     if not series or not images:
@@ -41,8 +51,23 @@ def missing(installed: Iterable[str], running: str) -> str | None:
     newest = max((match[1] for match in images), key=_order)
     if _order(newest) <= _order(running):
         return None
-    name = f"{MODULES}{series[0]}-{newest}-{flavour}"
-    return None if name in names else name
+    packages = [f"{MODULES}{one}-{newest}-{flavour}" for one in series]
+    return None if names.intersection(packages) else packages[0]
+
+
+def _of_driver(series: list[str], names: set[str], loaded: LoadedModule | None) -> list[str]:
+    """Return the series, such as "580-server-open", from which the loaded driver can be."""
+    if loaded is None:
+        return series
+    branch = loaded.version.partition(".")[0]
+    fitting = [
+        one
+        for one in series
+        if one.partition("-")[0] == branch and one.endswith(_OPEN) == (loaded.flavour == "open")
+    ]
+    # 580 and 580-server are two series of the same branch. Its programs are there only once.
+    own = [one for one in fitting if f"nvidia-utils-{one.removesuffix(_OPEN)}" in names]
+    return own or fitting
 
 
 def _order(release: str) -> list[int]:

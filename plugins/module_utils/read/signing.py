@@ -24,7 +24,11 @@ _OF_UBUNTU = "/var/lib/shim-signed/mok/MOK.der"  # by update-secureboot-policy
 _VARIABLES = "/sys/firmware/efi/efivars/SecureBoot-"
 _FLAG = 4  # an EFI variable starts with four bytes of attributes
 
-_CERTIFICATE = re.compile(r"^[ \t]*mok_certificate=(?P<path>\S+)[ \t]*$", re.MULTILINE)
+# DKMS reads its settings as a shell does. What is more than a path or quotes is not understood.
+_LINE = re.compile(r"^[^#\n]*\bmok_certificate\b.*$", re.MULTILINE)
+_CERTIFICATE = re.compile(
+    r"\s*(?:export\s+)?mok_certificate=(?P<path>[\w./+:@%,=-]*|\"[^\"$`\\]*\"|'[^']*')(?:\s*;|\s+#.*|\s*)"
+)
 # "… is already enrolled", "… is already in db", "… is already in the built-in trusted keyring"
 _ENROLLED = re.compile(r" is already (?:enrolled|in db\b|in the \S*(?: \S+)? ?keyring)")
 _REQUESTED = " is already in the enrollment request"
@@ -36,7 +40,8 @@ State = Literal["enrolled", "requested", "missing", "unknown"]
 class Signing(TypedDict):
     """The key that signs the modules of DKMS, on a node with Secure Boot."""
 
-    certificate: str | None  # its path; None: there is no key yet
+    # Its path, or the line of the settings if it is not understood; None: there is no key yet.
+    certificate: str | None
     state: str  # a State
     error: str | None  # why the state is unknown
 
@@ -55,11 +60,22 @@ def certificates(system: str | None) -> list[str]:
 
 
 def parse_certificate(settings: Iterable[str]) -> str | None:
-    """Return the path of the certificate that DKMS's settings name; the last one counts."""
-    found = [
-        match["path"].strip("\"'") for text in settings for match in _CERTIFICATE.finditer(text)
-    ]
-    return found[-1] if found else None
+    """Return the path of the certificate that DKMS's settings name; the last one counts.
+
+    Return the line itself if it is not understood: see `is_path`.
+    """
+    found = [match[0] for text in settings for match in _LINE.finditer(text)]
+    last = found[-1].strip() if found else ""
+    match = _CERTIFICATE.fullmatch(last)
+    path = match["path"].strip("\"'") if match else ""
+    if match and (not path or is_path(path)):
+        return path or None
+    return last or None
+
+
+def is_path(certificate: str) -> bool:
+    """Return whether this is a path, and not a line of the settings that is not understood."""
+    return certificate.startswith("/")
 
 
 def parse_state(printed: str) -> State:

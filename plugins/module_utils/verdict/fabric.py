@@ -30,11 +30,23 @@ if TYPE_CHECKING:
 STOPPED = "FABRIC_MANAGER_STOPPED"
 # With this FABRIC_MODE, GPUs wait for a partition, which another program activates.
 PARTITIONS = 1
+# States of a unit that has processes, or may have.
+_CHANGING = ("activating", "reloading", "deactivating")
 
 
 def is_needed(node: Node) -> bool:
     """Whether the node has NVSwitches that a Fabric Manager on the node has to configure."""
     return bool(node["fabric"]["switches"] or node["fabric"]["ports"])
+
+
+def is_in_container(node: Node) -> bool:
+    """Whether a Fabric Manager runs that is not the service of the node.
+
+    While systemd starts or stops the service, its process is there and the unit is not active.
+    """
+    unit = node["fabric"]["manager"]
+    is_service = unit and (unit["active"] or unit["state"].startswith(_CHANGING))
+    return node["fabric"]["process"] and not is_service
 
 
 def describe_switches(node: Node) -> str:
@@ -90,7 +102,7 @@ def _judge_manager(host: str, node: Node, version: str) -> dict[str, str] | None
         if is_manager_package(name)
     }
     is_active = bool(unit and unit["active"])
-    if node["fabric"]["process"] and not is_active:  # in a container, in a version of its own
+    if is_in_container(node):  # in a version of its own
         return None
     if not (is_active or found or (unit and unit["installed"])):
         return finding("FABRIC_MANAGER_MISSING", host, switches=switches, version=version)

@@ -56,6 +56,54 @@ def test_a_node_is_drained_unless_its_kubelet_is_stopped(
     assert template.render(nvidia_driver_reboot_drain=True, metal_gpu={"node": node}) == str(drains)
 
 
+@pytest.mark.parametrize(
+    ("code", "printed", "is_ready"),
+    [
+        (0, "Completed\nCompleted\n", True),
+        (0, "N/A\n", True),
+        (2, 'Field "fabric.state" is not a valid field to query.\n', True),
+        (0, "Completed\nIn Progress\n", False),
+        (0, "Not Started\n", False),
+        (0, "\n", False),
+        (9, "", False),
+        (9, "No devices were found\n", False),
+        (124, "", False),
+    ],
+)
+def test_the_fabric_is_ready_only_if_nvidia_smi_says_so(
+    code: int, printed: str, is_ready: bool
+) -> None:
+    environment = jinja2.Environment()
+    environment.tests["search"] = lambda text, pattern: bool(re.search(pattern, text))
+    variables = yaml.safe_load((ROOT / "roles/nvidia_driver/vars/main.yml").read_text())
+    template = environment.from_string(variables["__nvidia_driver_fabric_is_ready"])
+    asked = {"rc": code, "stdout": printed, "stderr": ""}
+    assert template.render(nvidia_driver_fabric=asked) == str(is_ready)
+    nested = with_nested(tasks(ROOT / "roles/nvidia_driver/tasks/fabric.yml"))
+    (wait,) = (task for task in nested if "until" in task)
+    # Ansible asks no more after `retries`, and only this makes it a failure then.
+    assert wait["failed_when"] == f"not {wait['until']}" == "not __nvidia_driver_fabric_is_ready"
+
+
+@pytest.mark.parametrize(
+    ("planned", "expected"),
+    [(None, "nvidia/580.178.04"), ("nvidia-current/580.178.04", "nvidia-current/580.178.04")],
+)
+def test_what_dkms_builds_is_the_planned_version(planned: str | None, expected: str) -> None:
+    environment = jinja2.Environment()
+    environment.tests["match"] = lambda text, pattern: bool(re.match(pattern, text))
+    variables = yaml.safe_load((ROOT / "roles/nvidia_driver/vars/main.yml").read_text())
+    template = environment.from_string(variables["__nvidia_driver_source"])
+    data = {"source": planned, "source_pattern": r"[^/]+/580\.178\.04$"}
+    for left in ([], ["nvidia/535.309.01"]):
+        dkms = {"sources": [*left, "nvidia/580.178.04"]}
+        text = template.render(
+            nvidia_driver_plan={"data": data},
+            nvidia_driver_dkms={"gpu_node": {"driver": {"dkms": dkms}}},
+        )
+        assert text == expected
+
+
 def test_an_engine_is_called_by_the_path_that_was_observed() -> None:
     """The path of sudo lacks /usr/local/bin on Red Hat's systems, where Kubespray puts engines."""
     bare = re.compile(r"""\[(?:timeout, "10", )?["']?(?:containerd|dockerd|docker|kubelet)["']?,""")

@@ -32,6 +32,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.read import (
     kernels,
     nvidia_driver,
     nvidia_smi,
+    signing,
 )
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Values(TypedDict):
     module_files: list[str]
     peermem: bool
     next_kernel: Kernel | None
-    build_log: dkms.Log
+    build_logs: dict[str, dkms.Log]
     certificate: str | None
     persistence_off: str | None
     libraries: dict[str, str | None]
@@ -66,7 +67,7 @@ def _values(reading: Reading) -> Values:
         "module_files": nvidia_driver.parse_modules_dep(modules_dep),
         "peermem": nvidia_driver.has_peermem(modules_dep),
         "next_kernel": kernel_modules.read_next_kernel(reading),
-        "build_log": kernel_modules.read_build_log(reading),
+        "build_logs": kernel_modules.read_build_logs(reading),
         "certificate": kernel_modules.find_certificate(reading),
         "persistence_off": kernel_modules.find_persistence_off(reading),
         "libraries": {
@@ -96,7 +97,7 @@ def _commands(reading: Reading) -> dict[str, Command]:
         "nvidia_smi": Command(nvidia_smi.QUERY, timeout_s=nvidia_smi.TIMEOUT_S),
     }
     certificate = kernel_modules.find_certificate(reading)
-    if certificate:
+    if certificate and signing.is_path(certificate):
         commands["mokutil"] = Command(("mokutil", "--test-key", certificate))
     return commands
 
@@ -130,7 +131,7 @@ def _follow_up(reading: Reading, outputs: Mapping[str, Output]) -> dict[str, Com
 PROBE = Probe(
     units=(nvidia_driver.PERSISTENCED,),
     files=(
-        "/proc/driver/nvidia/version",
+        nvidia_driver.VERSION,
         "/proc/driver/nvidia/gpus/*/information",
         "/sys/module/nvidia/version",
         nvidia_driver.PARAMETERS,

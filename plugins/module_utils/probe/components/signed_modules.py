@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING
 from ansible_collections.metal.gpu.plugins.module_utils.probe.commands import Command
 from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import Probe
 from ansible_collections.metal.gpu.plugins.module_utils.read import packages, signed_modules
+from ansible_collections.metal.gpu.plugins.module_utils.read.nvidia_driver import (
+    VERSION,
+    parse_loaded_module,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +26,8 @@ if TYPE_CHECKING:
 def _follow_up(reading: Reading, outputs: Mapping[str, Output]) -> dict[str, Command]:
     listed = outputs.get("packages")
     installed = packages.parse_packages(listed.stdout, os.uname().machine) if listed else {}
-    name = signed_modules.missing(installed, reading.release)
+    loaded = parse_loaded_module(reading.files.texts.get(VERSION, ""))
+    name = signed_modules.missing(installed, reading.release, loaded)
     return {"signed_modules": Command(signed_modules.simulation(name))} if name else {}
 
 

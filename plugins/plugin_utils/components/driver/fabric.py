@@ -22,6 +22,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.version import upst
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.fabric import (
     PARTITIONS,
     describe_switches,
+    is_in_container,
     is_needed,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
@@ -76,7 +77,7 @@ def packages(plan: Plan[Data], node: Node, choice: Choice) -> dict[str, str]:
 
     A Fabric Manager that an admin installed is never replaced, and neither is one in a container.
     """
-    if not is_needed(node) or _is_in_container(node):
+    if not is_needed(node) or is_in_container(node):
         return {}
     ours = steps.OURS.of_role(node)
     found = {name: one for name, one in managers(node).items() if name not in ours}
@@ -87,11 +88,6 @@ def packages(plan: Plan[Data], node: Node, choice: Choice) -> dict[str, str]:
     elif not found:
         return _recorded(plan, node, choice)
     return {}
-
-
-def _is_in_container(node: Node) -> bool:
-    unit = node["fabric"]["manager"]
-    return node["fabric"]["process"] and not (unit and unit["active"])
 
 
 def _unfit(found: Mapping[str, str], choice: Choice) -> dict[str, str]:
@@ -150,7 +146,7 @@ def plan_service(plan: Plan[Data], node: Node, choice: Choice, wanted: Mapping[s
     unit = node["fabric"]["manager"]
     is_fit = bool(wanted) or not _unfit(managers(node), choice)
     is_installed = bool(wanted) or bool(unit and unit["installed"])
-    if not is_needed(node) or not is_installed or not is_fit or _is_in_container(node):
+    if not is_needed(node) or not is_installed or not is_fit or is_in_container(node):
         return
     # In mode 1, another program activates the partitions of the GPUs, some time later.
     is_later = node["fabric"]["mode"] == PARTITIONS

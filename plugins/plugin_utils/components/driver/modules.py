@@ -8,6 +8,10 @@ Which kernel boots next is a heuristic: see module_utils/read/kernels.py.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+
+from ansible_collections.metal.gpu.plugins.module_utils.read import dkms as dkms_state
 from ansible_collections.metal.gpu.plugins.module_utils.read.kernels import Kernel
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import steps
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.shapes import (
@@ -67,6 +71,20 @@ def as_running(node: Node, kernel: Kernel) -> Node:
     return {**node, "kernel": running, "driver": driver}  # type: ignore[typeddict-item]
 
 
+def of_version(node: Node, fits: Callable[[str], bool]) -> Node:
+    """Return the node without what drivers of other versions have left in DKMS."""
+    builds = node["driver"]["dkms"]["builds"]
+    kept = {name: one for name, one in builds.items() if fits(_version(name))}
+    if len(kept) == len(builds):
+        return node
+    driver = {**node["driver"], "dkms": dkms_state.join(kept)}
+    return {**node, "driver": driver}  # type: ignore[typeddict-item]
+
+
+def _version(source: str) -> str:
+    return source.rpartition("/")[2]
+
+
 def plan_build(
     plan: Plan[Data],
     node: Node,
@@ -81,9 +99,12 @@ def plan_build(
     `is_new`: packages that bring the source are installed in this run. `is_complete`: nothing that
     a build needs is missing. `booted`: a kernel that counts as the running one already.
     """
+    node = of_version(node, choice.fits)
     dkms, release = node["driver"]["dkms"], str(node["kernel"]["release"])
-    sources = [one for one in dkms["sources"] if choice.fits(one.rpartition("/")[2])]
+    sources = [one for one in dkms["sources"] if choice.fits(_version(one))]
     plan.data["source"] = sources[0] if sources else None
+    version = re.escape(choice.version).replace(r"\*", ".*")
+    plan.data["source_pattern"] = f"[^/]+/{version}$"
     kernels = []
     if dkms["built"] is False:
         is_failed = has_failed(node, release)
@@ -108,10 +129,12 @@ def plan_next(plan: Plan[Data], node: Node, choice: Choice | None) -> None:
 
     `choice` is None if the role leaves the driver alone.
     """
+    works = node["nvml"]["driver_version"]
+    node = of_version(node, choice.fits if choice else lambda one: works in (one, None))
     newer, dkms = node["driver"]["next_kernel"], node["driver"]["dkms"]
     if newer is None or newer["module"] or node["signed_modules"]:
         return  # about Ubuntu's signed modules, see signed.py
-    sources = [one for one in dkms["sources"] if choice and choice.fits(one.rpartition("/")[2])]
+    sources = [one for one in dkms["sources"] if choice and choice.fits(_version(one))]
     is_failed = has_failed(node, newer["release"], by_name=True)
     if choice and sources and newer["headers"] and not is_failed:
         plan.data |= {"source": sources[0], "version": choice.driver}

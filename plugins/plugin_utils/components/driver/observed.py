@@ -99,7 +99,7 @@ def observe(raw: Raw) -> Observed:
 
 
 def _driver(raw: Raw, values: Values) -> Driver:
-    loaded = nvidia_driver.parse_loaded_module(raw.texts.get("/proc/driver/nvidia/version", ""))
+    loaded = nvidia_driver.parse_loaded_module(raw.texts.get(nvidia_driver.VERSION, ""))
     module_version = raw.text("/sys/module/nvidia/version")
     return {
         "packages": raw.versions(nvidia_driver.is_driver_package),
@@ -138,7 +138,7 @@ def _driver(raw: Raw, values: Values) -> Driver:
 def _dkms(raw: Raw, values: Values) -> dkms.Dkms:
     names = ("dkms_sources", "dkms_modules", "dkms_logs")
     paths = [path for name in names for path in raw.found[name]]
-    return dkms.parse(paths, raw.text("/proc/sys/kernel/osrelease"), values["build_log"])
+    return dkms.parse(paths, raw.text("/proc/sys/kernel/osrelease"), values["build_logs"])
 
 
 def _own(raw: Raw, path: str) -> str:
@@ -163,6 +163,9 @@ def _signing(raw: Raw, values: Values) -> signing.Signing | None:
     if not signing.has_secure_boot(raw.texts):
         return None
     certificate = values["certificate"]
+    if certificate and not signing.is_path(certificate):
+        why = f"nobody knows which file DKMS takes by its setting {certificate}"
+        return {"certificate": certificate, "state": "unknown", "error": why}
     state = signing.parse_state(raw.stdout("mokutil")) if certificate else "missing"
     error = failure_text(raw.outputs.get("mokutil"), "mokutil") if state == "unknown" else None
     return {"certificate": certificate, "state": state, "error": error}

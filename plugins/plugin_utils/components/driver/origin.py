@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-from ansible_collections.metal.gpu.plugins.module_utils.read import nvidia_smi
+from ansible_collections.metal.gpu.plugins.module_utils.read import dkms, nvidia_smi
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import upstream_version
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     fabric,
@@ -171,7 +171,7 @@ def _without_driver(node: Node, packages: list[str]) -> Node:
             "disk_version": None,
             "module_files": [],
             "flavour": None,
-            "dkms": {**driver["dkms"], "built": None, "kernels": [], "sources": [], "log": None},
+            "dkms": dkms.join({}),
             "persistenced": {"installed": False, "enabled": False, "active": False},
             "installer": {**driver["installer"], "version": None, "uninstaller": False},
             "next_kernel": {**newer, "module": False} if newer else None,

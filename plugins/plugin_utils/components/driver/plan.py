@@ -191,6 +191,7 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
     chosen = _packages(next_boot.as_started(node, choice), choice) if choice else None
     if choice is None or chosen is None:
         return
+    node = modules.of_version(node, choice.fits)
     reboot = state.reboot_reason(node, choice)
     origin.plan_leftovers(plan, node, "packages")
     managers = fabric.packages(plan, node, choice)

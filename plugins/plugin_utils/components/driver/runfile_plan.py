@@ -57,6 +57,7 @@ def plan_runfile(plan: Plan[Data], node: Node, desired: Desired, choice: Choice)
     is_installed = origin.origin(node) == "runfile" and choice.fits(found["version"])
     if not is_installed:
         _refuse_present(plan, node)
+    node = modules.of_version(node, choice.fits)
     managers = fabric.packages(plan, node, choice)
     reboot = state.reboot_reason(node, choice)
     refuse_reboot(plan, node, desired, reboot)

@@ -51,6 +51,7 @@ class Data(PackageData, total=False):
     newest: bool  # whether the installation changes the version of what the role holds
     following: list[str]  # alternatives, the best first
     source: str | None  # of the module, for DKMS; None: known after the installation
+    source_pattern: str  # a regular expression for it, then
     kernels: list[str]  # to build it for
     persistence_drop_in: File | None
     persistence_gpus: list[str]  # on which nvidia-smi turns the mode on

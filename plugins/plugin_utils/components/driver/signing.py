@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+import shlex
+
+from ansible_collections.metal.gpu.plugins.module_utils.read.signing import is_path
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 
 _AT_THE_CONSOLE = (
@@ -29,7 +32,8 @@ def way_out(node: Node) -> str:
     if key["state"] == "requested":
         return f"confirm the key {key['certificate']}: {_AT_THE_CONSOLE}"
     unknown = f" (its state is unknown: {key['error']})" if key["error"] else ""
+    path = shlex.quote(key["certificate"]) if is_path(key["certificate"]) else "FILE"
     return (
-        f"enrol the key of DKMS{unknown}: run `mokutil --import {key['certificate']}`, set a "
+        f"enrol the key of DKMS{unknown}: run `mokutil --import {path}`, set a "
         f"one-time password, {_AT_THE_CONSOLE}"
     )

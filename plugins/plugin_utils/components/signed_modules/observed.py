@@ -7,6 +7,10 @@ from __future__ import annotations
 from typing import TypedDict
 
 from ansible_collections.metal.gpu.plugins.module_utils.read import signed_modules
+from ansible_collections.metal.gpu.plugins.module_utils.read.nvidia_driver import (
+    VERSION,
+    parse_loaded_module,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Raw
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import follow
 
@@ -26,7 +30,8 @@ class Observed(TypedDict):
 
 def observe(raw: Raw) -> Observed:
     release = raw.text("/proc/sys/kernel/osrelease") or ""
-    name = signed_modules.missing(raw.packages, release)
+    loaded = parse_loaded_module(raw.texts.get(VERSION, ""))
+    name = signed_modules.missing(raw.packages, release, loaded)
     if name is None:
         return {"signed_modules": None}
     output = raw.outputs.get("signed_modules")

@@ -57,5 +57,5 @@ def test_the_words_of_the_compiler(text: str, expected: str | None) -> None:
     ],
 )
 def test_the_kernel_of_a_failed_build(start: str, kernel: str | None) -> None:
-    found = dkms.parse([LOG], "6.1.0-26-amd64", {"start": start, "end": ""})
+    found = dkms.parse([LOG], "6.1.0-26-amd64", {LOG: {"start": start, "end": ""}})
     assert (found["failed"], found["log"]) == (kernel, LOG)

@@ -39,6 +39,17 @@ def test_where_the_certificate_is(system: str) -> None:
         ([], None),
         (["# mok_certificate=/x\n"], None),
         (['mok_certificate="/a"\n', "mok_certificate=/b\n"], "/b"),
+        (["mok_certificate=/root/mine.der # ours\n"], "/root/mine.der"),
+        (["  export mok_certificate=/root/mine.der;\n"], "/root/mine.der"),
+        (['mok_certificate="/root/my keys/mine.der"\n'], "/root/my keys/mine.der"),
+        (["mok_certificate='/root/my keys/$x.der'  # ours\n"], "/root/my keys/$x.der"),
+        (["mok_certificate=/a\nmok_certificate=\n"], None),
+        (["mok_certificate=/a\n", "mok_certificate=$x/b\n"], "mok_certificate=$x/b"),
+        (["mok_certificate=$x/b\n", "mok_certificate=/a\n"], "/a"),
+        (['mok_certificate="$x/b"\n'], 'mok_certificate="$x/b"'),
+        (["mok_certificate=mine.der\n"], "mok_certificate=mine.der"),
+        (["[ -e /a ] && mok_certificate=/a\n"], "[ -e /a ] && mok_certificate=/a"),
+        (["mok_certificate=/a#b\n"], "mok_certificate=/a#b"),
     ],
 )
 def test_the_certificate_of_the_settings(texts: list[str], path: str | None) -> None:

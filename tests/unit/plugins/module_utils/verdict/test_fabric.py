@@ -87,6 +87,15 @@ NOBODY = {"packages": {}, "manager": NO_UNIT, "process": False}
             "",
             id="in a container, beside another package",
         ),
+        *(
+            pytest.param(
+                node(manager={**FAILED, "state": f"{state}, start"}, states=PENDING),
+                "FABRIC_MANAGER_STOPPED",
+                f"does not run ({state}, start)",
+                id=state,
+            )
+            for state in ("activating", "deactivating")
+        ),
         pytest.param(
             node(packages={"nvidia-fabricmanager-580": "580.178.04-0ubuntu0.24.04.1"}),
             None,

@@ -147,6 +147,7 @@ def test_a_gpu_node(observe, tmp_path):
                 "log": None,
                 "failed": None,
                 "error": None,
+                "builds": {},
             },
         },
         "nvml": {
@@ -429,8 +430,13 @@ def test_what_is_said_instead_of_a_version(observe, answer, error):
     ],
 )
 def test_signed_modules_that_the_next_kernel_lacks(observe, tmp_path, answer, error) -> None:
+    loaded = (
+        "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.95.05  Tue Sep 23 10:11:16 UTC 2025\n"
+    )
     plant(tmp_path, {"/proc/sys/kernel/osrelease": "6.8.0-60-generic\n"})
+    plant(tmp_path, {"/proc/driver/nvidia/version": loaded})
     installed = (
+        "linux-modules-nvidia-535-server-6.8.0-60-generic",
         *("linux-modules-nvidia-580-server-6.8.0-60-generic", "linux-image-6.8.0-61-generic"),
         "linux-image-6.8.0-60-generic",
     )
@@ -450,7 +456,7 @@ def test_the_documentation_shows_every_key(observe):
     by_name = (
         *("packages", "runtimes", "repositories", "module_streams"),
         *("failure", "made_with", "program", "distribution", "kinds", "errors", "unfinished"),
-        *("dependants", "parameters", "next_kernel", "signing"),
+        *("dependants", "parameters", "next_kernel", "signing", "builds"),
     )
 
     def compare(found, sample, path):

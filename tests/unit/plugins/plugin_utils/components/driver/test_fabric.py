@@ -192,6 +192,13 @@ def test_one_in_a_container_is_left_alone() -> None:
     assert not any(PACKAGE in one for one in planned["data"]["packages"])
 
 
+@pytest.mark.parametrize("state", ["activating, start", "deactivating, stop-sigterm"])
+def test_a_service_that_starts_or_stops_is_not_in_a_container(state: str) -> None:
+    unit = {**STOPPED, "state": state}
+    found = node(SWITCHES, with_manager(unit=unit), {"fabric": {"process": True}}, base=DONE)
+    assert "Start Fabric Manager" in names(plan("nvidia_driver", found))
+
+
 @pytest.mark.parametrize(
     ("changes", "desired", "code"),
     [

@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 import yaml
 
+from ansible_collections.metal.gpu.plugins.module_utils.read import dkms
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
     BROKEN,
     DONE,
@@ -76,6 +78,47 @@ def test_a_build_that_failed_for_another_kernel_says_nothing_about_this_one() ->
     planned = plan("nvidia_driver", merge(merge(DONE, UNBUILT), log))
     assert slugs(planned) == ["build", "load"]
     assert planned["data"]["kernels"] == [RUNNING]
+
+
+OLD_LOG = "/var/lib/dkms/nvidia/535.309.01/build/make.log"
+LEFT = {"built": False, "kernels": [], "log": None, "failed": None, "error": None}
+
+
+def beside(node: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """Return a node on which an older driver, which is gone, has left its source in DKMS."""
+    builds = {"nvidia/535.309.01": {**LEFT, **changes}, **node["driver"]["dkms"]["builds"]}
+    return driver(node, dkms=dkms.join(builds))
+
+
+def test_the_source_of_an_older_driver_is_never_built() -> None:
+    node = driver(VIRGIN, next_kernel=kernel(), headers_available=[RUNNING, NEWER])
+    planned = plan("nvidia_driver", beside(node))
+    assert (codes(planned), planned["data"]["kernels"]) == ([], [NEWER])
+    data = planned["data"]
+    assert data["source"] is None
+    assert re.match(data["source_pattern"], "nvidia/580.178.04")
+    assert not re.match(data["source_pattern"], "nvidia/535.309.01")
+    assert not re.match(data["source_pattern"], "nvidia/580.178.040")
+
+
+def test_the_failed_build_of_an_older_driver_says_nothing_about_the_new_one() -> None:
+    words = {"log": OLD_LOG, "failed": RUNNING, "error": "of the old driver"}
+    unbuilt = {"nvidia/580.178.04": LEFT}
+    node = merge(merge(DONE, UNBUILT), {"driver": {"dkms": {"builds": unbuilt}}})
+    planned = plan("nvidia_driver", beside(node, **words))
+    assert (codes(planned), slugs(planned)) == ([], ["build", "load"])
+    # Nor about the next kernel of a driver that works, whether it is the role's or not.
+    words["failed"] = NEWER
+    works = beside(driver(DONE, next_kernel=kernel(headers=True)), **words)
+    assert slugs(plan("nvidia_driver", works)) == ["build"]
+    (notice,) = plan("nvidia_driver", works, source="present")["notices"]
+    assert "of the old driver" not in notice["message"]
+
+
+def test_the_module_of_an_older_driver_is_none_of_the_new_one() -> None:
+    node = driver(VIRGIN, headers_available=[])
+    built = {"built": True, "kernels": [RUNNING]}
+    assert codes(plan("nvidia_driver", beside(node, **built))) == ["KERNEL_HEADERS_GONE"]
 
 
 # --- headers that are gone ------------------------------------------------------------------------
@@ -233,6 +276,16 @@ def test_a_driver_that_is_left_alone_is_not_built(desired: dict[str, Any]) -> No
             {"certificate": "/k", "state": "unknown", "error": "mokutil: odd"},
             "enrol the key of DKMS (its state is unknown: mokutil: odd): run",
             id="unknown state",
+        ),
+        pytest.param(
+            {"certificate": "mok_certificate=$x", "state": "unknown", "error": "odd"},
+            "enrol the key of DKMS (its state is unknown: odd): run `mokutil --import FILE`",
+            id="unknown certificate",
+        ),
+        pytest.param(
+            {"certificate": "/my keys/k", "state": "missing", "error": None},
+            "enrol the key of DKMS: run `mokutil --import '/my keys/k'`",
+            id="quoted",
         ),
     ],
 )

@@ -17,7 +17,7 @@ from ansible_collections.metal.gpu.tests.unit.support.recordings import (
 
 LOG = "/var/lib/dkms/nvidia/580.178.04/build/make.log"
 OLDER = "6.1.0-25-amd64"
-NOTHING = {"built": None, "kernels": [], "sources": [], "log": None, "failed": None, "error": None}
+NOTHING = {"built": None, "kernels": [], "log": None, "failed": None, "error": None}
 FAILED = recording("dkms/make-log-gcc-11.txt")
 WORDS = "cc: error: unrecognized command-line option '-ftrivial-auto-var-init=zero'"
 
@@ -54,8 +54,31 @@ def test_what_dkms_has_built(observe, tmp_path, paths, expected, storage):
         for path in ("source/dkms.conf", module, "build/make.log"):
             texts[f"{other}/{path}"] = "error: of another module\n"
     plant(tmp_path, {**texts, "/proc/sys/kernel/osrelease": "6.1.0-26-amd64\n"})
-    sources = ["nvidia/580.178.04"] if paths else []
-    assert observe(Programs({}))["driver"]["dkms"] == {**NOTHING, "sources": sources, **expected}
+    builds = {"nvidia/580.178.04": {**NOTHING, **expected}} if paths else {}
+    together = {**NOTHING, **expected, "sources": [*builds], "builds": builds}
+    assert observe(Programs({}))["driver"]["dkms"] == together
+
+
+def test_what_dkms_has_of_two_versions(observe, tmp_path):
+    running = "6.1.0-26-amd64"
+    old, new = "nvidia/535.309.01", "nvidia/580.178.04"
+    paths = {
+        f"{old}/source/dkms.conf": "",
+        f"{old}/{running}/x86_64/module/nvidia.ko": "",
+        f"{old}/build/make.log": "x.c:1: error: of the old driver\n",
+        f"{new}/source/dkms.conf": "",
+        f"{new}/build/make.log": FAILED,
+    }
+    texts = {f"/var/lib/dkms/{path}": text for path, text in paths.items()}
+    plant(tmp_path, {**texts, "/proc/sys/kernel/osrelease": f"{running}\n"})
+    found = observe(Programs({}))["driver"]["dkms"]
+    assert (found["sources"], found["built"]) == ([old, new], True)
+    log = f"/var/lib/dkms/{old}/build/make.log"
+    error = "x.c:1: error: of the old driver"
+    expected = {**NOTHING, "built": True, "kernels": [running], "log": log, "error": error}
+    assert found["builds"][old] == expected
+    failed = {"log": LOG, "failed": "6.8.0-60-generic", "error": WORDS}
+    assert found["builds"][new] == {**NOTHING, "built": False, **failed}
 
 
 @pytest.mark.parametrize(
@@ -207,6 +230,17 @@ def test_the_key_is_asked_only_with_secure_boot(observe, tmp_path, flag):
     else:
         assert found == {"certificate": key, "state": "enrolled", "error": None}
         assert programs.asked == [f"mokutil --test-key {key}"]
+
+
+def test_a_certificate_that_is_not_understood_is_unknown(observe, tmp_path):
+    line = "mok_certificate=$x/mine.pub"
+    variable = "/sys/firmware/efi/efivars/SecureBoot-8be4df61"
+    texts = {"/etc/dkms/framework.conf": f"{line}\n", "/var/lib/dkms/mok.pub": ""}
+    plant(tmp_path, {variable: "\x06\x00\x00\x00\x01", **texts})
+    programs = Programs({"mokutil": (1, "is already enrolled\n", "")})
+    found = observe(programs)["driver"]["signing"]
+    assert (found["certificate"], found["state"], programs.asked) == (line, "unknown", [])
+    assert line in found["error"]
 
 
 @pytest.mark.parametrize(
