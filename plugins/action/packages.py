@@ -101,8 +101,7 @@ class ActionModule(ActionBase):
         self._operation: str = options["operation"]
         held = [name for name, one in node["packages"].items() if one["held"]]
         # Without its plugin, dnf has no holds.
-        more = self._variable("metal_gpu_removable_packages", [])
-        options["may_remove"] += more.split(",") if isinstance(more, str) else more
+        options["may_remove"] += _listed(self._variable("metal_gpu_removable_packages", []))
         self._request = Request(
             plain(options), held=held if VERSIONLOCK in node["packages"] else ()
         )
@@ -378,6 +377,12 @@ class ActionModule(ActionBase):
         if name not in self._variables:
             raise AnsibleActionFail(f"the variable {name} is not set: observe the node first")
         return plain(self._templar.template(self._variables[name]))
+
+
+def _listed(value: Any) -> list[str]:
+    """Return the elements of a list, which `-e` and YAML also give as text or as nothing."""
+    words = value.split(",") if isinstance(value, str) else value or []
+    return [name for word in words if (name := str(word or "").strip())]
 
 
 def _has_to_be_repaired(manager: Mapping[str, Any]) -> bool:

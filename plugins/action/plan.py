@@ -76,7 +76,8 @@ class ActionModule(ActionBase):
         shared, unrendered = self._shared(host)
         is_fresh = boolean(shared["metal_gpu_observation_is_fresh"])
         # A role plans itself; preflight and verify plan all roles, and look for themselves.
-        place = plain(before.get("place"))
+        # With delegate_to, the variables are nevertheless those of the host of the play.
+        place = plain(before.get("place")) if before.get("host") == host else None
         if len(options["roles"]) == 1 and succession.follows(self._task, place, time.time()):
             is_fresh = True
         is_fresh = is_fresh and not options["prove"] and bool(before.get("node"))

@@ -750,6 +750,11 @@ Remedy: read `nvidia-smi -q | grep -A 3 Fabric`, `journalctl -u nvidia-fabricman
   /var/log/fabricmanager.log on the node; if Fabric Manager runs, drain the node and reboot it,
   because a restart alone does not train the GPUs again
 
+FABRIC_UNKNOWN (failure): {switches} connect the GPUs, but the state of their fabric is unknown:
+  {error}{log}
+Remedy: run `nvidia-smi --query-gpu=pci.bus_id,fabric.state,fabric.status --format=csv` on the node;
+  if it shows `Completed, Success` for each GPU, run `ansible-playbook metal.gpu.verify` again
+
 KUBELET_STOPPED (failure): the kubelet is not running: {error}
 Remedy: read `journalctl -u kubelet` on the node, and start it with `systemctl start kubelet`
 

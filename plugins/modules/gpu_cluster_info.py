@@ -113,13 +113,13 @@ nodes:
   type: dict
   sample: {}
 daemonsets:
-  description: All DaemonSets of the cluster.
+  description: All DaemonSets of the cluster. V(null) if they were not listed.
   returned: success
   type: list
   elements: dict
   sample: []
 runtime_classes:
-  description: All RuntimeClasses of the cluster.
+  description: All RuntimeClasses of the cluster. V(null) if they were not listed.
   returned: success
   type: list
   elements: dict
@@ -180,8 +180,9 @@ NOTHING: dict[str, Any] = {
     "missing": [],
     "user": "",
     "nodes": {},
-    "daemonsets": [],
-    "runtime_classes": [],
+    # A list that nobody has read must not look like an empty cluster.
+    "daemonsets": None,
+    "runtime_classes": None,
     "forbidden": [],
     "pods": [],
     "revisions": [],
@@ -199,9 +200,12 @@ def run(client: Client, params: dict[str, Any]) -> dict[str, Any]:
         found = capacity.run(client, amounts, _RESOURCE, 0, {})
         # A node that is not in the cluster is no failure: whoever asked knows what it means.
         result |= {"nodes": found["nodes"], "error": found["error"]}
+        if found["error"]:
+            result |= {"failed": True, "msg": found["error"]}
     if params["objects"]:
         forbidden: list[str] = []
         for key, resource in (("daemonsets", "daemonsets"), ("runtime_classes", "runtimeclasses")):
+            result[key] = []
             try:
                 result[key] = _list(client, resource)
             except ApiForbidden as error:

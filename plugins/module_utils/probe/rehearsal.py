@@ -51,7 +51,11 @@ class Question(TypedDict, total=False):
 
 
 class Answer(TypedDict):
-    """What the last program printed, its error if it failed, and the answers."""
+    """What the last program printed, its error if it failed, and the answers.
+
+    After a failure, `update` is what the programs before the last one printed: apt succeeds without
+    a repository that does not answer, and only warns.
+    """
 
     printed: str
     error: str | None
@@ -72,6 +76,7 @@ def rehearse(request: Question, run: Run, now: float, parent: Path) -> Answer:
         is_old = _is_old(request, now)
         printed = ""
         error: str | None = None
+        earlier = ""
         for program in request["programs"]:
             if program.get("if_old") and not is_old:
                 continue
@@ -80,8 +85,9 @@ def rehearse(request: Question, run: Run, now: float, parent: Path) -> Answer:
             words = program.get("success")
             if status and not (words and words in f"{printed}{error}"):
                 break
+            earlier += f"{printed}{error}"
             error = None
-        answers = {}
+        answers = {} if error is None or not earlier else {"update": earlier}
         asked = request.get("tells", {}) if error is None else request.get("answers", {})
         for about, argv in asked.items():
             _status, out, err = run(_filled(argv, folder))
@@ -94,7 +100,7 @@ def _prepare(folder: Path, request: Question) -> None:
         (folder / name).mkdir(parents=True, exist_ok=True)
     for name, place in request.get("copies", []):
         if os.path.isdir(place):
-            shutil.copytree(place, folder / name, ignore=shutil.ignore_patterns("*.rpm", "*.pid"))
+            _copy(place, folder / name)
     for name, place in request.get("links", []):
         here = folder / name
         here.mkdir(parents=True, exist_ok=True)
@@ -108,6 +114,16 @@ def _prepare(folder: Path, request: Question) -> None:
             path.unlink()  # the node's file of this name
         path.touch(0o600)
         path.write_text(text.replace(FOLDER, str(folder)), encoding="utf-8")
+
+
+def _copy(source: str, target: Path) -> None:
+    """Copy a folder in use: files may go meanwhile. A link becomes a copy, safe to write to."""
+    ignored = shutil.ignore_patterns("*.rpm", "*.pid")
+    try:
+        shutil.copytree(source, target, ignore=ignored)
+    except shutil.Error as error:
+        if any(os.path.exists(path) for path, _target, _why in error.args[0]):
+            raise
 
 
 def _name(entry: os.DirEntry[str]) -> str:

@@ -46,7 +46,11 @@ _ROW = re.compile(
     r"(?P<address>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])"
     rf", (?P<state>{_CELL}), (?P<status>{_CELL})"
 )
-_MODE = re.compile(r"^[ \t]*FABRIC_MODE[ \t]*=[ \t]*([0-9]{1,3})[ \t]*$", re.MULTILINE)
+_MODE = re.compile(
+    r"""^[ \t]*FABRIC_MODE[ \t]*=[ \t]*(?P<quote>["']?)(?P<mode>[0-9]{1,3})(?P=quote)"""
+    r"[ \t]*(?:#[^\n]*)?\r?$",
+    re.MULTILINE,
+)
 _QUOTED_LENGTH = 300
 _LINES = 3
 
@@ -119,7 +123,7 @@ def parse_states(output: Output | None) -> States:
 
 def parse_mode(config: str) -> int | None:
     """Return FABRIC_MODE of Fabric Manager's configuration; the last one counts."""
-    found = _MODE.findall(config)
+    found = [match["mode"] for match in _MODE.finditer(config)]
     return int(found[-1]) if found else None
 
 

@@ -71,6 +71,12 @@ def judge_fabric(host: str, node: Node) -> Iterator[dict[str, str]]:
         if node["fabric"]["mode"] == PARTITIONS:
             evidence.append("FABRIC_MODE=1: the GPUs wait until a partition is activated")
         yield finding("FABRIC_NOT_READY", host, states="; ".join(evidence), log=_log(node))
+        return
+    error = node["fabric"]["states_error"]
+    # Elsewhere, an answer would seldom be about a fabric.
+    if error and is_needed(node) and node["nvml"]["complete"]:
+        switches = describe_switches(node)
+        yield finding("FABRIC_UNKNOWN", host, switches=switches, error=error, log=_log(node))
 
 
 def _unready(node: Node) -> Iterator[str]:
@@ -83,14 +89,12 @@ def _unready(node: Node) -> Iterator[str]:
     bad: dict[str, list[str]] = {}
     for address in filter(None, healthy):
         one = states.get(address)
-        if one is None and address in expected:
+        if one is None and address in expected and not node["fabric"]["states_error"]:
             bad.setdefault("no state", []).append(address)
         elif one and not (one["good"] and (one["state"] == COMPLETED or address not in expected)):
             bad.setdefault(f"{one['state']} ({one['status']})", []).append(address)
     for state, addresses in bad.items():
         yield f"{', '.join(addresses)}: {state}"
-    if node["fabric"]["states_error"] and node["nvml"]["complete"]:
-        yield node["fabric"]["states_error"]
 
 
 def _judge_manager(host: str, node: Node, version: str) -> dict[str, str] | None:

@@ -52,11 +52,8 @@ def _installation(request: Request, packages: list[str], *options: str) -> Call:
 def _install(request: Request) -> Steps:
     # A versionlock names the installed version and excludes every other one.
     names = bare_names(request.names, REDHAT) if request.options["change_held"] else []
-    may_remove = bool(request.options["may_remove"])
-    erasing = ["--allowerasing"] if may_remove else []
+    erasing = ["--allowerasing"] if request.options["may_remove"] else []
     install = _installation(request, request.names, *erasing)
-    if not (may_remove or request.record):
-        return _unlocked(request, names, install)
     # dnf removes packages that are obsolete, whatever the options.
     steps = _unlocked(request, names, install, record(request))
     return steps._replace(work=(before_removals(request, REDHAT), *steps.work))

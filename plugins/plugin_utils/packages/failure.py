@@ -99,7 +99,7 @@ def explain(
     the packages, empty for packages of the system.
 
     Repositories of others are the cause only if the error names them, or if the package manager
-    does not find what it needs.
+    does not find what it needs. What they may have then says nothing about the running kernel.
     """
     host = desired["host"]
     # The queries print one message per line; the module joins its messages to one line.
@@ -126,9 +126,10 @@ def explain(
     found = (
         [_twice(host, node, url, match) for url, match in twice.items()]
         or [*suspects.values()]
+        or (_missing(host, answers, _of_ours(node, desired["names"]), node) if others else [])
+        or [*others.values()]
         or _of_kernel(host, node, answers, desired["names"], printed)
         or _missing(host, answers, desired["names"], node)
-        or [*others.values()]
         or [failed(host, error, printed)]
     )
     is_own = not own.isdisjoint({*twice, *suspects})
@@ -177,6 +178,12 @@ def _twice(host: str, node: Node, url: str, match: re.Match[str]) -> dict[str, s
     return finding(
         "REPOSITORY_TWICE", host, url=url, suite=match["suite"], option=match["option"], files=files
     )
+
+
+def _of_ours(node: Node, names: Iterable[str]) -> list[str]:
+    """Return the packages that only a repository of ours has: those in a version of ours."""
+    release, family = node["kernel"]["release"], node["os"]["family"]
+    return [name for name in names if split(name, family)[1] and not (release and release in name)]
 
 
 def _of_kernel(

@@ -181,15 +181,18 @@ def test_role_that_follows_another_uses_what_it_has_observed(tmp_path):
     mixed = play(engine)  # 2: before and after the role
     mixed["roles"] += ["greet", f"metal.gpu.{kubelet}"]
     tasks = [{"name": "Go on", "ansible.builtin.import_role": {"name": f"metal.gpu.{kubelet}"}}]
+    there = play(engine)  # another machine
+    there["roles"].append({"role": f"metal.gpu.{kubelet}", "delegate_to": "gpu-2"})
     hosts = inventory(
         {"gpu-1": {}},
         ansible_connection="recorded",
         ansible_pipelining=True,
         nvidia_driver_repository_url="https://mirror.example/",
     )
+    hosts["others"] = {**hosts["gpu_nodes"], "hosts": {"gpu-2": {}}}
     found = run(
         tmp_path,
-        [ours, mixed, play(driver, tasks=tasks)],
+        [ours, mixed, play(driver, tasks=tasks), there],
         hosts,
         "-vvv",
         ANSIBLE_CONNECTION_PLUGINS=str(ROOT / "tests" / "bench" / "connection_plugins"),
@@ -200,7 +203,7 @@ def test_role_that_follows_another_uses_what_it_has_observed(tmp_path):
     assert found.code == 0, found.output
     plays = found.output.split("\nPLAY [")[1:]
     observed = [len(re.findall(r"Using module file \S*node_info", one)) for one in plays]
-    assert observed[:3] == [1, 2, 2]
+    assert observed == [1, 2, 2, 2]
 
 
 MISTAKES = {
@@ -296,30 +299,72 @@ def test_without_the_package_kubernetes(tmp_path, bare_python):
 
 
 @pytest.fixture
-def cluster(tmp_path):
-    """A cluster with one node, whose kubelet is silent, and variables for it."""
+def api():
     with ApiServer() as server:
-        silent = {
-            "type": "Ready",
-            "status": "Unknown",
-            "message": "Kubelet stopped posting status.",
-        }
-        server.put("nodes", {"metadata": {"name": "gpu-1"}, "status": {"conditions": [silent]}})
-        user = {"name": "u", "user": {"token": server.token}}
-        context = {"name": "c", "context": {"cluster": "k", "user": "u"}}
-        kubeconfig = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "c",
-            "clusters": [{"name": "k", "cluster": {"server": server.url}}],
-            "contexts": [context],
-            "users": [user],
-        }
-        (tmp_path / "kubeconfig").write_text(json.dumps(kubeconfig))
-        yield {
-            "metal_gpu_kubeconfig": str(tmp_path / "kubeconfig"),
-            "verify_capacity_timeout": 1,
-        }
+        yield server
+
+
+@pytest.fixture
+def cluster(tmp_path, api):
+    """A cluster with one node, whose kubelet is silent, and variables for it."""
+    silent = {
+        "type": "Ready",
+        "status": "Unknown",
+        "message": "Kubelet stopped posting status.",
+    }
+    api.put("nodes", {"metadata": {"name": "gpu-1"}, "status": {"conditions": [silent]}})
+    user = {"name": "u", "user": {"token": api.token}}
+    context = {"name": "c", "context": {"cluster": "k", "user": "u"}}
+    kubeconfig = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "c",
+        "clusters": [{"name": "k", "cluster": {"server": api.url}}],
+        "contexts": [context],
+        "users": [user],
+    }
+    (tmp_path / "kubeconfig").write_text(json.dumps(kubeconfig))
+    return {
+        "metal_gpu_kubeconfig": str(tmp_path / "kubeconfig"),
+        "verify_capacity_timeout": 1,
+    }
+
+
+PLUGIN = {
+    "metadata": {"name": "nvidia-device-plugin-daemonset", "namespace": "gpu-operator"},
+    "spec": {
+        "selector": {"matchLabels": {"app": "x"}},
+        "template": {
+            "metadata": {"labels": {"app": "x"}},
+            "spec": {
+                "containers": [{"name": "c", "image": "nvcr.io/nvidia/k8s-device-plugin:v0.17.0"}],
+                "volumes": [{"name": "p", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}],
+            },
+        },
+    },
+}
+
+
+def test_what_preflight_has_not_listed_is_not_an_empty_cluster(tmp_path, api, cluster):
+    """Tags of the user's own, such as on import_playbook, decide what preflight lists."""
+    api.put("daemonsets", PLUGIN)
+    plan = {"name": "metal.gpu.device_plugin", "tasks_from": "plan.yml"}
+    plan_it = {"name": "Plan", "ansible.builtin.import_role": plan}
+    refused = {"var": "device_plugin_plan.refusals"}
+    show = {"name": "Show", "ansible.builtin.debug": refused}
+    kubeconfig = {"kubeconfig": cluster["metal_gpu_kubeconfig"]}
+    query = {"name": "Query", "metal.gpu.gpu_cluster_info": kubeconfig}
+    empty = {"nodes": {}, "daemonsets": [], "runtime_classes": [], "forbidden": []}
+    own = {"preflight_cluster": empty, "device_plugin_context": "c"}
+    fresh = {"device_plugin_cluster_is_fresh": True}
+    for given, tasks in (
+        (fresh, [{**query, "register": "preflight_cluster"}, plan_it, show]),
+        (fresh | own, [plan_it, show]),  # preflight has asked another cluster
+    ):
+        hosts = inventory({"gpu-1": {}}, **cluster)
+        found = run(tmp_path, [play(tasks=tasks, vars=given)], hosts)
+        assert found.code == 0, found.output
+        assert "gpu-operator/nvidia-device-plugin-daemonset" in found.words
 
 
 def test_node_that_restarts_while_it_is_verified(tmp_path, cluster):

@@ -70,7 +70,7 @@ def well(module: str, options: dict[str, Any]) -> dict[str, Any]:
     if module == "metal.gpu.node_info":
         return {"changed": False, "gpu_node": OBSERVED}
     if module == "metal.gpu.packages":
-        return {"changed": False, "lock": None}
+        return {"changed": False, "lock": None, "error": None}
     return {"changed": True, **({"rc": 0} if module == "ansible.builtin.command" else {})}
 
 
@@ -618,7 +618,28 @@ def test_check_mode_names_the_source_that_wins(
     assert "PACKAGE_SOURCES gpu-1: several sources have foo" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("names_", [["podman"], "buildah,podman"], ids=["list", "-e"])
+@pytest.mark.parametrize("record", [None, RECORD], ids=["headers", "recorded"])
+def test_dnf_always_tells_first_what_would_go(act: Any, record: Any) -> None:
+    """Check mode asks in any case, so the real run does, too."""
+    table = "Removing:\n podman x86_64 2:5.4.0 @appstream 50 M\n\nTransaction Summary\n"
+    install = {"operation": "install", "names": ["kernel-devel-matched-5.14.0"], "record": record}
+    result, ran = act(asked(table), node=ROCKY, **install)
+    assert codes(result) == ["PACKAGES_DISPLACED"]
+    assert "command" not in names(ran)
+
+
+@pytest.mark.parametrize("names_", [None, "", [], ",", [None]], ids=str)
+def test_admin_permits_nothing(act: Any, names_: object) -> None:
+    """An empty variable is no permission, and no defect."""
+    permitted = {"metal_gpu_removable_packages": names_}
+    result, ran = act(variables=permitted, operation="install", names=["docker-ce"])
+    assert "failed" not in result
+    assert ran[-1][1]["fail_on_autoremove"] is True
+
+
+@pytest.mark.parametrize(
+    "names_", [["podman"], "buildah,podman", "buildah, podman"], ids=["list", "-e", "text"]
+)
 def test_admin_permits_what_goes(act: Any, names_: object) -> None:
     install = {"operation": "install", "names": ["docker-ce"], "may_remove": ["docker.io"]}
     permitted = {"metal_gpu_removable_packages": names_}

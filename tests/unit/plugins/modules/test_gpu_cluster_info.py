@@ -66,6 +66,12 @@ def test_only_what_is_asked_for_is_read(cluster, call):
     assert {made.resource for made in cluster.requests} == {"pods"}
     assert named(result["pods"]) == ["plugin-1"]
     assert result["revisions"] == []
+    assert (result["daemonsets"], result["runtime_classes"]) == (None, None)
+
+
+def test_empty_cluster_is_not_one_that_nobody_has_looked_at(api, call):
+    result = call(gpu_cluster_info, objects=True)
+    assert (result["daemonsets"], result["runtime_classes"]) == ([], [])
 
 
 def test_nothing_is_read_without_the_permissions(cluster, call):
@@ -74,7 +80,7 @@ def test_nothing_is_read_without_the_permissions(cluster, call):
     result = call(gpu_cluster_info, permissions=[PERMISSION], nodes=["gpu-1"], objects=True)
     assert [one["verbs"] for one in result["missing"]] == [["list"]]
     assert result["user"] == "jane"
-    assert (result["nodes"], result["daemonsets"]) == ({}, [])
+    assert (result["nodes"], result["daemonsets"]) == ({}, None)
 
 
 def test_forbidden_lists_are_named(cluster, call):
@@ -91,4 +97,14 @@ def test_server_that_does_not_accept_the_credentials(cluster, call):
     cluster.refusals["list", "nodes"] = Refusal(401, "Unauthorized")
     result = call(gpu_cluster_info, nodes=["gpu-1"], objects=True, report_only=True)
     assert "does not accept these credentials" in result["error"]
-    assert (result["nodes"], result["daemonsets"]) == ({}, [])
+    assert (result["nodes"], result["daemonsets"]) == ({}, None)
+
+
+@pytest.mark.parametrize("report_only", [True, False])
+def test_error_about_the_nodes_is_a_failure(cluster, call, monkeypatch, report_only):
+    """The module has the rows of the nodes that it could read until then."""
+    found = {"nodes": {}, "error": "the API server stopped answering", "changed": False}
+    monkeypatch.setattr(gpu_cluster_info.capacity, "run", lambda *_args: found)
+    result = call(gpu_cluster_info, nodes=["gpu-1"], report_only=report_only)
+    assert bool(result.get("failed")) is not report_only
+    assert result["error" if report_only else "msg"] == found["error"]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,56 @@ def test_first_failure_ends_it_and_is_explained(tmp_path: Path) -> None:
     )
     assert found == {"printed": "Get:1", "error": "E: no", "answers": {"versions": "x | 1"}}
     assert [argv[0] for argv in programs.asked] == ["update", "madison"]
+
+
+def test_warnings_before_a_failure_belong_to_it(tmp_path: Path) -> None:
+    """apt update succeeds without an archive that is down."""
+    warning = "W: Failed to fetch http://archive.example/InRelease  Could not connect"
+    found = asked(
+        Programs(update=(0, "Err:1\n", warning), install=(100, "", "E: no")),
+        tmp_path,
+        programs=[{"argv": ["update", FOLDER]}, {"argv": ["install", FOLDER]}],
+        answers={"versions": ["madison", FOLDER]},
+    )
+    assert found["error"] == "E: no"
+    assert found["answers"] == {"update": f"Err:1\n{warning}", "versions": "by madison"}
+
+
+def test_folder_that_changes_while_it_is_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = tmp_path / "node"
+    (node / "folder").mkdir(parents=True)
+    (node / "gone").symlink_to("/nonexistent/x")
+    (tmp_path / "elsewhere").write_text("the node's")
+    (node / "link").symlink_to(tmp_path / "elsewhere")
+    for name in ("a.solv", "b.solv", "folder/c.solv"):
+        (node / name).write_text("text")
+
+    read = shutil.copyfile
+
+    def copy(source: Any, *more: Any, **options: Any) -> Any:
+        if os.fspath(source).endswith(("b.solv", "c.solv")):
+            os.unlink(source)
+        return read(source, *more, **options)
+
+    monkeypatch.setattr(shutil, "copyfile", copy)
+    programs = Programs()
+    asked(programs, tmp_path, copies=[("cache", str(node))], programs=[{"argv": ["dnf", FOLDER]}])
+    # A link would let dnf write the node's file.
+    assert programs.seen == {"cache/a.solv": "text", "cache/link": "the node's"}
+
+
+def test_file_that_cannot_be_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "node").mkdir()
+    (tmp_path / "node" / "a.solv").write_text("text")
+
+    def fail(*_args: Any, **_options: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(shutil, "copyfile", fail)
+    with pytest.raises(OSError, match="No space left"):
+        asked(Programs(), tmp_path, copies=[("cache", str(tmp_path / "node"))], programs=[])
 
 
 def test_success_tells_more(tmp_path: Path) -> None:

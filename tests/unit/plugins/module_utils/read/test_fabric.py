@@ -109,6 +109,12 @@ def test_packages(name: str, is_manager: bool) -> None:
     [
         ("LOG_LEVEL=4\nFABRIC_MODE=1\nFABRIC_MODE_RESTART=0\n", 1),
         ("# FABRIC_MODE=1\n FABRIC_MODE = 0\n", 0),
+        ("LOG_LEVEL=4\r\nFABRIC_MODE=1\r\nFABRIC_MODE_RESTART=0\r\n", 1),
+        ('FABRIC_MODE="1"\n', 1),
+        ("FABRIC_MODE='1'", 1),
+        ("FABRIC_MODE=1 # shared\nFABRIC_MODE_RESTART=0\n", 1),
+        ("FABRIC_MODE=\"1'\n", None),
+        ("FABRIC_MODE=1 2\n", None),
         ("FABRIC_MODE=²\n", None),
         ("", None),
     ],

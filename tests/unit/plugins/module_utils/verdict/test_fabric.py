@@ -33,6 +33,7 @@ def states(*words: tuple[str, str]) -> list[dict[str, Any]]:
     ]
 
 
+SILENT = "nvidia-smi did not answer the query about the fabric in time"
 GOOD = states(("Completed", "Success"), ("Completed", "Success"))
 PENDING = states(("Completed", "Success"), ("In Progress", "N/A"))
 
@@ -193,13 +194,28 @@ NOBODY = {"packages": {}, "manager": NO_UNIT, "process": False}
             id="H100 that is not in the fabric",
         ),
         pytest.param(
-            node(
-                states=[],
-                states_error="nvidia-smi did not answer the query about the fabric in time",
-            ),
-            "FABRIC_NOT_READY",
-            "did not answer",
+            node(states=[], states_error=SILENT),
+            "FABRIC_UNKNOWN",
+            "the state of their fabric is unknown: nvidia-smi did not answer",
             id="no answer",
+        ),
+        pytest.param(
+            node(states=GOOD[:1], states_error=SILENT),
+            "FABRIC_UNKNOWN",
+            "did not answer",
+            id="half of an answer",
+        ),
+        pytest.param(
+            node(states=PENDING, states_error=SILENT),
+            "FABRIC_NOT_READY",
+            "0000:64:00.0: In Progress (N/A)",
+            id="in progress, and more than rows",
+        ),
+        pytest.param(
+            node(switches=[], states=[], states_error=SILENT, **NOBODY),
+            None,
+            "",
+            id="no answer, and no NVSwitches",
         ),
     ],
 )

@@ -581,6 +581,30 @@ def test_kernel_that_the_archive_has_replaced(
     assert all(text in one for text, one in zip(expected, [first, *others], strict=True))
 
 
+ARCHIVE = "W: Failed to fetch http://archive.example/dists/noble/InRelease  Could not connect"
+
+
+@pytest.mark.parametrize(
+    ("missing", "versions", "code"),
+    [
+        pytest.param(
+            "linux-headers-6.1.0-26-amd64", "x | 1 | y", "REPOSITORY_UNREACHABLE", id="headers"
+        ),
+        pytest.param("dkms", "x | 1 | y", "REPOSITORY_UNREACHABLE", id="dependency of ours"),
+        pytest.param("dkms", "", "PACKAGE_VERSION_MISSING", id="version of ours"),
+    ],
+)
+def test_archive_that_is_down_lacks_nothing(missing: str, versions: str, code: str) -> None:
+    """Its packages are not there because of that, and not because the kernel is too old."""
+    (found,) = said(
+        f"E: Unable to locate package {missing}",
+        {"update": ARCHIVE, "versions": versions},
+        names=["x=1", missing],
+        kernel="6.1.0-26-amd64",
+    )
+    assert found.partition(" ")[0] == code
+
+
 def test_what_a_downloaded_package_needs() -> None:
     assert is_stale(UNMET["deb"])
 
