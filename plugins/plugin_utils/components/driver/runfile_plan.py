@@ -97,11 +97,13 @@ def _refuse_present(plan: Plan[Data], node: Node) -> None:
 
 
 def _plan_tools(plan: Plan[Data], node: Node, *, is_needed: bool) -> None:
-    """Plan what the installer needs: DKMS, the headers of the kernel, and its compiler."""
+    """Plan what the installer needs: DKMS, a compiler, and the headers of kernel and libc."""
     if not is_needed:
         return
     system = systems.supported(node)
     names = driver_packages.compilers(system, node["kernel"]["compiler"])
+    if not systems.is_redhat(node):
+        names = [*names, *driver_packages.INSTALLER_NEEDS]
     needed = {name: "" for name in ("dkms", *names) if name not in node["packages"]}
     if systems.is_redhat(node):
         refuse_epel(plan, node)
