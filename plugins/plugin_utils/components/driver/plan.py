@@ -159,6 +159,7 @@ def _plan_working(plan: Plan[Data], node: Node, desired: Desired) -> None:
     persistence.plan_working(plan, node, found)
     if isinstance(choice, Choice):
         fabric.plan_service(plan, node, choice, managers)
+    parameters.plan_peermem(plan, node, desired)
 
 
 def _is_wished(found: str, desired: Desired) -> bool:
@@ -253,6 +254,8 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
         modules.refuse_unbuilt(plan, node, choice.driver)
     elif problem or not (plan.steps or plan.refusals):
         refuse_broken(plan, node, choice.driver)
+    if plan.steps:
+        parameters.plan_peermem(plan, node, desired)
 
 
 def _notice_left(plan: Plan[Data], node: Node, choice: Choice) -> None:

@@ -84,6 +84,8 @@ def plan_runfile(plan: Plan[Data], node: Node, desired: Desired, choice: Choice)
         modules.refuse_unbuilt(plan, node, choice.driver)
     elif problem or not (plan.steps or plan.refusals):
         refuse_broken(plan, node, choice.driver)
+    if plan.steps:
+        parameters.plan_peermem(plan, node, desired)
 
 
 def _refuse_present(plan: Plan[Data], node: Node) -> None:

@@ -410,8 +410,19 @@ def test_peermem() -> None:
     modules = ["nvidia", "nvidia_uvm", "nvidia_peermem"]
     for node in (VIRGIN, DONE):
         planned = plan("nvidia_driver", node, peermem=True)
-        assert {"modules_load", "load"} <= {*slugs(planned)}
-        assert planned["data"]["load"] == modules
+        assert slugs(planned)[-1] == "peermem"
+        assert planned["data"]["load"] == ["nvidia", "nvidia_uvm"]
+        assert "nvidia_peermem" not in planned["data"]["modules_load"]["block"]
+        assert "nvidia_peermem\n" in planned["data"]["peermem"]["block"]
+    loaded = merge(DONE, {"kernel": {"modules": modules}})
+    named = driver(loaded, own_modules=modules, modules_load=modules)
+    assert plan("nvidia_driver", named, peermem=True)["steps"] == []
+    assert slugs(plan("nvidia_driver", loaded, peermem=True)) == ["peermem"]
+    # Our file lost a module: nvidia_peermem stays in it.
+    partly = driver(loaded, own_modules=modules[1:], modules_load=modules[1:])
+    planned = plan("nvidia_driver", partly, peermem=True)
+    assert slugs(planned) == ["modules_load"]
+    assert "nvidia_peermem\n" in planned["data"]["modules_load"]["block"]
     planned = plan("nvidia_driver", driver(DONE, peermem=False), peermem=True)
     assert (planned["steps"], notices(planned)) == ([], ["PEERMEM_MISSING"])
     # And back: only our file names it.
