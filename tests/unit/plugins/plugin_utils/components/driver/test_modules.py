@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import signing
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
     BROKEN,
     DONE,
@@ -195,12 +196,16 @@ def test_a_driver_that_is_left_alone_is_not_built(desired: dict[str, Any]) -> No
 
 
 @pytest.mark.parametrize(
-    ("signing", "words"),
+    ("key", "words"),
     [
-        pytest.param(None, "create a key with `dkms generate_mok`", id="unknown"),
+        pytest.param(
+            None,
+            "install dkms and mokutil, create a key with `install -d /var/lib/dkms && openssl",
+            id="unknown",
+        ),
         pytest.param(
             {"certificate": None, "state": "missing", "error": None},
-            "create a key with `dkms generate_mok`",
+            "install dkms and mokutil, create a key with `install -d /var/lib/dkms && openssl",
             id="no key",
         ),
         pytest.param(
@@ -220,17 +225,31 @@ def test_a_driver_that_is_left_alone_is_not_built(desired: dict[str, Any]) -> No
         ),
     ],
 )
-def test_a_key_that_is_not_enrolled(signing: dict[str, Any] | None, words: str) -> None:
-    node = merge(VIRGIN, {"secure_boot": True, "driver": {"signing": signing}})
+def test_a_key_that_is_not_enrolled(key: dict[str, Any] | None, words: str) -> None:
+    node = merge(VIRGIN, {"secure_boot": True, "driver": {"signing": key}})
     (refusal,) = plan("nvidia_driver", node)["refusals"]
     assert refusal["code"] == "SECURE_BOOT_ON"
     assert refusal["remedy"].startswith(words)
     assert "turn Secure Boot off" in refusal["remedy"]
 
 
+@pytest.mark.parametrize(
+    ("system", "command"),
+    [
+        ({"id": "debian", "version_id": "12"}, "openssl req -new -x509"),
+        ({"id": "debian", "version_id": "13"}, "dkms generate_mok"),
+        ({"id": "rocky", "version_id": "9.6"}, "dkms generate_mok"),
+        ({"id": "ubuntu", "version_id": "24.04"}, "update-secureboot-policy --new-key"),
+    ],
+)
+def test_what_creates_the_key(system: dict[str, str], command: str) -> None:
+    node = merge(VIRGIN, {"os": system, "driver": {"signing": None}})
+    assert command in signing.way_out(node)
+
+
 def test_an_enrolled_key_signs_and_the_role_goes_on() -> None:
-    signing = {"certificate": "/k", "state": "enrolled", "error": None}
-    node = merge(VIRGIN, {"secure_boot": True, "driver": {"signing": signing}})
+    key = {"certificate": "/k", "state": "enrolled", "error": None}
+    node = merge(VIRGIN, {"secure_boot": True, "driver": {"signing": key}})
     planned = plan("nvidia_driver", node)
     assert planned["refusals"] == []
     assert "install" in slugs(planned)
