@@ -76,6 +76,11 @@ def _plan_file(plan: Plan[Data], node: Node, desired: Desired) -> None:
     names = ", ".join(desired["module_parameters"])
     reason = f"nvidia_driver_module_parameters sets {names}" if names else "it sets none"
     plan.step(steps.PARAMETERS, reason)
+    # With Ubuntu's hook framebuffer-nvidia, the initramfs has the module, and loads it with the
+    # parameters of the time when it was built.
+    has_ramdisk = node["driver"]["initramfs_outdated"] is not None
+    if has_ramdisk and not plan.has_step(steps.INITRAMFS):
+        plan.step(steps.INITRAMFS, "it may contain the module and its parameters")
 
 
 def plan_loaded(plan: Plan[Data], node: Node, desired: Desired) -> None:

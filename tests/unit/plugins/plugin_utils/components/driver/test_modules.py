@@ -356,14 +356,20 @@ LINES = [
     [
         pytest.param(LINES, {"EnableStreamMemOPs": "1"}, False, None, [], None, id="in force"),
         pytest.param(
-            [], {"EnableStreamMemOPs": "0"}, False, True, ["parameters", "reboot"], None, id="new"
+            [],
+            {"EnableStreamMemOPs": "0"},
+            False,
+            True,
+            ["parameters", "initramfs", "reboot"],
+            None,
+            id="new",
         ),
         pytest.param(
             [],
             {"EnableStreamMemOPs": "0"},
             False,
             None,
-            ["parameters"],
+            ["parameters", "initramfs"],
             "NVreg_EnableStreamMemOPs=0; they need a reboot",
             id="no permission",
         ),
@@ -415,8 +421,18 @@ def test_parameters_that_are_equal_in_another_form() -> None:
 
 def test_parameters_that_nobody_wants_any_more() -> None:
     planned = plan("nvidia_driver", driver(DONE, own_parameters=LINES))
-    assert slugs(planned) == ["parameters"]
+    assert slugs(planned) == ["parameters", "initramfs"]
     assert planned["data"]["parameters"]["block"] == ""
+
+
+def test_parameters_without_an_initramfs_or_with_one_to_rebuild() -> None:
+    without = driver(DONE, initramfs_outdated=None)
+    assert slugs(plan("nvidia_driver", without, module_parameters=WANTED)) == ["parameters"]
+    # Once, also if the blacklist needs it, or if a run was cut off after the file.
+    found = slugs(plan("nvidia_driver", VIRGIN, module_parameters=WANTED))
+    assert found.count("initramfs") == 1
+    cut_off = driver(DONE, own_parameters=LINES, initramfs_outdated=True)
+    assert slugs(plan("nvidia_driver", cut_off, module_parameters=WANTED)) == ["initramfs"]
 
 
 @pytest.mark.parametrize("wanted", [{"modeset": 1}, {"NVreg_A": "1 install x"}, {"NVreg_A": ""}])
