@@ -353,7 +353,8 @@ Remedy: install nvidia-persistenced {found} from the source of the driver, or un
 
 FABRIC_PACKAGES_UNKNOWN (refusal): {switches} need Fabric Manager {driver}, which the role does not
   install: {reason}
-Remedy: install Fabric Manager in exactly the driver's version yourself, with nvlsm for B200 and
+Remedy: do what the reason says; or install Fabric Manager in exactly the driver's version yourself,
+  such as `apt-get install nvidia-fabricmanager-580` of Ubuntu's multiverse, with nvlsm for B200 and
   newer GPUs, and run again: the role keeps it and starts it; or set nvidia_driver_source and
   nvidia_driver_version to a driver in docs/fabric.md
 

@@ -238,8 +238,9 @@ gpu_node:
           type: bool
         initramfs_outdated:
           description: >-
-            Whether the settings for nouveau in C(modprobe.d) are newer than the initial ramdisk of
-            an installed kernel. V(null) if there is no initial ramdisk.
+            Whether the settings for nouveau in C(modprobe.d), or the parameters of this collection,
+            are newer than the initial ramdisk of an installed kernel. V(null) if there is no
+            initial ramdisk.
           type: bool
         modules_load:
           description: Modules that C(modules-load.d) loads at boot.

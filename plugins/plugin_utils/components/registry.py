@@ -48,6 +48,7 @@ PACKAGES = (
     # Of kernels: linux-image-generic, and the images of single kernels.
     *("linux-modules-nvidia-*", "linux-image-*", "libcuda1"),
     *("python3-dnf-plugin-versionlock", *driver_packages.COMPILERS),
+    *driver_packages.INSTALLER_NEEDS,
 )
 # The repositories of this collection, those of nvidia-docker, and EPEL.
 REPOSITORIES = (

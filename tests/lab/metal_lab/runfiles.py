@@ -63,13 +63,22 @@ def groups(
     foreign = description.drivers[0] if description.drivers else legacy
     made.append(run_file(foreign, silicon(foreign), "aarch64"))
     yield Group("run-files", "run-files", tuple(made))
-    yield Group("run-files-dkms", "debian", (dkms(),))
+    yield Group("run-files-dkms", "debian", (dkms(), *compiler()))
 
 
 def dkms() -> Package:
     """Return a dkms that compiles nothing."""
     version, summary = "3.0.10-8+deb12u1", "stand-in for dkms: it compiles no module"
     return Package("dkms", version, summary, section="kernel")
+
+
+def compiler() -> tuple[Package, ...]:
+    """Return a compiler and the headers of libc, as files that the installer looks for."""
+    summary = "stand-in for a compiler: it compiles nothing"
+    return (
+        Package("gcc", "4:12.2.0-3", summary, section="devel"),
+        Package("libc6-dev", "2.36-9+deb12u10", summary, section="libdevel"),
+    )
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ DKMS 3 with a compiler that is too old.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from ansible_collections.metal.gpu.tests.unit.support.playbooks import LOCAL, Run, run
@@ -38,14 +39,14 @@ DATA = {
 }
 
 
-def carry_out(folder: Path, slug: str, **programs: str) -> Run:
+def carry_out(folder: Path, slug: str, data: Mapping[str, object] = DATA, **programs: str) -> Run:
     """Carry out one step of a plan, with these programs."""
     path = folder / "bin"
     path.mkdir()
     for name, text in programs.items():
         (path / name).write_text(text)
         (path / name).chmod(0o755)
-    planned = {"steps": [{"slug": slug}], "data": DATA}
+    planned = {"steps": [{"slug": slug}], "data": data}
     hosts = {"gpu-1": {**LOCAL, "metal_gpu": {"plans": {"nvidia_driver": planned}}}}
     include = {"name": "metal.gpu.nvidia_driver", "tasks_from": "present.yml"}
     play = {
@@ -66,6 +67,16 @@ def test_a_module_that_the_kernel_refuses(tmp_path: Path) -> None:
         "unavailable key is rejected"
     ) in found.output.replace("\\n", " ")
     assert "usb 1-1" not in found.output
+
+
+def test_a_refused_peermem_is_not_loaded_at_boot(tmp_path: Path) -> None:
+    words = "could not insert 'nvidia_peermem': Invalid argument"
+    data = {"peermem": {"path": str(tmp_path / "load.conf"), "block": "nvidia\nnvidia_peermem\n"}}
+    refuses = f'#!/bin/sh\n[ "$*" = nvidia_peermem ] || exit 99\necho "{words}" >&2\nexit 1\n'
+    found = carry_out(tmp_path, "peermem", data, modprobe=refuses, dmesg=DMESG)
+    assert found.code != 0
+    assert f"MODULE_REJECTED gpu-1: the kernel does not load nvidia_peermem: {words}" in found.words
+    assert not (tmp_path / "load.conf").exists()
 
 
 def test_a_module_that_dkms_cannot_build(tmp_path: Path) -> None:

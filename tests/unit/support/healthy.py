@@ -138,7 +138,8 @@ _SWITCHES = {
     for name, value in {"vendor": "0x10de", "device": "0x22a3", "class": "0x068000"}.items()
 } | {
     "/etc/systemd/system/nvidia-fabricmanager.service.d/metal-gpu.conf": (
-        "# BEGIN managed by Ansible, role metal.gpu.nvidia_driver\n[Unit]\nBefore=kubelet.service\n"
+        "# BEGIN managed by Ansible, role metal.gpu.nvidia_driver\n[Unit]\n"
+        "Before=kubelet.service docker.service\n"
         "# END managed by Ansible, role metal.gpu.nvidia_driver\n"
     )
 }

@@ -91,8 +91,13 @@ def _debian(choice: Choice, row: known.Archive) -> DriverPackages:
     )
 
 
+def ubuntu_version(choice: Choice) -> str:
+    """Return the version of Ubuntu's packages, with an open revision."""
+    return choice.version if "*" in choice.version else f"{choice.version}-*"
+
+
 def _ubuntu(node: Node, choice: Choice) -> DriverPackages:
-    version = choice.version if "*" in choice.version else f"{choice.version}-*"
+    version = ubuntu_version(choice)
     series = f"{choice.branch}-server"
     of_flavour = f"{series}-open" if choice.flavour == OPEN else series
     modules = f"{_MODULES}{of_flavour}-"

@@ -3,10 +3,11 @@
 
 """What does a node with NVSwitches need besides the driver? Nothing for any other node.
 
-Fabric Manager configures the NVSwitches. It has to have exactly the driver's version, and its
-package has no relation to the driver's, so the role installs, holds and removes both together.
+Fabric Manager configures the NVSwitches. It has to have exactly the driver's version. In NVIDIA's
+repositories its package has no relation to the driver's, and Ubuntu's needs the kernel side of the
+driver. So the role installs, holds and removes both together.
 
-Source: NVIDIA's repositories, as the records have them (tests/recorded/packages)
+Source: NVIDIA's repositories and Ubuntu's archive, as the records have them (tests/recorded)
 """
 
 from __future__ import annotations
@@ -26,10 +27,14 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.fabric import (
     is_needed,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
+    distribution,
+    steps,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     packages as driver_packages,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import steps
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.fit import (
+    DISTRIBUTION,
     NVIDIA,
     RUNFILE,
 )
@@ -40,7 +45,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.shapes
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.source import Choice
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.fabric.observed import Fabric
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages import archive, systems
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
     arguments,
     install_reason,
@@ -52,11 +57,13 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan import File, Plan
 # about the kubelet. The kubelet starts as well if Fabric Manager fails.
 DROP_IN: File = {
     "path": own_files.FABRIC_DROP_IN,
-    "block": "[Unit]\nBefore=kubelet.service\n",
+    "block": "[Unit]\nBefore=kubelet.service docker.service\n",
 }
 # Since this branch, the names of the packages have no branch number.
 _RENAMED = 580
 _NAME = "nvidia-fabricmanager"
+# The component of Ubuntu's archive that has nvidia-fabricmanager-BRANCH.
+_MULTIVERSE = "multiverse"
 # The names of older branches that somebody has seen.
 _OLDER_NAMES = {
     ("debian", "12"): {branch: f"{_NAME}-{branch}" for branch in (550, 570, 575)},
@@ -101,6 +108,14 @@ def _recorded(plan: Plan[Data], node: Node, choice: Choice) -> dict[str, str]:
         reason = "nobody recorded which version of nvlsm it needs for these NVSwitches"
     elif choice.source == RUNFILE:
         reason = "it installs none for the driver of a .run file"
+    elif choice.source == DISTRIBUTION and system.id == "ubuntu":
+        name = f"{_NAME}-{choice.branch}"
+        if not archive.lacking(node, system, (_MULTIVERSE,), ""):
+            return {name: distribution.ubuntu_version(choice)}
+        reason = (
+            f"{name} is in the component {_MULTIVERSE} of Ubuntu's archive, which no source of the "
+            f"node has: add {_MULTIVERSE} to your file of the archive, and run again"
+        )
     elif choice.source != NVIDIA:
         reason = f"nobody recorded one for the driver of the archive of {system.name}"
     elif name is None:
@@ -136,7 +151,8 @@ def plan_beside_driver(
         plan.data["fabric_packages"] = arguments(node, wanted)
         # One that is there is ours, and held by us.
         plan.data["fabric_replaces"] = any(name in node["packages"] for name in wanted)
-        steps.OURS.plan_repository(plan, node, desired, systems.supported(node).driver)
+        if choice.source == NVIDIA:
+            steps.OURS.plan_repository(plan, node, desired, systems.supported(node).driver)
         plan.step(steps.FABRIC_PACKAGES, f"{reason}; the node has {describe_switches(node)}")
     return steps.OURS.record(plan, node, wanted)
 

@@ -25,9 +25,6 @@ from ansible_collections.metal.gpu.plugins.module_utils.read import (
 from ansible_collections.metal.gpu.plugins.module_utils.read.output import failure_text
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Raw, Unit
 
-# Files that are read for another reason than nouveau.
-_WITHOUT_NOUVEAU = (own_files.MODULE_PARAMETERS,)
-
 
 class Driver(TypedDict):
     """The driver as it is installed and loaded."""
@@ -172,7 +169,7 @@ def _signing(raw: Raw, values: Values) -> signing.Signing | None:
 
 
 def _is_initramfs_outdated(raw: Raw) -> bool | None:
-    """Tell whether a file about nouveau is newer than the initramfs of any installed kernel."""
+    """Tell whether a file about nouveau, or our parameters, are newer than an initramfs."""
     patterns = [path.format(release="*") for path in nvidia_driver.INITIAL_RAMDISKS]
     built = [
         modified
@@ -181,8 +178,7 @@ def _is_initramfs_outdated(raw: Raw) -> bool | None:
     ]
     if not built:
         return None
-    blocks = [path for path in raw.find("*/modprobe.d/*.conf") if path not in _WITHOUT_NOUVEAU]
-    written = [raw.modified[path] for path in blocks]
+    written = [raw.modified[path] for path in raw.find("*/modprobe.d/*.conf")]
     # A time in the future shows only that a clock was wrong.
     past = [modified for modified in written if modified <= raw.clock["now"]]
     return max(past, default=0.0) > min(built)

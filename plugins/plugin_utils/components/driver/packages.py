@@ -60,6 +60,10 @@ _UBUNTU_SPLIT = 580
 # The compiler of the kernels 6.5 and 6.8 of Ubuntu 22.04. Its default, gcc-11, fails with them.
 _COMPILER_NEEDED = {("ubuntu", "22.04"): "gcc-12"}
 COMPILERS = (*_COMPILER_NEEDED.values(),)
+# NVIDIA's `.run` installer refuses a node without `cc` and /usr/include/stdio.h. dkms of Debian and
+# Ubuntu at most recommends them, and the role installs no recommended packages.
+# Source: misc.c of NVIDIA/nvidia-installer, 580 and 590.48.01
+INSTALLER_NEEDS = ("gcc", "libc6-dev")
 
 
 class DriverPackages(NamedTuple):

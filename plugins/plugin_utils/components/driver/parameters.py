@@ -42,11 +42,26 @@ def plan_wanted(plan: Plan[Data], node: Node, desired: Desired) -> None:
 
 
 def plan_modules_load(plan: Plan[Data], node: Node, desired: Desired) -> tuple[str, ...]:
-    """Plan the file that loads the modules at boot. Return the modules."""
-    loaded = _modules(plan, node, desired)
-    plan.data |= {"modules_load": state.modules_load_file(loaded), "load": [*loaded]}
-    plan.step(steps.MODULES_LOAD, state.boot_reason(node, loaded))
-    return loaded
+    """Plan the file that loads the modules at boot. Return the modules to load now."""
+    # nvidia_peermem is in our file only after the kernel has loaded it.
+    has_peermem = desired["peermem"] and PEERMEM in node["driver"]["own_modules"]
+    at_boot = (*state.MODULES, PEERMEM) if has_peermem else state.MODULES
+    plan.data |= {"modules_load": state.modules_load_file(at_boot), "load": [*state.MODULES]}
+    plan.step(steps.MODULES_LOAD, state.boot_reason(node, at_boot))
+    return state.MODULES
+
+
+def plan_peermem(plan: Plan[Data], node: Node, desired: Desired) -> None:
+    """Plan to load nvidia_peermem, last: the kernel may refuse it, and GPUs work without it."""
+    if not desired["peermem"]:
+        return
+    if state.works(node) and not node["driver"]["peermem"]:
+        plan.notice("PEERMEM_MISSING", kernel=node["kernel"]["release"])
+        return
+    plan.data["peermem"] = state.modules_load_file((*state.MODULES, PEERMEM))
+    is_named = PEERMEM in node["driver"]["modules_load"]
+    reason = None if is_named else f"no file in modules-load.d names {PEERMEM}"
+    plan.step(steps.PEERMEM, state.unloaded_reason(node, (PEERMEM,)) or reason)
 
 
 def _refuse_invalid(plan: Plan[Data], desired: Desired) -> None:
@@ -70,6 +85,11 @@ def _plan_file(plan: Plan[Data], node: Node, desired: Desired) -> None:
     names = ", ".join(desired["module_parameters"])
     reason = f"nvidia_driver_module_parameters sets {names}" if names else "it sets none"
     plan.step(steps.PARAMETERS, reason)
+    # With Ubuntu's hook framebuffer-nvidia, the initramfs has the module, and loads it with the
+    # parameters of the time when it was built.
+    has_ramdisk = node["driver"]["initramfs_outdated"] is not None
+    if has_ramdisk and not plan.has_step(steps.INITRAMFS):
+        plan.step(steps.INITRAMFS, "it may contain the module and its parameters")
 
 
 def plan_loaded(plan: Plan[Data], node: Node, desired: Desired) -> None:
@@ -92,16 +112,6 @@ def plan_loaded(plan: Plan[Data], node: Node, desired: Desired) -> None:
     if can_help and lost:
         when += f", and kernel {lost}, which boots next, has no module of the driver"
     plan.notice("PARAMETERS_PENDING", evidence=", ".join(pending), when=when)
-
-
-def _modules(plan: Plan[Data], node: Node, desired: Desired) -> tuple[str, ...]:
-    """Return the modules to load, now and at boot; report one that the driver does not have."""
-    if not desired["peermem"]:
-        return state.MODULES
-    if state.works(node) and not node["driver"]["peermem"]:
-        plan.notice("PEERMEM_MISSING", kernel=node["kernel"]["release"])
-        return state.MODULES
-    return (*state.MODULES, PEERMEM)
 
 
 def _lines(node: Node, desired: Desired) -> list[str]:

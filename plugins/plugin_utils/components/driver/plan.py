@@ -160,6 +160,7 @@ def _plan_working(plan: Plan[Data], node: Node, desired: Desired) -> None:
     persistence.plan_working(plan, node, found)
     if isinstance(choice, Choice):
         fabric.plan_service(plan, node, choice, managers)
+    parameters.plan_peermem(plan, node, desired)
 
 
 def _is_wished(found: str, desired: Desired) -> bool:
@@ -261,6 +262,8 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
         refuse_broken(plan, node, choice.driver)
     elif chosen.headers:
         next_boot.refuse_lost(plan, node, choice)
+    if plan.steps:
+        parameters.plan_peermem(plan, node, desired)
 
 
 def _notice_left(plan: Plan[Data], node: Node, choice: Choice) -> None:

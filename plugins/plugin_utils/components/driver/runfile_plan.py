@@ -94,6 +94,8 @@ def plan_runfile(plan: Plan[Data], node: Node, desired: Desired, choice: Choice)
         refuse_broken(plan, node, choice.driver)
     elif is_installed:
         next_boot.refuse_lost(plan, node, choice)
+    if plan.steps:
+        parameters.plan_peermem(plan, node, desired)
 
 
 def _refuse_present(plan: Plan[Data], node: Node) -> None:
@@ -107,12 +109,14 @@ def _refuse_present(plan: Plan[Data], node: Node) -> None:
 
 
 def _plan_tools(plan: Plan[Data], node: Node, reboot: str | None) -> None:
-    """Plan what the installer needs: DKMS, the headers of the kernel, and its compiler.
+    """Plan what the installer needs: DKMS, a compiler, and the headers of kernel and libc.
 
     After a reboot, the installer runs with the kernel that boots next.
     """
     system = systems.supported(node)
     names = driver_packages.compilers(system, node["kernel"]["compiler"])
+    if not systems.is_redhat(node):
+        names = [*names, *driver_packages.INSTALLER_NEEDS]
     needed = {name: "" for name in ("dkms", *names) if name not in node["packages"]}
     if systems.is_redhat(node):
         refuse_epel(plan, node)

@@ -40,6 +40,7 @@ class Data(PackageData, total=False):
     modules_load: File
     parameters: File  # an empty block: the file goes
     load: list[str]
+    peermem: File  # what modules_load becomes once nvidia_peermem is loaded
     is_missing: bool
     initramfs: list[str] | None  # the command
     flavour: str

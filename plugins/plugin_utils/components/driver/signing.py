@@ -15,6 +15,13 @@ _AT_THE_CONSOLE = (
     "enter the password, and run again"
 )
 
+# What dkms 3.0.10 of Debian 12, which has no generate_mok, runs before it signs its first module.
+_BY_OPENSSL = (
+    "install -d /var/lib/dkms && openssl req -new -x509 -nodes -days 36500 "
+    '-subj "/CN=DKMS module signing key" -newkey rsa:2048 -keyout /var/lib/dkms/mok.key '
+    "-outform DER -out /var/lib/dkms/mok.pub"
+)
+
 
 def refuses_unsigned(node: Node) -> bool:
     """Whether Secure Boot is on, and the firmware does not trust the key of DKMS."""
@@ -26,9 +33,10 @@ def way_out(node: Node) -> str:
     """Return how an admin lets the firmware trust the key of DKMS."""
     key = node["driver"]["signing"]
     if key is None or key["certificate"] is None:
-        is_ubuntu = node["os"]["id"] == "ubuntu"
-        create = "update-secureboot-policy --new-key" if is_ubuntu else "dkms generate_mok"
-        return f"create a key with `{create}`, and run again for the next step"
+        return (
+            f"install dkms and mokutil, create a key with `{_creation(node)}`, and run again for "
+            "the next step"
+        )
     if key["state"] == "requested":
         return f"confirm the key {key['certificate']}: {_AT_THE_CONSOLE}"
     unknown = f" (its state is unknown: {key['error']})" if key["error"] else ""
@@ -37,3 +45,12 @@ def way_out(node: Node) -> str:
         f"enrol the key of DKMS{unknown}: run `mokutil --import {path}`, set a "
         f"one-time password, {_AT_THE_CONSOLE}"
     )
+
+
+def _creation(node: Node) -> str:
+    """Return the command that creates the key of DKMS."""
+    system = node["os"]
+    if system["id"] == "ubuntu":
+        return "update-secureboot-policy --new-key"
+    is_old = (system["id"], system["version_id"]) == ("debian", "12")
+    return _BY_OPENSSL if is_old else "dkms generate_mok"

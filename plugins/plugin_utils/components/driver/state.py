@@ -63,19 +63,25 @@ def error(node: Node) -> str:
 
 
 def ramdisk_reason(driver: Driver) -> str | None:
-    """Return why the initramfs must be rebuilt: it could load nouveau before the blacklist."""
+    """Return why the initramfs must be rebuilt.
+
+    It could load nouveau before the blacklist, or nvidia without its parameters.
+    """
     if driver["initramfs_outdated"] is None:
         return None
     if not driver["nouveau_blacklisted"]:
         return "it must contain the blacklist"
-    return "the blacklist is newer than the initramfs" if driver["initramfs_outdated"] else None
+    return (
+        "a file in modprobe.d is newer than the initramfs" if driver["initramfs_outdated"] else None
+    )
 
 
 def plan_blacklist(plan: Plan[Data], driver: Driver) -> None:
     """Plan that nouveau is blocked, also in the initramfs."""
     is_blocked = driver["nouveau_blacklisted"]
     plan.step(steps.BLACKLIST, None if is_blocked else "no file in modprobe.d blacklists nouveau")
-    plan.step(steps.INITRAMFS, ramdisk_reason(driver))
+    if not plan.has_step(steps.INITRAMFS):
+        plan.step(steps.INITRAMFS, ramdisk_reason(driver))
 
 
 def modules_load_file(modules: tuple[str, ...]) -> File:

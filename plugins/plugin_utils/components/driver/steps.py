@@ -35,6 +35,7 @@ PERSISTENCE_MODE = Step("persistence_mode", "Turn on persistence mode")
 FABRIC_PACKAGES = Step("fabric_packages", "Install Fabric Manager")
 FABRIC_ORDER = Step("fabric_order", "Start Fabric Manager before the kubelet")
 FABRIC = Step("fabric", "Start Fabric Manager")
+PEERMEM = Step("peermem", "Load nvidia_peermem, now and at boot")
 
 STOP_FABRIC = Step("stop_fabric", "Stop Fabric Manager")
 REMOVE_FABRIC_ORDER = Step("remove_fabric_order", "Remove the drop-in of Fabric Manager")
@@ -49,6 +50,7 @@ ALL = (
     *(REPAIR, OURS.python_debian, OURS.repository, SECURITY, STREAM, PIN, HEADERS, BLACKLIST),
     *(INITRAMFS, PARAMETERS, OURS.install, FABRIC_PACKAGES, FOLLOW, OURS.hold, BUILD, REBOOT),
     *(RUNFILE, MODULES_LOAD, LOAD, PERSISTENCE, PERSISTENCE_MODE, FABRIC_ORDER, FABRIC),
+    PEERMEM,
     *(STOP_FABRIC, STOP_PERSISTENCE, NO_PERSISTENCE_MODE, UNLOAD, UNINSTALL, OURS.remove),
     *(
         OURS.release,

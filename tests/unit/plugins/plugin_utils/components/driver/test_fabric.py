@@ -11,6 +11,9 @@ import pytest
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import fabric
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import SYSTEMS
+from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.driver import (
+    test_distribution,
+)
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
     DONE,
     VIRGIN,
@@ -21,6 +24,7 @@ from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.te
 )
 from ansible_collections.metal.gpu.tests.unit.support import records
 
+UBUNTU = test_distribution.UBUNTU
 VERSION = "580.178.04"
 PACKAGE = "nvidia-fabricmanager"
 SWITCH = {
@@ -263,6 +267,20 @@ def test_a_switch_to_a_run_file_takes_no_fabric_manager_away(is_ours: bool) -> N
     removed = PACKAGE in planned["data"]["former"]
     assert codes(planned) == (["FABRIC_PACKAGES_UNKNOWN"] if removed else [])
     assert removed or not is_ours
+
+
+def test_fabric_manager_of_ubuntus_archive() -> None:
+    (source,) = UBUNTU["package_sources"]
+    wish = {**URL, "version": "", "source": "distribution", "flavour": "open"}
+    (refusal,) = plan("nvidia_driver", node(UBUNTU, SWITCHES), **wish)["refusals"]
+    assert refusal["code"] == "FABRIC_PACKAGES_UNKNOWN"
+    assert "nvidia-fabricmanager-580 is in the component multiverse" in refusal["message"]
+    has_it = {"package_sources": [{**source, "components": "main restricted multiverse"}]}
+    planned = plan("nvidia_driver", node(UBUNTU, SWITCHES, has_it), **wish)
+    assert codes(planned) == []
+    assert "nvidia-fabricmanager-580=580.*" in planned["data"]["packages"]
+    assert "nvidia-fabricmanager-580" in planned["data"]["hold"]
+    assert names(planned)[-1] == "Start Fabric Manager"
 
 
 def test_a_fabric_manager_of_the_admin_is_enough_for_nvlink_5() -> None:

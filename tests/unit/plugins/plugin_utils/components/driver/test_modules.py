@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from ansible_collections.metal.gpu.plugins.module_utils.read import dkms
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import signing
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
     BROKEN,
     DONE,
@@ -254,12 +255,16 @@ def test_a_driver_that_is_left_alone_is_not_built(desired: dict[str, Any]) -> No
 
 
 @pytest.mark.parametrize(
-    ("signing", "words"),
+    ("key", "words"),
     [
-        pytest.param(None, "create a key with `dkms generate_mok`", id="unknown"),
+        pytest.param(
+            None,
+            "install dkms and mokutil, create a key with `install -d /var/lib/dkms && openssl",
+            id="unknown",
+        ),
         pytest.param(
             {"certificate": None, "state": "missing", "error": None},
-            "create a key with `dkms generate_mok`",
+            "install dkms and mokutil, create a key with `install -d /var/lib/dkms && openssl",
             id="no key",
         ),
         pytest.param(
@@ -289,17 +294,31 @@ def test_a_driver_that_is_left_alone_is_not_built(desired: dict[str, Any]) -> No
         ),
     ],
 )
-def test_a_key_that_is_not_enrolled(signing: dict[str, Any] | None, words: str) -> None:
-    node = merge(VIRGIN, {"secure_boot": True, "driver": {"signing": signing}})
+def test_a_key_that_is_not_enrolled(key: dict[str, Any] | None, words: str) -> None:
+    node = merge(VIRGIN, {"secure_boot": True, "driver": {"signing": key}})
     (refusal,) = plan("nvidia_driver", node)["refusals"]
     assert refusal["code"] == "SECURE_BOOT_ON"
     assert refusal["remedy"].startswith(words)
     assert "turn Secure Boot off" in refusal["remedy"]
 
 
+@pytest.mark.parametrize(
+    ("system", "command"),
+    [
+        ({"id": "debian", "version_id": "12"}, "openssl req -new -x509"),
+        ({"id": "debian", "version_id": "13"}, "dkms generate_mok"),
+        ({"id": "rocky", "version_id": "9.6"}, "dkms generate_mok"),
+        ({"id": "ubuntu", "version_id": "24.04"}, "update-secureboot-policy --new-key"),
+    ],
+)
+def test_what_creates_the_key(system: dict[str, str], command: str) -> None:
+    node = merge(VIRGIN, {"os": system, "driver": {"signing": None}})
+    assert command in signing.way_out(node)
+
+
 def test_an_enrolled_key_signs_and_the_role_goes_on() -> None:
-    signing = {"certificate": "/k", "state": "enrolled", "error": None}
-    node = merge(VIRGIN, {"secure_boot": True, "driver": {"signing": signing}})
+    key = {"certificate": "/k", "state": "enrolled", "error": None}
+    node = merge(VIRGIN, {"secure_boot": True, "driver": {"signing": key}})
     planned = plan("nvidia_driver", node)
     assert planned["refusals"] == []
     assert "install" in slugs(planned)
@@ -407,14 +426,20 @@ LINES = [
     [
         pytest.param(LINES, {"EnableStreamMemOPs": "1"}, False, None, [], None, id="in force"),
         pytest.param(
-            [], {"EnableStreamMemOPs": "0"}, False, True, ["parameters", "reboot"], None, id="new"
+            [],
+            {"EnableStreamMemOPs": "0"},
+            False,
+            True,
+            ["parameters", "initramfs", "reboot"],
+            None,
+            id="new",
         ),
         pytest.param(
             [],
             {"EnableStreamMemOPs": "0"},
             False,
             None,
-            ["parameters"],
+            ["parameters", "initramfs"],
             "NVreg_EnableStreamMemOPs=0; they need a reboot",
             id="no permission",
         ),
@@ -455,7 +480,13 @@ def test_parameters(
             "NVreg_Typo", {}, True, False, [], "values; the node has rebooted since", id="unknown"
         ),
         pytest.param(
-            "NVreg_Typo", {}, False, False, ["parameters"], "reboot applies them", id="new"
+            "NVreg_Typo",
+            {},
+            False,
+            False,
+            ["parameters", "initramfs"],
+            "reboot applies them",
+            id="new",
         ),
         pytest.param(
             "NVreg_Typo", {}, True, True, [], "the next reboot applies them", id="not rebooted yet"
@@ -504,7 +535,7 @@ def test_another_name_is_compared() -> None:
     wanted = {"NVreg_RestrictProfilingToAdminUsers": 0}
     node = driver(DONE, parameters={"RmProfilingAdminOnly": "1"})
     planned = plan("nvidia_driver", node, module_parameters=wanted, reboot_ok=True)
-    assert slugs(planned) == ["parameters", "reboot"]
+    assert slugs(planned) == ["parameters", "initramfs", "reboot"]
 
 
 SIGNED = f"linux-modules-nvidia-580-server-{NEWER}"
@@ -549,7 +580,7 @@ def test_parameters_do_not_cost_the_gpus(
     node = driver(base, next_kernel=newer, parameters={"EnableStreamMemOPs": "0"})
     wanted = {"module_parameters": WANTED, "reboot_ok": True, **desired}
     planned = plan("nvidia_driver", node, **wanted)
-    assert {*slugs(planned)} == {"parameters", *steps}
+    assert {*slugs(planned)} == {"parameters", "initramfs", *steps}
     found = [one for one in planned["notices"] if one["code"] != "DRIVER_KEPT"]
     assert {one["code"] for one in found} == ({"PARAMETERS_PENDING", notice} if notice else set())
     for one in found:
@@ -575,8 +606,18 @@ def test_parameters_that_are_equal_in_another_form() -> None:
 
 def test_parameters_that_nobody_wants_any_more() -> None:
     planned = plan("nvidia_driver", driver(DONE, own_parameters=LINES))
-    assert slugs(planned) == ["parameters"]
+    assert slugs(planned) == ["parameters", "initramfs"]
     assert planned["data"]["parameters"]["block"] == ""
+
+
+def test_parameters_without_an_initramfs_or_with_one_to_rebuild() -> None:
+    without = driver(DONE, initramfs_outdated=None)
+    assert slugs(plan("nvidia_driver", without, module_parameters=WANTED)) == ["parameters"]
+    # Once, also if the blacklist needs it, or if a run was cut off after the file.
+    found = slugs(plan("nvidia_driver", VIRGIN, module_parameters=WANTED))
+    assert found.count("initramfs") == 1
+    cut_off = driver(DONE, own_parameters=LINES, initramfs_outdated=True)
+    assert slugs(plan("nvidia_driver", cut_off, module_parameters=WANTED)) == ["initramfs"]
 
 
 @pytest.mark.parametrize("wanted", [{"modeset": 1}, {"NVreg_A": "1 install x"}, {"NVreg_A": ""}])
@@ -589,8 +630,19 @@ def test_peermem() -> None:
     modules = ["nvidia", "nvidia_uvm", "nvidia_peermem"]
     for node in (VIRGIN, DONE):
         planned = plan("nvidia_driver", node, peermem=True)
-        assert {"modules_load", "load"} <= {*slugs(planned)}
-        assert planned["data"]["load"] == modules
+        assert slugs(planned)[-1] == "peermem"
+        assert planned["data"]["load"] == ["nvidia", "nvidia_uvm"]
+        assert "nvidia_peermem" not in planned["data"]["modules_load"]["block"]
+        assert "nvidia_peermem\n" in planned["data"]["peermem"]["block"]
+    loaded = merge(DONE, {"kernel": {"modules": modules}})
+    named = driver(loaded, own_modules=modules, modules_load=modules)
+    assert plan("nvidia_driver", named, peermem=True)["steps"] == []
+    assert slugs(plan("nvidia_driver", loaded, peermem=True)) == ["peermem"]
+    # Our file lost a module: nvidia_peermem stays in it.
+    partly = driver(loaded, own_modules=modules[1:], modules_load=modules[1:])
+    planned = plan("nvidia_driver", partly, peermem=True)
+    assert slugs(planned) == ["modules_load"]
+    assert "nvidia_peermem\n" in planned["data"]["modules_load"]["block"]
     planned = plan("nvidia_driver", driver(DONE, peermem=False), peermem=True)
     assert (planned["steps"], notices(planned)) == ([], ["PEERMEM_MISSING"])
     # And back: only our file names it.

@@ -121,20 +121,22 @@ def test_a_kernel_for_which_nothing_can_be_built_is_not_booted(desired: dict[str
         ),
         pytest.param(
             with_nouveau(kernel(), [RUNNING, NEWER]),
-            ["dkms", f"linux-headers-{NEWER}"],
+            ["dkms", "gcc", "libc6-dev", f"linux-headers-{NEWER}"],
             id="Debian",
         ),
         pytest.param(
             with_nouveau(kernel(), [NEWER], headers=False),
-            ["dkms", f"linux-headers-{NEWER}"],
+            ["dkms", "gcc", "libc6-dev", f"linux-headers-{NEWER}"],
             id="Debian, headers of the running kernel are gone",
         ),
         pytest.param(
             merge(with_nouveau(kernel(), [RUNNING, NEWER]), {"kernel": {"modules": []}}),
-            ["dkms", f"linux-headers-{NEWER}"],
+            ["dkms", "gcc", "libc6-dev", f"linux-headers-{NEWER}"],
             id="Debian, no reboot",
         ),
-        pytest.param(with_nouveau(kernel(headers=True), []), ["dkms"], id="installed"),
+        pytest.param(
+            with_nouveau(kernel(headers=True), []), ["dkms", "gcc", "libc6-dev"], id="installed"
+        ),
     ],
 )
 def test_the_installer_gets_the_headers_of_the_kernel_that_boots(

@@ -82,13 +82,17 @@ def test_what_dkms_has_of_two_versions(observe, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("name", "text"),
+    [("nouveau", "blacklist nouveau\n"), ("metal-gpu-parameters", "options nvidia NVreg_A=1\n")],
+)
+@pytest.mark.parametrize(
     ("written_s", "outdated"), [(30, True), (90, False), (-3600, False), (None, None)]
 )
-def test_an_initial_ramdisk_older_than_the_blacklist_is_outdated(
-    observe, tmp_path, written_s, outdated
+def test_an_initial_ramdisk_older_than_the_module_configuration_is_outdated(
+    observe, tmp_path, written_s, outdated, name, text
 ):
-    blacklist, ramdisk = "/etc/modprobe.d/nouveau.conf", "/boot/initrd.img-6.1"
-    plant(tmp_path, {blacklist: "blacklist nouveau\n", "/proc/sys/kernel/osrelease": "6.1\n"})
+    blacklist, ramdisk = f"/etc/modprobe.d/{name}.conf", "/boot/initrd.img-6.1"
+    plant(tmp_path, {blacklist: text, "/proc/sys/kernel/osrelease": "6.1\n"})
     if written_s:
         plant(tmp_path, {ramdisk: ""})
         os.utime(tmp_path / blacklist[1:], times=(time.time() - written_s,) * 2)

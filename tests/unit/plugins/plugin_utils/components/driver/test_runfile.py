@@ -15,6 +15,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.runfil
     Place,
     RunFile,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.registry import PACKAGES
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
     BROKEN,
     DONE,
@@ -35,6 +36,7 @@ ROOM = Place(51200, True, [])
 RECORD = "/var/lib/metal-gpu/packages/nvidia_driver.json"
 
 RECORDED = yaml.safe_load((ROOT / "tests" / "recorded" / "runfile.yml").read_text())
+NEEDED = [row["package"] for row in RECORDED["needs"]]
 # The version that brought an option.
 SINCE = {f"--{row['name']}": row["since"] for row in RECORDED["options"]}
 
@@ -160,7 +162,8 @@ def test_virgin_node() -> None:
     assert names(planned) == INSTALLED
     data = planned["data"]
     assert data["arguments"] == [*COMMON, "--dkms", "--kernel-module-type=proprietary"]
-    assert data["headers"] == ["dkms", "linux-headers-6.1.0-26-amd64"]
+    assert data["headers"] == ["dkms", "gcc", "libc6-dev", "linux-headers-6.1.0-26-amd64"]
+    assert {"dkms", "gcc", "libc6-dev"} <= {*PACKAGES}
     assert data["runfile_record"] == {
         "path": RECORD,
         "packages": {".run": {"version": "580.178.04", "before": None}},
@@ -173,7 +176,10 @@ def test_renamed_file_of_2018() -> None:
     node = merge(VIRGIN, {"packages": {"dkms": {"version": "3", "held": False}}})
     planned = driver(node, runfile_url="/srv/driver.run", version="390.25")
     assert planned["data"]["arguments"] == [*COMMON, "--dkms"]
-    assert planned["data"]["headers"] == ["linux-headers-6.1.0-26-amd64"]
+    assert planned["data"]["headers"] == [*NEEDED, "linux-headers-6.1.0-26-amd64"]
+    has_compiler = {name: {"version": "12", "held": False} for name in NEEDED}
+    again = driver(merge(node, {"packages": has_compiler}), version="390.25")
+    assert again["data"]["headers"] == ["linux-headers-6.1.0-26-amd64"]
 
 
 @pytest.mark.parametrize(
