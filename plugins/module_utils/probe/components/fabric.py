@@ -41,7 +41,7 @@ class Values(TypedDict):
 
 
 def _values(reading: Reading) -> Values:
-    found = cast("platform.Values", reading.values["platform"])
+    found = platform.values_of(reading)
     root = reading.node.root
     is_possible = any(map(fabric.may_be_behind_adapters, found["pci"]))
     ports = read_management_ports(root, found["infiniband"]) if is_possible else []
@@ -61,12 +61,12 @@ def _has_process(root: Path) -> bool:
 
 def _has_switches(reading: Reading) -> bool:
     own = cast("Values", reading.values["fabric"])
-    return bool(own["ports"] or cast("platform.Values", reading.values["platform"])["nvswitches"])
+    return bool(own["ports"] or platform.values_of(reading)["nvswitches"])
 
 
 def _commands(reading: Reading) -> dict[str, Command]:
     commands = {}
-    if any(map(fabric.has_state, cast("platform.Values", reading.values["platform"])["pci"])):
+    if any(map(fabric.has_state, platform.values_of(reading)["pci"])):
         commands["fabric_states"] = Command(fabric.QUERY, timeout_s=nvidia_smi.TIMEOUT_S)
     if _has_switches(reading):
         argv = ("systemctl", "show", _SHOWN, "--", fabric.MANAGER, fabric.IMEX)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, TypedDict, cast
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe.pci import read_bus
 from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import Probe
@@ -22,6 +22,11 @@ class Values(TypedDict):
     pci: list[GpuRow]
     nvswitches: list[GpuRow]
     infiniband: list[str]  # addresses of adapters
+
+
+def values_of(reading: Reading) -> Values:
+    """Return what this component has read, for components that come after it."""
+    return cast("Values", reading.values["platform"])
 
 
 def _values(reading: Reading) -> Values:
