@@ -23,22 +23,27 @@ class Role(Protocol):
 
     from_include: bool
 
-    def get_name(self) -> str: ...
+    def get_name(self) -> str:
+        """Return the name, with the collection."""
 
-    def get_parents(self) -> Sequence[Role]: ...
+    def get_parents(self) -> Sequence[Role]:
+        """Return the roles that depend on this one."""
 
 
 class Play(Protocol):
     _uuid: str
 
-    def get_roles(self) -> Sequence[Role]: ...
+    def get_roles(self) -> Sequence[Role]:
+        """Return the roles below `roles:`, without their dependencies."""
 
 
 class Task(Protocol):
     @property
-    def _role(self) -> Role | None: ...
+    def _role(self) -> Role | None:
+        """The role that the task is from."""
 
-    def get_play(self) -> Play: ...
+    def get_play(self) -> Play:
+        """Return the play that the task is in."""
 
 
 class Place(TypedDict):
