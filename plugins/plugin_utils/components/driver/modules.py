@@ -96,10 +96,10 @@ def plan_build(
 ) -> str | None:
     """Plan the builds that the packages do not do themselves. Return the code of what prevents it.
 
-    `is_new`: packages that bring the source are installed in this run. `is_complete`: nothing that
-    a build needs is missing. `booted`: a kernel that counts as the running one already.
+    `node` comes from of_version. `is_new`: packages that bring the source are installed in this
+    run. `is_complete`: nothing that a build needs is missing. `booted`: a kernel that counts as the
+    running one already.
     """
-    node = of_version(node, choice.fits)
     dkms, release = node["driver"]["dkms"], str(node["kernel"]["release"])
     sources = [one for one in dkms["sources"] if choice.fits(_version(one))]
     plan.data["source"] = sources[0] if sources else None

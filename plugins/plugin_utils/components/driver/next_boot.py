@@ -61,7 +61,22 @@ def refuse_unbuildable(plan: Plan[Data], node: Node, reboot: str | None) -> None
         modules.refuse_headers_gone(plan, newer["release"], found)
 
 
-def refuse_lost(plan: Plan[Data], node: Node, choice: Choice) -> None:
+def refuse_unfit(
+    plan: Plan[Data], node: Node, choice: Choice, problem: str | None, *, is_built: bool
+) -> None:
+    """Refuse a plan that does not lead to a driver, as a whole or after its reboot.
+
+    `problem` is that of modules.plan_build. `is_built`: DKMS builds the module before the reboot.
+    """
+    if problem == "DKMS_BUILD_FAILED":
+        modules.refuse_unbuilt(plan, node, choice.driver)
+    elif problem or not (plan.steps or plan.refusals):
+        refuse_broken(plan, node, choice.driver)
+    elif is_built:
+        _refuse_lost(plan, node, choice)
+
+
+def _refuse_lost(plan: Plan[Data], node: Node, choice: Choice) -> None:
     """Refuse a reboot into a kernel that has no module then, for any other reason."""
     lost = modules.lost_by_reboot(plan, node) if plan.has_step(steps.REBOOT) else None
     if not lost or plan.refusals:

@@ -37,7 +37,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.fit im
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.refusals import (
     choice_for,
     choose,
-    refuse_broken,
     refuse_epel,
     refuse_installation,
     refuse_node,
@@ -112,28 +111,29 @@ def _plan_working(plan: Plan[Data], node: Node, desired: Desired) -> None:
     is everything with source `present`.
     """
     found = state.version(node)
-    packages = [*driver_packages.carriers(node["driver"]["packages"]), *fabric.managers(node)]
+    carriers = driver_packages.carriers(node["driver"]["packages"])
     ours = steps.OURS.of_role(node)
-    has_packages = bool(driver_packages.carriers(node["driver"]["packages"]))
-    if not has_packages and not origin.is_our_runfile(node):
+    if not carriers and not origin.is_our_runfile(node):
         plan.notice("DRIVER_WITHOUT_PACKAGE", found=found)
     if failed(node):
         plan.notice("DRIVER_UNFINISHED", found=found, **unfinished_evidence(node))
     # Dependencies of what the role holds keep their version with it.
     dependencies = node["package_manager"]["automatic"] if ours else []
-    others = [name for name in packages if name not in {*ours, *dependencies}]
+    named = (*carriers, *fabric.managers(node))
+    others = [name for name in named if name not in {*ours, *dependencies}]
     notice_unheld(plan, node, others)
-    choice = choice_for(node, desired)
+    answer = choice_for(node, desired)
+    choice = answer if isinstance(answer, Choice) else None
     is_ours = bool(ours) and desired["source"] != PRESENT
-    is_chosen = isinstance(choice, Choice) and choice.fits(found)
+    is_chosen = choice is not None and choice.fits(found)
     signed.plan_next_kernel(plan, node, may_install=is_ours and is_chosen)
     if desired["source"] == PRESENT:
         _leave_alone(plan, node)
         return
     parameters.plan_wanted(plan, node, desired)
     is_other = origin.differs(node, desired)
-    if isinstance(choice, Choice):
-        fits, expected = choice.fits(found), choice.driver
+    if choice:
+        fits, expected = is_chosen, choice.driver
     else:
         fits, expected = _is_wished(found, desired), wish_for(desired).driver
     if is_other:
@@ -146,19 +146,19 @@ def _plan_working(plan: Plan[Data], node: Node, desired: Desired) -> None:
         return
     state.plan_blacklist(plan, node["driver"])
     managers: dict[str, str] = {}
-    if isinstance(choice, Choice):
+    if choice:
         managers = fabric.plan_beside_driver(plan, node, desired, choice)
         if ours:
             _notice_left(plan, node, choice)
     held = {name: node["packages"][name]["version"] for name in distribution.holdable(ours)}
     steps.OURS.plan_hold(plan, node, held | managers)
     loaded = parameters.plan_modules_load(plan, node, desired)
-    modules.plan_next(plan, node, choice if isinstance(choice, Choice) else None)
+    modules.plan_next(plan, node, choice)
     parameters.plan_loaded(plan, node, desired)
     if not plan.has_step(steps.REBOOT):
         plan.step(steps.LOAD, state.unloaded_reason(node, loaded))
     persistence.plan_working(plan, node, found)
-    if isinstance(choice, Choice):
+    if choice:
         fabric.plan_service(plan, node, choice, managers)
     parameters.plan_peermem(plan, node, desired)
 
@@ -256,12 +256,7 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
     plan.step(steps.LOAD, None if reboot else state.unloaded_reason(node, loaded))
     persistence.plan_new(plan, node)
     fabric.plan_service(plan, node, choice, managers)
-    if problem == "DKMS_BUILD_FAILED":
-        modules.refuse_unbuilt(plan, node, choice.driver)
-    elif problem or not (plan.steps or plan.refusals):
-        refuse_broken(plan, node, choice.driver)
-    elif chosen.headers:
-        next_boot.refuse_lost(plan, node, choice)
+    next_boot.refuse_unfit(plan, node, choice, problem, is_built=bool(chosen.headers))
     if plan.steps:
         parameters.plan_peermem(plan, node, desired)
 

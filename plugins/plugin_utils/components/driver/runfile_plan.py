@@ -25,7 +25,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import
     packages as driver_packages,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.refusals import (
-    refuse_broken,
     refuse_epel,
     refuse_reboot,
 )
@@ -88,12 +87,7 @@ def plan_runfile(plan: Plan[Data], node: Node, desired: Desired, choice: Choice)
     plan.step(steps.LOAD, None if reboot and is_installed else state.unloaded_reason(node, loaded))
     persistence.plan_without_daemon(plan, node)
     fabric.plan_service(plan, node, choice, managers)
-    if problem == "DKMS_BUILD_FAILED":
-        modules.refuse_unbuilt(plan, node, choice.driver)
-    elif problem or not (plan.steps or plan.refusals):
-        refuse_broken(plan, node, choice.driver)
-    elif is_installed:
-        next_boot.refuse_lost(plan, node, choice)
+    next_boot.refuse_unfit(plan, node, choice, problem, is_built=is_installed)
     if plan.steps:
         parameters.plan_peermem(plan, node, desired)
 
