@@ -46,10 +46,10 @@ def releases(images: Iterable[str], running: str) -> list[str]:
         for release in found
         if not release.startswith(_RESCUE) and not release.endswith(_NEVER_NEXT)
     }
-    return sorted({*found, *([running] if running else [])}, key=_order)
+    return sorted({*found, *([running] if running else [])}, key=order)
 
 
-def _order(release: str) -> list[tuple[int, int, str]]:
+def order(release: str) -> list[tuple[int, int, str]]:
     """Compare numbers as numbers: 6.1.0-9 is older than 6.1.0-26. Letters are older than digits.
 
     A release candidate is older than what has nothing at its place: 6.12.0-rc3, then 6.12.0.

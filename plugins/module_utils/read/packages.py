@@ -31,6 +31,9 @@ DPKG_QUERY = (
 # of dpkg-query takes ten times as long.
 # apt keeps its cache in memory: an observation writes nothing on the node.
 UNCACHED = ("-o", "Dir::Cache::pkgcache=", "-o", "Dir::Cache::srcpkgcache=")
+# If not for it, apt upgrades linux-image-amd64 with linux-headers-amd64, because both are from one
+# source package. Seen with apt 2.6.1 and the indexes of Debian 12, 2026-11-23.
+KEEP_KERNEL = ("-o", "APT::Get::Upgrade-By-Source-Package=false")
 DPKG_STATUS = "/var/lib/dpkg/status"
 # apt's list of the packages that it installed as dependencies: apt-mark(8).
 AUTOMATIC = "/var/lib/apt/extended_states"

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ansible_collections.metal.gpu.plugins.module_utils.read import packages
+from ansible_collections.metal.gpu.plugins.module_utils.read import kernels, packages
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from ansible_collections.metal.gpu.plugins.module_utils.read.nvidia_driver import LoadedModule
 
 _IMAGE = re.compile(r"linux-image-(?:unsigned-)?(\d[\d.]*-\d+)-([a-z][a-z-]*)")
-_NUMBER = re.compile(r"\d+")
 MODULES = "linux-modules-nvidia-"
 _OPEN = "-open"
 
@@ -48,8 +47,8 @@ def missing(
     images = [match for match in map(_IMAGE.fullmatch, names) if match and match[2] == flavour]
     if not series or not images:
         return None
-    newest = max((match[1] for match in images), key=_order)
-    if _order(newest) <= _order(running):
+    newest = max((match[1] for match in images), key=kernels.order)
+    if kernels.order(newest) <= kernels.order(running):
         return None
     packages = [f"{MODULES}{one}-{newest}-{flavour}" for one in series]
     return None if names.intersection(packages) else packages[0]
@@ -70,13 +69,7 @@ def _of_driver(series: list[str], names: set[str], loaded: LoadedModule | None) 
     return own or fitting
 
 
-def _order(release: str) -> list[int]:
-    return [int(one) for one in _NUMBER.findall(release)[:4]]
-
-
 def simulation(name: str) -> tuple[str, ...]:
     """Return the command that tells whether apt would install a package, and with what."""
-    # Without the other packages of the same source, which can need a newer kernel.
-    alone = ("-o", "APT::Get::Upgrade-By-Source-Package=false")
-    options = ("-q", "--no-install-recommends", *packages.UNCACHED, *alone)
+    options = ("-q", "--no-install-recommends", *packages.UNCACHED, *packages.KEEP_KERNEL)
     return ("apt-get", *options, "--simulate", "install", name)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ansible_collections.metal.gpu.plugins.module_utils.read import packages
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import (
     INDEX_AGE_S,
     TIME_LIMIT,
@@ -27,11 +28,8 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.rehearsal impor
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import FILES
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import DEBIAN, SUFFIXES
 
-# An option that only the operation follow_kernel gives to `install`. If not for it, apt upgrades
-# linux-image-amd64 with linux-headers-amd64, because both are from one source package. Seen with
-# apt 2.6.1 and the indexes of Debian 12, 2026-11-23.
+# An option that only the operation follow_kernel gives to `install`.
 KEEP_KERNEL = "keep_kernel"
-_KEEP_KERNEL = ("-o", "APT::Get::Upgrade-By-Source-Package=false")
 _WITHOUT_RECOMMENDED = ("apt-get", "-q", "--no-install-recommends")
 # As ansible.builtin.apt has them: edited configuration files stay.
 _UNATTENDED = (
@@ -58,7 +56,7 @@ def _index(request: Request) -> dict[str, Any]:
 
 def _install(request: Request) -> Steps:
     if request.options.get(KEEP_KERNEL):
-        return Steps(record(request), (_apt_get(request, "--no-remove", *_KEEP_KERNEL),))
+        return Steps(record(request), (_apt_get(request, "--no-remove", *packages.KEEP_KERNEL),))
     if request.options["newest"]:
         options = ("--allow-change-held-packages",) if request.options["change_held"] else ()
         asked = before_removals(request, DEBIAN)
@@ -85,7 +83,7 @@ def _install(request: Request) -> Steps:
 
 def _follow_kernel(request: Request) -> Steps:
     """Only ask: follow.py decides by the answers, and `install` installs."""
-    ask = (*_WITHOUT_RECOMMENDED, *_KEEP_KERNEL, "--simulate", "install")
+    ask = (*_WITHOUT_RECOMMENDED, *packages.KEEP_KERNEL, "--simulate", "install")
     calls = (command(*ask, one, explains=False, changes=False) for one in request.names)
     return Steps(work=tuple(calls))
 

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 def _follow_up(reading: Reading, outputs: Mapping[str, Output]) -> dict[str, Command]:
     listed = outputs.get("packages")
-    installed = packages.parse_packages(listed.stdout, os.uname().machine) if listed else {}
+    if not listed or signed_modules.MODULES not in listed.stdout:
+        return {}  # nearly every node: nothing to parse
+    installed = packages.parse_packages(listed.stdout, os.uname().machine)
     loaded = parse_loaded_module(reading.files.texts.get(VERSION, ""))
     name = signed_modules.missing(installed, reading.release, loaded)
     return {"signed_modules": Command(signed_modules.simulation(name))} if name else {}
