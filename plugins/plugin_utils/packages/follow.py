@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.removals import removed
 
 _KERNEL = re.compile(r"^Inst (linux-image-\S+)", re.MULTILINE)
-_REMOVED = re.compile(r"^(?:Remv|Purg) (\S+)", re.MULTILINE)
 _UNMET = re.compile(r"^ (\S+ : \S*Depends: .*)$", re.MULTILINE)
 _ERROR = re.compile(r"^E: (.*)$", re.MULTILINE)
 _HEADERS = "linux-headers-"
@@ -68,8 +68,8 @@ def problem(answer: Answer) -> str | None:
         return "; ".join(found).rstrip(".")
     if kernels := _KERNEL.findall(answer.printed):
         return f"it would install {' and '.join(kernels)}"
-    if removed := _REMOVED.findall(answer.printed):
-        return f"it would remove {' and '.join(removed)}"
+    if gone := removed(answer.printed):
+        return f"it would remove {' and '.join(gone)}"
     return None
 
 
