@@ -9,6 +9,13 @@ collection, and change without notice.
 
 from __future__ import annotations
 
+import sys
+
+# Before an import that fails for a reason that nobody understands.
+if sys.version_info < (3, 11):  # noqa: UP036 - users of ansible-core 2.16 can have Python 3.10
+    found = ".".join(map(str, sys.version_info[:3]))
+    raise ImportError(f"metal.gpu needs Python 3.11 or later on the controller, found {found}")
+
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 

@@ -1,0 +1,101 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The page docs/fleet.md exchanges the driver of a node that is in a cluster."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+
+import installed
+import pytest
+
+PAGE = (installed.PROJECT / "docs" / "fleet.md").read_text().partition("## Another driver")[2]
+PLAY, COMMANDS = re.findall(r"```(?:yaml|shell)\n(.*?)```", PAGE, re.S)[:2]
+OLD, NEW = "580.173.02", "580.178.04"
+FROM_PACKAGES = ("-e", "nvidia_driver_source=nvidia")
+
+HOLDER = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "holder", "namespace": "default"},
+    "spec": {
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": 1,
+        "containers": [
+            {
+                "name": "holder",
+                "command": ["sleep", "3600"],
+                "resources": {"limits": {"nvidia.com/gpu": 1}},
+            }
+        ],
+    },
+}
+
+
+@pytest.fixture
+def gpu(laboratory):
+    return laboratory.host("gpu-1")
+
+
+def exchange(laboratory, folder, version):
+    """Run the commands of the page until one fails. Return their runs."""
+    play = folder / "another-driver.yml"
+    play.write_text(PLAY)
+    runs = []
+    for command in COMMANDS.replace("gpu-2", "gpu-1").strip().splitlines():
+        program, name, *options = shlex.split(command)
+        assert program == "ansible-playbook"
+        wanted = (*FROM_PACKAGES, "-e", f"nvidia_driver_version={version}")
+        runs.append(
+            laboratory.playbook(str(play) if name == play.name else name, *options, *wanted)
+        )
+        if runs[-1].returncode != 0:
+            break
+    return runs
+
+
+def allocatable(laboratory):
+    return laboratory.objects("node", "gpu-1")["status"]["allocatable"].get("nvidia.com/gpu")
+
+
+def test_page_exchanges_the_driver(laboratory, gpu, tmp_path):
+    wanted = (*FROM_PACKAGES, "-e", f"nvidia_driver_version={OLD}")
+    assert laboratory.playbook("metal.gpu.site", *wanted).returncode == 0
+    assert gpu.check_output("cat /sys/module/nvidia/version") == OLD
+    image = laboratory.facts["images"]["cuda"]
+    HOLDER["spec"]["containers"][0]["image"] = image
+    laboratory.kubectl("apply", "-f", "-", stdin=json.dumps(HOLDER))
+    laboratory.kubectl("wait", "pod/holder", "--for=condition=Ready", "--timeout=60s")
+    engine = gpu.check_output("systemctl show -P MainPID containerd")
+
+    # Without the page, the driver stays, and a notice names the other one.
+    kept = laboratory.playbook("metal.gpu.site", "--check", *FROM_PACKAGES)
+    assert kept.returncode == 0
+    assert "DRIVER_KEPT gpu-1: " in kept.words
+
+    runs = exchange(laboratory, tmp_path, NEW)
+    assert [run.returncode for run in runs] == [0, 0, 0]
+    assert gpu.check_output("cat /sys/module/nvidia/version") == NEW
+    assert gpu.package("nvidia-driver-cuda").version == f"{NEW}-1"
+    assert "nvidia-driver-cuda" in gpu.check_output("apt-mark showhold")
+    assert gpu.check_output("systemctl show -P MainPID containerd") == engine
+    assert allocatable(laboratory) == "1"
+    assert "holder" not in laboratory.kubectl("get", "pods", "--output=name")
+
+    again = laboratory.playbook("metal.gpu.site", *FROM_PACKAGES)
+    assert re.search(r"^gpu-1\s+: ok=\d+\s+changed=0\s", again.output, re.M)
+
+
+def test_exchange_that_fails_is_finished_by_the_last_command(laboratory, gpu, tmp_path):
+    """The repository does not have the version: the node waits without a driver, and tells it."""
+    removed, failed = exchange(laboratory, tmp_path, "580.1.2")
+    assert removed.returncode == 0
+    assert failed.returncode != 0
+    assert "PACKAGE_VERSION_MISSING gpu-1: " in failed.words
+    run = laboratory.playbook("metal.gpu.site", *FROM_PACKAGES)
+    assert run.returncode == 0
+    assert gpu.check_output("cat /sys/module/nvidia/version") == NEW
+    assert allocatable(laboratory) == "1"
