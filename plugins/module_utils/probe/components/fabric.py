@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypedDict, cast
 
-from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
+from ansible_collections.metal.gpu.plugins.module_utils.probe import kernel_modules, own_files
 from ansible_collections.metal.gpu.plugins.module_utils.probe.commands import Command
 from ansible_collections.metal.gpu.plugins.module_utils.probe.components import platform
 from ansible_collections.metal.gpu.plugins.module_utils.probe.pci import read_management_ports
@@ -38,6 +38,9 @@ class Values(TypedDict):
 
     ports: list[str]  # addresses of the adapters that lead to NVSwitches
     process: bool  # whether a process of Fabric Manager runs, also in a container
+    subnet_manager: bool  # whether the subnet manager runs, also in a container
+    modules: list[str]  # loaded ones, of those through which it reaches NVSwitches
+    missing_modules: list[str]  # those that are not loaded, and that the running kernel lacks
 
 
 def _values(reading: Reading) -> Values:
@@ -46,13 +49,38 @@ def _values(reading: Reading) -> Values:
     is_possible = any(map(fabric.may_be_behind_adapters, found["pci"]))
     ports = read_management_ports(root, found["infiniband"]) if is_possible else []
     has_switches = bool(found["nvswitches"] or ports)
-    return {"ports": ports, "process": has_switches and _has_process(root)}
+    names = (fabric.ADAPTER_MODULE, fabric.MAD_MODULE) if ports else ()
+    modules = [name for name in names if (root / "sys/module" / name).is_dir()]
+    return {
+        "ports": ports,
+        "process": has_switches and _has_process(root),
+        "subnet_manager": bool(ports) and _has_subnet_manager(root),
+        "modules": modules,
+        "missing_modules": _missing(reading, [name for name in names if name not in modules]),
+    }
+
+
+def _missing(reading: Reading, unloaded: list[str]) -> list[str]:
+    if not unloaded:
+        return []
+    modules_dep = kernel_modules.read_modules_dep(reading, reading.release)
+    return [name for name in unloaded if not fabric.has_module(modules_dep, name)]
 
 
 def _has_process(root: Path) -> bool:
     for path in (root / "proc").glob("[0-9]*/comm"):
         try:
             if path.read_text(encoding="utf-8", errors="replace").strip() == fabric.PROCESS:
+                return True
+        except OSError:  # the process ended
+            continue
+    return False
+
+
+def _has_subnet_manager(root: Path) -> bool:
+    for path in (root / "proc").glob("[0-9]*/cmdline"):
+        try:
+            if fabric.is_subnet_manager(path.read_bytes()):
                 return True
         except OSError:  # the process ended
             continue
