@@ -604,7 +604,8 @@ gpu_node:
           type: str
         log:
           description: >-
-            Last lines that Fabric Manager logged, if it does not run, or a state is not good.
+            Last lines that Fabric Manager logged, if it or C(nvlsm) does not run, or a state is not
+            good.
           type: list
           elements: str
       sample:

@@ -87,9 +87,12 @@ def _has_subnet_manager(root: Path) -> bool:
     return False
 
 
+def _own(reading: Reading) -> Values:
+    return cast("Values", reading.values["fabric"])
+
+
 def _has_switches(reading: Reading) -> bool:
-    own = cast("Values", reading.values["fabric"])
-    return bool(own["ports"] or platform.values_of(reading)["nvswitches"])
+    return bool(_own(reading)["ports"] or platform.values_of(reading)["nvswitches"])
 
 
 def _commands(reading: Reading) -> dict[str, Command]:
@@ -108,8 +111,9 @@ def _follow_up(reading: Reading, outputs: Mapping[str, Output]) -> dict[str, Com
         return {}
     units = systemd.parse_show(outputs["fabric_units"].stdout)
     is_active = units.get(fabric.MANAGER, {}).get("ActiveState") == "active"
+    is_whole = _own(reading)["subnet_manager"] or not _own(reading)["ports"]
     states = fabric.parse_states(outputs["fabric_states"]) if "fabric_states" in outputs else None
-    if is_active and not (states and any(not gpu.is_good for gpu in states.gpus)):
+    if is_active and is_whole and not (states and any(not gpu.is_good for gpu in states.gpus)):
         return {}
     return {
         "fabric_journal": Command(_JOURNAL),

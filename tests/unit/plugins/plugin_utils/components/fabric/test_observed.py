@@ -169,6 +169,13 @@ def test_the_modules_of_the_kernel(observe, tmp_path, files, loaded, missing):
     assert (found["modules"], found["missing_modules"]) == (loaded, missing)
 
 
+def test_the_log_is_read_if_only_the_subnet_manager_has_ended(observe, tmp_path):
+    plant_adapter(tmp_path, {})
+    assert observe(programs())["fabric"]["log"] == ["first", "last words"]
+    plant(tmp_path, {"/proc/9/cmdline": NVLSM})
+    assert observe(programs())["fabric"]["log"] == []
+
+
 def test_only_switches_behind_adapters_need_them(observe, tmp_path):
     plant(tmp_path, {**SWITCHED, "/proc/9/cmdline": NVLSM})
     found = observe(programs())["fabric"]
