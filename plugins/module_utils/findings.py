@@ -358,6 +358,16 @@ Remedy: do what the reason says; or install Fabric Manager in exactly the driver
   newer GPUs, and run again: the role keeps it and starts it; or set nvidia_driver_source and
   nvidia_driver_version to a driver in docs/fabric.md
 
+SUBNET_MANAGER_MISSING (refusal): {switches} also need nvlsm, which only NVIDIA's repository has,
+  but the driver is to come from another source
+Remedy: set `nvidia_driver_source: nvidia`; or install nvlsm, infiniband-diags and pciutils, and run
+  again
+
+FABRIC_MODULES_MISSING (refusal): Fabric Manager reaches {switches} through the kernel modules
+  mlx5_ib and ib_umad, and kernel {kernel} does not have {modules}
+Remedy: install the package of the kernel that has them, such as linux-modules-extra-{kernel} on
+  Ubuntu; or install DOCA-OFED; then run again
+
 FABRIC_MANAGER_TAKEN (refusal): the driver needs Fabric Manager {expected}, but {found} is
   installed, which this collection did not install
 Remedy: remove it with your package manager ({names}), and run again: the role then installs the
@@ -738,6 +748,12 @@ FABRIC_MANAGER_STOPPED (failure): nvidia-fabricmanager.service does not run ({st
   reset of a GPU{log}
 Remedy: read `journalctl -u nvidia-fabricmanager` and /var/log/fabricmanager.log on the node, and
   start it with `systemctl enable --now nvidia-fabricmanager`; if CUDA still fails, drain the node
+  and reboot it
+
+SUBNET_MANAGER_STOPPED (failure): Fabric Manager runs, but nvlsm does not, so nothing configures the
+  {switches} that connect the GPUs: CUDA programs fail with error 802, at the latest after the next
+  reset of a GPU{log}
+Remedy: read `journalctl -u nvidia-fabricmanager` and /var/log/nvlsm.log on the node, then drain it
   and reboot it
 
 FABRIC_MANAGER_VERSION (failure): Fabric Manager {found} does not work with driver {version}: it

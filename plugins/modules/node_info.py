@@ -562,6 +562,21 @@ gpu_node:
             Whether a process of Fabric Manager runs, as a service or in a container. V(false) on a
             node without NVSwitches.
           type: bool
+        subnet_manager:
+          description: >-
+            Whether C(nvlsm) runs, which Fabric Manager needs on B200 and B300. V(false) on other
+            nodes.
+          type: bool
+        modules:
+          description: >-
+            Loaded kernel modules, of C(mlx5_ib) and C(ib_umad), through which C(nvlsm) reaches the
+            NVSwitches. Empty on other nodes.
+          type: list
+          elements: str
+        missing_modules:
+          description: Those of these modules that the running kernel does not have.
+          type: list
+          elements: str
         mode:
           description: C(FABRIC_MODE) of the configuration of Fabric Manager. V(null) without one.
           type: int
@@ -589,7 +604,8 @@ gpu_node:
           type: str
         log:
           description: >-
-            Last lines that Fabric Manager logged, if it does not run, or a state is not good.
+            Last lines that Fabric Manager logged, if it or C(nvlsm) does not run, or a state is not
+            good.
           type: list
           elements: str
       sample:
@@ -606,6 +622,9 @@ gpu_node:
         manager: {installed: true, enabled: true, active: true, state: "active, running, success"}
         imex: {installed: false, enabled: false, active: false, state: "inactive, dead, success"}
         process: true
+        subnet_manager: false
+        modules: []
+        missing_modules: []
         mode: 0
         states:
           - pci_address: "0000:1b:00.0"

@@ -21,7 +21,11 @@ NOUVEAU_BLACKLIST = "/etc/modprobe.d/metal-gpu-nouveau.conf"
 MODULES_LOAD = "/etc/modules-load.d/metal-gpu.conf"
 MODULE_PARAMETERS = "/etc/modprobe.d/metal-gpu-parameters.conf"
 PERSISTENCE_DROP_IN = "/etc/systemd/system/nvidia-persistenced.service.d/metal-gpu.conf"
-OF_DRIVER = (NOUVEAU_BLACKLIST, MODULES_LOAD, MODULE_PARAMETERS, PERSISTENCE_DROP_IN)
+FABRIC_MODULES_LOAD = "/etc/modules-load.d/metal-gpu-fabric.conf"
+OF_DRIVER = (
+    *(NOUVEAU_BLACKLIST, MODULES_LOAD, FABRIC_MODULES_LOAD),
+    *(MODULE_PARAMETERS, PERSISTENCE_DROP_IN),
+)
 CHAR_DEV_RULE = "/etc/udev/rules.d/71-metal-gpu-char-dev.rules"
 CDI_DROP_IN = "/etc/systemd/system/nvidia-cdi-refresh.service.d/metal-gpu.conf"
 FABRIC_DROP_IN = "/etc/systemd/system/nvidia-fabricmanager.service.d/metal-gpu.conf"

@@ -8,6 +8,7 @@ is that of the last training: it stays if Fabric Manager ends later. So the unit
 
 Source: `nvidia-smi --help-query-gpu` and its values of 590.48.01, 595.71.05 and 610.57.04 on H100,
 H200, L40S and GeForce; whole reports (-q -x) of 570 to 595 on A100, H100, B200 and GB300
+Source: nvidia-fabricmanager-start.sh of Fabric Manager 580.178.04, in Ubuntu's package
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 MANAGER, IMEX = "nvidia-fabricmanager.service", "nvidia-imex.service"
 # The kernel cuts names of processes after 15 characters.
 PROCESS = "nv-fabricmanager"[:15]
+# Where the NVSwitches are behind adapters, the service of Fabric Manager also starts this program,
+# from a package of the same name. It reaches the NVSwitches through these modules of the kernel.
+SUBNET_MANAGER = "nvlsm"
+ADAPTER_MODULE, MAD_MODULE = "mlx5_ib", "ib_umad"
 CONFIG = "/usr/share/nvidia/nvswitch/fabricmanager.cfg"
 LOG = "/var/log/fabricmanager.log"
 QUERY = (
@@ -94,6 +99,17 @@ def is_fabric_package(name: str) -> bool:
 
 def is_manager_package(name: str) -> bool:
     return _MANAGER_PACKAGE.fullmatch(name) is not None
+
+
+def is_subnet_manager(command_line: bytes) -> bool:
+    """Tell by /proc/PID/cmdline whether a process is the subnet manager."""
+    return command_line.partition(b"\0")[0].rpartition(b"/")[2] == SUBNET_MANAGER.encode()
+
+
+def has_module(modules_dep: str, name: str) -> bool:
+    """Tell whether modules.dep has a module. Files may have a hyphen instead of an underscore."""
+    files = (line.partition(":")[0].rpartition("/")[2] for line in modules_dep.splitlines())
+    return any(file.partition(".")[0].replace("-", "_") == name for file in files)
 
 
 def parse_states(output: Output | None) -> States:

@@ -5,9 +5,11 @@
 
 Without Fabric Manager, nvidia-smi lists all GPUs of such a node, the node is Ready, and every CUDA
 program fails with error 802. The fabric state alone proves too little: it stays "Completed" after
-Fabric Manager has ended.
+Fabric Manager has ended. Where the NVSwitches are behind adapters, its service also starts nvlsm,
+and systemd does not notice if nvlsm ends.
 
 Source: NVIDIA/NVSentinel#883 (the state stays), NVIDIA/gpu-operator#2781 (Ready, and error 802)
+Source: nvidia-fabricmanager-start.sh and the unit of Fabric Manager 580.178.04, in Ubuntu's package
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from typing import TYPE_CHECKING
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.read.fabric import (
+    ADAPTER_MODULE,
     COMPLETED,
+    MAD_MODULE,
     has_state,
     is_manager_package,
 )
@@ -65,6 +69,10 @@ def judge_fabric(host: str, node: Node) -> Iterator[dict[str, str]]:
     manager = _judge_manager(host, node, version) if is_needed(node) else None
     if manager:
         yield manager
+        return
+    if node["fabric"]["ports"] and not node["fabric"]["subnet_manager"]:
+        switches = describe_switches(node)
+        yield finding("SUBNET_MANAGER_STOPPED", host, switches=switches, log=_log(node))
         return
     evidence = list(_unready(node))
     if evidence:
@@ -117,7 +125,18 @@ def _judge_manager(host: str, node: Node, version: str) -> dict[str, str] | None
     if is_active:
         return None
     state = unit["state"] if unit else "systemd did not report its state"
+    if unloaded := _unloaded(node):
+        state += f"; not loaded: {', '.join(unloaded)}"
     return finding(STOPPED, host, switches=switches, state=state, log=_log(node))
+
+
+def _unloaded(node: Node) -> list[str]:
+    """Return the modules that Fabric Manager needs for these NVSwitches, and that are not loaded.
+
+    Without the module of the adapters, it takes the node for one of an older generation.
+    """
+    names = (ADAPTER_MODULE, MAD_MODULE) if node["fabric"]["ports"] else ()
+    return [name for name in names if name not in node["fabric"]["modules"]]
 
 
 def _log(node: Node) -> str:

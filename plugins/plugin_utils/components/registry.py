@@ -19,6 +19,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import
     packages as driver_packages,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import plan as driver
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import subnet_manager
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.kubelet import plan as kubelet
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import (
@@ -48,7 +49,7 @@ PACKAGES = (
     # Of kernels: linux-image-generic, and the images of single kernels.
     *("linux-modules-nvidia-*", "linux-image-*", "libcuda1"),
     *("python3-dnf-plugin-versionlock", *driver_packages.COMPILERS),
-    *driver_packages.INSTALLER_NEEDS,
+    *(*driver_packages.INSTALLER_NEEDS, *subnet_manager.TOOLS),
 )
 # The repositories of this collection, those of nvidia-docker, and EPEL.
 REPOSITORIES = (

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 # Packages on which no other package of their role depends. A change of one concerns no other.
-_INDEPENDENT = ("cri-dockerd", "nvidia-driver-pinning-*", "nvidia-fabric*manager*")
+_INDEPENDENT = ("cri-dockerd", "nvidia-driver-pinning-*", "nvidia-fabric*manager*", "nvlsm")
 # The packages that depend on a package, by role. A removal of the package removes them too.
 # Source: deb/common/control of docker/docker-ce-packaging and of Mirantis/cri-dockerd at v0.4.3;
 # the toolkit's packages of NVIDIA's repository.

@@ -9,7 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import packages
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
+    packages,
+    subnet_manager,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.failure import split
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import (
     REDHAT,
@@ -172,6 +175,8 @@ def _names(argument: str, family: str) -> Iterator[Item]:
 
 
 def _is_of_system(argument: str, family: str) -> bool:
+    if argument in subnet_manager.TOOLS:
+        return True
     if family == REDHAT:
         return argument.startswith("kernel-devel")
     return argument.startswith("linux-headers-") or argument in packages.COMPILERS

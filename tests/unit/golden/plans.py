@@ -62,10 +62,20 @@ def behind_switches(system: System) -> PlanResult:
     return plan_nvidia_driver.plan(found, variables("nvidia_driver", **confirmed))
 
 
+def behind_adapters(system: System) -> PlanResult:
+    """NVLink 5: the NVSwitches of B200 are no functions on the bus."""
+    card = next(one for one in CARDS if one.name == "B200")
+    found = node(system, engines.CONTAINERD, card, has_engine=False)
+    found["fabric"] = {**found["fabric"], "ports": ["0000:41:00.0"]}
+    confirmed = {} if system.driver.fingerprint else {"repository_fingerprint": CONFIRMED}
+    return plan_nvidia_driver.plan(found, variables("nvidia_driver", **confirmed))
+
+
 def sections(system: System) -> Iterator[tuple[str, PlanResult]]:
     """Yield headings and plans; GPUs that are treated alike share one."""
     yield from drivers(system, "driver for")
     yield "driver for H100 behind NVSwitches", behind_switches(system)
+    yield "driver for B200 behind NVSwitches of NVLink 5", behind_adapters(system)
     if not system.driver.fingerprint:
         confirmed = {"repository_fingerprint": CONFIRMED}
         yield from drivers(system, "driver, fingerprint set, for", **confirmed)

@@ -121,6 +121,13 @@ def _persistence(data: Mapping[str, Any], family: str) -> Lines:
         yield from _file("persistence_drop_in")(data, family)
 
 
+def _fabric_modules(data: Mapping[str, Any], family: str) -> Lines:
+    if data["fabric_modules"]:
+        yield f"command modprobe -a {' '.join(data['fabric_modules'])}"
+    if data["fabric_modules_load"]:
+        yield from _file("fabric_modules_load")(data, family)
+
+
 def _ramdisk(data: Mapping[str, Any], family: str) -> Lines:
     yield f"command {' '.join(data['initramfs'])}"
 
@@ -142,6 +149,7 @@ _SHOWN: dict[Step, Callable[[Mapping[str, Any], str], Lines]] = {
     driver_steps.HEADERS: _packages("headers"),
     driver_steps.PERSISTENCE: _persistence,
     driver_steps.FOLLOW: _following,
+    driver_steps.FABRIC_MODULES: _fabric_modules,
     containerd_plan.CRI: _config,
     cri_dockerd.INSTALL: lambda data, family: iter([f"package {data['cri_dockerd_url']}"]),
     device_links.RULE: _file("rule"),

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypedDict, cast
 
-from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
+from ansible_collections.metal.gpu.plugins.module_utils.probe import kernel_modules, own_files
 from ansible_collections.metal.gpu.plugins.module_utils.probe.commands import Command
 from ansible_collections.metal.gpu.plugins.module_utils.probe.components import platform
 from ansible_collections.metal.gpu.plugins.module_utils.probe.pci import read_management_ports
@@ -38,6 +38,9 @@ class Values(TypedDict):
 
     ports: list[str]  # addresses of the adapters that lead to NVSwitches
     process: bool  # whether a process of Fabric Manager runs, also in a container
+    subnet_manager: bool  # whether the subnet manager runs, also in a container
+    modules: list[str]  # loaded ones, of those through which it reaches NVSwitches
+    missing_modules: list[str]  # those that are not loaded, and that the running kernel lacks
 
 
 def _values(reading: Reading) -> Values:
@@ -46,7 +49,22 @@ def _values(reading: Reading) -> Values:
     is_possible = any(map(fabric.may_be_behind_adapters, found["pci"]))
     ports = read_management_ports(root, found["infiniband"]) if is_possible else []
     has_switches = bool(found["nvswitches"] or ports)
-    return {"ports": ports, "process": has_switches and _has_process(root)}
+    names = (fabric.ADAPTER_MODULE, fabric.MAD_MODULE) if ports else ()
+    modules = [name for name in names if (root / "sys/module" / name).is_dir()]
+    return {
+        "ports": ports,
+        "process": has_switches and _has_process(root),
+        "subnet_manager": bool(ports) and _has_subnet_manager(root),
+        "modules": modules,
+        "missing_modules": _missing(reading, [name for name in names if name not in modules]),
+    }
+
+
+def _missing(reading: Reading, unloaded: list[str]) -> list[str]:
+    if not unloaded:
+        return []
+    modules_dep = kernel_modules.read_modules_dep(reading, reading.release)
+    return [name for name in unloaded if not fabric.has_module(modules_dep, name)]
 
 
 def _has_process(root: Path) -> bool:
@@ -59,9 +77,22 @@ def _has_process(root: Path) -> bool:
     return False
 
 
+def _has_subnet_manager(root: Path) -> bool:
+    for path in (root / "proc").glob("[0-9]*/cmdline"):
+        try:
+            if fabric.is_subnet_manager(path.read_bytes()):
+                return True
+        except OSError:  # the process ended
+            continue
+    return False
+
+
+def _own(reading: Reading) -> Values:
+    return cast("Values", reading.values["fabric"])
+
+
 def _has_switches(reading: Reading) -> bool:
-    own = cast("Values", reading.values["fabric"])
-    return bool(own["ports"] or platform.values_of(reading)["nvswitches"])
+    return bool(_own(reading)["ports"] or platform.values_of(reading)["nvswitches"])
 
 
 def _commands(reading: Reading) -> dict[str, Command]:
@@ -80,8 +111,9 @@ def _follow_up(reading: Reading, outputs: Mapping[str, Output]) -> dict[str, Com
         return {}
     units = systemd.parse_show(outputs["fabric_units"].stdout)
     is_active = units.get(fabric.MANAGER, {}).get("ActiveState") == "active"
+    is_whole = _own(reading)["subnet_manager"] or not _own(reading)["ports"]
     states = fabric.parse_states(outputs["fabric_states"]) if "fabric_states" in outputs else None
-    if is_active and not (states and any(not gpu.is_good for gpu in states.gpus)):
+    if is_active and is_whole and not (states and any(not gpu.is_good for gpu in states.gpus)):
         return {}
     return {
         "fabric_journal": Command(_JOURNAL),

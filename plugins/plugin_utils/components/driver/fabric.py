@@ -29,6 +29,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.fabric import (
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     distribution,
     steps,
+    subnet_manager,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     packages as driver_packages,
@@ -92,9 +93,11 @@ def packages(plan: Plan[Data], node: Node, choice: Choice) -> dict[str, str]:
         versions = ", ".join(f"{name} {one}" for name, one in others.items())
         names = " ".join(others)
         plan.refuse("FABRIC_MANAGER_TAKEN", found=versions, expected=choice.driver, names=names)
-    elif not found:
-        return _recorded(plan, node, choice)
-    return {}
+        return {}
+    manager = {} if found else _recorded(plan, node, choice)
+    if not (found or manager):
+        return {}
+    return manager | subnet_manager.packages(plan, node, choice)
 
 
 def _unfit(found: Mapping[str, str], choice: Choice) -> dict[str, str]:
@@ -104,9 +107,7 @@ def _unfit(found: Mapping[str, str], choice: Choice) -> dict[str, str]:
 def _recorded(plan: Plan[Data], node: Node, choice: Choice) -> dict[str, str]:
     system = systems.supported(node)
     name = package_name(system, choice.branch)
-    if node["fabric"]["ports"]:
-        reason = "nobody recorded which version of nvlsm it needs for these NVSwitches"
-    elif choice.source == RUNFILE:
+    if choice.source == RUNFILE:
         reason = "it installs none for the driver of a .run file"
     elif choice.source == DISTRIBUTION and system.id == "ubuntu":
         name = f"{_NAME}-{choice.branch}"
@@ -147,8 +148,9 @@ def plan_beside_driver(
     wanted = packages(Plan[Data](desired["host"], {}), node, choice)
     if not wanted:
         return {}
-    if reason := install_reason(node, wanted):
-        plan.data["fabric_packages"] = arguments(node, wanted)
+    needed = wanted | subnet_manager.tools(node)
+    if reason := install_reason(node, needed):
+        plan.data["fabric_packages"] = arguments(node, needed)
         # One that is there is ours, and held by us.
         plan.data["fabric_replaces"] = any(name in node["packages"] for name in wanted)
         if choice.source == NVIDIA:
@@ -169,6 +171,7 @@ def plan_service(plan: Plan[Data], node: Node, choice: Choice, wanted: Mapping[s
     plan.data["fabric_awaited"] = not is_later and any(map(has_state, node["pci"]))
     if DROP_IN["path"] not in node["ours"]["files"]:
         plan.step(steps.FABRIC_ORDER, "pods that start before it cannot use CUDA")
+    subnet_manager.plan_modules(plan, node)
     lacking = [name for name in ("enabled", "active") if not (unit and unit[name])]
     plan.step(steps.FABRIC, f"{_NAME} is not {' and not '.join(lacking)}" if lacking else None)
 

@@ -24,6 +24,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import
     signed,
     state,
     steps,
+    subnet_manager,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     packages as driver_packages,
@@ -197,7 +198,9 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
     origin.plan_leftovers(plan, node, "packages")
     managers = fabric.packages(plan, node, choice)
     packages, pinning = {**chosen.packages, **managers}, chosen.pinning
-    reason, pin_reason = install_reason(node, packages), install_reason(node, pinning)
+    tools = subnet_manager.tools(node)
+    reason = install_reason(node, packages | tools)
+    pin_reason = install_reason(node, pinning)
     booted = None
     if chosen.headers and modules.headers_are_gone(node) and not node["driver"]["dkms"]["built"]:
         booted = modules.next_for(plan, node, desired)
@@ -219,7 +222,7 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
         "stream": chosen.stream,
         "pinning": arguments(node, pinning),
         "headers": separate,
-        "packages": arguments(node, packages) + together,
+        "packages": arguments(node, packages | tools) + together,
         "newest": (newest := distribution.is_update(packages, steps.OURS.of_role(node))),
         "following": following,
     }

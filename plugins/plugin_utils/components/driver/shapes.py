@@ -59,6 +59,8 @@ class Data(PackageData, total=False):
     fabric_packages: list[str]
     fabric_replaces: bool  # another version of ours, which is held
     fabric_drop_in: File
+    fabric_modules: list[str]  # to load now
+    fabric_modules_load: File | None  # None: a file of the admin names the module
     fabric_awaited: bool  # whether the GPUs have fabric states
     modules: list[str]
     persistence: bool

@@ -34,6 +34,7 @@ PERSISTENCE = Step("persistence", "Start the persistence daemon")
 PERSISTENCE_MODE = Step("persistence_mode", "Turn on persistence mode")
 FABRIC_PACKAGES = Step("fabric_packages", "Install Fabric Manager")
 FABRIC_ORDER = Step("fabric_order", "Start Fabric Manager before the kubelet")
+FABRIC_MODULES = Step("fabric_modules", "Load the modules for Fabric Manager, now and at boot")
 FABRIC = Step("fabric", "Start Fabric Manager")
 PEERMEM = Step("peermem", "Load nvidia_peermem, now and at boot")
 
@@ -49,8 +50,8 @@ REMOVE_FILES = Step("remove_files", "Remove the module configuration of the driv
 ALL = (
     *(REPAIR, OURS.python_debian, OURS.repository, SECURITY, STREAM, PIN, HEADERS, BLACKLIST),
     *(INITRAMFS, PARAMETERS, OURS.install, FABRIC_PACKAGES, FOLLOW, OURS.hold, BUILD, REBOOT),
-    *(RUNFILE, MODULES_LOAD, LOAD, PERSISTENCE, PERSISTENCE_MODE, FABRIC_ORDER, FABRIC),
-    PEERMEM,
+    *(RUNFILE, MODULES_LOAD, LOAD, PERSISTENCE, PERSISTENCE_MODE, FABRIC_ORDER, FABRIC_MODULES),
+    *(FABRIC, PEERMEM),
     *(STOP_FABRIC, STOP_PERSISTENCE, NO_PERSISTENCE_MODE, UNLOAD, UNINSTALL, OURS.remove),
     *(
         OURS.release,

@@ -41,6 +41,9 @@ class Fabric(TypedDict):
     manager: FabricUnit | None
     imex: FabricUnit | None
     process: bool
+    subnet_manager: bool
+    modules: list[str]
+    missing_modules: list[str]
     mode: int | None
     states: list[FabricState]
     states_error: str | None
@@ -68,6 +71,9 @@ def observe(raw: Raw) -> Observed:
             "manager": _unit(units.get(fabric.MANAGER)),
             "imex": _unit(units.get(fabric.IMEX)),
             "process": values["process"],
+            "subnet_manager": values["subnet_manager"],
+            "modules": values["modules"],
+            "missing_modules": values["missing_modules"],
             "mode": fabric.parse_mode(raw.texts.get(fabric.CONFIG, "")),
             "states": [_state(one) for one in states.gpus],
             "states_error": states.error,

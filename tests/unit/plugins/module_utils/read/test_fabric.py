@@ -144,3 +144,16 @@ def test_recorded_management_port() -> None:
 def test_recorded_states(row: dict[str, Any]) -> None:
     (found,) = fabric.parse_states(Output(0, f"00000000:53:00.0, {row['cells']}\n", "")).gpus
     assert found.is_good is row["good"]
+
+
+@pytest.mark.parametrize(
+    "row", RECORD["subnet manager"]["command_lines"], ids=lambda one: str(one["argv"][0])
+)
+def test_recorded_subnet_manager(row: dict[str, Any]) -> None:
+    command_line = "".join(f"{word}\0" for word in row["argv"]).encode()
+    assert fabric.is_subnet_manager(command_line) is row["nvlsm"]
+
+
+def test_recorded_modules() -> None:
+    needed = [one["module"] for one in RECORD["subnet manager"]["needs"] if "module" in one]
+    assert needed == [fabric.ADAPTER_MODULE, fabric.MAD_MODULE]

@@ -52,6 +52,8 @@ def node(device: str = "2330", **fabric: Any) -> dict[str, Any]:
             "packages": {"nvidia-fabricmanager": "580.178.04-1", "nvidia-imex": "580.126.20-1"},
             "manager": RUNNING,
             "process": True,
+            "subnet_manager": True,
+            "modules": ["mlx5_ib", "ib_umad"],
             "mode": 0,
             "states": GOOD,
             "states_error": None,
@@ -62,6 +64,7 @@ def node(device: str = "2330", **fabric: Any) -> dict[str, Any]:
 
 
 NOBODY = {"packages": {}, "manager": NO_UNIT, "process": False}
+PORTS = {"switches": [], "ports": ["0000:41:00.0"]}
 
 
 @pytest.mark.parametrize(
@@ -121,6 +124,44 @@ NOBODY = {"packages": {}, "manager": NO_UNIT, "process": False}
             "behind the adapters 0000:41:00.0",
             id="missing on B200",
         ),
+        pytest.param(node("2901", **PORTS), None, "", id="healthy B200"),
+        pytest.param(
+            node("2901", **PORTS, states=PENDING),
+            "FABRIC_NOT_READY",
+            "0000:64:00.0: In Progress (N/A)",
+            id="B200 that is not in the fabric",
+        ),
+        pytest.param(
+            node("2901", **PORTS, states=[], states_error=SILENT),
+            "FABRIC_UNKNOWN",
+            "did not answer",
+            id="B200, no answer",
+        ),
+        pytest.param(
+            node("2901", **PORTS, subnet_manager=False),
+            "SUBNET_MANAGER_STOPPED",
+            "nothing configures the NVSwitches behind the adapters 0000:41:00.0",
+            id="nvlsm has ended, and the states have stayed",
+        ),
+        pytest.param(
+            node("2901", **PORTS, **{**NOBODY, "process": True}, subnet_manager=False),
+            "SUBNET_MANAGER_STOPPED",
+            "error 802",
+            id="nvlsm has ended in a container",
+        ),
+        pytest.param(
+            node("2901", **PORTS, manager=FAILED, process=False, subnet_manager=False),
+            "FABRIC_MANAGER_STOPPED",
+            "does not run (failed, exit-code)",
+            id="neither runs, and nothing but the cause",
+        ),
+        pytest.param(
+            node("2901", **PORTS, manager=FAILED, process=False, modules=["ib_umad"]),
+            "FABRIC_MANAGER_STOPPED",
+            "(failed, exit-code; not loaded: mlx5_ib)",
+            id="no module for the adapters",
+        ),
+        pytest.param(node(subnet_manager=False, modules=[]), None, "", id="H100 needs none of it"),
         pytest.param(
             node(manager=FAILED, process=False),
             "FABRIC_MANAGER_STOPPED",

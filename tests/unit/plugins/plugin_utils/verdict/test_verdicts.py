@@ -187,6 +187,71 @@ def test_a_node_that_is_not_what_it_seems(
     assert not verdict["ok"]
 
 
+@pytest.fixture(scope="module")
+def b200(eight: Node) -> Node:
+    """The same node with NVLink 5: its NVSwitches are behind an adapter."""
+    node = eight.copy()
+    values = node.raw["values"]
+    values["platform"]["nvswitches"] = []
+    for gpu in values["platform"]["pci"]:
+        gpu["device"] = "2901"
+    values["fabric"] |= {
+        "ports": ["0000:41:00.0"],
+        "subnet_manager": True,
+        "modules": ["mlx5_ib", "ib_umad"],
+    }
+    output("nvidia_smi", "H100 80GB HBM3", "B200")(node.raw)
+    node.raw["outputs"]["packages"]["stdout"] += "".join(
+        f"{name}\t2025.10.14-1\tinstalled\thold\tamd64\n"
+        for name in ("nvlsm", "infiniband-diags", "pciutils")
+    )
+    node.raw["texts"]["/etc/modules-load.d/ib_umad.conf"] = "ib_umad\n"
+    return node
+
+
+def fabric_value(**values: object) -> Change:
+    return lambda raw: raw["values"]["fabric"].update(values)
+
+
+@pytest.mark.parametrize(
+    ("change", "codes"),
+    [
+        pytest.param(lambda raw: None, [], id="healthy"),
+        pytest.param(
+            output("fabric_states", "75:00.0, Completed, Success", "75:00.0, In Progress, N/A"),
+            ["FABRIC_NOT_READY"],
+            id="a GPU is not in the fabric",
+        ),
+        pytest.param(
+            output("fabric_states", "Completed, Success", "In Progress, N/A"),
+            ["FABRIC_NOT_READY"],
+            id="no GPU is in the fabric",
+        ),
+        pytest.param(
+            lambda raw: raw["outputs"]["fabric_states"].update(rc=None),
+            ["FABRIC_UNKNOWN"],
+            id="no answer",
+        ),
+        pytest.param(
+            output("fabric_units", "ActiveState=active", "ActiveState=failed"),
+            ["FABRIC_MANAGER_STOPPED"],
+            id="Fabric Manager stopped",
+        ),
+        pytest.param(
+            fabric_value(subnet_manager=False), ["SUBNET_MANAGER_STOPPED"], id="nvlsm ended"
+        ),
+    ],
+)
+def test_a_node_with_nvlink_5(b200: Node, change: Change, codes: list[str]) -> None:
+    """nvidia-smi lists all GPUs, and the node is ok only if all of them are in the fabric."""
+    node = b200.copy()
+    change(node.raw)
+    verdict = node.judge(node.observed())
+    assert [found["code"] for found in verdict["findings"]] == codes
+    assert verdict["layers"]["nvml"] == 8
+    assert verdict["ok"] is not bool(codes)
+
+
 def test_a_gpu_that_is_lost_is_named_by_everything(eight: Node) -> None:
     node = eight.copy()
     listed(node.raw)

@@ -9,7 +9,11 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import fabric
+from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
+    fabric,
+    subnet_manager,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import SYSTEMS
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.driver import (
     test_distribution,
@@ -38,6 +42,12 @@ SWITCH = {
 GPUS = [{**gpu, "device": "2330"} for gpu in VIRGIN["pci"]]
 SWITCHES = {"fabric": {"switches": [SWITCH]}, "pci": GPUS}
 PORTS = {"fabric": {"ports": ["0000:41:00.0"]}, "pci": [{**gpu, "device": "2901"} for gpu in GPUS]}
+NVLSM = {
+    "fabric": {"packages": {"nvlsm": "2025.10.14-1"}},
+    "packages": {"nvlsm": {"version": "2025.10.14-1", "held": True}},
+}
+TOOLS = {"packages": {name: {"version": "1", "held": False} for name in subnet_manager.TOOLS}}
+LOADED = {"fabric": {"modules": ["mlx5_ib", "ib_umad"]}}
 RUNNING = {"installed": True, "enabled": True, "active": True, "state": "active, running"}
 STOPPED = {**RUNNING, "active": False, "state": "failed, exit-code"}
 NO_UNIT = {"installed": False, "enabled": False, "active": False, "state": "inactive, dead"}
@@ -209,7 +219,21 @@ def test_a_service_that_starts_or_stops_is_not_in_a_container(state: str) -> Non
         pytest.param(
             [SWITCHES, with_manager("575.57.08")], {}, "FABRIC_MANAGER_TAKEN", id="other version"
         ),
-        pytest.param([PORTS], {}, "FABRIC_PACKAGES_UNKNOWN", id="B200"),
+        pytest.param(
+            [PORTS, {"fabric": {"missing_modules": ["ib_umad"]}}],
+            {},
+            "FABRIC_MODULES_MISSING",
+            id="B200, and a kernel without ib_umad",
+        ),
+        pytest.param(
+            [PORTS, with_manager()],
+            {**RUNFILE, "flavour": "open"},
+            "SUBNET_MANAGER_MISSING",
+            id="B200, .run file",
+        ),
+        pytest.param(
+            [PORTS], {**RUNFILE, "flavour": "open"}, "FABRIC_PACKAGES_UNKNOWN", id="B200, nothing"
+        ),
         pytest.param(
             [SWITCHES],
             {"version": "", "source": "distribution", "flavour": "proprietary"},
@@ -283,10 +307,137 @@ def test_fabric_manager_of_ubuntus_archive() -> None:
     assert names(planned)[-1] == "Start Fabric Manager"
 
 
-def test_a_fabric_manager_of_the_admin_is_enough_for_nvlink_5() -> None:
+def test_switches_behind_adapters_get_a_subnet_manager() -> None:
+    """Of any version: it is a date. The tools are the system's: nothing holds or removes them."""
+    planned = plan("nvidia_driver", node(PORTS))
+    data = planned["data"]
+    assert codes(planned) == []
+    assert {f"{PACKAGE}={VERSION}-*", "nvlsm", *subnet_manager.TOOLS} <= set(data["packages"])
+    assert {PACKAGE, "nvlsm"} <= set(data["hold"])
+    assert {PACKAGE, "nvlsm"} <= set(data["packages_record"]["packages"])
+    assert not {*data["hold"], *data["packages_record"]["packages"]} & {*subnet_manager.TOOLS}
+    assert names(planned)[-3:] == [
+        "Start Fabric Manager before the kubelet",
+        "Load the modules for Fabric Manager, now and at boot",
+        "Start Fabric Manager",
+    ]
+    assert data["fabric_modules"] == ["mlx5_ib", "ib_umad"]
+    assert data["fabric_modules_load"] == {
+        "path": "/etc/modules-load.d/metal-gpu-fabric.conf",
+        "block": "ib_umad\n",
+    }
+    assert data["fabric_awaited"] is True
+
+
+def ready_behind_adapters() -> dict[str, Any]:
+    """Return a node with NVLink 5 on which the role has done everything."""
+    recorded_ = ready()["ours"]["packages"]["nvidia_driver"]["packages"]
+    entry = {"nvlsm": {"version": "2025.10.14-1", "before": None}}
+    of_role = {"packages": {"nvidia_driver": {"packages": {**recorded_, **entry}}}}
+    own = own_files.FABRIC_MODULES_LOAD
+    done = node(PORTS, {"fabric": {"switches": []}}, NVLSM, TOOLS, LOADED, base=ready())
+    named = {"driver": {"modules_load": [*ready()["driver"]["modules_load"], "ib_umad"]}}
+    return node({"ours": {**of_role, "files": [*done["ours"]["files"], own]}}, named, base=done)
+
+
+def test_second_run_behind_adapters_finds_nothing_to_do() -> None:
+    planned = plan("nvidia_driver", ready_behind_adapters())
+    assert (planned["steps"], planned["refusals"], planned["notices"]) == ([], [], [])
+
+
+@pytest.mark.parametrize(
+    ("changes", "steps", "modules"),
+    [
+        pytest.param(
+            {"fabric": {"modules": ["mlx5_ib"]}},
+            ["Load the modules for Fabric Manager, now and at boot"],
+            (["ib_umad"], None),
+            id="not loaded",
+        ),
+        pytest.param(
+            {"driver": {"modules_load": DONE["driver"]["modules_load"]}},
+            ["Load the modules for Fabric Manager, now and at boot"],
+            ([], subnet_manager.MODULES_LOAD),
+            id="not at boot",
+        ),
+        pytest.param(
+            {"packages": {"nvlsm": {"version": "2025.10.14-1", "held": False}}},
+            ["Hold the driver"],
+            ([], None),
+            id="not held",
+        ),
+    ],
+)
+def test_what_is_missing_behind_adapters_is_planned(
+    changes: dict[str, Any], steps: list[str], modules: tuple[list[str], Any]
+) -> None:
+    planned = plan("nvidia_driver", node(changes, base=ready_behind_adapters()))
+    assert names(planned) == steps
+    data = planned["data"]
+    assert (data["fabric_modules"], data["fabric_modules_load"]) == modules
+
+
+def test_a_node_of_the_role_gets_a_missing_subnet_manager() -> None:
+    found = ready_behind_adapters()
+    for name in ("nvlsm", "infiniband-diags"):
+        del found["packages"][name]
+    planned = plan("nvidia_driver", found, **URL)
+    assert planned["data"]["fabric_packages"] == [
+        f"{PACKAGE}={VERSION}-*",
+        "nvlsm",
+        "infiniband-diags",
+    ]
+    assert "Install Fabric Manager" in names(planned)
+
+
+def test_another_version_of_the_subnet_manager_does_not_make_the_driver_the_admins() -> None:
+    newer = {"packages": {"nvlsm": {"version": "2025.12.211-1", "held": True}}}
+    planned = plan("nvidia_driver", node(newer, base=ready_behind_adapters()), state="absent")
+    assert "nvidia-driver-cuda" in planned["data"]["packages"]
+    assert "nvlsm" not in planned["data"]["packages"]
+
+
+def test_a_subnet_manager_of_the_admin_is_kept() -> None:
+    found = node(PORTS, NVLSM, TOOLS, with_manager(unit=STOPPED))
+    for desired in ({}, {**RUNFILE, "flavour": "open"}):
+        if desired:
+            found["driver"]["packages"] = {}
+        planned = plan("nvidia_driver", found, **desired)
+        assert codes(planned) == []
+        assert not any("nvlsm" in one for one in planned["data"].get("packages", []))
+        assert of_driver(planned, "Fabric")[-1] == "Start Fabric Manager"
+
+
+def test_a_fabric_manager_of_the_admin_gets_a_subnet_manager() -> None:
     planned = plan("nvidia_driver", node(PORTS, with_manager(unit=STOPPED)))
     assert codes(planned) == []
-    assert of_driver(planned, "Fabric")[-1] == "Start Fabric Manager"
+    assert "nvlsm" in planned["data"]["packages"]
+    assert not any(PACKAGE in one for one in planned["data"]["packages"])
+
+
+def test_ubuntus_archive_has_no_subnet_manager() -> None:
+    (source,) = UBUNTU["package_sources"]
+    has_it = {"package_sources": [{**source, "components": "main restricted multiverse"}]}
+    wish = {**URL, "version": "", "source": "distribution", "flavour": "open"}
+    planned = plan("nvidia_driver", node(UBUNTU, PORTS, has_it), **wish)
+    assert codes(planned) == ["SUBNET_MANAGER_MISSING"]
+    planned = plan("nvidia_driver", node(UBUNTU, PORTS, has_it, NVLSM), **wish)
+    assert codes(planned) == []
+    assert "nvidia-fabricmanager-580=580.*" in planned["data"]["packages"]
+
+
+def test_nothing_of_it_for_fabric_manager_in_a_container() -> None:
+    found = node(PORTS, {"fabric": {"manager": NO_UNIT, "process": True}})
+    planned = plan("nvidia_driver", found)
+    assert of_driver(planned, "Fabric") == []
+    assert not {"nvlsm", *subnet_manager.TOOLS} & set(planned["data"]["packages"])
+
+
+def test_teardown_behind_adapters() -> None:
+    planned = plan("nvidia_driver", ready_behind_adapters(), state="absent")
+    assert {PACKAGE, "nvlsm"} <= set(planned["data"]["packages"])
+    assert not set(planned["data"]["packages"]) & {*subnet_manager.TOOLS}
+    assert own_files.FABRIC_MODULES_LOAD in planned["data"]["files"]
 
 
 def test_with_partitions_nobody_waits() -> None:
@@ -316,3 +467,9 @@ def test_names_are_those_of_the_records(system: Any, branch: int) -> None:
         return
     (repository,) = records.repositories(system.driver.url, system.driver.suite)
     assert records.judge(repository, records.Item("package", name)).state == records.CONFIRMED
+
+
+@pytest.mark.parametrize("system", SYSTEMS, ids=lambda one: f"{one.id}-{one.version}")
+def test_the_subnet_manager_is_in_every_repository(system: Any) -> None:
+    (repository,) = records.repositories(system.driver.url, system.driver.suite)
+    assert records.judge(repository, records.Item("package", "nvlsm")).state == records.CONFIRMED

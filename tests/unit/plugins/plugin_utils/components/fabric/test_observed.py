@@ -114,3 +114,69 @@ def test_switches_behind_adapters(observe, tmp_path, device, data, ports):
     if data is not None:
         (tmp_path / "sys/bus/pci/devices/0000:41:00.0/vpd").write_bytes(data)
     assert observe(programs())["fabric"]["ports"] == ports
+
+
+ADAPTER = functions(gpu(B200), ("0000:41:00.0", "15b3", CARD, "020700"))
+NVLSM = "/opt/nvidia/nvlsm/sbin/nvlsm\0-F\0/usr/share/nvidia/nvlsm/nvlsm.conf\0"
+RELEASE = {"/proc/sys/kernel/osrelease": "6.8.0-151-generic\n"}
+MODULES_DEP = "/lib/modules/6.8.0-151-generic/modules.dep"
+
+
+def plant_adapter(root, files):
+    plant(root, {**ADAPTER, **RELEASE, **files})
+    (root / "sys/bus/pci/devices/0000:41:00.0/vpd").write_bytes(b"\x82\x00SMDL=SW_MNG\x00")
+
+
+@pytest.mark.parametrize(
+    ("command_line", "runs"),
+    [(NVLSM, True), ("nvlsm\0", True), ("tail\0-f\0/var/log/nvlsm.log\0", False), ("", False)],
+)
+def test_the_subnet_manager(observe, tmp_path, command_line, runs):
+    plant_adapter(tmp_path, {"/proc/9/cmdline": command_line})
+    assert observe(programs())["fabric"]["subnet_manager"] is runs
+
+
+@pytest.mark.parametrize(
+    ("files", "loaded", "missing"),
+    [
+        pytest.param({}, [], ["mlx5_ib", "ib_umad"], id="neither"),
+        pytest.param(
+            {
+                "/sys/module/mlx5_ib/initstate": "live\n",
+                MODULES_DEP: "kernel/drivers/infiniband/core/ib_umad.ko.zst: kernel/ib_core.ko\n",
+            },
+            ["mlx5_ib"],
+            [],
+            id="one not loaded",
+        ),
+        pytest.param(
+            {
+                "/sys/module/ib_umad/initstate": "live\n",
+                MODULES_DEP: "updates/dkms/mlx5-ib.ko: updates/dkms/ib_umad_ext.ko\n",
+            },
+            ["ib_umad"],
+            [],
+            id="of DOCA",
+        ),
+        pytest.param(
+            {MODULES_DEP: "kernel/mlx5_ib.ko: kernel/ib_umad.ko\n"}, [], ["ib_umad"], id="named"
+        ),
+    ],
+)
+def test_the_modules_of_the_kernel(observe, tmp_path, files, loaded, missing):
+    plant_adapter(tmp_path, files)
+    found = observe(programs())["fabric"]
+    assert (found["modules"], found["missing_modules"]) == (loaded, missing)
+
+
+def test_the_log_is_read_if_only_the_subnet_manager_has_ended(observe, tmp_path):
+    plant_adapter(tmp_path, {})
+    assert observe(programs())["fabric"]["log"] == ["first", "last words"]
+    plant(tmp_path, {"/proc/9/cmdline": NVLSM})
+    assert observe(programs())["fabric"]["log"] == []
+
+
+def test_only_switches_behind_adapters_need_them(observe, tmp_path):
+    plant(tmp_path, {**SWITCHED, "/proc/9/cmdline": NVLSM})
+    found = observe(programs())["fabric"]
+    assert (found["subnet_manager"], found["modules"], found["missing_modules"]) == (False, [], [])
