@@ -181,7 +181,8 @@ Remedy: remove the binding (`vfio-pci.ids=` on the kernel command line, or a fil
 GPU_UNSUPPORTED_BY_DRIVER (refusal): driver {version} does not support the {generation} GPUs (device
   {devices}) at {addresses}; {expected} does
 Remedy: remove nvidia_driver_version and nvidia_driver_branch for this node, so that the role
-  chooses a driver; or set nvidia_driver_version to a version of {expected}
+  chooses a driver; or set nvidia_driver_version to a version of {expected}, and with a .run file
+  nvidia_driver_runfile_url, too
 
 GPUS_INCOMPATIBLE (refusal): no driver supports all GPUs of the node: {evidence}
 Remedy: move GPUs to other nodes, so that one driver supports all GPUs of a node

@@ -119,7 +119,9 @@ def unfit_flavours(machine: Machine, wish: Wish) -> Iterator[Reason]:
 
 
 def newest(machine: Machine) -> int:
-    """Return the default branch, or the last one, that drives every GPU, wherever it comes from."""
+    """Return the branch for every GPU, wherever it comes from: the default one, or the last one."""
+    if gpu_models.NEWER in machine.gpus:
+        return max(known.mirrored())
     fitting = [one for one in known.DEFAULT_BRANCHES if fits(machine, one)]
     last = [one.last_branch for one in machine.gpus if one.last_branch is not None]
     return next(iter(fitting), min(last, default=known.DEFAULT_BRANCHES[-1]))

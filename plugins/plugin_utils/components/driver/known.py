@@ -16,6 +16,8 @@ Sources, with the date on which somebody read them:
   2026-05-21 and 2026-07-21; that of 26.04, 2026-05-25 and 2026-09-05 (595 and 615, no 580).
 - Enterprise Linux: repodata of rhel9 (515 to 615) and rhel10 (580 to 615), 2026-09-23; 580.178.04
   in both, 2026-08-28 and 2026-10-05.
+- 575.57.08 is in rhel9, too, but its module does not build for the kernel of 9.8, 5.14.0-687:
+  GoogleCloudPlatform/ops-agent#2355, 2026-06-16. So it is no choice there.
 - Debian's archive: the indexes of bookworm (12.15) with its security updates and of trixie (13.7),
   2026-11-23, and what apt resolved the packages to on that day, without recommended ones.
 - Debian's open modules 535.261.03 and 550.163.01 call pci_resize_resource() with three arguments.
@@ -70,7 +72,7 @@ _NVIDIA = {
         0, {580: "580.178.04", 590: "590.48.01", 595: "595.71.05", 610: "610.57.04"}
     ),
     ("ubuntu", "26.04"): Repository(595, {595: "595.71.05", 615: "615.71.09"}),
-    ("rhel", "9"): Repository(515, {575: "575.57.08", 580: "580.178.04"}),
+    ("rhel", "9"): Repository(515, {580: "580.178.04"}),
     ("rhel", "10"): Repository(580, {580: "580.178.04"}),
 }
 _ARCHIVES = {

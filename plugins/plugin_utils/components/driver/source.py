@@ -13,12 +13,14 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
+from ansible_collections.metal.gpu.plugins.module_utils.read import gpu_models
 from ansible_collections.metal.gpu.plugins.module_utils.read.gpu_models import PROPRIETARY
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     fit,
     kernels,
     known,
     packages,
+    runfile,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.fit import (
     AUTO,
@@ -31,11 +33,8 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.fit im
     Wish,
     Wished,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import System
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import SYSTEMS, System
 
-# Whether the role can sign a module that DKMS has built with a key that the firmware knows. It will
-# be a question about the machine.
-CAN_SIGN = False
 _BY_PREFERENCE = (NVIDIA, DISTRIBUTION)
 
 _MISSING, _UNKNOWN, _BOOT = "DRIVER_BRANCH_MISSING", "DRIVER_PACKAGES_UNKNOWN", "SECURE_BOOT_ON"
@@ -81,7 +80,7 @@ def choose_source(machine: Machine, wish: Wish) -> Choice | Refused:
     if wrong:
         return Refused(wrong)
     if wish.source == RUNFILE:
-        if machine.has_secure_boot and not CAN_SIGN:
+        if machine.has_secure_boot:
             unsigned = _Problem(_BOOT, "the .run installer builds its module on the node")
             return Refused(tuple(_reasons([unsigned], machine, wish)))
         number = wish.number or fit.newest(machine)
@@ -117,7 +116,7 @@ def _reasons(problems: list[_Problem], machine: Machine, wish: Wish) -> Iterator
                 if wish.number
                 else f"a driver for {fit.names(machine)} GPUs",
                 "reasons": _sentence(needs, texts),
-                "alternatives": "; or ".join(_alternatives(machine, wish)),
+                "alternatives": "; or ".join(_alternatives(machine, wish, code)),
             },
         )
 
@@ -127,8 +126,22 @@ def _sentence(needs: str, texts: list[str]) -> str:
     return ": ".join(filter(None, (needs, "; ".join(texts))))
 
 
-def _alternatives(machine: Machine, wish: Wish) -> Iterator[str]:
+def _alternatives(machine: Machine, wish: Wish, code: str) -> Iterator[str]:
     """Yield every other way to a driver, as what to do."""
+    now = [*_ways(machine, wish)]
+    yield from now
+    how = ", with a signed module" if machine.has_secure_boot else ""
+    yield f"install a driver yourself{how}: the role keeps a driver that works"
+    # The words of SECURE_BOOT_ON have the two steps.
+    if machine.has_secure_boot and code != _BOOT:
+        later = _ways(machine._replace(has_secure_boot=False), wish)
+        if more := [one for one in later if one not in now]:
+            first = "enrol the key of DKMS in the firmware, or turn Secure Boot off, and then: "
+            yield first + "; or ".join(more)
+
+
+def _ways(machine: Machine, wish: Wish) -> Iterator[str]:
+    """Yield the ways in which the role installs a driver."""
     asked = {"nvidia_driver_version": wish.version, "nvidia_driver_branch": wish.branch}
     if wish.flavour != "auto":
         asked["nvidia_driver_flavour"] = wish.flavour
@@ -143,21 +156,29 @@ def _alternatives(machine: Machine, wish: Wish) -> Iterator[str]:
                 f"({found.flavour}) from {where}"
             )
     number = wish.number or fit.newest(machine)
+    also = " and set `nvidia_driver_source: nvidia`" if wish.source == DISTRIBUTION else ""
+    if wish.branch and not wish.version and not wish.has_mirror:
+        any_version = wish._replace(source=NVIDIA, version=f"{number}.0")
+        if isinstance(_offer(NVIDIA, machine, any_version), Choice):
+            yield (
+                f"set nvidia_driver_version to the version of branch {number} that "
+                f"{_place(NVIDIA, machine.system)} has{also}: nobody has recorded one"
+            )
     of_mirror = Wish(NVIDIA, version=f"{number}.0", has_mirror=True)
-    if not wish.has_mirror and isinstance(_offer(NVIDIA, machine, of_mirror), Choice):
-        also = " and set `nvidia_driver_source: nvidia`" if wish.source == DISTRIBUTION else ""
+    is_known = number >= min(known.mirrored())  # the names of older packages are not recorded
+    if is_known and not wish.has_mirror and isinstance(_offer(NVIDIA, machine, of_mirror), Choice):
         yield (
             f"set nvidia_driver_repository_url to a mirror that has branch {number} and "
             f"nvidia_driver_version to the version there{also}"
         )
-    how = ", with a signed module"
-    if not machine.has_secure_boot:
-        how = ""
+    if not machine.has_secure_boot and number >= runfile.FIRST_BRANCH:
+        legacy = ""
+        if number < min(one.branch for rows in map(known.archives, SYSTEMS) for one in rows):
+            legacy = ", whose module may not build for the kernel"
         yield (
             "set `nvidia_driver_source: runfile`, and nvidia_driver_runfile_url to NVIDIA's .run "
-            f"file, for example of branch {number}"
+            f"file, for example of branch {number}{legacy}"
         )
-    yield f"install a driver yourself{how}: the role keeps a driver that works"
 
 
 def _offer(source: Wished, machine: Machine, wish: Wish) -> Choice | _Problem:
@@ -179,7 +200,9 @@ def _from_nvidia(machine: Machine, wish: Wish) -> Choice | _Problem:
         versions = ", ".join(seen.values())
         text = f"no version of branch {wish.branch} is recorded for {place} (recorded: {versions})"
         return _Problem(_MISSING, text)
-    numbers = (wish.number,) if wish.number else known.DEFAULT_BRANCHES
+    numbers: tuple[int, ...] = (wish.number,) if wish.number else known.DEFAULT_BRANCHES
+    if not wish.number and gpu_models.NEWER in machine.gpus:
+        numbers = tuple(sorted(seen, reverse=True))
     fitting = [one for one in numbers if fit.fits(machine, one) and (wish.version or one in seen)]
     fitting.sort(key=lambda one: one not in original)
     if not fitting:
@@ -205,11 +228,17 @@ def _from_archive(machine: Machine, wish: Wish) -> Choice | _Problem:
     if not rows:
         text = f"{system.name} has no driver of its own"
         return _Problem(_MISSING, f"{text}, and {known.OTHER_SOURCES} are not used")
+    why_not = []
     for row in rows:
         if wish.number not in (0, row.branch) or not fit.fits(machine, row.branch):
             continue
+        if wish.version and _numbers(wish.version) < _numbers(row.version):
+            why_not.append(f"it has replaced {wish.version} by {row.version}")
+            continue
         flavour = fit.flavour(machine, wish, row.branch, row.flavours)
         if flavour is None:
+            flavours = " and ".join(row.flavours)
+            why_not.append(f"of {row.version}, only the {flavours} module can be used")
             continue
         if row.is_signed and kernels.flavour(machine.kernel) not in known.signed_kernels(system):
             text = f"{place} is not known to have signed modules for the kernel {machine.kernel}"
@@ -222,7 +251,11 @@ def _from_archive(machine: Machine, wish: Wish) -> Choice | _Problem:
             DISTRIBUTION, row.branch, version, flavour, f"{place} has branch {row.branch}{what}"
         )
     versions = ", ".join(one.version for one in rows)
-    return _Problem(_MISSING, f"{place} has {versions}")
+    return _Problem(_MISSING, "; ".join([f"{place} has {versions}", *why_not]))
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))
 
 
 def _place(source: Wished, system: System) -> str:

@@ -149,9 +149,11 @@ def test_the_table_has_every_system_with_and_without_secure_boot() -> None:
         ),
         pytest.param("debian-12", ("Turing",), {"version": "595.99.01"}, "N595o", id="unseen"),
         pytest.param("debian-12", ("Turing",), {"version": "470.256.02"}, "D470p", id="archive's"),
-        pytest.param(
-            "debian-12", ("Kepler",), {"version": "470.1.1"}, "D470p", id="archive's other"
-        ),
+        pytest.param("debian-12", ("Kepler",), {"version": "470.300.1"}, "D470p", id="its next"),
+        # An archive has the newest version of a branch only.
+        pytest.param("debian-12", ("Kepler",), {"version": "470.1.1"}, "-", id="no longer there"),
+        pytest.param("debian-13", ("Pascal",), {"version": "550.90.07"}, "-", id="nor there"),
+        pytest.param("ubuntu-26.04", ("Turing",), {"version": "580.105.08"}, "-", id="nor Ubuntu"),
         # Branches.
         pytest.param("debian-13", ("Ampere",), {"branch": 615}, "N615o", id="615"),
         pytest.param("debian-13", ("Ampere",), {"branch": 590}, "-", id="590, no version seen"),
@@ -191,6 +193,11 @@ def test_the_table_has_every_system_with_and_without_secure_boot() -> None:
             "FLAVOUR_UNSUPPORTED",
             id="620 has no proprietary module",
         ),
+        # A device id that is newer than the table.
+        pytest.param("debian-12", ("3000",), {}, "N580o", id="unknown GPU, the newest recorded"),
+        pytest.param("debian-13", ("3000",), {}, "N615o", id="unknown GPU"),
+        pytest.param("debian-12", ("3000",), {"source": "runfile"}, "R615o", id="unknown, .run"),
+        pytest.param("rhel-9", ("Turing",), {"branch": 575}, "-", id="575 does not build on 9.8"),
         # Several generations in one machine.
         pytest.param("debian-12", ("Pascal", "Turing"), {}, "N580p", id="Pascal, Turing"),
         pytest.param("debian-13", ("Pascal", "Turing"), {}, "D550p", id="both from Debian"),
@@ -279,6 +286,64 @@ def test_a_choice_says_why(system: str, gpu: str, boot: bool, expected: str) -> 
             ],
             id="Secure Boot",
         ),
+        pytest.param(
+            "rocky-9",
+            "Turing",
+            True,
+            {"source": "distribution"},
+            [
+                "install a driver yourself, with a signed module: the role keeps a driver that "
+                "works",
+                "enrol the key of DKMS in the firmware, or turn Secure Boot off, and then: set "
+                "`nvidia_driver_source: nvidia`, for driver 580.178.04 (open) from NVIDIA's "
+                "repository for Rocky Linux 9",
+                "set nvidia_driver_repository_url to a mirror that has branch 580 and "
+                "nvidia_driver_version to the version there and set `nvidia_driver_source: nvidia`",
+                "set `nvidia_driver_source: runfile`, and nvidia_driver_runfile_url to NVIDIA's "
+                ".run file, for example of branch 580",
+            ],
+            id="Secure Boot, and no signed modules anywhere",
+        ),
+        pytest.param(
+            "debian-12",
+            "Hopper",
+            False,
+            {"source": "nvidia", "branch": 595},
+            [
+                "set `nvidia_driver_source: nvidia` and remove nvidia_driver_branch, for driver "
+                "580.178.04 (open) from NVIDIA's repository for Debian 12",
+                "set `nvidia_driver_source: distribution` and remove nvidia_driver_branch, for "
+                "driver of branch 535 (proprietary) from the archive of Debian 12",
+                "set nvidia_driver_version to the version of branch 595 that NVIDIA's repository "
+                "for Debian 12 has: nobody has recorded one",
+                "set nvidia_driver_repository_url to a mirror that has branch 595 and "
+                "nvidia_driver_version to the version there",
+                "set `nvidia_driver_source: runfile`, and nvidia_driver_runfile_url to NVIDIA's "
+                ".run file, for example of branch 595",
+                "install a driver yourself: the role keeps a driver that works",
+            ],
+            id="a branch without a recorded version",
+        ),
+        pytest.param(
+            "debian-12",
+            "Fermi",
+            False,
+            {},
+            [
+                "set `nvidia_driver_source: runfile`, and nvidia_driver_runfile_url to NVIDIA's "
+                ".run file, for example of branch 390, whose module may not build for the kernel",
+                "install a driver yourself: the role keeps a driver that works",
+            ],
+            id="Fermi",
+        ),
+        pytest.param(
+            "debian-12",
+            "0191",
+            False,
+            {},
+            ["install a driver yourself: the role keeps a driver that works"],
+            id="older than every recorded installer",
+        ),
     ],
 )
 def test_a_refusal_has_every_way_out(
@@ -339,3 +404,11 @@ def test_debians_open_module_is_not_offered() -> None:
     for name in ("debian-12", "debian-13"):
         found = choose_source(machine(name, "Turing"), Wish("distribution", flavour="open"))
         assert isinstance(found, Refused)
+        (reason,) = found.reasons
+        assert "only the proprietary module can be used" in str(reason.evidence["reasons"])
+
+
+def test_an_archive_has_replaced_older_versions() -> None:
+    found = choose_source(machine("debian-13", "Pascal"), Wish(version="550.90.07"))
+    assert isinstance(found, Refused)
+    assert "it has replaced 550.90.07 by 550.163.01" in str(found.reasons[0].evidence["reasons"])
