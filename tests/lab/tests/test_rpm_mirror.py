@@ -53,7 +53,7 @@ CUDA = {version: nevra("nvidia-driver-cuda", version) for version in (OLD, NEW)}
 
 def test_each_branch_has_a_stream_for_each_flavour() -> None:
     *streams, defaults = rpm_mirror.modules(
-        [*OPEN.values(), *DKMS.values(), *CUDA.values(), "other-0:1-1.noarch"]
+        [*OPEN.values(), *DKMS.values(), *CUDA.values(), "other-0:1-1.noarch"], "rhel9"
     )
     assert {one["data"]["stream"]: one["data"]["artifacts"]["rpms"] for one in streams} == {
         "580-open": [OPEN[OLD], CUDA[OLD]],
@@ -64,7 +64,11 @@ def test_each_branch_has_a_stream_for_each_flavour() -> None:
         "latest-dkms": [DKMS[NEW], CUDA[NEW]],
     }
     assert defaults["data"]["stream"] == "open-dkms"
-    assert rpm_mirror.modules(["other-0:1-1.noarch"]) == []
+    assert rpm_mirror.modules(["other-0:1-1.noarch"], "rhel9") == []
+
+
+def test_repository_without_recorded_streams_has_none() -> None:
+    assert rpm_mirror.modules([CUDA[NEW], OPEN[NEW]], "rhel10") == []
 
 
 def test_packages_and_metadata_are_signed(tmp_path: Path) -> None:

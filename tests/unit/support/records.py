@@ -166,9 +166,8 @@ def _judge_version(repository: str, item: Item) -> Judgement:
         for row in about(repository, "no branch"):
             if row.has(branch):
                 return Judgement(CONTRADICTED, row)
-    epochs = [row for row in about(repository, "epoch") if row.package in names]
-    for row in epochs:
-        if not row.has(_epoch(item.value)):
+    for row in about(repository, "version form"):
+        if row.package in names and _epoch(row.values[0]) != _epoch(item.value):
             return Judgement(CONTRADICTED, row)
     for row in recorded:
         if any(_contradicts(one, item.value) for one in row.values):
