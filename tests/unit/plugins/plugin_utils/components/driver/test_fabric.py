@@ -315,4 +315,4 @@ def test_names_are_those_of_the_records(system: Any, branch: int) -> None:
     if name is None:
         return
     (repository,) = records.repositories(system.driver.url, system.driver.suite)
-    assert records.judge(repository, records.Item("package", name)).state == records.CONFIRMED
+    assert records.judge(repository, records.Item("package", name)).state == records.RECORDED
