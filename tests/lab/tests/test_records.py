@@ -185,6 +185,12 @@ def test_package_counts_more_than_its_group() -> None:
     assert sections == ["utils", "libs"]
 
 
+def test_one_value_is_asked_for_and_there_are_several() -> None:
+    assert records.only("rhel9", "default stream") == "open-dkms"
+    with pytest.raises(LookupError, match="2 values for 'version form' of docker-trixie"):
+        records.only("docker-trixie", "version form")
+
+
 def test_package_that_no_record_has() -> None:
     with pytest.raises(LookupError, match="'version form' of another in docker-trixie"):
         _ = Subject("another", "1", ("docker-trixie",)).full_version
