@@ -164,22 +164,22 @@ def _add_modules(folder: Path, documents: Sequence[Mapping[str, Any]]) -> None:
 def modules(nevras: Iterable[str], repository: str) -> list[dict[str, Any]]:
     """Return the documents about the streams of the driver; none without a driver or streams.
 
-    Each branch has a stream for each package with the kernel module, and each of these packages has
-    a stream with the newest branch.
+    Each branch has a stream for each package with the kernel module, with all versions of the
+    branch. Each of these packages has a stream with the newest branch.
     """
     forms, newest = _by_package(repository, "stream form"), _by_package(repository, "newest stream")
     packages = [one for one in nevras if one.split("-3:")[0] in DRIVER]
     versions = sorted({_version(one) for one in packages}, key=_numbers)
     documents = []
-    for version in versions:
+    for branch, version in {_branch(version): version for version in versions}.items():
         for kernel_package, form in forms.items():
             others = {*forms} - {kernel_package}
             artifacts = sorted(
                 one
                 for one in packages
-                if _version(one) == version and one.split("-3:")[0] not in others
+                if _branch(_version(one)) == branch and one.split("-3:")[0] not in others
             )
-            names = [form.replace("BRANCH", version.partition(".")[0])]
+            names = [form.replace("BRANCH", branch)]
             if version == versions[-1]:
                 names.append(newest[kernel_package])
             documents += [_stream(repository, name, version, artifacts) for name in names]
@@ -192,6 +192,10 @@ def _by_package(repository: str, what: str) -> dict[str, str]:
 
 def _version(nevra: str) -> str:
     return nevra.rpartition("-")[0].rpartition(":")[2]
+
+
+def _branch(version: str) -> str:
+    return version.partition(".")[0]
 
 
 def _numbers(version: str) -> list[int]:
