@@ -4,7 +4,7 @@
 """Which systems are supported, and which repositories have the packages for each of them?
 
 A system is data. Differences between package managers are in plan.py, apt.py and dnf.py.
-docs/support.md lists which systems were exercised and which are golden only.
+docs/support.md explains the levels.
 
 Source: https://docs.docker.com/engine/install/
 Source: https://github.com/NVIDIA/cuda-repo-management (keys by distribution, SIGNATURES.md)
@@ -24,7 +24,8 @@ ARCHITECTURE = "x86_64"
 EXERCISED = "exercised"  # every scenario runs on it
 # One scenario runs on its package manager. The rest of the system is another one.
 PACKAGE_MANAGER = "package manager exercised"
-GOLDEN = "golden"  # its plans are reviewed as text, and were never carried out
+RECORDED = "recorded"  # records show that it uses NVIDIA's repository; no scenario runs on it
+UNPROVEN = "unproven"  # no record shows it
 
 DEBIAN = "debian"
 REDHAT = "redhat"
@@ -102,7 +103,7 @@ def _apt(
 
 
 def _rpm(
-    name: str, id_: str, version: str, docker: str, key: tuple[str, str], level: str = GOLDEN
+    name: str, id_: str, version: str, docker: str, key: tuple[str, str], level: str = RECORDED
 ) -> System:
     return System(
         name,
@@ -125,16 +126,16 @@ def _rpm(
 SYSTEMS = (
     _apt("Debian 12", EXERCISED, "debian", "12", "bookworm", _CUDATOOLS_APT),
     _apt("Debian 13", EXERCISED, "debian", "13", "trixie", _DEBIAN_13),
-    _apt("Ubuntu 22.04", GOLDEN, "ubuntu", "22.04", "jammy", _CUDATOOLS_APT),
-    _apt("Ubuntu 24.04", GOLDEN, "ubuntu", "24.04", "noble", _CUDATOOLS_APT),
-    _apt("Ubuntu 26.04", GOLDEN, "ubuntu", "26.04", "resolute", _UBUNTU_2604),
+    _apt("Ubuntu 22.04", RECORDED, "ubuntu", "22.04", "jammy", _CUDATOOLS_APT),
+    _apt("Ubuntu 24.04", RECORDED, "ubuntu", "24.04", "noble", _CUDATOOLS_APT),
+    _apt("Ubuntu 26.04", RECORDED, "ubuntu", "26.04", "resolute", _UBUNTU_2604),
     _rpm("RHEL 9", "rhel", "9", "rhel", _CUDATOOLS_RPM),
     _rpm("RHEL 10", "rhel", "10", "rhel", _RHEL_10),
     # Docker has packages for CentOS and for RHEL; the clones use those for CentOS.
     _rpm("Rocky Linux 9", "rocky", "9", "centos", _CUDATOOLS_RPM, PACKAGE_MANAGER),
     _rpm("Rocky Linux 10", "rocky", "10", "centos", _RHEL_10),
-    _rpm("AlmaLinux 9", "almalinux", "9", "centos", _CUDATOOLS_RPM),
-    _rpm("AlmaLinux 10", "almalinux", "10", "centos", _RHEL_10),
+    _rpm("AlmaLinux 9", "almalinux", "9", "centos", _CUDATOOLS_RPM, UNPROVEN),
+    _rpm("AlmaLinux 10", "almalinux", "10", "centos", _RHEL_10, UNPROVEN),
 )
 _BY_RELEASE = {(system.id, system.version): system for system in SYSTEMS}
 

@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from metal_lab import debian_driver, packages, parts, versions
+from metal_lab import debian_driver, debs, packages, parts, versions
 from metal_lab.cache import built, digest
+from metal_lab.debs import EMPTY, SOURCES, Package
 from metal_lab.description import Description
-from metal_lab.packages import EMPTY, SOURCES, Package
 
 
 class Group(NamedTuple):
@@ -94,6 +94,6 @@ def build(group: Group) -> Path:
             package.build(out)
 
     # The paths of the binaries have digests of what they were built from.
-    made_by = Path(packages.__file__)
+    made_by = Path(debs.__file__)
     key = digest(repr(group), SOURCES, made_by, made_by.with_name("rpms.py"))
     return built(f"packages-{group.name}", key, f"the packages of {group.name}", build_all)

@@ -22,16 +22,19 @@ from metal_lab import (
     facts,
     faults,
     groups,
+    host,
     keys,
     mirror,
     needs,
     node_image,
     nodes,
     parts,
+    pki,
     pod_images,
     programs,
+    records,
     rpm_mirror,
-    rpms,
+    rpm_packages,
     runfiles,
     scenes,
 )
@@ -66,7 +69,7 @@ def prepare(description: Description) -> Built:
     needed = (description, real, _silicon, _kernel_release())
     wanted = (
         *groups.groups(*needed),
-        *rpms.groups(*needed),
+        *rpm_packages.groups(*needed),
         *runfiles.groups(description, _silicon),
     )
     folders = {group.name: (group.pool, groups.build(group)) for group in wanted}
@@ -77,13 +80,14 @@ def prepare(description: Description) -> Built:
     with locked("gnupg"):
         fingerprint = mirror.fingerprint(gpg_home)
     names = (f"{pool_name}/{folder.name}" for pool_name, folder in sorted(folders.values()))
-    sources = (Path(mirror.__file__), Path(rpm_mirror.__file__), Path(keys.__file__), rpms.RECORD)
-    key = digest(*names, fingerprint, *sources)
+    made_by = (Path(mirror.__file__), Path(rpm_mirror.__file__), Path(keys.__file__))
+    made_of = (rpm_packages.RECORD, records.FOLDER)
+    key = digest(*names, fingerprint, *made_by, *made_of)
     publish = partial(mirror.publish, pools, gpg_home=gpg_home)
 
     def of_node(system: str, engine: str) -> list[Path]:
         if system in REDHAT:
-            dist = rpms.SYSTEMS[system]["dist"]
+            dist = rpm_packages.SYSTEMS[system]["dist"]
             return [folders[f"{name}-{dist}"][1] for name in ("installed", "containerd", "kubelet")]
         of_engine = {"containerd": f"containerd-{SUITES[system]}", "docker": "cri-dockerd"}
         return [folders[name][1] for name in (of_engine[engine], "kubelet")]
@@ -141,7 +145,7 @@ def up(name: str, description: Description) -> State:
 
 
 def _start(state: State, description: Description, made: Built) -> None:
-    nodes.raise_inotify_limit()
+    host.raise_inotify_limit()
     say("starting the control plane")
     state.gateway = nodes.create_network(state)
     state.save()
@@ -162,7 +166,7 @@ def _start(state: State, description: Description, made: Built) -> None:
 
     say(f"booting {', '.join(node.name for node in description.nodes)}")
     state.ssh_key.parent.mkdir(exist_ok=True)
-    private, public = nodes.ssh_key_pair()
+    private, public = pki.ssh_key_pair()
     state.ssh_key.touch(mode=0o600)
     state.ssh_key.write_bytes(private)
     known_hosts = b""

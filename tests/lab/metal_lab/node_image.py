@@ -15,7 +15,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from metal_lab import rpms
+from metal_lab import rpm_packages
 from metal_lab.cache import FILES, built, digest, say
 from metal_lab.description import REDHAT, SUITES
 
@@ -82,7 +82,7 @@ def _run(command: Sequence[str | Path], **options: object) -> None:
 def base(system: str, engine: str) -> Path:
     """Return a folder with `rootfs.tar`: a small Debian, with its own packages of the engine."""
     if system in REDHAT:
-        suite, packages = rpms.SYSTEMS[system]["suite"], REDHAT_PACKAGES
+        suite, packages = rpm_packages.SYSTEMS[system]["suite"], REDHAT_PACKAGES
     else:
         suite = SUITES[system]
         packages = ",".join((PACKAGES, *DEBIANS_ENGINE[engine, suite]))
@@ -121,7 +121,7 @@ def image(system: str, engine: str, base: Path, packages: Sequence[Path]) -> str
     what = f"the image of {system} nodes with {engine}"
     inputs = [Path(__file__), NODE_FILES, HARDWARE_FILES]
     if system in REDHAT:
-        inputs += [REDHAT_FILES, rpms.RECORD]
+        inputs += [REDHAT_FILES, rpm_packages.RECORD]
     key = digest(base.name, *(folder.name for folder in packages), *inputs)
     name = f"metal-lab/{system}-{engine}:{key}"
     if _docker_has(name):
@@ -150,7 +150,7 @@ def image(system: str, engine: str, base: Path, packages: Sequence[Path]) -> str
             for rpm in (rpm for folder in packages for rpm in sorted(folder.glob("*.rpm"))):
                 shutil.copy(rpm, rootfs / "tmp" / rpm.name)
             chroot("/bin/sh", "-eu", "/usr/local/lib/metal-lab/prepare-redhat")
-            _write_os_release(rootfs, rpms.SYSTEMS[system]["os_release"])
+            _write_os_release(rootfs, rpm_packages.SYSTEMS[system]["os_release"])
         chroot("/bin/sh", "-eu", "/usr/local/lib/metal-lab/prepare-image", engine)
         for unit in MASKED_UNITS:
             link = rootfs / "etc/systemd/system" / unit

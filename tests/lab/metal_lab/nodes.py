@@ -10,24 +10,19 @@ import json
 import subprocess
 import tarfile
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import jinja2
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from metal_lab import pki
-from metal_lab.cache import FILES, say
+from metal_lab.cache import FILES
 from metal_lab.control_plane import server
 from metal_lab.description import Node, machine
+from metal_lab.host import can_lower_oom_score, cgroup_version
 from metal_lab.pod_images import PAUSE_IMAGE
 from metal_lab.silicon.machine import machine_json
 from metal_lab.state import State
-
-CAP_SYS_RESOURCE = 24  # linux/capability.h
-INOTIFY_INSTANCES = 8192
 
 # Volumes for the engine's data: an overlay on the overlay of the node's own disk fails.
 DATA = {
@@ -55,20 +50,6 @@ def docker(*words: str | Path, stdin: bytes | None = None) -> str:
     return result.stdout.decode().strip()
 
 
-@cache
-def cgroup_version() -> int:
-    return 2 if Path("/sys/fs/cgroup/cgroup.controllers").exists() else 1
-
-
-@cache
-def can_lower_oom_score() -> bool:
-    """Return whether this machine can grant CAP_SYS_RESOURCE. Some sandboxes cannot."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("CapBnd:"):
-            return bool(int(line.split()[1], 16) >> CAP_SYS_RESOURCE & 1)
-    return False
-
-
 def _privileges() -> list[str]:
     """Return the Docker options that systemd, containerd and a kubelet need in a container."""
     if can_lower_oom_score():
@@ -81,32 +62,6 @@ def _privileges() -> list[str]:
         "--device-cgroup-rule=a *:* rwm",
         "--device=/dev/kmsg",
     ]
-
-
-def ssh_key_pair() -> tuple[bytes, bytes]:
-    """Return a private key in OpenSSH's format and its public line."""
-    key = ed25519.Ed25519PrivateKey.generate()
-    private = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.OpenSSH,
-        serialization.NoEncryption(),
-    )
-    public = key.public_key().public_bytes(
-        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
-    )
-    return private, public + b"\n"
-
-
-def raise_inotify_limit() -> None:
-    """Raise this machine's limit of inotify instances if it is too low for some nodes.
-
-    All nodes share one kernel and one user. Two laboratories use up the usual 128 instances. Then
-    the device plugin fails with "too many open files". A reboot resets the limit.
-    """
-    limit = Path("/proc/sys/fs/inotify/max_user_instances")
-    if int(limit.read_text()) < INOTIFY_INSTANCES:
-        say(f"raising fs.inotify.max_user_instances to {INOTIFY_INSTANCES} until the next boot")
-        limit.write_text(str(INOTIFY_INSTANCES))
 
 
 def create_network(state: State) -> str:
@@ -191,7 +146,7 @@ def files(
     login: bytes,
 ) -> tuple[dict[str, bytes], bytes]:
     """Return the files of a node, keyed by path, and the public key of its sshd."""
-    host_key, host_public = ssh_key_pair()
+    host_key, host_public = pki.ssh_key_pair()
     identity = authority.issue(f"system:node:{node.name}", "system:nodes")
     values = {
         "node": node,

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Certificates and kubeconfigs of a cluster, as kubeadm lays them out.
+"""Certificates and kubeconfigs of a cluster, as kubeadm lays them out; and keys for SSH.
 
 Source: https://kubernetes.io/docs/setup/best-practices/certificates/
 """
@@ -18,7 +18,7 @@ from typing import NamedTuple
 import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 LIFETIME = datetime.timedelta(days=30)  # a laboratory is not kept longer
@@ -169,3 +169,17 @@ def write_pair(folder: Path, name: str, pair: Pair) -> None:
     key = folder / f"{name}.key"
     key.touch(mode=0o600)
     key.write_bytes(pair.key)
+
+
+def ssh_key_pair() -> tuple[bytes, bytes]:
+    """Return a private key in OpenSSH's format and its public line."""
+    key = ed25519.Ed25519PrivateKey.generate()
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.OpenSSH,
+        serialization.NoEncryption(),
+    )
+    public = key.public_key().public_bytes(
+        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+    )
+    return private, public + b"\n"

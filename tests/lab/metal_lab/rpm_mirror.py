@@ -3,7 +3,8 @@
 
 """The mirror's repositories for dnf: signed packages, signed metadata, and module streams.
 
-The record has the layout, the streams and what a repository is for.
+The records have the vendors' addresses and the streams. recorded/redhat.yml has which repositories
+there are, and what a new node has.
 
 Source: https://docs.fedoraproject.org/en-US/modularity/ (the documents modulemd and
 modulemd-defaults); dnf.conf(5).
@@ -20,8 +21,17 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from metal_lab import records
 from metal_lab.keys import gpg_of, only_fingerprint
-from metal_lab.rpms import RECORDED
+from metal_lab.rpm_packages import DRIVER, RECORDED
+
+# Where the mirror has what a vendor has below an address.
+_PLACES = {
+    "https://developer.download.nvidia.com/compute/cuda/repos/": "nvidia/",
+    "https://download.docker.com/linux/": "docker/",
+    "https://nvidia.github.io/libnvidia-container/": "toolkit/",
+}
+_MODULE = "nvidia-driver"
 
 _GPG = "/usr/bin/gpg"
 _QUERY = "%{NAME}-%|EPOCH?{%{EPOCH}}:{0}|:%{VERSION}-%{RELEASE}.%{ARCH}\\n"
@@ -33,6 +43,7 @@ class Repository(NamedTuple):
     name: str  # of its pool, too
     path: str
     key: str
+    of: str = ""  # the vendor's repository in the records
     file: str = ""  # in /etc/yum.repos.d of a new node; empty if a new node does not have it
     section: str = ""  # of this file
 
@@ -60,13 +71,25 @@ class Repository(NamedTuple):
 
 def repositories(fingerprint: str) -> tuple[Repository, ...]:
     """Return the repositories of a mirror that is signed with this key."""
-    rows = (dict(row) for row in RECORDED["repositories"])
     return tuple(
-        Repository(**row | {"key": row["key"].replace("KEY", fingerprint[-8:])})
-        if row["name"].startswith("nvidia-")  # which names the file after the key
-        else Repository(**row)
-        for row in rows
+        _of_vendor(row["name"], row["of"], fingerprint) if "of" in row else Repository(**row)
+        for row in RECORDED["repositories"]
     )
+
+
+def _of_vendor(name: str, of: str, fingerprint: str) -> Repository:
+    """Return the repository of a vendor, with the paths of the vendor's addresses."""
+    path, key = _place(records.only(of, "address")), _place(records.only(of, "key"))
+    if key.endswith(".pub"):  # NVIDIA names the file after the key
+        key = f"{key.rpartition('/')[0]}/{fingerprint[-8:]}.pub"
+    return Repository(name, path.rstrip("/"), key, of)
+
+
+def _place(address: str) -> str:
+    for start, place in _PLACES.items():
+        if address.startswith(start):
+            return address.replace(start, place)
+    raise LookupError(f"the mirror has no folder for {address}")
 
 
 def publish(
@@ -106,7 +129,7 @@ def _publish(
     copies = [Path(shutil.copy(rpm, folder / rpm.name)) for rpm in sorted(rpms)]
     _sign(copies, gpg_home, fingerprint)
     subprocess.run(["createrepo_c", "--quiet", "--no-database", folder], check=True)
-    if streams := modules(_nevras(copies)):
+    if repository.of and (streams := modules(_nevras(copies), repository.of)):
         _add_modules(folder, streams)
     index = folder / "repodata/repomd.xml"
     gpg("--armor", "--detach-sign", f"--output={index}.asc", index)
@@ -138,50 +161,55 @@ def _add_modules(folder: Path, documents: Sequence[Mapping[str, Any]]) -> None:
     file.unlink()
 
 
-def modules(nevras: Iterable[str]) -> list[dict[str, Any]]:
-    """Return the documents about the streams of the driver; none without a driver.
+def modules(nevras: Iterable[str], repository: str) -> list[dict[str, Any]]:
+    """Return the documents about the streams of the driver; none without a driver or streams.
 
-    Each branch has a stream for each flavour of the kernel module, and each flavour has a stream
-    with the newest branch.
+    Each branch has a stream for each package with the kernel module, with all versions of the
+    branch. Each of these packages has a stream with the newest branch.
     """
-    name, kernel = RECORDED["module"], RECORDED["kernel_packages"]
-    packages = [one for one in nevras if one.split("-3:")[0] in _driver_names()]
+    forms, newest = _by_package(repository, "stream form"), _by_package(repository, "newest stream")
+    packages = [one for one in nevras if one.split("-3:")[0] in DRIVER]
     versions = sorted({_version(one) for one in packages}, key=_numbers)
     documents = []
-    for version in versions:
-        for flavour, streams in RECORDED["streams"].items():
-            others = [other for kind, other in kernel.items() if kind != flavour]
+    for branch, version in {_branch(version): version for version in versions}.items():
+        for kernel_package, form in forms.items():
+            others = {*forms} - {kernel_package}
             artifacts = sorted(
                 one
                 for one in packages
-                if _version(one) == version and one.split("-3:")[0] not in others
+                if _branch(_version(one)) == branch and one.split("-3:")[0] not in others
             )
-            names = [streams["branch"].replace("BRANCH", version.partition(".")[0])]
+            names = [form.replace("BRANCH", branch)]
             if version == versions[-1]:
-                names.append(streams["newest"])
-            documents += [_stream(name, stream, version, artifacts) for stream in names]
-    return [*documents, _defaults(name)] if documents else []
+                names.append(newest[kernel_package])
+            documents += [_stream(repository, name, version, artifacts) for name in names]
+    return [*documents, _defaults(repository)] if documents else []
 
 
-def _driver_names() -> set[str]:
-    return {row["name"] for row in RECORDED["driver"]}
+def _by_package(repository: str, what: str) -> dict[str, str]:
+    return {row["package"]: row["value"] for row in records.about((repository,), what)}
 
 
 def _version(nevra: str) -> str:
     return nevra.rpartition("-")[0].rpartition(":")[2]
 
 
+def _branch(version: str) -> str:
+    return version.partition(".")[0]
+
+
 def _numbers(version: str) -> list[int]:
     return [int(number) for number in version.split(".")]
 
 
-def _stream(name: str, stream: str, version: str, artifacts: Sequence[str]) -> dict[str, Any]:
+def _stream(repository: str, stream: str, version: str, artifacts: Sequence[str]) -> dict[str, Any]:
+    platform = records.only(repository, "stream platform")
     roots = [one.split("-3:")[0] for one in artifacts if one.startswith(("nvidia-driver", "kmod-"))]
     return {
         "document": "modulemd",
         "version": 2,
         "data": {
-            "name": name,
+            "name": _MODULE,
             "stream": stream,
             "version": int("".join(f"{number:04}" for number in _numbers(version))),
             "context": "metallab",
@@ -189,17 +217,17 @@ def _stream(name: str, stream: str, version: str, artifacts: Sequence[str]) -> d
             "summary": f"NVIDIA driver, stream {stream}",
             "description": "Made by metal-lab, for its own nodes.",
             "license": {"module": ["GPL-3.0-or-later"]},
-            "dependencies": [{"requires": {"platform": [RECORDED["platform"]]}}],
+            "dependencies": [{"requires": {"platform": [platform]}}],
             "profiles": {"default": {"rpms": roots}},
             "artifacts": {"rpms": list(artifacts)},
         },
     }
 
 
-def _defaults(name: str) -> dict[str, Any]:
-    stream = RECORDED["default_stream"]
+def _defaults(repository: str) -> dict[str, Any]:
+    stream = records.only(repository, "default stream")
     return {
         "document": "modulemd-defaults",
         "version": 1,
-        "data": {"module": name, "stream": stream, "profiles": {stream: ["default"]}},
+        "data": {"module": _MODULE, "stream": stream, "profiles": {stream: ["default"]}},
     }

@@ -20,9 +20,9 @@ import yaml
 
 from metal_lab import parts
 from metal_lab.cache import FILES, digest
+from metal_lab.debs import EMPTY, LIBRARIES, Package
 from metal_lab.description import Description
 from metal_lab.groups import Group
-from metal_lab.packages import EMPTY, LIBRARIES, Package
 from metal_lab.versions import LEGACY_DRIVER
 
 RECORD = Path(__file__).parent / "recorded" / "runfile.yml"

@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 from metal_lab import mirror
+from metal_lab.debs import Package, build_deb
 from metal_lab.mirror import Repository
-from metal_lab.packages import Package, build_deb
 
 FINGERPRINT = "0123456789ABCDEF0123456789ABCDEF01234567"
 

@@ -45,26 +45,30 @@ def nevra(name: str, version: str, arch: str = "x86_64") -> str:
     return f"{name}-3:{version}-1.el9.{arch}"
 
 
-OLD, NEW = "580.178.04", "595.71.05"
-OPEN = {version: nevra("kmod-nvidia-open-dkms", version, "noarch") for version in (OLD, NEW)}
-DKMS = {version: nevra("kmod-nvidia-latest-dkms", version, "noarch") for version in (OLD, NEW)}
-CUDA = {version: nevra("nvidia-driver-cuda", version) for version in (OLD, NEW)}
+OLD, UPDATE, NEW = VERSIONS = ("580.178.04", "580.999.01", "595.71.05")
+OPEN = {version: nevra("kmod-nvidia-open-dkms", version, "noarch") for version in VERSIONS}
+DKMS = {version: nevra("kmod-nvidia-latest-dkms", version, "noarch") for version in VERSIONS}
+CUDA = {version: nevra("nvidia-driver-cuda", version) for version in VERSIONS}
 
 
 def test_each_branch_has_a_stream_for_each_flavour() -> None:
     *streams, defaults = rpm_mirror.modules(
-        [*OPEN.values(), *DKMS.values(), *CUDA.values(), "other-0:1-1.noarch"]
+        [*OPEN.values(), *DKMS.values(), *CUDA.values(), "other-0:1-1.noarch"], "rhel9"
     )
     assert {one["data"]["stream"]: one["data"]["artifacts"]["rpms"] for one in streams} == {
-        "580-open": [OPEN[OLD], CUDA[OLD]],
-        "580-dkms": [DKMS[OLD], CUDA[OLD]],
+        "580-open": [OPEN[OLD], OPEN[UPDATE], CUDA[OLD], CUDA[UPDATE]],
+        "580-dkms": [DKMS[OLD], DKMS[UPDATE], CUDA[OLD], CUDA[UPDATE]],
         "595-open": [OPEN[NEW], CUDA[NEW]],
         "595-dkms": [DKMS[NEW], CUDA[NEW]],
         "open-dkms": [OPEN[NEW], CUDA[NEW]],
         "latest-dkms": [DKMS[NEW], CUDA[NEW]],
     }
     assert defaults["data"]["stream"] == "open-dkms"
-    assert rpm_mirror.modules(["other-0:1-1.noarch"]) == []
+    assert rpm_mirror.modules(["other-0:1-1.noarch"], "rhel9") == []
+
+
+def test_repository_without_recorded_streams_has_none() -> None:
+    assert rpm_mirror.modules([CUDA[NEW], OPEN[NEW]], "rhel10") == []
 
 
 def test_packages_and_metadata_are_signed(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from metal_lab import packages, rpm_mirror, rpms
+from metal_lab import debs, rpm_mirror, rpm_packages, rpms
 from metal_lab.description import REDHAT, Description, Node
 from metal_lab.groups import Group
 from metal_lab.parts import PARTS
@@ -25,7 +25,9 @@ RELEASE = "5.14.0-570.12.1.el9_6.x86_64"
 
 
 def groups(description: Description) -> list[Group]:
-    return list(rpms.groups(description, defaultdict(lambda: NOWHERE), NOWHERE.joinpath, RELEASE))
+    return list(
+        rpm_packages.groups(description, defaultdict(lambda: NOWHERE), NOWHERE.joinpath, RELEASE)
+    )
 
 
 def everything() -> Iterator[tuple[str, Rpm]]:
@@ -44,7 +46,7 @@ def test_other_laboratories_build_no_rpm() -> None:
 
 
 def test_systems_of_the_record_are_those_of_a_description() -> None:
-    assert tuple(rpms.SYSTEMS) == REDHAT
+    assert tuple(rpm_packages.SYSTEMS) == REDHAT
 
 
 def test_pools_are_published_or_in_the_image() -> None:
@@ -116,7 +118,7 @@ def test_same_input_gives_the_same_rpm(tmp_path: Path) -> None:
         "does something",
         epoch=3,
         depends=("other >= 2",),
-        binaries={"/usr/bin/some": program, "/etc/some/list": packages.EMPTY},
+        binaries={"/usr/bin/some": program, "/etc/some/list": debs.EMPTY},
         links={"/usr/bin/other": "some"},
         units=("some.service",),
         release="1.el9",

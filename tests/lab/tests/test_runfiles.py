@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from metal_lab import packages, runfiles
+from metal_lab import debs, runfiles
 from metal_lab.description import Description, Node
 from metal_lab.parts import RUN_FILES
 
@@ -77,10 +77,10 @@ def test_groups(silicon: Path) -> None:
         "NVIDIA-Linux-aarch64-580.178.04.run",
     ]
     package, *compiler = dkms.packages
-    paths = {path for one in compiler for path in packages.texts(one)}
+    paths = {path for one in compiler for path in debs.texts(one)}
     record = yaml.safe_load(runfiles.RECORD.read_text())
     assert {row["path"] for row in record["needs"]} <= paths
     assert [one.name for one in compiler] == [row["package"] for row in record["needs"]]
-    text = packages.texts(package)["/usr/sbin/dkms"]
+    text = debs.texts(package)["/usr/sbin/dkms"]
     assert subprocess.run(["sh", "-n"], input=text, text=True, check=False).returncode == 0
     assert list(runfiles.groups(Description(nodes, (), ()), lambda _version: silicon)) == []

@@ -170,11 +170,11 @@ def offer(system: System, source: Wished, card: Card) -> str:
 
 
 def level(system: System, source: Wished, card: Card) -> str:
-    """Return how well the driver of a source is known: the laboratory has it, or the records do."""
+    """Return how sure the driver of a source is: the laboratory has it, or the records do."""
     made = driver(system, ENGINES[0], card, source=source, repository_fingerprint=CONFIRMED)
     ours = made["data"]["packages_record"]["packages"].keys() - {*made["data"]["pinning"]}
     if not all(
-        one.judgement.state == records.CONFIRMED
+        one.judgement.state == records.RECORDED
         for one in judged.of_plan(system, made["data"])
         if one.item.what == "used on" or {one.item.value, one.item.package} & ours
     ):

@@ -3,7 +3,7 @@
 
 """What the records say about every repository, key, package, version and stream of the plans.
 
-A contradiction fails. What no record confirms is listed in docs/support.md. To write the list anew:
+A contradiction fails. What is unproven is listed in docs/support.md. To write the list anew:
 `python -m pytest tests/unit/golden --update-golden`
 """
 
@@ -67,7 +67,7 @@ def test_nothing_of_a_golden_text_escapes(system: System) -> None:
 
 
 def unproven() -> str:
-    """Return the rows of docs/support.md about everything that no record confirms."""
+    """Return the rows of docs/support.md about everything that no record shows."""
     systems: dict[tuple[str, str, str], dict[str, None]] = {}
     for system in SYSTEMS:
         for repository, item, judgement in judged(system):
@@ -150,6 +150,14 @@ def test_kernels_with_signed_modules_are_those_of_the_records(system: System) ->
     assert [*known.signed_kernels(system)] == found
 
 
+@pytest.mark.parametrize("system", SYSTEMS, ids=file_name)
+def test_level_of_a_system_without_tests_is_that_of_its_repository(system: System) -> None:
+    used = records.judge(name_of_driver(system), Item("used on", key(system)))
+    assert used.state != records.CONTRADICTED
+    if system.level in records.STATES:
+        assert system.level == used.state
+
+
 ITEMS = [
     pytest.param("rhel9", Item("package", "docker-ce-cli"), "unproven", id="elsewhere"),
     pytest.param(
@@ -194,8 +202,8 @@ ITEMS = [
     pytest.param("debian13", Item("fingerprint", "0" * 40), "contradicted", id="fingerprint"),
     pytest.param("rhel10", Item("fingerprint", "0" * 40), "unproven", id="no fingerprint"),
     pytest.param("rhel10", Item("package", "nvidia-persistenced"), "unproven", id="only inferred"),
-    pytest.param("debian12", Item("suite", "/"), "confirmed", id="suite"),
-    pytest.param("debian-13", Item("version", "550.*", "libcuda1"), "confirmed", id="archive"),
+    pytest.param("debian12", Item("suite", "/"), "recorded", id="suite"),
+    pytest.param("debian-13", Item("version", "550.*", "libcuda1"), "recorded", id="archive"),
     pytest.param(
         "debian-12",
         Item("version", "470.*", "nvidia-persistenced"),

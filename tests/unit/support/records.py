@@ -20,8 +20,8 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.version import upst
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import is_version
 
 FOLDER = Path(__file__).parents[2] / "recorded" / "packages"
-CONFIRMED, CONTRADICTED, UNPROVEN = "confirmed", "contradicted", "unproven"
-STATES = (CONFIRMED, UNPROVEN, CONTRADICTED)  # the best one first
+RECORDED, CONTRADICTED, UNPROVEN = "recorded", "contradicted", "unproven"
+STATES = (RECORDED, UNPROVEN, CONTRADICTED)  # the best one first
 SEEN = ("seen", "one source")
 INFERRED = "inferred"
 # A repository has exactly one of these.
@@ -140,7 +140,7 @@ def judge(repository: str, item: Item) -> Judgement:
             return Judgement(CONTRADICTED, row)
     recorded = [*about(repository, item.what)]
     found = _best([row for row in recorded if row.has(item.value)])
-    if found.state != CONFIRMED and recorded and item.what in _SINGLE:
+    if found.state != RECORDED and recorded and item.what in _SINGLE:
         return Judgement(CONTRADICTED, recorded[0])
     return found
 
@@ -149,7 +149,7 @@ def _best(found: list[Row]) -> Judgement:
     """Return the judgement of the rows that say the same as the item; the newest wins."""
     seen = [row for row in found if row.confidence in SEEN]
     if seen:
-        return Judgement(CONFIRMED, max(seen, key=lambda row: row.source.date))
+        return Judgement(RECORDED, max(seen, key=lambda row: row.source.date))
     return Judgement(UNPROVEN, found[0] if found else None)
 
 
@@ -166,9 +166,8 @@ def _judge_version(repository: str, item: Item) -> Judgement:
         for row in about(repository, "no branch"):
             if row.has(branch):
                 return Judgement(CONTRADICTED, row)
-    epochs = [row for row in about(repository, "epoch") if row.package in names]
-    for row in epochs:
-        if not row.has(_epoch(item.value)):
+    for row in about(repository, "version form"):
+        if row.package in names and _epoch(row.values[0]) != _epoch(item.value):
             return Judgement(CONTRADICTED, row)
     for row in recorded:
         if any(_contradicts(one, item.value) for one in row.values):
