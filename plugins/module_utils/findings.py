@@ -294,6 +294,11 @@ Remedy: install the headers of this kernel or its package of the module, and run
   running kernel again: the boot loader's settings decide, and this collection reads only which
   kernel is the newest
 
+INITRAMFS_PROGRAM_MISSING (refusal): the initial ramdisk must be rebuilt ({reason}), and the node
+  has neither update-initramfs nor dracut
+Remedy: install the program that built it (`apt-get install initramfs-tools`, or dracut), and run
+  again
+
 DKMS_BUILD_FAILED (refusal): DKMS could not build the module of driver {version} for kernel
   {kernel}: {error}; the log is {log}
 Remedy: remove the cause, or choose a version of the driver for this kernel; then run `dkms install

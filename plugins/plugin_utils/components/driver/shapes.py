@@ -42,7 +42,7 @@ class Data(PackageData, total=False):
     load: list[str]
     peermem: File  # what modules_load becomes once nvidia_peermem is loaded
     is_missing: bool
-    initramfs: list[str] | None  # the command
+    initramfs: list[str] | None  # the command; None: the node has no program for it
     flavour: str
     version: str  # for messages: "580.178.04", "of branch 550"
     security: Mapping[str, object]  # a repository
