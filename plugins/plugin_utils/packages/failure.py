@@ -51,6 +51,8 @@ _UNMET = re.compile(
     r"(?P<which>(?: .*\n?)*)",
     re.MULTILINE,
 )
+# dnf says on stdout why it has no package.
+_DOWNLOAD = re.compile(r"Error downloading packages:")
 _INDEX = re.compile(r"Failed to update apt cache")
 # A server that may do better in some seconds. A server that does not answer at all is not among
 # them: the package managers try that themselves.
@@ -113,6 +115,8 @@ def explain(
         return Explanation(unconfigured)
     if conflicting := in_the_way(error, printed):
         return Explanation([displaced(host, desired["names"], conflicting)])
+    if _DOWNLOAD.search(error):
+        error = f"{printed}\n{error}"
     repository = desired["repository"]
     unusable = unusable_repositories(host, text, repository)
     others = unusable if is_stale(error, printed) or _INDEX.search(error) else {}

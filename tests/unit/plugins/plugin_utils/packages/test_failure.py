@@ -103,6 +103,12 @@ def test_package_that_the_index_names_and_the_mirror_lacks() -> None:
     ]
 
 
+def test_server_that_has_no_answer_for_a_package() -> None:
+    error = "E: Failed to fetch http://mirror.example/toolkit/foo_1.0-1_amd64.deb  503  Unavailable"
+    (found,) = said(error, {"versions": MADISON.replace("2.4.2", "2.4.9")})
+    assert found.startswith("REPOSITORY_UNREACHABLE")
+
+
 # Source: NVIDIA/cuda-repo-management#34, 2025-12-25: NVIDIA's repository for Debian 12 with sqv.
 SHA1 = """\
 W: OpenPGP signature verification failed: http://mirror.example/toolkit  InRelease: Sub-process \
@@ -116,6 +122,16 @@ E: The repository 'http://mirror.example/toolkit  InRelease' is not signed.
 """
 
 
+def test_signature_of_the_future() -> None:
+    """sqv knows no repository of the future, only a signature that it does not take for one."""
+    text = update("3.0.3", "clock-in-the-past")
+    assert said("Failed to update apt cache", {"update": text}) == [
+        "REPOSITORY_CLOCK the repository http://mirror.example/toolkit is not valid at the time of "
+        "the node: Sub-process /usr/bin/sqv returned an error code (1), error message is: "
+        "Verifying signature: Not live until 2029-12-31T23:30:00Z"
+    ]
+
+
 def test_key_whose_own_signature_is_too_weak() -> None:
     assert said("Failed to update apt cache", {"update": SHA1}) == [
         "REPOSITORY_KEY_WEAK apt does not accept the key of the repository "
@@ -124,6 +140,58 @@ def test_key_whose_own_signature_is_too_weak() -> None:
         "EB693B3035CD5710E231E123A4B469963BF863CC is not bound: SHA1 is not considered secure "
         "since 2026-02-01T00:00:00Z (key: EB693B3035CD5710E231E123A4B469963BF863CC)"
     ]
+
+
+OUT_OF_STEP = parse_scene(recording("packages/dnf-out-of-step.txt"))
+PRIMARY = "ac3d8cc95612acde7d3c6b1f740f33620b24d17dcd45bf9312332860764bb2c9-primary.xml.gz"
+UNLIKE = "do not match its index:"
+OTHER = "Downloading successful, but checksum doesn't match"
+
+
+@pytest.mark.parametrize(
+    ("scene", "expected"),
+    [
+        (
+            "index-404",
+            f"REPOSITORY_INCOMPLETE the files of the repository metal-gpu-docker {UNLIKE} Status "
+            f"code: 404 for {PRIMARY} (IP: 192.0.2.7)",
+        ),
+        (
+            "index-checksum",
+            f"REPOSITORY_INCOMPLETE the files of the repository metal-gpu-docker {UNLIKE} {OTHER}. "
+            "Calculated: 2f67",
+        ),
+        (
+            "package-404",
+            "REPOSITORY_INCOMPLETE the files of the repository http://mirror.example/toolkit "
+            f"{UNLIKE} Status code: 404 foo-1.0-1.noarch.rpm",
+        ),
+        (
+            "package-checksum",
+            "REPOSITORY_INCOMPLETE the files of the repository of foo-1.0-1.noarch.rpm "
+            f"{UNLIKE} {OTHER} foo-1.0-1.noarch.rpm",
+        ),
+        (
+            "no-server",
+            "REPOSITORY_UNREACHABLE the repository metal-gpu-docker cannot be used: Curl error "
+            "(7): Couldn't connect to server for repomd.xml [Failed to connect to mirror.example "
+            "port 8443 after 0 ms: Couldn't connect to server]",
+        ),
+        (
+            "clock",
+            "REPOSITORY_CLOCK the repository metal-gpu-docker is not valid at the time of the "
+            "node: Curl error (60): SSL peer certificate or SSH remote key was not OK for "
+            "repomd.xml [SSL certificate problem: certificate is not yet valid]",
+        ),
+    ],
+)
+def test_index_files_and_time_with_dnf(scene: str, expected: str) -> None:
+    error = OUT_OF_STEP.get(scene) or OUT_OF_STEP[f"{scene}-stderr"]
+    printed = OUT_OF_STEP.get(f"{scene}-stdout", "")
+    (found,) = said(error, {"versions": ""}, printed=printed, family="redhat", names=["foo"])
+    assert found.startswith(expected)
+    if scene != "index-checksum":
+        assert found == expected
 
 
 def test_dnf_says_what_is_wrong_below_its_word_error() -> None:
