@@ -622,8 +622,12 @@ Remedy: if you do not need these packages, add them to metal_gpu_removable_packa
   nothing is removed yet
 
 PACKAGES_UNCONFIGURED (failure): dpkg could not finish installing a package: {error}
-Remedy: fix the error in the build log (missing headers: `apt-get install linux-headers-$(uname
-  -r)`), then run `dpkg --configure -a`, and run again
+Remedy: remove the cause that the message or the build log names (missing headers: `apt-get install
+  linux-headers-$(uname -r)`), then run `dpkg --configure -a`, and run again
+
+DISK_FULL (failure): a disk of the node has no space for the packages: {error}
+Remedy: free some space (`df -h` and `df -i` show which disk is full), run `dpkg --configure -a` if
+  the node has dpkg, and run again
 
 PACKAGES_FAILED (failure): the package manager failed: {error}
 Remedy: run the same command on the node; with `-v`, the failed task shows everything that it

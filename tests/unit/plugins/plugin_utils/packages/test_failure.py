@@ -52,7 +52,7 @@ def explained(
         "os": {"family": desired.pop("family", "debian"), "version_id": "12"},
         "package_sources": desired.pop("sources", []),
         "kernel": {"release": desired.pop("kernel", "6.1.0-50-amd64")},
-        "driver": {"next_kernel": None},
+        "driver": {"next_kernel": None, "dkms": {"builds": desired.pop("builds", {})}},
     }
     return explain(text, answers or {}, node, {**CHOICES, **desired}, printed)
 
@@ -426,6 +426,78 @@ def test_the_line_that_tells_is_in_the_output_of_dpkg() -> None:
     )
 
 
+DPKG = parse_scene(recording("packages/dpkg-failed.txt"))
+SOURCE = "nvidia-current-open/550.163.01"
+BUILD_LOG = f"/var/lib/dkms/{SOURCE}/build/make.log"
+COMPILER = "nv.c:7:1: error: too few arguments to function 'f'"
+
+
+@pytest.mark.parametrize(
+    ("scene", "reason"),
+    [
+        (
+            "full",
+            "cannot copy extracted data for './small/libbig.so' to '/small/libbig.so.dpkg-new': "
+            "failed to write (No space left on device)",
+        ),
+        ("full-script", "cp: error writing '/small/blob': No space left on device"),
+        (
+            "full-database",
+            "unable to fill /var/lib/dpkg/updates/tmp.i with padding: No space left on device",
+        ),
+        (
+            "full-dnf",
+            "installing package nvidia-driver-cuda-libs-3:580.178.04-1.el9.x86_64 needs 412MB more "
+            "space on the / filesystem",
+        ),
+    ],
+)
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_full_disk(scene: str, reason: str, *, interrupted: bool) -> None:
+    """A full disk interrupts dpkg, too; that is not the reason."""
+    manager = {**FREE, "interrupted": interrupted}
+    found = said(DPKG[scene], {"versions": ""}, manager)
+    assert found == [f"DISK_FULL a disk of the node has no space for the packages: {reason}"]
+
+
+def test_file_of_another_package_is_named() -> None:
+    assert said(DPKG["conflict"]) == [
+        "PACKAGES_UNCONFIGURED dpkg could not finish installing a package: dpkg: error processing "
+        "archive /w/r/./two.deb (--unpack): trying to overwrite "
+        "'/usr/lib/systemd/system/fabric.service', which is also in package one 1.0-1"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("builds", "codes"),
+    [
+        pytest.param(
+            {SOURCE: {"log": BUILD_LOG, "error": COMPILER}},
+            ["DKMS_BUILD_FAILED", "PACKAGES_UNCONFIGURED"],
+            id="of the driver",
+        ),
+        pytest.param({}, ["PACKAGES_UNCONFIGURED"], id="of another module"),
+        pytest.param(
+            {SOURCE: {"log": BUILD_LOG, "error": None}},
+            ["PACKAGES_UNCONFIGURED"],
+            id="without words",
+        ),
+    ],
+)
+def test_words_of_the_compiler_come_in_the_run_that_fails(
+    builds: dict[str, Any], codes: list[str]
+) -> None:
+    printed = recording("packages/dpkg-build-failed.txt")
+    found = said("E: Sub-process /usr/bin/dpkg returned an error code (1)", builds=builds,
+                 printed=printed)  # fmt: skip
+    assert [one.partition(" ")[0] for one in found] == codes
+    if len(codes) > 1:
+        assert found[0] == (
+            "DKMS_BUILD_FAILED DKMS could not build the module of driver 550.163.01 for kernel "
+            f"6.12.107+deb13-amd64: {COMPILER}; the log is {BUILD_LOG}"
+        )
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -685,8 +757,8 @@ LACKS = "no available installation candidate for containerd.io=2.4.9"
 @pytest.mark.parametrize(
     ("error", "more", "code"),
     [
-        pytest.param(NO_SPACE, {}, "PACKAGES_FAILED", id="no space"),
-        pytest.param(NO_SPACE, {"repository": {}}, "PACKAGES_FAILED", id="no space, of the system"),
+        pytest.param(NO_SPACE, {}, "DISK_FULL", id="no space"),
+        pytest.param(NO_SPACE, {"repository": {}}, "DISK_FULL", id="no space, of the system"),
         pytest.param(
             "E: Sub-process /usr/bin/dpkg returned an error code (1)",
             {"printed": recording("packages/dpkg-build-failed.txt")},
@@ -720,13 +792,13 @@ def test_signature_of_a_package_matters_only_with_a_repository_of_ours() -> None
 
 def test_versions_are_missing_only_if_they_were_asked_for() -> None:
     """A removal needs no version from a repository."""
-    (found,) = said(NO_SPACE, {"update": ""})
+    (found,) = said("E: unknown reason", {"update": ""})
     assert found.startswith("PACKAGES_FAILED")
 
 
 def test_flat_repository_without_its_index() -> None:
     error = "E: Failed to fetch http://mirror.example/toolkit/./Packages.gz  404  Not Found"
-    (found,) = said(NO_SPACE, {"update": error})
+    (found,) = said("E: unknown reason", {"update": error})
     assert found.startswith(
         "REPOSITORY_UNREACHABLE the repository http://mirror.example/toolkit cannot be used: 404"
     )
