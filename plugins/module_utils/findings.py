@@ -252,7 +252,7 @@ Remedy: correct nvidia_driver_runfile_url; the node fetches a URL, and a path is
   controller
 
 RUNFILE_CHECKSUM (failure): the .run file does not have the checksum of
-  nvidia_driver_runfile_sha256, and was deleted: {error}
+  nvidia_driver_runfile_sha256: {error}
 Remedy: compare both sums with the one that NVIDIA publishes for the file; correct the variable, or
   fetch the file again
 

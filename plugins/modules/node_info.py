@@ -1457,10 +1457,6 @@ gpu_node:
         automatic: [libcuda1]
         dependants:
           nvidia-driver-cuda: [[libcuda1]]
-    reboot_required:
-      description: Whether the operating system requests a reboot (C(/run/reboot-required)).
-      type: bool
-      sample: false
 failures:
   description:
     - The components that could not be observed, because this collection has a defect. Then the task

@@ -204,7 +204,7 @@ def test_no_driver_goes_before_the_new_one_is_known_to_exist(
     names = [task["name"] for task in found]
     before = found[: names.index("Remove the driver of another source")]
     environment = jinja2.Environment()
-    variables = {"__nvidia_driver_steps_to_run": steps}
+    variables = {"__nvidia_driver_steps_to_run": steps, "__nvidia_driver_steps": steps}
     operations = ("fetch_runfile", "install")
     assert [
         task["name"]

@@ -392,7 +392,6 @@ def test_a_gpu_node(observe, tmp_path):
             "automatic": [],
             "dependants": {},
         },
-        "reboot_required": False,
     }
 
 
