@@ -32,6 +32,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages import (
     operations,
     rehearsal,
     removals,
+    runfile_check,
     sources,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.apt import KEEP_KERNEL
@@ -90,7 +91,7 @@ class ActionModule(ActionBase):
         _result, options = self.validate_argument_spec(ARGUMENT_SPEC, required_if=REQUIRED_IF)
         # The other operations have nothing to ask: a plan has a step only if it changes the node.
         is_check = self._task.check_mode
-        if is_check and options["operation"] != "install":
+        if is_check and options["operation"] not in ("install", "fetch_runfile"):
             return {"changed": True}
         self._variables = task_vars or {}
         node = self._variable("metal_gpu")["node"]
@@ -111,7 +112,9 @@ class ActionModule(ActionBase):
         self._host = str(self._variables["inventory_hostname"])
         self._result: dict[str, Any] = {"changed": False, "output": []}
         try:
-            if is_check:
+            if is_check and self._operation == "fetch_runfile":
+                self._ask_for_runfile()
+            elif is_check:
                 self._rehearse()
             elif self._operation == "follow_kernel":
                 self._follow_kernel()
@@ -154,6 +157,22 @@ class ActionModule(ActionBase):
         """Let the package manager say what an installation would do."""
         failed = attempt(self, self._host, self._lock_timeout, has_index=True)
         if failed is not None:
+            raise _Stopped("\n".join(self._explanation(failed)[0]))
+        self._result["changed"] = True
+
+    def _ask_for_runfile(self) -> None:
+        """Ask whether the file is there, and check one that the controller has."""
+        url, checksum = self._request.options["url"], self._request.options["checksum"]
+        failed = None
+        if "://" in url:
+            result = self._call(runfile_check.question(url))
+            if runfile_check.is_unavailable(result):
+                failed = Failed(error_of(result), code=runfile_check.UNAVAILABLE)
+        elif not (path := self._find_file(url)):
+            failed = Failed(f"the controller has no {url}", code=runfile_check.UNAVAILABLE)
+        elif wrong := runfile_check.wrong_checksum(path, checksum):
+            failed = Failed(wrong, code=runfile_check.CHECKSUM)
+        if failed:
             raise _Stopped("\n".join(self._explanation(failed)[0]))
         self._result["changed"] = True
 

@@ -253,7 +253,7 @@ Remedy: correct nvidia_driver_runfile_url; the node fetches a URL, and a path is
   controller
 
 RUNFILE_CHECKSUM (failure): the .run file does not have the checksum of
-  nvidia_driver_runfile_sha256, and was deleted: {error}
+  nvidia_driver_runfile_sha256: {error}
 Remedy: compare both sums with the one that NVIDIA publishes for the file; correct the variable, or
   fetch the file again
 
@@ -294,6 +294,11 @@ KERNEL_PENDING (notice): kernel {kernel} boots next and has no module of the dri
 Remedy: install the headers of this kernel or its package of the module, and run again; or boot the
   running kernel again: the boot loader's settings decide, and this collection reads only which
   kernel is the newest
+
+INITRAMFS_PROGRAM_MISSING (refusal): the initial ramdisk must be rebuilt ({reason}), and the node
+  has neither update-initramfs nor dracut
+Remedy: install the program that built it (`apt-get install initramfs-tools`, or dracut), and run
+  again
 
 DKMS_BUILD_FAILED (refusal): DKMS could not build the module of driver {version} for kernel
   {kernel}: {error}; the log is {log}
@@ -628,8 +633,12 @@ Remedy: if you do not need these packages, add them to metal_gpu_removable_packa
   nothing is removed yet
 
 PACKAGES_UNCONFIGURED (failure): dpkg could not finish installing a package: {error}
-Remedy: fix the error in the build log (missing headers: `apt-get install linux-headers-$(uname
-  -r)`), then run `dpkg --configure -a`, and run again
+Remedy: remove the cause that the message or the build log names (missing headers: `apt-get install
+  linux-headers-$(uname -r)`), then run `dpkg --configure -a`, and run again
+
+DISK_FULL (failure): a disk of the node has no space for the packages: {error}
+Remedy: free some space (`df -h` and `df -i` show which disk is full), run `dpkg --configure -a` if
+  the node has dpkg, and run again
 
 PACKAGES_FAILED (failure): the package manager failed: {error}
 Remedy: run the same command on the node; with `-v`, the failed task shows everything that it

@@ -242,6 +242,10 @@ gpu_node:
             are newer than the initial ramdisk of an installed kernel. V(null) if there is no
             initial ramdisk.
           type: bool
+        initramfs_program:
+          description: >-
+            The path of C(update-initramfs), or else of C(dracut). V(null) if neither is there.
+          type: str
         modules_load:
           description: Modules that C(modules-load.d) loads at boot.
           type: list
@@ -398,6 +402,7 @@ gpu_node:
         flavour: open
         nouveau_blacklisted: true
         initramfs_outdated: false
+        initramfs_program: /usr/sbin/update-initramfs
         modules_load: [nvidia_uvm]
         own_modules: [nvidia_uvm]
         parameters:
@@ -1471,10 +1476,6 @@ gpu_node:
         automatic: [libcuda1]
         dependants:
           nvidia-driver-cuda: [[libcuda1]]
-    reboot_required:
-      description: Whether the operating system requests a reboot (C(/run/reboot-required)).
-      type: bool
-      sample: false
 failures:
   description:
     - The components that could not be observed, because this collection has a defect. Then the task

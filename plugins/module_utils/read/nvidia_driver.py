@@ -51,6 +51,9 @@ LINK_COMMAND = "create-dev-char-symlinks"  # of nvidia-ctk, in a udev rule
 TOOLKIT_CONFIG = "/etc/nvidia-container-runtime/config.toml"
 # Debian's name of the file, and the name elsewhere.
 INITIAL_RAMDISKS = ("/boot/initrd.img-{release}", "/boot/initramfs-{release}.img")
+# What builds them; the first one that is there. Ubuntu's dracut has the other one, as a wrapper.
+# dracut-core may be installed beside initramfs-tools, which then owns the ramdisk.
+RAMDISK_PROGRAMS = ("update-initramfs", "dracut")
 # depmod writes this list of the files of all modules; paths are relative to it.
 MODULES_DEP = "/lib/modules/{release}/modules.dep"
 # Debian uses other file names: nvidia-current, nvidia-current-open, nvidia-tesla-535.

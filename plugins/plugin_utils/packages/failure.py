@@ -21,6 +21,10 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.removals import
     in_the_way,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import files_with
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.unfinished import (
+    disk_full,
+    unconfigured,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.unusable import (
     root_of,
     unusable_repositories,
@@ -51,6 +55,8 @@ _UNMET = re.compile(
     r"(?P<which>(?: .*\n?)*)",
     re.MULTILINE,
 )
+# dnf says on stdout why it has no package.
+_DOWNLOAD = re.compile(r"Error downloading packages:")
 _INDEX = re.compile(r"Failed to update apt cache")
 # A server that may do better in some seconds. A server that does not answer at all is not among
 # them: the package managers try that themselves.
@@ -64,14 +70,6 @@ _PASSING = re.compile(
 )
 _NOBODY = {"pid": "unknown", "command": ""}
 _INTERRUPTED = re.compile(r"dpkg was interrupted")
-# dpkg and DKMS print the error on stdout. apt only prints "returned an error code" on stderr.
-_UNCONFIGURED = re.compile(
-    r"^ *(dpkg: error processing (?:package|archive) .*?:?"
-    r"|.* script subprocess returned error .*"
-    r"|Error! .*"
-    r"|Consult \S+make\.log\b.*)$",
-    re.MULTILINE,
-)
 _NEAREST = 4
 _LINES_OF_AN_ERROR = 6
 
@@ -107,12 +105,16 @@ def explain(
     if is_locked(error):
         lock = node["package_manager"]["lock"] or locked_by(error)
         return Explanation([locked(host, lock, desired["lock_timeout"])])
+    if full := disk_full(host, f"{printed}\n{error}"):  # dpkg is interrupted by that, too
+        return Explanation(full)
     if node["package_manager"]["interrupted"] or _INTERRUPTED.search(text):
         return Explanation([finding("DPKG_INTERRUPTED", host)])
-    if unconfigured := _unconfigured(host, f"{printed}\n{error}"):
-        return Explanation(unconfigured)
+    if started := unconfigured(host, f"{printed}\n{error}", node):
+        return Explanation(started)
     if conflicting := in_the_way(error, printed):
         return Explanation([displaced(host, desired["names"], conflicting)])
+    if _DOWNLOAD.search(error):
+        error = f"{printed}\n{error}"
     repository = desired["repository"]
     unusable = unusable_repositories(host, text, repository)
     others = unusable if is_stale(error, printed) or _INDEX.search(error) else {}
@@ -224,12 +226,6 @@ def _missing(
         )
         for (version, found), packages in missing.items()
     ]
-
-
-def _unconfigured(host: str, text: str) -> list[dict[str, str]]:
-    """Return a finding if dpkg started to install a package and could not finish."""
-    lines = dict.fromkeys(line.strip().rstrip(":.") for line in _UNCONFIGURED.findall(text))
-    return [finding("PACKAGES_UNCONFIGURED", host, error="; ".join(lines))] if lines else []
 
 
 def split(argument: str, family: str) -> tuple[str, str]:

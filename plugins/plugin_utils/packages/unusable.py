@@ -22,7 +22,7 @@ _NOT_SIGNED = "is not signed"
 _UNTRUSTED = (
     re.compile(
         r"(?:GPG error|OpenPGP signature verification failed): (?P<place>\S+)\s+"
-        r"(?:[^\s:]+ )?[^\s:]+: (?P<why>.*(?:\n[ \t]+(?:because: |No ).*)*)"
+        r"(?:[^\s:]+ )?[^\s:]+: (?P<why>.*(?:\n[ \t]+(?:because: |Not? ).*)*)"
     ),
     # A consequence of an error about the key, so it counts only without one.
     re.compile(rf"The repository '(?P<place>\S+)[^']*' (?P<why>{_NOT_SIGNED})"),
@@ -48,8 +48,19 @@ _UNREACHABLE = (
     re.compile(r"The repository '(?P<place>\S+)[^']*' (?P<why>does not have a Release file)"),
     re.compile(r"cannot fetch the signing key (?P<place>\S+): (?P<why>.*)"),
     re.compile(r"(?P<why>Curl error \(\d+\):.*?) for (?P<place>\S+)"),
+    re.compile(r"\[MIRROR\] \S+: (?P<why>Status code: \d+) for (?P<place>\S+)"),
+    re.compile(
+        r"\[MIRROR\] (?P<place>\S+): (?P<why>Downloading successful, but checksum doesn't match)"
+    ),
     re.compile(r"Failed to download metadata for repo '(?P<place>[^']+)': (?P<why>.*)"),
 )
+# dnf's reasons for an index that it cannot use, and what follows from them. The first one counts.
+_INDEX_OF_DNF = re.compile(
+    r"Errors during downloading metadata for repository '(?P<place>[^']+)':\n"
+    r" +- (?P<why>.*)(?:\n +- .*)*"
+    r"(?:\n(?:Error: )?Failed to download metadata for repo '(?P=place)': .*)?"
+)
+_ADDRESS = re.compile(r" for \S+/(?P<file>[^\s/]+)")
 # A program with a time limit (calls.py), which reads only the repository of the operation.
 _STALLED = re.compile(r"timeout: sending signal TERM to command \W(?P<program>[\w-]+)")
 _STATUS = re.compile(r"[1-5]\d\d ")  # of HTTP
@@ -63,6 +74,9 @@ _OF_CLOCK = re.compile(
 )
 _OUT_OF_STEP = re.compile(r"unexpected size|Hash Sum mismatch|checksum doesn't match")
 _PACKAGE = re.compile(r"\.(?:deb|rpm)$")
+_NOT_GONE = re.compile(r"(?:Status code: )?(?!404)[1-5]\d\d\b")
+# A file of the index, which another one names by its checksum.
+_OF_INDEX = re.compile(r"Status code: 404 for [0-9a-f]{32,}-")
 _KEY = re.compile(r"\b[0-9A-F]{40,64}\b|\b[0-9A-F]{16}\b")
 
 
@@ -71,7 +85,11 @@ def unusable_repositories(
 ) -> dict[str, dict[str, str]]:
     """Return a finding for each repository or key that a text calls unusable, by its place."""
     pinned = repository.get("fingerprint") or "none"
-    unreachable = _places(_UNREACHABLE, text)
+    unreachable = {
+        match["place"]: _ADDRESS.sub(r" for \g<file>", match["why"]).strip()
+        for match in _INDEX_OF_DNF.finditer(text)
+    }
+    unreachable |= _places(_UNREACHABLE, _INDEX_OF_DNF.sub("", text))
     if repository and (stalled := _STALLED.search(text)):
         unreachable.setdefault(
             root_of(repository["url"]), f"{stalled['program']} did not end in time"
@@ -96,7 +114,8 @@ def unusable_repositories(
 def _code(why: str) -> str:
     if _OF_CLOCK.search(why):
         return "REPOSITORY_CLOCK"
-    is_incomplete = _OUT_OF_STEP.search(why) or _PACKAGE.search(why)
+    is_gone = _PACKAGE.search(why) and not _NOT_GONE.match(why)
+    is_incomplete = _OUT_OF_STEP.search(why) or is_gone or _OF_INDEX.match(why)
     return "REPOSITORY_INCOMPLETE" if is_incomplete else "REPOSITORY_UNREACHABLE"
 
 
@@ -105,6 +124,9 @@ def _untrusted(host: str, url: str, why: str, pinned: str) -> dict[str, str]:
     if weak := _KEY_TOO_WEAK.match(why):
         error = f"{weak['first']}: {weak['last']}"
         return finding("REPOSITORY_KEY_WEAK", host, url=url, error=error, key=keys)
+    why = " ".join(why.split())
+    if _OF_CLOCK.search(why):
+        return finding("REPOSITORY_CLOCK", host, url=url, error=why)
     return finding("REPOSITORY_UNTRUSTED", host, url=url, error=why, key=keys, pinned=pinned)
 
 
@@ -114,10 +136,13 @@ def _places(patterns: Iterable[re.Pattern[str]], text: str) -> dict[str, str]:
     for pattern in patterns:
         for match in pattern.finditer(text):
             why = match["why"].strip()
+            place = root_of(match["place"])
             # The index names a package's file that is not there.
             if _PACKAGE.search(match["place"]):
                 why = f"{why} {match['place'].rpartition('/')[2]}"
-            found.setdefault(root_of(match["place"]), why)
+                if place == match["place"]:  # dnf names only the file
+                    place = f"of {place}"
+            found.setdefault(place, why)
     return found
 
 

@@ -91,6 +91,7 @@ def node(system: System, engine: str, card: Card, *, has_engine: bool) -> dict[s
         for state in ("installed", "running", "enabled"):
             found["engines"][engine]["cri_dockerd"][state] = has_engine
     if system.family == REDHAT:
+        found["driver"]["initramfs_program"] = "/usr/bin/dracut"
         path = "/etc/yum.repos.d/epel.repo"
         found["repositories"] = {"epel": ObservedRepository.parse(path, EPEL, None)._asdict()}
     return found

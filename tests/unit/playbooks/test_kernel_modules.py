@@ -88,3 +88,12 @@ def test_a_module_that_dkms_cannot_build(tmp_path: Path) -> None:
         "(x86_64); the log is missing"
     ) in found.words
     assert "dkms install nvidia/580.178.04 -k 6.1.0-28-amd64" in found.words
+
+
+def test_a_driver_that_dkms_does_not_have(tmp_path: Path) -> None:
+    data = {**DATA, "source": None, "source_pattern": "[^/]+/580.178.04$"}
+    found = carry_out(tmp_path, "build", data, dkms=DKMS)
+    assert found.code != 0
+    assert (
+        "for kernel 6.1.0-28-amd64: DKMS does not have the source of the module; the log is missing"
+    ) in found.words

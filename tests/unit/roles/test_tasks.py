@@ -204,7 +204,7 @@ def test_no_driver_goes_before_the_new_one_is_known_to_exist(
     names = [task["name"] for task in found]
     before = found[: names.index("Remove the driver of another source")]
     environment = jinja2.Environment()
-    variables = {"__nvidia_driver_steps_to_run": steps}
+    variables = {"__nvidia_driver_steps_to_run": steps, "__nvidia_driver_steps": steps}
     operations = ("fetch_runfile", "install")
     assert [
         task["name"]
@@ -215,3 +215,27 @@ def test_no_driver_goes_before_the_new_one_is_known_to_exist(
     asks = [task for task in before if task["name"].startswith("Ask")]
     assert len(asks) == 2
     assert all(task["check_mode"] is True for task in asks)
+
+
+@pytest.mark.parametrize(
+    ("steps", "kernels", "expected"),
+    [
+        pytest.param(["build"], ["6.1"], True, id="a step of its own"),
+        pytest.param(["install", "reboot"], ["5.14"], True, id="rpm ignores a failed build"),
+        pytest.param(["install", "reboot"], [], False, id="dpkg does not"),
+        pytest.param([], ["5.14"], False, id="check mode"),
+    ],
+)
+def test_a_failed_build_is_seen_before_the_node_reboots(
+    steps: list[str], kernels: list[str], expected: bool
+) -> None:
+    found = tasks(ROOT / "roles/nvidia_driver/tasks/present.yml")
+    names = [task["name"] for task in found]
+    at = names.index("Build the missing kernel modules")
+    assert names.index("Install the driver") < at < names.index("Reboot the nodes one by one")
+    variables = {
+        "__nvidia_driver_steps_to_run": steps,
+        "nvidia_driver_plan": {"data": {"kernels": kernels}},
+    }
+    environment = jinja2.Environment()
+    assert environment.compile_expression(found[at]["when"])(**variables) is expected

@@ -142,7 +142,9 @@ PROBE = Probe(
         "dkms_logs": (dkms.LOGS,),
         "dkms_sources": (dkms.SOURCES,),
     },
-    program_files=dict.fromkeys(nvidia_driver.PROGRAMS, program_files.DIRECTORIES),
+    program_files=dict.fromkeys(
+        (*nvidia_driver.PROGRAMS, *nvidia_driver.RAMDISK_PROGRAMS), program_files.DIRECTORIES
+    ),
     own_files=dict.fromkeys(own_files.OF_DRIVER, "nvidia_driver"),
     read=_read,
     values=_values,

@@ -49,7 +49,6 @@ PROBE = Probe(
     exists={
         "systemd": "/run/systemd/system",
         "headers": "/lib/modules/{release}/build",
-        "reboot_required": "/run/reboot-required",
     },
     values=_values,
 )

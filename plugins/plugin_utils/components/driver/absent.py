@@ -47,7 +47,10 @@ def plan_absent(plan: Plan[Data], node: Node) -> None:
     steps.OURS.plan_remove(plan, node, packages)
     plan.step(steps.REMOVE_FILES, f"this role created {', '.join(files)}" if files else None)
     fabric.plan_no_drop_in(plan, node)
-    if files or steps.ROLE in node["ours"]["packages"]:
-        plan.step(steps.INITRAMFS, "it may contain removed files")
+    # Without an initial ramdisk, nothing contains them.
+    if (files or steps.ROLE in node["ours"]["packages"]) and (
+        driver["initramfs_program"] or driver["initramfs_outdated"] is not None
+    ):
+        state.plan_ramdisk(plan, driver, "it may contain removed files")
     steps.OURS.plan_cleanup(plan, node)
     security.plan_removal(plan, node)

@@ -21,6 +21,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.shapes
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.source import Choice
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
 
 _HEADERS = ("linux-headers-", "kernel-devel-")
@@ -121,6 +122,9 @@ def plan_build(
         ):
             kernels.append(newer["release"])
     _plan_kernels(plan, kernels)
+    if is_new and systems.is_redhat(node) and release not in kernels:
+        # NVIDIA's rpm ignores a failed build. The task builds what DKMS has not built by then.
+        plan.data["kernels"] = [release, *kernels]
     return None
 
 

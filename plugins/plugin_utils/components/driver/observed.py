@@ -36,6 +36,7 @@ class Driver(TypedDict):
     flavour: str | None
     nouveau_blacklisted: bool
     initramfs_outdated: bool | None
+    initramfs_program: str | None
     modules_load: list[str]
     own_modules: list[str]
     parameters: dict[str, str]
@@ -109,6 +110,7 @@ def _driver(raw: Raw, values: Values) -> Driver:
             for path in raw.find("*/modprobe.d/*.conf")
         ),
         "initramfs_outdated": _is_initramfs_outdated(raw),
+        "initramfs_program": _initramfs_program(raw),
         "modules_load": [
             name
             for path in raw.find("*/modules-load.d/*.conf")
@@ -182,6 +184,11 @@ def _is_initramfs_outdated(raw: Raw) -> bool | None:
     # A time in the future shows only that a clock was wrong.
     past = [modified for modified in written if modified <= raw.clock["now"]]
     return max(past, default=0.0) > min(built)
+
+
+def _initramfs_program(raw: Raw) -> str | None:
+    files = raw.program_files(nvidia_driver.RAMDISK_PROGRAMS).values()
+    return next((one["path"] for one in files if one["executable"]), None)
 
 
 def _nvml(raw: Raw) -> Nvml:

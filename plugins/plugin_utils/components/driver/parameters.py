@@ -89,7 +89,8 @@ def _plan_file(plan: Plan[Data], node: Node, desired: Desired) -> None:
     # parameters of the time when it was built.
     has_ramdisk = node["driver"]["initramfs_outdated"] is not None
     if has_ramdisk and not plan.has_step(steps.INITRAMFS):
-        plan.step(steps.INITRAMFS, "it may contain the module and its parameters")
+        why = "it may contain the module and its parameters"
+        state.plan_ramdisk(plan, node["driver"], why)
 
 
 def plan_loaded(plan: Plan[Data], node: Node, desired: Desired) -> None:

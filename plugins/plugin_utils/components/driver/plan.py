@@ -67,10 +67,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, PlanResult
 
-_INITRAMFS = {
-    systems.DEBIAN: ["/usr/sbin/update-initramfs", "-u", "-k", "all"],
-    systems.REDHAT: ["/usr/bin/dracut", "--regenerate-all", "--force"],
-}
 DNF_MODULE = "nvidia-driver"
 STEPS = steps.ALL
 
@@ -85,7 +81,7 @@ def plan(node: Node, desired: Desired) -> PlanResult:
             "blacklist": state.BLACKLIST_FILE,
             "fabric_drop_in": fabric.DROP_IN,
             "is_missing": is_missing,
-            "initramfs": _INITRAMFS.get(node["os"]["family"]),
+            "initramfs": state.ramdisk_command(node["driver"]),
         },
     )
     refuse_platform(plan, node)

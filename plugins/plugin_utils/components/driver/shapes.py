@@ -42,7 +42,7 @@ class Data(PackageData, total=False):
     load: list[str]
     peermem: File  # what modules_load becomes once nvidia_peermem is loaded
     is_missing: bool
-    initramfs: list[str] | None  # the command
+    initramfs: list[str] | None  # the command; None: the node has no program for it
     flavour: str
     version: str  # for messages: "580.178.04", "of branch 550"
     security: Mapping[str, object]  # a repository
@@ -53,7 +53,7 @@ class Data(PackageData, total=False):
     following: list[str]  # alternatives, the best first
     source: str | None  # of the module, for DKMS; None: known after the installation
     source_pattern: str  # a regular expression for it, then
-    kernels: list[str]  # to build it for
+    kernels: list[str]  # to build it for, unless DKMS has
     persistence_drop_in: File | None
     persistence_gpus: list[str]  # on which nvidia-smi turns the mode on
     fabric_packages: list[str]

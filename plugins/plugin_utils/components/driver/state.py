@@ -22,6 +22,11 @@ BLACKLIST_FILE: File = {
     "path": own_files.NOUVEAU_BLACKLIST,
     "block": "blacklist nouveau\noptions nouveau modeset=0\n",
 }
+# Rebuild the initial ramdisks of all kernels.
+_REBUILD = {
+    "update-initramfs": ["-u", "-k", "all"],
+    "dracut": ["--regenerate-all", "--force"],
+}
 # The driver answers and reports a broken GPU. Another driver would not fix it.
 _BROKEN_GPU = ("gpu_lost", "gpu_error", "inforom_corrupted", "insufficient_power")
 
@@ -81,7 +86,20 @@ def plan_blacklist(plan: Plan[Data], driver: Driver) -> None:
     is_blocked = driver["nouveau_blacklisted"]
     plan.step(steps.BLACKLIST, None if is_blocked else "no file in modprobe.d blacklists nouveau")
     if not plan.has_step(steps.INITRAMFS):
-        plan.step(steps.INITRAMFS, ramdisk_reason(driver))
+        plan_ramdisk(plan, driver, ramdisk_reason(driver))
+
+
+def plan_ramdisk(plan: Plan[Data], driver: Driver, reason: str | None) -> None:
+    """Plan that the initial ramdisks are rebuilt, or refuse a node that cannot do that."""
+    if reason and not ramdisk_command(driver):
+        plan.refuse("INITRAMFS_PROGRAM_MISSING", reason=reason)
+    plan.step(steps.INITRAMFS, reason)
+
+
+def ramdisk_command(driver: Driver) -> list[str] | None:
+    """Return the command that rebuilds the initial ramdisks of all kernels."""
+    path = driver["initramfs_program"]
+    return [path, *_REBUILD[path.rpartition("/")[2]]] if path else None
 
 
 def modules_load_file(modules: tuple[str, ...]) -> File:

@@ -51,7 +51,6 @@ class Observed(TypedDict):
     kernel: Kernel
     secure_boot: bool | None
     pci: list[GpuRow]
-    reboot_required: bool
 
 
 def observe(raw: Raw) -> Observed:
@@ -70,7 +69,6 @@ def observe(raw: Raw) -> Observed:
         },
         "secure_boot": signing.has_secure_boot(raw.texts),
         "pci": values["pci"],
-        "reboot_required": raw.exists["reboot_required"],
     }
 
 

@@ -9,7 +9,9 @@ what is printed in test_verbosity.py.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
@@ -312,6 +314,59 @@ def test_run_file_that_fails(
         assert ran[-1] == gone
     if operation == "fetch_runfile":
         assert ran[-2] == gone
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        pytest.param({"changed": True}, None, id="there"),
+        pytest.param(
+            {"failed": True, "msg": "Request failed", "status_code": 404},
+            "RUNFILE_UNAVAILABLE",
+            id="not there",
+        ),
+        pytest.param(
+            {"failed": True, "msg": "<urlopen error [Errno 111]>", "status_code": -1},
+            "RUNFILE_UNAVAILABLE",
+            id="nobody answers",
+        ),
+        pytest.param(
+            {"failed": True, "msg": "Request failed", "status_code": 403},
+            None,
+            id="a server that answers only GET",
+        ),
+    ],
+)
+def test_check_mode_asks_for_the_run_file(
+    act: Any, answer: dict[str, Any], code: str | None
+) -> None:
+    result, ran = act(
+        lambda _module, _options: answer, check=True, operation="fetch_runfile", **RUN
+    )
+    assert names(ran) == ["get_url"]
+    assert codes(result) == [code] if code else result["changed"]
+
+
+@pytest.mark.parametrize(
+    ("checksum", "code"),
+    [
+        pytest.param(hashlib.sha256(b"driver").hexdigest().upper(), None, id="right"),
+        pytest.param("0" * 64, "RUNFILE_CHECKSUM", id="wrong"),
+        pytest.param("", "RUNFILE_UNAVAILABLE", id="no file"),
+    ],
+)
+def test_check_mode_checks_the_run_file_of_the_controller(
+    act: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, checksum: str, code: str | None
+) -> None:
+    path = tmp_path / "driver.run"
+    if checksum:
+        path.write_bytes(b"driver")
+    found = str(path) if checksum else None
+    monkeypatch.setattr(ActionModule, "_find_file", lambda _self, _name: found)
+    options = {**RUN, "url": str(path), "checksum": checksum}
+    result, ran = act(check=True, operation="fetch_runfile", **options)
+    assert ran == []
+    assert codes(result) == [code] if code else result["changed"]
 
 
 def test_file_that_cannot_be_fetched_waits_for_no_lock(act: Any) -> None:

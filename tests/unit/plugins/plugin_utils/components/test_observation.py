@@ -116,6 +116,7 @@ def test_a_gpu_node(observe, tmp_path):
             "flavour": "proprietary",
             "nouveau_blacklisted": True,
             "initramfs_outdated": None,
+            "initramfs_program": None,
             "modules_load": ["nvidia_uvm"],
             "own_modules": [],
             "parameters": {},
@@ -394,7 +395,6 @@ def test_a_gpu_node(observe, tmp_path):
             "automatic": [],
             "dependants": {},
         },
-        "reboot_required": False,
     }
 
 

@@ -52,7 +52,7 @@ def explained(
         "os": {"family": desired.pop("family", "debian"), "version_id": "12"},
         "package_sources": desired.pop("sources", []),
         "kernel": {"release": desired.pop("kernel", "6.1.0-50-amd64")},
-        "driver": {"next_kernel": None},
+        "driver": {"next_kernel": None, "dkms": {"builds": desired.pop("builds", {})}},
     }
     return explain(text, answers or {}, node, {**CHOICES, **desired}, printed)
 
@@ -103,6 +103,12 @@ def test_package_that_the_index_names_and_the_mirror_lacks() -> None:
     ]
 
 
+def test_server_that_has_no_answer_for_a_package() -> None:
+    error = "E: Failed to fetch http://mirror.example/toolkit/foo_1.0-1_amd64.deb  503  Unavailable"
+    (found,) = said(error, {"versions": MADISON.replace("2.4.2", "2.4.9")})
+    assert found.startswith("REPOSITORY_UNREACHABLE")
+
+
 # Source: NVIDIA/cuda-repo-management#34, 2025-12-25: NVIDIA's repository for Debian 12 with sqv.
 SHA1 = """\
 W: OpenPGP signature verification failed: http://mirror.example/toolkit  InRelease: Sub-process \
@@ -116,6 +122,16 @@ E: The repository 'http://mirror.example/toolkit  InRelease' is not signed.
 """
 
 
+def test_signature_of_the_future() -> None:
+    """sqv knows no repository of the future, only a signature that it does not take for one."""
+    text = update("3.0.3", "clock-in-the-past")
+    assert said("Failed to update apt cache", {"update": text}) == [
+        "REPOSITORY_CLOCK the repository http://mirror.example/toolkit is not valid at the time of "
+        "the node: Sub-process /usr/bin/sqv returned an error code (1), error message is: "
+        "Verifying signature: Not live until 2029-12-31T23:30:00Z"
+    ]
+
+
 def test_key_whose_own_signature_is_too_weak() -> None:
     assert said("Failed to update apt cache", {"update": SHA1}) == [
         "REPOSITORY_KEY_WEAK apt does not accept the key of the repository "
@@ -124,6 +140,58 @@ def test_key_whose_own_signature_is_too_weak() -> None:
         "EB693B3035CD5710E231E123A4B469963BF863CC is not bound: SHA1 is not considered secure "
         "since 2026-02-01T00:00:00Z (key: EB693B3035CD5710E231E123A4B469963BF863CC)"
     ]
+
+
+OUT_OF_STEP = parse_scene(recording("packages/dnf-out-of-step.txt"))
+PRIMARY = "ac3d8cc95612acde7d3c6b1f740f33620b24d17dcd45bf9312332860764bb2c9-primary.xml.gz"
+UNLIKE = "do not match its index:"
+OTHER = "Downloading successful, but checksum doesn't match"
+
+
+@pytest.mark.parametrize(
+    ("scene", "expected"),
+    [
+        (
+            "index-404",
+            f"REPOSITORY_INCOMPLETE the files of the repository metal-gpu-docker {UNLIKE} Status "
+            f"code: 404 for {PRIMARY} (IP: 192.0.2.7)",
+        ),
+        (
+            "index-checksum",
+            f"REPOSITORY_INCOMPLETE the files of the repository metal-gpu-docker {UNLIKE} {OTHER}. "
+            "Calculated: 2f67",
+        ),
+        (
+            "package-404",
+            "REPOSITORY_INCOMPLETE the files of the repository http://mirror.example/toolkit "
+            f"{UNLIKE} Status code: 404 foo-1.0-1.noarch.rpm",
+        ),
+        (
+            "package-checksum",
+            "REPOSITORY_INCOMPLETE the files of the repository of foo-1.0-1.noarch.rpm "
+            f"{UNLIKE} {OTHER} foo-1.0-1.noarch.rpm",
+        ),
+        (
+            "no-server",
+            "REPOSITORY_UNREACHABLE the repository metal-gpu-docker cannot be used: Curl error "
+            "(7): Couldn't connect to server for repomd.xml [Failed to connect to mirror.example "
+            "port 8443 after 0 ms: Couldn't connect to server]",
+        ),
+        (
+            "clock",
+            "REPOSITORY_CLOCK the repository metal-gpu-docker is not valid at the time of the "
+            "node: Curl error (60): SSL peer certificate or SSH remote key was not OK for "
+            "repomd.xml [SSL certificate problem: certificate is not yet valid]",
+        ),
+    ],
+)
+def test_index_files_and_time_with_dnf(scene: str, expected: str) -> None:
+    error = OUT_OF_STEP.get(scene) or OUT_OF_STEP[f"{scene}-stderr"]
+    printed = OUT_OF_STEP.get(f"{scene}-stdout", "")
+    (found,) = said(error, {"versions": ""}, printed=printed, family="redhat", names=["foo"])
+    assert found.startswith(expected)
+    if scene != "index-checksum":
+        assert found == expected
 
 
 def test_dnf_says_what_is_wrong_below_its_word_error() -> None:
@@ -356,6 +424,78 @@ def test_the_line_that_tells_is_in_the_output_of_dpkg() -> None:
         "nvidia-kernel-open-dkms package post-installation script subprocess returned error exit "
         "status 10; dpkg: error processing package nvidia-driver-cuda (--configure)"
     )
+
+
+DPKG = parse_scene(recording("packages/dpkg-failed.txt"))
+SOURCE = "nvidia-current-open/550.163.01"
+BUILD_LOG = f"/var/lib/dkms/{SOURCE}/build/make.log"
+COMPILER = "nv.c:7:1: error: too few arguments to function 'f'"
+
+
+@pytest.mark.parametrize(
+    ("scene", "reason"),
+    [
+        (
+            "full",
+            "cannot copy extracted data for './small/libbig.so' to '/small/libbig.so.dpkg-new': "
+            "failed to write (No space left on device)",
+        ),
+        ("full-script", "cp: error writing '/small/blob': No space left on device"),
+        (
+            "full-database",
+            "unable to fill /var/lib/dpkg/updates/tmp.i with padding: No space left on device",
+        ),
+        (
+            "full-dnf",
+            "installing package nvidia-driver-cuda-libs-3:580.178.04-1.el9.x86_64 needs 412MB more "
+            "space on the / filesystem",
+        ),
+    ],
+)
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_full_disk(scene: str, reason: str, *, interrupted: bool) -> None:
+    """A full disk interrupts dpkg, too; that is not the reason."""
+    manager = {**FREE, "interrupted": interrupted}
+    found = said(DPKG[scene], {"versions": ""}, manager)
+    assert found == [f"DISK_FULL a disk of the node has no space for the packages: {reason}"]
+
+
+def test_file_of_another_package_is_named() -> None:
+    assert said(DPKG["conflict"]) == [
+        "PACKAGES_UNCONFIGURED dpkg could not finish installing a package: dpkg: error processing "
+        "archive /w/r/./two.deb (--unpack): trying to overwrite "
+        "'/usr/lib/systemd/system/fabric.service', which is also in package one 1.0-1"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("builds", "codes"),
+    [
+        pytest.param(
+            {SOURCE: {"log": BUILD_LOG, "error": COMPILER}},
+            ["DKMS_BUILD_FAILED", "PACKAGES_UNCONFIGURED"],
+            id="of the driver",
+        ),
+        pytest.param({}, ["PACKAGES_UNCONFIGURED"], id="of another module"),
+        pytest.param(
+            {SOURCE: {"log": BUILD_LOG, "error": None}},
+            ["PACKAGES_UNCONFIGURED"],
+            id="without words",
+        ),
+    ],
+)
+def test_words_of_the_compiler_come_in_the_run_that_fails(
+    builds: dict[str, Any], codes: list[str]
+) -> None:
+    printed = recording("packages/dpkg-build-failed.txt")
+    found = said("E: Sub-process /usr/bin/dpkg returned an error code (1)", builds=builds,
+                 printed=printed)  # fmt: skip
+    assert [one.partition(" ")[0] for one in found] == codes
+    if len(codes) > 1:
+        assert found[0] == (
+            "DKMS_BUILD_FAILED DKMS could not build the module of driver 550.163.01 for kernel "
+            f"6.12.107+deb13-amd64: {COMPILER}; the log is {BUILD_LOG}"
+        )
 
 
 @pytest.mark.parametrize(
@@ -617,8 +757,8 @@ LACKS = "no available installation candidate for containerd.io=2.4.9"
 @pytest.mark.parametrize(
     ("error", "more", "code"),
     [
-        pytest.param(NO_SPACE, {}, "PACKAGES_FAILED", id="no space"),
-        pytest.param(NO_SPACE, {"repository": {}}, "PACKAGES_FAILED", id="no space, of the system"),
+        pytest.param(NO_SPACE, {}, "DISK_FULL", id="no space"),
+        pytest.param(NO_SPACE, {"repository": {}}, "DISK_FULL", id="no space, of the system"),
         pytest.param(
             "E: Sub-process /usr/bin/dpkg returned an error code (1)",
             {"printed": recording("packages/dpkg-build-failed.txt")},
@@ -652,13 +792,13 @@ def test_signature_of_a_package_matters_only_with_a_repository_of_ours() -> None
 
 def test_versions_are_missing_only_if_they_were_asked_for() -> None:
     """A removal needs no version from a repository."""
-    (found,) = said(NO_SPACE, {"update": ""})
+    (found,) = said("E: unknown reason", {"update": ""})
     assert found.startswith("PACKAGES_FAILED")
 
 
 def test_flat_repository_without_its_index() -> None:
     error = "E: Failed to fetch http://mirror.example/toolkit/./Packages.gz  404  Not Found"
-    (found,) = said(NO_SPACE, {"update": error})
+    (found,) = said("E: unknown reason", {"update": error})
     assert found.startswith(
         "REPOSITORY_UNREACHABLE the repository http://mirror.example/toolkit cannot be used: 404"
     )

@@ -610,6 +610,32 @@ def test_parameters_that_nobody_wants_any_more() -> None:
     assert planned["data"]["parameters"]["block"] == ""
 
 
+@pytest.mark.parametrize("state", ["present", "absent"])
+@pytest.mark.parametrize(
+    ("path", "arguments"),
+    [
+        ("/usr/sbin/update-initramfs", ["-u", "-k", "all"]),
+        ("/usr/bin/dracut", ["--regenerate-all", "--force"]),
+        (None, None),
+    ],
+    ids=["initramfs-tools", "dracut", "neither"],
+)
+def test_what_rebuilds_the_initial_ramdisk(
+    state: str, path: str | None, arguments: list[str] | None
+) -> None:
+    """A Debian with dracut has no update-initramfs. Nothing is skipped without a word."""
+    node = driver(DONE, initramfs_outdated=True, initramfs_program=path)
+    planned = plan("nvidia_driver", node, state=state)
+    if path and arguments:
+        assert (codes(planned), planned["data"]["initramfs"]) == ([], [path, *arguments])
+        assert "initramfs" in slugs(planned)
+    else:
+        assert codes(planned) == ["INITRAMFS_PROGRAM_MISSING"]
+    without = driver(DONE, initramfs_outdated=None, initramfs_program=None)
+    planned = plan("nvidia_driver", without, state=state)
+    assert (codes(planned), "initramfs" in slugs(planned)) == ([], False)
+
+
 def test_parameters_without_an_initramfs_or_with_one_to_rebuild() -> None:
     without = driver(DONE, initramfs_outdated=None)
     assert slugs(plan("nvidia_driver", without, module_parameters=WANTED)) == ["parameters"]

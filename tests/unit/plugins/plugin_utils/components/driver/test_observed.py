@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 
 import pytest
+import yaml
 
+from ansible_collections.metal.gpu.plugins.module_utils.read import nvidia_driver
 from ansible_collections.metal.gpu.tests.unit.support.programs import Programs
 from ansible_collections.metal.gpu.tests.unit.support.recordings import (
     parse_scene,
@@ -15,6 +18,7 @@ from ansible_collections.metal.gpu.tests.unit.support.recordings import (
     recording,
 )
 
+RECORDED = Path(__file__).parents[5] / "recorded"
 LOG = "/var/lib/dkms/nvidia/580.178.04/build/make.log"
 OLDER = "6.1.0-25-amd64"
 NOTHING = {"built": None, "kernels": [], "log": None, "failed": None, "error": None}
@@ -202,6 +206,33 @@ def test_the_last_boot_skipped_the_newest_kernel(observe, tmp_path, after_boot_s
     written = time.time() - time.monotonic() + after_boot_s
     os.utime(tmp_path / dep.lstrip("/"), (written, written))
     assert observe(Programs({}))["driver"]["next_kernel_skipped"] is expected
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        pytest.param(["/usr/bin/dracut"], "/usr/bin/dracut", id="dracut"),
+        pytest.param(
+            ["/usr/bin/dracut", "/usr/sbin/update-initramfs"],
+            "/usr/sbin/update-initramfs",
+            id="both, as with dracut-core beside initramfs-tools",
+        ),
+        pytest.param([], None, id="neither"),
+    ],
+)
+def test_what_rebuilds_the_initial_ramdisk(observe, tmp_path, files, expected):
+    plant(tmp_path, dict.fromkeys(files, ""))
+    for path in files:
+        (tmp_path / path[1:]).chmod(0o755)
+    assert observe(Programs({}))["driver"]["initramfs_program"] == expected
+
+
+def test_recorded_images_are_those_that_count():
+    record = yaml.safe_load((RECORDED / "ramdisk.yml").read_text())
+    images = {row["image"] for row in record["programs"] if row["image"]}
+    known = {one.format(release="RELEASE") for one in nvidia_driver.INITIAL_RAMDISKS}
+    assert images <= known
+    assert {"dracut"} <= {*nvidia_driver.RAMDISK_PROGRAMS}
 
 
 def test_every_initial_ramdisk_counts(observe, tmp_path):
