@@ -335,9 +335,9 @@ Remedy: run `nvidia-smi` and `dmesg | grep -i nvrm` on the node; repair the driv
 
 DRIVER_KEPT (notice): driver {found} works and is kept, and metal.gpu does not update it (the role
   would install driver {expected})
-Remedy: nothing to do now; for its security updates, or for another version, drain the node, remove
-  the driver, and run again; to let the role remove a driver of another source, set
-  `nvidia_driver_switch_ok: true`
+Remedy: nothing to do now; for its security updates, another version or another source, drain the
+  node, remove the driver (with `nvidia_driver_state: absent`, or yourself if you installed it), and
+  run again; `nvidia_driver_switch_ok: true` is only for a change between packages and a .run file
 
 DRIVER_OF_ADMIN (notice): driver {found} stays, because this collection did not install it
 Remedy: nothing to do; to remove it, drain the node, and purge its packages yourself

@@ -64,6 +64,8 @@ COMPILERS = (*_COMPILER_NEEDED.values(),)
 # Ubuntu at most recommends them, and the role installs no recommended packages.
 # Source: misc.c of NVIDIA/nvidia-installer, 580 and 590.48.01
 INSTALLER_NEEDS = ("gcc", "libc6-dev")
+# Those of them that neither NVIDIA nor a distribution makes: of ELRepo and RPM Fusion.
+_OF_OTHERS = re.compile(r"akmod-nvidia(-.+)?|nvidia-x11-drv(-.+)?|xorg-x11-drv-nvidia-.+")
 
 
 class DriverPackages(NamedTuple):
@@ -84,6 +86,11 @@ class DriverPackages(NamedTuple):
 def carriers(packages: Mapping[str, str]) -> dict[str, str]:
     """Return the packages that contain a driver, with their versions."""
     return {name: version for name, version in packages.items() if _CARRIERS.fullmatch(name)}
+
+
+def is_of_others(name: str) -> bool:
+    """Return whether a package contains a driver of neither NVIDIA nor a distribution."""
+    return _OF_OTHERS.fullmatch(name) is not None
 
 
 def is_beside_driver(name: str) -> bool:

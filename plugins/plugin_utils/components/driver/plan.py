@@ -112,7 +112,8 @@ def _plan_working(plan: Plan[Data], node: Node, desired: Desired) -> None:
     """
     found = state.version(node)
     carriers = driver_packages.carriers(node["driver"]["packages"])
-    ours = steps.OURS.of_role(node)
+    # Without the driver itself, what the role installed is only beside an admin's.
+    ours = steps.OURS.of_role(node) if state.is_ours(node) else []
     if not carriers and not origin.is_our_runfile(node):
         plan.notice("DRIVER_WITHOUT_PACKAGE", found=found)
     if failed(node):
@@ -125,19 +126,21 @@ def _plan_working(plan: Plan[Data], node: Node, desired: Desired) -> None:
     answer = choice_for(node, desired)
     choice = answer if isinstance(answer, Choice) else None
     is_ours = bool(ours) and desired["source"] != PRESENT
-    is_chosen = choice is not None and choice.fits(found)
+    is_of_source = choice is None or origin.is_of(node, choice, desired["source"])
+    is_chosen = choice is not None and is_of_source and choice.fits(found)
     signed.plan_next_kernel(plan, node, may_install=is_ours and is_chosen)
     if desired["source"] == PRESENT:
         _leave_alone(plan, node)
         return
     parameters.plan_wanted(plan, node, desired)
-    is_other = origin.differs(node, desired)
+    is_other = origin.differs(node, desired) or not is_of_source
     if choice:
         fits, expected = is_chosen, choice.driver
     else:
         fits, expected = _is_wished(found, desired), wish_for(desired).driver
     if is_other:
-        expected = f"{expected} of the source {desired['source']}".strip()
+        source = choice.source if choice else desired["source"]
+        expected = f"{expected} of the source {source}".strip()
     if is_other or not fits:
         parameters.plan_loaded(plan, node, desired)
         _leave_alone(plan, node)
@@ -242,7 +245,9 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
     parameters.plan_wanted(plan, node, desired)
     plan.step(steps.OURS.install, f"{reason}; {choice.why}" if reason else None)
     plan.step(steps.FOLLOW, kernels.following_reason(following))
-    held = distribution.holdable(ours)
+    # What the role only adds to an admin's driver follows that driver. Fabric Manager does not.
+    is_ours = bool(driver_packages.carriers(ours))
+    held = distribution.holdable(ours if is_ours else {*ours}.intersection(managers))
     again = "an update of them ends the hold" if newest and reason else None
     steps.OURS.plan_hold(plan, node, {name: ours[name] for name in held}, again)
     loaded = parameters.plan_modules_load(plan, node, desired)

@@ -1541,10 +1541,10 @@ def test_driver_of_the_admin_that_is_not_loaded_is_loaded_and_not_held() -> None
     node = without_nulls(merge(DONE, changes))
     planned = plan("nvidia_driver", node)
     assert (names(planned), planned["data"]["hold"]) == (["Load the NVIDIA modules"], [])
-    # One that is missing is installed, and that one is ours.
+    # One that is missing is installed, and that one is ours. It follows the admin's driver.
     del node["packages"]["nvidia-persistenced"]
     planned = plan("nvidia_driver", node)
-    assert planned["data"]["hold"] == ["nvidia-persistenced"]
+    assert planned["data"]["hold"] == []
     assert list(planned["data"]["packages_record"]["packages"]) == ["nvidia-persistenced"]
 
 
