@@ -320,8 +320,7 @@ PEERMEM_MISSING (notice): nvidia_driver_peermem is true, but the driver has no m
 Remedy: use a driver of branch 470 or newer that was installed with this module, or remove the
   variable
 
-DRIVER_PIN_TAKEN (refusal): {expected} would replace {packages}, which this collection did not
-  install
+DRIVER_PIN_TAKEN (refusal): {packages} lets apt take other packages than those of driver {expected}
 Remedy: if nothing else needs that pin, run `apt-get purge {names}`, and run again; or set
   nvidia_driver_version to the version that it pins
 

@@ -22,6 +22,8 @@ MODULES_LOAD = "/etc/modules-load.d/metal-gpu.conf"
 MODULE_PARAMETERS = "/etc/modprobe.d/metal-gpu-parameters.conf"
 PERSISTENCE_DROP_IN = "/etc/systemd/system/nvidia-persistenced.service.d/metal-gpu.conf"
 OF_DRIVER = (NOUVEAU_BLACKLIST, MODULES_LOAD, MODULE_PARAMETERS, PERSISTENCE_DROP_IN)
+# apt reads files without an ending, and those that end in .pref.
+DRIVER_PIN = "/etc/apt/preferences.d/metal-gpu-nvidia-driver.pref"
 CHAR_DEV_RULE = "/etc/udev/rules.d/71-metal-gpu-char-dev.rules"
 CDI_DROP_IN = "/etc/systemd/system/nvidia-cdi-refresh.service.d/metal-gpu.conf"
 FABRIC_DROP_IN = "/etc/systemd/system/nvidia-fabricmanager.service.d/metal-gpu.conf"

@@ -70,8 +70,8 @@ def has_made(system: System, carriers: Mapping[str, str]) -> bool:
 def holdable(names: Iterable[str]) -> list[str]:
     """Return the packages to hold.
 
-    A pin needs no hold. Modules must come with each new kernel; those of another driver's version
-    do not, because they depend on what is held.
+    Modules must come with each new kernel; those of another driver's version do not, because they
+    depend on what is held. Earlier versions of the role installed a package that pins the driver.
     """
     return [name for name in names if "-pinning-" not in name and not name.startswith(_MODULES)]
 
@@ -106,7 +106,6 @@ def _debian(choice: Choice, row: known.Archive) -> DriverPackages:
             # NVIDIA's repository, if the node has it, has newer ones.
             "nvidia-persistenced": f"{row.daemon or row.branch}.*",
         },
-        pinning={},
         headers=kernels.HEADERS,
         stream=None,
         following=kernels.HEADERS,
@@ -130,7 +129,6 @@ def _ubuntu(node: Node, choice: Choice) -> DriverPackages:
             f"nvidia-utils-{series}": version,
             f"{modules}{node['kernel']['release']}": ANY,
         },
-        pinning={},
         headers="",
         stream=None,
         following=modules,

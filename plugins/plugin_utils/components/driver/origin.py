@@ -17,6 +17,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.version import upst
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     distribution,
     fabric,
+    pin,
     security,
     state,
     steps,
@@ -175,6 +176,7 @@ def plan_leftovers(plan: Plan[Data], node: Node, expected: Origin) -> None:
         if has_others or steps.OURS.has_repository(node):
             steps.OURS.plan_cleanup(plan, node)
             security.plan_removal(plan, node)
+        pin.plan_removal(plan, node)
     elif has_others and record:
         plan.step(steps.OURS.forget, f"this role wrote {record['path']}")
 

@@ -76,7 +76,6 @@ class DriverPackages(NamedTuple):
     """
 
     packages: dict[str, str]
-    pinning: dict[str, str]  # installed before the packages; empty if something else pins
     headers: str  # for the running kernel, less its release; empty if nothing is built
     stream: str | None  # of the module nvidia-driver, if the package manager has modules
     # The start of the name of the package that brings what the next kernel needs; empty if none.
@@ -148,7 +147,6 @@ def _ubuntu(system: System, version: str, flavour: str) -> DriverPackages | None
 def _apt(version: str, *names: str) -> DriverPackages:
     return DriverPackages(
         packages=dict.fromkeys(names, f"{version}-*"),
-        pinning={f"nvidia-driver-pinning-{version}": ""},
         headers="linux-headers-",
         stream=None,
         following="linux-headers-",
@@ -160,7 +158,6 @@ def _redhat(system: System, version: str, flavour: str) -> DriverPackages:
     has_modules = system.version == "9"
     return DriverPackages(
         packages=dict.fromkeys(names, f"3:{version}"),
-        pinning={},
         headers=_REDHAT_HEADERS,
         stream=f"{branch(version)}-{_REDHAT_STREAM[flavour]}" if has_modules else None,
     )

@@ -20,6 +20,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import
     origin,
     parameters,
     persistence,
+    pin,
     security,
     signed,
     state,
@@ -40,7 +41,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.refusa
     refuse_epel,
     refuse_installation,
     refuse_node,
-    refuse_pin,
     wish_for,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.runfile_plan import (
@@ -99,7 +99,7 @@ def plan(node: Node, desired: Desired) -> PlanResult:
         _plan_present(plan, node, desired)
     else:
         _plan_working(plan, node, desired)
-    separate = (steps.STREAM, steps.PIN, steps.HEADERS, steps.FOLLOW, steps.FABRIC_PACKAGES)
+    separate = (steps.STREAM, steps.HEADERS, steps.FOLLOW, steps.FABRIC_PACKAGES)
     steps.OURS.plan_repair(plan, node, *separate)
     return plan.result()
 
@@ -199,8 +199,8 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
     reboot = state.reboot_reason(node, choice)
     origin.plan_leftovers(plan, node, "packages")
     managers = fabric.packages(plan, node, choice)
-    packages, pinning = {**chosen.packages, **managers}, chosen.pinning
-    reason, pin_reason = install_reason(node, packages), install_reason(node, pinning)
+    packages = {**chosen.packages, **managers}
+    reason = install_reason(node, packages)
     booted = None
     if chosen.headers and modules.headers_are_gone(node) and not node["driver"]["dkms"]["built"]:
         booted = modules.next_for(plan, node, desired)
@@ -220,27 +220,24 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
         "flavour": choice.flavour,
         "version": choice.driver,
         "stream": chosen.stream,
-        "pinning": arguments(node, pinning),
         "headers": separate,
         "packages": arguments(node, packages) + together,
         "newest": (newest := distribution.is_update(packages, steps.OURS.of_role(node))),
         "following": following,
     }
-    steps.OURS.record(plan, node, pinning)
     ours = steps.OURS.record(plan, node, {**packages, **distribution.recorded(following)})
     if newest:
         plan.data["may_remove"] = [*plan.data["may_remove"], distribution.OF_OLDER_KERNELS]
-    refuse_installation(plan, node, choice, packages, reason or pin_reason)
-    if pin_reason:
-        refuse_pin(plan, node, pinning)
+    refuse_installation(plan, node, choice, packages, reason)
     if not separate:
         reason = "; ".join(filter(None, (reason, lacking))) or None
-    if reason or pin_reason:
+    if reason:
         _plan_repository(plan, node, desired, choice)
     if reason and systems.is_redhat(node):
         _plan_redhat(plan, node, choice.driver, chosen.stream)
-    plan.step(steps.PIN, pin_reason)
     plan.step(steps.HEADERS, lacking if separate else None)
+    if reason:
+        pin.plan_pin(plan, node, choice)
     state.plan_blacklist(plan, node["driver"])
     parameters.plan_wanted(plan, node, desired)
     plan.step(steps.OURS.install, f"{reason}; {choice.why}" if reason else None)

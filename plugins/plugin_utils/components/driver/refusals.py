@@ -163,24 +163,3 @@ def refuse_epel(plan: Plan[Data], node: Node) -> None:
 def refuse_broken(plan: Plan[Data], node: Node, version: str) -> None:
     if all(refusal["code"] != "DRIVER_BROKEN" for refusal in plan.refusals):
         plan.refuse("DRIVER_BROKEN", found=version, error=state.error(node))
-
-
-def refuse_pin(plan: Plan[Data], node: Node, pinning: Mapping[str, str]) -> None:
-    """Refuse to replace a pin of the admin: only one such package can be installed.
-
-    The pin of a whole branch also allows versions newer than the desired one.
-    Source: Conflicts and Replaces of nvidia-driver-pinning-580 in NVIDIA's repository
-    """
-    ours = steps.OURS.of_role(node)
-    found = [
-        name
-        for name in node["driver"]["packages"]
-        if "-pinning-" in name and name not in pinning and name not in ours
-    ]
-    if found:
-        plan.refuse(
-            "DRIVER_PIN_TAKEN",
-            packages=", ".join(found),
-            names=" ".join(found),
-            expected=", ".join(pinning),
-        )
