@@ -7,7 +7,7 @@ Most dependencies accept newer versions, and apt prefers the newest one, of what
 file of preferences names the chosen ones. NVIDIA has packages for that, but not for each version.
 dnf needs none: the packages for it name exact versions.
 
-Source: apt_preferences(5); tried with apt 2.6.1, 2026-11-23, see tests/recorded/packages/pins.yml
+Source: apt_preferences(5); tried with apt 2.6.1, 2026-11-23, see tests/recorded/apt_pins.yml
 """
 
 from __future__ import annotations

@@ -9,9 +9,11 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import pytest
+import yaml
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
 from ansible_collections.metal.gpu.plugins.module_utils.read.nvidia_driver import parse_lines
+from ansible_collections.metal.gpu.tests.unit.golden.nodes import ROOT
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.driver import (
     test_distribution,
     test_runfile,
@@ -74,6 +76,13 @@ def test_pattern_has_what_a_driver_brings(system: str) -> None:
     brought = {one for one in found if "nvidia" in one or one.startswith("libcuda")}
     assert len(brought) > 5
     assert [one for one in brought if not any(fnmatchcase(one, two) for two in patterns)] == []
+
+
+def test_pins_are_those_that_apt_was_asked_about() -> None:
+    recorded = yaml.safe_load((ROOT / "tests" / "recorded" / "apt_pins.yml").read_text())
+    planned = [driver(VIRGIN), driver(test_distribution.DEBIAN)]
+    found = [parse_lines(one["data"]["pin"]["block"]) for one in planned]
+    assert found == [one["lines"] for one in recorded["pins"]]
 
 
 def test_repeated_run_does_not_write_it_again() -> None:
