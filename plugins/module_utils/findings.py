@@ -326,8 +326,7 @@ PEERMEM_MISSING (notice): nvidia_driver_peermem is true, but the driver has no m
 Remedy: use a driver of branch 470 or newer that was installed with this module, or remove the
   variable
 
-DRIVER_PIN_TAKEN (refusal): {expected} would replace {packages}, which this collection did not
-  install
+DRIVER_PIN_TAKEN (refusal): {packages} lets apt take other packages than those of driver {expected}
 Remedy: if nothing else needs that pin, run `apt-get purge {names}`, and run again; or set
   nvidia_driver_version to the version that it pins
 
@@ -341,9 +340,9 @@ Remedy: run `nvidia-smi` and `dmesg | grep -i nvrm` on the node; repair the driv
 
 DRIVER_KEPT (notice): driver {found} works and is kept, and metal.gpu does not update it (the role
   would install driver {expected})
-Remedy: nothing to do now; for its security updates, or for another version, drain the node, remove
-  the driver, and run again; to let the role remove a driver of another source, set
-  `nvidia_driver_switch_ok: true`
+Remedy: nothing to do now; for its security updates, another version or another source, drain the
+  node, remove the driver (with `nvidia_driver_state: absent`, or yourself if you installed it), and
+  run again; `nvidia_driver_switch_ok: true` is only for a change between packages and a .run file
 
 DRIVER_OF_ADMIN (notice): driver {found} stays, because this collection did not install it
 Remedy: nothing to do; to remove it, drain the node, and purge its packages yourself

@@ -263,6 +263,10 @@ gpu_node:
           description: Lines of the file of this collection in C(modprobe.d) that sets parameters.
           type: list
           elements: str
+        own_pin:
+          description: Lines of the file of this collection in C(preferences.d).
+          type: list
+          elements: str
         parameters_are_new:
           description: Whether this file was written after the boot.
           type: bool
@@ -408,6 +412,7 @@ gpu_node:
         parameters:
           EnableStreamMemOPs: "0"
         own_parameters: []
+        own_pin: []
         parameters_are_new: false
         peermem: true
         dkms:

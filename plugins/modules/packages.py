@@ -138,12 +138,11 @@ options:
     type: list
     elements: dict
     default: []
-  pins:
+  pin:
     description:
-      - As O(earlier), for packages whose preferences choose the versions of the others (apt only).
-    type: list
-    elements: str
-    default: []
+      - A file of preferences that an earlier step of the plan writes (apt only), with its C(path)
+        and its text, C(block). In check mode, it is not there yet.
+    type: dict
   purge:
     description:
       - For O(operation=remove), also removes the configuration files of the packages (apt only).
@@ -257,7 +256,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "may_remove": {"type": "list", "elements": "str", "default": []},
     "earlier": {"type": "list", "elements": "str", "default": []},
     "more_repositories": {"type": "list", "elements": "dict", "default": []},
-    "pins": {"type": "list", "elements": "str", "default": []},
+    "pin": {"type": "dict"},
     "purge": {"type": "bool", "default": False},
     "url": {"type": "str"},
     "checksum": {"type": "str"},

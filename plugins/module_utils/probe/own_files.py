@@ -26,6 +26,8 @@ OF_DRIVER = (
     *(NOUVEAU_BLACKLIST, MODULES_LOAD, FABRIC_MODULES_LOAD),
     *(MODULE_PARAMETERS, PERSISTENCE_DROP_IN),
 )
+# apt reads files without an ending, and those that end in .pref.
+DRIVER_PIN = "/etc/apt/preferences.d/metal-gpu-nvidia-driver.pref"
 CHAR_DEV_RULE = "/etc/udev/rules.d/71-metal-gpu-char-dev.rules"
 CDI_DROP_IN = "/etc/systemd/system/nvidia-cdi-refresh.service.d/metal-gpu.conf"
 FABRIC_DROP_IN = "/etc/systemd/system/nvidia-fabricmanager.service.d/metal-gpu.conf"

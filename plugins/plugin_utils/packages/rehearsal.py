@@ -13,6 +13,7 @@ Source: apt.conf(5), apt-get(8); dnf.conf(5). Tried with apt 2.6.1 and dnf 4.14.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import PurePosixPath
 from typing import Any
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe.rehearsal import (
@@ -53,18 +54,10 @@ Dir::Cache "{FOLDER}/cache";
 #clear APT::Update::Post-Invoke-Stats;
 """
 _CONFIGURED = ("-q", "-c", f"{FOLDER}/apt.conf")
-# apt applies the preferences of a package only after its installation. A file of the same name here
-# is a link to the node's.
-_UNPACK_PREFERENCES = """\
-cd "$0"
-apt-get -q -c "$0/apt.conf" download "$@"
-for file in *.deb; do dpkg-deb --extract "$file" pins; done
-cp --remove-destination pins/etc/apt/preferences.d/* preferences/
-"""
 
 
 def _apt(request: Request) -> Question:
-    repository, pins = request.repository, request.options["pins"]
+    repository, pin = request.repository, request.options["pin"]
     files = {"apt.conf": _APT_CONF}
     cache = [*_ENGLISH, "apt-cache", *_CONFIGURED]
     programs: list[Program] = []
@@ -78,9 +71,8 @@ def _apt(request: Request) -> Question:
             files[f"sources/{other['name']}.sources"] = _sources_text(other, "")
     update = [*_LIMITED, "apt-get", *_CONFIGURED, "update"]
     programs.append({"argv": update, "if_old": not request.is_fresh})
-    if pins:
-        unpack = [*_LIMITED, "sh", "-ec", _UNPACK_PREFERENCES, FOLDER, *pins]
-        programs.append({"argv": unpack})
+    if pin:
+        files[f"preferences/{PurePosixPath(pin['path']).name}"] = pin["block"]
     programs.append({"argv": _simulation(request, *_CONFIGURED)})
     return {
         "folders": ["lists/partial", "cache/archives/partial"],
@@ -189,7 +181,7 @@ def _fields(repository: Mapping[str, Any], *, for_rpm: bool) -> list[tuple[str, 
 
 def names(request: Request) -> list[str]:
     """Return the packages of the operation, and those that earlier steps of the plan install."""
-    return [*request.options["pins"], *request.options["earlier"], *request.names]
+    return [*request.options["earlier"], *request.names]
 
 
 def _bare(request: Request, family: str) -> list[str]:
@@ -204,7 +196,7 @@ def in_check_mode(request: Request, family: str) -> Call:
 def before_removals(request: Request, family: str) -> Call:
     """Ask about an installation that may remove packages, with the node's own files."""
     # What came before is done: earlier packages are there, and no hold is in the way.
-    alone = Request({**request.options, "earlier": [], "pins": []}, is_fresh=request.is_fresh)
+    alone = Request({**request.options, "earlier": []}, is_fresh=request.is_fresh)
     is_apt = family == DEBIAN
     program: Program = {"argv": _simulation(alone)} if is_apt else _declined(alone, EXIT_ON_LOCK)
     return _call(request, {"programs": [program]})

@@ -99,7 +99,6 @@ def _of_repository(system: System, data: Mapping[str, Any]) -> Iterator[Judged]:
         Item("used on", key(system)),
         Item("key", repository["key"]),
         *_versions(data, system.family),
-        *(Item("package", one) for one in data.get("pinning", [])),
     ]
     if suite:
         items += [Item("suite", suite), Item("components", repository["components"])]
@@ -124,8 +123,7 @@ def _of_mirror(system: System, data: Mapping[str, Any]) -> Iterator[Judged]:
     """
     distribution = [one for one in SYSTEMS if one.id == system.id]
     names = [name_of_driver(one) for one in distribution]
-    pinning = (Item("package", one) for one in data["pinning"])
-    for item in (*_versions(data, system.family), *pinning):
+    for item in _versions(data, system.family):
         found = [records.judge(name, item) for name in names]
         yield Judged(MIRROR, item, min(found, key=lambda one: records.STATES.index(one.state)))
     fingerprint = Item("fingerprint", data["repository"]["fingerprint"])

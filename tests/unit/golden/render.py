@@ -144,7 +144,7 @@ _SHOWN: dict[Step, Callable[[Mapping[str, Any], str], Lines]] = {
     driver_steps.STREAM: _stream,
     driver_steps.BLACKLIST: _file("blacklist"),
     driver_steps.INITRAMFS: _ramdisk,
-    driver_steps.PIN: _packages("pinning"),
+    driver_steps.PIN: _file("pin"),
     driver_steps.MODULES_LOAD: _file("modules_load"),
     driver_steps.HEADERS: _packages("headers"),
     driver_steps.PERSISTENCE: _persistence,

@@ -95,7 +95,8 @@ def branch(system: System, card: Card) -> str:
         code = made["refusals"][0]["code"]
         return f"[{code}](troubleshooting.md#{code.lower()})"
     branch = made["data"]["version"].removeprefix("of branch ").partition(".")[0]
-    where = "" if made["data"]["pinning"] or system.family == REDHAT else ", distribution's"
+    is_nvidias = "Pin: version" in made["data"].get("pin", {}).get("block", "")
+    where = "" if is_nvidias or system.family == REDHAT else ", distribution's"
     return f"{branch}, {made['data']['flavour']}{where}"
 
 
@@ -172,7 +173,7 @@ def offer(system: System, source: Wished, card: Card) -> str:
 def level(system: System, source: Wished, card: Card) -> str:
     """Return how sure the driver of a source is: the laboratory has it, or the records do."""
     made = driver(system, ENGINES[0], card, source=source, repository_fingerprint=CONFIRMED)
-    ours = made["data"]["packages_record"]["packages"].keys() - {*made["data"]["pinning"]}
+    ours = made["data"]["packages_record"]["packages"].keys()
     if not all(
         one.judgement.state == records.RECORDED
         for one in judged.of_plan(system, made["data"])

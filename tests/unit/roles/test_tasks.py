@@ -239,3 +239,12 @@ def test_a_failed_build_is_seen_before_the_node_reboots(
     }
     environment = jinja2.Environment()
     assert environment.compile_expression(found[at]["when"])(**variables) is expected
+def test_the_node_changes_only_after_apt_was_asked_with_the_pin() -> None:
+    """A version that the repository no longer has must not cost the node its nouveau."""
+    found = tasks(ROOT / "roles/nvidia_driver/tasks/present.yml")
+    order = ["Ask whether the driver can be installed", "Pin the driver version"]
+    order += ["Block the nouveau module", "Install the driver"]
+    assert [one["name"] for one in found if one["name"] in order] == order
+    (ask,) = (one for one in found if one["name"] == order[0])
+    assert ask["check_mode"] is True
+    assert "pin" in ask["metal.gpu.packages"]

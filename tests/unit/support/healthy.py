@@ -120,7 +120,6 @@ _PACKAGES = {
     "nvidia-kernel-open-dkms": f"{DRIVER}-1",
     "nvidia-persistenced": f"{DRIVER}-1",
     "libcuda1": f"{DRIVER}-1",
-    f"nvidia-driver-pinning-{DRIVER}": f"{DRIVER}-1",
     "nvidia-container-toolkit": "1.20.1-1",
     "nvidia-container-toolkit-base": "1.20.1-1",
     "libnvidia-container-tools": "1.20.1-1",

@@ -78,8 +78,9 @@ def _values(reading: Reading) -> Values:
 
 
 def _read(reading: Reading) -> None:
-    """Read our parameters. Of modprobe.d, only files about nouveau were kept."""
+    """Read our parameters and our pin. Of modprobe.d, only files about nouveau were kept."""
     reading.files.read(own_files.MODULE_PARAMETERS)
+    reading.files.read(own_files.DRIVER_PIN)
 
 
 def _times(reading: Reading) -> dict[str, float | None]:
@@ -145,7 +146,7 @@ PROBE = Probe(
     program_files=dict.fromkeys(
         (*nvidia_driver.PROGRAMS, *nvidia_driver.RAMDISK_PROGRAMS), program_files.DIRECTORIES
     ),
-    own_files=dict.fromkeys(own_files.OF_DRIVER, "nvidia_driver"),
+    own_files=dict.fromkeys((*own_files.OF_DRIVER, own_files.DRIVER_PIN), "nvidia_driver"),
     read=_read,
     values=_values,
     times=_times,

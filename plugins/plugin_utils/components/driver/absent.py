@@ -9,6 +9,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     fabric,
     origin,
+    pin,
     security,
     state,
     steps,
@@ -54,3 +55,4 @@ def plan_absent(plan: Plan[Data], node: Node) -> None:
         state.plan_ramdisk(plan, driver, "it may contain removed files")
     steps.OURS.plan_cleanup(plan, node)
     security.plan_removal(plan, node)
+    pin.plan_removal(plan, node)

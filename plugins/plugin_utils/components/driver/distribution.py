@@ -12,12 +12,14 @@ Source: the packages of nodes with Ubuntu's driver 580, 2026; known.py has the d
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 
 from ansible_collections.metal.gpu.plugins.module_utils.read.gpu_models import OPEN
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import kernels, known
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.packages import (
     DriverPackages,
+    versions,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.source import Choice
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
@@ -27,6 +29,12 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import 
 _COMPONENTS = {"debian": ("contrib", "non-free", "non-free-firmware"), "ubuntu": ("restricted",)}
 # Packages of modules have the version of their kernel, and follow it.
 _MODULES = "linux-modules-nvidia-"
+# What only Ubuntu's archive has: its drivers for servers, its modules, and its revisions.
+_OF_UBUNTU = re.compile(r".+-server(-open)?|linux-(modules|objects)-nvidia-.+")
+_OF_UBUNTU_REVISION = re.compile(r".+ubuntu0\.\d\d\.\d\d\..+")
+# The same for Debian's, and for NVIDIA's repositories for Debian. Other names are in both.
+_OF_DEBIAN = re.compile(r"(lib)?nvidia-(tesla|legacy)-.+|nvidia-open-kernel-dkms")
+_NOT_OF_DEBIAN = ("nvidia-driver-cuda", "nvidia-kernel-open-dkms")
 # Modules need one version of the driver. With another one, apt removes those of other kernels.
 OF_OLDER_KERNELS = f"{_MODULES}*"
 ANY = "*"
@@ -45,11 +53,25 @@ def choose(node: Node, system: System, choice: Choice) -> DriverPackages:
     return _debian(choice, row)
 
 
+def has_made(system: System, carriers: Mapping[str, str]) -> bool:
+    """Return whether the packages that contain a driver are the distribution's own."""
+    if system.id == "ubuntu":
+        return any(
+            _OF_UBUNTU.fullmatch(name) or _OF_UBUNTU_REVISION.fullmatch(version)
+            for name, version in carriers.items()
+        )
+    if any(map(_OF_DEBIAN.fullmatch, carriers)):
+        return True
+    found = {version.partition(".")[0] for version in versions(carriers)}
+    is_nvidias = any(name in carriers for name in _NOT_OF_DEBIAN)
+    return not is_nvidias and any(str(one.branch) in found for one in known.archives(system))
+
+
 def holdable(names: Iterable[str]) -> list[str]:
     """Return the packages to hold.
 
-    A pin needs no hold. Modules must come with each new kernel; those of another driver's version
-    do not, because they depend on what is held.
+    Modules must come with each new kernel; those of another driver's version do not, because they
+    depend on what is held. Earlier versions of the role installed a package that pins the driver.
     """
     return [name for name in names if "-pinning-" not in name and not name.startswith(_MODULES)]
 
@@ -84,7 +106,6 @@ def _debian(choice: Choice, row: known.Archive) -> DriverPackages:
             # NVIDIA's repository, if the node has it, has newer ones.
             "nvidia-persistenced": f"{row.daemon or row.branch}.*",
         },
-        pinning={},
         headers=kernels.HEADERS,
         stream=None,
         following=kernels.HEADERS,
@@ -108,7 +129,6 @@ def _ubuntu(node: Node, choice: Choice) -> DriverPackages:
             f"nvidia-utils-{series}": version,
             f"{modules}{node['kernel']['release']}": ANY,
         },
-        pinning={},
         headers="",
         stream=None,
         following=modules,

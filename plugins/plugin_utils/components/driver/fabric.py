@@ -28,11 +28,9 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.fabric import (
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     distribution,
+    state,
     steps,
     subnet_manager,
-)
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
-    packages as driver_packages,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.fit import (
     DISTRIBUTION,
@@ -143,7 +141,7 @@ def plan_beside_driver(
     The driver of an admin may come from another repository than ours, so its Fabric Manager is the
     admin's as well. What the role would refuse for a new driver is left to verify.
     """
-    if not driver_packages.carriers(dict.fromkeys(steps.OURS.of_role(node), "")):
+    if not state.is_ours(node):
         return {}
     wanted = packages(Plan[Data](desired["host"], {}), node, choice)
     if not wanted:

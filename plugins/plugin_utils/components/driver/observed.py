@@ -41,6 +41,7 @@ class Driver(TypedDict):
     own_modules: list[str]
     parameters: dict[str, str]
     own_parameters: list[str]
+    own_pin: list[str]
     parameters_are_new: bool
     peermem: bool
     dkms: dkms.Dkms
@@ -119,6 +120,7 @@ def _driver(raw: Raw, values: Values) -> Driver:
         "own_modules": nvidia_driver.parse_modules_load(_own(raw, own_files.MODULES_LOAD)),
         "parameters": nvidia_driver.parse_parameters(raw.texts.get(nvidia_driver.PARAMETERS, "")),
         "own_parameters": nvidia_driver.parse_lines(_own(raw, own_files.MODULE_PARAMETERS)),
+        "own_pin": nvidia_driver.parse_lines(_own(raw, own_files.DRIVER_PIN)),
         "parameters_are_new": _is_newer_than_boot(raw, own_files.MODULE_PARAMETERS),
         "peermem": values["peermem"],
         "dkms": _dkms(raw, values),

@@ -15,29 +15,36 @@ from typing import Literal
 from ansible_collections.metal.gpu.plugins.module_utils.read import dkms, nvidia_smi
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import upstream_version
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
+    distribution,
     fabric,
+    pin,
     security,
+    state,
     steps,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     packages as driver_packages,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.fit import (
+    AUTO,
     DISTRIBUTION,
     NVIDIA,
     RUNFILE,
+    Wished,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.runfile import ENTRY
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.shapes import (
     Data,
     Desired,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.source import Choice
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import orphans
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
 
 Origin = Literal["packages", "runfile"]
+Maker = Literal["nvidia", "distribution", "runfile", "other"]
 _OF_SOURCE: dict[str, Origin] = {NVIDIA: "packages", DISTRIBUTION: "packages", RUNFILE: "runfile"}
 # Each module may be used by the modules before it. Other modules, such as nvidia_peermem, use these
 # and are used by none, so they are unloaded first.
@@ -53,6 +60,30 @@ def origin(node: Node) -> Origin | None:
         return "packages"
     installer = node["driver"]["installer"]
     return "runfile" if installer["version"] and installer["uninstaller"] else None
+
+
+def maker(node: Node) -> Maker | None:
+    """Return which source the installed driver is from, by its packages; None if nothing tells it.
+
+    Its version does not show that: NVIDIA's repository and Ubuntu's archive have the same ones.
+    """
+    found = driver_packages.carriers(node["driver"]["packages"])
+    if not found:
+        return "runfile" if origin(node) == "runfile" else None
+    if any(map(driver_packages.is_of_others, found)):
+        return "other"
+    is_own = distribution.has_made(systems.supported(node), found)
+    return "distribution" if is_own else "nvidia"
+
+
+def is_of(node: Node, choice: Choice, source: Wished) -> bool:
+    """Whether the installed driver is from the chosen source.
+
+    With `auto`, an admin's driver may be from any.
+    """
+    found = maker(node)
+    is_any = found is None or (source == AUTO and not state.is_ours(node))
+    return is_any or found == choice.source
 
 
 def is_our_runfile(node: Node) -> bool:
@@ -145,6 +176,7 @@ def plan_leftovers(plan: Plan[Data], node: Node, expected: Origin) -> None:
         if has_others or steps.OURS.has_repository(node):
             steps.OURS.plan_cleanup(plan, node)
             security.plan_removal(plan, node)
+        pin.plan_removal(plan, node)
     elif has_others and record:
         plan.step(steps.OURS.forget, f"this role wrote {record['path']}")
 

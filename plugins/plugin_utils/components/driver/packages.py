@@ -64,6 +64,8 @@ COMPILERS = (*_COMPILER_NEEDED.values(),)
 # Ubuntu at most recommends them, and the role installs no recommended packages.
 # Source: misc.c of NVIDIA/nvidia-installer, 580 and 590.48.01
 INSTALLER_NEEDS = ("gcc", "libc6-dev")
+# Those of them that neither NVIDIA nor a distribution makes: of ELRepo and RPM Fusion.
+_OF_OTHERS = re.compile(r"akmod-nvidia(-.+)?|nvidia-x11-drv(-.+)?|xorg-x11-drv-nvidia-.+")
 
 
 class DriverPackages(NamedTuple):
@@ -74,7 +76,6 @@ class DriverPackages(NamedTuple):
     """
 
     packages: dict[str, str]
-    pinning: dict[str, str]  # installed before the packages; empty if something else pins
     headers: str  # for the running kernel, less its release; empty if nothing is built
     stream: str | None  # of the module nvidia-driver, if the package manager has modules
     # The start of the name of the package that brings what the next kernel needs; empty if none.
@@ -84,6 +85,11 @@ class DriverPackages(NamedTuple):
 def carriers(packages: Mapping[str, str]) -> dict[str, str]:
     """Return the packages that contain a driver, with their versions."""
     return {name: version for name, version in packages.items() if _CARRIERS.fullmatch(name)}
+
+
+def is_of_others(name: str) -> bool:
+    """Return whether a package contains a driver of neither NVIDIA nor a distribution."""
+    return _OF_OTHERS.fullmatch(name) is not None
 
 
 def is_beside_driver(name: str) -> bool:
@@ -141,7 +147,6 @@ def _ubuntu(system: System, version: str, flavour: str) -> DriverPackages | None
 def _apt(version: str, *names: str) -> DriverPackages:
     return DriverPackages(
         packages=dict.fromkeys(names, f"{version}-*"),
-        pinning={f"nvidia-driver-pinning-{version}": ""},
         headers="linux-headers-",
         stream=None,
         following="linux-headers-",
@@ -153,7 +158,6 @@ def _redhat(system: System, version: str, flavour: str) -> DriverPackages:
     has_modules = system.version == "9"
     return DriverPackages(
         packages=dict.fromkeys(names, f"3:{version}"),
-        pinning={},
         headers=_REDHAT_HEADERS,
         stream=f"{branch(version)}-{_REDHAT_STREAM[flavour]}" if has_modules else None,
     )

@@ -20,6 +20,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import
     origin,
     parameters,
     persistence,
+    pin,
     security,
     signed,
     state,
@@ -41,7 +42,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.refusa
     refuse_epel,
     refuse_installation,
     refuse_node,
-    refuse_pin,
     wish_for,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.runfile_plan import (
@@ -96,7 +96,7 @@ def plan(node: Node, desired: Desired) -> PlanResult:
         _plan_present(plan, node, desired)
     else:
         _plan_working(plan, node, desired)
-    separate = (steps.STREAM, steps.PIN, steps.HEADERS, steps.FOLLOW, steps.FABRIC_PACKAGES)
+    separate = (steps.STREAM, steps.HEADERS, steps.FOLLOW, steps.FABRIC_PACKAGES)
     steps.OURS.plan_repair(plan, node, *separate)
     return plan.result()
 
@@ -109,7 +109,8 @@ def _plan_working(plan: Plan[Data], node: Node, desired: Desired) -> None:
     """
     found = state.version(node)
     carriers = driver_packages.carriers(node["driver"]["packages"])
-    ours = steps.OURS.of_role(node)
+    # Without the driver itself, what the role installed is only beside an admin's.
+    ours = steps.OURS.of_role(node) if state.is_ours(node) else []
     if not carriers and not origin.is_our_runfile(node):
         plan.notice("DRIVER_WITHOUT_PACKAGE", found=found)
     if failed(node):
@@ -122,19 +123,21 @@ def _plan_working(plan: Plan[Data], node: Node, desired: Desired) -> None:
     answer = choice_for(node, desired)
     choice = answer if isinstance(answer, Choice) else None
     is_ours = bool(ours) and desired["source"] != PRESENT
-    is_chosen = choice is not None and choice.fits(found)
+    is_of_source = choice is None or origin.is_of(node, choice, desired["source"])
+    is_chosen = choice is not None and is_of_source and choice.fits(found)
     signed.plan_next_kernel(plan, node, may_install=is_ours and is_chosen)
     if desired["source"] == PRESENT:
         _leave_alone(plan, node)
         return
     parameters.plan_wanted(plan, node, desired)
-    is_other = origin.differs(node, desired)
+    is_other = origin.differs(node, desired) or not is_of_source
     if choice:
         fits, expected = is_chosen, choice.driver
     else:
         fits, expected = _is_wished(found, desired), wish_for(desired).driver
     if is_other:
-        expected = f"{expected} of the source {desired['source']}".strip()
+        source = choice.source if choice else desired["source"]
+        expected = f"{expected} of the source {source}".strip()
     if is_other or not fits:
         parameters.plan_loaded(plan, node, desired)
         _leave_alone(plan, node)
@@ -193,10 +196,9 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
     reboot = state.reboot_reason(node, choice)
     origin.plan_leftovers(plan, node, "packages")
     managers = fabric.packages(plan, node, choice)
-    packages, pinning = {**chosen.packages, **managers}, chosen.pinning
+    packages = {**chosen.packages, **managers}
     tools = subnet_manager.tools(node)
     reason = install_reason(node, packages | tools)
-    pin_reason = install_reason(node, pinning)
     booted = None
     if chosen.headers and modules.headers_are_gone(node) and not node["driver"]["dkms"]["built"]:
         booted = modules.next_for(plan, node, desired)
@@ -216,32 +218,31 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
         "flavour": choice.flavour,
         "version": choice.driver,
         "stream": chosen.stream,
-        "pinning": arguments(node, pinning),
         "headers": separate,
         "packages": arguments(node, packages | tools) + together,
         "newest": (newest := distribution.is_update(packages, steps.OURS.of_role(node))),
         "following": following,
     }
-    steps.OURS.record(plan, node, pinning)
     ours = steps.OURS.record(plan, node, {**packages, **distribution.recorded(following)})
     if newest:
         plan.data["may_remove"] = [*plan.data["may_remove"], distribution.OF_OLDER_KERNELS]
-    refuse_installation(plan, node, choice, packages, reason or pin_reason)
-    if pin_reason:
-        refuse_pin(plan, node, pinning)
+    refuse_installation(plan, node, choice, packages, reason)
     if not separate:
         reason = "; ".join(filter(None, (reason, lacking))) or None
-    if reason or pin_reason:
+    if reason:
         _plan_repository(plan, node, desired, choice)
     if reason and systems.is_redhat(node):
         _plan_redhat(plan, node, choice.driver, chosen.stream)
-    plan.step(steps.PIN, pin_reason)
     plan.step(steps.HEADERS, lacking if separate else None)
+    if reason:
+        pin.plan_pin(plan, node, choice)
     state.plan_blacklist(plan, node["driver"])
     parameters.plan_wanted(plan, node, desired)
     plan.step(steps.OURS.install, f"{reason}; {choice.why}" if reason else None)
     plan.step(steps.FOLLOW, kernels.following_reason(following))
-    held = distribution.holdable(ours)
+    # What the role only adds to an admin's driver follows that driver. Fabric Manager does not.
+    is_ours = bool(driver_packages.carriers(ours))
+    held = distribution.holdable(ours if is_ours else {*ours}.intersection(managers))
     again = "an update of them ends the hold" if newest and reason else None
     steps.OURS.plan_hold(plan, node, {name: ours[name] for name in held}, again)
     loaded = parameters.plan_modules_load(plan, node, desired)

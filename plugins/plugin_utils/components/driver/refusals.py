@@ -11,15 +11,19 @@ from collections.abc import Mapping
 from ansible_collections.metal.gpu.plugins.module_utils.read import gpu_models
 from ansible_collections.metal.gpu.plugins.module_utils.read.pci import GpuRow
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
-    packages as driver_packages,
-)
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
+    origin,
     runfile,
     signing,
     state,
     steps,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
+    packages as driver_packages,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.fit import (
+    AUTO,
+    DISTRIBUTION,
+    NVIDIA,
     RUNFILE,
     Machine,
     Reason,
@@ -71,7 +75,14 @@ def choice_for(node: Node, desired: Desired) -> Choice | Refused:
     machine = Machine(
         systems.supported(node), node["kernel"]["release"], gpus, signing.refuses_unsigned(node)
     )
-    return choose_source(machine, wish_for(desired))
+    wish = wish_for(desired)
+    made_by = origin.maker(node)
+    if wish.source == AUTO and state.is_ours(node) and made_by in (NVIDIA, DISTRIBUTION):
+        # What speaks for a source, such as Secure Boot, can change later. The driver stays.
+        found = choose_source(machine, wish._replace(source=made_by))
+        if isinstance(found, Choice):
+            return found
+    return choose_source(machine, wish)
 
 
 def wish_for(desired: Desired) -> Wish:
@@ -103,8 +114,10 @@ def refuse_node(plan: Plan[Data], node: Node, desired: Desired, choice: Choice |
     versions = driver_packages.versions(packages)
     others = {one for one in versions if choice and not choice.fits(one)}
     reboot = state.reboot_reason(node, choice)
-    if others:
-        plan.refuse("DRIVER_BROKEN", found=" and ".join(sorted(others)), error=state.error(node))
+    is_other = bool(packages) and choice is not None and not origin.is_of(node, choice, AUTO)
+    if others or is_other:
+        broken = others or versions
+        plan.refuse("DRIVER_BROKEN", found=" and ".join(sorted(broken)), error=state.error(node))
     else:
         refuse_reboot(plan, node, desired, reboot)
 
@@ -150,24 +163,3 @@ def refuse_epel(plan: Plan[Data], node: Node) -> None:
 def refuse_broken(plan: Plan[Data], node: Node, version: str) -> None:
     if all(refusal["code"] != "DRIVER_BROKEN" for refusal in plan.refusals):
         plan.refuse("DRIVER_BROKEN", found=version, error=state.error(node))
-
-
-def refuse_pin(plan: Plan[Data], node: Node, pinning: Mapping[str, str]) -> None:
-    """Refuse to replace a pin of the admin: only one such package can be installed.
-
-    The pin of a whole branch also allows versions newer than the desired one.
-    Source: Conflicts and Replaces of nvidia-driver-pinning-580 in NVIDIA's repository
-    """
-    ours = steps.OURS.of_role(node)
-    found = [
-        name
-        for name in node["driver"]["packages"]
-        if "-pinning-" in name and name not in pinning and name not in ours
-    ]
-    if found:
-        plan.refuse(
-            "DRIVER_PIN_TAKEN",
-            packages=", ".join(found),
-            names=" ".join(found),
-            expected=", ".join(pinning),
-        )

@@ -47,7 +47,7 @@ class Data(PackageData, total=False):
     version: str  # for messages: "580.178.04", "of branch 550"
     security: Mapping[str, object]  # a repository
     stream: str | None
-    pinning: list[str]
+    pin: File  # of apt's preferences
     headers: list[str]
     newest: bool  # whether the installation changes the version of what the role holds
     following: list[str]  # alternatives, the best first

@@ -44,6 +44,11 @@ def works(node: Node) -> bool:
     )
 
 
+def is_ours(node: Node) -> bool:
+    """Whether this role installed the packages that contain the driver."""
+    return bool(driver_packages.carriers(dict.fromkeys(steps.OURS.of_role(node), "")))
+
+
 def installed_version(node: Node) -> str | None:
     """Return the version of the driver itself, regardless of packages."""
     driver = node["driver"]

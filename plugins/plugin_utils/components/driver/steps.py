@@ -44,11 +44,12 @@ STOP_PERSISTENCE = Step("stop_persistence", "Stop the persistence daemon")
 NO_PERSISTENCE_MODE = Step("no_persistence_mode", "Turn off persistence mode")
 UNLOAD = Step("unload", "Unload the NVIDIA modules")
 UNINSTALL = Step("uninstall", "Uninstall the driver of the .run file")
+REMOVE_PIN = Step("remove_pin", "Remove the pin of the driver version")
 REMOVE_SECURITY = Step("remove_security", "Remove the security updates of the driver")
 REMOVE_FILES = Step("remove_files", "Remove the module configuration of the driver")
 
 ALL = (
-    *(REPAIR, OURS.python_debian, OURS.repository, SECURITY, STREAM, PIN, HEADERS, BLACKLIST),
+    *(REPAIR, OURS.python_debian, OURS.repository, SECURITY, STREAM, HEADERS, PIN, BLACKLIST),
     *(INITRAMFS, PARAMETERS, OURS.install, FABRIC_PACKAGES, FOLLOW, OURS.hold, BUILD, REBOOT),
     *(RUNFILE, MODULES_LOAD, LOAD, PERSISTENCE, PERSISTENCE_MODE, FABRIC_ORDER, FABRIC_MODULES),
     *(FABRIC, PEERMEM),
@@ -60,5 +61,6 @@ ALL = (
         OURS.forget,
         OURS.remove_repository,
         REMOVE_SECURITY,
+        REMOVE_PIN,
     ),
 )

@@ -121,6 +121,7 @@ def test_a_gpu_node(observe, tmp_path):
             "own_modules": [],
             "parameters": {},
             "own_parameters": [],
+            "own_pin": [],
             "parameters_are_new": False,
             "peermem": False,
             "next_kernel": None,

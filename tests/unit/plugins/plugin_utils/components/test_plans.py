@@ -667,15 +667,6 @@ def test_refusals(
             {},
             id="interrupted installation",
         ),
-        pytest.param(
-            {
-                "driver": {"packages": {"nvidia-driver-pinning-570.1": "1"}},
-                "packages": {"nvidia-driver-pinning-570.1": {"version": "1", "held": False}},
-                "ours": record("nvidia_driver", {"nvidia-driver-pinning-570.1": "1"}),
-            },
-            {},
-            id="an earlier pin of this role",
-        ),
     ],
 )
 def test_driver_is_installed(changes: dict[str, Any], desired: dict[str, Any]) -> None:
@@ -806,6 +797,7 @@ def test_refusal_names_the_addresses() -> None:
                 "Rebuild the initramfs",
                 "Delete the record of the driver packages",
                 "Remove the repository of the driver",
+                "Remove the pin of the driver version",
             ],
             id="driver: absent",
         ),
@@ -816,6 +808,7 @@ def test_refusal_names_the_addresses() -> None:
             [
                 "Remove the module configuration of the driver",
                 "Rebuild the initramfs",
+                "Remove the pin of the driver version",
             ],
             id="driver: absent, the admin's stays",
         ),
@@ -836,12 +829,8 @@ def test_refusal_names_the_addresses() -> None:
                 "ours": {"files": []},
             },
             {"state": "absent"},
-            [
-                "Remove the driver",
-                "Rebuild the initramfs",
-                "Delete the record of the driver packages",
-            ],
-            id="driver: absent, exchanged by the admin since; only the pin is ours",
+            ["Rebuild the initramfs", "Delete the record of the driver packages"],
+            id="driver: absent, exchanged by the admin since",
         ),
         pytest.param(
             "nvidia_driver",
@@ -1181,7 +1170,7 @@ def test_flavour_follows_the_gpu(device: str, flavour: str, kernel: str) -> None
         "nvidia-persistenced=580.178.04-*",
         "linux-headers-6.1.0-26-amd64",
     ]
-    assert planned["data"]["pinning"] == ["nvidia-driver-pinning-580.178.04"]
+    assert "Pin: version 580.178.04-*\n" in planned["data"]["pin"]["block"]
     noted = planned["data"]["packages_record"]["packages"]
     assert noted[kernel] == {"version": "580.178.04-*", "before": None}
     assert "linux-headers-6.1.0-26-amd64" not in noted
@@ -1300,7 +1289,7 @@ def test_driver_of_somebody_else_is_not_taken_away() -> None:
 def test_only_what_is_ours_goes() -> None:
     exchanged = {"packages": dict.fromkeys(OF_DRIVER, EXCHANGED)}
     planned = plan("nvidia_driver", merge(DONE, exchanged), state="absent")
-    assert planned["data"]["packages"] == ["nvidia-driver-pinning-580.178.04"]
+    assert planned["data"]["packages"] == []
     planned = plan("nvidia_driver", DONE, state="absent")
     assert planned["data"]["packages"] == sorted(DONE["driver"]["packages"])
     assert planned["notices"] == []
@@ -1396,7 +1385,7 @@ def test_dnf_decides_about_dependencies() -> None:
         "package_manager": {"automatic": [], "dependants": {}},
     }
     planned = plan("nvidia_driver", {**merge(DONE, changes)}, state="absent")
-    assert set(planned["data"]["packages"]) == {*OF_DRIVER, "nvidia-driver-pinning-580.178.04"}
+    assert set(planned["data"]["packages"]) == {*OF_DRIVER}
     assert planned["notices"] == []
 
 
@@ -1541,10 +1530,10 @@ def test_driver_of_the_admin_that_is_not_loaded_is_loaded_and_not_held() -> None
     node = without_nulls(merge(DONE, changes))
     planned = plan("nvidia_driver", node)
     assert (names(planned), planned["data"]["hold"]) == (["Load the NVIDIA modules"], [])
-    # One that is missing is installed, and that one is ours.
+    # One that is missing is installed, and that one is ours. It follows the admin's driver.
     del node["packages"]["nvidia-persistenced"]
     planned = plan("nvidia_driver", node)
-    assert planned["data"]["hold"] == ["nvidia-persistenced"]
+    assert planned["data"]["hold"] == []
     assert list(planned["data"]["packages_record"]["packages"]) == ["nvidia-persistenced"]
 
 

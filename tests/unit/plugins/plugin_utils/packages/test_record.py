@@ -29,7 +29,6 @@ TOOLKIT = (
     "libnvidia-container1",
 )
 OTHER = {"version": "99-1", "held": False}
-PIN = "nvidia-driver-pinning-580.178.04"
 
 
 def absent(role: str, node: dict[str, Any], *changed_names: str) -> dict[str, Any]:
@@ -55,7 +54,7 @@ def absent(role: str, node: dict[str, Any], *changed_names: str) -> dict[str, An
             "nvidia_container_runtime", DONE, TOOLKIT[3], [], [*TOOLKIT[:3]], id="library",
         ),
         pytest.param(
-            "nvidia_driver", DONE, OF_DRIVER[2], [PIN], [*OF_DRIVER[:2]], id="driver",
+            "nvidia_driver", DONE, OF_DRIVER[2], [], [*OF_DRIVER[:2]], id="driver",
         ),
     ],
 )  # fmt: skip
@@ -122,7 +121,7 @@ def test_a_changed_set_stays_the_admins_after_the_next_installation() -> None:
     ("role", "node", "name"),
     [
         ("docker_ce", merge(DOCKER, NO_PODS), "cri-dockerd"),
-        ("nvidia_driver", merge(DONE, {"packages": dict.fromkeys(OF_DRIVER, OTHER)}), PIN),
+        ("nvidia_driver", DONE, OF_DRIVER[2]),
     ],
 )
 def test_a_package_without_a_recorded_version_is_the_admins(
@@ -132,14 +131,6 @@ def test_a_package_without_a_recorded_version_is_the_admins(
     planned = plan(role, merge(node, {"ours": {"packages": recorded}}), state="absent")
     assert name not in planned["data"]["packages"]
     assert name not in planned["data"]["release"]
-
-
-def test_a_pin_keeps_its_recorded_version() -> None:
-    gone = {"packages": {OF_DRIVER[0]: {"version": "580.178.04-0", "held": True}}}
-    broken = {"code": "driver_not_loaded", "exit_code": 9, "message": "no driver"}
-    silent = {"nvml": {"failure": broken, "devices": [], "driver_version": None}}
-    recorded = plan("nvidia_driver", merge(merge(DONE, gone), silent))["data"]["packages_record"]
-    assert recorded["packages"][PIN] == {"version": "580.178.04-1", "before": None}
 
 
 @pytest.mark.parametrize(

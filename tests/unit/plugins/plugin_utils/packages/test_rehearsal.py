@@ -5,13 +5,16 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from ansible_collections.metal.gpu.plugins.module_utils.probe.rehearsal import FOLDER
+from ansible_collections.metal.gpu.plugins.module_utils.probe.rehearsal import (
+    FOLDER,
+    Question,
+    rehearse,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import Request
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.rehearsal import (
     before_removals,
@@ -38,7 +41,7 @@ def request(**options: Any) -> Request:
         "may_remove": [],
         "earlier": [],
         "more_repositories": [],
-        "pins": [],
+        "pin": None,
         "change_held": False,
     }
     return Request({**known, **lists, **options}, key=KEY, held=["x"])
@@ -75,27 +78,34 @@ def test_source_that_is_there_already_is_not_written() -> None:
 
 
 def test_earlier_packages_are_in_the_same_question() -> None:
-    question = asked("debian", pins=["nvidia-driver-pinning-580"], earlier=["python3-debian"])
-    assert question["programs"][-1]["argv"][-4:] == [
-        "install",
-        "nvidia-driver-pinning-580",
-        "python3-debian",
-        "x",
-    ]
+    question = asked("debian", earlier=["python3-debian"])
+    assert question["programs"][-1]["argv"][-3:] == ["install", "python3-debian", "x"]
 
 
-def test_preferences_of_a_pin_do_not_reach_the_node(tmp_path: Path) -> None:
-    """A removed pin leaves its preferences, and the folder has a link to them."""
-    script = asked("debian", pins=["pin"])["programs"][-2]["argv"]
-    copy = next(line for line in script[script.index("-ec") + 1].splitlines() if "cp " in line)
-    (tmp_path / "node").write_text("the node's")
-    for name in ("pins/etc/apt/preferences.d", "preferences"):
-        (tmp_path / name).mkdir(parents=True)
-    (tmp_path / "preferences/pin").symlink_to(tmp_path / "node")
-    (tmp_path / "pins/etc/apt/preferences.d/pin").write_text("new")
-    subprocess.run(["sh", "-ec", copy], check=True, cwd=tmp_path)
-    assert (tmp_path / "preferences/pin").read_text() == "new"
-    assert (tmp_path / "node").read_text() == "the node's"
+def test_planned_pin_takes_the_place_of_the_nodes_file(tmp_path: Path) -> None:
+    """The folder has links to the node's preferences. A file of the request replaces one."""
+    pin = {"path": "/etc/apt/preferences.d/x.pref", "block": "Package: x\n"}
+    question = asked("debian", pin=pin)
+    assert question["files"]["preferences/x.pref"] == pin["block"]
+    folder = f'Dir::Etc::preferencesparts "{FOLDER}/preferences";'
+    assert folder in question["files"]["apt.conf"]
+    node = tmp_path / "node"
+    node.mkdir()
+    (node / "x.pref").write_text("the node's")
+    read: list[str] = []
+
+    def run(argv: list[str]) -> tuple[int, str, str]:
+        read.append((Path(argv[0]) / "preferences/x.pref").read_text())
+        return 0, "", ""
+
+    request = {
+        "links": [("preferences", str(node))],
+        "files": question["files"],
+        "programs": [{"argv": [FOLDER]}],
+    }
+    rehearse(cast(Question, request), run, 0.0, tmp_path)
+    assert read == [pin["block"]]
+    assert (node / "x.pref").read_text() == "the node's"
 
 
 def test_planned_stream_has_to_exist_and_is_visible() -> None:

@@ -95,7 +95,11 @@ def installed(**changes: Any) -> dict[str, Any]:
     node["ours"]["packages"] = record("nvidia_driver", RECORDED)["packages"]
     node["driver"]["packages"] = {name: one["version"] for name, one in INSTALLED.items()}
     node["package_manager"] |= {"automatic": [], "dependants": {}}
-    version = {"module_version": "550.163.01", "disk_version": "550.163.01"}
+    version = {
+        "module_version": "550.163.01",
+        "disk_version": "550.163.01",
+        "own_pin": ["Package: *nvidia* libcuda*", "Pin: release o=Debian", "Pin-Priority: 1000"],
+    }
     found = {"driver": version, "nvml": {"driver_version": "550.163.01"}}
     return merge(merge(node, found), changes)
 
@@ -106,6 +110,7 @@ def test_debians_driver() -> None:
     assert names(planned) == [
         "Install python3-debian for the driver repository",
         "Add the repository of the driver",
+        "Pin the driver version",
         "Block the nouveau module",
         "Rebuild the initramfs",
         "Install the driver",
@@ -168,7 +173,10 @@ def test_teardown_removes_the_packages_and_our_file_only() -> None:
     planned = driver(installed(), state="absent")
     assert codes(planned) == []
     assert set(planned["data"]["packages"]) >= set(RECORDED)
-    assert names(planned)[-1] == "Remove the repository of the driver"
+    assert names(planned)[-2:] == [
+        "Remove the repository of the driver",
+        "Remove the pin of the driver version",
+    ]
     assert planned["data"]["repository"]["name"] == "metal-gpu-nvidia-driver"
 
 
@@ -287,13 +295,13 @@ def test_teardown_removes_the_file_of_the_security_updates() -> None:
         "entries": [{**entry, "x-repolib-name": SECURITY_NAME}],
     }
     planned = driver(installed(repositories={SECURITY_NAME: file}), state="absent")
-    assert names(planned)[-2:] == [
+    assert names(planned)[-3:-1] == [
         "Remove the repository of the driver",
         "Remove the security updates of the driver",
     ]
     theirs = {**file, "entries": [entry]}
     planned = driver(installed(repositories={SECURITY_NAME: theirs}), state="absent")
-    assert names(planned)[-1] == "Remove the repository of the driver"
+    assert names(planned)[-2] == "Remove the repository of the driver"
 
 
 def test_ubuntus_signed_modules_under_secure_boot() -> None:

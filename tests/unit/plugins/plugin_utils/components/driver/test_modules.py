@@ -408,7 +408,7 @@ def test_teardown_removes_our_files_only() -> None:
     files = [*DONE["ours"]["files"], DROP_IN, "/etc/modprobe.d/metal-gpu-parameters.conf"]
     node = merge(DONE, {"ours": {"files": files}})
     removed = plan("nvidia_driver", node, state="absent")["data"]["files"]
-    assert {*removed} == {one for one in files if "udev" not in one}
+    assert {*removed} == {one for one in files if "/mod" in one or one == DROP_IN}
 
 
 # --- parameters and nvidia_peermem ----------------------------------------------------------------

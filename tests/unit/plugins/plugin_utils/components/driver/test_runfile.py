@@ -136,7 +136,8 @@ def by_runfile(*, ours: bool = True, **changes: Any) -> dict[str, Any]:
         merge(DONE, {"packages": dict.fromkeys(DONE["packages"]), "driver": installer()})
     )
     node["packages"] = {}
-    node["driver"]["packages"] = {}
+    node["driver"] |= {"packages": {}, "own_pin": []}
+    node["ours"]["files"] = [one for one in node["ours"]["files"] if "preferences" not in one]
     node["driver"]["persistenced"] = {"installed": False, "enabled": False, "active": False}
     node["package_manager"] |= {"automatic": [], "dependants": {}}
     entry = {".run": {"version": "580.178.04", "before": None}}
@@ -296,6 +297,7 @@ def test_packages_go_before_the_run_file() -> None:
         "Unload the NVIDIA modules",
         "Remove the driver",
         "Delete the record of the driver packages",
+        "Remove the pin of the driver version",
         "Install the headers of the kernel",
         "Install the driver from the .run file",
         "Load the NVIDIA modules",
@@ -304,7 +306,6 @@ def test_packages_go_before_the_run_file() -> None:
     assert planned["data"]["former"] == [
         "libcuda1",
         "nvidia-driver-cuda",
-        "nvidia-driver-pinning-580.178.04",
         "nvidia-kernel-dkms",
         "nvidia-persistenced",
     ]

@@ -1,0 +1,89 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which versions does apt take for the packages that the driver brings?
+
+Most dependencies accept newer versions, and apt prefers the newest one, of whatever source. So a
+file of preferences names the chosen ones. NVIDIA has packages for that, but not for each version.
+dnf needs none: the packages for it name exact versions.
+
+Source: apt_preferences(5); tried with apt 2.6.1, 2026-11-23, see tests/recorded/apt_pins.yml
+"""
+
+from __future__ import annotations
+
+from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
+from ansible_collections.metal.gpu.plugins.module_utils.read.nvidia_driver import parse_lines
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import steps
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.fit import (
+    DISTRIBUTION,
+    NVIDIA,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.shapes import Data
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.source import Choice
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import File, Plan
+
+_PACKAGES = "*nvidia* libcuda*"
+# As in NVIDIA's packages: more than any source has by itself, and than the 600 of its own file of
+# preferences. From 1001 on, an upgrade of the system would take a newer driver of the admin back.
+_PRIORITY = 1000
+_OF_NVIDIA = "nvidia-driver-pinning-"
+
+
+def wanted(node: Node, choice: Choice) -> File | None:
+    """Return the file for a driver; None if nothing else could be taken.
+
+    Names in Ubuntu's archive end in `-server`, so NVIDIA's repository has none of them.
+    """
+    system = systems.supported(node)
+    if system.family == systems.REDHAT:
+        return None
+    if choice.source == NVIDIA:
+        pin = f"version {choice.version}-*"
+    elif choice.source == DISTRIBUTION and system.id == "debian":
+        pin = "release o=Debian"
+    else:
+        return None
+    block = f"Package: {_PACKAGES}\nPin: {pin}\nPin-Priority: {_PRIORITY}\n"
+    return {"path": own_files.DRIVER_PIN, "block": block}
+
+
+def plan_pin(plan: Plan[Data], node: Node, choice: Choice) -> None:
+    """Plan the file before the installation, or remove what is left of another driver's."""
+    file = wanted(node, choice)
+    if file is None:
+        plan_removal(plan, node)
+        return
+    plan.data["pin"] = file
+    _refuse_others(plan, node, choice)
+    if parse_lines(file["block"]) != node["driver"]["own_pin"]:
+        plan.step(steps.PIN, "apt prefers the newest version of what the driver needs")
+
+
+def plan_removal(plan: Plan[Data], node: Node) -> None:
+    """Plan that our part of the file goes."""
+    path = own_files.DRIVER_PIN
+    if path in node["ours"]["files"]:
+        plan.data["pin"] = {"path": path, "block": ""}
+        plan.step(steps.REMOVE_PIN, f"this role created {path}")
+
+
+def _refuse_others(plan: Plan[Data], node: Node, choice: Choice) -> None:
+    """Refuse a node whose pin of NVIDIA's is as strong as ours, and for other versions.
+
+    Of two versions with the same priority, apt takes the newer one.
+    """
+    found = [
+        name
+        for name in node["driver"]["packages"]
+        if name.startswith(_OF_NVIDIA) and name != f"{_OF_NVIDIA}{choice.version}"
+    ]
+    if found:
+        plan.refuse(
+            "DRIVER_PIN_TAKEN",
+            packages=", ".join(found),
+            names=" ".join(found),
+            expected=choice.driver,
+        )
