@@ -36,9 +36,10 @@ EMPTY = Path(os.devnull)  # the source of an empty file
 _FABRIC_RENAMED = 580  # since this branch, its name has no number
 _SMI_MOVED = 595  # since this branch, nvidia-driver-cuda has nvidia-smi
 
-RELEASES = {"bookworm": "12", "trixie": "13"}
+RELEASES = {"bookworm": "debian.12", "trixie": "debian.13", "noble": "ubuntu.24.04"}
 
 MAINTAINER_SCRIPTS = ("postinst", "prerm", "postrm")
+_DEBCONF = "templates"
 
 # Older than any file: dpkg-deb clamps the times of newer files to it.
 SOURCE_DATE_EPOCH = "1577836800"
@@ -68,6 +69,7 @@ class Package:
     replaces: tuple[str, ...] = ()
     binaries: Mapping[str, Path] = field(default_factory=dict)  # keyed by path on the node
     links: Mapping[str, str] = field(default_factory=dict)  # path on the node → target
+    files: Mapping[str, str] = field(default_factory=dict)  # path on the node → text
     units: tuple[str, ...] = ()  # enabled and started at installation
     folder: str = ""  # in files/packages; by default the name
     facts: Mapping[str, Any] = field(default_factory=dict)  # for its templates
@@ -113,6 +115,9 @@ def control_files(package: Package) -> dict[str, str]:
     for script in MAINTAINER_SCRIPTS:
         if package.units or (source / f"{script}.sh.j2").exists():
             files[script] = render(f"common/{script}.j2", package)
+    if (source / f"{_DEBCONF}.j2").exists():
+        questions = render(f"{package.source_folder}/{_DEBCONF}.j2", package)
+        files |= {_DEBCONF: questions} if questions.strip() else {}
     if (source / "triggers.j2").exists():
         files["triggers"] = render(f"{package.source_folder}/triggers.j2", package)
     elif any(".so." in path for path in package.binaries):
@@ -130,7 +135,7 @@ def texts(package: Package) -> dict[str, str]:
     for template in sorted(root.rglob("*.j2")):
         place = f"/{template.relative_to(root).with_suffix('')}"
         files[place] = render(str(template.relative_to(SOURCES)), package)
-    return files
+    return files | {**package.files}
 
 
 def build_deb(package: Package, folder: Path) -> Path:
@@ -196,8 +201,8 @@ def _programs(folder: Path, *names: str) -> dict[str, Path]:
 
 
 def _for_suite(version: str, suite: str) -> str:
-    """Return the version of Docker's build for one release of Debian."""
-    return f"{version}-1~debian.{RELEASES[suite]}~{suite}"
+    """Return the version of Docker's build for one release of Debian or Ubuntu."""
+    return f"{version}-1~{RELEASES[suite]}~{suite}"
 
 
 def containerd(containerd: Path, runc: Path, suite: str, version: str = CONTAINERD) -> Package:
