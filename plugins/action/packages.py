@@ -249,7 +249,9 @@ class ActionModule(ActionBase):
         return Failed("", printed, explains=False, finding=displaced)
 
     def _of_another_driver(self, printed: str, result: dict[str, Any]) -> dict[str, str] | None:
-        shown = result.get("answers", {}).get("modules", "")
+        shown = result.get("answers", {}).get("modules")
+        if not shown:
+            return None
         installed = {name: one["version"] for name, one in self._node["packages"].items()}
         release = self._node["kernel"]["release"]
         return outdated.of_another_driver(self._host, release, printed, shown, installed)

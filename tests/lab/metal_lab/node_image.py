@@ -145,10 +145,14 @@ def image(system: str, engine: str, base: Path, packages: Sequence[Path]) -> str
         def chroot(*command: str) -> None:
             _run(["chroot", rootfs, *command], env=CHROOT)
 
-        for deb in (deb for folder in packages for deb in sorted(folder.glob("*.deb"))):
-            shutil.copy(deb, rootfs / "tmp" / deb.name)
-            chroot("dpkg", "--install", f"/tmp/{deb.name}")
-            (rootfs / "tmp" / deb.name).unlink()
+        for debs in filter(None, (sorted(folder.glob("*.deb")) for folder in packages)):
+            copies = [rootfs / "tmp" / deb.name for deb in debs]
+            for deb, copy in zip(debs, copies, strict=True):
+                shutil.copy(deb, copy)
+            # The packages of a folder can need each other.
+            chroot("dpkg", "--install", *(f"/tmp/{deb.name}" for deb in debs))
+            for copy in copies:
+                copy.unlink()
         for folder in (NODE_FILES, HARDWARE_FILES, *([of_system] if of_system else [])):
             _run(["cp", "-rT", "--no-preserve=ownership", folder, rootfs])
         if system in REDHAT:

@@ -215,8 +215,9 @@ def _of_kernel(values: Mapping[str, str]) -> dict[str, dict[str, Any]]:
             "binaries": {f"/boot/vmlinuz-{kernel}": EMPTY},
         },
         f"linux-modules-{kernel}": {
+            # The real initramfs-tools reads it.
+            "files": {f"/boot/config-{kernel}": "CONFIG_RD_ZSTD=y\n"},
             "binaries": {
-                f"/boot/config-{kernel}": EMPTY,
                 f"{modules}/modules.order": EMPTY,
                 f"{modules}/modules.builtin": EMPTY,
             },
