@@ -220,6 +220,7 @@ def _of_kernel(values: Mapping[str, str]) -> dict[str, dict[str, Any]]:
             "binaries": {
                 f"{modules}/modules.order": EMPTY,
                 f"{modules}/modules.builtin": EMPTY,
+                f"{modules}/modules.builtin.modinfo": EMPTY,
             },
         },
         f"linux-headers-{kernel}": {
