@@ -56,7 +56,7 @@ def of_another_driver(
     `printed` is apt's simulation, `shown` what `apt-cache show` says about the packages of modules.
     `installed` has the versions of the installed packages.
     """
-    chosen = dict(_INSTALLS.findall(printed))
+    chosen: dict[str, str] = dict(_INSTALLS.findall(printed))
     versions = {**installed, **chosen}
     needs = []
     for stanza in shown.split("\n\n"):
@@ -65,7 +65,7 @@ def of_another_driver(
         built = _BUILT_FOR.search(fields.get("Depends", ""))
         if not built or chosen.get(name) != fields.get("Version"):
             continue
-        driver = upstream_version(versions.get(built[1], built[2]))
+        driver = upstream_version(versions.get(built[1]) or built[2])
         if driver != built[2]:
             needs.append(f"{name} was built for driver {built[2]}, and the driver is {driver}")
     if not needs:

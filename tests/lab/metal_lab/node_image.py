@@ -96,7 +96,8 @@ def base(system: str, engine: str) -> Path:
 
     def build(out: Path) -> None:
         rootfs = out / "rootfs"
-        options, source = [], [mirror] if mirror else []
+        options: list[str] = []
+        source = [mirror] if mirror else []
         if system in UBUNTU:
             options, source = ubuntu_base.options(out)
         command = ["debootstrap", "--variant=minbase", f"--include={packages}", *options]

@@ -83,10 +83,15 @@ def packages(archive: str, silicon: Silicon) -> Iterator[tuple[str, Package]]:
         if kernel["abi"] == state["kernel"]:
             yield from _all(found["meta"], values, {}, kernel["build"])
     for row in found["others"]:
-        folder = {"folder": "dkms"} if row["name"] == "dkms" else {}
         yield (
             row["place"],
-            Package(row["name"], row["version"], "placeholder", section=row["section"], **folder),
+            Package(
+                row["name"],
+                row["version"],
+                "placeholder",
+                section=row["section"],
+                folder="dkms" if row["name"] == "dkms" else "",
+            ),
         )
 
 
@@ -123,12 +128,12 @@ def _package(
     version: str,
 ) -> Package:
     name = row["name"].format(**values)
-    relations = {
+    fields: dict[str, Any] = {
         kind: tuple(one.format(**values) for one in row.get(kind, ())) for kind in _RELATIONS
     }
     summary = "placeholder, or stand-in, for a part of Ubuntu"
-    more = contents.get(name, {})
-    return Package(name, version, summary, section=row["section"], **relations, **more)
+    fields |= contents.get(name, {})
+    return Package(name, version, summary, section=row["section"], **fields)
 
 
 # ---------------------------------------------------------------------------------------------
