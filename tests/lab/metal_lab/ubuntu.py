@@ -163,7 +163,10 @@ def _module(version: str, flavour: str) -> str:
 def _contents(version: str, silicon: Path) -> dict[str, dict[str, Any]]:
     found = record()
     return {
-        "libnvidia-compute-580-server": _libraries(silicon, version),
+        "libnvidia-compute-580-server": {
+            **_libraries(silicon, version),
+            "files": {found["configuration"]: "libnvidia-opencl.so.1\n"},
+        },
         "nvidia-utils-580-server": {
             "binaries": {"/usr/bin/nvidia-smi": silicon / "nvidia-smi"},
         },

@@ -205,6 +205,11 @@ def test_linked_modules_ask_debconf_and_open_ones_do_not() -> None:
     assert image["triggers"] == f"interest linux-update-{kernel}\n"
 
 
+def test_configuration_file_is_one_for_dpkg() -> None:
+    files = packages.control_files(archive()["libnvidia-compute-580-server"])
+    assert files["conffiles"] == "/etc/OpenCL/vendors/nvidia.icd\n"
+
+
 def test_modules_are_signed_where_ubuntu_has_them() -> None:
     kernel = ubuntu.release()
     package = archive()[f"linux-modules-nvidia-580-server-open-{kernel}"]
