@@ -30,6 +30,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages import (
     failure,
     follow,
     operations,
+    outdated,
     rehearsal,
     removals,
     runfile_check,
@@ -258,11 +259,21 @@ class ActionModule(ActionBase):
             bare = bare_names(self._request.names, self._family)
             if found := sources.competing(self._host, bare, url, policy, printed):
                 self.show("\n".join(explain(found)))
+        if wrong := self._of_another_driver(printed, result):
+            return Failed("", printed, explains=False, finding=wrong)
         besides = removals.besides(printed, allowed)
         if not besides:
             return None
         displaced = removals.displaced(self._host, self._request.names, besides)
         return Failed("", printed, explains=False, finding=displaced)
+
+    def _of_another_driver(self, printed: str, result: dict[str, Any]) -> dict[str, str] | None:
+        shown = result.get("answers", {}).get("modules")
+        if not shown:
+            return None
+        installed = {name: one["version"] for name, one in self._node["packages"].items()}
+        release = self._node["kernel"]["release"]
+        return outdated.of_another_driver(self._host, release, printed, shown, installed)
 
     def wait(self, seconds: int) -> Lock | None:
         options = {"operation": self._operation, "_wait": seconds}

@@ -24,6 +24,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import (
     record,
     repository_mode,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.outdated import of_modules
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.rehearsal import before_removals
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import FILES
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import DEBIAN, SUFFIXES
@@ -63,10 +64,13 @@ def _install(request: Request) -> Steps:
         work = (_apt(**_index(request)), asked, _apt_get(request, *options))
         return Steps(record(request), work)
     may_remove = bool(request.options["may_remove"])
+    # apt permits all removals or none, and modules of another driver. So it first tells what it
+    # would do.
+    is_asked = may_remove or bool(of_modules(request.names))
     install = _apt(
         name=request.names,
         install_recommends=False,
-        **({} if may_remove else _index(request)),
+        **({} if is_asked else _index(request)),
         allow_change_held_packages=request.options["change_held"],
         fail_on_autoremove=not may_remove,
     )
@@ -74,9 +78,8 @@ def _install(request: Request) -> Steps:
     # The index of a new repository is the only one that the run has read.
     source = {"source": repository["url"]} if repository.get("new") else {}
     recorded = record(request, **source)
-    if not may_remove:
+    if not is_asked:
         return Steps(recorded, (install,))
-    # apt permits all removals or none. So it first tells which packages it would remove.
     asked = before_removals(request, DEBIAN)
     return Steps(recorded, (_apt(**_index(request)), asked, install))
 

@@ -32,6 +32,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import (
     bare_names,
     only_source,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.outdated import of_modules
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import (
     Repository,
     fields,
@@ -88,8 +89,17 @@ def _apt(request: Request) -> Question:
         },
         "programs": programs,
         "answers": {"versions": [*cache, "madison", *_bare(request, DEBIAN)]},
-        "tells": {"policy": [*cache, "policy", *bare_names(request.names, DEBIAN)]},
+        "tells": {
+            "policy": [*cache, "policy", *bare_names(request.names, DEBIAN)],
+            **_about_modules(request, *_CONFIGURED),
+        },
     }
+
+
+def _about_modules(request: Request, *options: str) -> dict[str, list[str]]:
+    """Return what to ask about Ubuntu's signed modules: see outdated.of_another_driver."""
+    names = of_modules(request.names)
+    return {"modules": [*_ENGLISH, "apt-cache", *options, "show", *names]} if names else {}
 
 
 def _simulation(request: Request, *options: str) -> list[str]:
@@ -199,7 +209,8 @@ def before_removals(request: Request, family: str) -> Call:
     alone = Request({**request.options, "earlier": []}, is_fresh=request.is_fresh)
     is_apt = family == DEBIAN
     program: Program = {"argv": _simulation(alone)} if is_apt else _declined(alone, EXIT_ON_LOCK)
-    return _call(request, {"programs": [program]})
+    tells = _about_modules(alone) if is_apt else {}
+    return _call(request, {"programs": [program], **({"tells": tells} if tells else {})})
 
 
 def is_one(call: Call) -> bool:

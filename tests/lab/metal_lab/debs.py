@@ -33,6 +33,7 @@ LIBRARIES = "/usr/lib/x86_64-linux-gnu"
 EMPTY = Path(os.devnull)  # the source of an empty file
 
 MAINTAINER_SCRIPTS = ("postinst", "prerm", "postrm")
+_DEBCONF = "templates"
 
 # Older than any file: dpkg-deb clamps the times of newer files to it.
 SOURCE_DATE_EPOCH = "1577836800"
@@ -62,6 +63,7 @@ class Package:
     replaces: tuple[str, ...] = ()
     binaries: Mapping[str, Path] = field(default_factory=dict)  # keyed by path on the node
     links: Mapping[str, str] = field(default_factory=dict)  # path on the node → target
+    files: Mapping[str, str] = field(default_factory=dict)  # path on the node → text
     units: tuple[str, ...] = ()  # enabled and started at installation
     folder: str = ""  # in files/packages; by default the name
     facts: Mapping[str, Any] = field(default_factory=dict)  # for its templates
@@ -107,6 +109,9 @@ def control_files(package: Package) -> dict[str, str]:
     for script in MAINTAINER_SCRIPTS:
         if package.units or (source / f"{script}.sh.j2").exists():
             files[script] = render(f"common/{script}.j2", package)
+    if (source / f"{_DEBCONF}.j2").exists():
+        questions = render(f"{package.source_folder}/{_DEBCONF}.j2", package)
+        files |= {_DEBCONF: questions} if questions.strip() else {}
     if (source / "triggers.j2").exists():
         files["triggers"] = render(f"{package.source_folder}/triggers.j2", package)
     elif any(".so." in path for path in package.binaries):
@@ -124,7 +129,7 @@ def texts(package: Package) -> dict[str, str]:
     for template in sorted(root.rglob("*.j2")):
         place = f"/{template.relative_to(root).with_suffix('')}"
         files[place] = render(str(template.relative_to(SOURCES)), package)
-    return files
+    return files | {**package.files}
 
 
 def build_deb(package: Package, folder: Path) -> Path:

@@ -28,9 +28,11 @@ DEFAULT = FILES / "default.yml"
 DEFAULT_INVENTORY = FILES / "inventory.yml.j2"
 MACHINES = FILES / "machines"
 SUITES = {"debian12": "bookworm", "debian13": "trixie"}
+# The nodes have a real Ubuntu. Their kernel is that of recorded/ubuntu_driver.yml.
+UBUNTU = {"ubuntu2404": "noble"}
 # Systems with rpm and dnf, as recorded/redhat.yml describes them.
 REDHAT = ("rocky9",)
-SYSTEMS = (*SUITES, *REDHAT)
+SYSTEMS = (*SUITES, *UBUNTU, *REDHAT)
 
 
 class Node(NamedTuple):
@@ -56,8 +58,14 @@ class Description(NamedTuple):
 
     @property
     def suites(self) -> tuple[str, ...]:
-        """The releases of Debian that the nodes have."""
-        return tuple(sorted({SUITES[node.os] for node in self.nodes if node.os in SUITES}))
+        """The releases of Debian and Ubuntu that the nodes have."""
+        known = {**SUITES, **UBUNTU}
+        return tuple(sorted({known[node.os] for node in self.nodes if node.os in known}))
+
+    @property
+    def has_ubuntu(self) -> bool:
+        """Whether a node has Ubuntu."""
+        return any(node.os in UBUNTU for node in self.nodes)
 
     @property
     def redhat(self) -> tuple[str, ...]:
@@ -116,7 +124,7 @@ def _node(path: Path, **item: Any) -> Node:
         (node.engine, OF_ENGINE, "engine"),
     ):
         _known(path, f"{node.name}: {what}", value, known)
-    if node.os in REDHAT and node.engine != "containerd":
+    if node.os not in SUITES and node.engine != "containerd":
         raise SystemExit(f"{path}: {node.name}: a node with {node.os} has the engine containerd")
     return node._replace(scenes=tuple(node.scenes), faults=tuple(node.faults))
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import jinja2
 
-from metal_lab import debian_driver, mirror, nodes, pod_images, rpm_mirror, versions
+from metal_lab import debian_driver, mirror, nodes, pod_images, rpm_mirror, ubuntu, versions
 from metal_lab.description import Description, Node, gpus
 from metal_lab.state import State
 
@@ -68,6 +68,7 @@ def collect(
             "container_toolkit": versions.CONTAINER_TOOLKIT,
             "device_plugin": versions.DEVICE_PLUGIN,
             "debian_driver": debian_driver.version(),
+            "ubuntu": ubuntu.record()["archives"],
         },
         "images": {
             "busybox": pod_images.BUSYBOX_IMAGE,

@@ -64,23 +64,24 @@ def groups(
 def updates(suites: Collection[str]) -> Iterator[Group]:
     """Yield empty packages that compete with the others. Holds and pins must resist them."""
     of_driver = packages.driver(versions.NEWER_DRIVER, EMPTY)
-    yield Group("updates-driver", "nvidia", _empty(of_driver))
+    yield Group("updates-driver", "nvidia", empty(of_driver))
     for name, pool, version in (
         ("updates-toolkit", "toolkit", versions.NEWER_CONTAINER_TOOLKIT),
         ("updates-other-toolkit", "nvidia", versions.OLDER_CONTAINER_TOOLKIT),
     ):
-        yield Group(name, pool, _empty(packages.toolkit(EMPTY, version)))
+        yield Group(name, pool, empty(packages.toolkit(EMPTY, version)))
     for suite in suites:
         engine = (
             packages.containerd(EMPTY, EMPTY, suite, versions.NEWER_CONTAINERD),
             *packages.docker(EMPTY, EMPTY, suite, versions.NEWER_DOCKER),
         )
-        yield Group(f"updates-docker-{suite}", f"docker/{suite}", _empty(engine))
+        yield Group(f"updates-docker-{suite}", f"docker/{suite}", empty(engine))
 
 
-def _empty(made: Iterable[Package]) -> tuple[Package, ...]:
+def empty(made: Iterable[Package]) -> tuple[Package, ...]:
     """Return packages with the same names, versions and relations, and without content."""
-    nothing: dict[str, Any] = {"binaries": {}, "links": {}, "units": (), "facts": {}}
+    names = ("binaries", "links", "files", "facts")
+    nothing: dict[str, Any] = {**{name: {} for name in names}, "units": ()}
     return tuple(
         replace(one, summary="placeholder for an update", folder="empty", **nothing) for one in made
     )

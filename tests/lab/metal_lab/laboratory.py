@@ -37,9 +37,10 @@ from metal_lab import (
     rpm_packages,
     runfiles,
     scenes,
+    ubuntu,
 )
 from metal_lab.cache import CACHE, FILES, built, digest, give_back, locked, say
-from metal_lab.description import REDHAT, SUITES, Description, Node
+from metal_lab.description import REDHAT, SUITES, UBUNTU, Description, Node
 from metal_lab.processes import is_alive, start, stop
 from metal_lab.silicon.build import build as build_silicon
 from metal_lab.state import State, load
@@ -70,6 +71,7 @@ def prepare(description: Description) -> Built:
     wanted = (
         *groups.groups(*needed),
         *rpm_packages.groups(*needed),
+        *ubuntu.groups(description, _silicon),
         *runfiles.groups(description, _silicon),
     )
     folders = {group.name: (group.pool, groups.build(group)) for group in wanted}
@@ -80,8 +82,9 @@ def prepare(description: Description) -> Built:
     with locked("gnupg"):
         fingerprint = mirror.fingerprint(gpg_home)
     names = (f"{pool_name}/{folder.name}" for pool_name, folder in sorted(folders.values()))
-    made_by = (Path(mirror.__file__), Path(rpm_mirror.__file__), Path(keys.__file__))
-    made_of = (rpm_packages.RECORD, records.FOLDER)
+    modules = (mirror, rpm_mirror, keys, ubuntu)
+    made_by = (Path(str(module.__file__)) for module in modules)
+    made_of = (rpm_packages.RECORD, records.FOLDER, ubuntu.RECORD)
     key = digest(*names, fingerprint, *made_by, *made_of)
     publish = partial(mirror.publish, pools, gpg_home=gpg_home)
 
@@ -89,8 +92,10 @@ def prepare(description: Description) -> Built:
         if system in REDHAT:
             dist = rpm_packages.SYSTEMS[system]["dist"]
             return [folders[f"{name}-{dist}"][1] for name in ("installed", "containerd", "kubelet")]
-        of_engine = {"containerd": f"containerd-{SUITES[system]}", "docker": "cri-dockerd"}
-        return [folders[name][1] for name in (of_engine[engine], "kubelet")]
+        suite = {**SUITES, **UBUNTU}[system]
+        of_engine = {"containerd": f"containerd-{suite}", "docker": "cri-dockerd"}
+        of_system = [ubuntu.INSTALLED] if system in UBUNTU else []
+        return [folders[name][1] for name in (of_engine[engine], "kubelet", *of_system)]
 
     return Built(
         programs=real["kubernetes"],
@@ -172,8 +177,11 @@ def _start(state: State, description: Description, made: Built) -> None:
     known_hosts = b""
     for number, node in enumerate(description.nodes, 1):
         files, host_key = nodes.files(state, node, number, authority, public)
-        of_system = _yum_sources if node.os in REDHAT else _apt_source
-        files |= of_system(state, made)
+        of_system = {
+            **dict.fromkeys(REDHAT, _yum_sources),
+            **dict.fromkeys(UBUNTU, _ubuntu_sources),
+        }
+        files |= of_system.get(node.os, _apt_source)(state, made)
         image = made.node_images[node.os, node.engine]
         address = nodes.start(state, node, number, image, made.images, files)
         state.nodes[node.name] = address
@@ -202,6 +210,12 @@ def _for_each(action: Callable[[Node], None], described: tuple[Node, ...]) -> No
             done.result()
 
 
+def _sources(node: Node) -> Callable[[State, Built], dict[str, bytes]]:
+    if node.os in REDHAT:
+        return _yum_sources
+    return _ubuntu_sources if node.os in UBUNTU else _apt_source
+
+
 def _apt_source(state: State, made: Built) -> dict[str, bytes]:
     """Return the apt source of a node and its key. The source is a local mirror."""
     (archive,) = (
@@ -214,6 +228,21 @@ def _apt_source(state: State, made: Built) -> dict[str, bytes]:
     return {
         keyring: (made.mirror / archive.key).read_bytes(),
         "etc/apt/sources.list.d/debian.list": f"{line}\n".encode(),
+    }
+
+
+def _ubuntu_sources(state: State, made: Built) -> dict[str, bytes]:
+    """Return the sources of a node of Ubuntu, as its installation writes them."""
+    (key,) = {
+        repository.key
+        for repository in mirror.repositories(made.fingerprint)
+        if repository.name == ubuntu.ARCHIVE
+    }
+    keyring = "usr/share/keyrings/ubuntu-mirror.asc"
+    text = ubuntu.sources(f"http://{state.gateway}:{facts.MIRROR_PORT}", f"/{keyring}")
+    return {
+        keyring: (made.mirror / key).read_bytes(),
+        "etc/apt/sources.list.d/ubuntu.sources": text.encode(),
     }
 
 

@@ -22,7 +22,7 @@ import signal
 import socketserver
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from functools import partial
@@ -31,7 +31,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from metal_lab import rpm_mirror
+from metal_lab import rpm_mirror, ubuntu
 from metal_lab.keys import KEY_NAME, gpg_of, only_fingerprint
 from metal_lab.versions import CRI_DOCKERD, KUBERNETES_MINOR
 
@@ -50,15 +50,24 @@ class Repository(NamedTuple):
     path: str
     key: str  # upstream's path of its key; NVIDIA names the file after the key
     suite: str = ""  # empty: a flat repository, without suites and components
+    components: tuple[str, ...] = ("stable",)  # with several, each has a pool POOL/COMPONENT
+    origin: str = KEY_NAME
 
     @property
     def folder(self) -> str:
         """Return the folder of Release, relative to `path`."""
         return f"dists/{self.suite}" if self.suite else "."
 
+    @property
+    def pools(self) -> dict[str, str]:
+        """Return the pool of each component; that of a flat repository is empty."""
+        if not self.suite or len(self.components) == 1:
+            return {self.components[0] if self.suite else "": self.pool}
+        return {component: f"{self.pool}/{component}" for component in self.components}
+
     def source(self, address: str, keyring: str) -> str:
         """Return the line for apt; the keyring is a path on the node, `.asc` where armoured."""
-        where = f"{self.suite} stable" if self.suite else "/"
+        where = f"{self.suite} {' '.join(self.components)}" if self.suite else "/"
         return f"deb [arch=amd64 signed-by={keyring}] {address}/{self.path}/ {where}"
 
 
@@ -69,7 +78,7 @@ def repositories(fingerprint: str) -> tuple[Repository, ...]:
     return (
         *(
             Repository("docker", f"docker/{suite}", "docker", "docker/gpg", suite)
-            for suite in ("bookworm", "trixie")
+            for suite in ("bookworm", "trixie", "noble")
         ),
         *(
             Repository(
@@ -81,6 +90,17 @@ def repositories(fingerprint: str) -> tuple[Repository, ...]:
         Repository("kubernetes", "kubernetes", core, f"{core}/Release.key"),
         Repository("debian", "debian", "debian", "debian/gpg"),
         Repository("debian-non-free", "debian-non-free", "debian-non-free", "debian/gpg"),
+        Repository(
+            "nvidia-ubuntu2404",
+            ubuntu.NVIDIA,
+            "nvidia/ubuntu2404/x86_64",
+            f"nvidia/ubuntu2404/x86_64/{nvidia_key}",
+        ),
+        *(
+            Repository(archive, pool, archive, f"{archive}/gpg", suite, components, origin)
+            for archive in (ubuntu.ARCHIVE, ubuntu.EARLIER)
+            for suite, pool, components, origin in ubuntu.suites(archive)
+        ),
     )
 
 
@@ -114,13 +134,14 @@ def stanza(control: str, filename: str, content: bytes) -> str:
 def release(repository: Repository, indices: Mapping[str, bytes], date: datetime) -> str:
     """Return the text of Release, which names every index file with its checksum."""
     fields = {
-        "Origin": KEY_NAME,
+        "Origin": repository.origin,
         "Label": repository.path.partition("/")[0],
         "Suite": repository.suite,
-        "Codename": repository.suite,
+        # noble-updates is a suite of noble.
+        "Codename": repository.suite.partition("-")[0],
         "Date": format_datetime(date, usegmt=True),
         "Architectures": "amd64",
-        "Components": "stable" if repository.suite else "",
+        "Components": " ".join(repository.components) if repository.suite else "",
     }
     lines = [f"{name}: {value}" for name, value in fields.items() if value]
     lines.append("SHA256:")
@@ -165,26 +186,30 @@ def _publish(pools: Pools, repository: Repository, out: Path, date: datetime) ->
     """Write one repository with an unsigned Release file. Return the path of that file."""
     root = out / repository.path
     index = root / repository.folder
-    # Paths of indices are relative to Release, paths of packages to the repository.
-    debs = index / "pool/stable/amd64" if repository.suite else root
-    packages = Path("stable/binary-amd64/Packages" if repository.suite else "Packages")
-    debs.mkdir(parents=True, exist_ok=True)
-    (index / packages).parent.mkdir(parents=True, exist_ok=True)
+    indices: dict[str, bytes] = {}
+    for component, pool in repository.pools.items():
+        # Paths of indices are relative to Release, paths of packages to the repository.
+        debs = index / "pool" / component / "amd64" if component else root
+        packages = Path(component, "binary-amd64/Packages" if component else "Packages")
+        debs.mkdir(parents=True, exist_ok=True)
+        (index / packages).parent.mkdir(parents=True, exist_ok=True)
+        text = "\n".join(_stanzas(_debs(pools, pool), debs, root)).encode()
+        indices |= {str(packages): text, f"{packages}.gz": gzip.compress(text, mtime=0)}
+    for path, content in indices.items():
+        (index / path).write_bytes(content)
+    (index / "Release").write_text(release(repository, indices, date))
+    return index / "Release"
 
-    stanzas = []
-    for source in _debs(pools, repository.pool):
+
+def _stanzas(found: Sequence[Path], debs: Path, root: Path) -> Iterator[str]:
+    """Put packages into a folder of the mirror, and yield their entries."""
+    for source in found:
         target = debs / source.name
         _link_or_copy(source, target)
         control = subprocess.run(
             ["dpkg-deb", "--field", source], stdout=subprocess.PIPE, text=True, check=True
         ).stdout
-        stanzas.append(stanza(control, str(target.relative_to(root)), source.read_bytes()))
-    text = "\n".join(stanzas).encode()
-    indices = {str(packages): text, f"{packages}.gz": gzip.compress(text, mtime=0)}
-    for path, content in indices.items():
-        (index / path).write_bytes(content)
-    (index / "Release").write_text(release(repository, indices, date))
-    return index / "Release"
+        yield stanza(control, str(target.relative_to(root)), source.read_bytes())
 
 
 def _sign(gpg: Callable[..., str], unsigned: Path) -> None:

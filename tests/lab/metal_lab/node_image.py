@@ -4,7 +4,7 @@
 """The disk of a node: Debian with systemd, sshd, an engine and a kubelet. No NVIDIA software.
 
 A node of Red Hat's family has a Debian, too, but dnf and rpm with their own database instead of apt
-and dpkg.
+and dpkg. A node of Ubuntu has a real Ubuntu, and only its kernel is a stand-in.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from metal_lab import rpm_packages
+from metal_lab import rpm_packages, ubuntu_base
 from metal_lab.cache import FILES, built, digest, say
-from metal_lab.description import REDHAT, SUITES
+from metal_lab.description import REDHAT, SUITES, UBUNTU
 
 PACKAGES = (
     "systemd,systemd-sysv,dbus,udev,python3,python3-apt,python3-debian,kmod,iproute2,"
@@ -29,12 +29,12 @@ REDHAT_PACKAGES = (
     "ca-certificates,procps,pciutils,sudo,containernetworking-plugins,conntrack,ethtool,"
     "dnf,dnf-plugins-core,rpm"
 )
+# What an installation of Ubuntu has besides.
+UBUNTU_PACKAGES = f"{PACKAGES},unattended-upgrades"
 # Debian's own packages of an engine. Docker's command line has its own since Debian 13.
 DEBIANS_ENGINE = {
-    ("containerd", "bookworm"): (),
-    ("containerd", "trixie"): (),
-    ("docker", "bookworm"): ("docker.io", "containerd", "runc", "tini"),
-    ("docker", "trixie"): ("docker.io", "docker-cli", "containerd", "runc", "tini"),
+    ("docker", "debian12"): ("docker.io", "containerd", "runc", "tini"),
+    ("docker", "debian13"): ("docker.io", "docker-cli", "containerd", "runc", "tini"),
 }
 
 # The host does their work, or they would change the kernel that all nodes share.
@@ -61,8 +61,12 @@ MASKED_UNITS = (
     "fstrim.timer",
 )
 
+# Services start when a node boots, not in the chroot of its image.
+CHROOT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND": "noninteractive"}
+
 NODE_FILES = FILES / "node"
 REDHAT_FILES = FILES / "node_redhat"
+UBUNTU_FILES = FILES / "node_ubuntu"
 HARDWARE_FILES = Path(__file__).parent / "silicon" / "node"
 
 
@@ -80,26 +84,31 @@ def _run(command: Sequence[str | Path], **options: object) -> None:
 
 
 def base(system: str, engine: str) -> Path:
-    """Return a folder with `rootfs.tar`: a small Debian, with its own packages of the engine."""
-    if system in REDHAT:
+    """Return a folder with `rootfs.tar`: a small system, with its own packages of the engine."""
+    mirror = os.environ.get("METAL_LAB_DEBIAN_MIRROR")  # default: debootstrap's mirror
+    name, packages = "Debian", ",".join((PACKAGES, *DEBIANS_ENGINE.get((engine, system), ())))
+    if system in UBUNTU:
+        name, suite, packages = "Ubuntu", ubuntu_base.suite(), UBUNTU_PACKAGES
+    elif system in REDHAT:
         suite, packages = rpm_packages.SYSTEMS[system]["suite"], REDHAT_PACKAGES
     else:
         suite = SUITES[system]
-        packages = ",".join((PACKAGES, *DEBIANS_ENGINE[engine, suite]))
 
     def build(out: Path) -> None:
         rootfs = out / "rootfs"
-        options = ["--variant=minbase", f"--include={packages}"]
-        mirror = os.environ.get("METAL_LAB_DEBIAN_MIRROR")  # default: debootstrap's mirror
+        options: list[str] = []
+        source = [mirror] if mirror else []
+        if system in UBUNTU:
+            options, source = ubuntu_base.options(out)
+        command = ["debootstrap", "--variant=minbase", f"--include={packages}", *options]
         # The namespace removes the mounts that an engine's package makes in its chroot.
-        command = ["unshare", "--mount", "debootstrap", *options, suite, str(rootfs)]
-        _run([*command, mirror] if mirror else command)
+        _run(["unshare", "--mount", *command, suite, rootfs, *source])
         _run(["tar", "-C", rootfs, "--one-file-system", "-cf", out / "rootfs.tar", "."])
         shutil.rmtree(rootfs)
 
-    what = f"Debian {suite} for nodes with {engine} (1 minute)"
-    name = system if system in REDHAT else suite
-    return built(f"base-{name}-{engine}", digest(packages), what, build)
+    what = f"{name} {suite} for nodes with {engine} (1 minute)"
+    place = suite if system in SUITES else system
+    return built(f"base-{place}-{engine}", digest(packages), what, build)
 
 
 def _write_os_release(rootfs: Path, values: Mapping[str, str]) -> None:
@@ -120,8 +129,10 @@ def image(system: str, engine: str, base: Path, packages: Sequence[Path]) -> str
     """
     what = f"the image of {system} nodes with {engine}"
     inputs = [Path(__file__), NODE_FILES, HARDWARE_FILES]
+    of_system = REDHAT_FILES if system in REDHAT else UBUNTU_FILES if system in UBUNTU else None
+    inputs += [of_system] if of_system else []
     if system in REDHAT:
-        inputs += [REDHAT_FILES, rpm_packages.RECORD]
+        inputs.append(rpm_packages.RECORD)
     key = digest(base.name, *(folder.name for folder in packages), *inputs)
     name = f"metal-lab/{system}-{engine}:{key}"
     if _docker_has(name):
@@ -133,18 +144,17 @@ def image(system: str, engine: str, base: Path, packages: Sequence[Path]) -> str
         _run(["tar", "-C", rootfs, "-xf", base / "rootfs.tar"])
 
         def chroot(*command: str) -> None:
-            # Services start when a node boots, not in this chroot.
-            environment = {
-                "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
-                "DEBIAN_FRONTEND": "noninteractive",
-            }
-            _run(["chroot", rootfs, *command], env=environment)
+            _run(["chroot", rootfs, *command], env=CHROOT)
 
-        for deb in (deb for folder in packages for deb in sorted(folder.glob("*.deb"))):
-            shutil.copy(deb, rootfs / "tmp" / deb.name)
-            chroot("dpkg", "--install", f"/tmp/{deb.name}")
-            (rootfs / "tmp" / deb.name).unlink()
-        for folder in (NODE_FILES, HARDWARE_FILES, *([REDHAT_FILES] if system in REDHAT else [])):
+        for debs in filter(None, (sorted(folder.glob("*.deb")) for folder in packages)):
+            copies = [rootfs / "tmp" / deb.name for deb in debs]
+            for deb, copy in zip(debs, copies, strict=True):
+                shutil.copy(deb, copy)
+            # The packages of a folder can need each other.
+            chroot("dpkg", "--install", *(f"/tmp/{deb.name}" for deb in debs))
+            for copy in copies:
+                copy.unlink()
+        for folder in (NODE_FILES, HARDWARE_FILES, *([of_system] if of_system else [])):
             _run(["cp", "-rT", "--no-preserve=ownership", folder, rootfs])
         if system in REDHAT:
             for rpm in (rpm for folder in packages for rpm in sorted(folder.glob("*.rpm"))):

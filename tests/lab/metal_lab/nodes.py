@@ -15,10 +15,10 @@ from typing import Any
 
 import jinja2
 
-from metal_lab import pki
+from metal_lab import pki, ubuntu
 from metal_lab.cache import FILES
 from metal_lab.control_plane import server
-from metal_lab.description import Node, machine
+from metal_lab.description import UBUNTU, Node, machine
 from metal_lab.host import can_lower_oom_score, cgroup_version
 from metal_lab.pod_images import PAUSE_IMAGE
 from metal_lab.silicon.machine import machine_json
@@ -130,6 +130,11 @@ def _address(gateway: str, number: int) -> str:
     return f"{gateway.rpartition('.')[0]}.{10 + number}"
 
 
+def kernel_release(node: Node) -> str:
+    """Return the release of a node's simulated kernel; empty if it is that of this machine."""
+    return ubuntu.release() if node.os in UBUNTU else ""
+
+
 def cgroup_driver(node: Node) -> str:
     """Return the cgroup driver of the engine and the kubelet of a node.
 
@@ -171,7 +176,7 @@ def files(
         "var/lib/kubelet/kubeadm-flags.env": b'KUBELET_KUBEADM_ARGS=""\n',
         "etc/cni/net.d/10-bridge.conflist": json.dumps(_network(number), indent=2).encode(),
         "usr/local/lib/metal-lab/machine.json": json.dumps(
-            machine_json(machine(node), node.name), indent=2
+            machine_json(machine(node), node.name) | {"kernel": kernel_release(node)}, indent=2
         ).encode(),
     }
     if node.engine == "containerd":

@@ -17,8 +17,10 @@ DEVICE_PLUGIN = "0.19.3"
 # Of the part "run-files": an article of 2018 installs it.
 LEGACY_DRIVER = "390.25"
 
-# Of the part "updates". The newer containerd and the newer toolkit do not exist.
+# Of the part "updates". The newer containerd, the newer toolkit and the newer driver of the same
+# branch do not exist.
 NEWER_DRIVER = "610.57.04"
+NEWER_OF_BRANCH = "580.999.99"  # in NVIDIA's repository for Ubuntu
 NEWER_DOCKER = "29.9.0"
 NEWER_CONTAINERD = "2.99.0"
 NEWER_CONTAINER_TOOLKIT = "1.99.0"

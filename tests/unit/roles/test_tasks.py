@@ -239,6 +239,8 @@ def test_a_failed_build_is_seen_before_the_node_reboots(
     }
     environment = jinja2.Environment()
     assert environment.compile_expression(found[at]["when"])(**variables) is expected
+
+
 def test_the_node_changes_only_after_apt_was_asked_with_the_pin() -> None:
     """A version that the repository no longer has must not cost the node its nouveau."""
     found = tasks(ROOT / "roles/nvidia_driver/tasks/present.yml")

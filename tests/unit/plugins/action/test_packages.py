@@ -673,6 +673,20 @@ def test_check_mode_names_the_source_that_wins(
     assert "PACKAGE_SOURCES gpu-1: several sources have foo" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("check", [True, False])
+def test_modules_of_another_driver_are_not_installed(act: Any, check: bool) -> None:
+    """apt would install them, because their package accepts any newer driver."""
+    name = "linux-modules-nvidia-580-server-6.8.0-138-generic"
+    common = "nvidia-kernel-common-580-server"
+    simulated = f"Inst {common} (580.178.04-0ubuntu0.24.04.1 x)\nInst {name} (6.8.0-138.138 x)\n"
+    shown = f"Package: {name}\nVersion: 6.8.0-138.138\nDepends: {common} (>= 580.173.02)\n"
+    node = asked(simulated, answers={"modules": shown})
+    result, ran = act(node, check=check, operation="install", names=[f"{name}=*"])
+    assert codes(result) == ["KERNEL_OUTDATED"]
+    assert "was built for driver 580.173.02, and the driver is 580.178.04" in result["msg"]
+    assert not any("name" in options for _, options in ran)
+
+
 @pytest.mark.parametrize("record", [None, RECORD], ids=["headers", "recorded"])
 def test_dnf_always_tells_first_what_would_go(act: Any, record: Any) -> None:
     """Check mode asks in any case, so the real run does, too."""

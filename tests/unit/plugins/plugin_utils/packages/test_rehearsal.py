@@ -144,3 +144,16 @@ def test_real_run_asks_with_the_files_of_the_node(family: str) -> None:
     assert [*call.options["_rehearse"]] == ["programs"]
     assert FOLDER not in str(program)
     assert "early" not in program["argv"]
+
+
+@pytest.mark.parametrize("is_check", [True, False])
+def test_modules_of_ubuntu_are_asked_about(is_check: bool) -> None:
+    """apt accepts proprietary modules of another driver: see outdated.py."""
+    names = ["linux-modules-nvidia-580-server-6.8.0-151-generic=*", "nvidia-utils-580-server=580.*"]
+    if is_check:
+        told = asked("debian", names=names)["tells"]["modules"]
+    else:
+        call = before_removals(request(names=names), "debian")
+        told = call.options["_rehearse"]["tells"]["modules"]
+    assert told[-2:] == ["show", "linux-modules-nvidia-580-server-6.8.0-151-generic"]
+    assert ("-c" in told) is is_check

@@ -8,6 +8,7 @@ The mounts live in the node's mount namespace and go with it: the next boot star
 from __future__ import annotations
 
 import fnmatch
+import os
 import re
 import subprocess
 import sys
@@ -47,10 +48,9 @@ def mount_trees(node: Node) -> None:
             (node.state / f"{name}.host").write_text(content)
             (node.state / name).write_text(content)
             _mount("--bind", str(node.state / name), original)
-    boot_id = "/proc/sys/kernel/random/boot_id"
-    if not is_mounted(boot_id):
-        (node.state / "boot_id").write_text(f"{uuid.uuid4()}\n")
-        _mount("--bind", str(node.state / "boot_id"), boot_id)
+    _mount_text(node, "boot_id", "/proc/sys/kernel/random/boot_id", str(uuid.uuid4()))
+    if node.release != os.uname().release:
+        _mount_text(node, "kernel-release", "/proc/sys/kernel/osrelease", node.release)
 
 
 def render_os_release(node: Node, machine: Machine) -> None:
@@ -61,6 +61,12 @@ def render_os_release(node: Node, machine: Machine) -> None:
         _mount("--bind", str(node.state / "os-release"), OS_RELEASE)
     elif is_mounted(OS_RELEASE) and not wanted:
         subprocess.run(["umount", OS_RELEASE], check=True)
+
+
+def _mount_text(node: Node, name: str, path: str, text: str) -> None:
+    if not is_mounted(path):
+        (node.state / name).write_text(f"{text}\n")
+        _mount("--bind", str(node.state / name), path)
 
 
 def is_mounted(path: str) -> bool:

@@ -159,6 +159,13 @@ def key_enrolled(node: Node, machine: Machine, kernel: Kernel, arguments: list[s
     key.touch()
 
 
+def boot_kernel(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> None:
+    """RELEASE: the next boot starts this kernel; only on nodes with a simulated kernel."""
+    if not arguments or not machine.content.get("kernel"):
+        raise FaultError("needs a release, and a node with a simulated kernel")
+    machine.content["kernel"] = arguments[0]
+
+
 def library_mismatch(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> None:
     """[VERSION]: the versions of loaded module and libraries differ; a reboot fixes it."""
     if not kernel.driver:
@@ -230,6 +237,7 @@ FAULTS: dict[str, Fault] = {
     "nouveau": nouveau,
     "secure-boot": secure_boot,
     "key-enrolled": key_enrolled,
+    "boot-kernel": boot_kernel,
     "library-mismatch": library_mismatch,
     "vfio": vfio,
     "remove-all-gpus": remove_all_gpus,

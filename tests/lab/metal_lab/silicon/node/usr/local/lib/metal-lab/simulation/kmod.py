@@ -79,6 +79,12 @@ def read_driver(file: Path) -> Driver:
     return Driver(fields["version"], fields["flavour"])
 
 
+def is_of_distribution(node: Node) -> bool:
+    """Whether the module has the signature of the distribution, which every kernel of it trusts."""
+    file = driver_file(node)
+    return file is not None and "\nsigner=distribution\n" in file.read_text()
+
+
 def find_file(node: Node, machine: Machine, module: str) -> Path:
     """Path of the module's file. Raises ModuleNotFound."""
     if module == "nouveau" and machine.has_nouveau:
@@ -132,7 +138,7 @@ def load(node: Node, machine: Machine, kernel: Kernel, module: str) -> list[Path
         return inserted
     if module == "nouveau":
         bind_free_gpus(machine, kernel, "nouveau")
-    elif machine.secure_boot and not machine.trusts_dkms:
+    elif machine.secure_boot and not (machine.trusts_dkms or is_of_distribution(node)):
         raise KmodError(f"ERROR: could not insert '{module}': Key was rejected by service")
     elif module == "nvidia":
         _probe_nvidia(machine, kernel, read_driver(file))

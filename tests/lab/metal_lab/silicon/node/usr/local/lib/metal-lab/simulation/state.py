@@ -19,6 +19,8 @@ from typing import Any
 
 Function = dict[str, Any]
 
+MACHINE = "/usr/local/lib/metal-lab/machine.json"
+
 PRE_TURING = ("maxwell", "pascal", "volta")  # no GSP: only the proprietary module drives them
 LAST_BRANCH_FOR_PRE_TURING = 580
 OPEN_ONLY = ("blackwell",)
@@ -37,12 +39,24 @@ def _is_nvswitch(function: Function) -> bool:
     return (function["vendor"], function["class"]) == ("10de", "0680")
 
 
+def _release() -> str:
+    """The release of the node's kernel: a machine can have another one than the host.
+
+    From the first boot on, the file in /run has it. A fault changes only what the next one starts.
+    """
+    running, machine = Path("/run/metal-lab/kernel-release"), Path(MACHINE)
+    release = running.read_text().strip() if running.exists() else ""
+    if not release and machine.exists():
+        release = json.loads(machine.read_text()).get("kernel", "")
+    return release or os.uname().release
+
+
 @dataclass(frozen=True)
 class Node:
     """The file system that the simulation writes to; tests plant a root of their own."""
 
     root: Path = Path("/")
-    release: str = os.uname().release
+    release: str = field(default_factory=_release)
 
     def path(self, absolute: str) -> Path:
         return self.root / absolute.lstrip("/")
@@ -73,7 +87,7 @@ class Machine:
 
     @classmethod
     def load(cls, node: Node) -> Machine:
-        file = node.path("/usr/local/lib/metal-lab/machine.json")
+        file = node.path(MACHINE)
         return cls(file, json.loads(file.read_text()))
 
     def save(self) -> None:
