@@ -83,8 +83,8 @@ def find_certificate(reading: Reading) -> str | None:
     if named and not signing.is_path(named):
         return named
     system = parse_os_release(reading.files.texts.get("/etc/os-release", ""))["id"]
-    candidates = [named] if named else signing.certificates(system)
-    return next((path for path in candidates if files.exists(path)), None)
+    path = named or signing.certificate(system)
+    return path if files.exists(path) else None
 
 
 def find_persistence_off(reading: Reading) -> str | None:

@@ -30,7 +30,7 @@ def test_what_mokutil_says(printed: str, state: str) -> None:
 @pytest.mark.parametrize("system", ["debian", "rhel", "ubuntu"])
 def test_where_the_certificate_is(system: str) -> None:
     paths = [row["path"] for row in RECORD["certificates"] if system in row["systems"]]
-    assert signing.certificates(system)[0] == paths[0]
+    assert signing.certificate(system) == paths[0]
 
 
 @pytest.mark.parametrize(

@@ -267,6 +267,16 @@ def test_the_key_is_asked_only_with_secure_boot(observe, tmp_path, flag):
         assert programs.asked == [f"mokutil --test-key {key}"]
 
 
+def test_the_key_of_another_dkms_does_not_count_on_ubuntu(observe, tmp_path):
+    """Without MOK.der, DKMS creates it there, and never signs with /var/lib/dkms/mok.key."""
+    texts = {"/etc/os-release": "ID=ubuntu\n", "/var/lib/dkms/mok.pub": ""}
+    variable = "/sys/firmware/efi/efivars/SecureBoot-8be4df61"
+    plant(tmp_path, {variable: "\x06\x00\x00\x00\x01", **texts})
+    programs = Programs({"mokutil": (1, "/var/lib/dkms/mok.pub is already enrolled\n", "")})
+    found = observe(programs)["driver"]["signing"]
+    assert found == {"certificate": None, "state": "missing", "error": None}
+
+
 def test_a_certificate_that_is_not_understood_is_unknown(observe, tmp_path):
     line = "mok_certificate=$x/mine.pub"
     variable = "/sys/firmware/efi/efivars/SecureBoot-8be4df61"
