@@ -581,8 +581,8 @@ Remedy: remove these options from the files; or delete the files, and run again:
 
 EPEL_MISSING (refusal): dkms, which builds the driver's module, is not installed, and EPEL, which
   has it, is not enabled
-Remedy: enable EPEL (`dnf install epel-release` on Rocky Linux and AlmaLinux), or install dkms from
-  another repository
+Remedy: enable EPEL (`dnf install epel-release` on Rocky Linux and AlmaLinux; on RHEL, also
+  codeready-builder), or install dkms from another repository
 
 REPOSITORY_UNTRUSTED (failure): the repository {url} is not trusted: {error} (key: {key}; pinned
   key: {pinned})
@@ -616,6 +616,10 @@ Remedy: nothing to do; with an unusable repository, every later run of the packa
 PACKAGE_VERSION_MISSING (failure): no enabled repository has {package}; available versions: {found}
 Remedy: add a repository that has it; or, if the role has a variable for its version, set that to an
   available version
+
+DEPENDENCY_MISSING (failure): no enabled repository has {needed}
+Remedy: enable the repository that has it, and run again; for the driver on Red Hat's distributions,
+  that is EPEL, and on RHEL also codeready-builder
 
 KERNEL_OUTDATED (failure): the repositories have no packages of the driver for the running kernel
   {kernel}: {error}

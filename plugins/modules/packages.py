@@ -34,7 +34,7 @@ attributes:
     details: O(operation=install) asks the package manager, and fails with the findings of a real
       run. It reads a planned repository, with its key, in a temporary folder. It does not ask while
       dpkg has to be repaired. O(operation=fetch_runfile) asks whether the file is there, and checks
-      a file of the controller. The other operations report a change without looking at the node,
+      one that the controller has. The other operations report a change without looking at the node,
       because a plan has a step only if it changes the node.
   diff_mode:
     support: partial

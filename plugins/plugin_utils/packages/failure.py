@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.dependencies import lacking
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.outdated import outdated
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import is_version
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.removals import (
@@ -132,6 +133,7 @@ def explain(
         or [*others.values()]
         or _of_kernel(host, node, answers, desired["names"], printed)
         or _missing(host, answers, desired["names"], node)
+        or lacking(host, error)
         or [failed(host, error, printed)]
     )
     is_own = not own.isdisjoint({*twice, *suspects})
