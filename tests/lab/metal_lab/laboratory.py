@@ -177,11 +177,7 @@ def _start(state: State, description: Description, made: Built) -> None:
     known_hosts = b""
     for number, node in enumerate(description.nodes, 1):
         files, host_key = nodes.files(state, node, number, authority, public)
-        of_system = {
-            **dict.fromkeys(REDHAT, _yum_sources),
-            **dict.fromkeys(UBUNTU, _ubuntu_sources),
-        }
-        files |= of_system.get(node.os, _apt_source)(state, made)
+        files |= _sources(node)(state, made)
         image = made.node_images[node.os, node.engine]
         address = nodes.start(state, node, number, image, made.images, files)
         state.nodes[node.name] = address
