@@ -31,13 +31,16 @@ MODULES = f"{_FOLDER}/nvidia*/*/*/*/module/nvidia*.ko*"
 LOGS = f"{_FOLDER}/nvidia*/*/{_LOG}"
 # How much of a log is read, from its end.
 END_BYTES = 65536
-# DKMS's name and version of the driver. nvidia-fs is not part of it, but GPUDirect Storage.
-_PATH = re.compile(rf"{_FOLDER}/(?P<source>{MODULE}/[^/]+)/(?P<rest>.+)")
+# DKMS's name and version of the driver: nvidia-srv is Ubuntu's driver for servers. nvidia-fs is not
+# part of it, but GPUDirect Storage.
+_PATH = re.compile(rf"{_FOLDER}/(?P<source>(?:{MODULE}|nvidia-srv)/[^/]+)/(?P<rest>.+)")
 # "DKMS (dkms-3.3.0) make.log for nvidia/580.105.08 for kernel 6.17.11-061711-generic (x86_64)"
 _KERNEL = re.compile(r"^DKMS\b.*\bmake\.log for .+ for kernel (?P<release>\S+)", re.MULTILINE)
 # What compilers, the kernel's build and the driver's own checks print. make's "*** [file] Error 1"
 # follows from one of these, so it counts only without one.
 _ERROR = re.compile(r"^.*\b(?:fatal error|error|ERROR)\b ?:.*$", re.MULTILINE)
+# A shell that does not find the compiler.
+_NOT_FOUND = re.compile(r"^\S+: \d+: \S+: not found$", re.MULTILINE)
 _CONSEQUENCE = re.compile(
     r"^.*(?:\*\*\* .*|No space left on device.*|Failed CC version check.*)$", re.MULTILINE
 )
@@ -125,7 +128,7 @@ def is_log(path: str) -> bool:
 
 def parse_log(text: str) -> str | None:
     """Return the first errors in the log of a build; None if it has none that is known."""
-    found = _ERROR.findall(text) or _CONSEQUENCE.findall(text)
+    found = _ERROR.findall(text) or _NOT_FOUND.findall(text) or _CONSEQUENCE.findall(text)
     lines = list(dict.fromkeys(" ".join(line.split()) for line in found))[:_QUOTED]
     shown = ("".join(one if one.isprintable() else "?" for one in line) for line in lines)
     return "; ".join(line[:_LENGTH] for line in shown) or None

@@ -27,6 +27,16 @@ LOG = "/var/lib/dkms/nvidia/590.48.01/build/make.log"
             id="the same error of several files",
         ),
         pytest.param(
+            recording("dkms/make-log-no-compiler.txt"),
+            "/var/lib/dkms/nvidia-current/535.309.01/build/conftest.sh: 7133: gcc-12: not found",
+            id="no compiler",
+        ),
+        pytest.param(
+            "/bin/sh: 1: gcc-12: not found\nmake[2]: *** [Makefile.build:243: toy.o] Error 127\n",
+            "/bin/sh: 1: gcc-12: not found",
+            id="no compiler, Ubuntu 22.04",
+        ),
+        pytest.param(
             "<command-line>: fatal error: linux/autoconf.h: No such file or directory\n",
             "<command-line>: fatal error: linux/autoconf.h: No such file or directory",
             id="no autoconf.h",
@@ -53,9 +63,19 @@ def test_the_words_of_the_compiler(text: str, expected: str | None) -> None:
     [
         pytest.param(recording("dkms/make-log-headers.txt"), "7.0.0-1011-gcp", id="DKMS 2"),
         pytest.param(recording("dkms/make-log-gcc-11.txt"), "6.8.0-60-generic", id="DKMS 3"),
+        pytest.param(recording("dkms/make-log-no-compiler.txt"), "6.1.0-56-amd64", id="Debian 12"),
         pytest.param("make: nothing\n", None, id="another form"),
     ],
 )
 def test_the_kernel_of_a_failed_build(start: str, kernel: str | None) -> None:
     found = dkms.parse([LOG], "6.1.0-26-amd64", {LOG: {"start": start, "end": ""}})
     assert (found["failed"], found["log"]) == (kernel, LOG)
+
+
+def test_names_of_sources() -> None:
+    """Ubuntu's source of the driver for servers has a name of its own, and builds nvidia.ko."""
+    release = "6.8.0-149-generic"
+    folder = "/var/lib/dkms/nvidia-srv/580.178.04"
+    paths = [f"{folder}/source", f"{folder}/{release}/x86_64/module/nvidia.ko"]
+    found = dkms.parse(paths, release, {})
+    assert (found["sources"], found["built"]) == (["nvidia-srv/580.178.04"], True)

@@ -667,6 +667,37 @@ def test_what_a_package_needs_is_on_stdout(version: str) -> None:
     ]
 
 
+APTS = parse_scene(recording("packages/apt-2.8.4-3.0.4.txt"))
+
+
+@pytest.mark.parametrize(
+    ("scene", "expected"),
+    [
+        (
+            "2.8.4-unmet",
+            "linux-modules-nvidia-580-server-open-6.8.0-138-generic : Depends: nvidia-kernel-"
+            "common-580-server (<= 580.173.02-1) but 580.178.04-0ubuntu0.24.04.1 is to be "
+            "installed",
+        ),
+        (
+            "3.0.4-unmet",
+            "nvidia-smi : Depends: libnvidia-ml1 (= 550.163.01-2) but it is not going to be "
+            "installed",
+        ),
+    ],
+)
+def test_dependencies_with_newer_apt(scene: str, expected: str) -> None:
+    error, printed = APTS[f"{scene}-stderr"], APTS[f"{scene}-stdout"]
+    assert said(error, printed=printed) == [
+        f"PACKAGES_FAILED the package manager failed: {expected}"
+    ]
+
+
+@pytest.mark.parametrize("scene", ["2.8.4-missing", "3.0.4-missing"])
+def test_a_missing_package_with_newer_apt(scene: str) -> None:
+    assert is_stale(APTS[f"{scene}-stderr"])
+
+
 SIGNED = "linux-modules-nvidia-580-server-open-6.8.0-136-generic"
 NEEDS = "nvidia-kernel-common-580-server (<= 580.173.02-1) but 580.178.04"
 UNFIT = f"""\

@@ -12,6 +12,7 @@ import pytest
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import follow
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.follow import Answer
+from ansible_collections.metal.gpu.tests.unit.support.recordings import parse_scene, recording
 
 HEADERS = "linux-headers-amd64"
 GONE = Answer(False, "", "E: Version '6.12.113-1' for 'linux-headers-amd64' was not found")
@@ -78,3 +79,24 @@ def test_what_is_left_out_is_named() -> None:
     assert (headers["code"], signed["code"]) == ("KERNEL_HEADERS_LEFT", "KERNEL_MODULES_LEFT")
     assert "was not found" in headers["message"]
     assert "nvidia-kernel-common-580-server (>= 580.178.04) but 580.173.02" in signed["message"]
+
+
+def test_newer_apt() -> None:
+    apt = parse_scene(recording("packages/apt-2.8.4-3.0.4.txt"))
+
+    def problem(scene: str, *, is_possible: bool = False) -> str | None:
+        streams = (apt.get(f"{scene}-{stream}", "") for stream in ("stdout", "stderr"))
+        return follow.problem(Answer(is_possible, *streams))
+
+    assert problem("2.8.4-follow", is_possible=True) is None
+    assert problem("2.8.4-unmet") == (
+        "linux-modules-nvidia-580-server-open-6.8.0-138-generic : Depends: nvidia-kernel-"
+        "common-580-server (<= 580.173.02-1) but 580.178.04-0ubuntu0.24.04.1 is to be installed"
+    )
+    assert problem("3.0.4-unmet") == (
+        "nvidia-smi : Depends: libnvidia-ml1 (= 550.163.01-2) but it is not going to be installed"
+    )
+    assert problem("3.0.4-version") == "Version '580.*' for 'nvidia-smi' was not found"
+    assert str(problem("3.0.4-missing")).startswith(
+        "Unable to locate package linux-headers-6.12.113"
+    )

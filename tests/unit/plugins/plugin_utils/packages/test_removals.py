@@ -12,6 +12,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.removals import
 from ansible_collections.metal.gpu.tests.unit.support.recordings import parse_scene, recording
 
 APT = parse_scene(recording("packages/apt-install-removes.txt"))
+APTS = parse_scene(recording("packages/apt-2.8.4-3.0.4.txt"))
 DNF = parse_scene(recording("packages/dnf-install-removes.txt"))
 REMOVED = {"less", "patch", "xxd", "build-essential", "dpkg-dev"}
 REMOVED |= {"tcl-dev", "tcl8.6-dev", "tk-dev", "tk8.6-dev"}
@@ -26,6 +27,16 @@ def test_apt_lists_each_package_once(scene: str) -> None:
 def test_apt_refuses_to_remove() -> None:
     found = in_the_way(APT["no-remove-stderr"], APT["no-remove-stdout"])
     assert {*found} == REMOVED
+
+
+def test_newer_apt() -> None:
+    """apt-get 3.0 prints the old form; the form of the program apt is in the table below."""
+    driver = {*removed(APTS["2.8.4-simulate-stdout"])}
+    assert (len(driver), driver) == (8, {*removed(APTS["2.8.4-no-remove-stdout"])})
+    found = in_the_way(APTS["2.8.4-no-remove-stderr"], APTS["2.8.4-no-remove-stdout"])
+    assert {*found} == driver
+    assert removed(APTS["2.8.4-purge-stdout"]) == ["nvidia-utils-580-server"]
+    assert removed(APTS["3.0.4-purge-stdout"]) == ["dbus"]
 
 
 @pytest.mark.parametrize(
