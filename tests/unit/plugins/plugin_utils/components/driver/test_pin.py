@@ -38,7 +38,12 @@ OLD = "nvidia-driver-pinning-580.178.04"
 OF_BRANCH = {"driver": {"packages": {"nvidia-driver-pinning-580": "580-5"}}}
 LEFT = {
     "ours": {"files": [FILE]},
-    "driver": {"own_pin": ["Package: *nvidia* libcuda*", "Pin: version 570.1-*"]},
+    "driver": {
+        "own_pin": [
+            "Package: *nvidia* libcuda1 libcudadebugger1 libnvcuvid1 libnvoptix1",
+            "Pin: version 570.1-*",
+        ]
+    },
 }
 TURING = {"pci": [{**GPU, "device": "1eb8"}]}
 
