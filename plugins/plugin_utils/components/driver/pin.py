@@ -7,7 +7,7 @@ Most dependencies accept newer versions, and apt prefers the newest one, of what
 file of preferences names the chosen ones. NVIDIA has packages for that, but not for each version.
 dnf needs none: the packages for it name exact versions.
 
-Source: apt_preferences(5); tried with apt 2.6.1, 2026-11-23, see tests/recorded/apt_pins.yml
+Source: apt_preferences(5); tried with apt 2.6.1, 2.8.4 and 3.0.3, see tests/recorded/apt_pins.yml
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed impo
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import File, Plan
 
-_PACKAGES = "*nvidia* libcuda*"
+# The packages of drivers whose names do not have "nvidia" are those of Debian 13's archive.
+_PACKAGES = "*nvidia* libcuda1 libcudadebugger1 libnvcuvid1 libnvoptix1"
 # As in NVIDIA's packages: more than any source has by itself, and than the 600 of its own file of
 # preferences. From 1001 on, an upgrade of the system would take a newer driver of the admin back.
 _PRIORITY = 1000

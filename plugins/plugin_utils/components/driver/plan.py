@@ -129,6 +129,8 @@ def _plan_working(plan: Plan[Data], node: Node, desired: Desired) -> None:
     if desired["source"] == PRESENT:
         _leave_alone(plan, node)
         return
+    if not is_ours:
+        pin.plan_removal(plan, node)
     parameters.plan_wanted(plan, node, desired)
     is_other = origin.differs(node, desired) or not is_of_source
     if choice:
@@ -227,6 +229,9 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
     if newest:
         plan.data["may_remove"] = [*plan.data["may_remove"], distribution.OF_OLDER_KERNELS]
     refuse_installation(plan, node, choice, packages, reason)
+    # What the role only adds to an admin's driver follows that driver. Fabric Manager does not.
+    is_ours = bool(driver_packages.carriers(ours))
+    is_pinned = is_ours and reason is not None
     if not separate:
         reason = "; ".join(filter(None, (reason, lacking))) or None
     if reason:
@@ -234,14 +239,12 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
     if reason and systems.is_redhat(node):
         _plan_redhat(plan, node, choice.driver, chosen.stream)
     plan.step(steps.HEADERS, lacking if separate else None)
-    if reason:
+    if is_pinned:
         pin.plan_pin(plan, node, choice)
     state.plan_blacklist(plan, node["driver"])
     parameters.plan_wanted(plan, node, desired)
     plan.step(steps.OURS.install, f"{reason}; {choice.why}" if reason else None)
     plan.step(steps.FOLLOW, kernels.following_reason(following))
-    # What the role only adds to an admin's driver follows that driver. Fabric Manager does not.
-    is_ours = bool(driver_packages.carriers(ours))
     held = distribution.holdable(ours if is_ours else {*ours}.intersection(managers))
     again = "an update of them ends the hold" if newest and reason else None
     steps.OURS.plan_hold(plan, node, {name: ours[name] for name in held}, again)

@@ -836,7 +836,7 @@ def test_refusal_names_the_addresses() -> None:
             "nvidia_driver",
             {
                 "packages": {"nvidia-driver-cuda": {"version": "580.178.04-1", "held": False}},
-                "ours": {"packages": {"nvidia_driver": None}},
+                "ours": {"files": [], "packages": {"nvidia_driver": None}},
             },
             {},
             [],
@@ -1429,7 +1429,7 @@ def test_working_driver_is_kept_wherever_it_came_from(
     changes = {
         "driver": {"module_version": version},
         "nvml": {"driver_version": version},
-        "ours": {"packages": {"nvidia_driver": None}},
+        "ours": {"files": [], "packages": {"nvidia_driver": None}},
     }
     node = without_nulls(merge(DONE, changes))
     node["driver"]["packages"] = packages

@@ -98,7 +98,11 @@ def installed(**changes: Any) -> dict[str, Any]:
     version = {
         "module_version": "550.163.01",
         "disk_version": "550.163.01",
-        "own_pin": ["Package: *nvidia* libcuda*", "Pin: release o=Debian", "Pin-Priority: 1000"],
+        "own_pin": [
+            "Package: *nvidia* libcuda1 libcudadebugger1 libnvcuvid1 libnvoptix1",
+            "Pin: release o=Debian",
+            "Pin-Priority: 1000",
+        ],
     }
     found = {"driver": version, "nvml": {"driver_version": "550.163.01"}}
     return merge(merge(node, found), changes)

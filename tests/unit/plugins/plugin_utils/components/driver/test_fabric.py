@@ -173,7 +173,7 @@ def test_our_fabric_manager_follows_the_driver() -> None:
 
 def test_nothing_is_installed_beside_a_driver_of_the_admin() -> None:
     found = node(SWITCHES, {"fabric": {"manager": NO_UNIT}}, base=DONE)
-    found["ours"] = {**found["ours"], "packages": {}}
+    found["ours"] = {**found["ours"], "packages": {}, "files": []}
     assert names(plan("nvidia_driver", found)) == []
 
 

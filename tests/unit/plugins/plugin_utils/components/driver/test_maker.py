@@ -249,7 +249,7 @@ def test_a_part_that_the_role_adds_to_the_driver_of_an_admin_is_not_held() -> No
         ("nvidia-kernel-dkms", "nvidia-smi", "libcuda1", "libnvidia-cfg1"), "550.163.01-2"
     )
     libraries = {"libnvidia-ml1": "550.163.01-2"}
-    node = test_distribution.installed()
+    node = test_distribution.installed(ours={"files": []})
     for name in {*node["packages"]}.intersection({*admins}):
         node["packages"][name]["held"] = False
     node["packages"]["libnvidia-ml1"] = {"version": "550.163.01-2", "held": False}

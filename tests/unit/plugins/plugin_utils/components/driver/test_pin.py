@@ -22,6 +22,7 @@ from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.te
     BROKEN,
     DONE,
     GPU,
+    OF_DRIVER,
     VIRGIN,
     codes,
     merge,
@@ -38,8 +39,14 @@ OLD = "nvidia-driver-pinning-580.178.04"
 OF_BRANCH = {"driver": {"packages": {"nvidia-driver-pinning-580": "580-5"}}}
 LEFT = {
     "ours": {"files": [FILE]},
-    "driver": {"own_pin": ["Package: *nvidia* libcuda*", "Pin: version 570.1-*"]},
+    "driver": {
+        "own_pin": [
+            "Package: *nvidia* libcuda1 libcudadebugger1 libnvcuvid1 libnvoptix1",
+            "Pin: version 570.1-*",
+        ]
+    },
 }
+SILENT = {"failure": BROKEN, "devices": []}
 TURING = {"pci": [{**GPU, "device": "1eb8"}]}
 
 
@@ -117,7 +124,7 @@ def test_package_that_an_earlier_version_of_the_role_installed() -> None:
     assert OLD in planned["data"]["packages"]
     assert NO_PIN not in names(planned)
     # Its driver was removed by hand since: both name the same version.
-    gone = merge(node, {"packages": {"nvidia-driver-cuda": None}, "nvml": {"failure": BROKEN}})
+    gone = merge(node, {"packages": {"nvidia-driver-cuda": None}, "nvml": SILENT})
     assert codes(plan("nvidia_driver", without_nulls(gone))) == []
 
 
@@ -147,6 +154,27 @@ def test_file_of_another_choice_goes() -> None:
     planned = test_runfile.driver(merge(test_runfile.VIRGIN, LEFT))
     assert NO_PIN in names(planned)
     assert planned["data"]["pin"] == {"path": FILE, "block": ""}
+
+
+def test_driver_of_the_admin_gets_none() -> None:
+    """The admin may have taken ours over, or installed one after a run that failed."""
+    gone = {"nvml": SILENT, "packages": {"nvidia-persistenced": None}}
+    none = {"files": [], "packages": {"nvidia_driver": None}}
+    node = without_nulls(merge(merge(DONE, gone), {"ours": none, "driver": {"own_pin": []}}))
+    planned = plan("nvidia_driver", node)
+    assert "Install the driver" in names(planned)
+    assert PIN not in names(planned)
+    newer = {"version": "580.200.01-1", "held": False}
+    taken = merge(DONE, {"packages": dict.fromkeys(OF_DRIVER, newer)})
+    assert names(plan("nvidia_driver", taken)) == [NO_PIN]
+    assert names(plan("nvidia_driver", taken, source="present")) == []
+
+
+def test_headers_alone_need_none() -> None:
+    bare = {"nvml": SILENT, "kernel": {"headers": False}, "driver": {"own_pin": []}}
+    planned = plan("nvidia_driver", merge(DONE, bare))
+    assert "Install the driver" in names(planned)
+    assert PIN not in names(planned)
 
 
 def test_record_is_about_packages_only() -> None:
