@@ -57,7 +57,10 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.results import 
     error_of,
     printed_by,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages.runfile import telling
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.runfile import (
+    question,
+    telling,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.signing_key import (
     KeyUnavailable,
     read_signing_key,
@@ -166,7 +169,7 @@ class ActionModule(ActionBase):
         url, checksum = self._request.options["url"], self._request.options["checksum"]
         failed = None
         if "://" in url:
-            result = self._call(runfile_check.question(url))
+            result = self._call(question(url))
             if runfile_check.is_unavailable(result):
                 failed = Failed(error_of(result), code=runfile_check.UNAVAILABLE)
         elif not (path := self._find_file(url)):

@@ -392,6 +392,11 @@ gpu_node:
               description: Displays of X servers that run, such as V(:0).
               type: list
               elements: str
+            stops:
+              description: >-
+                Whether packages have put C(/usr/lib/nvidia/alternate-install-present) there, which
+                forbids the installer.
+              type: bool
         persistence_off:
           description: >-
             The file of this unit that starts the daemon with C(--no-persistence-mode). V(null) if
@@ -445,6 +450,7 @@ gpu_node:
           free_mib: 51200
           runs_programs: true
           displays: []
+          stops: false
         persistence_off: null
     nvml:
       description: The GPUs according to the driver (C(nvidia-smi)).

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import odd_repositories
 import pytest
 
 NODE = str(Path(__file__).parent.parent / "node.yml")
@@ -100,6 +101,35 @@ def test_repositories_that_cannot_be_used(laboratory, failures, tmp_path):
         "gpu-1 again": "0" * 40,
         "gpu-2 again": "Connection refused",
         "gpu-3 again": stranger[f"{ROLE}_repository_fingerprint"],
+    }.items():
+        assert evidence in found[case], case
+    assert packages(laboratory) == before
+
+
+def test_mirrors_that_apt_does_not_accept_today(laboratory, failures, tmp_path):
+    """Half-synced, later than the clock of the node, and with a key that sqv finds too weak."""
+    before = packages(laboratory)
+    folder = tmp_path / "odd"
+    folder.mkdir()
+    odd_repositories.publish(folder)
+    with odd_repositories.served(folder, laboratory.facts["gateway"]) as offered:
+        odd = {name: repository(one, tmp_path) for name, one in offered.items()}
+        # Only gpu-3 has Debian 13, whose apt checks signatures with sqv.
+        found = failures(
+            {"gpu-1": odd["half-synced"], "gpu-2": odd["not-yet"], "gpu-3": odd["signed-later"]}
+        )
+        found |= {"gpu-3 again": failures({"gpu-3": odd["weak"]})["gpu-3"]}
+    assert {case: re.findall(r"REPOSITORY_\w+", words) for case, words in found.items()} == {
+        "gpu-1": ["REPOSITORY_INCOMPLETE", "REPOSITORY_REMOVED"],
+        "gpu-2": ["REPOSITORY_CLOCK", "REPOSITORY_REMOVED"],
+        "gpu-3": ["REPOSITORY_CLOCK", "REPOSITORY_REMOVED"],
+        "gpu-3 again": ["REPOSITORY_KEY_WEAK", "REPOSITORY_REMOVED"],
+    }
+    for case, evidence in {
+        "gpu-1": "Hash Sum mismatch",
+        "gpu-2": "is not valid yet",
+        "gpu-3": "Not live until",
+        "gpu-3 again": "SHA1 is not considered secure",
     }.items():
         assert evidence in found[case], case
     assert packages(laboratory) == before

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 # The first line of the list of installed files: "1.0-58017804 (580.178.04)".
 _LIST = "var/lib/nvidia/log"
 _VERSION = re.compile(r"\((\d+(?:\.\d+)+)\)\s*$")
+# Packages of a driver have it. The installer prints it, and stops.
+_STOPS = "usr/lib/nvidia/alternate-install-present"
 _UNINSTALLER = "usr/bin/nvidia-uninstall"
 # Where this collection lets the installer unpack itself.
 _SPACE = "var/lib"
@@ -36,6 +38,7 @@ class Installer(TypedDict):
     free_mib: int | None
     runs_programs: bool | None
     displays: list[str]
+    stops: bool  # a file of packages forbids it
 
 
 def read_installer(root: Path) -> Installer:
@@ -47,6 +50,7 @@ def read_installer(root: Path) -> Installer:
         "free_mib": free_mib,
         "runs_programs": runs_programs,
         "displays": _read_displays(root),
+        "stops": (root / _STOPS).exists(),
     }
 
 

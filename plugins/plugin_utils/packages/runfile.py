@@ -26,6 +26,8 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import (
 LOG = "/var/log/nvidia-installer.log"
 _UNINSTALL_LOG = "/var/log/nvidia-uninstall.log"
 _CHECKED = "driver.run"
+# Nothing is written there in check mode, but the module wants the folder to exist.
+_NOWHERE = "/var/lib/metal-gpu.run"
 _UNINSTALLER = "/usr/bin/nvidia-uninstall"
 _BUILD_LOGS = "/var/lib/dkms/nvidia*/*/build/make.log"
 # Logs that are older than the file are about an earlier driver.
@@ -94,6 +96,12 @@ def fetch(request: Request) -> Steps:
         ),
         undo=(absent(str(folder), explains=False, changes=False), tidied()),
     )
+
+
+def question(url: str) -> Call:
+    """Return the call by which the node, in check mode, asks a server for the head of the file."""
+    options = {"url": url, "dest": _NOWHERE, "mode": "0600", "force": True}
+    return Call("ansible.builtin.get_url", options, explains=False, changes=False)
 
 
 def _directory(path: PurePosixPath, mode: str) -> Call:

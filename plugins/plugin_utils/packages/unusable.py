@@ -66,7 +66,7 @@ _STALLED = re.compile(r"timeout: sending signal TERM to command \W(?P<program>[\
 _STATUS = re.compile(r"[1-5]\d\d ")  # of HTTP
 # Reasons that have findings of their own.
 _KEY_TOO_WEAK = re.compile(
-    r"(?P<first>.*?)[\s:]*\n.*(?P<last>SHA1 is not considered secure.*)", re.S
+    r"(?P<first>.*?)[\s:]*(?:\n|\s{2}).*(?P<last>SHA1 is not considered secure.*)", re.S
 )
 _OF_CLOCK = re.compile(
     r"is not valid yet|is expired \(invalid since|not yet valid|uses expired certificate"

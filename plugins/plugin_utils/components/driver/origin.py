@@ -205,7 +205,12 @@ def _without_driver(node: Node, packages: list[str]) -> Node:
             "flavour": None,
             "dkms": dkms.join({}),
             "persistenced": {"installed": False, "enabled": False, "active": False},
-            "installer": {**driver["installer"], "version": None, "uninstaller": False},
+            "installer": {
+                **driver["installer"],
+                "version": None,
+                "uninstaller": False,
+                "stops": driver["installer"]["stops"] and not packages,
+            },
             "next_kernel": {**newer, "module": False} if newer else None,
         },
         "fabric": fabric.without(node["fabric"], packages),

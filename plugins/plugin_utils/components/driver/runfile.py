@@ -59,6 +59,7 @@ class Place(NamedTuple):
     free_mib: int | None  # None: unknown
     runs_programs: bool | None  # whether the file system allows it
     displays: list[str]  # of X servers that run
+    stops: bool = False  # a file of packages forbids it
 
 
 def parse_name(url: str) -> RunFile:
@@ -132,4 +133,6 @@ def problems(url: str, version: str, place: Place) -> list[str]:
         found.append("/var/lib is mounted with noexec")
     if place.displays:
         found.append(f"an X server runs (display {', '.join(place.displays)})")
+    if place.stops:
+        found.append("/usr/lib/nvidia/alternate-install-present of another driver forbids it")
     return found

@@ -49,7 +49,9 @@ def plan_runfile(plan: Plan[Data], node: Node, desired: Desired, choice: Choice)
     if refuse_url(plan, "the .run file", url):
         return
     found = node["driver"]["installer"]
-    place = runfile.Place(found["free_mib"], found["runs_programs"], found["displays"])
+    place = runfile.Place(
+        found["free_mib"], found["runs_programs"], found["displays"], found["stops"]
+    )
     if problems := runfile.problems(url, choice.version, place):
         plan.refuse("RUNFILE_UNSUITABLE", version=choice.version, reasons="; ".join(problems))
     # The installer has come to its end before: only a step after it is missing.

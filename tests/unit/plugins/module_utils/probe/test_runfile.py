@@ -37,6 +37,7 @@ def test_node_without_anything(tmp_path: Path) -> None:
         "free_mib": None,
         "runs_programs": None,
         "displays": [],
+        "stops": False,
     }
 
 
@@ -46,6 +47,7 @@ def test_space_uninstaller_and_displays(tmp_path: Path) -> None:
         tmp_path,
         {
             "/usr/bin/nvidia-uninstall": "",
+            "/usr/lib/nvidia/alternate-install-present": "Use the packages.",
             "/var/lib/x": "",
             "/tmp/.X0-lock": "       812\n",
             "/tmp/.X1-lock": "       813\n",
@@ -54,7 +56,7 @@ def test_space_uninstaller_and_displays(tmp_path: Path) -> None:
         },
     )
     found = read_installer(tmp_path)
-    assert found["uninstaller"]
+    assert (found["uninstaller"], found["stops"]) == (True, True)
     assert isinstance(found["free_mib"], int)
     assert isinstance(found["runs_programs"], bool)
     assert found["displays"] == [":0"]

@@ -140,6 +140,7 @@ def test_a_gpu_node(observe, tmp_path):
                 "free_mib": ANY,
                 "runs_programs": ANY,
                 "displays": [],
+                "stops": False,
             },
             "persistence_off": None,
             "dkms": {

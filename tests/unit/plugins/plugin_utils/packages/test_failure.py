@@ -132,6 +132,17 @@ def test_signature_of_the_future() -> None:
     ]
 
 
+def test_key_that_is_too_weak_in_one_line() -> None:
+    (found,) = said("Failed to update apt cache", {"update": update("3.0.3", "weak-key")})
+    assert found == (
+        "REPOSITORY_KEY_WEAK apt does not accept the key of the repository "
+        "http://mirror.example/toolkit, although it is the right one: Sub-process /usr/bin/sqv "
+        "returned an error code (1), error message is: Signing key on "
+        "9DE7CCD316CBA75620647FE48946F84F5956D56D is not bound: SHA1 is not considered secure "
+        "since 2026-02-01T00:00:00Z (key: 9DE7CCD316CBA75620647FE48946F84F5956D56D)"
+    )
+
+
 def test_key_whose_own_signature_is_too_weak() -> None:
     assert said("Failed to update apt cache", {"update": SHA1}) == [
         "REPOSITORY_KEY_WEAK apt does not accept the key of the repository "

@@ -219,6 +219,12 @@ def test_variables_that_cannot_be_used(desired: dict[str, Any], expected: list[s
             id="every reason at once",
         ),
         pytest.param(
+            {"driver": installer(None, stops=True)},
+            {},
+            ["RUNFILE_UNSUITABLE"],
+            id="what packages of a driver have left",
+        ),
+        pytest.param(
             {"driver": installer("550.1"), "nvml": {"failure": BROKEN}},
             {},
             ["DRIVER_FROM_ELSEWHERE"],
@@ -348,6 +354,10 @@ def of_admin(**more: Any) -> dict[str, Any]:
     node["ours"]["packages"] = {}
     node["package_manager"] |= {"automatic": ["nvidia-kernel-common"], "dependants": {}}
     return merge(node, more)
+
+
+def test_packages_take_their_veto_along() -> None:
+    assert codes(driver(merge(DONE, {"driver": installer(None, stops=True)}), switch_ok=True)) == []
 
 
 def test_what_is_no_driver_stays_with_a_switch() -> None:
