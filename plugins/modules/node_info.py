@@ -278,6 +278,12 @@ gpu_node:
               description: The kernels for which DKMS built the module.
               type: list
               elements: str
+            unfinished:
+              description: >-
+                The kernels for which a build was interrupted. DKMS refuses to build for them until
+                C(dkms remove).
+              type: list
+              elements: str
             sources:
               description: >-
                 Names and versions of the driver's modules whose source DKMS has, such as
@@ -295,7 +301,7 @@ gpu_node:
               type: str
             builds:
               description: >-
-                C(built), C(kernels), C(log), C(failed) and C(error) of each source alone. The
+                C(built), C(kernels), C(unfinished), C(log), C(failed) and C(error) of each source alone. The
                 values above are those of all sources together.
               type: dict
         next_kernel:

@@ -22,6 +22,7 @@ from metal_lab import (
     facts,
     faults,
     groups,
+    kernels,
     keys,
     mirror,
     needs,
@@ -169,7 +170,7 @@ def _start(state: State, description: Description, made: Built) -> None:
     for number, node in enumerate(description.nodes, 1):
         files, host_key = nodes.files(state, node, number, authority, public)
         of_system = _yum_sources if node.os in REDHAT else _apt_source
-        files |= of_system(state, made)
+        files |= of_system(state, made) | kernels.files(node)
         image = made.node_images[node.os, node.engine]
         address = nodes.start(state, node, number, image, made.images, files)
         state.nodes[node.name] = address
@@ -184,7 +185,8 @@ def _start(state: State, description: Description, made: Built) -> None:
 
 
 def _set_up(state: State, node: Node) -> None:
-    """Give a node its scenes and faults."""
+    """Give a node its kernel, its scenes and its faults."""
+    kernels.start(state, node)
     for scene in node.scenes:
         scenes.set_up(state, node.name, scene, [])
     for fault in node.faults:

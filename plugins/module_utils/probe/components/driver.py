@@ -140,6 +140,7 @@ PROBE = Probe(
     found={
         "dkms_modules": (dkms.MODULES,),
         "dkms_logs": (dkms.LOGS,),
+        "dkms_finishing": (dkms.FINISHING,),
         "dkms_sources": (dkms.SOURCES,),
     },
     program_files=dict.fromkeys(nvidia_driver.PROGRAMS, program_files.DIRECTORIES),

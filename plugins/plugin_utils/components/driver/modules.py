@@ -105,7 +105,9 @@ def plan_build(
     plan.data["source"] = sources[0] if sources else None
     version = re.escape(choice.version).replace(r"\*", ".*")
     plan.data["source_pattern"] = f"[^/]+/{version}$"
-    kernels = []
+    # A full disk, or depmod, can prevent that DKMS installs what it built.
+    is_uninstalled = bool(dkms["built"] and sources and not node["driver"]["module_files"])
+    kernels = [release] if is_uninstalled else []
     if dkms["built"] is False:
         is_failed = has_failed(node, release)
         if is_complete and (is_failed or not sources):

@@ -133,7 +133,7 @@ def _driver(raw: Raw, values: Values) -> Driver:
 
 
 def _dkms(raw: Raw, values: Values) -> dkms.Dkms:
-    names = ("dkms_sources", "dkms_modules", "dkms_logs")
+    names = ("dkms_sources", "dkms_modules", "dkms_logs", "dkms_finishing")
     paths = [path for name in names for path in raw.found[name]]
     return dkms.parse(paths, raw.text("/proc/sys/kernel/osrelease"), values["build_logs"])
 

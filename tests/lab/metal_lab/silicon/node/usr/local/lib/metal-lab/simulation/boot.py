@@ -47,10 +47,24 @@ def mount_trees(node: Node) -> None:
             (node.state / f"{name}.host").write_text(content)
             (node.state / name).write_text(content)
             _mount("--bind", str(node.state / name), original)
+    for original, text in kernel_texts(node).items():
+        name = original.rpartition("/")[2]
+        (node.state / name).write_text(text)
+        if not is_mounted(original):
+            _mount("--bind", str(node.state / name), original)
     boot_id = "/proc/sys/kernel/random/boot_id"
     if not is_mounted(boot_id):
         (node.state / "boot_id").write_text(f"{uuid.uuid4()}\n")
         _mount("--bind", str(node.state / "boot_id"), boot_id)
+
+
+def kernel_texts(node: Node) -> dict[str, str]:
+    """What a simulated kernel says about itself, by file; empty on a node without one."""
+    if not (node.state / "kernel-release").exists():
+        return {}
+    compiler = "gcc-12 (Debian 12.2.0-14+deb12u1) 12.2.0, GNU ld (GNU Binutils for Debian) 2.40"
+    version = f"Linux version {node.release} (metal-lab) ({compiler}) #1 SMP PREEMPT_DYNAMIC\n"
+    return {"/proc/sys/kernel/osrelease": f"{node.release}\n", "/proc/version": version}
 
 
 def render_os_release(node: Node, machine: Machine) -> None:

@@ -6,6 +6,7 @@ The NVIDIA module on disk is a text that the laboratory's DKMS package installs:
 
     version=580.178.04
     flavour=open
+    signer=CHECKSUM     of the certificate, if the module is signed
 
 Debian gives its file another name, and has modprobe.d say so. Every other module goes to the real
 modprobe.
@@ -20,6 +21,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from . import keys
 from .state import Driver, Kernel, Machine, Node
 
 # Modules of the NVIDIA driver, each with the modules that it needs.
@@ -132,7 +134,7 @@ def load(node: Node, machine: Machine, kernel: Kernel, module: str) -> list[Path
         return inserted
     if module == "nouveau":
         bind_free_gpus(machine, kernel, "nouveau")
-    elif machine.secure_boot and not machine.trusts_dkms:
+    elif machine.secure_boot and keys.signer(file) not in machine.keys("enrolled"):
         raise KmodError(f"ERROR: could not insert '{module}': Key was rejected by service")
     elif module == "nvidia":
         _probe_nvidia(machine, kernel, read_driver(file))

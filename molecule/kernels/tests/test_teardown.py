@@ -1,0 +1,58 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The teardown leaves no module. After it, packages whose module does not build are half-installed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import footprint
+import pytest
+
+CONVERGE = str(Path(__file__).parent.parent / "converge.yml")
+ABSENT = ("-e", "nvidia_driver_state=absent")
+
+
+@pytest.fixture
+def gpu(laboratory):
+    return laboratory.host("gpu-1")
+
+
+def test_teardown(laboratory, gpu):
+    everywhere = ("-e", "node=gpu-1:gpu-2")
+    assert laboratory.playbook(CONVERGE, *ABSENT, *everywhere).returncode == 0
+    assert gpu.check_output("dkms status") == ""
+    assert gpu.check_output("find /lib/modules /var/lib/dkms -name 'nvidia*'") == ""
+    again = laboratory.playbook(CONVERGE, *ABSENT, *everywhere)
+    assert len(re.findall(r": ok=\d+\s+changed=0\s", again.output)) == 2
+
+
+@pytest.mark.parametrize("node", ["gpu-1", "gpu-2"])
+def test_node_is_what_it_was(footprints, node):
+    before, after = (each["nodes"][node] for each in footprints)
+    assert footprint.differences(before, after) == []
+
+
+def test_half_installed_packages(laboratory, gpu):
+    """The compiler's words are in the first message, and in that of the next run."""
+    words = "error: too few arguments to function 'pci_resize_resource'"
+    laboratory.lab("fault", "gpu-1", "build-fails", "kernel-changed")
+    first = laboratory.playbook(CONVERGE)
+    assert first.returncode != 0
+    assert words in first.words
+    assert "half-configured" in gpu.check_output("dpkg --audit; dpkg --list 'nvidia*'; true") or (
+        "iF" in gpu.check_output("dpkg --list 'nvidia*'")
+    )
+    check = laboratory.playbook(CONVERGE, "--check")
+    assert check.returncode != 0
+    again = laboratory.playbook(CONVERGE)
+    assert again.returncode != 0
+    assert "PACKAGES_UNFINISHED gpu-1: " in again.words
+    assert words in again.words
+    laboratory.lab("fault", "gpu-1", "builds")
+    gpu.check_output("dpkg --configure -a")  # as the remedy says
+    assert laboratory.playbook(CONVERGE).returncode == 0
+    assert len(gpu.check_output("nvidia-smi -L").splitlines()) == 1
+    assert laboratory.playbook(CONVERGE, *ABSENT).returncode == 0
