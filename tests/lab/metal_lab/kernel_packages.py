@@ -16,8 +16,9 @@ from typing import NamedTuple
 
 from metal_lab.cache import built, digest
 from metal_lab.debian_archive import DebianPackage
-from metal_lab.packages import EMPTY, Package
+from metal_lab.packages import EMPTY, SOURCES, Package
 
+CONFIG = SOURCES / "linux-image" / "config"
 MODULES = ("nvidia", "nvidia-uvm", "nvidia-modeset", "nvidia-drm", "nvidia-peermem")
 _RELEASE = re.compile(r"(?P<series>\d+\.\d+)\.\d+-(?P<number>\d+)-(?P<flavour>[a-z0-9-]+)")
 
@@ -53,7 +54,6 @@ def kernels(offered: Mapping[str, bool]) -> Iterator[Package]:
 def image(release: Release) -> Iterator[Package]:
     """Yield a kernel and the version of its meta package that brings it."""
     name, folder = f"linux-image-{release.name}", f"/usr/lib/modules/{release.name}"
-    files = (f"/boot/vmlinuz-{release.name}", f"/boot/config-{release.name}")
     lists = (f"{folder}/modules.order", f"{folder}/modules.builtin")
     yield Package(
         name,
@@ -61,7 +61,11 @@ def image(release: Release) -> Iterator[Package]:
         "stand-in for a kernel",
         section="kernel",
         depends=("kmod", "linux-base", "initramfs-tools"),
-        binaries=dict.fromkeys((*files, *lists, f"{folder}/modules.builtin.modinfo"), EMPTY),
+        binaries={
+            f"/boot/vmlinuz-{release.name}": EMPTY,
+            f"/boot/config-{release.name}": CONFIG,
+            **dict.fromkeys((*lists, f"{folder}/modules.builtin.modinfo"), EMPTY),
+        },
         folder="linux-image",
         facts={"release": release.name},
     )
@@ -117,8 +121,8 @@ def dkms() -> Iterator[Package]:
     yield Package("make", "4.3-4.1", "stand-in for make", section="devel")
     yield Package("gcc", "4:12.2.0-3", "stand-in for a compiler", section="devel")
     yield Package("libc6-dev", "2.36-9+deb12u10", "stand-in for headers", section="libdevel")
-    for name in ("dpkg-dev", "patch", "lsb-release", "linux-base"):
-        yield Package(name, "1-1", "placeholder, which dkms or a kernel needs", folder="empty")
+    for name, version in (("dpkg-dev", "1.21.22"), ("patch", "2.7.6-7"), ("lsb-release", "12.0-1")):
+        yield Package(name, version, "placeholder, which dkms needs", folder="empty")
 
 
 def with_dkms(made: Iterable[Package]) -> Iterator[Package]:

@@ -17,7 +17,7 @@ from metal_lab.cache import FILES, built, digest
 from metal_lab.description import Node
 from metal_lab.state import State
 
-UNAME = FILES / "uname"
+UNAME = FILES / "kernel" / "uname.c"
 _LIBRARY = "usr/local/lib/metal-lab/uname.so"
 _INSTALL = """
 set -eu
@@ -40,7 +40,7 @@ def files(node: Node) -> dict[str, bytes]:
 
 def _build_uname(out: Path) -> None:
     options = ("-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-s")
-    subprocess.run(["gcc", *options, "-o", out / "uname.so", UNAME / "uname.c"], check=True)
+    subprocess.run(["gcc", *options, "-o", out / "uname.so", UNAME], check=True)
 
 
 def start(state: State, node: Node) -> None:

@@ -7,4 +7,3 @@ set -eu
 export DEBIAN_FRONTEND=noninteractive
 apt-get --quiet=2 update
 apt-get --quiet=2 install linux-image-amd64=6.1.152-1 > /dev/null
-rm --recursive /var/lib/apt/lists/* /var/cache/apt/*.bin
