@@ -414,13 +414,19 @@ gpu_node:
         dkms:
           built: true
           kernels: [6.1.0-26-amd64]
+          unfinished: []
           sources: [nvidia/580.178.04]
           log: null
           failed: null
           error: null
           builds:
             nvidia/580.178.04:
-              {built: true, kernels: [6.1.0-26-amd64], log: null, failed: null, error: null}
+              built: true
+              kernels: [6.1.0-26-amd64]
+              unfinished: []
+              log: null
+              failed: null
+              error: null
         next_kernel: {release: 6.1.0-28-amd64, headers: true, module: true}
         next_kernel_skipped: false
         headers_available: null

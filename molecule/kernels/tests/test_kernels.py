@@ -92,10 +92,11 @@ def test_kernel_without_headers_is_named_in_time(laboratory, gpu):
     assert "it has no headers" in run.words
 
 
-def test_its_headers_come_later(laboratory, gpu):
-    """Nothing is left to the role: the hook of the headers' package calls DKMS."""
+def test_kernel_that_is_removed_is_no_longer_named(laboratory, gpu):
     gpu.check_output(f"apt-get --quiet=2 purge linux-image-{WITHOUT_HEADERS}")
-    assert is_unchanged(laboratory.playbook(CONVERGE))
+    run = laboratory.playbook(CONVERGE)
+    assert is_unchanged(run)
+    assert "KERNEL_PENDING" not in run.words
 
 
 CAUSES = {
@@ -107,14 +108,18 @@ CAUSES = {
 }
 
 
+def unload(gpu):
+    gpu.check_output("systemctl stop nvidia-persistenced")
+    gpu.check_output("modprobe -r nvidia_drm nvidia_uvm nvidia")
+
+
 @pytest.fixture
 def build_fails(laboratory, gpu):
     """The driver is not loaded, and DKMS cannot build its module."""
 
     def start(cause):
+        unload(gpu)
         gpu.check_output(f"dkms unbuild {SOURCE} -k {NEW}")
-        gpu.check_output("systemctl stop nvidia-persistenced")
-        gpu.check_output("modprobe -r nvidia_drm nvidia_uvm nvidia")
         laboratory.lab("fault", "gpu-1", "build-fails", cause)
 
     yield start
@@ -138,13 +143,12 @@ def test_words_of_the_compiler(laboratory, gpu, build_fails, cause):
     gpu.check_output(f"dkms install {SOURCE} -k {NEW}")  # as the remedy says
     assert laboratory.playbook(CONVERGE).returncode == 0
     assert works(gpu)
-    laboratory.lab("fault", "gpu-1", "build-fails", cause)
 
 
-def test_disk_that_is_full_in_the_middle(laboratory, gpu, build_fails):
+def test_disk_that_is_full_in_the_middle(laboratory, gpu):
     """The space is enough for the build, and not for its result."""
-    build_fails("no-space")
-    laboratory.lab("fault", "gpu-1", "builds")
+    unload(gpu)
+    gpu.check_output(f"dkms unbuild {SOURCE} -k {NEW}")
     laboratory.lab("fault", "gpu-1", "disk-full", "/var/lib/dkms", "12")
     run = laboratory.playbook(CONVERGE)
     assert run.returncode != 0
@@ -159,14 +163,11 @@ def test_disk_that_is_full_in_the_middle(laboratory, gpu, build_fails):
         "cp -a /var/lib/dkms /tmp/dkms && umount /var/lib/dkms && rm -r /var/lib/dkms"
         " && cp -a /tmp/dkms /var/lib/ && rm -r /tmp/dkms"
     )
-    laboratory.lab("fault", "gpu-1", "build-fails", "no-space")
 
 
-def test_module_that_dkms_has_built_and_not_installed(laboratory, gpu, build_fails):
-    gpu.check_output("systemctl stop nvidia-persistenced")
-    gpu.check_output("modprobe -r nvidia_drm nvidia_uvm nvidia")
+def test_module_that_dkms_has_built_and_not_installed(laboratory, gpu):
+    unload(gpu)
     gpu.check_output(f"rm /lib/modules/{NEW}/updates/dkms/nvidia*.ko && depmod {NEW}")
     run = laboratory.playbook(CONVERGE)
     assert run.returncode == 0
     assert works(gpu)
-    laboratory.lab("fault", "gpu-1", "build-fails", "no-space")

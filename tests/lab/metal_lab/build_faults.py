@@ -35,5 +35,5 @@ def scripts() -> dict[str, tuple[str, str]]:
             f"CAUSE: DKMS cannot build modules; CAUSE is {', '.join(known)}",
             f'case "$1" in\n{cases}*) echo "no cause $1" >&2; exit 1 ;;\nesac',
         ),
-        "builds": ("DKMS can build modules again", f"rm {_FILE}"),
+        "builds": ("DKMS can build modules again", f"rm --force {_FILE}"),
     }

@@ -105,9 +105,7 @@ def plan_build(
     plan.data["source"] = sources[0] if sources else None
     version = re.escape(choice.version).replace(r"\*", ".*")
     plan.data["source_pattern"] = f"[^/]+/{version}$"
-    # A full disk, or depmod, can prevent that DKMS installs what it built.
-    is_uninstalled = bool(dkms["built"] and sources and not node["driver"]["module_files"])
-    kernels = [release] if is_uninstalled else []
+    kernels = [release] if sources and is_damaged(node) else []
     if dkms["built"] is False:
         is_failed = has_failed(node, release)
         if is_complete and (is_failed or not sources):
@@ -122,8 +120,17 @@ def plan_build(
             and not has_failed(node, newer["release"], by_name=True)
         ):
             kernels.append(newer["release"])
-    _plan_kernels(plan, kernels)
+    _plan_kernels(plan, node, kernels)
     return None
+
+
+def is_damaged(node: Node) -> bool:
+    """Whether DKMS built a module for the running kernel that is not there, or cannot be read.
+
+    DKMS 3.0.10 does not notice if the disk is full when it stores or installs the module.
+    """
+    driver = node["driver"]
+    return bool(driver["dkms"]["built"]) and not (driver["module_files"] and driver["disk_version"])
 
 
 def plan_next(plan: Plan[Data], node: Node, choice: Choice | None) -> None:
@@ -140,7 +147,7 @@ def plan_next(plan: Plan[Data], node: Node, choice: Choice | None) -> None:
     is_failed = has_failed(node, newer["release"], by_name=True)
     if choice and sources and newer["headers"] and not is_failed:
         plan.data |= {"source": sources[0], "version": choice.driver}
-        _plan_kernels(plan, [newer["release"]])
+        _plan_kernels(plan, node, [newer["release"]])
         return
     why = "nothing on the node builds one"
     if is_failed:
@@ -174,8 +181,11 @@ def refuse_unbuilt(plan: Plan[Data], node: Node, version: str, release: str | No
     )
 
 
-def _plan_kernels(plan: Plan[Data], kernels: list[str]) -> None:
+def _plan_kernels(plan: Plan[Data], node: Node, kernels: list[str]) -> None:
+    dkms = node["driver"]["dkms"]
     plan.data["kernels"] = kernels
+    # DKMS has something for them, and no module that could be loaded.
+    plan.data["rebuild"] = [one for one in kernels if one in (*dkms["kernels"], *dkms["unfinished"])]
     which = " and ".join(f"kernel {release}" for release in kernels)
     plan.step(steps.BUILD, f"no module for {which}" if kernels else None)
 

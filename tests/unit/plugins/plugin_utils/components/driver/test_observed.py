@@ -17,7 +17,10 @@ from ansible_collections.metal.gpu.tests.unit.support.recordings import (
 
 LOG = "/var/lib/dkms/nvidia/580.178.04/build/make.log"
 OLDER = "6.1.0-25-amd64"
-NOTHING = {"built": None, "kernels": [], "log": None, "failed": None, "error": None}
+NOTHING = {
+    **{"built": None, "kernels": [], "unfinished": []},
+    **{"log": None, "failed": None, "error": None},
+}
 FAILED = recording("dkms/make-log-gcc-11.txt")
 WORDS = "cc: error: unrecognized command-line option '-ftrivial-auto-var-init=zero'"
 

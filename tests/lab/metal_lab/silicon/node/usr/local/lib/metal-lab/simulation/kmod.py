@@ -77,7 +77,10 @@ def file_stem(node: Node, module: str) -> str:
 
 
 def read_driver(file: Path) -> Driver:
+    """Read a text module. Raises KmodError if it is damaged, as a full disk leaves it."""
     fields = dict(re.findall(r"^(\w+)=(.*)$", file.read_text(), re.MULTILINE))
+    if "flavour" not in fields:
+        raise KmodError(f"ERROR: could not insert '{file.stem}': Exec format error")
     return Driver(fields["version"], fields["flavour"])
 
 
@@ -326,6 +329,11 @@ def modinfo(node: Node, machine: Machine, arguments: list[str]) -> int:
         except ModuleNotFound:
             status = 1
             print(f"modinfo: ERROR: Module {name} not found.", file=sys.stderr)
+            continue
+        except KmodError:
+            status = 1
+            words = f"modinfo: ERROR: could not get modinfo from '{name}': Exec format error"
+            print(words, file=sys.stderr)
             continue
         wanted = "filename" if options.filename else options.field
         if wanted:
