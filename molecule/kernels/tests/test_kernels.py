@@ -153,6 +153,7 @@ def test_disk_that_is_full_in_the_middle(laboratory, gpu):
     run = laboratory.playbook(CONVERGE)
     assert run.returncode != 0
     assert "DKMS_BUILD_FAILED gpu-1: " in run.words
+    assert "No space left on device" in run.words
     gpu.check_output("rm /var/lib/dkms/.full")
     repaired = laboratory.playbook(CONVERGE)
     assert repaired.returncode == 0
