@@ -109,7 +109,7 @@ def explain(
         return Explanation([locked(host, lock, desired["lock_timeout"])])
     if node["package_manager"]["interrupted"] or _INTERRUPTED.search(text):
         return Explanation([finding("DPKG_INTERRUPTED", host)])
-    if unconfigured := _unconfigured(host, f"{printed}\n{error}"):
+    if unconfigured := _unconfigured(host, node, f"{printed}\n{error}"):
         return Explanation(unconfigured)
     if conflicting := in_the_way(error, printed):
         return Explanation([displaced(host, desired["names"], conflicting)])
@@ -226,10 +226,18 @@ def _missing(
     ]
 
 
-def _unconfigured(host: str, text: str) -> list[dict[str, str]]:
-    """Return a finding if dpkg started to install a package and could not finish."""
-    lines = dict.fromkeys(line.strip().rstrip(":.") for line in _UNCONFIGURED.findall(text))
-    return [finding("PACKAGES_UNCONFIGURED", host, error="; ".join(lines))] if lines else []
+def _unconfigured(host: str, node: Node, text: str) -> list[dict[str, str]]:
+    """Return a finding if dpkg started to install a package and could not finish.
+
+    If the output names the log of a build of DKMS, the words of the compiler come first.
+    """
+    printed = [line.strip().rstrip(":.") for line in _UNCONFIGURED.findall(text)]
+    if not printed:
+        return []
+    builds = node["driver"]["dkms"]["builds"].values()
+    words = [one["error"] for one in builds if one["error"] and str(one["log"]) in text]
+    error = "; ".join(dict.fromkeys((*words, *printed)))
+    return [finding("PACKAGES_UNCONFIGURED", host, error=error)]
 
 
 def split(argument: str, family: str) -> tuple[str, str]:

@@ -185,7 +185,9 @@ def _plan_kernels(plan: Plan[Data], node: Node, kernels: list[str]) -> None:
     dkms = node["driver"]["dkms"]
     plan.data["kernels"] = kernels
     # DKMS has something for them, and no module that could be loaded.
-    plan.data["rebuild"] = [one for one in kernels if one in (*dkms["kernels"], *dkms["unfinished"])]
+    plan.data["rebuild"] = [
+        one for one in kernels if one in (*dkms["kernels"], *dkms["unfinished"])
+    ]
     which = " and ".join(f"kernel {release}" for release in kernels)
     plan.step(steps.BUILD, f"no module for {which}" if kernels else None)
 

@@ -52,7 +52,7 @@ def explained(
         "os": {"family": desired.pop("family", "debian"), "version_id": "12"},
         "package_sources": desired.pop("sources", []),
         "kernel": {"release": desired.pop("kernel", "6.1.0-50-amd64")},
-        "driver": {"next_kernel": None},
+        "driver": {"next_kernel": None, "dkms": {"builds": desired.pop("builds", {})}},
     }
     return explain(text, answers or {}, node, {**CHOICES, **desired}, printed)
 
@@ -356,6 +356,23 @@ def test_the_line_that_tells_is_in_the_output_of_dpkg() -> None:
         "nvidia-kernel-open-dkms package post-installation script subprocess returned error exit "
         "status 10; dpkg: error processing package nvidia-driver-cuda (--configure)"
     )
+
+
+def test_the_words_of_the_compiler_come_first() -> None:
+    words = "nv-pci.c:237:9: error: too few arguments to function 'pci_resize_resource'"
+    log = "/var/lib/dkms/nvidia-current-open/550.163.01/build/make.log"
+    other = {"log": "/var/lib/dkms/nvidia/535.1/build/make.log", "error": "of another driver"}
+    (found,) = said(
+        "E: Sub-process /usr/bin/dpkg returned an error code (1)",
+        printed=recording("packages/dpkg-build-failed.txt"),
+        names=["nvidia-driver-cuda=1"],
+        builds={
+            "nvidia/535.1": other,
+            "nvidia-current-open/550.163.01": {"log": log, "error": words},
+        },
+    )
+    assert f"installing a package: {words}; Error! Bad return status" in found
+    assert "another driver" not in found
 
 
 @pytest.mark.parametrize(
