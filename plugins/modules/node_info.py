@@ -301,8 +301,8 @@ gpu_node:
               type: str
             builds:
               description: >-
-                C(built), C(kernels), C(unfinished), C(log), C(failed) and C(error) of each source alone. The
-                values above are those of all sources together.
+                C(built), C(kernels), C(unfinished), C(log), C(failed) and C(error) of each source
+                alone. The values above are those of all sources together.
               type: dict
         next_kernel:
           description: >-

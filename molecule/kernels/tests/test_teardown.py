@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The teardown leaves no module. After it, packages whose module does not build are half-installed."""
+"""The teardown leaves no module. After it, installations fail before and after dpkg begins."""
 
 from __future__ import annotations
 
@@ -40,21 +40,30 @@ def boot_id(gpu):
 
 
 def test_no_reboot_into_a_kernel_without_headers(laboratory, gpu):
-    """nouveau has the GPUs, a reboot is permitted, and would start a kernel without a module."""
+    """nouveau has the GPUs, a reboot is permitted, and would start a kernel without a module.
+
+    Without an index, only the package manager knows that there are no headers.
+    """
     kernel = "linux-image-6.1.0-53-amd64"
     gpu.check_output("apt-get --quiet=2 update")
     gpu.check_output(f"DEBIAN_FRONTEND=noninteractive apt-get --quiet=2 install {kernel}")
     laboratory.lab("fault", "gpu-1", "nouveau")
     booted = boot_id(gpu)
-    run = laboratory.playbook(CONVERGE, "-e", "nvidia_driver_reboot_ok=true")
-    assert run.returncode != 0
-    assert "KERNEL_HEADERS_GONE gpu-1: " in run.words
-    assert "kernel 6.1.0-53-amd64" in run.words
-    assert boot_id(gpu) == booted
-    assert not gpu.package("nvidia-driver-cuda").is_installed
-    assert not gpu.file("/etc/modprobe.d/metal-gpu-nouveau.conf").exists
+    for code, words in (
+        ("KERNEL_HEADERS_GONE", "kernel 6.1.0-53-amd64"),
+        ("PACKAGE_VERSION_MISSING", "linux-headers-6.1.0-53-amd64"),
+    ):
+        run = laboratory.playbook(CONVERGE, "-e", "nvidia_driver_reboot_ok=true")
+        assert run.returncode != 0
+        assert f"{code} gpu-1: " in run.words
+        assert words in run.words
+        assert boot_id(gpu) == booted
+        assert not gpu.package("nvidia-driver-cuda").is_installed
+        assert not gpu.file("/etc/modprobe.d/metal-gpu-nouveau.conf").exists
+        gpu.check_output("rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin")
     gpu.check_output(f"apt-get --quiet=2 purge {kernel}")
     laboratory.lab("fault", "gpu-1", "restore")
+    assert laboratory.playbook(CONVERGE, *ABSENT).returncode == 0
 
 
 def test_half_installed_packages(laboratory, gpu):

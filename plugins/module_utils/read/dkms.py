@@ -37,11 +37,12 @@ END_BYTES = 65536
 _PATH = re.compile(rf"{_FOLDER}/(?P<source>{MODULE}/[^/]+)/(?P<rest>.+)")
 # "DKMS (dkms-3.3.0) make.log for nvidia/580.105.08 for kernel 6.17.11-061711-generic (x86_64)"
 _KERNEL = re.compile(r"^DKMS\b.*\bmake\.log for .+ for kernel (?P<release>\S+)", re.MULTILINE)
-# What compilers, the kernel's build and the driver's own checks print. A program that is missing, and
-# make's "*** [file] Error 1", follow from one of these or have no such words, so they count without.
+# What compilers, the kernel's build and the driver's own checks print. The words about a program
+# that is missing, and make's "*** [file] Error 1", can follow from one of these, so they count only
+# without one.
 _ERROR = re.compile(r"^.*\b(?:fatal error|error|ERROR)\b ?:.*$", re.MULTILINE)
 _NO_PROGRAM = re.compile(
-    r"^(?:make|\S*sh)\b.*: (?:command not found|not found|No such file or directory)$", re.MULTILINE
+    r"^(?:make|\S*sh)\b.*: (?:(?:command )?not found|No such file or directory)$", re.MULTILINE
 )
 _CONSEQUENCE = re.compile(
     r"^.*(?:\*\*\* .*|No space left on device.*|Failed CC version check.*)$", re.MULTILINE

@@ -49,6 +49,8 @@ def kernels(offered: Mapping[str, bool]) -> Iterator[Package]:
     for release in with_headers:
         yield from headers(release)
     yield from map(kbuild, dict.fromkeys(release.series for release in with_headers))
+    # Every archive has it. In an index without it, nobody can say that headers are missing.
+    yield Package("base-files", "1-1", "older than that of the node", section="admin")
 
 
 def image(release: Release) -> Iterator[Package]:

@@ -27,6 +27,7 @@ def test_a_kernel_has_headers_or_none():
         ("linux-headers-6.1.0-51-amd64", "6.1.151-1"),
         ("linux-headers-amd64", "6.1.151-1"),
         ("linux-kbuild-6.1", "6.1.1-1"),
+        ("base-files", "1-1"),
     }
 
 

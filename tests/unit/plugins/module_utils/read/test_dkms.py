@@ -76,14 +76,16 @@ def test_the_words_of_the_record() -> None:
     said = {row["name"]: dkms.parse_log("\n".join(row["printed"])) for row in rows}
     assert said == {
         "compiler-missing": "/bin/sh: line 1: g++: command not found",
-        "compiler-old": "cc: error: unrecognized command-line option '-ftrivial-auto-var-init=zero'",
+        "compiler-old": (
+            "cc: error: unrecognized command-line option '-ftrivial-auto-var-init=zero'"
+        ),
         "kernel-changed": (
             "nv-pci.c:237:9: error: too few arguments to function 'pci_resize_resource'"
         ),
         "headers-incomplete": "ERROR: Kernel configuration is invalid.",
         "no-space": (
-            "nvidia/nv-pci.c:218:1: fatal error: error writing to /tmp/cclDw8UE.s: No space left on "
-            "device"
+            "nvidia/nv-pci.c:218:1: fatal error: error writing to /tmp/cclDw8UE.s: "
+            "No space left on device"
         ),
     }
 
