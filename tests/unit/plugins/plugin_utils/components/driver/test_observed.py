@@ -191,6 +191,30 @@ def test_the_kernel_that_boots_next_and_its_headers(observe, tmp_path, has_drive
 
 
 @pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        pytest.param((0, "580.178.04\n", ""), True, id="readable"),
+        pytest.param(
+            (1, "", "modinfo: ERROR: could not get modinfo from 'nvidia': Exec format error"),
+            False,
+            id="cut off",
+        ),
+        pytest.param((127, "", "modinfo: not found"), True, id="unknown"),
+    ],
+)
+def test_a_module_of_the_next_kernel_that_cannot_be_read_is_none(
+    observe, tmp_path, answer, expected
+):
+    """DKMS 3.0.10 installs an empty module if the disk is full, and calls it installed."""
+    dep = f"/lib/modules/{NEWER}/modules.dep"
+    images = {f"/boot/vmlinuz-{one}": "" for one in (RUNNING, NEWER)}
+    texts = {"/proc/sys/kernel/osrelease": f"{RUNNING}\n", dep: "updates/dkms/nvidia.ko:\n"}
+    plant(tmp_path, {**texts, **images})
+    programs = Programs({f"modinfo -k {NEWER} -F version nvidia": answer, "modinfo": (1, "", "")})
+    assert observe(programs)["driver"]["next_kernel"]["module"] is expected
+
+
+@pytest.mark.parametrize(
     ("after_boot_s", "files", "expected"),
     [
         pytest.param(-60, "updates/dkms/nvidia.ko:\n", True, id="before the boot"),
