@@ -65,9 +65,7 @@ class Build(TypedDict):
 
     built: bool | None  # for the running kernel; None without source
     kernels: list[str]  # for which a module was built
-    unfinished: list[
-        str
-    ]  # for which a build was interrupted; DKMS builds them only after a removal
+    unfinished: list[str]  # whose build was interrupted; DKMS builds again only after a removal
     log: str | None  # of a failed build
     failed: str | None  # the kernel of that build; None: unknown
     error: str | None  # the words of the compiler in the log
