@@ -215,3 +215,39 @@ def test_no_driver_goes_before_the_new_one_is_known_to_exist(
     asks = [task for task in before if task["name"].startswith("Ask")]
     assert len(asks) == 2
     assert all(task["check_mode"] is True for task in asks)
+
+
+@pytest.mark.parametrize(
+    ("steps", "packages", "is_asked"),
+    [
+        pytest.param(["blacklist", "install"], ["x"], True, id="without a pin"),
+        pytest.param(["pin", "blacklist", "install"], ["x"], False, id="the pin has shown it"),
+        pytest.param(
+            ["pin", "blacklist", "install", "reboot"],
+            ["x", "linux-headers-6.1.0-53-amd64"],
+            True,
+            id="nouveau is loaded, and the headers may be gone",
+        ),
+        pytest.param(
+            ["pin", "blacklist", "install", "reboot"], ["x"], False, id="the headers are there"
+        ),
+        pytest.param(["blacklist"], ["x"], False, id="only the blacklist"),
+    ],
+)
+def test_nouveau_stays_until_everything_is_known_to_exist(
+    steps: list[str], packages: list[str], is_asked: bool
+) -> None:
+    found = tasks(ROOT / "roles/nvidia_driver/tasks/present.yml")
+    names = [task["name"] for task in found]
+    (ask,) = (task for task in found if task["name"] == "Ask whether the driver can be installed")
+    assert names.index(ask["name"]) < names.index("Block the nouveau module")
+    environment = jinja2.Environment()
+    environment.filters["difference"] = lambda one, other: [x for x in one if x not in other]
+    environment.tests["match"] = lambda text, pattern: bool(re.match(pattern, text))
+    variables = {
+        "__nvidia_driver_steps": steps,
+        "__nvidia_driver_steps_to_run": steps,
+        "nvidia_driver_plan": {"data": {"packages": packages}},
+    }
+    held = [environment.compile_expression(one)(**variables) for one in ask["when"]]
+    assert all(held) is is_asked
