@@ -55,7 +55,7 @@ def install(gpu, *packages):
 
 def test_check_announced_what_converge_did(check_and_converge):
     check, converge = check_and_converge
-    assert "Build the missing kernel modules" in str(check.announced)
+    assert "Build the kernel module" in str(check.announced)
     assert check.announced == converge.announced
     assert check.announced <= converge.ran
     assert converge.unannounced == set()
