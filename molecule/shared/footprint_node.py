@@ -23,6 +23,8 @@ VOLATILE = re.compile(
         (
             r"/etc/ld\.so\.cache",
             r"/usr/.*/__pycache__",
+            # The laboratory's hardware, with its faults.
+            r"/usr/local/lib/metal-lab",
             # Databases and lists of the package manager: `packages` below has their content.
             r"/var/lib/(apt|dpkg|dnf|rpm)",
             r"/var/lib/systemd/(catalog|random-seed|timers)",

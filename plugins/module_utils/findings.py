@@ -307,8 +307,8 @@ Remedy: remove the cause, or choose a version of the driver for this kernel; the
 
 MODULE_REJECTED (stop): the kernel does not load {modules}: {error}
 Remedy: if its key was rejected, see SECURE_BOOT_ON in the document below; if its format is invalid,
-  build it again with `dkms install --force MODULE/VERSION -k $(uname -r)`; `dmesg` on the node
-  shows more
+  or it has the signature of a former key, build it again: `dkms remove MODULE/VERSION -k $(uname
+  -r)`, then `dkms install MODULE/VERSION -k $(uname -r)`; `dmesg` on the node shows more
 
 PARAMETERS_PENDING (notice): parameters of nvidia_driver_module_parameters are not in force: the
   loaded module has {evidence}; {when}

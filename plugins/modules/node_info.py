@@ -286,6 +286,12 @@ gpu_node:
               description: The kernels for which DKMS built the module.
               type: list
               elements: str
+            unfinished:
+              description: >-
+                The kernels for which a build was interrupted. DKMS refuses to build for them until
+                C(dkms remove).
+              type: list
+              elements: str
             sources:
               description: >-
                 Names and versions of the driver's modules whose source DKMS has, such as
@@ -303,8 +309,8 @@ gpu_node:
               type: str
             builds:
               description: >-
-                C(built), C(kernels), C(log), C(failed) and C(error) of each source alone. The
-                values above are those of all sources together.
+                C(built), C(kernels), C(unfinished), C(log), C(failed) and C(error) of each source
+                alone. The values above are those of all sources together.
               type: dict
         next_kernel:
           description: >-
@@ -423,13 +429,19 @@ gpu_node:
         dkms:
           built: true
           kernels: [6.1.0-26-amd64]
+          unfinished: []
           sources: [nvidia/580.178.04]
           log: null
           failed: null
           error: null
           builds:
             nvidia/580.178.04:
-              {built: true, kernels: [6.1.0-26-amd64], log: null, failed: null, error: null}
+              built: true
+              kernels: [6.1.0-26-amd64]
+              unfinished: []
+              log: null
+              failed: null
+              error: null
         next_kernel: {release: 6.1.0-28-amd64, headers: true, module: true}
         next_kernel_skipped: false
         headers_available: null

@@ -75,15 +75,14 @@ def test_wrong_checksum(laboratory, gpu):
 
 
 def test_module_that_does_not_build(laboratory, gpu):
-    """The words are the compiler's. The next run, without the reason, succeeds."""
-    words = "nv-mm.h:80:5: error: too many arguments to function 'pci_resize_resource'"
-    gpu.check_output(f"mkdir -p {SOURCE}")
-    gpu.check_output(f'echo "{words}" > {SOURCE}/fails')
+    """The words are DKMS's. Nothing stays on the node."""
+    laboratory.lab("fault", "gpu-1", "build-fails", "kernel-changed")
     run = laboratory.playbook(CONVERGE)
     assert run.returncode != 0
     assert "RUNFILE_FAILED gpu-1: " in run.words
     assert "Bad return status for module build on kernel" in run.words
     assert has_no_driver(gpu)
+    laboratory.lab("fault", "gpu-1", "builds")
 
 
 def test_file_of_2018_from_the_controller(laboratory, gpu, tmp_path):

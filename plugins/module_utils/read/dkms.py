@@ -29,6 +29,8 @@ _FOLDER, _LOG = "/var/lib/dkms", "build/make.log"
 SOURCES = f"{_FOLDER}/nvidia*/*/source"
 MODULES = f"{_FOLDER}/nvidia*/*/*/*/module/nvidia*.ko*"
 LOGS = f"{_FOLDER}/nvidia*/*/{_LOG}"
+# DKMS creates it after the compiler has ended, and before it stores the modules.
+FINISHING = f"{_FOLDER}/nvidia*/*/*/*/log"
 # How much of a log is read, from its end.
 END_BYTES = 65536
 # DKMS's name and version of the driver: nvidia-srv is Ubuntu's driver for servers. nvidia-fs is not
@@ -36,11 +38,13 @@ END_BYTES = 65536
 _PATH = re.compile(rf"{_FOLDER}/(?P<source>(?:{MODULE}|nvidia-srv)/[^/]+)/(?P<rest>.+)")
 # "DKMS (dkms-3.3.0) make.log for nvidia/580.105.08 for kernel 6.17.11-061711-generic (x86_64)"
 _KERNEL = re.compile(r"^DKMS\b.*\bmake\.log for .+ for kernel (?P<release>\S+)", re.MULTILINE)
-# What compilers, the kernel's build and the driver's own checks print. make's "*** [file] Error 1"
-# follows from one of these, so it counts only without one.
+# What compilers, the kernel's build and the driver's own checks print. The words about a program
+# that is missing, and make's "*** [file] Error 1", can follow from one of these, so they count only
+# without one.
 _ERROR = re.compile(r"^.*\b(?:fatal error|error|ERROR)\b ?:.*$", re.MULTILINE)
-# A shell that does not find the compiler.
-_NOT_FOUND = re.compile(r"^\S+: \d+: \S+: not found$", re.MULTILINE)
+_NO_PROGRAM = re.compile(
+    r"^(?:make|\S*sh)\b.*: (?:(?:command )?not found|No such file or directory)$", re.MULTILINE
+)
 _CONSEQUENCE = re.compile(
     r"^.*(?:\*\*\* .*|No space left on device.*|Failed CC version check.*)$", re.MULTILINE
 )
@@ -62,6 +66,7 @@ class Build(TypedDict):
 
     built: bool | None  # for the running kernel; None without source
     kernels: list[str]  # for which a module was built
+    unfinished: list[str]  # whose build was interrupted; DKMS builds again only after a removal
     log: str | None  # of a failed build
     failed: str | None  # the kernel of that build; None: unknown
     error: str | None  # the words of the compiler in the log
@@ -96,6 +101,7 @@ def join(builds: Mapping[str, Build]) -> Dkms:
     return {
         "built": any(one["built"] for one in builds.values()) if sources else None,
         "kernels": sorted({release for one in builds.values() for release in one["kernels"]}),
+        "unfinished": sorted({release for one in builds.values() for release in one["unfinished"]}),
         "sources": sources,
         "log": logged and logged["log"],
         "failed": logged and logged["failed"],
@@ -112,9 +118,11 @@ def _parse_build(
     path = f"{_FOLDER}/{source}/{_LOG}" if _LOG in rests else None
     log = logs.get(path or "", NO_LOG)
     kernel = _KERNEL.search(log["start"])
+    finishing = {rest.partition("/")[0] for rest in rests if rest.endswith("/log")}
     return {
         "built": release in kernels if "source" in rests else None,
         "kernels": sorted(kernels),
+        "unfinished": sorted(finishing - kernels),
         "log": path,
         "failed": kernel["release"] if kernel else None,
         "error": parse_log(log["end"]),
@@ -128,7 +136,7 @@ def is_log(path: str) -> bool:
 
 def parse_log(text: str) -> str | None:
     """Return the first errors in the log of a build; None if it has none that is known."""
-    found = _ERROR.findall(text) or _NOT_FOUND.findall(text) or _CONSEQUENCE.findall(text)
+    found = _ERROR.findall(text) or _NO_PROGRAM.findall(text) or _CONSEQUENCE.findall(text)
     lines = list(dict.fromkeys(" ".join(line.split()) for line in found))[:_QUOTED]
     shown = ("".join(one if one.isprintable() else "?" for one in line) for line in lines)
     return "; ".join(line[:_LENGTH] for line in shown) or None

@@ -5,10 +5,11 @@
 
 parts: [container-toolkit, device-plugin]
 drivers: [580.178.04]
+kernels: {6.1.0-51-amd64: true, 6.1.0-52-amd64: false}
 inventory: inventory.yml.j2
 scenes: scenes
 nodes:
-  - {name: gpu-1, os: debian12, machine: p100x4}
+  - {name: gpu-1, os: debian12, machine: p100x4, kernel: 6.1.0-51-amd64}
   - {name: gpu-2, os: debian13, machine: p100x4, engine: docker, scenes: [old-docker]}
 """
 
@@ -42,6 +43,7 @@ class Node(NamedTuple):
     os: str  # one of SYSTEMS
     machine: str  # a file of MACHINES, without suffix
     engine: str = "containerd"  # of its kubelet: a key of parts.OF_ENGINE
+    kernel: str = ""  # the simulated kernel that it runs: a key of `kernels`; empty: this machine's
     scenes: tuple[str, ...] = ()  # set up once the node is Ready, in this order
     faults: tuple[str, ...] = ()  # injected after that, in this order
     vars: Mapping[str, Any] = MappingProxyType({})  # for the template of the inventory
@@ -53,6 +55,8 @@ class Description(NamedTuple):
     nodes: tuple[Node, ...]
     parts: tuple[str, ...] = ()  # keys of parts.PARTS in its order, with those of the engines
     drivers: tuple[str, ...] = ()  # versions of NVIDIA's driver in its repository
+    # Releases of simulated kernels, and whether the mirror has their headers.
+    kernels: Mapping[str, bool] = MappingProxyType({})
     inventory: Path = DEFAULT_INVENTORY
     scenes: Path | None = None  # the folder of the scenes
 
@@ -88,6 +92,7 @@ def _description(
     nodes: Iterable[Mapping[str, Any]],
     parts: Iterable[str] = (),
     drivers: Iterable[str] = (),
+    kernels: Mapping[str, bool] = MappingProxyType({}),
     inventory: str = "",
     scenes: str = "",
 ) -> Description:
@@ -97,6 +102,7 @@ def _description(
         tuple(_node(path, **item) for item in nodes),
         tuple(_known(path, "part", part, PARTS) for part in parts),
         tuple(drivers),
+        {**kernels},
         folder / inventory if inventory else DEFAULT_INVENTORY,
         folder / scenes if scenes else None,
     )
@@ -112,6 +118,10 @@ def _description(
     for node in description.nodes:
         for scene in node.scenes:
             _known(path, f"{node.name}: scene", scene, known)
+        if node.kernel:
+            _known(path, f"{node.name}: kernel", node.kernel, kernels)
+            if node.os != "debian12":
+                raise SystemExit(f"{path}: {node.name}: only nodes with debian12 have a kernel")
     wanted = {*description.parts, *(OF_ENGINE[node.engine] for node in description.nodes)}
     return description._replace(parts=tuple(part for part in PARTS if part in wanted))
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from metal_lab import nodes
+from metal_lab import build_faults, nodes
 from metal_lab.state import State
 
 HARDWARE = ("/usr/bin/python3", "/usr/local/lib/metal-lab/hardware.py")
@@ -119,6 +119,7 @@ END
         printf '[plugins\\n  x = ,\\n' >> /etc/containerd/config.toml
     """,
     ),
+    **{name: Script(*script) for name, script in build_faults.scripts().items()},
 }
 
 

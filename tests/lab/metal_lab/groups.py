@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from metal_lab import debian_driver, debs, packages, parts, versions
+from metal_lab import debian_driver, debs, kernel_packages, packages, parts, versions
 from metal_lab.cache import built, digest
 from metal_lab.debs import EMPTY, SOURCES, Package
 from metal_lab.description import Description
@@ -56,7 +56,13 @@ def groups(
         yield Group("debian-driver", "debian-non-free", tuple(Package(**row) for row in rows))
     for version in description.drivers:
         made = packages.driver(version, silicon(version))
+        if description.kernels:
+            made = kernel_packages.with_dkms(made)
         yield Group(f"driver-{version}", "nvidia", tuple(made))
+    if description.kernels:
+        made = kernel_packages.kernels(description.kernels)
+        yield Group("kernels", "debian", tuple(made))
+        yield Group("dkms", "debian", tuple(kernel_packages.dkms()))
     if parts.UPDATES in wanted:
         yield from updates(description.suites)
 

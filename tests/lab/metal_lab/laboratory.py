@@ -23,6 +23,7 @@ from metal_lab import (
     faults,
     groups,
     host,
+    kernels,
     keys,
     mirror,
     needs,
@@ -177,7 +178,7 @@ def _start(state: State, description: Description, made: Built) -> None:
     known_hosts = b""
     for number, node in enumerate(description.nodes, 1):
         files, host_key = nodes.files(state, node, number, authority, public)
-        files |= _sources(node)(state, made)
+        files |= _sources(node)(state, made) | kernels.files(node)
         image = made.node_images[node.os, node.engine]
         address = nodes.start(state, node, number, image, made.images, files)
         state.nodes[node.name] = address
@@ -192,7 +193,8 @@ def _start(state: State, description: Description, made: Built) -> None:
 
 
 def _set_up(state: State, node: Node) -> None:
-    """Give a node its scenes and faults."""
+    """Give a node its kernel, its scenes and its faults."""
+    kernels.start(state, node)
     for scene in node.scenes:
         scenes.set_up(state, node.name, scene, [])
     for fault in node.faults:

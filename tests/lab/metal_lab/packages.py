@@ -188,13 +188,15 @@ def driver(version: str, silicon: Path) -> Iterator[Package]:
 
 
 def headers(kernel_release: str) -> Package:
-    """Return the headers of the running kernel, as far as the stand-in of dkms needs them."""
+    """Return the headers of the running kernel, as far as dkms needs them."""
     source = f"/usr/src/linux-headers-{kernel_release}"
     return Package(
         f"linux-headers-{kernel_release}",
         "1-1",
         "placeholder without headers: the laboratory compiles no module",
         section="kernel",
-        binaries={f"{source}/Makefile": EMPTY},
+        binaries=dict.fromkeys(
+            (f"{source}/Makefile", f"{source}/include/generated/autoconf.h"), EMPTY
+        ),
         links={f"/usr/lib/modules/{kernel_release}/build": source},
     )

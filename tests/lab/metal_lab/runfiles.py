@@ -4,7 +4,7 @@
 """NVIDIA's `.run` files: a shell script with an archive behind it.
 
 The options that an installer knows come from the record. Any other option is an error, as it is for
-the real one. The module is a text, which a stand-in of dkms installs.
+the real one. Debian's dkms builds the module, which is a text: see kernel_packages.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from metal_lab import parts
+from metal_lab import kernel_packages, parts
 from metal_lab.cache import FILES, digest
 from metal_lab.debs import EMPTY, LIBRARIES, Package
 from metal_lab.description import Description
@@ -48,7 +48,7 @@ def run_file(version: str, silicon: Path, machine: str = "x86_64") -> RunFile:
     name = f"NVIDIA-Linux-{machine}-{version}.run"
     summary = "stand-in for NVIDIA's .run file"
     # The key of the cache, besides the silicon.
-    facts = {"made of": digest(SOURCES, RECORD, Path(__file__))}
+    facts = {"made of": digest(SOURCES, RECORD, Path(__file__), Path(kernel_packages.__file__))}
     return RunFile(name, version, summary, facts=facts, silicon=silicon, machine=machine)
 
 
@@ -63,22 +63,7 @@ def groups(
     foreign = description.drivers[0] if description.drivers else legacy
     made.append(run_file(foreign, silicon(foreign), "aarch64"))
     yield Group("run-files", "run-files", tuple(made))
-    yield Group("run-files-dkms", "debian", (dkms(), *compiler()))
-
-
-def dkms() -> Package:
-    """Return a dkms that compiles nothing."""
-    version, summary = "3.0.10-8+deb12u1", "stand-in for dkms: it compiles no module"
-    return Package("dkms", version, summary, section="kernel")
-
-
-def compiler() -> tuple[Package, ...]:
-    """Return a compiler and the headers of libc, as files that the installer looks for."""
-    summary = "stand-in for a compiler: it compiles nothing"
-    return (
-        Package("gcc", "4:12.2.0-3", summary, section="devel"),
-        Package("libc6-dev", "2.36-9+deb12u10", summary, section="libdevel"),
-    )
+    yield Group("dkms", "debian", tuple(kernel_packages.dkms()))
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -111,10 +96,10 @@ class RunFile(Package):
             "version": f"{self.version}\n",
             "options": "".join(f"{one}\n" for one in options(self.version)),
             "default-folder": f"{default}\n",
-            "dkms.conf": f'PACKAGE_NAME="nvidia"\nPACKAGE_VERSION="{self.version}"\n',
             **{
-                f"{folder}/nvidia.ko": f"version={self.version}\nflavour={flavour}\n"
+                f"{folder}/{name}": text
                 for folder, flavour in flavours.items()
+                for name, text in kernel_packages.source_texts(self.version, flavour).items()
             },
         }
         out = io.BytesIO()

@@ -9,6 +9,8 @@ from metal_lab import parts, programs
 from metal_lab.description import DEFAULT, DEFAULT_INVENTORY, MACHINES, machine, read
 
 GOOD = "nodes:\n  - {name: gpu-1, os: debian12, machine: p100x4}\n"
+KERNEL = "6.1.0-51-amd64"
+WITH_KERNEL = GOOD[:-2] + f", kernel: {KERNEL}}}"
 
 
 @pytest.fixture
@@ -43,6 +45,12 @@ def described(tmp_path):
         pytest.param("drivers: [580.178]\n" + GOOD, "a driver's version is a text", id="driver"),
         pytest.param("inventory: none.j2\n" + GOOD, "no file .*none.j2", id="template"),
         pytest.param(GOOD[:-2] + ", scenes: [war]}", "scene 'war' is not one of none", id="scene"),
+        pytest.param(WITH_KERNEL, f"kernel '{KERNEL}' is not one of none", id="kernel"),
+        pytest.param(
+            f"kernels: {{{KERNEL}: true}}\n" + WITH_KERNEL.replace("debian12", "debian13"),
+            "only nodes with debian12 have a kernel",
+            id="kernel-of-debian13",
+        ),
     ],
 )
 def test_read_names_the_file_and_the_reason(tmp_path, described, text, message):

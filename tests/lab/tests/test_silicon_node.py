@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The simulated kernel of a node: what loads, what breaks, and what everyone sees of it."""
 
+import io
 import json
 import sys
 from pathlib import Path
@@ -477,6 +478,10 @@ def test_an_enrolled_key_lets_modules_load(p100, capsys):
     (enrolled, *_, missing, _blocked) = yaml.safe_load(record.read_text())["test_key"]
     p100.fault("secure-boot")
     p100.fault("key-enrolled")
+    assert p100.modprobe("nvidia") == 1  # not signed
+    key = keys.of_dkms(p100.node)
+    with p100.node.path(f"/lib/modules/{RELEASE}/updates/dkms/nvidia.ko").open("a") as module:
+        module.write(f"signer={key}\n")
     assert p100.modprobe("nvidia") == 0
     other = p100.node.path("/other.der")
     other.touch()
@@ -486,6 +491,33 @@ def test_an_enrolled_key_lets_modules_load(p100, capsys):
         assert (status, capsys.readouterr().out) == (row["exit_code"], f"{path} {row['printed']}\n")
     assert keys.mokutil(p100.node, p100.machine, ["--sb-state"]) == 0
     assert capsys.readouterr().out == "SecureBoot enabled\n"
+
+
+def test_a_key_is_enrolled_in_two_steps(p100, capsys, monkeypatch):
+    """The person at the console does the second one."""
+    record = Path(metal_lab.__file__).parent / "recorded" / "dkms.yml"
+    (requested,) = (
+        row for row in yaml.safe_load(record.read_text())["test_key"] if row["state"] == "requested"
+    )
+    p100.fault("secure-boot")
+    with pytest.raises(FaultError, match="no key was imported"):
+        p100.fault("keys-confirmed")
+    keys.of_dkms(p100.node)
+    monkeypatch.setattr("sys.stdin", io.StringIO("once\nonce\n"))
+    assert keys.mokutil(p100.node, p100.machine, ["--import", keys.KEY]) == 0
+    assert keys.mokutil(p100.node, p100.machine, ["--test-key", keys.KEY]) == requested["exit_code"]
+    assert capsys.readouterr().out == f"{keys.KEY} {requested['printed']}\n"
+    p100.fault("keys-confirmed")
+    keys.mokutil(p100.node, p100.machine, ["--test-key", keys.KEY])
+    assert "is already enrolled" in capsys.readouterr().out
+
+
+def test_texts_of_a_simulated_kernel(p100):
+    assert boot.kernel_texts(p100.node) == {}
+    p100.write("/run/metal-lab/kernel-release", f"{RELEASE}\n")
+    texts = boot.kernel_texts(p100.node)
+    assert texts["/proc/sys/kernel/osrelease"] == f"{RELEASE}\n"
+    assert texts["/proc/version"].startswith(f"Linux version {RELEASE} ")
 
 
 EVENT, *_further = boot.events_of("nvidia")

@@ -35,6 +35,7 @@ DATA = {
     "version": "580.178.04",
     "source": "nvidia/580.178.04",
     "kernels": ["6.1.0-28-amd64"],
+    "rebuild": [],
     "load": ["nvidia", "nvidia_uvm"],
 }
 
@@ -97,3 +98,22 @@ def test_a_driver_that_dkms_does_not_have(tmp_path: Path) -> None:
     assert (
         "for kernel 6.1.0-28-amd64: DKMS does not have the source of the module; the log is missing"
     ) in found.words
+
+
+def test_a_full_disk_that_dkms_does_not_notice(tmp_path: Path) -> None:
+    words = "cp: error writing '/var/lib/dkms/nvidia/x/module/nvidia.ko': No space left on device"
+    found = carry_out(tmp_path, "build", dkms=f'#!/bin/sh\necho "{words}" >&2\n')
+    assert found.code != 0
+    assert "DKMS_BUILD_FAILED gpu-1: " in found.words
+    assert words in found.words
+
+
+def test_an_unusable_build_goes_before_the_next_one(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    dkms = f'#!/bin/sh\necho "$*" >> {log}\n'
+    found = carry_out(tmp_path, "build", {**DATA, "rebuild": DATA["kernels"]}, dkms=dkms)
+    assert found.code == 0
+    assert log.read_text().splitlines() == [
+        "remove nvidia/580.178.04 -k 6.1.0-28-amd64",
+        "install nvidia/580.178.04 -k 6.1.0-28-amd64",
+    ]

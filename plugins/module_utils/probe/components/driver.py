@@ -93,10 +93,15 @@ def _times(reading: Reading) -> dict[str, float | None]:
 
 
 def _commands(reading: Reading) -> dict[str, Command]:
+    name = _read_module_name(reading)
     commands = {
-        "module": Command(("modinfo", "-F", "version", _read_module_name(reading))),
+        "module": Command(("modinfo", "-F", "version", name)),
         "nvidia_smi": Command(nvidia_smi.QUERY, timeout_s=nvidia_smi.TIMEOUT_S),
     }
+    newer = kernel_modules.read_next_kernel(reading)
+    if newer and newer["module"]:
+        words = ("modinfo", "-k", newer["release"], "-F", "version", name)
+        commands["next_module"] = Command(words)
     certificate = kernel_modules.find_certificate(reading)
     if certificate and signing.is_path(certificate):
         commands["mokutil"] = Command(("mokutil", "--test-key", certificate))
@@ -141,6 +146,7 @@ PROBE = Probe(
     found={
         "dkms_modules": (dkms.MODULES,),
         "dkms_logs": (dkms.LOGS,),
+        "dkms_finishing": (dkms.FINISHING,),
         "dkms_sources": (dkms.SOURCES,),
     },
     program_files=dict.fromkeys(

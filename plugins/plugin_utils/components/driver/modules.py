@@ -106,7 +106,7 @@ def plan_build(
     plan.data["source"] = sources[0] if sources else None
     version = re.escape(choice.version).replace(r"\*", ".*")
     plan.data["source_pattern"] = f"[^/]+/{version}$"
-    kernels = []
+    kernels = [release] if sources and is_damaged(node) else []
     if dkms["built"] is False:
         is_failed = has_failed(node, release)
         if is_complete and (is_failed or not sources):
@@ -121,11 +121,20 @@ def plan_build(
             and not has_failed(node, newer["release"], by_name=True)
         ):
             kernels.append(newer["release"])
-    _plan_kernels(plan, kernels)
+    _plan_kernels(plan, node, kernels)
     if is_new and systems.is_redhat(node) and release not in kernels:
         # NVIDIA's rpm ignores a failed build. The task builds what DKMS has not built by then.
         plan.data["kernels"] = [release, *kernels]
     return None
+
+
+def is_damaged(node: Node) -> bool:
+    """Whether DKMS built a module for the running kernel that is not there, or cannot be read.
+
+    DKMS 3.0.10 does not notice if the disk is full when it stores or installs the module.
+    """
+    driver = node["driver"]
+    return bool(driver["dkms"]["built"]) and not (driver["module_files"] and driver["disk_version"])
 
 
 def plan_next(plan: Plan[Data], node: Node, choice: Choice | None) -> None:
@@ -142,7 +151,7 @@ def plan_next(plan: Plan[Data], node: Node, choice: Choice | None) -> None:
     is_failed = has_failed(node, newer["release"], by_name=True)
     if choice and sources and newer["headers"] and not is_failed:
         plan.data |= {"source": sources[0], "version": choice.driver}
-        _plan_kernels(plan, [newer["release"]])
+        _plan_kernels(plan, node, [newer["release"]])
         return
     why = "nothing on the node builds one"
     if is_failed:
@@ -176,8 +185,13 @@ def refuse_unbuilt(plan: Plan[Data], node: Node, version: str, release: str | No
     )
 
 
-def _plan_kernels(plan: Plan[Data], kernels: list[str]) -> None:
+def _plan_kernels(plan: Plan[Data], node: Node, kernels: list[str]) -> None:
+    dkms = node["driver"]["dkms"]
     plan.data["kernels"] = kernels
+    # DKMS has something for them, and no module that could be loaded.
+    plan.data["rebuild"] = [
+        one for one in kernels if one in (*dkms["kernels"], *dkms["unfinished"])
+    ]
     which = " and ".join(f"kernel {release}" for release in kernels)
     plan.step(steps.BUILD, f"no module for {which}" if kernels else None)
 

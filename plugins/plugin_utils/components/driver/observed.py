@@ -124,7 +124,7 @@ def _driver(raw: Raw, values: Values) -> Driver:
         "parameters_are_new": _is_newer_than_boot(raw, own_files.MODULE_PARAMETERS),
         "peermem": values["peermem"],
         "dkms": _dkms(raw, values),
-        "next_kernel": values["next_kernel"],
+        "next_kernel": _next_kernel(raw, values["next_kernel"]),
         "next_kernel_skipped": _is_skipped(raw, values["next_kernel"]),
         "headers_available": kernels.parse_headers(raw.stdout("headers")),
         "signing": _signing(raw, values),
@@ -137,7 +137,7 @@ def _driver(raw: Raw, values: Values) -> Driver:
 
 
 def _dkms(raw: Raw, values: Values) -> dkms.Dkms:
-    names = ("dkms_sources", "dkms_modules", "dkms_logs")
+    names = ("dkms_sources", "dkms_modules", "dkms_logs", "dkms_finishing")
     paths = [path for name in names for path in raw.found[name]]
     return dkms.parse(paths, raw.text("/proc/sys/kernel/osrelease"), values["build_logs"])
 
@@ -149,6 +149,14 @@ def _own(raw: Raw, path: str) -> str:
 
 def _is_newer_than_boot(raw: Raw, path: str) -> bool:
     return raw.modified.get(path, 0.0) > raw.clock["now"] - raw.clock["uptime"]
+
+
+def _next_kernel(raw: Raw, newer: kernels.Kernel | None) -> kernels.Kernel | None:
+    """Return the next kernel. A module that cannot be read is none: the disk was full."""
+    answer = raw.outputs.get("next_module")
+    if newer is None or answer is None or answer.rc != 1:
+        return newer
+    return {**newer, "module": False}
 
 
 def _is_skipped(raw: Raw, newer: kernels.Kernel | None) -> bool:

@@ -54,6 +54,7 @@ class Data(PackageData, total=False):
     source: str | None  # of the module, for DKMS; None: known after the installation
     source_pattern: str  # a regular expression for it, then
     kernels: list[str]  # to build it for, unless DKMS has
+    rebuild: list[str]  # of these, those for which DKMS has a build that cannot be used
     persistence_drop_in: File | None
     persistence_gpus: list[str]  # on which nvidia-smi turns the mode on
     fabric_packages: list[str]

@@ -3,11 +3,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import yaml
 
 from ansible_collections.metal.gpu.plugins.module_utils.read import dkms
 from ansible_collections.metal.gpu.tests.unit.support.recordings import recording
 
+RECORDED = Path(__file__).parents[5] / "tests" / "recorded"
 LOG = "/var/lib/dkms/nvidia/590.48.01/build/make.log"
 
 
@@ -47,6 +51,11 @@ LOG = "/var/lib/dkms/nvidia/590.48.01/build/make.log"
             id="full disk",
         ),
         pytest.param(
+            "/bin/sh: line 1: g++: command not found\nmake[1]: *** [Makefile:219: x.o] Error 127\n",
+            "/bin/sh: line 1: g++: command not found",
+            id="no compiler",
+        ),
+        pytest.param(
             "a.c:1: error: one\nb.c:1: error: two\nc.c:1: error: three\nd.c:1: error: four\n",
             "a.c:1: error: one; b.c:1: error: two; c.c:1: error: three",
             id="the first three",
@@ -79,3 +88,37 @@ def test_names_of_sources() -> None:
     paths = [f"{folder}/source", f"{folder}/{release}/x86_64/module/nvidia.ko"]
     found = dkms.parse(paths, release, {})
     assert (found["sources"], found["built"]) == (["nvidia-srv/580.178.04"], True)
+
+
+def test_the_words_of_the_record() -> None:
+    """The first telling line of each recorded failure is quoted."""
+    rows = yaml.safe_load((RECORDED / "dkms.yml").read_text())["failed_builds"]
+    said = {row["name"]: dkms.parse_log("\n".join(row["printed"])) for row in rows}
+    assert said == {
+        "compiler-missing": "/bin/sh: line 1: g++: command not found",
+        "compiler-old": (
+            "cc: error: unrecognized command-line option '-ftrivial-auto-var-init=zero'"
+        ),
+        "kernel-changed": (
+            "nv-pci.c:237:9: error: too few arguments to function 'pci_resize_resource'"
+        ),
+        "headers-incomplete": "ERROR: Kernel configuration is invalid.",
+        "no-space": (
+            "nvidia/nv-pci.c:218:1: fatal error: error writing to /tmp/cclDw8UE.s: "
+            "No space left on device"
+        ),
+    }
+
+
+def test_build_that_was_interrupted() -> None:
+    """DKMS has stored the log, and no module."""
+    source = "/var/lib/dkms/nvidia/580.178.04"
+    paths = [
+        f"{source}/source",
+        f"{source}/6.1.0-51-amd64/x86_64/log",
+        f"{source}/6.1.0-51-amd64/x86_64/module/nvidia.ko",
+        f"{source}/6.1.0-52-amd64/x86_64/log",
+    ]
+    found = dkms.parse(paths, "6.1.0-52-amd64", {})
+    assert found["built"] is False
+    assert (found["kernels"], found["unfinished"]) == (["6.1.0-51-amd64"], ["6.1.0-52-amd64"])

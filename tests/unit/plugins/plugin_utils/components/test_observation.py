@@ -146,6 +146,7 @@ def test_a_gpu_node(observe, tmp_path):
             "dkms": {
                 "built": None,
                 "kernels": [],
+                "unfinished": [],
                 "sources": [],
                 "log": None,
                 "failed": None,

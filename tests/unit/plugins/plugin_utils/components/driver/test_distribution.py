@@ -166,7 +166,10 @@ def test_interrupted_installation_continues() -> None:
 
 def test_module_is_built_from_debians_source() -> None:
     node = installed(nvml={"failure": BROKEN, "driver_version": None, "devices": []})
-    dkms = {"built": False, "log": None, "sources": ["nvidia-current/550.163.01"], "builds": {}}
+    dkms = {
+        **{"built": False, "kernels": [], "unfinished": [], "log": None},
+        **{"sources": ["nvidia-current/550.163.01"], "builds": {}},
+    }
     node["driver"] |= {"module_version": None, "dkms": dkms}
     planned = driver(node)
     assert planned["data"]["source"] == "nvidia-current/550.163.01"

@@ -82,7 +82,10 @@ def test_a_build_that_failed_for_another_kernel_says_nothing_about_this_one() ->
 
 
 OLD_LOG = "/var/lib/dkms/nvidia/535.309.01/build/make.log"
-LEFT = {"built": False, "kernels": [], "log": None, "failed": None, "error": None}
+LEFT = {
+    **{"built": False, "kernels": [], "unfinished": []},
+    **{"log": None, "failed": None, "error": None},
+}
 
 
 def beside(node: dict[str, Any], **changes: Any) -> dict[str, Any]:
@@ -120,6 +123,39 @@ def test_the_module_of_an_older_driver_is_none_of_the_new_one() -> None:
     node = driver(VIRGIN, headers_available=[])
     built = {"built": True, "kernels": [RUNNING]}
     assert codes(plan("nvidia_driver", beside(node, **built))) == ["KERNEL_HEADERS_GONE"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "rebuild"),
+    [
+        pytest.param({}, [], id="only not loaded"),
+        pytest.param({"module_files": []}, [RUNNING], id="not installed"),
+        pytest.param({"disk_version": None}, [RUNNING], id="cut off by a full disk"),
+    ],
+)
+def test_a_module_that_cannot_be_used_is_built_again(
+    changes: dict[str, Any], rebuild: list[str]
+) -> None:
+    broken = {**UNBUILT, "driver": {"module_version": None, **changes}}
+    planned = plan("nvidia_driver", merge(DONE, broken))
+    assert slugs(planned) == ["build", "load"] if rebuild else ["load"]
+    assert planned["data"]["rebuild"] == rebuild
+
+
+def test_an_interrupted_build_is_removed_first() -> None:
+    unfinished = {"unfinished": [RUNNING]}
+    node = merge(merge(DONE, UNBUILT), {"driver": {"dkms": unfinished}})
+    planned = plan("nvidia_driver", node)
+    assert (slugs(planned), planned["data"]["rebuild"]) == (["build", "load"], [RUNNING])
+
+
+def test_the_next_kernel_gets_a_module_that_can_be_read() -> None:
+    """DKMS has one, and modinfo cannot read it."""
+    node = driver(
+        DONE, next_kernel=kernel(headers=True), dkms={"kernels": [RUNNING, NEWER], "builds": {}}
+    )
+    planned = plan("nvidia_driver", node)
+    assert (planned["data"]["kernels"], planned["data"]["rebuild"]) == ([NEWER], [NEWER])
 
 
 # --- headers that are gone ------------------------------------------------------------------------

@@ -21,7 +21,10 @@ from ansible_collections.metal.gpu.tests.unit.support.recordings import (
 RECORDED = Path(__file__).parents[5] / "recorded"
 LOG = "/var/lib/dkms/nvidia/580.178.04/build/make.log"
 OLDER = "6.1.0-25-amd64"
-NOTHING = {"built": None, "kernels": [], "log": None, "failed": None, "error": None}
+NOTHING = {
+    **{"built": None, "kernels": [], "unfinished": []},
+    **{"log": None, "failed": None, "error": None},
+}
 FAILED = recording("dkms/make-log-gcc-11.txt")
 WORDS = "cc: error: unrecognized command-line option '-ftrivial-auto-var-init=zero'"
 
@@ -189,6 +192,30 @@ def test_the_kernel_that_boots_next_and_its_headers(observe, tmp_path, has_drive
     start = "apt-cache -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= madison"
     expected = [] if has_driver else [f"{start} linux-headers-{RUNNING} base-files"]
     assert (asked, driver["headers_available"]) == (expected, None if has_driver else [])
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        pytest.param((0, "580.178.04\n", ""), True, id="readable"),
+        pytest.param(
+            (1, "", "modinfo: ERROR: could not get modinfo from 'nvidia': Exec format error"),
+            False,
+            id="cut off",
+        ),
+        pytest.param((127, "", "modinfo: not found"), True, id="unknown"),
+    ],
+)
+def test_a_module_of_the_next_kernel_that_cannot_be_read_is_none(
+    observe, tmp_path, answer, expected
+):
+    """DKMS 3.0.10 installs an empty module if the disk is full, and calls it installed."""
+    dep = f"/lib/modules/{NEWER}/modules.dep"
+    images = {f"/boot/vmlinuz-{one}": "" for one in (RUNNING, NEWER)}
+    texts = {"/proc/sys/kernel/osrelease": f"{RUNNING}\n", dep: "updates/dkms/nvidia.ko:\n"}
+    plant(tmp_path, {**texts, **images})
+    programs = Programs({f"modinfo -k {NEWER} -F version nvidia": answer, "modinfo": (1, "", "")})
+    assert observe(programs)["driver"]["next_kernel"]["module"] is expected
 
 
 @pytest.mark.parametrize(

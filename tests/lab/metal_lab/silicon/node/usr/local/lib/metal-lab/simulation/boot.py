@@ -21,6 +21,12 @@ from .state import Kernel, Machine, Node
 
 TREES = ("/sys/bus/pci", "/sys/module", "/sys/firmware", "/proc/driver")
 OS_RELEASE = "/usr/lib/os-release"
+# Of the kernels of the laboratory's systems, as in /proc/version.
+COMPILERS = {
+    "debian": "gcc-12 (Debian 12.2.0-14+deb12u1) 12.2.0, GNU ld (GNU Binutils for Debian) 2.40",
+    "ubuntu": "x86_64-linux-gnu-gcc-13 (Ubuntu 13.3.0-6ubuntu2~24.04) 13.3.0, GNU ld (GNU Binutils "
+    "for Ubuntu) 2.42",
+}
 UNKNOWN_OS = """\
 PRETTY_NAME="Unknownix 1 (nowhere)"
 NAME="Unknownix"
@@ -48,9 +54,20 @@ def mount_trees(node: Node) -> None:
             (node.state / f"{name}.host").write_text(content)
             (node.state / name).write_text(content)
             _mount("--bind", str(node.state / name), original)
-    _mount_text(node, "boot_id", "/proc/sys/kernel/random/boot_id", str(uuid.uuid4()))
     if node.release != os.uname().release:
-        _mount_text(node, "kernel-release", "/proc/sys/kernel/osrelease", node.release)
+        (node.state / "kernel-release").write_text(f"{node.release}\n")
+    for original, text in kernel_texts(node).items():
+        _mount_text(node, original.rpartition("/")[2], original, text)
+    _mount_text(node, "boot_id", "/proc/sys/kernel/random/boot_id", f"{uuid.uuid4()}\n")
+
+
+def kernel_texts(node: Node) -> dict[str, str]:
+    """What a simulated kernel says about itself, by file; empty on a node without one."""
+    if not (node.state / "kernel-release").exists():
+        return {}
+    compiler = COMPILERS["ubuntu" if node.release.endswith("-generic") else "debian"]
+    version = f"Linux version {node.release} (metal-lab) ({compiler}) #1 SMP PREEMPT_DYNAMIC\n"
+    return {"/proc/sys/kernel/osrelease": f"{node.release}\n", "/proc/version": version}
 
 
 def render_os_release(node: Node, machine: Machine) -> None:
@@ -65,7 +82,7 @@ def render_os_release(node: Node, machine: Machine) -> None:
 
 def _mount_text(node: Node, name: str, path: str, text: str) -> None:
     if not is_mounted(path):
-        (node.state / name).write_text(f"{text}\n")
+        (node.state / name).write_text(text)
         _mount("--bind", str(node.state / name), path)
 
 

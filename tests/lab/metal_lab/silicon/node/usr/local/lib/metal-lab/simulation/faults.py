@@ -153,10 +153,16 @@ def secure_boot(node: Node, machine: Machine, kernel: Kernel, arguments: list[st
 
 def key_enrolled(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> None:
     """DKMS has a key that the firmware trusts, so Secure Boot lets its modules load."""
-    machine.add_fault("key-enrolled")
-    key = node.path(keys.KEY)
-    key.parent.mkdir(parents=True, exist_ok=True)
-    key.touch()
+    machine.keys("enrolled").append(keys.of_dkms(node))
+
+
+def keys_confirmed(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> None:
+    """Somebody has confirmed the keys of `mokutil --import` at the console."""
+    requested = machine.keys("requested")
+    if not requested:
+        raise FaultError("no key was imported with mokutil")
+    machine.keys("enrolled").extend(requested)
+    requested.clear()
 
 
 def boot_kernel(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> None:
@@ -206,6 +212,7 @@ def restore(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) 
         if not path.is_symlink():  # a new installation of the library creates it
             path.symlink_to(link["target"])
     machine.content["faults"] = []
+    machine.content.pop("keys", None)
     modules = [module for module in kernel.modules if module in kmod.NVIDIA_MODULES]
     modules = [*kernel.evicted, *modules]
     kernel.modules, kernel.driver, kernel.evicted = [], None, []
@@ -238,6 +245,7 @@ FAULTS: dict[str, Fault] = {
     "secure-boot": secure_boot,
     "key-enrolled": key_enrolled,
     "boot-kernel": boot_kernel,
+    "keys-confirmed": keys_confirmed,
     "library-mismatch": library_mismatch,
     "vfio": vfio,
     "remove-all-gpus": remove_all_gpus,

@@ -6,6 +6,7 @@ The NVIDIA module on disk is a text that the laboratory's DKMS package installs:
 
     version=580.178.04
     flavour=open
+    signer=CHECKSUM     of the certificate, if the module is signed
 
 Debian gives its file another name, and has modprobe.d say so. Every other module goes to the real
 modprobe.
@@ -20,6 +21,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from . import keys
 from .state import Driver, Kernel, Machine, Node
 
 # Modules of the NVIDIA driver, each with the modules that it needs.
@@ -75,14 +77,11 @@ def file_stem(node: Node, module: str) -> str:
 
 
 def read_driver(file: Path) -> Driver:
+    """Read a text module. Raises KmodError if it is damaged, as a full disk leaves it."""
     fields = dict(re.findall(r"^(\w+)=(.*)$", file.read_text(), re.MULTILINE))
+    if "flavour" not in fields:
+        raise KmodError(f"ERROR: could not insert '{file.stem}': Exec format error")
     return Driver(fields["version"], fields["flavour"])
-
-
-def is_of_distribution(node: Node) -> bool:
-    """Whether the module has the signature of the distribution, which every kernel of it trusts."""
-    file = driver_file(node)
-    return file is not None and "\nsigner=distribution\n" in file.read_text()
 
 
 def find_file(node: Node, machine: Machine, module: str) -> Path:
@@ -138,7 +137,10 @@ def load(node: Node, machine: Machine, kernel: Kernel, module: str) -> list[Path
         return inserted
     if module == "nouveau":
         bind_free_gpus(machine, kernel, "nouveau")
-    elif machine.secure_boot and not (machine.trusts_dkms or is_of_distribution(node)):
+    elif machine.secure_boot and keys.signer(file) not in (
+        *machine.keys("enrolled"),
+        keys.DISTRIBUTION,
+    ):
         raise KmodError(f"ERROR: could not insert '{module}': Key was rejected by service")
     elif module == "nvidia":
         _probe_nvidia(machine, kernel, read_driver(file))
@@ -330,6 +332,11 @@ def modinfo(node: Node, machine: Machine, arguments: list[str]) -> int:
         except ModuleNotFound:
             status = 1
             print(f"modinfo: ERROR: Module {name} not found.", file=sys.stderr)
+            continue
+        except KmodError:
+            status = 1
+            words = f"modinfo: ERROR: could not get modinfo from '{name}': Exec format error"
+            print(words, file=sys.stderr)
             continue
         wanted = "filename" if options.filename else options.field
         if wanted:

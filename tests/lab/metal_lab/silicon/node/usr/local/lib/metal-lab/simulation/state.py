@@ -127,10 +127,11 @@ class Machine:
         """None means that the machine has no EFI."""
         return True if self.has_fault("secure-boot") else self.content["secure_boot"]
 
-    @property
-    def trusts_dkms(self) -> bool:
-        """Whether the key with which DKMS signs modules is enrolled."""
-        return self.has_fault("key-enrolled")
+    def keys(self, state: str) -> list[str]:
+        """Checksums of certificates that the firmware trusts ("enrolled"), or is asked to trust
+        ("requested")."""
+        found: list[str] = self.content.setdefault("keys", {}).setdefault(state, [])
+        return found
 
     @property
     def has_nouveau(self) -> bool:
