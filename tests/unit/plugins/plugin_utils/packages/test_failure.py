@@ -704,6 +704,20 @@ def test_dependencies_with_newer_apt(scene: str, expected: str) -> None:
     ]
 
 
+def test_an_index_that_is_ahead_of_its_files() -> None:
+    """apt 2.8.4 with Ubuntu's archive of 2026-11-23: modules of a new kernel were missing."""
+    file = "linux-modules-nvidia-580-server-open-6.8.0-151-generic_6.8.0-151.151_amd64.deb"
+    error = (
+        f"E: Failed to fetch http://mirror.example/ubuntu/pool/restricted/l/linux-restricted-"
+        f"signatures/{file}  404  Not Found [IP: 192.0.2.7 80]\n"
+        "E: Unable to fetch some archives, maybe run apt-get update or try with --fix-missing?"
+    )
+    assert said(error, repository={}) == [
+        "REPOSITORY_INCOMPLETE the files of the repository http://mirror.example/ubuntu do not "
+        f"match its index: 404  Not Found [IP: 192.0.2.7 80] {file}"
+    ]
+
+
 @pytest.mark.parametrize("scene", ["2.8.4-missing", "3.0.4-missing"])
 def test_a_missing_package_with_newer_apt(scene: str) -> None:
     assert is_stale(APTS[f"{scene}-stderr"])
