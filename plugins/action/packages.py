@@ -44,7 +44,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import (
     Call,
     Request,
     Steps,
-    bare_names,
     completed_record,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.dnf import VERSIONLOCK
@@ -167,8 +166,11 @@ class ActionModule(ActionBase):
             options = {**self._request.options, "names": found.names, KEEP_KERNEL: True}
             self._request = self._request._replace(options=options)
             self._operate()
-        if left := follow.findings(self._host, found):
-            self._result["warnings"] = [*self._result.get("warnings", []), *explain(left)]
+        self._warn(follow.findings(self._host, found))
+
+    def _warn(self, findings: list[dict[str, str]]) -> None:
+        if findings:
+            self._result["warnings"] = [*self._result.get("warnings", []), *explain(findings)]
 
     def _answer(self, call: Call) -> follow.Answer:
         result = self._call(call)
@@ -222,6 +224,8 @@ class ActionModule(ActionBase):
                     return failed
             elif result.get("failed"):
                 printed = str(result.get("stdout", ""))
+                if call.enough and call.enough in f"{printed}\n{error_of(result)}":
+                    return None
                 return Failed(error_of(result), printed, call.explains, code=call.finding)
         return None
 
@@ -234,13 +238,15 @@ class ActionModule(ActionBase):
             # A package manager that is only asked needs no lock.
             return Failed(error, printed, explains=not self._task.check_mode)
         allowed = self._request.options["may_remove"]
-        if url := self._request.repository.get("url"):
-            policy = result.get("answers", {}).get("policy", "")
-            bare = bare_names(self._request.names, self._family)
-            if found := sources.competing(self._host, bare, url, policy, printed):
-                self.show("\n".join(explain(found)))
+        answers = result.get("answers", {})
+        if found := sources.competing(self._host, self._family, self._request, answers, printed):
+            self.show("\n".join(explain(found)))
         besides = removals.besides(printed, allowed)
         if not besides:
+            wanted = self._request.options["following"]
+            tells = {one: answers.get(rehearsal.following(one)) for one in wanted}
+            known = {one: follow.answer(text) for one, text in tells.items() if text is not None}
+            self._warn(follow.findings(self._host, follow.decide(known, known.__getitem__)))
             return None
         displaced = removals.displaced(self._host, self._request.names, besides)
         return Failed("", printed, explains=False, finding=displaced)

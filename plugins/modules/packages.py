@@ -137,9 +137,23 @@ options:
     type: list
     elements: dict
     default: []
+  following:
+    description:
+      - What a later step of the plan installs with O(operation=follow_kernel). In check mode, the
+        same answer tells what this step would leave out (apt only).
+    type: list
+    elements: str
+    default: []
   pins:
     description:
       - As O(earlier), for packages whose preferences choose the versions of the others (apt only).
+    type: list
+    elements: str
+    default: []
+  also_release:
+    description:
+      - For O(operation=remove), other packages whose hold ends (dnf only). dnf removes those of them
+        that it has installed as dependencies.
     type: list
     elements: str
     default: []
@@ -256,7 +270,9 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "may_remove": {"type": "list", "elements": "str", "default": []},
     "earlier": {"type": "list", "elements": "str", "default": []},
     "more_repositories": {"type": "list", "elements": "dict", "default": []},
+    "following": {"type": "list", "elements": "str", "default": []},
     "pins": {"type": "list", "elements": "str", "default": []},
+    "also_release": {"type": "list", "elements": "str", "default": []},
     "purge": {"type": "bool", "default": False},
     "url": {"type": "str"},
     "checksum": {"type": "str"},

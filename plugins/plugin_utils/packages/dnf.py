@@ -8,8 +8,11 @@ Source: plugins/versionlock.py of rpm-software-management/dnf-plugins-core
 
 from __future__ import annotations
 
+from typing import Any
+
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import (
     EXIT_ON_LOCK,
+    NO_STREAMS,
     NO_WEAK,
     Call,
     Operation,
@@ -38,9 +41,9 @@ VERSIONLOCK = "python3-dnf-plugin-versionlock"
 _NO_REPOSITORY = "--disablerepo=*"
 
 
-def _dnf(*argv: str) -> Call:
+def _dnf(*argv: str, **more: Any) -> Call:
     # Not ansible.builtin.dnf: with ansible-core 2.19 and 2.21, its lock_timeout has no effect.
-    return command("dnf", "--assumeyes", EXIT_ON_LOCK, *argv)
+    return command("dnf", "--assumeyes", EXIT_ON_LOCK, *argv, **more)
 
 
 def _installation(request: Request, packages: list[str], *options: str) -> Call:
@@ -92,7 +95,7 @@ def _remove(request: Request) -> Steps:
     clean = "--setopt=clean_requirements_on_remove=True"
     remove = _dnf(_NO_REPOSITORY, clean, "remove", *request.names)
     # A remaining versionlock would exclude all other versions of these packages.
-    return _unlocked(request, request.names, remove)
+    return _unlocked(request, [*request.names, *request.options["also_release"]], remove)
 
 
 def _repository(request: Request) -> Steps:
@@ -132,7 +135,13 @@ def _no_repository(request: Request) -> Steps:
 
 
 def _stream(request: Request) -> Steps:
-    return Steps(work=(_dnf("module", "enable", request.options["stream"]),))
+    stream = request.options["stream"]
+    enable = _dnf("module", "enable", stream)
+    if request.repository:
+        return Steps(work=(enable,))
+    # The sources of the node may be copies without streams: dnf then sees all packages.
+    listing = _dnf("--quiet", "module", "list", stream, changes=False, enough=NO_STREAMS)
+    return Steps(work=(listing, enable))
 
 
 def _release(request: Request) -> Steps:

@@ -29,7 +29,7 @@ DEFAULT_INVENTORY = FILES / "inventory.yml.j2"
 MACHINES = FILES / "machines"
 SUITES = {"debian12": "bookworm", "debian13": "trixie"}
 # Systems with rpm and dnf, as recorded/redhat.yml describes them.
-REDHAT = ("rocky9",)
+REDHAT = ("rocky9", "rocky10")
 SYSTEMS = (*SUITES, *REDHAT)
 
 

@@ -168,8 +168,8 @@ def _start(state: State, description: Description, made: Built) -> None:
     known_hosts = b""
     for number, node in enumerate(description.nodes, 1):
         files, host_key = nodes.files(state, node, number, authority, public)
-        of_system = _yum_sources if node.os in REDHAT else _apt_source
-        files |= of_system(state, made)
+        is_redhat = node.os in REDHAT
+        files |= _yum_sources(state, made, node.os) if is_redhat else _apt_source(state, made)
         image = made.node_images[node.os, node.engine]
         address = nodes.start(state, node, number, image, made.images, files)
         state.nodes[node.name] = address
@@ -213,13 +213,13 @@ def _apt_source(state: State, made: Built) -> dict[str, bytes]:
     }
 
 
-def _yum_sources(state: State, made: Built) -> dict[str, bytes]:
+def _yum_sources(state: State, made: Built, system: str) -> dict[str, bytes]:
     """Return the sources of a node of Red Hat's family: the distribution's and EPEL."""
     address = f"http://{state.gateway}:{facts.MIRROR_PORT}"
     return {
         path: content
         for repository in rpm_mirror.repositories(made.fingerprint)
-        if repository.of_node
+        if repository.is_of(system)
         for path, content in (
             (repository.key_file, (made.mirror / repository.key).read_bytes()),
             (f"etc/yum.repos.d/{repository.file}.repo", repository.source(address).encode()),

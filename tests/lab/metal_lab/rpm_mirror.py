@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from metal_lab.keys import gpg_of, only_fingerprint
-from metal_lab.rpms import RECORDED
+from metal_lab.rpms import RECORDED, SYSTEMS
 
 _GPG = "/usr/bin/gpg"
 _QUERY = "%{NAME}-%|EPOCH?{%{EPOCH}}:{0}|:%{VERSION}-%{RELEASE}.%{ARCH}\\n"
@@ -35,11 +35,16 @@ class Repository(NamedTuple):
     key: str
     file: str = ""  # in /etc/yum.repos.d of a new node; empty if a new node does not have it
     section: str = ""  # of this file
+    has_streams: bool = False  # whether the packages of the driver are in streams of a module
 
     @property
     def of_node(self) -> bool:
         """Whether a new node has the repository."""
         return bool(self.file)
+
+    def is_of(self, system: str) -> bool:
+        """Whether a new node of a system has the repository."""
+        return self.of_node and self.name.endswith(SYSTEMS[system]["dist"].removeprefix("el"))
 
     @property
     def key_file(self) -> str:
@@ -106,7 +111,7 @@ def _publish(
     copies = [Path(shutil.copy(rpm, folder / rpm.name)) for rpm in sorted(rpms)]
     _sign(copies, gpg_home, fingerprint)
     subprocess.run(["createrepo_c", "--quiet", "--no-database", folder], check=True)
-    if streams := modules(_nevras(copies)):
+    if repository.has_streams and (streams := modules(_nevras(copies))):
         _add_modules(folder, streams)
     index = folder / "repodata/repomd.xml"
     gpg("--armor", "--detach-sign", f"--output={index}.asc", index)
@@ -141,22 +146,23 @@ def _add_modules(folder: Path, documents: Sequence[Mapping[str, Any]]) -> None:
 def modules(nevras: Iterable[str]) -> list[dict[str, Any]]:
     """Return the documents about the streams of the driver; none without a driver.
 
-    Each branch has a stream for each flavour of the kernel module, and each flavour has a stream
-    with the newest branch.
+    Each branch has a stream for each flavour of the kernel module, with all versions of the branch.
+    Each flavour has a stream with the newest branch.
     """
     name, kernel = RECORDED["module"], RECORDED["kernel_packages"]
     packages = [one for one in nevras if one.split("-3:")[0] in _driver_names()]
     versions = sorted({_version(one) for one in packages}, key=_numbers)
+    newest = {_branch(version): version for version in versions}
     documents = []
-    for version in versions:
+    for branch, version in newest.items():
         for flavour, streams in RECORDED["streams"].items():
             others = [other for kind, other in kernel.items() if kind != flavour]
             artifacts = sorted(
                 one
                 for one in packages
-                if _version(one) == version and one.split("-3:")[0] not in others
+                if _branch(_version(one)) == branch and one.split("-3:")[0] not in others
             )
-            names = [streams["branch"].replace("BRANCH", version.partition(".")[0])]
+            names = [streams["branch"].replace("BRANCH", branch)]
             if version == versions[-1]:
                 names.append(streams["newest"])
             documents += [_stream(name, stream, version, artifacts) for stream in names]
@@ -169,6 +175,10 @@ def _driver_names() -> set[str]:
 
 def _version(nevra: str) -> str:
     return nevra.rpartition("-")[0].rpartition(":")[2]
+
+
+def _branch(version: str) -> str:
+    return version.partition(".")[0]
 
 
 def _numbers(version: str) -> list[int]:

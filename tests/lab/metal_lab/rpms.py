@@ -271,8 +271,16 @@ def _headers(kernel_release: str) -> tuple[Rpm, ...]:
     return headers, _row(matched, "1", "")
 
 
-def _distribution(pool: str, dist: str) -> Iterator[Rpm]:
-    for row in RECORDED["distribution"][pool]:
+def _distribution(pool: str, system: str) -> Iterator[Rpm]:
+    dist, minor = SYSTEMS[system]["dist"], SYSTEMS[system]["os_release"]["VERSION_ID"]
+
+    def filled(value: Any) -> Any:
+        if isinstance(value, list):
+            return [filled(one) for one in value]
+        return str(value).replace("MINOR", minor).replace("MAJOR", minor.partition(".")[0])
+
+    for found in RECORDED["distribution"][pool]:
+        row = {key: filled(value) for key, value in found.items()}
         more: dict[str, Any] = {}
         if row["name"] == "python3-dnf-plugin-versionlock":
             more = {
@@ -290,12 +298,16 @@ def groups(
 ) -> Iterator[Group]:
     """Yield the packages that a laboratory with nodes of Red Hat's family needs."""
     wanted = description.parts
+    if description.redhat and parts.CONTAINER_TOOLKIT in wanted:
+        # One repository for all releases.
+        found = tuple(toolkit(programs["container-toolkit"], ""))
+        yield Group("container-toolkit-rpm", "toolkit-rpm", found)
     for system in description.redhat:
         dist = SYSTEMS[system]["dist"]
         number = dist.removeprefix("el")
         yield Group(f"kubelet-{dist}", f"kubernetes-{dist}", (kubelet(programs["kubernetes"]),))
         for pool in RECORDED["distribution"]:
-            found = tuple(_distribution(pool, dist))
+            found = tuple(_distribution(pool, system))
             if pool == f"appstream{number}":
                 found += _headers(kernel_release)
             if pool == "installed" or pool.endswith(number):
@@ -306,9 +318,6 @@ def groups(
         if parts.DOCKER in wanted:
             both = tuple(docker(programs["docker"], programs["docker-cli"], dist))
             yield Group(f"docker-{dist}", f"docker-centos{number}", both)
-        if parts.CONTAINER_TOOLKIT in wanted:
-            found = tuple(toolkit(programs["container-toolkit"], dist))
-            yield Group(f"container-toolkit-{dist}", "toolkit-rpm", found)
         for version in description.drivers:
             found = tuple(driver(version, silicon(version), dist))
             yield Group(f"driver-{version}-{dist}", f"nvidia-rhel{number}", found)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from metal_lab import mirror, rpm_mirror
+from metal_lab.description import REDHAT
 from metal_lab.rpms import Rpm
 
 FINGERPRINT = "0123456789ABCDEF0123456789ABCDEF01234567"
@@ -28,16 +29,23 @@ def test_repositories_lie_where_upstream_has_them(name: str, path: str, key: str
     assert (found.path, found.key, found.of_node) == (path, key, False)
 
 
-def test_node_has_the_distribution_and_epel() -> None:
+def test_nvidias_repository_has_streams_for_one_release_only() -> None:
+    found = [one.name for one in rpm_mirror.repositories(FINGERPRINT) if one.has_streams]
+    assert found == ["nvidia-rhel9"]
+
+
+@pytest.mark.parametrize("system", REDHAT)
+def test_node_has_the_distribution_and_epel(system: str) -> None:
     sources = {
         one.file: one.source("http://m")
         for one in rpm_mirror.repositories(FINGERPRINT)
-        if one.of_node
+        if one.is_of(system)
     }
     assert set(sources) == {"rocky", "rocky-appstream", "epel"}
+    release = system.removeprefix("rocky")
     assert sources["epel"] == (
-        "[epel]\nname=epel of the laboratory\nbaseurl=http://m/epel/9/Everything/x86_64/\n"
-        "enabled=1\ngpgcheck=1\ngpgkey=file:///etc/pki/rpm-gpg/RPM-GPG-KEY-EPEL-9\n"
+        f"[epel]\nname=epel of the laboratory\nbaseurl=http://m/epel/{release}/Everything/x86_64/\n"
+        f"enabled=1\ngpgcheck=1\ngpgkey=file:///etc/pki/rpm-gpg/RPM-GPG-KEY-EPEL-{release}\n"
     )
 
 
@@ -45,10 +53,10 @@ def nevra(name: str, version: str, arch: str = "x86_64") -> str:
     return f"{name}-3:{version}-1.el9.{arch}"
 
 
-OLD, NEW = "580.178.04", "595.71.05"
-OPEN = {version: nevra("kmod-nvidia-open-dkms", version, "noarch") for version in (OLD, NEW)}
-DKMS = {version: nevra("kmod-nvidia-latest-dkms", version, "noarch") for version in (OLD, NEW)}
-CUDA = {version: nevra("nvidia-driver-cuda", version) for version in (OLD, NEW)}
+OLD, UPDATE, NEW = VERSIONS = ("580.178.04", "580.999.01", "595.71.05")
+OPEN = {version: nevra("kmod-nvidia-open-dkms", version, "noarch") for version in VERSIONS}
+DKMS = {version: nevra("kmod-nvidia-latest-dkms", version, "noarch") for version in VERSIONS}
+CUDA = {version: nevra("nvidia-driver-cuda", version) for version in VERSIONS}
 
 
 def test_each_branch_has_a_stream_for_each_flavour() -> None:
@@ -56,8 +64,8 @@ def test_each_branch_has_a_stream_for_each_flavour() -> None:
         [*OPEN.values(), *DKMS.values(), *CUDA.values(), "other-0:1-1.noarch"]
     )
     assert {one["data"]["stream"]: one["data"]["artifacts"]["rpms"] for one in streams} == {
-        "580-open": [OPEN[OLD], CUDA[OLD]],
-        "580-dkms": [DKMS[OLD], CUDA[OLD]],
+        "580-open": [OPEN[OLD], OPEN[UPDATE], CUDA[OLD], CUDA[UPDATE]],
+        "580-dkms": [DKMS[OLD], DKMS[UPDATE], CUDA[OLD], CUDA[UPDATE]],
         "595-open": [OPEN[NEW], CUDA[NEW]],
         "595-dkms": [DKMS[NEW], CUDA[NEW]],
         "open-dkms": [OPEN[NEW], CUDA[NEW]],

@@ -16,6 +16,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.read import dkms, nvidia
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import upstream_version
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     fabric,
+    redhat,
     security,
     steps,
 )
@@ -112,6 +113,7 @@ def plan_switch(plan: Plan[Data], node: Node) -> Node:
         plan.data["former_purged"] = is_ours
         notice_kept(plan, node, packages)
     plan.data["former"] = packages
+    plan.data["former_held"] = list(redhat.companions(node, packages))
     return _without_driver(node, packages)
 
 

@@ -64,6 +64,7 @@ class Data(PackageData, total=False):
     persistence: bool
     files: list[str]
     former: list[str]  # packages of the driver to remove
+    former_held: list[str]  # other packages, whose hold ends with them
     former_purged: bool  # with their configuration files, for a switch
     arguments: list[str]  # for the installer of a .run file
     runfile_record: PackagesRecord

@@ -37,6 +37,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import 
 # be a question about the machine.
 CAN_SIGN = False
 _BY_PREFERENCE = (NVIDIA, DISTRIBUTION)
+MIRROR, OWN_SOURCE = "your mirror", "your own source"
 
 _MISSING, _UNKNOWN, _BOOT = "DRIVER_BRANCH_MISSING", "DRIVER_PACKAGES_UNKNOWN", "SECURE_BOOT_ON"
 
@@ -134,7 +135,7 @@ def _alternatives(machine: Machine, wish: Wish) -> Iterator[str]:
         asked["nvidia_driver_flavour"] = wish.flavour
     unset = " and ".join(name for name, value in asked.items() if value)
     for source in _BY_PREFERENCE:
-        found = _offer(source, machine, Wish(source, has_mirror=wish.has_mirror))
+        found = _offer(source, machine, Wish(source, mirror=wish.mirror))
         if isinstance(found, Choice):
             also = f" and remove {unset}" if unset else ""
             where = _place(source, machine.system)
@@ -143,8 +144,8 @@ def _alternatives(machine: Machine, wish: Wish) -> Iterator[str]:
                 f"({found.flavour}) from {where}"
             )
     number = wish.number or fit.newest(machine)
-    of_mirror = Wish(NVIDIA, version=f"{number}.0", has_mirror=True)
-    if not wish.has_mirror and isinstance(_offer(NVIDIA, machine, of_mirror), Choice):
+    of_mirror = Wish(NVIDIA, version=f"{number}.0", mirror=MIRROR)
+    if not wish.mirror and isinstance(_offer(NVIDIA, machine, of_mirror), Choice):
         also = " and set `nvidia_driver_source: nvidia`" if wish.source == DISTRIBUTION else ""
         yield (
             f"set nvidia_driver_repository_url to a mirror that has branch {number} and "
@@ -169,9 +170,9 @@ def _from_nvidia(machine: Machine, wish: Wish) -> Choice | _Problem:
     system = machine.system
     first, original = known.repository(system)
     # A mirror can have any branch. Most are copies of NVIDIA's repository for this system.
-    seen = {**known.mirrored(), **original} if wish.has_mirror else original
-    first = 0 if wish.has_mirror else first
-    place = "your mirror" if wish.has_mirror else _place(NVIDIA, system)
+    seen = {**known.mirrored(), **original} if wish.mirror else original
+    first = 0 if wish.mirror else first
+    place = wish.mirror or _place(NVIDIA, system)
     start = f"{place} starts with branch {first}"
     if wish.number and wish.number < first:
         return _Problem(_MISSING, start)
