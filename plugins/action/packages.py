@@ -27,6 +27,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 from ansible_collections.metal.gpu.plugins.modules.packages import ARGUMENT_SPEC, REQUIRED_IF
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import (
+    dnf,
     failure,
     follow,
     operations,
@@ -46,7 +47,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import (
     Steps,
     completed_record,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages.dnf import VERSIONLOCK
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.operations import (
     OperationUnknown,
 )
@@ -102,7 +102,7 @@ class ActionModule(ActionBase):
         # Without its plugin, dnf has no holds.
         options["may_remove"] += _listed(self._variable("metal_gpu_removable_packages", []))
         self._request = Request(
-            plain(options), held=held if VERSIONLOCK in node["packages"] else ()
+            plain(options), held=held if dnf.VERSIONLOCK in node["packages"] else ()
         )
         self._key = ""
         self._answers: dict[str, str] = {}  # of a package manager that was only asked
@@ -115,6 +115,7 @@ class ActionModule(ActionBase):
             elif self._operation == "follow_kernel":
                 self._follow_kernel()
             else:
+                self._add_alike()
                 self._operate()
         except _Stopped as stopped:
             self._result |= {"failed": True, "msg": str(stopped)}
@@ -148,6 +149,15 @@ class ActionModule(ActionBase):
         self._do_all(steps.last)
         if steps.first:
             self._do_all(completed_record(self._request))
+
+    def _add_alike(self) -> None:
+        """Add the installed packages to hold that no plan can name."""
+        patterns = self._request.options["alike"]
+        if patterns and self._operation == "hold":
+            listed = str(self._do(dnf.installed()).get("stdout", ""))
+            names = dnf.alike(self._request.names, patterns, listed)
+            options = {**self._request.options, "names": names}
+            self._request = self._request._replace(options=options)
 
     def _rehearse(self) -> None:
         """Let the package manager say what an installation would do."""

@@ -150,10 +150,17 @@ options:
     type: list
     elements: str
     default: []
+  alike:
+    description:
+      - For O(operation=hold), patterns of NAME-EPOCH:VERSION-RELEASE (dnf only). Installed packages
+        that match are held, too. Their names are known only after the installation.
+    type: list
+    elements: str
+    default: []
   also_release:
     description:
-      - For O(operation=remove), other packages whose hold ends (dnf only). dnf removes those of them
-        that it has installed as dependencies.
+      - For O(operation=remove), other packages whose hold ends (dnf only). dnf removes them if it has
+        installed them as dependencies.
     type: list
     elements: str
     default: []
@@ -272,6 +279,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "more_repositories": {"type": "list", "elements": "dict", "default": []},
     "following": {"type": "list", "elements": "str", "default": []},
     "pins": {"type": "list", "elements": "str", "default": []},
+    "alike": {"type": "list", "elements": "str", "default": []},
     "also_release": {"type": "list", "elements": "str", "default": []},
     "purge": {"type": "bool", "default": False},
     "url": {"type": "str"},

@@ -8,6 +8,8 @@ Source: plugins/versionlock.py of rpm-software-management/dnf-plugins-core
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
 from typing import Any
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import (
@@ -66,6 +68,24 @@ def _install_file(request: Request) -> Steps:
     # The package has no signature. get_url has checked its checksum.
     path = file_path(request, SUFFIXES[REDHAT])
     return file(request, path, _installation(request, [path], "--nogpgcheck"))
+
+
+def installed() -> Call:
+    """List the installed packages, in the form that `versionlock add` takes."""
+    form = "--queryformat=%{NAME}-%|EPOCH?{%{EPOCH}}:{0}|:%{VERSION}-%{RELEASE}\\n"
+    return command("rpm", "-qa", form, explains=False, changes=False)
+
+
+def alike(names: Sequence[str], patterns: Iterable[str], listed: str) -> list[str]:
+    """Return the names, and those of the installed packages that match a pattern, each once.
+
+    `versionlock add` takes patterns, but ignores one if anything that matches is locked already.
+    """
+    matching = [
+        one for one in listed.splitlines() if any(fnmatchcase(one, pattern) for pattern in patterns)
+    ]
+    more = [one for one in matching if not any(one.startswith(f"{name}-") for name in names)]
+    return [*names, *sorted(more)]
 
 
 def _hold(request: Request) -> Steps:

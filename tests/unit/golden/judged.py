@@ -149,8 +149,7 @@ def _of_source(repository: Mapping[str, Any]) -> Iterator[Item]:
 
 def _versions(data: Mapping[str, Any], family: str) -> Iterator[Item]:
     for argument in (*data["packages"], *(data["hold"] if family == REDHAT else ())):
-        is_pattern = argument.startswith("*")  # of what is held with the others
-        if not is_pattern and not _is_of_system(argument, family):
+        if not _is_of_system(argument, family):
             yield from _names(argument, family)
 
 

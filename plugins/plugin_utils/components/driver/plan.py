@@ -245,7 +245,7 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
     held = distribution.holdable(ours)
     again = "an update of them ends the hold" if newest and reason else None
     steps.OURS.plan_hold(plan, node, {name: ours[name] for name in held}, again)
-    plan.data["hold"] += redhat.held_alike(node, ours)
+    plan.data["hold_alike"] = redhat.held_alike(node, ours)
     loaded = parameters.plan_modules_load(plan, node, desired)
     is_new, is_complete = bool(reason and chosen.headers), not (reason or lacking)
     problem = modules.plan_build(

@@ -58,14 +58,14 @@ def refuse_epel(plan: Plan[Data], node: Node, desired: Desired) -> None:
 
 
 def held_alike(node: Node, packages: Mapping[str, str]) -> list[str]:
-    """Return what else has to be held with packages that are to be installed, as dnf is told.
+    """Return patterns of what else has to be held with packages that are to be installed.
 
     A plan does not know the names: dnf brings these packages as dependencies.
     """
     if not systems.is_redhat(node):
         return []
     carriers = driver_packages.carriers(packages)
-    return [f"{_NAMES}-{version}" for version in dict.fromkeys(carriers.values())]
+    return [f"{_NAMES}-{version}-*" for version in dict.fromkeys(carriers.values())]
 
 
 def companions(node: Node, names: Iterable[str]) -> dict[str, str]:

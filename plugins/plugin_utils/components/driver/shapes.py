@@ -63,6 +63,7 @@ class Data(PackageData, total=False):
     modules: list[str]
     persistence: bool
     files: list[str]
+    hold_alike: list[str]  # patterns of what is held besides
     former: list[str]  # packages of the driver to remove
     former_held: list[str]  # other packages, whose hold ends with them
     former_purged: bool  # with their configuration files, for a switch

@@ -83,25 +83,35 @@ DNF = parse_scene(recording("packages/dnf-sources.txt"))
 
 def test_offers_of_dnf() -> None:
     assert parse_offers(DNF["offers"]) == {
+        "kmod-nvidia-open-dkms": ["nv"],
+        "libnvidia-container1": ["site-a", "site-b"],
         "nvidia-container-toolkit": ["site-a", "site-b"],
-        "libnvidia-container1": ["site-b"],
     }
 
 
 def test_transaction_of_dnf() -> None:
-    """A row that is too long goes on in the next line."""
-    assert parse_transaction(DNF["transaction"]) == {
-        "libnvidia-container1": "site-b",
-        "nvidia-container-toolkit": "site-b",
-        "nvidia-container-toolkit-base": "site-b",
-    }
+    assert parse_transaction(DNF["transaction"]) == dict.fromkeys(
+        (
+            *("nvidia-container-toolkit", "nvidia-container-toolkit-base"),
+            *("libnvidia-container-tools", "libnvidia-container1"),
+        ),
+        "site-b",
+    )
+
+
+def test_row_that_is_too_long_goes_on_in_the_next_line() -> None:
+    scene = parse_scene(recording("packages/dnf-install-removes.txt"))["allowerasing-stdout"]
+    wrapped = scene.replace("Removing dependent packages:", "Installing dependencies:")
+    assert parse_transaction(scene) == {"kmod-nvidia-open-dkms": "metal-gpu-nvidia-driver"}
+    assert parse_transaction(wrapped)["kmod-nvidia-latest-dkms"] == "@metal-gpu-nvidia-driver"
 
 
 def test_winner_of_dnf_is_named() -> None:
-    names = ["nvidia-container-toolkit", "libnvidia-container1"]
+    names = ["nvidia-container-toolkit", "libnvidia-container1", "kmod-nvidia-open-dkms"]
     (found,) = of_dnf("gpu-1", names, DNF["offers"], DNF["transaction"])
     assert found["message"] == (
-        "gpu-1: several sources have nvidia-container-toolkit: site-a, site-b; dnf takes site-b"
+        "gpu-1: several sources have nvidia-container-toolkit, libnvidia-container1: "
+        "site-a, site-b; dnf takes site-b"
     )
     assert of_dnf("gpu-1", names, DNF["offers"], "") == []
     assert of_dnf("gpu-1", names, "", DNF["transaction"]) == []
