@@ -159,8 +159,8 @@ options:
     default: []
   also_release:
     description:
-      - For O(operation=remove), other packages whose hold ends (dnf only). dnf removes them if it has
-        installed them as dependencies.
+      - For O(operation=remove), other packages whose hold ends (dnf only). dnf removes them if it
+        has installed them as dependencies.
     type: list
     elements: str
     default: []
