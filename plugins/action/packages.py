@@ -45,6 +45,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import (
     Call,
     Request,
     Steps,
+    bare_names,
     completed_record,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.operations import (
@@ -249,8 +250,13 @@ class ActionModule(ActionBase):
             return Failed(error, printed, explains=not self._task.check_mode)
         allowed = self._request.options["may_remove"]
         answers = result.get("answers", {})
-        if found := sources.competing(self._host, self._family, self._request, answers, printed):
-            self.show("\n".join(explain(found)))
+        # Packages of the system itself may have several sources.
+        if self._request.options["repository"] is not None:
+            bare = bare_names(self._request.names, self._family)
+            url = self._request.repository.get("url")
+            said = (answers, printed)
+            if found := sources.competing(self._host, self._family, bare, url, *said):
+                self.show("\n".join(explain(found)))
         besides = removals.besides(printed, allowed)
         if not besides:
             wanted = self._request.options["following"]

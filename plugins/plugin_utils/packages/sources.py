@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterable, Mapping
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import Request, bare_names
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import DEBIAN
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.unusable import root_of
 
@@ -49,18 +48,18 @@ def parse_policy(text: str) -> Table:
 
 
 def competing(
-    host: str, family: str, request: Request, answers: Mapping[str, str], simulated: str
+    host: str,
+    family: str,
+    names: Iterable[str],
+    url: str | None,
+    answers: Mapping[str, str],
+    simulated: str,
 ) -> list[dict[str, str]]:
     """Return notices about packages that several sources have.
 
-    `answers` and `simulated` are what the package manager said. Packages of the system itself may
-    have several sources. They are asked for without a repository.
+    `answers` and `simulated` are what the package manager said.
     """
-    if request.options["repository"] is None:
-        return []
-    names = bare_names(request.names, family)
     if family == DEBIAN:
-        url = request.repository.get("url")
         return of_apt(host, names, url, answers.get(POLICY, ""), simulated)
     return of_dnf(host, names, answers.get(OFFERS, ""), simulated)
 

@@ -726,3 +726,19 @@ def test_check_mode_tells_what_the_next_kernel_will_lack(act: Any) -> None:
     assert "was not found" in warning
     assert "linux-image-6.12.107+deb13-amd64" in warning
     assert names(ran) == ["packages"]
+
+
+@pytest.mark.parametrize(("repository", "is_asked"), [(None, False), ({}, True)])
+def test_packages_of_the_system_may_have_several_sources(
+    act: Any, capsys: Any, repository: dict[str, str] | None, is_asked: bool
+) -> None:
+    scene = parse_scene(recording("packages/dnf-sources.txt"))
+
+    def answer(module: str, options: dict[str, Any]) -> dict[str, Any]:
+        said = {"printed": scene["transaction"], "answers": {"offers": scene["offers"]}}
+        return {**well(module, options), **said}
+
+    names = ["nvidia-container-toolkit-1.20.1-1"]
+    more = {"repository": repository} if repository is not None else {}
+    act(answer, node=ROCKY, check=True, operation="install", names=names, **more)
+    assert ("dnf takes site-b" in capsys.readouterr().err) is is_asked

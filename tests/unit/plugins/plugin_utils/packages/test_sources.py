@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import Request
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.sources import (
     OFFERS,
+    POLICY,
     competing,
     of_apt,
     of_dnf,
@@ -117,11 +117,11 @@ def test_winner_of_dnf_is_named() -> None:
     assert of_dnf("gpu-1", names, "", DNF["transaction"]) == []
 
 
-@pytest.mark.parametrize(("repository", "count"), [(None, 0), ({}, 1), ({"url": "http://x/"}, 1)])
-def test_packages_of_the_system_may_have_several_sources(
-    repository: dict[str, str] | None, count: int
-) -> None:
-    options = {"repository": repository, "names": ["nvidia-container-toolkit-1.20.1-1"]}
-    answers = {OFFERS: DNF["offers"]}
-    found = competing("gpu-1", "redhat", Request(options), answers, DNF["transaction"])
-    assert len(found) == count
+@pytest.mark.parametrize("family", ["debian", "redhat"])
+def test_answers_are_those_of_the_package_manager(family: str) -> None:
+    names = ["nvidia-container-toolkit", "foo"]
+    answers = {OFFERS: DNF["offers"], POLICY: SCENES["policy"]}
+    simulated = {"debian": SCENES["simulated"], "redhat": DNF["transaction"]}[family]
+    (found,) = competing("gpu-1", family, names, OURS, answers, simulated)
+    manager = {"debian": "apt", "redhat": "dnf"}[family]
+    assert f"; {manager} takes " in found["message"]
