@@ -138,7 +138,7 @@ def _alternatives(machine: Machine, wish: Wish) -> Iterator[str]:
         found = _offer(source, machine, Wish(source, mirror=wish.mirror))
         if isinstance(found, Choice):
             also = f" and remove {unset}" if unset else ""
-            where = _place(source, machine.system)
+            where = (source == NVIDIA and wish.mirror) or _place(source, machine.system)
             yield (
                 f"set `nvidia_driver_source: {source}`{also}, for driver {found.driver} "
                 f"({found.flavour}) from {where}"
