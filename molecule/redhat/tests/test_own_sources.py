@@ -67,7 +67,7 @@ def test_sources_that_compete_are_named_with_the_winner(laboratory, host):
     assert not host.file(OURS).exists
     listed = host.check_output("dnf --quiet list --installed")
     for name in TOOLKIT:
-        assert re.search(rf"^{name}\.x86_64\s+1\.20\.1-1\s+@site-b$", listed, re.M)
+        assert re.search(rf"^{name}\.x86_64\s+1\.20\.1-1\s+@site-b\s", listed, re.M)
 
     again = laboratory.playbook(DOCKER, *OWN, "-vvv")
     assert re.search(r"^gpu-2\s+: ok=\d+\s+changed=0\s", again.output, re.M)
