@@ -27,6 +27,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 from ansible_collections.metal.gpu.plugins.modules.packages import ARGUMENT_SPEC, REQUIRED_IF
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import (
+    dnf,
     failure,
     follow,
     operations,
@@ -49,7 +50,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import (
     bare_names,
     completed_record,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages.dnf import VERSIONLOCK
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.operations import (
     OperationUnknown,
 )
@@ -108,7 +108,7 @@ class ActionModule(ActionBase):
         # Without its plugin, dnf has no holds.
         options["may_remove"] += _listed(self._variable("metal_gpu_removable_packages", []))
         self._request = Request(
-            plain(options), held=held if VERSIONLOCK in node["packages"] else ()
+            plain(options), held=held if dnf.VERSIONLOCK in node["packages"] else ()
         )
         self._key = ""
         self._answers: dict[str, str] = {}  # of a package manager that was only asked
@@ -123,6 +123,7 @@ class ActionModule(ActionBase):
             elif self._operation == "follow_kernel":
                 self._follow_kernel()
             else:
+                self._add_alike()
                 self._operate()
         except _Stopped as stopped:
             self._result |= {"failed": True, "msg": str(stopped)}
@@ -157,6 +158,15 @@ class ActionModule(ActionBase):
         if steps.first:
             self._do_all(completed_record(self._request))
 
+    def _add_alike(self) -> None:
+        """Add the installed packages to hold that no plan can name."""
+        patterns = self._request.options["alike"]
+        if patterns and self._operation == "hold":
+            listed = str(self._do(dnf.installed()).get("stdout", ""))
+            names = dnf.alike(self._request.names, patterns, listed)
+            options = {**self._request.options, "names": names}
+            self._request = self._request._replace(options=options)
+
     def _rehearse(self) -> None:
         """Let the package manager say what an installation would do."""
         failed = attempt(self, self._host, self._lock_timeout, has_index=True)
@@ -190,8 +200,11 @@ class ActionModule(ActionBase):
             options = {**self._request.options, "names": found.names, KEEP_KERNEL: True}
             self._request = self._request._replace(options=options)
             self._operate()
-        if left := follow.findings(self._host, found):
-            self._result["warnings"] = [*self._result.get("warnings", []), *explain(left)]
+        self._warn(follow.findings(self._host, found))
+
+    def _warn(self, findings: list[dict[str, str]]) -> None:
+        if findings:
+            self._result["warnings"] = [*self._result.get("warnings", []), *explain(findings)]
 
     def _answer(self, call: Call) -> follow.Answer:
         result = self._call(call)
@@ -245,6 +258,8 @@ class ActionModule(ActionBase):
                     return failed
             elif result.get("failed"):
                 printed = str(result.get("stdout", ""))
+                if call.enough and call.enough in f"{printed}\n{error_of(result)}":
+                    return None
                 return Failed(error_of(result), printed, call.explains, code=call.finding)
         return None
 
@@ -257,15 +272,22 @@ class ActionModule(ActionBase):
             # A package manager that is only asked needs no lock.
             return Failed(error, printed, explains=not self._task.check_mode)
         allowed = self._request.options["may_remove"]
-        if url := self._request.repository.get("url"):
-            policy = result.get("answers", {}).get("policy", "")
+        answers = result.get("answers", {})
+        # Packages of the system itself may have several sources.
+        if self._request.options["repository"] is not None:
             bare = bare_names(self._request.names, self._family)
-            if found := sources.competing(self._host, bare, url, policy, printed):
+            url = self._request.repository.get("url")
+            said = (answers, printed)
+            if found := sources.competing(self._host, self._family, bare, url, *said):
                 self.show("\n".join(explain(found)))
         if wrong := self._of_another_driver(printed, result):
             return Failed("", printed, explains=False, finding=wrong)
         besides = removals.besides(printed, allowed)
         if not besides:
+            wanted = self._request.options["following"]
+            tells = {one: answers.get(rehearsal.following(one)) for one in wanted}
+            known = {one: follow.answer(text) for one, text in tells.items() if text is not None}
+            self._warn(follow.findings(self._host, follow.decide(known, known.__getitem__)))
             return None
         displaced = removals.displaced(self._host, self._request.names, besides)
         return Failed("", printed, explains=False, finding=displaced)

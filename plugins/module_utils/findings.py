@@ -615,7 +615,7 @@ Remedy: nothing to do; with an unusable repository, every later run of the packa
 
 PACKAGE_VERSION_MISSING (failure): no enabled repository has {package}; available versions: {found}
 Remedy: add a repository that has it; or, if the role has a variable for its version, set that to an
-  available version
+  available version; if the role's *_repository is false, it uses the sources of the node alone
 
 DEPENDENCY_MISSING (failure): no enabled repository has {needed}
 Remedy: enable the repository that has it, and run again; for the driver on Red Hat's distributions,
@@ -626,9 +626,9 @@ KERNEL_OUTDATED (failure): the repositories have no packages of the driver for t
 Remedy: upgrade the kernel of the node, reboot, and run again; or add a repository that has these
   packages for kernel {kernel}
 
-PACKAGE_SOURCES (notice): several sources have {packages}: {sources}; apt takes {winner}
-Remedy: nothing to do; to take another source, set its priority in /etc/apt/preferences.d, or remove
-  the source that you do not need
+PACKAGE_SOURCES (notice): several sources have {packages}: {sources}; {manager} takes {winner}
+Remedy: nothing to do; to take another source, set its priority (for apt in /etc/apt/preferences.d,
+  for dnf as `priority=` in its .repo file), or remove the source that you do not need
 
 PACKAGES_DISPLACED (failure): the installation of {installed} would remove packages that the plan
   does not name: {packages}

@@ -143,6 +143,27 @@ options:
       - A file of preferences that an earlier step of the plan writes (apt only), with its C(path)
         and its text, C(block). In check mode, it is not there yet.
     type: dict
+  following:
+    description:
+      - What a later step of the plan installs with O(operation=follow_kernel). In check mode, the
+        same answer tells what this step would leave out (apt only).
+    type: list
+    elements: str
+    default: []
+  alike:
+    description:
+      - For O(operation=hold), patterns of NAME-EPOCH:VERSION-RELEASE (dnf only). Installed packages
+        that match are held, too. Their names are known only after the installation.
+    type: list
+    elements: str
+    default: []
+  also_release:
+    description:
+      - For O(operation=remove), other packages whose hold ends (dnf only). dnf removes them if it
+        has installed them as dependencies.
+    type: list
+    elements: str
+    default: []
   purge:
     description:
       - For O(operation=remove), also removes the configuration files of the packages (apt only).
@@ -257,6 +278,9 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "earlier": {"type": "list", "elements": "str", "default": []},
     "more_repositories": {"type": "list", "elements": "dict", "default": []},
     "pin": {"type": "dict"},
+    "following": {"type": "list", "elements": "str", "default": []},
+    "alike": {"type": "list", "elements": "str", "default": []},
+    "also_release": {"type": "list", "elements": "str", "default": []},
     "purge": {"type": "bool", "default": False},
     "url": {"type": "str"},
     "checksum": {"type": "str"},

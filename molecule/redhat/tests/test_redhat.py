@@ -1,7 +1,10 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Nodes with the real dnf and rpm: the cluster's GPU node, and Docker without Kubernetes."""
+"""Nodes with the real dnf and rpm: the cluster's GPU node, and Docker without Kubernetes.
+
+gpu-1 has Rocky Linux 9, gpu-2 has Rocky Linux 10.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ with open("/var/cache/dnf/metadata_lock.pid", "w") as file:
 time.sleep(600)
 """
 
-DRIVER = "3:580.178.04-1.el9"
+VERSION, UPDATE = "580.178.04", "580.999.01"
 TOOLKIT = dict.fromkeys(
     (
         *("nvidia-container-toolkit", "nvidia-container-toolkit-base"),
@@ -31,24 +34,28 @@ TOOLKIT = dict.fromkeys(
     ),
     "0:1.20.1-1",
 )
+
+
+def driver(kernel: str, dist: str) -> dict[str, str]:
+    """Return every package of a driver, with those that dnf brings."""
+    asked = ("nvidia-driver-cuda", kernel, "nvidia-persistenced")
+    brought = ("nvidia-driver-cuda-libs", "nvidia-kmod-common", "nvidia-modprobe")
+    libraries = ("libnvidia-ml", "libnvidia-cfg")
+    return dict.fromkeys((*asked, *brought, *libraries), f"3:{VERSION}-1.{dist}")
+
+
 # Pascal has the proprietary module, Turing the open one.
 HELD = {
-    "gpu-1": {
-        "nvidia-driver-cuda": DRIVER,
-        "kmod-nvidia-latest-dkms": DRIVER,
-        "nvidia-persistenced": DRIVER,
-        **TOOLKIT,
-    },
+    "gpu-1": {**driver("kmod-nvidia-latest-dkms", "el9"), **TOOLKIT},
     "gpu-2": {
-        "nvidia-driver-cuda": DRIVER,
-        "kmod-nvidia-open-dkms": DRIVER,
-        "nvidia-persistenced": DRIVER,
-        "docker-ce": "3:29.8.1-1.el9",
-        "docker-ce-cli": "1:29.8.1-1.el9",
-        "containerd.io": "0:2.4.2-1.el9",
+        **driver("kmod-nvidia-open-dkms", "el10"),
+        "docker-ce": "3:29.8.1-1.el10",
+        "docker-ce-cli": "1:29.8.1-1.el10",
+        "containerd.io": "0:2.4.2-1.el10",
         **TOOLKIT,
     },
 }
+HOTFIXES = "--setopt=metal-gpu-nvidia-driver.module_hotfixes=1"
 
 
 def installed_packages(host):
@@ -96,17 +103,44 @@ def test_engines_start_at_boot(laboratory):
     laboratory.host("gpu-2").check_output("systemctl is-enabled docker nvidia-persistenced")
 
 
-def test_upgrade_leaves_what_is_held(laboratory, node):
-    """The repository has a newer driver, and the default stream has it."""
+def test_every_package_of_the_driver_is_held(laboratory, node):
     host = laboratory.host(node)
     locks = host.check_output("dnf --quiet --disablerepo='*' versionlock list").split()
     assert {f"{name}-{version}.*" for name, version in HELD[node].items()} == set(locks)
-    streams = host.check_output("dnf --quiet module list nvidia-driver")
-    assert "595-open" in streams
+    packages = installed_packages(host)
+    assert HELD[node].items() <= packages.items()
+    others = {name for name in packages if "nvidia" in name} - HELD[node].keys()
+    assert others == set()
+
+
+@pytest.mark.parametrize("options", ["", "--best", "--nobest", f"--best {HOTFIXES}"])
+def test_upgrade_leaves_what_is_held(laboratory, node, options):
+    """The repository has a newer driver of the branch, and one of another branch."""
+    host = laboratory.host(node)
     before = installed_packages(host)
-    assert HELD[node].items() <= before.items()
-    host.check_output("dnf --assumeyes upgrade")
+    host.check_output(f"dnf --assumeyes {options} upgrade")
     assert installed_packages(host) == before
+
+
+def test_nothing_but_the_holds_keeps_the_driver(laboratory, node):
+    """Without the plugin, dnf would upgrade: within the stream, or to the newest branch."""
+    result = laboratory.host(node).run("dnf --assumeno --disableplugin=versionlock upgrade")
+    expected = {"gpu-1": UPDATE, "gpu-2": "595.71.05"}[node]
+    packages = [name for name in HELD[node] if "nvidia" in name and name not in TOOLKIT]
+    for name in packages:
+        assert re.search(rf"^ {name}\s+\w+\s+3:{expected}-1\.el", result.stdout, re.M), name
+
+
+def test_only_enterprise_linux_9_has_streams(laboratory):
+    """What dnf says without streams is what the role looks for in the sources of an admin."""
+    streams = {
+        node: laboratory.host(node).run("dnf --quiet module list nvidia-driver:580-open")
+        for node in ("gpu-1", "gpu-2")
+    }
+    assert "580-open [e]" not in streams["gpu-1"].stdout
+    assert "580-open" in streams["gpu-1"].stdout
+    assert streams["gpu-2"].rc != 0
+    assert "No matching Modules to list" in streams["gpu-2"].stderr
 
 
 def test_dnf_reports_nothing_about_our_files(laboratory, node):
@@ -143,6 +177,6 @@ def test_lock_of_dnf_is_reported(laboratory):
     assert re.search(r"PACKAGE_MANAGER_LOCKED gpu-2: .*python3 .*sleep\(600\)", run.words)
 
     assert laboratory.playbook(DOCKER).returncode == 0
-    assert "docker-ce-3:29.8.1-1.el9.*" in host.check_output(
+    assert "docker-ce-3:29.8.1-1.el10.*" in host.check_output(
         "cat /etc/dnf/plugins/versionlock.list"
     )

@@ -30,6 +30,8 @@ class Call(NamedTuple):
     changes: bool = True
     # What a failure means, if the package manager has nothing to do with it.
     finding: str = ""
+    # What a failure says if there is nothing left to do.
+    enough: str = ""
 
 
 class Steps(NamedTuple):
@@ -117,6 +119,8 @@ UPDATE_S = 300
 # If not, dnf waits for another process without a time limit, and does not say so in time.
 EXIT_ON_LOCK = "--setopt=exit_on_lock=True"
 NO_WEAK = "--setopt=install_weak_deps=False"
+# What `dnf module list MODULE:STREAM` says if no repository has it.
+NO_STREAMS = "No matching Modules to list"
 # The words before a program with a time limit: the seconds and the program follow. `timeout` of
 # coreutils says on stderr that the time was up; failure.py reads that.
 TIME_LIMIT = ("timeout", "--verbose", "--kill-after=10")

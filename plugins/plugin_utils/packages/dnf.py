@@ -8,8 +8,13 @@ Source: plugins/versionlock.py of rpm-software-management/dnf-plugins-core
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import (
     EXIT_ON_LOCK,
+    NO_STREAMS,
     NO_WEAK,
     Call,
     Operation,
@@ -38,9 +43,9 @@ VERSIONLOCK = "python3-dnf-plugin-versionlock"
 _NO_REPOSITORY = "--disablerepo=*"
 
 
-def _dnf(*argv: str) -> Call:
+def _dnf(*argv: str, **more: Any) -> Call:
     # Not ansible.builtin.dnf: with ansible-core 2.19 and 2.21, its lock_timeout has no effect.
-    return command("dnf", "--assumeyes", EXIT_ON_LOCK, *argv)
+    return command("dnf", "--assumeyes", EXIT_ON_LOCK, *argv, **more)
 
 
 def _installation(request: Request, packages: list[str], *options: str) -> Call:
@@ -63,6 +68,24 @@ def _install_file(request: Request) -> Steps:
     # The package has no signature. get_url has checked its checksum.
     path = file_path(request, SUFFIXES[REDHAT])
     return file(request, path, _installation(request, [path], "--nogpgcheck"))
+
+
+def installed() -> Call:
+    """List the installed packages, in the form that `versionlock add` takes."""
+    form = "--queryformat=%{NAME}-%|EPOCH?{%{EPOCH}}:{0}|:%{VERSION}-%{RELEASE}\\n"
+    return command("rpm", "-qa", form, explains=False, changes=False)
+
+
+def alike(names: Sequence[str], patterns: Iterable[str], listed: str) -> list[str]:
+    """Return the names, and those of the installed packages that match a pattern, each once.
+
+    `versionlock add` takes patterns, but ignores one if anything that matches is locked already.
+    """
+    matching = [
+        one for one in listed.splitlines() if any(fnmatchcase(one, pattern) for pattern in patterns)
+    ]
+    more = [one for one in matching if not any(one.startswith(f"{name}-") for name in names)]
+    return [*names, *sorted(more)]
 
 
 def _hold(request: Request) -> Steps:
@@ -92,7 +115,7 @@ def _remove(request: Request) -> Steps:
     clean = "--setopt=clean_requirements_on_remove=True"
     remove = _dnf(_NO_REPOSITORY, clean, "remove", *request.names)
     # A remaining versionlock would exclude all other versions of these packages.
-    return _unlocked(request, request.names, remove)
+    return _unlocked(request, [*request.names, *request.options["also_release"]], remove)
 
 
 def _repository(request: Request) -> Steps:
@@ -132,7 +155,13 @@ def _no_repository(request: Request) -> Steps:
 
 
 def _stream(request: Request) -> Steps:
-    return Steps(work=(_dnf("module", "enable", request.options["stream"]),))
+    stream = request.options["stream"]
+    enable = _dnf("module", "enable", stream)
+    if request.repository:
+        return Steps(work=(enable,))
+    # The sources of the node may be copies without streams: dnf then sees all packages.
+    listing = _dnf("--quiet", "module", "list", stream, changes=False, enough=NO_STREAMS)
+    return Steps(work=(listing, enable))
 
 
 def _release(request: Request) -> Steps:

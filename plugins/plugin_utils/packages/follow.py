@@ -73,6 +73,11 @@ def problem(answer: Answer) -> str | None:
     return None
 
 
+def answer(text: str) -> Answer:
+    """Return an answer of which only the text is known."""
+    return Answer(not _ERROR.search(text), text)
+
+
 def findings(host: str, decision: Decision) -> list[dict[str, str]]:
     """Return what the next kernel lacks."""
     return [left_out(host, name, f": {why}") for name, why in decision.left.items()]

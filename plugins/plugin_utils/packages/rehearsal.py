@@ -21,9 +21,11 @@ from ansible_collections.metal.gpu.plugins.module_utils.probe.rehearsal import (
     Program,
     Question,
 )
+from ansible_collections.metal.gpu.plugins.module_utils.read.packages import KEEP_KERNEL
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import (
     EXIT_ON_LOCK,
     INDEX_AGE_S,
+    NO_STREAMS,
     NO_WEAK,
     TIME_LIMIT,
     UPDATE_S,
@@ -36,6 +38,11 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.outdated import
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import (
     Repository,
     fields,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.sources import (
+    OFFERS,
+    OFFERS_FORMAT,
+    POLICY,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import DEBIAN, REDHAT
 
@@ -90,8 +97,9 @@ def _apt(request: Request) -> Question:
         "programs": programs,
         "answers": {"versions": [*cache, "madison", *_bare(request, DEBIAN)]},
         "tells": {
-            "policy": [*cache, "policy", *bare_names(request.names, DEBIAN)],
+            POLICY: [*cache, "policy", *bare_names(request.names, DEBIAN)],
             **_about_modules(request, *_CONFIGURED),
+            **{following(one): _alone(one) for one in request.options["following"]},
         },
     }
 
@@ -100,6 +108,18 @@ def _about_modules(request: Request, *options: str) -> dict[str, list[str]]:
     """Return what to ask about Ubuntu's signed modules: see outdated.of_another_driver."""
     names = of_modules(request.names)
     return {"modules": [*_ENGLISH, "apt-cache", *options, "show", *names]} if names else {}
+
+
+def following(package: str) -> str:
+    """Return the name of the answer about what belongs to the next kernel."""
+    return f"following {package}"
+
+
+def _alone(package: str) -> list[str]:
+    """Ask as the operation `follow_kernel` does. What is planned before it makes no difference."""
+    weak = "--no-install-recommends"
+    argv = (*_CONFIGURED, *KEEP_KERNEL, "--simulate", "--assume-yes", weak, "install", package)
+    return [*_ENGLISH, "apt-get", *argv]
 
 
 def _simulation(request: Request, *options: str) -> list[str]:
@@ -146,10 +166,16 @@ def _dnf(request: Request) -> Question:
         read = [*_ENGLISH, "dnf", "--assumeyes", *options, f"--repo={name}", "makecache"]
         programs.append({"argv": read})
     if stream:
-        listing = [*_ENGLISH, "dnf", "--quiet", *options, "module", "list", stream]
-        programs.append({"argv": listing})
-        # The stream is not enabled yet, and dnf has no other place for that.
-        options.append(f"--setopt={repository['name']}.module_hotfixes=1")
+        listing: Program = {
+            "argv": [*_ENGLISH, "dnf", "--quiet", *options, "module", "list", stream]
+        }
+        if not repository:  # the node's own sources may have no streams
+            listing["success"] = NO_STREAMS
+        programs.append(listing)
+        # The stream is not enabled yet, and dnf has no other place for that. The name of an admin's
+        # repository is not known.
+        name = repository["name"] if repository.get("new") else "*"
+        options.append(f"--setopt={name}.module_hotfixes=1")
     programs.append(_declined(request, *options))
     asked = ["dnf", *options, "list", "--showduplicates", *_bare(request, REDHAT)]
     return {
@@ -158,7 +184,16 @@ def _dnf(request: Request) -> Question:
         "links": [("repos", "/etc/yum.repos.d")],
         "programs": programs,
         "answers": {"versions": [*_ENGLISH, *asked]},
+        **_offers(request, *options),
     }
+
+
+def _offers(request: Request, *options: str) -> Question:
+    """Ask which repositories have the packages, unless they are those of the system itself."""
+    if request.options["repository"] is None:
+        return {}
+    query = ("repoquery", "--queryformat", OFFERS_FORMAT, *bare_names(request.names, REDHAT))
+    return {"tells": {OFFERS: [*_ENGLISH, "dnf", "--quiet", *options, *query]}}
 
 
 def _declined(request: Request, *options: str) -> Program:
@@ -207,10 +242,12 @@ def before_removals(request: Request, family: str) -> Call:
     """Ask about an installation that may remove packages, with the node's own files."""
     # What came before is done: earlier packages are there, and no hold is in the way.
     alone = Request({**request.options, "earlier": []}, is_fresh=request.is_fresh)
-    is_apt = family == DEBIAN
-    program: Program = {"argv": _simulation(alone)} if is_apt else _declined(alone, EXIT_ON_LOCK)
-    tells = _about_modules(alone) if is_apt else {}
-    return _call(request, {"programs": [program], **({"tells": tells} if tells else {})})
+    if family == DEBIAN:
+        tells = _about_modules(alone)
+        programs: list[Program] = [{"argv": _simulation(alone)}]
+        return _call(request, {"programs": programs, **({"tells": tells} if tells else {})})
+    programs = [_declined(alone, EXIT_ON_LOCK)]
+    return _call(request, {"programs": programs, **_offers(alone, EXIT_ON_LOCK)})
 
 
 def is_one(call: Call) -> bool:

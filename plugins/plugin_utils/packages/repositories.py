@@ -66,6 +66,7 @@ _ESCAPE = 'write special characters of the user and the password as "%" and thei
 class RepositoryVariables(TypedDict):
     """The variables of a role about its repository; upstream's values replace empty ones."""
 
+    repository: bool  # False: the packages come from the sources of the node
     repository_url: str
     repository_suite: str
     repository_key: str

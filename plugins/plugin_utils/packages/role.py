@@ -116,7 +116,10 @@ class RolePackages:
     def plan_repository(
         self, plan: Plan[PackageData], node: Node, variables: RepositoryDesired, source: Source
     ) -> None:
-        """Plan the repository, unless the admin's sources have its address."""
+        """Plan the repository, unless the admin's sources have its address, or are to be used."""
+        if not variables["repository"]:
+            plan.data["repository"] = {}
+            return
         desired = Repository.desired(self._file, variables, source)
         urls = {f"the repository {desired.name}": desired.url, "its signing key": desired.key}
         if not any(refuse_url(plan, what, url) for what, url in urls.items()):
@@ -229,8 +232,11 @@ class RolePackages:
         refuse_dependants(plan, node, packages)
         plan.step(self.remove, f"installed: {', '.join(packages)}" if packages else None)
 
-    def plan_cleanup(self, plan: Plan[PackageData], node: Node) -> None:
-        """Plan the removal of what is left after the packages: holds, record and repository."""
+    def plan_cleanup(self, plan: Plan[PackageData], node: Node, beside: Iterable[str] = ()) -> None:
+        """Plan the removal of what is left after the packages: holds, record and repository.
+
+        `beside` are packages that the role holds, and did not ask for.
+        """
         staying = [
             name for name in record.unchanged(node, self.role) if name not in self.added(node)
         ]
@@ -238,7 +244,7 @@ class RolePackages:
         if others and staying:
             observed = ", ".join(f"{name} {node['packages'][name]['version']}" for name in others)
             plan.notice("PACKAGES_EXCHANGED", packages=observed, staying=", ".join(staying))
-        held = [name for name in staying if node["packages"][name]["held"]]
+        held = [name for name in (*staying, *beside) if node["packages"][name]["held"]]
         plan.data["release"] = held
         plan.step(
             self.release, f"packages that stay installed: {', '.join(held)}" if held else None

@@ -133,7 +133,7 @@ SYSTEMS = (
     _rpm("RHEL 10", "rhel", "10", "rhel", _RHEL_10),
     # Docker has packages for CentOS and for RHEL; the clones use those for CentOS.
     _rpm("Rocky Linux 9", "rocky", "9", "centos", _CUDATOOLS_RPM, PACKAGE_MANAGER),
-    _rpm("Rocky Linux 10", "rocky", "10", "centos", _RHEL_10),
+    _rpm("Rocky Linux 10", "rocky", "10", "centos", _RHEL_10, PACKAGE_MANAGER),
     _rpm("AlmaLinux 9", "almalinux", "9", "centos", _CUDATOOLS_RPM, UNPROVEN),
     _rpm("AlmaLinux 10", "almalinux", "10", "centos", _RHEL_10, UNPROVEN),
 )

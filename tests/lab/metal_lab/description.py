@@ -32,7 +32,7 @@ SUITES = {"debian12": "bookworm", "debian13": "trixie"}
 # The nodes have a real Ubuntu. Their kernel is that of recorded/ubuntu_driver.yml.
 UBUNTU = {"ubuntu2404": "noble"}
 # Systems with rpm and dnf, as recorded/redhat.yml describes them.
-REDHAT = ("rocky9",)
+REDHAT = ("rocky9", "rocky10")
 SYSTEMS = (*SUITES, *UBUNTU, *REDHAT)
 
 

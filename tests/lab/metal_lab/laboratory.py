@@ -210,7 +210,7 @@ def _for_each(action: Callable[[Node], None], described: tuple[Node, ...]) -> No
 
 def _sources(node: Node) -> Callable[[State, Built], dict[str, bytes]]:
     if node.os in REDHAT:
-        return _yum_sources
+        return partial(_yum_sources, system=node.os)
     return _ubuntu_sources if node.os in UBUNTU else _apt_source
 
 
@@ -244,13 +244,13 @@ def _ubuntu_sources(state: State, made: Built) -> dict[str, bytes]:
     }
 
 
-def _yum_sources(state: State, made: Built) -> dict[str, bytes]:
+def _yum_sources(state: State, made: Built, system: str) -> dict[str, bytes]:
     """Return the sources of a node of Red Hat's family: the distribution's and EPEL."""
     address = f"http://{state.gateway}:{facts.MIRROR_PORT}"
     return {
         path: content
         for repository in rpm_mirror.repositories(made.fingerprint)
-        if repository.of_node
+        if repository.is_of(system)
         for path, content in (
             (repository.key_file, (made.mirror / repository.key).read_bytes()),
             (f"etc/yum.repos.d/{repository.file}.repo", repository.source(address).encode()),

@@ -23,7 +23,7 @@ import yaml
 
 from metal_lab import records
 from metal_lab.keys import gpg_of, only_fingerprint
-from metal_lab.rpm_packages import DRIVER, RECORDED
+from metal_lab.rpm_packages import DRIVER, RECORDED, SYSTEMS
 
 # Where the mirror has what a vendor has below an address.
 _PLACES = {
@@ -51,6 +51,10 @@ class Repository(NamedTuple):
     def of_node(self) -> bool:
         """Whether a new node has the repository."""
         return bool(self.file)
+
+    def is_of(self, system: str) -> bool:
+        """Whether a new node of a system has the repository."""
+        return self.of_node and self.name.endswith(SYSTEMS[system]["dist"].removeprefix("el"))
 
     @property
     def key_file(self) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from metal_lab import mirror, rpm_mirror
+from metal_lab.description import REDHAT
 from metal_lab.rpms import Rpm
 
 FINGERPRINT = "0123456789ABCDEF0123456789ABCDEF01234567"
@@ -28,16 +29,18 @@ def test_repositories_lie_where_upstream_has_them(name: str, path: str, key: str
     assert (found.path, found.key, found.of_node) == (path, key, False)
 
 
-def test_node_has_the_distribution_and_epel() -> None:
+@pytest.mark.parametrize("system", REDHAT)
+def test_node_has_the_distribution_and_epel(system: str) -> None:
     sources = {
         one.file: one.source("http://m")
         for one in rpm_mirror.repositories(FINGERPRINT)
-        if one.of_node
+        if one.is_of(system)
     }
     assert set(sources) == {"rocky", "rocky-appstream", "epel"}
+    release = system.removeprefix("rocky")
     assert sources["epel"] == (
-        "[epel]\nname=epel of the laboratory\nbaseurl=http://m/epel/9/Everything/x86_64/\n"
-        "enabled=1\ngpgcheck=1\ngpgkey=file:///etc/pki/rpm-gpg/RPM-GPG-KEY-EPEL-9\n"
+        f"[epel]\nname=epel of the laboratory\nbaseurl=http://m/epel/{release}/Everything/x86_64/\n"
+        f"enabled=1\ngpgcheck=1\ngpgkey=file:///etc/pki/rpm-gpg/RPM-GPG-KEY-EPEL-{release}\n"
     )
 
 

@@ -19,8 +19,8 @@ from metal_lab.parts import PARTS
 from metal_lab.rpms import Rpm
 
 NOWHERE = Path("/nowhere")
-NODE = Node("gpu-1", "rocky9", "t4x1")
-EVERYTHING = Description((NODE,), tuple(PARTS), ("580.178.04", "595.71.05"))
+NODES = tuple(Node(f"gpu-{os}", os, "t4x1") for os in REDHAT)
+EVERYTHING = Description(NODES, tuple(PARTS), ("580.178.04", "595.71.05"))
 RELEASE = "5.14.0-570.12.1.el9_6.x86_64"
 
 
@@ -37,8 +37,8 @@ def everything() -> Iterator[tuple[str, Rpm]]:
             yield group.pool, package
 
 
-def find(name: str, version: str = "") -> Rpm:
-    return next(p for _pool, p in everything() if p.name == name and p.version.startswith(version))
+def find(name: str, dist: str = "") -> Rpm:
+    return next(p for _pool, p in everything() if p.name == name and p.release.endswith(dist))
 
 
 def test_other_laboratories_build_no_rpm() -> None:
@@ -51,7 +51,9 @@ def test_systems_of_the_record_are_those_of_a_description() -> None:
 
 def test_pools_are_published_or_in_the_image() -> None:
     published = {repository.name for repository in rpm_mirror.repositories("0" * 40)}
-    assert {pool for pool, _p in everything()} == published | {"installed", "kubernetes-el9"}
+    assert {pool for pool, _p in everything()} == published | {
+        *("installed", "kubernetes-el9", "kubernetes-el10")
+    }
 
 
 @pytest.mark.parametrize(
@@ -63,10 +65,12 @@ def test_pools_are_published_or_in_the_image() -> None:
         ("nvidia-driver-cuda", "nvidia-driver-cuda-3:580.178.04-1.el9.x86_64"),
         ("kmod-nvidia-open-dkms", "kmod-nvidia-open-dkms-3:580.178.04-1.el9.noarch"),
         ("nvidia-container-toolkit", "nvidia-container-toolkit-0:1.20.1-1.x86_64"),
+        ("docker-ce", "docker-ce-3:29.8.1-1.el10.x86_64"),
+        ("kmod-nvidia-open-dkms", "kmod-nvidia-open-dkms-3:580.178.04-1.el10.noarch"),
     ],
 )
 def test_names_are_those_of_the_vendors(name: str, nevra: str) -> None:
-    package = find(name)
+    package = find(name, "el10" if ".el10." in nevra else "")
     full = f"{package.name}-{package.epoch}:{package.version}-{package.release}.{package.arch}"
     assert full == nevra
 
@@ -81,6 +85,15 @@ def test_every_requirement_can_be_met() -> None:
             words = re.findall(r"[^\s()][^\s]*\(x86-64\)|[^\s()]+", requirement)
             alternatives = [word for word in words if word in held]
             assert alternatives, (package.name, requirement)
+
+
+def test_each_system_has_its_own_releasever() -> None:
+    """dnf takes $releasever from it."""
+    found = {p.version: p.provides for _pool, p in everything() if p.name == "rocky-release"}
+    assert found == {
+        minor: (f"system-release = {minor}", f"system-release(releasever) = {major}")
+        for minor, major in (("9.6", "9"), ("10.1", "10"))
+    }
 
 
 @pytest.mark.parametrize(

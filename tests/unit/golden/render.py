@@ -101,7 +101,7 @@ def _hold(data: Mapping[str, Any], family: str) -> Lines:
     if family == REDHAT:
         yield f"package {VERSIONLOCK}"
     held_by = "dnf versionlock" if family == REDHAT else "apt-mark hold"
-    yield from (f"{held_by} {name}" for name in data["hold"])
+    yield from (f"{held_by} {name}" for name in (*data["hold"], *data.get("hold_alike", ())))
 
 
 def _stream(data: Mapping[str, Any], family: str) -> Lines:

@@ -37,7 +37,7 @@ def table() -> str:
         for branch, version in known.repository(system).seen.items():
             for flavour in known.flavours(branch):
                 for item in items(system, version, flavour):
-                    if records.judge(name_of_driver(system), item).state != records.CONFIRMED:
+                    if records.judge(name_of_driver(system), item).state != records.RECORDED:
                         systems = found.setdefault((item.what, item.value), {})
                         branches = systems.setdefault(system.name, [])
                         branches += [] if branch in branches else [branch]

@@ -49,6 +49,7 @@ from ansible_collections.metal.gpu.tests.unit.support.recordings import (
 
 DRIVER = "580.178.04"
 REPOSITORY = {
+    "repository": True,
     "repository_url": "https://mirror.example/",
     "repository_suite": "/",
     "repository_key": "https://mirror.example/key.asc",

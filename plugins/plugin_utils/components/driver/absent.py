@@ -10,6 +10,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import
     fabric,
     origin,
     pin,
+    redhat,
     security,
     state,
     steps,
@@ -21,6 +22,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.shapes
     Data,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages import record
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
 
 
@@ -35,7 +37,9 @@ def plan_absent(plan: Plan[Data], node: Node) -> None:
     is_ours = bool(driver_packages.carriers(dict.fromkeys(added, "")))
     packages = origin.removable(node, added) if is_ours else added
     files = [path for path in own_files.OF_DRIVER if path in node["ours"]["files"]]
-    plan.data |= {"former": packages, "files": files}
+    # What the role holds, and dnf removes as a dependency, if at all.
+    beside = list(redhat.companions(node, record.unchanged(node, steps.ROLE)))
+    plan.data |= {"former": packages, "former_held": beside, "files": files}
     fabric.plan_stop(plan, node, added)
     if is_ours:
         origin.plan_unload(plan, node)
@@ -53,6 +57,6 @@ def plan_absent(plan: Plan[Data], node: Node) -> None:
         driver["initramfs_program"] or driver["initramfs_outdated"] is not None
     ):
         state.plan_ramdisk(plan, driver, "it may contain removed files")
-    steps.OURS.plan_cleanup(plan, node)
+    steps.OURS.plan_cleanup(plan, node, () if packages else beside)
     security.plan_removal(plan, node)
     pin.plan_removal(plan, node)

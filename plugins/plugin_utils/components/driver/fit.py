@@ -38,7 +38,7 @@ class Wish(NamedTuple):
     version: str = ""
     branch: int = 0
     flavour: str = "auto"
-    has_mirror: bool = False  # whether the repository is one of the user's own
+    mirror: str = ""  # what to call the user's own repository; empty for NVIDIA's
 
     @property
     def number(self) -> int:

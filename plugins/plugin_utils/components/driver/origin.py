@@ -18,6 +18,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import
     distribution,
     fabric,
     pin,
+    redhat,
     security,
     state,
     steps,
@@ -143,6 +144,7 @@ def plan_switch(plan: Plan[Data], node: Node) -> Node:
         plan.data["former_purged"] = is_ours
         notice_kept(plan, node, packages)
     plan.data["former"] = packages
+    plan.data["former_held"] = list(redhat.companions(node, packages))
     return _without_driver(node, packages)
 
 

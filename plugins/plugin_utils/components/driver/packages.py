@@ -154,7 +154,9 @@ def _apt(version: str, *names: str) -> DriverPackages:
 
 
 def _redhat(system: System, version: str, flavour: str) -> DriverPackages:
-    names = ("nvidia-driver-cuda", _REDHAT_KERNEL[flavour], "nvidia-persistenced")
+    # The others need nvidia-modprobe of any version, so dnf would take the newest one.
+    daemons = ("nvidia-persistenced", "nvidia-modprobe")
+    names = ("nvidia-driver-cuda", _REDHAT_KERNEL[flavour], *daemons)
     has_modules = system.version == "9"
     return DriverPackages(
         packages=dict.fromkeys(names, f"3:{version}"),

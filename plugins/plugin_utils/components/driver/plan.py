@@ -21,6 +21,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import
     parameters,
     persistence,
     pin,
+    redhat,
     security,
     signed,
     state,
@@ -39,7 +40,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.fit im
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.refusals import (
     choice_for,
     choose,
-    refuse_epel,
     refuse_installation,
     refuse_node,
     wish_for,
@@ -67,7 +67,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, PlanResult
 
-DNF_MODULE = "nvidia-driver"
 STEPS = steps.ALL
 
 
@@ -117,8 +116,9 @@ def _plan_working(plan: Plan[Data], node: Node, desired: Desired) -> None:
         plan.notice("DRIVER_UNFINISHED", found=found, **unfinished_evidence(node))
     # Dependencies of what the role holds keep their version with it.
     dependencies = node["package_manager"]["automatic"] if ours else []
+    companions = redhat.companions(node, ours)
     named = (*carriers, *fabric.managers(node))
-    others = [name for name in named if name not in {*ours, *dependencies}]
+    others = [name for name in named if name not in {*ours, *dependencies, *companions}]
     notice_unheld(plan, node, others)
     answer = choice_for(node, desired)
     choice = answer if isinstance(answer, Choice) else None
@@ -153,7 +153,7 @@ def _plan_working(plan: Plan[Data], node: Node, desired: Desired) -> None:
         if ours:
             _notice_left(plan, node, choice)
     held = {name: node["packages"][name]["version"] for name in distribution.holdable(ours)}
-    steps.OURS.plan_hold(plan, node, held | managers)
+    steps.OURS.plan_hold(plan, node, held | companions | managers)
     loaded = parameters.plan_modules_load(plan, node, desired)
     modules.plan_next(plan, node, choice)
     parameters.plan_loaded(plan, node, desired)
@@ -237,7 +237,7 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
     if reason:
         _plan_repository(plan, node, desired, choice)
     if reason and systems.is_redhat(node):
-        _plan_redhat(plan, node, choice.driver, chosen.stream)
+        redhat.plan_sources(plan, node, desired, choice.driver, chosen.stream)
     plan.step(steps.HEADERS, lacking if separate else None)
     if is_pinned:
         pin.plan_pin(plan, node, choice)
@@ -248,6 +248,7 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
     held = distribution.holdable(ours if is_ours else {*ours}.intersection(managers))
     again = "an update of them ends the hold" if newest and reason else None
     steps.OURS.plan_hold(plan, node, {name: ours[name] for name in held}, again)
+    plan.data["hold_alike"] = redhat.held_alike(node, ours)
     loaded = parameters.plan_modules_load(plan, node, desired)
     is_new, is_complete = bool(reason and chosen.headers), not (reason or lacking)
     problem = modules.plan_build(
@@ -307,19 +308,9 @@ def _compilers(node: Node, chosen: driver_packages.DriverPackages) -> dict[str, 
 
 def _plan_repository(plan: Plan[Data], node: Node, desired: Desired, choice: Choice) -> None:
     system = systems.supported(node)
-    if choice.source == DISTRIBUTION:
+    if choice.source != DISTRIBUTION:
+        steps.OURS.plan_repository(plan, node, desired, system.driver)
+    elif desired["repository"]:
         components = distribution.components(system)
         steps.OURS.plan_components(plan, node, system, components, desired["now"])
         security.plan_source(plan, node, system, components, desired["now"])
-    else:
-        steps.OURS.plan_repository(plan, node, desired, system.driver)
-
-
-def _plan_redhat(plan: Plan[Data], node: Node, version: str, stream: str | None) -> None:
-    """Plan what only Red Hat's distributions need: dkms from EPEL, and the module stream."""
-    refuse_epel(plan, node)
-    enabled = node["module_streams"].get(DNF_MODULE)
-    if stream and enabled not in (None, stream):
-        plan.refuse("MODULE_STREAM_TAKEN", found=enabled, version=version, expected=stream)
-    elif stream and not enabled:
-        plan.step(steps.STREAM, "each driver branch has its own stream")

@@ -14,6 +14,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import
     origin,
     runfile,
     signing,
+    source,
     state,
     steps,
 )
@@ -41,7 +42,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.source
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import is_enabled
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
 
 _VERSION = re.compile(r"\d{3}(?:\.\d+)+")
@@ -90,12 +90,15 @@ def wish_for(desired: Desired) -> Wish:
     version = desired["version"]
     if desired["source"] == RUNFILE:
         version = version or runfile.parse_name(desired["runfile_url"]).version or ""
+    mirror = source.MIRROR if desired["repository_url"] else ""
+    if not desired["repository"]:
+        mirror = source.OWN_SOURCE
     return Wish(
         desired["source"],
         version,
         desired["branch"] or 0,
         desired["flavour"],
-        bool(desired["repository_url"]),
+        mirror,
     )
 
 
@@ -150,14 +153,6 @@ def refuse_installation(
     is_of_admin = steps.ROLE not in node["ours"]["packages"] and installed and missing
     if (is_silent and is_loaded) or is_of_admin:
         refuse_broken(plan, node, choice.driver)
-
-
-def refuse_epel(plan: Plan[Data], node: Node) -> None:
-    """Refuse a node of Red Hat's family without dkms and without a repository that has it."""
-    if "dkms" not in node["packages"] and not any(
-        is_enabled(found) for name, found in node["repositories"].items() if name.startswith("epel")
-    ):
-        plan.refuse("EPEL_MISSING")
 
 
 def refuse_broken(plan: Plan[Data], node: Node, version: str) -> None:

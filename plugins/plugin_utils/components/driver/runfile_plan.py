@@ -17,6 +17,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import
     origin,
     parameters,
     persistence,
+    redhat,
     runfile,
     state,
     steps,
@@ -25,7 +26,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import
     packages as driver_packages,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.refusals import (
-    refuse_epel,
     refuse_reboot,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.shapes import (
@@ -66,7 +66,7 @@ def plan_runfile(plan: Plan[Data], node: Node, desired: Desired, choice: Choice)
     next_boot.refuse_unbuildable(plan, node, reboot)
     is_unbuilt = node["driver"]["dkms"]["built"] is False
     if not is_installed or is_unbuilt or reboot:
-        _plan_tools(plan, node, reboot)
+        _plan_tools(plan, node, desired, reboot)
     path = RECORDS.replace("*", steps.ROLE)
     plan.data |= {
         "flavour": choice.flavour,
@@ -104,7 +104,7 @@ def _refuse_present(plan: Plan[Data], node: Node) -> None:
         plan.refuse("DRIVER_FROM_ELSEWHERE", found=version, error=state.error(node))
 
 
-def _plan_tools(plan: Plan[Data], node: Node, reboot: str | None) -> None:
+def _plan_tools(plan: Plan[Data], node: Node, desired: Desired, reboot: str | None) -> None:
     """Plan what the installer needs: DKMS, a compiler, and the headers of kernel and libc.
 
     After a reboot, the installer runs with the kernel that boots next.
@@ -115,7 +115,7 @@ def _plan_tools(plan: Plan[Data], node: Node, reboot: str | None) -> None:
         names = [*names, *driver_packages.INSTALLER_NEEDS]
     needed = {name: "" for name in ("dkms", *names) if name not in node["packages"]}
     if systems.is_redhat(node):
-        refuse_epel(plan, node)
+        redhat.refuse_epel(plan, node, desired)
         needed |= driver_packages.redhat_headers(node)
     else:
         is_left = reboot is not None and node["driver"]["next_kernel"] is not None

@@ -66,7 +66,9 @@ class Data(PackageData, total=False):
     modules: list[str]
     persistence: bool
     files: list[str]
+    hold_alike: list[str]  # patterns of what is held besides
     former: list[str]  # packages of the driver to remove
+    former_held: list[str]  # other packages, whose hold ends with them
     former_purged: bool  # with their configuration files, for a switch
     arguments: list[str]  # for the installer of a .run file
     runfile_record: PackagesRecord

@@ -36,6 +36,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.fit im
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import SYSTEMS, System
 
 _BY_PREFERENCE = (NVIDIA, DISTRIBUTION)
+MIRROR, OWN_SOURCE = "your mirror", "your own source"
 
 _MISSING, _UNKNOWN, _BOOT = "DRIVER_BRANCH_MISSING", "DRIVER_PACKAGES_UNKNOWN", "SECURE_BOOT_ON"
 
@@ -147,26 +148,26 @@ def _ways(machine: Machine, wish: Wish) -> Iterator[str]:
         asked["nvidia_driver_flavour"] = wish.flavour
     unset = " and ".join(name for name, value in asked.items() if value)
     for source in _BY_PREFERENCE:
-        found = _offer(source, machine, Wish(source, has_mirror=wish.has_mirror))
+        found = _offer(source, machine, Wish(source, mirror=wish.mirror))
         if isinstance(found, Choice):
             also = f" and remove {unset}" if unset else ""
-            where = _place(source, machine.system)
+            where = (source == NVIDIA and wish.mirror) or _place(source, machine.system)
             yield (
                 f"set `nvidia_driver_source: {source}`{also}, for driver {found.driver} "
                 f"({found.flavour}) from {where}"
             )
     number = wish.number or fit.newest(machine)
     also = " and set `nvidia_driver_source: nvidia`" if wish.source == DISTRIBUTION else ""
-    if wish.branch and not wish.version and not wish.has_mirror:
+    if wish.branch and not wish.version and not wish.mirror:
         any_version = wish._replace(source=NVIDIA, version=f"{number}.0")
         if isinstance(_offer(NVIDIA, machine, any_version), Choice):
             yield (
                 f"set nvidia_driver_version to the version of branch {number} that "
                 f"{_place(NVIDIA, machine.system)} has{also}: nobody has recorded one"
             )
-    of_mirror = Wish(NVIDIA, version=f"{number}.0", has_mirror=True)
+    of_mirror = Wish(NVIDIA, version=f"{number}.0", mirror=MIRROR)
     is_known = number >= min(known.mirrored())  # the names of older packages are not recorded
-    if is_known and not wish.has_mirror and isinstance(_offer(NVIDIA, machine, of_mirror), Choice):
+    if is_known and not wish.mirror and isinstance(_offer(NVIDIA, machine, of_mirror), Choice):
         yield (
             f"set nvidia_driver_repository_url to a mirror that has branch {number} and "
             f"nvidia_driver_version to the version there{also}"
@@ -190,9 +191,9 @@ def _from_nvidia(machine: Machine, wish: Wish) -> Choice | _Problem:
     system = machine.system
     first, original = known.repository(system)
     # A mirror can have any branch. Most are copies of NVIDIA's repository for this system.
-    seen = {**known.mirrored(), **original} if wish.has_mirror else original
-    first = 0 if wish.has_mirror else first
-    place = "your mirror" if wish.has_mirror else _place(NVIDIA, system)
+    seen = {**known.mirrored(), **original} if wish.mirror else original
+    first = 0 if wish.mirror else first
+    place = wish.mirror or _place(NVIDIA, system)
     start = f"{place} starts with branch {first}"
     if wish.number and wish.number < first:
         return _Problem(_MISSING, start)

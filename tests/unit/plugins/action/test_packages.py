@@ -745,3 +745,69 @@ def test_folder_that_an_action_makes_for_modules_is_removed_with_the_task() -> N
     action._shared_loader_obj = loader
     action._run_action(Call("ansible.builtin.copy", {}))
     assert action._cleanup_remote_tmp
+
+
+def test_sources_without_streams_are_enough(act: Any) -> None:
+    def answer(module: str, options: dict[str, Any]) -> dict[str, Any]:
+        if "list" in options.get("argv", ()):
+            return {"failed": True, "rc": 1, "stderr": "Error: No matching Modules to list"}
+        return well(module, options)
+
+    result, ran = act(answer, node=ROCKY, operation="stream", stream="x:1", repository={})
+    assert result["changed"] is False
+    assert "failed" not in result
+    assert [options["argv"][-3:] for _name, options in ran] == [["module", "list", "x:1"]]
+
+
+def test_other_failures_of_a_list_of_streams_are_failures(act: Any) -> None:
+    def answer(module: str, options: dict[str, Any]) -> dict[str, Any]:
+        if "list" in options.get("argv", ()):
+            return {"failed": True, "rc": 1, "stderr": "Error: something else"}
+        return well(module, options)
+
+    result, _ran = act(answer, node=ROCKY, operation="stream", stream="x:1", repository={})
+    assert codes(result) == ["PACKAGES_FAILED"]
+
+
+def test_installed_packages_of_a_version_are_held_with_the_others(act: Any) -> None:
+    def answer(module: str, options: dict[str, Any]) -> dict[str, Any]:
+        if "rpm" in options.get("argv", ()):
+            return {"rc": 0, "stdout": "a-1:2-3\nlib-1:2-3\nother-0:2-3\n"}
+        return well(module, options)
+
+    _result, ran = act(answer, node=ROCKY, operation="hold", names=["a-1:2"], alike=["*-1:2-*"])
+    assert ran[-1][1]["argv"][-4:] == ["versionlock", "add", "a-1:2", "lib-1:2-3"]
+
+
+def test_check_mode_tells_what_the_next_kernel_will_lack(act: Any) -> None:
+    """apt's words: Debian 13 would install a kernel with the headers."""
+    headers = ["linux-headers-amd64=6.12.1-1", "linux-headers-amd64"]
+    said = {
+        f"following {headers[0]}": "E: Version '6.12.1-1' for 'linux-headers-amd64' was not found",
+        f"following {headers[1]}": "Inst linux-image-6.12.107+deb13-amd64 (6.12.107-1 x [amd64])",
+    }
+
+    def answer(module: str, options: dict[str, Any]) -> dict[str, Any]:
+        return {**well(module, options), "printed": "", "answers": said}
+
+    result, ran = act(answer, check=True, operation="install", names=["x"], following=headers)
+    (warning,) = (line for line in result["warnings"] if "KERNEL_HEADERS_LEFT" in line)
+    assert "was not found" in warning
+    assert "linux-image-6.12.107+deb13-amd64" in warning
+    assert names(ran) == ["packages"]
+
+
+@pytest.mark.parametrize(("repository", "is_asked"), [(None, False), ({}, True)])
+def test_packages_of_the_system_may_have_several_sources(
+    act: Any, capsys: Any, repository: dict[str, str] | None, is_asked: bool
+) -> None:
+    scene = parse_scene(recording("packages/dnf-sources.txt"))
+
+    def answer(module: str, options: dict[str, Any]) -> dict[str, Any]:
+        said = {"printed": scene["transaction"], "answers": {"offers": scene["offers"]}}
+        return {**well(module, options), **said}
+
+    names = ["nvidia-container-toolkit-1.20.1-1"]
+    more = {"repository": repository} if repository is not None else {}
+    act(answer, node=ROCKY, check=True, operation="install", names=names, **more)
+    assert ("dnf takes site-b" in capsys.readouterr().err) is is_asked

@@ -37,6 +37,7 @@ ROOT = Path(__file__).parents[5]
 FIXTURES = ROOT / "tests" / "unit" / "fixtures" / "plans"
 REPOSITORY = {
     "now": datetime(2026, 11, 22, tzinfo=UTC),
+    "repository": True,
     "repository_url": "https://mirror.example/",
     "repository_suite": "/",
     "repository_key": "https://mirror.example/key.asc",

@@ -12,6 +12,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import (
     completed_record,
     repository_mode,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.dnf import alike
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.operations import (
     OperationUnknown,
     questions,
@@ -57,3 +58,38 @@ def test_without_names_only_the_repositories_are_in_question() -> None:
 def test_what_a_package_manager_does_not_have(operation: str, family: str) -> None:
     with pytest.raises(OperationUnknown, match=f"no operation {operation} on .* {family}"):
         steps(operation, family, Request({}))
+
+
+LISTED = """\
+nvidia-driver-cuda-3:580.178.04-1.el9
+nvidia-driver-cuda-libs-3:580.178.04-1.el9
+libnvidia-ml-3:580.178.04-1.el9
+nvidia-settings-3:575.57.08-1.el9
+nvidia-container-toolkit-0:1.20.1-1
+systemd-0:252-1
+"""
+
+
+def test_what_matches_is_held_once() -> None:
+    names = ["nvidia-driver-cuda-3:580.178.04"]
+    assert alike(names, ["*nvidia*-3:580.178.04-*"], LISTED) == [
+        *names,
+        "libnvidia-ml-3:580.178.04-1.el9",
+        "nvidia-driver-cuda-libs-3:580.178.04-1.el9",
+    ]
+
+
+def test_removal_ends_the_holds_of_dependencies() -> None:
+    options = {"operation": "remove", "names": ["a"], "also_release": ["b", "c"]}
+    found = steps("remove", "redhat", Request(options, held=["a", "b"]))
+    assert [call.options["argv"][-2:] for call in found.first] == [["a", "b"]]
+    assert [call.options["argv"][-2:] for call in found.undo] == [["a", "b"]]
+    assert found.work[0].options["argv"][-2:] == ["remove", "a"]
+
+
+@pytest.mark.parametrize(("repository", "count"), [({"name": "x"}, 1), ({}, 2)])
+def test_stream_of_own_sources_need_not_exist(repository: dict[str, str], count: int) -> None:
+    options = {"operation": "stream", "stream": "nvidia-driver:580-open", "repository": repository}
+    work = steps("stream", "redhat", Request(options)).work
+    assert len(work) == count
+    assert [call.enough for call in work] == ["No matching Modules to list", ""][-count:]

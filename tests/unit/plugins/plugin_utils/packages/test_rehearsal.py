@@ -42,6 +42,7 @@ def request(**options: Any) -> Request:
         "earlier": [],
         "more_repositories": [],
         "pin": None,
+        "following": [],
         "change_held": False,
     }
     return Request({**known, **lists, **options}, key=KEY, held=["x"])
@@ -115,6 +116,40 @@ def test_planned_stream_has_to_exist_and_is_visible() -> None:
     assert "--setopt=metal-gpu-x.module_hotfixes=1" in install
 
 
+def test_own_sources_may_have_no_streams() -> None:
+    """Those that they have are visible, whatever the names of the repositories are."""
+    programs = asked("redhat", repository={}, stream="nvidia-driver:580-open")["programs"]
+    listing, install = programs
+    assert listing["success"] == "No matching Modules to list"
+    assert "--setopt=*.module_hotfixes=1" in install["argv"]
+
+
+def test_streams_of_an_admins_source_with_the_same_address_are_visible() -> None:
+    repository = {**REPOSITORY, "new": False}
+    programs = asked("redhat", repository=repository, stream="nvidia-driver:580-open")["programs"]
+    assert "success" not in programs[0]
+    assert "--setopt=*.module_hotfixes=1" in programs[-1]["argv"]
+
+
+def test_what_follows_the_kernel_is_asked_in_the_same_operation() -> None:
+    following = ["linux-headers-amd64=6.1.176-1", "linux-headers-amd64"]
+    tells = asked("debian", following=following)["tells"]
+    assert [*tells] == ["policy", *(f"following {one}" for one in following)]
+    assert tells["following linux-headers-amd64"][-1] == "linux-headers-amd64"
+    assert "APT::Get::Upgrade-By-Source-Package=false" in tells["following linux-headers-amd64"]
+
+
+@pytest.mark.parametrize("ask", [in_check_mode, before_removals])
+@pytest.mark.parametrize(("repository", "is_asked"), [(None, False), ({}, True)])
+def test_dnf_tells_who_else_has_the_packages(
+    ask: Any, repository: dict[str, str] | None, is_asked: bool
+) -> None:
+    call = ask(request(repository=repository, names=["x-1.0-1"]), "redhat")
+    tells = call.options["_rehearse"].get("tells", {})
+    assert [*tells] == (["offers"] if is_asked else [])
+    assert all(argv[-1] == "x" for argv in tells.values())
+
+
 def test_key_of_dnf_is_in_the_folder() -> None:
     files = asked("redhat", repository=REPOSITORY)["files"]
     assert files["key"] == KEY
@@ -141,7 +176,7 @@ def test_options_of_dnf_are_those_of_the_real_run(
 def test_real_run_asks_with_the_files_of_the_node(family: str) -> None:
     call = before_removals(request(earlier=["early"], change_held=True), family)
     (program,) = call.options["_rehearse"]["programs"]
-    assert [*call.options["_rehearse"]] == ["programs"]
+    assert {*call.options["_rehearse"]} <= {"programs", "tells"}
     assert FOLDER not in str(program)
     assert "early" not in program["argv"]
 

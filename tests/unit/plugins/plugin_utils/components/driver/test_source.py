@@ -138,14 +138,20 @@ def test_the_table_has_every_system_with_and_without_secure_boot() -> None:
         pytest.param(
             "debian-13",
             ("Pascal",),
-            {"version": "580.178.04", "has_mirror": True},
+            {"version": "580.178.04", "mirror": "your mirror"},
             "N580p",
             id="not there, but in a mirror",
         ),
-        pytest.param("debian-13", ("Pascal",), {"has_mirror": True}, "N580p", id="mirror"),
-        pytest.param("debian-13", ("Turing",), {"has_mirror": True}, "N595o", id="mirror, a copy"),
+        pytest.param("debian-13", ("Pascal",), {"mirror": "your mirror"}, "N580p", id="mirror"),
         pytest.param(
-            "ubuntu-26.04", ("Turing",), {"has_mirror": True}, "N595o", id="mirror, names unknown"
+            "debian-13", ("Turing",), {"mirror": "your mirror"}, "N595o", id="mirror, a copy"
+        ),
+        pytest.param(
+            "ubuntu-26.04",
+            ("Turing",),
+            {"mirror": "your mirror"},
+            "N595o",
+            id="mirror, names unknown",
         ),
         pytest.param("debian-12", ("Turing",), {"version": "595.99.01"}, "N595o", id="unseen"),
         pytest.param("debian-12", ("Turing",), {"version": "470.256.02"}, "D470p", id="archive's"),

@@ -1,0 +1,74 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""`*_repository: false`: the packages come from the sources that the node has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import (
+    SYSTEMS,
+    System,
+    find,
+)
+from ansible_collections.metal.gpu.tests.unit.golden import nodes
+from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
+    PLANNERS,
+    UNSIGNED,
+    merge,
+)
+
+ROLES = ("nvidia_driver", "containerd", "docker_ce", "nvidia_container_runtime")
+PASCAL = nodes.CARDS[0]
+FOLLOWED = (find({"id": "rocky", "version_id": "10"}), find({"id": "debian", "version_id": "12"}))  # type: ignore[typeddict-item]
+
+
+def planned(role: str, system: System, changes: dict[str, Any], **more: Any) -> dict[str, Any]:
+    engine = "docker" if role == "docker_ce" else "containerd"
+    has_engine = role == "nvidia_container_runtime"
+    node = merge(nodes.node(system, engine, PASCAL, has_engine=has_engine), changes)
+    # No kubelet, and so no cri-dockerd.
+    node["kubelet"]["endpoint"] = None
+    node["repositories"] = {}
+    desired = nodes.variables(role, engine=engine, repository=False, **more)
+    result: dict[str, Any] = PLANNERS[role].plan(node, desired)
+    return result
+
+
+@pytest.mark.parametrize("system", SYSTEMS, ids=lambda system: system.name)
+@pytest.mark.parametrize("role", ROLES)
+def test_no_source_is_added(role: str, system: System) -> None:
+    """Enterprise Linux 10 needs no fingerprint then."""
+    plan = planned(role, system, {})
+    assert plan["refusals"] == []
+    slugs = [step["slug"] for step in plan["steps"]]
+    assert "install" in slugs
+    assert not {"repository", "python_debian", "security"}.intersection(slugs)
+    assert not plan["data"].get("repository")
+
+
+@pytest.mark.parametrize("system", FOLLOWED, ids=lambda system: system.name)
+@pytest.mark.parametrize("role", ROLES)
+def test_second_plan_and_teardown_leave_the_sources(role: str, system: System) -> None:
+    """An admin's file is not ours, whatever is in it."""
+    absent = planned(role, system, {"package_sources": [UNSIGNED]}, state="absent")
+    assert "remove_repository" not in [step["slug"] for step in absent["steps"]]
+
+
+def test_distributions_components_are_not_added() -> None:
+    (debian,) = (one for one in SYSTEMS if one.name == "Debian 13")
+    plan = planned("nvidia_driver", debian, {}, source="distribution")
+    assert plan["refusals"] == []
+    assert not {"repository", "security"}.intersection(step["slug"] for step in plan["steps"])
+
+
+def test_own_source_can_have_any_branch() -> None:
+    """580 is not in NVIDIA's repository for Debian 13."""
+    (debian,) = (one for one in SYSTEMS if one.name == "Debian 13")
+    plan = planned("nvidia_driver", debian, {})
+    (reason,) = (step["reason"] for step in plan["steps"] if step["slug"] == "install")
+    assert "nvidia-driver-cuda=580.178.04-*" in plan["data"]["packages"]
+    assert reason.endswith("your own source has branch 580")
