@@ -251,3 +251,22 @@ def test_nouveau_stays_until_everything_is_known_to_exist(
     }
     held = [environment.compile_expression(one)(**variables) for one in ask["when"]]
     assert all(held) is is_asked
+
+
+@pytest.mark.parametrize(
+    ("steps", "data", "expected"),
+    [
+        pytest.param(["install", "follow"], {"packages_record": "record"}, "none", id="packages"),
+        pytest.param(["follow"], {"packages_record": "record"}, "record", id="only the headers"),
+        pytest.param(["follow", "runfile"], {}, "none", id="a .run file has no record of packages"),
+    ],
+)
+def test_the_record_of_what_follows_the_kernel(
+    steps: list[str], data: dict[str, str], expected: str
+) -> None:
+    found = tasks(ROOT / "roles/nvidia_driver/tasks/present.yml")
+    (task,) = (task for task in found if task["name"] == "Install what the next kernel needs")
+    environment = jinja2.Environment(undefined=jinja2.StrictUndefined)
+    template = environment.from_string(task["metal.gpu.packages"]["record"])
+    variables = {"__nvidia_driver_steps_to_run": steps, "nvidia_driver_plan": {"data": data}}
+    assert template.render(omit="none", **variables) == expected
