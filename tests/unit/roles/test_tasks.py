@@ -250,3 +250,22 @@ def test_the_node_changes_only_after_apt_was_asked_with_the_pin() -> None:
     (ask,) = (one for one in found if one["name"] == order[0])
     assert ask["check_mode"] is True
     assert "pin" in ask["metal.gpu.packages"]
+
+
+@pytest.mark.parametrize(
+    ("steps", "data", "expected"),
+    [
+        pytest.param(["install", "follow"], {"packages_record": "record"}, "none", id="packages"),
+        pytest.param(["follow"], {"packages_record": "record"}, "record", id="only the headers"),
+        pytest.param(["follow", "runfile"], {}, "none", id="a .run file has no record of packages"),
+    ],
+)
+def test_the_record_of_what_follows_the_kernel(
+    steps: list[str], data: dict[str, str], expected: str
+) -> None:
+    found = tasks(ROOT / "roles/nvidia_driver/tasks/present.yml")
+    (task,) = (task for task in found if task["name"] == "Install what the next kernel needs")
+    environment = jinja2.Environment(undefined=jinja2.StrictUndefined)
+    template = environment.from_string(task["metal.gpu.packages"]["record"])
+    variables = {"__nvidia_driver_steps_to_run": steps, "nvidia_driver_plan": {"data": data}}
+    assert template.render(omit="none", **variables) == expected
