@@ -49,8 +49,13 @@ def mount_trees(node: Node) -> None:
             (node.state / name).write_text(content)
             _mount("--bind", str(node.state / name), original)
     _mount_text(node, "boot_id", "/proc/sys/kernel/random/boot_id", str(uuid.uuid4()))
-    if node.release != os.uname().release:
+    host = os.uname().release
+    if node.release != host:
         _mount_text(node, "kernel-release", "/proc/sys/kernel/osrelease", node.release)
+        # uname(2), which systemd asks for the release in units, still returns the host's.
+        link = node.path(f"/lib/modules/{host}")
+        link.unlink(missing_ok=True)
+        link.symlink_to(node.release)
 
 
 def render_os_release(node: Node, machine: Machine) -> None:
