@@ -54,8 +54,13 @@ def mount_trees(node: Node) -> None:
             (node.state / f"{name}.host").write_text(content)
             (node.state / name).write_text(content)
             _mount("--bind", str(node.state / name), original)
-    if node.release != os.uname().release:
+    host = os.uname().release
+    if node.release != host:
         (node.state / "kernel-release").write_text(f"{node.release}\n")
+        # uname(2), which systemd asks for the release in units, still returns the host's.
+        link = node.path(f"/lib/modules/{host}")
+        link.unlink(missing_ok=True)
+        link.symlink_to(node.release)
     for original, text in kernel_texts(node).items():
         _mount_text(node, original.rpartition("/")[2], original, text)
     _mount_text(node, "boot_id", "/proc/sys/kernel/random/boot_id", f"{uuid.uuid4()}\n")
