@@ -295,12 +295,12 @@ def test_a_driver_that_is_left_alone_is_not_built(desired: dict[str, Any]) -> No
     [
         pytest.param(
             None,
-            "install dkms and mokutil, create a key with `install -d /var/lib/dkms && openssl",
+            "install dkms, openssl and mokutil, create a key with `install -d /var/lib/dkms",
             id="unknown",
         ),
         pytest.param(
             {"certificate": None, "state": "missing", "error": None},
-            "install dkms and mokutil, create a key with `install -d /var/lib/dkms && openssl",
+            "install dkms, openssl and mokutil, create a key with `install -d /var/lib/dkms",
             id="no key",
         ),
         pytest.param(
