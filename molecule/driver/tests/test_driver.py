@@ -68,7 +68,7 @@ def test_packages_and_back(laboratory, gpu):
     assert run.returncode == 0
     assert works(gpu)
     assert gpu.package("nvidia-driver-cuda").version == f"{VERSION}-1"
-    for path in ("/usr/bin/nvidia-uninstall", "/var/lib/nvidia", f"/usr/src/nvidia-{VERSION}"):
+    for path in ("/usr/bin/nvidia-uninstall", "/var/lib/nvidia"):
         assert not gpu.file(path).exists
     assert is_unchanged(laboratory.playbook(CONVERGE, *PACKAGES, *SWITCH))
 
