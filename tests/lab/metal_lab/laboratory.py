@@ -240,6 +240,7 @@ def _ubuntu_sources(state: State, made: Built) -> dict[str, bytes]:
     text = ubuntu.sources(f"http://{state.gateway}:{facts.MIRROR_PORT}", f"/{keyring}")
     return {
         keyring: (made.mirror / key).read_bytes(),
+        "etc/apt/sources.list": b"# The sources are in /etc/apt/sources.list.d/ubuntu.sources\n",
         "etc/apt/sources.list.d/ubuntu.sources": text.encode(),
     }
 
