@@ -140,6 +140,8 @@ def _plan_working(plan: Plan[Data], node: Node, desired: Desired) -> None:
     if is_other:
         source = choice.source if choice else desired["source"]
         expected = f"{expected} of the source {source}".strip()
+    if node["driver"]["flavour"] not in (None, desired["flavour"]) and desired["flavour"] != "auto":
+        fits, expected = False, f"{expected or found} with the {desired['flavour']} module"
     if is_other or not fits:
         parameters.plan_loaded(plan, node, desired)
         _leave_alone(plan, node)

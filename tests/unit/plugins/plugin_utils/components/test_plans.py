@@ -1147,6 +1147,29 @@ def test_working_driver_of_another_version_is_kept() -> None:
     assert [notice["code"] for notice in planned["notices"]] == ["DRIVER_KEPT"]
 
 
+@pytest.mark.parametrize(
+    ("loaded", "wanted", "expected"),
+    [
+        pytest.param("proprietary", "auto", None, id="any"),
+        pytest.param("proprietary", "proprietary", None, id="the same"),
+        pytest.param(None, "open", None, id="not known"),
+        pytest.param("proprietary", "open", "580.178.04 with the open module", id="the other"),
+    ],
+)
+def test_working_driver_with_another_module_is_kept(
+    loaded: str | None, wanted: str, expected: str | None
+) -> None:
+    node = merge(
+        DONE,
+        {"pci": [{"address": "0000:3b:00.0", "device": "1eb8"}], "driver": {"flavour": loaded}},
+    )
+    planned = plan("nvidia_driver", node, flavour=wanted)
+    assert (planned["steps"], planned["refusals"]) == ([], [])
+    kept = [one for one in planned["notices"] if one["code"] == "DRIVER_KEPT"]
+    assert [expected in one["message"] for one in kept if expected] == [True] * bool(expected)
+    assert len(kept) == bool(expected)
+
+
 def test_persistence_daemon_that_is_not_there_is_not_started() -> None:
     daemon = {"installed": False, "enabled": False, "active": False}
     planned = plan("nvidia_driver", merge(DONE, {"driver": {"persistenced": daemon}}))
