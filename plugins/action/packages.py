@@ -32,6 +32,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages import (
     follow,
     operations,
     outdated,
+    parts,
     rehearsal,
     removals,
     runfile_check,
@@ -282,6 +283,8 @@ class ActionModule(ActionBase):
                 self.show("\n".join(explain(found)))
         if wrong := self._of_another_driver(printed, result):
             return Failed("", printed, explains=False, finding=wrong)
+        if found := parts.mixed(self._host, self._request.options["pin"], printed):
+            return Failed("", printed, explains=False, finding=found)
         besides = removals.besides(printed, allowed)
         if not besides:
             wanted = self._request.options["following"]

@@ -330,6 +330,12 @@ DRIVER_PIN_TAKEN (refusal): {packages} lets apt take other packages than those o
 Remedy: if nothing else needs that pin, run `apt-get purge {names}`, and run again; or set
   nvidia_driver_version to the version that it pins
 
+DRIVER_PARTS_MIXED (refusal): {packages} would be beside driver {version}, which needs all its parts
+  in one version
+Remedy: `apt-cache policy {names}` on the node shows where they come from; purge what a former
+  driver has left, and packages that pin it (`dpkg -l 'nvidia-driver-pinning-*'`), also those in
+  state rc; and run again
+
 MODULE_STREAM_TAKEN (refusal): the stream {found} of the DNF module nvidia-driver is enabled; driver
   {version} is in the stream {expected}
 Remedy: if nothing else needs the enabled stream, run `dnf module reset nvidia-driver`

@@ -17,20 +17,27 @@ PLAY, COMMANDS = re.findall(r"```(?:yaml|shell)\n(.*?)```", PAGE, re.S)[:2]
 OLD, NEW = "580.173.02", "580.178.04"
 FROM_PACKAGES = ("-e", "nvidia_driver_source=nvidia")
 
+# The pod of a controller: one without would have to be deleted by its owner.
 HOLDER = {
-    "apiVersion": "v1",
-    "kind": "Pod",
+    "apiVersion": "apps/v1",
+    "kind": "ReplicaSet",
     "metadata": {"name": "holder", "namespace": "default"},
     "spec": {
-        "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": 1,
-        "containers": [
-            {
-                "name": "holder",
-                "command": ["sleep", "3600"],
-                "resources": {"limits": {"nvidia.com/gpu": 1}},
-            }
-        ],
+        "replicas": 1,
+        "selector": {"matchLabels": {"app": "holder"}},
+        "template": {
+            "metadata": {"labels": {"app": "holder"}},
+            "spec": {
+                "terminationGracePeriodSeconds": 1,
+                "containers": [
+                    {
+                        "name": "holder",
+                        "command": ["sleep", "3600"],
+                        "resources": {"limits": {"nvidia.com/gpu": 1}},
+                    }
+                ],
+            },
+        },
     },
 }
 
@@ -61,14 +68,21 @@ def allocatable(laboratory):
     return laboratory.objects("node", "gpu-1")["status"]["allocatable"].get("nvidia.com/gpu")
 
 
+def holder(laboratory):
+    """Return the pod that holds the GPU, when it runs."""
+    count = "--for=jsonpath={.status.readyReplicas}=1"
+    laboratory.kubectl("wait", "replicaset/holder", count, "--timeout=90s")
+    return laboratory.kubectl("get", "pods", "--selector=app=holder", "--output=name").strip()
+
+
 def test_page_exchanges_the_driver(laboratory, gpu, tmp_path):
     wanted = (*FROM_PACKAGES, "-e", f"nvidia_driver_version={OLD}")
     assert laboratory.playbook("metal.gpu.site", *wanted).returncode == 0
     assert gpu.check_output("cat /sys/module/nvidia/version") == OLD
-    image = laboratory.facts["images"]["cuda"]
-    HOLDER["spec"]["containers"][0]["image"] = image
+    container = HOLDER["spec"]["template"]["spec"]["containers"][0]
+    container["image"] = laboratory.facts["images"]["cuda"]
     laboratory.kubectl("apply", "-f", "-", stdin=json.dumps(HOLDER))
-    laboratory.kubectl("wait", "pod/holder", "--for=condition=Ready", "--timeout=60s")
+    pod = holder(laboratory)
     engine = gpu.check_output("systemctl show -P MainPID containerd")
 
     # Without the page, the driver stays, and a notice names the other one.
@@ -83,7 +97,7 @@ def test_page_exchanges_the_driver(laboratory, gpu, tmp_path):
     assert "nvidia-driver-cuda" in gpu.check_output("apt-mark showhold")
     assert gpu.check_output("systemctl show -P MainPID containerd") == engine
     assert allocatable(laboratory) == "1"
-    assert "holder" not in laboratory.kubectl("get", "pods", "--output=name")
+    assert holder(laboratory) != pod
 
     again = laboratory.playbook("metal.gpu.site", *FROM_PACKAGES)
     assert re.search(r"^gpu-1\s+: ok=\d+\s+changed=0\s", again.output, re.M)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -17,6 +18,8 @@ import pytest
 from scenes import ADMINS_SERVICE
 
 from metal_lab import faults
+
+sys.path.append(str(Path(__file__).parent))  # for the modules beside the tests
 
 SCENARIO = Path(__file__).parent.parent
 NODE = str(SCENARIO / "node.yml")

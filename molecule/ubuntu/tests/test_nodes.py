@@ -56,7 +56,8 @@ def test_driver_of_nvidia_is_pinned_and_built(laboratory):
     """Ubuntu's component restricted is not needed for it, so nothing adds it."""
     host = laboratory.host("gpu-2")
     assert host.package("nvidia-dkms-580").version == "580.178.04-1ubuntu1"
-    assert host.package("nvidia-driver-pinning-580.178.04").is_installed
+    pin = host.file("/etc/apt/preferences.d/metal-gpu-nvidia-driver.pref")
+    assert "Pin: version 580.178.04-*" in pin.content_string
     assert "restricted" not in host.check_output("cat /etc/apt/sources.list.d/*")
 
 

@@ -18,10 +18,10 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.unusable import
 # The answers about sources, by the name under which rehearsal.py asks for them.
 POLICY, OFFERS = "policy", "offers"
 OFFERS_FORMAT = "%{name} %{evr} %{repoid}"  # of `dnf repoquery`
-_VERSION = re.compile(r"^ (?:\*\*\*|   ) (?P<version>\S+) -?\d+$")
+_VERSION = re.compile(r"^ (?:\*\*\*|   ) (?P<version>\S+) -?\d+(?: \(.*\))?$")
 # The suite is empty if it is "/", as in NVIDIA's repositories.
 _SOURCE = re.compile(r"^ {8} *-?\d+ (?P<url>\w+:/\S+) (?P<suite>\S*) ")
-_INSTALLS = re.compile(r"^Inst (?P<name>\S+)(?: \[[^\]]*\])? \((?P<version>\S+)", re.MULTILINE)
+INSTALLS = re.compile(r"^Inst (?P<name>\S+)(?: \[[^\]]*\])? \((?P<version>\S+)", re.MULTILINE)
 
 # A row that is too long goes on in lines that start with more blanks.
 _TRANSACTION = re.compile(
@@ -72,7 +72,7 @@ def of_apt(
     `names` are without versions. Without the `url` of a repository, any two sources compete.
     """
     table = parse_policy(policy)
-    chosen = {match["name"]: match["version"] for match in _INSTALLS.finditer(simulated)}
+    chosen = {match["name"]: match["version"] for match in INSTALLS.finditer(simulated)}
     groups: dict[tuple[str, str], list[str]] = {}
     for name in names:
         versions = table.get(name, {})

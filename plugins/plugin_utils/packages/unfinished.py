@@ -15,7 +15,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed impo
 
 _FULL = re.compile(
     r"^.*(?:No space left on device|You don't have enough free space"
-    r"|needs [\d.]+\w+ more space on the ).*$",
+    r"|needs [\d.]+\w* more (?:space|inodes) on the ).*$",
     re.MULTILINE,
 )
 # dpkg and DKMS print the error on stdout or stderr. apt only says "returned an error code". dpkg's
@@ -45,7 +45,7 @@ def unconfigured(host: str, text: str, node: Node) -> list[dict[str, str]]:
     `node` was observed after that: it has what the compiler said about the driver's module.
     """
     lines = dict.fromkeys(_joined(one).rstrip(":.") for one in _UNCONFIGURED.findall(text))
-    if not lines:
+    if not any(one.startswith("dpkg: error") for one in lines):  # rpm ignores a failed build
         return []
     consequence = finding("PACKAGES_UNCONFIGURED", host, error="; ".join(lines))
     return [*_build(host, text, node), consequence]
@@ -53,8 +53,10 @@ def unconfigured(host: str, text: str, node: Node) -> list[dict[str, str]]:
 
 def _build(host: str, text: str, node: Node) -> list[dict[str, str]]:
     """Return a finding if DKMS could not build the driver's module, and the log has words."""
-    kernel, log = _BUILT.search(text), _LOG.search(text)
-    build = node["driver"]["dkms"]["builds"].get(log["source"]) if log else None
+    kernel, builds = _BUILT.search(text), node["driver"]["dkms"]["builds"]
+    # Other modules, such as ZFS, can have failed before.
+    log = next((one for one in _LOG.finditer(text) if one["source"] in builds), None)
+    build = builds[log["source"]] if log else None
     if not (kernel and log and build and build["error"]):
         return []
     return [

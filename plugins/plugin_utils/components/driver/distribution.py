@@ -17,12 +17,14 @@ from collections.abc import Iterable, Mapping
 
 from ansible_collections.metal.gpu.plugins.module_utils.read.gpu_models import OPEN
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import kernels, known
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.fit import DISTRIBUTION
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.packages import (
     DriverPackages,
     versions,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.source import Choice
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import System
 
 # nvidia-open-kernel-dkms is in contrib, the firmware in non-free-firmware.
@@ -31,7 +33,8 @@ _COMPONENTS = {"debian": ("contrib", "non-free", "non-free-firmware"), "ubuntu":
 _MODULES = "linux-modules-nvidia-"
 # What only Ubuntu's archive has: its drivers for servers, its modules, and its revisions.
 _OF_UBUNTU = re.compile(r".+-server(-open)?|linux-(modules|objects)-nvidia-.+")
-_OF_UBUNTU_REVISION = re.compile(r".+ubuntu0\.\d\d\.\d\d\..+")
+# NVIDIA's own have been -0ubuntu1, too.
+_OF_UBUNTU_REVISION = re.compile(r".+-\d+ubuntu\d+\.\d\d\.\d\d\.\d+|.+-0ubuntu(?:[2-9]|\d\d+).*")
 # The same for Debian's, and for NVIDIA's repositories for Debian. Other names are in both.
 _OF_DEBIAN = re.compile(r"(lib)?nvidia-(tesla|legacy)-.+|nvidia-open-kernel-dkms")
 _NOT_OF_DEBIAN = ("nvidia-driver-cuda", "nvidia-kernel-open-dkms")
@@ -74,6 +77,19 @@ def holdable(names: Iterable[str]) -> list[str]:
     depend on what is held. Earlier versions of the role installed a package that pins the driver.
     """
     return [name for name in names if "-pinning-" not in name and not name.startswith(_MODULES)]
+
+
+def asked(node: Node, choice: Choice, desired: Mapping[str, str]) -> dict[str, str]:
+    """Return the packages as apt is asked for them, by name and version.
+
+    For a pattern, apt takes the newest version that matches, whatever the pin says, and the
+    dependencies follow the pin. With trixie-backports, they do not fit. So only the pin chooses.
+    Source: apt 2.6.1 and 3.0.3 with trixie and trixie-backports, 2026-11-23
+    """
+    is_any = choice.source == DISTRIBUTION and "*" in choice.version
+    if is_any and systems.supported(node).id == "debian":
+        return dict.fromkeys(desired, "")
+    return {**desired}
 
 
 def is_update(desired: Iterable[str], ours: Iterable[str]) -> bool:

@@ -14,22 +14,30 @@ from __future__ import annotations
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
 from ansible_collections.metal.gpu.plugins.module_utils.read.nvidia_driver import parse_lines
+from ansible_collections.metal.gpu.plugins.module_utils.read.version import upstream_version
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import steps
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.fit import (
     DISTRIBUTION,
     NVIDIA,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.packages import (
+    is_beside_driver,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.shapes import Data
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.source import Choice
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.parts import (
+    is_driver_version,
+    numbers,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import File, Plan
 
 # The packages of drivers whose names do not have "nvidia" are those of Debian 13's archive.
 _PACKAGES = "*nvidia* libcuda1 libcudadebugger1 libnvcuvid1 libnvoptix1"
-# As in NVIDIA's packages: more than any source has by itself, and than the 600 of its own file of
-# preferences. From 1001 on, an upgrade of the system would take a newer driver of the admin back.
-_PRIORITY = 1000
+# More than any source has by itself, and than the 600 of NVIDIA's own file of preferences. From
+# 1000 on, an upgrade of the system would take a newer driver of the admin back.
+_PRIORITY = 999
 _OF_NVIDIA = "nvidia-driver-pinning-"
 
 
@@ -44,7 +52,8 @@ def wanted(node: Node, choice: Choice) -> File | None:
     if choice.source == NVIDIA:
         pin = f"version {choice.version}-*"
     elif choice.source == DISTRIBUTION and system.id == "debian":
-        pin = "release o=Debian"
+        # Without the codename, it would also prefer packages of unstable, whatever an admin pins.
+        pin = f"release o=Debian,n={system.codename}*"
     else:
         return None
     block = f"Package: {_PACKAGES}\nPin: {pin}\nPin-Priority: {_PRIORITY}\n"
@@ -59,6 +68,7 @@ def plan_pin(plan: Plan[Data], node: Node, choice: Choice) -> None:
         return
     plan.data["pin"] = file
     _refuse_others(plan, node, choice)
+    _refuse_newer(plan, node, choice)
     if parse_lines(file["block"]) != node["driver"]["own_pin"]:
         plan.step(steps.PIN, "apt prefers the newest version of what the driver needs")
 
@@ -72,10 +82,7 @@ def plan_removal(plan: Plan[Data], node: Node) -> None:
 
 
 def _refuse_others(plan: Plan[Data], node: Node, choice: Choice) -> None:
-    """Refuse a node whose pin of NVIDIA's is as strong as ours, and for other versions.
-
-    Of two versions with the same priority, apt takes the newer one.
-    """
+    """Refuse a node with a pin of NVIDIA's for other versions, which is stronger than ours."""
     found = [
         name
         for name in node["driver"]["packages"]
@@ -88,3 +95,30 @@ def _refuse_others(plan: Plan[Data], node: Node, choice: Choice) -> None:
             names=" ".join(found),
             expected=choice.driver,
         )
+
+
+def _refuse_newer(plan: Plan[Data], node: Node, choice: Choice) -> None:
+    """Refuse a node with newer parts of another driver, which apt would keep beside the chosen one.
+
+    An admin who removes a driver can leave its helpers.
+    """
+    newer = {
+        name: version
+        for name, version in node["driver"]["packages"].items()
+        if not (is_beside_driver(name) or name.startswith(_OF_NVIDIA))
+        and _is_newer(upstream_version(version), choice)
+    }
+    if newer:
+        plan.refuse(
+            "DRIVER_PARTS_MIXED",
+            packages=", ".join(f"{name} {version}" for name, version in newer.items()),
+            names=" ".join(newer),
+            version=choice.driver,
+        )
+
+
+def _is_newer(version: str, choice: Choice) -> bool:
+    """Whether a version of a driver, and not of something else, is newer than the chosen one."""
+    # The parts of Debian's own driver need each other, and some have the version of another branch.
+    is_exact = "*" not in choice.version
+    return is_exact and is_driver_version(version) and numbers(version) > numbers(choice.version)

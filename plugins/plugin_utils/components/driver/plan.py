@@ -126,11 +126,11 @@ def _plan_working(plan: Plan[Data], node: Node, desired: Desired) -> None:
     is_of_source = choice is None or origin.is_of(node, choice, desired["source"])
     is_chosen = choice is not None and is_of_source and choice.fits(found)
     signed.plan_next_kernel(plan, node, may_install=is_ours and is_chosen)
+    if not ours:
+        pin.plan_removal(plan, node)
     if desired["source"] == PRESENT:
         _leave_alone(plan, node)
         return
-    if not is_ours:
-        pin.plan_removal(plan, node)
     parameters.plan_wanted(plan, node, desired)
     is_other = origin.differs(node, desired) or not is_of_source
     if choice:
@@ -223,7 +223,7 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
         "version": choice.driver,
         "stream": chosen.stream,
         "headers": separate,
-        "packages": arguments(node, packages | tools) + together,
+        "packages": arguments(node, distribution.asked(node, choice, packages) | tools) + together,
         "newest": (newest := distribution.is_update(packages, steps.OURS.of_role(node))),
         "following": following,
     }

@@ -100,8 +100,8 @@ def installed(**changes: Any) -> dict[str, Any]:
         "disk_version": "550.163.01",
         "own_pin": [
             "Package: *nvidia* libcuda1 libcudadebugger1 libnvcuvid1 libnvoptix1",
-            "Pin: release o=Debian",
-            "Pin-Priority: 1000",
+            "Pin: release o=Debian,n=trixie*",
+            "Pin-Priority: 999",
         ],
     }
     found = {"driver": version, "nvml": {"driver_version": "550.163.01"}}
@@ -125,11 +125,12 @@ def test_debians_driver() -> None:
     ]
     data = planned["data"]
     assert data["packages"] == [
-        "nvidia-kernel-dkms=550.*",
-        "nvidia-smi=550.*",
-        "libcuda1=550.*",
-        "libnvidia-cfg1=550.*",
-        "nvidia-persistenced=550.*",
+        # By name: the pin chooses the version.
+        "nvidia-kernel-dkms",
+        "nvidia-smi",
+        "libcuda1",
+        "libnvidia-cfg1",
+        "nvidia-persistenced",
         "linux-headers-6.12.107+deb13-amd64",
     ]
     assert data["repository"] == {
@@ -233,11 +234,11 @@ def test_kepler_on_debian_12() -> None:
         merge(VIRGIN, {"pci": [{**GPU, "device": "102d"}], "package_sources": sources})
     )
     assert planned["data"]["packages"][:5] == [
-        "nvidia-tesla-470-kernel-dkms=470.*",
-        "nvidia-tesla-470-smi=470.*",
-        "libnvidia-tesla-470-cuda1=470.*",
-        "libnvidia-tesla-470-cfg1=470.*",
-        "nvidia-persistenced=535.*",
+        "nvidia-tesla-470-kernel-dkms",
+        "nvidia-tesla-470-smi",
+        "libnvidia-tesla-470-cuda1",
+        "libnvidia-tesla-470-cfg1",
+        "nvidia-persistenced",
     ]
 
 

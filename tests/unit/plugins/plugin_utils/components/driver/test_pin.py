@@ -56,7 +56,7 @@ TURING = {"pci": [{**GPU, "device": "1eb8"}]}
         (VIRGIN, {}, "version 580.178.04-*"),
         (VIRGIN, {"version": "550.90.07"}, "version 550.90.07-*"),
         (VIRGIN, {"branch": 570}, "version 570.211.01-*"),
-        (test_distribution.DEBIAN, {}, "release o=Debian"),
+        (test_distribution.DEBIAN, {}, "release o=Debian,n=trixie*"),
         (merge(test_distribution.UBUNTU, {"secure_boot": False}), {}, "version 580.178.04-*"),
         (test_distribution.UBUNTU, {}, None),
         (merge(VIRGIN, {"os": {"id": "rhel", "version_id": "9.6", "family": "redhat"}}), {}, None),
@@ -70,7 +70,7 @@ def test_each_source_has_its_pin(
     assert (PIN in names(planned)) is (expected is not None)
     if expected:
         lines = parse_lines(planned["data"]["pin"]["block"])
-        assert lines[1:] == [f"Pin: {expected}", "Pin-Priority: 1000"]
+        assert lines[1:] == [f"Pin: {expected}", "Pin-Priority: 999"]
         assert planned["data"]["pin"]["path"] == FILE
     assert not any("pinning" in name for name in planned["data"].get("packages", []))
 
@@ -143,8 +143,25 @@ def test_package_that_an_earlier_version_of_the_role_installed() -> None:
     ],
 )
 def test_pin_of_the_admin(node: dict[str, Any], wish: dict[str, Any], expected: list[str]) -> None:
-    """Both have the priority 1000, so apt takes the newer version."""
+    """It is stronger."""
     assert codes(driver(node, **wish)) == expected
+
+
+@pytest.mark.parametrize(
+    ("left", "wish", "is_refused"),
+    [
+        pytest.param({"firmware-nvidia-gsp": "610.57.04-1"}, {}, True, id="newer"),
+        pytest.param({"firmware-nvidia-gsp": "570.211.01-1"}, {}, False, id="older"),
+        pytest.param({"nvidia-kernel-common": "20240109+1"}, {}, False, id="no driver's version"),
+        pytest.param({"nvidia-fabricmanager": "610.57.04-1"}, {}, False, id="beside the driver"),
+    ],
+)
+def test_newer_parts_of_a_former_driver(
+    left: dict[str, str], wish: dict[str, Any], *, is_refused: bool
+) -> None:
+    """apt would keep them."""
+    planned = driver(merge(VIRGIN, {"driver": {"packages": left}}), **wish)
+    assert ("DRIVER_PARTS_MIXED" in codes(planned)) is is_refused
 
 
 def test_file_of_another_choice_goes() -> None:
@@ -167,7 +184,7 @@ def test_driver_of_the_admin_gets_none() -> None:
     newer = {"version": "580.200.01-1", "held": False}
     taken = merge(DONE, {"packages": dict.fromkeys(OF_DRIVER, newer)})
     assert names(plan("nvidia_driver", taken)) == [NO_PIN]
-    assert names(plan("nvidia_driver", taken, source="present")) == []
+    assert names(plan("nvidia_driver", taken, source="present")) == [NO_PIN]
 
 
 def test_headers_alone_need_none() -> None:
