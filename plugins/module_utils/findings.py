@@ -371,8 +371,8 @@ Remedy: do what the reason says; or install Fabric Manager in exactly the driver
 
 SUBNET_MANAGER_MISSING (refusal): {switches} also need nvlsm, which only NVIDIA's repository has,
   but the driver is to come from another source
-Remedy: set `nvidia_driver_source: nvidia`; or install nvlsm, infiniband-diags and pciutils, and run
-  again
+Remedy: install nvlsm, infiniband-diags and pciutils, and run again; or set `nvidia_driver_source:
+  nvidia`, with Secure Boot on after you have enrolled the key of DKMS
 
 FABRIC_MODULES_MISSING (refusal): Fabric Manager reaches {switches} through the kernel modules
   mlx5_ib and ib_umad, and kernel {kernel} does not have {modules}
