@@ -283,8 +283,8 @@ class ActionModule(ActionBase):
                 self.show("\n".join(explain(found)))
         if wrong := self._of_another_driver(printed, result):
             return Failed("", printed, explains=False, finding=wrong)
-        if found := parts.mixed(self._host, self._request.options["pin"], printed):
-            return Failed("", printed, explains=False, finding=found)
+        if mixed := parts.mixed(self._host, self._request.options["pin"], printed):
+            return Failed("", printed, explains=False, finding=mixed)
         besides = removals.besides(printed, allowed)
         if not besides:
             wanted = self._request.options["following"]
