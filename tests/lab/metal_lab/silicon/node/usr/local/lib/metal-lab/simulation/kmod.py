@@ -96,6 +96,10 @@ def find_file(node: Node, machine: Machine, module: str) -> Path:
     )
 
 
+def _existing(node: Node, file: Path) -> Path:
+    return file if file.exists() else driver_file(node) or file
+
+
 def is_blacklisted(node: Node, module: str) -> bool:
     pattern = re.compile(
         rf"^\s*(blacklist\s+{module}|install\s+{module}\s+/(usr/)?bin/(true|false))\s*$",
