@@ -20,10 +20,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.read.signed_modules import MODULES
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import upstream_version
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.sources import installs
 
 _FIELD = re.compile(r"^(Package|Version|Depends): (.*)$", re.MULTILINE)
 _BUILT_FOR = re.compile(r"\b(nvidia-kernel-common-\S+) \(>= ([^)]+)\)")
-_INSTALLS = re.compile(r"^Inst (\S+)(?: \[[^\]]*\])? \((\S+)", re.MULTILINE)
 
 
 def outdated(
@@ -56,7 +56,7 @@ def of_another_driver(
     `printed` is apt's simulation, `shown` what `apt-cache show` says about the packages of modules.
     `installed` has the versions of the installed packages.
     """
-    chosen: dict[str, str] = dict(_INSTALLS.findall(printed))
+    chosen = installs(printed)
     versions = {**installed, **chosen}
     needs = []
     for stanza in shown.split("\n\n"):

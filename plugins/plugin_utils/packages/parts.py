@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import upstream_version
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages.sources import INSTALLS
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.sources import installs
 
 _DRIVER = re.compile(r"\d{3}(?:\.\d+){1,2}")
 _PIN = re.compile(r"^Package: (?P<names>.*)\nPin: version (?P<version>\S+?)-\*$", re.MULTILINE)
@@ -26,10 +26,6 @@ def is_driver_version(version: str) -> bool:
     return _DRIVER.fullmatch(version) is not None
 
 
-def numbers(version: str) -> tuple[int, ...]:
-    return tuple(map(int, version.split(".")))
-
-
 def mixed(host: str, pin: Mapping[str, str] | None, printed: str) -> dict[str, str] | None:
     """Return a finding if a simulation has packages of the pin in another driver's version."""
     match = _PIN.search(pin["block"]) if pin else None
@@ -37,10 +33,10 @@ def mixed(host: str, pin: Mapping[str, str] | None, printed: str) -> dict[str, s
         return None
     patterns = match["names"].split()
     found = {
-        one["name"]: one["version"]
-        for one in INSTALLS.finditer(printed)
-        if any(fnmatchcase(one["name"], pattern) for pattern in patterns)
-        and is_driver_version(version := upstream_version(one["version"]))
+        name: full
+        for name, full in installs(printed).items()
+        if any(fnmatchcase(name, pattern) for pattern in patterns)
+        and is_driver_version(version := upstream_version(full))
         and version != match["version"]
     }
     if not found:

@@ -21,7 +21,7 @@ OFFERS_FORMAT = "%{name} %{evr} %{repoid}"  # of `dnf repoquery`
 _VERSION = re.compile(r"^ (?:\*\*\*|   ) (?P<version>\S+) -?\d+(?: \(.*\))?$")
 # The suite is empty if it is "/", as in NVIDIA's repositories.
 _SOURCE = re.compile(r"^ {8} *-?\d+ (?P<url>\w+:/\S+) (?P<suite>\S*) ")
-INSTALLS = re.compile(r"^Inst (?P<name>\S+)(?: \[[^\]]*\])? \((?P<version>\S+)", re.MULTILINE)
+_INSTALLS = re.compile(r"^Inst (?P<name>\S+)(?: \[[^\]]*\])? \((?P<version>\S+)", re.MULTILINE)
 
 # A row that is too long goes on in lines that start with more blanks.
 _TRANSACTION = re.compile(
@@ -64,6 +64,11 @@ def competing(
     return of_dnf(host, names, answers.get(OFFERS, ""), simulated)
 
 
+def installs(simulated: str) -> dict[str, str]:
+    """Return the version of each package that apt's simulation would install, by name."""
+    return {match["name"]: match["version"] for match in _INSTALLS.finditer(simulated)}
+
+
 def of_apt(
     host: str, names: Iterable[str], url: str | None, policy: str, simulated: str
 ) -> list[dict[str, str]]:
@@ -72,7 +77,7 @@ def of_apt(
     `names` are without versions. Without the `url` of a repository, any two sources compete.
     """
     table = parse_policy(policy)
-    chosen = {match["name"]: match["version"] for match in INSTALLS.finditer(simulated)}
+    chosen = installs(simulated)
     groups: dict[tuple[str, str], list[str]] = {}
     for name in names:
         versions = table.get(name, {})

@@ -18,9 +18,9 @@ import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
+from metal_lab import records
 from metal_lab.debs import Package
 
-MIRROR = "http://deb.debian.org/debian"
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 INDEX = "main/binary-amd64/Packages.xz"
 
@@ -62,7 +62,8 @@ def entry_of(name: str, index: str) -> tuple[str, str]:
 
 
 def _fetch(path: str, checksum: str | None = None) -> bytes:
-    url = f"{os.environ.get('METAL_LAB_DEBIAN_MIRROR', MIRROR).rstrip('/')}/{path}"
+    mirror = os.environ.get("METAL_LAB_DEBIAN_MIRROR") or records.only("debian-12", "address")
+    url = f"{mirror.rstrip('/')}/{path}"
     try:
         with urllib.request.urlopen(url, timeout=60) as answer:
             content: bytes = answer.read()

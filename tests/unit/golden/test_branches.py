@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import known, packages
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import SYSTEMS, System
+from ansible_collections.metal.gpu.tests.unit.golden.documents import assert_documented
 from ansible_collections.metal.gpu.tests.unit.golden.judged import name_of_driver
 from ansible_collections.metal.gpu.tests.unit.golden.nodes import ROOT
 from ansible_collections.metal.gpu.tests.unit.support import records
@@ -49,9 +50,4 @@ def table() -> str:
 
 
 def test_unproven_names_of_all_branches_are_documented(is_update: bool) -> None:
-    document = SUPPORT.read_text()
-    if is_update:
-        document = TABLE.sub(lambda old: table(), document)
-        SUPPORT.write_text(document)
-    (documented,) = TABLE.findall(document)
-    assert documented == table()
+    assert_documented(SUPPORT, TABLE, table(), is_update=is_update)

@@ -41,6 +41,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import 
     System,
 )
 from ansible_collections.metal.gpu.tests.unit.golden import judged, render
+from ansible_collections.metal.gpu.tests.unit.golden.documents import assert_documented
 from ansible_collections.metal.gpu.tests.unit.golden.nodes import (
     CARDS,
     ENGINES,
@@ -129,12 +130,7 @@ def test_what_is_put_on_a_node(system: System, is_update: bool) -> None:
 
 
 def test_support_is_documented(is_update: bool) -> None:
-    document = SUPPORT.read_text()
-    if is_update:
-        document = TABLE.sub(lambda old: table(), document)
-        SUPPORT.write_text(document)
-    (documented,) = TABLE.findall(document)
-    assert documented == table()
+    assert_documented(SUPPORT, TABLE, table(), is_update=is_update)
 
 
 def sources() -> str:
@@ -185,12 +181,7 @@ def level(system: System, source: Wished, card: Card) -> str:
 
 
 def test_sources_are_documented(is_update: bool) -> None:
-    document = DRIVER.read_text()
-    if is_update:
-        document = TABLE.sub(lambda old: sources(), document)
-        DRIVER.write_text(document)
-    (documented,) = TABLE.findall(document)
-    assert documented == sources()
+    assert_documented(DRIVER, TABLE, sources(), is_update=is_update)
 
 
 def test_every_text_has_its_system() -> None:

@@ -20,6 +20,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import 
     System,
 )
 from ansible_collections.metal.gpu.tests.unit.golden import render
+from ansible_collections.metal.gpu.tests.unit.golden.documents import assert_documented
 from ansible_collections.metal.gpu.tests.unit.golden.judged import (
     CRI_DOCKERD,
     accepted,
@@ -109,12 +110,7 @@ def _evidence(judgement: Judgement) -> str:
 
 
 def test_what_is_unproven_is_documented(is_update: bool) -> None:
-    document = SUPPORT.read_text()
-    if is_update:
-        document = LIST.sub(lambda old: unproven(), document)
-        SUPPORT.write_text(document)
-    (documented,) = LIST.findall(document)
-    assert documented == unproven()
+    assert_documented(SUPPORT, LIST, unproven(), is_update=is_update)
 
 
 @pytest.mark.parametrize("system", SYSTEMS, ids=file_name)

@@ -19,7 +19,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import Probe
 from ansible_collections.metal.gpu.plugins.module_utils.read import fabric, nvidia_smi, systemd
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import Reading
@@ -53,8 +53,8 @@ def _values(reading: Reading) -> Values:
     modules = [name for name in names if (root / "sys/module" / name).is_dir()]
     return {
         "ports": ports,
-        "process": has_switches and _has_process(root),
-        "subnet_manager": bool(ports) and _has_subnet_manager(root),
+        "process": has_switches and _has_process(root, "comm", _is_manager),
+        "subnet_manager": bool(ports) and _has_process(root, "cmdline", fabric.is_subnet_manager),
         "modules": modules,
         "missing_modules": _missing(reading, [name for name in names if name not in modules]),
     }
@@ -67,24 +67,19 @@ def _missing(reading: Reading, unloaded: list[str]) -> list[str]:
     return [name for name in unloaded if not fabric.has_module(modules_dep, name)]
 
 
-def _has_process(root: Path) -> bool:
-    for path in (root / "proc").glob("[0-9]*/comm"):
+def _has_process(root: Path, name: str, is_it: Callable[[bytes], bool]) -> bool:
+    """Whether a process has a file of this name in /proc with such a content."""
+    for path in (root / "proc").glob(f"[0-9]*/{name}"):
         try:
-            if path.read_text(encoding="utf-8", errors="replace").strip() == fabric.PROCESS:
+            if is_it(path.read_bytes()):
                 return True
         except OSError:  # the process ended
             continue
     return False
 
 
-def _has_subnet_manager(root: Path) -> bool:
-    for path in (root / "proc").glob("[0-9]*/cmdline"):
-        try:
-            if fabric.is_subnet_manager(path.read_bytes()):
-                return True
-        except OSError:  # the process ended
-            continue
-    return False
+def _is_manager(comm: bytes) -> bool:
+    return comm.strip() == fabric.PROCESS.encode()
 
 
 def _own(reading: Reading) -> Values:

@@ -14,7 +14,10 @@ from __future__ import annotations
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
 from ansible_collections.metal.gpu.plugins.module_utils.read.nvidia_driver import parse_lines
-from ansible_collections.metal.gpu.plugins.module_utils.read.version import upstream_version
+from ansible_collections.metal.gpu.plugins.module_utils.read.version import (
+    is_newer,
+    upstream_version,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import steps
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.fit import (
     DISTRIBUTION,
@@ -27,10 +30,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.shapes
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.source import Choice
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages.parts import (
-    is_driver_version,
-    numbers,
-)
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.parts import is_driver_version
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import File, Plan
 
 # The packages of drivers whose names do not have "nvidia" are those of Debian 13's archive.
@@ -121,4 +121,4 @@ def _is_newer(version: str, choice: Choice) -> bool:
     """Whether a version of a driver, and not of something else, is newer than the chosen one."""
     # The parts of Debian's own driver need each other, and some have the version of another branch.
     is_exact = "*" not in choice.version
-    return is_exact and is_driver_version(version) and numbers(version) > numbers(choice.version)
+    return is_exact and is_driver_version(version) and is_newer(version, choice.version)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.read import gpu_models
 from ansible_collections.metal.gpu.plugins.module_utils.read.gpu_models import PROPRIETARY
+from ansible_collections.metal.gpu.plugins.module_utils.read.version import is_newer
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     fit,
     kernels,
@@ -233,7 +234,7 @@ def _from_archive(machine: Machine, wish: Wish) -> Choice | _Problem:
     for row in rows:
         if wish.number not in (0, row.branch) or not fit.fits(machine, row.branch):
             continue
-        if wish.version and _numbers(wish.version) < _numbers(row.version):
+        if wish.version and is_newer(row.version, wish.version):
             why_not.append(f"it has replaced {wish.version} by {row.version}")
             continue
         flavour = fit.flavour(machine, wish, row.branch, row.flavours)
@@ -253,10 +254,6 @@ def _from_archive(machine: Machine, wish: Wish) -> Choice | _Problem:
         )
     versions = ", ".join(one.version for one in rows)
     return _Problem(_MISSING, "; ".join([f"{place} has {versions}", *why_not]))
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(map(int, version.split(".")))
 
 
 def _place(source: Wished, system: System) -> str:
