@@ -57,7 +57,8 @@ def test_check_announced_what_converge_did(check_and_converge):
     check, converge = check_and_converge
     assert "Build the kernel module" in str(check.announced)
     assert check.announced == converge.announced
-    assert check.announced <= converge.ran
+    # DKMS has built both when the driver was installed. The role builds what it has left out.
+    assert check.announced - converge.ran == {("gpu-1", "Build the kernel module")}
     assert converge.unannounced == set()
 
 

@@ -97,6 +97,7 @@ def find_file(node: Node, machine: Machine, module: str) -> Path:
 
 
 def _existing(node: Node, file: Path) -> Path:
+    """The file of a module, or that of nvidia: some stand-ins have no other file."""
     return file if file.exists() else driver_file(node) or file
 
 
@@ -141,10 +142,7 @@ def load(node: Node, machine: Machine, kernel: Kernel, module: str) -> list[Path
         return inserted
     if module == "nouveau":
         bind_free_gpus(machine, kernel, "nouveau")
-    elif machine.secure_boot and keys.signer(file) not in (
-        *machine.keys("enrolled"),
-        keys.DISTRIBUTION,
-    ):
+    elif machine.secure_boot and not keys.trusts(machine, _existing(node, file)):
         raise KmodError(f"ERROR: could not insert '{module}': Key was rejected by service")
     elif module == "nvidia":
         _probe_nvidia(machine, kernel, read_driver(file))
