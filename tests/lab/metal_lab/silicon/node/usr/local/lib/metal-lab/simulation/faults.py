@@ -166,10 +166,10 @@ def keys_confirmed(node: Node, machine: Machine, kernel: Kernel, arguments: list
 
 
 def boot_kernel(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> None:
-    """RELEASE: the next boot starts this kernel; only on nodes with a simulated kernel."""
+    """RELEASE: boots start this kernel instead of the newest; only if kernels are simulated."""
     if not arguments or not machine.content.get("kernel"):
         raise FaultError("needs a release, and a node with a simulated kernel")
-    machine.content["kernel"] = arguments[0]
+    machine.content["boot_kernel"] = arguments[0]
 
 
 def library_mismatch(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> None:
