@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.metal.gpu.plugins.module_utils.read import dkms
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import fabric, origin
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.driver import (
     test_distribution,
@@ -241,6 +242,15 @@ def test_broken_driver_gets_no_packages_of_another_source() -> None:
     assert codes(planned) == []
     assert MODULES[0] in planned["data"]["packages"]
     assert codes(driver(node, source="nvidia")) == ["DRIVER_BROKEN"]
+
+
+def test_source_of_the_archive_is_never_built() -> None:
+    """It is in /usr/src, because other packages need it. The node need not have dkms."""
+    broken = {"nvml": {"failure": BROKEN, "devices": [], "driver_version": None}}
+    unread = {"disk_version": None, "uvm_readable": False, "module_version": None}
+    node = of_archive(broken, {"driver": unread})
+    node["driver"]["dkms"] = dkms.join({}, ["nvidia-srv/580.178.04"])
+    assert "build" not in [one["slug"] for one in driver(node)["steps"]]
 
 
 def test_a_part_that_the_role_adds_to_the_driver_of_an_admin_is_not_held() -> None:

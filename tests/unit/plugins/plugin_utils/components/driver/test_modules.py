@@ -131,6 +131,8 @@ def test_the_module_of_an_older_driver_is_none_of_the_new_one() -> None:
         pytest.param({}, [], id="only not loaded"),
         pytest.param({"module_files": []}, [RUNNING], id="not installed"),
         pytest.param({"disk_version": None}, [RUNNING], id="cut off by a full disk"),
+        pytest.param({"uvm_readable": False}, [RUNNING], id="nvidia_uvm is missing or cut off"),
+        pytest.param({"uvm_readable": None}, [], id="modinfo does not answer"),
     ],
 )
 def test_a_module_that_cannot_be_used_is_built_again(
@@ -140,6 +142,66 @@ def test_a_module_that_cannot_be_used_is_built_again(
     planned = plan("nvidia_driver", merge(DONE, broken))
     assert slugs(planned) == ["build", "load"] if rebuild else ["load"]
     assert planned["data"]["rebuild"] == rebuild
+
+
+LOST = {
+    **{"module_files": [], "disk_version": None, "uvm_readable": False, "module_version": None},
+    "dkms": dkms.join({}, ["nvidia/535.309.01", "nvidia/580.178.04"]),
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "steps"),
+    [
+        pytest.param({}, ["build", "load"], id="the entry and the module are gone"),
+        pytest.param(
+            {"module_files": ["kernel/nvidia.ko"], "disk_version": "580.178.04"},
+            ["build", "load"],
+            id="nvidia_uvm is gone",
+        ),
+        pytest.param(
+            {
+                **{"module_files": ["kernel/nvidia.ko"], "disk_version": "580.178.04"},
+                "uvm_readable": True,
+            },
+            ["load"],
+            id="modules that DKMS has not built",
+        ),
+    ],
+)
+def test_a_run_that_ended_between_the_removal_and_the_build(
+    changes: dict[str, Any], steps: list[str]
+) -> None:
+    """`dkms remove` for the only kernel takes the source out of DKMS."""
+    node = driver(merge(DONE, UNBUILT))
+    node["driver"] |= {**LOST, **changes}
+    planned = plan("nvidia_driver", node)
+    assert (codes(planned), slugs(planned)) == ([], steps)
+    built = ([RUNNING], [], "nvidia/580.178.04") if "build" in steps else ([], [], None)
+    assert tuple(planned["data"][one] for one in ("kernels", "rebuild", "source")) == built
+
+
+@pytest.mark.parametrize(
+    ("changes", "steps"),
+    [
+        pytest.param({}, ["build", "load"], id="it can be built again"),
+        pytest.param(LOST | {"uvm_readable": False}, ["build", "load"], id="its entry is gone"),
+        pytest.param({"uvm_readable": True}, ["load"], id="it is only not loaded"),
+        pytest.param({"dkms": {"log": LOG, "failed": RUNNING}}, ["load"], id="the build failed"),
+    ],
+)
+def test_nvidia_uvm_that_cannot_be_loaded_beside_a_driver_that_answers(
+    changes: dict[str, Any], steps: list[str]
+) -> None:
+    """nvidia-smi does not need it. CUDA does."""
+    node = merge(DONE, {"kernel": {"modules": ["nvidia"]}, "driver": {"uvm_readable": False}})
+    node = driver(node, **{name: one for name, one in changes.items() if name != "dkms"})
+    node["driver"]["dkms"] = {**node["driver"]["dkms"], **changes.get("dkms", {})}
+    planned = plan("nvidia_driver", node)
+    assert (codes(planned), slugs(planned)) == ([], steps)
+    if "build" in steps:
+        assert planned["data"]["kernels"] == [RUNNING]
+        assert planned["data"]["source"] == "nvidia/580.178.04"
 
 
 def test_an_interrupted_build_is_removed_first() -> None:
