@@ -302,8 +302,9 @@ Remedy: install the program that built it (`apt-get install initramfs-tools`, or
 
 DKMS_BUILD_FAILED (refusal): DKMS could not build the module of driver {version} for kernel
   {kernel}: {error}; the log is {log}
-Remedy: remove the cause, or choose a version of the driver for this kernel; then run `dkms install
-  {source} -k {kernel}` on the node, and run again
+Remedy: remove the cause, run `dkms install {source} -k {kernel}` on the node, and run again; or
+  install a driver that builds for this kernel: {others}; and first remove this one with
+  `nvidia_driver_state: absent`
 
 MODULE_REJECTED (stop): the kernel does not load {modules}: {error}
 Remedy: if its key was rejected, see SECURE_BOOT_ON in the document below; if its format is invalid,

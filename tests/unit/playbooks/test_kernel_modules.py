@@ -36,6 +36,7 @@ DATA = {
     "source": "nvidia/580.178.04",
     "kernels": ["6.1.0-28-amd64"],
     "rebuild": [],
+    "others": "set `nvidia_driver_version: 595.71.05`",
     "load": ["nvidia", "nvidia_uvm"],
 }
 
@@ -89,6 +90,7 @@ def test_a_module_that_dkms_cannot_build(tmp_path: Path) -> None:
         "(x86_64); the log is missing"
     ) in found.words
     assert "dkms install nvidia/580.178.04 -k 6.1.0-28-amd64" in found.words
+    assert "set `nvidia_driver_version: 595.71.05`" in found.words
 
 
 def test_a_driver_that_dkms_does_not_have(tmp_path: Path) -> None:

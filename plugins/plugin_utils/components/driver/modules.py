@@ -15,6 +15,9 @@ from ansible_collections.metal.gpu.plugins.module_utils.read import dkms as dkms
 from ansible_collections.metal.gpu.plugins.module_utils.read.kernels import Kernel
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import steps
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.fit import DISTRIBUTION
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.others import (
+    other_drivers,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.shapes import (
     Data,
     Desired,
@@ -126,10 +129,10 @@ def plan_build(
             and not has_failed(node, newer["release"], by_name=True)
         ):
             kernels.append(newer["release"])
-    _plan_kernels(plan, node, kernels)
+    _plan_kernels(plan, node, choice, kernels)
     if is_new and systems.is_redhat(node) and release not in kernels:
         # NVIDIA's rpm ignores a failed build. The task builds what DKMS has not built by then.
-        plan.data["kernels"] = [release, *kernels]
+        _name_kernels(plan, node, choice, [release, *kernels])
     return None
 
 
@@ -180,7 +183,7 @@ def plan_next(plan: Plan[Data], node: Node, choice: Choice | None) -> None:
         kernels.append(newer["release"])
     if choice and sources and kernels:
         plan.data |= {"source": sources[0], "version": choice.driver}
-        _plan_kernels(plan, node, kernels)
+        _plan_kernels(plan, node, choice, kernels)
     if newer is None or newer["module"] or newer["release"] in plan.data.get("kernels", []):
         return
     why = "nothing on the node builds one"
@@ -214,28 +217,38 @@ def lost_by_reboot(plan: Plan[Data], node: Node) -> str | None:
     return None if has_signed else newer["release"]
 
 
-def refuse_unbuilt(plan: Plan[Data], node: Node, version: str, release: str | None = None) -> None:
+def refuse_unbuilt(
+    plan: Plan[Data], node: Node, choice: Choice, release: str | None = None
+) -> None:
     """Refuse a driver whose module DKMS could not build, for the running kernel or another one."""
     dkms = node["driver"]["dkms"]
     plan.refuse(
         "DKMS_BUILD_FAILED",
-        version=version,
+        version=choice.driver,
         kernel=release or node["kernel"]["release"],
         error=dkms["error"] or "the log has no known words of an error",
         log=dkms["log"],
         source=plan.data.get("source") or "MODULE/VERSION",
+        others=other_drivers(node, choice.version),
     )
 
 
-def _plan_kernels(plan: Plan[Data], node: Node, kernels: list[str]) -> None:
+def _plan_kernels(plan: Plan[Data], node: Node, choice: Choice, kernels: list[str]) -> None:
     dkms = node["driver"]["dkms"]
-    plan.data["kernels"] = kernels
+    _name_kernels(plan, node, choice, kernels)
     # DKMS has something for them, and no module that could be loaded.
     plan.data["rebuild"] = [
         one for one in kernels if one in (*dkms["kernels"], *dkms["unfinished"])
     ]
     which = " and ".join(f"kernel {release}" for release in kernels)
     plan.step(steps.BUILD, f"no module for {which}" if kernels else None)
+
+
+def _name_kernels(plan: Plan[Data], node: Node, choice: Choice, kernels: list[str]) -> None:
+    """Name the kernels to build for, and what an admin can do if that fails."""
+    plan.data["kernels"] = kernels
+    if kernels:
+        plan.data["others"] = other_drivers(node, choice.version)
 
 
 def _gets_headers(plan: Plan[Data], kernel: Kernel) -> bool:

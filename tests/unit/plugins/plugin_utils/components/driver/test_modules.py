@@ -13,6 +13,9 @@ import yaml
 
 from ansible_collections.metal.gpu.plugins.module_utils.read import dkms
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import signing
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.others import (
+    other_drivers,
+)
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
     BROKEN,
     DONE,
@@ -64,6 +67,68 @@ def test_a_failed_build_is_reported_with_the_words_of_the_compiler() -> None:
         f"{WORDS}; the log is {LOG}"
     )
     assert f"`dkms install nvidia/580.178.04 -k {RUNNING}`" in refusal["remedy"]
+
+
+DEBIAN_12 = {"os": {"id": "debian", "version_id": "12", "codename": "bookworm"}}
+DEBIAN_13 = {"os": {"id": "debian", "version_id": "13", "codename": "trixie"}}
+UBUNTU = {"os": {"id": "ubuntu", "version_id": "24.04", "codename": "noble"}}
+
+
+@pytest.mark.parametrize(
+    ("system", "device", "version", "expected"),
+    [
+        pytest.param(
+            DEBIAN_12,
+            "2330",
+            "580.178.04",
+            "set `nvidia_driver_source: nvidia` and `nvidia_driver_version: 575.57.08` (or "
+            "570.211.01), recorded for NVIDIA's repository for Debian 12; or set "
+            "`nvidia_driver_source: distribution` and remove nvidia_driver_version, for driver of "
+            "branch 535 from the archive of Debian 12",
+            id="H100 on Debian 12",
+        ),
+        pytest.param(
+            DEBIAN_13,
+            "2330",
+            "550.*",
+            "set `nvidia_driver_source: nvidia` and `nvidia_driver_version: 615.71.09` (or "
+            "610.57.04, 595.71.05), recorded for NVIDIA's repository for Debian 13",
+            id="Debian's own on Debian 13",
+        ),
+        pytest.param(
+            DEBIAN_13,
+            "102d",
+            "470.256.02",
+            "set nvidia_driver_version or nvidia_driver_branch to another driver (no other one is "
+            "recorded for these GPUs and this system)",
+            id="K80 on Debian 13",
+        ),
+        pytest.param(
+            UBUNTU,
+            "2901",
+            "580.178.04",
+            "set `nvidia_driver_source: nvidia` and `nvidia_driver_version: 610.57.04` (or "
+            "595.71.05, 590.48.01), recorded for NVIDIA's repository for Ubuntu 24.04; or set "
+            "`nvidia_driver_source: distribution` and remove nvidia_driver_version, for driver of "
+            "branch 580 from the archive of Ubuntu 24.04",
+            id="Ubuntu has built its own",
+        ),
+    ],
+)
+def test_other_drivers_for_a_node_whose_module_cannot_be_built(
+    system: dict[str, Any], device: str, version: str, expected: str
+) -> None:
+    node: Any = merge(VIRGIN, {**system, "kernel": {"release": "6.8.0-60-generic"}})
+    node["pci"] = [{**gpu, "device": device} for gpu in node["pci"]]
+    assert other_drivers(node, version) == expected
+
+
+def test_the_remedy_of_a_failed_build_names_other_drivers() -> None:
+    (refusal,) = plan("nvidia_driver", merge(merge(DONE, UNBUILT), FAILED))["refusals"]
+    assert "`nvidia_driver_version: 575.57.08`" in refusal["remedy"]
+    assert refusal["remedy"].endswith("remove this one with `nvidia_driver_state: absent`")
+    planned = plan("nvidia_driver", merge(DONE, UNBUILT))
+    assert "`nvidia_driver_version: 575.57.08`" in planned["data"]["others"]
 
 
 @pytest.mark.parametrize("failed", [None, RUNNING])
