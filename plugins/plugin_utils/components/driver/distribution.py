@@ -67,7 +67,7 @@ def has_made(system: System, carriers: Mapping[str, str]) -> bool:
         return True
     found = {version.partition(".")[0] for version in versions(carriers)}
     is_nvidias = any(name in carriers for name in _NOT_OF_DEBIAN)
-    return not is_nvidias and any(str(one.branch) in found for one in known.archives(system))
+    return not is_nvidias and any(str(one) in found for one in known.made_branches(system))
 
 
 def holdable(names: Iterable[str]) -> list[str]:

@@ -44,6 +44,9 @@ WITH_KEY = {"secure_boot": True, "driver": {"signing": ENROLLED}}
 SIGNED = {"secure_boot": True, "driver": {"signing": {**ENROLLED, "state": "missing"}}}
 
 
+DEBIAN_13 = {"id": "debian", "version_id": "13", "codename": "trixie"}
+
+
 def ubuntu(packages: dict[str, str], kernel: dict[str, str]) -> dict[str, Any]:
     """Return a node with a driver for Ubuntu 24.04 that this role installed, less its details."""
     found = {name: {"version": one, "held": True} for name, one in packages.items()}
@@ -122,6 +125,24 @@ def with_manager(node: dict[str, Any], name: str, version: str) -> dict[str, Any
             {}, {"libcuda1": "535.309.01-1~deb12u1"}, "distribution", id="Debian: its branch"
         ),
         pytest.param({}, {"libcuda1": "580.178.04-1"}, "nvidia", id="Debian: another branch"),
+        pytest.param(
+            DEBIAN_13, {"libcuda1": "550.163.01-2"}, "distribution", id="Debian 13: its branch"
+        ),
+        pytest.param(
+            DEBIAN_13,
+            {"libcuda1": "535.309.01-1~deb12u1"},
+            "distribution",
+            id="Debian 13: that of Debian 12, from before the upgrade",
+        ),
+        pytest.param(
+            {}, {"libcuda1": "550.163.01-1"}, "nvidia", id="Debian 12: the branch of Debian 13"
+        ),
+        pytest.param(
+            DEBIAN_13,
+            {"nvidia-driver-cuda": "570.211.01-1", "libcuda1": "570.211.01-1"},
+            "nvidia",
+            id="Debian 13: NVIDIA's for Debian 12, from before the upgrade",
+        ),
         pytest.param(
             {},
             {"nvidia-driver-cuda": "535.104.05-1", "libcuda1": "535.104.05-1"},
@@ -231,6 +252,19 @@ def test_driver_of_the_archive_still_follows_its_kernel() -> None:
     planned = driver(of_archive({"signed_modules": {"package": package, "error": None}}))
     assert [one["slug"] for one in planned["steps"]] == ["follow"]
     assert planned["data"]["following"] == [package]
+
+
+def test_driver_of_debian_stays_debians_after_an_upgrade_of_the_system() -> None:
+    """It is held, so the upgrade from 12 to 13 keeps it."""
+    node = test_distribution.installed()
+    for name in node["driver"]["packages"]:
+        node["driver"]["packages"][name] = "535.309.01-1~deb12u1"
+        node["packages"][name]["version"] = "535.309.01-1~deb12u1"
+    versions = {"module_version": "535.309.01", "disk_version": "535.309.01"}
+    node = merge(node, {"driver": versions, "nvml": {"driver_version": "535.309.01"}})
+    (notice,) = driver(node)["notices"]
+    assert notice["code"] == "DRIVER_KEPT"
+    assert "(the role would install driver of branch 550)" in notice["message"]
 
 
 def test_broken_driver_gets_no_packages_of_another_source() -> None:
