@@ -239,6 +239,11 @@ Remedy: {alternatives}
 DRIVER_BRANCH_MISSING (refusal): no source that is allowed has {driver} on {found}: {reasons}
 Remedy: {alternatives}
 
+DRIVER_SOURCE_UNCLEAR (refusal): nvidia_driver_repository is false and nvidia_driver_source is auto,
+  so nothing shows whether the sources of the node have NVIDIA's packages of the driver or those of
+  {found}
+Remedy: {alternatives}; or set `nvidia_driver_repository: true`
+
 DRIVER_NOT_PRESENT (refusal): no driver works ({error}), and nvidia_driver_source is present, so the
   role installs none
 Remedy: install or repair the driver in your way, and run again; or set `nvidia_driver_source: auto`
