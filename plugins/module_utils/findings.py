@@ -591,6 +591,10 @@ REPOSITORY_UNSIGNED (refusal): signature checks are off for the repository {url}
 Remedy: remove these options from the files; or delete the files, and run again: the role then adds
   the repository with its pinned key
 
+REPOSITORY_UNUSED (notice): {role}_repository is false, so the role does not use {names}
+Remedy: remove what it does not use; or set `{role}_repository: true`, if this role shall use the
+  repository nevertheless (the default is metal_gpu_repository)
+
 EPEL_MISSING (refusal): dkms, which builds the driver's module, is not installed, and EPEL, which
   has it, is not enabled
 Remedy: enable EPEL (`dnf install epel-release` on Rocky Linux and AlmaLinux; on RHEL, also

@@ -312,7 +312,9 @@ def _plan_repository(plan: Plan[Data], node: Node, desired: Desired, choice: Cho
     system = systems.supported(node)
     if choice.source != DISTRIBUTION:
         steps.OURS.plan_repository(plan, node, desired, system.driver)
-    elif desired["repository"]:
+    elif not desired["repository"]:
+        steps.OURS.notice_unused(plan, desired)
+    else:
         components = distribution.components(system)
         steps.OURS.plan_components(plan, node, system, components, desired["now"])
         security.plan_source(plan, node, system, components, desired["now"])

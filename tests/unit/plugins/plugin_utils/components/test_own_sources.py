@@ -51,6 +51,26 @@ def test_no_source_is_added(role: str, system: System) -> None:
     assert not plan["data"].get("repository")
 
 
+@pytest.mark.parametrize("source", ["nvidia", "distribution"])
+@pytest.mark.parametrize("role", ROLES)
+def test_address_without_effect_is_named(role: str, source: str) -> None:
+    (debian,) = (one for one in SYSTEMS if one.name == "Debian 12")
+    found = {
+        "repository_url": "http://mirror.example/",
+        "repository_key": "http://mirror.example/k",
+    }
+    more = {"source": source} if role == "nvidia_driver" else {}
+    plan = planned(role, debian, {}, **found, **more)
+    (notice,) = (one for one in plan["notices"] if one["code"] == "REPOSITORY_UNUSED")
+    names = f"{role}_repository_url and {role}_repository_key"
+    assert notice["message"] == (
+        f"node: {role}_repository is false, so the role does not use {names}"
+    )
+    assert "repository" not in [step["slug"] for step in plan["steps"]]
+    plan = planned(role, debian, {}, **more)
+    assert "REPOSITORY_UNUSED" not in [one["code"] for one in plan["notices"]]
+
+
 @pytest.mark.parametrize("system", FOLLOWED, ids=lambda system: system.name)
 @pytest.mark.parametrize("role", ROLES)
 def test_second_plan_and_teardown_leave_the_sources(role: str, system: System) -> None:
