@@ -926,6 +926,9 @@ gpu_node:
               description: Whether it answers C(docker info) and C(docker ps) for root.
               type: bool
             enabled: *enabled
+            socket_active:
+              description: Whether systemd listens on the socket of Docker, C(docker.socket).
+              type: bool
             needs_reload: *needs_reload
             changed_since_start:
               description: >-
@@ -1120,6 +1123,7 @@ gpu_node:
           running: true
           answers: true
           enabled: true
+          socket_active: true
           needs_reload: false
           changed_since_start: []
           program:

@@ -288,6 +288,7 @@ def test_a_gpu_node(observe, tmp_path):
                 "running": False,
                 "answers": False,
                 "enabled": False,
+                "socket_active": False,
                 "needs_reload": False,
                 "changed_since_start": [],
                 "program": None,
