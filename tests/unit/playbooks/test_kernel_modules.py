@@ -74,7 +74,7 @@ def test_a_module_that_the_kernel_refuses(tmp_path: Path) -> None:
 def test_a_refused_peermem_is_not_loaded_at_boot(tmp_path: Path) -> None:
     words = "could not insert 'nvidia_peermem': Invalid argument"
     data = {"peermem": {"path": str(tmp_path / "load.conf"), "block": "nvidia\nnvidia_peermem\n"}}
-    refuses = f'#!/bin/sh\n[ "$*" = nvidia_peermem ] || exit 99\necho "{words}" >&2\nexit 1\n'
+    refuses = f'#!/bin/sh\n[ "$*" = "-a nvidia_peermem" ] || exit 99\necho "{words}" >&2\nexit 1\n'
     found = carry_out(tmp_path, "peermem", data, modprobe=refuses, dmesg=DMESG)
     assert found.code != 0
     assert f"MODULE_REJECTED gpu-1: the kernel does not load nvidia_peermem: {words}" in found.words
