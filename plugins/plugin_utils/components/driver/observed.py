@@ -163,7 +163,7 @@ def _next_kernel(raw: Raw, newer: kernels.Kernel | None) -> kernels.Kernel | Non
 def _is_readable(raw: Raw, name: str) -> bool | None:
     """Tell whether modinfo found a module and could read it; None if that is unknown."""
     answer = raw.outputs.get(name)
-    return {0: True, 1: False}.get(answer.rc) if answer else None
+    return answer.rc == 0 if answer and answer.rc in (0, 1) else None
 
 
 def _is_skipped(raw: Raw, newer: kernels.Kernel | None) -> bool:
