@@ -255,7 +255,7 @@ class ActionModule(ModuleRunner):
             error = error_of(result) if result.get("failed") else result["error"]
             # A package manager that is only asked needs no lock.
             return Failed(error, printed, explains=not self._task.check_mode)
-        judged = judge(self._host, self._request, self._node, result)
+        judged = judge(self._host, self._request, self._node, printed, result.get("answers", {}))
         if judged.competing:
             self.show("\n".join(explain(judged.competing)))
         if judged.wrong:

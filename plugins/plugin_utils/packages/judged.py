@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import (
@@ -30,10 +30,11 @@ class Judged(NamedTuple):
     left: list[Finding]  # what the next kernel lacks then
 
 
-def judge(host: str, request: Request, node: Node, result: Mapping[str, Any]) -> Judged:
-    """Judge the answer of a rehearsal."""
+def judge(
+    host: str, request: Request, node: Node, printed: str, answers: Mapping[str, str]
+) -> Judged:
+    """Judge what the package manager printed in a rehearsal, and answered to questions."""
     family, options = node["os"]["family"], request.options
-    printed, answers = str(result.get("printed", "")), result.get("answers", {})
     competing: list[Finding] = []
     # Packages of the system itself may have several sources.
     if options["repository"] is not None:
