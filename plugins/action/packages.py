@@ -4,12 +4,8 @@
 """Controller side of metal.gpu.packages: run Ansible's own modules, wait, explain, take back.
 
 What an operation runs is in plugin_utils/packages/operations.py, when it is tried again in
-attempts.py, and what a failure means in failure.py.
-
-`no_log` would not be enough to hide credentials: from ansible-core 2.19 on, the error and the
-warnings of a task with it are printed nevertheless, at any verbosity. Those of apt and dnf quote
-addresses with their passwords. ansible-core takes them out of the module's output, so that they
-have to be gone there already.
+attempts.py, what an answer in check mode means in judged.py, and what a failure means in
+failure.py.
 """
 
 from __future__ import annotations
@@ -20,23 +16,19 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleError
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 from ansible_collections.metal.gpu.plugins.modules.packages import ARGUMENT_SPEC, REQUIRED_IF
+from ansible_collections.metal.gpu.plugins.plugin_utils.module_runner import ModuleRunner, Stopped
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import (
     dnf,
     failure,
     follow,
     operations,
-    outdated,
-    parts,
     rehearsal,
-    removals,
     runfile_check,
-    sources,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.apt import KEEP_KERNEL
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.attempts import (
@@ -48,9 +40,9 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import (
     Call,
     Request,
     Steps,
-    bare_names,
     completed_record,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.judged import judge
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.operations import (
     OperationUnknown,
 )
@@ -72,23 +64,14 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.unusable import
 from ansible_collections.metal.gpu.plugins.plugin_utils.plain import plain
 from ansible_collections.metal.gpu.plugins.plugin_utils.quiet import (
     discovered_interpreter,
-    execute_quietly,
-    redact_output,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import explain
 
 _LOCK_TIMEOUT_S = 300
-# The modules that do their work on the controller. The others run without their action plugin.
-_ON_CONTROLLER = ("ansible.builtin.copy", "metal.gpu.node_info")
 _REPOSITORIES = ("ansible.builtin.deb822_repository", "ansible.builtin.yum_repository")
-_HANDED_ON = ("diff", "warnings", "deprecations")
 
 
-class _Stopped(Exception):
-    """A part of the operation failed. The message says why, without credentials."""
-
-
-class ActionModule(ActionBase):
+class ActionModule(ModuleRunner):
     def run(
         self, tmp: str | None = None, task_vars: dict[str, Any] | None = None
     ) -> dict[str, Any]:
@@ -126,7 +109,7 @@ class ActionModule(ActionBase):
             else:
                 self._add_alike()
                 self._operate()
-        except _Stopped as stopped:
+        except Stopped as stopped:
             self._result |= {"failed": True, "msg": str(stopped)}
             if not Display().verbosity:
                 # The default callback would print it once more, on one line.
@@ -154,7 +137,7 @@ class ActionModule(ActionBase):
                 steps = steps._replace(undo=(*steps.undo, *more))
             if failed.began:
                 lines += explain(self._clear_up(steps))
-            raise _Stopped("\n".join(lines))
+            raise Stopped("\n".join(lines))
         self._do_all(steps.last)
         if steps.first:
             self._do_all(completed_record(self._request))
@@ -172,7 +155,7 @@ class ActionModule(ActionBase):
         """Let the package manager say what an installation would do."""
         failed = attempt(self, self._host, self._lock_timeout, has_index=True)
         if failed is not None:
-            raise _Stopped("\n".join(self._explanation(failed)[0]))
+            raise Stopped("\n".join(self._explanation(failed)[0]))
         self._result["changed"] = True
 
     def _ask_for_runfile(self) -> None:
@@ -188,7 +171,7 @@ class ActionModule(ActionBase):
         elif wrong := runfile_check.wrong_checksum(path, checksum):
             failed = Failed(wrong, code=runfile_check.CHECKSUM)
         if failed:
-            raise _Stopped("\n".join(self._explanation(failed)[0]))
+            raise Stopped("\n".join(self._explanation(failed)[0]))
         self._result["changed"] = True
 
     def _follow_kernel(self) -> None:
@@ -222,7 +205,7 @@ class ActionModule(ActionBase):
         for call in (*steps.last, *steps.undo):
             try:
                 result = self._do(call)
-            except _Stopped as stopped:
+            except Stopped as stopped:
                 findings.append(failure.failed(self._host, str(stopped)))
                 continue
             except AnsibleError as error:  # so the node does not answer any more
@@ -272,42 +255,19 @@ class ActionModule(ActionBase):
             error = error_of(result) if result.get("failed") else result["error"]
             # A package manager that is only asked needs no lock.
             return Failed(error, printed, explains=not self._task.check_mode)
-        allowed = self._request.options["may_remove"]
-        answers = result.get("answers", {})
-        # Packages of the system itself may have several sources.
-        if self._request.options["repository"] is not None:
-            bare = bare_names(self._request.names, self._family)
-            url = self._request.repository.get("url")
-            said = (answers, printed)
-            if found := sources.competing(self._host, self._family, bare, url, *said):
-                self.show("\n".join(explain(found)))
-        if wrong := self._of_another_driver(printed, result):
-            return Failed("", printed, explains=False, finding=wrong)
-        if mixed := parts.mixed(self._host, self._request.options["pin"], printed):
-            return Failed("", printed, explains=False, finding=mixed)
-        besides = removals.besides(printed, allowed)
-        if not besides:
-            wanted = self._request.options["following"]
-            tells = {one: answers.get(rehearsal.following(one)) for one in wanted}
-            known = {one: follow.answer(text) for one, text in tells.items() if text is not None}
-            self._warn(follow.findings(self._host, follow.decide(known, known.__getitem__)))
-            return None
-        displaced = removals.displaced(self._host, self._request.names, besides)
-        return Failed("", printed, explains=False, finding=displaced)
-
-    def _of_another_driver(self, printed: str, result: dict[str, Any]) -> dict[str, str] | None:
-        shown = result.get("answers", {}).get("modules")
-        if not shown:
-            return None
-        installed = {name: one["version"] for name, one in self._node["packages"].items()}
-        release = self._node["kernel"]["release"]
-        return outdated.of_another_driver(self._host, release, printed, shown, installed)
+        judged = judge(self._host, self._request, self._node, printed, result.get("answers", {}))
+        if judged.competing:
+            self.show("\n".join(explain(judged.competing)))
+        if judged.wrong:
+            return Failed("", printed, explains=False, finding=judged.wrong)
+        self._warn(judged.left)
+        return None
 
     def wait(self, seconds: int) -> Lock | None:
         options = {"operation": self._operation, "_wait": seconds}
         try:
             lock: Lock | None = self._do(Call("metal.gpu.packages", options))["lock"]
-        except (_Stopped, AnsibleError):
+        except (Stopped, AnsibleError):
             return None  # the failure of the operation says more than that of the question
         return lock
 
@@ -363,7 +323,7 @@ class ActionModule(ActionBase):
                 node = self._do(Call("metal.gpu.node_info", {}))["gpu_node"]
                 for about, question in operations.questions(self._family, names).items():
                     answers[about] = printed_by(self._call(question))
-        except (_Stopped, AnsibleError):
+        except (Stopped, AnsibleError):
             pass  # what the node answers no more is not as important as the failure
         desired = {
             "host": self._host,
@@ -372,69 +332,6 @@ class ActionModule(ActionBase):
             "repository": self._request.repository,
         }
         return failure.explain(failed.error, answers, node, desired, failed.printed)
-
-    # --- modules ---------------------------------------------------------------------------------
-
-    def _do_all(self, calls: tuple[Call, ...]) -> list[dict[str, Any]]:
-        return [self._do(call) for call in calls]
-
-    def _do(self, call: Call) -> dict[str, Any]:
-        """Run a module whose failure ends the operation."""
-        result = self._call(call)
-        if result.get("failed"):
-            raise _Stopped(error_of(result))
-        return result
-
-    def _call(self, call: Call) -> dict[str, Any]:
-        """Run a module, and keep what the result of the task needs."""
-        if call.module in _ON_CONTROLLER:
-            result = self._run_action(call)
-        else:
-            result = execute_quietly(self, call.module, call.options, self._variables)
-        if call.changes and result.get("changed"):
-            self._result["changed"] = True
-        self._result["output"] += printed_by(result).splitlines()
-        for key in _HANDED_ON:
-            if found := result.get(key):
-                more = found if isinstance(found, list) else [found]
-                self._result[key] = [*self._result.get(key, []), *more]
-        return result
-
-    def _run_action(self, call: Call) -> dict[str, Any]:
-        task = self._task.copy()
-        task.args = dict(call.options)
-        action = self._shared_loader_obj.action_loader.get(
-            call.module,
-            task=task,
-            connection=self._connection,
-            play_context=self._play_context,
-            loader=self._loader,
-            templar=self._templar,
-            shared_loader_obj=self._shared_loader_obj,
-        )
-        try:
-            result: dict[str, Any] = action.run(task_vars=self._variables)
-        except AnsibleActionFail as error:  # such as a file that the controller does not have
-            result = {"failed": True, "msg": str(error)}
-        finally:
-            # Without pipelining, it may have made the folder for modules, which this task removes.
-            self._cleanup_remote_tmp |= action._cleanup_remote_tmp
-        return result
-
-    def _low_level_execute_command(self, *args: Any, **options: Any) -> Any:
-        answer = super()._low_level_execute_command(*args, **options)
-        answer["stdout"] = redact_output(answer["stdout"])
-        answer["stdout_lines"] = answer["stdout"].splitlines()
-        answer["stderr"] = redact(answer["stderr"])
-        answer["stderr_lines"] = answer["stderr"].splitlines()
-        return answer
-
-    def _variable(self, name: str, *default: Any) -> Any:
-        if name not in self._variables and default:
-            return default[0]
-        if name not in self._variables:
-            raise AnsibleActionFail(f"the variable {name} is not set: observe the node first")
-        return plain(self._templar.template(self._variables[name]))
 
 
 def _listed(value: Any) -> list[str]:

@@ -239,6 +239,11 @@ Remedy: {alternatives}
 DRIVER_BRANCH_MISSING (refusal): no source that is allowed has {driver} on {found}: {reasons}
 Remedy: {alternatives}
 
+DRIVER_SOURCE_UNCLEAR (refusal): nvidia_driver_repository is false and nvidia_driver_source is auto,
+  so nothing shows whether the sources of the node have NVIDIA's packages of the driver or those of
+  {found}
+Remedy: {alternatives}; or set `nvidia_driver_repository: true`
+
 DRIVER_NOT_PRESENT (refusal): no driver works ({error}), and nvidia_driver_source is present, so the
   role installs none
 Remedy: install or repair the driver in your way, and run again; or set `nvidia_driver_source: auto`
@@ -302,8 +307,9 @@ Remedy: install the program that built it (`apt-get install initramfs-tools`, or
 
 DKMS_BUILD_FAILED (refusal): DKMS could not build the module of driver {version} for kernel
   {kernel}: {error}; the log is {log}
-Remedy: remove the cause, or choose a version of the driver for this kernel; then run `dkms install
-  {source} -k {kernel}` on the node, and run again
+Remedy: remove the cause, run `dkms install {source} -k {kernel}` on the node, and run again; or
+  install a driver that builds for this kernel: {others}; and first remove this one with
+  `nvidia_driver_state: absent`
 
 MODULE_REJECTED (stop): the kernel does not load {modules}: {error}
 Remedy: if its key was rejected, see SECURE_BOOT_ON in the document below; if its format is invalid,
@@ -584,6 +590,10 @@ Remedy: move the entries that you need to another file, delete {path}, and run a
 REPOSITORY_UNSIGNED (refusal): signature checks are off for the repository {url}: {files}
 Remedy: remove these options from the files; or delete the files, and run again: the role then adds
   the repository with its pinned key
+
+REPOSITORY_UNUSED (notice): {role}_repository is false, so the role does not use {names}
+Remedy: remove what it does not use; or set `{role}_repository: true`, if this role shall use the
+  repository nevertheless (the default is metal_gpu_repository)
 
 EPEL_MISSING (refusal): dkms, which builds the driver's module, is not installed, and EPEL, which
   has it, is not enabled

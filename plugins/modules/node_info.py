@@ -230,6 +230,11 @@ gpu_node:
               C(/lib/modules).
           type: list
           elements: str
+        uvm_readable:
+          description: >-
+            Whether C(modinfo) can read the module C(nvidia-uvm) of the running kernel. V(false) if
+            it is missing or damaged, V(null) if C(modinfo) did not answer.
+          type: bool
         flavour:
           description: Flavour of the loaded module, V(open) or V(proprietary).
           type: str
@@ -304,6 +309,12 @@ gpu_node:
             failed:
               description: The kernel of the failed build. V(null) if it is unknown.
               type: str
+            addable:
+              description: >-
+                The same of sources in C(/usr/src) that DKMS does not have. C(dkms install) adds
+                them.
+              type: list
+              elements: str
             error:
               description: The first errors in the end of that log. V(null) if it has none.
               type: str
@@ -414,6 +425,7 @@ gpu_node:
         module_version: 580.178.04
         disk_version: 580.178.04
         module_files: [updates/dkms/nvidia.ko]
+        uvm_readable: true
         flavour: open
         nouveau_blacklisted: true
         initramfs_outdated: false
@@ -431,6 +443,7 @@ gpu_node:
           kernels: [6.1.0-26-amd64]
           unfinished: []
           sources: [nvidia/580.178.04]
+          addable: []
           log: null
           failed: null
           error: null
@@ -913,6 +926,9 @@ gpu_node:
               description: Whether it answers C(docker info) and C(docker ps) for root.
               type: bool
             enabled: *enabled
+            socket_active:
+              description: Whether systemd listens on the socket of Docker, C(docker.socket).
+              type: bool
             needs_reload: *needs_reload
             changed_since_start:
               description: >-
@@ -1107,6 +1123,7 @@ gpu_node:
           running: true
           answers: true
           enabled: true
+          socket_active: true
           needs_reload: false
           changed_since_start: []
           program:

@@ -174,3 +174,15 @@ def test_module_that_dkms_has_built_and_not_installed(laboratory, gpu):
     run = laboratory.playbook(CONVERGE)
     assert run.returncode == 0
     assert works(gpu)
+
+
+def test_run_that_ended_between_the_removal_and_the_build(laboratory, gpu):
+    """Without a build, DKMS no longer has the driver. The next run finds its source in /usr/src."""
+    unload(gpu)
+    gpu.check_output(f"dkms remove {SOURCE} --all")
+    assert gpu.check_output(f"dkms status {SOURCE}") == ""
+    run = laboratory.playbook(CONVERGE)
+    assert run.returncode == 0
+    assert works(gpu)
+    assert built(gpu) == {NEW}
+    assert is_unchanged(laboratory.playbook(CONVERGE))

@@ -29,6 +29,8 @@ def test_machine_with_docker(laboratory):
     host = laboratory.host("gpu-2")
     assert host.check_output("rpm -qa '*nvidia*' 'docker*' 'containerd*'") == ""
     assert host.check_output("dnf --quiet --disablerepo='*' versionlock list") == ""
+    # The package stops docker.service alone.
+    assert not host.service("docker.socket").is_running
     again = laboratory.playbook(ABSENT)
     assert re.search(r"^gpu-2\s+: ok=\d+\s+changed=0\s", again.output, re.M)
 

@@ -31,11 +31,14 @@ MODULES = f"{_FOLDER}/nvidia*/*/*/*/module/nvidia*.ko*"
 LOGS = f"{_FOLDER}/nvidia*/*/{_LOG}"
 # DKMS creates it after the compiler has ended, and before it stores the modules.
 FINISHING = f"{_FOLDER}/nvidia*/*/*/*/log"
+# Where packages and the installer of a `.run` file put a source. DKMS links to it.
+TREES = "/usr/src/nvidia*/dkms.conf"
 # How much of a log is read, from its end.
 END_BYTES = 65536
 # DKMS's name and version of the driver: nvidia-srv is Ubuntu's driver for servers. nvidia-fs is not
 # part of it, but GPUDirect Storage.
 _PATH = re.compile(rf"{_FOLDER}/(?P<source>(?:{MODULE}|nvidia-srv)/[^/]+)/(?P<rest>.+)")
+_TREE = re.compile(rf"/usr/src/(?P<name>{MODULE}|nvidia-srv)-(?P<version>\d[^/]*)/dkms\.conf")
 # "DKMS (dkms-3.3.0) make.log for nvidia/580.105.08 for kernel 6.17.11-061711-generic (x86_64)"
 _KERNEL = re.compile(r"^DKMS\b.*\bmake\.log for .+ for kernel (?P<release>\S+)", re.MULTILINE)
 # What compilers, the kernel's build and the driver's own checks print. The words about a program
@@ -76,26 +79,33 @@ class Dkms(Build):
     """State of the driver's module in DKMS: of all sources together, and of each."""
 
     sources: list[str]  # names and versions in the syntax of dkms: "nvidia/580.178.04"
+    addable: list[str]  # others in /usr/src, which `dkms install` adds by itself
     builds: dict[str, Build]  # by these
 
 
 def parse(paths: Iterable[str], release: str | None, logs: Mapping[str, Log]) -> Dkms:
-    """Derive the state of the driver's module from the paths below /var/lib/dkms.
+    """Derive the state of the driver's module from the paths below /var/lib/dkms and /usr/src.
 
     `logs` are the texts of the logs, by their paths.
     """
     by_source: dict[str, list[str]] = {}
+    trees = []
     for path in paths:
         if match := _PATH.fullmatch(path):
             by_source.setdefault(match["source"], []).append(match["rest"])
+        elif match := _TREE.fullmatch(path):
+            trees.append(f"{match['name']}/{match['version']}")
     builds = {
         source: _parse_build(source, rests, release, logs) for source, rests in by_source.items()
     }
-    return join(builds)
+    return join(builds, trees)
 
 
-def join(builds: Mapping[str, Build]) -> Dkms:
-    """Return the state of several sources together. Of the logs, the first one counts."""
+def join(builds: Mapping[str, Build], trees: Iterable[str] = ()) -> Dkms:
+    """Return the state of several sources together. Of the logs, the first one counts.
+
+    `trees` are the sources in /usr/src.
+    """
     sources = [source for source, one in builds.items() if one["built"] is not None]
     logged = next((one for one in builds.values() if one["log"]), None)
     return {
@@ -103,6 +113,7 @@ def join(builds: Mapping[str, Build]) -> Dkms:
         "kernels": sorted({release for one in builds.values() for release in one["kernels"]}),
         "unfinished": sorted({release for one in builds.values() for release in one["unfinished"]}),
         "sources": sources,
+        "addable": sorted({*trees}.difference(sources)),
         "log": logged and logged["log"],
         "failed": logged and logged["failed"],
         "error": logged and logged["error"],

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ansible_collections.metal.gpu.plugins.module_utils.read.command_line import Flag
 
-UNIT = "docker.service"
+UNIT, SOCKET = "docker.service", "docker.socket"
 DEFAULT_CONFIG = "/etc/docker/daemon.json"
 CONFIG_FLAGS = ("--config-file",)
 # Flags whose values this collection uses.

@@ -18,11 +18,11 @@ from typing import NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.removals import removed
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.sources import installs
 
-_KERNEL = re.compile(r"^Inst (linux-image-\S+)", re.MULTILINE)
 _UNMET = re.compile(r"^ (\S+ : \S*Depends: .*)$", re.MULTILINE)
 _ERROR = re.compile(r"^E: (.*)$", re.MULTILINE)
-_HEADERS = "linux-headers-"
+_KERNEL, _HEADERS = "linux-image-", "linux-headers-"
 
 
 class Answer(NamedTuple):
@@ -66,7 +66,8 @@ def problem(answer: Answer) -> str | None:
         text = f"{answer.printed}\n{answer.error}"
         found = _UNMET.findall(text) or _ERROR.findall(text) or ["apt does not find it"]
         return "; ".join(found).rstrip(".")
-    if kernels := _KERNEL.findall(answer.printed):
+    kernels = [name for name in installs(answer.printed) if name.startswith(_KERNEL)]
+    if kernels:
         return f"it would install {' and '.join(kernels)}"
     if gone := removed(answer.printed):
         return f"it would remove {' and '.join(gone)}"

@@ -119,11 +119,24 @@ class RolePackages:
         """Plan the repository, unless the admin's sources have its address, or are to be used."""
         if not variables["repository"]:
             plan.data["repository"] = {}
+            self.notice_unused(plan, variables)
             return
         desired = Repository.desired(self._file, variables, source)
         urls = {f"the repository {desired.name}": desired.url, "its signing key": desired.key}
         if not any(refuse_url(plan, what, url) for what, url in urls.items()):
             self._plan_file(plan, node, desired, variables["now"])
+
+    def notice_unused(self, plan: Plan[NoData], variables: RepositoryVariables) -> None:
+        """Report variables of the repository that are set, although the role adds none."""
+        values = {
+            "url": variables["repository_url"],
+            "suite": variables["repository_suite"],
+            "key": variables["repository_key"],
+            "fingerprint": variables["repository_fingerprint"],
+        }
+        names = [f"{self.role}_repository_{name}" for name, value in values.items() if value]
+        if names:
+            plan.notice("REPOSITORY_UNUSED", role=self.role, names=" and ".join(names))
 
     def plan_components(
         self,

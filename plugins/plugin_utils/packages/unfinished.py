@@ -11,6 +11,9 @@ from __future__ import annotations
 import re
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.others import (
+    other_drivers,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 
 _FULL = re.compile(
@@ -68,6 +71,7 @@ def _build(host: str, text: str, node: Node) -> list[dict[str, str]]:
             error=build["error"],
             log=build["log"] or "missing",
             source=log["source"],
+            others=other_drivers(node, log["version"]),
         )
     ]
 

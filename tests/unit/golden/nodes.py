@@ -45,6 +45,8 @@ META_PACKAGES = {
     "ubuntu.24.04": ("linux-image-generic", "6.8.0-151.151"),
     "ubuntu.26.04": ("linux-image-generic", "7.0.0-44.44"),
 }
+# The default of `*_repository`.
+REPOSITORY = "{{ metal_gpu_repository | default(true) }}"
 # As Rocky Linux has it; only that it is enabled matters.
 EPEL = "[epel]\nmetalink=https://mirrors.fedoraproject.org/metalink?repo=epel-$releasever\n"
 
@@ -140,5 +142,6 @@ def variables(role: str, **more: Any) -> dict[str, Any]:
         "engine_is_new": True,
         "driver_is_planned": False,
         **plain,
+        **{name: True for name, value in plain.items() if value == REPOSITORY},
         **more,
     }

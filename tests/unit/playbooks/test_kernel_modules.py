@@ -36,6 +36,7 @@ DATA = {
     "source": "nvidia/580.178.04",
     "kernels": ["6.1.0-28-amd64"],
     "rebuild": [],
+    "others": "set `nvidia_driver_version: 595.71.05`",
     "load": ["nvidia", "nvidia_uvm"],
 }
 
@@ -73,7 +74,7 @@ def test_a_module_that_the_kernel_refuses(tmp_path: Path) -> None:
 def test_a_refused_peermem_is_not_loaded_at_boot(tmp_path: Path) -> None:
     words = "could not insert 'nvidia_peermem': Invalid argument"
     data = {"peermem": {"path": str(tmp_path / "load.conf"), "block": "nvidia\nnvidia_peermem\n"}}
-    refuses = f'#!/bin/sh\n[ "$*" = nvidia_peermem ] || exit 99\necho "{words}" >&2\nexit 1\n'
+    refuses = f'#!/bin/sh\n[ "$*" = "-a nvidia_peermem" ] || exit 99\necho "{words}" >&2\nexit 1\n'
     found = carry_out(tmp_path, "peermem", data, modprobe=refuses, dmesg=DMESG)
     assert found.code != 0
     assert f"MODULE_REJECTED gpu-1: the kernel does not load nvidia_peermem: {words}" in found.words
@@ -89,6 +90,7 @@ def test_a_module_that_dkms_cannot_build(tmp_path: Path) -> None:
         "(x86_64); the log is missing"
     ) in found.words
     assert "dkms install nvidia/580.178.04 -k 6.1.0-28-amd64" in found.words
+    assert "set `nvidia_driver_version: 595.71.05`" in found.words
 
 
 def test_a_driver_that_dkms_does_not_have(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def _follow_up(reading: Reading, outputs: Mapping[str, Output]) -> dict[str, Com
 
 
 PROBE = Probe(
-    units=(docker.CRI_SOCKET, docker.V1_UNIT),
+    units=(docker.SOCKET, docker.CRI_SOCKET, docker.V1_UNIT),
     services={
         docker.UNIT: Kind("dockerd", docker.FLAGS),
         docker.CRI_UNIT: Kind("cri-dockerd"),

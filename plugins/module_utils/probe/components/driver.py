@@ -96,6 +96,7 @@ def _commands(reading: Reading) -> dict[str, Command]:
     name = _read_module_name(reading)
     commands = {
         "module": Command(("modinfo", "-F", "version", name)),
+        "uvm": Command(("modinfo", "-F", "version", f"{name}-uvm")),
         "nvidia_smi": Command(nvidia_smi.QUERY, timeout_s=nvidia_smi.TIMEOUT_S),
     }
     newer = kernel_modules.read_next_kernel(reading)
@@ -148,6 +149,7 @@ PROBE = Probe(
         "dkms_logs": (dkms.LOGS,),
         "dkms_finishing": (dkms.FINISHING,),
         "dkms_sources": (dkms.SOURCES,),
+        "dkms_trees": (dkms.TREES,),
     },
     program_files=dict.fromkeys(
         (*nvidia_driver.PROGRAMS, *nvidia_driver.RAMDISK_PROGRAMS), program_files.DIRECTORIES

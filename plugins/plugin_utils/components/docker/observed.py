@@ -78,6 +78,7 @@ class Docker(Program):
     client_version: str | None
     answers: bool
     enabled: bool
+    socket_active: bool
     needs_reload: bool
     changed_since_start: list[str]
     program: Starter | None
@@ -176,6 +177,7 @@ def _docker(raw: Raw) -> Docker:
         "running": installed and (bool(info) or program["running"]),
         "answers": bool(info) and raw.exit_code("docker_ps") == 0,
         "enabled": raw.is_enabled(docker.UNIT),
+        "socket_active": bool(raw.is_active(docker.SOCKET)),
         "needs_reload": raw.needs_reload(docker.UNIT),
         "changed_since_start": raw.changed_since_start(docker.UNIT, [docker.GPU_HOOK]),
         "program": _starter(service),

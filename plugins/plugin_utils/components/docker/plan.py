@@ -61,11 +61,12 @@ PACKAGES = (PACKAGE, "docker-ce-cli", "containerd.io")
 RECORD = Step("record", "Record the running containers")
 START = Step("start", "Start Docker")
 CONTAINERS = Step("containers", "Start the recorded containers")
+STOP_SOCKET = Step("stop_socket", "Stop the socket of Docker")
 DISARM = Step("disarm", "Remove the purge script of docker.io")
 USERS = Step("users", "Add users to the group docker")
 
 STEPS = (
-    *(*OURS.steps, *leftovers.STEPS, RECORD, START, CONTAINERS, DISARM),
+    *(*OURS.steps, *leftovers.STEPS, RECORD, START, CONTAINERS, STOP_SOCKET, DISARM),
     *(*cri_dockerd.STEPS, USERS),
 )
 
@@ -237,6 +238,9 @@ def _plan_absent(plan: Plan[Data], node: Node) -> None:
         plan.refuse("DOCKER_IN_USE", evidence="a running kubelet")
     elif packages and running:
         plan.refuse("DOCKER_IN_USE", evidence=f"running containers ({', '.join(running)})")
+    # The script of Docker's rpm stops docker.service alone. Those of its .deb stop both.
+    if PACKAGE in packages and systems.is_redhat(node) and engine["socket_active"]:
+        plan.step(STOP_SOCKET, "the package does not stop it when it is removed")
     OURS.plan_remove(plan, node, packages)
     OURS.plan_cleanup(plan, node)
 

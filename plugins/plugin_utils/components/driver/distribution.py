@@ -16,7 +16,11 @@ import re
 from collections.abc import Iterable, Mapping
 
 from ansible_collections.metal.gpu.plugins.module_utils.read.gpu_models import OPEN
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import kernels, known
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
+    kernels,
+    known,
+    packages,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.fit import DISTRIBUTION
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.packages import (
     DriverPackages,
@@ -48,7 +52,15 @@ def components(system: System) -> tuple[str, ...]:
     return _COMPONENTS[system.id]
 
 
-def choose(node: Node, system: System, choice: Choice) -> DriverPackages:
+def packages_for(node: Node, choice: Choice) -> DriverPackages | None:
+    """Return the packages of a driver, from any source; None if their names are not confirmed."""
+    system = systems.supported(node)
+    if choice.source == DISTRIBUTION:
+        return _choose(node, system, choice)
+    return packages.choose(system, choice.version, choice.flavour)
+
+
+def _choose(node: Node, system: System, choice: Choice) -> DriverPackages:
     """Return the packages of a driver of the distribution."""
     if system.id == "ubuntu":
         return _ubuntu(node, choice)
@@ -67,7 +79,7 @@ def has_made(system: System, carriers: Mapping[str, str]) -> bool:
         return True
     found = {version.partition(".")[0] for version in versions(carriers)}
     is_nvidias = any(name in carriers for name in _NOT_OF_DEBIAN)
-    return not is_nvidias and any(str(one.branch) in found for one in known.archives(system))
+    return not is_nvidias and any(str(one) in found for one in known.made_branches(system))
 
 
 def holdable(names: Iterable[str]) -> list[str]:

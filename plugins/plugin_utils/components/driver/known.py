@@ -33,6 +33,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.read.gpu_models import OPEN, PROPRIETARY
+from ansible_collections.metal.gpu.plugins.module_utils.read.version import is_newer
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import REDHAT
 
 if TYPE_CHECKING:
@@ -119,6 +120,19 @@ def mirrored() -> Mapping[int, str]:
 def archives(system: System) -> tuple[Archive, ...]:
     """Return the drivers of the distribution itself."""
     return _ARCHIVES.get((system.id, system.version), ())
+
+
+def made_branches(system: System) -> set[int]:
+    """Return the branches of the distribution itself, in this release and in earlier ones.
+
+    An upgrade of the system keeps a driver that is held.
+    """
+    return {
+        row.branch
+        for (name, version), rows in _ARCHIVES.items()
+        for row in rows
+        if name == system.id and not is_newer(version, system.version)
+    }
 
 
 def signed_kernels(system: System) -> tuple[str, ...]:

@@ -14,6 +14,10 @@ from collections.abc import Callable
 from ansible_collections.metal.gpu.plugins.module_utils.read import dkms as dkms_state
 from ansible_collections.metal.gpu.plugins.module_utils.read.kernels import Kernel
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import steps
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.fit import DISTRIBUTION
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.others import (
+    other_drivers,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.shapes import (
     Data,
     Desired,
@@ -74,11 +78,12 @@ def as_running(node: Node, kernel: Kernel) -> Node:
 
 def of_version(node: Node, fits: Callable[[str], bool]) -> Node:
     """Return the node without what drivers of other versions have left in DKMS."""
-    builds = node["driver"]["dkms"]["builds"]
-    kept = {name: one for name, one in builds.items() if fits(_version(name))}
-    if len(kept) == len(builds):
+    found = node["driver"]["dkms"]
+    kept = {name: one for name, one in found["builds"].items() if fits(_version(name))}
+    trees = [one for one in found["addable"] if fits(_version(one))]
+    if len(kept) == len(found["builds"]) and trees == found["addable"]:
         return node
-    driver = {**node["driver"], "dkms": dkms_state.join(kept)}
+    driver = {**node["driver"], "dkms": dkms_state.join(kept, trees)}
     return {**node, "driver": driver}  # type: ignore[typeddict-item]
 
 
@@ -103,10 +108,13 @@ def plan_build(
     """
     dkms, release = node["driver"]["dkms"], str(node["kernel"]["release"])
     sources = [one for one in dkms["sources"] if choice.fits(_version(one))]
+    is_lost = not is_new and has_lost_entry(node, choice)
+    if is_lost:
+        sources = dkms["addable"]
     plan.data["source"] = sources[0] if sources else None
     version = re.escape(choice.version).replace(r"\*", ".*")
     plan.data["source_pattern"] = f"[^/]+/{version}$"
-    kernels = [release] if sources and is_damaged(node) else []
+    kernels = [release] if is_lost or (sources and is_damaged(node)) else []
     if dkms["built"] is False:
         is_failed = has_failed(node, release)
         if is_complete and (is_failed or not sources):
@@ -121,10 +129,10 @@ def plan_build(
             and not has_failed(node, newer["release"], by_name=True)
         ):
             kernels.append(newer["release"])
-    _plan_kernels(plan, node, kernels)
+    _plan_kernels(plan, node, choice, kernels)
     if is_new and systems.is_redhat(node) and release not in kernels:
         # NVIDIA's rpm ignores a failed build. The task builds what DKMS has not built by then.
-        plan.data["kernels"] = [release, *kernels]
+        _name_kernels(plan, node, choice, [release, *kernels])
     return None
 
 
@@ -133,25 +141,50 @@ def is_damaged(node: Node) -> bool:
 
     DKMS 3.0.10 does not notice if the disk is full when it stores or installs the module.
     """
+    return bool(node["driver"]["dkms"]["built"]) and not _is_usable(node)
+
+
+def has_lost_entry(node: Node, choice: Choice) -> bool:
+    """Whether DKMS has neither the driver nor a module, and its source is there to be added again.
+
+    `dkms remove` for the last kernel also removes the entry. A run can end before `dkms install`.
+    Ubuntu's own driver has its source there, too, and modules that Ubuntu built.
+    """
+    dkms = node["driver"]["dkms"]
+    is_lost = dkms["built"] is None and bool(dkms["addable"]) and not _is_usable(node)
+    is_signed = choice.source == DISTRIBUTION and systems.supported(node).id == "ubuntu"
+    return is_lost and not is_signed
+
+
+def _is_usable(node: Node) -> bool:
+    """Whether the running kernel has modules that can be read: nvidia, and nvidia_uvm for CUDA."""
     driver = node["driver"]
-    return bool(driver["dkms"]["built"]) and not (driver["module_files"] and driver["disk_version"])
+    is_whole = bool(driver["module_files"] and driver["disk_version"])
+    return is_whole and driver["uvm_readable"] is not False
 
 
 def plan_next(plan: Plan[Data], node: Node, choice: Choice | None) -> None:
-    """Plan the module for the kernel that boots next, or report that it has none.
+    """Plan the modules that a working driver lacks: nvidia_uvm, and those of the kernel that boots
+    next, or report that this one has none.
 
     `choice` is None if the role leaves the driver alone.
     """
     works = node["nvml"]["driver_version"]
     node = of_version(node, choice.fits if choice else lambda one: works in (one, None))
     newer, dkms = node["driver"]["next_kernel"], node["driver"]["dkms"]
-    if newer is None or newer["module"] or node["signed_modules"]:
-        return  # about Ubuntu's signed modules, see signed.py
-    sources = [one for one in dkms["sources"] if choice and choice.fits(_version(one))]
-    is_failed = has_failed(node, newer["release"], by_name=True)
-    if choice and sources and newer["headers"] and not is_failed:
+    if node["signed_modules"]:
+        return  # see signed.py
+    sources = dkms["sources"]
+    if choice and has_lost_entry(node, choice):
+        sources = dkms["addable"]
+    kernels = _without_uvm(node)
+    is_failed = newer is not None and has_failed(node, newer["release"], by_name=True)
+    if newer and newer["headers"] and not (newer["module"] or is_failed):
+        kernels.append(newer["release"])
+    if choice and sources and kernels:
         plan.data |= {"source": sources[0], "version": choice.driver}
-        _plan_kernels(plan, node, [newer["release"]])
+        _plan_kernels(plan, node, choice, kernels)
+    if newer is None or newer["module"] or newer["release"] in plan.data.get("kernels", []):
         return
     why = "nothing on the node builds one"
     if is_failed:
@@ -159,6 +192,18 @@ def plan_next(plan: Plan[Data], node: Node, choice: Choice | None) -> None:
     elif dkms["sources"]:
         why = "the role leaves this driver alone" if newer["headers"] else "it has no headers"
     plan.notice("KERNEL_PENDING", kernel=newer["release"], why=why)
+
+
+def _without_uvm(node: Node) -> list[str]:
+    """Return the running kernel if its nvidia_uvm is not loaded, and cannot be, but can be built.
+
+    nvidia-smi needs only the module nvidia, so the driver works without it.
+    """
+    release = str(node["kernel"]["release"])
+    is_lacking = node["driver"]["uvm_readable"] is False
+    is_loaded = "nvidia_uvm" in node["kernel"]["modules"]
+    can_build = node["kernel"]["headers"] and not has_failed(node, release)
+    return [release] if is_lacking and not is_loaded and can_build else []
 
 
 def lost_by_reboot(plan: Plan[Data], node: Node) -> str | None:
@@ -172,28 +217,38 @@ def lost_by_reboot(plan: Plan[Data], node: Node) -> str | None:
     return None if has_signed else newer["release"]
 
 
-def refuse_unbuilt(plan: Plan[Data], node: Node, version: str, release: str | None = None) -> None:
+def refuse_unbuilt(
+    plan: Plan[Data], node: Node, choice: Choice, release: str | None = None
+) -> None:
     """Refuse a driver whose module DKMS could not build, for the running kernel or another one."""
     dkms = node["driver"]["dkms"]
     plan.refuse(
         "DKMS_BUILD_FAILED",
-        version=version,
+        version=choice.driver,
         kernel=release or node["kernel"]["release"],
         error=dkms["error"] or "the log has no known words of an error",
         log=dkms["log"],
         source=plan.data.get("source") or "MODULE/VERSION",
+        others=other_drivers(node, choice.version),
     )
 
 
-def _plan_kernels(plan: Plan[Data], node: Node, kernels: list[str]) -> None:
+def _plan_kernels(plan: Plan[Data], node: Node, choice: Choice, kernels: list[str]) -> None:
     dkms = node["driver"]["dkms"]
-    plan.data["kernels"] = kernels
+    _name_kernels(plan, node, choice, kernels)
     # DKMS has something for them, and no module that could be loaded.
     plan.data["rebuild"] = [
         one for one in kernels if one in (*dkms["kernels"], *dkms["unfinished"])
     ]
     which = " and ".join(f"kernel {release}" for release in kernels)
     plan.step(steps.BUILD, f"no module for {which}" if kernels else None)
+
+
+def _name_kernels(plan: Plan[Data], node: Node, choice: Choice, kernels: list[str]) -> None:
+    """Name the kernels to build for, and what an admin can do if that fails."""
+    plan.data["kernels"] = kernels
+    if kernels:
+        plan.data["others"] = other_drivers(node, choice.version)
 
 
 def _gets_headers(plan: Plan[Data], kernel: Kernel) -> bool:

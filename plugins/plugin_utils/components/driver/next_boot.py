@@ -69,7 +69,7 @@ def refuse_unfit(
     `problem` is that of modules.plan_build. `is_built`: DKMS builds the module before the reboot.
     """
     if problem == "DKMS_BUILD_FAILED":
-        modules.refuse_unbuilt(plan, node, choice.driver)
+        modules.refuse_unbuilt(plan, node, choice)
     elif problem or not (plan.steps or plan.refusals):
         refuse_broken(plan, node, choice.driver)
     elif is_built:
@@ -82,7 +82,7 @@ def _refuse_lost(plan: Plan[Data], node: Node, choice: Choice) -> None:
     if not lost or plan.refusals:
         return
     if modules.has_failed(node, lost, by_name=True):
-        modules.refuse_unbuilt(plan, node, choice.driver, lost)
+        modules.refuse_unbuilt(plan, node, choice, lost)
     else:
         refuse_broken(plan, node, choice.driver)
 

@@ -33,6 +33,7 @@ class Driver(TypedDict):
     module_version: str | None
     disk_version: str | None
     module_files: list[str]
+    uvm_readable: bool | None
     flavour: str | None
     nouveau_blacklisted: bool
     initramfs_outdated: bool | None
@@ -105,6 +106,7 @@ def _driver(raw: Raw, values: Values) -> Driver:
         "module_version": module_version or (loaded.version if loaded else None),
         "disk_version": raw.stdout("module").strip() or None,
         "module_files": values["module_files"],
+        "uvm_readable": _is_readable(raw, "uvm"),
         "flavour": loaded.flavour if loaded else None,
         "nouveau_blacklisted": any(
             nvidia_driver.is_nouveau_blocked(raw.texts[path])
@@ -137,7 +139,7 @@ def _driver(raw: Raw, values: Values) -> Driver:
 
 
 def _dkms(raw: Raw, values: Values) -> dkms.Dkms:
-    names = ("dkms_sources", "dkms_modules", "dkms_logs", "dkms_finishing")
+    names = ("dkms_sources", "dkms_modules", "dkms_logs", "dkms_finishing", "dkms_trees")
     paths = [path for name in names for path in raw.found[name]]
     return dkms.parse(paths, raw.text("/proc/sys/kernel/osrelease"), values["build_logs"])
 
@@ -153,10 +155,15 @@ def _is_newer_than_boot(raw: Raw, path: str) -> bool:
 
 def _next_kernel(raw: Raw, newer: kernels.Kernel | None) -> kernels.Kernel | None:
     """Return the next kernel. A module that cannot be read is none: the disk was full."""
-    answer = raw.outputs.get("next_module")
-    if newer is None or answer is None or answer.rc != 1:
+    if newer is None or _is_readable(raw, "next_module") is not False:
         return newer
     return {**newer, "module": False}
+
+
+def _is_readable(raw: Raw, name: str) -> bool | None:
+    """Tell whether modinfo found a module and could read it; None if that is unknown."""
+    answer = raw.outputs.get(name)
+    return answer.rc == 0 if answer and answer.rc in (0, 1) else None
 
 
 def _is_skipped(raw: Raw, newer: kernels.Kernel | None) -> bool:

@@ -204,6 +204,7 @@ def _without_driver(node: Node, packages: list[str]) -> Node:
             "module_version": None,
             "disk_version": None,
             "module_files": [],
+            "uvm_readable": False,
             "flavour": None,
             "dkms": dkms.join({}),
             "persistenced": {"installed": False, "enabled": False, "active": False},

@@ -8,10 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from ansible_collections.metal.gpu.plugins.module_utils.read import gpu_models
-from ansible_collections.metal.gpu.plugins.module_utils.read.pci import GpuRow
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     origin,
+    others,
     runfile,
     signing,
     source,
@@ -26,7 +25,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.fit im
     DISTRIBUTION,
     NVIDIA,
     RUNFILE,
-    Machine,
     Reason,
     Wish,
 )
@@ -41,7 +39,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.source
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
 
 _VERSION = re.compile(r"\d{3}(?:\.\d+)+")
@@ -69,14 +66,7 @@ def choice_for(node: Node, desired: Desired) -> Choice | Refused:
         )
         if wrong:
             return Refused(tuple(_invalid(*one) for one in wrong))
-    gpus: dict[gpu_models.Generation, list[GpuRow]] = {}
-    for gpu in node["pci"]:
-        gpus.setdefault(gpu_models.generation(gpu["device"]), []).append(gpu)
-    machine = Machine(
-        systems.supported(node), node["kernel"]["release"], gpus, signing.refuses_unsigned(node)
-    )
-    wish = wish_for(desired)
-    made_by = origin.maker(node)
+    wish, machine, made_by = wish_for(desired), others.machine(node), origin.maker(node)
     if wish.source == AUTO and state.is_ours(node) and made_by in (NVIDIA, DISTRIBUTION):
         # What speaks for a source, such as Secure Boot, can change later. The driver stays.
         found = choose_source(machine, wish._replace(source=made_by))
@@ -115,11 +105,11 @@ def refuse_node(plan: Plan[Data], node: Node, desired: Desired, choice: Choice |
         plan.refuse("DRIVER_FROM_ELSEWHERE", found=found, error=state.error(node))
         return
     versions = driver_packages.versions(packages)
-    others = {one for one in versions if choice and not choice.fits(one)}
+    unfit = {one for one in versions if choice and not choice.fits(one)}
     reboot = state.reboot_reason(node, choice)
     is_other = bool(packages) and choice is not None and not origin.is_of(node, choice, AUTO)
-    if others or is_other:
-        broken = others or versions
+    if unfit or is_other:
+        broken = unfit or versions
         plan.refuse("DRIVER_BROKEN", found=" and ".join(sorted(broken)), error=state.error(node))
     else:
         refuse_reboot(plan, node, desired, reboot)

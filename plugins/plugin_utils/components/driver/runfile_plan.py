@@ -64,7 +64,7 @@ def plan_runfile(plan: Plan[Data], node: Node, desired: Desired, choice: Choice)
     refuse_reboot(plan, node, desired, reboot)
     origin.plan_leftovers(plan, node, "runfile")
     next_boot.refuse_unbuildable(plan, node, reboot)
-    is_unbuilt = node["driver"]["dkms"]["built"] is False
+    is_unbuilt = node["driver"]["dkms"]["built"] is False or modules.has_lost_entry(node, choice)
     if not is_installed or is_unbuilt or reboot:
         _plan_tools(plan, node, desired, reboot)
     path = RECORDS.replace("*", steps.ROLE)

@@ -9,7 +9,7 @@ all ways out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
@@ -88,6 +88,11 @@ def choose_source(machine: Machine, wish: Wish) -> Choice | Refused:
         number = wish.number or fit.newest(machine)
         flavour = fit.flavour(machine, wish, number, known.flavours(number)) or PROPRIETARY
         return Choice(RUNFILE, number, wish.version or f"{number}.*", flavour, "as you ask for it")
+    if wish.source == AUTO and wish.mirror == OWN_SOURCE:
+        offers = [_offer(one, machine, wish) for one in _BY_PREFERENCE]
+        choices = [one for one in offers if isinstance(one, Choice)]
+        if len(choices) > 1:
+            return Refused((_unclear(machine, wish, choices),))
     sources = _BY_PREFERENCE if wish.source == AUTO else (wish.source,)
     problems: list[_Problem] = []
     for source in sources:
@@ -99,6 +104,19 @@ def choose_source(machine: Machine, wish: Wish) -> Choice | Refused:
             return found._replace(why=_sentence(needs, [*texts, found.why]))
         problems.append(found)
     return Refused(tuple(_reasons(problems, machine, wish)))
+
+
+def _unclear(machine: Machine, wish: Wish, choices: Sequence[Choice]) -> Reason:
+    """Return why auto cannot choose: nothing shows which of these the node's own sources have."""
+    name = machine.system.name
+    ways = []
+    for one in choices:
+        other = one.source == NVIDIA and not wish.version
+        more = "; nvidia_driver_version names another one" if other else ""
+        whose = "with NVIDIA's packages" if one.source == NVIDIA else f"with those of {name}"
+        what = f"driver {one.driver} ({one.flavour}) {whose}{more}"
+        ways.append(f"set `nvidia_driver_source: {one.source}`, for {what}")
+    return Reason("DRIVER_SOURCE_UNCLEAR", {"found": name, "alternatives": "; or ".join(ways)})
 
 
 def _reasons(problems: list[_Problem], machine: Machine, wish: Wish) -> Iterator[Reason]:

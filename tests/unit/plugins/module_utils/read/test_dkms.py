@@ -90,6 +90,19 @@ def test_names_of_sources() -> None:
     assert (found["sources"], found["built"]) == (["nvidia-srv/580.178.04"], True)
 
 
+def test_sources_that_dkms_does_not_have() -> None:
+    names = ("nvidia-580.178.04", "nvidia-srv-580.178.04", "nvidia-current-open-550.163.01")
+    others = ("nvidia-tesla-470-470.256.02", "nvidia-fs-2.25.7", "nvidia-gds-1.0")
+    paths = ["/var/lib/dkms/nvidia/580.178.04/source"]
+    paths += [f"/usr/src/{name}/dkms.conf" for name in (*names, *others)]
+    found = dkms.parse(paths, "6.8.0-149-generic", {})
+    assert (found["sources"], found["built"]) == (["nvidia/580.178.04"], False)
+    assert found["addable"] == [
+        *("nvidia-current-open/550.163.01", "nvidia-srv/580.178.04"),
+        "nvidia-tesla-470/470.256.02",
+    ]
+
+
 def test_the_words_of_the_record() -> None:
     """The first telling line of each recorded failure is quoted."""
     rows = yaml.safe_load((RECORDED / "dkms.yml").read_text())["failed_builds"]

@@ -42,12 +42,33 @@ def planned(role: str, system: System, changes: dict[str, Any], **more: Any) -> 
 @pytest.mark.parametrize("role", ROLES)
 def test_no_source_is_added(role: str, system: System) -> None:
     """Enterprise Linux 10 needs no fingerprint then."""
-    plan = planned(role, system, {})
+    source = "distribution" if system.id == "ubuntu" else "nvidia"
+    plan = planned(role, system, {}, **({"source": source} if role == "nvidia_driver" else {}))
     assert plan["refusals"] == []
     slugs = [step["slug"] for step in plan["steps"]]
     assert "install" in slugs
     assert not {"repository", "python_debian", "security"}.intersection(slugs)
     assert not plan["data"].get("repository")
+
+
+@pytest.mark.parametrize("source", ["nvidia", "distribution"])
+@pytest.mark.parametrize("role", ROLES)
+def test_address_without_effect_is_named(role: str, source: str) -> None:
+    (debian,) = (one for one in SYSTEMS if one.name == "Debian 12")
+    found = {
+        "repository_url": "http://mirror.example/",
+        "repository_key": "http://mirror.example/k",
+    }
+    more = {"source": source} if role == "nvidia_driver" else {}
+    plan = planned(role, debian, {}, **found, **more)
+    (notice,) = (one for one in plan["notices"] if one["code"] == "REPOSITORY_UNUSED")
+    names = f"{role}_repository_url and {role}_repository_key"
+    assert notice["message"] == (
+        f"node: {role}_repository is false, so the role does not use {names}"
+    )
+    assert "repository" not in [step["slug"] for step in plan["steps"]]
+    plan = planned(role, debian, {}, **more)
+    assert "REPOSITORY_UNUSED" not in [one["code"] for one in plan["notices"]]
 
 
 @pytest.mark.parametrize("system", FOLLOWED, ids=lambda system: system.name)
@@ -68,7 +89,48 @@ def test_distributions_components_are_not_added() -> None:
 def test_own_source_can_have_any_branch() -> None:
     """580 is not in NVIDIA's repository for Debian 13."""
     (debian,) = (one for one in SYSTEMS if one.name == "Debian 13")
-    plan = planned("nvidia_driver", debian, {})
+    plan = planned("nvidia_driver", debian, {}, source="nvidia")
     (reason,) = (step["reason"] for step in plan["steps"] if step["slug"] == "install")
     assert "nvidia-driver-cuda=580.178.04-*" in plan["data"]["packages"]
     assert reason.endswith("your own source has branch 580")
+
+
+UNCLEAR = "DRIVER_SOURCE_UNCLEAR"
+
+
+@pytest.mark.parametrize(
+    ("name", "wish", "expected"),
+    [
+        pytest.param("Debian 12", {}, UNCLEAR, id="both have a driver"),
+        pytest.param("Ubuntu 24.04", {"version": "580.178.04"}, UNCLEAR, id="of one version"),
+        pytest.param("Ubuntu 24.04", {"branch": 580}, UNCLEAR, id="of one branch"),
+        pytest.param(
+            "Debian 12", {"version": "570.211.01"}, "nvidia-driver-cuda=570.211.01-*", id="NVIDIA's"
+        ),
+        pytest.param("Debian 12", {"branch": 470}, "nvidia-tesla-470-kernel-dkms", id="Debian's"),
+        pytest.param(
+            "Rocky Linux 9", {}, "nvidia-driver-cuda-3:580.178.04", id="no driver of its own"
+        ),
+    ],
+)
+def test_auto_takes_what_only_one_source_can_have(
+    name: str, wish: dict[str, Any], expected: str
+) -> None:
+    """Otherwise, the first packages that fit could be those of another source and branch."""
+    (system,) = (one for one in SYSTEMS if one.name == name)
+    plan = planned("nvidia_driver", system, {}, **wish)
+    if expected == UNCLEAR:
+        (refusal,) = plan["refusals"]
+        assert (refusal["code"], plan["steps"]) == (UNCLEAR, [])
+        for source in ("nvidia", "distribution"):
+            assert f"set `nvidia_driver_source: {source}`, for driver " in refusal["remedy"]
+    else:
+        assert (plan["refusals"], plan["data"]["packages"][0]) == ([], expected)
+
+
+def test_secure_boot_leaves_one_source() -> None:
+    """Ubuntu has signed modules. What is built on the node is not trusted."""
+    (ubuntu,) = (one for one in SYSTEMS if one.name == "Ubuntu 24.04")
+    plan = planned("nvidia_driver", ubuntu, {"secure_boot": True})
+    assert plan["refusals"] == []
+    assert "nvidia-utils-580-server=580.*" in plan["data"]["packages"]

@@ -49,10 +49,16 @@ def explained(
 ) -> Explanation:
     node = {
         "package_manager": manager or FREE,
-        "os": {"family": desired.pop("family", "debian"), "version_id": "12"},
+        "os": {"id": "debian", "family": desired.pop("family", "debian"), "version_id": "12"},
+        "pci": [{"address": "0000:03:00.0", "device": "2330"}],
+        "secure_boot": False,
         "package_sources": desired.pop("sources", []),
         "kernel": {"release": desired.pop("kernel", "6.1.0-50-amd64")},
-        "driver": {"next_kernel": None, "dkms": {"builds": desired.pop("builds", {})}},
+        "driver": {
+            "next_kernel": None,
+            "dkms": {"builds": desired.pop("builds", {})},
+            "signing": None,
+        },
     }
     return explain(text, answers or {}, node, {**CHOICES, **desired}, printed)
 

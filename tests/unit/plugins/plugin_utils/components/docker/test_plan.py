@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from ansible_collections.metal.gpu.plugins.module_utils.read.docker import SOCKET
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
     DOCKER,
     codes,
@@ -16,6 +19,7 @@ from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.te
     record,
 )
 
+RECORDED = Path(__file__).parents[5] / "recorded" / "packages" / "docker.yml"
 UNIT = "/usr/lib/systemd/system/docker.service"
 NO_PACKAGES = dict.fromkeys(("docker-ce", "docker-ce-cli", "containerd.io", "cri-dockerd"))
 NO_CRI_DOCKERD = {"installed": False, "version": None, "running": False, "enabled": False}
@@ -35,6 +39,7 @@ VIRGIN = {
     },
     "packages": NO_PACKAGES,
 }
+REDHAT = {"os": {"id": "rocky", "version_id": "9.6", "family": "redhat"}}
 EXCHANGE = [
     "Install python3-debian for the Docker repository",
     "Add the Docker repository",
@@ -233,6 +238,28 @@ def docker(**values: Any) -> dict[str, Any]:
                 "Remove the Docker repository",
             ],
             id="absent",
+        ),
+        pytest.param(
+            [REDHAT, {"kubelet": {"running": False}}, docker(containers=[])],
+            {"state": "absent"},
+            [
+                "Stop the socket of Docker",
+                "Remove Docker",
+                "Delete the record of Docker packages",
+            ],
+            id="absent-on-redhat",
+        ),
+        pytest.param(
+            [
+                *(REDHAT, {"kubelet": {"running": False}}),
+                docker(containers=[], socket_active=False),
+            ],
+            {"state": "absent"},
+            [
+                "Remove Docker",
+                "Delete the record of Docker packages",
+            ],
+            id="absent-on-redhat-without-the-socket",
         ),
         pytest.param(
             [VIRGIN],
@@ -567,3 +594,14 @@ def test_a_flag_of_a_wrapper_clashes_as_well() -> None:
     (refusal,) = plan("docker_ce", node(changes))["refusals"]
     assert refusal["code"] == "DOCKER_FLAG_CLASH"
     assert "the flag --live-restore in the command line of dockerd conflicts" in refusal["message"]
+
+
+def test_units_that_the_package_stops() -> None:
+    """On Red Hat's family, it leaves the socket to the role."""
+    rows = [row for part in yaml.safe_load(RECORDED.read_text()).values() for row in part]
+    stopped = {
+        row["source"]: SOCKET in row["value"]
+        for row in rows
+        if row["what"] == "units" and row["package"] == "docker-ce"
+    }
+    assert stopped == {"docker-control": True, "docker-spec": False}

@@ -169,7 +169,7 @@ def test_module_is_built_from_debians_source() -> None:
     node = installed(nvml={"failure": BROKEN, "driver_version": None, "devices": []})
     dkms = {
         **{"built": False, "kernels": [], "unfinished": [], "log": None},
-        **{"sources": ["nvidia-current/550.163.01"], "builds": {}},
+        **{"sources": ["nvidia-current/550.163.01"], "addable": [], "builds": {}},
     }
     node["driver"] |= {"module_version": None, "dkms": dkms}
     planned = driver(node)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.metal.gpu.plugins.module_utils.read import dkms
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import fabric, origin
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.driver import (
     test_distribution,
@@ -41,6 +42,9 @@ NVIDIAS = (
 ENROLLED = {"certificate": "/var/lib/dkms/mok.pub", "state": "enrolled", "error": None}
 WITH_KEY = {"secure_boot": True, "driver": {"signing": ENROLLED}}
 SIGNED = {"secure_boot": True, "driver": {"signing": {**ENROLLED, "state": "missing"}}}
+
+
+DEBIAN_13 = {"id": "debian", "version_id": "13", "codename": "trixie"}
 
 
 def ubuntu(packages: dict[str, str], kernel: dict[str, str]) -> dict[str, Any]:
@@ -121,6 +125,24 @@ def with_manager(node: dict[str, Any], name: str, version: str) -> dict[str, Any
             {}, {"libcuda1": "535.309.01-1~deb12u1"}, "distribution", id="Debian: its branch"
         ),
         pytest.param({}, {"libcuda1": "580.178.04-1"}, "nvidia", id="Debian: another branch"),
+        pytest.param(
+            DEBIAN_13, {"libcuda1": "550.163.01-2"}, "distribution", id="Debian 13: its branch"
+        ),
+        pytest.param(
+            DEBIAN_13,
+            {"libcuda1": "535.309.01-1~deb12u1"},
+            "distribution",
+            id="Debian 13: that of Debian 12, from before the upgrade",
+        ),
+        pytest.param(
+            {}, {"libcuda1": "550.163.01-1"}, "nvidia", id="Debian 12: the branch of Debian 13"
+        ),
+        pytest.param(
+            DEBIAN_13,
+            {"nvidia-driver-cuda": "570.211.01-1", "libcuda1": "570.211.01-1"},
+            "nvidia",
+            id="Debian 13: NVIDIA's for Debian 12, from before the upgrade",
+        ),
         pytest.param(
             {},
             {"nvidia-driver-cuda": "535.104.05-1", "libcuda1": "535.104.05-1"},
@@ -232,6 +254,19 @@ def test_driver_of_the_archive_still_follows_its_kernel() -> None:
     assert planned["data"]["following"] == [package]
 
 
+def test_driver_of_debian_stays_debians_after_an_upgrade_of_the_system() -> None:
+    """It is held, so the upgrade from 12 to 13 keeps it."""
+    node = test_distribution.installed()
+    for name in node["driver"]["packages"]:
+        node["driver"]["packages"][name] = "535.309.01-1~deb12u1"
+        node["packages"][name]["version"] = "535.309.01-1~deb12u1"
+    versions = {"module_version": "535.309.01", "disk_version": "535.309.01"}
+    node = merge(node, {"driver": versions, "nvml": {"driver_version": "535.309.01"}})
+    (notice,) = driver(node)["notices"]
+    assert notice["code"] == "DRIVER_KEPT"
+    assert "(the role would install driver of branch 550)" in notice["message"]
+
+
 def test_broken_driver_gets_no_packages_of_another_source() -> None:
     broken = {"nvml": {"failure": BROKEN, "devices": [], "driver_version": None}}
     node = of_archive(broken, {"driver": {"module_version": None}})
@@ -241,6 +276,15 @@ def test_broken_driver_gets_no_packages_of_another_source() -> None:
     assert codes(planned) == []
     assert MODULES[0] in planned["data"]["packages"]
     assert codes(driver(node, source="nvidia")) == ["DRIVER_BROKEN"]
+
+
+def test_source_of_the_archive_is_never_built() -> None:
+    """It is in /usr/src, because other packages need it. The node need not have dkms."""
+    broken = {"nvml": {"failure": BROKEN, "devices": [], "driver_version": None}}
+    unread = {"disk_version": None, "uvm_readable": False, "module_version": None}
+    node = of_archive(broken, {"driver": unread})
+    node["driver"]["dkms"] = dkms.join({}, ["nvidia-srv/580.178.04"])
+    assert "build" not in [one["slug"] for one in driver(node)["steps"]]
 
 
 def test_a_part_that_the_role_adds_to_the_driver_of_an_admin_is_not_held() -> None:

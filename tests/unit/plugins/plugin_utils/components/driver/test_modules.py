@@ -13,6 +13,9 @@ import yaml
 
 from ansible_collections.metal.gpu.plugins.module_utils.read import dkms
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import signing
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.others import (
+    other_drivers,
+)
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
     BROKEN,
     DONE,
@@ -64,6 +67,68 @@ def test_a_failed_build_is_reported_with_the_words_of_the_compiler() -> None:
         f"{WORDS}; the log is {LOG}"
     )
     assert f"`dkms install nvidia/580.178.04 -k {RUNNING}`" in refusal["remedy"]
+
+
+DEBIAN_12 = {"os": {"id": "debian", "version_id": "12", "codename": "bookworm"}}
+DEBIAN_13 = {"os": {"id": "debian", "version_id": "13", "codename": "trixie"}}
+UBUNTU = {"os": {"id": "ubuntu", "version_id": "24.04", "codename": "noble"}}
+
+
+@pytest.mark.parametrize(
+    ("system", "device", "version", "expected"),
+    [
+        pytest.param(
+            DEBIAN_12,
+            "2330",
+            "580.178.04",
+            "set `nvidia_driver_source: nvidia` and `nvidia_driver_version: 575.57.08` (or "
+            "570.211.01), recorded for NVIDIA's repository for Debian 12; or set "
+            "`nvidia_driver_source: distribution` and remove nvidia_driver_version, for driver of "
+            "branch 535 from the archive of Debian 12",
+            id="H100 on Debian 12",
+        ),
+        pytest.param(
+            DEBIAN_13,
+            "2330",
+            "550.*",
+            "set `nvidia_driver_source: nvidia` and `nvidia_driver_version: 615.71.09` (or "
+            "610.57.04, 595.71.05), recorded for NVIDIA's repository for Debian 13",
+            id="Debian's own on Debian 13",
+        ),
+        pytest.param(
+            DEBIAN_13,
+            "102d",
+            "470.256.02",
+            "set nvidia_driver_version or nvidia_driver_branch to another driver (no other one is "
+            "recorded for these GPUs and this system)",
+            id="K80 on Debian 13",
+        ),
+        pytest.param(
+            UBUNTU,
+            "2901",
+            "580.178.04",
+            "set `nvidia_driver_source: nvidia` and `nvidia_driver_version: 610.57.04` (or "
+            "595.71.05, 590.48.01), recorded for NVIDIA's repository for Ubuntu 24.04; or set "
+            "`nvidia_driver_source: distribution` and remove nvidia_driver_version, for driver of "
+            "branch 580 from the archive of Ubuntu 24.04",
+            id="Ubuntu has built its own",
+        ),
+    ],
+)
+def test_other_drivers_for_a_node_whose_module_cannot_be_built(
+    system: dict[str, Any], device: str, version: str, expected: str
+) -> None:
+    node: Any = merge(VIRGIN, {**system, "kernel": {"release": "6.8.0-60-generic"}})
+    node["pci"] = [{**gpu, "device": device} for gpu in node["pci"]]
+    assert other_drivers(node, version) == expected
+
+
+def test_the_remedy_of_a_failed_build_names_other_drivers() -> None:
+    (refusal,) = plan("nvidia_driver", merge(merge(DONE, UNBUILT), FAILED))["refusals"]
+    assert "`nvidia_driver_version: 575.57.08`" in refusal["remedy"]
+    assert refusal["remedy"].endswith("remove this one with `nvidia_driver_state: absent`")
+    planned = plan("nvidia_driver", merge(DONE, UNBUILT))
+    assert "`nvidia_driver_version: 575.57.08`" in planned["data"]["others"]
 
 
 @pytest.mark.parametrize("failed", [None, RUNNING])
@@ -131,6 +196,8 @@ def test_the_module_of_an_older_driver_is_none_of_the_new_one() -> None:
         pytest.param({}, [], id="only not loaded"),
         pytest.param({"module_files": []}, [RUNNING], id="not installed"),
         pytest.param({"disk_version": None}, [RUNNING], id="cut off by a full disk"),
+        pytest.param({"uvm_readable": False}, [RUNNING], id="nvidia_uvm is missing or cut off"),
+        pytest.param({"uvm_readable": None}, [], id="modinfo does not answer"),
     ],
 )
 def test_a_module_that_cannot_be_used_is_built_again(
@@ -140,6 +207,66 @@ def test_a_module_that_cannot_be_used_is_built_again(
     planned = plan("nvidia_driver", merge(DONE, broken))
     assert slugs(planned) == ["build", "load"] if rebuild else ["load"]
     assert planned["data"]["rebuild"] == rebuild
+
+
+LOST = {
+    **{"module_files": [], "disk_version": None, "uvm_readable": False, "module_version": None},
+    "dkms": dkms.join({}, ["nvidia/535.309.01", "nvidia/580.178.04"]),
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "steps"),
+    [
+        pytest.param({}, ["build", "load"], id="the entry and the module are gone"),
+        pytest.param(
+            {"module_files": ["kernel/nvidia.ko"], "disk_version": "580.178.04"},
+            ["build", "load"],
+            id="nvidia_uvm is gone",
+        ),
+        pytest.param(
+            {
+                **{"module_files": ["kernel/nvidia.ko"], "disk_version": "580.178.04"},
+                "uvm_readable": True,
+            },
+            ["load"],
+            id="modules that DKMS has not built",
+        ),
+    ],
+)
+def test_a_run_that_ended_between_the_removal_and_the_build(
+    changes: dict[str, Any], steps: list[str]
+) -> None:
+    """`dkms remove` for the only kernel takes the source out of DKMS."""
+    node = driver(merge(DONE, UNBUILT))
+    node["driver"] |= {**LOST, **changes}
+    planned = plan("nvidia_driver", node)
+    assert (codes(planned), slugs(planned)) == ([], steps)
+    built = ([RUNNING], [], "nvidia/580.178.04") if "build" in steps else ([], [], None)
+    assert tuple(planned["data"][one] for one in ("kernels", "rebuild", "source")) == built
+
+
+@pytest.mark.parametrize(
+    ("changes", "steps"),
+    [
+        pytest.param({}, ["build", "load"], id="it can be built again"),
+        pytest.param(LOST | {"uvm_readable": False}, ["build", "load"], id="its entry is gone"),
+        pytest.param({"uvm_readable": True}, ["load"], id="it is only not loaded"),
+        pytest.param({"dkms": {"log": LOG, "failed": RUNNING}}, ["load"], id="the build failed"),
+    ],
+)
+def test_nvidia_uvm_that_cannot_be_loaded_beside_a_driver_that_answers(
+    changes: dict[str, Any], steps: list[str]
+) -> None:
+    """nvidia-smi does not need it. CUDA does."""
+    node = merge(DONE, {"kernel": {"modules": ["nvidia"]}, "driver": {"uvm_readable": False}})
+    node = driver(node, **{name: one for name, one in changes.items() if name != "dkms"})
+    node["driver"]["dkms"] = {**node["driver"]["dkms"], **changes.get("dkms", {})}
+    planned = plan("nvidia_driver", node)
+    assert (codes(planned), slugs(planned)) == ([], steps)
+    if "build" in steps:
+        assert planned["data"]["kernels"] == [RUNNING]
+        assert planned["data"]["source"] == "nvidia/580.178.04"
 
 
 def test_an_interrupted_build_is_removed_first() -> None:

@@ -62,8 +62,25 @@ def test_what_dkms_has_built(observe, tmp_path, paths, expected, storage):
             texts[f"{other}/{path}"] = "error: of another module\n"
     plant(tmp_path, {**texts, "/proc/sys/kernel/osrelease": "6.1.0-26-amd64\n"})
     builds = {"nvidia/580.178.04": {**NOTHING, **expected}} if paths else {}
-    together = {**NOTHING, **expected, "sources": [*builds], "builds": builds}
+    together = {**NOTHING, **expected, "sources": [*builds], "addable": [], "builds": builds}
     assert observe(Programs({}))["driver"]["dkms"] == together
+
+
+def test_source_that_dkms_has_lost(observe, tmp_path):
+    plant(tmp_path, {"/usr/src/nvidia-580.178.04/dkms.conf": "PACKAGE_NAME=nvidia\n"})
+    found = observe(Programs({}))["driver"]["dkms"]
+    assert (found["built"], found["addable"]) == (None, ["nvidia/580.178.04"])
+
+
+@pytest.mark.parametrize(("rc", "expected"), [(0, True), (1, False), (None, None)])
+@pytest.mark.parametrize("prefix", ["nvidia", "nvidia-current-open"])
+def test_whether_nvidia_uvm_can_be_read(observe, tmp_path, prefix, rc, expected):
+    """The others of the driver have the same prefix as the module nvidia."""
+    plant(tmp_path, {"/etc/modprobe.d/a.conf": f"install nvidia modprobe -i {prefix}\n"})
+    answers = {f"modinfo -F version {prefix}-uvm": (rc, "", "")}
+    programs = Programs({**answers, "modinfo": (0, "550.163.01\n", "")})
+    found = observe(programs)["driver"]
+    assert (found["disk_version"], found["uvm_readable"]) == ("550.163.01", expected)
 
 
 def test_what_dkms_has_of_two_versions(observe, tmp_path):
@@ -122,7 +139,9 @@ def test_debians_module_has_another_name(observe, tmp_path):
         }
     )
     assert observe(programs)["driver"]["disk_version"] == "550.163.01"
-    assert len([line for line in programs.asked if line.startswith("modinfo")]) == 1
+    asked = [line for line in programs.asked if line.startswith("modinfo")]
+    name = "modinfo -F version nvidia-current-open"
+    assert asked == [name, f"{name}-uvm"]
 
 
 def test_programs_and_libraries_that_were_removed_or_locked(observe, tmp_path):

@@ -1,0 +1,81 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which other drivers are known for a node, if DKMS cannot build the module of one? Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+
+from ansible_collections.metal.gpu.plugins.module_utils.read import gpu_models
+from ansible_collections.metal.gpu.plugins.module_utils.read.pci import GpuRow
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import known, signing
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.fit import (
+    DISTRIBUTION,
+    NVIDIA,
+    Machine,
+    Wish,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.source import (
+    Choice,
+    choose_source,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
+
+
+def machine(node: Node) -> Machine:
+    """Return what the choice of a driver depends on."""
+    gpus: dict[gpu_models.Generation, list[GpuRow]] = {}
+    for gpu in node["pci"]:
+        gpus.setdefault(gpu_models.generation(gpu["device"]), []).append(gpu)
+    return Machine(
+        systems.supported(node), node["kernel"]["release"], gpus, signing.refuses_unsigned(node)
+    )
+
+
+def other_drivers(node: Node, version: str) -> str:
+    """Return the variables for every other driver that is recorded for the node's GPUs, in words.
+
+    `version` is that of the driver to replace, or a pattern for it.
+    """
+    found = machine(node)
+    ways = [*_of_nvidia(found, version), *_of_archive(found, version)]
+    if ways:
+        return "; or ".join(ways)
+    unknown = "no other one is recorded for these GPUs and this system"
+    return f"set nvidia_driver_version or nvidia_driver_branch to another driver ({unknown})"
+
+
+def _of_nvidia(found: Machine, version: str) -> Iterator[str]:
+    branches = sorted(known.repository(found.system).seen, reverse=True)
+    offers = (choose_source(found, Wish(NVIDIA, branch=one)) for one in branches)
+    names = [
+        one.version
+        for one in offers
+        if isinstance(one, Choice) and not fnmatchcase(one.version, version)
+    ]
+    if names:
+        others = f" (or {', '.join(names[1:])})" if names[1:] else ""
+        yield (
+            f"set `nvidia_driver_source: nvidia` and `nvidia_driver_version: {names[0]}`{others}, "
+            f"recorded for NVIDIA's repository for {found.system.name}"
+        )
+
+
+def _of_archive(found: Machine, version: str) -> Iterator[str]:
+    """Yield the driver of the distribution. Ubuntu has built the module of its own already."""
+    choice = choose_source(found, Wish(DISTRIBUTION))
+    if not isinstance(choice, Choice):
+        return
+    rows = [one for one in known.archives(found.system) if one.branch == choice.branch]
+    if any(one.is_signed for one in rows) or not _is_same(choice, version):
+        yield (
+            "set `nvidia_driver_source: distribution` and remove nvidia_driver_version, for driver "
+            f"{choice.driver} from the archive of {found.system.name}"
+        )
+
+
+def _is_same(choice: Choice, version: str) -> bool:
+    return choice.version == version or choice.fits(version)

@@ -1,0 +1,60 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""May an installation go on that the package manager would carry out? No function does I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages import (
+    follow,
+    outdated,
+    parts,
+    rehearsal,
+    removals,
+    sources,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import Request, bare_names
+
+Finding = dict[str, str]
+
+
+class Judged(NamedTuple):
+    """Findings about what the package manager would do."""
+
+    wrong: Finding | None  # why it must not
+    competing: list[Finding]  # sources of the same packages
+    left: list[Finding]  # what the next kernel lacks then
+
+
+def judge(
+    host: str, request: Request, node: Node, printed: str, answers: Mapping[str, str]
+) -> Judged:
+    """Judge what the package manager printed in a rehearsal, and answered to questions."""
+    family, options = node["os"]["family"], request.options
+    competing: list[Finding] = []
+    # Packages of the system itself may have several sources.
+    if options["repository"] is not None:
+        bare, url = bare_names(request.names, family), request.repository.get("url")
+        competing = sources.competing(host, family, bare, url, answers, printed)
+    besides = removals.besides(printed, options["may_remove"])
+    wrong = (
+        _of_another_driver(host, node, printed, answers.get("modules"))
+        or parts.mixed(host, options["pin"], printed)
+        or (removals.displaced(host, request.names, besides) if besides else None)
+    )
+    if wrong:
+        return Judged(wrong, competing, [])
+    tells = {one: answers.get(rehearsal.following(one)) for one in options["following"]}
+    known = {one: follow.answer(text) for one, text in tells.items() if text is not None}
+    return Judged(None, competing, follow.findings(host, follow.decide(known, known.__getitem__)))
+
+
+def _of_another_driver(host: str, node: Node, printed: str, shown: str | None) -> Finding | None:
+    if not shown:
+        return None
+    installed = {name: one["version"] for name, one in node["packages"].items()}
+    return outdated.of_another_driver(host, node["kernel"]["release"], printed, shown, installed)
