@@ -603,7 +603,8 @@ Remedy: enable EPEL (`dnf install epel-release` on Rocky Linux and AlmaLinux; on
 REPOSITORY_UNTRUSTED (failure): the repository {url} is not trusted: {error} (key: {key}; pinned
   key: {pinned})
 Remedy: ask the publisher over another channel which key is right; for a new key, set the role's
-  *_repository_key and *_repository_fingerprint; for an outdated mirror, renew its signature
+  *_repository_key and *_repository_fingerprint; for an outdated mirror, renew its signature; if dnf
+  says only `Bad GPG signature`, compare `date` on the node with the real time first
 
 REPOSITORY_KEY_WEAK (failure): apt does not accept the key of the repository {url}, although it is
   the right one: {error} (key: {key})

@@ -91,10 +91,36 @@ def test_archive_that_has_the_modules(laboratory, gpu):
     assert is_unchanged(laboratory.playbook(DRIVER))
 
 
-def test_newer_kernel_without_modules_for_the_held_driver(laboratory, gpu):
-    """The archive moves on. The hold resists, and the next kernel has no modules."""
+# An older version of a package of the archive, and a setting of many admins.
+OUTDATED = """
+mkdir -p /tmp/old/DEBIAN
+printf '%s\\n' 'Package: binutils' 'Version: 2.40-1' 'Architecture: amd64' \\
+  'Maintainer: x <x@y.invalid>' 'Description: x' > /tmp/old/DEBIAN/control
+dpkg-deb --build /tmp/old /tmp/old.deb && dpkg --install /tmp/old.deb
+rm -r /tmp/old /tmp/old.deb
+echo 'Unattended-Upgrade::Allowed-Origins:: "${distro_id}:${distro_codename}-updates";' \\
+  > /etc/apt/apt.conf.d/60-updates
+"""
+
+
+def test_unattended_upgrades_leave_the_held_driver_alone(laboratory, gpu):
+    """The archive moves on to a newer driver, and has a newer version of something else."""
     gpu.check_output("sed -i 's|/ubuntu-earlier/|/ubuntu/|' %s %s", SOURCES, OURS)
-    gpu.check_output("apt-get -q update && apt-get -q -y dist-upgrade")
+    gpu.check_output(OUTDATED)
+    gpu.check_output("apt-get -q update")
+    offered = gpu.check_output("apt-cache policy nvidia-utils-580-server")
+    assert re.search(r"Candidate: 580[.]178[.]04-.*noble-updates/restricted", offered, re.S)
+    said = gpu.check_output("unattended-upgrade --verbose 2>&1")
+    gpu.check_output("rm /etc/apt/apt.conf.d/60-updates")
+    assert "Package nvidia-utils-580-server is marked to be held back" in said
+    assert gpu.package("binutils").version.startswith("2.42-")
+    assert gpu.package("nvidia-utils-580-server").version.startswith("580.173.02-")
+    assert gpus(gpu) == 4
+
+
+def test_newer_kernel_without_modules_for_the_held_driver(laboratory, gpu):
+    """The hold resists, and the next kernel has no modules."""
+    gpu.check_output("apt-get -q -y dist-upgrade")
     assert gpu.package("nvidia-utils-580-server").version.startswith("580.173.02-")
     assert gpus(gpu) == 4
     run = laboratory.playbook(DRIVER)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 ARCHITECTURE = "x86_64"
 
-EXERCISED = "exercised"  # every scenario runs on it
-# One scenario runs on its package manager. The rest of the system is another one.
+EXERCISED = "exercised"  # scenarios have nodes of it
+# A scenario has nodes with its package manager. The rest of the system is another one.
 PACKAGE_MANAGER = "package manager exercised"
 RECORDED = "recorded"  # records show that it uses NVIDIA's repository; no scenario runs on it
 UNPROVEN = "unproven"  # no record shows it
@@ -127,7 +127,7 @@ SYSTEMS = (
     _apt("Debian 12", EXERCISED, "debian", "12", "bookworm", _CUDATOOLS_APT),
     _apt("Debian 13", EXERCISED, "debian", "13", "trixie", _DEBIAN_13),
     _apt("Ubuntu 22.04", RECORDED, "ubuntu", "22.04", "jammy", _CUDATOOLS_APT),
-    _apt("Ubuntu 24.04", PACKAGE_MANAGER, "ubuntu", "24.04", "noble", _CUDATOOLS_APT),
+    _apt("Ubuntu 24.04", EXERCISED, "ubuntu", "24.04", "noble", _CUDATOOLS_APT),
     _apt("Ubuntu 26.04", RECORDED, "ubuntu", "26.04", "resolute", _UBUNTU_2604),
     _rpm("RHEL 9", "rhel", "9", "rhel", _CUDATOOLS_RPM),
     _rpm("RHEL 10", "rhel", "10", "rhel", _RHEL_10),

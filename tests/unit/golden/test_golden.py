@@ -14,15 +14,7 @@ import re
 import pytest
 
 from ansible_collections.metal.gpu.plugins.module_utils.read import gpu_models
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import (
-    plan as plan_nvidia_container_runtime,
-)
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
-    known,
-)
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
-    plan as plan_nvidia_driver,
-)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import known
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.fit import (
     AUTO,
     DISTRIBUTION,
@@ -36,80 +28,39 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.source
     choose_source,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import (
-    REDHAT,
     SYSTEMS,
     System,
 )
-from ansible_collections.metal.gpu.tests.unit.golden import judged, render
-from ansible_collections.metal.gpu.tests.unit.golden.documents import assert_documented
+from ansible_collections.metal.gpu.tests.unit.golden import judged, render, scenarios
+from ansible_collections.metal.gpu.tests.unit.golden.documents import assert_documented, table
 from ansible_collections.metal.gpu.tests.unit.golden.nodes import (
     CARDS,
     ENGINES,
     ROOT,
     Card,
     node,
-    variables,
 )
-from ansible_collections.metal.gpu.tests.unit.golden.plans import (
-    CONFIRMED,
-    ENGINE_PLANS,
-    driver,
-    sections,
-)
+from ansible_collections.metal.gpu.tests.unit.golden.plans import CONFIRMED, driver, sections
 from ansible_collections.metal.gpu.tests.unit.support import records
 
 TEXTS = ROOT / "tests" / "unit" / "golden" / "texts"
-SUPPORT = ROOT / "docs" / "support.md"
 DRIVER = ROOT / "docs" / "driver.md"
 # What the laboratory installs; it simulates a GPU of each of these generations.
 EXERCISED = (
     ("debian-12", NVIDIA, "Maxwell, Pascal, Volta"),
     ("debian-12", NVIDIA, "Turing, Ampere, Ada"),
+    ("debian-12", NVIDIA, "Hopper"),
+    ("ubuntu-24.04", NVIDIA, "Maxwell, Pascal, Volta"),
+    ("ubuntu-24.04", DISTRIBUTION, "Maxwell, Pascal, Volta"),
+    ("ubuntu-24.04", DISTRIBUTION, "Turing, Ampere, Ada"),
+    ("rocky-9", NVIDIA, "Maxwell, Pascal, Volta"),
+    ("rocky-10", NVIDIA, "Turing, Ampere, Ada"),
 )
 DRIVER_CARDS = (*CARDS[-1:], *CARDS[:-1])  # the oldest generation first
-TABLE = re.compile(r"(?<=<!-- begin of table -->\n).*(?=<!-- end of table -->)", re.DOTALL)
 
 
 def file_name(system: System) -> str:
     return f"{system.id}-{system.version}.txt"
-
-
-def table() -> str:
-    """Return what docs/support.md says about each system."""
-    heading = ["system", "level", *(card.generations for card in CARDS), "engines"]
-    rows = [heading, ["---"] * len(heading)]
-    for system in SYSTEMS:
-        cells = [
-            f"[{system.name}](../{(TEXTS / file_name(system)).relative_to(ROOT)})",
-            system.level,
-        ]
-        cells += [branch(system, card) for card in CARDS]
-        rows.append([*cells, ", ".join(filter(lambda one: has(system, one), ENGINES))])
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
-
-
-def branch(system: System, card: Card) -> str:
-    """Return branch and kernel module of the default driver, or why there is none."""
-    wanted = variables("nvidia_driver")
-    made = plan_nvidia_driver.plan(node(system, ENGINES[0], card, has_engine=False), wanted)
-    if made["refusals"]:
-        code = made["refusals"][0]["code"]
-        return f"[{code}](troubleshooting.md#{code.lower()})"
-    branch = made["data"]["version"].removeprefix("of branch ").partition(".")[0]
-    is_nvidias = "Pin: version" in made["data"].get("pin", {}).get("block", "")
-    where = "" if is_nvidias or system.family == REDHAT else ", distribution's"
-    return f"{branch}, {made['data']['flavour']}{where}"
-
-
-def has(system: System, engine: str) -> bool:
-    """Tell whether the engine would be installed, and GPUs given to it."""
-    role, planner, needed = ENGINE_PLANS[engine]
-    bare = planner.plan(node(system, engine, CARDS[0], has_engine=False), variables(role, **needed))
-    ready = plan_nvidia_container_runtime.plan(
-        node(system, engine, CARDS[0], has_engine=True),
-        variables("nvidia_container_runtime", engine=engine),
-    )
-    return not bare["refusals"] and not ready["refusals"]
 
 
 def golden(system: System) -> str:
@@ -129,20 +80,15 @@ def test_what_is_put_on_a_node(system: System, is_update: bool) -> None:
     assert golden(system) == path.read_text()
 
 
-def test_support_is_documented(is_update: bool) -> None:
-    assert_documented(SUPPORT, TABLE, table(), is_update=is_update)
-
-
 def sources() -> str:
     """Return what docs/driver.md says about each source of a driver."""
-    heading = ["system", "source", *(card.generations for card in DRIVER_CARDS)]
-    rows = [heading, ["---"] * len(heading)]
+    rows = [["system", "source", *(card.generations for card in DRIVER_CARDS)]]
     for system in SYSTEMS:
         for source in (NVIDIA, DISTRIBUTION):
             cells = [offer(system, source, card) for card in DRIVER_CARDS]
             if any(cells):
                 rows.append([system.name, f"`{source}`", *(cell or "-" for cell in cells)])
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    return table(rows)
 
 
 def offer(system: System, source: Wished, card: Card) -> str:
@@ -150,24 +96,44 @@ def offer(system: System, source: Wished, card: Card) -> str:
 
     What `auto` takes is bold, or in italics if nobody saw it.
     """
+    found = choice(system, source, card)
+    if found is None:
+        return ""
+    version, known_as = version_of(system, found), level(system, source, card)
+    mark = "*" if known_as == "unproven" else "**"
+    chosen = choice(system, AUTO, card)
+    is_taken = chosen is not None and found == chosen._replace(why=found.why)
+    version = f"{mark}{version}{mark}" if is_taken else version
+    return f"{version}, {found.flavour}, {known_as}"
+
+
+def choice(system: System, source: Wished, card: Card) -> Choice | None:
     gpus = {
         gpu_models.generation(card.device): node(system, ENGINES[0], card, has_engine=False)["pci"]
     }
     machine = Machine(system, "6.8.0-60-generic", gpus, has_secure_boot=False)
-    found, chosen = (choose_source(machine, Wish(one)) for one in (source, AUTO))
-    if not isinstance(found, Choice):
-        return ""
+    found = choose_source(machine, Wish(source))
+    return found if isinstance(found, Choice) else None
+
+
+def version_of(system: System, found: Choice) -> str:
+    """Return the version of a choice, which can be a pattern, as it was seen."""
     archives = {one.branch: one.version for one in known.archives(system)}
-    seen = (known.repository(system).seen if source == NVIDIA else archives)[found.branch]
-    known_as = level(system, source, card)
-    mark = "*" if known_as == "unproven" else "**"
-    is_taken = found == chosen._replace(why=found.why)
-    version = f"{mark}{seen}{mark}" if is_taken else seen
-    return f"{version}, {found.flavour}, {known_as}"
+    seen = known.repository(system).seen if found.source == NVIDIA else archives
+    return seen[found.branch]
+
+
+def versions(system: System, source: Wished) -> list[str]:
+    """Return the drivers that the role takes from a source if nobody asks for another one."""
+    found = [choice(system, source, card) for card in CARDS]
+    return list(dict.fromkeys(version_of(system, one) for one in found if one))
 
 
 def level(system: System, source: Wished, card: Card) -> str:
-    """Return how sure the driver of a source is: the laboratory has it, or the records do."""
+    """Return how sure the driver of a source is: the laboratory has it, or the records do.
+
+    The laboratory shows nothing about a name that nobody has recorded: its packages are stand-ins.
+    """
     made = driver(system, ENGINES[0], card, source=source, repository_fingerprint=CONFIRMED)
     ours = made["data"]["packages_record"]["packages"].keys()
     if not all(
@@ -177,11 +143,16 @@ def level(system: System, source: Wished, card: Card) -> str:
     ):
         return "unproven"
     is_exercised = (judged.key(system), source, card.generations) in EXERCISED
-    return "exercised" if is_exercised else "recorded"
+    return system.level if is_exercised else "recorded"
 
 
 def test_sources_are_documented(is_update: bool) -> None:
-    assert_documented(DRIVER, TABLE, sources(), is_update=is_update)
+    assert_documented(DRIVER, "table", sources(), is_update=is_update)
+
+
+def test_what_is_exercised_has_nodes_in_a_scenario() -> None:
+    found = {(one.system, one.generations) for one in scenarios.nodes()}
+    assert {(system, generations) for system, _source, generations in EXERCISED} <= found
 
 
 def test_every_text_has_its_system() -> None:

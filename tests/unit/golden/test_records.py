@@ -3,8 +3,7 @@
 
 """What the records say about every repository, key, package, version and stream of the plans.
 
-A contradiction fails. What is unproven is listed in docs/support.md. To write the list anew:
-`python -m pytest tests/unit/golden --update-golden`
+A contradiction fails. What is unproven is listed in docs/support.md, by test_support.py.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import 
     System,
 )
 from ansible_collections.metal.gpu.tests.unit.golden import render
-from ansible_collections.metal.gpu.tests.unit.golden.documents import assert_documented
 from ansible_collections.metal.gpu.tests.unit.golden.judged import (
     CRI_DOCKERD,
     accepted,
@@ -29,11 +27,9 @@ from ansible_collections.metal.gpu.tests.unit.golden.judged import (
     name_of_driver,
 )
 from ansible_collections.metal.gpu.tests.unit.golden.plans import CONFIRMED, MIRROR, YOURS
-from ansible_collections.metal.gpu.tests.unit.golden.test_golden import SUPPORT, file_name
+from ansible_collections.metal.gpu.tests.unit.golden.test_golden import file_name
 from ansible_collections.metal.gpu.tests.unit.support import records
-from ansible_collections.metal.gpu.tests.unit.support.records import Item, Judgement
-
-LIST = re.compile(r"(?<=<!-- begin of unproven -->\n).*(?=<!-- end of unproven -->)", re.DOTALL)
+from ansible_collections.metal.gpu.tests.unit.support.records import Item
 
 
 @pytest.mark.parametrize("system", SYSTEMS, ids=file_name)
@@ -66,51 +62,6 @@ def test_nothing_of_a_golden_text_escapes(system: System) -> None:
             (address,) = (row.values[0] for row in records.about(CRI_DOCKERD, "address"))
             known.add(f"{address}{item.value}")
     assert found - known == set()
-
-
-def unproven() -> str:
-    """Return the rows of docs/support.md about everything that no record shows."""
-    systems: dict[tuple[str, str, str], dict[str, None]] = {}
-    for system in SYSTEMS:
-        for repository, item, judgement in judged(system):
-            if judgement.state == records.UNPROVEN:
-                line = (*_words(repository, item), _evidence(judgement))
-                systems.setdefault(line, {})[system.name] = None
-    # Packages of which the same is said share a row.
-    names: dict[tuple[str, str, str], list[str]] = {}
-    for (name, what, said), where in systems.items():
-        names.setdefault((what, ", ".join(where), said), []).append(name)
-    rows = [("what", "system", "record"), ("---", "---", "---")]
-    rows += [
-        (what.format(", ".join(one)), where, said) for (what, where, said), one in names.items()
-    ]
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
-
-
-def _words(repository: str, item: Item) -> tuple[str, str]:
-    """Return what is unproven, and the words about it."""
-    if item.what == "package":
-        return f"`{item.value}`", "name of the package {}"
-    if item.what == "version":
-        return f"`{item.package}`", f"version `{item.value}` of {{}}"
-    addresses = [row.values[0] for row in records.about(repository, "address")]
-    where = addresses[0] if addresses else repository
-    if item.what == "used on":
-        return f"`{where}`", "use of {} on this system"
-    if item.what == "signs":
-        return f"`{where}`", f"signatures of the {item.value} in {{}}"
-    return f"`{where}`", f"{item.what} `{item.value}` of {{}}"
-
-
-def _evidence(judgement: Judgement) -> str:
-    if judgement.row is None:
-        return "unproven"
-    source = judgement.row.source
-    return f"unproven, inferred from: {source.where}, {source.date}"
-
-
-def test_what_is_unproven_is_documented(is_update: bool) -> None:
-    assert_documented(SUPPORT, LIST, unproven(), is_update=is_update)
 
 
 @pytest.mark.parametrize("system", SYSTEMS, ids=file_name)

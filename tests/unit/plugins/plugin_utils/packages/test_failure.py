@@ -211,6 +211,14 @@ def test_index_files_and_time_with_dnf(scene: str, expected: str) -> None:
         assert found == expected
 
 
+def test_dnf_does_not_say_that_a_key_is_of_the_future() -> None:
+    """So the remedy of the repository that is not trusted asks for the clock."""
+    (found,) = explained(OUT_OF_STEP["key-of-the-future"], family="redhat").findings
+    assert found["code"] == "REPOSITORY_UNTRUSTED"
+    assert "metal-gpu-docker is not trusted: repomd.xml GPG signature" in found["message"]
+    assert "`date` on the node" in found["remedy"]
+
+
 def test_dnf_says_what_is_wrong_below_its_word_error() -> None:
     error = "Error: \n Problem: conflicting requests\n  - package x is filtered out by exclude\n"
     assert said(error, {}, family="redhat", names=["x"]) == [

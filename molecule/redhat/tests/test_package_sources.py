@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""`*_repository: false` on gpu-2: the container toolkit comes from the sources of the admin.
+"""The container toolkit on gpu-2 from a mirror that is out of step, and from the admin's sources.
 
 Before the other tests, which find the node as the role would have set it up.
 """
@@ -9,7 +9,11 @@ Before the other tests, which find the node as the role would have set it up.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -44,6 +48,53 @@ def host(laboratory):
         host.check_output("rm -f %s", f"/etc/yum.repos.d/{name}.repo")
     assert laboratory.playbook(DOCKER).returncode == 0
     assert host.file(OURS).exists
+
+
+@contextmanager
+def without(missing: str, repository: str, address: str) -> Iterator[str]:
+    """Serve a repository without the files that match a pattern. Yield its address."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if re.search(missing, self.path):
+                self.send_error(404)
+                return
+            self.send_response(302)
+            self.send_header("Location", f"{repository}{self.path}")
+            self.end_headers()
+
+        def log_message(self, *_arguments: object) -> None:
+            """Say nothing: pytest shows what a test prints."""
+
+    with ThreadingHTTPServer((address, 0), Handler) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://{address}:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize(
+    ("missing", "options", "reason"),
+    [
+        pytest.param("-primary[.]xml", ("--check",), r"404 for [0-9a-f]+-primary", id="check"),
+        pytest.param("-primary[.]xml", (), r"404 for [0-9a-f]+-primary", id="index"),
+        # Check mode fetches no packages, so only the real run sees it.
+        pytest.param("[.]rpm$", (), r"404 \S*nvidia-container\S*[.]rpm", id="packages"),
+    ],
+)
+def test_mirror_whose_index_is_newer_than_its_files(laboratory, host, missing, options, reason):
+    """The metadata is signed and complete, and names files that are not there yet."""
+    repository = laboratory.facts["mirror"]["repositories"]["toolkit-rpm"]["url"]
+    with without(missing, repository, laboratory.facts["gateway"]) as url:
+        mirror = ("-e", f"nvidia_container_runtime_repository_url={url}/")
+        run = laboratory.playbook(DOCKER, *mirror, *options)
+    assert run.returncode != 0
+    assert re.search(rf"REPOSITORY_INCOMPLETE gpu-2: .*{reason}", run.words)
+    assert host.check_output("rpm -qa '*nvidia-container*'") == ""
+    assert not host.file(OURS).exists
 
 
 @pytest.mark.parametrize("options", [("--check",), ()], ids=["check", "run"])
