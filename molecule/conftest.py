@@ -75,6 +75,16 @@ class Laboratory:
             sudo=True,
         )
 
+    def reboot(self, node: str) -> None:
+        """Reboot a node, as a power cycle does. Return when it can be logged in to."""
+        boot_id = "cat /proc/sys/kernel/random/boot_id"
+        before = self.host(node).check_output(boot_id)
+        command = ["docker", "restart", self.facts["nodes"][node]["container"]]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        wait = ["ansible", node, "--module-name=ansible.builtin.wait_for_connection"]
+        assert installed.run(wait, self.inventory, self.folder).returncode == 0
+        assert self.host(node).check_output(boot_id) != before
+
     def playbook(
         self,
         name: str,

@@ -6,9 +6,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-
-import installed
 
 ALL_OK = (r"gpu-1 .*?(\s+4){5}\s+4/4\s+ok\b", r"gpu-2 .*?(\s+1){5}\s+1/1\s+ok\b")
 
@@ -41,19 +38,10 @@ def test_other_node_does_not_have_debians_folder(laboratory):
     assert not laboratory.host("gpu-2").file("/usr/lib/nvidia").exists
 
 
-def boot_id(host):
-    return host.check_output("cat /proc/sys/kernel/random/boot_id")
-
-
 def reboot(laboratory, node):
     """Reboot a node. Return when its kubelet has reported the new boot to the cluster."""
-    before = boot_id(laboratory.host(node))
-    command = ["docker", "restart", laboratory.facts["nodes"][node]["container"]]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    wait = ["ansible", node, "--module-name=ansible.builtin.wait_for_connection"]
-    assert installed.run(wait, laboratory.inventory, laboratory.folder).returncode == 0
-    now = boot_id(laboratory.host(node))
-    assert now != before
+    laboratory.reboot(node)
+    now = laboratory.host(node).check_output("cat /proc/sys/kernel/random/boot_id")
     known = f"--for=jsonpath={{.status.nodeInfo.bootID}}={now}"
     laboratory.kubectl("wait", f"node/{node}", known, "--timeout=60s")
 
@@ -69,3 +57,24 @@ def test_specification_exists_after_a_boot(laboratory):
     host = laboratory.host("gpu-1")
     assert specification(host) == before
     assert host.check_output("systemctl show --value -p Result nvidia-cdi-refresh") == "success"
+
+
+def test_files_for_cuda_exist_before_anything_asks_for_them(laboratory):
+    """Without the service that writes the specification, which would create them, too."""
+    host = laboratory.host("gpu-2")
+    host.check_output("systemctl mask nvidia-cdi-refresh.service")
+    reboot(laboratory, "gpu-2")
+    files = set(host.check_output("ls /dev | grep nvidia").split())
+    host.check_output("systemctl unmask nvidia-cdi-refresh.service")
+    host.check_output("systemctl start nvidia-cdi-refresh.service")
+    assert files >= {"nvidia0", "nvidiactl", "nvidia-uvm", "nvidia-uvm-tools"}
+    # gpu-1 has a driver of the admin, which the role leaves alone.
+    rules = "/etc/udev/rules.d/70-metal-gpu-device-files.rules"
+    assert [laboratory.host(node).file(rules).exists for node in ("gpu-1", "gpu-2")] == [
+        False,
+        True,
+    ]
+    run = laboratory.playbook("metal.gpu.site")
+    assert run.returncode == 0
+    for node in ("gpu-1", "gpu-2"):
+        assert re.search(rf"^{node}\s+: ok=\d+\s+changed=0\s", run.output, re.M)

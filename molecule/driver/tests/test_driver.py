@@ -16,6 +16,9 @@ FOLDER = "/var/lib/metal-gpu/packages/nvidia_driver.run"
 SWITCH = ("-e", "nvidia_driver_switch_ok=true")
 PACKAGES = ("-e", "nvidia_driver_source=nvidia")
 OPERATIONS_ALLOWED = 1
+FILES = {"nvidia0", "nvidiactl", "nvidia-uvm", "nvidia-uvm-tools"}
+RULE = "/etc/udev/rules.d/70-metal-gpu-device-files.rules"
+LOAD = "rmmod nvidia_uvm nvidia && modprobe -a nvidia nvidia_uvm"
 
 
 @pytest.fixture
@@ -25,6 +28,10 @@ def gpu(laboratory):
 
 def works(gpu):
     return len(gpu.check_output("nvidia-smi -L").splitlines()) == 1
+
+
+def device_files(gpu):
+    return set(gpu.check_output("ls /dev | grep nvidia || true").split())
 
 
 def is_unchanged(run):
@@ -56,6 +63,32 @@ def test_second_run_changes_nothing_and_is_cheap(laboratory):
     print(f"\nrole nvidia_driver alone: {counts['gpu-1']} remote operations", end=" ")
 
 
+def test_loading_the_modules_creates_no_file_without_the_rule(gpu):
+    gpu.check_output("nvidia-smi -pm 0")
+    gpu.check_output(f"mv {RULE} /root/rule && {LOAD}")
+    assert device_files(gpu) == set()
+    gpu.check_output(f"mv /root/rule {RULE} && {LOAD}")
+    assert device_files(gpu) == FILES
+    gpu.check_output("nvidia-smi -pm 1")
+
+
+def test_files_exist_after_a_boot(laboratory, gpu):
+    """Nothing that uses a GPU has run: a .run file brings no unit, and there is no toolkit."""
+    laboratory.reboot("gpu-1")
+    assert device_files(gpu) == FILES
+    assert works(gpu)
+
+
+def test_file_that_is_missing_is_created(laboratory, gpu):
+    laboratory.playbook(CONVERGE)
+    laboratory.lab("fault", "gpu-1", "no-uvm-file")
+    assert works(gpu)
+    run = laboratory.playbook(CONVERGE)
+    assert run.returncode == 0
+    assert device_files(gpu) == FILES
+    assert is_unchanged(laboratory.playbook(CONVERGE))
+
+
 def test_another_source_needs_permission(laboratory, gpu):
     run = laboratory.playbook(CONVERGE, *PACKAGES)
     assert is_unchanged(run)
@@ -68,6 +101,7 @@ def test_packages_and_back(laboratory, gpu):
     assert run.returncode == 0
     assert works(gpu)
     assert gpu.package("nvidia-driver-cuda").version == f"{VERSION}-1"
+    assert device_files(gpu) >= FILES
     for path in ("/usr/bin/nvidia-uninstall", "/var/lib/nvidia"):
         assert not gpu.file(path).exists
     assert is_unchanged(laboratory.playbook(CONVERGE, *PACKAGES, *SWITCH))

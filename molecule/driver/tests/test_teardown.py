@@ -35,7 +35,8 @@ def of_file(laboratory, name, version):
 
 
 def has_no_driver(gpu):
-    paths = ("/usr/bin/nvidia-smi", "/usr/bin/nvidia-uninstall", "/var/lib/nvidia", SOURCE)
+    programs = ("nvidia-smi", "nvidia-modprobe", "nvidia-uninstall")
+    paths = (*(f"/usr/bin/{name}" for name in programs), "/var/lib/nvidia", SOURCE)
     left = [path for path in paths if gpu.file(path).exists]
     return not left and "nvidia" not in gpu.check_output("lsmod")
 

@@ -73,6 +73,9 @@ def collect(node: Node, request: Request) -> RawData:
     for name, probe in PROBES.items():
         values[name] = probe.values(reading._replace(values=values))
     reading = reading._replace(values=values)
+    outputs = _query_programs(reading, systemctl)
+    for name, probe in PROBES.items():
+        values[name] = {**values[name], **probe.late_values(reading)}
     asked: Asked = {
         "packages": list(request.packages),
         "repositories": list(request.repositories),
@@ -102,7 +105,7 @@ def collect(node: Node, request: Request) -> RawData:
         "values": values,
         "modified": _read_times(reading),
         "clock": {"now": time.time(), "uptime": time.monotonic()},
-        "outputs": _query_programs(reading, systemctl),
+        "outputs": outputs,
         "texts": reading.files.texts,
         "errors": {**reading.unit_files.errors, **reading.files.errors},
     }

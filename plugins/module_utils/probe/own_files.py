@@ -22,9 +22,11 @@ MODULES_LOAD = "/etc/modules-load.d/metal-gpu.conf"
 MODULE_PARAMETERS = "/etc/modprobe.d/metal-gpu-parameters.conf"
 PERSISTENCE_DROP_IN = "/etc/systemd/system/nvidia-persistenced.service.d/metal-gpu.conf"
 FABRIC_MODULES_LOAD = "/etc/modules-load.d/metal-gpu-fabric.conf"
+# Before the rule for links in /dev/char, which need the files.
+DEVICE_RULE = "/etc/udev/rules.d/70-metal-gpu-device-files.rules"
 OF_DRIVER = (
     *(NOUVEAU_BLACKLIST, MODULES_LOAD, FABRIC_MODULES_LOAD),
-    *(MODULE_PARAMETERS, PERSISTENCE_DROP_IN),
+    *(MODULE_PARAMETERS, PERSISTENCE_DROP_IN, DEVICE_RULE),
 )
 # apt reads files without an ending, and those that end in .pref.
 DRIVER_PIN = "/etc/apt/preferences.d/metal-gpu-nvidia-driver.pref"

@@ -109,3 +109,5 @@ class Probe:
     follow_up: Callable[[Reading, Mapping[str, Output]], Mapping[str, Command]] = (
         lambda _reading, _outputs: {}
     )
+    # Return further values: those that a command may change.
+    late_values: Callable[[Reading], Mapping[str, object]] = lambda _reading: {}

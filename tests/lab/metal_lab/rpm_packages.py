@@ -78,6 +78,7 @@ def driver(version: str, silicon: Path, repository: str) -> Iterator[Rpm]:
             # The first library is the one that programs load.
             links={f"{LIBRARIES}/{one.partition('.so.')[0]}.so.1": one for one in libraries[:1]},
             folder=content.get("folder", ""),
+            files=RECORDED["udev_rules"].get(name, {}),
             facts={"driver": version, "flavour": content.get("flavour"), "module": "nvidia"},
         )
 

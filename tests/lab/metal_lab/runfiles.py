@@ -18,15 +18,16 @@ from typing import Any
 
 import yaml
 
-from metal_lab import kernel_packages, parts
+from metal_lab import debs, kernel_packages, parts
 from metal_lab.cache import FILES, digest
-from metal_lab.debs import EMPTY, LIBRARIES, Package
+from metal_lab.debs import EMPTY, LIBRARIES, Package, render
 from metal_lab.description import Description
 from metal_lab.groups import Group
 from metal_lab.versions import LEGACY_DRIVER
 
 RECORD = Path(__file__).parent / "recorded" / "runfile.yml"
 SOURCES = FILES / "runfile"
+MODPROBE = "nvidia-modprobe/root/usr/bin/nvidia-modprobe.j2"
 _FIRST_OPEN = 515
 _OPEN_BY_DEFAULT = 560
 
@@ -48,7 +49,8 @@ def run_file(version: str, silicon: Path, machine: str = "x86_64") -> RunFile:
     name = f"NVIDIA-Linux-{machine}-{version}.run"
     summary = "stand-in for NVIDIA's .run file"
     # The key of the cache, besides the silicon.
-    facts = {"made of": digest(SOURCES, RECORD, Path(__file__), Path(kernel_packages.__file__))}
+    sources = (SOURCES, RECORD, debs.SOURCES / MODPROBE, Path(__file__))
+    facts = {"made of": digest(*sources, Path(kernel_packages.__file__))}
     return RunFile(name, version, summary, facts=facts, silicon=silicon, machine=machine)
 
 
@@ -108,6 +110,8 @@ class RunFile(Package):
                 _add(archive, name, text.encode(), 0o644)
             _add(archive, "nvidia-installer", (SOURCES / "nvidia-installer").read_bytes(), 0o755)
             _add(archive, "files/usr/bin/nvidia-smi", self._read("nvidia-smi"), 0o755)
+            modprobe = render(MODPROBE, self).encode()
+            _add(archive, "files/usr/bin/nvidia-modprobe", modprobe, 0o755)
             for name in ("libnvidia-ml", "libnvidia-sandboxutils", "libcuda"):
                 file = f"{name}.so.{self.version}"
                 _add(archive, f"files{LIBRARIES}/{file}", self._read(file), 0o644)

@@ -16,7 +16,7 @@ from metal_lab.silicon.machine import machine_json
 LAB = Path(metal_lab.__file__).parent
 sys.path.insert(0, str(LAB / "silicon/node/usr/local/lib/metal-lab"))
 
-from simulation import boot, fabric, keys, kmod, trees  # noqa: E402
+from simulation import boot, device_files, fabric, keys, kmod, trees  # noqa: E402
 from simulation.faults import FAULTS, FaultError  # noqa: E402
 from simulation.state import Kernel, Machine, Node  # noqa: E402
 
@@ -61,12 +61,22 @@ class Rig:
         self.render()
         return status
 
+    def nvidia_modprobe(self, *arguments):
+        status = device_files.nvidia_modprobe(self.node, self.machine, self.kernel, list(arguments))
+        self.render()
+        return status
+
     def fault(self, name, *arguments):
         FAULTS[name](self.node, self.machine, self.kernel, list(arguments))
         self.render()
 
     def render(self):
         trees.render(self.node, self.machine, self.kernel, lambda path, *_: Path(path).touch())
+
+    def create_all(self):
+        """As ub-device-create does."""
+        device_files.create(self.kernel, device_files.possible(self.kernel))
+        self.render()
 
     def reboot(self):
         self.machine.save()
@@ -107,6 +117,9 @@ def test_virgin_node_has_gpus_on_the_bus_and_nothing_else(p100):
 def test_load_and_unload(p100):
     assert p100.modprobe("-a", "nvidia", "nvidia-uvm") == 0
     gpus = ["nvidia0", "nvidia1", "nvidia2", "nvidia3"]
+    assert p100.devices() == []
+    assert p100.nvidia_modprobe("-c", "0", "-u") == 0
+    assert p100.nvidia_modprobe("-c", "255", *(word for n in "0123" for word in ("-c", n))) == 0
     assert p100.devices() == ["nvidia-uvm", "nvidia-uvm-tools", *gpus, "nvidiactl"]
     assert p100.drivers() == {**dict.fromkeys(P100, "nvidia"), **OTHER_DRIVERS}
     assert "x86_64 Kernel Module  580.178.04  " in p100.read("/proc/driver/nvidia/version")
@@ -391,24 +404,82 @@ def test_faults_of_nvidia_smi_are_in_what_it_reads(p100):
         pytest.param("no-uvm-file", "nvidia-uvm", id="uvm"),
     ],
 )
-@pytest.mark.parametrize("heal", [lambda rig: rig.fault("restore"), Rig.reboot], ids=["", "boot"])
+@pytest.mark.parametrize(
+    "heal",
+    [
+        pytest.param(lambda rig: rig.fault("restore"), id="restore"),
+        pytest.param(lambda rig: (rig.reboot(), rig.create_all()), id="boot"),
+        pytest.param(
+            lambda rig: (rig.nvidia_modprobe("-c255"), rig.nvidia_modprobe("-uc0")),
+            id="nvidia-modprobe",
+        ),
+    ],
+)
 def test_device_file_that_is_gone_stays_so(p100, fault, file, heal):
     p100.write("/etc/modules-load.d/nvidia.conf", "nvidia-uvm\n")
     p100.reboot()
+    p100.create_all()
     there = p100.devices()
     p100.fault(fault)
-    p100.render()
-    assert set(there) - set(p100.devices()) >= {file}
+    p100.create_all()
+    assert set(there) - set(p100.devices()) == {file}
+    assert p100.node.path(f"/run/metal-lab/kept-away/{file}").exists()
     heal(p100)
     assert p100.devices() == there
+    assert not p100.node.path("/run/metal-lab/kept-away").exists()
 
 
 def test_module_that_is_gone_leaves_its_device_files(p100):
     """As a real one does: its files were made by somebody else."""
     p100.modprobe("nvidia_uvm")
+    p100.create_all()
     there = p100.devices()
     p100.fault("no-uvm")
     assert (p100.kernel.modules, p100.devices()) == (["nvidia"], there)
+
+
+UVM, GPUS = ["nvidia-uvm", "nvidia-uvm-tools"], ["nvidia0", "nvidia1", "nvidia2", "nvidia3"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "modules", "files"),
+    [
+        pytest.param([], 0, ["nvidia"], [], id="without-options"),
+        pytest.param(["-c", "1"], 0, ["nvidia"], ["nvidia1"], id="gpu"),
+        pytest.param(["-c0", "-c255"], 0, ["nvidia"], ["nvidia0", "nvidiactl"], id="several"),
+        pytest.param(["-c", "0", "-u"], 0, ["nvidia", "nvidia_uvm"], UVM, id="uvm"),
+        pytest.param(["--unified-memory"], 0, ["nvidia", "nvidia_uvm"], [], id="uvm-without-c"),
+        pytest.param(["-m"], 0, ["nvidia", "nvidia_modeset"], ["nvidia-modeset"], id="modeset"),
+        pytest.param(["--create-device-files"], 1, [], [], id="unknown"),
+        pytest.param(["nvidia"], 1, [], [], id="argument"),
+    ],
+)
+def test_nvidia_modprobe(p100, arguments, status, modules, files):
+    assert p100.nvidia_modprobe(*arguments) == status
+    assert (p100.kernel.modules, p100.devices()) == (modules, files)
+
+
+def test_nvidia_modprobe_without_a_module(tmp_path, capsys):
+    rig = Rig(tmp_path, "p100x4", flavour=None)
+    assert rig.nvidia_modprobe("-c", "0", "-u") == 1
+    assert capsys.readouterr() == ("", "")
+
+
+def test_libraries_create_nothing_for_cuda(p100):
+    p100.modprobe("-a", "nvidia", "nvidia-uvm")
+    device_files.create_for_driver(p100.kernel)
+    p100.render()
+    assert p100.devices() == [*GPUS, "nvidiactl"]
+
+
+def test_boot_starts_without_device_files(p100):
+    p100.write("/etc/modules-load.d/nvidia.conf", "nvidia-uvm\n")
+    p100.reboot()
+    assert p100.devices() == []
+    p100.create_all()
+    p100.write("/dev/nvidia-fs0", "of another driver")
+    p100.reboot()
+    assert (p100.kernel.modules, p100.devices()) == (["nvidia", "nvidia_uvm"], ["nvidia-fs0"])
 
 
 def test_library_that_is_gone_comes_back(p100):
@@ -537,6 +608,11 @@ def test_events_of_a_module():
         pytest.param(
             'ACTION=="add|bind", SUBSYSTEM=="module", KERNEL!="nouveau", RUN="x"', ["x"], id="or"
         ),
+        pytest.param('KERNEL=="nvidia", RUN+="a", RUN+="b"', ["a", "b"], id="several"),
+        pytest.param('KERNEL=="nvidia", RUN+="echo $$(x) 5%%"', ["echo $(x) 5%"], id="escapes"),
+        pytest.param('KERNEL=="nvidia", TEST=="/usr", RUN+="x"', ["x"], id="file"),
+        pytest.param('KERNEL=="nvidia", TEST=="/nowhere", RUN+="x"', [], id="no-file"),
+        pytest.param('KERNEL=="nvidia", TEST!="/nowhere", RUN+="x"', ["x"], id="not-file"),
         pytest.param('ACTION=="remove", KERNEL=="nvidia", RUN+="x"', [], id="other-action"),
         pytest.param('DEVPATH=="/module/nvidia", ATTR{x}=="1", RUN+="x"', [], id="unknown-key"),
         pytest.param('# KERNEL=="nvidia", RUN+="x"', [], id="comment"),

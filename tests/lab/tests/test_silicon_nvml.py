@@ -201,6 +201,23 @@ def test_smi_says_what_is_wrong(driver, prepare, status, first_line):
         assert (result, output.splitlines()[0]) == (status, first_line)
 
 
+@pytest.mark.parametrize("kept_away", [False, True], ids=["free", "kept-away"])
+def test_files_that_root_needs_are_created_on_the_node(driver, kept_away):
+    """Not in containers, which the test above shows: they do not have the file of the version."""
+    driver.load()
+    proc_version(driver, VERSION)
+    shutil.rmtree(driver.root / "dev")
+    (driver.root / "dev").mkdir()
+    if kept_away:
+        (driver.root / "run/metal-lab/kept-away").mkdir(parents=True)
+        (driver.root / "run/metal-lab/kept-away/nvidiactl").touch()
+    creates = os.geteuid() == 0 and not kept_away
+    status, _ = driver.smi("-L")
+    assert status == (0 if creates else 9)
+    created = sorted(file.name for file in (driver.root / "dev").iterdir())
+    assert created == ([*(f"nvidia{n}" for n in range(4)), "nvidiactl"] if creates else [])
+
+
 def test_smi_without_the_library(driver, tmp_path):
     status, output = driver.smi("-L", libraries=tmp_path)
     assert status == 12

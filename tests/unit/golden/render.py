@@ -147,6 +147,7 @@ _SHOWN: dict[Step, Callable[[Mapping[str, Any], str], Lines]] = {
     driver_steps.PIN: _file("pin"),
     driver_steps.MODULES_LOAD: _file("modules_load"),
     driver_steps.HEADERS: _packages("headers"),
+    driver_steps.DEVICE_RULE: _file("device_rule"),
     driver_steps.PERSISTENCE: _persistence,
     driver_steps.FOLLOW: _following,
     driver_steps.FABRIC_MODULES: _fabric_modules,

@@ -43,10 +43,7 @@ if TYPE_CHECKING:
     from ansible_collections.metal.gpu.plugins.module_utils.read.output import Output
 
 
-class Values(TypedDict):
-    """What only this component reads."""
-
-    device_files: list[DeviceFile]
+class _Early(TypedDict):
     device_users: list[DeviceUser] | None
     module_files: list[str]
     peermem: bool
@@ -58,11 +55,18 @@ class Values(TypedDict):
     installer: Installer
 
 
-def _values(reading: Reading) -> Values:
+class _Late(TypedDict):
+    device_files: list[DeviceFile]
+
+
+class Values(_Early, _Late):
+    """What only this component reads."""
+
+
+def _values(reading: Reading) -> _Early:
     root = reading.node.root
     modules_dep = kernel_modules.read_modules_dep(reading, reading.release)
     return {
-        "device_files": read_device_files(root),
         "device_users": read_device_users(root) if reading.request.device_users else None,
         "module_files": nvidia_driver.parse_modules_dep(modules_dep),
         "peermem": nvidia_driver.has_peermem(modules_dep),
@@ -75,6 +79,11 @@ def _values(reading: Reading) -> Values:
         },
         "installer": read_installer(root),
     }
+
+
+def _late_values(reading: Reading) -> _Late:
+    """Read the files in /dev, of which nvidia-smi has created some if root runs it."""
+    return {"device_files": read_device_files(reading.node.root)}
 
 
 def _read(reading: Reading) -> None:
@@ -160,4 +169,5 @@ PROBE = Probe(
     times=_times,
     commands=_commands,
     follow_up=_follow_up,
+    late_values=_late_values,
 )

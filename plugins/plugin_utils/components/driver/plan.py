@@ -9,6 +9,7 @@ Source: https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/
 from __future__ import annotations
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
+    device_files,
     distribution,
     fabric,
     kernels,
@@ -171,6 +172,8 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
         reboot = f"kernel {booted['release']} has headers, and the running one has none"
     plan.step(steps.REBOOT, reboot)
     plan.step(steps.LOAD, None if reboot else state.unloaded_reason(node, loaded))
+    if is_ours:
+        device_files.plan_device_files(plan, node, choice.source)
     persistence.plan_new(plan, node)
     fabric.plan_service(plan, node, choice, managers)
     next_boot.refuse_unfit(plan, node, choice, problem, is_built=bool(chosen.headers))

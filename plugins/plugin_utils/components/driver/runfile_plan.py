@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from ansible_collections.metal.gpu.plugins.module_utils.read.packages import RECORDS
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
+    device_files,
     fabric,
     kernels,
     modules,
@@ -87,6 +88,8 @@ def plan_runfile(plan: Plan[Data], node: Node, desired: Desired, choice: Choice)
     plan.step(steps.RUNFILE, None if is_installed else f"no driver is installed; {choice.why}")
     loaded = parameters.plan_modules_load(plan, node, desired)
     plan.step(steps.LOAD, None if reboot and is_installed else state.unloaded_reason(node, loaded))
+    if not is_installed or origin.is_our_runfile(node):
+        device_files.plan_device_files(plan, node, choice.source)
     persistence.plan_without_daemon(plan, node)
     fabric.plan_service(plan, node, choice, managers)
     next_boot.refuse_unfit(plan, node, choice, problem, is_built=is_installed)

@@ -56,6 +56,7 @@ class Data(PackageData, total=False):
     kernels: list[str]  # to build it for, unless DKMS has
     rebuild: list[str]  # of these, those for which DKMS has a build that cannot be used
     others: str  # other drivers, if the build fails
+    device_rule: File  # of udev
     persistence_drop_in: File | None
     persistence_gpus: list[str]  # on which nvidia-smi turns the mode on
     fabric_packages: list[str]

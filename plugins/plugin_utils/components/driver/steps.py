@@ -30,6 +30,8 @@ MODULES_LOAD = Step("modules_load", "Load the NVIDIA modules at boot")
 RUNFILE = Step("runfile", "Install the driver from the .run file")
 REBOOT = Step("reboot", "Reboot into the NVIDIA driver")
 LOAD = Step("load", "Load the NVIDIA modules")
+DEVICE_RULE = Step("device_rule", "Create the device files for CUDA at boot")
+DEVICE_FILES = Step("device_files", "Create the device files for CUDA now")
 PERSISTENCE = Step("persistence", "Start the persistence daemon")
 PERSISTENCE_MODE = Step("persistence_mode", "Turn on persistence mode")
 FABRIC_PACKAGES = Step("fabric_packages", "Install Fabric Manager")
@@ -51,8 +53,8 @@ REMOVE_FILES = Step("remove_files", "Remove the module configuration of the driv
 ALL = (
     *(REPAIR, OURS.python_debian, OURS.repository, SECURITY, STREAM, HEADERS, PIN, BLACKLIST),
     *(INITRAMFS, PARAMETERS, OURS.install, FABRIC_PACKAGES, FOLLOW, OURS.hold, BUILD, REBOOT),
-    *(RUNFILE, MODULES_LOAD, LOAD, PERSISTENCE, PERSISTENCE_MODE, FABRIC_ORDER, FABRIC_MODULES),
-    *(FABRIC, PEERMEM),
+    *(RUNFILE, MODULES_LOAD, LOAD, DEVICE_RULE, DEVICE_FILES, PERSISTENCE, PERSISTENCE_MODE),
+    *(FABRIC_ORDER, FABRIC_MODULES, FABRIC, PEERMEM),
     *(STOP_FABRIC, STOP_PERSISTENCE, NO_PERSISTENCE_MODE, UNLOAD, UNINSTALL, OURS.remove),
     *(
         OURS.release,

@@ -10,6 +10,7 @@ been started for another purpose.
 from __future__ import annotations
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
+    device_files,
     distribution,
     fabric,
     kernels,
@@ -107,6 +108,8 @@ def plan_working(plan: Plan[Data], node: Node, desired: Desired) -> None:
     parameters.plan_loaded(plan, node, desired)
     if not plan.has_step(steps.REBOOT):
         plan.step(steps.LOAD, state.unloaded_reason(node, loaded))
+    if ours or origin.is_our_runfile(node):
+        device_files.plan_device_files(plan, node, origin.maker(node))
     persistence.plan_working(plan, node, found)
     if choice:
         fabric.plan_service(plan, node, choice, managers)

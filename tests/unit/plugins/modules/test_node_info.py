@@ -50,6 +50,21 @@ def test_configuration_travels_and_units_do_not(collect, tmp_path):
     assert units <= set(raw["modified"])
 
 
+def test_files_that_nvidia_smi_creates_are_there(collect, tmp_path):
+    """For root, NVML creates them. The first observation after a boot must not miss them."""
+
+    class Creating(Programs):
+        def run(self, argv, **options):
+            if argv[3].endswith("nvidia-smi"):
+                (tmp_path / "dev").mkdir()
+                (tmp_path / "dev/nvidia0").symlink_to("/dev/null")
+            return super().run(argv, **options)
+
+    raw = collect(Creating({"nvidia-smi": (0, "", "")}))
+    paths = [file["path"] for file in raw["values"]["driver"]["device_files"]]
+    assert paths == ["/dev/nvidia0"]
+
+
 def test_packages_are_asked_for_in_one_command(collect):
     programs = Programs({"dpkg-query": (0, "", "")})
     collect(programs, packages=["python3-debian"])

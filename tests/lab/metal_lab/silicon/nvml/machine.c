@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -93,11 +94,26 @@ static struct gpu *slot_of(struct machine *machine, const char *uuid)
     return machine->gpu_count < MAX_GPUS ? &machine->gpus[machine->gpu_count++] : NULL;
 }
 
-static bool device_file_exists(unsigned minor)
+/* Containers do not have the file of the version. */
+static bool may_create_files(void)
 {
-    char path[PATH_MAX];
+    return geteuid() == 0 && access(ROOT "/proc/driver/nvidia/version", F_OK) == 0;
+}
 
-    snprintf(path, sizeof path, ROOT "/dev/nvidia%u", minor);
+bool machine_device_file(unsigned minor)
+{
+    char name[32], path[PATH_MAX];
+
+    if (minor == CONTROL_MINOR)
+        snprintf(name, sizeof name, "nvidiactl");
+    else
+        snprintf(name, sizeof name, "nvidia%u", minor);
+    snprintf(path, sizeof path, ROOT "/run/metal-lab/kept-away/%s", name);
+    bool is_kept_away = access(path, F_OK) == 0;
+    snprintf(path, sizeof path, ROOT "/dev/%s", name);
+    if (access(path, F_OK) != 0 && may_create_files() && !is_kept_away
+        && mknod(path, S_IFCHR | 0666, makedev(NVIDIA_MAJOR, minor)) == 0)
+        chmod(path, 0666); /* mknod obeys the umask */
     return access(path, F_OK) == 0;
 }
 
@@ -172,7 +188,7 @@ static void parse_gpu(struct machine *machine, const char *line, const char *fil
 
     value_of(line, "state", value, sizeof value);
     parse_state(gpu, value);
-    gpu->present = device_file_exists(gpu->minor);
+    gpu->present = machine_device_file(gpu->minor);
 }
 
 /* Copies the rest of a line that starts with `key`. */

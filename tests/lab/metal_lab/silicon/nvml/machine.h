@@ -54,6 +54,11 @@ struct machine {
 /* Reads the description again if the file has changed since. */
 void machine_refresh(struct machine *machine);
 
+/* Whether a device file is there: /dev/nvidiactl, or that of a GPU. Like the real NVML, this creates
+ * it for programs of root on the node. */
+enum { NVIDIA_MAJOR = 195, CONTROL_MINOR = 255 };
+bool machine_device_file(unsigned minor);
+
 /* The path of the description, or NULL. */
 const char *machine_path(void);
 

@@ -38,7 +38,7 @@ static nvmlReturn_t open_driver(void)
 
     if (on_node && strcmp(loaded, DRIVER_VERSION) != 0)
         return NVML_ERROR_LIB_RM_VERSION_MISMATCH;
-    if (access(ROOT "/dev/nvidiactl", F_OK) != 0)
+    if (!machine_device_file(CONTROL_MINOR))
         return NVML_ERROR_DRIVER_NOT_LOADED;
     machine_refresh(&machine);
     if (machine.driver_version[0] == '\0')

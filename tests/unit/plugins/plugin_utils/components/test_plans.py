@@ -235,6 +235,8 @@ def test_second_run_finds_nothing_to_do(planner: str) -> None:
                 "Hold the driver",
                 "Load the NVIDIA modules at boot",
                 "Load the NVIDIA modules",
+                "Create the device files for CUDA at boot",
+                "Create the device files for CUDA now",
                 "Start the persistence daemon",
             ],
             id="nvidia_driver",

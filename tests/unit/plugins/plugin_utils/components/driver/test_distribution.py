@@ -121,6 +121,8 @@ def test_debians_driver() -> None:
         "Hold the driver",
         "Load the NVIDIA modules at boot",
         "Load the NVIDIA modules",
+        "Create the device files for CUDA at boot",
+        "Create the device files for CUDA now",
         "Start the persistence daemon",
     ]
     data = planned["data"]

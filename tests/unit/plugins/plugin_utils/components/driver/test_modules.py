@@ -314,7 +314,8 @@ def test_the_newer_kernel_is_booted_where_permitted(headers: bool) -> None:
     node = driver(VIRGIN, next_kernel=kernel(headers=headers), headers_available=[NEWER])
     planned = plan("nvidia_driver", node, reboot_ok=True)
     assert codes(planned) == []
-    assert slugs(planned)[-4:] == ["modules_load", "build", "reboot", "persistence"]
+    after = ["modules_load", "build", "reboot", "device_rule", "device_files", "persistence"]
+    assert slugs(planned)[-6:] == after
     assert planned["data"]["kernels"] == [NEWER]
     wanted = [one for one in planned["data"]["packages"] if one.startswith("linux-headers-")]
     assert wanted == ([] if headers else [f"linux-headers-{NEWER}"])
@@ -491,6 +492,7 @@ def test_an_enrolled_key_signs_and_the_role_goes_on() -> None:
 
 UNIT = "/usr/lib/systemd/system/nvidia-persistenced.service"
 OF_ADMIN = "/etc/systemd/system/nvidia-persistenced.service.d/mine.conf"
+DEVICE_RULE = "/etc/udev/rules.d/70-metal-gpu-device-files.rules"
 DROP_IN = "/etc/systemd/system/nvidia-persistenced.service.d/metal-gpu.conf"
 
 
@@ -571,7 +573,7 @@ def test_teardown_removes_our_files_only() -> None:
     files = [*DONE["ours"]["files"], DROP_IN, "/etc/modprobe.d/metal-gpu-parameters.conf"]
     node = merge(DONE, {"ours": {"files": files}})
     removed = plan("nvidia_driver", node, state="absent")["data"]["files"]
-    assert {*removed} == {one for one in files if "/mod" in one or one == DROP_IN}
+    assert {*removed} == {one for one in files if "/mod" in one or one in (DROP_IN, DEVICE_RULE)}
 
 
 # --- parameters and nvidia_peermem ----------------------------------------------------------------

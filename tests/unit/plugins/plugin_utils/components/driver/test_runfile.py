@@ -153,6 +153,8 @@ INSTALLED = [
     "Install the driver from the .run file",
     "Load the NVIDIA modules at boot",
     "Load the NVIDIA modules",
+    "Create the device files for CUDA at boot",
+    "Create the device files for CUDA now",
     "Turn on persistence mode",
 ]
 

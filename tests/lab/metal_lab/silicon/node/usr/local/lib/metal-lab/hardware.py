@@ -4,6 +4,8 @@
 
 hardware.py boot                    at the start of the node (metal-lab-hardware.service)
 hardware.py modprobe|rmmod|modinfo|lsmod|mokutil ARGUMENT...
+hardware.py nvidia-modprobe ARGUMENT...
+hardware.py device-files            ub-device-create calls it: all files that can be in /dev
 hardware.py persistence on|off      nvidia-persistenced calls it to set the mode
 hardware.py fabric VERSION          Fabric Manager calls it to train the GPUs
 hardware.py refresh                 after the driver's libraries were replaced
@@ -16,7 +18,7 @@ from __future__ import annotations
 import os
 import sys
 
-from simulation import boot, fabric, keys, kmod, trees
+from simulation import boot, device_files, fabric, keys, kmod, trees
 from simulation.faults import FAULTS, FaultError
 from simulation.state import Kernel, Machine, Node
 
@@ -73,10 +75,16 @@ def change(node: Node, machine: Machine, kernel: Kernel, verb: str, arguments: l
         return kmod.modprobe(node, machine, kernel, arguments)
     if verb == "rmmod":
         return kmod.rmmod(node, machine, kernel, arguments)
+    if verb == "nvidia-modprobe":
+        return device_files.nvidia_modprobe(node, machine, kernel, arguments)
+    if verb == "device-files" and not arguments:
+        device_files.create(kernel, device_files.possible(kernel))
+        return 0
     if verb == "persistence" and arguments in (["on"], ["off"]):
         if arguments == ["on"] and not kernel.driver:
             sys.exit("persistence: the nvidia module is not loaded")
         kernel.persistent = list(kernel.minors) if arguments == ["on"] else []
+        device_files.create_for_driver(kernel)
         return 0
     if verb == "fabric" and len(arguments) == 1:
         fabric.train(machine, kernel, arguments[0])

@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from . import kmod
+from . import kmod, trees
 from .state import Kernel, Machine, Node
 
 TREES = ("/sys/bus/pci", "/sys/module", "/sys/firmware", "/proc/driver")
@@ -105,6 +105,7 @@ def coldplug(node: Node, machine: Machine, kernel: Kernel) -> None:
 
     systemd-modules-load cannot do it: it uses libkmod, which does not know simulated modules.
     """
+    trees.remove_devices(node)
     for fault in machine.faults("vfio"):  # vfio-pci.ids= on the kernel's command line
         bind_vfio(machine, kernel, fault["address"])
     for module in ("nouveau", "nvidia"):
@@ -164,8 +165,8 @@ def events_of(module: str) -> Iterator[dict[str, str]]:
 def commands_for(node: Node, event: dict[str, str]) -> list[str]:
     """The commands and units of the udev rules that match an event.
 
-    This supports matches by the event's own keys, RUN and SYSTEMD_WANTS. It ignores GOTO, so a rule
-    has to contain its own matches.
+    This supports matches by the event's own keys and by TEST, RUN and SYSTEMD_WANTS. It ignores
+    GOTO, so a rule has to contain its own matches.
     """
     texts = _drop_ins(node, ("/etc", "/run", "/usr/lib"), "udev/rules.d", "*.rules")
     commands = []
@@ -174,9 +175,13 @@ def commands_for(node: Node, event: dict[str, str]) -> list[str]:
         matches = [item for item in items if item[1] in ("==", "!=")]
         if not any(key in ("KERNEL", "DEVPATH") for key, _operator, _value in matches):
             continue
-        if all(_fits(event.get(key), value) == (sign == "==") for key, sign, value in matches):
+        if all(_fits(node, event, key, value) == (sign == "==") for key, sign, value in matches):
             assigned = [(key, value) for key, sign, value in items if sign not in ("==", "!=")]
-            commands += [value for key, value in assigned if key == "RUN"]
+            commands += [
+                value.replace("$$", "$").replace("%%", "%")
+                for key, value in assigned
+                if key == "RUN"
+            ]
             commands += [
                 f"systemctl start --no-block {value}"
                 for key, value in assigned
@@ -185,7 +190,10 @@ def commands_for(node: Node, event: dict[str, str]) -> list[str]:
     return commands
 
 
-def _fits(value: str | None, pattern: str) -> bool:
+def _fits(node: Node, event: dict[str, str], key: str, pattern: str) -> bool:
+    if key == "TEST":
+        return node.path(pattern).exists()
+    value = event.get(key)
     return value is not None and any(
         fnmatch.fnmatchcase(value, alternative) for alternative in pattern.split("|")
     )

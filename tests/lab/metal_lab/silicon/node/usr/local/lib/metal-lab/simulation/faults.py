@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from . import boot, keys, kmod, trees
+from . import boot, device_files, keys, kmod, trees
 from .state import Kernel, Machine, Node
 
 Fault = Callable[[Node, Machine, Kernel, list[str]], None]
@@ -100,12 +100,12 @@ def smi_garbage(node: Node, machine: Machine, kernel: Kernel, arguments: list[st
 
 
 def no_nvidiactl(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> None:
-    """/dev/nvidiactl is missing; a reboot creates it again."""
+    """/dev/nvidiactl is missing, and NVML cannot create it; a reboot ends that."""
     _take_device(node, kernel, "nvidiactl")
 
 
 def no_uvm_file(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> None:
-    """/dev/nvidia-uvm is missing, its module is loaded; a reboot creates it again."""
+    """/dev/nvidia-uvm is missing, its module is loaded; nvidia-modprobe creates it again."""
     _take_device(node, kernel, "nvidia-uvm")
 
 
@@ -216,10 +216,13 @@ def restore(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) 
     modules = [module for module in kernel.modules if module in kmod.NVIDIA_MODULES]
     modules = [*kernel.evicted, *modules]
     kernel.modules, kernel.driver, kernel.evicted = [], None, []
-    kernel.bound, kernel.minors, kernel.missing_files = {}, {}, []
+    kernel.bound, kernel.minors = {}, {}
+    kernel.device_files, kernel.missing_files = [], []
     boot.coldplug(node, machine, kernel)
     for module in dict.fromkeys(modules):
         boot.try_to_load(node, machine, kernel, module)
+    # Whoever had created the files.
+    device_files.create(kernel, device_files.possible(kernel))
 
 
 FAULTS: dict[str, Fault] = {

@@ -190,6 +190,7 @@ class Kernel:
     # Whether Fabric Manager has trained the GPUs since the module was loaded. It stays if it ends.
     fabric: bool = False
     evicted: list[str] = field(default_factory=list)  # modules that a fault removed
+    device_files: list[str] = field(default_factory=list)  # names in /dev that somebody created
     missing_files: list[str] = field(default_factory=list)  # names in /dev that a fault removed
 
     @classmethod

@@ -17,20 +17,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from .device_files import KEPT_AWAY, NAMES, NVIDIA_MAJOR, UVM_MAJOR, possible
 from .kmod import NVIDIA_MODULES
 from .state import Driver, Function, Kernel, Machine, Node
 
 MakeNode = Callable[[str, int, int], None]  # as os.mknod
 
-NVIDIA_MAJOR = 195
-UVM_MAJOR = 510  # real kernels assign it
-CONTROL_MINOR, MODESET_MINOR = 255, 254
-
-DEVICE_FILES = {  # module -> its files besides those of the GPUs
-    "nvidia": {"nvidiactl": (NVIDIA_MAJOR, CONTROL_MINOR)},
-    "nvidia_modeset": {"nvidia-modeset": (NVIDIA_MAJOR, MODESET_MINOR)},
-    "nvidia_uvm": {"nvidia-uvm": (UVM_MAJOR, 0), "nvidia-uvm-tools": (UVM_MAJOR, 1)},
-}
 CHARACTER_DEVICES = {  # module -> its lines in /proc/devices
     "nvidia": ((NVIDIA_MAJOR, "nvidia"), (NVIDIA_MAJOR, "nvidiactl")),
     "nvidia_modeset": ((NVIDIA_MAJOR, "nvidia-modeset"),),
@@ -273,24 +265,45 @@ def information_text(gpu: Function, driver: Driver, minor: int) -> str:
 
 
 def render_devices(node: Node, kernel: Kernel, make_node: MakeNode) -> None:
+    """Write the files that somebody has created, and remove those that cannot work.
+
+    Real files of a module that was unloaded stay until the next boot. Here they go with the driver,
+    so that a node without one has no trace of it.
+    """
     wanted = {
         name: numbers
-        for module in kernel.modules
-        for name, numbers in DEVICE_FILES.get(module, {}).items()
-        if name not in kernel.missing_files
+        for name, numbers in possible(kernel).items()
+        if name in kernel.device_files and name not in kernel.missing_files
     }
-    wanted.update({f"nvidia{minor}": (NVIDIA_MAJOR, minor) for minor in kernel.minors.values()})
     directory = node.path("/dev")
     directory.mkdir(exist_ok=True)
-    # `nvidia-ctk system create-device-nodes` can create more of them.
-    removable = r"nvidia\d+" if kernel.driver else r"nvidia(\d+|ctl|-uvm|-uvm-tools|-modeset)"
+    gpus = {f"nvidia{minor}" for minor in kernel.minors.values()}
     for file in directory.glob("nvidia*"):
-        if re.fullmatch(removable, file.name) and file.name not in wanted:
+        # NVML and `nvidia-ctk system create-device-nodes` create some that the state does not know.
+        is_dead = not kernel.driver or (
+            re.fullmatch(r"nvidia\d+", file.name) and file.name not in gpus
+        )
+        if re.fullmatch(NAMES, file.name) and is_dead:
             file.unlink()
     for name, (major, minor) in wanted.items():
         path = directory / name
         if not path.exists():
             make_node(str(path), stat.S_IFCHR | 0o666, os.makedev(major, minor))
+    _render_kept_away(node, kernel)
+
+
+def _render_kept_away(node: Node, kernel: Kernel) -> None:
+    directory = node.state / KEPT_AWAY
+    shutil.rmtree(directory, ignore_errors=True)
+    for name in kernel.missing_files:
+        write(directory / name, "")
+
+
+def remove_devices(node: Node) -> None:
+    """Remove all files of the driver: a boot starts without any."""
+    for file in node.path("/dev").glob("nvidia*"):
+        if re.fullmatch(NAMES, file.name):
+            file.unlink()
 
 
 def make_device_node(path: str, mode: int, device: int) -> None:

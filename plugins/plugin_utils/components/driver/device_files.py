@@ -1,0 +1,48 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Do the files in /dev exist that CUDA needs, now and after each boot?
+
+Loading a module creates none. NVML creates /dev/nvidiactl and the files of the GPUs when a program
+of root uses it, and nothing for CUDA. Of the packages, only Ubuntu's own have rules of udev that
+create all of them. For the others, the role writes one.
+
+Source: tests/recorded/device_files.yml
+"""
+
+from __future__ import annotations
+
+from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import steps
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.fit import DISTRIBUTION
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.shapes import Data
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import File, Plan
+
+UVM = "/dev/nvidia-uvm"
+_PROGRAM = "/usr/bin/nvidia-modprobe"
+_NUMBERS = "sed -n s/^Device.Minor:/-c/p /proc/driver/nvidia/gpus/*/information"
+# The kernel announces a module before the module is initialized, and nvidia-modprobe takes that for
+# loaded: it would not find the number of the file. modprobe waits for the module.
+# $$ is udev's way to write $.
+RULE_FILE: File = {
+    "path": own_files.DEVICE_RULE,
+    "block": (
+        f'ACTION=="add", SUBSYSTEM=="module", KERNEL=="nvidia_uvm", TEST=="{_PROGRAM}", \\\n'
+        '  RUN+="/sbin/modprobe nvidia_uvm", \\\n'
+        f'  RUN+="{_PROGRAM} -c 0 -u", \\\n'
+        f"  RUN+=\"/bin/sh -c 'exec {_PROGRAM} -c 255 $$({_NUMBERS})'\"\n"
+    ),
+}
+
+
+def plan_device_files(plan: Plan[Data], node: Node, source: str | None) -> None:
+    """Plan the files for a driver of this role, by the source that the driver comes from."""
+    if source == DISTRIBUTION and node["os"]["id"] == "ubuntu":
+        return
+    plan.data["device_rule"] = RULE_FILE
+    has_rule = RULE_FILE["path"] in node["ours"]["files"]
+    rule = None if has_rule else "loading the modules creates no file in /dev"
+    plan.step(steps.DEVICE_RULE, rule)
+    is_there = any(file["path"] == UVM for file in node["device_files"])
+    plan.step(steps.DEVICE_FILES, None if is_there else f"{UVM} does not exist")

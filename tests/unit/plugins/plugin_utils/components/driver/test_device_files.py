@@ -1,0 +1,149 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The files in /dev: loading a module creates none, so the role does, now and at each boot."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import yaml
+
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.device_files import (
+    RULE_FILE,
+    UVM,
+)
+from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.driver import (
+    test_distribution,
+    test_redhat,
+    test_runfile,
+)
+from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
+    DONE,
+    ROOT,
+    VIRGIN,
+    merge,
+    names,
+    plan,
+    without_nulls,
+)
+
+BOTH = ["device_rule", "device_files"]
+RULE = RULE_FILE["path"]
+RECORDED = yaml.safe_load((ROOT / "tests" / "recorded" / "device_files.yml").read_text())
+UBUNTU = merge(test_distribution.UBUNTU, {"secure_boot": False})
+
+
+def planned_of(planned: dict[str, Any]) -> list[str]:
+    """Return which of the two steps a plan has."""
+    assert planned["refusals"] == []
+    return [one["slug"] for one in planned["steps"] if one["slug"] in BOTH]
+
+
+def driver(node: dict[str, Any], **desired: Any) -> dict[str, Any]:
+    return test_distribution.driver(node, **desired)
+
+
+def lacking(node: dict[str, Any], *, rule: bool = False, file: bool = False) -> dict[str, Any]:
+    """Return a node without our rule, or without the file for CUDA."""
+    files = [one for one in node["device_files"] if not (file and one["path"] == UVM)]
+    ours = [one for one in node["ours"]["files"] if not (rule and one == RULE)]
+    return {**node, "device_files": files, "ours": {**node["ours"], "files": ours}}
+
+
+def test_rule_creates_what_is_recorded() -> None:
+    """Each command is a recorded one. They come after modprobe, which waits for the module."""
+    block = RULE_FILE["block"].replace("\\\n", "")
+    commands = re.findall(r'RUN\+="([^"]*)"', block)
+    assert commands[0] == "/sbin/modprobe nvidia_uvm"
+    files = {
+        file
+        for row in RECORDED["programs"]
+        if any(row["program"].replace("-c N", "-c 255") in one for one in commands)
+        for file in row["files"]
+    }
+    assert {"/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidiaN"} <= files
+    # udev takes a single $ for one of its own substitutions.
+    assert "$" not in block.replace("$$", "")
+    assert block.count("\n") == 1
+
+
+def test_virgin_node_gets_the_rule_and_the_files() -> None:
+    planned = plan("nvidia_driver", VIRGIN)
+    found = [step["slug"] for step in planned["steps"]]
+    assert found[found.index("load") + 1 :][:2] == BOTH
+    assert planned["data"]["device_rule"] == RULE_FILE
+
+
+@pytest.mark.parametrize(
+    ("node", "expected"),
+    [
+        pytest.param(DONE, [], id="all there"),
+        pytest.param(lacking(DONE, file=True), ["device_files"], id="no file"),
+        pytest.param(lacking(DONE, rule=True), ["device_rule"], id="no rule"),
+    ],
+)
+def test_working_driver_of_ours(node: dict[str, Any], expected: list[str]) -> None:
+    planned = plan("nvidia_driver", node)
+    assert [step["slug"] for step in planned["steps"]] == expected
+
+
+@pytest.mark.parametrize(
+    ("node", "desired"),
+    [
+        pytest.param(
+            lacking(merge(DONE, {"ours": {"packages": {"nvidia_driver": None}}}), file=True),
+            {},
+            id="driver of the admin",
+        ),
+        pytest.param(lacking(DONE, file=True), {"source": "present"}, id="source present"),
+        pytest.param(lacking(DONE, file=True), {"version": "570.211.01"}, id="other version"),
+        pytest.param(
+            lacking(test_runfile.by_runfile(ours=False), rule=True, file=True),
+            {"source": "runfile", "runfile_url": test_runfile.URL},
+            id="run file of the admin",
+        ),
+    ],
+)
+def test_driver_that_the_role_leaves_alone(node: dict[str, Any], desired: dict[str, Any]) -> None:
+    assert planned_of(plan("nvidia_driver", without_nulls(node), **desired)) == []
+
+
+def test_run_file() -> None:
+    assert planned_of(test_runfile.driver(VIRGIN)) == BOTH
+    done = test_runfile.by_runfile()
+    assert planned_of(test_runfile.driver(done)) == []
+    assert planned_of(test_runfile.driver(lacking(done, file=True))) == ["device_files"]
+
+
+def test_who_needs_our_rule_is_recorded() -> None:
+    """Only where rules of the newest packages are known to create the file, ours is not needed."""
+    newest = {(row["system"], row["driver"]): row["uvm"] for row in RECORDED["packages"]}
+    assert [key for key, is_there in newest.items() if is_there] == [("ubuntu", "distribution")]
+    virgin = {
+        ("debian", "nvidia"): plan("nvidia_driver", VIRGIN),
+        ("debian", "distribution"): driver(test_distribution.DEBIAN, source="distribution"),
+        ("ubuntu", "distribution"): driver(UBUNTU, source="distribution"),
+        ("ubuntu", "nvidia"): driver(UBUNTU, source="nvidia"),
+        ("rhel", "nvidia"): plan("nvidia_driver", merge(VIRGIN, test_redhat.ROCKY)),
+        ("any", "runfile"): test_runfile.driver(VIRGIN),
+    }
+    assert virgin.keys() == newest.keys()
+    for key, planned in virgin.items():
+        assert "Load the NVIDIA modules" in names(planned), key
+        assert planned_of(planned) == ([] if newest[key] else BOTH), key
+
+
+def test_ubuntus_own_driver_does_it_itself() -> None:
+    node = lacking(test_distribution.works_on_ubuntu(), rule=True, file=True)
+    planned = driver(node, source="distribution")
+    assert planned_of(planned) == []
+    debians = lacking(test_distribution.installed(), rule=True, file=True)
+    assert planned_of(driver(debians)) == BOTH
+
+
+def test_teardown_takes_the_rule_back() -> None:
+    planned = plan("nvidia_driver", DONE, state="absent")
+    assert RULE in planned["data"]["files"]
