@@ -24,6 +24,8 @@ PACKAGE_PATTERNS = (
     "firmware-nvidia-*",
     "kmod-nvidia*",
     "linux-modules-nvidia-*",
+    "linux-objects-nvidia-*",
+    "linux-signatures-nvidia-*",
     "akmod-nvidia*",
     "dkms-nvidia*",
     "xorg-x11-drv-nvidia*",
@@ -68,7 +70,7 @@ _TOOLS = ("nvidia-cuda-dev", "nvidia-cuda-toolkit", "nvidia-cudnn", "nvidia-dete
 _TOOLKIT_PACKAGES = ("nvidia-container-", "libnvidia-container", "nvidia-docker")
 _DRIVER_PACKAGES = (
     *("nvidia-", "libnvidia-", "cuda-drivers", "firmware-nvidia-", "kmod-nvidia"),
-    *("linux-modules-nvidia-", "linux-objects-nvidia-"),
+    *("linux-modules-nvidia-", "linux-objects-nvidia-", "linux-signatures-nvidia-"),
     *("akmod-nvidia", "dkms-nvidia", "xorg-x11-drv-nvidia"),
 )
 

@@ -27,13 +27,13 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import 
 
 # Packages with libcuda, libnvidia-ml or nvidia-smi, or with the kernel module or its source. If
 # none of them is installed, there is no driver. Helpers such as nvidia-kernel-common,
-# nvidia-modprobe and firmware do not count: `apt remove` leaves them behind.
+# nvidia-modprobe, firmware and linux-objects-nvidia-* do not count: `apt remove` leaves them.
 # Names: NVIDIA's of 515 to 615 and Ubuntu's as apt and dnf listed them, Debian's of its archive.
 _CARRIERS = re.compile(
     r"libcuda1|libnvidia-ml1?|nvidia-smi|nvidia-driver-cuda(-libs)?"
     r"|(libnvidia-compute|nvidia-utils|nvidia-dkms)(-.+)?"
     r"|nvidia-kernel(-open)?-dkms|nvidia-open-kernel-dkms|(akmod|dkms|kmod)-nvidia(-.+)?"
-    r"|linux-(modules|objects)-nvidia-.+"
+    r"|linux-modules-nvidia-.+"
     # Of ELRepo and RPM Fusion. NVIDIA's packages for Enterprise Linux conflict with these names.
     # Source: NVIDIA/yum-packaging-nvidia-driver, nvidia-driver.spec
     r"|nvidia-x11-drv(-.+)?|xorg-x11-drv-nvidia-(.+-)?cuda(-libs)?"
@@ -105,7 +105,7 @@ def versions(packages: Mapping[str, str]) -> set[str]:
     return {
         upstream_version(version)
         for name, version in carriers(packages).items()
-        if not name.startswith(("linux-modules-", "linux-objects-"))
+        if not name.startswith("linux-modules-")
     }
 
 
