@@ -239,9 +239,9 @@ Remedy: {alternatives}
 DRIVER_BRANCH_MISSING (refusal): no source that is allowed has {driver} on {found}: {reasons}
 Remedy: {alternatives}
 
-DRIVER_SOURCE_UNCLEAR (refusal): nvidia_driver_repository is false and nvidia_driver_source is auto,
-  so nothing shows whether the sources of the node have NVIDIA's packages of the driver or those of
-  {found}
+DRIVER_SOURCE_UNCLEAR (refusal): nvidia_driver_repository (default: metal_gpu_repository) is false
+  and nvidia_driver_source is auto, so nothing shows whether the sources of the node have NVIDIA's
+  packages of the driver or those of {found}
 Remedy: {alternatives}; or set `nvidia_driver_repository: true`
 
 DRIVER_NOT_PRESENT (refusal): no driver works ({error}), and nvidia_driver_source is present, so the
@@ -764,8 +764,9 @@ Remedy: drain the node and reboot it; if the error asks for a reset, `nvidia-smi
   INDEX` can replace the reboot; replace a GPU that fails again
 
 CUDA_UNAVAILABLE (failure): programs cannot use CUDA: {evidence}
-Remedy: run `nvidia-modprobe -c 0 -u` on the node, which loads nvidia_uvm and creates its device
-  files, then `systemctl restart nvidia-cdi-refresh.service`
+Remedy: run `nvidia-modprobe -c 0 -u` on the node, or `/sbin/ub-device-create` with Ubuntu's own
+  driver, which creates the device files of nvidia_uvm, then `systemctl restart
+  nvidia-cdi-refresh.service`
 
 FABRIC_MANAGER_MISSING (failure): {switches} connect the GPUs, but Fabric Manager is not
   installed, so CUDA programs fail with error 802

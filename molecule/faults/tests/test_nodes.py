@@ -59,7 +59,7 @@ GROUPS = {
     ),
     "device files": (
         Break("NVML_UNAVAILABLE DRIVER_BROKEN", of_lab("no-nvidiactl"), of_lab("restore")),
-        Break("CUDA_UNAVAILABLE", of_lab("no-uvm-file"), of_lab("restore")),
+        Break("CUDA_UNAVAILABLE DRIFTED", of_lab("no-uvm-file"), of_lab("restore")),
         stop("DRIFTED", "nvidia-persistenced"),
     ),
     "what nobody notices": (

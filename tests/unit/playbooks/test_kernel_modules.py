@@ -119,3 +119,11 @@ def test_an_unusable_build_goes_before_the_next_one(tmp_path: Path) -> None:
         "remove nvidia/580.178.04 -k 6.1.0-28-amd64",
         "install nvidia/580.178.04 -k 6.1.0-28-amd64",
     ]
+
+
+def test_modules_for_fabric_manager_that_a_file_of_the_admin_names(tmp_path: Path) -> None:
+    """The plan has no file then. ansible-core 2.16 makes an empty text of null."""
+    data = {"fabric_modules": ["ib_umad"], "fabric_modules_load": None}
+    loads = '#!/bin/sh\n[ "$*" = "-a ib_umad" ]\n'
+    found = carry_out(tmp_path, "fabric_modules", data, modprobe=loads)
+    assert found.code == 0

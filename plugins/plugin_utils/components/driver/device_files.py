@@ -36,13 +36,31 @@ RULE_FILE: File = {
 }
 
 
-def plan_device_files(plan: Plan[Data], node: Node, source: str | None) -> None:
-    """Plan the files for a driver of this role, by the source that the driver comes from."""
-    if source == DISTRIBUTION and node["os"]["id"] == "ubuntu":
+def plan_rule(plan: Plan[Data], node: Node, source: str | None) -> None:
+    """Plan the rule for a driver of this role, before a reboot and before the modules are loaded.
+
+    `source` is the one that the driver comes from.
+    """
+    if _is_done_by_packages(node, source):
         return
     plan.data["device_rule"] = RULE_FILE
     has_rule = RULE_FILE["path"] in node["ours"]["files"]
     rule = None if has_rule else "loading the modules creates no file in /dev"
     plan.step(steps.DEVICE_RULE, rule)
-    is_there = any(file["path"] == UVM for file in node["device_files"])
-    plan.step(steps.DEVICE_FILES, None if is_there else f"{UVM} does not exist")
+
+
+def plan_files(plan: Plan[Data], node: Node, source: str | None) -> None:
+    """Plan the files themselves, after a reboot and after the modules are loaded."""
+    if _is_done_by_packages(node, source):
+        return
+    reason = None
+    if not any(file["path"] == UVM for file in node["device_files"]):
+        reason = f"{UVM} does not exist"
+    elif any(plan.has_step(one) for one in (steps.REBOOT, steps.RUNFILE, steps.LOAD)):
+        # A boot starts without files. After a load, the number of an old one can be wrong.
+        reason = f"{UVM} is that of the modules that are loaded now"
+    plan.step(steps.DEVICE_FILES, reason)
+
+
+def _is_done_by_packages(node: Node, source: str | None) -> bool:
+    return source == DISTRIBUTION and node["os"]["id"] == "ubuntu"

@@ -163,11 +163,14 @@ def _is_usable(node: Node) -> bool:
     return is_whole and driver["uvm_readable"] is not False
 
 
-def plan_next(plan: Plan[Data], node: Node, choice: Choice | None) -> None:
+def plan_next(
+    plan: Plan[Data], node: Node, choice: Choice | None, *, is_ours: bool = False
+) -> None:
     """Plan the modules that a working driver lacks: nvidia_uvm, and those of the kernel that boots
     next, or report that this one has none.
 
-    `choice` is None if the role leaves the driver alone.
+    `choice` is None if the role leaves the driver alone. Only a module of the role's own driver is
+    built again: a build begins with the removal of what DKMS has.
     """
     works = node["nvml"]["driver_version"]
     node = of_version(node, choice.fits if choice else lambda one: works in (one, None))
@@ -177,7 +180,7 @@ def plan_next(plan: Plan[Data], node: Node, choice: Choice | None) -> None:
     sources = dkms["sources"]
     if choice and has_lost_entry(node, choice):
         sources = dkms["addable"]
-    kernels = _without_uvm(node)
+    kernels = _without_uvm(node) if is_ours else []
     is_failed = newer is not None and has_failed(node, newer["release"], by_name=True)
     if newer and newer["headers"] and not (newer["module"] or is_failed):
         kernels.append(newer["release"])

@@ -170,10 +170,12 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
     )
     if booted and not reboot:
         reboot = f"kernel {booted['release']} has headers, and the running one has none"
+    if is_ours:
+        device_files.plan_rule(plan, node, choice.source)
     plan.step(steps.REBOOT, reboot)
     plan.step(steps.LOAD, None if reboot else state.unloaded_reason(node, loaded))
     if is_ours:
-        device_files.plan_device_files(plan, node, choice.source)
+        device_files.plan_files(plan, node, choice.source)
     persistence.plan_new(plan, node)
     fabric.plan_service(plan, node, choice, managers)
     next_boot.refuse_unfit(plan, node, choice, problem, is_built=bool(chosen.headers))

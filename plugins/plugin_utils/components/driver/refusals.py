@@ -67,8 +67,10 @@ def choice_for(node: Node, desired: Desired) -> Choice | Refused:
         if wrong:
             return Refused(tuple(_invalid(*one) for one in wrong))
     wish, machine, made_by = wish_for(desired), others.machine(node), origin.maker(node)
-    if wish.source == AUTO and state.is_ours(node) and made_by in (NVIDIA, DISTRIBUTION):
-        # What speaks for a source, such as Secure Boot, can change later. The driver stays.
+    is_known = state.is_ours(node) or wish.mirror == source.OWN_SOURCE
+    if wish.source == AUTO and is_known and made_by in (NVIDIA, DISTRIBUTION):
+        # What speaks for a source, such as Secure Boot, can change later. The driver stays. It also
+        # shows which packages the node's own sources have.
         found = choose_source(machine, wish._replace(source=made_by))
         if isinstance(found, Choice):
             return found

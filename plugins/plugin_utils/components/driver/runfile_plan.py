@@ -65,7 +65,8 @@ def plan_runfile(plan: Plan[Data], node: Node, desired: Desired, choice: Choice)
     refuse_reboot(plan, node, desired, reboot)
     origin.plan_leftovers(plan, node, "runfile")
     next_boot.refuse_unbuildable(plan, node, reboot)
-    is_unbuilt = node["driver"]["dkms"]["built"] is False or modules.has_lost_entry(node, choice)
+    is_lost = origin.is_our_runfile(node) and modules.has_lost_entry(node, choice)
+    is_unbuilt = node["driver"]["dkms"]["built"] is False or is_lost
     if not is_installed or is_unbuilt or reboot:
         _plan_tools(plan, node, desired, reboot)
     path = RECORDS.replace("*", steps.ROLE)
@@ -84,12 +85,15 @@ def plan_runfile(plan: Plan[Data], node: Node, desired: Desired, choice: Choice)
     if is_installed:
         is_complete = not plan.has_step(steps.HEADERS)
         problem = modules.plan_build(plan, node, choice, is_new=False, is_complete=is_complete)
+    is_ours = not is_installed or origin.is_our_runfile(node)
+    if is_ours:
+        device_files.plan_rule(plan, node, choice.source)
     plan.step(steps.REBOOT, reboot)
     plan.step(steps.RUNFILE, None if is_installed else f"no driver is installed; {choice.why}")
     loaded = parameters.plan_modules_load(plan, node, desired)
     plan.step(steps.LOAD, None if reboot and is_installed else state.unloaded_reason(node, loaded))
-    if not is_installed or origin.is_our_runfile(node):
-        device_files.plan_device_files(plan, node, choice.source)
+    if is_ours:
+        device_files.plan_files(plan, node, choice.source)
     persistence.plan_without_daemon(plan, node)
     fabric.plan_service(plan, node, choice, managers)
     next_boot.refuse_unfit(plan, node, choice, problem, is_built=is_installed)

@@ -40,6 +40,7 @@ _BY_PREFERENCE = (NVIDIA, DISTRIBUTION)
 MIRROR, OWN_SOURCE = "your mirror", "your own source"
 
 _MISSING, _UNKNOWN, _BOOT = "DRIVER_BRANCH_MISSING", "DRIVER_PACKAGES_UNKNOWN", "SECURE_BOOT_ON"
+_UNCLEAR = "DRIVER_SOURCE_UNCLEAR"
 
 
 class Choice(NamedTuple):
@@ -106,6 +107,11 @@ def choose_source(machine: Machine, wish: Wish) -> Choice | Refused:
     return Refused(tuple(_reasons(problems, machine, wish)))
 
 
+def is_unclear(answer: Choice | Refused) -> bool:
+    """Whether nothing shows which drivers the node's own sources have."""
+    return isinstance(answer, Refused) and any(one.code == _UNCLEAR for one in answer.reasons)
+
+
 def _unclear(machine: Machine, wish: Wish, choices: Sequence[Choice]) -> Reason:
     """Return why auto cannot choose: nothing shows which of these the node's own sources have."""
     name = machine.system.name
@@ -116,7 +122,7 @@ def _unclear(machine: Machine, wish: Wish, choices: Sequence[Choice]) -> Reason:
         whose = "with NVIDIA's packages" if one.source == NVIDIA else f"with those of {name}"
         what = f"driver {one.driver} ({one.flavour}) {whose}{more}"
         ways.append(f"set `nvidia_driver_source: {one.source}`, for {what}")
-    return Reason("DRIVER_SOURCE_UNCLEAR", {"found": name, "alternatives": "; or ".join(ways)})
+    return Reason(_UNCLEAR, {"found": name, "alternatives": "; or ".join(ways)})
 
 
 def _reasons(problems: list[_Problem], machine: Machine, wish: Wish) -> Iterator[Reason]:

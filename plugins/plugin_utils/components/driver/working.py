@@ -36,7 +36,10 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.shapes
     Data,
     Desired,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.source import Choice
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.source import (
+    Choice,
+    is_unclear,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.follow import left_out
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
@@ -75,7 +78,7 @@ def plan_working(plan: Plan[Data], node: Node, desired: Desired) -> None:
     signed.plan_next_kernel(plan, node, may_install=is_ours and is_chosen)
     if not ours:
         pin.plan_removal(plan, node)
-    if desired["source"] == PRESENT:
+    if desired["source"] == PRESENT or (is_unclear(answer) and not ours):
         _leave_alone(plan, node)
         return
     parameters.plan_wanted(plan, node, desired)
@@ -104,12 +107,15 @@ def plan_working(plan: Plan[Data], node: Node, desired: Desired) -> None:
     held = {name: node["packages"][name]["version"] for name in distribution.holdable(ours)}
     steps.OURS.plan_hold(plan, node, held | companions | managers)
     loaded = parameters.plan_modules_load(plan, node, desired)
-    modules.plan_next(plan, node, choice)
+    is_own = bool(ours) or origin.is_our_runfile(node)
+    modules.plan_next(plan, node, choice, is_ours=is_own)
+    if is_own:
+        device_files.plan_rule(plan, node, origin.maker(node))
     parameters.plan_loaded(plan, node, desired)
     if not plan.has_step(steps.REBOOT):
         plan.step(steps.LOAD, state.unloaded_reason(node, loaded))
-    if ours or origin.is_our_runfile(node):
-        device_files.plan_device_files(plan, node, origin.maker(node))
+    if is_own:
+        device_files.plan_files(plan, node, origin.maker(node))
     persistence.plan_working(plan, node, found)
     if choice:
         fabric.plan_service(plan, node, choice, managers)

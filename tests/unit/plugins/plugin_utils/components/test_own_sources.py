@@ -16,9 +16,13 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import 
 )
 from ansible_collections.metal.gpu.tests.unit.golden import nodes
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
+    BROKEN,
+    DONE,
     PLANNERS,
     UNSIGNED,
     merge,
+    plan,
+    without_nulls,
 )
 
 ROLES = ("nvidia_driver", "containerd", "docker_ce", "nvidia_container_runtime")
@@ -134,3 +138,29 @@ def test_secure_boot_leaves_one_source() -> None:
     plan = planned("nvidia_driver", ubuntu, {"secure_boot": True})
     assert plan["refusals"] == []
     assert "nvidia-utils-580-server=580.*" in plan["data"]["packages"]
+
+
+ADMINS = without_nulls(merge(DONE, {"ours": {"packages": {"nvidia_driver": None}, "files": []}}))
+
+
+def own_sources(node: dict[str, Any]) -> dict[str, Any]:
+    return plan("nvidia_driver", node, repository=False)
+
+
+def test_driver_of_the_admin_shows_the_source() -> None:
+    """Its packages are there, so only the modules have to be loaded."""
+    unloaded = {"kernel": {"modules": []}, "nvml": {"failure": BROKEN, "devices": []}}
+    planned = own_sources(merge(ADMINS, unloaded))
+    assert planned["refusals"] == []
+    assert [step["slug"] for step in planned["steps"]] == ["load"]
+
+
+def test_other_driver_of_the_admin_is_left_alone() -> None:
+    """Also if nothing shows where it is from."""
+    versions = dict.fromkeys(ADMINS["driver"]["packages"], "570.172.08-1")
+    for packages in (versions, {}):
+        node = merge(ADMINS, {"nvml": {"driver_version": "570.172.08"}})
+        node["driver"] = {**node["driver"], "packages": packages, "modules_load": []}
+        node["driver"]["nouveau_blacklisted"] = False
+        planned = own_sources(node)
+        assert (planned["refusals"], planned["steps"]) == ([], [])

@@ -234,8 +234,8 @@ def test_second_run_finds_nothing_to_do(planner: str) -> None:
                 "Install the driver",
                 "Hold the driver",
                 "Load the NVIDIA modules at boot",
-                "Load the NVIDIA modules",
                 "Create the device files for CUDA at boot",
+                "Load the NVIDIA modules",
                 "Create the device files for CUDA now",
                 "Start the persistence daemon",
             ],
@@ -737,7 +737,7 @@ def test_refusal_names_the_addresses() -> None:
             "nvidia_driver",
             {"kernel": {"modules": []}, "nvml": {"failure": BROKEN, "devices": []}},
             {},
-            ["Load the NVIDIA modules"],
+            ["Load the NVIDIA modules", "Create the device files for CUDA now"],
             id="driver: not loaded after a boot",
         ),
         pytest.param(
@@ -768,7 +768,7 @@ def test_refusal_names_the_addresses() -> None:
             "nvidia_driver",
             {"kernel": {"modules": []}, "package_manager": {"interrupted": True}},
             {},
-            ["Load the NVIDIA modules"],
+            ["Load the NVIDIA modules", "Create the device files for CUDA now"],
             id="driver: dpkg was cut off and is not needed",
         ),
         pytest.param(
@@ -778,7 +778,7 @@ def test_refusal_names_the_addresses() -> None:
                 "nvml": {"failure": BROKEN, "devices": []},
             },
             {"reboot_ok": True},
-            ["Reboot into the NVIDIA driver"],
+            ["Reboot into the NVIDIA driver", "Create the device files for CUDA now"],
             id="driver: old module in the kernel",
         ),
         pytest.param(
@@ -1516,7 +1516,7 @@ def test_module_that_was_not_built_is_not_loaded() -> None:
     # What builds it may still be missing.
     planned = plan("nvidia_driver", merge(DONE, {**changes, "kernel": VIRGIN["kernel"]}))
     steps = ["Install the driver", "Build the kernel module", "Load the NVIDIA modules"]
-    assert names(planned)[-3:] == steps
+    assert names(planned)[-4:] == [*steps, "Create the device files for CUDA now"]
 
 
 def test_module_without_a_failed_build_is_built() -> None:
@@ -1526,7 +1526,11 @@ def test_module_without_a_failed_build_is_built() -> None:
         "nvml": {"failure": BROKEN, "devices": []},
     }
     planned = plan("nvidia_driver", merge(DONE, changes))
-    assert names(planned) == ["Build the kernel module", "Load the NVIDIA modules"]
+    assert names(planned) == [
+        "Build the kernel module",
+        "Load the NVIDIA modules",
+        "Create the device files for CUDA now",
+    ]
     assert planned["data"]["source"] == "nvidia/580.178.04"
     # DKMS cannot build from the source of another version.
     changes["driver"]["dkms"]["sources"] = ["nvidia/570.1"]

@@ -73,7 +73,8 @@ def test_rule_creates_what_is_recorded() -> None:
 def test_virgin_node_gets_the_rule_and_the_files() -> None:
     planned = plan("nvidia_driver", VIRGIN)
     found = [step["slug"] for step in planned["steps"]]
-    assert found[found.index("load") + 1 :][:2] == BOTH
+    start = found.index("device_rule")
+    assert [one for one in found[start:] if one in (*BOTH, "load")] == [BOTH[0], "load", BOTH[1]]
     assert planned["data"]["device_rule"] == RULE_FILE
 
 
@@ -109,6 +110,14 @@ def test_working_driver_of_ours(node: dict[str, Any], expected: list[str]) -> No
 )
 def test_driver_that_the_role_leaves_alone(node: dict[str, Any], desired: dict[str, Any]) -> None:
     assert planned_of(plan("nvidia_driver", without_nulls(node), **desired)) == []
+
+
+def test_rule_comes_before_a_reboot_and_the_files_after_it() -> None:
+    """The file is there now, but no boot creates it."""
+    node = merge(lacking(DONE, rule=True), {"driver": {"parameters": {"EnableMSI": "0"}}})
+    wanted = {"module_parameters": {"NVreg_EnableMSI": "1"}, "reboot_ok": True}
+    found = [step["slug"] for step in plan("nvidia_driver", node, **wanted)["steps"]]
+    assert found[-3:] == ["device_rule", "reboot", "device_files"]
 
 
 def test_run_file() -> None:

@@ -120,8 +120,8 @@ def test_debians_driver() -> None:
         "Install the driver",
         "Hold the driver",
         "Load the NVIDIA modules at boot",
-        "Load the NVIDIA modules",
         "Create the device files for CUDA at boot",
+        "Load the NVIDIA modules",
         "Create the device files for CUDA now",
         "Start the persistence daemon",
     ]

@@ -25,9 +25,13 @@ from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.te
     codes,
     merge,
     plan,
+    without_nulls,
 )
 
 RUNNING, NEWER = "6.1.0-26-amd64", "6.1.0-28-amd64"
+# After both, the device files can be missing, or have a wrong number.
+LOADED = ("load", "device_files")
+REBOOTED = ("reboot", "device_files")
 LOG = "/var/lib/dkms/nvidia/580.178.04/build/make.log"
 WORDS = "cc: error: unrecognized command-line option '-ftrivial-auto-var-init=zero'"
 UNBUILT = {
@@ -142,7 +146,7 @@ def test_a_log_without_words_is_named(failed: str | None) -> None:
 def test_a_build_that_failed_for_another_kernel_says_nothing_about_this_one() -> None:
     log = {"driver": {"dkms": {"log": LOG, "failed": "6.1.0-25-amd64", "error": WORDS}}}
     planned = plan("nvidia_driver", merge(merge(DONE, UNBUILT), log))
-    assert slugs(planned) == ["build", "load"]
+    assert slugs(planned) == ["build", *LOADED]
     assert planned["data"]["kernels"] == [RUNNING]
 
 
@@ -175,7 +179,7 @@ def test_the_failed_build_of_an_older_driver_says_nothing_about_the_new_one() ->
     unbuilt = {"nvidia/580.178.04": LEFT}
     node = merge(merge(DONE, UNBUILT), {"driver": {"dkms": {"builds": unbuilt}}})
     planned = plan("nvidia_driver", beside(node, **words))
-    assert (codes(planned), slugs(planned)) == ([], ["build", "load"])
+    assert (codes(planned), slugs(planned)) == ([], ["build", *LOADED])
     # Nor about the next kernel of a driver that works, whether it is the role's or not.
     words["failed"] = NEWER
     works = beside(driver(DONE, next_kernel=kernel(headers=True)), **words)
@@ -205,7 +209,7 @@ def test_a_module_that_cannot_be_used_is_built_again(
 ) -> None:
     broken = {**UNBUILT, "driver": {"module_version": None, **changes}}
     planned = plan("nvidia_driver", merge(DONE, broken))
-    assert slugs(planned) == ["build", "load"] if rebuild else ["load"]
+    assert slugs(planned) == (["build", *LOADED] if rebuild else [*LOADED])
     assert planned["data"]["rebuild"] == rebuild
 
 
@@ -218,10 +222,10 @@ LOST = {
 @pytest.mark.parametrize(
     ("changes", "steps"),
     [
-        pytest.param({}, ["build", "load"], id="the entry and the module are gone"),
+        pytest.param({}, ["build", *LOADED], id="the entry and the module are gone"),
         pytest.param(
             {"module_files": ["kernel/nvidia.ko"], "disk_version": "580.178.04"},
-            ["build", "load"],
+            ["build", *LOADED],
             id="nvidia_uvm is gone",
         ),
         pytest.param(
@@ -229,7 +233,7 @@ LOST = {
                 **{"module_files": ["kernel/nvidia.ko"], "disk_version": "580.178.04"},
                 "uvm_readable": True,
             },
-            ["load"],
+            [*LOADED],
             id="modules that DKMS has not built",
         ),
     ],
@@ -249,10 +253,18 @@ def test_a_run_that_ended_between_the_removal_and_the_build(
 @pytest.mark.parametrize(
     ("changes", "steps"),
     [
-        pytest.param({}, ["build", "load"], id="it can be built again"),
-        pytest.param(LOST | {"uvm_readable": False}, ["build", "load"], id="its entry is gone"),
-        pytest.param({"uvm_readable": True}, ["load"], id="it is only not loaded"),
-        pytest.param({"dkms": {"log": LOG, "failed": RUNNING}}, ["load"], id="the build failed"),
+        pytest.param({}, ["build", *LOADED], id="it can be built again"),
+        pytest.param(
+            LOST | {"uvm_readable": False},
+            ["build", *LOADED],
+            id="its entry is gone",
+        ),
+        pytest.param({"uvm_readable": True}, [*LOADED], id="it is only not loaded"),
+        pytest.param(
+            {"dkms": {"log": LOG, "failed": RUNNING}},
+            [*LOADED],
+            id="the build failed",
+        ),
     ],
 )
 def test_nvidia_uvm_that_cannot_be_loaded_beside_a_driver_that_answers(
@@ -269,11 +281,21 @@ def test_nvidia_uvm_that_cannot_be_loaded_beside_a_driver_that_answers(
         assert planned["data"]["source"] == "nvidia/580.178.04"
 
 
+def test_nvidia_uvm_of_the_admin_is_not_built() -> None:
+    """A build begins with the removal of what DKMS has."""
+    changes = {"kernel": {"modules": ["nvidia"]}, "ours": {"packages": {"nvidia_driver": None}}}
+    node = driver(without_nulls(merge(DONE, changes)), uvm_readable=False)
+    assert "build" not in slugs(plan("nvidia_driver", node))
+
+
 def test_an_interrupted_build_is_removed_first() -> None:
     unfinished = {"unfinished": [RUNNING]}
     node = merge(merge(DONE, UNBUILT), {"driver": {"dkms": unfinished}})
     planned = plan("nvidia_driver", node)
-    assert (slugs(planned), planned["data"]["rebuild"]) == (["build", "load"], [RUNNING])
+    assert (slugs(planned), planned["data"]["rebuild"]) == (
+        ["build", *LOADED],
+        [RUNNING],
+    )
 
 
 def test_the_next_kernel_gets_a_module_that_can_be_read() -> None:
@@ -314,7 +336,7 @@ def test_the_newer_kernel_is_booted_where_permitted(headers: bool) -> None:
     node = driver(VIRGIN, next_kernel=kernel(headers=headers), headers_available=[NEWER])
     planned = plan("nvidia_driver", node, reboot_ok=True)
     assert codes(planned) == []
-    after = ["modules_load", "build", "reboot", "device_rule", "device_files", "persistence"]
+    after = ["modules_load", "build", "device_rule", "reboot", "device_files", "persistence"]
     assert slugs(planned)[-6:] == after
     assert planned["data"]["kernels"] == [NEWER]
     wanted = [one for one in planned["data"]["packages"] if one.startswith("linux-headers-")]
@@ -595,7 +617,7 @@ LINES = [
             {"EnableStreamMemOPs": "0"},
             False,
             True,
-            ["parameters", "initramfs", "reboot"],
+            ["parameters", "initramfs", *REBOOTED],
             None,
             id="new",
         ),
@@ -609,7 +631,13 @@ LINES = [
             id="no permission",
         ),
         pytest.param(
-            LINES, {"EnableStreamMemOPs": "0"}, True, True, ["reboot"], None, id="cut off before"
+            LINES,
+            {"EnableStreamMemOPs": "0"},
+            True,
+            True,
+            [*REBOOTED],
+            None,
+            id="cut off before",
         ),
         pytest.param(
             LINES,
@@ -700,7 +728,7 @@ def test_another_name_is_compared() -> None:
     wanted = {"NVreg_RestrictProfilingToAdminUsers": 0}
     node = driver(DONE, parameters={"RmProfilingAdminOnly": "1"})
     planned = plan("nvidia_driver", node, module_parameters=wanted, reboot_ok=True)
-    assert slugs(planned) == ["parameters", "initramfs", "reboot"]
+    assert slugs(planned) == ["parameters", "initramfs", *REBOOTED]
 
 
 SIGNED = f"linux-modules-nvidia-580-server-{NEWER}"
@@ -721,14 +749,14 @@ SIGNED = f"linux-modules-nvidia-580-server-{NEWER}"
             [],
             id="signed modules, missing",
         ),
-        pytest.param(kernel(headers=True), None, {}, None, ["build", "reboot"], id="is built"),
-        pytest.param(kernel(module=True), None, {}, None, ["reboot"], id="is there"),
+        pytest.param(kernel(headers=True), None, {}, None, ["build", *REBOOTED], id="is built"),
+        pytest.param(kernel(module=True), None, {}, None, [*REBOOTED], id="is there"),
         pytest.param(
             kernel(),
             {"package": SIGNED, "error": None},
             {},
             None,
-            ["follow", "reboot"],
+            ["follow", *REBOOTED],
             id="signed modules",
         ),
     ],

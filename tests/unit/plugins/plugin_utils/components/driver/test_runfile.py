@@ -150,10 +150,10 @@ INSTALLED = [
     "Install the headers of the kernel",
     "Block the nouveau module",
     "Rebuild the initramfs",
+    "Create the device files for CUDA at boot",
     "Install the driver from the .run file",
     "Load the NVIDIA modules at boot",
     "Load the NVIDIA modules",
-    "Create the device files for CUDA at boot",
     "Create the device files for CUDA now",
     "Turn on persistence mode",
 ]
@@ -276,6 +276,7 @@ def test_interrupted_after_the_installer() -> None:
     assert names(driver(by_runfile(**changes))) == [
         "Load the NVIDIA modules at boot",
         "Load the NVIDIA modules",
+        "Create the device files for CUDA now",
         "Turn on persistence mode",
     ]
     unbuilt = {"dkms": {"built": False, "log": None, "sources": ["nvidia/580.178.04"]}}
@@ -309,6 +310,7 @@ def test_packages_go_before_the_run_file() -> None:
         "Install the headers of the kernel",
         "Install the driver from the .run file",
         "Load the NVIDIA modules",
+        "Create the device files for CUDA now",
         "Turn on persistence mode",
     ]
     assert planned["data"]["former"] == [
@@ -394,7 +396,11 @@ def test_run_file_goes_before_packages() -> None:
         "Delete the record of the driver packages",
     ]
     assert "Install the driver" in found
-    assert found[-2:] == ["Load the NVIDIA modules", "Start the persistence daemon"]
+    assert found[-3:] == [
+        "Load the NVIDIA modules",
+        "Create the device files for CUDA now",
+        "Start the persistence daemon",
+    ]
 
 
 def test_admins_driver_goes_only_with_permission() -> None:
