@@ -308,7 +308,7 @@ Remedy: install the program that built it (`apt-get install initramfs-tools`, or
 DKMS_BUILD_FAILED (refusal): DKMS could not build the module of driver {version} for kernel
   {kernel}: {error}; the log is {log}
 Remedy: remove the cause, run `dkms install {source} -k {kernel}` on the node, and run again; or
-  install a driver that builds for this kernel: {others}; and first remove this one with
+  install another recorded driver, which may build: {others}; and first remove this one with
   `nvidia_driver_state: absent`
 
 MODULE_REJECTED (stop): the kernel does not load {modules}: {error}

@@ -220,6 +220,17 @@ def lost_by_reboot(plan: Plan[Data], node: Node) -> str | None:
     return None if has_signed else newer["release"]
 
 
+def lost_now(plan: Plan[Data], node: Node) -> str | None:
+    """Return the running kernel if the driver that works in it is no longer on the disk.
+
+    This is for working drivers. Before an installation, every kernel is without one.
+    """
+    driver, release = node["driver"], str(node["kernel"]["release"])
+    is_there = bool(driver["module_files"] and driver["disk_version"])
+    will_be = release in plan.data.get("kernels", [])
+    return None if driver["next_kernel"] or is_there or will_be else release
+
+
 def refuse_unbuilt(
     plan: Plan[Data], node: Node, choice: Choice, release: str | None = None
 ) -> None:

@@ -104,7 +104,7 @@ def plan_loaded(plan: Plan[Data], node: Node, desired: Desired) -> None:
     pending = _pending(node["driver"]["parameters"], desired["module_parameters"])
     if not pending:
         return
-    lost = modules.lost_by_reboot(plan, node)
+    lost = modules.lost_by_reboot(plan, node) or modules.lost_now(plan, node)
     if can_help and desired["reboot_ok"] and not lost:
         engines.refuse_distribution(plan, node)
         plan.step(steps.REBOOT, f"the loaded module has {', '.join(pending)}")

@@ -241,7 +241,10 @@ def _from_nvidia(machine: Machine, wish: Wish) -> Choice | _Problem:
             continue
         if machine.has_secure_boot:
             return _Problem(_BOOT, f"{place} has only modules that are built on the node")
-        return Choice(NVIDIA, number, version, flavour, f"{place} has branch {number}")
+        why = f"{place} has branch {number}"
+        if wish.mirror == OWN_SOURCE:
+            why = f"{OWN_SOURCE} must have branch {number}"
+        return Choice(NVIDIA, number, version, flavour, why)
     branches = " and ".join(map(str, fitting))
     return _Problem(_UNKNOWN, f"{place}: the package names of branch {branches} are not recorded")
 

@@ -96,7 +96,7 @@ def test_own_source_can_have_any_branch() -> None:
     plan = planned("nvidia_driver", debian, {}, source="nvidia")
     (reason,) = (step["reason"] for step in plan["steps"] if step["slug"] == "install")
     assert "nvidia-driver-cuda=580.178.04-*" in plan["data"]["packages"]
-    assert reason.endswith("your own source has branch 580")
+    assert reason.endswith("your own source must have branch 580")
 
 
 UNCLEAR = "DRIVER_SOURCE_UNCLEAR"

@@ -281,6 +281,17 @@ def test_nvidia_uvm_that_cannot_be_loaded_beside_a_driver_that_answers(
         assert planned["data"]["source"] == "nvidia/580.178.04"
 
 
+def test_no_reboot_into_a_kernel_whose_module_is_gone() -> None:
+    """The driver works as long as it is loaded."""
+    gone = {"module_files": [], "disk_version": None, "parameters": {"EnableStreamMemOPs": "0"}}
+    node = driver(DONE, **gone)
+    node["driver"]["dkms"] = {**node["driver"]["dkms"], "sources": [], "builds": {}, "built": None}
+    planned = plan("nvidia_driver", node, module_parameters=WANTED, reboot_ok=True)
+    assert "reboot" not in slugs(planned)
+    (notice,) = [one for one in planned["notices"] if one["code"] == "PARAMETERS_PENDING"]
+    assert f"kernel {RUNNING}, which boots next, has no module" in notice["message"]
+
+
 def test_nvidia_uvm_of_the_admin_is_not_built() -> None:
     """A build begins with the removal of what DKMS has."""
     changes = {"kernel": {"modules": ["nvidia"]}, "ours": {"packages": {"nvidia_driver": None}}}
