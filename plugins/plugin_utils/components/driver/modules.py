@@ -158,9 +158,12 @@ def has_lost_entry(node: Node, choice: Choice) -> bool:
 
 def _is_usable(node: Node) -> bool:
     """Whether the running kernel has modules that can be read: nvidia, and nvidia_uvm for CUDA."""
-    driver = node["driver"]
-    is_whole = bool(driver["module_files"] and driver["disk_version"])
-    return is_whole and driver["uvm_readable"] is not False
+    return _has_module(node) and node["driver"]["uvm_readable"] is not False
+
+
+def _has_module(node: Node) -> bool:
+    """Whether the running kernel has a module nvidia that can be read."""
+    return bool(node["driver"]["module_files"] and node["driver"]["disk_version"])
 
 
 def plan_next(
@@ -225,10 +228,9 @@ def lost_now(plan: Plan[Data], node: Node) -> str | None:
 
     This is for working drivers. Before an installation, every kernel is without one.
     """
-    driver, release = node["driver"], str(node["kernel"]["release"])
-    is_there = bool(driver["module_files"] and driver["disk_version"])
+    release = str(node["kernel"]["release"])
     will_be = release in plan.data.get("kernels", [])
-    return None if driver["next_kernel"] or is_there or will_be else release
+    return None if node["driver"]["next_kernel"] or _has_module(node) or will_be else release
 
 
 def refuse_unbuilt(
