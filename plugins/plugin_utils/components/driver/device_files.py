@@ -13,8 +13,10 @@ Source: tests/recorded/device_files.yml
 from __future__ import annotations
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import steps
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.fit import DISTRIBUTION
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
+    distribution,
+    steps,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.shapes import Data
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import File, Plan
@@ -41,7 +43,7 @@ def plan_rule(plan: Plan[Data], node: Node, source: str | None) -> None:
 
     `source` is the one that the driver comes from.
     """
-    if _is_done_by_packages(node, source):
+    if distribution.is_ubuntus(node, source):
         return
     plan.data["device_rule"] = RULE_FILE
     has_rule = RULE_FILE["path"] in node["ours"]["files"]
@@ -51,7 +53,7 @@ def plan_rule(plan: Plan[Data], node: Node, source: str | None) -> None:
 
 def plan_files(plan: Plan[Data], node: Node, source: str | None) -> None:
     """Plan the files themselves, after a reboot and after the modules are loaded."""
-    if _is_done_by_packages(node, source):
+    if distribution.is_ubuntus(node, source):
         return
     reason = None
     if not any(file["path"] == UVM for file in node["device_files"]):
@@ -60,7 +62,3 @@ def plan_files(plan: Plan[Data], node: Node, source: str | None) -> None:
         # A boot starts without files. After a load, the number of an old one can be wrong.
         reason = f"{UVM} is that of the modules that are loaded now"
     plan.step(steps.DEVICE_FILES, reason)
-
-
-def _is_done_by_packages(node: Node, source: str | None) -> bool:
-    return source == DISTRIBUTION and node["os"]["id"] == "ubuntu"

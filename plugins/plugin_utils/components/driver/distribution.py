@@ -52,6 +52,11 @@ def components(system: System) -> tuple[str, ...]:
     return _COMPONENTS[system.id]
 
 
+def is_ubuntus(node: Node, source: str | None) -> bool:
+    """Tell whether a driver of this source is Ubuntu's own, with modules that Ubuntu built."""
+    return source == DISTRIBUTION and systems.supported(node).id == "ubuntu"
+
+
 def packages_for(node: Node, choice: Choice) -> DriverPackages | None:
     """Return the packages of a driver, from any source; None if their names are not confirmed."""
     system = systems.supported(node)

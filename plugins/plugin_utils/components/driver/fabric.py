@@ -33,7 +33,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import
     subnet_manager,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.fit import (
-    DISTRIBUTION,
     NVIDIA,
     RUNFILE,
 )
@@ -107,7 +106,7 @@ def _recorded(plan: Plan[Data], node: Node, choice: Choice) -> dict[str, str]:
     name = package_name(system, choice.branch)
     if choice.source == RUNFILE:
         reason = "it installs none for the driver of a .run file"
-    elif choice.source == DISTRIBUTION and system.id == "ubuntu":
+    elif distribution.is_ubuntus(node, choice.source):
         name = f"{_NAME}-{choice.branch}"
         if not archive.lacking(node, system, (_MULTIVERSE,), ""):
             return {name: distribution.ubuntu_version(choice)}

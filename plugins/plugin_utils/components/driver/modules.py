@@ -13,8 +13,10 @@ from collections.abc import Callable
 
 from ansible_collections.metal.gpu.plugins.module_utils.read import dkms as dkms_state
 from ansible_collections.metal.gpu.plugins.module_utils.read.kernels import Kernel
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import steps
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.fit import DISTRIBUTION
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
+    distribution,
+    steps,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.others import (
     other_drivers,
 )
@@ -152,8 +154,7 @@ def has_lost_entry(node: Node, choice: Choice) -> bool:
     """
     dkms = node["driver"]["dkms"]
     is_lost = dkms["built"] is None and bool(dkms["addable"]) and not _is_usable(node)
-    is_signed = choice.source == DISTRIBUTION and systems.supported(node).id == "ubuntu"
-    return is_lost and not is_signed
+    return is_lost and not distribution.is_ubuntus(node, choice.source)
 
 
 def _is_usable(node: Node) -> bool:
