@@ -128,8 +128,23 @@ def test_newer_kernel_without_modules_for_the_held_driver(laboratory, gpu):
     assert re.search(rf"KERNEL_WITHOUT_MODULES gpu-2: .*{NEWER}", run.words)
 
 
-def test_driver_is_updated_for_the_kernel_that_runs(laboratory, gpu):
+@pytest.fixture
+def slow_daemon(gpu):
+    """The persistence daemon takes seconds to start, as on a machine with many GPUs.
+
+    A rule of udev starts it when the module is loaded, so the role finds it starting.
+    """
+    folder = "/run/systemd/system/nvidia-persistenced.service.d"
+    words = "[Service]\\nExecStartPre=/usr/bin/sleep 5\\n"
+    gpu.check_output(f"mkdir -p {folder} && printf '{words}' > {folder}/slow.conf")
+    gpu.check_output("systemctl daemon-reload")
+    yield
+    gpu.check_output(f"rm -r {folder} && systemctl daemon-reload")
+
+
+def test_driver_is_updated_for_the_kernel_that_runs(laboratory, gpu, request):
     boot(laboratory, NEWER)
+    request.getfixturevalue("slow_daemon")  # a boot empties /run
     assert gpu.run("nvidia-smi").rc != 0
     run = laboratory.playbook(DRIVER)
     assert run.returncode == 0
