@@ -1,7 +1,10 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A real Ubuntu: signed modules with Secure Boot on gpu-1, NVIDIA's repository on gpu-2."""
+"""A real Ubuntu: signed modules with Secure Boot on gpu-1, NVIDIA's repository on gpu-2 and gpu-3.
+
+gpu-3 has Ubuntu 22.04 and a kernel that gcc-12 built. The other two have Ubuntu 24.04.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ import pytest
 
 SCENARIO = Path(__file__).parent.parent
 DOCKER = str(SCENARIO.parent / "redhat" / "docker.yml")
+COMPILER = str(SCENARIO / "compiler.yml")
 CUDA = "nvcr.io/nvidia/cuda:13.0.2-base-ubuntu24.04"
 IMAGES = "/usr/local/lib/metal-lab/images"
 UUID = re.compile(r"GPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -30,7 +34,7 @@ def modes(laboratory, node):
 
 def test_check_announced_what_converge_did(check_and_converge):
     check, converge = check_and_converge
-    assert {host for host, _step in check.announced} == {"gpu-1", "gpu-2"}
+    assert {host for host, _step in check.announced} == {"gpu-1", "gpu-2", "gpu-3"}
     assert check.announced == converge.announced
     assert check.announced <= converge.ran
 
@@ -59,6 +63,31 @@ def test_driver_of_nvidia_is_pinned_and_built(laboratory):
     pin = host.file("/etc/apt/preferences.d/metal-gpu-nvidia-driver.pref")
     assert "Pin: version 580.178.04-*" in pin.content_string
     assert "restricted" not in host.check_output("cat /etc/apt/sources.list.d/*")
+
+
+def test_compiler_of_the_kernel_is_installed_before_the_driver(laboratory):
+    host = laboratory.host("gpu-3")
+    assert host.package("gcc-12").is_installed
+    log = host.check_output("grep ' installed ' /var/log/dpkg.log")
+    compiler = re.search(r"^(\S+ \S+) status installed gcc-12:", log, re.M)
+    built = re.search(r"^(\S+ \S+) status installed nvidia-dkms-580", log, re.M)
+    assert compiler[1] <= built[1]
+    assert host.package("linux-headers-generic-hwe-22.04").is_installed
+
+
+def test_default_compiler_could_not_have_built_the_module(laboratory):
+    host = laboratory.host("gpu-3")
+    compiler = "/usr/bin/x86_64-linux-gnu-gcc-12"
+    module = host.check_output("dkms status").partition(",")[0]
+    host.check_output(f"mv {compiler} /run/compiler && dkms remove {module} --all")
+    host.check_output(f"dkms add {module}")
+    build = host.run(f"dkms install {module}")
+    host.check_output(f"mv /run/compiler {compiler}")
+    assert build.rc == 10
+    assert "-ftrivial-auto-var-init=zero" in host.check_output(
+        "cat /var/lib/dkms/nvidia/*/build/make.log"
+    )
+    host.check_output(f"dkms install {module}")
 
 
 def test_persistence_mode_is_on(laboratory, node):
@@ -107,10 +136,11 @@ def test_update_of_the_system_leaves_what_the_roles_installed(laboratory, node):
     """The repositories have newer versions. Unattended upgrades stay on for the rest."""
     host = laboratory.host(node)
     offered = host.check_output("apt-cache policy nvidia-container-toolkit libnvidia-compute-580")
-    assert "1.99.0" in offered
+    assert ("580.999.99" if node == "gpu-3" else "1.99.0") in offered
     assert OF_ROLES.findall(host.check_output("apt-get --simulate dist-upgrade")) == []
     planned = host.check_output("unattended-upgrade --dry-run --verbose 2>&1")
-    assert "Allowed origins are: o=Ubuntu,a=noble" in planned
+    codename = host.check_output(". /etc/os-release && echo $VERSION_CODENAME")
+    assert f"Allowed origins are: o=Ubuntu,a={codename}" in planned
     assert not re.search(r"Packages that will be upgraded:.*nvidia", planned)
 
 
@@ -119,6 +149,7 @@ def test_update_of_the_system_leaves_what_the_roles_installed(laboratory, node):
     [
         pytest.param("metal.gpu.site", ("-e", "metal_gpu_hosts=gpu-1"), "gpu-1", id="site"),
         pytest.param(DOCKER, (), "gpu-2", id="roles"),
+        pytest.param(COMPILER, (), "gpu-3", id="22.04"),
     ],
 )
 def test_second_run_changes_nothing_and_is_cheap(laboratory, name, options, host):

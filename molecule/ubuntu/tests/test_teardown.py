@@ -11,6 +11,7 @@ from pathlib import Path
 import footprint
 
 ABSENT = str(Path(__file__).parents[2] / "redhat" / "docker_absent.yml")
+COMPILER = str(Path(__file__).parents[1] / "compiler.yml")
 # The package docker-ce creates the group docker, and Ubuntu's driver a user for the daemon, which
 # it removes. Both leave copies of the files from before.
 ACCOUNTS = tuple(
@@ -36,6 +37,18 @@ def test_machine_with_docker(laboratory):
     assert re.search(r"^gpu-2\s+: ok=\d+\s+changed=0\s", again.output, re.M)
 
 
+def test_machine_with_another_compiler(laboratory):
+    """The compiler stays: modules of others may need it now."""
+    absent = ("-e", "nvidia_driver_state=absent")
+    assert laboratory.playbook(COMPILER, *absent).returncode == 0
+    host = laboratory.host("gpu-3")
+    assert "nvidia" not in host.check_output("lsmod; apt-mark showhold")
+    assert host.package("gcc-12").is_installed
+    host.check_output("apt-get --yes purge gcc-12")
+    again = laboratory.playbook(COMPILER, *absent)
+    assert re.search(r"^gpu-3\s+: ok=\d+\s+changed=0\s", again.output, re.M)
+
+
 def test_node_is_what_it_was(footprints, node):
     before, after = (each["nodes"][node] for each in footprints)
     for path in ACCOUNTS:
@@ -46,6 +59,7 @@ def test_node_is_what_it_was(footprints, node):
 
 def test_cluster_is_what_it_was(footprints):
     before, after = (each["cluster"] for each in footprints)
-    # Docker replaced Kubernetes on gpu-2 before the first run.
-    del before["Node//gpu-2"], after["Node//gpu-2"]
+    # gpu-2 and gpu-3 lost Kubernetes before the first run.
+    for each in (before, after):
+        del each["Node//gpu-2"], each["Node//gpu-3"]
     assert after == before

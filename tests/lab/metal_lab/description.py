@@ -29,8 +29,8 @@ DEFAULT = FILES / "default.yml"
 DEFAULT_INVENTORY = FILES / "inventory.yml.j2"
 MACHINES = FILES / "machines"
 SUITES = {"debian12": "bookworm", "debian13": "trixie"}
-# The nodes have a real Ubuntu. Their kernel is that of recorded/ubuntu_driver.yml.
-UBUNTU = {"ubuntu2404": "noble"}
+# The nodes have a real Ubuntu. Their kernel is that of the records in ubuntu.RECORDS.
+UBUNTU = {"ubuntu2204": "jammy", "ubuntu2404": "noble"}
 # Systems with rpm and dnf, as recorded/redhat.yml describes them.
 REDHAT = ("rocky9", "rocky10")
 SYSTEMS = (*SUITES, *UBUNTU, *REDHAT)
@@ -67,9 +67,9 @@ class Description(NamedTuple):
         return tuple(sorted({known[node.os] for node in self.nodes if node.os in known}))
 
     @property
-    def has_ubuntu(self) -> bool:
-        """Whether a node has Ubuntu."""
-        return any(node.os in UBUNTU for node in self.nodes)
+    def ubuntu(self) -> tuple[str, ...]:
+        """The systems of Ubuntu that the nodes have."""
+        return tuple(system for system in UBUNTU if system in {node.os for node in self.nodes})
 
     @property
     def redhat(self) -> tuple[str, ...]:

@@ -85,7 +85,7 @@ def prepare(description: Description) -> Built:
     names = (f"{pool_name}/{folder.name}" for pool_name, folder in sorted(folders.values()))
     modules = (mirror, rpm_mirror, keys, ubuntu)
     made_by = (Path(str(module.__file__)) for module in modules)
-    made_of = (rpm_packages.RECORD, records.FOLDER, ubuntu.RECORD)
+    made_of = (rpm_packages.RECORD, records.FOLDER, *ubuntu.RECORDS.values())
     key = digest(*names, fingerprint, *made_by, *made_of)
     publish = partial(mirror.publish, pools, gpg_home=gpg_home)
 
@@ -95,7 +95,7 @@ def prepare(description: Description) -> Built:
             return [folders[f"{name}-{dist}"][1] for name in ("installed", "containerd", "kubelet")]
         suite = {**SUITES, **UBUNTU}[system]
         of_engine = {"containerd": f"containerd-{suite}", "docker": "cri-dockerd"}
-        of_system = [ubuntu.INSTALLED] if system in UBUNTU else []
+        of_system = [ubuntu.installed(system)] if system in UBUNTU else []
         return [folders[name][1] for name in (of_engine[engine], "kubelet", *of_system)]
 
     return Built(
@@ -211,7 +211,7 @@ def _for_each(action: Callable[[Node], None], described: tuple[Node, ...]) -> No
 def _sources(node: Node) -> Callable[[State, Built], dict[str, bytes]]:
     if node.os in REDHAT:
         return partial(_yum_sources, system=node.os)
-    return _ubuntu_sources if node.os in UBUNTU else _apt_source
+    return partial(_ubuntu_sources, system=node.os) if node.os in UBUNTU else _apt_source
 
 
 def _apt_source(state: State, made: Built) -> dict[str, bytes]:
@@ -229,19 +229,19 @@ def _apt_source(state: State, made: Built) -> dict[str, bytes]:
     }
 
 
-def _ubuntu_sources(state: State, made: Built) -> dict[str, bytes]:
+def _ubuntu_sources(state: State, made: Built, system: str) -> dict[str, bytes]:
     """Return the sources of a node of Ubuntu, as its installation writes them."""
     (key,) = {
         repository.key
         for repository in mirror.repositories(made.fingerprint)
-        if repository.name == ubuntu.ARCHIVE
+        if repository.name == ubuntu.archive_of(system)
     }
     keyring = "usr/share/keyrings/ubuntu-mirror.asc"
-    text = ubuntu.sources(f"http://{state.gateway}:{facts.MIRROR_PORT}", f"/{keyring}")
+    address = f"http://{state.gateway}:{facts.MIRROR_PORT}"
+    texts = ubuntu.sources(system, address, f"/{keyring}")
     return {
         keyring: (made.mirror / key).read_bytes(),
-        "etc/apt/sources.list": b"# The sources are in /etc/apt/sources.list.d/ubuntu.sources\n",
-        "etc/apt/sources.list.d/ubuntu.sources": text.encode(),
+        **{path.lstrip("/"): text.encode() for path, text in texts.items()},
     }
 
 

@@ -78,7 +78,7 @@ def repositories(fingerprint: str) -> tuple[Repository, ...]:
     return (
         *(
             Repository("docker", f"docker/{suite}", "docker", "docker/gpg", suite)
-            for suite in ("bookworm", "trixie", "noble")
+            for suite in ("bookworm", "trixie", "jammy", "noble")
         ),
         *(
             Repository(
@@ -90,16 +90,19 @@ def repositories(fingerprint: str) -> tuple[Repository, ...]:
         Repository("kubernetes", "kubernetes", core, f"{core}/Release.key"),
         Repository("debian", "debian", "debian", "debian/gpg"),
         Repository("debian-non-free", "debian-non-free", "debian-non-free", "debian/gpg"),
-        Repository(
-            "nvidia-ubuntu2404",
-            ubuntu.NVIDIA,
-            "nvidia/ubuntu2404/x86_64",
-            f"nvidia/ubuntu2404/x86_64/{nvidia_key}",
+        *(
+            Repository(
+                f"nvidia-{os}",
+                ubuntu.NVIDIA,
+                f"nvidia/{os}/x86_64",
+                f"nvidia/{os}/x86_64/{nvidia_key}",
+            )
+            for os in ubuntu.RECORDS
         ),
         *(
             Repository(archive, pool, archive, f"{archive}/gpg", suite, components, origin)
-            for archive in (ubuntu.ARCHIVE, ubuntu.EARLIER)
-            for suite, pool, components, origin in ubuntu.suites(archive)
+            for archive, system in ubuntu.archives()
+            for suite, pool, components, origin in ubuntu.suites(archive, system)
         ),
     )
 

@@ -88,7 +88,7 @@ def base(system: str, engine: str) -> Path:
     mirror = os.environ.get("METAL_LAB_DEBIAN_MIRROR")  # default: debootstrap's mirror
     name, packages = "Debian", ",".join((PACKAGES, *DEBIANS_ENGINE.get((engine, system), ())))
     if system in UBUNTU:
-        name, suite, packages = "Ubuntu", ubuntu_base.suite(), UBUNTU_PACKAGES
+        name, suite, packages = "Ubuntu", ubuntu_base.suite(system), UBUNTU_PACKAGES
     elif system in REDHAT:
         suite, packages = rpm_packages.SYSTEMS[system]["suite"], REDHAT_PACKAGES
     else:
@@ -99,7 +99,7 @@ def base(system: str, engine: str) -> Path:
         options: list[str] = []
         source = [mirror] if mirror else []
         if system in UBUNTU:
-            options, source = ubuntu_base.options(out)
+            options, source = ubuntu_base.options(system, out)
         command = ["debootstrap", "--variant=minbase", f"--include={packages}", *options]
         # The namespace removes the mounts that an engine's package makes in its chroot.
         _run(["unshare", "--mount", *command, suite, rootfs, *source])

@@ -132,7 +132,7 @@ def _address(gateway: str, number: int) -> str:
 
 def kernel_release(node: Node) -> str:
     """Return the release of a node's simulated kernel; empty if it is that of this machine."""
-    return ubuntu.release() if node.os in UBUNTU else ""
+    return ubuntu.release(node.os) if node.os in UBUNTU else ""
 
 
 def cgroup_driver(node: Node) -> str:

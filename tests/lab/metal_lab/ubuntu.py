@@ -4,11 +4,13 @@
 """Ubuntu's archive as far as its NVIDIA driver needs it, and NVIDIA's repository for Ubuntu.
 
 A node has a real Ubuntu. Its kernel, the driver and their packages are stand-ins. All names,
-versions, relations, paths and options come from the record.
+versions, relations, paths and options come from the records. That of 22.04 has no driver of
+Ubuntu's own.
 """
 
 from __future__ import annotations
 
+import shlex
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
@@ -17,15 +19,19 @@ from typing import Any
 
 import yaml
 
+from metal_lab import build_faults
 from metal_lab.debs import EMPTY, LIBRARIES, Package
 from metal_lab.description import Description
 from metal_lab.groups import Group, empty
 from metal_lab.parts import UPDATES
 from metal_lab.versions import NEWER_OF_BRANCH
 
-RECORD = Path(__file__).parent / "recorded" / "ubuntu_driver.yml"
+RECORDED = Path(__file__).parent / "recorded"
+NOBLE = "ubuntu2404"
+# Keyed like description.UBUNTU.
+RECORDS = {"ubuntu2204": RECORDED / "ubuntu2204.yml", NOBLE: RECORDED / "ubuntu_driver.yml"}
+# Of 24.04. The first archive of each record is the one of its nodes.
 ARCHIVE, EARLIER = "ubuntu", "ubuntu-earlier"
-INSTALLED = "ubuntu-installed"  # the group of packages that a node has from the beginning
 NVIDIA = "nvidia-ubuntu"
 _RELATIONS = ("depends", "provides", "conflicts", "replaces")
 _MODULES, _OBJECTS = "linux-modules-nvidia-", "linux-objects-nvidia-"
@@ -34,31 +40,51 @@ Silicon = Callable[[str], Path]
 
 
 @cache
-def record() -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load(RECORD.read_text())
+def record(system: str = NOBLE) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load(RECORDS[system].read_text())
     return found
 
 
-def release() -> str:
+def archives() -> Iterator[tuple[str, str]]:
+    """Yield all archives, each with the system it is of."""
+    for system in RECORDS:
+        for archive in record(system)["archives"]:
+            yield archive, system
+
+
+def archive_of(system: str) -> str:
+    """Return the archive of the nodes with a system."""
+    return next(iter(record(system)["archives"]))
+
+
+def release(system: str = NOBLE) -> str:
     """Return the kernel that a node runs: that of the archive's meta packages."""
-    return f"{record()['archives'][ARCHIVE]['kernel']}-{record()['flavour']}"
+    found = record(system)
+    return f"{found['archives'][archive_of(system)]['kernel']}-{found['flavour']}"
+
+
+def installed(system: str) -> str:
+    """Return the name of the group of packages that such a node has from the beginning."""
+    return f"{system}-installed"
 
 
 def groups(description: Description, silicon: Silicon) -> Iterator[Group]:
     """Yield the packages of a laboratory with nodes of Ubuntu, and nothing for others."""
-    if not description.has_ubuntu:
+    if not description.ubuntu:
         return
-    installed = {f"linux-image-{release()}", f"linux-modules-{release()}", "linux-image-generic"}
-    for archive in (ARCHIVE, EARLIER):
+    for archive, system in archives():
+        if system not in description.ubuntu:
+            continue
         places: defaultdict[str, list[Package]] = defaultdict(list)
-        for place, package in packages(archive, silicon):
+        for place, package in packages(archive, system, silicon):
             places[place].append(package)
         for place, found in places.items():
             name = f"{archive}-{place.replace('/', '-')}"
             yield Group(name, f"{archive}/{place}", tuple(found))
-        if archive == ARCHIVE:
-            kernel = [one for found in places.values() for one in found if one.name in installed]
-            yield Group(INSTALLED, INSTALLED, tuple(kernel))
+        if archive == archive_of(system):
+            every = (one for found in places.values() for one in found)
+            kernel = tuple(one for one in every if _is_kernel(one.name, release(system)))
+            yield Group(installed(system), installed(system), kernel)
     if description.drivers:
         yield Group(f"{NVIDIA}-dkms", NVIDIA, (_dkms(),))
     for version in description.drivers:
@@ -68,31 +94,34 @@ def groups(description: Description, silicon: Silicon) -> Iterator[Group]:
         yield Group(f"updates-{NVIDIA}", NVIDIA, empty(newer))
 
 
-def packages(archive: str, silicon: Silicon) -> Iterator[tuple[str, Package]]:
+def _is_kernel(name: str, running: str) -> bool:
+    """Tell whether a package is of the running kernel, or the meta package of its image."""
+    return name in (f"linux-image-{running}", f"linux-modules-{running}") or name.startswith(
+        "linux-image-generic"
+    )
+
+
+def packages(archive: str, system: str, silicon: Silicon) -> Iterator[tuple[str, Package]]:
     """Yield the packages of an archive, each with its suite and component."""
-    found = record()
+    found = record(system)
     state, flavour = found["archives"][archive], found["flavour"]
-    version = f"{state['driver']}-{state['revision']}"
-    of_archive = {"driver": state["driver"], "version": version}
-    contents = _contents(state["driver"], silicon(state["driver"]))
-    yield from _all(found["driver"], of_archive, contents)
+    of_archive: dict[str, str] = {}
+    if "driver" in state:
+        version = f"{state['driver']}-{state['revision']}"
+        of_archive = {"driver": state["driver"], "version": version}
+        contents = _contents(state["driver"], silicon(state["driver"]))
+        yield from _all(found["driver"], of_archive, contents)
     for kernel in found["kernels"][archive]:
         values = {**of_archive, **kernel, "release": f"{kernel['abi']}-{flavour}"}
-        contents = _of_kernel(values)
-        yield from _all((*found["modules"], *found["kernel"]), values, contents, kernel["build"])
+        contents = _of_kernel(found, values)
+        if "modules" in found:
+            contents |= _of_modules(found, values)
+            yield from _all(found["modules"], values, contents, kernel["build"])
+        yield from _all(found["kernel"], values, contents, kernel["build"])
         if kernel["abi"] == state["kernel"]:
             yield from _all(found["meta"], values, {}, kernel["build"])
     for row in found["others"]:
-        yield (
-            row["place"],
-            Package(
-                row["name"],
-                row["version"],
-                "placeholder",
-                section=row["section"],
-                folder="dkms" if row["name"] == "dkms" else "",
-            ),
-        )
+        yield row["place"], _other(row)
 
 
 def of_nvidia(driver_version: str, silicon: Silicon) -> Iterator[Package]:
@@ -107,8 +136,26 @@ def of_nvidia(driver_version: str, silicon: Silicon) -> Iterator[Package]:
 
 def _dkms() -> Package:
     """Return the DKMS of NVIDIA's repository, which its drivers need."""
-    version = record()["nvidia"]["dkms"]
-    return Package("dkms", version, "stand-in for DKMS", folder="dkms", depends=("kmod",))
+    return _other({"name": "dkms", "section": "admin", **record()["nvidia"]["dkms"]})
+
+
+def _other(row: Mapping[str, Any]) -> Package:
+    """Return a package of neither the driver nor the kernel. That of DKMS does something."""
+    program = f"/usr/bin/{row['program']}" if "program" in row else ""
+    return Package(
+        row["name"],
+        row["version"],
+        "placeholder, or stand-in, for a part of Ubuntu",
+        section=row["section"],
+        depends=tuple(row.get("depends", ())),
+        provides=tuple(row.get("provides", ())),
+        binaries={f"/usr/bin/x86_64-linux-gnu-{row['program']}": EMPTY} if program else {},
+        links={program: f"x86_64-linux-gnu-{row['program']}"} if program else {},
+        folder="dkms" if row["name"] == "dkms" else "empty",
+        facts={"words": shlex.quote(build_faults.words()["compiler-old"])}
+        if row["name"] == "dkms"
+        else {},
+    )
 
 
 def _all(
@@ -185,9 +232,8 @@ def _contents(version: str, silicon: Path) -> dict[str, dict[str, Any]]:
     }
 
 
-def _of_kernel(values: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """Return the contents of the packages of one kernel."""
-    found = record()
+def _of_modules(found: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Return the contents of the packages with the driver's modules for one kernel."""
     folders, latelink, kernel = found["folders"], found["latelink"], values["release"]
     modules = f"/lib/modules/{kernel}"
     facts = {"release": kernel, "trigger": found["trigger"].format(**values)}
@@ -197,7 +243,6 @@ def _of_kernel(values: Mapping[str, str]) -> dict[str, dict[str, Any]]:
         "question": latelink["question"],
         "answer": latelink["file"],
     }
-    headers = f"/usr/src/linux-headers-{kernel}"
     return {
         f"{_MODULES}580-server-open-{kernel}": {
             "folder": "ubuntu-modules",
@@ -217,14 +262,23 @@ def _of_kernel(values: Mapping[str, str]) -> dict[str, dict[str, Any]]:
                 )
             },
         },
+    }
+
+
+def _of_kernel(found: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Return the contents of the packages of one kernel."""
+    kernel = values["release"]
+    modules, headers = f"/lib/modules/{kernel}", f"/usr/src/linux-headers-{kernel}"
+    compiler = f'CONFIG_CC_VERSION_TEXT="{found["compiler"]}"\n'
+    return {
         f"linux-image-{kernel}": {
             "folder": "ubuntu-image",
-            "facts": facts,
+            "facts": {"release": kernel, "trigger": found["trigger"].format(**values)},
             "binaries": {f"/boot/vmlinuz-{kernel}": EMPTY},
         },
         f"linux-modules-{kernel}": {
             # The real initramfs-tools reads it.
-            "files": {f"/boot/config-{kernel}": "CONFIG_RD_ZSTD=y\n"},
+            "files": {f"/boot/config-{kernel}": f"{compiler}CONFIG_RD_ZSTD=y\n"},
             "binaries": {
                 f"{modules}/modules.order": EMPTY,
                 f"{modules}/modules.builtin": EMPTY,
@@ -232,6 +286,7 @@ def _of_kernel(values: Mapping[str, str]) -> dict[str, dict[str, Any]]:
             },
         },
         f"linux-headers-{kernel}": {
+            "files": {f"{headers}/.config": compiler},
             "binaries": {f"{headers}/Makefile": EMPTY},
             "links": {f"{modules}/build": headers},
         },
@@ -262,23 +317,29 @@ def _contents_of_nvidia(version: str, silicon: Path) -> dict[str, dict[str, Any]
 # The archive and the sources of a node
 
 
-def suites(archive: str) -> Iterator[tuple[str, str, tuple[str, ...], str]]:
+def suites(archive: str, system: str) -> Iterator[tuple[str, str, tuple[str, ...], str]]:
     """Yield the suites of an archive: name, pool, components, origin.
 
     What is in the security updates is in the updates, too.
     """
-    system = record()["system"]
-    base, updates, security = system["suites"]
+    found = record(system)["system"]
+    base, updates, security = found["suites"]
     for suite, of in ((base, base), (updates, updates), (security, updates)):
-        yield suite, f"{archive}/{of}", tuple(system["components"]), system["origin"]
+        yield suite, f"{archive}/{of}", tuple(found["components"]), found["origin"]
 
 
-def sources(address: str, keyring: str, path: str = ARCHIVE) -> str:
-    """Return ubuntu.sources of an installation, with the laboratory's mirror as the archive."""
-    system = record()["system"]
-    base, updates, security = system["suites"]
-    components = " ".join(system["components"])
-    return "\n".join(
+def sources(system: str, address: str, keyring: str) -> dict[str, str]:
+    """Return the sources of an installation, with the laboratory's mirror as the archive."""
+    found, path = record(system)["system"], archive_of(system)
+    base, updates, security = found["suites"]
+    components = " ".join(found["components"])
+    if found["sources"].endswith(".list"):
+        lines = (
+            f"deb [signed-by={keyring}] {address}/{path}/ {suite} {components}\n"
+            for suite in found["suites"]
+        )
+        return {found["sources"]: "".join(lines)}
+    text = "\n".join(
         f"Types: deb\n"
         f"URIs: {address}/{path}/\n"
         f"Suites: {suites}\n"
@@ -286,3 +347,7 @@ def sources(address: str, keyring: str, path: str = ARCHIVE) -> str:
         f"Signed-By: {keyring}\n"
         for suites in (f"{base} {updates}", security)
     )
+    return {
+        "/etc/apt/sources.list": f"# The sources are in {found['sources']}\n",
+        found["sources"]: text,
+    }

@@ -26,29 +26,29 @@ _SCRIPT = "/usr/share/debootstrap/scripts/gutsy"
 _TIMEOUT_S = 60
 
 
-def options(folder: Path) -> tuple[list[str], list[str]]:
+def options(system: str, folder: Path) -> tuple[list[str], list[str]]:
     """Return the options of debootstrap, and its arguments after the folder of the system.
 
     The keyring is put into `folder`.
     """
     mirror = os.environ.get(VARIABLE, DEFAULT).rstrip("/")
     keyring = folder / "ubuntu-archive-keyring.gpg"
-    keyring.write_bytes(_keyring(mirror, folder))
-    base, *_others = record()["system"]["suites"]
+    keyring.write_bytes(_keyring(system, mirror, folder))
+    base, *_others = record(system)["system"]["suites"]
     # Of several suites, debootstrap takes a package from the first one that has it.
     found = [f"--keyring={keyring}", "--components=main,universe", f"--extra-suites={base}"]
     return found, [mirror, _SCRIPT]
 
 
-def suite() -> str:
+def suite(system: str) -> str:
     """Return the suite with the newest packages, in which others are looked for first."""
-    _base, updates, _security = record()["system"]["suites"]
+    _base, updates, _security = record(system)["system"]["suites"]
     return str(updates)
 
 
-def _keyring(mirror: str, folder: Path) -> bytes:
+def _keyring(system: str, mirror: str, folder: Path) -> bytes:
     """Return the key of the archive. If the archive cannot be reached, exit with the reason."""
-    package = record()["keyring"]
+    package = record(system)["keyring"]
     url = f"{mirror}/{package['path']}"
     try:
         with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as answer:

@@ -22,11 +22,11 @@ from metal_lab.debs import Package
 from metal_lab.description import Description, Node
 from metal_lab.parts import PARTS
 
-NODES = (Node("gpu-1", "ubuntu2404", "t4x4"),)
+NODES = (Node("gpu-1", "ubuntu2404", "t4x4"), Node("gpu-2", "ubuntu2204", "t4x1"))
 DESCRIPTION = Description(NODES, tuple(PARTS), ("580.178.04",))
 ROWS: list[dict[str, Any]] = [
     row
-    for path in (ubuntu.RECORD.parent / "packages").glob("*.yml")
+    for path in (ubuntu.RECORDED / "packages").glob("*.yml")
     for row in yaml.safe_load(path.read_text()).get("rows", [])
 ]
 SEEN = ("seen", "one source")
@@ -72,7 +72,7 @@ def test_pools_are_published() -> None:
         if "ubuntu" in repository.name
         for pool in repository.pools.values()
     }
-    used = {pool for pool, _package in everything()} - {ubuntu.INSTALLED}
+    used = {pool for pool, _package in everything()} - {*map(ubuntu.installed, ubuntu.RECORDS)}
     assert used <= published
     programs: defaultdict[str, Path] = defaultdict(lambda: debs.EMPTY)
     of_docker = {
@@ -80,7 +80,7 @@ def test_pools_are_published() -> None:
         for group in groups.groups(DESCRIPTION, programs, Path, "6.8.0")
         if group.pool.startswith("docker/")
     }
-    assert of_docker == {"docker/noble"}
+    assert of_docker == {"docker/jammy", "docker/noble"}
 
 
 def test_names_of_groups_and_files_differ() -> None:
@@ -107,7 +107,7 @@ def test_kernel_of_the_nodes_is_that_of_the_meta_packages() -> None:
     there = archive()
     assert there["linux-image-generic"].depends == (f"linux-image-{ubuntu.release()}",)
     assert f"linux-modules-nvidia-580-server-open-{ubuntu.release()}" in there
-    installed = {one.name for pool, one in everything() if pool == ubuntu.INSTALLED}
+    installed = {one.name for pool, one in everything() if pool == ubuntu.installed(ubuntu.NOBLE)}
     assert installed == {
         "linux-image-generic",
         f"linux-image-{ubuntu.release()}",
@@ -223,7 +223,9 @@ def test_modules_are_signed_where_ubuntu_has_them() -> None:
 
 
 def test_sources_of_a_node_are_those_of_an_installation() -> None:
-    assert ubuntu.sources("http://m", "/k.asc") == (
+    found = ubuntu.sources(ubuntu.NOBLE, "http://m", "/k.asc")
+    assert found.pop("/etc/apt/sources.list").startswith("# ")
+    assert found["/etc/apt/sources.list.d/ubuntu.sources"] == (
         "Types: deb\n"
         "URIs: http://m/ubuntu/\n"
         "Suites: noble noble-updates\n"
@@ -236,6 +238,10 @@ def test_sources_of_a_node_are_those_of_an_installation() -> None:
         "Components: main restricted universe multiverse\n"
         "Signed-By: /k.asc\n"
     )
+    of_jammy = ubuntu.sources("ubuntu2204", "http://m", "/k.asc")
+    assert of_jammy["/etc/apt/sources.list"].splitlines()[1] == (
+        "deb [signed-by=/k.asc] http://m/ubuntu-jammy/ jammy-updates main restricted universe multiverse"
+    )
 
 
 def test_archive_that_cannot_be_reached_is_named(
@@ -245,7 +251,7 @@ def test_archive_that_cannot_be_reached_is_named(
     with pytest.raises(
         SystemExit, match=r"cannot read Ubuntu's archive, .*/none/pool/.*"
     ) as caught:
-        ubuntu_base.options(tmp_path)
+        ubuntu_base.options(ubuntu.NOBLE, tmp_path)
     assert "Set METAL_LAB_UBUNTU_MIRROR" in str(caught.value)
     assert isinstance(caught.value.__cause__, urllib.error.URLError)
 
@@ -258,4 +264,4 @@ def test_another_key_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     checksum = ubuntu.record()["keyring"]["sha256"]
     assert hashlib.sha256(b"something else").hexdigest() != checksum
     with pytest.raises(SystemExit, match=f"is not the package with the checksum {checksum}"):
-        ubuntu_base.options(tmp_path)
+        ubuntu_base.options(ubuntu.NOBLE, tmp_path)

@@ -21,12 +21,8 @@ from .state import Kernel, Machine, Node
 
 TREES = ("/sys/bus/pci", "/sys/module", "/sys/firmware", "/proc/driver")
 OS_RELEASE = "/usr/lib/os-release"
-# Of the kernels of the laboratory's systems, as in /proc/version.
-COMPILERS = {
-    "debian": "gcc-12 (Debian 12.2.0-14+deb12u1) 12.2.0, GNU ld (GNU Binutils for Debian) 2.40",
-    "ubuntu": "x86_64-linux-gnu-gcc-13 (Ubuntu 13.3.0-6ubuntu2~24.04) 13.3.0, GNU ld (GNU Binutils "
-    "for Ubuntu) 2.42",
-}
+# Of a kernel whose configuration does not name its compiler.
+COMPILER = "gcc-12 (Debian 12.2.0-14+deb12u1) 12.2.0"
 UNKNOWN_OS = """\
 PRETTY_NAME="Unknownix 1 (nowhere)"
 NAME="Unknownix"
@@ -70,7 +66,11 @@ def kernel_texts(node: Node) -> dict[str, str]:
     """What a simulated kernel says about itself, by file; empty on a node without one."""
     if not (node.state / "kernel-release").exists():
         return {}
-    compiler = COMPILERS["ubuntu" if node.release.endswith("-generic") else "debian"]
+    config = node.path(f"/boot/config-{node.release}")
+    named = re.search(
+        r'^CONFIG_CC_VERSION_TEXT="(.*)"$', config.read_text() if config.exists() else "", re.M
+    )
+    compiler = f"{named[1] if named else COMPILER}, GNU ld (GNU Binutils) 2.40"
     version = f"Linux version {node.release} (metal-lab) ({compiler}) #1 SMP PREEMPT_DYNAMIC\n"
     return {"/proc/sys/kernel/osrelease": f"{node.release}\n", "/proc/version": version}
 
