@@ -126,7 +126,7 @@ def _rpm(
 SYSTEMS = (
     _apt("Debian 12", EXERCISED, "debian", "12", "bookworm", _CUDATOOLS_APT),
     _apt("Debian 13", EXERCISED, "debian", "13", "trixie", _DEBIAN_13),
-    _apt("Ubuntu 22.04", RECORDED, "ubuntu", "22.04", "jammy", _CUDATOOLS_APT),
+    _apt("Ubuntu 22.04", EXERCISED, "ubuntu", "22.04", "jammy", _CUDATOOLS_APT),
     _apt("Ubuntu 24.04", EXERCISED, "ubuntu", "24.04", "noble", _CUDATOOLS_APT),
     _apt("Ubuntu 26.04", RECORDED, "ubuntu", "26.04", "resolute", _UBUNTU_2604),
     _rpm("RHEL 9", "rhel", "9", "rhel", _CUDATOOLS_RPM),
