@@ -140,8 +140,11 @@ def _dkms() -> Package:
 
 
 def _other(row: Mapping[str, Any]) -> Package:
-    """Return a package of neither the driver nor the kernel. That of DKMS does something."""
-    program = f"/usr/bin/{row['program']}" if "program" in row else ""
+    """Return a package of neither the driver nor the kernel. That of DKMS does something.
+
+    A compiler is an empty program: only its name counts.
+    """
+    program = row.get("program", "")
     return Package(
         row["name"],
         row["version"],
@@ -149,12 +152,9 @@ def _other(row: Mapping[str, Any]) -> Package:
         section=row["section"],
         depends=tuple(row.get("depends", ())),
         provides=tuple(row.get("provides", ())),
-        binaries={f"/usr/bin/x86_64-linux-gnu-{row['program']}": EMPTY} if program else {},
-        links={program: f"x86_64-linux-gnu-{row['program']}"} if program else {},
+        binaries={f"/usr/bin/x86_64-linux-gnu-{program}": EMPTY} if program else {},
+        links={f"/usr/bin/{program}": f"x86_64-linux-gnu-{program}"} if program else {},
         folder="dkms" if row["name"] == "dkms" else "empty",
-        facts={"words": shlex.quote(build_faults.words()["compiler-old"])}
-        if row["name"] == "dkms"
-        else {},
     )
 
 
@@ -295,7 +295,8 @@ def _of_kernel(found: Mapping[str, Any], values: Mapping[str, str]) -> dict[str,
 
 def _contents_of_nvidia(version: str, silicon: Path) -> dict[str, dict[str, Any]]:
     def built(flavour: str) -> dict[str, Any]:
-        facts = {"driver": version, "flavour": flavour, "module": "nvidia"}
+        words = shlex.quote(build_faults.words()["compiler-old"])
+        facts = {"driver": version, "flavour": flavour, "module": "nvidia", "words": words}
         return {"folder": "nvidia-kernel-dkms", "facts": facts}
 
     return {

@@ -76,9 +76,10 @@ def test_pools_are_published() -> None:
     """A pool that no repository has is a file of a release. test_ubuntu.py has those of Ubuntu."""
     repositories = mirror.repositories("0" * 40)
     published = {one.pool for one in repositories if "ubuntu" not in one.name}
-    assert {pool for pool, _package in everything()} == published - {"docker/jammy", "docker/noble"} | {
-        *mirror.FILES
-    }
+    assert {pool for pool, _package in everything()} == published - {
+        "docker/jammy",
+        "docker/noble",
+    } | {*mirror.FILES}
 
 
 def test_pools_hold_the_packages_of_upstream() -> None:
