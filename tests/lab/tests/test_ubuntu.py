@@ -239,9 +239,8 @@ def test_sources_of_a_node_are_those_of_an_installation() -> None:
         "Signed-By: /k.asc\n"
     )
     of_jammy = ubuntu.sources("ubuntu2204", "http://m", "/k.asc")
-    assert of_jammy["/etc/apt/sources.list"].splitlines()[1] == (
-        "deb [signed-by=/k.asc] http://m/ubuntu-jammy/ jammy-updates main restricted universe multiverse"
-    )
+    line = of_jammy["/etc/apt/sources.list"].splitlines()[1]
+    assert line.startswith("deb [signed-by=/k.asc] http://m/ubuntu-jammy/ jammy-updates main ")
 
 
 def test_archive_that_cannot_be_reached_is_named(
