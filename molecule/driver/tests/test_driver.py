@@ -110,7 +110,7 @@ def test_rule_with_another_text_is_written_again(laboratory, gpu):
     good = gpu.check_output(f"cat {RULE}")
     gpu.check_output(f"sed -i 's/-c 0 -u/-u/' {RULE} && echo '# of the admin' >> {RULE}")
     check = laboratory.playbook(CONVERGE, "--check")
-    assert "Create the device files for CUDA at boot" in str(check.announced)
+    assert f"{RULE} has another text than this role writes" in check.words
     run = laboratory.playbook(CONVERGE)
     assert run.returncode == 0
     assert gpu.check_output(f"cat {RULE}") == f"{good}\n# of the admin"
