@@ -778,8 +778,9 @@ Remedy: stop the container or the program that uses this path, remove it with {c
   again
 
 DEVICE_FILE_OUTDATED (failure): {evidence}, so programs that open the file fail
-Remedy: as root, run {commands} on the node, then `systemctl restart nvidia-cdi-refresh.service`,
-  and restart the containers that use the file
+Remedy: as root, run {commands} on the node, or with Ubuntu's own driver, remove the file and run
+  `/sbin/ub-device-create`; then run `systemctl restart nvidia-cdi-refresh.service`, and restart the
+  containers that use the file
 
 FABRIC_MANAGER_MISSING (failure): {switches} connect the GPUs, but Fabric Manager is not
   installed, so CUDA programs fail with error 802

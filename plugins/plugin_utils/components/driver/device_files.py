@@ -64,7 +64,7 @@ def _rule_reason(node: Node) -> str | None:
 def plan_files(plan: Plan[Data], node: Node, source: str | None) -> None:
     """Plan the files themselves, after a reboot and after the modules are loaded.
 
-    What stands in their place is of somebody else. A boot starts without it.
+    What stands in their place belongs to somebody else. A boot starts without it.
     """
     obstacles = node["device_obstacles"]
     if obstacles and not plan.has_step(steps.REBOOT):
@@ -73,7 +73,7 @@ def plan_files(plan: Plan[Data], node: Node, source: str | None) -> None:
         return
     reason = None
     wrong = outdated(node["device_files"], node["device_majors"])
-    # Who uses the other files as root corrects their numbers.
+    # A program of root that uses the other files corrects their numbers.
     of_uvm = [words for path, words in wrong.items() if path.startswith(UVM)]
     if not any(file["path"] == UVM for file in node["device_files"]):
         reason = f"{UVM} does not exist"
