@@ -393,6 +393,10 @@ Remedy: remove it with your package manager ({names}), and run again: the role t
 PERSISTENCE_OFF (notice): {evidence} ({why}): idle GPUs lose their settings and start slowly
 Remedy: remove the option from the unit, or run `nvidia-smi -pm 1` until the next boot
 
+DEVICE_FILES_FAILED (failure): `nvidia-modprobe -c 0 -u` did not create /dev/nvidia-uvm: {error}
+Remedy: run `modprobe nvidia_uvm` and `ls -ld /dev/nvidia-uvm*` on the node, because nvidia-modprobe
+  hides the words of modprobe; remove what is in the place of the file, and run again
+
 DRIVER_IN_USE (failure): the driver cannot be unloaded, because it is in use: {users}
 Remedy: end these processes, and run again; nothing was removed
 
@@ -764,9 +768,19 @@ Remedy: drain the node and reboot it; if the error asks for a reset, `nvidia-smi
   INDEX` can replace the reboot; replace a GPU that fails again
 
 CUDA_UNAVAILABLE (failure): programs cannot use CUDA: {evidence}
-Remedy: run `nvidia-modprobe -c 0 -u` on the node, or `/sbin/ub-device-create` with Ubuntu's own
-  driver, which creates the device files of nvidia_uvm, then `systemctl restart
-  nvidia-cdi-refresh.service`
+Remedy: as root, run {commands} on the node, or `/sbin/ub-device-create` with Ubuntu's own driver,
+  which creates the device files, then `systemctl restart nvidia-cdi-refresh.service`; if a file of
+  a GPU is still missing, run `nvidia-smi` as root, and then reboot the node
+
+DEVICE_FILE_BLOCKED (stop): {evidence}, and not the device file of the driver, so programs cannot
+  use the GPUs
+Remedy: stop the container or the program that uses this path, remove it with {commands}, and run
+  again
+
+DEVICE_FILE_OUTDATED (failure): {evidence}, so programs that open the file fail
+Remedy: as root, run {commands} on the node, or with Ubuntu's own driver, remove the file and run
+  `/sbin/ub-device-create`; then run `systemctl restart nvidia-cdi-refresh.service`, and restart the
+  containers that use the file
 
 FABRIC_MANAGER_MISSING (failure): {switches} connect the GPUs, but Fabric Manager is not
   installed, so CUDA programs fail with error 802

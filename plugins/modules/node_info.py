@@ -272,6 +272,10 @@ gpu_node:
           description: Lines of the file of this collection in C(preferences.d).
           type: list
           elements: str
+        own_device_rule:
+          description: Lines of this collection's block in its rule of udev for the device files.
+          type: list
+          elements: str
         parameters_are_new:
           description: Whether this file was written after the boot.
           type: bool
@@ -436,6 +440,7 @@ gpu_node:
           EnableStreamMemOPs: "0"
         own_parameters: []
         own_pin: []
+        own_device_rule: []
         parameters_are_new: false
         peermem: true
         dkms:
@@ -700,6 +705,26 @@ gpu_node:
           minor: 0
           mode: "0666"
           linked: true
+    device_obstacles:
+      description: What stands in the place of device files that CUDA needs.
+      type: list
+      elements: dict
+      contains:
+        path:
+          description: Path.
+          type: str
+        type:
+          description: V(directory), V(file), V(link) to nothing, or V(other).
+          type: str
+      sample:
+        - path: /dev/nvidia-uvm
+          type: directory
+    device_majors:
+      description: Major numbers of the driver in C(/proc/devices), by their names there.
+      type: dict
+      sample:
+        nvidia: 195
+        nvidia-uvm: 510
     device_users:
       description: Processes that use the driver. V(null) without O(device_users).
       type: list

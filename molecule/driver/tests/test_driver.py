@@ -66,6 +66,8 @@ def test_second_run_changes_nothing_and_is_cheap(laboratory):
 def test_loading_the_modules_creates_no_file_without_the_rule(gpu):
     gpu.check_output("nvidia-smi -pm 0")
     gpu.check_output(f"mv {RULE} /root/rule && {LOAD}")
+    assert device_files(gpu) == FILES  # left from before
+    gpu.check_output(f"rm /dev/nvidia* && {LOAD}")
     assert device_files(gpu) == set()
     gpu.check_output(f"mv /root/rule {RULE} && {LOAD}")
     assert device_files(gpu) == FILES
@@ -87,6 +89,58 @@ def test_file_that_is_missing_is_created(laboratory, gpu):
     assert run.returncode == 0
     assert device_files(gpu) == FILES
     assert is_unchanged(laboratory.playbook(CONVERGE))
+
+
+def major(gpu):
+    return int(gpu.check_output("stat --format=%Hr /dev/nvidia-uvm"))
+
+
+def test_file_with_an_outdated_number_is_corrected(laboratory, gpu):
+    laboratory.lab("fault", "gpu-1", "uvm-number")
+    loaded = int(gpu.check_output("sed -n 's/ *nvidia-uvm$//p' /proc/devices"))
+    assert major(gpu) != loaded
+    assert works(gpu)
+    run = laboratory.playbook(CONVERGE)
+    assert run.returncode == 0
+    assert major(gpu) == loaded
+    assert is_unchanged(laboratory.playbook(CONVERGE))
+
+
+def test_rule_with_another_text_is_written_again(laboratory, gpu):
+    good = gpu.check_output(f"cat {RULE}")
+    gpu.check_output(f"sed -i 's/-c 0 -u/-u/' {RULE} && echo '# of the admin' >> {RULE}")
+    check = laboratory.playbook(CONVERGE, "--check")
+    assert f"{RULE} has another text than this role writes" in check.words
+    run = laboratory.playbook(CONVERGE)
+    assert run.returncode == 0
+    assert gpu.check_output(f"cat {RULE}") == f"{good}\n# of the admin"
+    assert is_unchanged(laboratory.playbook(CONVERGE))
+
+
+def test_directory_in_the_place_of_a_file_stays(laboratory, gpu):
+    gpu.check_output("rm /dev/nvidia-uvm && mkdir /dev/nvidia-uvm")
+    run = laboratory.playbook(CONVERGE)
+    assert "DEVICE_FILE_BLOCKED gpu-1: /dev/nvidia-uvm is a directory" in run.words
+    assert run.returncode != 0
+    assert gpu.file("/dev/nvidia-uvm").is_directory
+    gpu.check_output("rmdir /dev/nvidia-uvm")
+    assert laboratory.playbook(CONVERGE).returncode == 0
+    assert device_files(gpu) == FILES
+    assert gpu.file("/dev/nvidia-uvm").type == "character device"
+
+
+def test_failure_of_nvidia_modprobe_is_explained(laboratory, gpu):
+    program = gpu.check_output("command -v nvidia-modprobe")
+    laboratory.lab("fault", "gpu-1", "no-uvm-file")
+    gpu.check_output(
+        f"mv {program} /root/it && printf '#!/bin/sh\nexit 1\n' > {program} && chmod +x {program}"
+    )
+    run = laboratory.playbook(CONVERGE)
+    gpu.check_output(f"mv /root/it {program}")
+    assert "DEVICE_FILES_FAILED gpu-1: " in run.words
+    assert run.returncode != 0
+    assert laboratory.playbook(CONVERGE).returncode == 0
+    assert device_files(gpu) == FILES
 
 
 def test_another_source_needs_permission(laboratory, gpu):

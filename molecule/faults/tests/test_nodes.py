@@ -33,6 +33,8 @@ OTHER_DEFAULT = f"""sed -i 's/"default-runtime": "nvidia"/"default-runtime": "ru
 MARK = rf"sed -i '1s/^/\xef\xbb\xbf/' {JSON}"
 UNHOLD, HOLD = "apt-mark unhold nvidia-driver-cuda", "apt-mark hold nvidia-driver-cuda"
 NO_CDI = "mv /var/run/cdi/nvidia.yaml /root/nvidia.yaml"
+UVM = "/dev/nvidia-uvm"
+NO_UVM, CREATE = f"rm {UVM}", "nvidia-modprobe -c 0 -u"
 RESTART = "systemctl restart containerd"
 RELOAD = "systemctl reload docker"
 
@@ -61,6 +63,11 @@ GROUPS = {
         Break("NVML_UNAVAILABLE DRIVER_BROKEN", of_lab("no-nvidiactl"), of_lab("restore")),
         Break("CUDA_UNAVAILABLE DRIFTED", of_lab("no-uvm-file"), of_lab("restore")),
         stop("DRIFTED", "nvidia-persistenced"),
+    ),
+    "device files that cannot work": (
+        Break("DEVICE_FILE_OUTDATED DRIFTED", of_lab("uvm-number"), of_lab("restore")),
+        Break("DEVICE_FILE_BLOCKED", f"{NO_UVM} && mkdir {UVM}", f"rmdir {UVM} && {CREATE}"),
+        Break("DEVICE_FILE_BLOCKED", f"{NO_UVM} && touch {UVM}", f"rm {UVM} && {CREATE}"),
     ),
     "what nobody notices": (
         Break("DRIFTED", NO_CDI, "mv /root/nvidia.yaml /var/run/cdi/nvidia.yaml"),

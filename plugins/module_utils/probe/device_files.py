@@ -1,19 +1,22 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Find the character devices of the NVIDIA driver.
+"""Find the character devices of the NVIDIA driver, and what stands in their place.
 
-Only `read_device_files` does I/O; it takes the root directory as an argument.
+Functions that start with read_ do I/O; they take the root directory as an argument.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import stat
 from pathlib import Path
 from typing import TypedDict
 
 PATTERNS = ("dev/nvidia*", "dev/nvidia-caps/*")
+# What CUDA needs. Others, such as nvidia-caps, can be directories.
+_NEEDED = re.compile(r"nvidia(?:\d+|ctl|-uvm|-uvm-tools)")
 
 
 class DeviceFile(TypedDict):
@@ -24,6 +27,13 @@ class DeviceFile(TypedDict):
     minor: int
     mode: str
     linked: bool  # in /dev/char, where runc looks it up
+
+
+class Obstacle(TypedDict):
+    """What stands in the place of a character device, so that nobody can create it."""
+
+    path: str
+    type: str  # directory, file, link (to nothing) or other
 
 
 def read_device_files(root: Path) -> list[DeviceFile]:
@@ -46,3 +56,26 @@ def read_device_files(root: Path) -> list[DeviceFile]:
                 }
             )
     return files
+
+
+def read_obstacles(root: Path) -> list[Obstacle]:
+    """Read what stands in the place of the device files, sorted by path."""
+    found: list[Obstacle] = []
+    for path in sorted(root.glob(PATTERNS[0])):
+        kind = _obstacle_type(path) if _NEEDED.fullmatch(path.name) else None
+        if kind:
+            found.append({"path": f"/{path.relative_to(root)}", "type": kind})
+    return found
+
+
+def _obstacle_type(path: Path) -> str | None:
+    """Return the type of what is not a character device; None for one, and if it disappears."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return "link" if path.is_symlink() else None
+    if stat.S_ISCHR(mode):
+        return None
+    if stat.S_ISDIR(mode):
+        return "directory"
+    return "file" if stat.S_ISREG(mode) else "other"

@@ -37,6 +37,7 @@ KUBELET_DROP_IN = "/etc/systemd/system/kubelet.service.d/99-metal-gpu.conf"
 
 # The first line of a block, as in the tasks of the roles. Lines outside a block are the admin's.
 _MARK = "# BEGIN managed by Ansible, role metal.gpu.{}"
+_END = "# END managed by Ansible, role metal.gpu.{}"
 
 
 def read_own_files(root: Path, roles: Mapping[str, str]) -> list[str]:
@@ -49,3 +50,15 @@ def read_own_files(root: Path, roles: Mapping[str, str]) -> list[str]:
     return sorted(
         path for path, text in files.texts.items() if _MARK.format(roles[path]) in text.splitlines()
     )
+
+
+def parse_block(text: str, role: str) -> list[str]:
+    """Return the lines of the block of a role; empty without a whole block."""
+    lines = text.splitlines()
+    places = [
+        [number for number, line in enumerate(lines) if line == mark.format(role)]
+        for mark in (_MARK, _END)
+    ]
+    # The last ones, as for ansible.builtin.blockinfile.
+    start, end = (found[-1] if found else -1 for found in places)
+    return lines[start + 1 : end] if 0 <= start < end else []

@@ -91,7 +91,8 @@ def _why_unavailable(node: Node) -> str:
     failure = node["nvml"]["failure"]
     if failure is None:
         return "nvidia-smi lists no GPU"
-    paths = [file["path"] for file in node["device_files"]]
+    # What stands in its place is a finding of its own.
+    paths = [file["path"] for file in (*node["device_files"], *node["device_obstacles"])]
     is_gone = "nvidia" in node["kernel"]["modules"] and _CONTROL not in paths
     return _with_exit_code(failure) + (f"; {_CONTROL} does not exist" if is_gone else "")
 
@@ -109,9 +110,13 @@ def judge_cuda(host: str, node: Node) -> Iterator[dict[str, str]]:
     healthy = [gpu for gpu in node["nvml"]["devices"] if gpu["error"] is None]
     if not healthy:
         return
-    paths = [file["path"] for file in node["device_files"]]
-    needed = [_UVM, *(f"/dev/nvidia{gpu['minor']}" for gpu in healthy if gpu["minor"] is not None)]
-    missing = [f"{path} does not exist" for path in needed if path not in paths]
+    # What stands in the place of a file is a finding of its own.
+    paths = [file["path"] for file in (*node["device_files"], *node["device_obstacles"])]
+    minors = {f"/dev/nvidia{gpu['minor']}": gpu["minor"] for gpu in healthy}
+    needed = [_UVM, *(path for path, minor in minors.items() if minor is not None)]
+    gone = [path for path in needed if path not in paths]
+    missing = [f"{path} does not exist" for path in gone]
+    commands = [f"`nvidia-modprobe -c {minors[path]}`" for path in gone if path in minors]
     unnumbered = ", ".join(_describe(gpu) for gpu in healthy if gpu["minor"] is None)
     if unnumbered:
         missing.append(
@@ -121,4 +126,11 @@ def judge_cuda(host: str, node: Node) -> Iterator[dict[str, str]]:
     if "nvidia_uvm" not in node["kernel"]["modules"]:
         missing.insert(0, "the kernel module nvidia_uvm is not loaded")
     if missing:
-        yield finding("CUDA_UNAVAILABLE", host, evidence=", ".join(missing))
+        if len(commands) < len(missing):
+            commands.insert(0, "`nvidia-modprobe -c 0 -u`")
+        yield finding(
+            "CUDA_UNAVAILABLE",
+            host,
+            evidence=", ".join(missing),
+            commands=" and ".join(commands),
+        )

@@ -20,6 +20,9 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.cluster import (
     SMOKE,
     judge_answers,
 )
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.device_files import (
+    judge_device_files,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.fabric import judge_fabric
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.hardware import (
     judge_cuda,
@@ -105,6 +108,7 @@ def reconcile(
         answers = judge_answers(host, node, declared, cluster, smoke, asked)
         findings += judge_hardware(host, node, declared)
         findings += judge_cuda(host, node)
+        findings += judge_device_files(host, node)
         fabric = list(judge_fabric(host, node))
         findings += fabric
         findings += stopped

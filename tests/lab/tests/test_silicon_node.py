@@ -134,7 +134,8 @@ def test_load_and_unload(p100):
     inode = p100.node.path(LIBRARY).stat().st_ino
     assert p100.modprobe("-r", "nvidia_uvm") == 0  # and nvidia, which only it needed
     assert p100.kernel.modules == []
-    assert p100.devices() == []
+    # As with real ones: nobody removes files that mknod has created.
+    assert p100.devices() == ["nvidia-uvm", "nvidia-uvm-tools", *gpus, "nvidiactl"]
     assert p100.drivers() == OTHER_DRIVERS
     assert not p100.node.path("/proc/driver/nvidia").exists()
     assert p100.read(LIBRARY) == "head of a library\n"
@@ -457,6 +458,35 @@ UVM, GPUS = ["nvidia-uvm", "nvidia-uvm-tools"], ["nvidia0", "nvidia1", "nvidia2"
 def test_nvidia_modprobe(p100, arguments, status, modules, files):
     assert p100.nvidia_modprobe(*arguments) == status
     assert (p100.kernel.modules, p100.devices()) == (modules, files)
+
+
+def test_nvidia_modprobe_takes_the_place_of_what_is_no_device(p100):
+    (p100.node.path("/dev") / UVM[0]).mkdir(parents=True)
+    p100.write(f"/dev/{UVM[1]}", "of a container")
+    assert p100.nvidia_modprobe("-c", "0", "-u") == 0
+    assert [p100.read(f"/dev/{name}") for name in UVM] == ["", ""]
+
+
+def test_nvidia_modprobe_leaves_a_directory_with_files(p100, capsys):
+    p100.write(f"/dev/{UVM[0]}/data", "of a container")
+    assert p100.nvidia_modprobe("-c", "0", "-u") == 1
+    assert capsys.readouterr() == ("", "")
+    assert p100.devices() == [UVM[0]]
+    p100.reboot()
+    assert p100.devices() == []
+
+
+def test_number_of_uvm_can_change(p100):
+    p100.modprobe("nvidia_uvm")
+    assert "\n510 nvidia-uvm\n" in p100.read("/run/metal-lab/proc-devices")
+    p100.create_all()
+    there = p100.devices()
+    p100.fault("uvm-number")
+    assert "\n509 nvidia-uvm\n" in p100.read("/run/metal-lab/proc-devices")
+    assert p100.devices() == there
+    p100.fault("restore")
+    assert "\n510 nvidia-uvm\n" in p100.read("/run/metal-lab/proc-devices")
+    assert device_files.possible(p100.kernel)["nvidia-uvm-tools"] == (510, 1)
 
 
 def test_nvidia_modprobe_without_a_module(tmp_path, capsys):

@@ -15,7 +15,9 @@ from ansible_collections.metal.gpu.plugins.module_utils.probe import (
 from ansible_collections.metal.gpu.plugins.module_utils.probe.commands import Command
 from ansible_collections.metal.gpu.plugins.module_utils.probe.device_files import (
     DeviceFile,
+    Obstacle,
     read_device_files,
+    read_obstacles,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.probe.device_users import (
     DeviceUser,
@@ -28,6 +30,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.probe.runfile import (
     read_installer,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.read import (
+    device_files,
     dkms,
     kernels,
     nvidia_driver,
@@ -57,6 +60,7 @@ class _Early(TypedDict):
 
 class _Late(TypedDict):
     device_files: list[DeviceFile]
+    device_obstacles: list[Obstacle]
 
 
 class Values(_Early, _Late):
@@ -83,13 +87,18 @@ def _values(reading: Reading) -> _Early:
 
 def _late_values(reading: Reading) -> _Late:
     """Read the files in /dev, of which nvidia-smi has created some if root runs it."""
-    return {"device_files": read_device_files(reading.node.root)}
+    root = reading.node.root
+    return {
+        "device_files": read_device_files(root),
+        "device_obstacles": read_obstacles(root),
+    }
 
 
 def _read(reading: Reading) -> None:
-    """Read our parameters and our pin. Of modprobe.d, only files about nouveau were kept."""
+    """Read files of ours. Of modprobe.d, only files about nouveau were kept."""
     reading.files.read(own_files.MODULE_PARAMETERS)
     reading.files.read(own_files.DRIVER_PIN)
+    reading.files.read(own_files.DEVICE_RULE)
 
 
 def _times(reading: Reading) -> dict[str, float | None]:
@@ -151,6 +160,7 @@ PROBE = Probe(
         "/proc/driver/nvidia/gpus/*/information",
         "/sys/module/nvidia/version",
         nvidia_driver.PARAMETERS,
+        device_files.DEVICES,
     ),
     layered=(Layered("modprobe.d", "*.conf", "nouveau"), Layered("modules-load.d", "*.conf")),
     found={

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Do the files in /dev exist that CUDA needs, now and after each boot?
+"""Do the files in /dev work that CUDA needs, now and after each boot?
 
 Loading a module creates none. NVML creates /dev/nvidiactl and the files of the GPUs when a program
 of root uses it, and nothing for CUDA. Of the packages, only Ubuntu's own have rules of udev that
@@ -13,6 +13,10 @@ Source: tests/recorded/device_files.yml
 from __future__ import annotations
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
+from ansible_collections.metal.gpu.plugins.module_utils.read.device_files import outdated
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.device_files import (
+    obstacle_evidence,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     distribution,
     steps,
@@ -46,18 +50,35 @@ def plan_rule(plan: Plan[Data], node: Node, source: str | None) -> None:
     if distribution.is_ubuntus(node, source):
         return
     plan.data["device_rule"] = RULE_FILE
-    has_rule = RULE_FILE["path"] in node["ours"]["files"]
-    rule = None if has_rule else "loading the modules creates no file in /dev"
-    plan.step(steps.DEVICE_RULE, rule)
+    plan.step(steps.DEVICE_RULE, _rule_reason(node))
+
+
+def _rule_reason(node: Node) -> str | None:
+    if RULE_FILE["path"] not in node["ours"]["files"]:
+        return "loading the modules creates no file in /dev"
+    if node["driver"]["own_device_rule"] != RULE_FILE["block"].splitlines():
+        return f"{RULE_FILE['path']} has another text than this role writes"
+    return None
 
 
 def plan_files(plan: Plan[Data], node: Node, source: str | None) -> None:
-    """Plan the files themselves, after a reboot and after the modules are loaded."""
+    """Plan the files themselves, after a reboot and after the modules are loaded.
+
+    What stands in their place belongs to somebody else. A boot starts without it.
+    """
+    obstacles = node["device_obstacles"]
+    if obstacles and not plan.has_step(steps.REBOOT):
+        plan.refuse("DEVICE_FILE_BLOCKED", **obstacle_evidence(obstacles))
     if distribution.is_ubuntus(node, source):
         return
     reason = None
+    wrong = outdated(node["device_files"], node["device_majors"])
+    # A program of root that uses the other files corrects their numbers.
+    of_uvm = [words for path, words in wrong.items() if path.startswith(UVM)]
     if not any(file["path"] == UVM for file in node["device_files"]):
         reason = f"{UVM} does not exist"
+    elif of_uvm:
+        reason = ", ".join(of_uvm)
     elif any(plan.has_step(one) for one in (steps.REBOOT, steps.RUNFILE, steps.LOAD)):
         # A boot starts without files. After a load, the number of an old one can be wrong.
         reason = f"{UVM} is that of the modules that are loaded now"

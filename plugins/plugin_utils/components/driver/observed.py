@@ -11,11 +11,15 @@ from typing import TypedDict, cast
 from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
 from ansible_collections.metal.gpu.plugins.module_utils.probe.components import platform
 from ansible_collections.metal.gpu.plugins.module_utils.probe.components.driver import Values
-from ansible_collections.metal.gpu.plugins.module_utils.probe.device_files import DeviceFile
+from ansible_collections.metal.gpu.plugins.module_utils.probe.device_files import (
+    DeviceFile,
+    Obstacle,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.probe.device_users import DeviceUser
 from ansible_collections.metal.gpu.plugins.module_utils.probe.raw_data import ProgramFileData
 from ansible_collections.metal.gpu.plugins.module_utils.probe.runfile import Installer
 from ansible_collections.metal.gpu.plugins.module_utils.read import (
+    device_files,
     dkms,
     kernels,
     nvidia_driver,
@@ -43,6 +47,7 @@ class Driver(TypedDict):
     parameters: dict[str, str]
     own_parameters: list[str]
     own_pin: list[str]
+    own_device_rule: list[str]
     parameters_are_new: bool
     peermem: bool
     dkms: dkms.Dkms
@@ -85,6 +90,8 @@ class Observed(TypedDict):
     driver: Driver
     nvml: Nvml
     device_files: list[DeviceFile]
+    device_obstacles: list[Obstacle]
+    device_majors: dict[str, int]
     device_users: list[DeviceUser] | None
 
 
@@ -94,6 +101,8 @@ def observe(raw: Raw) -> Observed:
         "driver": _driver(raw, values),
         "nvml": _nvml(raw),
         "device_files": values["device_files"],
+        "device_obstacles": values["device_obstacles"],
+        "device_majors": device_files.parse_majors(raw.texts.get(device_files.DEVICES, "")),
         "device_users": values["device_users"],
     }
 
@@ -123,6 +132,7 @@ def _driver(raw: Raw, values: Values) -> Driver:
         "parameters": nvidia_driver.parse_parameters(raw.texts.get(nvidia_driver.PARAMETERS, "")),
         "own_parameters": nvidia_driver.parse_lines(_own(raw, own_files.MODULE_PARAMETERS)),
         "own_pin": nvidia_driver.parse_lines(_own(raw, own_files.DRIVER_PIN)),
+        "own_device_rule": own_files.parse_block(_own(raw, own_files.DEVICE_RULE), "nvidia_driver"),
         "parameters_are_new": _is_newer_than_boot(raw, own_files.MODULE_PARAMETERS),
         "peermem": values["peermem"],
         "dkms": _dkms(raw, values),

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import os
+
 from ansible_collections.metal.gpu.plugins.module_utils.probe.device_files import (
     read_device_files,
+    read_obstacles,
 )
 
 
@@ -27,3 +30,24 @@ def test_character_devices_only(tmp_path):
 
 def test_no_device_files(tmp_path):
     assert read_device_files(tmp_path) == []
+
+
+def test_obstacles(tmp_path):
+    """nvidia-caps is a directory, and CUDA needs nothing of nvidia-modeset."""
+    for name in ("nvidia-caps", "nvidia-modeset", "nvidia-uvm", "nvidia-uvm-tools/data"):
+        (tmp_path / "dev" / name).mkdir(parents=True)
+    (tmp_path / "dev/nvidia0").symlink_to("/dev/null")
+    (tmp_path / "dev/nvidia1").write_text("")
+    (tmp_path / "dev/nvidia2").symlink_to("absent")
+    os.mkfifo(tmp_path / "dev/nvidiactl")
+    assert [tuple(one.values()) for one in read_obstacles(tmp_path)] == [
+        ("/dev/nvidia-uvm", "directory"),
+        ("/dev/nvidia-uvm-tools", "directory"),
+        ("/dev/nvidia1", "file"),
+        ("/dev/nvidia2", "link"),
+        ("/dev/nvidiactl", "other"),
+    ]
+
+
+def test_no_obstacles(tmp_path):
+    assert read_obstacles(tmp_path) == []

@@ -73,3 +73,22 @@ def test_every_block_that_a_role_writes_is_known():
     ]
     written = [role for role, block in blocks if block.get("state") != "absent"]
     assert set(written) == set(WRITERS.values())
+
+
+BEGIN, END = block("nvidia_driver").splitlines()
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        pytest.param([], [], id="nothing"),
+        pytest.param([BEGIN, "one", "  two", END], ["one", "  two"], id="block"),
+        pytest.param(["before", BEGIN, "one", END, "after"], ["one"], id="other lines"),
+        pytest.param([BEGIN, "one"], [], id="without an end"),
+        pytest.param(["one", END], [], id="without a begin"),
+        pytest.param([END, "one", BEGIN], [], id="in the wrong order"),
+        pytest.param([BEGIN, "one", END, BEGIN, "two", END], ["two"], id="two blocks"),
+    ],
+)
+def test_block(lines, expected):
+    assert own_files.parse_block("\n".join(lines), "nvidia_driver") == expected

@@ -36,6 +36,8 @@ def node(*devices: dict[str, Any], failure: Any = None, slots: list[str] = SLOTS
         "nvml": {"devices": list(devices), "failure": failure},
         "kernel": {"modules": ["nvidia", "nvidia_uvm"]},
         "device_files": [{"path": f"/dev/nvidia{name}"} for name in ("ctl", "-uvm", 0, 1)],
+        "device_obstacles": [],
+        "device_majors": {},
     }
 
 
@@ -156,6 +158,25 @@ def test_cuda(modules: list[str], names: list[Any], evidence: str | None) -> Non
     seen = {**node(FIRST, SECOND), "kernel": {"modules": modules}, "device_files": files}
     found = [one["message"] for one in judge_cuda("gpu-1", seen)]
     assert found == ([f"gpu-1: programs cannot use CUDA: {evidence}"] if evidence else [])
+
+
+@pytest.mark.parametrize(
+    ("names", "commands"),
+    [
+        pytest.param([0, 1], "`nvidia-modprobe -c 0 -u` on", id="uvm"),
+        pytest.param(["-uvm", 0], "`nvidia-modprobe -c 1` on", id="one GPU"),
+        pytest.param(
+            [],
+            "`nvidia-modprobe -c 0 -u` and `nvidia-modprobe -c 0` and `nvidia-modprobe -c 1` on",
+            id="all",
+        ),
+    ],
+)  # fmt: skip
+def test_remedy_names_what_creates_the_missing_files(names: list[Any], commands: str) -> None:
+    files = [{"path": f"/dev/nvidia{name}"} for name in names]
+    (found,) = judge_cuda("gpu-1", {**node(FIRST, SECOND), "device_files": files})
+    assert f"as root, run {commands} the node" in found["remedy"]
+    assert "`nvidia-smi` as root, and then reboot" in found["remedy"]
 
 
 def test_gpus_without_minor_numbers_are_reported() -> None:

@@ -40,6 +40,8 @@ def node(
         "device_files": [
             {"path": f"/dev/nvidia{name}"} for name in ("ctl", "-uvm", *range(len(found)))
         ],
+        "device_obstacles": [],
+        "device_majors": {},
         "kernel": {"modules": ["nvidia", "nvidia_uvm"]},
         "systemd": {"unknown": [], "error": None},
         "package_manager": {"error": None},

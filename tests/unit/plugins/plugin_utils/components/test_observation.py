@@ -123,6 +123,7 @@ def test_a_gpu_node(observe, tmp_path):
             "parameters": {},
             "own_parameters": [],
             "own_pin": [],
+            "own_device_rule": [],
             "parameters_are_new": False,
             "peermem": False,
             "next_kernel": None,
@@ -211,6 +212,8 @@ def test_a_gpu_node(observe, tmp_path):
         "device_files": [
             {"path": "/dev/nvidia0", "major": 1, "minor": 3, "mode": "0666", "linked": False}
         ],
+        "device_obstacles": [],
+        "device_majors": {},
         "device_users": None,
         "toolkit": {
             "packages": {"nvidia-container-toolkit": "1.20.1-1"},
@@ -466,6 +469,7 @@ def test_the_documentation_shows_every_key(observe):
         *("packages", "runtimes", "repositories", "module_streams"),
         *("failure", "made_with", "program", "distribution", "kinds", "errors", "unfinished"),
         *("dependants", "parameters", "next_kernel", "signing", "builds"),
+        "device_majors",
     )
 
     def compare(found, sample, path):

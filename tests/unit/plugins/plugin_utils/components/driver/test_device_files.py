@@ -84,6 +84,21 @@ def test_virgin_node_gets_the_rule_and_the_files() -> None:
         pytest.param(DONE, [], id="all there"),
         pytest.param(lacking(DONE, file=True), ["device_files"], id="no file"),
         pytest.param(lacking(DONE, rule=True), ["device_rule"], id="no rule"),
+        pytest.param(
+            merge(DONE, {"driver": {"own_device_rule": ["of an older version"]}}),
+            ["device_rule"],
+            id="another text",
+        ),
+        pytest.param(
+            {**DONE, "device_majors": {"nvidia": 195, "nvidia-uvm": 509}},
+            ["device_files"],
+            id="another number of uvm",
+        ),
+        pytest.param(
+            {**DONE, "device_majors": {"nvidia": 196, "nvidia-uvm": 510}},
+            [],
+            id="another number of the GPUs",
+        ),
     ],
 )
 def test_working_driver_of_ours(node: dict[str, Any], expected: list[str]) -> None:
@@ -118,6 +133,48 @@ def test_rule_comes_before_a_reboot_and_the_files_after_it() -> None:
     wanted = {"module_parameters": {"NVreg_EnableMSI": "1"}, "reboot_ok": True}
     found = [step["slug"] for step in plan("nvidia_driver", node, **wanted)["steps"]]
     assert found[-3:] == ["device_rule", "reboot", "device_files"]
+
+
+OBSTACLE = {"path": UVM, "type": "directory"}
+
+
+def blocked(node: dict[str, Any]) -> dict[str, Any]:
+    return {**lacking(node, file=True), "device_obstacles": [OBSTACLE]}
+
+
+def test_reasons_name_the_file_and_both_numbers() -> None:
+    (step,) = plan("nvidia_driver", {**DONE, "device_majors": {"nvidia-uvm": 509}})["steps"]
+    assert step["reason"] == f"{UVM} has the major number 510, and the driver has 509"
+    (step,) = plan("nvidia_driver", merge(DONE, {"driver": {"own_device_rule": []}}))["steps"]
+    assert step["reason"] == f"{RULE} has another text than this role writes"
+
+
+@pytest.mark.parametrize("node", [VIRGIN, DONE], ids=["no driver", "driver"])
+def test_role_removes_nothing_from_the_place_of_a_file(node: dict[str, Any]) -> None:
+    planned = plan("nvidia_driver", blocked(node))
+    assert planned["steps"] == []
+    (found,) = planned["refusals"]
+    assert found["code"] == "DEVICE_FILE_BLOCKED"
+    assert f"{UVM} is a directory" in found["message"]
+    assert f"`rmdir {UVM}`" in found["remedy"]
+
+
+def test_boot_removes_what_stands_in_the_place_of_a_file() -> None:
+    node = merge(blocked(DONE), {"driver": {"parameters": {"EnableMSI": "0"}}})
+    wanted = {"module_parameters": {"NVreg_EnableMSI": "1"}, "reboot_ok": True}
+    planned = plan("nvidia_driver", node, **wanted)
+    assert planned["refusals"] == []
+    assert [step["slug"] for step in planned["steps"]][-2:] == ["reboot", "device_files"]
+
+
+def test_driver_of_the_admin_is_left_alone_behind_an_obstacle() -> None:
+    node = blocked(merge(DONE, {"ours": {"packages": {"nvidia_driver": None}}}))
+    assert planned_of(plan("nvidia_driver", without_nulls(node))) == []
+
+
+def test_ubuntus_own_driver_is_refused_behind_an_obstacle() -> None:
+    planned = driver(blocked(UBUNTU), source="distribution")
+    assert [one["code"] for one in planned["refusals"]] == ["DEVICE_FILE_BLOCKED"]
 
 
 def test_run_file() -> None:

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from ansible_collections.metal.gpu.plugins.module_utils.read import nvidia_driver
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import device_files
 from ansible_collections.metal.gpu.tests.unit.support.programs import Programs
 from ansible_collections.metal.gpu.tests.unit.support.recordings import (
     parse_scene,
@@ -366,6 +367,25 @@ def test_what_turns_persistence_mode_off(observe, tmp_path, texts, file):
     )
     expected = file.format(unit) if file else None
     assert observe(Programs({}))["driver"]["persistence_off"] == expected
+
+
+def test_rule_of_ours_and_numbers_of_the_driver(observe, tmp_path):
+    mark = "managed by Ansible, role metal.gpu.nvidia_driver"
+    block = device_files.RULE_FILE["block"]
+    plant(
+        tmp_path,
+        {
+            "/etc/udev/rules.d/70-metal-gpu-device-files.rules": (
+                f"# of the admin\n# BEGIN {mark}\n{block}# END {mark}\n"
+            ),
+            "/proc/devices": "Character devices:\n  1 mem\n195 nvidia\n509 nvidia-uvm\n",
+        },
+    )
+    (tmp_path / "dev/nvidia-uvm").mkdir(parents=True)
+    node = observe(Programs({}))
+    assert node["driver"]["own_device_rule"] == block.splitlines()
+    assert node["device_majors"] == {"nvidia": 195, "nvidia-uvm": 509}
+    assert node["device_obstacles"] == [{"path": "/dev/nvidia-uvm", "type": "directory"}]
 
 
 def test_parameters_of_the_module_and_of_our_file(observe, tmp_path):

@@ -9,15 +9,17 @@ creates some by itself, in nvml.c.
 from __future__ import annotations
 
 import argparse
+import os
 import re
+import stat
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 
 from . import kmod
 from .state import Kernel, Machine, Node
 
 NVIDIA_MAJOR = 195
-UVM_MAJOR = 510  # real kernels assign it
 CONTROL, MODESET = ("nvidiactl", 255), ("nvidia-modeset", 254)
 UVM, UVM_TOOLS = "nvidia-uvm", "nvidia-uvm-tools"
 NAMES = r"nvidia(\d+|ctl|-uvm|-uvm-tools|-modeset)"
@@ -36,16 +38,14 @@ def possible(kernel: Kernel) -> dict[str, Numbers]:
     if "nvidia_modeset" in kernel.modules:
         found[MODESET[0]] = (NVIDIA_MAJOR, MODESET[1])
     if "nvidia_uvm" in kernel.modules:
-        found |= {UVM: (UVM_MAJOR, 0), UVM_TOOLS: (UVM_MAJOR, 1)}
+        found |= {UVM: (kernel.uvm_major, 0), UVM_TOOLS: (kernel.uvm_major, 1)}
     return found
 
 
 def create(kernel: Kernel, names: Iterable[str]) -> None:
     """Have files created. Those that exist stay, and trees.render writes the others."""
     files = possible(kernel)
-    for name in names:
-        if name in files and name not in kernel.device_files:
-            kernel.device_files.append(name)
+    kernel.device_files.update({name: files[name] for name in names if name in files})
 
 
 def create_for_driver(kernel: Kernel) -> None:
@@ -77,9 +77,9 @@ def _parser() -> argparse.ArgumentParser:
 def nvidia_modprobe(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> int:
     """Load a module and create the files of the given minor numbers. Returns the exit status.
 
-    Like the real one, it says nothing about modprobe's errors, and creates nothing without -c, but
-    for -m. What a fault took away comes back. Unlike the real one, it ignores ModifyDeviceFiles,
-    which is 0 here, and creates no links in /dev/char.
+    Like the real one, it says nothing about errors, and creates nothing without -c, but for -m. It
+    removes what has another number, or is no device. What a fault took away comes back. Unlike the
+    real one, it ignores ModifyDeviceFiles, which is 0 here, and creates no links in /dev/char.
     """
     try:
         options = _parser().parse_args(arguments)
@@ -105,5 +105,23 @@ def nvidia_modprobe(node: Node, machine: Machine, kernel: Kernel, arguments: lis
         except kmod.KmodError:
             return 1
     kernel.missing_files = [name for name in kernel.missing_files if name not in files]
-    create(kernel, files)
+    wanted = possible(kernel)
+    for name in files:
+        if name in wanted and not _make_way(node.path(f"/dev/{name}"), wanted[name]):
+            return 1
+        create(kernel, [name])
     return 0
+
+
+def _make_way(path: Path, numbers: Numbers) -> bool:
+    """Remove what is not the device with these numbers. A directory that has files stays."""
+    try:
+        status = path.stat()
+        if stat.S_ISCHR(status.st_mode) and status.st_rdev == os.makedev(*numbers):
+            return True
+        path.rmdir() if stat.S_ISDIR(status.st_mode) else path.unlink()
+    except FileNotFoundError:
+        return not path.is_symlink()
+    except OSError:
+        return False
+    return True

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from . import boot, device_files, keys, kmod, trees
-from .state import Kernel, Machine, Node
+from .state import UVM_MAJOR, Kernel, Machine, Node
 
 Fault = Callable[[Node, Machine, Kernel, list[str]], None]
 
@@ -107,6 +107,13 @@ def no_nvidiactl(node: Node, machine: Machine, kernel: Kernel, arguments: list[s
 def no_uvm_file(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> None:
     """/dev/nvidia-uvm is missing, its module is loaded; nvidia-modprobe creates it again."""
     _take_device(node, kernel, "nvidia-uvm")
+
+
+def uvm_number(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> None:
+    """nvidia_uvm was loaded again, and got another major number; its files in /dev are outdated."""
+    if "nvidia_uvm" not in kernel.modules:
+        raise FaultError("nvidia_uvm is not loaded")
+    kernel.uvm_major -= 1
 
 
 def _take_device(node: Node, kernel: Kernel, name: str) -> None:
@@ -217,7 +224,8 @@ def restore(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) 
     modules = [*kernel.evicted, *modules]
     kernel.modules, kernel.driver, kernel.evicted = [], None, []
     kernel.bound, kernel.minors = {}, {}
-    kernel.device_files, kernel.missing_files = [], []
+    kernel.device_files, kernel.missing_files = {}, []
+    kernel.uvm_major = UVM_MAJOR
     boot.coldplug(node, machine, kernel)
     for module in dict.fromkeys(modules):
         boot.try_to_load(node, machine, kernel, module)
@@ -244,6 +252,7 @@ FAULTS: dict[str, Fault] = {
     "no-nvml": no_nvml,
     "no-uvm": no_uvm,
     "no-uvm-file": no_uvm_file,
+    "uvm-number": uvm_number,
     "nouveau": nouveau,
     "secure-boot": secure_boot,
     "key-enrolled": key_enrolled,

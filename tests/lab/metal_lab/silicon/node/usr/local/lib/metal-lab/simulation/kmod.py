@@ -224,7 +224,6 @@ def _remove(kernel: Kernel, module: str) -> None:
     if module == "nvidia":
         kernel.driver = None
         kernel.fabric = False
-        kernel.device_files = []
     kernel.release_gpus(module)
 
 

@@ -19,6 +19,9 @@ from typing import Any
 
 Function = dict[str, Any]
 
+# Real kernels give a free one to nvidia_uvm when it is loaded.
+UVM_MAJOR = 510
+
 MACHINE = "/usr/local/lib/metal-lab/machine.json"
 
 PRE_TURING = ("maxwell", "pascal", "volta")  # no GSP: only the proprietary module drives them
@@ -190,7 +193,9 @@ class Kernel:
     # Whether Fabric Manager has trained the GPUs since the module was loaded. It stays if it ends.
     fabric: bool = False
     evicted: list[str] = field(default_factory=list)  # modules that a fault removed
-    device_files: list[str] = field(default_factory=list)  # names in /dev that somebody created
+    uvm_major: int = UVM_MAJOR
+    # Names in /dev that somebody creates now, with their numbers. /dev has the others.
+    device_files: dict[str, tuple[int, int]] = field(default_factory=dict)
     missing_files: list[str] = field(default_factory=list)  # names in /dev that a fault removed
 
     @classmethod
@@ -207,7 +212,7 @@ class Kernel:
             **vars(self),
             "driver": vars(self.driver) if self.driver else None,
         }
-        del content["file"]
+        del content["file"], content["device_files"]
         self.file.write_text(json.dumps(content, indent=2) + "\n")
 
     def release_gpus(self, driver: str) -> None:

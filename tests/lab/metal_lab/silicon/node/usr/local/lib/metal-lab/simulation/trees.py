@@ -17,16 +17,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .device_files import KEPT_AWAY, NAMES, NVIDIA_MAJOR, UVM_MAJOR, possible
+from .device_files import KEPT_AWAY, NAMES, NVIDIA_MAJOR
 from .kmod import NVIDIA_MODULES
 from .state import Driver, Function, Kernel, Machine, Node
 
 MakeNode = Callable[[str, int, int], None]  # as os.mknod
 
-CHARACTER_DEVICES = {  # module -> its lines in /proc/devices
-    "nvidia": ((NVIDIA_MAJOR, "nvidia"), (NVIDIA_MAJOR, "nvidiactl")),
-    "nvidia_modeset": ((NVIDIA_MAJOR, "nvidia-modeset"),),
-    "nvidia_uvm": ((UVM_MAJOR, "nvidia-uvm"),),
+CHARACTER_DEVICES = {  # module -> its names in /proc/devices
+    "nvidia": ("nvidia", "nvidiactl"),
+    "nvidia_modeset": ("nvidia-modeset",),
+    "nvidia_uvm": ("nvidia-uvm",),
 }
 MODULE_SIZES = {
     "nvidia": 14381056,
@@ -171,9 +171,9 @@ def render_modules(node: Node, kernel: Kernel) -> None:
     write(node.state / "proc-modules", "".join(lines) + _host_file(node, "proc-modules.host"))
 
     devices = [
-        f"{major:3} {name}\n"
+        f"{kernel.uvm_major if module == 'nvidia_uvm' else NVIDIA_MAJOR:3} {name}\n"
         for module in kernel.modules
-        for major, name in CHARACTER_DEVICES.get(module, ())
+        for name in CHARACTER_DEVICES.get(module, ())
     ]
     host = _host_file(node, "proc-devices.host")
     head, separator, blocks = host.partition("\nBlock devices:")
@@ -265,30 +265,17 @@ def information_text(gpu: Function, driver: Driver, minor: int) -> str:
 
 
 def render_devices(node: Node, kernel: Kernel, make_node: MakeNode) -> None:
-    """Write the files that somebody has created, and remove those that cannot work.
+    """Write the files that somebody creates now.
 
-    Real files of a module that was unloaded stay until the next boot. Here they go with the driver,
-    so that a node without one has no trace of it.
+    None goes with its module or its GPU, as with real ones: they stay until the next boot.
     """
-    wanted = {
-        name: numbers
-        for name, numbers in possible(kernel).items()
-        if name in kernel.device_files and name not in kernel.missing_files
-    }
     directory = node.path("/dev")
     directory.mkdir(exist_ok=True)
-    gpus = {f"nvidia{minor}" for minor in kernel.minors.values()}
-    for file in directory.glob("nvidia*"):
-        # NVML and `nvidia-ctk system create-device-nodes` create some that the state does not know.
-        is_dead = not kernel.driver or (
-            re.fullmatch(r"nvidia\d+", file.name) and file.name not in gpus
-        )
-        if re.fullmatch(NAMES, file.name) and is_dead:
-            file.unlink()
-    for name, (major, minor) in wanted.items():
+    for name, (major, minor) in kernel.device_files.items():
         path = directory / name
-        if not path.exists():
+        if name not in kernel.missing_files and not path.exists():
             make_node(str(path), stat.S_IFCHR | 0o666, os.makedev(major, minor))
+    kernel.device_files = {}
     _render_kept_away(node, kernel)
 
 
@@ -303,7 +290,7 @@ def remove_devices(node: Node) -> None:
     """Remove all files of the driver: a boot starts without any."""
     for file in node.path("/dev").glob("nvidia*"):
         if re.fullmatch(NAMES, file.name):
-            file.unlink()
+            shutil.rmtree(file) if file.is_dir() else file.unlink()
 
 
 def make_device_node(path: str, mode: int, device: int) -> None:
