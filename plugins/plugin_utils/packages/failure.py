@@ -260,20 +260,24 @@ def parse_dnf_list(text: str) -> dict[str, list[str]]:
 
 
 def nearest(version: str, versions: Iterable[str]) -> list[str]:
-    """Return the versions that share the longest beginning with the desired one."""
-    ranked = sorted(versions, key=lambda one: -len(_common(_parts(one), _parts(version))))
-    return ranked[:_NEAREST]
+    """Return the versions that are nearest to the desired one, as numbers and not as texts.
+
+    The first number that differs decides, so those of the same branch come first. Those that are
+    equally near keep their order.
+    """
+    return sorted(versions, key=lambda one: _distance(one, version))[:_NEAREST]
 
 
-def _common(one: list[str], other: list[str]) -> list[str]:
-    length = 0
-    while length < min(len(one), len(other)) and one[length] == other[length]:
-        length += 1
-    return one[:length]
-
-
-def _parts(version: str) -> list[str]:
-    return re.findall(r"\d+|[^\d]+", version)
+def _distance(version: str, other: str) -> tuple[int, int]:
+    """Return the place of the first number that differs, counted backwards, and by how much."""
+    ones, others = (
+        [int(one[:99]) for one in re.findall(r"\d+", text)] for text in (version, other)
+    )
+    pairs = zip(ones, others, strict=False)
+    for at, (one, another) in enumerate(pairs):
+        if one != another:
+            return -at, abs(one - another)
+    return -min(len(ones), len(others)), abs(len(ones) - len(others))
 
 
 def _last_error(text: str) -> str:

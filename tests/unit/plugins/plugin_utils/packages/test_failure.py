@@ -975,7 +975,39 @@ def test_lists_of_versions() -> None:
     }
 
 
-def test_nearest_first() -> None:
-    versions = ["590.48.01-1", "580.178.04-1", "580.173.02-1", "570.211.01-1", "550.163.01-1"]
-    assert nearest("580.178.99-1", versions)[:2] == ["580.178.04-1", "580.173.02-1"]
-    assert len(nearest("580.178.99-1", versions)) == 4
+_KEPT = ["590.48.01-1", "580.178.04-1", "580.173.02-1", "570.211.01-1", "550.163.01-1"]
+
+
+@pytest.mark.parametrize(
+    ("version", "versions", "expected"),
+    [
+        ("580.178.99-1", _KEPT, ["580.178.04-1", "580.173.02-1", "590.48.01-1", "570.211.01-1"]),
+        pytest.param(
+            "580.173.02",
+            ["580.999.01-1", "580.178.04-1", "580.65.06-1"],
+            ["580.178.04-1", "580.65.06-1", "580.999.01-1"],
+            id="a number counts, and not its first digits",
+        ),
+        pytest.param(
+            "580.178.03",
+            ["580.178.04-1", "580.178.02-1"],
+            ["580.178.04-1", "580.178.02-1"],
+            id="tie",
+        ),
+        pytest.param(
+            "575.57.08",
+            ["590.48.01-1", "570.211.01-1", "580.178.04-1"],
+            ["570.211.01-1", "580.178.04-1", "590.48.01-1"],
+            id="no such branch",
+        ),
+        pytest.param(
+            "3:580.178.04-1.el9",
+            ["3:595.71.05-1.el9", "3:580.173.02-1.el9"],
+            ["3:580.173.02-1.el9", "3:595.71.05-1.el9"],
+            id="with an epoch",
+        ),
+        pytest.param("", ["2-1", "1-1"], ["2-1", "1-1"], id="any version"),
+    ],
+)
+def test_nearest_first(version: str, versions: list[str], expected: list[str]) -> None:
+    assert nearest(version, versions) == expected
