@@ -76,6 +76,10 @@ def test_a_failed_build_is_reported_with_the_words_of_the_compiler() -> None:
 DEBIAN_12 = {"os": {"id": "debian", "version_id": "12", "codename": "bookworm"}}
 DEBIAN_13 = {"os": {"id": "debian", "version_id": "13", "codename": "trixie"}}
 UBUNTU = {"os": {"id": "ubuntu", "version_id": "24.04", "codename": "noble"}}
+OF_ARCHIVE = (
+    "`nvidia_driver_source: distribution` and remove nvidia_driver_version, nvidia_driver_branch "
+    "and nvidia_driver_flavour, for driver of branch"
+)
 
 
 @pytest.mark.parametrize(
@@ -87,16 +91,41 @@ UBUNTU = {"os": {"id": "ubuntu", "version_id": "24.04", "codename": "noble"}}
             "580.178.04",
             "set `nvidia_driver_source: nvidia` and `nvidia_driver_version: 575.57.08` (or "
             "570.211.01), recorded for NVIDIA's repository for Debian 12; or set "
-            "`nvidia_driver_source: distribution` and remove nvidia_driver_version, for driver of "
-            "branch 535 from the archive of Debian 12",
-            id="H100 on Debian 12",
+            f"{OF_ARCHIVE} 535 from the archive of Debian 12",
+            id="older branches only, the newest first",
+        ),
+        pytest.param(
+            DEBIAN_12,
+            "2330",
+            "580.173.02",
+            "set `nvidia_driver_source: nvidia` and `nvidia_driver_version: 580.178.04` (or "
+            "575.57.08, 570.211.01), recorded for NVIDIA's repository for Debian 12; or set "
+            f"{OF_ARCHIVE} 535 from the archive of Debian 12",
+            id="another version of the same branch",
+        ),
+        pytest.param(
+            DEBIAN_12,
+            "2330",
+            "535.*",
+            "set `nvidia_driver_source: nvidia` and `nvidia_driver_version: 580.178.04` (or "
+            "575.57.08, 570.211.01), recorded for NVIDIA's repository for Debian 12",
+            id="newer branches, the long-term one first",
+        ),
+        pytest.param(
+            UBUNTU,
+            "2330",
+            "590.48.01",
+            f"set {OF_ARCHIVE} 580 from the archive of Ubuntu 24.04; or set `nvidia_driver_source: "
+            "nvidia` and `nvidia_driver_version: 595.71.05` (or 610.57.04, 580.178.04), recorded "
+            "for NVIDIA's repository for Ubuntu 24.04",
+            id="newer branches before older ones",
         ),
         pytest.param(
             DEBIAN_13,
             "2330",
             "550.*",
-            "set `nvidia_driver_source: nvidia` and `nvidia_driver_version: 615.71.09` (or "
-            "610.57.04, 595.71.05), recorded for NVIDIA's repository for Debian 13",
+            "set `nvidia_driver_source: nvidia` and `nvidia_driver_version: 595.71.05` (or "
+            "615.71.09, 610.57.04), recorded for NVIDIA's repository for Debian 13",
             id="Debian's own on Debian 13",
         ),
         pytest.param(
@@ -111,11 +140,19 @@ UBUNTU = {"os": {"id": "ubuntu", "version_id": "24.04", "codename": "noble"}}
             UBUNTU,
             "2901",
             "580.178.04",
-            "set `nvidia_driver_source: nvidia` and `nvidia_driver_version: 610.57.04` (or "
-            "595.71.05, 590.48.01), recorded for NVIDIA's repository for Ubuntu 24.04; or set "
-            "`nvidia_driver_source: distribution` and remove nvidia_driver_version, for driver of "
-            "branch 580 from the archive of Ubuntu 24.04",
+            f"set {OF_ARCHIVE} 580 from the archive of Ubuntu 24.04; or set `nvidia_driver_source: "
+            "nvidia` and `nvidia_driver_version: 595.71.05` (or 610.57.04, 590.48.01), recorded "
+            "for NVIDIA's repository for Ubuntu 24.04",
             id="Ubuntu has built its own",
+        ),
+        pytest.param(
+            UBUNTU,
+            "15f8",
+            "580.173.02",
+            f"set {OF_ARCHIVE} 580 from the archive of Ubuntu 24.04; or set `nvidia_driver_source: "
+            "nvidia` and `nvidia_driver_version: 580.178.04`, recorded for NVIDIA's repository for "
+            "Ubuntu 24.04",
+            id="no branch that the GPUs do not have",
         ),
     ],
 )
@@ -125,6 +162,16 @@ def test_other_drivers_for_a_node_whose_module_cannot_be_built(
     node: Any = merge(VIRGIN, {**system, "kernel": {"release": "6.8.0-60-generic"}})
     node["pci"] = [{**gpu, "device": device} for gpu in node["pci"]]
     assert other_drivers(node, version) == expected
+
+
+def test_no_other_driver_is_named_whose_module_would_not_load() -> None:
+    """Secure Boot refuses what DKMS builds, and Ubuntu has no modules for a kernel of your own."""
+    changes = {**UBUNTU, "secure_boot": True, "driver": {"signing": None}}
+    node: Any = merge(VIRGIN, {**changes, "kernel": {"release": "6.8.0-60-generic"}})
+    signed = f"set {OF_ARCHIVE} 580 from the archive of Ubuntu 24.04"
+    assert other_drivers(node, "580.178.04") == signed
+    own: Any = merge(node, {"kernel": {"release": "6.8.0-60-mine"}})
+    assert "no other one is recorded" in other_drivers(own, "580.178.04")
 
 
 def test_the_remedy_of_a_failed_build_names_other_drivers() -> None:
