@@ -213,7 +213,7 @@ Remedy: bring these nodes back, and run again
 
 SECURE_BOOT_ON (refusal): Secure Boot is on, and the kernel refuses a module that is built on the
   node and not signed with an enrolled key: {reasons}
-Remedy: {key}; or turn Secure Boot off in the firmware of the node; or {alternatives}
+Remedy: {signed}{key}; or turn Secure Boot off in the firmware of the node; or {alternatives}
 
 DRIVER_FROM_ELSEWHERE (refusal): driver {found} comes from no installed package and does not work:
   {error}

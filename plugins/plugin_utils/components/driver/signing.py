@@ -34,8 +34,8 @@ def way_out(node: Node) -> str:
     key = node["driver"]["signing"]
     if key is None or key["certificate"] is None:
         return (
-            f"install dkms, openssl and mokutil, create a key with `{_creation(node)}`, and run "
-            "again for the next step"
+            f"install {_needed(node)}, create a key with `{_creation(node)}`, and run again for the "
+            "next step"
         )
     if key["state"] == "requested":
         return f"confirm the key {key['certificate']}: {_AT_THE_CONSOLE}"
@@ -45,6 +45,14 @@ def way_out(node: Node) -> str:
         f"enrol the key of DKMS{unknown}: run `mokutil --import {path}`, set a "
         f"one-time password, {_AT_THE_CONSOLE}"
     )
+
+
+def _needed(node: Node) -> str:
+    """Return the packages that create the key of DKMS, sign with it and enrol it."""
+    names = "dkms, openssl, mokutil"
+    if node["os"]["id"] == "ubuntu":  # it has update-secureboot-policy
+        return f"{names} and shim-signed"
+    return " and ".join(names.rsplit(", ", 1))
 
 
 def _creation(node: Node) -> str:

@@ -560,6 +560,26 @@ def test_what_creates_the_key(system: dict[str, str], command: str) -> None:
     assert command in signing.way_out(node)
 
 
+def test_the_easiest_way_with_secure_boot_comes_first() -> None:
+    """Ubuntu's own modules, then the key, then the firmware, and last a driver of the admin."""
+    changes = {**UBUNTU, "secure_boot": True, "driver": {"signing": None}}
+    node = merge(VIRGIN, {**changes, "kernel": {"release": "6.8.0-60-generic"}})
+    (refusal,) = plan("nvidia_driver", node, source="nvidia")["refusals"]
+    assert refusal["code"] == "SECURE_BOOT_ON"
+    ways = [
+        "set `nvidia_driver_source: distribution` and remove nvidia_driver_version, for driver of "
+        "branch 580 (",
+        "install dkms, openssl, mokutil and shim-signed, create a key with "
+        "`update-secureboot-policy --new-key`",
+        "turn Secure Boot off",
+        "install a driver yourself, with a signed module",
+    ]
+    assert refusal["remedy"].startswith(ways[0])
+    found = [refusal["remedy"].index(one) for one in ways]
+    assert found == sorted(found)
+    assert refusal["remedy"].count("nvidia_driver_source: distribution") == 1
+
+
 def test_an_enrolled_key_signs_and_the_role_goes_on() -> None:
     key = {"certificate": "/k", "state": "enrolled", "error": None}
     node = merge(VIRGIN, {"secure_boot": True, "driver": {"signing": key}})
