@@ -595,6 +595,12 @@ REPOSITORY_UNUSED (notice): {role}_repository is false, so the role does not use
 Remedy: remove what it does not use; or set `{role}_repository: true`, if this role shall use the
   repository nevertheless (the default is metal_gpu_repository)
 
+REPOSITORY_KEPT (notice): {role}_repository is false, and the package manager still reads the
+  repository that this collection added before: {paths}
+Remedy: if other sources of the node have its packages, run `{command}`; or set
+  `{role}_repository: true`, if this role shall use the repository (the default is
+  metal_gpu_repository)
+
 EPEL_MISSING (refusal): dkms, which builds the driver's module, is not installed, and EPEL, which
   has it, is not enabled
 Remedy: enable EPEL (`dnf install epel-release` on Rocky Linux and AlmaLinux; on RHEL, also

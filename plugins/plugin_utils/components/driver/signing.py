@@ -34,8 +34,8 @@ def way_out(node: Node) -> str:
     key = node["driver"]["signing"]
     if key is None or key["certificate"] is None:
         return (
-            f"install {_needed(node)}, create a key with `{_creation(node)}`, and run again for the "
-            "next step"
+            f"install {_needed(node)}, create a key with `{_creation(node)}`, and run again for "
+            "the next step"
         )
     if key["state"] == "requested":
         return f"confirm the key {key['certificate']}: {_AT_THE_CONSOLE}"
