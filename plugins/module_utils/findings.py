@@ -215,6 +215,11 @@ SECURE_BOOT_ON (refusal): Secure Boot is on, and the kernel refuses a module tha
   node and not signed with an enrolled key: {reasons}
 Remedy: {signed}{key}; or turn Secure Boot off in the firmware of the node; or {alternatives}
 
+SIGNING_KEY_MISSING (notice): DKMS has a certificate without its private key {path}; it signs the
+  next module that it builds with a new key, which the firmware does not trust, so the node loses
+  its GPUs at the next upgrade of the kernel or of the driver
+Remedy: {way}
+
 DRIVER_FROM_ELSEWHERE (refusal): driver {found} comes from no installed package and does not work:
   {error}
 Remedy: remove the driver, and run again; `nvidia-uninstall` removes the driver of NVIDIA's .run

@@ -507,32 +507,37 @@ def test_a_driver_that_is_left_alone_is_not_built(desired: dict[str, Any]) -> No
             id="unknown",
         ),
         pytest.param(
-            {"certificate": None, "state": "missing", "error": None},
+            {"certificate": None, "state": "missing", "error": None, "missing_key": None},
             "install dkms, openssl and mokutil, create a key with `install -d /var/lib/dkms",
             id="no key",
         ),
         pytest.param(
-            {"certificate": "/k", "state": "missing", "error": None},
+            {"certificate": "/k", "state": "missing", "error": None, "missing_key": None},
             "enrol the key of DKMS: run `mokutil --import /k`",
             id="not enrolled",
         ),
         pytest.param(
-            {"certificate": "/k", "state": "requested", "error": None},
+            {"certificate": "/k", "state": "requested", "error": None, "missing_key": None},
             'confirm the key /k: reboot the node, and choose "Enroll MOK"',
             id="requested",
         ),
         pytest.param(
-            {"certificate": "/k", "state": "unknown", "error": "mokutil: odd"},
+            {"certificate": "/k", "state": "unknown", "error": "mokutil: odd", "missing_key": None},
             "enrol the key of DKMS (its state is unknown: mokutil: odd): run",
             id="unknown state",
         ),
         pytest.param(
-            {"certificate": "mok_certificate=$x", "state": "unknown", "error": "odd"},
+            {
+                "certificate": "mok_certificate=$x",
+                "state": "unknown",
+                "error": "odd",
+                "missing_key": None,
+            },
             "enrol the key of DKMS (its state is unknown: odd): run `mokutil --import FILE`",
             id="unknown certificate",
         ),
         pytest.param(
-            {"certificate": "/my keys/k", "state": "missing", "error": None},
+            {"certificate": "/my keys/k", "state": "missing", "error": None, "missing_key": None},
             "enrol the key of DKMS: run `mokutil --import '/my keys/k'`",
             id="quoted",
         ),
@@ -581,11 +586,107 @@ def test_the_easiest_way_with_secure_boot_comes_first() -> None:
 
 
 def test_an_enrolled_key_signs_and_the_role_goes_on() -> None:
-    key = {"certificate": "/k", "state": "enrolled", "error": None}
+    key = {"certificate": "/k", "state": "enrolled", "error": None, "missing_key": None}
     node = merge(VIRGIN, {"secure_boot": True, "driver": {"signing": key}})
     planned = plan("nvidia_driver", node)
     assert planned["refusals"] == []
     assert "install" in slugs(planned)
+
+
+ALONE = {
+    "certificate": "/var/lib/dkms/mok.pub",
+    "state": "enrolled",
+    "error": None,
+    "missing_key": "/var/lib/dkms/mok.key",
+}
+ALONE_ON_UBUNTU = {
+    **ALONE,
+    "certificate": "/var/lib/shim-signed/mok/MOK.der",
+    "missing_key": "/var/lib/shim-signed/mok/MOK.priv",
+}
+OPENSSL = "openssl req -new -x509"
+
+
+@pytest.mark.parametrize("state", ["enrolled", "requested", "missing"])
+@pytest.mark.parametrize(
+    ("system", "key", "words"),
+    [
+        (DEBIAN_12, ALONE, f"or create a new key with `install -d /var/lib/dkms && {OPENSSL}"),
+        (DEBIAN_13, ALONE, "or create a new key with `dkms generate_mok`; the next run has the"),
+        (
+            UBUNTU,
+            ALONE_ON_UBUNTU,
+            "or create a new key with `rm /var/lib/shim-signed/mok/MOK.der && "
+            "update-secureboot-policy --new-key`",
+        ),
+        (DEBIAN_13, {**ALONE, "missing_key": "/k"}, "or put a new key and its certificate there"),
+        (UBUNTU, {**ALONE, "missing_key": "/k"}, "or put a new key and its certificate there"),
+    ],
+)
+def test_a_certificate_without_its_private_key_signs_nothing(
+    system: dict[str, Any], key: dict[str, Any], words: str, state: str
+) -> None:
+    changes = {**system, "secure_boot": True, "driver": {"signing": {**key, "state": state}}}
+    node: Any = merge(VIRGIN, {**changes, "kernel": {"release": "6.8.0-60-generic"}})
+    node["pci"] = [{**gpu, "device": "2330"} for gpu in node["pci"]]
+    source = {"source": "nvidia", "version": "595.71.05"}
+    (refusal,) = plan("nvidia_driver", node, **source)["refusals"]
+    assert refusal["code"] == "SECURE_BOOT_ON"
+    assert (
+        f"restore the private key {key['missing_key']} from a backup, {words}"
+        in (refusal["remedy"])
+    )
+
+
+def test_a_driver_that_works_and_would_be_signed_with_another_key() -> None:
+    """It stays, and nothing is built: the module for the next kernel would not load."""
+    changes = {"secure_boot": True, "driver": {"signing": ALONE}}
+    planned = plan("nvidia_driver", merge(DONE, changes))
+    assert (planned["steps"], planned["refusals"]) == ([], [])
+    (notice,) = planned["notices"]
+    assert notice["code"] == "SIGNING_KEY_MISSING"
+    assert "without its private key /var/lib/dkms/mok.key;" in notice["message"]
+    assert notice["remedy"].startswith("restore the private key /var/lib/dkms/mok.key")
+    newer = merge(DONE, merge(changes, {"driver": {"next_kernel": kernel(headers=True)}}))
+    planned = plan("nvidia_driver", newer)
+    assert (planned["steps"], notices(planned)) == ([], ["SIGNING_KEY_MISSING", "KERNEL_PENDING"])
+    assert "(the firmware does not trust the key" in planned["notices"][1]["message"]
+
+
+UNLOADED = {
+    "driver": {"module_version": None},
+    "kernel": {"modules": []},
+    "nvml": {"failure": BROKEN, "devices": []},
+}
+
+
+def test_a_module_that_is_built_already_loads_without_the_private_key() -> None:
+    changes = {"secure_boot": True, "driver": {"signing": ALONE}}
+    node = merge(merge(DONE, UNLOADED), changes)
+    planned = plan("nvidia_driver", node)
+    assert (codes(planned), slugs(planned)) == ([], [*LOADED])
+    newer = merge(node, {"driver": {"next_kernel": kernel(headers=True)}})
+    assert slugs(plan("nvidia_driver", newer)) == [*LOADED]
+
+
+@pytest.mark.parametrize(
+    "unfit",
+    [
+        pytest.param({"dkms": {"built": False, "kernels": []}}, id="not built"),
+        pytest.param({"module_files": [], "disk_version": None}, id="gone"),
+        pytest.param({"uvm_readable": False}, id="cut off"),
+        pytest.param({"disk_version": "535.309.01"}, id="of a former driver"),
+    ],
+)
+def test_a_module_that_has_to_be_built_needs_the_private_key(unfit: dict[str, Any]) -> None:
+    changes = {"secure_boot": True, "driver": {"signing": ALONE, **unfit}}
+    node = merge(merge(DONE, UNLOADED), changes)
+    assert "SECURE_BOOT_ON" in codes(plan("nvidia_driver", node))
+
+
+def test_a_driver_that_dkms_does_not_build_needs_no_key() -> None:
+    changes = {"secure_boot": True, "driver": {"signing": ALONE, "dkms": dkms.join({})}}
+    assert "SIGNING_KEY_MISSING" not in notices(plan("nvidia_driver", merge(DONE, changes)))
 
 
 # --- persistence mode -----------------------------------------------------------------------------
