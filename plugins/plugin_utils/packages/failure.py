@@ -14,7 +14,11 @@ from typing import Any, NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages.dependencies import lacking
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.dependencies import (
+    OF_EPEL,
+    lacking,
+    of_epel,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.outdated import outdated
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import is_version
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.removals import (
@@ -22,6 +26,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.removals import
     in_the_way,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import files_with
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import REDHAT
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.unfinished import (
     disk_full,
     unconfigured,
@@ -212,14 +217,18 @@ def _missing(
     text, family = answers["versions"], node["os"]["family"]
     available = parse_madison(text) if family == "debian" else parse_dnf_list(text)
     missing: dict[tuple[str, str], list[str]] = {}
+    epel: list[str] = []
     for argument in names:
         name, version = split(argument, family)
         versions = available.get(name, [])
         if any(is_version(one, version) for one in versions):
             continue
+        if family == REDHAT and name in OF_EPEL and not versions:
+            epel.append(name)
+            continue
         found = ", ".join(nearest(version, versions)) or "none"
         missing.setdefault((version, found), []).append(name)
-    return [
+    return of_epel(host, epel) + [
         finding(
             "PACKAGE_VERSION_MISSING",
             host,

@@ -936,6 +936,46 @@ def test_missing(family: str, names: list[str], versions: str, expected: list[st
     ]
 
 
+@pytest.mark.parametrize(
+    ("family", "versions", "expected"),
+    [
+        pytest.param(
+            "redhat",
+            "Available Packages\n",
+            [
+                "DEPENDENCY_MISSING no enabled repository has dkms, which builds the driver's module",
+                "PACKAGE_VERSION_MISSING no enabled repository has gcc; available versions: none",
+            ],
+            id="EPEL is missing",
+        ),
+        pytest.param(
+            "redhat",
+            "Available Packages\ndkms.noarch  3.4.3-1.el9  mine\n",
+            ["PACKAGE_VERSION_MISSING no enabled repository has gcc; available versions: none"],
+            id="a source of the admin has it",
+        ),
+        pytest.param(
+            "debian",
+            "x | 1 | y",
+            [
+                "PACKAGE_VERSION_MISSING no enabled repository has dkms, gcc; available versions: none"
+            ],
+            id="Debian has it itself",
+        ),
+    ],
+)
+def test_a_package_of_epel_is_named_with_epel(
+    family: str, versions: str, expected: list[str]
+) -> None:
+    """The role asks for dkms by name before it runs a .run file."""
+    text = "Unable to find a match: dkms gcc"
+    names = ["dkms", "gcc"]
+    answers = {"versions": versions}
+    assert said(text, answers, names=names, family=family) == expected
+    first = explained(text, answers, names=names, family=family).findings[0]
+    assert ("EPEL" in first["remedy"]) is (first["code"] == "DEPENDENCY_MISSING")
+
+
 def test_cause_comes_before_consequence() -> None:
     """Without its repository, a package has no version either."""
     answers = {"update": update("2.6.1", "refused"), "versions": ""}
