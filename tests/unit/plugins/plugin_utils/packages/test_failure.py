@@ -943,7 +943,8 @@ def test_missing(family: str, names: list[str], versions: str, expected: list[st
             "redhat",
             "Available Packages\n",
             [
-                "DEPENDENCY_MISSING no enabled repository has dkms, which builds the driver's module",
+                "DEPENDENCY_MISSING no enabled repository has dkms, which builds the driver's "
+                "module",
                 "PACKAGE_VERSION_MISSING no enabled repository has gcc; available versions: none",
             ],
             id="EPEL is missing",
@@ -958,7 +959,8 @@ def test_missing(family: str, names: list[str], versions: str, expected: list[st
             "debian",
             "x | 1 | y",
             [
-                "PACKAGE_VERSION_MISSING no enabled repository has dkms, gcc; available versions: none"
+                "PACKAGE_VERSION_MISSING no enabled repository has dkms, gcc; available versions: "
+                "none"
             ],
             id="Debian has it itself",
         ),
