@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
@@ -41,10 +41,12 @@ def other_drivers(node: Node, version: str) -> str:
     """Return the variables for every other driver that is recorded for the node's GPUs, in words.
 
     `version` is that of the driver to replace, or a pattern for it. Each driver here is one that
-    the choice gives this node as it is: with its GPUs, its kernel, and Secure Boot.
+    the choice gives this node as it is: with its GPUs, its kernel, and Secure Boot. What DKMS has
+    failed to build here already is left out.
     """
-    found = machine(node)
-    ways = [*_of_nvidia(found, version)]
+    found, builds = machine(node), node["driver"]["dkms"]["builds"]
+    tried = [source.rpartition("/")[2] for source, build in builds.items() if build["log"]]
+    ways = [*_of_nvidia(found, version, tried)]
     own = _of_archive(found, version)
     if own:
         # A module that the distribution has built itself needs no build here.
@@ -63,14 +65,16 @@ class _Own(NamedTuple):
     is_signed: bool
 
 
-def _of_nvidia(found: Machine, version: str) -> Iterator[str]:
+def _of_nvidia(found: Machine, version: str, tried: Collection[str]) -> Iterator[str]:
     former = next(iter(release(version)), 0)
     branches = sorted(known.repository(found.system).seen, key=_preference(former))
     offers = (choose_source(found, Wish(NVIDIA, branch=one)) for one in branches)
     names = [
         one.version
         for one in offers
-        if isinstance(one, Choice) and not fnmatchcase(one.version, version)
+        if isinstance(one, Choice)
+        and not fnmatchcase(one.version, version)
+        and one.version not in tried
     ]
     if names:
         others = f" (or {', '.join(names[1:])})" if names[1:] else ""

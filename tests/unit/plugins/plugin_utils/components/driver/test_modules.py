@@ -174,6 +174,14 @@ def test_no_other_driver_is_named_whose_module_would_not_load() -> None:
     assert "no other one is recorded" in other_drivers(own, "580.178.04")
 
 
+def test_a_driver_that_failed_here_before_is_not_named() -> None:
+    node: Any = beside(VIRGIN, log=OLD_LOG, failed=RUNNING, error=WORDS)
+    node["pci"] = [{**gpu, "device": "2330"} for gpu in node["pci"]]
+    builds = node["driver"]["dkms"]["builds"]
+    builds["nvidia/575.57.08"] = builds.pop("nvidia/535.309.01")
+    assert "`nvidia_driver_version: 570.211.01`, recorded" in other_drivers(node, "580.178.04")
+
+
 def test_the_remedy_of_a_failed_build_names_other_drivers() -> None:
     (refusal,) = plan("nvidia_driver", merge(merge(DONE, UNBUILT), FAILED))["refusals"]
     assert "`nvidia_driver_version: 575.57.08`" in refusal["remedy"]
