@@ -213,7 +213,12 @@ Remedy: bring these nodes back, and run again
 
 SECURE_BOOT_ON (refusal): Secure Boot is on, and the kernel refuses a module that is built on the
   node and not signed with an enrolled key: {reasons}
-Remedy: {key}; or turn Secure Boot off in the firmware of the node; or {alternatives}
+Remedy: {signed}{key}; or turn Secure Boot off in the firmware of the node; or {alternatives}
+
+SIGNING_KEY_MISSING (notice): DKMS has a certificate without its private key {path}; it signs the
+  next module that it builds with a new key, which the firmware does not trust, so the node loses
+  its GPUs at the next upgrade of the kernel or of the driver
+Remedy: {way}
 
 DRIVER_FROM_ELSEWHERE (refusal): driver {found} comes from no installed package and does not work:
   {error}
@@ -599,6 +604,12 @@ REPOSITORY_UNUSED (notice): {role}_repository is false, so the role does not use
 Remedy: remove what it does not use; or set `{role}_repository: true`, if this role shall use the
   repository nevertheless (the default is metal_gpu_repository)
 
+REPOSITORY_KEPT (notice): {role}_repository is false, and the package manager still reads the
+  repository that this collection added before: {paths}
+Remedy: if other sources of the node have its packages, run `{command}`; or set
+  `{role}_repository: true`, if this role shall use the repository (the default is
+  metal_gpu_repository)
+
 EPEL_MISSING (refusal): dkms, which builds the driver's module, is not installed, and EPEL, which
   has it, is not enabled
 Remedy: enable EPEL (`dnf install epel-release` on Rocky Linux and AlmaLinux; on RHEL, also
@@ -640,7 +651,8 @@ Remedy: add a repository that has it; or, if the role has a variable for its ver
 
 DEPENDENCY_MISSING (failure): no enabled repository has {needed}
 Remedy: enable the repository that has it, and run again; for the driver on Red Hat's distributions,
-  that is EPEL, and on RHEL also codeready-builder
+  that is EPEL (`dnf install epel-release` on Rocky Linux and AlmaLinux), and on RHEL also
+  codeready-builder; or copy the package into a source of your own
 
 KERNEL_OUTDATED (failure): the repositories have no packages of the driver for the running kernel
   {kernel}: {error}

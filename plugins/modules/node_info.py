@@ -370,6 +370,11 @@ gpu_node:
             error:
               description: Why the state is unknown.
               type: str
+            missing_key:
+              description: >-
+                Path of its private key, if only that of the two files is missing. DKMS then creates
+                another pair at its next build.
+              type: str
         programs:
           description: >-
             Files of C(nvidia-smi) and C(nvidia-persistenced), by name, with C(path), whether each
@@ -463,7 +468,11 @@ gpu_node:
         next_kernel: {release: 6.1.0-28-amd64, headers: true, module: true}
         next_kernel_skipped: false
         headers_available: null
-        signing: {certificate: /var/lib/dkms/mok.pub, state: enrolled, error: null}
+        signing:
+          certificate: /var/lib/dkms/mok.pub
+          state: enrolled
+          error: null
+          missing_key: null
         programs:
           nvidia-smi: {path: /usr/bin/nvidia-smi, exists: true, executable: true}
           nvidia-persistenced: {path: /usr/bin/nvidia-persistenced, exists: true, executable: true}

@@ -75,16 +75,33 @@ def _read_ends(path: Path) -> dkms.Log:
 
 def find_certificate(reading: Reading) -> str | None:
     """Return the certificate of the key with which DKMS signs modules, if that matters."""
+    pair = _find_pair(reading)
+    if pair is None:
+        return None
+    path = pair.certificate
+    return path if not signing.is_path(path) or reading.files.exists(path) else None
+
+
+def find_missing_key(reading: Reading) -> str | None:
+    """Return the private key that belongs to this certificate, if its file is missing.
+
+    The file is not read.
+    """
+    pair = _find_pair(reading)
+    if pair is None or not signing.is_path(pair.private_key):
+        return None
+    is_missing = not reading.files.exists(pair.private_key)
+    return pair.private_key if is_missing and find_certificate(reading) else None
+
+
+def _find_pair(reading: Reading) -> signing.Pair | None:
+    """Return the files with which DKMS signs modules, if that matters."""
     if not signing.has_secure_boot(reading.files.texts):
         return None
     files = NodeFiles(reading.node.root)
     files.read_all(signing.SETTINGS)
-    named = signing.parse_certificate(files.texts[path] for path in sorted(files.texts))
-    if named and not signing.is_path(named):
-        return named
     system = parse_os_release(reading.files.texts.get("/etc/os-release", ""))["id"]
-    path = named or signing.certificate(system)
-    return path if files.exists(path) else None
+    return signing.pair(system, [files.texts[path] for path in sorted(files.texts)])
 
 
 def find_persistence_off(reading: Reading) -> str | None:

@@ -3,32 +3,33 @@
 
 """Does the firmware of a node trust the key with which DKMS signs modules? No I/O.
 
+DKMS signs with a pair of files: a private key, and its certificate, which the firmware knows. If
+one of the two is missing, DKMS creates a new pair at its next build, and nobody has enrolled that.
+
 The exit code of `mokutil --test-key` says little: it is 1 for an enrolled key and for a requested
 one, and old versions use 0 for both. So its words count.
 
 Source: output of mokutil in reports; dkms 3.0.10 of Debian 12, 3.0.11 of Ubuntu 24.04 and 3.2.2 of
-Debian 13, 2026-11-23
+Debian 13, 2026-11-23; tests/recorded/dkms.yml
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Literal, TypedDict
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypedDict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-# Settings of DKMS: the certificate can have any path.
+# Settings of DKMS: both files can have any path.
 SETTINGS = ("/etc/dkms/framework.conf", "/etc/dkms/framework.conf.d/*.conf")
-_OF_DKMS = "/var/lib/dkms/mok.pub"
-_OF_UBUNTU = "/var/lib/shim-signed/mok/MOK.der"  # by update-secureboot-policy
 _VARIABLES = "/sys/firmware/efi/efivars/SecureBoot-"
 _FLAG = 4  # an EFI variable starts with four bytes of attributes
 
 # DKMS reads its settings as a shell does. What is more than a path or quotes is not understood.
-_LINE = re.compile(r"^[^#\n]*\bmok_certificate\b.*$", re.MULTILINE)
-_CERTIFICATE = re.compile(
-    r"\s*(?:export\s+)?mok_certificate=(?P<path>[\w./+:@%,=-]*|\"[^\"$`\\]*\"|'[^']*')(?:\s*;|\s+#.*|\s*)"
+_LINE = r"^[^#\n]*\b{name}\b.*$"
+_SETTING = (
+    r"\s*(?:export\s+)?{name}=(?P<path>[\w./+:@%,=-]*|\"[^\"$`\\]*\"|'[^']*')(?:\s*;|\s+#.*|\s*)"
 )
 # "… is already enrolled", "… is already in db", "… is already in the built-in trusted keyring"
 _ENROLLED = re.compile(r" is already (?:enrolled|in db\b|in the \S*(?: \S+)? ?keyring)")
@@ -38,6 +39,18 @@ _MISSING = " is not enrolled"
 State = Literal["enrolled", "requested", "missing", "unknown"]
 
 
+class Pair(NamedTuple):
+    """The two files with which DKMS signs."""
+
+    private_key: str
+    certificate: str
+
+
+_OF_DKMS = Pair("/var/lib/dkms/mok.key", "/var/lib/dkms/mok.pub")
+# Of update-secureboot-policy.
+_OF_UBUNTU = Pair("/var/lib/shim-signed/mok/MOK.priv", "/var/lib/shim-signed/mok/MOK.der")
+
+
 class Signing(TypedDict):
     """The key that signs the modules of DKMS, on a node with Secure Boot."""
 
@@ -45,6 +58,7 @@ class Signing(TypedDict):
     certificate: str | None
     state: str  # a State
     error: str | None  # why the state is unknown
+    missing_key: str | None  # path of the private key, if only that of the two files is missing
 
 
 def has_secure_boot(texts: Mapping[str, str]) -> bool | None:
@@ -55,31 +69,37 @@ def has_secure_boot(texts: Mapping[str, str]) -> bool | None:
     return None
 
 
-def certificate(system: str | None) -> str:
-    """Return where the certificate is if DKMS's settings name none.
+def pair(system: str | None, settings: Iterable[str]) -> Pair:
+    """Return the two files, or instead of a path the line of the settings that is not understood.
 
-    On Ubuntu, DKMS never takes its own key: without Ubuntu's, it creates that.
+    On Ubuntu, DKMS takes Ubuntu's two files unless its settings name a private key, and never its
+    own.
     """
-    return _OF_UBUNTU if system == "ubuntu" else _OF_DKMS
+    texts = list(settings)
+    key, certificate = (_setting(texts, f"mok_{name}") for name in ("signing_key", "certificate"))
+    if key is None and system == "ubuntu":
+        return _OF_UBUNTU
+    return Pair(key or _OF_DKMS.private_key, certificate or _OF_DKMS.certificate)
 
 
-def parse_certificate(settings: Iterable[str]) -> str | None:
-    """Return the path of the certificate that DKMS's settings name; the last one counts.
-
-    Return the line itself if it is not understood: see `is_path`.
-    """
-    found = [match[0] for text in settings for match in _LINE.finditer(text)]
+def _setting(texts: Iterable[str], name: str) -> str | None:
+    """Return the value of a setting, or its line if that is not understood; the last one counts."""
+    line = re.compile(_LINE.format(name=name), re.MULTILINE)
+    found = [match[0] for text in texts for match in line.finditer(text)]
     last = found[-1].strip() if found else ""
-    match = _CERTIFICATE.fullmatch(last)
-    path = match["path"].strip("\"'") if match else ""
-    if match and (not path or is_path(path)):
-        return path or None
+    match = re.fullmatch(_SETTING.format(name=name), last)
+    value = match["path"].strip("\"'") if match else ""
+    if match and (not value or is_path(value)):
+        return value or None
     return last or None
 
 
-def is_path(certificate: str) -> bool:
-    """Return whether this is a path, and not a line of the settings that is not understood."""
-    return certificate.startswith("/")
+def is_path(found: str) -> bool:
+    """Return whether this is a path, and not a line of the settings that is not understood.
+
+    A private key can also be in a token (`pkcs11:`), which is no file.
+    """
+    return found.startswith("/")
 
 
 def parse_state(printed: str) -> State:

@@ -32,8 +32,9 @@ _COMPONENTS = {
     "nvidia_container_runtime": "container_toolkit",
     "kubelet_device_plugins": "kubelet",
 }
-# Notices about a node that is well now and not after the next boot.
-_THREATS = ("KERNEL_PENDING",)
+# Notices about a node that is well now and not after the next boot, and about variables without the
+# effect that they ask for.
+_WORTH_KNOWING = ("KERNEL_PENDING", "SIGNING_KEY_MISSING", "REPOSITORY_UNUSED", "REPOSITORY_KEPT")
 # The finding that already reports a stopped component.
 _STOPPED = {
     "kubelet": "KUBELET_STOPPED",
@@ -77,11 +78,11 @@ def _stopped_engines(node: Node) -> Iterator[str]:
 def judge_plans(
     host: str, plans: Mapping[str, PlanResult], stopped: Sequence[Mapping[str, str]]
 ) -> Iterator[Mapping[str, str]]:
-    """Yield the drift from the plans of the roles, their refusals, and notices about a threat."""
+    """Yield the drift from the plans of the roles, their refusals, and some notices."""
     codes = [one["code"] for one in stopped]
     for role, plan in plans.items():
         yield from plan["refusals"]
-        yield from (one for one in plan["notices"] if one["code"] in _THREATS)
+        yield from (one for one in plan["notices"] if one["code"] in _WORTH_KNOWING)
         component = _COMPONENTS.get(role, role)
         steps = [f"{step['name']} ({step['reason']})" for step in plan["steps"]]
         is_reported = len(steps) == 1 and _STOPPED.get(component) in codes

@@ -14,7 +14,11 @@ from typing import Any, NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
-from ansible_collections.metal.gpu.plugins.plugin_utils.packages.dependencies import lacking
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.dependencies import (
+    OF_EPEL,
+    lacking,
+    of_epel,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.outdated import outdated
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import is_version
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.removals import (
@@ -22,6 +26,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.removals import
     in_the_way,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import files_with
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import REDHAT
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.unfinished import (
     disk_full,
     unconfigured,
@@ -212,14 +217,18 @@ def _missing(
     text, family = answers["versions"], node["os"]["family"]
     available = parse_madison(text) if family == "debian" else parse_dnf_list(text)
     missing: dict[tuple[str, str], list[str]] = {}
+    epel: list[str] = []
     for argument in names:
         name, version = split(argument, family)
         versions = available.get(name, [])
         if any(is_version(one, version) for one in versions):
             continue
+        if family == REDHAT and name in OF_EPEL and not versions:
+            epel.append(name)
+            continue
         found = ", ".join(nearest(version, versions)) or "none"
         missing.setdefault((version, found), []).append(name)
-    return [
+    return of_epel(host, epel) + [
         finding(
             "PACKAGE_VERSION_MISSING",
             host,
@@ -260,20 +269,24 @@ def parse_dnf_list(text: str) -> dict[str, list[str]]:
 
 
 def nearest(version: str, versions: Iterable[str]) -> list[str]:
-    """Return the versions that share the longest beginning with the desired one."""
-    ranked = sorted(versions, key=lambda one: -len(_common(_parts(one), _parts(version))))
-    return ranked[:_NEAREST]
+    """Return the versions that are nearest to the desired one, as numbers and not as texts.
+
+    The first number that differs decides, so those of the same branch come first. Those that are
+    equally near keep their order.
+    """
+    return sorted(versions, key=lambda one: _distance(one, version))[:_NEAREST]
 
 
-def _common(one: list[str], other: list[str]) -> list[str]:
-    length = 0
-    while length < min(len(one), len(other)) and one[length] == other[length]:
-        length += 1
-    return one[:length]
-
-
-def _parts(version: str) -> list[str]:
-    return re.findall(r"\d+|[^\d]+", version)
+def _distance(version: str, other: str) -> tuple[int, int]:
+    """Return the place of the first number that differs, counted backwards, and by how much."""
+    ones, others = (
+        [int(one[:99]) for one in re.findall(r"\d+", text)] for text in (version, other)
+    )
+    pairs = zip(ones, others, strict=False)
+    for at, (one, another) in enumerate(pairs):
+        if one != another:
+            return -at, abs(one - another)
+    return -min(len(ones), len(others)), abs(len(ones) - len(others))
 
 
 def _last_error(text: str) -> str:

@@ -179,7 +179,7 @@ def _is_marked(found: ObservedFile, name: str) -> bool:
 
 
 def is_enabled(found: ObservedFile) -> bool:
-    """Whether a .repo file has an enabled section."""
+    """Whether the package manager reads an entry of a file."""
     return any(is_on(entry.get("enabled", "1")) for entry in found["entries"])
 
 

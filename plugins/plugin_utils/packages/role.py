@@ -10,6 +10,10 @@ from typing import TYPE_CHECKING, TypedDict
 from ansible_collections.metal.gpu.plugins.module_utils.read.packages import RECORDS
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import Circumstances
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages import archive, record
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.own_sources import (
+    notice_kept,
+    notice_unused,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
     arguments,
     failed,
@@ -119,24 +123,28 @@ class RolePackages:
         """Plan the repository, unless the admin's sources have its address, or are to be used."""
         if not variables["repository"]:
             plan.data["repository"] = {}
-            self.notice_unused(plan, variables)
             return
         desired = Repository.desired(self._file, variables, source)
         urls = {f"the repository {desired.name}": desired.url, "its signing key": desired.key}
         if not any(refuse_url(plan, what, url) for what, url in urls.items()):
             self._plan_file(plan, node, desired, variables["now"])
 
-    def notice_unused(self, plan: Plan[NoData], variables: RepositoryVariables) -> None:
-        """Report variables of the repository that are set, although the role adds none."""
-        values = {
-            "url": variables["repository_url"],
-            "suite": variables["repository_suite"],
-            "key": variables["repository_key"],
-            "fingerprint": variables["repository_fingerprint"],
-        }
-        names = [f"{self.role}_repository_{name}" for name, value in values.items() if value]
-        if names:
-            plan.notice("REPOSITORY_UNUSED", role=self.role, names=" and ".join(names))
+    def notice_sources(
+        self,
+        plan: Plan[NoData],
+        node: Node,
+        variables: RepositoryVariables,
+        beside: Iterable[str] = (),
+    ) -> None:
+        """Report, in every run, what follows if the role shall add no repository.
+
+        `beside` are names of further files of the role.
+        """
+        if variables["repository"]:
+            return
+        notice_unused(plan, self.role, variables)
+        if not plan.has_step(self.remove_repository):
+            notice_kept(plan, node, self.role, (self._file, *beside))
 
     def plan_components(
         self,

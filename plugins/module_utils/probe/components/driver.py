@@ -53,6 +53,7 @@ class _Early(TypedDict):
     next_kernel: Kernel | None
     build_logs: dict[str, dkms.Log]
     certificate: str | None
+    missing_key: str | None
     persistence_off: str | None
     libraries: dict[str, str | None]
     installer: Installer
@@ -77,6 +78,7 @@ def _values(reading: Reading) -> _Early:
         "next_kernel": kernel_modules.read_next_kernel(reading),
         "build_logs": kernel_modules.read_build_logs(reading),
         "certificate": kernel_modules.find_certificate(reading),
+        "missing_key": kernel_modules.find_missing_key(reading),
         "persistence_off": kernel_modules.find_persistence_off(reading),
         "libraries": {
             name: program_files.find_library(root, name) for name in nvidia_driver.LIBRARIES

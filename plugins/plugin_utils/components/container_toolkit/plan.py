@@ -75,6 +75,7 @@ def plan(node: Node, desired: Desired) -> PlanResult:
         return plan.result()
     if desired["state"] == "present":
         _plan_present(plan, node, desired)
+        packages.OURS.notice_sources(plan, node, desired)
     else:
         _plan_absent(plan, node)
     packages.OURS.plan_repair(plan, node, packages.FORMER)

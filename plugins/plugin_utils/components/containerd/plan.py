@@ -84,6 +84,8 @@ def plan(node: Node, desired: Desired) -> PlanResult:
         _plan_installed(plan, node)
     else:
         _plan_missing(plan, node, desired)
+    if desired["state"] == "present":
+        OURS.notice_sources(plan, node, desired)
     OURS.plan_repair(plan, node)
     refuse_lost_history(plan, node, ROLE)
     return plan.result()

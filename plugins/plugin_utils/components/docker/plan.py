@@ -91,6 +91,7 @@ def plan(node: Node, desired: Desired) -> PlanResult:
         _plan_engine(plan, node, desired)
         cri_dockerd.plan_cri_dockerd(plan, node, desired)
         _plan_users(plan, node, desired["users"])
+        OURS.notice_sources(plan, node, desired)
     else:
         _plan_absent(plan, node)
     OURS.plan_repair(plan, node, leftovers.PACKAGES, *cri_dockerd.TRANSACTIONS)

@@ -28,8 +28,9 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan import File, Plan
 UVM = "/dev/nvidia-uvm"
 _PROGRAM = "/usr/bin/nvidia-modprobe"
 _NUMBERS = "sed -n s/^Device.Minor:/-c/p /proc/driver/nvidia/gpus/*/information"
-# The kernel announces a module before the module is initialized, and nvidia-modprobe takes that for
-# loaded: it would not find the number of the file. modprobe waits for the module.
+# nvidia-modprobe takes a module for loaded that is still initializing: it would not find the number
+# of the file. modprobe waits for the module. Kernels since 5.11 send the event only after that, so
+# there it returns at once; an older kernel of an admin needs it.
 # $$ is udev's way to write $.
 RULE_FILE: File = {
     "path": own_files.DEVICE_RULE,

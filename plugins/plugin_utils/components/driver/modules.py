@@ -15,6 +15,8 @@ from ansible_collections.metal.gpu.plugins.module_utils.read import dkms as dkms
 from ansible_collections.metal.gpu.plugins.module_utils.read.kernels import Kernel
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     distribution,
+    signing,
+    state,
     steps,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.others import (
@@ -128,6 +130,7 @@ def plan_build(
         if (
             (sources or is_new)
             and can_build
+            and not signing.refuses_next(node)
             and not has_failed(node, newer["release"], by_name=True)
         ):
             kernels.append(newer["release"])
@@ -143,7 +146,7 @@ def is_damaged(node: Node) -> bool:
 
     DKMS 3.0.10 does not notice if the disk is full when it stores or installs the module.
     """
-    return bool(node["driver"]["dkms"]["built"]) and not _is_usable(node)
+    return bool(node["driver"]["dkms"]["built"]) and not state.has_usable_modules(node)
 
 
 def has_lost_entry(node: Node, choice: Choice) -> bool:
@@ -153,18 +156,8 @@ def has_lost_entry(node: Node, choice: Choice) -> bool:
     Ubuntu's own driver has its source there, too, and modules that Ubuntu built.
     """
     dkms = node["driver"]["dkms"]
-    is_lost = dkms["built"] is None and bool(dkms["addable"]) and not _is_usable(node)
+    is_lost = dkms["built"] is None and bool(dkms["addable"]) and not state.has_usable_modules(node)
     return is_lost and not distribution.is_ubuntus(node, choice.source)
-
-
-def _is_usable(node: Node) -> bool:
-    """Whether the running kernel has modules that can be read: nvidia, and nvidia_uvm for CUDA."""
-    return _has_module(node) and node["driver"]["uvm_readable"] is not False
-
-
-def _has_module(node: Node) -> bool:
-    """Whether the running kernel has a module nvidia that can be read."""
-    return bool(node["driver"]["module_files"] and node["driver"]["disk_version"])
 
 
 def plan_next(
@@ -188,7 +181,7 @@ def plan_next(
     is_failed = newer is not None and has_failed(node, newer["release"], by_name=True)
     if newer and newer["headers"] and not (newer["module"] or is_failed):
         kernels.append(newer["release"])
-    if choice and sources and kernels:
+    if choice and sources and kernels and not signing.refuses_next(node):
         plan.data |= {"source": sources[0], "version": choice.driver}
         _plan_kernels(plan, node, choice, kernels)
     if newer is None or newer["module"] or newer["release"] in plan.data.get("kernels", []):
@@ -196,6 +189,8 @@ def plan_next(
     why = "nothing on the node builds one"
     if is_failed:
         why = f"DKMS could not build it: {dkms['error'] or dkms['log']}"
+    elif dkms["sources"] and newer["headers"] and signing.refuses_next(node):
+        why = "the firmware does not trust the key with which DKMS would sign it"
     elif dkms["sources"]:
         why = "the role leaves this driver alone" if newer["headers"] else "it has no headers"
     plan.notice("KERNEL_PENDING", kernel=newer["release"], why=why)
@@ -231,7 +226,7 @@ def lost_now(plan: Plan[Data], node: Node) -> str | None:
     """
     release = str(node["kernel"]["release"])
     will_be = release in plan.data.get("kernels", [])
-    return None if node["driver"]["next_kernel"] or _has_module(node) or will_be else release
+    return None if node["driver"]["next_kernel"] or state.has_module(node) or will_be else release
 
 
 def refuse_unbuilt(

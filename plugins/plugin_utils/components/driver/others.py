@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from fnmatch import fnmatchcase
+from typing import NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.read import gpu_models
 from ansible_collections.metal.gpu.plugins.module_utils.read.pci import GpuRow
+from ansible_collections.metal.gpu.plugins.module_utils.read.version import release
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import known, signing
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.fit import (
     DISTRIBUTION,
@@ -38,23 +40,41 @@ def machine(node: Node) -> Machine:
 def other_drivers(node: Node, version: str) -> str:
     """Return the variables for every other driver that is recorded for the node's GPUs, in words.
 
-    `version` is that of the driver to replace, or a pattern for it.
+    `version` is that of the driver to replace, or a pattern for it. Each driver here is one that
+    the choice gives this node as it is: with its GPUs, its kernel, and Secure Boot. What DKMS has
+    failed to build here already is left out.
     """
-    found = machine(node)
-    ways = [*_of_nvidia(found, version), *_of_archive(found, version)]
+    found, builds = machine(node), node["driver"]["dkms"]["builds"]
+    tried = [source.rpartition("/")[2] for source, build in builds.items() if build["log"]]
+    ways = [*_of_nvidia(found, version, tried)]
+    own = _of_archive(found, version)
+    if own:
+        # A module that the distribution has built itself needs no build here.
+        place = 0 if own.is_signed else len(ways)
+        ways.insert(place, own.words)
     if ways:
         return "; or ".join(ways)
     unknown = "no other one is recorded for these GPUs and this system"
     return f"set nvidia_driver_version or nvidia_driver_branch to another driver ({unknown})"
 
 
-def _of_nvidia(found: Machine, version: str) -> Iterator[str]:
-    branches = sorted(known.repository(found.system).seen, reverse=True)
+class _Own(NamedTuple):
+    """The driver of the distribution."""
+
+    words: str
+    is_signed: bool
+
+
+def _of_nvidia(found: Machine, version: str, tried: Collection[str]) -> Iterator[str]:
+    former = next(iter(release(version)), 0)
+    branches = sorted(known.repository(found.system).seen, key=_preference(former))
     offers = (choose_source(found, Wish(NVIDIA, branch=one)) for one in branches)
     names = [
         one.version
         for one in offers
-        if isinstance(one, Choice) and not fnmatchcase(one.version, version)
+        if isinstance(one, Choice)
+        and not fnmatchcase(one.version, version)
+        and one.version not in tried
     ]
     if names:
         others = f" (or {', '.join(names[1:])})" if names[1:] else ""
@@ -64,17 +84,39 @@ def _of_nvidia(found: Machine, version: str) -> Iterator[str]:
         )
 
 
-def _of_archive(found: Machine, version: str) -> Iterator[str]:
-    """Yield the driver of the distribution. Ubuntu has built the module of its own already."""
+def _preference(former: int) -> Callable[[int], tuple[int, int, int]]:
+    """Return the order of branches for a node on which a module of the branch `former` does not
+    build: this branch, newer ones, and older ones last.
+
+    Most builds fail because the kernel is newer than the driver. Among the newer branches, those
+    that the choice itself prefers come first, and then the newest one.
+    """
+    preferred = known.DEFAULT_BRANCHES
+
+    def place(number: int) -> tuple[int, int, int]:
+        if number <= former:
+            return (0 if number == former else 2), 0, -number
+        rank = preferred.index(number) if number in preferred else len(preferred)
+        return 1, rank, -number
+
+    return place
+
+
+def _of_archive(found: Machine, version: str) -> _Own | None:
+    """Return the driver of the distribution. Ubuntu has built the module of its own already."""
     choice = choose_source(found, Wish(DISTRIBUTION))
     if not isinstance(choice, Choice):
-        return
+        return None
     rows = [one for one in known.archives(found.system) if one.branch == choice.branch]
-    if any(one.is_signed for one in rows) or not _is_same(choice, version):
-        yield (
-            "set `nvidia_driver_source: distribution` and remove nvidia_driver_version, for driver "
-            f"{choice.driver} from the archive of {found.system.name}"
-        )
+    is_signed = any(one.is_signed for one in rows)
+    if not is_signed and _is_same(choice, version):
+        return None
+    return _Own(
+        "set `nvidia_driver_source: distribution` and remove nvidia_driver_version, "
+        f"nvidia_driver_branch and nvidia_driver_flavour, for driver {choice.driver} from the "
+        f"archive of {found.system.name}",
+        is_signed,
+    )
 
 
 def _is_same(choice: Choice, version: str) -> bool:

@@ -89,6 +89,8 @@ def plan(node: Node, desired: Desired) -> PlanResult:
         _plan_present(plan, node, desired)
     else:
         plan_working(plan, node, desired)
+    if desired["state"] == "present":
+        steps.OURS.notice_sources(plan, node, desired, [security.FILE])
     separate = (steps.STREAM, steps.HEADERS, steps.FOLLOW, steps.FABRIC_PACKAGES)
     steps.OURS.plan_repair(plan, node, *separate)
     return plan.result()
@@ -213,9 +215,7 @@ def _plan_repository(plan: Plan[Data], node: Node, desired: Desired, choice: Cho
     system = systems.supported(node)
     if choice.source != DISTRIBUTION:
         steps.OURS.plan_repository(plan, node, desired, system.driver)
-    elif not desired["repository"]:
-        steps.OURS.notice_unused(plan, desired)
-    else:
+    elif desired["repository"]:
         components = distribution.components(system)
         steps.OURS.plan_components(plan, node, system, components, desired["now"])
         security.plan_source(plan, node, system, components, desired["now"])

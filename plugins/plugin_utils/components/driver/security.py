@@ -31,7 +31,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories im
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import System
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
 
-_FILE = "metal-gpu-nvidia-driver-security"
+FILE = "metal-gpu-nvidia-driver-security"
 
 
 def plan_source(
@@ -40,7 +40,7 @@ def plan_source(
     """Plan a source of our own, if the admin has one for security updates that lacks components."""
     if system.id != "debian":
         return  # Ubuntu's updates are in the archive itself
-    path = FILES[system.family].format(_FILE)
+    path = FILES[system.family].format(FILE)
     found = archive.security(node, system)
     lacking = archive.lacking_in(found, components, path)
     theirs = [one for one in found if one["path"] != path]
@@ -52,7 +52,7 @@ def plan_source(
         evidence = {"url": source["url"], "components": words, "path": source["path"]}
         plan.refuse("COMPONENTS_MISSING", **evidence, error=problem)
         return
-    desired = archive.repository(_FILE, source, source["suite"], lacking)
+    desired = archive.repository(FILE, source, source["suite"], lacking)
     reason = repository_reason(node, desired, now)
     plan.data["security"] = {**desired._asdict(), "new": reason is not None}
     if unsigned := unsigned_sources(node, desired):
@@ -60,7 +60,7 @@ def plan_source(
         plan.refuse("REPOSITORY_UNSIGNED", url=desired.url, files=files)
     if reason is None:
         return
-    if problem := file_problem(node, _FILE):
+    if problem := file_problem(node, FILE):
         plan.refuse("REPOSITORY_FILE_FOREIGN", path=path, error=problem)
     if "python3-debian" not in node["packages"] and not plan.has_step(steps.OURS.python_debian):
         plan.step(steps.OURS.python_debian, "deb822_repository needs it on the node")
@@ -69,10 +69,10 @@ def plan_source(
 
 def plan_removal(plan: Plan[Data], node: Node) -> None:
     """Plan the removal of our file."""
-    plan.data["security"] = {"name": _FILE, "key_file": KEY_FILE.format(_FILE)}
-    if not is_ours(node, _FILE):
+    plan.data["security"] = {"name": FILE, "key_file": KEY_FILE.format(FILE)}
+    if not is_ours(node, FILE):
         return
-    path = node["repositories"][_FILE]["path"]
-    if problem := file_problem(node, _FILE):
+    path = node["repositories"][FILE]["path"]
+    if problem := file_problem(node, FILE):
         plan.refuse("REPOSITORY_FILE_FOREIGN", path=path, error=problem)
     plan.step(steps.REMOVE_SECURITY, f"this collection wrote {path}")

@@ -7,8 +7,18 @@ from __future__ import annotations
 
 import shlex
 
-from ansible_collections.metal.gpu.plugins.module_utils.read.signing import is_path
+from ansible_collections.metal.gpu.plugins.module_utils.read.signing import (
+    Signing,
+    is_path,
+    pair,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
+    packages as driver_packages,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import state
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.shapes import Data
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
 
 _AT_THE_CONSOLE = (
     'reboot the node, and choose "Enroll MOK", "Continue", "Yes" at its console within 10 seconds, '
@@ -24,9 +34,38 @@ _BY_OPENSSL = (
 
 
 def refuses_unsigned(node: Node) -> bool:
-    """Whether Secure Boot is on, and the firmware does not trust the key of DKMS."""
+    """Whether Secure Boot is on, and the kernel refuses the module that a driver needs.
+
+    A driver that DKMS has built needs no other one, and loads even if its private key is gone.
+    """
     key = node["driver"]["signing"]
-    return bool(node["secure_boot"]) and not (key and key["state"] == "enrolled")
+    is_enrolled = key is not None and key["state"] == "enrolled"
+    return refuses_next(node) and not (is_enrolled and _is_built(node))
+
+
+def refuses_next(node: Node) -> bool:
+    """Whether Secure Boot is on, and the kernel refuses the next module that DKMS builds.
+
+    Without the private key, DKMS creates another pair first.
+    """
+    key = node["driver"]["signing"]
+    is_trusted = key is not None and key["state"] == "enrolled" and not key["missing_key"]
+    return bool(node["secure_boot"]) and not is_trusted
+
+
+def _is_built(node: Node) -> bool:
+    """Whether DKMS has built the modules of the installed driver for the running kernel."""
+    driver = node["driver"]
+    installed = {*driver_packages.versions(driver["packages"]), driver["installer"]["version"]}
+    is_whole = bool(driver["dkms"]["built"]) and state.has_usable_modules(node)
+    return is_whole and driver["disk_version"] in installed
+
+
+def notice_missing(plan: Plan[Data], node: Node) -> None:
+    """Report that a driver that works gets a module with another key at the next build."""
+    key = node["driver"]["signing"]
+    if key and key["missing_key"] and node["driver"]["dkms"]["sources"]:
+        plan.notice("SIGNING_KEY_MISSING", path=key["missing_key"], way=_restoration(node, key))
 
 
 def way_out(node: Node) -> str:
@@ -34,9 +73,11 @@ def way_out(node: Node) -> str:
     key = node["driver"]["signing"]
     if key is None or key["certificate"] is None:
         return (
-            f"install dkms, openssl and mokutil, create a key with `{_creation(node)}`, and run "
-            "again for the next step"
+            f"install {_needed(node)}, create a key with `{_creation(node)}`, and run again for "
+            "the next step"
         )
+    if key["missing_key"]:
+        return _restoration(node, key)
     if key["state"] == "requested":
         return f"confirm the key {key['certificate']}: {_AT_THE_CONSOLE}"
     unknown = f" (its state is unknown: {key['error']})" if key["error"] else ""
@@ -45,6 +86,27 @@ def way_out(node: Node) -> str:
         f"enrol the key of DKMS{unknown}: run `mokutil --import {path}`, set a "
         f"one-time password, {_AT_THE_CONSOLE}"
     )
+
+
+def _restoration(node: Node, key: Signing) -> str:
+    """Return what an admin does about a private key that is missing."""
+    path = key["missing_key"] or ""
+    restored = f"restore the private key {path} from a backup"
+    then = "; the next run has the steps that enrol it"
+    if (path, key["certificate"]) != pair(node["os"]["id"], ()):
+        return f"{restored}, or put a new key and its certificate there{then}"
+    command = _creation(node)
+    if node["os"]["id"] == "ubuntu":  # it creates nothing where there is a certificate
+        command = f"rm {key['certificate']} && {command}"
+    return f"{restored}, or create a new key with `{command}`{then}"
+
+
+def _needed(node: Node) -> str:
+    """Return the packages that create the key of DKMS, sign with it and enrol it."""
+    names = "dkms, openssl, mokutil"
+    if node["os"]["id"] == "ubuntu":  # it has update-secureboot-policy
+        return f"{names} and shim-signed"
+    return " and ".join(names.rsplit(", ", 1))
 
 
 def _creation(node: Node) -> str:

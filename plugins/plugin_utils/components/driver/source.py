@@ -134,6 +134,8 @@ def _reasons(problems: list[_Problem], machine: Machine, wish: Wish) -> Iterator
         shown = (_BOOT, _UNKNOWN) if code == _BOOT else (code,)
         texts = [one.text for one in problems if one.code in shown]
         needs = fit.needs(machine) if code == _MISSING and not wish.number else ""
+        # A signed module is the easiest way, and so before the steps for the key.
+        signed = _ways(machine, wish) if code == _BOOT else ()
         yield Reason(
             code,
             {
@@ -142,6 +144,7 @@ def _reasons(problems: list[_Problem], machine: Machine, wish: Wish) -> Iterator
                 if wish.number
                 else f"a driver for {fit.names(machine)} GPUs",
                 "reasons": _sentence(needs, texts),
+                "signed": "".join(f"{one}; or " for one in signed),
                 "alternatives": "; or ".join(_alternatives(machine, wish, code)),
             },
         )
@@ -153,12 +156,15 @@ def _sentence(needs: str, texts: list[str]) -> str:
 
 
 def _alternatives(machine: Machine, wish: Wish, code: str) -> Iterator[str]:
-    """Yield every other way to a driver, as what to do."""
+    """Yield every other way to a driver, as what to do.
+
+    The words of SECURE_BOOT_ON have the signed modules and the steps for the key before these.
+    """
     now = [*_ways(machine, wish)]
-    yield from now
+    if code != _BOOT:
+        yield from now
     how = ", with a signed module" if machine.has_secure_boot else ""
     yield f"install a driver yourself{how}: the role keeps a driver that works"
-    # The words of SECURE_BOOT_ON have the two steps.
     if machine.has_secure_boot and code != _BOOT:
         later = _ways(machine._replace(has_secure_boot=False), wish)
         if more := [one for one in later if one not in now]:

@@ -55,6 +55,16 @@ def installed_version(node: Node) -> str | None:
     return node["nvml"]["driver_version"] or driver["module_version"] or driver["disk_version"]
 
 
+def has_module(node: Node) -> bool:
+    """Whether the running kernel has a module nvidia that can be read."""
+    return bool(node["driver"]["module_files"] and node["driver"]["disk_version"])
+
+
+def has_usable_modules(node: Node) -> bool:
+    """Whether it has modules that can be read: nvidia, and nvidia_uvm for CUDA."""
+    return has_module(node) and node["driver"]["uvm_readable"] is not False
+
+
 def version(node: Node) -> str:
     versions = driver_packages.carriers(node["driver"]["packages"]).values()
     return installed_version(node) or ", ".join(sorted(set(versions))) or "of unknown version"

@@ -28,22 +28,58 @@ def test_what_mokutil_says(printed: str, state: str) -> None:
 
 
 @pytest.mark.parametrize("system", ["debian", "rhel", "ubuntu"])
-def test_where_the_certificate_is(system: str) -> None:
-    paths = [row["path"] for row in RECORD["certificates"] if system in row["systems"]]
-    assert signing.certificate(system) == paths[0]
+def test_where_the_two_files_are(system: str) -> None:
+    recorded = [
+        next(row["path"] for row in RECORD[kind] if system in row["systems"])
+        for kind in ("private_keys", "certificates")
+    ]
+    assert [*signing.pair(system, [])] == recorded
+
+
+@pytest.mark.parametrize(
+    ("system", "texts", "expected"),
+    [
+        pytest.param(
+            "debian", ["mok_certificate=/c\n"], ("/var/lib/dkms/mok.key", "/c"), id="one of two"
+        ),
+        pytest.param("debian", ["mok_signing_key=/k\n"], ("/k", KEY), id="the other one"),
+        pytest.param(
+            "rocky", ["mok_signing_key=/k\n", "mok_certificate=/c\n"], ("/k", "/c"), id="both"
+        ),
+        pytest.param(
+            "ubuntu",
+            ["mok_certificate=/c\n"],
+            ("/var/lib/shim-signed/mok/MOK.priv", "/var/lib/shim-signed/mok/MOK.der"),
+            id="Ubuntu's own, without a private key",
+        ),
+        pytest.param(
+            "ubuntu", ["mok_signing_key=/k\n", "mok_certificate=/c\n"], ("/k", "/c"), id="named"
+        ),
+        pytest.param("ubuntu", ["mok_signing_key=/k\n"], ("/k", KEY), id="and not Ubuntu's"),
+    ],
+)
+def test_the_two_files_of_the_settings(
+    system: str, texts: list[str], expected: tuple[str, str]
+) -> None:
+    assert signing.pair(system, texts) == expected
+
+
+@pytest.mark.parametrize("value", ['"pkcs11:object=k;pin-value=1"', "$x/k"])
+def test_a_private_key_that_is_no_path(value: str) -> None:
+    assert not signing.is_path(signing.pair("debian", [f"mok_signing_key={value}\n"]).private_key)
 
 
 @pytest.mark.parametrize(
     ("texts", "path"),
     [
-        ([], None),
-        (["# mok_certificate=/x\n"], None),
+        ([], KEY),
+        (["# mok_certificate=/x\n"], KEY),
         (['mok_certificate="/a"\n', "mok_certificate=/b\n"], "/b"),
         (["mok_certificate=/root/mine.der # ours\n"], "/root/mine.der"),
         (["  export mok_certificate=/root/mine.der;\n"], "/root/mine.der"),
         (['mok_certificate="/root/my keys/mine.der"\n'], "/root/my keys/mine.der"),
         (["mok_certificate='/root/my keys/$x.der'  # ours\n"], "/root/my keys/$x.der"),
-        (["mok_certificate=/a\nmok_certificate=\n"], None),
+        (["mok_certificate=/a\nmok_certificate=\n"], KEY),
         (["mok_certificate=/a\n", "mok_certificate=$x/b\n"], "mok_certificate=$x/b"),
         (["mok_certificate=$x/b\n", "mok_certificate=/a\n"], "/a"),
         (['mok_certificate="$x/b"\n'], 'mok_certificate="$x/b"'),
@@ -52,5 +88,5 @@ def test_where_the_certificate_is(system: str) -> None:
         (["mok_certificate=/a#b\n"], "mok_certificate=/a#b"),
     ],
 )
-def test_the_certificate_of_the_settings(texts: list[str], path: str | None) -> None:
-    assert signing.parse_certificate(texts) == path
+def test_the_certificate_of_the_settings(texts: list[str], path: str) -> None:
+    assert signing.pair("debian", texts).certificate == path

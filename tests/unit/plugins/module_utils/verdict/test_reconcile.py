@@ -559,6 +559,22 @@ def test_a_kernel_without_a_module_is_named_and_no_failure() -> None:
     assert (verdict["findings"], verdict["ok"]) == ([pending], True)
 
 
+@pytest.mark.parametrize(
+    ("code", "evidence"),
+    [
+        ("REPOSITORY_UNUSED", {"names": "nvidia_driver_repository_url"}),
+        ("REPOSITORY_KEPT", {"paths": "/x.sources", "command": "rm -f /x.sources"}),
+    ],
+)
+def test_variables_without_the_expected_effect_are_no_failure(
+    code: str, evidence: dict[str, str]
+) -> None:
+    found = finding(code, "gpu-1", role="nvidia_driver", **evidence)
+    plans = {"nvidia_driver": plan(notices=[KEPT, found])}
+    verdict = reconcile("gpu-1", node(), 4, cluster(), smoke(UUIDS), plans=plans)
+    assert (verdict["findings"], verdict["ok"]) == ([found], True)
+
+
 def test_drift_says_how_to_look_at_it() -> None:
     (found,) = reconcile(
         "gpu-1", node(), 4, cluster(), smoke(UUIDS), plans={"containerd": plan(CDI)}

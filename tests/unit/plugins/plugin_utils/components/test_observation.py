@@ -129,7 +129,12 @@ def test_a_gpu_node(observe, tmp_path):
             "next_kernel": None,
             "next_kernel_skipped": False,
             "headers_available": None,
-            "signing": {"certificate": None, "state": "missing", "error": None},
+            "signing": {
+                "certificate": None,
+                "state": "missing",
+                "error": None,
+                "missing_key": None,
+            },
             "programs": {
                 "nvidia-smi": no_file("nvidia-smi"),
                 "nvidia-persistenced": no_file("nvidia-persistenced"),

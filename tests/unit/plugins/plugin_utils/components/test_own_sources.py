@@ -17,11 +17,13 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import 
 from ansible_collections.metal.gpu.tests.unit.golden import nodes
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
     BROKEN,
+    DOCKER,
     DONE,
     PLANNERS,
     UNSIGNED,
     merge,
     plan,
+    repository,
     without_nulls,
 )
 
@@ -73,6 +75,98 @@ def test_address_without_effect_is_named(role: str, source: str) -> None:
     assert "repository" not in [step["slug"] for step in plan["steps"]]
     plan = planned(role, debian, {}, **more)
     assert "REPOSITORY_UNUSED" not in [one["code"] for one in plan["notices"]]
+
+
+FILES = {
+    "nvidia_driver": "nvidia-driver",
+    "containerd": "docker",
+    "docker_ce": "docker",
+    "nvidia_container_runtime": "container-toolkit",
+}
+
+
+NO_ADDRESS = {f"repository_{name}": "" for name in ("url", "suite", "key", "fingerprint")}
+
+
+def healthy(role: str) -> dict[str, Any]:
+    """Return a node on which the role has nothing to do, without a file of a repository."""
+    found: dict[str, Any] = merge(DOCKER if role == "docker_ce" else DONE, {})
+    found["repositories"] = {}
+    return found
+
+
+def noticed(role: str, node: dict[str, Any], **desired: Any) -> list[dict[str, str]]:
+    planned = plan(role, node, **{"repository": False, **NO_ADDRESS, **desired})
+    assert (planned["steps"], planned["refusals"]) == ([], [])
+    notices: list[dict[str, str]] = planned["notices"]
+    return notices
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_address_without_effect_is_named_in_a_run_that_installs_nothing(role: str) -> None:
+    node, url = healthy(role), {"repository_url": "http://mirror.example/"}
+    (notice,) = noticed(role, node, **url)
+    assert notice["code"] == "REPOSITORY_UNUSED"
+    assert notice["message"].endswith(f"the role does not use {role}_repository_url")
+    assert noticed(role, node) == []
+    assert noticed(role, node, **url, repository=True) == []
+    absent = plan(role, node, **url, repository=False, state="absent")
+    assert "REPOSITORY_UNUSED" not in [one["code"] for one in absent["notices"]]
+
+
+@pytest.mark.parametrize("source", ["nvidia", "distribution", "present", "auto"])
+def test_address_without_effect_whatever_the_source(source: str) -> None:
+    url = {"repository_url": "http://mirror.example/", "source": source}
+    codes = [one["code"] for one in noticed("nvidia_driver", healthy("nvidia_driver"), **url)]
+    assert codes.count("REPOSITORY_UNUSED") == 1
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_file_of_an_earlier_run_is_named_and_stays(role: str) -> None:
+    node, name = healthy(role), f"metal-gpu-{FILES[role]}"
+    path = f"/etc/apt/sources.list.d/{name}.sources"
+    node["repositories"] = repository(FILES[role])
+    (notice,) = noticed(role, node)
+    assert notice["code"] == "REPOSITORY_KEPT"
+    assert notice["message"] == (
+        f"gpu-1: {role}_repository is false, and the package manager still reads the repository "
+        f"that this collection added before: {path}"
+    )
+    assert f"run `rm -f {path}`; or set `{role}_repository: true`" in notice["remedy"]
+    (entry,) = node["repositories"][name]["entries"]
+    entry["enabled"] = "no"
+    assert noticed(role, node) == []
+    # A file of an admin, although it has our name.
+    node["repositories"][name]["entries"] = [{"types": "deb", "uris": "https://x/"}]
+    assert noticed(role, node) == []
+
+
+def test_all_files_of_an_earlier_run_are_named() -> None:
+    """The driver has a second one on Debian, and dnf has a file for the key."""
+    node = healthy("nvidia_driver")
+    node["repositories"] = {**repository("nvidia-driver"), **repository("nvidia-driver-security")}
+    (notice,) = noticed("nvidia_driver", node)
+    start = "/etc/apt/sources.list.d/metal-gpu-nvidia-driver"
+    assert notice["message"].endswith(f": {start}.sources and {start}-security.sources")
+    (rocky,) = (one for one in SYSTEMS if one.name == "Rocky Linux 9")
+    name = "metal-gpu-nvidia-driver"
+    path = f"/etc/yum.repos.d/{name}.repo"
+    entry = {"section": name, "name": f"{name}, managed by Ansible", "enabled": "1"}
+    row = {"path": path, "entries": [entry], "key": None, "error": None}
+    result = with_repositories(rocky, {name: row})
+    (notice,) = (one for one in result["notices"] if one["code"] == "REPOSITORY_KEPT")
+    assert f"`rm -f {path} /etc/pki/rpm-gpg/RPM-GPG-KEY-{name}`" in notice["remedy"]
+    row["entries"] = [{**entry, "enabled": "0"}]
+    result = with_repositories(rocky, {name: row})
+    assert "REPOSITORY_KEPT" not in [one["code"] for one in result["notices"]]
+
+
+def with_repositories(system: System, files: dict[str, Any]) -> dict[str, Any]:
+    node = merge(nodes.node(system, "containerd", PASCAL, has_engine=False), {})
+    node["repositories"] = files
+    desired = nodes.variables("nvidia_driver", engine="containerd", repository=False)
+    result: dict[str, Any] = PLANNERS["nvidia_driver"].plan(node, desired)
+    return result
 
 
 @pytest.mark.parametrize("system", FOLLOWED, ids=lambda system: system.name)

@@ -936,6 +936,48 @@ def test_missing(family: str, names: list[str], versions: str, expected: list[st
     ]
 
 
+@pytest.mark.parametrize(
+    ("family", "versions", "expected"),
+    [
+        pytest.param(
+            "redhat",
+            "Available Packages\n",
+            [
+                "DEPENDENCY_MISSING no enabled repository has dkms, which builds the driver's "
+                "module",
+                "PACKAGE_VERSION_MISSING no enabled repository has gcc; available versions: none",
+            ],
+            id="EPEL is missing",
+        ),
+        pytest.param(
+            "redhat",
+            "Available Packages\ndkms.noarch  3.4.3-1.el9  mine\n",
+            ["PACKAGE_VERSION_MISSING no enabled repository has gcc; available versions: none"],
+            id="a source of the admin has it",
+        ),
+        pytest.param(
+            "debian",
+            "x | 1 | y",
+            [
+                "PACKAGE_VERSION_MISSING no enabled repository has dkms, gcc; available versions: "
+                "none"
+            ],
+            id="Debian has it itself",
+        ),
+    ],
+)
+def test_a_package_of_epel_is_named_with_epel(
+    family: str, versions: str, expected: list[str]
+) -> None:
+    """The role asks for dkms by name before it runs a .run file."""
+    text = "Unable to find a match: dkms gcc"
+    names = ["dkms", "gcc"]
+    answers = {"versions": versions}
+    assert said(text, answers, names=names, family=family) == expected
+    first = explained(text, answers, names=names, family=family).findings[0]
+    assert ("EPEL" in first["remedy"]) is (first["code"] == "DEPENDENCY_MISSING")
+
+
 def test_cause_comes_before_consequence() -> None:
     """Without its repository, a package has no version either."""
     answers = {"update": update("2.6.1", "refused"), "versions": ""}
@@ -975,7 +1017,39 @@ def test_lists_of_versions() -> None:
     }
 
 
-def test_nearest_first() -> None:
-    versions = ["590.48.01-1", "580.178.04-1", "580.173.02-1", "570.211.01-1", "550.163.01-1"]
-    assert nearest("580.178.99-1", versions)[:2] == ["580.178.04-1", "580.173.02-1"]
-    assert len(nearest("580.178.99-1", versions)) == 4
+_KEPT = ["590.48.01-1", "580.178.04-1", "580.173.02-1", "570.211.01-1", "550.163.01-1"]
+
+
+@pytest.mark.parametrize(
+    ("version", "versions", "expected"),
+    [
+        ("580.178.99-1", _KEPT, ["580.178.04-1", "580.173.02-1", "590.48.01-1", "570.211.01-1"]),
+        pytest.param(
+            "580.173.02",
+            ["580.999.01-1", "580.178.04-1", "580.65.06-1"],
+            ["580.178.04-1", "580.65.06-1", "580.999.01-1"],
+            id="a number counts, and not its first digits",
+        ),
+        pytest.param(
+            "580.178.03",
+            ["580.178.04-1", "580.178.02-1"],
+            ["580.178.04-1", "580.178.02-1"],
+            id="tie",
+        ),
+        pytest.param(
+            "575.57.08",
+            ["590.48.01-1", "570.211.01-1", "580.178.04-1"],
+            ["570.211.01-1", "580.178.04-1", "590.48.01-1"],
+            id="no such branch",
+        ),
+        pytest.param(
+            "3:580.178.04-1.el9",
+            ["3:595.71.05-1.el9", "3:580.173.02-1.el9"],
+            ["3:580.173.02-1.el9", "3:595.71.05-1.el9"],
+            id="with an epoch",
+        ),
+        pytest.param("", ["2-1", "1-1"], ["2-1", "1-1"], id="any version"),
+    ],
+)
+def test_nearest_first(version: str, versions: list[str], expected: list[str]) -> None:
+    assert nearest(version, versions) == expected

@@ -58,6 +58,8 @@ def test_rule_creates_what_is_recorded() -> None:
     block = RULE_FILE["block"].replace("\\\n", "")
     commands = re.findall(r'RUN\+="([^"]*)"', block)
     assert commands[0] == "/sbin/modprobe nvidia_uvm"
+    (modprobe,) = (row for row in RECORDED["programs"] if row["program"] == "modprobe")
+    assert modprobe["waits"]
     files = {
         file
         for row in RECORDED["programs"]

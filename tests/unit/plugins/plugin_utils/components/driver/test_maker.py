@@ -39,7 +39,12 @@ NVIDIAS = (
     *("nvidia-compute-utils-580", "nvidia-kernel-source-580-open", "nvidia-kernel-common-580"),
     *("nvidia-firmware-580", "nvidia-modprobe", "nvidia-persistenced"),
 )
-ENROLLED = {"certificate": "/var/lib/dkms/mok.pub", "state": "enrolled", "error": None}
+ENROLLED = {
+    "certificate": "/var/lib/dkms/mok.pub",
+    "state": "enrolled",
+    "error": None,
+    "missing_key": None,
+}
 WITH_KEY = {"secure_boot": True, "driver": {"signing": ENROLLED}}
 SIGNED = {"secure_boot": True, "driver": {"signing": {**ENROLLED, "state": "missing"}}}
 

@@ -76,6 +76,10 @@ def test_a_failed_build_is_reported_with_the_words_of_the_compiler() -> None:
 DEBIAN_12 = {"os": {"id": "debian", "version_id": "12", "codename": "bookworm"}}
 DEBIAN_13 = {"os": {"id": "debian", "version_id": "13", "codename": "trixie"}}
 UBUNTU = {"os": {"id": "ubuntu", "version_id": "24.04", "codename": "noble"}}
+OF_ARCHIVE = (
+    "`nvidia_driver_source: distribution` and remove nvidia_driver_version, nvidia_driver_branch "
+    "and nvidia_driver_flavour, for driver of branch"
+)
 
 
 @pytest.mark.parametrize(
@@ -87,16 +91,41 @@ UBUNTU = {"os": {"id": "ubuntu", "version_id": "24.04", "codename": "noble"}}
             "580.178.04",
             "set `nvidia_driver_source: nvidia` and `nvidia_driver_version: 575.57.08` (or "
             "570.211.01), recorded for NVIDIA's repository for Debian 12; or set "
-            "`nvidia_driver_source: distribution` and remove nvidia_driver_version, for driver of "
-            "branch 535 from the archive of Debian 12",
-            id="H100 on Debian 12",
+            f"{OF_ARCHIVE} 535 from the archive of Debian 12",
+            id="older branches only, the newest first",
+        ),
+        pytest.param(
+            DEBIAN_12,
+            "2330",
+            "580.173.02",
+            "set `nvidia_driver_source: nvidia` and `nvidia_driver_version: 580.178.04` (or "
+            "575.57.08, 570.211.01), recorded for NVIDIA's repository for Debian 12; or set "
+            f"{OF_ARCHIVE} 535 from the archive of Debian 12",
+            id="another version of the same branch",
+        ),
+        pytest.param(
+            DEBIAN_12,
+            "2330",
+            "535.*",
+            "set `nvidia_driver_source: nvidia` and `nvidia_driver_version: 580.178.04` (or "
+            "575.57.08, 570.211.01), recorded for NVIDIA's repository for Debian 12",
+            id="newer branches, the long-term one first",
+        ),
+        pytest.param(
+            UBUNTU,
+            "2330",
+            "590.48.01",
+            f"set {OF_ARCHIVE} 580 from the archive of Ubuntu 24.04; or set `nvidia_driver_source: "
+            "nvidia` and `nvidia_driver_version: 595.71.05` (or 610.57.04, 580.178.04), recorded "
+            "for NVIDIA's repository for Ubuntu 24.04",
+            id="newer branches before older ones",
         ),
         pytest.param(
             DEBIAN_13,
             "2330",
             "550.*",
-            "set `nvidia_driver_source: nvidia` and `nvidia_driver_version: 615.71.09` (or "
-            "610.57.04, 595.71.05), recorded for NVIDIA's repository for Debian 13",
+            "set `nvidia_driver_source: nvidia` and `nvidia_driver_version: 595.71.05` (or "
+            "615.71.09, 610.57.04), recorded for NVIDIA's repository for Debian 13",
             id="Debian's own on Debian 13",
         ),
         pytest.param(
@@ -111,11 +140,19 @@ UBUNTU = {"os": {"id": "ubuntu", "version_id": "24.04", "codename": "noble"}}
             UBUNTU,
             "2901",
             "580.178.04",
-            "set `nvidia_driver_source: nvidia` and `nvidia_driver_version: 610.57.04` (or "
-            "595.71.05, 590.48.01), recorded for NVIDIA's repository for Ubuntu 24.04; or set "
-            "`nvidia_driver_source: distribution` and remove nvidia_driver_version, for driver of "
-            "branch 580 from the archive of Ubuntu 24.04",
+            f"set {OF_ARCHIVE} 580 from the archive of Ubuntu 24.04; or set `nvidia_driver_source: "
+            "nvidia` and `nvidia_driver_version: 595.71.05` (or 610.57.04, 590.48.01), recorded "
+            "for NVIDIA's repository for Ubuntu 24.04",
             id="Ubuntu has built its own",
+        ),
+        pytest.param(
+            UBUNTU,
+            "15f8",
+            "580.173.02",
+            f"set {OF_ARCHIVE} 580 from the archive of Ubuntu 24.04; or set `nvidia_driver_source: "
+            "nvidia` and `nvidia_driver_version: 580.178.04`, recorded for NVIDIA's repository for "
+            "Ubuntu 24.04",
+            id="no branch that the GPUs do not have",
         ),
     ],
 )
@@ -125,6 +162,24 @@ def test_other_drivers_for_a_node_whose_module_cannot_be_built(
     node: Any = merge(VIRGIN, {**system, "kernel": {"release": "6.8.0-60-generic"}})
     node["pci"] = [{**gpu, "device": device} for gpu in node["pci"]]
     assert other_drivers(node, version) == expected
+
+
+def test_no_other_driver_is_named_whose_module_would_not_load() -> None:
+    """Secure Boot refuses what DKMS builds, and Ubuntu has no modules for a kernel of your own."""
+    changes = {**UBUNTU, "secure_boot": True, "driver": {"signing": None}}
+    node: Any = merge(VIRGIN, {**changes, "kernel": {"release": "6.8.0-60-generic"}})
+    signed = f"set {OF_ARCHIVE} 580 from the archive of Ubuntu 24.04"
+    assert other_drivers(node, "580.178.04") == signed
+    own: Any = merge(node, {"kernel": {"release": "6.8.0-60-mine"}})
+    assert "no other one is recorded" in other_drivers(own, "580.178.04")
+
+
+def test_a_driver_that_failed_here_before_is_not_named() -> None:
+    node: Any = beside(VIRGIN, log=OLD_LOG, failed=RUNNING, error=WORDS)
+    node["pci"] = [{**gpu, "device": "2330"} for gpu in node["pci"]]
+    builds = node["driver"]["dkms"]["builds"]
+    builds["nvidia/575.57.08"] = builds.pop("nvidia/535.309.01")
+    assert "`nvidia_driver_version: 570.211.01`, recorded" in other_drivers(node, "580.178.04")
 
 
 def test_the_remedy_of_a_failed_build_names_other_drivers() -> None:
@@ -460,32 +515,37 @@ def test_a_driver_that_is_left_alone_is_not_built(desired: dict[str, Any]) -> No
             id="unknown",
         ),
         pytest.param(
-            {"certificate": None, "state": "missing", "error": None},
+            {"certificate": None, "state": "missing", "error": None, "missing_key": None},
             "install dkms, openssl and mokutil, create a key with `install -d /var/lib/dkms",
             id="no key",
         ),
         pytest.param(
-            {"certificate": "/k", "state": "missing", "error": None},
+            {"certificate": "/k", "state": "missing", "error": None, "missing_key": None},
             "enrol the key of DKMS: run `mokutil --import /k`",
             id="not enrolled",
         ),
         pytest.param(
-            {"certificate": "/k", "state": "requested", "error": None},
+            {"certificate": "/k", "state": "requested", "error": None, "missing_key": None},
             'confirm the key /k: reboot the node, and choose "Enroll MOK"',
             id="requested",
         ),
         pytest.param(
-            {"certificate": "/k", "state": "unknown", "error": "mokutil: odd"},
+            {"certificate": "/k", "state": "unknown", "error": "mokutil: odd", "missing_key": None},
             "enrol the key of DKMS (its state is unknown: mokutil: odd): run",
             id="unknown state",
         ),
         pytest.param(
-            {"certificate": "mok_certificate=$x", "state": "unknown", "error": "odd"},
+            {
+                "certificate": "mok_certificate=$x",
+                "state": "unknown",
+                "error": "odd",
+                "missing_key": None,
+            },
             "enrol the key of DKMS (its state is unknown: odd): run `mokutil --import FILE`",
             id="unknown certificate",
         ),
         pytest.param(
-            {"certificate": "/my keys/k", "state": "missing", "error": None},
+            {"certificate": "/my keys/k", "state": "missing", "error": None, "missing_key": None},
             "enrol the key of DKMS: run `mokutil --import '/my keys/k'`",
             id="quoted",
         ),
@@ -513,12 +573,128 @@ def test_what_creates_the_key(system: dict[str, str], command: str) -> None:
     assert command in signing.way_out(node)
 
 
+def test_the_easiest_way_with_secure_boot_comes_first() -> None:
+    """Ubuntu's own modules, then the key, then the firmware, and last a driver of the admin."""
+    changes = {**UBUNTU, "secure_boot": True, "driver": {"signing": None}}
+    node = merge(VIRGIN, {**changes, "kernel": {"release": "6.8.0-60-generic"}})
+    (refusal,) = plan("nvidia_driver", node, source="nvidia")["refusals"]
+    assert refusal["code"] == "SECURE_BOOT_ON"
+    ways = [
+        "set `nvidia_driver_source: distribution` and remove nvidia_driver_version, for driver of "
+        "branch 580 (",
+        "install dkms, openssl, mokutil and shim-signed, create a key with "
+        "`update-secureboot-policy --new-key`",
+        "turn Secure Boot off",
+        "install a driver yourself, with a signed module",
+    ]
+    assert refusal["remedy"].startswith(ways[0])
+    found = [refusal["remedy"].index(one) for one in ways]
+    assert found == sorted(found)
+    assert refusal["remedy"].count("nvidia_driver_source: distribution") == 1
+
+
 def test_an_enrolled_key_signs_and_the_role_goes_on() -> None:
-    key = {"certificate": "/k", "state": "enrolled", "error": None}
+    key = {"certificate": "/k", "state": "enrolled", "error": None, "missing_key": None}
     node = merge(VIRGIN, {"secure_boot": True, "driver": {"signing": key}})
     planned = plan("nvidia_driver", node)
     assert planned["refusals"] == []
     assert "install" in slugs(planned)
+
+
+ALONE = {
+    "certificate": "/var/lib/dkms/mok.pub",
+    "state": "enrolled",
+    "error": None,
+    "missing_key": "/var/lib/dkms/mok.key",
+}
+ALONE_ON_UBUNTU = {
+    **ALONE,
+    "certificate": "/var/lib/shim-signed/mok/MOK.der",
+    "missing_key": "/var/lib/shim-signed/mok/MOK.priv",
+}
+OPENSSL = "openssl req -new -x509"
+
+
+@pytest.mark.parametrize("state", ["enrolled", "requested", "missing"])
+@pytest.mark.parametrize(
+    ("system", "key", "words"),
+    [
+        (DEBIAN_12, ALONE, f"or create a new key with `install -d /var/lib/dkms && {OPENSSL}"),
+        (DEBIAN_13, ALONE, "or create a new key with `dkms generate_mok`; the next run has the"),
+        (
+            UBUNTU,
+            ALONE_ON_UBUNTU,
+            "or create a new key with `rm /var/lib/shim-signed/mok/MOK.der && "
+            "update-secureboot-policy --new-key`",
+        ),
+        (DEBIAN_13, {**ALONE, "missing_key": "/k"}, "or put a new key and its certificate there"),
+        (UBUNTU, {**ALONE, "missing_key": "/k"}, "or put a new key and its certificate there"),
+    ],
+)
+def test_a_certificate_without_its_private_key_signs_nothing(
+    system: dict[str, Any], key: dict[str, Any], words: str, state: str
+) -> None:
+    changes = {**system, "secure_boot": True, "driver": {"signing": {**key, "state": state}}}
+    node: Any = merge(VIRGIN, {**changes, "kernel": {"release": "6.8.0-60-generic"}})
+    node["pci"] = [{**gpu, "device": "2330"} for gpu in node["pci"]]
+    source = {"source": "nvidia", "version": "595.71.05"}
+    (refusal,) = plan("nvidia_driver", node, **source)["refusals"]
+    assert refusal["code"] == "SECURE_BOOT_ON"
+    assert (
+        f"restore the private key {key['missing_key']} from a backup, {words}"
+        in (refusal["remedy"])
+    )
+
+
+def test_a_driver_that_works_and_would_be_signed_with_another_key() -> None:
+    """It stays, and nothing is built: the module for the next kernel would not load."""
+    changes = {"secure_boot": True, "driver": {"signing": ALONE}}
+    planned = plan("nvidia_driver", merge(DONE, changes))
+    assert (planned["steps"], planned["refusals"]) == ([], [])
+    (notice,) = planned["notices"]
+    assert notice["code"] == "SIGNING_KEY_MISSING"
+    assert "without its private key /var/lib/dkms/mok.key;" in notice["message"]
+    assert notice["remedy"].startswith("restore the private key /var/lib/dkms/mok.key")
+    newer = merge(DONE, merge(changes, {"driver": {"next_kernel": kernel(headers=True)}}))
+    planned = plan("nvidia_driver", newer)
+    assert (planned["steps"], notices(planned)) == ([], ["SIGNING_KEY_MISSING", "KERNEL_PENDING"])
+    assert "(the firmware does not trust the key" in planned["notices"][1]["message"]
+
+
+UNLOADED = {
+    "driver": {"module_version": None},
+    "kernel": {"modules": []},
+    "nvml": {"failure": BROKEN, "devices": []},
+}
+
+
+def test_a_module_that_is_built_already_loads_without_the_private_key() -> None:
+    changes = {"secure_boot": True, "driver": {"signing": ALONE}}
+    node = merge(merge(DONE, UNLOADED), changes)
+    planned = plan("nvidia_driver", node)
+    assert (codes(planned), slugs(planned)) == ([], [*LOADED])
+    newer = merge(node, {"driver": {"next_kernel": kernel(headers=True)}})
+    assert slugs(plan("nvidia_driver", newer)) == [*LOADED]
+
+
+@pytest.mark.parametrize(
+    "unfit",
+    [
+        pytest.param({"dkms": {"built": False, "kernels": []}}, id="not built"),
+        pytest.param({"module_files": [], "disk_version": None}, id="gone"),
+        pytest.param({"uvm_readable": False}, id="cut off"),
+        pytest.param({"disk_version": "535.309.01"}, id="of a former driver"),
+    ],
+)
+def test_a_module_that_has_to_be_built_needs_the_private_key(unfit: dict[str, Any]) -> None:
+    changes = {"secure_boot": True, "driver": {"signing": ALONE, **unfit}}
+    node = merge(merge(DONE, UNLOADED), changes)
+    assert "SECURE_BOOT_ON" in codes(plan("nvidia_driver", node))
+
+
+def test_a_driver_that_dkms_does_not_build_needs_no_key() -> None:
+    changes = {"secure_boot": True, "driver": {"signing": ALONE, "dkms": dkms.join({})}}
+    assert "SIGNING_KEY_MISSING" not in notices(plan("nvidia_driver", merge(DONE, changes)))
 
 
 # --- persistence mode -----------------------------------------------------------------------------

@@ -302,6 +302,7 @@ def test_the_key_is_asked_only_with_secure_boot(observe, tmp_path, flag):
             "/etc/os-release": "ID=ubuntu\n",
             "/sys/firmware/efi/efivars/SecureBoot-8be4df61": f"\x06\x00\x00\x00{flag}",
             key: "",
+            "/var/lib/shim-signed/mok/MOK.priv": "",
             "/var/lib/dkms/mok.pub": "",
         },
     )
@@ -310,7 +311,12 @@ def test_the_key_is_asked_only_with_secure_boot(observe, tmp_path, flag):
     if flag == "\x00":
         assert (found, programs.asked) == (None, [])
     else:
-        assert found == {"certificate": key, "state": "enrolled", "error": None}
+        assert found == {
+            "certificate": key,
+            "state": "enrolled",
+            "error": None,
+            "missing_key": None,
+        }
         assert programs.asked == [f"mokutil --test-key {key}"]
 
 
@@ -321,7 +327,31 @@ def test_the_key_of_another_dkms_does_not_count_on_ubuntu(observe, tmp_path):
     plant(tmp_path, {variable: "\x06\x00\x00\x00\x01", **texts})
     programs = Programs({"mokutil": (1, "/var/lib/dkms/mok.pub is already enrolled\n", "")})
     found = observe(programs)["driver"]["signing"]
-    assert found == {"certificate": None, "state": "missing", "error": None}
+    assert found == {"certificate": None, "state": "missing", "error": None, "missing_key": None}
+
+
+@pytest.mark.parametrize(
+    ("settings", "files", "missing"),
+    [
+        pytest.param("", ["/var/lib/dkms/mok.key"], None, id="both"),
+        pytest.param("", [], "/var/lib/dkms/mok.key", id="only the certificate"),
+        pytest.param("mok_signing_key=/k\n", [], "/k", id="of the settings"),
+        pytest.param("mok_signing_key=/k\n", ["/k"], None, id="both of the settings"),
+        pytest.param('mok_signing_key="pkcs11:a;pin-value=b"\n', [], None, id="in a token"),
+        pytest.param("mok_signing_key=$x/k\n", [], None, id="not understood"),
+        pytest.param("mok_certificate=/c\n", [], None, id="neither"),
+    ],
+)
+def test_a_private_key_that_is_missing(observe, tmp_path, settings, files, missing):
+    """Its content is never asked for."""
+    variable = "/sys/firmware/efi/efivars/SecureBoot-8be4df61"
+    texts = {"/etc/os-release": "ID=debian\n", "/var/lib/dkms/mok.pub": ""}
+    texts |= {"/etc/dkms/framework.conf": settings, **dict.fromkeys(files, "secret")}
+    plant(tmp_path, {variable: "\x06\x00\x00\x00\x01", **texts})
+    programs = Programs({"mokutil": (1, "/var/lib/dkms/mok.pub is already enrolled\n", "")})
+    found = observe(programs)
+    assert found["driver"]["signing"]["missing_key"] == missing
+    assert not any(secret in str(found) for secret in ("secret", "pin-value"))
 
 
 def test_a_certificate_that_is_not_understood_is_unknown(observe, tmp_path):

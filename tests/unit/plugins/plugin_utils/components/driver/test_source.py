@@ -358,7 +358,12 @@ def test_a_refusal_has_every_way_out(
     found = choose_source(machine(system, gpu, boot=boot), Wish(**wish))
     assert isinstance(found, Refused)
     (reason,) = found.reasons
-    assert reason.evidence["alternatives"] == "; or ".join(alternatives)
+    ways = "; or ".join(alternatives)
+    assert f"{reason.evidence['signed']}{reason.evidence['alternatives']}" == ways
+    # The words of SECURE_BOOT_ON have the key and the firmware between the two.
+    is_boot = reason.code == "SECURE_BOOT_ON"
+    assert str(reason.evidence["signed"]).startswith(alternatives[0] if is_boot else "")
+    assert is_boot or not reason.evidence["signed"]
 
 
 def test_foreign_repositories_are_named() -> None:
