@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Debian's own driver, in its own folders and under its own names: kept, and installed by the role."""
+"""Debian's own driver, in folders and under names of its own: kept, and installed by the role."""
 
 from __future__ import annotations
 

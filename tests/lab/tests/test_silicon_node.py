@@ -342,7 +342,9 @@ def test_parameters_are_those_of_the_record(p100):
     p100.reboot()
     (row,) = PARAMETERS["defaults"]
     recorded = {name: str(value) for name, value in row["names"].items()}
-    assert list(parameters_of(p100).items()) == list((recorded | {"ModifyDeviceFiles": "0"}).items())
+    assert list(parameters_of(p100).items()) == list(
+        (recorded | {"ModifyDeviceFiles": "0"}).items()
+    )
 
 
 def test_parameters_are_those_of_the_last_load(p100):
@@ -354,7 +356,9 @@ def test_parameters_are_those_of_the_last_load(p100):
     p100.reboot()
     before = parameters_of(p100)
     p100.write("/etc/modprobe.d/b.conf", text)
-    p100.write("/etc/modprobe.d/a.conf", "options nvidia NVreg_EnableStreamMemOPs=5\noptions other a=1\n")
+    p100.write(
+        "/etc/modprobe.d/a.conf", "options nvidia NVreg_EnableStreamMemOPs=5\noptions other a=1\n"
+    )
     p100.render()
     assert parameters_of(p100) == before
     p100.reboot()
