@@ -1,13 +1,18 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Debian's own driver, in its own folders and under its own names, stays. Pods get GPUs."""
+"""Debian's own driver, in folders and under names of its own: kept, and installed by the role."""
 
 from __future__ import annotations
 
 import re
 
-ALL_OK = (r"gpu-1 .*?(\s+4){5}\s+4/4\s+ok\b", r"gpu-2 .*?(\s+1){5}\s+1/1\s+ok\b")
+ALL_OK = (
+    r"gpu-1 .*?(\s+4){5}\s+4/4\s+ok\b",
+    r"gpu-2 .*?(\s+1){5}\s+1/1\s+ok\b",
+    r"gpu-3 .*?(\s+4){5}\s+4/4\s+ok\b",
+)
+SOURCES = "/etc/apt/sources.list.d/metal-gpu-nvidia-driver"
 
 
 def specification(host):
@@ -18,6 +23,9 @@ def specification(host):
 def test_check_announced_what_converge_did(check_and_converge):
     check, converge = check_and_converge
     assert check.announced == converge.announced
+    tasks = {task for host, task in check.announced if host == "gpu-3"}
+    for step in ("Add the repository of the driver", "Add the security updates of the driver"):
+        assert any(task.endswith(step) for task in tasks)
 
 
 def test_driver_is_kept_and_pods_see_every_gpu(laboratory):
@@ -26,11 +34,27 @@ def test_driver_is_kept_and_pods_see_every_gpu(laboratory):
     assert run.returncode == 0
     for row in ALL_OK:
         assert re.search(row, run.output)
+    for node in ("gpu-1", "gpu-2", "gpu-3"):
+        assert re.search(rf"^{node}\s+: ok=\d+\s+changed=0\s", run.output, re.M)
     assert re.search(r"DRIVER_KEPT gpu-1: .*550\.163\.01", run.words)
-    assert re.search(r"^gpu-1\s+: ok=\d+\s+changed=0\s", run.output, re.M)
     host = laboratory.host("gpu-1")
     assert host.package("nvidia-smi").version == "550.163.01-2"
     assert "nvidia" not in host.check_output("apt-mark showhold").replace("nvidia-container", "")
+
+
+def test_debians_driver_is_installed_where_nvidia_has_none(laboratory):
+    """With the proprietary module. The components are those that the admin's sources lack."""
+    host = laboratory.host("gpu-3")
+    assert host.package("nvidia-kernel-dkms").version == "550.163.01-2"
+    assert host.check_output("cat /sys/module/nvidia/version") == "550.163.01"
+    held = host.check_output("apt-mark showhold").split()
+    assert {"nvidia-kernel-dkms", "nvidia-smi", "libcuda1"} <= {*held}
+    admin = host.file("/etc/apt/sources.list.d/debian.sources").content_string
+    assert admin.count("Components: main non-free-firmware\n") == 2
+    for name, suites in ((SOURCES, "trixie"), (f"{SOURCES}-security", "trixie-security")):
+        text = host.file(f"{name}.sources").content_string
+        assert "Components: contrib non-free\n" in text
+        assert f"Suites: {suites}\n" in text
 
 
 def test_other_node_does_not_have_debians_folder(laboratory):
@@ -76,5 +100,5 @@ def test_files_for_cuda_exist_before_anything_asks_for_them(laboratory):
     ]
     run = laboratory.playbook("metal.gpu.site")
     assert run.returncode == 0
-    for node in ("gpu-1", "gpu-2"):
+    for node in ("gpu-1", "gpu-2", "gpu-3"):
         assert re.search(rf"^{node}\s+: ok=\d+\s+changed=0\s", run.output, re.M)

@@ -5,7 +5,10 @@
 
 from __future__ import annotations
 
+import re
+
 import footprint
+import pytest
 
 
 def test_admin_keeps_the_driver(laboratory):
@@ -16,6 +19,16 @@ def test_admin_keeps_the_driver(laboratory):
     assert len(host.check_output("nvidia-smi -L").splitlines()) == 4
 
 
+def test_driver_of_this_collection_goes(laboratory):
+    host = laboratory.host("gpu-3")
+    assert host.check_output("dpkg --list '*nvidia*' | grep ^ii || true") == ""
+    assert "nvidia" not in host.check_output("lsmod")
+    assert host.check_output("ls /etc/apt/sources.list.d").split() == ["debian.sources"]
+    again = laboratory.playbook("metal.gpu.teardown")
+    assert re.search(r"^gpu-3\s+: ok=\d+\s+changed=0\s", again.output, re.M)
+
+
+@pytest.mark.parametrize("node", ["gpu-1", "gpu-2", "gpu-3"])
 def test_node_is_what_it_was(footprints, node):
     before, after = (each["nodes"][node] for each in footprints)
     assert footprint.differences(before, after) == []

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -52,8 +53,7 @@ def groups(
         made = packages.toolkit(programs["container-toolkit"])
         yield Group("container-toolkit", "toolkit", tuple(made))
     if parts.DEBIAN_DRIVER in wanted:
-        rows = debian_driver.rows(silicon)
-        yield Group("debian-driver", "debian-non-free", tuple(Package(**row) for row in rows))
+        yield from debians_driver(silicon, kernel_release)
     for version in description.drivers:
         made = packages.driver(version, silicon(version))
         if description.kernels:
@@ -65,6 +65,16 @@ def groups(
         yield Group("dkms", "debian", tuple(kernel_packages.dkms()))
     if parts.UPDATES in wanted:
         yield from updates(description.suites)
+
+
+def debians_driver(silicon: Callable[[str], Path], kernel_release: str) -> Iterator[Group]:
+    """Yield Debian's own driver, each package in its component, and the headers for it."""
+    by_component = defaultdict(list)
+    for package in (Package(**row) for row in debian_driver.rows(silicon)):
+        by_component[debian_driver.component(package.section)].append(package)
+    by_component["main"].append(packages.headers(kernel_release))
+    for component, made in by_component.items():
+        yield Group(f"debian-driver-{component}", f"{debian_driver.POOL}/{component}", tuple(made))
 
 
 def updates(suites: Collection[str]) -> Iterator[Group]:

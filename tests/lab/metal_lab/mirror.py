@@ -31,12 +31,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from metal_lab import rpm_mirror, ubuntu
+from metal_lab import debian_driver, rpm_mirror, ubuntu
 from metal_lab.keys import KEY_NAME, gpg_of, only_fingerprint
 from metal_lab.versions import CRI_DOCKERD, KUBERNETES_MINOR
 
 # Pools that upstream publishes as plain files, with their paths below the mirror's address.
 FILES = {"cri-dockerd": f"Mirantis/cri-dockerd/releases/download/v{CRI_DOCKERD}"}
+
+EMPTY = "nothing"  # a pool
 
 # The pool of the .run files, and NVIDIA's folder of them, which has one for each version.
 RUN_FILES, RUN_FILES_PLACE = "run-files", "tesla"
@@ -89,7 +91,14 @@ def repositories(fingerprint: str) -> tuple[Repository, ...]:
         Repository("toolkit", "toolkit", "toolkit/stable/deb/amd64", "toolkit/gpgkey"),
         Repository("kubernetes", "kubernetes", core, f"{core}/Release.key"),
         Repository("debian", "debian", "debian", "debian/gpg"),
-        Repository("debian-non-free", "debian-non-free", "debian-non-free", "debian/gpg"),
+        *(
+            Repository(name, pool, path, "debian/gpg", suite, debian_driver.COMPONENTS)
+            for name, pool, path, suite in (
+                (debian_driver.POOL, debian_driver.POOL, "debian", "trixie"),
+                (debian_driver.POOL, EMPTY, "debian", "trixie-updates"),
+                (f"{debian_driver.POOL}-security", EMPTY, "debian-security", "trixie-security"),
+            )
+        ),
         *(
             Repository(
                 f"nvidia-{os}",
@@ -109,8 +118,8 @@ def repositories(fingerprint: str) -> tuple[Repository, ...]:
 
 # Repositories that nobody must trust, although their keys can be fetched. The first offers an
 # expired copy of its key. The second is signed with a key that it does not offer. Both are empty.
-EXPIRED = Repository("expired", "nothing", "untrusted/expired", "untrusted/expired/gpgkey")
-STRANGER = Repository("stranger", "nothing", "untrusted/stranger", "untrusted/stranger/gpgkey")
+EXPIRED = Repository("expired", EMPTY, "untrusted/expired", "untrusted/expired/gpgkey")
+STRANGER = Repository("stranger", EMPTY, "untrusted/stranger", "untrusted/stranger/gpgkey")
 
 
 class Published(NamedTuple):

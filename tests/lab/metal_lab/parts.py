@@ -33,7 +33,7 @@ PARTS = {
         "NVIDIA's container toolkit, in NVIDIA's repository", ("container-toolkit",)
     ),
     DEVICE_PLUGIN: Part("NVIDIA's device plugin, as an image on each node", ("device-plugin",)),
-    DEBIAN_DRIVER: Part("the NVIDIA driver of Debian 13 itself, in Debian's repository", ()),
+    DEBIAN_DRIVER: Part("the NVIDIA driver of Debian 13 itself, in its archive", ()),
     RUN_FILES: Part(
         "NVIDIA's .run files of the drivers, an old one, and one for another machine; dkms in "
         "Debian's repository",

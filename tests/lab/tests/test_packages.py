@@ -75,11 +75,12 @@ def test_names_of_groups_differ() -> None:
 def test_pools_are_published() -> None:
     """A pool that no repository has is a file of a release. test_ubuntu.py has those of Ubuntu."""
     repositories = mirror.repositories("0" * 40)
-    published = {one.pool for one in repositories if "ubuntu" not in one.name}
-    assert {pool for pool, _package in everything()} == published - {
-        "docker/jammy",
-        "docker/noble",
-    } | {*mirror.FILES}
+    of_debian = (
+        one for one in repositories if "ubuntu" not in one.name and one.suite not in ("jammy", "noble")
+    )
+    published = {pool for one in of_debian for pool in one.pools.values()}
+    published = {pool for pool in published if not pool.startswith(mirror.EMPTY)}
+    assert {pool for pool, _package in everything()} == published | {*mirror.FILES}
 
 
 def test_pools_hold_the_packages_of_upstream() -> None:
@@ -102,7 +103,12 @@ def test_pools_hold_the_packages_of_upstream() -> None:
         "nvidia-persistenced",
         "nvidia-smi",
     )
-    assert {pool: sorted(names) for pool, names in held.items()} == {
+    by_component: dict[str, list[dict[str, str]]] = {}
+    for row in DEBIAN["packages"]:
+        *component, _name = row["section"].split("/")
+        by_component.setdefault((component or ["main"])[0], []).append(row)
+    held = {pool: names if "debian13" in pool else sorted(names) for pool, names in held.items()}
+    assert held == {
         "docker/bookworm": [
             "containerd.io=2.4.2-1~debian.12~bookworm",
             "docker-ce-cli=5:29.8.1-1~debian.12~bookworm",
@@ -127,7 +133,13 @@ def test_pools_hold_the_packages_of_upstream() -> None:
         ],
         "kubernetes": ["kubelet=1.37.1-1.1"],
         "debian": [f"linux-headers-{RELEASE}=1-1"],
-        "debian-non-free": sorted(f"{row['name']}={row['version']}" for row in DEBIAN["packages"]),
+        **{
+            f"debian13/{component}": [
+                *(f"{row['name']}={row['version']}" for row in rows),
+                *([f"linux-headers-{RELEASE}=1-1"] if component == "main" else []),
+            ]
+            for component, rows in by_component.items()
+        },
     }
 
 
@@ -160,12 +172,13 @@ def test_packages_of_docker_replace_those_of_debian(name: str, expected: set[str
 
 
 def test_every_dependency_inside_the_mirror_can_be_met() -> None:
-    """In the same pool: relations of other packages are of Debian's archive, which nodes have."""
+    """In the same archive: relations of other packages are of Debian's, which nodes have."""
     held: dict[str, set[str]] = {}
-    for pool, package in everything():
+    in_archives = [(pool.partition("/")[0], package) for pool, package in everything()]
+    for pool, package in in_archives:
         names = held.setdefault(pool, set())
         names |= {package.name, f"{package.name} (= {package.version})", *package.provides}
-    for pool, package in everything():
+    for pool, package in in_archives:
         for dependency in (*package.pre_depends, *package.depends):
             alternatives = dependency.split(" | ")
             if not alternatives[0].startswith(OF_DRIVER):
@@ -270,12 +283,23 @@ def test_module_knows_version_and_flavour(name: str, flavour: str) -> None:
     assert f"'version=%s\\nflavour=%s\\n' 580.173.02 {flavour} " in postinst
 
 
-def test_debians_driver_is_where_debian_has_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("settings", "folder"),
+    [
+        pytest.param({"nvidia-open-kernel-support"}, "current-open", id="open"),
+        pytest.param({"nvidia-kernel-support"}, "current", id="proprietary"),
+        pytest.param({"nvidia-open-kernel-support", "nvidia-kernel-support"}, "current", id="both"),
+    ],
+)
+def test_debians_driver_is_where_debian_has_it(
+    tmp_path: Path, settings: set[str], folder: str
+) -> None:
     """The links that apt left in a fresh Debian 13 follow from the stand-ins' files and scripts."""
     root, admin = tmp_path / "root", tmp_path / "admin"
     admin.mkdir()
-    driver = [package for pool, package in everything() if pool == "debian-non-free"]
-    for package in driver:
+    of_debian = [package for pool, package in everything() if "debian13" in pool]
+    others = {"nvidia-open-kernel-support", "nvidia-kernel-support"} - settings
+    for package in (one for one in of_debian if one.name not in others):
         for place in (*package.binaries, *package.links, *debs.texts(package)):
             file = root / place.lstrip("/")
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -283,8 +307,8 @@ def test_debians_driver_is_where_debian_has_it(tmp_path: Path) -> None:
                 file.symlink_to(package.links[place])
             else:
                 file.touch()
-    for folder in ("usr/bin", "etc/modprobe.d", "etc/modules-load.d"):
-        (root / folder).mkdir(parents=True, exist_ok=True)
+    for place in ("usr/bin", "etc/modprobe.d", "etc/modules-load.d"):
+        (root / place).mkdir(parents=True, exist_ok=True)
     script = debs.control_files(find("nvidia-alternative"))["postinst"]
     # In the planted tree, with the real update-alternatives.
     for name in ("/usr/", "/etc/"):
@@ -300,7 +324,7 @@ def test_debians_driver_is_where_debian_has_it(tmp_path: Path) -> None:
     library = root / "usr/lib/x86_64-linux-gnu/libcuda.so.1"
     assert library.resolve().parent == root / "usr/lib/x86_64-linux-gnu/nvidia/current"
     rules = (root / "etc/modprobe.d/nvidia.conf").resolve()
-    assert rules == root / "etc/nvidia/current-open/nvidia-modprobe.conf"
+    assert rules == root / f"etc/nvidia/{folder}/nvidia-modprobe.conf"
     assert (root / "etc/modules-load.d/nvidia.conf").resolve().is_file()
 
 

@@ -330,6 +330,76 @@ def test_module_of_debian_is_found_by_the_rules_of_modprobe_d(debian, capsys):
     assert "Module nvidia not found" in capsys.readouterr().err
 
 
+PARAMETERS = yaml.safe_load((LAB / "recorded/parameters.yml").read_text())
+
+
+def parameters_of(rig):
+    lines = rig.read("/proc/driver/nvidia/params").splitlines()
+    return dict(line.split(": ") for line in lines)
+
+
+def test_parameters_are_those_of_the_record(p100):
+    """ModifyDeviceFiles differs: see parameters.py."""
+    p100.reboot()
+    (row,) = PARAMETERS["defaults"]
+    recorded = {name: str(value) for name, value in row["names"].items()}
+    assert list(parameters_of(p100).items()) == list(
+        (recorded | {"ModifyDeviceFiles": "0"}).items()
+    )
+
+
+def test_parameters_are_those_of_the_last_load(p100):
+    lines = {"EnableStreamMemOPs": "1", "DeviceFileMode": "0660", "TemporaryFilePath": "/var/tmp-a"}
+    lines |= {row["parameter"].removeprefix("NVreg_"): "0" for row in PARAMETERS["shown_as"]}
+    lines |= {row["parameter"].removeprefix("NVreg_"): "7" for row in PARAMETERS["never_shown"]}
+    lines |= {"EnableMSI": "-1", "Typo": "1"}
+    text = "".join(f"options nvidia NVreg_{name}={value}\n" for name, value in lines.items())
+    p100.reboot()
+    before = parameters_of(p100)
+    p100.write("/etc/modprobe.d/b.conf", text)
+    p100.write(
+        "/etc/modprobe.d/a.conf", "options nvidia NVreg_EnableStreamMemOPs=5\noptions other a=1\n"
+    )
+    p100.render()
+    assert parameters_of(p100) == before
+    p100.reboot()
+    assert parameters_of(p100) == before | {
+        "EnableStreamMemOPs": "1",
+        "DeviceFileMode": "432",
+        "EnableMSI": "4294967295",
+        "TemporaryFilePath": '"/var/tmp-a"',
+        **{row["name"]: "0" for row in PARAMETERS["shown_as"]},
+    }
+    assert p100.modprobe("-r", "nvidia") == 0
+    p100.node.path("/etc/modprobe.d/b.conf").unlink()
+    p100.node.path("/etc/modprobe.d/a.conf").unlink()
+    assert p100.modprobe("nvidia") == 0
+    assert parameters_of(p100) == before
+
+
+@pytest.mark.parametrize("name", ["nvidia", "nvidia-current-open"])
+def test_parameters_of_debians_module_have_either_name(debian, name):
+    debian.write("/etc/modprobe.d/a.conf", f"options {name} NVreg_EnableStreamMemOPs=1\n")
+    debian.reboot()
+    assert parameters_of(debian)["EnableStreamMemOPs"] == "1"
+
+
+def test_peermem_needs_the_api_when_it_is_built(p100, capsys):
+    assert p100.modprobe("nvidia_peermem") == 1
+    assert "Module nvidia_peermem not found" in capsys.readouterr().err
+    place = f"/lib/modules/{RELEASE}/updates/dkms/nvidia-peermem.ko"
+    p100.write(place, "version=580.178.04\nflavour=proprietary\n")
+    assert p100.modprobe("nvidia-peermem") == 1
+    (words,) = (row["value"] for row in PARAMETERS["peermem"] if row["what"].startswith("loads"))
+    assert f"could not insert 'nvidia_peermem': {words}" in capsys.readouterr().err
+    assert p100.kernel.modules == ["nvidia"]
+    p100.write(place, "version=580.178.04\nflavour=proprietary\npeer_memory=yes\n")
+    assert p100.modprobe("nvidia_peermem") == 0
+    assert p100.kernel.modules == ["nvidia", "nvidia_peermem"]
+    assert kmod.rmmod(p100.node, p100.machine, p100.kernel, ["nvidia"]) == 1
+    assert kmod.rmmod(p100.node, p100.machine, p100.kernel, ["nvidia_peermem", "nvidia"]) == 0
+
+
 def test_modinfo_takes_the_names_of_debians_files_alone(debian, capsys):
     """As kmod 34 does; see recorded/debian_driver.yml."""
     assert kmod.modinfo(debian.node, debian.machine, ["-F", "version", "nvidia"]) == 1

@@ -5,7 +5,8 @@
 # the admin has installed the driver of Debian 13, and rebooted
 set -eu
 list=/etc/apt/sources.list.d
-sed 's|/debian/ /|/debian-non-free/ /|' $list/debian.list > $list/non-free.list
+components='main contrib non-free non-free-firmware'
+sed "s|/debian/ /|/debian/ trixie $components|" $list/debian.list > $list/non-free.list
 apt-get --quiet update
 DEBIAN_FRONTEND=noninteractive apt-get --quiet --yes --no-install-recommends install \
     "linux-headers-$(uname -r)" nvidia-open-kernel-dkms nvidia-smi libcuda1 nvidia-persistenced

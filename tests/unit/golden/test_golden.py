@@ -50,6 +50,7 @@ EXERCISED = (
     ("debian-12", NVIDIA, "Maxwell, Pascal, Volta"),
     ("debian-12", NVIDIA, "Turing, Ampere, Ada"),
     ("debian-12", NVIDIA, "Hopper"),
+    ("debian-13", DISTRIBUTION, "Maxwell, Pascal, Volta"),
     ("ubuntu-22.04", NVIDIA, "Turing, Ampere, Ada"),
     ("ubuntu-24.04", NVIDIA, "Maxwell, Pascal, Volta"),
     ("ubuntu-24.04", DISTRIBUTION, "Maxwell, Pascal, Volta"),

@@ -236,12 +236,12 @@ def test_every_object_and_every_pod_has_the_marks() -> None:
 def test_debians_nvidia_smi_is_found_and_no_node_gets_a_folder() -> None:
     """The container has the target of the link that Debian's alternatives make."""
     record = yaml.safe_load((RECORDED / "debian_driver.yml").read_text())
-    (target,) = (
+    (target,) = {
         f"/etc/alternatives/{slave['name']}"
         for alternative in record["alternatives"]
         for slave in alternative["slaves"]
         if slave["link"] == "/usr/bin/nvidia-smi"
-    )
+    }
     found = said(objects("cdi-cri")[-1])
     mount = found[f"mount {target}"]
     assert [item["path"] for item in mount["downwardAPI"]["items"]] == [mount["subPath"]]

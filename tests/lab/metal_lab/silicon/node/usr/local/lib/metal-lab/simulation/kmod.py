@@ -7,6 +7,7 @@ The NVIDIA module on disk is a text that the laboratory's DKMS package installs:
     version=580.178.04
     flavour=open
     signer=CHECKSUM     of the certificate, if the module is signed
+    peer_memory=yes     in nvidia-peermem, if the RDMA stack had the API when it was built
 
 Debian gives its file another name, and has modprobe.d say so. Every other module goes to the real
 modprobe.
@@ -21,15 +22,17 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from . import keys
+from . import keys, parameters
 from .state import Driver, Kernel, Machine, Node
 
+PEERMEM = "nvidia_peermem"
 # Modules of the NVIDIA driver, each with the modules that it needs.
 NVIDIA_MODULES: dict[str, tuple[str, ...]] = {
     "nvidia": (),
     "nvidia_uvm": ("nvidia",),
     "nvidia_modeset": ("nvidia",),
     "nvidia_drm": ("nvidia_modeset", "nvidia"),
+    PEERMEM: ("nvidia",),
 }
 SIMULATED = (*NVIDIA_MODULES, "nouveau")
 
@@ -48,7 +51,9 @@ class ModuleNotFound(KmodError):
 
 
 # nvidia-current, nvidia-tesla-535, nvidia-current-open, nvidia-current-open-uvm
-DEBIANS_NAME = re.compile(r"nvidia_(?:current|tesla_\d+)(?:_open)?((?:_uvm|_modeset|_drm)?)")
+DEBIANS_NAME = re.compile(
+    r"nvidia_(?:current|tesla_\d+)(?:_open)?((?:_uvm|_modeset|_drm|_peermem)?)"
+)
 
 
 def simulated_name(name: str) -> str | None:
@@ -90,7 +95,9 @@ def find_file(node: Node, machine: Machine, module: str) -> Path:
         return node.modules / NOUVEAU_FILE
     driver = driver_file(node)
     if module in NVIDIA_MODULES and driver:
-        return driver.with_name(f"{file_stem(node, module)}.ko")
+        file = driver.with_name(f"{file_stem(node, module)}.ko")
+        if module != PEERMEM or file.exists():
+            return file
     raise ModuleNotFound(
         f"FATAL: Module {module} not found in directory /lib/modules/{node.release}"
     )
@@ -111,10 +118,17 @@ def is_blacklisted(node: Node, module: str) -> bool:
 
 def modprobe_texts(node: Node) -> Iterator[str]:
     """The files of modprobe.d, with underscores in the names of modules."""
-    for directory in MODPROBE_CONFIGURATION:
-        for file in node.path(directory).glob("*.conf"):
-            if file.is_file():  # not a dangling link
-                yield file.read_text().replace("-", "_")
+    for text in raw_modprobe_texts(node):
+        yield text.replace("-", "_")
+
+
+def raw_modprobe_texts(node: Node) -> Iterator[str]:
+    """The files of modprobe.d as they are, in the order of their names."""
+    folders = map(node.path, MODPROBE_CONFIGURATION)
+    files = [file for folder in folders for file in folder.glob("*.conf")]
+    for file in sorted(files, key=lambda one: one.name):
+        if file.is_file():  # not a dangling link
+            yield file.read_text()
 
 
 def followers(node: Node, module: str) -> list[str]:
@@ -146,6 +160,10 @@ def load(node: Node, machine: Machine, kernel: Kernel, module: str) -> list[Path
         raise KmodError(f"ERROR: could not insert '{module}': Key was rejected by service")
     elif module == "nvidia":
         _probe_nvidia(machine, kernel, read_driver(file))
+        names = ("nvidia", file.stem)
+        kernel.parameters = parameters.of_options(raw_modprobe_texts(node), names)
+    elif module == PEERMEM and "peer_memory=yes" not in file.read_text().splitlines():
+        raise KmodError(f"ERROR: could not insert '{module}': Invalid argument")
     kernel.modules.append(module)
     inserted.append(file)
     for follower in followers(node, module):
@@ -223,6 +241,7 @@ def _remove(kernel: Kernel, module: str) -> None:
     kernel.modules.remove(module)
     if module == "nvidia":
         kernel.driver = None
+        kernel.parameters = {}
         kernel.fabric = False
     kernel.release_gpus(module)
 

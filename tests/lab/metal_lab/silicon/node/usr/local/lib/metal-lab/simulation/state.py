@@ -185,6 +185,7 @@ class Kernel:
     file: Path
     modules: list[str] = field(default_factory=list)  # simulated ones, in the order of loading
     driver: Driver | None = None  # the loaded NVIDIA module
+    parameters: dict[str, str] = field(default_factory=dict)  # that it was loaded with
     bound: dict[str, str] = field(default_factory=dict)  # address of a GPU -> driver
     minors: dict[str, int] = field(default_factory=dict)  # address -> /dev/nvidia<minor>
     # Addresses in persistence mode. A GPU that is not driven now keeps its entry, because the

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from . import parameters
 from .device_files import KEPT_AWAY, NAMES, NVIDIA_MAJOR
 from .kmod import NVIDIA_MODULES
 from .state import Driver, Function, Kernel, Machine, Node
@@ -33,6 +34,7 @@ MODULE_SIZES = {
     "nvidia_uvm": 2076672,
     "nvidia_modeset": 1724416,
     "nvidia_drm": 135168,
+    "nvidia_peermem": 16384,
     "nouveau": 2424832,
     "vfio_pci": 16384,
 }
@@ -215,23 +217,13 @@ def render_proc(node: Node, machine: Machine, kernel: Kernel) -> None:
         shutil.rmtree(tree, ignore_errors=True)
         return
     write(tree / "version", version_text(kernel.driver))
-    write(tree / "params", PARAMS)
+    write(tree / "params", parameters.text(kernel.parameters))
     gpus = tree / "gpus"
     shutil.rmtree(gpus, ignore_errors=True)
     for gpu in machine.gpus:
         if gpu["address"] in kernel.minors:
             text = information_text(gpu, kernel.driver, kernel.minors[gpu["address"]])
             write(gpus / gpu["address"] / "information", text)
-
-
-# With 1, the default of real drivers, the NVIDIA runtime would mount a changed copy over this file
-# in containers. It cannot: without a real driver, their own /proc does not have the file.
-PARAMS = """\
-ModifyDeviceFiles: 0
-DeviceFileUID: 0
-DeviceFileGID: 0
-DeviceFileMode: 438
-"""
 
 
 def version_text(driver: Driver) -> str:
