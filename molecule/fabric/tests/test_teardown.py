@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Teardown: Fabric Manager goes with the driver, and nothing of it stays."""
+"""Teardown: Fabric Manager and nvlsm go with the driver, and nothing of them stays."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ import footprint
 def test_everything_goes(laboratory):
     run = laboratory.playbook("metal.gpu.teardown")
     assert run.returncode == 0
-    host = laboratory.host("gpu-1")
-    assert not host.package("nvidia-fabricmanager").is_installed
-    assert "nvidia-fabricmanager" not in host.check_output("ls -R /etc/systemd/system")
+    for node in ("gpu-1", "gpu-2"):
+        host = laboratory.host(node)
+        assert not host.package("nvidia-fabricmanager").is_installed
+        assert not host.package("nvlsm").is_installed
+        assert "nvidia-fabricmanager" not in host.check_output("ls -R /etc/systemd/system")
 
 
-def test_node_is_what_it_was(footprints):
-    before, after = (each["nodes"]["gpu-1"] for each in footprints)
+def test_node_is_what_it_was(footprints, node):
+    before, after = (each["nodes"][node] for each in footprints)
     assert footprint.differences(before, after) == []
 
 

@@ -55,6 +55,9 @@ HELD = {
         **TOOLKIT,
     },
 }
+# What the scene `dracut` brings.
+OTHER_KERNEL = "5.14.0-503.40.1.el9_5.x86_64"
+REBUILD = "--regenerate-all --force"
 HOTFIXES = "--setopt=metal-gpu-nvidia-driver.module_hotfixes=1"
 
 
@@ -83,6 +86,37 @@ def test_persistence_mode_is_on(laboratory, node):
         "nvidia-smi --query-gpu=persistence_mode --format=csv,noheader"
     )
     assert modes.split() == ["Enabled"] * laboratory.gpu_count[node]
+
+
+def ramdisks(host):
+    """Return the content of the initial ramdisk of every kernel."""
+    kernels = host.check_output("ls /lib/modules").split()
+    return {one: host.file(f"/boot/initramfs-{one}.img").content_string for one in kernels}
+
+
+def test_initial_ramdisk_of_every_kernel_has_the_blacklist(laboratory, node):
+    """Built once: the runs of the tests before this one had no reason to."""
+    host = laboratory.host(node)
+    found = ramdisks(host)
+    assert {OTHER_KERNEL, host.check_output("uname -r")} == found.keys()
+    calls = host.check_output("cat /run/dracut.log").splitlines()
+    assert calls == [REBUILD, *(f"--kver={kernel} --force" for kernel in sorted(found))]
+    for text in found.values():
+        assert "blacklist nouveau" in text.splitlines()
+
+
+def test_only_an_older_initial_ramdisk_is_a_reason_to_rebuild(laboratory):
+    """As a backup of an admin brings it back: of the kernel that does not run."""
+    host, image = laboratory.host("gpu-2"), f"/boot/initramfs-{OTHER_KERNEL}.img"
+    host.check_output(
+        "echo nouveau > %s; touch -d '1 hour ago' %s; rm /run/dracut.log", image, image
+    )
+    check = laboratory.playbook(DOCKER, "--check")
+    assert "a file in modprobe.d is newer than the initramfs" in check.words
+    assert not host.file("/run/dracut.log").exists
+    assert laboratory.playbook(DOCKER).returncode == 0
+    assert host.check_output("cat /run/dracut.log").splitlines()[0] == REBUILD
+    assert "blacklist nouveau" in ramdisks(host)[OTHER_KERNEL]
 
 
 def test_api_server_counts_every_gpu(laboratory):

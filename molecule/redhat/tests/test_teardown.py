@@ -35,6 +35,14 @@ def test_machine_with_docker(laboratory):
     assert re.search(r"^gpu-2\s+: ok=\d+\s+changed=0\s", again.output, re.M)
 
 
+def test_initial_ramdisks_have_no_blacklist(laboratory, node):
+    host = laboratory.host(node)
+    images = host.check_output("ls /boot/initramfs-*.img").split()
+    assert len(images) == 2
+    for image in images:
+        assert "nouveau" not in host.file(image).content_string
+
+
 def test_node_is_what_it_was(footprints, node):
     before, after = (each["nodes"][node] for each in footprints)
     for path in GROUPS:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import cast
 
+from ansible_collections.metal.gpu.plugins.module_utils.read.fabric import SUBNET_MANAGER
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import (
     plan as container_toolkit,
 )
@@ -49,7 +50,7 @@ PACKAGES = (
     # Of kernels: linux-image-generic, and the images of single kernels.
     *("linux-modules-nvidia-*", "linux-image-*", "libcuda1"),
     *("python3-dnf-plugin-versionlock", *driver_packages.COMPILERS),
-    *(*driver_packages.INSTALLER_NEEDS, *subnet_manager.TOOLS),
+    *(*driver_packages.INSTALLER_NEEDS, SUBNET_MANAGER, *subnet_manager.TOOLS),
 )
 # The repositories of this collection, those of nvidia-docker, and EPEL.
 REPOSITORIES = (

@@ -72,6 +72,15 @@ class Description(NamedTuple):
         return tuple(system for system in UBUNTU if system in {node.os for node in self.nodes})
 
     @property
+    def has_management_ports(self) -> bool:
+        """Whether NVSwitches of a node are behind adapters."""
+        return any(
+            "vpd" in function
+            for node in self.nodes
+            for function in machine(node).get("functions", [])
+        )
+
+    @property
     def redhat(self) -> tuple[str, ...]:
         """The systems of Red Hat's family that the nodes have."""
         return tuple(system for system in REDHAT if system in {node.os for node in self.nodes})

@@ -40,6 +40,9 @@ def groups(
     wanted = description.parts
     yield Group("kubelet", "kubernetes", (packages.kubelet(programs["kubernetes"]),))
     yield Group("headers", "debian", (packages.headers(kernel_release),))
+    if description.has_management_ports:
+        yield Group("nvlsm", "nvidia", (packages.subnet_manager(),))
+        yield Group("infiniband-diags", "debian", (packages.infiniband_diags(),))
     for suite in description.suites:
         if parts.CONTAINERD in wanted or parts.DOCKER in wanted:
             package = packages.containerd(programs["containerd"], programs["runc"], suite)

@@ -15,7 +15,14 @@ from typing import Any
 
 from metal_lab.debs import EMPTY, LIBRARIES, Package
 from metal_lab.records import Subject
-from metal_lab.versions import CONTAINER_TOOLKIT, CONTAINERD, CRI_DOCKERD, DOCKER, KUBERNETES
+from metal_lab.versions import (
+    CONTAINER_TOOLKIT,
+    CONTAINERD,
+    CRI_DOCKERD,
+    DOCKER,
+    KUBERNETES,
+    SUBNET_MANAGER,
+)
 
 # The driver's stand-ins are in NVIDIA's repositories for both releases of Debian.
 NVIDIA = ("debian12", "debian13")
@@ -184,6 +191,20 @@ def driver(version: str, silicon: Path) -> Iterator[Package]:
         facts={"driver": version},
         # Without a purge, this preference would block the version of the next pinning package.
         keeps_configuration=False,
+    )
+
+
+def subnet_manager() -> Package:
+    """Return the subnet manager of NVLink 5, which Fabric Manager starts on some machines."""
+    return recorded(
+        Subject("nvlsm", SUBNET_MANAGER, NVIDIA), "stand-in for NVIDIA's NVLink Subnet Manager"
+    )
+
+
+def infiniband_diags() -> Package:
+    """Return Debian's tools for InfiniBand, as far as Fabric Manager needs them."""
+    return Package(
+        "infiniband-diags", "1-1", "stand-in for ibstat: the adapters are simulated", section="net"
     )
 
 

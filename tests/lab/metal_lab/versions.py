@@ -13,6 +13,7 @@ MOBY = "2.0.0-beta.24"  # the daemon's module of that release: see its releases/
 CRI_DOCKERD = "0.4.3"
 CONTAINER_TOOLKIT = "1.20.1"
 DEVICE_PLUGIN = "0.19.3"
+SUBNET_MANAGER = "2025.10.14"  # nvlsm, which has worked with this branch of the driver
 
 # Of the part "run-files": an article of 2018 installs it.
 LEGACY_DRIVER = "390.25"

@@ -74,11 +74,12 @@ def test_names_of_groups_differ() -> None:
 
 def test_pools_are_published() -> None:
     """A pool that no repository has is a file of a release. test_ubuntu.py has those of Ubuntu."""
-    repositories = mirror.repositories("0" * 40)
-    of_debian = (
-        one for one in repositories if "ubuntu" not in one.name and one.suite not in ("jammy", "noble")
-    )
-    published = {pool for one in of_debian for pool in one.pools.values()}
+    published = {
+        pool
+        for one in mirror.repositories("0" * 40)
+        if "ubuntu" not in one.name and one.suite not in ("jammy", "noble")
+        for pool in one.pools.values()
+    }
     published = {pool for pool in published if not pool.startswith(mirror.EMPTY)}
     assert {pool for pool, _package in everything()} == published | {*mirror.FILES}
 

@@ -51,6 +51,7 @@ NODES = (
     Node("gpu-1", "debian12", "t4x1"),
     Node("gpu-2", "debian13", "t4x1"),
     Node("gpu-3", "rocky9", "t4x1"),
+    Node("gpu-4", "debian12", "b200x8"),
 )
 EVERYTHING = Description(NODES, tuple(PARTS), ("580.178.04", "580.173.02"))
 

@@ -40,6 +40,12 @@ def gpus(machine):
             [f"0000:{bus}:00.0" for bus in ["03", "04", "05", "06", "83", "84", "85", "86"]],
             id="h100x8",
         ),
+        pytest.param(
+            "b200x8",
+            ["NVIDIA B200"] * 8,
+            [f"0000:{bus}:00.0" for bus in ["03", "04", "05", "06", "83", "84", "85", "86"]],
+            id="b200x8",
+        ),
         pytest.param("t4x1", ["Tesla T4"], ["0000:03:00.0"], id="t4x1"),
         pytest.param(
             "mixed",

@@ -28,7 +28,7 @@ OTHER_DRIVERS = {"0000:02:00.0": "ast", "0000:81:00.0": "mlx5_core"}
 
 DESCRIPTIONS = {
     name: yaml.safe_load((LAB / "files/machines" / f"{name}.yml").read_text())
-    for name in ("p100x4", "t4x1", "h100x8", "a100x8")
+    for name in ("p100x4", "t4x1", "h100x8", "a100x8", "b200x8")
 }
 
 
@@ -744,7 +744,7 @@ def fabric_states(rig):
 
 
 def train(rig, version="580.178.04"):
-    fabric.train(rig.machine, rig.kernel, version)
+    fabric.train(rig.node, rig.machine, rig.kernel, version)
     rig.render()
 
 
@@ -786,6 +786,47 @@ def test_a100_have_no_fabric_state(tmp_path):
     rig.reboot()
     train(rig)
     assert fabric_states(rig) == set()
+
+
+def test_switches_behind_adapters(tmp_path):
+    """The kernel loads the module of the adapters. The other one is loaded by somebody else."""
+    rig = Rig(tmp_path, "b200x8", "open")
+    rig.reboot()
+    devices = rig.node.path("/sys/bus/pci/devices")
+    ports = [file.parent.name for file in devices.glob("*/vpd") if "SW_MNG" in file.read_text()]
+    assert sorted(ports) == [f"0000:c4:00.{number}" for number in range(4)]
+    assert "mlx5_ib" in rig.kernel.modules
+    assert "ib_umad" not in rig.kernel.modules
+    assert rig.modprobe("ib_umad") == 0
+    assert rig.node.path("/sys/module/ib_umad/initstate").exists()
+    assert fabric_states(rig) == {"fabric=1"}
+    with pytest.raises(SystemExit, match="NV_WARN_NOTHING_TO_DO"):
+        train(rig)
+    rig.write("/proc/77/cmdline", "/opt/nvidia/nvlsm/sbin/nvlsm\0infinity\0")
+    train(rig)
+    assert fabric_states(rig) == {"fabric=3"}
+
+
+def test_modules_of_adapters_are_in_modules_dep(tmp_path):
+    rig = Rig(tmp_path, "b200x8")
+    dep = f"/lib/modules/{RELEASE}/modules.dep"
+    rig.write(dep, "updates/dkms/nvidia.ko:\n")
+    for _boot in range(2):
+        boot.list_kernels_modules(rig.node, rig.machine)
+    lines = rig.read(dep).splitlines()
+    assert lines == [
+        "updates/dkms/nvidia.ko:",
+        *(f"{one}:" for one in kmod.ADAPTER_MODULES.values()),
+    ]
+
+
+def test_other_machines_have_no_modules_of_adapters(tmp_path):
+    rig = Rig(tmp_path, "h100x8")
+    rig.reboot()
+    boot.list_kernels_modules(rig.node, rig.machine)
+    assert not rig.node.path(f"/lib/modules/{RELEASE}/modules.dep").exists()
+    assert rig.modprobe("ib_umad") == 1
+    assert "mlx5_ib" not in rig.kernel.modules
 
 
 def test_a_lost_switch_is_not_on_the_bus(tmp_path):

@@ -10,10 +10,12 @@ anew: `python -m pytest tests/unit/golden --update-golden`
 from __future__ import annotations
 
 import re
+from fnmatch import fnmatchcase
 
 import pytest
 
 from ansible_collections.metal.gpu.plugins.module_utils.read import gpu_models
+from ansible_collections.metal.gpu.plugins.plugin_utils.components import registry
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import known
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.fit import (
     AUTO,
@@ -27,6 +29,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.source
     Choice,
     choose_source,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.calls import bare_names
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.systems import (
     SYSTEMS,
     System,
@@ -50,6 +53,7 @@ EXERCISED = (
     ("debian-12", NVIDIA, "Maxwell, Pascal, Volta"),
     ("debian-12", NVIDIA, "Turing, Ampere, Ada"),
     ("debian-12", NVIDIA, "Hopper"),
+    ("debian-12", NVIDIA, "Blackwell"),
     ("debian-13", DISTRIBUTION, "Maxwell, Pascal, Volta"),
     ("ubuntu-22.04", NVIDIA, "Turing, Ampere, Ada"),
     ("ubuntu-24.04", NVIDIA, "Maxwell, Pascal, Volta"),
@@ -80,6 +84,21 @@ def test_what_is_put_on_a_node(system: System, is_update: bool) -> None:
     if is_update:
         path.write_text(golden(system))
     assert golden(system) == path.read_text()
+
+
+@pytest.mark.parametrize("system", SYSTEMS, ids=file_name)
+def test_packages_that_a_role_installs_or_holds_are_observed(system: System) -> None:
+    """Otherwise, the next plan misses them for ever."""
+    data = [made["data"] or {} for _heading, made in sections(system)]
+    names = {
+        *(name for one in data for name in bare_names(one.get("packages", []), system.family)),
+        *(name for one in data for name in one.get("hold", [])),
+    }
+    assert names
+    unseen = {
+        name for name in names if not any(fnmatchcase(name, each) for each in registry.PACKAGES)
+    }
+    assert unseen == set()
 
 
 def sources() -> str:

@@ -990,6 +990,14 @@ def test_parameters_that_nobody_wants_any_more() -> None:
     assert planned["data"]["parameters"]["block"] == ""
 
 
+def test_dracut_is_called_as_recorded() -> None:
+    record = yaml.safe_load((ROOT / "tests" / "recorded" / "ramdisk.yml").read_text())
+    options = [row["options"] for row in record["calls"] if row["program"] == "dracut"]
+    node = driver(DONE, initramfs_outdated=True, initramfs_program="/usr/bin/dracut")
+    planned = plan("nvidia_driver", node)
+    assert all(planned["data"]["initramfs"] == ["/usr/bin/dracut", *one] for one in options)
+
+
 @pytest.mark.parametrize("state", ["present", "absent"])
 @pytest.mark.parametrize(
     ("path", "arguments"),

@@ -68,6 +68,7 @@ def change(node: Node, machine: Machine, kernel: Kernel, verb: str, arguments: l
     if verb == "boot":
         boot.mount_trees(node)
         node.modules.mkdir(parents=True, exist_ok=True)
+        boot.list_kernels_modules(node, machine)
         if not kernel.file.exists():
             boot.coldplug(node, machine, kernel)
         return 0
@@ -87,7 +88,7 @@ def change(node: Node, machine: Machine, kernel: Kernel, verb: str, arguments: l
         device_files.create_for_driver(kernel)
         return 0
     if verb == "fabric" and len(arguments) == 1:
-        fabric.train(machine, kernel, arguments[0])
+        fabric.train(node, machine, kernel, arguments[0])
         return 0
     if verb == "refresh" and not arguments:
         return 0

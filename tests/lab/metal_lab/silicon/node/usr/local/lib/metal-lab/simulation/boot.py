@@ -101,18 +101,29 @@ def _mount(*arguments: str) -> None:
 
 
 def coldplug(node: Node, machine: Machine, kernel: Kernel) -> None:
-    """Load the driver that udev would load for each GPU, then the modules of modules-load.d.
+    """Load the driver that udev would load for each device, then the modules of modules-load.d.
 
     systemd-modules-load cannot do it: it uses libkmod, which does not know simulated modules.
     """
     trees.remove_devices(node)
     for fault in machine.faults("vfio"):  # vfio-pci.ids= on the kernel's command line
         bind_vfio(machine, kernel, fault["address"])
-    for module in ("nouveau", "nvidia"):
+    for module in ("mlx5_ib", "nouveau", "nvidia"):
         if not kmod.is_blacklisted(node, module):
             try_to_load(node, machine, kernel, module)
     for name in modules_to_load(node):
         try_to_load(node, machine, kernel, name)
+
+
+def list_kernels_modules(node: Node, machine: Machine) -> None:
+    """Have modules.dep list the modules of the kernel that are simulated as such."""
+    if not machine.management_ports:
+        return
+    file = node.modules / "modules.dep"
+    text = file.read_text() if file.exists() else ""
+    missing = [f"{path}:\n" for path in kmod.ADAPTER_MODULES.values() if f"{path}:" not in text]
+    if missing:
+        file.write_text(text + "".join(missing))
 
 
 def bind_vfio(machine: Machine, kernel: Kernel, address: str) -> None:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import sys
 
-from .state import Kernel, Machine
+from .state import Kernel, Machine, Node
+
+SUBNET_MANAGER = b"/nvlsm"
 
 
-def train(machine: Machine, kernel: Kernel, version: str) -> None:
+def train(node: Node, machine: Machine, kernel: Kernel, version: str) -> None:
     """Train the GPUs. Exits with the words of Fabric Manager if it cannot."""
     if kernel.driver is None:
         sys.exit("request to query NVSwitch device information from NVSwitch driver failed")
@@ -22,7 +24,7 @@ def train(machine: Machine, kernel: Kernel, version: str) -> None:
             f"fabric manager NVIDIA GPU driver interface version {version} don't match with driver "
             f"version {loaded}. Please update with matching NVIDIA driver package."
         )
-    if not machine.nvswitches:
+    if not machine.nvswitches and not (machine.management_ports and has_subnet_manager(node)):
         sys.exit(
             "request to query NVSwitch device information from NVSwitch driver failed with "
             "error:WARNING Nothing to do [NV_WARN_NOTHING_TO_DO]"
@@ -33,3 +35,14 @@ def train(machine: Machine, kernel: Kernel, version: str) -> None:
             "aborting fabric manager"
         )
     kernel.fabric = True
+
+
+def has_subnet_manager(node: Node) -> bool:
+    """Whether nvlsm runs. The start script starts it only if the modules are loaded."""
+    for file in node.path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if file.read_bytes().split(b"\0")[0].endswith(SUBNET_MANAGER):
+                return True
+        except OSError:  # the process has ended
+            continue
+    return False

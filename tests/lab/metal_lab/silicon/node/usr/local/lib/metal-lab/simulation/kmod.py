@@ -34,7 +34,13 @@ NVIDIA_MODULES: dict[str, tuple[str, ...]] = {
     "nvidia_drm": ("nvidia_modeset", "nvidia"),
     PEERMEM: ("nvidia",),
 }
-SIMULATED = (*NVIDIA_MODULES, "nouveau")
+# The kernel's own, through which programs reach NVSwitches that are behind adapters. They are
+# simulated only on machines with such adapters.
+ADAPTER_MODULES = {
+    "mlx5_ib": "kernel/drivers/infiniband/hw/mlx5/mlx5_ib.ko",
+    "ib_umad": "kernel/drivers/infiniband/core/ib_umad.ko",
+}
+SIMULATED = (*NVIDIA_MODULES, "nouveau", *ADAPTER_MODULES)
 
 MODPROBE_CONFIGURATION = ("/etc/modprobe.d", "/run/modprobe.d", "/usr/lib/modprobe.d")
 # The image has the stand-in also at /sbin/modprobe, which NVIDIA's tools call.
@@ -93,6 +99,8 @@ def find_file(node: Node, machine: Machine, module: str) -> Path:
     """Path of the module's file. Raises ModuleNotFound."""
     if module == "nouveau" and machine.has_nouveau:
         return node.modules / NOUVEAU_FILE
+    if module in ADAPTER_MODULES and machine.management_ports:
+        return node.modules / ADAPTER_MODULES[module]
     driver = driver_file(node)
     if module in NVIDIA_MODULES and driver:
         file = driver.with_name(f"{file_stem(node, module)}.ko")
@@ -156,6 +164,8 @@ def load(node: Node, machine: Machine, kernel: Kernel, module: str) -> list[Path
         return inserted
     if module == "nouveau":
         bind_free_gpus(machine, kernel, "nouveau")
+    elif module in ADAPTER_MODULES:
+        pass  # the distribution has signed it, and no GPU needs it
     elif machine.secure_boot and not keys.trusts(machine, _existing(node, file)):
         raise KmodError(f"ERROR: could not insert '{module}': Key was rejected by service")
     elif module == "nvidia":
@@ -377,7 +387,7 @@ def module_fields(node: Node, machine: Machine, name: str) -> dict[str, str]:
     if file.stem.replace("-", "_") != name.replace("-", "_"):
         raise ModuleNotFound(name)
     common = {"name": module, "vermagic": f"{node.release} SMP preempt mod_unload modversions"}
-    if module == "nouveau":
+    if module == "nouveau" or module in ADAPTER_MODULES:
         return {"filename": str(file), "license": "GPL and additional rights", **common}
     driver = read_driver(file.with_name(f"{file_stem(node, 'nvidia')}.ko"))
     return {

@@ -27,6 +27,7 @@ MACHINE = "/usr/local/lib/metal-lab/machine.json"
 PRE_TURING = ("maxwell", "pascal", "volta")  # no GSP: only the proprietary module drives them
 LAST_BRANCH_FOR_PRE_TURING = 580
 OPEN_ONLY = ("blackwell",)
+MANAGEMENT_PORT = "SMDL=SW_MNG"  # in the vital product data (VPD) of an adapter
 # Faults of one GPU, worst first, and what the driver's view calls its state (nvml/machine.c).
 GPU_STATES = {
     "gpu-lost": "lost",
@@ -124,6 +125,11 @@ class Machine:
     @property
     def has_all_nvswitches(self) -> bool:
         return self.nvswitches == [one for one in self.content["functions"] if _is_nvswitch(one)]
+
+    @property
+    def management_ports(self) -> list[Function]:
+        """Of B200: ports of adapters. The NVSwitches are behind them, and not on the bus."""
+        return [one for one in self.functions if MANAGEMENT_PORT in one.get("vpd", "")]
 
     @property
     def secure_boot(self) -> bool | None:

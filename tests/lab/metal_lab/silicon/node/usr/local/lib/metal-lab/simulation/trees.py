@@ -37,6 +37,8 @@ MODULE_SIZES = {
     "nvidia_peermem": 16384,
     "nouveau": 2424832,
     "vfio_pci": 16384,
+    "mlx5_ib": 520192,
+    "ib_umad": 40960,
 }
 
 # nvml.h: NVML_DEVICE_ARCH_*, NVML_BRAND_*
@@ -128,7 +130,9 @@ def pci_files(function: Function) -> dict[str, str]:
         f"bc{class_[:2]}sc{class_[2:]}i00"
     ).upper()
     no_region = " ".join(["0x0000000000000000"] * 3) + "\n"
+    vpd = {"vpd": function["vpd"]} if "vpd" in function else {}
     return {
+        **vpd,
         "vendor": f"0x{vendor}\n",
         "device": f"0x{device}\n",
         "class": f"0x{class_}00\n",
@@ -326,7 +330,7 @@ def description(machine: Machine, kernel: Kernel) -> bytes:
     """The machine as nvml/machine.c reads it. Empty if no driver is loaded."""
     if not kernel.driver:
         return b""
-    has_fabric = bool(machine.nvswitches)
+    has_fabric = bool(machine.nvswitches or machine.management_ports)
     gpus = [
         _gpu_line(gpu, kernel, machine.gpu_state(gpu["address"]), has_fabric)
         for gpu in machine.gpus
@@ -360,7 +364,7 @@ def _gpu_line(function: Function, kernel: Kernel, state: str, has_fabric: bool) 
         "persistence": int(address in kernel.persistent),
         "state": state,
     }
-    if has_fabric and gpu["architecture"] == "hopper":  # A100 have no such state
+    if has_fabric and gpu["architecture"] in ("hopper", "blackwell"):  # A100 have no such state
         values["fabric"] = FABRIC_COMPLETED if kernel.fabric else FABRIC_NOT_STARTED
     return "gpu " + " ".join(f"{key}={value}" for key, value in values.items())
 
