@@ -83,6 +83,14 @@ def plan_working(plan: Plan[Data], node: Node, found: str) -> None:
     plan.data["persistence_gpus"] = names
     if not daemon["installed"]:
         plan.notice("PERSISTENCE_MISSING", found=found)
+        if plan.has_step(steps.REBOOT):
+            # Nothing turns it on at boot.
+            gpus = [gpu for gpu in node["nvml"]["devices"] if gpu["error"] is None]
+            names = [
+                nvidia_smi.name_gpu(gpu) for gpu in gpus if gpu["persistence_mode"] is not None
+            ]
+            plan.data["persistence_gpus"] = names
+            off = "the reboot turns it off, and nvidia-persistenced has no unit" if names else None
         plan.step(steps.PERSISTENCE_MODE, off)
         return
     file = node["driver"]["persistence_off"]

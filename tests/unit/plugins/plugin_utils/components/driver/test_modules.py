@@ -769,6 +769,21 @@ def test_without_a_daemon_the_mode_lasts_until_the_next_boot() -> None:
     assert planned["data"]["persistence_gpus"] == ["GPU-aaaa", "GPU-bbbb"]
 
 
+def test_without_a_daemon_a_reboot_turns_the_mode_off() -> None:
+    daemon = {"installed": False, "enabled": False, "active": False}
+    node = driver(
+        with_modes(True, None, persistenced=daemon), parameters={"EnableStreamMemOPs": "0"}
+    )
+    planned = plan("nvidia_driver", node, module_parameters=WANTED, reboot_ok=True)
+    assert slugs(planned)[-2:] == ["device_files", "persistence_mode"]
+    assert planned["data"]["persistence_gpus"] == ["GPU-aaaa"]
+    waits = plan("nvidia_driver", node, module_parameters=WANTED)
+    assert "persistence_mode" not in slugs(waits)
+    with_daemon = driver(DONE, parameters={"EnableStreamMemOPs": "0"})
+    planned = plan("nvidia_driver", with_daemon, module_parameters=WANTED, reboot_ok=True)
+    assert "persistence_mode" not in slugs(planned)
+
+
 def test_ubuntus_new_daemon_gets_the_drop_in_at_once() -> None:
     ubuntu = {"id": "ubuntu", "version_id": "24.04", "codename": "noble"}
     for system, path in ((ubuntu, DROP_IN), ({}, None)):
