@@ -54,7 +54,7 @@ def archives() -> Iterator[tuple[str, str]]:
 
 def archive_of(system: str) -> str:
     """Return the archive of the nodes with a system."""
-    return next(iter(record(system)["archives"]))
+    return str(next(iter(record(system)["archives"])))
 
 
 def release(system: str = NOBLE) -> str:

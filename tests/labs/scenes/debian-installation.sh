@@ -6,13 +6,13 @@
 set -eu
 cd /etc/apt/sources.list.d
 address=$(sed -n 's|^deb .*\] \(http.*\)/debian/ /$|\1|p' debian.list)
-source() { # source FOLDER SUITES
+entry() { # entry FOLDER SUITES
     printf '%s\n' 'Types: deb' "URIs: $address/$1/" "Suites: $2" \
         'Components: main non-free-firmware' 'Signed-By: /usr/share/keyrings/debian-mirror.asc'
 }
 {
-    source debian 'trixie trixie-updates'
+    entry debian 'trixie trixie-updates'
     echo
-    source debian-security trixie-security
+    entry debian-security trixie-security
 } > debian.sources
 rm debian.list
