@@ -32,6 +32,12 @@ class Run(NamedTuple):
         """The output on one line, because Ansible breaks sentences anywhere."""
         return re.sub(r"\s+", " ", self.output)
 
+    @property
+    def unchanged(self) -> set[str]:
+        """The hosts on which all tasks succeeded and nothing changed."""
+        row = r"^(\S+)\s+: ok=\d+\s+changed=0\s+unreachable=0\s+failed=0\s"
+        return set(re.findall(row, self.output, re.M))
+
     def operations(self) -> Counter[str]:
         """Count the connection plugin's remote operations, keyed by host (needs -vvv)."""
         return Counter(re.findall(r"^<([^>]+)> SSH: (?:EXEC|PUT|FETCH)", self.output, re.M))

@@ -6,13 +6,13 @@
 set -eu
 cd /etc/apt/sources.list.d
 address=$(sed -n 's|^deb .*\] \(http.*\)/debian/ /$|\1|p' debian.list)
-entry() { # entry FOLDER SUITES
+stanza() { # stanza FOLDER SUITES
     printf '%s\n' 'Types: deb' "URIs: $address/$1/" "Suites: $2" \
         'Components: main non-free-firmware' 'Signed-By: /usr/share/keyrings/debian-mirror.asc'
 }
 {
-    entry debian 'trixie trixie-updates'
+    stanza debian 'trixie trixie-updates'
     echo
-    entry debian-security trixie-security
+    stanza debian-security trixie-security
 } > debian.sources
 rm debian.list
