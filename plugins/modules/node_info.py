@@ -828,11 +828,17 @@ gpu_node:
           description: Qualified names of the devices in all files, each once.
           type: list
           elements: str
+        majors:
+          description: >-
+            The major numbers of device files in each file that has some, by the file's path and
+            that of the device file.
+          type: dict
       sample:
         spec_files: [/var/run/cdi/nvidia.yaml]
         kinds: {/var/run/cdi/nvidia.yaml: nvidia.com/gpu}
         errors: {}
         devices: [nvidia.com/gpu=0, nvidia.com/gpu=all]
+        majors: {}
     engines:
       description: The container engines, installed or not.
       type: dict

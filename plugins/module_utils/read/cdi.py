@@ -22,6 +22,23 @@ def parse_kind(document: object) -> str | None:
     return text(document, "kind")
 
 
+def parse_majors(document: object) -> dict[str, int]:
+    """Return the major numbers of device files in containers, by the path on the node.
+
+    A specification can leave them out. Then, the runtime takes those of the files.
+    """
+    devices = section(document).get("devices")
+    parts = [document, *(devices if isinstance(devices, list) else [])]
+    found = {}
+    for part in parts:
+        nodes = section(section(part).get("containerEdits")).get("deviceNodes")
+        for node in nodes if isinstance(nodes, list) else []:
+            path, major = text(node, "hostPath") or text(node, "path"), section(node).get("major")
+            if path and isinstance(major, int):
+                found[path] = major
+    return found
+
+
 def parse_devices(document: object) -> list[str]:
     """Return the qualified names of the devices, in the specification's order."""
     devices = section(document).get("devices")

@@ -43,19 +43,21 @@ def parse_majors(text: str) -> dict[str, int]:
 
 
 def outdated(files: Iterable[DeviceFile], majors: Mapping[str, int]) -> dict[str, str]:
-    """Return the files with another major number than the loaded driver, each with the reason.
+    """Return the files with another major number than the loaded driver, each with the reason."""
+    return outdated_numbers({file["path"]: file["major"] for file in files}, majors)
+
+
+def outdated_numbers(found: Mapping[str, int], majors: Mapping[str, int]) -> dict[str, str]:
+    """Return the paths with another major number than the loaded driver, each with the reason.
 
     A driver that is not loaded has no numbers, and says nothing about its files.
     """
-    found = {}
-    for file in files:
-        numbers = [major for name, major in majors.items() if _OWNERS[name].fullmatch(file["path"])]
-        if numbers and file["major"] not in numbers:
-            found[file["path"]] = (
-                f"{file['path']} has the major number {file['major']}, and the driver has "
-                f"{numbers[0]}"
-            )
-    return found
+    reasons = {}
+    for path, major in found.items():
+        numbers = [number for name, number in majors.items() if _OWNERS[name].fullmatch(path)]
+        if numbers and major not in numbers:
+            reasons[path] = f"{path} has the major number {major}, and the driver has {numbers[0]}"
+    return reasons
 
 
 def describe_obstacles(obstacles: Sequence[Obstacle]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
+from ansible_collections.metal.gpu.plugins.module_utils.read.device_files import outdated_numbers
 from ansible_collections.metal.gpu.plugins.module_utils.read.nvidia_smi import name_gpu
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import File, NoData, Plan, Step
@@ -71,7 +72,14 @@ def generation_reason(node: Node) -> str | None:
         if gpu["error"] is None
         and not {f"nvidia.com/gpu={gpu['index']}", f"nvidia.com/gpu={gpu['uuid']}"} & listed
     ]
-    return f"the CDI specification lacks {', '.join(missing)}" if missing else None
+    if missing:
+        return f"the CDI specification lacks {', '.join(missing)}"
+    outdated = (
+        outdated_numbers(node["cdi"]["majors"].get(path, {}), node["device_majors"])
+        for path in _SPECIFICATIONS
+    )
+    reasons = [reason for found in outdated for reason in found.values()]
+    return f"in the CDI specification, {reasons[0]}" if reasons else None
 
 
 def _condition_reason(node: Node, reason: str | None) -> str | None:

@@ -31,12 +31,13 @@ class Toolkit(TypedDict):
 
 
 class Cdi(TypedDict):
-    """The specifications of CDI; kinds and errors by path."""
+    """The specifications of CDI; kinds, errors and major numbers by path."""
 
     spec_files: list[str]
     kinds: dict[str, str | None]
     errors: dict[str, str]
     devices: list[str]
+    majors: dict[str, dict[str, int]]  # of device files, as far as a specification has them
 
 
 class Observed(TypedDict):
@@ -90,6 +91,7 @@ def _cdi(raw: Raw) -> Cdi:
     devices = [
         name for document in documents.values() for name in cdi.parse_devices(document.content)
     ]
+    numbers = {path: cdi.parse_majors(one.content) for path, one in documents.items()}
     errors = {path: document.error for path, document in documents.items()}
     errors |= {path: raw.read_error(path) for path in raw.unread(*patterns)}
     return {
@@ -97,4 +99,5 @@ def _cdi(raw: Raw) -> Cdi:
         "kinds": {path: cdi.parse_kind(document.content) for path, document in documents.items()},
         "errors": {path: error for path, error in errors.items() if error},
         "devices": list(dict.fromkeys(devices)),
+        "majors": {path: majors for path, majors in numbers.items() if majors},
     }

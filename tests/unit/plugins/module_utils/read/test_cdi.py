@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.metal.gpu.plugins.module_utils.read.cdi import parse_devices
+from ansible_collections.metal.gpu.plugins.module_utils.read.cdi import (
+    parse_devices,
+    parse_majors,
+)
 
 
 @pytest.mark.parametrize(
@@ -24,3 +27,21 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.cdi import parse_de
 )
 def test_parse_devices(document, expected):
     assert parse_devices(document) == expected
+
+
+def test_parse_majors():
+    """Of all devices, and of single ones; a path in the container can be another one."""
+    edits = {"deviceNodes": [{"path": "/dev/nvidia-uvm", "major": 510, "minor": 0, "type": "c"}]}
+    of_gpu = [{"path": "/dev/dri/a", "hostPath": "/dev/nvidia0", "major": 195}, {"path": "/dev/x"}]
+    document = {
+        "containerEdits": edits,
+        "devices": [{"name": "0", "containerEdits": {"deviceNodes": of_gpu}}, "x"],
+    }
+    assert parse_majors(document) == {"/dev/nvidia-uvm": 510, "/dev/nvidia0": 195}
+
+
+@pytest.mark.parametrize(
+    "document", [None, {}, {"containerEdits": []}, {"containerEdits": {"deviceNodes": {}}}]
+)
+def test_documents_without_majors(document):
+    assert parse_majors(document) == {}

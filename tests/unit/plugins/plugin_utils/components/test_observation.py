@@ -244,6 +244,7 @@ def test_a_gpu_node(observe, tmp_path):
             },
             "errors": {},
             "devices": ["nvidia.com/gpu=0", "nvidia.com/gpu=1", "nvidia.com/gpu=all"],
+            "majors": {},
         },
         "engines": {
             "containerd": {

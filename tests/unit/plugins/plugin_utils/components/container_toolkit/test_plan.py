@@ -935,3 +935,28 @@ def test_drop_in_runs_the_cdi_service_with_every_name_of_the_module(
     command = condition.replace("/lib/modules/%v/modules.dep", str(modules))
     command = command.replace("/proc/driver", str(tmp_path / "proc"))
     assert (subprocess.run(command, shell=True, check=False).returncode == 0) is runs
+
+
+@pytest.mark.parametrize(
+    ("path", "major", "expected"),
+    [
+        pytest.param(
+            "/var/run/cdi/nvidia.yaml",
+            510,
+            "in the CDI specification, /dev/nvidia-uvm has the major number 510, "
+            "and the driver has 509",
+            id="another",
+        ),
+        pytest.param("/var/run/cdi/nvidia.yaml", 509, None, id="that of the driver"),
+        pytest.param("/etc/cdi/nvidia.yaml", 510, None, id="not a file of the service"),
+    ],
+)
+def test_a_driver_that_has_got_another_major_number(
+    path: str, major: int, expected: str | None
+) -> None:
+    """The file in /dev is corrected, or a boot has created it again; the specification stays."""
+    numbers = {"cdi": {"majors": {path: {"/dev/nvidia-uvm": major}}}}
+    node = merge(merge(DONE, numbers), {"device_majors": {"nvidia": 195, "nvidia-uvm": 509}})
+    planned = plan(PLANNER, node)
+    reasons = [step["reason"] for step in planned["steps"] if step["slug"] == "cdi"]
+    assert reasons == [expected] * bool(expected)
