@@ -606,7 +606,7 @@ Remedy: remove what it does not use; or set `{role}_repository: true`, if this r
 
 REPOSITORY_KEPT (notice): {role}_repository is false, and the package manager still reads the
   repository that this collection added before: {paths}
-Remedy: if other sources of the node have its packages, run `{command}`; or set
+Remedy: if other sources of the node have its packages, {way}; or set
   `{role}_repository: true`, if this role shall use the repository (the default is
   metal_gpu_repository)
 

@@ -359,8 +359,8 @@ gpu_node:
           contains:
             certificate:
               description: >-
-                Path of its certificate, or the line of DKMS's settings about it if that is not
-                understood. V(null) if there is no key yet.
+                Path of its certificate, or the line of DKMS's settings about the key if that is not
+                understood, without a PIN. V(null) if there is no key yet.
               type: str
             state:
               description: >-

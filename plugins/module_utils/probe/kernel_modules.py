@@ -74,12 +74,15 @@ def _read_ends(path: Path) -> dkms.Log:
 
 
 def find_certificate(reading: Reading) -> str | None:
-    """Return the certificate of the key with which DKMS signs modules, if that matters."""
+    """Return the certificate of the key with which DKMS signs modules, if that matters.
+
+    It is a line of the settings if that hides which pair of files signs.
+    """
     pair = _find_pair(reading)
     if pair is None:
         return None
-    path = pair.certificate
-    return path if not signing.is_path(path) or reading.files.exists(path) else None
+    line, path = signing.not_understood(pair), pair.certificate
+    return line or (path if reading.files.exists(path) else None)
 
 
 def find_missing_key(reading: Reading) -> str | None:

@@ -31,6 +31,10 @@ _LINE = r"^[^#\n]*\b{name}\b.*$"
 _SETTING = (
     r"\s*(?:export\s+)?{name}=(?P<path>[\w./+:@%,=-]*|\"[^\"$`\\]*\"|'[^']*')(?:\s*;|\s+#.*|\s*)"
 )
+# A private key in a token, which is no file. DKMS never creates a pair then.
+_IN_TOKEN = re.compile(r"(?:export\s+)?mok_signing_key=[\"']?pkcs11:")
+# pin-value and pin-source of a token's address, and variables with such a name.
+_PIN = re.compile(r"pin[\w-]*=.*", re.IGNORECASE)
 # "… is already enrolled", "… is already in db", "… is already in the built-in trusted keyring"
 _ENROLLED = re.compile(r" is already (?:enrolled|in db\b|in the \S*(?: \S+)? ?keyring)")
 _REQUESTED = " is already in the enrollment request"
@@ -54,7 +58,7 @@ _OF_UBUNTU = Pair("/var/lib/shim-signed/mok/MOK.priv", "/var/lib/shim-signed/mok
 class Signing(TypedDict):
     """The key that signs the modules of DKMS, on a node with Secure Boot."""
 
-    # Its path, or the line of the settings if it is not understood; None: there is no key yet.
+    # Its path, or the line of the settings that is not understood; None: there is no key yet.
     certificate: str | None
     state: str  # a State
     error: str | None  # why the state is unknown
@@ -83,7 +87,10 @@ def pair(system: str | None, settings: Iterable[str]) -> Pair:
 
 
 def _setting(texts: Iterable[str], name: str) -> str | None:
-    """Return the value of a setting, or its line if that is not understood; the last one counts."""
+    """Return the value of a setting, or its line if that is not understood; the last one counts.
+
+    A line that has a PIN ends before it.
+    """
     line = re.compile(_LINE.format(name=name), re.MULTILINE)
     found = [match[0] for text in texts for match in line.finditer(text)]
     last = found[-1].strip() if found else ""
@@ -91,15 +98,21 @@ def _setting(texts: Iterable[str], name: str) -> str | None:
     value = match["path"].strip("\"'") if match else ""
     if match and (not value or is_path(value)):
         return value or None
+    if _PIN.search(last):
+        last = _PIN.sub("…", last[last.index(name) :])
     return last or None
 
 
 def is_path(found: str) -> bool:
-    """Return whether this is a path, and not a line of the settings that is not understood.
-
-    A private key can also be in a token (`pkcs11:`), which is no file.
-    """
+    """Return whether this is a path, and not a line of the settings."""
     return found.startswith("/")
+
+
+def not_understood(files: Pair) -> str | None:
+    """Return the line of the settings, instead of a path, that hides which pair signs."""
+    is_known = is_path(files.private_key) or _IN_TOKEN.match(files.private_key)
+    line = files.certificate if is_known else files.private_key
+    return None if is_path(line) else line
 
 
 def parse_state(printed: str) -> State:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.repositories import (
     KEY_FILE,
+    file_problem,
     is_enabled,
     is_ours,
 )
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
         RepositoryVariables,
     )
     from ansible_collections.metal.gpu.plugins.plugin_utils.plan import NoData, Plan
+
+
+_OF_ENGINES = "metal-gpu-docker"
 
 
 def notice_unused(plan: Plan[NoData], role: str, variables: RepositoryVariables) -> None:
@@ -43,11 +47,22 @@ def notice_kept(plan: Plan[NoData], node: Node, role: str, names: Iterable[str])
     The role does not delete them. The variable asks to add nothing, other packages can need the
     file, and the roles of two engines have the same one.
     """
-    ours = [name for name in names if is_ours(node, name)]
-    found = [name for name in ours if is_enabled(node["repositories"][name])]
+    files, ours = node["repositories"], [name for name in names if is_ours(node, name)]
+    found = [name for name in ours if is_enabled(files[name], name)]
     if not found:
         return
-    paths = [node["repositories"][name]["path"] for name in found]
-    keys = [KEY_FILE.format(name) for name in found] if is_redhat(node) else []
-    command = " ".join(("rm -f", *paths, *keys))
-    plan.notice("REPOSITORY_KEPT", role=role, paths=" and ".join(paths), command=command)
+    whole = [name for name in found if not file_problem(node, name)]
+    ways = [
+        f"delete the entry {name} of {files[name]['path']}, which also has other entries"
+        for name in found
+        if name not in whole
+    ]
+    if whole:
+        keys = [KEY_FILE.format(name) for name in whole] if is_redhat(node) else []
+        command = " ".join(("rm -f", *(files[name]["path"] for name in whole), *keys))
+        ways.insert(0, f"run `{command}`")
+    way = " and ".join(ways)
+    if _OF_ENGINES in found:
+        way += " (the roles containerd and docker_ce share this file)"
+    paths = " and ".join(files[name]["path"] for name in found)
+    plan.notice("REPOSITORY_KEPT", role=role, paths=paths, way=way)

@@ -172,15 +172,21 @@ def is_ours(node: Node, name: str) -> bool:
 
 
 def _is_marked(found: ObservedFile, name: str) -> bool:
+    return any(_has_mark(entry, name) for entry in found["entries"])
+
+
+def _has_mark(entry: Mapping[str, str], name: str) -> bool:
     marks = {"x-repolib-name": name, "name": f"{name}{MANAGED}"}
+    return any(entry.get(field) == mark for field, mark in marks.items())
+
+
+def is_enabled(found: ObservedFile, ours: str | None = None) -> bool:
+    """Whether the package manager reads an entry of a file, or our own one of that name."""
     return any(
-        entry.get(field) == mark for entry in found["entries"] for field, mark in marks.items()
+        is_on(entry.get("enabled", "1"))
+        for entry in found["entries"]
+        if ours is None or _has_mark(entry, ours)
     )
-
-
-def is_enabled(found: ObservedFile) -> bool:
-    """Whether the package manager reads an entry of a file."""
-    return any(is_on(entry.get("enabled", "1")) for entry in found["entries"])
 
 
 def _path(node: Node, name: str) -> str:

@@ -81,13 +81,17 @@ def as_running(node: Node, kernel: Kernel) -> Node:
 
 
 def of_version(node: Node, fits: Callable[[str], bool]) -> Node:
-    """Return the node without what drivers of other versions have left in DKMS."""
+    """Return the node without what drivers of other versions have left in DKMS.
+
+    Their builds stay in the list: what failed there before is no other driver to propose.
+    """
     found = node["driver"]["dkms"]
     kept = {name: one for name, one in found["builds"].items() if fits(_version(name))}
     trees = [one for one in found["addable"] if fits(_version(one))]
     if len(kept) == len(found["builds"]) and trees == found["addable"]:
         return node
-    driver = {**node["driver"], "dkms": dkms_state.join(kept, trees)}
+    dkms = {**dkms_state.join(kept, trees), "builds": found["builds"]}
+    driver = {**node["driver"], "dkms": dkms}
     return {**node, "driver": driver}  # type: ignore[typeddict-item]
 
 

@@ -44,10 +44,9 @@ def other_drivers(node: Node, version: str) -> str:
     the choice gives this node as it is: with its GPUs, its kernel, and Secure Boot. What DKMS has
     failed to build here already is left out.
     """
-    found, builds = machine(node), node["driver"]["dkms"]["builds"]
-    tried = [source.rpartition("/")[2] for source, build in builds.items() if build["log"]]
+    found, tried = machine(node), _tried(node)
     ways = [*_of_nvidia(found, version, tried)]
-    own = _of_archive(found, version)
+    own = _of_archive(found, (version, *tried))
     if own:
         # A module that the distribution has built itself needs no build here.
         place = 0 if own.is_signed else len(ways)
@@ -56,6 +55,19 @@ def other_drivers(node: Node, version: str) -> str:
         return "; or ".join(ways)
     unknown = "no other one is recorded for these GPUs and this system"
     return f"set nvidia_driver_version or nvidia_driver_branch to another driver ({unknown})"
+
+
+def _tried(node: Node) -> list[str]:
+    """Return the versions that DKMS could not build for the running kernel.
+
+    The log of an earlier failure stays after a build for the same kernel, and does not count then.
+    """
+    return [
+        source.rpartition("/")[2]
+        for source, build in node["driver"]["dkms"]["builds"].items()
+        if build["log"] and not build["built"]
+        if build["failed"] in (node["kernel"]["release"], None)
+    ]
 
 
 class _Own(NamedTuple):
@@ -102,14 +114,17 @@ def _preference(former: int) -> Callable[[int], tuple[int, int, int]]:
     return place
 
 
-def _of_archive(found: Machine, version: str) -> _Own | None:
-    """Return the driver of the distribution. Ubuntu has built the module of its own already."""
+def _of_archive(found: Machine, failed: Collection[str]) -> _Own | None:
+    """Return the driver of the distribution, unless it is one that could not be built here.
+
+    Ubuntu has built the module of its own already.
+    """
     choice = choose_source(found, Wish(DISTRIBUTION))
     if not isinstance(choice, Choice):
         return None
     rows = [one for one in known.archives(found.system) if one.branch == choice.branch]
     is_signed = any(one.is_signed for one in rows)
-    if not is_signed and _is_same(choice, version):
+    if not is_signed and any(_is_same(choice, one) for one in failed):
         return None
     return _Own(
         "set `nvidia_driver_source: distribution` and remove nvidia_driver_version, "

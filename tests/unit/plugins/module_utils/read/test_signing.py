@@ -64,9 +64,37 @@ def test_the_two_files_of_the_settings(
     assert signing.pair(system, texts) == expected
 
 
-@pytest.mark.parametrize("value", ['"pkcs11:object=k;pin-value=1"', "$x/k"])
-def test_a_private_key_that_is_no_path(value: str) -> None:
-    assert not signing.is_path(signing.pair("debian", [f"mok_signing_key={value}\n"]).private_key)
+@pytest.mark.parametrize(
+    ("lines", "line"),
+    [
+        ("mok_signing_key=/k", None),
+        ("mok_signing_key=pkcs11:object=k", None),
+        ('export mok_signing_key="pkcs11:object=k;type=private"', None),
+        ("mok_signing_key='pkcs11:object=k?pin-value=1234'", None),
+        ("mok_signing_key=$x/k", "mok_signing_key=$x/k"),
+        ("mok_signing_key=mine.key", "mok_signing_key=mine.key"),
+        ("mok_signing_key=$x/k\nmok_certificate=/c", "mok_signing_key=$x/k"),
+        ("mok_signing_key=/k\nmok_certificate=$x/c", "mok_certificate=$x/c"),
+        ("mok_signing_key=pkcs11:object=k\nmok_certificate=c", "mok_certificate=c"),
+    ],
+)
+@pytest.mark.parametrize("system", ["debian", "ubuntu"])
+def test_a_line_that_hides_which_pair_signs(system: str, lines: str, line: str | None) -> None:
+    assert signing.not_understood(signing.pair(system, [f"{lines}\n"])) == line
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ('mok_signing_key="pkcs11:k;pin-value=1234"', 'mok_signing_key="pkcs11:k;…'),
+        ("mok_signing_key=pkcs11:k;pin-source=/1234", "mok_signing_key=pkcs11:k;…"),
+        ('mok_signing_key="pkcs11:k?PIN-value=1 234" # mine', 'mok_signing_key="pkcs11:k?…'),
+        ("MY_PIN=1234; mok_signing_key=$x", "mok_signing_key=$x"),
+        ('mok_signing_key="$x;pin-value=1234"', 'mok_signing_key="$x;…'),
+    ],
+)
+def test_a_pin_is_never_shown(line: str, shown: str) -> None:
+    assert signing.pair("debian", [f"{line}\n"]).private_key == shown
 
 
 @pytest.mark.parametrize(

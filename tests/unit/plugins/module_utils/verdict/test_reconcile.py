@@ -563,7 +563,7 @@ def test_a_kernel_without_a_module_is_named_and_no_failure() -> None:
     ("code", "evidence"),
     [
         ("REPOSITORY_UNUSED", {"names": "nvidia_driver_repository_url"}),
-        ("REPOSITORY_KEPT", {"paths": "/x.sources", "command": "rm -f /x.sources"}),
+        ("REPOSITORY_KEPT", {"paths": "/x.sources", "way": "run `rm -f /x.sources`"}),
     ],
 )
 def test_variables_without_the_expected_effect_are_no_failure(

@@ -24,6 +24,7 @@ from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.te
     merge,
     plan,
     repository,
+    with_other_entry,
     without_nulls,
 )
 
@@ -132,13 +133,32 @@ def test_file_of_an_earlier_run_is_named_and_stays(role: str) -> None:
         f"gpu-1: {role}_repository is false, and the package manager still reads the repository "
         f"that this collection added before: {path}"
     )
-    assert f"run `rm -f {path}`; or set `{role}_repository: true`" in notice["remedy"]
+    shared = " (the roles containerd and docker_ce share this file)"
+    way = f"run `rm -f {path}`{shared if FILES[role] == 'docker' else ''}; or set"
+    assert f"{way} `{role}_repository: true`" in notice["remedy"]
     (entry,) = node["repositories"][name]["entries"]
     entry["enabled"] = "no"
     assert noticed(role, node) == []
     # A file of an admin, although it has our name.
     node["repositories"][name]["entries"] = [{"types": "deb", "uris": "https://x/"}]
     assert noticed(role, node) == []
+
+
+def test_a_file_with_other_entries_is_not_deleted() -> None:
+    """Only our own entry counts as one that the package manager still reads."""
+    node, name = healthy("nvidia_driver"), "metal-gpu-nvidia-driver"
+    path = f"/etc/apt/sources.list.d/{name}"
+    entry = f"delete the entry {name} of {path}.sources, which also has other entries"
+    node["repositories"] = with_other_entry("nvidia-driver")
+    (notice,) = noticed("nvidia_driver", node)
+    assert f"its packages, {entry}; or set" in notice["remedy"]
+    assert "rm -f" not in notice["remedy"]
+    node["repositories"] |= repository("nvidia-driver-security")
+    (notice,) = noticed("nvidia_driver", node)
+    assert f"run `rm -f {path}-security.sources` and {entry}; or set" in notice["remedy"]
+    node["repositories"] = with_other_entry("nvidia-driver")
+    node["repositories"][name]["entries"][0]["enabled"] = "no"
+    assert noticed("nvidia_driver", node) == []
 
 
 def test_all_files_of_an_earlier_run_are_named() -> None:

@@ -495,7 +495,7 @@ def test_file_of_another_package_is_named() -> None:
     ("builds", "codes"),
     [
         pytest.param(
-            {SOURCE: {"log": BUILD_LOG, "error": COMPILER}},
+            {SOURCE: {"built": False, "log": BUILD_LOG, "failed": None, "error": COMPILER}},
             ["DKMS_BUILD_FAILED", "PACKAGES_UNCONFIGURED"],
             id="of the driver",
         ),

@@ -174,12 +174,35 @@ def test_no_other_driver_is_named_whose_module_would_not_load() -> None:
     assert "no other one is recorded" in other_drivers(own, "580.178.04")
 
 
-def test_a_driver_that_failed_here_before_is_not_named() -> None:
-    node: Any = beside(VIRGIN, log=OLD_LOG, failed=RUNNING, error=WORDS)
-    node["pci"] = [{**gpu, "device": "2330"} for gpu in node["pci"]]
-    builds = node["driver"]["dkms"]["builds"]
-    builds["nvidia/575.57.08"] = builds.pop("nvidia/535.309.01")
-    assert "`nvidia_driver_version: 570.211.01`, recorded" in other_drivers(node, "580.178.04")
+NVIDIAS_575 = "`nvidia_driver_version: 575.57.08`"
+DEBIANS_535 = f"{OF_ARCHIVE} 535"
+
+
+@pytest.mark.parametrize(
+    ("source", "build", "left_out"),
+    [
+        ("nvidia/575.57.08", {"failed": RUNNING}, [NVIDIAS_575]),
+        ("nvidia/575.57.08", {"failed": None}, [NVIDIAS_575]),
+        ("nvidia/575.57.08", {"failed": NEWER}, []),
+        ("nvidia/575.57.08", {"failed": RUNNING, "built": True, "kernels": [RUNNING]}, []),
+        ("nvidia/575.57.08", {"log": None}, []),
+        ("nvidia-current/535.261.03", {"failed": RUNNING}, [DEBIANS_535]),
+    ],
+)
+def test_a_driver_that_failed_here_before_is_not_named(
+    source: str, build: dict[str, Any], left_out: list[str]
+) -> None:
+    """Neither if DKMS has failed already, nor for a build that this run begins."""
+    found = {"nvidia/580.178.04": {**LEFT, "log": LOG, "failed": RUNNING, "error": WORDS}}
+    found[source] = {**LEFT, "log": OLD_LOG, **build}
+    node = driver(merge(DONE, UNBUILT), dkms=dkms.join(found))
+    (refusal,) = plan("nvidia_driver", node)["refusals"]
+    assert refusal["code"] == "DKMS_BUILD_FAILED"
+    found["nvidia/580.178.04"] = LEFT
+    planned = plan("nvidia_driver", driver(merge(DONE, UNBUILT), dkms=dkms.join(found)))
+    for words in (refusal["remedy"], planned["data"]["others"]):
+        missing = [one for one in (NVIDIAS_575, DEBIANS_535) if one not in words]
+        assert missing == left_out
 
 
 def test_the_remedy_of_a_failed_build_names_other_drivers() -> None:

@@ -354,8 +354,8 @@ def test_a_private_key_that_is_missing(observe, tmp_path, settings, files, missi
     assert not any(secret in str(found) for secret in ("secret", "pin-value"))
 
 
-def test_a_certificate_that_is_not_understood_is_unknown(observe, tmp_path):
-    line = "mok_certificate=$x/mine.pub"
+@pytest.mark.parametrize("line", ["mok_certificate=$x/mine.pub", "mok_signing_key=$x/mine.key"])
+def test_a_setting_that_is_not_understood_is_unknown(observe, tmp_path, line):
     variable = "/sys/firmware/efi/efivars/SecureBoot-8be4df61"
     texts = {"/etc/dkms/framework.conf": f"{line}\n", "/var/lib/dkms/mok.pub": ""}
     plant(tmp_path, {variable: "\x06\x00\x00\x00\x01", **texts})
