@@ -76,7 +76,7 @@ def refuse(plan: Plan[Data], node: Node, found: str) -> None:
 
 
 def distrust(node: Node) -> str:
-    """Return why the kernel refuses the next module that DKMS builds, or whether it does."""
+    """Return why the kernel refuses, or may refuse, the next module that DKMS builds."""
     key = node["driver"]["signing"]
     lost = key and _lost(key)
     if key is None or key["certificate"] is None or lost:
