@@ -340,6 +340,24 @@ def test_the_key_of_another_dkms_does_not_count_on_ubuntu(observe, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "files", "missing"),
     [
+        pytest.param("", ["/var/lib/dkms/mok.key"], "/var/lib/dkms/mok.pub", id="only the key"),
+        pytest.param("", ["/var/lib/dkms/mok.key", "/var/lib/dkms/mok.pub"], None, id="both"),
+        pytest.param("", [], None, id="neither"),
+        pytest.param("mok_certificate=/c\n", ["/var/lib/dkms/mok.key"], "/c", id="of the settings"),
+        pytest.param("mok_signing_key=$x/k\n", ["/var/lib/dkms/mok.key"], None, id="unknown key"),
+    ],
+)
+def test_a_certificate_that_is_missing(observe, tmp_path, settings, files, missing):
+    variable = "/sys/firmware/efi/efivars/SecureBoot-8be4df61"
+    texts = {"/etc/os-release": "ID=debian\n", "/etc/dkms/framework.conf": settings}
+    plant(tmp_path, {variable: "\x06\x00\x00\x00\x01", **texts, **dict.fromkeys(files, "")})
+    found = observe(Programs({"mokutil": (1, "x is already enrolled\n", "")}))
+    assert found["driver"]["signing"]["missing_certificate"] == missing
+
+
+@pytest.mark.parametrize(
+    ("settings", "files", "missing"),
+    [
         pytest.param("", ["/var/lib/dkms/mok.key"], None, id="both"),
         pytest.param("", [], "/var/lib/dkms/mok.key", id="only the certificate"),
         pytest.param("mok_signing_key=/k\n", [], "/k", id="of the settings"),
@@ -359,24 +377,6 @@ def test_a_private_key_that_is_missing(observe, tmp_path, settings, files, missi
     found = observe(programs)
     assert found["driver"]["signing"]["missing_key"] == missing
     assert not any(secret in str(found) for secret in ("secret", "pin-value"))
-
-
-@pytest.mark.parametrize(
-    ("settings", "files", "missing"),
-    [
-        pytest.param("", ["/var/lib/dkms/mok.key"], "/var/lib/dkms/mok.pub", id="only the key"),
-        pytest.param("", ["/var/lib/dkms/mok.key", "/var/lib/dkms/mok.pub"], None, id="both"),
-        pytest.param("", [], None, id="neither"),
-        pytest.param("mok_certificate=/c\n", ["/var/lib/dkms/mok.key"], "/c", id="of the settings"),
-        pytest.param("mok_signing_key=$x/k\n", ["/var/lib/dkms/mok.key"], None, id="unknown key"),
-    ],
-)
-def test_a_certificate_that_is_missing(observe, tmp_path, settings, files, missing):
-    variable = "/sys/firmware/efi/efivars/SecureBoot-8be4df61"
-    texts = {"/etc/os-release": "ID=debian\n", "/etc/dkms/framework.conf": settings}
-    plant(tmp_path, {variable: "\x06\x00\x00\x00\x01", **texts, **dict.fromkeys(files, "")})
-    found = observe(Programs({"mokutil": (1, "x is already enrolled\n", "")}))
-    assert found["driver"]["signing"]["missing_certificate"] == missing
 
 
 def test_a_certificate_that_is_not_understood_is_unknown(observe, tmp_path):
