@@ -215,9 +215,8 @@ SECURE_BOOT_ON (refusal): Secure Boot is on, and the kernel refuses a module tha
   node and not signed with an enrolled key: {reasons}
 Remedy: {signed}{key}; or turn Secure Boot off in the firmware of the node; or {alternatives}
 
-SIGNING_KEY_MISSING (notice): DKMS has a certificate without its private key {path}; it signs the
-  next module that it builds with a new key, which the firmware does not trust, so the node loses
-  its GPUs at the next upgrade of the kernel or of the driver
+SIGNING_KEY_UNTRUSTED (notice): Secure Boot is on, and {why}; if the kernel refuses the next module
+  that DKMS builds, the node loses its GPUs at an upgrade of the kernel or of the driver
 Remedy: {way}
 
 DRIVER_FROM_ELSEWHERE (refusal): driver {found} comes from no installed package and does not work:
@@ -301,9 +300,8 @@ Remedy: upgrade the kernel, drain and reboot the node, and run again; if a newer
 
 KERNEL_PENDING (notice): kernel {kernel} boots next and has no module of the driver ({why}), so the
   node loses its GPUs at the next boot
-Remedy: install the headers of this kernel or its package of the module, and run again; or boot the
-  running kernel again: the boot loader's settings decide, and this collection reads only which
-  kernel is the newest
+Remedy: {way}; or boot the running kernel again: the boot loader's settings decide, and this
+  collection reads only which kernel is the newest
 
 INITRAMFS_PROGRAM_MISSING (refusal): the initial ramdisk must be rebuilt ({reason}), and the node
   has neither update-initramfs nor dracut

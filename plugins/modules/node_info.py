@@ -375,6 +375,9 @@ gpu_node:
                 Path of its private key, if only that of the two files is missing. DKMS then creates
                 another pair at its next build.
               type: str
+            missing_certificate:
+              description: Path of its certificate, if only that of the two files is missing.
+              type: str
         programs:
           description: >-
             Files of C(nvidia-smi) and C(nvidia-persistenced), by name, with C(path), whether each
@@ -473,6 +476,7 @@ gpu_node:
           state: enrolled
           error: null
           missing_key: null
+          missing_certificate: null
         programs:
           nvidia-smi: {path: /usr/bin/nvidia-smi, exists: true, executable: true}
           nvidia-persistenced: {path: /usr/bin/nvidia-persistenced, exists: true, executable: true}

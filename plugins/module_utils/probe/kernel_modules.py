@@ -97,6 +97,14 @@ def find_missing_key(reading: Reading) -> str | None:
     return pair.private_key if is_missing and find_certificate(reading) else None
 
 
+def find_missing_certificate(reading: Reading) -> str | None:
+    """Return the certificate of the private key, if only the certificate is missing."""
+    pair = _find_pair(reading)
+    if pair is None or not signing.is_path(pair.private_key) or find_certificate(reading):
+        return None
+    return pair.certificate if reading.files.exists(pair.private_key) else None
+
+
 def _find_pair(reading: Reading) -> signing.Pair | None:
     """Return the files with which DKMS signs modules, if that matters."""
     if not signing.has_secure_boot(reading.files.texts):

@@ -63,6 +63,7 @@ class Signing(TypedDict):
     state: str  # a State
     error: str | None  # why the state is unknown
     missing_key: str | None  # path of the private key, if only that of the two files is missing
+    missing_certificate: str | None  # path of the certificate, if only that one is missing
 
 
 def has_secure_boot(texts: Mapping[str, str]) -> bool | None:

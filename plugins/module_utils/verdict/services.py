@@ -34,7 +34,7 @@ _COMPONENTS = {
 }
 # Notices about a node that is well now and not after the next boot, and about variables without the
 # effect that they ask for.
-_WORTH_KNOWING = ("KERNEL_PENDING", "SIGNING_KEY_MISSING", "REPOSITORY_UNUSED", "REPOSITORY_KEPT")
+_WORTH_KNOWING = ("KERNEL_PENDING", "SIGNING_KEY_UNTRUSTED", "REPOSITORY_UNUSED", "REPOSITORY_KEPT")
 # The finding that already reports a stopped component.
 _STOPPED = {
     "kubelet": "KUBELET_STOPPED",

@@ -54,6 +54,7 @@ class _Early(TypedDict):
     build_logs: dict[str, dkms.Log]
     certificate: str | None
     missing_key: str | None
+    missing_certificate: str | None
     persistence_off: str | None
     libraries: dict[str, str | None]
     installer: Installer
@@ -79,6 +80,7 @@ def _values(reading: Reading) -> _Early:
         "build_logs": kernel_modules.read_build_logs(reading),
         "certificate": kernel_modules.find_certificate(reading),
         "missing_key": kernel_modules.find_missing_key(reading),
+        "missing_certificate": kernel_modules.find_missing_certificate(reading),
         "persistence_off": kernel_modules.find_persistence_off(reading),
         "libraries": {
             name: program_files.find_library(root, name) for name in nvidia_driver.LIBRARIES

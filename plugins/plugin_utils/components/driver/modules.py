@@ -33,6 +33,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan
 
 _HEADERS = ("linux-headers-", "kernel-devel-")
+_BY_PACKAGES = "install the headers of this kernel or its package of the module, and run again"
 
 
 def headers_are_gone(node: Node) -> bool:
@@ -182,6 +183,8 @@ def plan_next(
     if choice and has_lost_entry(node, choice):
         sources = dkms["addable"]
     kernels = _without_uvm(node) if is_ours else []
+    if sources and kernels and signing.refuses_next(node):
+        signing.refuse(plan, node, f"nvidia_uvm of kernel {kernels[0]} must be built again")
     is_failed = newer is not None and has_failed(node, newer["release"], by_name=True)
     if newer and newer["headers"] and not (newer["module"] or is_failed):
         kernels.append(newer["release"])
@@ -190,14 +193,14 @@ def plan_next(
         _plan_kernels(plan, node, choice, kernels)
     if newer is None or newer["module"] or newer["release"] in plan.data.get("kernels", []):
         return
-    why = "nothing on the node builds one"
+    why, way = "nothing on the node builds one", _BY_PACKAGES
     if is_failed:
         why = f"DKMS could not build it: {dkms['error'] or dkms['log']}"
     elif dkms["sources"] and newer["headers"] and signing.refuses_next(node):
-        why = "the firmware does not trust the key with which DKMS would sign it"
+        why, way = signing.distrust(node), signing.way_out(node)
     elif dkms["sources"]:
         why = "the role leaves this driver alone" if newer["headers"] else "it has no headers"
-    plan.notice("KERNEL_PENDING", kernel=newer["release"], why=why)
+    plan.notice("KERNEL_PENDING", kernel=newer["release"], why=why, way=way)
 
 
 def _without_uvm(node: Node) -> list[str]:

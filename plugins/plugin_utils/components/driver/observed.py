@@ -188,18 +188,22 @@ def _signing(raw: Raw, values: Values) -> signing.Signing | None:
     """Return the state of the key that signs modules; None without Secure Boot."""
     if not signing.has_secure_boot(raw.texts):
         return None
-    certificate, missing = values["certificate"], values["missing_key"]
+    certificate, error = values["certificate"], None
+    state: signing.State = "missing"
     if certificate and not signing.is_path(certificate):
-        why = f"nobody knows which file DKMS takes by its setting {certificate}"
-        return {
-            "certificate": certificate,
-            "state": "unknown",
-            "error": why,
-            "missing_key": missing,
-        }
-    state = signing.parse_state(raw.stdout("mokutil")) if certificate else "missing"
-    error = failure_text(raw.outputs.get("mokutil"), "mokutil") if state == "unknown" else None
-    return {"certificate": certificate, "state": state, "error": error, "missing_key": missing}
+        state = "unknown"
+        error = f"nobody knows which file DKMS takes by its setting {certificate}"
+    elif certificate:
+        state = signing.parse_state(raw.stdout("mokutil"))
+        if state == "unknown":
+            error = failure_text(raw.outputs.get("mokutil"), "mokutil")
+    return {
+        "certificate": certificate,
+        "state": state,
+        "error": error,
+        "missing_key": values["missing_key"],
+        "missing_certificate": values["missing_certificate"],
+    }
 
 
 def _is_initramfs_outdated(raw: Raw) -> bool | None:

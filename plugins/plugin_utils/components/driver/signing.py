@@ -61,44 +61,77 @@ def _is_built(node: Node) -> bool:
     return is_whole and driver["disk_version"] in installed
 
 
-def notice_missing(plan: Plan[Data], node: Node) -> None:
-    """Report that a driver that works gets a module with another key at the next build."""
+def notice_untrusted(plan: Plan[Data], node: Node) -> None:
+    """Report that the kernel may refuse the next module of a driver that works."""
+    if refuses_next(node) and node["driver"]["dkms"]["sources"]:
+        plan.notice("SIGNING_KEY_UNTRUSTED", why=distrust(node), way=way_out(node))
+
+
+def refuse(plan: Plan[Data], node: Node, found: str) -> None:
+    """Refuse a node that needs a module which DKMS would build. `found`: which module, and why."""
+    own = "install a driver yourself, with a signed module: the role keeps a driver that works"
+    reasons = f"{found}, and {distrust(node)}"
+    key = way_out(node)
+    plan.refuse("SECURE_BOOT_ON", reasons=reasons, signed="", key=key, alternatives=own)
+
+
+def distrust(node: Node) -> str:
+    """Return why the kernel refuses, or may refuse, the next module that DKMS builds."""
     key = node["driver"]["signing"]
-    if key and key["missing_key"] and node["driver"]["dkms"]["sources"]:
-        plan.notice("SIGNING_KEY_MISSING", path=key["missing_key"], way=_restoration(node, key))
+    lost = key and _lost(key)
+    if key is None or key["certificate"] is None or lost:
+        found = f"only {lost} is missing" if lost else "there is no key yet"
+        return f"DKMS would sign with a new key, which the firmware does not trust: {found}"
+    if key["state"] == "unknown":
+        return f"nobody knows whether the firmware trusts the key of DKMS: {key['error']}"
+    if key["state"] == "requested":
+        return "the firmware does not trust the key of DKMS yet: nobody has confirmed its enrolment"
+    return f"the firmware does not trust the key of DKMS, {key['certificate']}"
 
 
 def way_out(node: Node) -> str:
     """Return how an admin lets the firmware trust the key of DKMS."""
     key = node["driver"]["signing"]
+    if key and _lost(key):
+        return _restoration(node, key)
     if key is None or key["certificate"] is None:
         return (
             f"install {_needed(node)}, create a key with `{_creation(node)}`, and run again for "
             "the next step"
         )
-    if key["missing_key"]:
-        return _restoration(node, key)
     if key["state"] == "requested":
         return f"confirm the key {key['certificate']}: {_AT_THE_CONSOLE}"
     unknown = f" (its state is unknown: {key['error']})" if key["error"] else ""
-    path = shlex.quote(key["certificate"]) if is_path(key["certificate"]) else "FILE"
-    return (
-        f"enrol the key of DKMS{unknown}: run `mokutil --import {path}`, set a "
-        f"one-time password, {_AT_THE_CONSOLE}"
-    )
+    return f"enrol the key of DKMS{unknown}: {_enrolment(key['certificate'])}"
+
+
+def _enrolment(certificate: str) -> str:
+    path = shlex.quote(certificate) if is_path(certificate) else "FILE"
+    return f"run `mokutil --import {path}`, set a one-time password, {_AT_THE_CONSOLE}"
+
+
+def _lost(key: Signing) -> str | None:
+    """Return which one of the two files is missing, in words, if only one is."""
+    if key["missing_key"]:
+        return f"the private key {key['missing_key']}"
+    return f"the certificate {key['missing_certificate']}" if key["missing_certificate"] else None
 
 
 def _restoration(node: Node, key: Signing) -> str:
-    """Return what an admin does about a private key that is missing."""
-    path = key["missing_key"] or ""
-    restored = f"restore the private key {path} from a backup"
-    then = "; the next run has the steps that enrol it"
-    if (path, key["certificate"]) != pair(node["os"]["id"], ()):
-        return f"{restored}, or put a new key and its certificate there{then}"
-    command = _creation(node)
-    if node["os"]["id"] == "ubuntu":  # it creates nothing where there is a certificate
-        command = f"rm {key['certificate']} && {command}"
-    return f"{restored}, or create a new key with `{command}`{then}"
+    """Return what an admin does if one of the two files is missing."""
+    of_system = pair(node["os"]["id"], ())
+    certificate = key["certificate"] or key["missing_certificate"] or ""
+    private_key = key["missing_key"] or of_system.private_key
+    new = "put a new key and its certificate there"
+    if (private_key, certificate) == of_system:
+        command = _creation(node)
+        if node["os"]["id"] == "ubuntu" and key["certificate"]:  # it creates nothing beside one
+            command = f"rm {certificate} && {command}"
+        new = f"create a new key with `{command}`"
+    return (
+        f"restore {_lost(key)} from a backup, or {new}; then enrol the key if the firmware does "
+        f"not trust it yet: {_enrolment(certificate)}"
+    )
 
 
 def _needed(node: Node) -> str:

@@ -76,7 +76,7 @@ def plan_working(plan: Plan[Data], node: Node, desired: Desired) -> None:
     is_ours = bool(ours) and desired["source"] != PRESENT
     is_of_source = choice is None or origin.is_of(node, choice, desired["source"])
     is_chosen = choice is not None and is_of_source and choice.fits(found)
-    signing.notice_missing(plan, node)
+    signing.notice_untrusted(plan, modules.of_version(node, lambda one: one == found))
     signed.plan_next_kernel(plan, node, may_install=is_ours and is_chosen)
     if not ours:
         pin.plan_removal(plan, node)

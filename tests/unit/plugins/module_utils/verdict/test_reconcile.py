@@ -553,7 +553,8 @@ def test_drift(plans: Any, messages: list[str]) -> None:
 
 def test_a_kernel_without_a_module_is_named_and_no_failure() -> None:
     """The node is well, and loses its GPUs at the next boot."""
-    pending = finding("KERNEL_PENDING", "gpu-1", kernel="6.1.0-28-amd64", why="no headers")
+    evidence = {"kernel": "6.1.0-28-amd64", "why": "no headers", "way": "install them"}
+    pending = finding("KERNEL_PENDING", "gpu-1", **evidence)
     plans = {"nvidia_driver": plan(notices=[KEPT, pending])}
     verdict = reconcile("gpu-1", node(), 4, cluster(), smoke(UUIDS), plans=plans)
     assert (verdict["findings"], verdict["ok"]) == ([pending], True)

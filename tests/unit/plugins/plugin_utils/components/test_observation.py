@@ -134,6 +134,7 @@ def test_a_gpu_node(observe, tmp_path):
                 "state": "missing",
                 "error": None,
                 "missing_key": None,
+                "missing_certificate": None,
             },
             "programs": {
                 "nvidia-smi": no_file("nvidia-smi"),

@@ -44,6 +44,7 @@ ENROLLED = {
     "state": "enrolled",
     "error": None,
     "missing_key": None,
+    "missing_certificate": None,
 }
 WITH_KEY = {"secure_boot": True, "driver": {"signing": ENROLLED}}
 SIGNED = {"secure_boot": True, "driver": {"signing": {**ENROLLED, "state": "missing"}}}
@@ -234,7 +235,6 @@ def test_auto_keeps_the_source_of_our_driver(node: dict[str, Any]) -> None:
             {"source": "distribution"},
             "of branch 580 of the source distribution",
         ),
-        pytest.param(of_nvidia(SIGNED), {}, "of branch 580 of the source distribution"),
         pytest.param(
             of_nvidia(), {"source": "distribution", "switch_ok": True}, "of the source distribution"
         ),
@@ -250,6 +250,14 @@ def test_another_source_is_a_notice_and_nothing_else(
     assert notice["message"].split(" (the role would")[0].endswith("does not update it")
     assert f"{expected})" in notice["message"]
     assert "nvidia_driver_state: absent" in notice["remedy"]
+
+
+def test_a_driver_whose_key_is_not_enrolled_stays_and_both_is_reported() -> None:
+    planned = driver(of_nvidia(SIGNED))
+    assert (planned["steps"], planned["refusals"]) == ([], [])
+    found = {one["code"]: one["message"] for one in planned["notices"]}
+    assert [*found] == ["SIGNING_KEY_UNTRUSTED", "DRIVER_KEPT"]
+    assert "of branch 580 of the source distribution)" in found["DRIVER_KEPT"]
 
 
 def test_driver_of_the_archive_still_follows_its_kernel() -> None:

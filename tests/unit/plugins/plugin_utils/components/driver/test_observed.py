@@ -316,6 +316,7 @@ def test_the_key_is_asked_only_with_secure_boot(observe, tmp_path, flag):
             "state": "enrolled",
             "error": None,
             "missing_key": None,
+            "missing_certificate": None,
         }
         assert programs.asked == [f"mokutil --test-key {key}"]
 
@@ -327,7 +328,31 @@ def test_the_key_of_another_dkms_does_not_count_on_ubuntu(observe, tmp_path):
     plant(tmp_path, {variable: "\x06\x00\x00\x00\x01", **texts})
     programs = Programs({"mokutil": (1, "/var/lib/dkms/mok.pub is already enrolled\n", "")})
     found = observe(programs)["driver"]["signing"]
-    assert found == {"certificate": None, "state": "missing", "error": None, "missing_key": None}
+    assert found == {
+        "certificate": None,
+        "state": "missing",
+        "error": None,
+        "missing_key": None,
+        "missing_certificate": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("settings", "files", "missing"),
+    [
+        pytest.param("", ["/var/lib/dkms/mok.key"], "/var/lib/dkms/mok.pub", id="only the key"),
+        pytest.param("", ["/var/lib/dkms/mok.key", "/var/lib/dkms/mok.pub"], None, id="both"),
+        pytest.param("", [], None, id="neither"),
+        pytest.param("mok_certificate=/c\n", ["/var/lib/dkms/mok.key"], "/c", id="of the settings"),
+        pytest.param("mok_signing_key=$x/k\n", ["/var/lib/dkms/mok.key"], None, id="unknown key"),
+    ],
+)
+def test_a_certificate_that_is_missing(observe, tmp_path, settings, files, missing):
+    variable = "/sys/firmware/efi/efivars/SecureBoot-8be4df61"
+    texts = {"/etc/os-release": "ID=debian\n", "/etc/dkms/framework.conf": settings}
+    plant(tmp_path, {variable: "\x06\x00\x00\x00\x01", **texts, **dict.fromkeys(files, "")})
+    found = observe(Programs({"mokutil": (1, "x is already enrolled\n", "")}))
+    assert found["driver"]["signing"]["missing_certificate"] == missing
 
 
 @pytest.mark.parametrize(
