@@ -396,7 +396,7 @@ Remedy: remove it with your package manager ({names}), and run again: the role t
 PERSISTENCE_OFF (notice): {evidence} ({why}): idle GPUs lose their settings and start slowly
 Remedy: remove the option from the unit, or run `nvidia-smi -pm 1` until the next boot
 
-DEVICE_FILES_FAILED (failure): `nvidia-modprobe -c 0 -u` did not create /dev/nvidia-uvm: {error}
+DEVICE_FILES_FAILED (failure): `{command}` did not create the device files of the driver: {error}
 Remedy: run `modprobe nvidia_uvm` and `ls -ld /dev/nvidia-uvm*` on the node, because nvidia-modprobe
   hides the words of modprobe; remove what is in the place of the file, and run again
 

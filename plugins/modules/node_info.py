@@ -719,7 +719,9 @@ gpu_node:
           mode: "0666"
           linked: true
     device_obstacles:
-      description: What stands in the place of device files that CUDA needs.
+      description: >-
+        What stands in the place of the driver's device files. Verify and the role judge only those
+        of the node's GPUs.
       type: list
       elements: dict
       contains:
@@ -727,7 +729,7 @@ gpu_node:
           description: Path.
           type: str
         type:
-          description: V(directory), V(file), V(link) to nothing, or V(other).
+          description: V(directory), V(file), V(link) to no device, or V(other).
           type: str
       sample:
         - path: /dev/nvidia-uvm

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypedDict
 
 PATTERNS = ("dev/nvidia*", "dev/nvidia-caps/*")
-# What CUDA needs. Others, such as nvidia-caps, can be directories.
+# Of the others, nvidia-caps is a directory, and CUDA needs none.
 _NEEDED = re.compile(r"nvidia(?:\d+|ctl|-uvm|-uvm-tools)")
 
 
@@ -33,7 +33,7 @@ class Obstacle(TypedDict):
     """What stands in the place of a character device, so that nobody can create it."""
 
     path: str
-    type: str  # directory, file, link (to nothing) or other
+    type: str  # directory, file, link (to what is no device) or other
 
 
 def read_device_files(root: Path) -> list[DeviceFile]:
@@ -71,11 +71,13 @@ def read_obstacles(root: Path) -> list[Obstacle]:
 def _obstacle_type(path: Path) -> str | None:
     """Return the type of what is not a character device; None for one, and if it disappears."""
     try:
-        mode = path.stat().st_mode
+        mode = path.lstat().st_mode
     except OSError:
-        return "link" if path.is_symlink() else None
-    if stat.S_ISCHR(mode):
         return None
+    if path.is_char_device():  # also by way of a link
+        return None
+    if stat.S_ISLNK(mode):
+        return "link"
     if stat.S_ISDIR(mode):
         return "directory"
     return "file" if stat.S_ISREG(mode) else "other"

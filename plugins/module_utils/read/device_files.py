@@ -32,7 +32,7 @@ _OWNERS = {
     "nvidia-caps": re.compile(r"/dev/nvidia-caps/.+"),
 }
 _LINE = re.compile(r"^ *(?P<major>\d+) (?P<name>\S+)$", re.MULTILINE)
-_KINDS = {"directory": "a directory", "file": "a plain file", "link": "a link to nothing"}
+_KINDS = {"directory": "a directory", "file": "a plain file", "link": "a link to no device"}
 
 
 def parse_majors(text: str) -> dict[str, int]:

@@ -8,6 +8,7 @@ What is missing there is judged by hardware.py.
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
@@ -17,27 +18,43 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.device_files import
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from ansible_collections.metal.gpu.plugins.module_utils.probe.device_files import Obstacle
     from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 
-_UVM = "/dev/nvidia-uvm"
+_CONTROL, _UVM = "/dev/nvidiactl", "/dev/nvidia-uvm"
 _CAPS = "/dev/nvidia-caps/"
 
 
 def judge_device_files(host: str, node: Node) -> Iterator[dict[str, str]]:
-    if node["pci"] and node["device_obstacles"]:
-        yield finding("DEVICE_FILE_BLOCKED", host, **obstacle_evidence(node["device_obstacles"]))
+    obstacles = blocking(node)
+    if obstacles:
+        yield finding("DEVICE_FILE_BLOCKED", host, **obstacle_evidence(obstacles))
     reasons = outdated(node["device_files"], node["device_majors"])
     if reasons:
-        commands = list(dict.fromkeys(map(_command, reasons)))
+        commands = [f"`{shlex.join(command)}`" for command in corrections(reasons)]
         yield finding(
             "DEVICE_FILE_OUTDATED",
             host,
             evidence=", ".join(reasons.values()),
             commands=" and ".join(commands),
         )
+
+
+def blocking(node: Node) -> list[Obstacle]:
+    """Return what stands in the place of a file that the node's GPUs need.
+
+    The file of a GPU that the node does not have is not needed, nor is /dev/nvidia-uvm-tools.
+    """
+    if not node["pci"]:
+        return []
+    minors = {gpu["minor"] for gpu in node["nvml"]["devices"]} - {None}
+    if len(minors) < len(node["pci"]):
+        # The driver does not say all of them, and it counts from 0.
+        minors |= set(range(len(node["pci"])))
+    needed = {_CONTROL, _UVM, *(f"/dev/nvidia{minor}" for minor in minors)}
+    return [one for one in node["device_obstacles"] if one["path"] in needed]
 
 
 def obstacle_evidence(obstacles: Sequence[Obstacle]) -> dict[str, str]:
@@ -48,13 +65,18 @@ def obstacle_evidence(obstacles: Sequence[Obstacle]) -> dict[str, str]:
     return {"evidence": describe_obstacles(obstacles), "commands": " and ".join(commands)}
 
 
-def _command(path: str) -> str:
-    """Return the command that corrects the number of a file."""
+def corrections(paths: Iterable[str]) -> list[list[str]]:
+    """Return the commands that create these files, or correct their numbers."""
+    return [list(command) for command in dict.fromkeys(map(_correction, paths))]
+
+
+def _correction(path: str) -> tuple[str, ...]:
     if path.startswith(_UVM):
-        return "`nvidia-modprobe -c 0 -u`"
+        return ("nvidia-modprobe", "-c", "0", "-u")
     if path.startswith(_CAPS):
-        return "`find /proc/driver/nvidia/capabilities -type f -exec nvidia-modprobe -f {} \\;`"
+        capabilities = ("find", "/proc/driver/nvidia/capabilities", "-type", "f")
+        return (*capabilities, "-exec", "nvidia-modprobe", "-f", "{}", ";")
     number = path.removeprefix("/dev/nvidia")
     if number == "-modeset":
-        return "`nvidia-modprobe -m`"
-    return f"`nvidia-modprobe -c {255 if number == 'ctl' else number}`"
+        return ("nvidia-modprobe", "-m")
+    return ("nvidia-modprobe", "-c", "255" if number == "ctl" else number)

@@ -15,6 +15,8 @@ from __future__ import annotations
 from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
 from ansible_collections.metal.gpu.plugins.module_utils.read.device_files import outdated
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.device_files import (
+    blocking,
+    corrections,
     obstacle_evidence,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
@@ -67,20 +69,18 @@ def plan_files(plan: Plan[Data], node: Node, source: str | None) -> None:
 
     What stands in their place belongs to somebody else. A boot starts without it.
     """
-    obstacles = node["device_obstacles"]
-    if obstacles and not plan.has_step(steps.REBOOT):
+    reboots = plan.has_step(steps.REBOOT)
+    obstacles = [] if reboots else blocking(node)
+    if obstacles:
         plan.refuse("DEVICE_FILE_BLOCKED", **obstacle_evidence(obstacles))
     if distribution.is_ubuntus(node, source):
         return
-    reason = None
-    wrong = outdated(node["device_files"], node["device_majors"])
-    # A program of root that uses the other files corrects their numbers.
-    of_uvm = [words for path, words in wrong.items() if path.startswith(UVM)]
+    # A boot starts without files. After a load, the number of an old one can be wrong.
+    reasons = {} if reboots else outdated(node["device_files"], node["device_majors"])
     if not any(file["path"] == UVM for file in node["device_files"]):
-        reason = f"{UVM} does not exist"
-    elif of_uvm:
-        reason = ", ".join(of_uvm)
-    elif any(plan.has_step(one) for one in (steps.REBOOT, steps.RUNFILE, steps.LOAD)):
-        # A boot starts without files. After a load, the number of an old one can be wrong.
-        reason = f"{UVM} is that of the modules that are loaded now"
-    plan.step(steps.DEVICE_FILES, reason)
+        reasons[UVM] = f"{UVM} does not exist"
+    elif reboots or plan.has_step(steps.RUNFILE) or plan.has_step(steps.LOAD):
+        reasons.setdefault(UVM, f"{UVM} is that of the modules that are loaded now")
+    if reasons:
+        plan.data["device_commands"] = corrections(reasons)
+    plan.step(steps.DEVICE_FILES, ", ".join(reasons.values()) or None)

@@ -57,6 +57,7 @@ class Data(PackageData, total=False):
     rebuild: list[str]  # of these, those for which DKMS has a build that cannot be used
     others: str  # other drivers, if the build fails
     device_rule: File  # of udev
+    device_commands: list[list[str]]  # create the device files, and correct their numbers
     persistence_drop_in: File | None
     persistence_gpus: list[str]  # on which nvidia-smi turns the mode on
     fabric_packages: list[str]

@@ -39,12 +39,14 @@ def test_obstacles(tmp_path):
     (tmp_path / "dev/nvidia0").symlink_to("/dev/null")
     (tmp_path / "dev/nvidia1").write_text("")
     (tmp_path / "dev/nvidia2").symlink_to("absent")
+    (tmp_path / "dev/nvidia3").symlink_to("nvidia-caps")
     os.mkfifo(tmp_path / "dev/nvidiactl")
     assert [tuple(one.values()) for one in read_obstacles(tmp_path)] == [
         ("/dev/nvidia-uvm", "directory"),
         ("/dev/nvidia-uvm-tools", "directory"),
         ("/dev/nvidia1", "file"),
         ("/dev/nvidia2", "link"),
+        ("/dev/nvidia3", "link"),
         ("/dev/nvidiactl", "other"),
     ]
 

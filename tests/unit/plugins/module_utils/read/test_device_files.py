@@ -69,7 +69,7 @@ def test_obstacles_in_words() -> None:
     kinds = ("directory", "file", "link", "other")
     found = [{"path": f"/dev/nvidia{number}", "type": kind} for number, kind in enumerate(kinds)]
     assert describe_obstacles(found) == (
-        "/dev/nvidia0 is a directory, /dev/nvidia1 is a plain file, /dev/nvidia2 is a link to "
-        "nothing, /dev/nvidia3 is no character device"
+        "/dev/nvidia0 is a directory, /dev/nvidia1 is a plain file, /dev/nvidia2 is a link to no "
+        "device, /dev/nvidia3 is no character device"
     )
     assert describe_obstacles([]) == ""

@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.device_files import (
+    corrections,
     judge_device_files,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.hardware import (
@@ -16,8 +19,11 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.hardware import 
 )
 from ansible_collections.metal.gpu.tests.unit.plugins.module_utils.verdict import test_hardware
 
+ROOT = Path(__file__).parents[5]
+RECORDED = yaml.safe_load((ROOT / "tests" / "recorded" / "device_files.yml").read_text())
 MAJORS = {"nvidia": 195, "nvidia-uvm": 509, "nvidia-caps": 236}
 UVM = "`nvidia-modprobe -c 0 -u`"
+CAPS = "`find /proc/driver/nvidia/capabilities -type f -exec nvidia-modprobe -f '{}' ';'`"
 
 
 def node(*obstacles: tuple[str, str], **majors: int) -> dict[str, Any]:
@@ -61,7 +67,7 @@ def test_healthy() -> None:
         ),
         pytest.param(
             [("/dev/nvidia0", "file"), ("/dev/nvidia1", "link")],
-            "/dev/nvidia0 is a plain file, /dev/nvidia1 is a link to nothing, and not",
+            "/dev/nvidia0 is a plain file, /dev/nvidia1 is a link to no device, and not",
             "`rm /dev/nvidia0` and `rm /dev/nvidia1`",
             id="file and link",
         ),
@@ -90,6 +96,42 @@ def test_machine_without_gpus_has_no_obstacles() -> None:
     assert list(judge_device_files("gpu-1", {**seen, "pci": []})) == []
 
 
+@pytest.mark.parametrize("name", ["nvidia7", "nvidia2", "nvidia-uvm-tools"])
+def test_what_no_gpu_of_the_node_needs_blocks_nothing(name: str) -> None:
+    assert judged(node((f"/dev/{name}", "directory"))) == []
+
+
+@pytest.mark.parametrize("silent", ["devices", "minors"])
+def test_files_of_gpus_whose_numbers_are_unknown(silent: str) -> None:
+    """The driver counts them from 0."""
+    seen = node(*((f"/dev/nvidia{number}", "file") for number in (0, 1, 2)))
+    unnumbered = [{**gpu, "minor": None} for gpu in seen["nvml"]["devices"]]
+    seen["nvml"]["devices"] = unnumbered if silent == "minors" else []
+    (found,) = judge_device_files("gpu-1", seen)
+    assert found["message"].startswith(
+        "gpu-1: /dev/nvidia0 is a plain file, /dev/nvidia1 is a plain file, and not"
+    )
+
+
+def test_numbers_of_the_gpus_count_if_the_driver_says_them() -> None:
+    seen = node(("/dev/nvidia1", "file"), ("/dev/nvidia4", "file"))
+    seen["nvml"]["devices"][1] = {**seen["nvml"]["devices"][1], "minor": 4}
+    (found,) = judge_device_files("gpu-1", seen)
+    assert "/dev/nvidia4 is a plain file, and not" in found["message"]
+    assert "/dev/nvidia1" not in found["message"]
+
+
+@pytest.mark.parametrize("row", RECORDED["numbers"], ids=lambda row: row["name"])
+def test_commands_create_what_is_recorded(row: dict[str, Any]) -> None:
+    """Each file has a program that creates it, according to the records."""
+    programs = {one["program"]: one["files"] for one in RECORDED["programs"]}
+    for path in row["files"]:
+        (command,) = corrections([path.replace("N", "7")])
+        words = " ".join(command).replace(" 7", " N").replace(" 255", " N")
+        (program,) = (one for one in programs if words.endswith(one.replace("FILE", "{} ;")))
+        assert path in programs[program] or path == "/dev/nvidiactl"
+
+
 @pytest.mark.parametrize(
     ("majors", "words", "commands"),
     [
@@ -99,7 +141,7 @@ def test_machine_without_gpus_has_no_obstacles() -> None:
                      ["`nvidia-modprobe -c 255`", "`nvidia-modprobe -c 0`",
                       "`nvidia-modprobe -c 1`"], id="GPUs"),
         pytest.param({"-cap1": 510}, "/dev/nvidia-caps/nvidia-cap1 has the major number 510",
-                     ["nvidia-modprobe -f {}"], id="capability"),
+                     [CAPS], id="capability"),
     ],
 )  # fmt: skip
 def test_numbers_that_are_outdated(majors: dict[str, int], words: str, commands: list[str]) -> None:

@@ -98,7 +98,7 @@ def test_virgin_node_gets_the_rule_and_the_files() -> None:
         ),
         pytest.param(
             {**DONE, "device_majors": {"nvidia": 196, "nvidia-uvm": 510}},
-            [],
+            ["device_files"],
             id="another number of the GPUs",
         ),
     ],
@@ -149,6 +149,44 @@ def test_reasons_name_the_file_and_both_numbers() -> None:
     assert step["reason"] == f"{UVM} has the major number 510, and the driver has 509"
     (step,) = plan("nvidia_driver", merge(DONE, {"driver": {"own_device_rule": []}}))["steps"]
     assert step["reason"] == f"{RULE} has another text than this role writes"
+
+
+CAP = {"path": "/dev/nvidia-caps/nvidia-cap1", "major": 300, "minor": 1, "mode": "0444"}
+MODPROBE = ["nvidia-modprobe", "-c", "0", "-u"]
+
+
+def test_each_outdated_file_is_corrected_by_its_own_command() -> None:
+    node = {**DONE, "device_files": [*DONE["device_files"], {**CAP, "linked": False}]}
+    planned = plan("nvidia_driver", {**node, "device_majors": {"nvidia-caps": 236}})
+    (step,) = planned["steps"]
+    assert step["reason"] == f"{CAP['path']} has the major number 300, and the driver has 236"
+    (command,) = planned["data"]["device_commands"]
+    assert command[:2] == ["find", "/proc/driver/nvidia/capabilities"]
+
+    planned = plan("nvidia_driver", {**node, "device_majors": {"nvidia": 196}})
+    assert planned["data"]["device_commands"] == [
+        ["nvidia-modprobe", "-c", number] for number in ("0", "1", "255")
+    ]
+    planned = plan("nvidia_driver", lacking(node, file=True))
+    assert planned["data"]["device_commands"] == [MODPROBE]
+
+
+def test_boot_starts_without_outdated_files() -> None:
+    node = merge(DONE, {"driver": {"parameters": {"EnableMSI": "0"}}})
+    node = {**node, "device_majors": {"nvidia": 196}}
+    wanted = {"module_parameters": {"NVreg_EnableMSI": "1"}, "reboot_ok": True}
+    planned = plan("nvidia_driver", node, **wanted)
+    assert planned["steps"][-1]["reason"] == f"{UVM} is that of the modules that are loaded now"
+    assert planned["data"]["device_commands"] == [MODPROBE]
+
+
+@pytest.mark.parametrize("name", ["nvidia7", "nvidia-uvm-tools"])
+def test_what_no_gpu_of_the_node_needs_is_left_alone(name: str) -> None:
+    stray = {"path": f"/dev/{name}", "type": "directory"}
+    for node in (VIRGIN, DONE):
+        assert plan("nvidia_driver", {**node, "device_obstacles": [stray]}) == plan(
+            "nvidia_driver", node
+        )
 
 
 @pytest.mark.parametrize("node", [VIRGIN, DONE], ids=["no driver", "driver"])
