@@ -649,8 +649,8 @@ Remedy: add a repository that has it; or, if the role has a variable for its ver
 
 DEPENDENCY_MISSING (failure): no enabled repository has {needed}
 Remedy: enable the repository that has it, and run again; for the driver on Red Hat's distributions,
-  that is EPEL (`dnf install epel-release` on Rocky Linux and AlmaLinux), and on RHEL also
-  codeready-builder; or copy the package into a source of your own
+  that is BaseOS, AppStream or EPEL (`dnf install epel-release` on Rocky Linux and AlmaLinux), and
+  on RHEL also codeready-builder; or copy the package into a source of your own
 
 KERNEL_OUTDATED (failure): the repositories have no packages of the driver for the running kernel
   {kernel}: {error}

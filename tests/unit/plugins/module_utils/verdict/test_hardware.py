@@ -35,7 +35,9 @@ def node(*devices: dict[str, Any], failure: Any = None, slots: list[str] = SLOTS
         "pci": [{"address": address} for address in slots],
         "nvml": {"devices": list(devices), "failure": failure},
         "kernel": {"modules": ["nvidia", "nvidia_uvm"]},
-        "device_files": [{"path": f"/dev/nvidia{name}"} for name in ("ctl", "-uvm", 0, 1)],
+        "device_files": [
+            {"path": f"/dev/nvidia{name}", "major": 195} for name in ("ctl", "-uvm", 0, 1)
+        ],
         "device_obstacles": [],
         "device_majors": {},
     }

@@ -38,7 +38,8 @@ def node(
         },
         "fabric": {"switches": [], "ports": [], "states": [], "states_error": None},
         "device_files": [
-            {"path": f"/dev/nvidia{name}"} for name in ("ctl", "-uvm", *range(len(found)))
+            {"path": f"/dev/nvidia{name}", "major": 195}
+            for name in ("ctl", "-uvm", *range(len(found)))
         ],
         "device_obstacles": [],
         "device_majors": {},
