@@ -134,6 +134,7 @@ def test_failure_of_nvidia_modprobe_is_explained(laboratory, gpu):
     run = laboratory.playbook(CONVERGE)
     gpu.check_output(f"mv /root/it {program}")
     assert "DEVICE_FILES_FAILED gpu-1: " in run.words
+    assert "nvidia-modprobe ended with exit code 1 and printed nothing" in run.words
     assert run.returncode != 0
     assert laboratory.playbook(CONVERGE).returncode == 0
     assert device_files(gpu) == FILES
