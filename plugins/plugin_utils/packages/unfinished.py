@@ -71,7 +71,7 @@ def _build(host: str, text: str, node: Node) -> list[dict[str, str]]:
             error=build["error"],
             log=build["log"] or "missing",
             source=log["source"],
-            others=other_drivers(node, log["version"]),
+            others=other_drivers(node, log["version"], kernel["kernel"]),
         )
     ]
 

@@ -194,12 +194,17 @@ def plan_next(
     if newer is None or newer["module"] or newer["release"] in plan.data.get("kernels", []):
         return
     why, way = "nothing on the node builds one", _BY_PACKAGES
+    source = next(iter(dkms["sources"]), "MODULE/VERSION")
+    by_dkms = f"run `dkms install {source} -k {newer['release']}` on the node, and run again"
     if is_failed:
         why = f"DKMS could not build it: {dkms['error'] or dkms['log']}"
-    elif dkms["sources"] and newer["headers"] and signing.refuses_next(node):
+        way = f"remove the cause, {by_dkms}" if newer["headers"] else way
+    elif dkms["sources"] and not newer["headers"]:
+        why = "it has no headers"
+    elif dkms["sources"] and signing.refuses_next(node):
         why, way = signing.distrust(node), signing.way_out(node)
     elif dkms["sources"]:
-        why = "the role leaves this driver alone" if newer["headers"] else "it has no headers"
+        why, way = "the role leaves this driver alone", by_dkms
     plan.notice("KERNEL_PENDING", kernel=newer["release"], why=why, way=way)
 
 
@@ -248,7 +253,7 @@ def refuse_unbuilt(
         error=dkms["error"] or "the log has no known words of an error",
         log=dkms["log"],
         source=plan.data.get("source") or "MODULE/VERSION",
-        others=other_drivers(node, choice.version),
+        others=other_drivers(node, choice.version, release),
     )
 
 
@@ -267,7 +272,7 @@ def _name_kernels(plan: Plan[Data], node: Node, choice: Choice, kernels: list[st
     """Name the kernels to build for, and what an admin can do if that fails."""
     plan.data["kernels"] = kernels
     if kernels:
-        plan.data["others"] = other_drivers(node, choice.version)
+        plan.data["others"] = other_drivers(node, choice.version, kernels[0])
 
 
 def _gets_headers(plan: Plan[Data], kernel: Kernel) -> bool:

@@ -37,14 +37,14 @@ def machine(node: Node) -> Machine:
     )
 
 
-def other_drivers(node: Node, version: str) -> str:
+def other_drivers(node: Node, version: str, kernel: str | None = None) -> str:
     """Return the variables for every other driver that is recorded for the node's GPUs, in words.
 
     `version` is that of the driver to replace, or a pattern for it. Each driver here is one that
     the choice gives this node as it is: with its GPUs, its kernel, and Secure Boot. What DKMS has
-    failed to build here already is left out.
+    failed to build here already is left out: for `kernel`, or else the running one.
     """
-    found, tried = machine(node), _tried(node)
+    found, tried = machine(node), _tried(node, kernel or str(node["kernel"]["release"]))
     ways = [*_of_nvidia(found, version, tried)]
     own = _of_archive(found, (version, *tried))
     if own:
@@ -57,16 +57,16 @@ def other_drivers(node: Node, version: str) -> str:
     return f"set nvidia_driver_version or nvidia_driver_branch to another driver ({unknown})"
 
 
-def _tried(node: Node) -> list[str]:
-    """Return the versions that DKMS could not build for the running kernel.
+def _tried(node: Node, kernel: str) -> list[str]:
+    """Return the versions that DKMS could not build for a kernel.
 
     The log of an earlier failure stays after a build for the same kernel, and does not count then.
     """
     return [
         source.rpartition("/")[2]
         for source, build in node["driver"]["dkms"]["builds"].items()
-        if build["log"] and not build["built"]
-        if build["failed"] in (node["kernel"]["release"], None)
+        if build["log"] and kernel not in build["kernels"]
+        if build["failed"] in (kernel, None)
     ]
 
 

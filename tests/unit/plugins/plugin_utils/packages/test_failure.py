@@ -495,7 +495,7 @@ def test_file_of_another_package_is_named() -> None:
     ("builds", "codes"),
     [
         pytest.param(
-            {SOURCE: {"built": False, "log": BUILD_LOG, "failed": None, "error": COMPILER}},
+            {SOURCE: {"kernels": [], "log": BUILD_LOG, "failed": None, "error": COMPILER}},
             ["DKMS_BUILD_FAILED", "PACKAGES_UNCONFIGURED"],
             id="of the driver",
         ),
@@ -519,6 +519,19 @@ def test_words_of_the_compiler_come_in_the_run_that_fails(
             "DKMS_BUILD_FAILED DKMS could not build the module of driver 550.163.01 for kernel "
             f"6.12.107+deb13-amd64: {COMPILER}; the log is {BUILD_LOG}"
         )
+
+
+@pytest.mark.parametrize(
+    ("kernel", "left_out"), [("6.12.107+deb13-amd64", True), ("6.1.0-50-amd64", False)]
+)
+def test_what_failed_for_the_same_kernel_is_not_proposed(kernel: str, left_out: bool) -> None:
+    """dpkg's script builds for the newest kernel, too."""
+    failed = {"kernels": [], "log": BUILD_LOG, "failed": None, "error": COMPILER}
+    former = {**failed, "log": "/var/lib/dkms/nvidia/575.57.08/build/make.log", "failed": kernel}
+    printed = recording("packages/dpkg-build-failed.txt")
+    builds = {SOURCE: failed, "nvidia/575.57.08": former}
+    found = explained("E: Sub-process", builds=builds, printed=printed).findings[0]
+    assert ("575.57.08" not in found["remedy"]) == left_out
 
 
 @pytest.mark.parametrize(

@@ -518,11 +518,29 @@ def test_a_working_driver_and_the_next_kernel(
     assert all(f"({why})" in notice["message"] for notice in planned["notices"])
 
 
+BY_DKMS = f"run `dkms install nvidia/580.178.04 -k {NEWER}` on the node, and run again; or boot"
+
+
 @pytest.mark.parametrize("desired", [{"source": "present"}, {"version": "570.211.01"}])
 def test_a_driver_that_is_left_alone_is_not_built(desired: dict[str, Any]) -> None:
     node = driver(DONE, next_kernel=kernel(headers=True))
     planned = plan("nvidia_driver", node, **desired)
     assert (planned["steps"], notices(planned)[0]) == ([], "KERNEL_PENDING")
+    assert "(the role leaves this driver alone)" in planned["notices"][0]["message"]
+    assert planned["notices"][0]["remedy"].startswith(BY_DKMS)
+
+
+@pytest.mark.parametrize(
+    ("headers", "way"),
+    [(True, f"remove the cause, {BY_DKMS}"), (False, "install the headers of this kernel or")],
+)
+def test_what_an_admin_does_after_a_failed_build_for_the_next_kernel(
+    headers: bool, way: str
+) -> None:
+    log = {"log": LOG, "failed": NEWER, "error": WORDS}
+    node = driver(DONE, next_kernel=kernel(headers=headers), dkms=log)
+    (notice,) = plan("nvidia_driver", node)["notices"]
+    assert (notice["code"], notice["remedy"].startswith(way)) == ("KERNEL_PENDING", True)
 
 
 # --- persistence mode -----------------------------------------------------------------------------

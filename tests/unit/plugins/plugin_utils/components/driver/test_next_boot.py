@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.metal.gpu.plugins.module_utils.read.dkms import join
 from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
     BROKEN,
     DONE,
@@ -186,3 +187,33 @@ def test_an_installed_driver_is_not_lost_by_its_reboot(
         assert slugs(planned)[-2:] == ["reboot", "device_files"]
     if "DKMS_BUILD_FAILED" in expected:
         assert f"for kernel {NEWER}" in planned["refusals"][0]["message"]
+
+
+@pytest.mark.parametrize(
+    ("failed", "kernels", "left_out"),
+    [
+        pytest.param(NEWER, [RUNNING], True, id="for the next kernel, too"),
+        pytest.param(NEWER, [RUNNING, NEWER], False, id="before it was built"),
+        pytest.param(RUNNING, [], False, id="for the running kernel"),
+    ],
+)
+def test_a_driver_that_failed_for_the_next_kernel_is_not_named(
+    failed: str, kernels: list[str], left_out: bool
+) -> None:
+    """What DKMS could build for the running kernel says nothing about the next one."""
+    build = {"built": True, "kernels": [RUNNING], "unfinished": []}
+    former = "/var/lib/dkms/nvidia/575.57.08/build/make.log"
+    builds = {
+        "nvidia/580.178.04": {**build, **LOG},
+        "nvidia/575.57.08": {**build, **LOG, "log": former, "failed": failed, "kernels": kernels},
+    }
+    changes = {"next_kernel": kernel(headers=True), "dkms": join(builds)}
+    node = merge(merge(DONE, REPLACED), {"driver": changes})
+    (refusal,) = plan("nvidia_driver", node, reboot_ok=True)["refusals"]
+    assert refusal["code"] == "DKMS_BUILD_FAILED"
+    assert ("575.57.08" not in refusal["remedy"]) == left_out
+    # The same if a build for that kernel is planned and fails.
+    builds["nvidia/580.178.04"] = {**builds["nvidia/580.178.04"], **dict.fromkeys(LOG)}
+    planned = plan("nvidia_driver", merge(node, {"driver": {"dkms": join(builds)}}), reboot_ok=True)
+    assert planned["data"]["kernels"] == [NEWER]
+    assert ("575.57.08" not in planned["data"]["others"]) == left_out
