@@ -357,10 +357,15 @@ gpu_node:
             The key with which DKMS signs modules. V(null) if Secure Boot is not on.
           type: dict
           contains:
+            private_key:
+              description: >-
+                Path of its private key, or the line of DKMS's settings without a PIN, if the key is
+                in a token or the line is not understood.
+              type: str
             certificate:
               description: >-
                 Path of its certificate, or the line of DKMS's settings about the key if that is not
-                understood, without a PIN. V(null) if there is no key yet.
+                understood, without a PIN. V(null) if this file is missing.
               type: str
             state:
               description: >-
@@ -372,11 +377,11 @@ gpu_node:
               type: str
             missing_key:
               description: >-
-                Path of its private key, if only that of the two files is missing. DKMS then creates
-                another pair at its next build.
+                Path of its private key, if this file is missing. DKMS then creates another pair at
+                its next build.
               type: str
             missing_certificate:
-              description: Path of its certificate, if only that of the two files is missing.
+              description: Path of its certificate, if this file is missing.
               type: str
         programs:
           description: >-
@@ -472,11 +477,12 @@ gpu_node:
         next_kernel_skipped: false
         headers_available: null
         signing:
+          private_key: /var/lib/dkms/mok.key
           certificate: /var/lib/dkms/mok.pub
-          state: enrolled
-          error: null
           missing_key: null
           missing_certificate: null
+          state: enrolled
+          error: null
         programs:
           nvidia-smi: {path: /usr/bin/nvidia-smi, exists: true, executable: true}
           nvidia-persistenced: {path: /usr/bin/nvidia-persistenced, exists: true, executable: true}

@@ -73,36 +73,24 @@ def _read_ends(path: Path) -> dkms.Log:
     return {"start": start.decode(errors="replace"), "end": end.decode(errors="replace")}
 
 
-def find_certificate(reading: Reading) -> str | None:
-    """Return the certificate of the key with which DKMS signs modules, if that matters.
+def find_signing_files(reading: Reading) -> signing.Files | None:
+    """Look for the two files with which DKMS signs modules, if that matters. None of them is read.
 
-    It is a line of the settings if that hides which pair of files signs.
+    Without knowing which pair signs, none is missing.
     """
     pair = _find_pair(reading)
     if pair is None:
         return None
-    line, path = signing.not_understood(pair), pair.certificate
-    return line or (path if reading.files.exists(path) else None)
-
-
-def find_missing_key(reading: Reading) -> str | None:
-    """Return the private key that belongs to this certificate, if its file is missing.
-
-    The file is not read.
-    """
-    pair = _find_pair(reading)
-    if pair is None or not signing.is_path(pair.private_key):
-        return None
-    is_missing = not reading.files.exists(pair.private_key)
-    return pair.private_key if is_missing and find_certificate(reading) else None
-
-
-def find_missing_certificate(reading: Reading) -> str | None:
-    """Return the certificate of the private key, if only the certificate is missing."""
-    pair = _find_pair(reading)
-    if pair is None or not signing.is_path(pair.private_key) or find_certificate(reading):
-        return None
-    return pair.certificate if reading.files.exists(pair.private_key) else None
+    line = signing.not_understood(pair)
+    paths = [] if line else [path for path in pair if signing.is_path(path)]
+    missing = [path for path in paths if not reading.files.exists(path)]
+    key, certificate = pair
+    return {
+        "private_key": key,
+        "certificate": line or (None if certificate in missing else certificate),
+        "missing_key": key if key in missing else None,
+        "missing_certificate": certificate if certificate in missing else None,
+    }
 
 
 def _find_pair(reading: Reading) -> signing.Pair | None:

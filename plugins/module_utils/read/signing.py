@@ -55,15 +55,22 @@ _OF_DKMS = Pair("/var/lib/dkms/mok.key", "/var/lib/dkms/mok.pub")
 _OF_UBUNTU = Pair("/var/lib/shim-signed/mok/MOK.priv", "/var/lib/shim-signed/mok/MOK.der")
 
 
-class Signing(TypedDict):
+class Files(TypedDict):
+    """Which of the two files are there."""
+
+    # Its path, or the line of the settings: of a key in a token, or one that is not understood.
+    private_key: str
+    # Its path, or the line of the settings that is not understood; None: the file is missing.
+    certificate: str | None
+    missing_key: str | None  # path of the private key, if this file is missing
+    missing_certificate: str | None  # path of the certificate, if this file is missing
+
+
+class Signing(Files):
     """The key that signs the modules of DKMS, on a node with Secure Boot."""
 
-    # Its path, or the line of the settings that is not understood; None: there is no key yet.
-    certificate: str | None
     state: str  # a State
     error: str | None  # why the state is unknown
-    missing_key: str | None  # path of the private key, if only that of the two files is missing
-    missing_certificate: str | None  # path of the certificate, if only that one is missing
 
 
 def has_secure_boot(texts: Mapping[str, str]) -> bool | None:

@@ -52,9 +52,7 @@ class _Early(TypedDict):
     peermem: bool
     next_kernel: Kernel | None
     build_logs: dict[str, dkms.Log]
-    certificate: str | None
-    missing_key: str | None
-    missing_certificate: str | None
+    signing_files: signing.Files | None
     persistence_off: str | None
     libraries: dict[str, str | None]
     installer: Installer
@@ -78,9 +76,7 @@ def _values(reading: Reading) -> _Early:
         "peermem": nvidia_driver.has_peermem(modules_dep),
         "next_kernel": kernel_modules.read_next_kernel(reading),
         "build_logs": kernel_modules.read_build_logs(reading),
-        "certificate": kernel_modules.find_certificate(reading),
-        "missing_key": kernel_modules.find_missing_key(reading),
-        "missing_certificate": kernel_modules.find_missing_certificate(reading),
+        "signing_files": kernel_modules.find_signing_files(reading),
         "persistence_off": kernel_modules.find_persistence_off(reading),
         "libraries": {
             name: program_files.find_library(root, name) for name in nvidia_driver.LIBRARIES
@@ -125,7 +121,8 @@ def _commands(reading: Reading) -> dict[str, Command]:
     if newer and newer["module"]:
         words = ("modinfo", "-k", newer["release"], "-F", "version", name)
         commands["next_module"] = Command(words)
-    certificate = kernel_modules.find_certificate(reading)
+    files = kernel_modules.find_signing_files(reading)
+    certificate = files and files["certificate"]
     if certificate and signing.is_path(certificate):
         commands["mokutil"] = Command(("mokutil", "--test-key", certificate))
     return commands

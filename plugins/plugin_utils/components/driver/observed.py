@@ -186,9 +186,10 @@ def _is_skipped(raw: Raw, newer: kernels.Kernel | None) -> bool:
 
 def _signing(raw: Raw, values: Values) -> signing.Signing | None:
     """Return the state of the key that signs modules; None without Secure Boot."""
-    if not signing.has_secure_boot(raw.texts):
+    files = values["signing_files"]
+    if files is None:
         return None
-    certificate, error = values["certificate"], None
+    certificate, error = files["certificate"], None
     state: signing.State = "missing"
     if certificate and not signing.is_path(certificate):
         state = "unknown"
@@ -197,13 +198,7 @@ def _signing(raw: Raw, values: Values) -> signing.Signing | None:
         state = signing.parse_state(raw.stdout("mokutil"))
         if state == "unknown":
             error = failure_text(raw.outputs.get("mokutil"), "mokutil")
-    return {
-        "certificate": certificate,
-        "state": state,
-        "error": error,
-        "missing_key": values["missing_key"],
-        "missing_certificate": values["missing_certificate"],
-    }
+    return {**files, "state": state, "error": error}
 
 
 def _is_initramfs_outdated(raw: Raw) -> bool | None:

@@ -78,8 +78,11 @@ def refuse(plan: Plan[Data], node: Node, found: str) -> None:
 def distrust(node: Node) -> str:
     """Return why the kernel refuses, or may refuse, the next module that DKMS builds."""
     key = node["driver"]["signing"]
-    lost = key and _lost(key)
-    if key is None or key["certificate"] is None or lost:
+    if key is None or not _is_whole(key):
+        if key and not is_path(key["private_key"]):
+            found = f"the certificate {key['missing_certificate']} of its key in a token is missing"
+            return f"DKMS would not sign: {found}"
+        lost = key and _lost(key)
         found = f"only {lost} is missing" if lost else "there is no key yet"
         return f"DKMS would sign with a new key, which the firmware does not trust: {found}"
     if key["state"] == "unknown":
@@ -94,15 +97,12 @@ def way_out(node: Node) -> str:
     key = node["driver"]["signing"]
     if key and _lost(key):
         return _restoration(node, key)
-    if key is None or key["certificate"] is None:
-        return (
-            f"install {_needed(node)}, create a key with `{_creation(node)}`, and run again for "
-            "the next step"
-        )
+    if key is None or not _is_whole(key):
+        return f"install {_needed(node)}, {_new_pair(node, key)}, and run again for the next step"
     if key["state"] == "requested":
         return f"confirm the key {key['certificate']}: {_AT_THE_CONSOLE}"
     unknown = f" (its state is unknown: {key['error']})" if key["error"] else ""
-    return f"enrol the key of DKMS{unknown}: {_enrolment(key['certificate'])}"
+    return f"enrol the key of DKMS{unknown}: {_enrolment(_certificate(key))}"
 
 
 def _enrolment(certificate: str) -> str:
@@ -110,28 +110,48 @@ def _enrolment(certificate: str) -> str:
     return f"run `mokutil --import {path}`, set a one-time password, {_AT_THE_CONSOLE}"
 
 
+def _is_whole(key: Signing) -> bool:
+    """Whether no file is missing, as far as this is known."""
+    return not (key["missing_key"] or key["missing_certificate"])
+
+
 def _lost(key: Signing) -> str | None:
     """Return which one of the two files is missing, in words, if only one is."""
-    if key["missing_key"]:
-        return f"the private key {key['missing_key']}"
-    return f"the certificate {key['missing_certificate']}" if key["missing_certificate"] else None
+    private_key, certificate = key["missing_key"], key["missing_certificate"]
+    if bool(private_key) == bool(certificate):
+        return None
+    return f"the private key {private_key}" if private_key else f"the certificate {certificate}"
+
+
+def _certificate(key: Signing) -> str:
+    return key["certificate"] or key["missing_certificate"] or ""
 
 
 def _restoration(node: Node, key: Signing) -> str:
     """Return what an admin does if one of the two files is missing."""
-    of_system = pair(node["os"]["id"], ())
-    certificate = key["certificate"] or key["missing_certificate"] or ""
-    private_key = key["missing_key"] or of_system.private_key
-    new = "put a new key and its certificate there"
-    if (private_key, certificate) == of_system:
-        command = _creation(node)
-        if node["os"]["id"] == "ubuntu" and key["certificate"]:  # it creates nothing beside one
-            command = f"rm {certificate} && {command}"
-        new = f"create a new key with `{command}`"
+    certificate = _certificate(key)
+    way = f"restore {_lost(key)} from a backup, or {_new_pair(node, key)}"
+    if not is_path(key["private_key"]):
+        way = f"export the certificate of the key from its token to {certificate}, as DER"
     return (
-        f"restore {_lost(key)} from a backup, or {new}; then enrol the key if the firmware does "
-        f"not trust it yet: {_enrolment(certificate)}"
+        f"{way}; then enrol the key if the firmware does not trust it yet: "
+        f"{_enrolment(certificate)}"
     )
+
+
+def _new_pair(node: Node, key: Signing | None) -> str:
+    """Return how an admin creates a key and its certificate where DKMS looks for them.
+
+    The commands know only the system's own two files.
+    """
+    system, command = node["os"]["id"], _creation(node)
+    if key:
+        files = (key["private_key"], _certificate(key))
+        if files != pair(system, ()):
+            return "put a key at {} and its certificate, as DER, at {}".format(*files)
+        if system == "ubuntu" and key["certificate"]:  # it creates nothing beside one
+            command = f"rm {key['certificate']} && {command}"
+    return f"create a key with `{command}`"
 
 
 def _needed(node: Node) -> str:

@@ -133,8 +133,9 @@ def test_a_gpu_node(observe, tmp_path):
                 "certificate": None,
                 "state": "missing",
                 "error": None,
-                "missing_key": None,
-                "missing_certificate": None,
+                "private_key": "/var/lib/dkms/mok.key",
+                "missing_key": "/var/lib/dkms/mok.key",
+                "missing_certificate": "/var/lib/dkms/mok.pub",
             },
             "programs": {
                 "nvidia-smi": no_file("nvidia-smi"),

@@ -43,6 +43,7 @@ ENROLLED = {
     "certificate": "/var/lib/dkms/mok.pub",
     "state": "enrolled",
     "error": None,
+    "private_key": "/var/lib/dkms/mok.key",
     "missing_key": None,
     "missing_certificate": None,
 }

@@ -315,6 +315,7 @@ def test_the_key_is_asked_only_with_secure_boot(observe, tmp_path, flag):
             "certificate": key,
             "state": "enrolled",
             "error": None,
+            "private_key": "/var/lib/shim-signed/mok/MOK.priv",
             "missing_key": None,
             "missing_certificate": None,
         }
@@ -332,50 +333,54 @@ def test_the_key_of_another_dkms_does_not_count_on_ubuntu(observe, tmp_path):
         "certificate": None,
         "state": "missing",
         "error": None,
-        "missing_key": None,
-        "missing_certificate": None,
+        "private_key": "/var/lib/shim-signed/mok/MOK.priv",
+        "missing_key": "/var/lib/shim-signed/mok/MOK.priv",
+        "missing_certificate": "/var/lib/shim-signed/mok/MOK.der",
     }
 
 
-@pytest.mark.parametrize(
-    ("settings", "files", "missing"),
-    [
-        pytest.param("", ["/var/lib/dkms/mok.key"], "/var/lib/dkms/mok.pub", id="only the key"),
-        pytest.param("", ["/var/lib/dkms/mok.key", "/var/lib/dkms/mok.pub"], None, id="both"),
-        pytest.param("", [], None, id="neither"),
-        pytest.param("mok_certificate=/c\n", ["/var/lib/dkms/mok.key"], "/c", id="of the settings"),
-        pytest.param("mok_signing_key=$x/k\n", ["/var/lib/dkms/mok.key"], None, id="unknown key"),
-    ],
-)
-def test_a_certificate_that_is_missing(observe, tmp_path, settings, files, missing):
-    variable = "/sys/firmware/efi/efivars/SecureBoot-8be4df61"
-    texts = {"/etc/os-release": "ID=debian\n", "/etc/dkms/framework.conf": settings}
-    plant(tmp_path, {variable: "\x06\x00\x00\x00\x01", **texts, **dict.fromkeys(files, "")})
-    found = observe(Programs({"mokutil": (1, "x is already enrolled\n", "")}))
-    assert found["driver"]["signing"]["missing_certificate"] == missing
+OF_DKMS = ("/var/lib/dkms/mok.key", "/var/lib/dkms/mok.pub")
+TOKEN = 'mok_signing_key="pkcs11:a;pin-value=b"'
 
 
 @pytest.mark.parametrize(
-    ("settings", "files", "missing"),
+    ("settings", "files", "private_key", "missing"),
     [
-        pytest.param("", ["/var/lib/dkms/mok.key"], None, id="both"),
-        pytest.param("", [], "/var/lib/dkms/mok.key", id="only the certificate"),
-        pytest.param("mok_signing_key=/k\n", [], "/k", id="of the settings"),
-        pytest.param("mok_signing_key=/k\n", ["/k"], None, id="both of the settings"),
-        pytest.param('mok_signing_key="pkcs11:a;pin-value=b"\n', [], None, id="in a token"),
-        pytest.param("mok_signing_key=$x/k\n", [], None, id="not understood"),
-        pytest.param("mok_certificate=/c\n", [], None, id="neither"),
+        pytest.param("", OF_DKMS, OF_DKMS[0], (None, None), id="both are there"),
+        pytest.param("", OF_DKMS[:1], OF_DKMS[0], (None, OF_DKMS[1]), id="only the key"),
+        pytest.param("", OF_DKMS[1:], OF_DKMS[0], (OF_DKMS[0], None), id="only the certificate"),
+        pytest.param("", (), OF_DKMS[0], OF_DKMS, id="neither"),
+        pytest.param(
+            "mok_certificate=/c", OF_DKMS, OF_DKMS[0], (None, "/c"), id="certificate of the admin"
+        ),
+        pytest.param(
+            "mok_signing_key=/k", OF_DKMS, "/k", ("/k", None), id="no private key of the admin"
+        ),
+        pytest.param(
+            "mok_signing_key=/k", ("/k",), "/k", (None, OF_DKMS[1]), id="private key of the admin"
+        ),
+        pytest.param(
+            "mok_signing_key=/k\nmok_certificate=/c", OF_DKMS, "/k", ("/k", "/c"), id="no own pair"
+        ),
+        pytest.param(TOKEN, OF_DKMS[1:], TOKEN[:26] + "…", (None, None), id="in a token"),
+        pytest.param(TOKEN, (), TOKEN[:26] + "…", (None, OF_DKMS[1]), id="only in a token"),
+        pytest.param(
+            "mok_signing_key=$x/k", (), "mok_signing_key=$x/k", (None, None), id="not understood"
+        ),
     ],
 )
-def test_a_private_key_that_is_missing(observe, tmp_path, settings, files, missing):
-    """Its content is never asked for."""
+def test_which_of_the_two_files_is_missing(
+    observe, tmp_path, settings, files, private_key, missing
+):
+    """The content of the private key is never asked for."""
     variable = "/sys/firmware/efi/efivars/SecureBoot-8be4df61"
-    texts = {"/etc/os-release": "ID=debian\n", "/var/lib/dkms/mok.pub": ""}
-    texts |= {"/etc/dkms/framework.conf": settings, **dict.fromkeys(files, "secret")}
+    texts = {"/etc/os-release": "ID=debian\n", "/etc/dkms/framework.conf": f"{settings}\n"}
+    texts |= dict.fromkeys(files, "secret")
     plant(tmp_path, {variable: "\x06\x00\x00\x00\x01", **texts})
-    programs = Programs({"mokutil": (1, "/var/lib/dkms/mok.pub is already enrolled\n", "")})
-    found = observe(programs)
-    assert found["driver"]["signing"]["missing_key"] == missing
+    found = observe(Programs({"mokutil": (1, "x is already enrolled\n", "")}))
+    key = found["driver"]["signing"]
+    assert key["private_key"] == private_key
+    assert (key["missing_key"], key["missing_certificate"]) == missing
     assert not any(secret in str(found) for secret in ("secret", "pin-value"))
 
 

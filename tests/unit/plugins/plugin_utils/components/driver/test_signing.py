@@ -31,11 +31,28 @@ from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.te
     plan,
 )
 
+KEY, CERTIFICATE = "/var/lib/dkms/mok.key", "/var/lib/dkms/mok.pub"
+
 
 def key(**changes: str | None) -> dict[str, Any]:
     """Return an enrolled key of DKMS, with changes."""
-    found: dict[str, Any] = {"certificate": "/var/lib/dkms/mok.pub", "state": "enrolled"}
-    return {**found, "error": None, "missing_key": None, "missing_certificate": None, **changes}
+    pair = {"private_key": KEY, "certificate": CERTIFICATE}
+    whole = {**pair, "missing_key": None, "missing_certificate": None}
+    return {**whole, "state": "enrolled", "error": None, **changes}
+
+
+def without(certificate: str, *, private_key: str, has_key: bool = True) -> dict[str, Any]:
+    """Return a key without its certificate. `has_key`: the private key is there."""
+    return key(
+        certificate=None,
+        state="missing",
+        private_key=private_key,
+        missing_key=None if has_key else private_key,
+        missing_certificate=certificate,
+    )
+
+
+NO_KEY = without(CERTIFICATE, private_key=KEY, has_key=False)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +64,7 @@ def key(**changes: str | None) -> dict[str, Any]:
             id="unknown",
         ),
         pytest.param(
-            key(certificate=None, state="missing"),
+            NO_KEY,
             "install dkms, openssl and mokutil, create a key with `install -d /var/lib/dkms",
             id="no key",
         ),
@@ -100,6 +117,50 @@ def test_what_creates_the_key(system: dict[str, str], command: str) -> None:
     assert command in signing.way_out(node)
 
 
+TOKEN = 'mok_signing_key="pkcs11:object=k;…'
+IMPORT_IT = "; then enrol the key if the firmware does not trust it yet: run `mokutil --import"
+
+
+@pytest.mark.parametrize("system", [DEBIAN_12, DEBIAN_13, UBUNTU], ids=["12", "13", "Ubuntu"])
+@pytest.mark.parametrize(
+    ("found", "why", "way"),
+    [
+        pytest.param(
+            without(CERTIFICATE, private_key="/k"),
+            "DKMS would sign with a new key, which the firmware does not trust: only the "
+            "certificate /var/lib/dkms/mok.pub is missing",
+            "restore the certificate /var/lib/dkms/mok.pub from a backup, or put a key at /k and "
+            f"its certificate, as DER, at /var/lib/dkms/mok.pub{IMPORT_IT}",
+            id="private key of the admin",
+        ),
+        pytest.param(
+            without("/c", private_key="/k", has_key=False),
+            "DKMS would sign with a new key, which the firmware does not trust: there is no key "
+            "yet",
+            "put a key at /k and its certificate, as DER, at /c, and run again for the next step",
+            id="both files of the admin",
+        ),
+        pytest.param(
+            without(CERTIFICATE, private_key=TOKEN),
+            "DKMS would not sign: the certificate /var/lib/dkms/mok.pub of its key in a token is "
+            "missing",
+            "export the certificate of the key from its token to /var/lib/dkms/mok.pub, as DER"
+            f"{IMPORT_IT} /var/lib/dkms/mok.pub`",
+            id="private key in a token",
+        ),
+    ],
+)
+def test_no_command_creates_a_key_that_dkms_does_not_take(
+    system: dict[str, Any], found: dict[str, Any], why: str, way: str
+) -> None:
+    """The commands create the system's own pair, or overwrite the key of the admin."""
+    node = merge(VIRGIN, {**system, "driver": {"signing": found}})
+    assert signing.distrust(node) == why
+    words = signing.way_out(node)
+    assert way in words
+    assert not any(one in words for one in ("openssl req", "generate_mok", "--new-key", "rm "))
+
+
 def test_the_easiest_way_with_secure_boot_comes_first() -> None:
     """Ubuntu's own modules, then the key, then the firmware, and last a driver of the admin."""
     changes = {**UBUNTU, "secure_boot": True, "driver": {"signing": None}}
@@ -127,10 +188,11 @@ def test_an_enrolled_key_signs_and_the_role_goes_on() -> None:
     assert "install" in slugs(planned)
 
 
-ALONE = key(missing_key="/var/lib/dkms/mok.key")
+ALONE = key(missing_key=KEY)
 ALONE_ON_UBUNTU = {
     **ALONE,
     "certificate": "/var/lib/shim-signed/mok/MOK.der",
+    "private_key": "/var/lib/shim-signed/mok/MOK.priv",
     "missing_key": "/var/lib/shim-signed/mok/MOK.priv",
 }
 OPENSSL = "openssl req -new -x509"
@@ -140,16 +202,22 @@ OPENSSL = "openssl req -new -x509"
 @pytest.mark.parametrize(
     ("system", "found", "words"),
     [
-        (DEBIAN_12, ALONE, f"or create a new key with `install -d /var/lib/dkms && {OPENSSL}"),
-        (DEBIAN_13, ALONE, "or create a new key with `dkms generate_mok`; then enrol the key"),
+        (DEBIAN_12, ALONE, f"or create a key with `install -d /var/lib/dkms && {OPENSSL}"),
+        (DEBIAN_13, ALONE, "or create a key with `dkms generate_mok`; then enrol the key"),
         (
             UBUNTU,
             ALONE_ON_UBUNTU,
-            "or create a new key with `rm /var/lib/shim-signed/mok/MOK.der && "
+            "or create a key with `rm /var/lib/shim-signed/mok/MOK.der && "
             "update-secureboot-policy --new-key`",
         ),
-        (DEBIAN_13, {**ALONE, "missing_key": "/k"}, "or put a new key and its certificate there"),
-        (UBUNTU, {**ALONE, "missing_key": "/k"}, "or put a new key and its certificate there"),
+        *(
+            (
+                system,
+                key(private_key="/k", missing_key="/k"),
+                "or put a key at /k and its certificate, as DER, at /var/lib/dkms/mok.pub; then",
+            )
+            for system in (DEBIAN_13, UBUNTU)
+        ),
     ],
 )
 def test_a_certificate_without_its_private_key_signs_nothing(
@@ -169,7 +237,7 @@ def test_a_certificate_without_its_private_key_signs_nothing(
 
 IMPORT = "run `mokutil --import /var/lib/dkms/mok.pub`, set a one-time password, reboot the node"
 NEW_KEY = "DKMS would sign with a new key, which the firmware does not trust"
-LOST = key(certificate=None, state="missing", missing_certificate="/var/lib/dkms/mok.pub")
+LOST = without(CERTIFICATE, private_key=KEY)
 
 
 @pytest.mark.parametrize(
@@ -178,17 +246,17 @@ LOST = key(certificate=None, state="missing", missing_certificate="/var/lib/dkms
         pytest.param(
             ALONE,
             f"{NEW_KEY}: only the private key /var/lib/dkms/mok.key is missing",
-            "restore the private key /var/lib/dkms/mok.key from a backup, or create a new key",
+            "restore the private key /var/lib/dkms/mok.key from a backup, or create a key",
             id="no private key",
         ),
         pytest.param(
             LOST,
             f"{NEW_KEY}: only the certificate /var/lib/dkms/mok.pub is missing",
-            "restore the certificate /var/lib/dkms/mok.pub from a backup, or create a new key",
+            "restore the certificate /var/lib/dkms/mok.pub from a backup, or create a key",
             id="no certificate",
         ),
         pytest.param(
-            key(certificate=None, state="missing"),
+            NO_KEY,
             f"{NEW_KEY}: there is no key yet",
             "install dkms, openssl and mokutil, create a key",
             id="no key",
