@@ -39,8 +39,9 @@ def ring(text: str) -> Output:
 
 def journal(*texts: str) -> Output:
     """Return entries as journalctl --reverse does."""
-    entries = [line.replace("] ", "] gpu-1 kernel: ", 1) for text in texts for line in
-               text.splitlines()]
+    entries = [
+        line.replace("] ", "] gpu-1 kernel: ", 1) for text in texts for line in text.splitlines()
+    ]
     return Output(0, "".join(f"{line}\n" for line in reversed(entries)), "")
 
 
@@ -124,7 +125,8 @@ def test_a_message_of_several_lines_has_one_time() -> None:
         pytest.param([xid(79), LOADED], [], id="the first line of the load is missing"),
         pytest.param([LOAD, LOADED, xid(79)], [(79, 1)], id="after the load"),
         pytest.param(
-            ["NVRM: GPU 0000:41:00.0: GPU has fallen off the bus.", LOADED], [(None, 1)],
+            ["NVRM: GPU 0000:41:00.0: GPU has fallen off the bus.", LOADED],
+            [(None, 1)],
             id="while the load probes",
         ),
         pytest.param([xid(95), xid(154, REBOOT), xid(154, NONE)], [], id="recovered"),
@@ -134,9 +136,12 @@ def test_a_message_of_several_lines_has_one_time() -> None:
         pytest.param([xid(154, NONE), xid(95)], [(95, 1)], id="after the recovery"),
         pytest.param([xid(79), xid(154, REBOOT)], [(79, 1), (154, 1)], id="not recovered"),
         pytest.param(
-            ["nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 20034, Fatal, Link 30 LTSSM Fault Up",
-             "nvidia-nvswitch: Probing device 0000:05:00.0, Vendor Id = 0x10de"],
-            [], id="an NVSwitch is probed again",
+            [
+                "nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 20034, Fatal, Link 30 LTSSM Fault Up",
+                "nvidia-nvswitch: Probing device 0000:05:00.0, Vendor Id = 0x10de",
+            ],
+            [],
+            id="an NVSwitch is probed again",
         ),
     ],
 )
@@ -199,22 +204,34 @@ NO_MATCH = Output(1, "", "")
     ("of_ring", "of_journal", "sources", "error"),
     [
         pytest.param(
-            REFUSED, Output(1, "", "No journal files were opened due to insufficient permissions."),
-            [], "dmesg: dmesg: read kernel buffer failed: Operation not permitted; journalctl: No"
-            " journal files were opened due to insufficient permissions.", id="neither",
+            REFUSED,
+            Output(1, "", "No journal files were opened due to insufficient permissions."),
+            [],
+            "dmesg: dmesg: read kernel buffer failed: Operation not permitted; journalctl: No"
+            " journal files were opened due to insufficient permissions.",
+            id="neither",
         ),
         pytest.param(
-            None, None, [], "dmesg: dmesg was not found; journalctl: journalctl was not found",
+            None,
+            None,
+            [],
+            "dmesg: dmesg was not found; journalctl: journalctl was not found",
             id="no program",
         ),
         pytest.param(REFUSED, NO_MATCH, ["journal"], None, id="no match in the journal"),
         pytest.param(
-            ring(at(LOADED, start=9)), Output(None, "", ""), ["dmesg"],
-            "journalctl: no answer in time", id="a slow journal",
+            ring(at(LOADED, start=9)),
+            Output(None, "", ""),
+            ["dmesg"],
+            "journalctl: no answer in time",
+            id="a slow journal",
         ),
         pytest.param(
-            REFUSED, Output(0, f"{at(xid(13))}\n" * kernel_log.JOURNAL_LINES, ""), ["journal"],
-            "journalctl: only the last 20000 lines about GPUs were read", id="a long journal",
+            REFUSED,
+            Output(0, f"{at(xid(13))}\n" * kernel_log.JOURNAL_LINES, ""),
+            ["journal"],
+            "journalctl: only the last 20000 lines about GPUs were read",
+            id="a long journal",
         ),
     ],
 )

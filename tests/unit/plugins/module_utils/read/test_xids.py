@@ -44,8 +44,9 @@ def test_recovery_actions_are_as_recorded() -> None:
 
 
 def test_sources_have_a_date() -> None:
-    named = [row["source"] for part in ("xids", "recovery", "lines", "prefixes")
-             for row in RECORD[part]]
+    named = [
+        row["source"] for part in ("xids", "recovery", "lines", "prefixes") for row in RECORD[part]
+    ]
     names = {name for one in named for name in (one if isinstance(one, list) else [one])}
     places = RECORD["sources"]
     assert names <= {*places, "journalctl --output=short-monotonic", "dmesg -T"}
