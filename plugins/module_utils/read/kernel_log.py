@@ -29,11 +29,12 @@ if TYPE_CHECKING:
 
 RING = ("dmesg", "--kernel")
 JOURNAL_LINES = 20000
-# Newest first: of more lines, the oldest ones are missing.
+# Newest first: of more lines, the oldest ones are missing. With --quiet, nothing would tell a
+# journal without files from one without such lines.
 JOURNAL = (
-    *("journalctl", "--dmesg", "--boot", "--output=short-monotonic", "--no-pager", "--quiet"),
+    *("journalctl", "--dmesg", "--boot", "--output=short-monotonic", "--no-pager"),
     *("--reverse", f"--lines={JOURNAL_LINES}"),
-    "--grep=Xid \\(|fallen off the bus|The NVIDIA GPU|GPU at PCI|NVIDIA UNIX|Nvlink Core"
+    "--grep=Xid \\(|fallen off the bus|The NVIDIA GPU|GPU at PCI|NVIDIA UNIX|Nvlink [Cc]ore"
     "|nvswitch: Probing",
 )
 
@@ -107,8 +108,8 @@ def parse(ring: Output | None, journal: Output | None) -> Log:
         sources.append("dmesg")
     else:
         errors.append(f"dmesg: {failure_text(ring, 'dmesg')}")
-    # Without a match, journalctl exits with 1.
-    if journal and journal.rc in (0, 1) and not journal.stderr.strip():
+    # Without a match, journalctl exits with 1. It warns of damaged files, and exits with 0.
+    if journal and (journal.rc == 0 or (journal.rc == 1 and not journal.stderr.strip())):
         sources.append("journal")
         errors = []
         if journal.stdout.count("\n") >= JOURNAL_LINES:

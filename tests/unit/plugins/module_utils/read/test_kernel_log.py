@@ -197,7 +197,7 @@ def test_entries_of_several_lines_in_a_journal_that_is_reversed() -> None:
 
 
 REFUSED = Output(1, "", "dmesg: read kernel buffer failed: Operation not permitted\n")
-NO_MATCH = Output(1, "", "")
+NO_MATCH = Output(1, "-- No entries --\n", "")
 
 
 @pytest.mark.parametrize(
@@ -219,6 +219,20 @@ NO_MATCH = Output(1, "", "")
             id="no program",
         ),
         pytest.param(REFUSED, NO_MATCH, ["journal"], None, id="no match in the journal"),
+        pytest.param(
+            ring(at(LOADED, start=9)),
+            Output(1, "-- No entries --\n", "No journal files were found.\n"),
+            ["dmesg"],
+            "journalctl: No journal files were found.",
+            id="no journal",
+        ),
+        pytest.param(
+            REFUSED,
+            Output(0, "", "Journal file x.journal is truncated, ignoring file."),
+            ["journal"],
+            None,
+            id="a warning of the journal",
+        ),
         pytest.param(
             ring(at(LOADED, start=9)),
             Output(None, "", ""),
