@@ -207,8 +207,9 @@ class _Reader:
             self._recovery = {}
             self._loaded = self._now
         elif match := _SWITCH_PROBED.search(line):
+            # A reset of all GPUs probes the NVSwitches between them again.
             address = _normalise(match["address"])
-            self._forget(lambda event: event["address"] == address)
+            self._forget(lambda event: event["source"] == XID or event["address"] == address)
         else:
             self._read_probe(line)
 

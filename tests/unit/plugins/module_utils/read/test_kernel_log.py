@@ -137,6 +137,7 @@ def test_a_message_of_several_lines_has_one_time() -> None:
         pytest.param([xid(79), xid(154, REBOOT)], [(79, 1), (154, 1)], id="not recovered"),
         pytest.param(
             [
+                xid(95),
                 "nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 20034, Fatal, Link 30 LTSSM Fault Up",
                 "nvidia-nvswitch: Probing device 0000:05:00.0, Vendor Id = 0x10de",
             ],
