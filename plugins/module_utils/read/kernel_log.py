@@ -42,7 +42,7 @@ XID, SXID, LOST = "xid", "sxid", "lost"
 
 _LINE_LENGTH = 200
 _MOST_EVENTS = 200
-_TIME = re.compile(r"\[ *(?P<seconds>\d{1,12})\.\d{6}\]")
+_TIME = re.compile(r"\[ *\d{1,9}\.\d{6}\]")
 _ADDRESS = r"(?P<address>[0-9A-Fa-f]{2,8}:[0-9A-Fa-f:.]{2,12})"
 # With a process, without one, of a MIG instance, and of old drivers.
 _XID = re.compile(

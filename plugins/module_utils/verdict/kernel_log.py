@@ -76,7 +76,7 @@ def judge_kernel_log(
 def quote_log(node: Node, addresses: Collection[str]) -> str:
     """Return what the driver logged about these GPUs, as the end of a message."""
     texts = [f"{address}: {text}" for address in addresses if (text := _errors(node, address))]
-    return f"; the kernel log has, of {'; of '.join(texts)}" if texts else ""
+    return f"; the driver logged about {'; about '.join(texts)}" if texts else ""
 
 
 def _events(node: Node, address: str) -> list[KernelEvent]:

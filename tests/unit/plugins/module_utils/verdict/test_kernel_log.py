@@ -233,7 +233,7 @@ def test_a_gpu_that_another_finding_names_is_explained_there(devices: Any) -> No
     seen = node(event(79, "GPU has fallen off the bus."), event(48, address=OTHER), devices=devices)
     (of_hardware,) = judge_hardware("gpu-1", seen, None)
     assert of_hardware["message"].endswith(
-        "; the kernel log has, of 0000:03:00.0: Xid 79 (GPU off the bus) once, last at"
+        "; the driver logged about 0000:03:00.0: Xid 79 (GPU off the bus) once, last at"
         " 2026-11-22T14:03Z: GPU has fallen off the bus."
     )
     assert [OTHER in one["message"] for one in judge(seen)] == [True]
