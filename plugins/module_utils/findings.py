@@ -767,7 +767,7 @@ NVML_UNAVAILABLE (failure): the driver does not answer: {error}
 Remedy: run `nvidia-smi` and `dmesg | grep -i nvrm` on the node
 
 NVML_COUNT_DIFFERS (failure): the PCI bus has {pci} GPUs, but the driver shows {nvml}; missing:
-  {addresses}
+  {addresses}{log}
 Remedy: look for Xid messages with `dmesg | grep -i xid` on the node; reboot it if a GPU fell off
   the bus, and replace a GPU that falls off again
 
@@ -778,9 +778,23 @@ NVML_TROUBLE (failure): nvidia-smi shows GPUs, but reports a problem: {error}
 Remedy: run `nvidia-smi` and `dmesg | grep -i nvrm` on the node, and find the text in the table of
   the reference
 
-GPU_FAULTY (failure): {gpus} {report}: {error}
+GPU_FAULTY (failure): {gpus} {report}: {error}{log}
 Remedy: drain the node and reboot it; if the error asks for a reset, `nvidia-smi --gpu-reset -i
   INDEX` can replace the reboot; replace a GPU that fails again
+
+GPU_ERROR_LOGGED (failure): the driver logged errors after which {gpu} cannot be relied on: {errors}
+Remedy: {remedy}
+
+NVSWITCH_ERROR_LOGGED (failure): the driver logged fatal errors of the NVSwitch {address}: {errors}
+Remedy: drain the node, and reboot it; if the error returns, check the links of the GPUs with
+  `nvidia-smi nvlink --status`, and have the NVSwitch replaced
+
+XID_UNKNOWN (notice): the driver logged errors of {gpu} whose consequences are not known: {errors}
+Remedy: search for the number in NVIDIA's Xid catalogue, https://docs.nvidia.com/deploy/xid-errors/;
+  if programs fail on this GPU, drain the node and reboot it
+
+KERNEL_LOG_UNREADABLE (notice): the kernel log, which could explain this, cannot be read: {error}
+Remedy: run `dmesg` and `journalctl --dmesg --boot` as root on the node
 
 CUDA_UNAVAILABLE (failure): programs cannot use CUDA: {evidence}
 Remedy: as root, run {commands} on the node, or `/sbin/ub-device-create` with Ubuntu's own driver,

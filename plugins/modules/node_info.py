@@ -698,6 +698,86 @@ gpu_node:
             good: true
         states_error: null
         log: []
+    kernel_log:
+      description: >-
+        Errors of GPUs and NVSwitches that the driver printed to the kernel log since it was loaded.
+        Errors of a GPU that it has recovered from are left out.
+      type: dict
+      contains:
+        sources:
+          description: >-
+            What was read, V(dmesg) and V(journal). The journal is read only if the driver was
+            loaded before the first line of C(dmesg). Empty if neither can be read, and on a node
+            without GPUs.
+          type: list
+          elements: str
+        error:
+          description: Why nothing was read, or not the whole time. V(null) otherwise.
+          type: str
+        loaded:
+          description: >-
+            When the driver was loaded or removed, in seconds since boot. V(null) if the log does
+            not show it.
+          type: int
+        events:
+          description: The errors, each with all its lines.
+          type: list
+          elements: dict
+          contains:
+            source:
+              description: >-
+                V(xid) of a GPU, V(sxid) of an NVSwitch, or V(lost) for a GPU that fell off the bus.
+              type: str
+            address:
+              description: Address as in RV(gpu_node.pci).
+              type: str
+            number:
+              description: Number of the Xid or SXid. V(null) for V(lost).
+              type: int
+            count:
+              description: Number of lines.
+              type: int
+            first:
+              description: Time of the first line in seconds since boot.
+              type: int
+            last:
+              description: Time of the last line in seconds since boot.
+              type: int
+            last_date:
+              description: Time of the last line, in UTC.
+              type: str
+            line:
+              description: >-
+                Words of the last line, or of the last one that has V(Fatal), at most 200
+                characters.
+              type: str
+        unlisted:
+          description: Number of lines about further errors, if there are more than 200 errors.
+          type: int
+        recovery:
+          description: >-
+            Code of the action that the driver asks for with Xid 154, by address. GPUs without such
+            an action are left out.
+          type: dict
+        uuids:
+          description: UUIDs of GPUs as the log shows them, by address.
+          type: dict
+      sample:
+        sources: [dmesg]
+        error: null
+        loaded: 12
+        events:
+          - source: xid
+            address: "0000:83:00.0"
+            number: 79
+            count: 1
+            first: 155044
+            last: 155044
+            last_date: "2026-11-22T14:03Z"
+            line: pid=1234, name=python3, GPU has fallen off the bus.
+        unlisted: 0
+        recovery: {"0000:83:00.0": 2}
+        uuids: {"0000:83:00.0": GPU-e47efc7b-a9d6-5852-880e-5d93536eeb14}
     device_files:
       description: Character devices of the driver.
       type: list

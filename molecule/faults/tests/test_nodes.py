@@ -69,6 +69,12 @@ GROUPS = {
         Break("DEVICE_FILE_BLOCKED", f"{NO_UVM} && mkdir {UVM}", f"rmdir {UVM} && {CREATE}"),
         Break("DEVICE_FILE_BLOCKED", f"{NO_UVM} && touch {UVM}", f"rm {UVM} && {CREATE}"),
     ),
+    # The device plugin ignores both. The GPU of gpu-3 has none.
+    "the kernel log": (
+        Break("", of_lab("xid", "0", "31"), of_lab("restore")),
+        Break("GPU_ERROR_LOGGED", of_lab("xid", "0", "109"), of_lab("restore")),
+        Break("GPU_ERROR_LOGGED", of_lab("xid", "0", "79"), of_lab("restore")),
+    ),
     "what nobody notices": (
         Break("DRIFTED", NO_CDI, "mv /root/nvidia.yaml /var/run/cdi/nvidia.yaml"),
         Break("DRIFTED", UNHOLD, HOLD),

@@ -183,5 +183,6 @@ def test_lost_gpu_is_found(laboratory, lost_gpu):
     assert time.monotonic() - started < 300
     assert run.returncode != 0
     assert "GPU is lost" in run.output
+    assert "Xid 79 (GPU off the bus) once" in " ".join(run.output.split())
     assert re.search(r"gpu-1 .*?\s4\s+4\s+3\s+4\s+3\s+\d/3\s+GPU_FAULTY\b", run.output)
     assert re.search(r"gpu-2 .*?(\s+4){5}\s+4/4\s+ok\b", run.output)

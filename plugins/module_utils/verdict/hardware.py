@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.kernel_log import quote_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -46,20 +47,37 @@ def judge_hardware(host: str, node: Node, declared: int | None) -> Iterator[dict
             pci=len(slots),
             nvml=len(slots) - len(lost),
             addresses=", ".join(lost),
+            log=quote_log(node, lost),
         )
     contradictions = list(_contradictions(slots, devices))
     if contradictions:
         yield finding("NVML_CONTRADICTS", host, evidence="; ".join(contradictions))
-    faulty: dict[str, list[str]] = {}
+    faulty: dict[str, list[Device]] = {}
     for gpu in devices:
         if gpu["error"] is not None:
-            faulty.setdefault(gpu["error"], []).append(_describe(gpu))
+            faulty.setdefault(gpu["error"], []).append(gpu)
     for error, gpus in faulty.items():
-        report = "reports" if len(gpus) == 1 else "report"
-        yield finding("GPU_FAULTY", host, gpus=", ".join(gpus), report=report, error=error)
+        yield finding(
+            "GPU_FAULTY",
+            host,
+            gpus=", ".join(map(_describe, gpus)),
+            report="reports" if len(gpus) == 1 else "report",
+            error=error,
+            log=quote_log(node, [gpu["pci_address"] for gpu in gpus if gpu["pci_address"]]),
+        )
     # An error of single GPUs is already reported for these GPUs.
     if failure is not None and failure["message"] not in faulty:
         yield finding("NVML_TROUBLE", host, error=_with_exit_code(failure))
+
+
+def named_gpus(node: Node) -> set[str | None]:
+    """Return the addresses of the GPUs that NVML_COUNT_DIFFERS and GPU_FAULTY name."""
+    devices = node["nvml"]["devices"]
+    if not devices:
+        return set()
+    found = {gpu["pci_address"] for gpu in devices}
+    faulty = {gpu["pci_address"] for gpu in devices if gpu["error"] is not None}
+    return faulty | {gpu["address"] for gpu in node["pci"] if gpu["address"] not in found}
 
 
 def _contradictions(slots: Sequence[str], devices: Sequence[Device]) -> Iterator[str]:

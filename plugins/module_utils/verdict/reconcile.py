@@ -27,7 +27,9 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.fabric import ju
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.hardware import (
     judge_cuda,
     judge_hardware,
+    named_gpus,
 )
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.kernel_log import judge_kernel_log
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.services import (
     judge_plans,
     judge_services,
@@ -48,8 +50,8 @@ if TYPE_CHECKING:
 
 LAYERS = ("declared", "pci", "nvml", "capacity", "allocatable", "smoke")
 
-# The finding about the hardware that a stopped run can have caused.
-_OF_A_STOPPED_RUN = "NVML_UNAVAILABLE"
+# The findings about the hardware that a stopped run can have caused.
+_OF_A_STOPPED_RUN = ("NVML_UNAVAILABLE", "KERNEL_LOG_UNREADABLE")
 # The only finding of the cluster that is not outdated when kubelet or engine is stopped.
 _IN_SPITE_OF_STOPPED = ("NODE_NOT_IN_CLUSTER",)
 # Findings that follow from a cluster without an answer.
@@ -106,7 +108,7 @@ def reconcile(
     elif is_sound(stated):
         stopped = list(judge_services(host, node))
         answers = judge_answers(host, node, declared, cluster, smoke, asked)
-        findings += judge_hardware(host, node, declared)
+        findings += _judge_gpus(host, node, declared)
         findings += judge_cuda(host, node)
         findings += judge_device_files(host, node)
         fabric = list(judge_fabric(host, node))
@@ -121,8 +123,8 @@ def reconcile(
             and not (silence and one["code"] in _OF_SILENCE)
         ]
     else:
-        hardware = judge_hardware(host, node, declared)
-        findings += [one for one in hardware if one["code"] != _OF_A_STOPPED_RUN]
+        gpus = _judge_gpus(host, node, declared)
+        findings += [one for one in gpus if one["code"] not in _OF_A_STOPPED_RUN]
     findings += silence
     distinct = {(one["code"], one["message"]): dict(one) for one in findings}
     return {
@@ -132,6 +134,13 @@ def reconcile(
         "findings": list(distinct.values()),
         "ok": is_sound(findings),
     }
+
+
+def _judge_gpus(host: str, node: Node, declared: int | None) -> list[dict[str, str]]:
+    """Judge what the bus, the driver and the kernel log show of the GPUs."""
+    hardware = list(judge_hardware(host, node, declared))
+    named, is_explained = named_gpus(node), is_sound(hardware)
+    return [*hardware, *judge_kernel_log(host, node, named, is_explained=is_explained)]
 
 
 def _machine(node: Node | None) -> dict[str, str | None]:

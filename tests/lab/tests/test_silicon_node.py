@@ -4,6 +4,7 @@
 
 import io
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -16,7 +17,15 @@ from metal_lab.silicon.machine import machine_json
 LAB = Path(metal_lab.__file__).parent
 sys.path.insert(0, str(LAB / "silicon/node/usr/local/lib/metal-lab"))
 
-from simulation import boot, device_files, fabric, keys, kmod, trees  # noqa: E402
+from simulation import (  # noqa: E402
+    boot,
+    device_files,
+    fabric,
+    kernel_log,
+    keys,
+    kmod,
+    trees,
+)
 from simulation.faults import FAULTS, FaultError  # noqa: E402
 from simulation.state import Kernel, Machine, Node  # noqa: E402
 
@@ -607,6 +616,53 @@ def test_other_faults_outlive_a_reboot(p100):
     p100.reboot()
     assert p100.states() == {P100[0]: "ok", P100[1]: "ok", P100[2]: "lost"}
     assert p100.node.path(f"/sys/bus/pci/devices/{P100[2]}/config").read_bytes() == b"\xff" * 256
+
+
+RECORDED_LINES = yaml.safe_load((LAB / "recorded/xids.yml").read_text())["lines"]
+
+
+def form(line):
+    """A line of the kernel log without addresses, UUIDs and versions."""
+    for pattern, mark in (
+        (r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}", "ADDRESS"),
+        (r"GPU-[0-9a-f-]{36}", "UUID"),
+        (r"\b[0-9]{3}\.[0-9.]+", "VERSION"),
+        (r"  Release Build$", ""),
+    ):
+        line = re.sub(pattern, mark, line)
+    return line
+
+
+@pytest.mark.parametrize("flavour", ["open", "proprietary"])
+def test_kernel_log_has_the_recorded_lines(tmp_path, capsys, flavour):
+    h100 = Rig(tmp_path, "h100x8", flavour)
+    h100.modprobe("nvidia")
+    h100.fault("xid", "1")
+    h100.fault("gpu-lost", "2")
+    h100.kernel.save()
+    assert kernel_log.dmesg(h100.node, Kernel.load(h100.node)) == 0
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first == f"[    0.000000] Linux version {RELEASE} (metal-lab)"
+    times, texts = zip(*(line[1:].split("] ", 1) for line in lines), strict=True)
+    assert sorted(map(float, times)) == list(map(float, times))
+    assert {form(text) for text in texts} <= {form(row["line"]) for row in RECORDED_LINES}
+    assert sum("Xid" in text for text in texts) == 2
+
+
+def test_kernel_log_is_that_of_the_boot(p100):
+    p100.modprobe("nvidia")
+    p100.fault("xid", "0", "48")
+    p100.fault("restore")
+    assert [kernel_log.NVLINK in line for line in p100.kernel.log].count(True) == 2
+    assert kernel_log.NVLINK in p100.kernel.log[-2]  # after the error
+    p100.fault("xid", "0", "48")
+    p100.reboot()
+    assert not any("Xid" in line for line in p100.kernel.log)
+
+
+def test_only_a_driver_logs_errors(p100):
+    p100.fault("xid")
+    assert p100.kernel.log == []
 
 
 def test_faults_that_cannot_be(p100):

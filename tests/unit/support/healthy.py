@@ -287,6 +287,7 @@ def _node(
             "systemctl show": (0, "\n".join(shown), ""),
             "dpkg-query": (0, "".join(listed), ""),
             "modinfo": (0, f"{DRIVER}\n", ""),
+            "dmesg": (0, recording("kernel_log/everyday.txt"), ""),
             "nvidia-smi --query": (0, rows, ""),
             "nvidia-ctk": (0, "NVIDIA Container Toolkit CLI version 1.20.1\n", ""),
             "containerd --version": (

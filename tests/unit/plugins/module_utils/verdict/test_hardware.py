@@ -35,6 +35,7 @@ def node(*devices: dict[str, Any], failure: Any = None, slots: list[str] = SLOTS
         "pci": [{"address": address} for address in slots],
         "nvml": {"devices": list(devices), "failure": failure},
         "kernel": {"modules": ["nvidia", "nvidia_uvm"]},
+        "kernel_log": {"sources": ["dmesg"], "error": None, "events": [], "recovery": {}},
         "device_files": [
             {"path": f"/dev/nvidia{name}", "major": 195} for name in ("ctl", "-uvm", 0, 1)
         ],

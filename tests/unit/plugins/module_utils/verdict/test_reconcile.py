@@ -44,6 +44,13 @@ def node(
         "device_obstacles": [],
         "device_majors": {},
         "kernel": {"modules": ["nvidia", "nvidia_uvm"]},
+        "kernel_log": {
+            "sources": ["dmesg"],
+            "error": None,
+            "events": [],
+            "recovery": {},
+            "uuids": {},
+        },
         "systemd": {"unknown": [], "error": None},
         "package_manager": {"error": None},
         "engines": {
@@ -720,3 +727,39 @@ def test_a_pod_that_is_left_behind_hides_no_other_finding() -> None:
     left = smoke(UUIDS[:3], pod="p", namespace="tests", left_behind="forbidden")
     codes = [found["code"] for found in reconcile("gpu-1", node(), 4, cluster(), left)["findings"]]
     assert codes == ["SMOKE_POD_LEFT", "SMOKE_MISSING"]
+
+
+XID = {
+    "source": "xid",
+    "address": SLOTS[1],
+    "number": 79,
+    "count": 1,
+    "first": 600,
+    "last": 600,
+    "last_date": "2026-11-22T14:03Z",
+    "line": "GPU has fallen off the bus.",
+}
+
+
+@pytest.mark.parametrize(
+    "known",
+    [[], [finding("REBOOT_NEEDED", "gpu-1", evidence="x", reboot_ok=False)]],
+    ids=["judged", "left out by the run"],
+)
+def test_a_gpu_that_only_the_kernel_log_shows(known: list[dict[str, str]]) -> None:
+    seen = node()
+    seen["kernel_log"]["events"] = [XID]
+    verdict = reconcile("gpu-1", seen, 4, cluster(), smoke(UUIDS), known)
+    assert "GPU_ERROR_LOGGED" in [one["code"] for one in verdict["findings"]]
+    assert not verdict["ok"]
+
+
+def test_a_silent_kernel_log_is_no_finding_of_a_healthy_node() -> None:
+    seen = node()
+    seen["kernel_log"].update(sources=[], error="dmesg: Operation not permitted")
+    assert reconcile("gpu-1", seen, 4, cluster(), smoke(UUIDS))["ok"]
+    assert reconcile("gpu-1", seen, 4, cluster(), smoke(UUIDS))["findings"] == []
+    lost = node(devices=[device(index) for index in range(3)])
+    lost["kernel_log"] = seen["kernel_log"]
+    codes = [one["code"] for one in reconcile("gpu-1", lost, 4, None, None, asked=())["findings"]]
+    assert codes == ["NVML_COUNT_DIFFERS", "KERNEL_LOG_UNREADABLE"]

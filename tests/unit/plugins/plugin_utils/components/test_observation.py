@@ -57,6 +57,7 @@ def test_a_gpu_node(observe, tmp_path):
             "dpkg-query": (1, PACKAGES, "dpkg-query: no packages found matching libcuda1\n"),
             "modinfo": (0, "580.178.04\n", ""),
             "nvidia-smi": (0, recording("nvidia_smi/query-p100x2.txt"), ""),
+            "dmesg": (0, recording("kernel_log/application.txt"), ""),
             "nvidia-ctk": (0, "NVIDIA Container Toolkit CLI version unknown\n", ""),
             "containerd --version": (0, CONTAINERD_VERSION, ""),
             "containerd --config /etc/containerd/config.toml config dump": (
@@ -190,6 +191,26 @@ def test_a_gpu_node(observe, tmp_path):
                 },
             ],
             "failure": None,
+        },
+        "kernel_log": {
+            "sources": ["dmesg"],
+            "error": None,
+            "loaded": 12,
+            "events": [
+                {
+                    "source": "xid",
+                    "address": "0000:03:00.0",
+                    "number": 31,
+                    "count": 1,
+                    "first": 14,
+                    "last": 14,
+                    "last_date": ANY,
+                    "line": "pid=7, name=python3, Ch 00000008",
+                }
+            ],
+            "unlisted": 0,
+            "recovery": {},
+            "uuids": {},
         },
         # Its NVSwitch is on the bus. What systemd says of Fabric Manager is not recorded there.
         "fabric": {
@@ -477,7 +498,7 @@ def test_the_documentation_shows_every_key(observe):
         *("packages", "runtimes", "repositories", "module_streams"),
         *("failure", "made_with", "program", "distribution", "kinds", "errors", "unfinished"),
         *("dependants", "parameters", "next_kernel", "signing", "builds"),
-        "device_majors",
+        *("device_majors", "recovery", "uuids"),
     )
 
     def compare(found, sample, path):

@@ -3,7 +3,7 @@
 """The GPU hardware of a laboratory node.
 
 hardware.py boot                    at the start of the node (metal-lab-hardware.service)
-hardware.py modprobe|rmmod|modinfo|lsmod|mokutil ARGUMENT...
+hardware.py modprobe|rmmod|modinfo|lsmod|mokutil|dmesg ARGUMENT...
 hardware.py nvidia-modprobe ARGUMENT...
 hardware.py device-files            ub-device-create calls it: all files that can be in /dev
 hardware.py persistence on|off      nvidia-persistenced calls it to set the mode
@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import sys
 
-from simulation import boot, device_files, fabric, keys, kmod, trees
+from simulation import boot, device_files, fabric, kernel_log, keys, kmod, trees
 from simulation.faults import FAULTS, FaultError
 from simulation.state import Kernel, Machine, Node
 
@@ -38,6 +38,8 @@ def main(arguments: list[str]) -> int:
         return keys.mokutil(node, Machine.load(node), arguments[1:])
     if arguments[0] == "lsmod":
         return kmod.lsmod(node, Kernel.load(node))
+    if arguments[0] == "dmesg":
+        return kernel_log.dmesg(node, Kernel.load(node))
     if os.geteuid() != 0:
         sys.exit(f"{arguments[0]}: ERROR: Operation not permitted")
     with node.lock():

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from . import boot, device_files, keys, kmod, trees
+from . import boot, device_files, kernel_log, keys, kmod, trees
 from .state import UVM_MAJOR, Kernel, Machine, Node
 
 Fault = Callable[[Node, Machine, Kernel, list[str]], None]
@@ -23,6 +23,11 @@ def _gpu(machine: Machine, arguments: list[str]) -> str:
     if not 0 <= number < len(machine.all_gpus):
         raise FaultError(f"GPU {number} does not exist, only 0 to {len(machine.all_gpus) - 1}")
     return str(machine.all_gpus[number]["address"])
+
+
+def _log_xid(machine: Machine, kernel: Kernel, address: str, number: int) -> None:
+    (gpu,) = (one for one in machine.all_gpus if one["address"] == address)
+    kernel_log.add_xid(kernel, gpu, number)
 
 
 def lose_gpu(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> None:
@@ -48,12 +53,16 @@ def fabric_reset(node: Node, machine: Machine, kernel: Kernel, arguments: list[s
 
 def gpu_lost(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> None:
     """[GPU]: it fell off the bus; programs get no new handle of it."""
-    machine.add_fault("gpu-lost", address=_gpu(machine, arguments))
+    address = _gpu(machine, arguments)
+    machine.add_fault("gpu-lost", address=address)
+    _log_xid(machine, kernel, address, kernel_log.OFF_THE_BUS)
 
 
 def gpu_lost_in_use(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> None:
     """[GPU]: it fell off the bus, seen by a program with an open handle: in the cells."""
-    machine.add_fault("gpu-lost-in-use", address=_gpu(machine, arguments))
+    address = _gpu(machine, arguments)
+    machine.add_fault("gpu-lost-in-use", address=address)
+    _log_xid(machine, kernel, address, kernel_log.OFF_THE_BUS)
 
 
 def gpu_unknown_error(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> None:
@@ -140,9 +149,11 @@ def no_nvml(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) 
 
 
 def xid(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> None:
-    """[GPU [XID]]: the driver reports a critical Xid error of it, 79 by default."""
-    number = int(arguments[1]) if len(arguments) > 1 else 79
-    machine.add_fault("xid", address=_gpu(machine, arguments), xid=number)
+    """[GPU [XID]]: the driver reports an Xid error of it and logs it, 79 by default."""
+    number = int(arguments[1]) if len(arguments) > 1 else kernel_log.OFF_THE_BUS
+    address = _gpu(machine, arguments)
+    machine.add_fault("xid", address=address, xid=number)
+    _log_xid(machine, kernel, address, number)
 
 
 def nouveau(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> None:

@@ -22,7 +22,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from . import keys, parameters
+from . import kernel_log, keys, parameters
 from .state import Driver, Kernel, Machine, Node
 
 PEERMEM = "nvidia_peermem"
@@ -170,6 +170,7 @@ def load(node: Node, machine: Machine, kernel: Kernel, module: str) -> list[Path
         raise KmodError(f"ERROR: could not insert '{module}': Key was rejected by service")
     elif module == "nvidia":
         _probe_nvidia(machine, kernel, read_driver(file))
+        kernel_log.add_load(kernel)
         names = ("nvidia", file.stem)
         kernel.parameters = parameters.of_options(raw_modprobe_texts(node), names)
     elif module == PEERMEM and "peer_memory=yes" not in file.read_text().splitlines():
@@ -250,6 +251,7 @@ def evict_nvidia(kernel: Kernel) -> None:
 def _remove(kernel: Kernel, module: str) -> None:
     kernel.modules.remove(module)
     if module == "nvidia":
+        kernel_log.add(kernel, kernel_log.NO_NVLINK)
         kernel.driver = None
         kernel.parameters = {}
         kernel.fabric = False

@@ -204,6 +204,7 @@ class Kernel:
     # Names in /dev that somebody creates now, with their numbers. /dev has the others.
     device_files: dict[str, tuple[int, int]] = field(default_factory=dict)
     missing_files: list[str] = field(default_factory=list)  # names in /dev that a fault removed
+    log: list[str] = field(default_factory=list)  # lines that dmesg shows
 
     @classmethod
     def load(cls, node: Node) -> Kernel:

@@ -1,0 +1,282 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: BSD-2-Clause
+
+"""Parse the kernel log: the errors that the NVIDIA driver reported of GPUs and NVSwitches. No I/O.
+
+The kernel has its newest lines in a ring of fixed size, which `dmesg` prints. The journal may have
+older lines of the same boot, or have dropped some that are still in the ring. So the ring counts,
+and the journal only for the time before it. Errors before the last load of the driver are over, and
+so are those of a GPU before the driver took back its recovery action.
+
+A log of 800,000 lines of the same error is on record: lines are counted, and not kept.
+
+Source: tests/recorded/xids.yml
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, TypedDict
+
+from ansible_collections.metal.gpu.plugins.module_utils.read.output import failure_text
+from ansible_collections.metal.gpu.plugins.module_utils.read.pci import normalise_address
+from ansible_collections.metal.gpu.plugins.module_utils.read.xids import RECOVERY_CHANGED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from ansible_collections.metal.gpu.plugins.module_utils.read.output import Output
+
+RING = ("dmesg", "--kernel")
+JOURNAL_LINES = 20000
+# Newest first: of more lines, the oldest ones are missing. With --quiet, nothing would tell a
+# journal without files from one without such lines.
+JOURNAL = (
+    *("journalctl", "--dmesg", "--boot", "--output=short-monotonic", "--no-pager"),
+    *("--reverse", f"--lines={JOURNAL_LINES}"),
+    "--grep=Xid \\(|fallen off the bus|The NVIDIA GPU|GPU at PCI|NVIDIA UNIX|Nvlink [Cc]ore"
+    "|nvswitch: Probing",
+)
+
+XID, SXID, LOST = "xid", "sxid", "lost"
+
+_LINE_LENGTH = 200
+_MOST_EVENTS = 200
+_TIME = re.compile(r"\[ *\d{1,9}\.\d{6}\]")
+_ADDRESS = r"(?P<address>[0-9A-Fa-f]{2,8}:[0-9A-Fa-f:.]{2,12})"
+# With a process, without one, of a MIG instance, and of old drivers.
+_XID = re.compile(
+    rf"NVRM: Xid \((?:PCI:)?{_ADDRESS}(?: [^)]*)?\): (?P<number>\d{{1,6}}),? ?(?P<words>.*)"
+)
+# Lines with the same number follow, whose words are "Severity" and "Data".
+_SXID = re.compile(
+    rf"nvidia-nvswitch\d*: SXid \((?:PCI:)?{_ADDRESS}\): (?P<number>\d{{1,6}}), "
+    r"(?P<words>(?:Non-)?fatal\b.*)",
+    re.IGNORECASE,
+)
+_OFF_THE_BUS = re.compile(rf"NVRM: (?P<words>GPU {_ADDRESS}: GPU has fallen off the bus.*)")
+# When the driver is loaded; the name of the GPU is in an earlier line, or in the same one.
+_NAMED = re.compile(rf"NVRM: The NVIDIA GPU {_ADDRESS}")
+_SILENT = re.compile(r"NVRM: .*?(?P<words>fallen off the bus and is not responding.*)")
+_UUID = re.compile(
+    rf"NVRM: GPU at (?:PCI:)?{_ADDRESS}: "
+    r"(?P<uuid>GPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"
+)
+# The first line of a load comes before the GPUs are probed, and the last one after that.
+_LOAD = re.compile(r"nvidia-nvlink: (?:Nvlink Core is being init|Unregistered (?:the )?Nvlink)")
+_LOADED = re.compile(r"NVRM: loading NVIDIA UNIX")
+_SWITCH_PROBED = re.compile(rf"nvidia-nvswitch: Probing device {_ADDRESS}")
+_RECOVERY = re.compile(r"recovery action changed .*to 0x(?P<code>[0-9A-Fa-f]{1,4}) \(")
+_FATAL = re.compile(r"\bFatal\b")
+
+
+class Event(TypedDict):
+    """An error that the driver reported once or several times."""
+
+    source: str  # XID, SXID or LOST
+    address: str
+    number: int | None
+    count: int
+    first: int  # seconds since boot
+    last: int
+    line: str  # the last one, or the last one with "Fatal"
+
+
+class Log(TypedDict):
+    """What the kernel log has about GPUs since the driver was loaded."""
+
+    sources: list[str]  # what could be read
+    error: str | None  # why something could not be read, or not all of it
+    loaded: int | None  # seconds since boot
+    events: list[Event]
+    unlisted: int  # further lines, if there are too many different errors
+    recovery: dict[str, int]  # code of the outstanding action, by address
+    uuids: dict[str, str]  # by address
+
+
+def has_load(ring: Output | None) -> bool:
+    """Whether the ring reaches back to the load of the driver, or to the boot."""
+    if ring is None or ring.rc != 0:
+        return False
+    return _first_time(ring.stdout) == 0 or _LOAD.search(ring.stdout) is not None
+
+
+def parse(ring: Output | None, journal: Output | None) -> Log:
+    """Parse the output of RING, and of JOURNAL if it was necessary."""
+    sources, errors = [], []
+    if ring and ring.rc == 0:
+        sources.append("dmesg")
+    else:
+        errors.append(f"dmesg: {failure_text(ring, 'dmesg')}")
+    # Without a match, journalctl exits with 1. It warns of damaged files, and exits with 0.
+    if journal and (journal.rc == 0 or (journal.rc == 1 and not journal.stderr.strip())):
+        sources.append("journal")
+        errors = []
+        if journal.stdout.count("\n") >= JOURNAL_LINES:
+            errors.append(f"journalctl: only the last {JOURNAL_LINES} lines about GPUs were read")
+    elif not has_load(ring):
+        errors.append(f"journalctl: {failure_text(journal, 'journalctl')}")
+    lines = _merge(ring.stdout if ring else "", journal.stdout if journal else "")
+    return {"sources": sources, "error": "; ".join(errors) or None, **_Reader().read(lines)}
+
+
+def _merge(ring: str, journal: str) -> Iterator[str]:
+    """Yield the lines of the journal that are older than the ring, and those of the ring."""
+    start = _first_time(ring)
+    for entry in _chronological(journal):
+        time = _time(entry[0])
+        if start is not None and time is not None and time >= start:
+            break
+        yield from entry
+    yield from ring.splitlines()
+
+
+def _chronological(journal: str) -> list[list[str]]:
+    """Return the entries of the journal, the oldest first. An entry can have several lines."""
+    entries: list[list[str]] = []
+    for line in journal.splitlines():
+        if entries and not line.startswith("["):
+            entries[-1].append(line)
+        else:
+            entries.append([line])
+    return entries[::-1]
+
+
+def _first_time(text: str) -> float | None:
+    match = _TIME.search(text)
+    return float(match[0].strip("[ ]")) if match else None
+
+
+def _time(line: str) -> float | None:
+    return _first_time(line[:_LINE_LENGTH])
+
+
+class _Found(TypedDict):
+    loaded: int | None
+    events: list[Event]
+    unlisted: int
+    recovery: dict[str, int]
+    uuids: dict[str, str]
+
+
+class _Reader:
+    """Reads lines in their order, and keeps what still counts."""
+
+    def __init__(self) -> None:
+        self._now = 0
+        self._loaded: int | None = None
+        self._named: str | None = None  # the GPU of a message with several lines
+        self._forget_all()
+
+    def _forget_all(self) -> None:
+        self._events: dict[tuple[str, str, int | None], Event] = {}
+        self._unlisted = 0
+        self._recovery: dict[str, int] = {}
+        self._uuids: dict[str, str] = {}
+
+    def read(self, lines: Iterable[str]) -> _Found:
+        for line in lines:
+            if "NVRM: " in line or "nvidia-nv" in line:
+                time = _time(line)
+                self._now = self._now if time is None else int(time)
+                self._read_line(line)
+        return {
+            "loaded": self._loaded,
+            "events": list(self._events.values()),
+            "unlisted": self._unlisted,
+            "recovery": self._recovery,
+            "uuids": self._uuids,
+        }
+
+    def _read_line(self, line: str) -> None:
+        if match := _XID.search(line):
+            self._read_xid(match)
+        elif match := _SXID.search(line):
+            self._add(SXID, match, int(match["number"]))
+        elif match := _OFF_THE_BUS.search(line):
+            self._add(LOST, match, None)
+        elif match := _UUID.search(line):
+            if address := _normalise(match["address"]):
+                self._uuids[address] = match["uuid"]
+        elif _LOAD.search(line):
+            self._forget_all()
+            self._loaded = self._now
+        elif _LOADED.search(line):
+            # The probes of this load are already in the log.
+            self._forget(lambda event: event["source"] == XID)
+            self._recovery = {}
+            self._loaded = self._now
+        elif match := _SWITCH_PROBED.search(line):
+            # A reset of all GPUs probes the NVSwitches between them again.
+            address = _normalise(match["address"])
+            self._forget(lambda event: event["source"] == XID or event["address"] == address)
+        else:
+            self._read_probe(line)
+
+    def _read_xid(self, match: re.Match[str]) -> None:
+        number, address = int(match["number"]), _normalise(match["address"])
+        changed = _RECOVERY.search(match["words"]) if number == RECOVERY_CHANGED else None
+        if changed and address:
+            code = int(changed["code"], 16)
+            self._recovery[address] = code
+            if code == 0:
+                del self._recovery[address]
+                self._forget(lambda event: event["address"] == address)
+                return
+        self._add(XID, match, number)
+
+    def _read_probe(self, line: str) -> None:
+        if match := _NAMED.search(line):
+            self._named = match["address"]
+        if (match := _SILENT.search(line)) and self._named:
+            self._add(LOST, match, None, self._named)
+            self._named = None
+
+    def _forget(self, is_over: Callable[[Event], bool]) -> None:
+        self._events = {key: one for key, one in self._events.items() if not is_over(one)}
+
+    def _add(
+        self, source: str, match: re.Match[str], number: int | None, named: str | None = None
+    ) -> None:
+        address = _normalise(named or match["address"])
+        if address is None:
+            return
+        words = _printable(match["words"])
+        event = self._events.get((source, address, number))
+        if event is None and len(self._events) >= _MOST_EVENTS:
+            self._unlisted += 1
+        elif event is None:
+            self._events[(source, address, number)] = {
+                "source": source,
+                "address": address,
+                "number": number,
+                "count": 1,
+                "first": self._now,
+                "last": self._now,
+                "line": words,
+            }
+        else:
+            event["count"] += 1
+            event["last"] = self._now
+            if _FATAL.search(words) or not _FATAL.search(event["line"]):
+                event["line"] = words
+
+
+def is_fatal(event: Event) -> bool:
+    """Whether the driver calls the error fatal."""
+    return _FATAL.search(event["line"]) is not None
+
+
+def _normalise(address: str) -> str | None:
+    """Write an address as sysfs does. The driver leaves out the function, and once the domain."""
+    place, _dot, function = address.partition(".")
+    domain = "0:" if place.count(":") == 1 else ""
+    try:
+        return normalise_address(f"{domain}{place}.{function or 0}")
+    except ValueError:
+        return None
+
+
+def _printable(text: str) -> str:
+    shown = "".join(sign if sign.isprintable() else "?" for sign in text[: _LINE_LENGTH + 1])
+    return shown if len(shown) <= _LINE_LENGTH else f"{shown[:_LINE_LENGTH]}…"

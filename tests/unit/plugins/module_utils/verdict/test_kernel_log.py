@@ -1,0 +1,256 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ansible_collections.metal.gpu.plugins.module_utils.read import xids
+from ansible_collections.metal.gpu.plugins.module_utils.verdict import kernel_log
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.hardware import (
+    judge_hardware,
+    named_gpus,
+)
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.kernel_log import (
+    judge_kernel_log,
+    quote_log,
+)
+
+GPU, OTHER, SWITCH = "0000:03:00.0", "0000:82:00.0", "0000:05:00.0"
+FATAL_LINK = "NETIR_LINK_EVT  Fatal   XC0 i0 Link 01 (0x0 0x0)"
+REFUSED = "dmesg: Operation not permitted; journalctl: journalctl was not found"
+
+
+def event(number: int | None, line: str = "words", **more: Any) -> dict[str, Any]:
+    return {
+        "source": "xid" if number else "lost",
+        "address": GPU,
+        "number": number,
+        "count": 1,
+        "first": 600,
+        "last": 600,
+        "last_date": "2026-11-22T14:03Z",
+        "line": line,
+        **more,
+    }
+
+
+def sxid(number: int, line: str) -> dict[str, Any]:
+    return event(number, line, source="sxid", address=SWITCH)
+
+
+def device(index: int, address: str, error: str | None = None) -> dict[str, Any]:
+    return {"index": index, "pci_address": address, "uuid": f"GPU-{index}", "error": error}
+
+
+HEALTHY = [device(0, GPU), device(1, OTHER)]
+
+
+def node(
+    *events: dict[str, Any], devices: list[dict[str, Any]] = HEALTHY, **log: Any
+) -> dict[str, Any]:
+    return {
+        "pci": [{"address": GPU}, {"address": OTHER}],
+        "nvml": {"devices": devices, "failure": None},
+        "kernel_log": {
+            "sources": ["dmesg"],
+            "error": None,
+            "loaded": 12,
+            "events": list(events),
+            "unlisted": 0,
+            "recovery": {},
+            "uuids": {},
+            **log,
+        },
+    }
+
+
+def judge(seen: Any) -> list[dict[str, str]]:
+    return list(judge_kernel_log("gpu-1", seen, named_gpus(seen), is_explained=True))
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        pytest.param(node(), id="nothing"),
+        pytest.param(node(event(13), event(31), event(43), event(45), event(68)), id="programs"),
+        pytest.param(node(event(63), event(92), event(94)), id="memory that was replaced"),
+        pytest.param(node(event(106), event(107), event(162)), id="information"),
+        pytest.param(node(event(149, "NETIR_LINK_EVT  Nonfatal XC0 i0 Link -1")), id="nonfatal"),
+        pytest.param(node(sxid(12028, "Non-fatal, Link 32 egress")), id="a corrected NVSwitch"),
+        pytest.param(node(sources=[], error=REFUSED), id="a log that cannot be read"),
+    ],
+)
+def test_a_healthy_node_has_no_finding(seen: Any) -> None:
+    assert judge(seen) == []
+
+
+@pytest.mark.parametrize("number", [n for n, one in xids.XIDS.items() if one.tier == "application"])
+def test_programs_are_no_finding(number: int) -> None:
+    assert judge(node(event(number))) == []
+
+
+RESET = (
+    "drain the node, and run `nvidia-smi --gpu-reset -i 0000:03:00.0` on it, or reboot it; if the "
+    "error returns, search for its number in NVIDIA's Xid catalogue"
+)
+REPLACE = "; if the error returns, replace the GPU"
+
+
+@pytest.mark.parametrize(
+    ("seen", "errors", "remedy"),
+    [
+        pytest.param(
+            node(event(79, "GPU has fallen off the bus.")),
+            "Xid 79 (GPU off the bus) once, last at 2026-11-22T14:03Z: GPU has fallen off the bus.",
+            f"drain the node, and reboot it{REPLACE}",
+            id="off the bus",
+        ),
+        pytest.param(
+            node(event(None, "GPU 0000:03:00.0: GPU has fallen off the bus.")),
+            "GPU off the bus once, last at 2026-11-22T14:03Z:"
+            " GPU 0000:03:00.0: GPU has fallen off the bus.",
+            f"drain the node, and reboot it{REPLACE}",
+            id="off the bus without a number",
+        ),
+        pytest.param(
+            node(event(95, "Uncontained", count=800_000)),
+            "Xid 95 (memory error that affects all programs) 800000 times, last at"
+            " 2026-11-22T14:03Z: Uncontained",
+            RESET,
+            id="a flood",
+        ),
+        pytest.param(
+            node(event(54, "power")),
+            "Xid 54 (power cable missing) once, last at 2026-11-22T14:03Z: power",
+            "drain the node, switch it off, and check the seating of the card and its power"
+            f" cables{REPLACE}",
+            id="mechanics",
+        ),
+        pytest.param(
+            node(
+                event(119, "Timeout"),
+                event(154, "… from 0x0 (None) to 0x2 (OS Reboot)"),
+                recovery={GPU: 2},
+            ),
+            "Xid 119 (system processor (GSP) does not answer) once, last at 2026-11-22T14:03Z:"
+            " Timeout; the driver asks for: OS Reboot",
+            "drain the node, and reboot it; if the error returns, search for its number in"
+            " NVIDIA's Xid catalogue",
+            id="the driver asks for more than the catalogue",
+        ),
+        pytest.param(
+            node(event(154, "… from 0x0 (None) to 0x1 (PF FLR)"), recovery={GPU: 1}),
+            "the driver asks for: PF FLR",
+            RESET,
+            id="only what the driver asks for",
+        ),
+        pytest.param(
+            node(event(154, "… to 0x7 (Something new)"), recovery={GPU: 7}),
+            "the driver asks for: Something new",
+            "drain the node, and reboot it; if the error returns, search for its number in"
+            " NVIDIA's Xid catalogue",
+            id="an action of newer drivers",
+        ),
+        pytest.param(
+            node(
+                event(31, "program"),
+                event(48, "DBE"),
+                event(171, "DRAM"),
+                event(45, "end"),
+                event(63, "row"),
+            ),
+            "Xid 48 (memory error that could not be corrected) once, last at 2026-11-22T14:03Z:"
+            " DBE, Xid 171 (memory error that could not be corrected) once, last at"
+            " 2026-11-22T14:03Z: DRAM, Xid 31 (invalid memory access of a program) once, last at"
+            " 2026-11-22T14:03Z: program, and 1 more",
+            "drain the node, and run `nvidia-smi --gpu-reset -i 0000:03:00.0` on it, or reboot it"
+            f"{REPLACE}",
+            id="the worst one first",
+        ),
+    ],
+)
+def test_errors_after_which_a_gpu_needs_repair(seen: Any, errors: str, remedy: str) -> None:
+    (found,) = judge(seen)
+    assert (found["code"], found["severity"]) == ("GPU_ERROR_LOGGED", "failure")
+    assert found["message"] == (
+        "gpu-1: the driver logged errors after which the GPU 0000:03:00.0 (GPU-0) cannot be"
+        f" relied on: {errors}"
+    )
+    assert found["remedy"] == remedy
+
+
+def test_each_gpu_has_its_finding() -> None:
+    found = judge(node(event(79), event(48, address=OTHER)))
+    assert [GPU in one["message"] for one in found] == [True, False]
+    assert [OTHER in one["message"] for one in found] == [False, True]
+
+
+def test_the_log_knows_the_uuid_of_a_gpu_that_is_gone() -> None:
+    gone = "0000:99:00.0"
+    (found,) = judge(node(event(79, address=gone), uuids={gone: "GPU-gone"}))
+    assert "the GPU 0000:99:00.0 (GPU-gone) cannot" in found["message"]
+
+
+@pytest.mark.parametrize("number", [999, 51, 167, 176])
+def test_a_number_that_nobody_knows_is_shown(number: int) -> None:
+    (found,) = judge(node(event(number, "BAD_TSG encountered")))
+    assert (found["code"], found["severity"]) == ("XID_UNKNOWN", "notice")
+    assert f"Xid {number} (" in found["message"]
+    assert found["message"].endswith(": BAD_TSG encountered")
+
+
+def test_a_fatal_error_of_nvlink_5_is_shown() -> None:
+    assert [one["code"] for one in judge(node(event(149, FATAL_LINK)))] == ["XID_UNKNOWN"]
+
+
+@pytest.mark.parametrize(
+    ("events", "numbers"),
+    [
+        ([sxid(20034, "Fatal, Link 30 LTSSM Fault Up")], ["SXid 20034 once"]),
+        ([sxid(23001, "Non-fatal, whatever it says")], ["SXid 23001 once"]),
+        ([sxid(20034, "Fatal, Link 30 LTSSM Fault Up"), event(79)], []),
+        ([sxid(20034, "Fatal, Link 30"), sxid(22003, "Fatal, x"), event(None)], ["SXid 22003"]),
+    ],
+    ids=["fatal", "fatal in spite of its word", "a GPU fell off", "and another error"],
+)
+def test_nvswitches(events: list[dict[str, Any]], numbers: list[str]) -> None:
+    found = [one for one in judge(node(*events)) if one["code"] == "NVSWITCH_ERROR_LOGGED"]
+    assert len(found) == bool(numbers)
+    for words, one in zip(numbers, found, strict=True):
+        assert f"the NVSwitch {SWITCH}: {words}" in one["message"]
+        assert one["severity"] == "failure"
+
+
+@pytest.mark.parametrize(
+    "devices",
+    [[device(1, OTHER)], [device(0, GPU, "GPU is lost"), device(1, OTHER)]],
+    ids=["without a row", "with an error"],
+)
+def test_a_gpu_that_another_finding_names_is_explained_there(devices: Any) -> None:
+    seen = node(event(79, "GPU has fallen off the bus."), event(48, address=OTHER), devices=devices)
+    (of_hardware,) = judge_hardware("gpu-1", seen, None)
+    assert of_hardware["message"].endswith(
+        "; the driver logged about 0000:03:00.0: Xid 79 (GPU off the bus) once, last at"
+        " 2026-11-22T14:03Z: GPU has fallen off the bus."
+    )
+    assert [OTHER in one["message"] for one in judge(seen)] == [True]
+
+
+def test_without_errors_nothing_is_quoted() -> None:
+    assert quote_log(node(event(63), event(154)), [GPU]) == ""
+    assert "asks for" in quote_log(node(event(154, "to 0x1 (PF FLR)"), recovery={GPU: 1}), [GPU])
+
+
+def test_a_silent_log_is_named_where_it_could_explain_something() -> None:
+    seen = node(sources=[], error=REFUSED)
+    (found,) = judge_kernel_log("gpu-1", seen, set(), is_explained=False)
+    assert (found["code"], found["severity"]) == ("KERNEL_LOG_UNREADABLE", "notice")
+    assert found["message"].endswith(REFUSED)
+
+
+def test_every_action_has_a_remedy() -> None:
+    broken = {one.action for one in xids.XIDS.values() if one.tier in ("hardware", "reset")}
+    assert broken | {*xids.RECOVERY.values()} == {*kernel_log._REMEDIES}
