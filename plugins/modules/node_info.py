@@ -716,8 +716,8 @@ gpu_node:
           type: str
         loaded:
           description: >-
-            When the driver was loaded or removed, in seconds since boot. V(null) if the log does
-            not show it.
+            When the driver was loaded, or was removed, or its load failed, in seconds since boot.
+            V(null) if the log does not show it.
           type: int
         events:
           description: The errors, each with all its lines.

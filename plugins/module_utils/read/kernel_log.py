@@ -35,7 +35,7 @@ JOURNAL = (
     *("journalctl", "--dmesg", "--boot", "--output=short-monotonic", "--no-pager"),
     *("--reverse", f"--lines={JOURNAL_LINES}"),
     "--grep=Xid \\(|fallen off the bus|The NVIDIA GPU|GPU at PCI|NVIDIA UNIX|Nvlink [Cc]ore"
-    "|nvswitch: Probing",
+    "|nvswitch: Probing|Linux version",
 )
 
 XID, SXID, LOST = "xid", "sxid", "lost"
@@ -62,9 +62,12 @@ _UUID = re.compile(
     rf"NVRM: GPU at (?:PCI:)?{_ADDRESS}: "
     r"(?P<uuid>GPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"
 )
-# The first line of a load comes before the GPUs are probed, and the last one after that.
-_LOAD = re.compile(r"nvidia-nvlink: (?:Nvlink Core is being init|Unregistered (?:the )?Nvlink)")
+# The first line of a load comes before the GPUs are probed, and the last one after that. A load
+# that fails, for example because no GPU answers, ends with the line of a removal.
+_LOAD = re.compile(r"nvidia-nvlink: Nvlink Core is being init")
 _LOADED = re.compile(r"NVRM: loading NVIDIA UNIX")
+_REMOVED = re.compile(r"nvidia-nvlink: Unregistered (?:the )?Nvlink")
+_BOOT = re.compile(r"Linux version \d")
 _SWITCH_PROBED = re.compile(rf"nvidia-nvswitch: Probing device {_ADDRESS}")
 _RECOVERY = re.compile(r"recovery action changed .*to 0x(?P<code>[0-9A-Fa-f]{1,4}) \(")
 _FATAL = re.compile(r"\bFatal\b")
@@ -98,7 +101,7 @@ def has_load(ring: Output | None) -> bool:
     """Whether the ring reaches back to the load of the driver, or to the boot."""
     if ring is None or ring.rc != 0:
         return False
-    return _first_time(ring.stdout) == 0 or _LOAD.search(ring.stdout) is not None
+    return _has_boot(ring) or _LOAD.search(ring.stdout) is not None
 
 
 def parse(ring: Output | None, journal: Output | None) -> Log:
@@ -117,7 +120,17 @@ def parse(ring: Output | None, journal: Output | None) -> Log:
     elif not has_load(ring):
         errors.append(f"journalctl: {failure_text(journal, 'journalctl')}")
     lines = _merge(ring.stdout if ring else "", journal.stdout if journal else "")
-    return {"sources": sources, "error": "; ".join(errors) or None, **_Reader().read(lines)}
+    found = _Reader().read(lines)
+    if sources and not errors and found["loaded"] is None and not _has_boot(ring, journal):
+        errors.append(f"{' and '.join(sources)}: the lines since the boot are not complete")
+    return {"sources": sources, "error": "; ".join(errors) or None, **found}
+
+
+def _has_boot(ring: Output | None, journal: Output | None = None) -> bool:
+    """Whether one of them starts with the boot. A journal can lose its oldest files."""
+    if ring is not None and ring.rc == 0 and _first_time(ring.stdout) == 0:
+        return True
+    return journal is not None and _BOOT.search(journal.stdout) is not None
 
 
 def _merge(ring: str, journal: str) -> Iterator[str]:
@@ -165,6 +178,7 @@ class _Reader:
     def __init__(self) -> None:
         self._now = 0
         self._loaded: int | None = None
+        self._is_loading = False
         self._named: str | None = None  # the GPU of a message with several lines
         self._forget_all()
 
@@ -200,16 +214,23 @@ class _Reader:
                 self._uuids[address] = match["uuid"]
         elif _LOAD.search(line):
             self._forget_all()
+            self._is_loading = True
             self._loaded = self._now
+        elif _REMOVED.search(line):
+            if not self._is_loading:
+                self._forget_all()
+                self._loaded = self._now
         elif _LOADED.search(line):
             # The probes of this load are already in the log.
             self._forget(lambda event: event["source"] == XID)
             self._recovery = {}
+            self._is_loading = False
             self._loaded = self._now
         elif match := _SWITCH_PROBED.search(line):
             # A reset of all GPUs probes the NVSwitches between them again.
             address = _normalise(match["address"])
             self._forget(lambda event: event["source"] == XID or event["address"] == address)
+            self._recovery = {}
         else:
             self._read_probe(line)
 

@@ -23,8 +23,11 @@ UNKNOWN = "unknown"  # what it means for the GPU is not known
 RECOVERY_CHANGED = 154
 OFF_THE_BUS = 79
 
-# Codes of the recovery action in the words of Xid 154, and the action of the catalogue.
-RECOVERY = {1: "RESET_GPU", 2: "RESTART_BM", 3: "RESET_GPU", 4: "RESET_GPU"}
+# Codes of the recovery action in the words of Xid 154, and the action of the catalogue. Others,
+# such as 3 (Drain P2P) and 5 (Recover IMEX Domain), are no failure of the GPU.
+RECOVERY = {1: "RESET_GPU", 2: "RESTART_BM", 4: "RESET_GPU"}
+# The driver reports this one for every GPU of a machine when one of them needs it.
+REBOOT_REQUIRED = 2
 
 # SXid errors of NVSwitches that are fatal even without the word.
 FATAL_SXIDS = frozenset((12020, 22003, 22011, *range(23001, 23018)))

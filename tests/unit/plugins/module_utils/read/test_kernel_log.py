@@ -13,12 +13,15 @@ import yaml
 
 from ansible_collections.metal.gpu.plugins.module_utils.read import kernel_log
 from ansible_collections.metal.gpu.plugins.module_utils.read.output import Output
+from ansible_collections.metal.gpu.tests.unit.support.recordings import recording
 
 RECORD = yaml.safe_load((Path(__file__).parents[4] / "recorded/xids.yml").read_text())
 LINES = RECORD["lines"]
 GPU, OTHER = "0000:41:00.0", "0000:42:00.0"
 LOAD = "nvidia-nvlink: Nvlink Core is being initialized, major device number 236"
 LOADED = "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.105.08"
+LOST = "NVRM: GPU 0000:41:00.0: GPU has fallen off the bus."
+PROBED = "nvidia-nvswitch: Probing device 0000:05:00.0, Vendor Id = 0x10de"
 UNLOAD = "nvidia-nvlink: Unregistered Nvlink Core, major device number 236"
 NONE = "GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)"
 REBOOT = "GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)"
@@ -64,7 +67,7 @@ def test_recorded_lines(row: dict[str, Any], prefix: str) -> None:
     else:
         assert found == []
     assert list(log["uuids"]) == ([row["address"]] if row["of"] == "uuid" else [])
-    assert (log["loaded"] is not None) is (row["of"] in ("load", "loaded"))
+    assert (log["loaded"] is not None) is (row["of"] in ("load", "loaded", "removed"))
 
 
 def test_an_event_has_its_count_times_and_last_words() -> None:
@@ -139,20 +142,38 @@ def test_a_message_of_several_lines_has_one_time() -> None:
             [
                 xid(95),
                 "nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 20034, Fatal, Link 30 LTSSM Fault Up",
-                "nvidia-nvswitch: Probing device 0000:05:00.0, Vendor Id = 0x10de",
+                PROBED,
             ],
             [],
             id="an NVSwitch is probed again",
         ),
+        pytest.param([LOAD, LOST, UNLOAD], [(None, 1)], id="the load failed"),
+        pytest.param([LOAD, LOST, UNLOAD, LOAD, LOADED], [], id="and the next one did not"),
+        pytest.param([LOAD, LOADED, LOST, UNLOAD], [], id="removed after a load"),
     ],
 )
 def test_what_is_over_does_not_count(lines: list[str], found: list[tuple[int, int]]) -> None:
     assert numbers(parse(*lines)) == found
 
 
+def test_a_gpu_that_is_dead_at_the_load_leaves_its_trace() -> None:
+    log = kernel_log.parse(ring(recording("kernel_log/dead_at_load.txt")), None)
+    assert [(one["source"], one["address"]) for one in log["events"]] == [("lost", "0000:03:00.0")]
+    assert (log["loaded"], log["error"]) == (12, None)
+
+
+def test_the_end_of_a_load_in_the_ring_and_its_start_in_the_journal() -> None:
+    end = ring(at(UNLOAD, start=30))
+    assert not kernel_log.has_load(end)
+    log = kernel_log.parse(end, journal(at(LOAD, LOST, UNLOAD, start=10)))
+    assert numbers(log) == [(None, 1)]
+
+
 def test_the_outstanding_action() -> None:
     log = parse(xid(79), xid(154, REBOOT))
     assert log["recovery"] == {GPU: 2}
+    again = parse(xid(154, REBOOT), PROBED, xid(31))
+    assert (again["recovery"], numbers(again)) == ({}, [(31, 1)])
     assert parse(xid(154, REBOOT), xid(154, NONE))["recovery"] == {}
 
 
@@ -219,7 +240,30 @@ NO_MATCH = Output(1, "-- No entries --\n", "")
             "dmesg: dmesg was not found; journalctl: journalctl was not found",
             id="no program",
         ),
-        pytest.param(REFUSED, NO_MATCH, ["journal"], None, id="no match in the journal"),
+        pytest.param(
+            REFUSED,
+            Output(0, "[    1.000000] gpu-1 kernel: Linux version 6.1.0\n", ""),
+            ["journal"],
+            None,
+            id="only the boot in the journal",
+        ),
+        pytest.param(
+            REFUSED,
+            NO_MATCH,
+            ["journal"],
+            "journal: the lines since the boot are not complete",
+            id="a journal without its oldest lines",
+        ),
+        pytest.param(
+            ring(at(xid(31), start=900)),
+            Output(1, "", ""),
+            ["dmesg", "journal"],
+            "dmesg and journal: the lines since the boot are not complete",
+            id="neither reaches the boot",
+        ),
+        pytest.param(
+            ring(at(LOADED, start=9)), NO_MATCH, ["dmesg", "journal"], None, id="since the load"
+        ),
         pytest.param(
             ring(at(LOADED, start=9)),
             Output(1, "-- No entries --\n", "No journal files were found.\n"),
@@ -229,7 +273,7 @@ NO_MATCH = Output(1, "-- No entries --\n", "")
         ),
         pytest.param(
             REFUSED,
-            Output(0, "", "Journal file x.journal is truncated, ignoring file."),
+            Output(0, at(LOADED), "Journal file x.journal is truncated, ignoring file."),
             ["journal"],
             None,
             id="a warning of the journal",
