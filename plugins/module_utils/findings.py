@@ -793,7 +793,7 @@ XID_UNKNOWN (notice): the driver logged errors of {gpu} whose consequences are n
 Remedy: search for the number in NVIDIA's Xid catalogue, https://docs.nvidia.com/deploy/xid-errors/;
   if programs fail on this GPU, drain the node and reboot it
 
-KERNEL_LOG_UNREADABLE (notice): the kernel log, which could explain this, cannot be read: {error}
+KERNEL_LOG_UNREADABLE (notice): the kernel log, which could explain this, {extent}: {error}
 Remedy: run `dmesg` and `journalctl --dmesg --boot` as root on the node
 
 CUDA_UNAVAILABLE (failure): programs cannot use CUDA: {evidence}

@@ -5,7 +5,8 @@
 
 Programs that make mistakes cause Xid errors on every healthy node: these are no finding. An error
 whose number is not known is reported, and is no failure. A GPU that nvidia-smi already shows as
-lost or faulty has what was logged as evidence in that finding.
+lost or faulty has what was logged as evidence in that finding. The driver asks for a reboot at
+every GPU of the machine: only the GPUs with errors of their own are accused.
 
 Source: tests/recorded/xids.yml
 """
@@ -36,7 +37,15 @@ _OFF_THE_BUS = xids.XIDS[xids.OFF_THE_BUS]
 _ORDER = (xids.HARDWARE, xids.RESET, xids.UNKNOWN, xids.APPLICATION)
 _BROKEN = (xids.HARDWARE, xids.RESET)
 
-_RESET = "drain the node, and run `nvidia-smi --gpu-reset -i {address}` on it, or reboot it"
+# What ends the error in the log, too: without NVSwitches, nothing there shows that a GPU was reset.
+_RESET = (
+    "drain the node, and reboot it; or reset the GPU (`nvidia-smi --gpu-reset -i {address}`, "
+    "DaemonSets that use it must stop first) and load the driver again"
+)
+_RESET_ALL = (
+    "drain the node, and reboot it; or reset all its GPUs (`nvidia-smi --gpu-reset`, DaemonSets "
+    "that use them must stop first)"
+)
 _REBOOT = "drain the node, and reboot it"
 _MECHANICS = "drain the node, switch it off, and check the seating of the card and its power cables"
 # By NVIDIA's action, the strongest one first.
@@ -56,21 +65,29 @@ _AGAIN = {
 
 
 def judge_kernel_log(
-    host: str, node: Node, named: Collection[str | None], *, is_explained: bool
+    host: str, node: Node, named: Collection[str | None], *, is_needed: bool
 ) -> Iterator[dict[str, str]]:
     """Judge the errors of GPUs that are not in `named`, because another finding names them.
 
-    `is_explained` is whether nothing needs an explanation, so that a log without an answer is no
-    finding.
+    `is_needed` is whether another finding needs an explanation, so that a log that was not read, or
+    only in part, is a finding.
     """
     log = node["kernel_log"]
-    gpus = [one for one in log["events"] if one["source"] != SXID]
-    for address in dict.fromkeys(one["address"] for one in gpus):
+    events = [one["address"] for one in log["events"] if one["source"] != SXID]
+    gpus = list(dict.fromkeys([*events, *log["recovery"]]))
+    for address in gpus:
         if address not in named:
             yield from _judge_gpu(host, node, address)
+    asking = [one for one in gpus if log["recovery"].get(one) == xids.REBOOT_REQUIRED]
+    has_cause = any(one in named for one in asking) or any(_broken(node, one) for one in gpus)
+    if asking and not has_cause:
+        yield _judge_node(host, node, asking)
     yield from _judge_switches(host, node)
-    if not log["sources"] and log["error"] and not is_explained:
-        yield finding("KERNEL_LOG_UNREADABLE", host, error=log["error"])
+    if log["error"] and is_needed:
+        extent = "was read only in part, and older lines are missing"
+        if not log["sources"]:
+            extent = "cannot be read"
+        yield finding("KERNEL_LOG_UNREADABLE", host, extent=extent, error=log["error"])
 
 
 def quote_log(node: Node, addresses: Collection[str]) -> str:
@@ -100,22 +117,41 @@ def _tier(event: KernelEvent) -> str:
     return meaning.tier
 
 
+def _broken(node: Node, address: str) -> list[KernelEvent]:
+    return [one for one in _events(node, address) if _tier(one) in _BROKEN]
+
+
 def _judge_gpu(host: str, node: Node, address: str) -> Iterator[dict[str, str]]:
-    events = _events(node, address)
-    broken = [one for one in events if _tier(one) in _BROKEN]
+    broken = _broken(node, address)
     actions = [_meaning(one).action for one in broken]
     code = node["kernel_log"]["recovery"].get(address)
-    if code is not None:
-        # A reboot does what newer drivers may ask for.
-        actions.append(xids.RECOVERY.get(code, "RESTART_BM"))
+    request = None if code is None else xids.RECOVERY.get(code)
+    if broken or code != xids.REBOOT_REQUIRED:
+        actions.append(request)
     gpu, errors = _name(node, address), _errors(node, address)
-    if actions:
+    if any(actions):
         remedies = (text for action, text in _REMEDIES.items() if action in actions)
-        remedy = next(remedies, _REBOOT).format(address=address)
+        remedy = next(remedies, _REBOOT)
+        if remedy == _RESET and node["fabric"]["switches"]:
+            remedy = _RESET_ALL
         again = _AGAIN[_tier(broken[0]) if broken else xids.RESET]
-        yield finding("GPU_ERROR_LOGGED", host, gpu=gpu, errors=errors, remedy=f"{remedy}; {again}")
-    elif any(_tier(one) == xids.UNKNOWN for one in events):
+        remedy = f"{remedy.format(address=address)}; {again}"
+        yield finding("GPU_ERROR_LOGGED", host, gpu=gpu, errors=errors, remedy=remedy)
+    elif (code is not None and request is None) or any(
+        _tier(one) == xids.UNKNOWN for one in _events(node, address)
+    ):
         yield finding("XID_UNKNOWN", host, gpu=gpu, errors=errors)
+
+
+def _judge_node(host: str, node: Node, addresses: list[str]) -> dict[str, str]:
+    """Report that the machine needs a reboot, and that no GPU is known as the cause."""
+    return finding(
+        "GPU_ERROR_LOGGED",
+        host,
+        gpu=_name(node, *addresses),
+        errors="; ".join(dict.fromkeys(_request(node, address) for address in addresses)),
+        remedy=f"{_REBOOT}; {_AGAIN[xids.RESET]}",
+    )
 
 
 def _errors(node: Node, address: str) -> str:
@@ -152,11 +188,14 @@ def _judge_switches(host: str, node: Node) -> Iterator[dict[str, str]]:
         yield finding("NVSWITCH_ERROR_LOGGED", host, address=address, errors=_describe(newest))
 
 
-def _name(node: Node, address: str) -> str:
-    """Name a GPU by its PCI address and its UUID, as far as it is known."""
+def _name(node: Node, *addresses: str) -> str:
+    """Name GPUs by their PCI addresses and their UUIDs, as far as they are known."""
     uuids = {gpu["pci_address"]: gpu["uuid"] for gpu in node["nvml"]["devices"]}
-    uuid = uuids.get(address) or node["kernel_log"]["uuids"].get(address)
-    return f"the GPU {address}" + (f" ({uuid})" if uuid else "")
+    names = []
+    for address in addresses:
+        uuid = uuids.get(address) or node["kernel_log"]["uuids"].get(address)
+        names.append(address + (f" ({uuid})" if uuid else ""))
+    return f"the GPU{'s' if len(names) > 1 else ''} {', '.join(names)}"
 
 
 def _describe(events: Iterable[KernelEvent]) -> str:

@@ -139,8 +139,8 @@ def reconcile(
 def _judge_gpus(host: str, node: Node, declared: int | None) -> list[dict[str, str]]:
     """Judge what the bus, the driver and the kernel log show of the GPUs."""
     hardware = list(judge_hardware(host, node, declared))
-    named, is_explained = named_gpus(node), is_sound(hardware)
-    return [*hardware, *judge_kernel_log(host, node, named, is_explained=is_explained)]
+    named, is_needed = named_gpus(node), not is_sound(hardware)
+    return [*hardware, *judge_kernel_log(host, node, named, is_needed=is_needed)]
 
 
 def _machine(node: Node | None) -> dict[str, str | None]:

@@ -54,6 +54,7 @@ def node(
     return {
         "pci": [{"address": GPU}, {"address": OTHER}],
         "nvml": {"devices": devices, "failure": None},
+        "fabric": {"switches": []},
         "kernel_log": {
             "sources": ["dmesg"],
             "error": None,
@@ -68,7 +69,7 @@ def node(
 
 
 def judge(seen: Any) -> list[dict[str, str]]:
-    return list(judge_kernel_log("gpu-1", seen, named_gpus(seen), is_explained=True))
+    return list(judge_kernel_log("gpu-1", seen, named_gpus(seen), is_needed=False))
 
 
 @pytest.mark.parametrize(
@@ -92,10 +93,12 @@ def test_programs_are_no_finding(number: int) -> None:
     assert judge(node(event(number))) == []
 
 
-RESET = (
-    "drain the node, and run `nvidia-smi --gpu-reset -i 0000:03:00.0` on it, or reboot it; if the "
-    "error returns, search for its number in NVIDIA's Xid catalogue"
+CATALOGUE = "; if the error returns, search for its number in NVIDIA's Xid catalogue"
+RESET_ONE = (
+    "drain the node, and reboot it; or reset the GPU (`nvidia-smi --gpu-reset -i 0000:03:00.0`, "
+    "DaemonSets that use it must stop first) and load the driver again"
 )
+RESET = RESET_ONE + CATALOGUE
 REPLACE = "; if the error returns, replace the GPU"
 
 
@@ -148,13 +151,6 @@ REPLACE = "; if the error returns, replace the GPU"
             id="only what the driver asks for",
         ),
         pytest.param(
-            node(event(154, "… to 0x7 (Something new)"), recovery={GPU: 7}),
-            "the driver asks for: Something new",
-            "drain the node, and reboot it; if the error returns, search for its number in"
-            " NVIDIA's Xid catalogue",
-            id="an action of newer drivers",
-        ),
-        pytest.param(
             node(
                 event(31, "program"),
                 event(48, "DBE"),
@@ -166,8 +162,7 @@ REPLACE = "; if the error returns, replace the GPU"
             " DBE, Xid 171 (memory error that could not be corrected) once, last at"
             " 2026-11-22T14:03Z: DRAM, Xid 31 (invalid memory access of a program) once, last at"
             " 2026-11-22T14:03Z: program, and 1 more",
-            "drain the node, and run `nvidia-smi --gpu-reset -i 0000:03:00.0` on it, or reboot it"
-            f"{REPLACE}",
+            f"{RESET_ONE}{REPLACE}",
             id="the worst one first",
         ),
     ],
@@ -180,6 +175,71 @@ def test_errors_after_which_a_gpu_needs_repair(seen: Any, errors: str, remedy: s
         f" relied on: {errors}"
     )
     assert found["remedy"] == remedy
+
+
+def test_with_nvswitches_a_reset_of_all_gpus_is_in_the_log() -> None:
+    seen = node(event(95))
+    seen["fabric"]["switches"] = [{"address": SWITCH}]
+    (found,) = judge(seen)
+    assert found["remedy"] == (
+        "drain the node, and reboot it; or reset all its GPUs (`nvidia-smi --gpu-reset`, DaemonSets"
+        f" that use them must stop first){CATALOGUE}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [(3, "Drain P2P"), (5, "Recover IMEX Domain"), (7, "Something new")],
+)
+def test_actions_that_are_no_repair_of_the_gpu_are_shown(code: int, words: str) -> None:
+    asked = event(154, f"… from 0x0 (None) to 0x{code} ({words})")
+    (found,) = judge(node(asked, recovery={GPU: code}))
+    assert (found["code"], found["severity"]) == ("XID_UNKNOWN", "notice")
+    assert found["message"].endswith(f"not known: the driver asks for: {words}")
+    (found,) = judge(node(event(95), asked, recovery={GPU: code}))
+    assert (found["code"], found["remedy"]) == ("GPU_ERROR_LOGGED", RESET)
+    assert found["message"].endswith(f"; the driver asks for: {words}")
+
+
+REBOOT = "… from 0x0 (None) to 0x2 (Node Reboot Required)"
+# The driver reports it for every GPU.
+ALL_ASK = (event(154, REBOOT), event(154, REBOOT, address=OTHER))
+
+
+def test_a_gpu_is_not_accused_of_the_reboot_that_another_one_needs() -> None:
+    (found,) = judge(node(*ALL_ASK, event(119), recovery={GPU: 2, OTHER: 2}))
+    assert GPU in found["message"]
+    assert OTHER not in found["message"]
+    assert found["remedy"] == f"drain the node, and reboot it{CATALOGUE}"
+
+
+@pytest.mark.parametrize("events", [(), (event(79),)], ids=["in nvidia-smi", "and in the log"])
+def test_nor_if_another_finding_names_that_one(events: Any) -> None:
+    lost = [device(0, GPU, "GPU is lost"), device(1, OTHER)]
+    assert judge(node(*ALL_ASK, *events, devices=lost, recovery={GPU: 2, OTHER: 2})) == []
+
+
+def test_a_reboot_without_a_known_cause_is_one_finding() -> None:
+    (found,) = judge(node(*ALL_ASK, event(31), recovery={GPU: 2, OTHER: 2}))
+    assert (found["code"], found["remedy"]) == (
+        "GPU_ERROR_LOGGED",
+        f"drain the node, and reboot it{CATALOGUE}",
+    )
+    assert found["message"].endswith(
+        "the GPUs 0000:03:00.0 (GPU-0), 0000:82:00.0 (GPU-1) cannot be relied on: the driver asks"
+        " for: Node Reboot Required"
+    )
+
+
+def test_a_request_whose_line_is_not_listed_counts() -> None:
+    (found,) = judge(node(recovery={GPU: 4}, unlisted=9))
+    assert found["message"].endswith("the driver asks for: a recovery action")
+    assert found["remedy"] == RESET
+
+
+def test_unknown_errors_beside_a_reboot_are_shown() -> None:
+    found = judge(node(*ALL_ASK, event(167), event(79, address=OTHER), recovery={GPU: 2, OTHER: 2}))
+    assert [one["code"] for one in found] == ["XID_UNKNOWN", "GPU_ERROR_LOGGED"]
 
 
 def test_each_gpu_has_its_finding() -> None:
@@ -246,9 +306,20 @@ def test_without_errors_nothing_is_quoted() -> None:
 
 def test_a_silent_log_is_named_where_it_could_explain_something() -> None:
     seen = node(sources=[], error=REFUSED)
-    (found,) = judge_kernel_log("gpu-1", seen, set(), is_explained=False)
+    (found,) = judge_kernel_log("gpu-1", seen, set(), is_needed=True)
     assert (found["code"], found["severity"]) == ("KERNEL_LOG_UNREADABLE", "notice")
-    assert found["message"].endswith(REFUSED)
+    assert found["message"].endswith(f"cannot be read: {REFUSED}")
+
+
+def test_a_log_without_its_older_lines_is_named_where_it_could_explain_something() -> None:
+    seen = node(error="journalctl: No journal files were found.")
+    assert judge(seen) == []
+    (found,) = judge_kernel_log("gpu-1", seen, set(), is_needed=True)
+    assert (found["code"], found["severity"]) == ("KERNEL_LOG_UNREADABLE", "notice")
+    assert found["message"].endswith(
+        "was read only in part, and older lines are missing: journalctl: No journal files were"
+        " found."
+    )
 
 
 def test_every_action_has_a_remedy() -> None:
