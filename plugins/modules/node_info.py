@@ -752,7 +752,9 @@ gpu_node:
                 characters.
               type: str
         unlisted:
-          description: Number of lines about further errors, if there are more than 200 errors.
+          description: >-
+            Number of lines about further errors, if there are more than 200 errors. Errors of
+            programs and corrected errors of NVSwitches are left out first.
           type: int
         recovery:
           description: >-

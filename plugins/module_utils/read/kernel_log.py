@@ -8,8 +8,6 @@ older lines of the same boot, or have dropped some that are still in the ring. S
 and the journal only for the time before it. Errors before the last load of the driver are over, and
 so are those of a GPU before the driver took back its recovery action.
 
-A log of 800,000 lines of the same error is on record: lines are counted, and not kept.
-
 Source: tests/recorded/xids.yml
 """
 
@@ -18,12 +16,22 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, TypedDict
 
+from ansible_collections.metal.gpu.plugins.module_utils.read.kernel_events import (
+    LOST,
+    SXID,
+    XID,
+    Event,
+    Events,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.read.output import failure_text
 from ansible_collections.metal.gpu.plugins.module_utils.read.pci import normalise_address
-from ansible_collections.metal.gpu.plugins.module_utils.read.xids import RECOVERY_CHANGED
+from ansible_collections.metal.gpu.plugins.module_utils.read.xids import (
+    HEALING,
+    RECOVERY_CHANGED,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from ansible_collections.metal.gpu.plugins.module_utils.read.output import Output
 
@@ -38,10 +46,7 @@ JOURNAL = (
     "|nvswitch: Probing|Linux version",
 )
 
-XID, SXID, LOST = "xid", "sxid", "lost"
-
-_LINE_LENGTH = 200
-_MOST_EVENTS = 200
+_PREFIX_LENGTH = 200
 _TIME = re.compile(r"\[ *\d{1,9}\.\d{6}\]")
 _ADDRESS = r"(?P<address>[0-9A-Fa-f]{2,8}:[0-9A-Fa-f:.]{2,12})"
 # With a process, without one, of a MIG instance, and of old drivers.
@@ -69,20 +74,10 @@ _LOADED = re.compile(r"NVRM: loading NVIDIA UNIX")
 _REMOVED = re.compile(r"nvidia-nvlink: Unregistered (?:the )?Nvlink")
 _BOOT = re.compile(r"Linux version \d")
 _SWITCH_PROBED = re.compile(rf"nvidia-nvswitch: Probing device {_ADDRESS}")
-_RECOVERY = re.compile(r"recovery action changed .*to 0x(?P<code>[0-9A-Fa-f]{1,4}) \(")
-_FATAL = re.compile(r"\bFatal\b")
-
-
-class Event(TypedDict):
-    """An error that the driver reported once or several times."""
-
-    source: str  # XID, SXID or LOST
-    address: str
-    number: int | None
-    count: int
-    first: int  # seconds since boot
-    last: int
-    line: str  # the last one, or the last one with "Fatal"
+_CODE = "0x(?P<{}>[0-9A-Fa-f]{{1,4}})"
+_RECOVERY = re.compile(
+    rf"recovery action changed (?:from {_CODE.format('before')} )?.*to {_CODE.format('code')} \("
+)
 
 
 class Log(TypedDict):
@@ -119,7 +114,7 @@ def parse(ring: Output | None, journal: Output | None) -> Log:
             errors.append(f"journalctl: only the last {JOURNAL_LINES} lines about GPUs were read")
     elif not has_load(ring):
         errors.append(f"journalctl: {failure_text(journal, 'journalctl')}")
-    lines = _merge(ring.stdout if ring else "", journal.stdout if journal else "")
+    lines = _merge(_ring_text(ring, journal), journal.stdout if journal else "")
     found = _Reader().read(lines)
     if sources and not errors and found["loaded"] is None and not _has_boot(ring, journal):
         errors.append(f"{' and '.join(sources)}: the lines since the boot are not complete")
@@ -131,6 +126,14 @@ def _has_boot(ring: Output | None, journal: Output | None = None) -> bool:
     if ring is not None and ring.rc == 0 and _first_time(ring.stdout) == 0:
         return True
     return journal is not None and _BOOT.search(journal.stdout) is not None
+
+
+def _ring_text(ring: Output | None, journal: Output | None) -> str:
+    """Return the lines of the ring. If its newest ones are missing, the journal is enough."""
+    is_enough = journal is not None and _first_time(journal.stdout) is not None
+    if ring is None or (ring.rc != 0 and is_enough):
+        return ""
+    return ring.stdout
 
 
 def _merge(ring: str, journal: str) -> Iterator[str]:
@@ -161,7 +164,7 @@ def _first_time(text: str) -> float | None:
 
 
 def _time(line: str) -> float | None:
-    return _first_time(line[:_LINE_LENGTH])
+    return _first_time(line[:_PREFIX_LENGTH])
 
 
 class _Found(TypedDict):
@@ -183,8 +186,7 @@ class _Reader:
         self._forget_all()
 
     def _forget_all(self) -> None:
-        self._events: dict[tuple[str, str, int | None], Event] = {}
-        self._unlisted = 0
+        self._events = Events()
         self._recovery: dict[str, int] = {}
         self._uuids: dict[str, str] = {}
 
@@ -196,8 +198,8 @@ class _Reader:
                 self._read_line(line)
         return {
             "loaded": self._loaded,
-            "events": list(self._events.values()),
-            "unlisted": self._unlisted,
+            "events": self._events.listed(),
+            "unlisted": self._events.unlisted,
             "recovery": self._recovery,
             "uuids": self._uuids,
         }
@@ -220,16 +222,19 @@ class _Reader:
             if not self._is_loading:
                 self._forget_all()
                 self._loaded = self._now
+            self._is_loading = False
         elif _LOADED.search(line):
-            # The probes of this load are already in the log.
-            self._forget(lambda event: event["source"] == XID)
-            self._recovery = {}
+            # The probes of this load are already in the log. Without its first line, an Xid can be
+            # older than the load.
+            if not self._is_loading:
+                self._events.forget(lambda event: event["source"] == XID)
+                self._recovery = {}
             self._is_loading = False
             self._loaded = self._now
         elif match := _SWITCH_PROBED.search(line):
             # A reset of all GPUs probes the NVSwitches between them again.
             address = _normalise(match["address"])
-            self._forget(lambda event: event["source"] == XID or event["address"] == address)
+            self._events.forget(lambda event: event["source"] == XID or event["address"] == address)
             self._recovery = {}
         else:
             self._read_probe(line)
@@ -242,8 +247,10 @@ class _Reader:
             self._recovery[address] = code
             if code == 0:
                 del self._recovery[address]
-                self._forget(lambda event: event["address"] == address)
-                return
+                # Other actions, such as Drain P2P, end without a reset.
+                if int(changed["before"] or "0", 16) in HEALING:
+                    self._events.forget(lambda event: event["address"] == address)
+                    return
         self._add(XID, match, number)
 
     def _read_probe(self, line: str) -> None:
@@ -253,39 +260,12 @@ class _Reader:
             self._add(LOST, match, None, self._named)
             self._named = None
 
-    def _forget(self, is_over: Callable[[Event], bool]) -> None:
-        self._events = {key: one for key, one in self._events.items() if not is_over(one)}
-
     def _add(
         self, source: str, match: re.Match[str], number: int | None, named: str | None = None
     ) -> None:
         address = _normalise(named or match["address"])
-        if address is None:
-            return
-        words = _printable(match["words"])
-        event = self._events.get((source, address, number))
-        if event is None and len(self._events) >= _MOST_EVENTS:
-            self._unlisted += 1
-        elif event is None:
-            self._events[(source, address, number)] = {
-                "source": source,
-                "address": address,
-                "number": number,
-                "count": 1,
-                "first": self._now,
-                "last": self._now,
-                "line": words,
-            }
-        else:
-            event["count"] += 1
-            event["last"] = self._now
-            if _FATAL.search(words) or not _FATAL.search(event["line"]):
-                event["line"] = words
-
-
-def is_fatal(event: Event) -> bool:
-    """Whether the driver calls the error fatal."""
-    return _FATAL.search(event["line"]) is not None
+        if address is not None:
+            self._events.add(source, address, number, match["words"], self._now)
 
 
 def _normalise(address: str) -> str | None:
@@ -296,8 +276,3 @@ def _normalise(address: str) -> str | None:
         return normalise_address(f"{domain}{place}.{function or 0}")
     except ValueError:
         return None
-
-
-def _printable(text: str) -> str:
-    shown = "".join(sign if sign.isprintable() else "?" for sign in text[: _LINE_LENGTH + 1])
-    return shown if len(shown) <= _LINE_LENGTH else f"{shown[:_LINE_LENGTH]}…"

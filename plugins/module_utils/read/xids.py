@@ -26,11 +26,15 @@ OFF_THE_BUS = 79
 # Codes of the recovery action in the words of Xid 154, and the action of the catalogue. Others,
 # such as 3 (Drain P2P) and 5 (Recover IMEX Domain), are no failure of the GPU.
 RECOVERY = {1: "RESET_GPU", 2: "RESTART_BM", 4: "RESET_GPU"}
+# Actions after which a GPU works again when the driver takes them back: resets and reboots.
+HEALING = frozenset((1, 2, 4, 6, 7))
 # The driver reports this one for every GPU of a machine when one of them needs it.
 REBOOT_REQUIRED = 2
 
 # SXid errors of NVSwitches that are fatal even without the word.
 FATAL_SXIDS = frozenset((12020, 22003, 22011, *range(23001, 23018)))
+# NVIDIA's device plugin offers a GPU in spite of these. It does not see SXid errors.
+IGNORED_BY_PLUGIN = frozenset((13, 31, 43, 45, 68, 109))
 # Links of an NVSwitch to a GPU that fell off the bus.
 LINKS_DOWN = 20034
 

@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.read import xids
-from ansible_collections.metal.gpu.plugins.module_utils.read.kernel_log import (
+from ansible_collections.metal.gpu.plugins.module_utils.read.kernel_events import (
     LOST,
     SXID,
-    is_fatal,
+    is_fatal_of_switch,
+    meaning,
+    tier,
 )
 
 if TYPE_CHECKING:
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
     from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 
 _SHOWN = 3
-_OFF_THE_BUS = xids.XIDS[xids.OFF_THE_BUS]
 # The worst tier first. Errors of the tier INFORMATION are never shown.
 _ORDER = (xids.HARDWARE, xids.RESET, xids.UNKNOWN, xids.APPLICATION)
 _BROKEN = (xids.HARDWARE, xids.RESET)
@@ -59,8 +60,11 @@ _REMEDIES = {
     "RESET_GPU": _RESET,
 }
 _AGAIN = {
-    xids.HARDWARE: "if the error returns, replace the GPU",
-    xids.RESET: "if the error returns, search for its number in NVIDIA's Xid catalogue",
+    xids.HARDWARE: "if the error is logged again after that (see the time above), replace the GPU",
+    xids.RESET: (
+        "if the error is logged again after that (see the time above), search for its number in "
+        "NVIDIA's Xid catalogue"
+    ),
 }
 
 
@@ -70,7 +74,7 @@ def judge_kernel_log(
     """Judge the errors of GPUs that are not in `named`, because another finding names them.
 
     `is_needed` is whether another finding needs an explanation, so that a log that was not read, or
-    only in part, is a finding.
+    only in part, or not kept as a whole, is a finding.
     """
     log = node["kernel_log"]
     events = [one["address"] for one in log["events"] if one["source"] != SXID]
@@ -88,6 +92,21 @@ def judge_kernel_log(
         if not log["sources"]:
             extent = "cannot be read"
         yield finding("KERNEL_LOG_UNREADABLE", host, extent=extent, error=log["error"])
+    if log["unlisted"] and is_needed:
+        extent = "has more different errors than are kept"
+        left_out = f"{log['unlisted']} lines are left out"
+        yield finding("KERNEL_LOG_UNREADABLE", host, extent=extent, error=left_out)
+
+
+def without_ignored(node: Node) -> Node:
+    """Return the node without errors in spite of which NVIDIA's device plugin offers a GPU."""
+    log = node["kernel_log"]
+    events = [
+        one
+        for one in log["events"]
+        if one["source"] != SXID and one["number"] not in xids.IGNORED_BY_PLUGIN
+    ]
+    return {**node, "kernel_log": {**log, "events": events}}
 
 
 def quote_log(node: Node, addresses: Collection[str]) -> str:
@@ -101,29 +120,18 @@ def _events(node: Node, address: str) -> list[KernelEvent]:
     events = [
         one
         for one in node["kernel_log"]["events"]
-        if one["source"] != SXID and one["address"] == address and _tier(one) in _ORDER
+        if one["source"] != SXID and one["address"] == address and tier(one) in _ORDER
     ]
-    return sorted(events, key=lambda one: (_ORDER.index(_tier(one)), -one["last"]))
-
-
-def _meaning(event: KernelEvent) -> xids.Xid:
-    return _OFF_THE_BUS if event["number"] is None else xids.look_up(event["number"])
-
-
-def _tier(event: KernelEvent) -> str:
-    meaning = _meaning(event)
-    if meaning.is_graded and not is_fatal(event):
-        return xids.INFORMATION
-    return meaning.tier
+    return sorted(events, key=lambda one: (_ORDER.index(tier(one)), -one["last"]))
 
 
 def _broken(node: Node, address: str) -> list[KernelEvent]:
-    return [one for one in _events(node, address) if _tier(one) in _BROKEN]
+    return [one for one in _events(node, address) if tier(one) in _BROKEN]
 
 
 def _judge_gpu(host: str, node: Node, address: str) -> Iterator[dict[str, str]]:
     broken = _broken(node, address)
-    actions = [_meaning(one).action for one in broken]
+    actions = [meaning(one).action for one in broken]
     code = node["kernel_log"]["recovery"].get(address)
     request = None if code is None else xids.RECOVERY.get(code)
     if broken or code != xids.REBOOT_REQUIRED:
@@ -134,11 +142,11 @@ def _judge_gpu(host: str, node: Node, address: str) -> Iterator[dict[str, str]]:
         remedy = next(remedies, _REBOOT)
         if remedy == _RESET and node["fabric"]["switches"]:
             remedy = _RESET_ALL
-        again = _AGAIN[_tier(broken[0]) if broken else xids.RESET]
+        again = _AGAIN[tier(broken[0]) if broken else xids.RESET]
         remedy = f"{remedy.format(address=address)}; {again}"
         yield finding("GPU_ERROR_LOGGED", host, gpu=gpu, errors=errors, remedy=remedy)
     elif (code is not None and request is None) or any(
-        _tier(one) == xids.UNKNOWN for one in _events(node, address)
+        tier(one) == xids.UNKNOWN for one in _events(node, address)
     ):
         yield finding("XID_UNKNOWN", host, gpu=gpu, errors=errors)
 
@@ -179,9 +187,8 @@ def _judge_switches(host: str, node: Node) -> Iterator[dict[str, str]]:
     is_lost = any(one["source"] == LOST or one["number"] == xids.OFF_THE_BUS for one in log)
     switches: dict[str, list[KernelEvent]] = {}
     for one in log:
-        if one["source"] != SXID or not (is_fatal(one) or one["number"] in xids.FATAL_SXIDS):
-            continue
-        if not (is_lost and one["number"] == xids.LINKS_DOWN):
+        is_explained = is_lost and one["number"] == xids.LINKS_DOWN
+        if is_fatal_of_switch(one) and not is_explained:
             switches.setdefault(one["address"], []).append(one)
     for address, events in switches.items():
         newest = sorted(events, key=lambda one: -one["last"])
@@ -208,8 +215,8 @@ def _describe_one(event: KernelEvent) -> str:
     if event["source"] == SXID:
         name = f"SXid {event['number']}"
     elif event["number"] is None:
-        name = _OFF_THE_BUS.meaning
+        name = meaning(event).meaning
     else:
-        name = f"Xid {event['number']} ({_meaning(event).meaning})"
+        name = f"Xid {event['number']} ({meaning(event).meaning})"
     lines = "once" if event["count"] == 1 else f"{event['count']} times"
     return f"{name} {lines}, last at {event['last_date']}: {event['line']}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TypedDict, cast
 
-from ansible_collections.metal.gpu.plugins.module_utils.read import kernel_log
+from ansible_collections.metal.gpu.plugins.module_utils.read import kernel_events, kernel_log
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Raw
 
 
@@ -58,7 +58,7 @@ def observe(raw: Raw) -> Observed:
     }
 
 
-def _event(event: kernel_log.Event, booted: float) -> KernelEvent:
+def _event(event: kernel_events.Event, booted: float) -> KernelEvent:
     last = datetime.fromtimestamp(booted + event["last"], UTC)
     return {
         "source": event["source"],

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ansible_collections.metal.gpu.plugins.module_utils.read import kernel_log
+from ansible_collections.metal.gpu.plugins.module_utils.read import kernel_events, kernel_log, xids
 from ansible_collections.metal.gpu.plugins.module_utils.read.output import Output
 from ansible_collections.metal.gpu.tests.unit.support.recordings import recording
 
@@ -24,6 +24,8 @@ LOST = "NVRM: GPU 0000:41:00.0: GPU has fallen off the bus."
 PROBED = "nvidia-nvswitch: Probing device 0000:05:00.0, Vendor Id = 0x10de"
 UNLOAD = "nvidia-nvlink: Unregistered Nvlink Core, major device number 236"
 NONE = "GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)"
+DRAIN = "GPU recovery action changed from 0x0 (None) to 0x3 (Drain P2P)"
+DRAINED = "GPU recovery action changed from 0x3 (Drain P2P) to 0x0 (None)"
 REBOOT = "GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)"
 
 
@@ -95,7 +97,7 @@ def test_fatal_words_stay() -> None:
     fatal = "NETIR_LINK_EVT  Fatal   XC0 i0 Link 01 (0x0 0x0)"
     log = parse(xid(149, fatal), xid(149, "NETIR_LINK_EVT  Nonfatal XC0 i0 Link 01 (0x0 0x0)"))
     assert [event["line"] for event in log["events"]] == [fatal]
-    assert kernel_log.is_fatal(log["events"][0])
+    assert kernel_events.is_fatal(log["events"][0])
 
 
 def test_a_flood_is_counted_and_not_kept() -> None:
@@ -104,6 +106,39 @@ def test_a_flood_is_counted_and_not_kept() -> None:
     assert (95, 100_000) in numbers(log)
     assert len(log["events"]) == 200
     assert log["unlisted"] == 101
+
+
+HARMLESS = [
+    f"nvidia-nvswitch{switch}: SXid (PCI:0000:{switch + 5:02x}:00.0): {number}, Non-fatal, Link 32"
+    for switch in range(6)
+    for number in range(12000, 12034)
+]
+DEAD = [xid(79, "GPU has fallen off the bus.")]
+
+
+@pytest.mark.parametrize(
+    "flood",
+    [
+        pytest.param(HARMLESS, id="corrected errors of NVSwitches"),
+        pytest.param(
+            [xid(13, address=f"0000:{bus:02x}:00") for bus in range(0x50, 0xF0)]
+            + [xid(149, "Nonfatal", address=f"0000:{bus:02x}:00") for bus in range(0x50, 0xF0)],
+            id="programs",
+        ),
+        pytest.param([xid(number) for number in range(1000, 1300)], id="unknown errors"),
+    ],
+)
+def test_a_full_table_has_room_for_an_error_that_matters(flood: list[str]) -> None:
+    log = parse(*flood, *DEAD)
+    assert numbers(log)[-1] == (79, 1)
+    assert len(log["events"]) == 200
+    assert sum(count for _number, count in numbers(log)) + log["unlisted"] == len(flood) + 1
+
+
+def test_an_error_that_matters_stays_in_a_full_table() -> None:
+    fatal = "nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 23001, Non-fatal, whatever it says"
+    log = parse(fatal, LOST, *DEAD, xid(95), *HARMLESS, *(xid(n) for n in range(1000, 1300)))
+    assert [event["number"] for event in log["events"][:4]] == [23001, None, 79, 95]
 
 
 def test_long_and_unprintable_words_are_cut() -> None:
@@ -147,6 +182,15 @@ def test_a_message_of_several_lines_has_one_time() -> None:
             [],
             id="an NVSwitch is probed again",
         ),
+        pytest.param([LOAD, xid(143), LOADED], [(143, 1)], id="an Xid while the load probes"),
+        pytest.param(
+            [LOAD, xid(143), UNLOAD, xid(79), LOADED], [], id="the next load lacks its first line"
+        ),
+        pytest.param(
+            [xid(54), xid(154, DRAIN), xid(154, DRAINED)],
+            [(54, 1), (154, 2)],
+            id="an action without a reset is over",
+        ),
         pytest.param([LOAD, LOST, UNLOAD], [(None, 1)], id="the load failed"),
         pytest.param([LOAD, LOST, UNLOAD, LOAD, LOADED], [], id="and the next one did not"),
         pytest.param([LOAD, LOADED, LOST, UNLOAD], [], id="removed after a load"),
@@ -175,6 +219,14 @@ def test_the_outstanding_action() -> None:
     again = parse(xid(154, REBOOT), PROBED, xid(31))
     assert (again["recovery"], numbers(again)) == ({}, [(31, 1)])
     assert parse(xid(154, REBOOT), xid(154, NONE))["recovery"] == {}
+    assert parse(xid(154, DRAIN), xid(154, DRAINED))["recovery"] == {}
+    assert parse(LOAD, xid(154, REBOOT), LOADED)["recovery"] == {GPU: 2}
+
+
+@pytest.mark.parametrize("code", sorted(xids.HEALING))
+def test_the_end_of_a_reset_or_reboot_heals(code: int) -> None:
+    over = f"GPU recovery action changed from 0x{code} (Some words) to 0x0 (None)"
+    assert parse(xid(95), xid(154, over))["events"] == []
 
 
 @pytest.mark.parametrize(
@@ -304,3 +356,18 @@ def test_what_cannot_be_read_is_named(
 def test_lines_of_an_answer_that_came_too_late_count() -> None:
     late = Output(None, journal(at(xid(79))).stdout, "")
     assert numbers(kernel_log.parse(REFUSED, late)) == [(79, 1)]
+
+
+@pytest.mark.parametrize("rc", [None, 1], ids=["too late", "failed"])
+def test_a_ring_without_its_newest_lines_does_not_hide_those_of_the_journal(rc: int | None) -> None:
+    old, new = at(LOAD, LOADED, xid(13), start=100), at(xid(79), start=900)
+    log = kernel_log.parse(Output(rc, old, ""), journal(old, new))
+    assert numbers(log) == [(13, 1), (79, 1)]
+    assert (log["sources"], log["error"]) == (["journal"], None)
+
+
+def test_a_part_of_the_ring_is_better_than_nothing() -> None:
+    late = Output(None, at(LOAD, LOADED, xid(79)), "")
+    log = kernel_log.parse(late, None)
+    assert (numbers(log), log["sources"]) == ([(79, 1)], [])
+    assert numbers(kernel_log.parse(late, NO_MATCH)) == [(79, 1)]

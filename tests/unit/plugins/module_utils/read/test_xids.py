@@ -41,6 +41,12 @@ def test_recovery_actions_are_as_recorded() -> None:
     recorded = {row["code"]: row["action"] for row in RECORD["recovery"]}
     assert {code: action for code, action in recorded.items() if action} == xids.RECOVERY
     assert recorded[xids.REBOOT_REQUIRED] == "RESTART_BM"
+    assert set(RECORD["recovery that heals"]["value"]) == xids.HEALING
+    assert {*xids.RECOVERY} < xids.HEALING
+
+
+def test_what_the_device_plugin_ignores_is_as_recorded() -> None:
+    assert set(RECORD["ignored by the device plugin"]["value"]) == xids.IGNORED_BY_PLUGIN
 
 
 def test_sources_have_a_date() -> None:

@@ -93,13 +93,16 @@ def test_programs_are_no_finding(number: int) -> None:
     assert judge(node(event(number))) == []
 
 
-CATALOGUE = "; if the error returns, search for its number in NVIDIA's Xid catalogue"
+CATALOGUE = (
+    "; if the error is logged again after that (see the time above), search for its number in"
+    " NVIDIA's Xid catalogue"
+)
 RESET_ONE = (
     "drain the node, and reboot it; or reset the GPU (`nvidia-smi --gpu-reset -i 0000:03:00.0`, "
     "DaemonSets that use it must stop first) and load the driver again"
 )
 RESET = RESET_ONE + CATALOGUE
-REPLACE = "; if the error returns, replace the GPU"
+REPLACE = "; if the error is logged again after that (see the time above), replace the GPU"
 
 
 @pytest.mark.parametrize(
@@ -140,8 +143,7 @@ REPLACE = "; if the error returns, replace the GPU"
             ),
             "Xid 119 (system processor (GSP) does not answer) once, last at 2026-11-22T14:03Z:"
             " Timeout; the driver asks for: OS Reboot",
-            "drain the node, and reboot it; if the error returns, search for its number in"
-            " NVIDIA's Xid catalogue",
+            f"drain the node, and reboot it{CATALOGUE}",
             id="the driver asks for more than the catalogue",
         ),
         pytest.param(
@@ -319,6 +321,16 @@ def test_a_log_without_its_older_lines_is_named_where_it_could_explain_something
     assert found["message"].endswith(
         "was read only in part, and older lines are missing: journalctl: No journal files were"
         " found."
+    )
+
+
+def test_lines_that_are_left_out_are_named_where_they_could_explain_something() -> None:
+    seen = node(unlisted=101)
+    assert judge(seen) == []
+    (found,) = judge_kernel_log("gpu-1", seen, set(), is_needed=True)
+    assert (found["code"], found["severity"]) == ("KERNEL_LOG_UNREADABLE", "notice")
+    assert found["message"].endswith(
+        "has more different errors than are kept: 101 lines are left out"
     )
 
 
