@@ -29,7 +29,10 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.hardware import 
     judge_hardware,
     named_gpus,
 )
-from ansible_collections.metal.gpu.plugins.module_utils.verdict.kernel_log import judge_kernel_log
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.kernel_log import (
+    judge_kernel_log,
+    without_ignored,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.services import (
     judge_plans,
     judge_services,
@@ -67,14 +70,15 @@ def question(
     """Return what to query the cluster for: name of the node, expected GPUs, `awaited`, `smoke`.
 
     `awaited` is whether to wait for the expected capacity. If the PCI bus or the driver misses a
-    GPU, waiting is useless. `smoke` is whether to run a smoke pod. Without kubelet or engine no pod
-    starts. Neither applies to a node that the run left out because of the findings `known`.
+    GPU, or the device plugin has withdrawn one after an Xid, waiting is useless. `smoke` is whether
+    to run a smoke pod. Without kubelet or engine no pod starts. Neither applies to a node that the
+    run left out because of the findings `known`.
     """
     can_run_pods = is_sound(known) and not list(judge_services(host, node))
     return {
         "node": node["kubelet"]["node_name"],
         "expected": len(node["pci"]) if declared is None else declared,
-        "awaited": can_run_pods and is_sound(judge_hardware(host, node, declared)),
+        "awaited": can_run_pods and is_sound(_judge_gpus(host, without_ignored(node), declared)),
         "smoke": can_run_pods,
     }
 

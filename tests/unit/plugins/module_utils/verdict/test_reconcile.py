@@ -48,6 +48,7 @@ def node(
             "sources": ["dmesg"],
             "error": None,
             "events": [],
+            "unlisted": 0,
             "recovery": {},
             "uuids": {},
         },
@@ -763,3 +764,26 @@ def test_a_silent_kernel_log_is_no_finding_of_a_healthy_node() -> None:
     lost["kernel_log"] = seen["kernel_log"]
     codes = [one["code"] for one in reconcile("gpu-1", lost, 4, None, None, asked=())["findings"]]
     assert codes == ["NVML_COUNT_DIFFERS", "KERNEL_LOG_UNREADABLE"]
+
+
+@pytest.mark.parametrize(
+    ("event", "awaited"),
+    [
+        pytest.param(XID, False, id="withdrawn"),
+        pytest.param({**XID, "number": 119}, False, id="withdrawn until a reset"),
+        pytest.param({**XID, "number": 109}, True, id="ignored by the device plugin"),
+        pytest.param({**XID, "number": 31}, True, id="program"),
+        pytest.param(
+            {**XID, "source": "sxid", "number": 22003, "line": "Fatal, Link 30"},
+            True,
+            id="NVSwitch",
+        ),
+    ],
+)
+def test_a_gpu_that_the_device_plugin_has_withdrawn_is_not_waited_for(
+    event: dict[str, Any], awaited: bool
+) -> None:
+    seen = node()
+    seen["kernel_log"]["events"] = [event]
+    assert question("gpu-1", seen, 4)["awaited"] is awaited
+    assert seen["kernel_log"]["events"] == [event]
