@@ -518,6 +518,11 @@ CDI_FILE_INVALID (notice): container engines skip a CDI specification, because i
   {error}
 Remedy: correct or remove the file; its devices are missing until then
 
+CDI_FILE_OUTDATED (notice): in the CDI specification {path}, {evidence}, so containers that get GPUs
+  by it cannot use CUDA
+Remedy: write the file again with the program that wrote it, such as
+  `nvidia-ctk cdi generate --output={path}`, or restart the device plugin if it wrote the file
+
 DOCKER_RESTART_DUE (notice): Docker {found} may not support {unknown} until its next start
 Remedy: nothing to do for pods; for other containers, run `systemctl restart docker` when they may
   stop, or set `nvidia_container_runtime_restart_ok: true`

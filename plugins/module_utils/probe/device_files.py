@@ -74,10 +74,17 @@ def _obstacle_type(path: Path) -> str | None:
         mode = path.lstat().st_mode
     except OSError:
         return None
-    if path.is_char_device():  # also by way of a link
-        return None
     if stat.S_ISLNK(mode):
-        return "link"
+        return None if _leads_to_device(path) else "link"
+    if stat.S_ISCHR(mode):
+        return None
     if stat.S_ISDIR(mode):
         return "directory"
     return "file" if stat.S_ISREG(mode) else "other"
+
+
+def _leads_to_device(link: Path) -> bool:
+    try:
+        return stat.S_ISCHR(link.stat().st_mode)
+    except OSError:  # of any kind: the name too long, a file server that is gone, a loop
+        return False

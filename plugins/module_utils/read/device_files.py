@@ -24,12 +24,13 @@ if TYPE_CHECKING:
     )
 
 DEVICES = "/proc/devices"
-# The files of each name in /proc/devices. Up to branch 545, the first one was another name.
+# The files of each name in /proc/devices. Up to branch 545, the first one was another name. Of
+# nvidia-caps, only those that each driver with MIG has: the others come and go with the instances.
 _OWNERS = {
     "nvidia": re.compile(r"/dev/nvidia(?:\d+|ctl|-modeset)"),
     "nvidia-frontend": re.compile(r"/dev/nvidia(?:\d+|ctl)"),
     "nvidia-uvm": re.compile(r"/dev/nvidia-uvm(?:-tools)?"),
-    "nvidia-caps": re.compile(r"/dev/nvidia-caps/.+"),
+    "nvidia-caps": re.compile(r"/dev/nvidia-caps/nvidia-cap[12]"),
 }
 _LINE = re.compile(r"^ *(?P<major>\d+) (?P<name>\S+)$", re.MULTILINE)
 _KINDS = {"directory": "a directory", "file": "a plain file", "link": "a link to no device"}

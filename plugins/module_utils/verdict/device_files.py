@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 
 _CONTROL, _UVM = "/dev/nvidiactl", "/dev/nvidia-uvm"
-_CAPS = "/dev/nvidia-caps/"
+# What each capability is: the minor numbers are those of /proc/driver/nvidia-caps/mig-minors.
+_CAPS = {"/dev/nvidia-caps/nvidia-cap1": "config", "/dev/nvidia-caps/nvidia-cap2": "monitor"}
 
 
 def judge_device_files(host: str, node: Node) -> Iterator[dict[str, str]]:
@@ -73,9 +74,8 @@ def corrections(paths: Iterable[str]) -> list[list[str]]:
 def _correction(path: str) -> tuple[str, ...]:
     if path.startswith(_UVM):
         return ("nvidia-modprobe", "-c", "0", "-u")
-    if path.startswith(_CAPS):
-        capabilities = ("find", "/proc/driver/nvidia/capabilities", "-type", "f")
-        return (*capabilities, "-exec", "nvidia-modprobe", "-f", "{}", ";")
+    if path in _CAPS:
+        return ("nvidia-modprobe", "-f", f"/proc/driver/nvidia/capabilities/mig/{_CAPS[path]}")
     number = path.removeprefix("/dev/nvidia")
     if number == "-modeset":
         return ("nvidia-modprobe", "-m")

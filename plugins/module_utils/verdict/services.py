@@ -32,9 +32,15 @@ _COMPONENTS = {
     "nvidia_container_runtime": "container_toolkit",
     "kubelet_device_plugins": "kubelet",
 }
-# Notices about a node that is well now and not after the next boot, and about variables without the
-# effect that they ask for.
-_WORTH_KNOWING = ("KERNEL_PENDING", "SIGNING_KEY_UNTRUSTED", "REPOSITORY_UNUSED", "REPOSITORY_KEPT")
+# Notices about a node that is well now and not after the next boot, about a file that breaks some
+# containers, and about variables without the effect that they ask for.
+_WORTH_KNOWING = (
+    "CDI_FILE_OUTDATED",
+    "KERNEL_PENDING",
+    "REPOSITORY_KEPT",
+    "REPOSITORY_UNUSED",
+    "SIGNING_KEY_UNTRUSTED",
+)
 # The finding that already reports a stopped component.
 _STOPPED = {
     "kubelet": "KUBELET_STOPPED",

@@ -8,7 +8,10 @@ from __future__ import annotations
 import re
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
-from ansible_collections.metal.gpu.plugins.module_utils.read.device_files import outdated_numbers
+from ansible_collections.metal.gpu.plugins.module_utils.read.device_files import (
+    outdated,
+    outdated_numbers,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.read.nvidia_smi import name_gpu
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import File, NoData, Plan, Step
@@ -55,6 +58,9 @@ def plan_cdi(plan: Plan[NoData], node: Node) -> None:
     for path, error in node["cdi"]["errors"].items():
         if path not in _SPECIFICATIONS:
             plan.notice("CDI_FILE_INVALID", error=error)
+    for path, found in _outdated(node).items():
+        if path not in _SPECIFICATIONS:
+            plan.notice("CDI_FILE_OUTDATED", path=path, evidence=found)
 
 
 def generation_reason(node: Node) -> str | None:
@@ -74,12 +80,24 @@ def generation_reason(node: Node) -> str | None:
     ]
     if missing:
         return f"the CDI specification lacks {', '.join(missing)}"
-    outdated = (
-        outdated_numbers(node["cdi"]["majors"].get(path, {}), node["device_majors"])
-        for path in _SPECIFICATIONS
-    )
-    reasons = [reason for found in outdated for reason in found.values()]
+    reasons = [reason for path, reason in _outdated(node).items() if path in _SPECIFICATIONS]
     return f"in the CDI specification, {reasons[0]}" if reasons else None
+
+
+def _outdated(node: Node) -> dict[str, str]:
+    """Return the specifications with a number that neither the driver has nor the file in /dev.
+
+    The generator takes the number of the file. If that is outdated, it is corrected first.
+    """
+    majors = node["device_majors"]
+    wrong = outdated(node["device_files"], majors)
+    found = {}
+    for specification, numbers in node["cdi"]["majors"].items():
+        right = {path: number for path, number in numbers.items() if path not in wrong}
+        reasons = outdated_numbers(right, majors)
+        if reasons:
+            found[specification] = next(iter(reasons.values()))
+    return found
 
 
 def _condition_reason(node: Node, reason: str | None) -> str | None:

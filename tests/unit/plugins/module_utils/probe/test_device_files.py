@@ -40,6 +40,8 @@ def test_obstacles(tmp_path):
     (tmp_path / "dev/nvidia1").write_text("")
     (tmp_path / "dev/nvidia2").symlink_to("absent")
     (tmp_path / "dev/nvidia3").symlink_to("nvidia-caps")
+    (tmp_path / "dev/nvidia4").symlink_to("n" * 300)
+    (tmp_path / "dev/nvidia5").symlink_to("nvidia5")
     os.mkfifo(tmp_path / "dev/nvidiactl")
     assert [tuple(one.values()) for one in read_obstacles(tmp_path)] == [
         ("/dev/nvidia-uvm", "directory"),
@@ -47,6 +49,8 @@ def test_obstacles(tmp_path):
         ("/dev/nvidia1", "file"),
         ("/dev/nvidia2", "link"),
         ("/dev/nvidia3", "link"),
+        ("/dev/nvidia4", "link"),
+        ("/dev/nvidia5", "link"),
         ("/dev/nvidiactl", "other"),
     ]
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ ROOT = Path(__file__).parents[5]
 RECORDED = yaml.safe_load((ROOT / "tests" / "recorded" / "device_files.yml").read_text())
 MAJORS = {"nvidia": 195, "nvidia-uvm": 509, "nvidia-caps": 236}
 UVM = "`nvidia-modprobe -c 0 -u`"
-CAPS = "`find /proc/driver/nvidia/capabilities -type f -exec nvidia-modprobe -f '{}' ';'`"
+CAPS = "`nvidia-modprobe -f /proc/driver/nvidia/capabilities/mig/config`"
 
 
 def node(*obstacles: tuple[str, str], **majors: int) -> dict[str, Any]:
@@ -127,8 +128,8 @@ def test_commands_create_what_is_recorded(row: dict[str, Any]) -> None:
     programs = {one["program"]: one["files"] for one in RECORDED["programs"]}
     for path in row["files"]:
         (command,) = corrections([path.replace("N", "7")])
-        words = " ".join(command).replace(" 7", " N").replace(" 255", " N")
-        (program,) = (one for one in programs if words.endswith(one.replace("FILE", "{} ;")))
+        words = re.sub(" (?:7|255)$", " N", re.sub(r"/proc/\S+", "FILE", " ".join(command)))
+        (program,) = (one for one in programs if words.endswith(one))
         assert path in programs[program] or path == "/dev/nvidiactl"
 
 

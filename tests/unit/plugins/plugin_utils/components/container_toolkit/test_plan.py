@@ -490,7 +490,7 @@ def test_without_a_driver_nothing_is_asked_of_it() -> None:
     with_driver = {**node, **{key: DONE[key] for key in NO_DRIVER}, "cdi": VIRGIN["cdi"]}
     planned = plan(PLANNER, {**with_driver, "toolkit": DONE["toolkit"]})
     assert (names(planned), planned["notices"]) == (["Generate the CDI specification"], [])
-    device = {"path": "/dev/nvidia0", "linked": False}
+    device = {"path": "/dev/nvidia0", "major": 195, "linked": False}
     planned = plan(PLANNER, {**DONE, "device_files": [device]})
     assert names(planned) == ["Create links in /dev/char now"]
 
@@ -942,13 +942,13 @@ def test_drop_in_runs_the_cdi_service_with_every_name_of_the_module(
     [
         pytest.param(
             "/var/run/cdi/nvidia.yaml",
-            510,
-            "in the CDI specification, /dev/nvidia-uvm has the major number 510, "
-            "and the driver has 509",
+            509,
+            "in the CDI specification, /dev/nvidia-uvm has the major number 509, "
+            "and the driver has 510",
             id="another",
         ),
-        pytest.param("/var/run/cdi/nvidia.yaml", 509, None, id="that of the driver"),
-        pytest.param("/etc/cdi/nvidia.yaml", 510, None, id="not a file of the service"),
+        pytest.param("/var/run/cdi/nvidia.yaml", 510, None, id="that of the driver"),
+        pytest.param("/etc/cdi/nvidia.yaml", 509, None, id="not a file of the service"),
     ],
 )
 def test_a_driver_that_has_got_another_major_number(
@@ -956,7 +956,16 @@ def test_a_driver_that_has_got_another_major_number(
 ) -> None:
     """The file in /dev is corrected, or a boot has created it again; the specification stays."""
     numbers = {"cdi": {"majors": {path: {"/dev/nvidia-uvm": major}}}}
-    node = merge(merge(DONE, numbers), {"device_majors": {"nvidia": 195, "nvidia-uvm": 509}})
-    planned = plan(PLANNER, node)
+    planned = plan(PLANNER, merge(DONE, numbers))
     reasons = [step["reason"] for step in planned["steps"] if step["slug"] == "cdi"]
     assert reasons == [expected] * bool(expected)
+    is_of_others = path.startswith("/etc/")
+    notices = [notice["code"] for notice in planned["notices"]]
+    assert notices == ["CDI_FILE_OUTDATED"] * is_of_others
+
+
+def test_specification_is_generated_after_the_file_is_corrected() -> None:
+    """The generator takes the number of the file, which is still the former one."""
+    numbers = {"cdi": {"majors": {"/var/run/cdi/nvidia.yaml": {"/dev/nvidia-uvm": 510}}}}
+    node = merge(merge(DONE, numbers), {"device_majors": {"nvidia-uvm": 509}})
+    assert plan(PLANNER, node)["steps"] == []

@@ -160,8 +160,12 @@ def test_each_outdated_file_is_corrected_by_its_own_command() -> None:
     planned = plan("nvidia_driver", {**node, "device_majors": {"nvidia-caps": 236}})
     (step,) = planned["steps"]
     assert step["reason"] == f"{CAP['path']} has the major number 300, and the driver has 236"
-    (command,) = planned["data"]["device_commands"]
-    assert command[:2] == ["find", "/proc/driver/nvidia/capabilities"]
+    assert planned["data"]["device_commands"] == [
+        ["nvidia-modprobe", "-f", "/proc/driver/nvidia/capabilities/mig/config"]
+    ]
+    of_instance = {**CAP, "path": "/dev/nvidia-caps/nvidia-cap12", "linked": False}
+    node = {**DONE, "device_files": [*DONE["device_files"], of_instance]}
+    assert plan("nvidia_driver", {**node, "device_majors": {"nvidia-caps": 236}})["steps"] == []
 
     planned = plan("nvidia_driver", {**node, "device_majors": {"nvidia": 196}})
     assert planned["data"]["device_commands"] == [
