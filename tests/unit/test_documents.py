@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
+import yaml
 
-from ansible_collections.metal.gpu.plugins.module_utils.findings import CATALOGUE
+from ansible_collections.metal.gpu.plugins.module_utils.findings import CATALOGUE, DOCUMENT
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     plan as plan_nvidia_driver,
 )
@@ -19,6 +21,7 @@ ROOT = Path(__file__).parents[2]
 README, CONTRIBUTING = ROOT / "README.md", ROOT / "CONTRIBUTING.md"
 DECISIONS = sorted((ROOT / "docs/decisions").glob("*.md"))
 DOCUMENTS = [README, CONTRIBUTING, *sorted(ROOT.glob("docs/*.md")), *DECISIONS]
+TROUBLESHOOTING = (ROOT / DOCUMENT).read_text()
 
 
 def name(path: Path) -> str:
@@ -75,3 +78,60 @@ def test_contributing_names_files_that_exist() -> None:
 def test_heading_has_the_number_of_the_file(path: Path) -> None:
     (heading,) = re.findall(r"^# (\d+): ", path.read_text(), re.MULTILINE)
     assert path.name.startswith(f"{heading}-")
+
+
+# --- the index by symptom ------------------------------------------------------------------------
+
+LINK = re.compile(r"\[([A-Z0-9_]+)\]\(#(\w+)\)")
+
+
+def symptoms() -> list[tuple[str, str]]:
+    """Return the rows of the index: what an admin sees, and the sections about it."""
+    index = TROUBLESHOOTING.split("\n## Find it by what you see\n")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| (.+?) \| (.+) \|$", index, re.MULTILINE)
+    return [row for row in rows if row[0] not in ("you see", "---")]
+
+
+def strings(data: object) -> list[str]:
+    """Return all texts of a record."""
+    if isinstance(data, dict):
+        return strings([*data.values()])
+    if isinstance(data, list):
+        return [text for item in data for text in strings(item)]
+    return [str(data)]
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+@cache
+def evidence() -> str:
+    """Return every text that a record or a fixture has."""
+    folders = ("tests/recorded", "tests/unit/fixtures")
+    files = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.*"))]
+    records = [yaml.safe_load(path.read_text()) for path in files if path.suffix == ".yml"]
+    printed = [path.read_text() for path in files if path.suffix == ".txt"]
+    return "\n".join(map(one_line, [*strings(records), *printed]))
+
+
+def section(code: str) -> str:
+    return one_line(TROUBLESHOOTING.split(f"\n### {code}\n")[1].split("\n##")[0])
+
+
+def test_symptoms_lead_to_one_to_three_sections() -> None:
+    assert len(symptoms()) > 70
+    for seen, sections in symptoms():
+        codes = LINK.findall(sections)
+        assert 1 <= len(codes) <= 3, seen
+        assert all(code in CATALOGUE and anchor == code.lower() for code, anchor in codes), seen
+
+
+@pytest.mark.parametrize("row", symptoms(), ids=lambda row: row[0])
+def test_symptoms_quote_what_somebody_has_seen(row: tuple[str, str]) -> None:
+    """A part in backquotes is in a linked section, in a record or in a fixture."""
+    seen, sections = row
+    texts = [*(section(code) for code, _anchor in LINK.findall(sections)), evidence()]
+    for quoted in re.findall(r"`([^`]+)`", seen):
+        words = re.compile(".{1,80}?".join(re.escape(part) for part in quoted.split("…")))
+        assert any(map(words.search, texts)), quoted
