@@ -967,8 +967,8 @@ def test_refusal_names_the_addresses() -> None:
             {
                 "engines": {"containerd": {"changed_since_start": ["/etc/containerd/config.toml"]}},
                 "device_files": [
-                    {"path": "/dev/nvidia0", "linked": False},
-                    {"path": "/dev/nvidia-caps/nvidia-cap1", "linked": False},
+                    {"path": "/dev/nvidia0", "major": 195, "linked": False},
+                    {"path": "/dev/nvidia-caps/nvidia-cap1", "major": 236, "linked": False},
                 ],
             },
             {},
