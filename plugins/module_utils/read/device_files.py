@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     )
 
 DEVICES = "/proc/devices"
+CONTROL, UVM = "/dev/nvidiactl", "/dev/nvidia-uvm"
 # The files of each name in /proc/devices. Up to branch 545, the first one was another name. Of
 # nvidia-caps, only those that each driver with MIG has: the others come and go with the instances.
 _OWNERS = {

@@ -80,16 +80,26 @@ _RECOVERY = re.compile(
 )
 
 
-class Log(TypedDict):
-    """What the kernel log has about GPUs since the driver was loaded."""
+class Found(TypedDict):
+    """What the lines have about GPUs since the driver was loaded."""
 
-    sources: list[str]  # what could be read
-    error: str | None  # why something could not be read, or not all of it
     loaded: int | None  # seconds since boot
     events: list[Event]
     unlisted: int  # further lines, if there are too many different errors
     recovery: dict[str, int]  # code of the outstanding action, by address
     uuids: dict[str, str]  # by address
+
+
+class Log(Found):
+    """The kernel log, as far as it was read."""
+
+    sources: list[str]  # what could be read
+    error: str | None  # why something could not be read, or not all of it
+
+
+def nothing() -> Log:
+    """Return the log of a node on which there is nothing to look for."""
+    return {"sources": [], "error": None, **_Reader().read(())}
 
 
 def has_load(ring: Output | None) -> bool:
@@ -167,14 +177,6 @@ def _time(line: str) -> float | None:
     return _first_time(line[:_PREFIX_LENGTH])
 
 
-class _Found(TypedDict):
-    loaded: int | None
-    events: list[Event]
-    unlisted: int
-    recovery: dict[str, int]
-    uuids: dict[str, str]
-
-
 class _Reader:
     """Reads lines in their order, and keeps what still counts."""
 
@@ -190,7 +192,7 @@ class _Reader:
         self._recovery: dict[str, int] = {}
         self._uuids: dict[str, str] = {}
 
-    def read(self, lines: Iterable[str]) -> _Found:
+    def read(self, lines: Iterable[str]) -> Found:
         for line in lines:
             if "NVRM: " in line or "nvidia-nv" in line:
                 time = _time(line)

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.read.device_files import (
+    CONTROL,
+    UVM,
     describe_obstacles,
     outdated,
 )
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from ansible_collections.metal.gpu.plugins.module_utils.probe.device_files import Obstacle
     from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 
-_CONTROL, _UVM = "/dev/nvidiactl", "/dev/nvidia-uvm"
 # What each capability is: the minor numbers are those of /proc/driver/nvidia-caps/mig-minors.
 _CAPS = {"/dev/nvidia-caps/nvidia-cap1": "config", "/dev/nvidia-caps/nvidia-cap2": "monitor"}
 
@@ -34,12 +35,11 @@ def judge_device_files(host: str, node: Node) -> Iterator[dict[str, str]]:
         yield finding("DEVICE_FILE_BLOCKED", host, **obstacle_evidence(obstacles))
     reasons = outdated(node["device_files"], node["device_majors"])
     if reasons:
-        commands = [f"`{shlex.join(command)}`" for command in corrections(reasons)]
         yield finding(
             "DEVICE_FILE_OUTDATED",
             host,
             evidence=", ".join(reasons.values()),
-            commands=" and ".join(commands),
+            commands=quote_corrections(reasons),
         )
 
 
@@ -54,7 +54,7 @@ def blocking(node: Node) -> list[Obstacle]:
     if len(minors) < len(node["pci"]):
         # The driver does not say all of them, and it counts from 0.
         minors |= set(range(len(node["pci"])))
-    needed = {_CONTROL, _UVM, *(f"/dev/nvidia{minor}" for minor in minors)}
+    needed = {CONTROL, UVM, *(f"/dev/nvidia{minor}" for minor in minors)}
     return [one for one in node["device_obstacles"] if one["path"] in needed]
 
 
@@ -71,8 +71,13 @@ def corrections(paths: Iterable[str]) -> list[list[str]]:
     return [list(command) for command in dict.fromkeys(map(_correction, paths))]
 
 
+def quote_corrections(paths: Iterable[str]) -> str:
+    """Return these commands as a part of a remedy."""
+    return " and ".join(f"`{shlex.join(command)}`" for command in corrections(paths))
+
+
 def _correction(path: str) -> tuple[str, ...]:
-    if path.startswith(_UVM):
+    if path.startswith(UVM):
         return ("nvidia-modprobe", "-c", "0", "-u")
     if path in _CAPS:
         return ("nvidia-modprobe", "-f", f"/proc/driver/nvidia/capabilities/mig/{_CAPS[path]}")

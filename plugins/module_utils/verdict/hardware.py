@@ -12,6 +12,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
+from ansible_collections.metal.gpu.plugins.module_utils.read.device_files import CONTROL, UVM
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.device_files import (
+    quote_corrections,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.kernel_log import quote_log
 
 if TYPE_CHECKING:
@@ -20,8 +24,6 @@ if TYPE_CHECKING:
     from ansible_collections.metal.gpu.plugins.module_utils.read.nvidia_smi import Failure
     from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.observed import Device
     from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
-
-_CONTROL, _UVM = "/dev/nvidiactl", "/dev/nvidia-uvm"
 
 
 def judge_hardware(host: str, node: Node, declared: int | None) -> Iterator[dict[str, str]]:
@@ -38,8 +40,7 @@ def judge_hardware(host: str, node: Node, declared: int | None) -> Iterator[dict
         if slots:
             yield finding("NVML_UNAVAILABLE", host, error=_why_unavailable(node))
         return
-    found = [gpu["pci_address"] for gpu in devices]
-    lost = [slot for slot in slots if slot not in found]
+    lost = _lost(node)
     if lost:
         yield finding(
             "NVML_COUNT_DIFFERS",
@@ -75,9 +76,13 @@ def named_gpus(node: Node) -> set[str | None]:
     devices = node["nvml"]["devices"]
     if not devices:
         return set()
-    found = {gpu["pci_address"] for gpu in devices}
-    faulty = {gpu["pci_address"] for gpu in devices if gpu["error"] is not None}
-    return faulty | {gpu["address"] for gpu in node["pci"] if gpu["address"] not in found}
+    return {gpu["pci_address"] for gpu in devices if gpu["error"] is not None}.union(_lost(node))
+
+
+def _lost(node: Node) -> list[str]:
+    """Return the GPUs on the PCI bus that the driver does not show."""
+    found = {gpu["pci_address"] for gpu in node["nvml"]["devices"]}
+    return [gpu["address"] for gpu in node["pci"] if gpu["address"] not in found]
 
 
 def _contradictions(slots: Sequence[str], devices: Sequence[Device]) -> Iterator[str]:
@@ -111,8 +116,8 @@ def _why_unavailable(node: Node) -> str:
         return "nvidia-smi lists no GPU"
     # What stands in its place is a finding of its own.
     paths = [file["path"] for file in (*node["device_files"], *node["device_obstacles"])]
-    is_gone = "nvidia" in node["kernel"]["modules"] and _CONTROL not in paths
-    return _with_exit_code(failure) + (f"; {_CONTROL} does not exist" if is_gone else "")
+    is_gone = "nvidia" in node["kernel"]["modules"] and CONTROL not in paths
+    return _with_exit_code(failure) + (f"; {CONTROL} does not exist" if is_gone else "")
 
 
 def _with_exit_code(failure: Failure) -> str:
@@ -130,11 +135,9 @@ def judge_cuda(host: str, node: Node) -> Iterator[dict[str, str]]:
         return
     # What stands in the place of a file is a finding of its own.
     paths = [file["path"] for file in (*node["device_files"], *node["device_obstacles"])]
-    minors = {f"/dev/nvidia{gpu['minor']}": gpu["minor"] for gpu in healthy}
-    needed = [_UVM, *(path for path, minor in minors.items() if minor is not None)]
-    gone = [path for path in needed if path not in paths]
+    of_gpus = [f"/dev/nvidia{gpu['minor']}" for gpu in healthy if gpu["minor"] is not None]
+    gone = [path for path in dict.fromkeys((UVM, *of_gpus)) if path not in paths]
     missing = [f"{path} does not exist" for path in gone]
-    commands = [f"`nvidia-modprobe -c {minors[path]}`" for path in gone if path in minors]
     unnumbered = ", ".join(_describe(gpu) for gpu in healthy if gpu["minor"] is None)
     if unnumbered:
         missing.append(
@@ -144,11 +147,11 @@ def judge_cuda(host: str, node: Node) -> Iterator[dict[str, str]]:
     if "nvidia_uvm" not in node["kernel"]["modules"]:
         missing.insert(0, "the kernel module nvidia_uvm is not loaded")
     if missing:
-        if len(commands) < len(missing):
-            commands.insert(0, "`nvidia-modprobe -c 0 -u`")
+        # The command for nvidia_uvm also loads it.
+        created = gone if len(gone) == len(missing) else [UVM, *gone]
         yield finding(
             "CUDA_UNAVAILABLE",
             host,
             evidence=", ".join(missing),
-            commands=" and ".join(commands),
+            commands=quote_corrections(created),
         )

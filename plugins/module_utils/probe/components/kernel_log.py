@@ -19,22 +19,12 @@ from ansible_collections.metal.gpu.plugins.module_utils.read import kernel_log
 if TYPE_CHECKING:
     from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import Reading
 
-_NOTHING: kernel_log.Log = {
-    "sources": [],
-    "error": None,
-    "loaded": None,
-    "events": [],
-    "unlisted": 0,
-    "recovery": {},
-    "uuids": {},
-}
-
 
 def _late_values(reading: Reading) -> kernel_log.Log:
     bus = platform.values_of(reading)
     is_loaded = (reading.node.root / "sys/module/nvidia").is_dir()
     if not (bus["pci"] or bus["nvswitches"] or is_loaded):
-        return _NOTHING
+        return kernel_log.nothing()
     ring = reading.run({"ring": Command(kernel_log.RING)}).get("ring")
     journal = None
     if not kernel_log.has_load(ring):

@@ -13,7 +13,10 @@ Source: tests/recorded/device_files.yml
 from __future__ import annotations
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
-from ansible_collections.metal.gpu.plugins.module_utils.read.device_files import outdated
+from ansible_collections.metal.gpu.plugins.module_utils.read.device_files import (
+    UVM,
+    outdated,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.device_files import (
     blocking,
     corrections,
@@ -27,7 +30,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.shapes
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import File, Plan
 
-UVM = "/dev/nvidia-uvm"
 _PROGRAM = "/usr/bin/nvidia-modprobe"
 _NUMBERS = "sed -n s/^Device.Minor:/-c/p /proc/driver/nvidia/gpus/*/information"
 # nvidia-modprobe takes a module for loaded that is still initializing: it would not find the number

@@ -11,17 +11,10 @@ from ansible_collections.metal.gpu.plugins.module_utils.read import kernel_event
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Raw
 
 
-class KernelEvent(TypedDict):
-    """An error that the driver reported once or several times."""
+class KernelEvent(kernel_events.Event):
+    """An error, with the date of the last line."""
 
-    source: str
-    address: str
-    number: int | None
-    count: int
-    first: int
-    last: int
     last_date: str
-    line: str
 
 
 class KernelLog(TypedDict):
@@ -45,28 +38,10 @@ class Observed(TypedDict):
 def observe(raw: Raw) -> Observed:
     log = cast(kernel_log.Log, raw.values("kernel_log"))
     booted = raw.clock["now"] - raw.clock["uptime"]
-    return {
-        "kernel_log": {
-            "sources": log["sources"],
-            "error": log["error"],
-            "loaded": log["loaded"],
-            "events": [_event(one, booted) for one in log["events"]],
-            "unlisted": log["unlisted"],
-            "recovery": log["recovery"],
-            "uuids": log["uuids"],
-        }
-    }
+    events = [_event(one, booted) for one in log["events"]]
+    return {"kernel_log": {**log, "events": events}}
 
 
 def _event(event: kernel_events.Event, booted: float) -> KernelEvent:
     last = datetime.fromtimestamp(booted + event["last"], UTC)
-    return {
-        "source": event["source"],
-        "address": event["address"],
-        "number": event["number"],
-        "count": event["count"],
-        "first": event["first"],
-        "last": event["last"],
-        "last_date": last.strftime("%Y-%m-%dT%H:%MZ"),
-        "line": event["line"],
-    }
+    return {**event, "last_date": last.strftime("%Y-%m-%dT%H:%MZ")}
