@@ -1,7 +1,10 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Eight H100 behind NVSwitches: without Fabric Manager they are listed and cannot compute."""
+"""Eight H100 behind NVSwitches: without Fabric Manager they are listed and cannot compute.
+
+What Fabric Manager does everywhere is tested on both nodes.
+"""
 
 from __future__ import annotations
 
@@ -29,20 +32,23 @@ def test_check_announced_what_converge_did(check_and_converge):
     assert check.announced == converge.announced
 
 
-def test_every_gpu_is_in_the_fabric(host):
+def test_every_gpu_is_in_the_fabric(laboratory, node):
+    host = laboratory.host(node)
     assert host.check_output(STATES).splitlines() == ["Completed, Success"] * 8
     assert host.service(UNIT).is_running
     assert host.service(UNIT).is_enabled
 
 
-def test_fabric_manager_is_held_in_the_version_of_the_driver(host):
+def test_fabric_manager_is_held_in_the_version_of_the_driver(laboratory, node):
+    host = laboratory.host(node)
     driver = host.package("nvidia-driver-cuda").version
     assert host.package(PACKAGE).version == driver
     assert PACKAGE in host.check_output("apt-mark showhold").split()
 
 
-def test_it_starts_before_the_kubelet(host):
-    assert "kubelet.service" in host.check_output("systemctl show -p Before %s", UNIT)
+def test_it_starts_before_the_kubelet(laboratory, node):
+    before = laboratory.host(node).check_output("systemctl show -p Before %s", UNIT)
+    assert "kubelet.service" in before
 
 
 def test_second_run_changes_nothing(laboratory):

@@ -1,7 +1,10 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Eight B200, whose NVSwitches are behind an adapter: Fabric Manager needs nvlsm to reach them."""
+"""Eight B200, whose NVSwitches are behind an adapter: Fabric Manager needs nvlsm to reach them.
+
+test_fabric.py has what both nodes have in common.
+"""
 
 from __future__ import annotations
 
@@ -39,19 +42,14 @@ def test_nothing_shows_on_the_bus(host):
     assert len(found) == 4
 
 
-def test_every_gpu_is_in_the_fabric(host):
-    assert host.check_output(STATES).splitlines() == ["Completed, Success"] * 8
-    assert host.service(UNIT).is_running
-    assert host.service(UNIT).is_enabled
+def test_fabric_manager_has_started_nvlsm(host):
     assert len(processes(host)) == 1
 
 
 def test_packages(host):
-    """Fabric Manager has the version of the driver. That of nvlsm is a date."""
-    driver = host.package("nvidia-driver-cuda").version
-    assert host.package(PACKAGE).version == driver
+    """The version of nvlsm is a date."""
     assert host.package("nvlsm").version == "2025.10.14-1"
-    assert {PACKAGE, "nvlsm"} <= set(host.check_output("apt-mark showhold").split())
+    assert "nvlsm" in host.check_output("apt-mark showhold").split()
     assert host.package("infiniband-diags").is_installed
     assert host.package("nvidia-kernel-open-dkms").is_installed
 
@@ -64,14 +62,11 @@ def test_modules(host):
     assert "ib_umad" in host.file(DROP_IN).content_string.splitlines()
 
 
-def test_it_starts_before_the_kubelet(host):
-    assert "kubelet.service" in host.check_output("systemctl show -p Before %s", UNIT)
-
-
 def test_a_boot_trains_the_fabric_before_the_kubelet(laboratory, host):
     """The fabric is lost with the boot, so it was trained again."""
     laboratory.reboot("gpu-2")
-    host.run_expect([0], "timeout 60 sh -c 'until systemctl is-active kubelet; do sleep 1; done'")
+    host.run("timeout 60 systemctl is-system-running --wait")  # other units may have failed
+    assert host.service("kubelet.service").is_running
     started = {
         unit: int(
             host.check_output("systemctl show -p ActiveEnterTimestampMonotonic --value %s", unit)

@@ -9,10 +9,8 @@ gpu-3 has Ubuntu 22.04 and a kernel that gcc-12 built. The other two have Ubuntu
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
-import installed
 import pytest
 
 SCENARIO = Path(__file__).parent.parent
@@ -101,14 +99,8 @@ def test_unit_of_ubuntu_would_leave_persistence_mode_off(laboratory):
 
 
 def test_persistence_mode_and_gpus_come_back_after_a_boot(laboratory):
-    host = laboratory.host("gpu-1")
-    before = host.check_output("cat /proc/sys/kernel/random/boot_id")
-    command = ["docker", "restart", laboratory.facts["nodes"]["gpu-1"]["container"]]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    wait = ["ansible", "gpu-1", "--module-name=ansible.builtin.wait_for_connection"]
-    assert installed.run(wait, laboratory.inventory, laboratory.folder).returncode == 0
+    laboratory.reboot("gpu-1")
     now = laboratory.host("gpu-1").check_output("cat /proc/sys/kernel/random/boot_id")
-    assert now != before
     known = f"--for=jsonpath={{.status.nodeInfo.bootID}}={now}"
     laboratory.kubectl("wait", "node/gpu-1", known, "--timeout=60s")
     run = laboratory.playbook("metal.gpu.verify", "-e", "metal_gpu_hosts=gpu-1")

@@ -11,11 +11,9 @@ the teardown.
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
 import footprint
-import installed
 import pytest
 
 SCENARIO = Path(__file__).parent.parent
@@ -33,10 +31,7 @@ def gpu(laboratory):
 
 def boot(laboratory, release):
     laboratory.lab("fault", "gpu-2", "boot-kernel", release)
-    command = ["docker", "restart", laboratory.facts["nodes"]["gpu-2"]["container"]]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    wait = ["ansible", "gpu-2", "--module-name=ansible.builtin.wait_for_connection"]
-    assert installed.run(wait, laboratory.inventory, laboratory.folder).returncode == 0
+    laboratory.reboot("gpu-2")
     assert laboratory.host("gpu-2").check_output("uname -r") == release
 
 
