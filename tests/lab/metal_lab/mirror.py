@@ -84,9 +84,13 @@ def repositories(fingerprint: str) -> tuple[Repository, ...]:
         ),
         *(
             Repository(
-                f"nvidia-{os}", "nvidia", f"nvidia/{os}/x86_64", f"nvidia/{os}/x86_64/{nvidia_key}"
+                f"nvidia-{os}", pool, f"nvidia/{os}/x86_64", f"nvidia/{os}/x86_64/{nvidia_key}"
             )
-            for os in ("debian12", "debian13")
+            for pool, systems in (
+                ("nvidia", ("debian12", "debian13")),
+                (ubuntu.NVIDIA, ubuntu.RECORDS),
+            )
+            for os in systems
         ),
         Repository("toolkit", "toolkit", "toolkit/stable/deb/amd64", "toolkit/gpgkey"),
         Repository("kubernetes", "kubernetes", core, f"{core}/Release.key"),
@@ -98,15 +102,6 @@ def repositories(fingerprint: str) -> tuple[Repository, ...]:
                 (debian_driver.POOL, EMPTY, "debian", "trixie-updates"),
                 (f"{debian_driver.POOL}-security", EMPTY, "debian-security", "trixie-security"),
             )
-        ),
-        *(
-            Repository(
-                f"nvidia-{os}",
-                ubuntu.NVIDIA,
-                f"nvidia/{os}/x86_64",
-                f"nvidia/{os}/x86_64/{nvidia_key}",
-            )
-            for os in ubuntu.RECORDS
         ),
         *(
             Repository(archive, pool, archive, f"{archive}/gpg", suite, components, origin)
