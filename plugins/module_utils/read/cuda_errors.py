@@ -96,13 +96,6 @@ _ERRORS = (
         "",
     ),
     CudaError(
-        226,
-        "contained",
-        GPU,
-        "the GPU's memory had an error, which ended the program",
-        f"run `ansible-playbook metal.gpu.verify` again; {_KERNEL_LOG}",
-    ),
-    CudaError(
         700, "an illegal memory access was encountered", APPLICATION, _APPLICATION, _KERNEL_LOG
     ),
     CudaError(
