@@ -120,6 +120,21 @@ def _busybox() -> dict[str, Path | str]:
     }
 
 
+def _write_cuda_programs(out: Path, base: Tree, env: Sequence[str]) -> None:
+    """Write the images with programs that compute. `base` is what the other CUDA image has."""
+    for name, facts in cuda_programs.images().items():
+        program = cuda_programs.build(facts, out / "program")
+        tree = {
+            **base,
+            **_libraries_of(program),
+            facts["path"].lstrip("/"): program,
+            **{link.lstrip("/"): target for link, target in facts.get("links", {}).items()},
+        }
+        archive = out / f"{name.rpartition(':')[2]}.tar"
+        write_image(archive, name, tree, env=env, command=facts["entrypoint"])
+        program.unlink()
+
+
 def build(plugin: Path | None) -> Path:
     """Return the folder of image archives. The first call builds them.
 
@@ -137,17 +152,7 @@ def build(plugin: Path | None) -> Path:
         libraries = _with_libc(_libraries_of(Path("/bin/sh")))
         base = {**_busybox(), **libraries}
         write_image(out / "cuda.tar", CUDA_IMAGE, base, env=visible)
-        for name, image in cuda_programs.images().items():
-            program = cuda_programs.build(image, out / "program")
-            tree = {
-                **base,
-                **_libraries_of(program),
-                image["path"].lstrip("/"): program,
-                **{link.lstrip("/"): target for link, target in image.get("links", {}).items()},
-            }
-            archive = out / f"{name.rpartition(':')[2]}.tar"
-            write_image(archive, name, tree, env=visible, command=image["entrypoint"])
-            program.unlink()
+        _write_cuda_programs(out, base, visible)
         if plugin:
             program = plugin / "nvidia-device-plugin"
             write_image(

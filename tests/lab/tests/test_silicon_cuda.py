@@ -167,6 +167,16 @@ def test_error_of_the_kernel_appears_after_the_launch(machine, gpu, number):
     assert output.endswith(SAYS["copy_out"] + "\n")
 
 
+def test_error_comes_first_in_a_log_of_both_streams(machine):
+    (machine.dev / "nvidiactl").unlink()
+    result = subprocess.run(
+        [machine.programs[VECTORADD_IMAGE]],
+        env={**os.environ, "LD_LIBRARY_PATH": str(machine.libraries)},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+    )  # fmt: skip
+    assert result.stdout == failed(100) + f"{START}\n"
+
+
 def test_wrong_result(machine):
     machine.load({"more": " wrong=1"})
     status, output, errors = machine.add()
