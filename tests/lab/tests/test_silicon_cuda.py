@@ -60,19 +60,19 @@ class Machine:
         for name in ("nvidiactl", "nvidia-uvm", *(f"nvidia{n}" for n in range(4))):
             (self.dev / name).touch()
 
-    def run(self, image, *arguments, visible=None, libraries=None):
+    def run(self, image, *arguments, visible=None, libraries=None, timeout=30):
         environment = {**os.environ, "LD_LIBRARY_PATH": str(libraries or self.libraries)}
         environment.pop("CUDA_VISIBLE_DEVICES", None)
         if visible is not None:
             environment["CUDA_VISIBLE_DEVICES"] = visible
         result = subprocess.run(
             [self.programs[image], *arguments],
-            env=environment, capture_output=True, text=True, check=False, timeout=30,
+            env=environment, capture_output=True, text=True, check=False, timeout=timeout,
         )  # fmt: skip
         return result.returncode, result.stdout, result.stderr
 
-    def add(self, visible=None, image=VECTORADD_IMAGE):
-        return self.run(image, visible=visible)
+    def add(self, visible=None, image=VECTORADD_IMAGE, **options):
+        return self.run(image, visible=visible, **options)
 
     def exchange(self, visible=None):
         return self.run(NVBANDWIDTH_IMAGE, "-t", RECORD["nvbandwidth"]["test"], visible=visible)
@@ -167,6 +167,13 @@ def test_error_of_the_kernel_appears_after_the_launch(machine, gpu, number):
     assert output.endswith(SAYS["copy_out"] + "\n")
 
 
+def test_kernel_does_not_end(machine):
+    machine.load({}, {"more": " hang=1"})
+    assert machine.add("0") == PASSES
+    with pytest.raises(subprocess.TimeoutExpired):
+        machine.add("1", timeout=0.5)
+
+
 def test_error_comes_first_in_a_log_of_both_streams(machine):
     (machine.dev / "nvidiactl").unlink()
     result = subprocess.run(
@@ -184,7 +191,9 @@ def test_wrong_result(machine):
     assert SAYS["passed"] not in output
 
 
-@pytest.mark.parametrize("more", ["cuda=719", "wrong=1", "peer=broken", "peer=none", "trained=0"])
+@pytest.mark.parametrize(
+    "more", ["cuda=719", "wrong=1", "hang=1", "peer=broken", "peer=none", "trained=0"]
+)
 def test_nvidia_smi_shows_nothing_of_it(machine, more):
     good = machine.smi()
     machine.load({"more": f" {more}"})

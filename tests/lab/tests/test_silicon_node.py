@@ -494,6 +494,7 @@ def described(rig, key):
             {1: "214", 2: "719"},
             id="broken-with-a-number",
         ),
+        pytest.param([["cuda-hang", "2"]], "hang", {2: "1"}, id="hang"),
         pytest.param([["cuda-wrong", "3"]], "wrong", {3: "1"}, id="wrong"),
         pytest.param([["p2p-broken", "1"]], "peer", {1: "broken"}, id="p2p-broken"),
         pytest.param(

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MIB (1024ULL * 1024ULL)
 #define DECLARE(name, arguments) __attribute__((visibility("default"))) CUresult name arguments;
@@ -22,6 +23,7 @@ CUDA_FUNCTIONS(DECLARE)
 struct context {
     struct gpu *gpu;
     CUresult error; /* what happened on the GPU ends the context: all later calls fail with it */
+    bool hangs; /* its kernel does not end */
     struct context *next;
 };
 
@@ -160,6 +162,8 @@ static CUresult state_of(struct context *context)
 {
     if (!context)
         return CUDA_ERROR_INVALID_CONTEXT;
+    while (context->hangs)
+        pause();
     machine_refresh(&machine);
     if (!context->error && is_lost(context->gpu))
         context->error = CUDA_ERROR_LAUNCH_FAILED;
@@ -554,6 +558,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, u
     error = error_at(AT_LAUNCH, current->gpu);
     if (error)
         return error;
+    current->hangs = current->gpu->hang;
     current->error = error_at(WHILE_RUNNING, current->gpu);
     if (!current->error)
         add_vectors(parameters, current->gpu);

@@ -204,6 +204,7 @@ static void parse_gpu(struct machine *machine, const char *line, const char *fil
                         : NO_NVSWITCH;
     gpu->cuda = number_of(line, "cuda", 10);
     gpu->wrong = number_of(line, "wrong", 10);
+    gpu->hang = number_of(line, "hang", 10);
     value_of(line, "peer", value, sizeof value);
     gpu->peer = strcmp(value, "none") == 0     ? PEER_NONE
                 : strcmp(value, "broken") == 0 ? PEER_BROKEN

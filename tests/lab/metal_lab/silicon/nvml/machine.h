@@ -17,7 +17,7 @@
  * also have fabric=N, its state as NVML shows it.
  *
  * Only CUDA reads these: cuda=N, the error of computing on a GPU; wrong=1, its results are wrong;
- * peer=none or peer=broken, what is wrong with its copies from and to other GPUs.
+ * hang=1, its kernels do not end; peer=none or peer=broken, what is wrong with its copies from and to other GPUs.
  *
  * The line uvm has the major number of nvidia_uvm, and exists if that module is loaded. The line
  * nvidia_smi exists only if that program misbehaves: see nvidia-smi/main.c.
@@ -49,7 +49,7 @@ struct gpu {
     unsigned fabric; /* nvml.h, NVML_GPU_FABRIC_STATE_*: 0 without NVSwitches */
     enum { NO_NVSWITCH, UNTRAINED, TRAINED } nvswitch;
     unsigned cuda; /* the error of computing on it, or 0 */
-    bool wrong;
+    bool wrong, hang;
     enum { PEER_WORKS, PEER_NONE, PEER_BROKEN } peer;
     char uuid[64], serial[32], name[96];
 };

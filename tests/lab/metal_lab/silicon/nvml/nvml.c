@@ -474,7 +474,7 @@ nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned i
     return result == NVML_SUCCESS ? NVML_ERROR_NOT_FOUND : result;
 }
 
-/* Nothing computes on simulated GPUs. */
+/* Programs that compute on simulated GPUs are not counted: they end at once. */
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count,
                                                      nvmlProcessInfo_t *processes)
 {

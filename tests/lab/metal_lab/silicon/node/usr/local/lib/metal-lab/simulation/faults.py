@@ -169,6 +169,11 @@ def cuda_wrong(node: Node, machine: Machine, kernel: Kernel, arguments: list[str
     machine.set_fault("cuda-wrong", _gpu(machine, arguments))
 
 
+def cuda_hang(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> None:
+    """[GPU]: what it computes does not end."""
+    machine.set_fault("cuda-hang", _gpu(machine, arguments))
+
+
 def p2p_broken(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> None:
     """[GPU]: what is copied between it and other GPUs arrives with wrong values."""
     machine.set_fault("peer", _gpu(machine, arguments), word="broken")
@@ -282,6 +287,7 @@ FAULTS: dict[str, Fault] = {
     "gpu-hidden": gpu_hidden,
     "xid": xid,
     "cuda-broken": cuda_broken,
+    "cuda-hang": cuda_hang,
     "cuda-wrong": cuda_wrong,
     "no-peer-access": no_peer_access,
     "p2p-broken": p2p_broken,

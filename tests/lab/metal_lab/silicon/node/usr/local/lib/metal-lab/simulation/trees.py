@@ -370,6 +370,8 @@ def _gpu_line(function: Function, kernel: Kernel, machine: Machine) -> str:
         values["cuda"] = broken["number"]
     if machine.has_fault("cuda-wrong", address):
         values["wrong"] = 1
+    if machine.has_fault("cuda-hang", address):
+        values["hang"] = 1
     if peer := machine.fault_of("peer", address):
         values["peer"] = peer["word"]
     return "gpu " + " ".join(f"{key}={value}" for key, value in values.items())
