@@ -914,8 +914,36 @@ SMOKE_FAILED (failure): a smoke pod with {asked} GPUs failed: {error}
 Remedy: run `nvidia-smi` on the node, and `kubectl describe pod` for a pod with GPUs on it
 
 SMOKE_IMAGE_UNAVAILABLE (failure): the node cannot pull the image of the smoke pod: {error}
-Remedy: set verify_smoke_image to an image that this node can pull; if the registry needs
-  credentials, set verify_smoke_image_pull_secrets
+Remedy: set {setting} to an image that this node can pull; if the registry needs credentials, set
+  verify_smoke_image_pull_secrets
+
+COMPUTE_FAILED (failure): no CUDA program computes on {gpus}: {error}{number}; likely cause: {cause}
+Remedy: {remedy}
+
+COMPUTE_WRONG (failure): a CUDA program gets wrong results on {gpus}: {error}
+Remedy: drain the node and do not use the GPU; run NVIDIA's field diagnostic, and replace the GPU if
+  it fails
+
+COMPUTE_IMAGE_UNFIT (failure): the CUDA program of the image {image} does not fit this node, which
+  proves nothing about its GPUs: {error}
+Remedy: set verify_compute_image to an image with vectorAdd for the driver and the GPUs of this
+  node, or `verify_level: list`
+
+COMPUTE_IMAGE_UNKNOWN (failure): no known image of a CUDA program fits the driver {driver} and the
+  GPUs of this node ({gpus})
+Remedy: set verify_compute_image to an image with vectorAdd that fits, or `verify_level: list`
+
+COMPUTE_PROGRAM_MISSING (failure): the image {image} has no shell, or no vectorAdd to compute with
+Remedy: set verify_compute_image to an image with vectorAdd in /cuda-samples, such as {default}, or
+  `verify_level: list`
+
+EXCHANGE_FAILED (failure): the GPUs of the node do not exchange data: {error}
+Remedy: compare `nvidia-smi topo -p2p rw` and `nvidia-smi nvlink --status` on the node with a node
+  that works, and read the kernel log with `dmesg | grep -i -e nvrm -e xid`; if only the program is
+  wrong, correct verify_exchange_image and verify_exchange_command
+
+EXCHANGE_UNPROVEN (notice): the exchange of data between GPUs is not proven: {evidence}
+Remedy: nothing to do; only nodes with two free GPUs that have access to each other can prove it
 
 SMOKE_UNKNOWN (failure): the result of the smoke pod is unknown: {error}
 Remedy: run `ansible-playbook metal.gpu.verify` again when the API server answers
@@ -934,7 +962,7 @@ Remedy: exempt the namespace {namespace} from it, or set {place} to a namespace 
 
 POD_OVER_QUOTA (failure): {by} in the namespace {namespace} rejects {what}: {error}
 Remedy: change it (`kubectl --namespace {namespace} describe resourcequota,limitrange` shows it), or
-  set {place} to another namespace
+  set {place} to another namespace; if it demands cpu or memory, {amounts}
 
 NAMESPACE_MISSING (failure): the namespace {namespace} for {what} does not exist
 Remedy: create it with `kubectl create namespace {namespace}`, or set {place} to another namespace

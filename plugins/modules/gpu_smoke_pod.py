@@ -8,13 +8,14 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: gpu_smoke_pod
-short_description: Run nvidia-smi in a pod on each node
+short_description: Run a CUDA program on each GPU, in a pod on each node
 version_added: 1.0.0
 author:
   - metal.gpu contributors (!UNKNOWN)
 description:
   - Runs a pod on each named node, on all nodes at once. The pod requests GPUs by its limits, and
-    lists the GPUs that it sees. A node passes if the pod sees exactly as many GPUs as it requested.
+    lists the GPUs that it sees. With O(level=compute), it also runs a CUDA program on each of them.
+    A node passes if the pod sees exactly as many GPUs as it requested, and each passes.
   - Fails without waiting if a pod can never run. Reasons are its image, its RuntimeClass, admission
     control, a taint, a lack of GPUs, or a dead kubelet. The result has the pod's events.
     RV(nodes.cause) names a known cause.
@@ -51,12 +52,44 @@ options:
         GPUs fails, and so does a node that has lost GPUs which no pod claims.
     type: str
     default: "1"
+  level:
+    description:
+      - How far the pods prove the GPUs. V(list) runs C(nvidia-smi).
+      - V(compute) also runs C(vectorAdd) of NVIDIA's CUDA samples once for each GPU, on all GPUs of
+        the node at the same time. A GPU passes if the program prints C(Test PASSED). It may take
+        60 seconds.
+      - V(exchange) also runs O(exchange_command), which sees all GPUs of the pod. It does so only
+        if each GPU has computed, and only in pods with two GPUs or more.
+    type: str
+    choices: [list, compute, exchange]
+    default: list
   image:
     description:
-      - The image of the pods, by tag or by digest.
+      - The image of the pods, by tag or by digest. O(images) has precedence.
       - It needs a shell. The container toolkit adds C(nvidia-smi) from the node.
+      - With O(level=compute) and O(level=exchange), it needs C(vectorAdd) in C(/cuda-samples) or in
+        the C(PATH), and C(timeout), C(sed), C(tail), C(tr) and C(cut), as the images
+        C(nvcr.io/nvidia/k8s/cuda-sample:vectoradd-*) have.
     type: str
-    required: true
+    default: ""
+  images:
+    description:
+      - Images of single nodes, keyed by node name. A node with an empty image fails without a pod,
+        because no image fits.
+    type: dict
+    default: {}
+  exchange_image:
+    description: With O(level=exchange), the image for O(exchange_command). It needs a shell.
+    type: str
+    default: ""
+  exchange_command:
+    description:
+      - With O(level=exchange), the program that exchanges data between GPUs, and its arguments.
+      - An exit code other than 0 is a failure. The matrix of C(nvbandwidth) must have a row for
+        each GPU. A pair without access to each other, C(N/A), is no failure.
+    type: list
+    elements: str
+    default: [nvbandwidth, -t, device_to_device_memcpy_read_ce]
   image_pull_secrets:
     description: Names of Secrets in O(namespace) with the credentials for the image.
     type: list
@@ -79,6 +112,24 @@ options:
       - key: node.kubernetes.io/unschedulable
         operator: Exists
         effect: NoSchedule
+  resources:
+    description:
+      - What each container requests besides the GPUs, and its limits, as in a Pod's
+        C(resources), for example V({limits: {cpu: "1", memory: 2Gi}}).
+      - Set it if a ResourceQuota demands it. The programs of all GPUs run at the same time, and
+        each of them needs some hundred MiB.
+    type: dict
+    default: {}
+    suboptions:
+      requests:
+        description: Requests by resource.
+        type: dict
+      limits:
+        description: Limits by resource.
+        type: dict
+  priority_class:
+    description: Name of the PriorityClass of the pods. If not set, the cluster's default.
+    type: str
   resource:
     description: Name of the resource that the pods request.
     type: str
@@ -111,8 +162,9 @@ notes:
     namespace C(kube-node-lease). RV(nodes.notes) reports it if they are missing.
   - Retries requests to an API server that is busy (429, 5xx) or stalls, until the time is up and
     for at least 30 seconds.
-  - The pods meet the Pod Security Standard C(restricted), request no CPU or memory, and have no
-    service account token.
+  - Without a permission to delete pods, it creates none, and fails.
+  - The pods meet the Pod Security Standard C(restricted), and have no service account token. They
+    request no CPU or memory unless O(resources) does.
 seealso:
   - module: metal.gpu.gpu_capacity
 """
@@ -124,6 +176,18 @@ EXAMPLES = r"""
     runtime_class: nvidia
     nodes: [gpu-1, gpu-2]
     gpus: 2
+  delegate_to: localhost
+  run_once: true
+
+- name: Compute on every free GPU of a node
+  metal.gpu.gpu_smoke_pod:
+    level: compute
+    image: nvcr.io/nvidia/k8s/cuda-sample:vectoradd-cuda12.5.0
+    nodes: [gpu-1]
+    gpus: free
+    resources:
+      requests: {cpu: 100m, memory: 1Gi}
+      limits: {cpu: "4", memory: 8Gi}
   delegate_to: localhost
   run_once: true
 
@@ -149,9 +213,9 @@ nodes:
   contains:
     state:
       description:
-        - V(ok) if the pod saw as many GPUs as it requested. V(busy) if other pods claim all GPUs.
-          V(planned) in check mode. V(unknown) if the API server stopped answering before there was
-          a result. V(failed) otherwise.
+        - V(ok) if the pod saw as many GPUs as it requested, and each of them passed O(level).
+        - V(busy) if other pods claim all GPUs. V(planned) in check mode. V(unknown) if the API
+          server stopped answering before there was a result. V(failed) otherwise.
       type: str
     gpus:
       description: Number of GPUs that the pod requested. V(0) without a pod.
@@ -161,10 +225,41 @@ nodes:
         - Number of allocatable GPUs of the node before the pod was created. V(null) if the cluster
           has no node of this name.
       type: int
+    level:
+      description: The O(level).
+      type: str
     uuids:
       description: UUIDs of the GPUs that the pod saw.
       type: list
       elements: str
+    results:
+      description: Each of these GPUs that a program was to run on. Empty with O(level=list).
+      type: list
+      elements: dict
+      contains:
+        uuid:
+          description: UUID of the GPU or of the MIG instance.
+          type: str
+        ok:
+          description: Whether the program computed the right result.
+          type: bool
+        error:
+          description: Last words of the program if it did not.
+          type: str
+    exchange:
+      description: With O(level=exchange), what the copies between GPUs proved; else V(null).
+      type: dict
+      contains:
+        state:
+          description:
+            - V(ok), V(failed), V(nothing) if there is nothing to prove, or V(not_run).
+          type: str
+        message:
+          description: Why it is not V(ok).
+          type: str
+    image:
+      description: The image of the pod.
+      type: str
     pod:
       description: Name of the pod. Empty without a pod.
       type: str
@@ -220,6 +315,12 @@ nodes:
       uuids:
         - GPU-0f5a7b7e-1c9e-4a54-9e0f-3c3c1c6d2f10
         - GPU-5c1f2a34-7d0b-4a0e-8a55-0e6a9b1f4c21
+      level: compute
+      results:
+        - {uuid: GPU-0f5a7b7e-1c9e-4a54-9e0f-3c3c1c6d2f10, ok: true, error: ""}
+        - {uuid: GPU-5c1f2a34-7d0b-4a0e-8a55-0e6a9b1f4c21, ok: true, error: ""}
+      exchange: null
+      image: nvcr.io/nvidia/k8s/cuda-sample:vectoradd-cuda12.5.0
       holders: []
       pod: metal-gpu-smoke-gpu-1-0b7e1c9e
       namespace: default
@@ -236,6 +337,10 @@ nodes:
       gpus: 0
       allocatable: 4
       uuids: []
+      level: compute
+      results: []
+      exchange: null
+      image: nvcr.io/nvidia/k8s/cuda-sample:vectoradd-cuda12.5.0
       holders: [default/training-0]
       pod: ""
       namespace: default
@@ -277,16 +382,20 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.metal.gpu.plugins.module_utils import interrupts
 from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
     kube_module,
+    permissions,
     smoke_causes,
     smoke_cleanup,
     smoke_evidence,
+    smoke_output,
     smoke_pod,
     smoke_run,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import Client
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors import KubeError
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_transport import Timer
-from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_pod import Request, Verdict
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_pod import Request
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_run import Outcome
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_verdict import Verdict
 from ansible_collections.metal.gpu.plugins.module_utils.probe import process_identity
 
 if TYPE_CHECKING:
@@ -299,7 +408,15 @@ ARGUMENT_SPEC: dict[str, Any] = {
     **kube_module.ARGUMENTS,
     "nodes": {"type": "list", "elements": "str", "required": True},
     "gpus": {"type": "str", "default": "1"},
-    "image": {"type": "str", "required": True},
+    "level": {"type": "str", "choices": [*smoke_output.LEVELS], "default": smoke_output.LIST},
+    "image": {"type": "str", "default": ""},
+    "images": {"type": "dict", "default": {}},
+    "exchange_image": {"type": "str", "default": ""},
+    "exchange_command": {
+        "type": "list",
+        "elements": "str",
+        "default": ["nvbandwidth", "-t", "device_to_device_memcpy_read_ce"],
+    },
     "image_pull_secrets": {"type": "list", "elements": "str", "default": [], "no_log": False},
     "runtime_class": {"type": "str"},
     "tolerations": {
@@ -310,6 +427,12 @@ ARGUMENT_SPEC: dict[str, Any] = {
             for key in ("nvidia.com/gpu", "node.kubernetes.io/unschedulable")
         ],
     },
+    "resources": {
+        "type": "dict",
+        "default": {},
+        "options": {"requests": {"type": "dict"}, "limits": {"type": "dict"}},
+    },
+    "priority_class": {"type": "str"},
     "resource": {"type": "str", "default": "nvidia.com/gpu"},
     "namespace": {"type": "str", "default": "default"},
     "wait_for_gpus": {"type": "bool", "default": False},
@@ -327,6 +450,20 @@ def parse_counts(nodes: Sequence[str], gpus: str) -> dict[str, int | None]:
     if gpus != FREE and not (gpus.isdecimal() and int(gpus) > 0):
         raise ValueError(f"gpus must be an integer greater than 0 or {FREE!r}, not {gpus!r}")
     return dict.fromkeys(nodes, None if gpus == FREE else int(gpus))
+
+
+def check_images(params: Mapping[str, Any]) -> None:
+    """Raise ValueError if an image or a command is missing, or if the resources claim GPUs."""
+    unnamed = [name for name in params["nodes"] if name not in params["images"]]
+    if unnamed and not params["image"]:
+        raise ValueError(f"image is empty, and images does not have {', '.join(unnamed)}")
+    if params["level"] == smoke_output.EXCHANGE:
+        for name in ("exchange_image", "exchange_command"):
+            if not params[name]:
+                raise ValueError(f"level is exchange, but {name} is empty")
+    for kind, amounts in (params["resources"] or {}).items():
+        if params["resource"] in (amounts or {}):
+            raise ValueError(f"resources.{kind} has {params['resource']}, which gpus decides")
 
 
 def run(
@@ -348,12 +485,20 @@ def run(
     swept = sorted(leftovers.keys() - left.keys())
 
     desired, outcomes = choose(client, counts, template.resource, wait_for_gpus, timer)
+    unfit = [one for one in desired if not template.image_of(one.node)]
+    desired = [one for one in desired if one not in unfit]
+    message = "no known image of a CUDA program fits this node"
+    outcomes += [
+        Outcome(request, "", Verdict("failed", "", message), 0.0, cause=smoke_causes.no_image())
+        for request in unfit
+    ]
     if check_mode:
         outcomes += [Outcome(request, "", Verdict("planned", "", ""), 0.0) for request in desired]
     elif desired:
+        refuse_leavings(client, template.namespace)
         outcomes += smoke_run.prove(client, template, desired, timer)
 
-    by_node = {outcome.request.node: _describe(outcome, template.namespace) for outcome in outcomes}
+    by_node = {outcome.request.node: _describe(outcome, template) for outcome in outcomes}
     nodes = {name: by_node[name] for name in counts}
     left.update({row["pod"]: row["left_behind"] for row in nodes.values() if row["left_behind"]})
     result: dict[str, Any] = {
@@ -368,6 +513,18 @@ def run(
         head = f"{len(failed)} of {len(nodes)} nodes failed the smoke test:"
         result.update(failed=True, msg="\n".join([head, *rows]))
     return result
+
+
+def refuse_leavings(client: Client, namespace: str) -> None:
+    """Raise KubeError if no permission allows to delete the pods that this run creates."""
+    wish = {"group": "", "resource": "pods", "namespace": namespace, "any": True}
+    found = permissions.run(client, [{**wish, "verbs": ["deletecollection", "delete"]}])
+    if found["missing"]:
+        # The words of the API server for an action that it refuses.
+        raise KubeError(
+            f'User "{found["user"]}" cannot delete resource "pods" in API group "" '
+            f'in the namespace "{namespace}": the smoke pods would stay, so none was created'
+        )
 
 
 def choose(
@@ -409,16 +566,29 @@ def choose(
     return desired, outcomes
 
 
-def _describe(outcome: Outcome, namespace: str) -> dict[str, Any]:
+def _describe_exchange(outcome: Outcome, template: smoke_pod.Template) -> dict[str, Any] | None:
+    if template.level != smoke_output.EXCHANGE:
+        return None
+    found = outcome.verdict.exchanged
+    if found is None and outcome.request.gpus == 1 and outcome.verdict.state == "ok":
+        found = smoke_output.Exchanged("nothing", "the pod has one GPU")
+    return (found or smoke_output.Exchanged("not_run"))._asdict()
+
+
+def _describe(outcome: Outcome, template: smoke_pod.Template) -> dict[str, Any]:
     verdict = outcome.verdict
     return {
         "state": verdict.state,
         "gpus": outcome.request.gpus,
         "allocatable": outcome.request.allocatable,
+        "level": template.level,
         "uuids": list(verdict.uuids),
+        "results": [one._asdict() for one in verdict.results],
+        "exchange": _describe_exchange(outcome, template),
+        "image": template.image_of(outcome.request.node),
         "holders": list(outcome.request.holders),
         "pod": outcome.pod,
-        "namespace": namespace,
+        "namespace": template.namespace,
         "phase": verdict.phase,
         "message": verdict.message,
         "reason": verdict.reason,
@@ -445,6 +615,7 @@ def main() -> None:
         counts = parse_counts(params["nodes"], params["gpus"])
         if params["wait_timeout"] <= 0:
             raise ValueError("wait_timeout must be greater than 0")
+        check_images(params)
     except ValueError as error:
         module.fail_json(msg=str(error))
     template = smoke_pod.Template(
@@ -457,6 +628,12 @@ def main() -> None:
         pull_secrets=params["image_pull_secrets"],
         tolerations=params["tolerations"],
         limit_s=params["wait_timeout"],
+        level=params["level"],
+        images=params["images"],
+        exchange_image=params["exchange_image"],
+        exchange_command=params["exchange_command"],
+        resources=params["resources"] or {},
+        priority_class=params["priority_class"],
     )
     interrupts.raise_on_signals()
     kube_module.run_module(

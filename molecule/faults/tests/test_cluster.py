@@ -156,7 +156,7 @@ class Stalled:
         self.seconds = 0.0
 
     def when_the_pods_begin(self, line: str) -> None:
-        if "Run nvidia-smi in a pod" in line and not self._since:
+        if "Prove every free GPU in a pod" in line and not self._since:
             self._since = time.monotonic()
             os.kill(self._pid, signal.SIGSTOP)
             self.timer.start()

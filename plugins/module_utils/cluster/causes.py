@@ -90,6 +90,7 @@ class Subject(NamedTuple):
     namespace: str
     tolerations: str  # name of the variable that sets them
     place: str  # name of the variable that sets the namespace
+    amounts: str  # how to give it cpu and memory
 
 
 def quote(text: str) -> str:
@@ -116,6 +117,7 @@ def of_refusal(text: str, subject: Subject) -> Cause | None:
         "what": subject.what,
         "namespace": subject.namespace,
         "place": subject.place,
+        "amounts": subject.amounts,
         "error": quote(text),
     }
     for pattern, kind in _REJECTED_BY:

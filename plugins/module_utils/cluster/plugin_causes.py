@@ -102,7 +102,8 @@ def find_cause(facts: Facts) -> Cause | None:
 
 def _subject(namespace: str, name: str, node: str) -> Subject:
     what = f"the device plugin {namespace}/{name}"
-    return Subject(what, node, namespace, "device_plugin_tolerations", "device_plugin_namespace")
+    settings = ("device_plugin_tolerations", "device_plugin_namespace")
+    return Subject(what, node, namespace, *settings, "set device_plugin_resources")
 
 
 def _of_daemonset(daemonset: Mapping[str, Any], facts: Facts) -> Cause | None:

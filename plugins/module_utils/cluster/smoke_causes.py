@@ -14,6 +14,11 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
     scheduling,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.causes import Cause, Subject
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_output import (
+    CONTAINERS,
+    EXCHANGE,
+    LIST,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
 
 if TYPE_CHECKING:
@@ -23,9 +28,13 @@ if TYPE_CHECKING:
     from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_pod import (
         Request,
         Template,
-        Verdict,
     )
+    from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_verdict import Verdict
 
+# An engine cannot start the shell: words of runc and crun.
+_NO_SHELL = re.compile(r'exec: "sh": executable file not found|executable file `sh` not found')
+# The NVIDIA runtime compares the driver with what the image asks for (NVIDIA_REQUIRE_CUDA).
+_MISFIT = re.compile(r"requirement error: unsatisfied condition|unsatisfied condition: cuda")
 _ROOM = re.compile(r"Insufficient [\w./-]+|Too many pods")
 # Reasons for which the kubelet rejects a pod that the scheduler placed: kubernetes v1.37.1,
 # pkg/kubelet/lifecycle/predicate.go. The second is followed by the name of a resource.
@@ -52,11 +61,19 @@ def find_cause(facts: Facts) -> Cause | None:
         facts.template.namespace,
         "verify_smoke_tolerations",
         "verify_smoke_namespace",
+        "set verify_smoke_resources",
     )
     if verdict.state != "failed" or verdict.ran:
         return None
     if verdict.refusal:
         return causes.of_refusal(verdict.refusal, subject)
+    if _NO_SHELL.search(verdict.message):
+        return no_program(facts.template, facts.request)
+    if _MISFIT.search(verdict.message):
+        image = facts.template.image_of(name)
+        return Cause(
+            "COMPUTE_IMAGE_UNFIT", {"image": image, "error": causes.quote(verdict.message)}
+        )
     reason = str(verdict.status.get("reason") or "")
     if reason == "Evicted":
         return causes.of_eviction(str(verdict.status.get("message") or ""), subject)
@@ -64,7 +81,9 @@ def find_cause(facts: Facts) -> Cause | None:
         evidence = {"what": subject.what, "node": name, "error": causes.quote(verdict.message)}
         return Cause("POD_NOT_ADMITTED", evidence)
     if verdict.reason in pod_status.NO_IMAGE:
-        return Cause("SMOKE_IMAGE_UNAVAILABLE", {"error": causes.quote(_pull_error(facts))})
+        setting = image_setting(facts.template.level, verdict.container)
+        evidence = {"error": causes.quote(_pull_error(facts)), "setting": setting}
+        return Cause("SMOKE_IMAGE_UNAVAILABLE", evidence)
     unscheduled = pod_status.unscheduled({"status": verdict.status})
     if unscheduled is not None:
         return _of_scheduler(unscheduled, facts, subject)
@@ -83,6 +102,23 @@ def _pull_error(facts: Facts) -> str:
     if not found or found[-1].partition('": ')[2] in message:
         return message
     return f"{message}; {found[-1]}"
+
+
+def image_setting(level: str, container: str) -> str:
+    """Return the variable that sets the image of a container."""
+    if container == CONTAINERS[EXCHANGE]:
+        return "verify_exchange_image"
+    return "verify_smoke_image" if level == LIST else "verify_compute_image"
+
+
+def no_program(template: Template, request: Request) -> Cause:
+    """Return the cause for an image without a program that computes, or without a shell."""
+    return Cause("COMPUTE_PROGRAM_MISSING", {"image": template.image_of(request.node)})
+
+
+def no_image() -> Cause:
+    """Return the cause for a node for which no image was chosen."""
+    return Cause("COMPUTE_IMAGE_UNKNOWN", {})
 
 
 def no_allocatable(resource: str, asked: int, found: int) -> Cause:

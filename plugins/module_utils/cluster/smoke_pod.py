@@ -3,9 +3,12 @@
 
 """The smoke pod: its manifest, and the verdict on its result. No I/O.
 
-The pod writes the output of nvidia-smi to its termination message. The kubelet copies that
-message to the pod's status. So one watch shows both progress and result, and reading logs, with
-the permission for it, is not necessary.
+The containers write their results to their termination messages. The kubelet copies these
+messages to the pod's status. So one watch shows both progress and result, and reading logs, with
+the permission for it, is not necessary. `smoke_output` has what they run and write.
+
+At the level "exchange", the pod computes in an init container, and then exchanges data between the
+same GPUs: the kubelet gives the devices of an init container to the containers after it.
 
 Source: https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/
 """
@@ -16,15 +19,29 @@ import hashlib
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ansible_collections.metal.gpu.plugins.module_utils.cluster import smoke_output
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.pod_status import (
     NO_IMAGE,
     describe,
     is_hopeless,
+    statuses,
+)
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_output import (
+    COMPUTE,
+    CONTAINERS,
+    EXCHANGE,
+    LIST,
+)
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_verdict import (
+    Verdict,
+    is_result,
+    judge_failure,
+    judge_output,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "metal.gpu"
@@ -34,10 +51,6 @@ ALL_RUNS = f"{MANAGED_BY}={MANAGER},{RUN}"  # selector of the pods of all runs
 
 # How long a run and its pods may exist after the time limit: the time to clean up.
 GRACE_S = 60
-
-_CONTAINER = "nvidia-smi"
-_COMMAND = "exec nvidia-smi --query-gpu=uuid --format=csv,noheader >/dev/termination-log 2>&1"
-_UUID = re.compile(r"(GPU|MIG)-\S+")
 
 # A sandbox that cannot be created shows only in events, and the kubelet retries forever.
 _NO_RUNTIME = re.compile(r"no runtime for .* is configured|RuntimeHandler .* not supported")
@@ -55,6 +68,15 @@ class Template(NamedTuple):
     pull_secrets: Sequence[str]
     tolerations: Sequence[Mapping[str, Any]]
     limit_s: int
+    level: str = LIST
+    images: Mapping[str, str] = {}  # by node; the other nodes use `image`
+    exchange_image: str = ""
+    exchange_command: Sequence[str] = ()
+    resources: Mapping[str, Mapping[str, Any]] = {}  # requests and limits besides the GPUs
+    priority_class: str | None = None
+
+    def image_of(self, node: str) -> str:
+        return self.images.get(node, self.image)
 
 
 class Request(NamedTuple):
@@ -66,19 +88,6 @@ class Request(NamedTuple):
     shortage: str
     holders: Sequence[str] = ()  # pods that claim the other GPUs of the node, if they were read
     allocatable: int | None = None  # of the node at that time; None if it was not read
-
-
-class Verdict(NamedTuple):
-    """The result of a pod."""
-
-    state: str  # "ok", "failed", "busy"; "unknown" if the server is silent; empty while undecided
-    phase: str
-    message: str
-    uuids: tuple[str, ...] = ()
-    ran: bool = False  # nvidia-smi started and exited
-    reason: str = ""  # why the container cannot start, such as "ErrImagePull"
-    status: Mapping[str, Any] = {}  # last observed status of the pod
-    refusal: str = ""  # the API server's message, if it rejected the pod
 
 
 class Leftover(NamedTuple):
@@ -129,24 +138,14 @@ def manifest(template: Template, request: Request) -> dict[str, Any]:
             "runAsGroup": 65534,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "containers": [
-            {
-                "name": _CONTAINER,
-                "image": template.image,
-                "command": ["sh", "-c", _COMMAND],
-                "terminationMessagePolicy": "FallbackToLogsOnError",
-                "resources": {"limits": {template.resource: str(request.gpus)}},
-                "securityContext": {
-                    "allowPrivilegeEscalation": False,
-                    "capabilities": {"drop": ["ALL"]},
-                },
-            }
-        ],
+        **_containers(template, request),
     }
     if template.pull_secrets:
         spec["imagePullSecrets"] = [{"name": name} for name in template.pull_secrets]
     if template.runtime_class:
         spec["runtimeClassName"] = template.runtime_class
+    if template.priority_class:
+        spec["priorityClassName"] = template.priority_class
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -159,6 +158,39 @@ def manifest(template: Template, request: Request) -> dict[str, Any]:
     }
 
 
+def exchanges(template: Template, request: Request) -> bool:
+    """Tell whether the pod of a request exchanges data between GPUs. One GPU has nobody to."""
+    return template.level == EXCHANGE and request.gpus > 1
+
+
+def _containers(template: Template, request: Request) -> dict[str, Any]:
+    image = template.image_of(request.node)
+    if not exchanges(template, request):
+        level = LIST if template.level == LIST else COMPUTE
+        return {"containers": [_container(template, request, level, image)]}
+    other = _container(template, request, EXCHANGE, template.exchange_image)
+    return {
+        "initContainers": [_container(template, request, COMPUTE, image)],
+        "containers": [other],
+    }
+
+
+def _container(template: Template, request: Request, level: str, image: str) -> dict[str, Any]:
+    resources = {key: dict(amounts) for key, amounts in template.resources.items() if amounts}
+    limits = {**resources.get("limits", {}), template.resource: str(request.gpus)}
+    return {
+        "name": CONTAINERS[level],
+        "image": image,
+        "command": smoke_output.command(level, template.exchange_command),
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "resources": {**resources, "limits": limits},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }
+
+
 def judge(pod: Mapping[str, Any], request: Request, resource: str) -> Verdict:
     """Return the verdict on a pod; the state is empty while it is undecided."""
     return _judge(pod, request, resource)._replace(status=section(pod, "status"))
@@ -167,18 +199,21 @@ def judge(pod: Mapping[str, Any], request: Request, resource: str) -> Verdict:
 def _judge(pod: Mapping[str, Any], request: Request, resource: str) -> Verdict:
     status = section(pod, "status")
     phase = status.get("phase", "Pending")
-    container: dict[str, Any] = next(iter(status.get("containerStatuses", ())), {})
-    state = container.get("state", {})
-    if phase == "Succeeded":
-        return _judge_output(state.get("terminated", {}).get("message", ""), request.gpus)
+    ended = {name: found for name, found in _ended(pod) if found}
+    if phase == "Succeeded" or (phase == "Failed" and is_result(pod, ended)):
+        return judge_output(phase, ended, request.gpus)
     if phase == "Failed":
-        return _judge_failure(pod, state)
-    waiting = state.get("waiting", {})
+        return judge_failure(pod, ended)
+    name, waiting = _waiting(pod)
     reason = waiting.get("reason", "")
+    # What the init container has proven is proven, whatever the next container waits for.
+    done = Verdict("", phase, "")
+    if CONTAINERS[COMPUTE] in ended:
+        done = judge_output(phase, ended, request.gpus)._replace(ran=False)
     if is_hopeless(waiting):
-        return Verdict("failed", phase, describe(pod), reason=reason)
+        return done._replace(state="failed", message=describe(pod), reason=reason, container=name)
     if reason in NO_IMAGE:
-        return Verdict("", phase, describe(pod), reason=reason)
+        return done._replace(state="", message=describe(pod), reason=reason, container=name)
     for condition in status.get("conditions", ()):
         if condition["type"] == "PodScheduled" and condition.get("reason") == "Unschedulable":
             short = f"Insufficient {resource}" in condition.get("message", "")
@@ -186,7 +221,22 @@ def _judge(pod: Mapping[str, Any], request: Request, resource: str) -> Verdict:
                 return Verdict("failed", phase, describe(pod))
             if request.shortage != "wait":
                 return Verdict(request.shortage, phase, describe(pod))
-    return Verdict("", phase, describe(pod))
+    return done._replace(state="", message=describe(pod))
+
+
+def _ended(pod: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield each container, and how it ended: empty if it did not run, or not yet."""
+    for container in statuses(pod):
+        yield container.get("name", ""), section(container, "state", "terminated")
+
+
+def _waiting(pod: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the first container that waits for something of its own, and for what."""
+    for container in statuses(pod):
+        waiting = section(container, "state", "waiting")
+        if waiting and waiting.get("reason") != "PodInitializing":
+            return container.get("name", ""), waiting
+    return "", {}
 
 
 def judge_shortage(
@@ -211,13 +261,6 @@ def judge_shortage(
     return verdict._replace(state="", message=f"{claimed}, but: {verdict.message}")
 
 
-def parse_uuids(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Split the output of nvidia-smi into UUIDs and other lines, such as "[GPU is lost]"."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    uuids = [line for line in lines if _UUID.fullmatch(line)]
-    return tuple(uuids), tuple(line for line in lines if not _UUID.fullmatch(line))
-
-
 def no_runtime(event: Mapping[str, Any]) -> bool:
     """Return whether an event reports that the pod's runtime is not configured on the node."""
     return bool(_NO_RUNTIME.search(event.get("message") or ""))
@@ -231,27 +274,3 @@ def parse_leftover(pod: Mapping[str, Any]) -> Leftover:
         created=metadata["creationTimestamp"],
         lifetime_s=pod["spec"].get("activeDeadlineSeconds", 0),
     )
-
-
-def _judge_output(output: str, gpus: int) -> Verdict:
-    uuids, rest = parse_uuids(output)
-    distinct = tuple(dict.fromkeys(uuids))
-    if len(distinct) == len(uuids) == gpus and not rest:
-        return Verdict("ok", "Succeeded", "", uuids, ran=True)
-    message = f"the pod requested {gpus} GPUs, but nvidia-smi listed {len(distinct)}"
-    if len(distinct) != len(uuids):
-        message += f", some of them twice: {', '.join(uuids)}"
-    if rest:
-        message += f"; it printed: {' '.join(rest)}"
-    return Verdict("failed", "Succeeded", message, distinct, ran=True)
-
-
-def _judge_failure(pod: Mapping[str, Any], state: Mapping[str, Any]) -> Verdict:
-    """Explain a pod in phase Failed: the kubelet rejected or killed it, or nvidia-smi failed."""
-    ended = state.get("terminated", {"reason": "StartError"})
-    started = ended.get("reason") not in ("StartError", "ContainerCannotRun")
-    if not started or pod["status"].get("reason"):
-        return Verdict("failed", "Failed", describe(pod))
-    message = " ".join((ended.get("message") or ended.get("reason", "")).split())
-    text = f"nvidia-smi exited with code {ended.get('exitCode')}: {message}"
-    return Verdict("failed", "Failed", text, ran=True)

@@ -32,7 +32,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors impo
     KubeError,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_transport import Timer
-from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_pod import Verdict
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_verdict import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -166,7 +166,9 @@ class _Run:
         return self._judge(pod, request) if request else None
 
     def _settle(self, name: str, verdict: Verdict) -> None:
-        outcome = Outcome(self.pods.pop(name), name, verdict, self.timer.elapsed_s())
+        request = self.pods.pop(name)
+        cause = None if verdict.has_program else smoke_causes.no_program(self.template, request)
+        outcome = Outcome(request, name, verdict, self.timer.elapsed_s(), cause=cause)
         self.outcomes.append(outcome)
 
     def _watch(self) -> None:
@@ -240,7 +242,7 @@ class _Run:
                 yield name, node.readiness
 
     def _explain(self) -> list[Outcome]:
-        """Add causes and newest events to the outcomes of pods that failed before nvidia-smi ran.
+        """Add causes and newest events to the outcomes of pods whose programs did not run.
 
         What cannot be read becomes a note. It does not change a verdict.
         """

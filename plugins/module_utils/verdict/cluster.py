@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.causes import quote
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.pod_status import NO_IMAGE
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_causes import image_setting
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.read.nvidia_smi import name_gpu
+from ansible_collections.metal.gpu.plugins.module_utils.verdict import compute
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import ClusterRow, SmokeRow
     from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.observed import Device
@@ -30,8 +32,12 @@ def judge_answers(
     cluster: ClusterRow | None,
     smoke: SmokeRow | None,
     asked: Collection[str],
+    evident: Collection[Mapping[str, str]] = (),
 ) -> Iterator[dict[str, str]]:
-    """Judge the answers of the cluster and of the smoke pod; a missing answer is a finding."""
+    """Judge the answers of the cluster and of the smoke pod; a missing answer is a finding.
+
+    `evident` are the findings about the node itself.
+    """
     name = node["kubelet"]["node_name"]
     expected = len(node["pci"]) if declared is None else declared
     of_cluster: list[dict[str, str]] = []
@@ -42,7 +48,8 @@ def judge_answers(
         yield finding("CLUSTER_UNKNOWN", host, node=name)
     if smoke is not None:
         devices = node["nvml"]["devices"]
-        found = list(_judge_smoke(host, smoke, devices, [one["code"] for one in of_cluster]))
+        codes = [one["code"] for one in of_cluster]
+        found = list(_judge_smoke(host, smoke, devices, codes, node, evident))
         # Without the UUIDs of all GPUs of the node, a foreign GPU cannot be recognised.
         if not node["nvml"]["complete"] or not all(gpu["uuid"] for gpu in devices):
             found = [one for one in found if one["code"] != "SMOKE_DIFFERS"]
@@ -51,10 +58,11 @@ def judge_answers(
         yield from found
         offered = expected if cluster is None else cluster["allocatable"]
         is_explained = smoke["state"] == "failed" or any(
-            one["code"] != "SMOKE_POD_LEFT" for one in found
+            one["code"] not in ("SMOKE_POD_LEFT", "EXCHANGE_UNPROVEN") for one in found
         )
-        if not is_explained and len(set(smoke["uuids"])) != offered:
-            evidence = f"they saw {len(set(smoke['uuids']))} of {offered} GPUs"
+        seen = len(compute.proven(smoke))
+        if not is_explained and seen != offered:
+            evidence = f"they proved {seen} of {offered} GPUs"
             yield finding("SMOKE_MISSING", host, evidence=evidence)
     elif SMOKE in asked and cluster is not None and cluster["ready"]:
         yield finding("SMOKE_MISSING", host, evidence="this node has no result")
@@ -91,6 +99,8 @@ def _judge_smoke(
     smoke: SmokeRow,
     devices: Sequence[Device],
     known: Collection[str],
+    node: Node,
+    evident: Collection[Mapping[str, str]],
 ) -> Iterator[dict[str, str]]:
     """Judge the result of the smoke pod. `known` are the codes of earlier findings."""
     seen = smoke["uuids"]
@@ -102,9 +112,16 @@ def _judge_smoke(
     elif cause is not None:
         # An earlier finding already explains GPUs that are not allocatable.
         if cause["code"] not in (*known, "GPUS_NOT_ALLOCATABLE") or not known:
-            yield finding(cause["code"], host, **cause["evidence"])
+            evidence = {**compute.image_evidence(node), **cause["evidence"]}
+            yield finding(cause["code"], host, **evidence)
     elif smoke["reason"] in NO_IMAGE:
-        yield finding("SMOKE_IMAGE_UNAVAILABLE", host, error=quote(smoke["message"]))
+        setting = image_setting(smoke.get("level", "list"), "")
+        error = quote(smoke["message"])
+        yield finding("SMOKE_IMAGE_UNAVAILABLE", host, error=error, setting=setting)
+    elif smoke["state"] == "failed" and compute.has_failures(smoke):
+        yield from compute.judge_computed(host, node, smoke, evident)
+        if len(set(seen)) != smoke["gpus"]:
+            yield finding("SMOKE_FAILED", host, asked=smoke["gpus"], error=quote(smoke["message"]))
     elif smoke["state"] in ("failed", "busy"):
         error = quote("; ".join((smoke["message"], *_news(smoke))))
         yield finding("SMOKE_FAILED", host, asked=smoke["gpus"], error=error)
@@ -113,10 +130,11 @@ def _judge_smoke(
         yield finding(
             "SMOKE_PARTIAL",
             host,
-            seen=len(seen),
+            seen=len(compute.proven(smoke)),
             busy=", ".join(busy) or "the others",
             holders=", ".join(smoke["holders"]),
         )
+    yield from compute.judge_unproven(host, smoke)
     if smoke.get("left_behind"):
         yield finding(
             "SMOKE_POD_LEFT",

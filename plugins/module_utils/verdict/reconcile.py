@@ -14,12 +14,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding, is_sound
+from ansible_collections.metal.gpu.plugins.module_utils.read.cuda_images import choose
 from ansible_collections.metal.gpu.plugins.module_utils.read.silence import silent_programs
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.cluster import (
     CLUSTER,
     SMOKE,
     judge_answers,
 )
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.compute import proven
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.device_files import (
     judge_device_files,
 )
@@ -71,8 +73,8 @@ def question(
 
     `awaited` is whether to wait for the expected capacity. If the PCI bus or the driver misses a
     GPU, or the device plugin has withdrawn one after an Xid, waiting is useless. `smoke` is whether
-    to run a smoke pod. Without kubelet or engine no pod starts. Neither applies to a node that the
-    run left out because of the findings `known`.
+    to run a smoke pod, with `image` at the level "compute". Without kubelet or engine no pod
+    starts. Neither applies to a node that the run left out because of the findings `known`.
     """
     can_run_pods = is_sound(known) and not list(judge_services(host, node))
     return {
@@ -80,6 +82,7 @@ def question(
         "expected": len(node["pci"]) if declared is None else declared,
         "awaited": can_run_pods and is_sound(_judge_gpus(host, without_ignored(node), declared)),
         "smoke": can_run_pods,
+        "image": choose(node["nvml"]["driver_version"], (gpu["device"] for gpu in node["pci"])),
     }
 
 
@@ -111,7 +114,6 @@ def reconcile(
             findings.append(finding("NODE_NOT_OBSERVED", host, error="the observation is missing"))
     elif is_sound(stated):
         stopped = list(judge_services(host, node))
-        answers = judge_answers(host, node, declared, cluster, smoke, asked)
         findings += _judge_gpus(host, node, declared)
         findings += judge_cuda(host, node)
         findings += judge_device_files(host, node)
@@ -119,6 +121,7 @@ def reconcile(
         findings += fabric
         findings += stopped
         findings += [finding(code, host, **evidence) for code, evidence in silent_programs(node)]
+        answers = judge_answers(host, node, declared, cluster, smoke, asked, [*findings])
         findings += judge_plans(host, plans or {}, [*stopped, *fabric])
         findings += [
             one
@@ -176,5 +179,5 @@ def _layers(
         layers["allocatable"] = cluster["allocatable"]
     if smoke is not None:
         busy = smoke["state"] == "busy"
-        layers["smoke"] = "busy" if busy else f"{len(smoke['uuids'])}/{smoke['gpus']}"
+        layers["smoke"] = "busy" if busy else f"{len(proven(smoke))}/{smoke['gpus']}"
     return layers

@@ -33,6 +33,14 @@ class ClusterRow(_ClusterRow, total=False):
     cause: Cause | None
 
 
+class Result(TypedDict):
+    """What a pod found out about one GPU."""
+
+    uuid: str
+    ok: bool
+    error: str
+
+
 class _SmokeRow(TypedDict):
     state: str
     reason: str
@@ -51,6 +59,10 @@ class SmokeRow(_SmokeRow, total=False):
     allocatable: int | None
     cause: Cause | None
     left_behind: str
+    level: str
+    image: str
+    results: Sequence[Result]
+    exchange: Mapping[str, str] | None
 
 
 Layers = dict[str, Optional[Union[int, str]]]
@@ -73,3 +85,4 @@ class Question(TypedDict):
     expected: int
     awaited: bool
     smoke: bool
+    image: str  # of a CUDA program that fits the node; empty: none is known

@@ -74,7 +74,10 @@ def collect(
             "busybox": pod_images.BUSYBOX_IMAGE,
             "cuda": pod_images.CUDA_IMAGE,
             "device_plugin": pod_images.PLUGIN_IMAGE,
+            "nvbandwidth": pod_images.NVBANDWIDTH_IMAGE,
             "pause": pod_images.PAUSE_IMAGE,
+            "vectoradd": pod_images.VECTORADD_IMAGE,
+            "vectoradd_cuda11": pod_images.OLD_VECTORADD_IMAGE,
         },
     }
 

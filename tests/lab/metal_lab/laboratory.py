@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from metal_lab import (
     control_plane,
+    cuda_programs,
     facts,
     faults,
     groups,
@@ -111,7 +112,8 @@ def prepare(description: Description) -> Built:
 
 def _silicon(driver: str) -> Path:
     """Return the folder with the stand-ins for the libraries and nvidia-smi of a driver."""
-    key = digest(driver, SILICON / "nvml", SILICON / "nvidia-smi", SILICON / "build.py")
+    sources = (SILICON / "nvml", SILICON / "nvidia-smi", SILICON / "build.py")
+    key = digest(driver, *sources, cuda_programs.RECORD, Path(cuda_programs.__file__))
     what = f"the stand-in for the driver's libraries, {driver}"
     return built(f"silicon-{driver}", key, what, partial(build_silicon, driver))
 

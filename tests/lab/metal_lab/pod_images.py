@@ -16,6 +16,7 @@ import tarfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from metal_lab import cuda_programs
 from metal_lab.cache import FILES, built, digest
 from metal_lab.silicon.build import NEEDED_BY_NVIDIA_SMI
 from metal_lab.versions import DEVICE_PLUGIN
@@ -25,12 +26,19 @@ PAUSE_IMAGE = "registry.k8s.io/pause:3.10"
 DEFAULT_PAUSE_IMAGE = "registry.k8s.io/pause:3.10.2"
 PLUGIN_IMAGE = f"nvcr.io/nvidia/k8s-device-plugin:v{DEVICE_PLUGIN}"
 CUDA_IMAGE = "nvcr.io/nvidia/cuda:13.0.2-base-ubuntu24.04"
+# NVIDIA's programs that compute and copy, as recorded.
+VECTORADD_IMAGE = "nvcr.io/nvidia/k8s/cuda-sample:vectoradd-cuda12.5.0"
+OLD_VECTORADD_IMAGE = "nvcr.io/nvidia/k8s/cuda-sample:vectoradd-cuda11.7.1"
+NVBANDWIDTH_IMAGE = "ghcr.io/nvidia/k8s-samples:nvbandwidth-v0.7-8d103163"
 # The same image without the variable that every CUDA image sets.
 BUSYBOX_IMAGE = "docker.io/library/busybox:1.35"
 
 PAUSE = FILES / "programs" / "pause.c"
 
-BUSYBOX_APPLETS = ("sh", "sleep", "ls", "cat", "env", "true", "false", "grep", "sort", "head", "wc")
+BUSYBOX_APPLETS = (
+    *("sh", "sleep", "ls", "cat", "env", "true", "false", "grep", "sort", "head", "wc"),
+    *("tail", "cut", "tr", "sed", "timeout"),
+)
 
 Tree = Mapping[str, Path | bytes | str]  # a file to copy, a content, or the target of a link
 
@@ -112,6 +120,21 @@ def _busybox() -> dict[str, Path | str]:
     }
 
 
+def _write_cuda_programs(out: Path, base: Tree, env: Sequence[str]) -> None:
+    """Write the images with programs that compute. `base` is what the other CUDA image has."""
+    for name, facts in cuda_programs.images().items():
+        program = cuda_programs.build(facts, out / "program")
+        tree = {
+            **base,
+            **_libraries_of(program),
+            facts["path"].lstrip("/"): program,
+            **{link.lstrip("/"): target for link, target in facts.get("links", {}).items()},
+        }
+        archive = out / f"{name.rpartition(':')[2]}.tar"
+        write_image(archive, name, tree, env=env, command=facts["entrypoint"])
+        program.unlink()
+
+
 def build(plugin: Path | None) -> Path:
     """Return the folder of image archives. The first call builds them.
 
@@ -127,7 +150,9 @@ def build(plugin: Path | None) -> Path:
         write_image(out / "busybox.tar", BUSYBOX_IMAGE, _busybox())
         visible = ["NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=compute,utility"]
         libraries = _with_libc(_libraries_of(Path("/bin/sh")))
-        write_image(out / "cuda.tar", CUDA_IMAGE, {**_busybox(), **libraries}, env=visible)
+        base = {**_busybox(), **libraries}
+        write_image(out / "cuda.tar", CUDA_IMAGE, base, env=visible)
+        _write_cuda_programs(out, base, visible)
         if plugin:
             program = plugin / "nvidia-device-plugin"
             write_image(
@@ -138,7 +163,8 @@ def build(plugin: Path | None) -> Path:
                 command=["nvidia-device-plugin"],
             )
 
-    key = digest(
-        repr(NEEDED_BY_NVIDIA_SMI), Path(__file__), PAUSE, plugin.name if plugin else "no plugin"
-    )
+    made_of = (PAUSE, cuda_programs.SOURCES, cuda_programs.RECORD, cuda_programs.INTERFACE)
+    made_by = (Path(__file__), Path(cuda_programs.__file__))
+    plugin_name = plugin.name if plugin else "no plugin"
+    key = digest(repr(NEEDED_BY_NVIDIA_SMI), *made_by, *made_of, plugin_name)
     return built("images", key, "the images of the pods", build_all)

@@ -37,3 +37,21 @@ def test_cuda_image_can_run_nvidia_smi():
         *("libc.so.6", "libpthread.so.0", "libm.so.6", "libdl.so.2", "librt.so.1")
     }
     assert all(path.is_file() for path in libraries.values())
+
+
+def test_images_with_programs_are_as_recorded(tmp_path):
+    pod_images._write_cuda_programs(tmp_path, {"bin/sh": b"shell"}, ["A=b"])
+    archive = tmp_path / "vectoradd-cuda12.5.0.tar"
+    assert len(list(tmp_path.iterdir())) == 3
+    with tarfile.open(archive) as image:
+        config = json.load(image.extractfile("config.json"))["config"]
+        layer = io.BytesIO(image.extractfile("layer.tar").read())
+        assert json.load(image.extractfile("manifest.json"))[0]["RepoTags"] == [
+            pod_images.VECTORADD_IMAGE
+        ]
+    assert config["Entrypoint"] == ["/cuda-samples/sample"]
+    assert "A=b" in config["Env"]
+    with tarfile.open(fileobj=layer) as tree:
+        assert tree.getmember("cuda-samples/sample").linkname == "/cuda-samples/vectorAdd"
+        assert tree.getmember("cuda-samples/vectorAdd").isfile()
+        assert tree.getmember("lib/x86_64-linux-gnu/libc.so.6").isfile()

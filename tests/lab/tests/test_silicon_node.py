@@ -27,7 +27,7 @@ from simulation import (  # noqa: E402
     trees,
 )
 from simulation.faults import FAULTS, FaultError  # noqa: E402
-from simulation.state import Kernel, Machine, Node  # noqa: E402
+from simulation.state import UVM_MAJOR, Kernel, Machine, Node  # noqa: E402
 
 RELEASE = "6.1.0-26-amd64"
 LIBRARY = "/usr/lib/x86_64-linux-gnu/libnvidia-sandboxutils.so.580.178.04"
@@ -475,6 +475,69 @@ def test_faults_of_nvidia_smi_are_in_what_it_reads(p100):
     p100.fault("smi-rows")
     p100.fault("smi-exit", "8")
     assert "\nnvidia_smi rows exit=8\ngpu " in p100.read(LIBRARY)
+
+
+def described(rig, key):
+    """A key of the driver's view, by GPU in bus order, without the GPUs that have none."""
+    lines = sorted(re.findall(r"^gpu .*", rig.read(LIBRARY), re.MULTILINE))
+    found = {n: re.search(rf" {key}=(\S+)", line) for n, line in enumerate(lines)}
+    return {n: match[1] for n, match in found.items() if match}
+
+
+@pytest.mark.parametrize(
+    ("faults", "key", "values"),
+    [
+        pytest.param([["cuda-broken"]], "cuda", {0: "719"}, id="broken"),
+        pytest.param(
+            [["cuda-broken", "1", "46"], ["cuda-broken", "1", "214"], ["cuda-broken", "2"]],
+            "cuda",
+            {1: "214", 2: "719"},
+            id="broken-with-a-number",
+        ),
+        pytest.param([["cuda-hang", "2"]], "hang", {2: "1"}, id="hang"),
+        pytest.param([["cuda-wrong", "3"]], "wrong", {3: "1"}, id="wrong"),
+        pytest.param([["p2p-broken", "1"]], "peer", {1: "broken"}, id="p2p-broken"),
+        pytest.param(
+            [["no-peer-access"]], "peer", dict.fromkeys(range(4), "none"), id="no-peer-access"
+        ),
+        pytest.param(
+            [["no-peer-access", "1"], ["p2p-broken", "1"]], "peer", {1: "broken"}, id="the-last"
+        ),
+    ],
+)
+def test_faults_of_cuda_are_in_what_it_reads(p100, faults, key, values):
+    p100.modprobe("nvidia")
+    healthy = p100.read(LIBRARY)
+    for fault in faults:
+        p100.fault(*fault)
+    assert described(p100, key) == values
+    assert p100.states() == dict.fromkeys(P100, "ok")
+    p100.fault("restore")
+    assert p100.read(LIBRARY) == healthy
+
+
+def test_cuda_learns_of_uvm(p100):
+    p100.modprobe("nvidia_uvm")
+    assert f"\nuvm {UVM_MAJOR}\n" in p100.read(LIBRARY)
+    p100.fault("uvm-number")
+    assert f"\nuvm {UVM_MAJOR - 1}\n" in p100.read(LIBRARY)
+    p100.fault("no-uvm")
+    assert "\nuvm " not in p100.read(LIBRARY)
+
+
+@pytest.mark.parametrize("machine", ["a100x8", "h100x8", "b200x8"])
+def test_cuda_learns_whether_the_fabric_is_trained(tmp_path, machine):
+    rig = Rig(tmp_path, machine, "open")
+    rig.reboot()
+    assert described(rig, "trained") == dict.fromkeys(range(8), "0")
+    rig.kernel.fabric = True
+    rig.render()
+    assert described(rig, "trained") == dict.fromkeys(range(8), "1")
+
+
+def test_gpus_without_nvswitches_need_no_training(p100):
+    p100.modprobe("nvidia")
+    assert described(p100, "trained") == {}
 
 
 @pytest.mark.parametrize(

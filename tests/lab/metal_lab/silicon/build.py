@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Build the stand-in driver userland for one driver version: NVML, CUDA stub and nvidia-smi.
+"""Build the stand-in driver userland for one driver version: NVML, CUDA and nvidia-smi.
 
     python -m metal_lab.silicon.build --driver-version 580.178.04 --output DIRECTORY
 
@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from metal_lab.cache import CACHE
+from metal_lab.cuda_programs import errors_source
 from metal_lab.silicon.nvml.stubs import parse_functions, weak_functions
 
 SOURCES = Path(__file__).resolve().parent
@@ -98,6 +99,8 @@ def build(
     with tempfile.TemporaryDirectory() as temporary:
         stubs = Path(temporary, "stubs.c")
         stubs.write_text(weak_functions(parse_functions(header.read_text())))
+        errors = Path(temporary, "errors.c")
+        errors.write_text(errors_source())
         return [
             library(
                 "libnvidia-ml",
@@ -107,7 +110,13 @@ def build(
                 "-Wmissing-prototypes",
                 "-pthread",
             ),
-            library("libcuda", "libcuda.so.1", [nvml / "cuda.c"]),
+            library(
+                "libcuda",
+                "libcuda.so.1",
+                [nvml / "cuda.c", nvml / "machine.c", errors],
+                "-fvisibility=hidden",
+                f"-I{nvml}",
+            ),
             # A different soname than NVIDIA's library, to avoid confusion. Nothing links to it.
             library(
                 "libnvidia-sandboxutils",

@@ -133,6 +133,8 @@ def test_all_nodes_at_once_then_nothing_is_left(cluster, smoke):
         ("list", "pods"),  # leftovers
         ("list", "nodes"),
         ("list", "nodes"),
+        ("create", "selfsubjectaccessreviews"),  # may it delete what it creates?
+        ("create", "selfsubjectaccessreviews"),
         ("create", "pods"),
         ("create", "pods"),
         ("list", "pods"),

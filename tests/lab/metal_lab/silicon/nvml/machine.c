@@ -117,6 +117,19 @@ bool machine_device_file(unsigned minor)
     return access(path, F_OK) == 0;
 }
 
+bool machine_uvm_file(const struct machine *machine)
+{
+    struct stat status;
+
+    return machine->uvm_major >= 0 && stat(ROOT "/dev/nvidia-uvm", &status) == 0
+           && (long)major(status.st_rdev) == machine->uvm_major;
+}
+
+unsigned long long machine_place(const struct gpu *gpu)
+{
+    return (unsigned long long)gpu->domain << 16 | gpu->bus << 8 | gpu->device;
+}
+
 /* The meaning of each state of a GPU. A program that held the handle of a lost GPU still gets the
  * values that the driver remembers. A later program gets no handle. The numbers are from nvml.h. */
 static void parse_state(struct gpu *gpu, const char *word)
@@ -186,6 +199,17 @@ static void parse_gpu(struct machine *machine, const char *line, const char *fil
     gpu->persistence = value[0] == '1';
     gpu->persistence_offset = digit ? digit - file : -1;
 
+    gpu->nvswitch = value_of(line, "trained", value, sizeof value)
+                        ? (value[0] == '1' ? TRAINED : UNTRAINED)
+                        : NO_NVSWITCH;
+    gpu->cuda = number_of(line, "cuda", 10);
+    gpu->wrong = number_of(line, "wrong", 10);
+    gpu->hang = number_of(line, "hang", 10);
+    value_of(line, "peer", value, sizeof value);
+    gpu->peer = strcmp(value, "none") == 0     ? PEER_NONE
+                : strcmp(value, "broken") == 0 ? PEER_BROKEN
+                                               : PEER_WORKS;
+
     value_of(line, "state", value, sizeof value);
     parse_state(gpu, value);
     gpu->present = machine_device_file(gpu->minor);
@@ -204,6 +228,8 @@ static bool rest_of_line(const char *line, const char *key, char *value, size_t 
 
 static void parse(struct machine *machine, const char *file, const char *text)
 {
+    char uvm[16];
+
     for (const char *line = text; line && *line; line = strchr(line, '\n')) {
         if (*line == '\n')
             line++;
@@ -211,6 +237,8 @@ static void parse(struct machine *machine, const char *file, const char *text)
             break;
         if (strncmp(line, "gpu ", 4) == 0)
             parse_gpu(machine, line, file);
+        else if (rest_of_line(line, "uvm ", uvm, sizeof uvm))
+            machine->uvm_major = (long)number(uvm, 10);
         else if (!rest_of_line(line, "driver_version ", machine->driver_version,
                                sizeof machine->driver_version))
             rest_of_line(line, "nvidia_smi ", machine->smi, sizeof machine->smi);
@@ -258,6 +286,7 @@ void machine_refresh(struct machine *machine)
     read_size = status.st_size;
 
     machine->driver_version[0] = machine->smi[0] = '\0';
+    machine->uvm_major = -1;
     for (int i = 0; i < machine->gpu_count; i++) {
         machine->gpus[i].present = false;
         machine->gpus[i].fault = 79;
@@ -266,7 +295,8 @@ void machine_refresh(struct machine *machine)
         parse(machine, file, text);
 }
 
-bool machine_proc_version(char *version, unsigned size)
+/* The loaded module's version from /proc on the node itself. Containers do not have this file. */
+static bool proc_version(char *version, unsigned size)
 {
     char line[256];
     FILE *proc = fopen(ROOT "/proc/driver/nvidia/version", "re");
@@ -286,4 +316,20 @@ bool machine_proc_version(char *version, unsigned size)
     }
     fclose(proc);
     return found;
+}
+
+enum machine_driver machine_open(struct machine *machine)
+{
+    char loaded[64];
+    bool on_node = proc_version(loaded, sizeof loaded);
+
+    if (on_node && strcmp(loaded, DRIVER_VERSION) != 0)
+        return DRIVER_OF_OTHER_VERSION;
+    if (!machine_device_file(CONTROL_MINOR))
+        return DRIVER_MISSING;
+    machine_refresh(machine);
+    if (machine->driver_version[0] == '\0')
+        return DRIVER_MISSING;
+    return strcmp(machine->driver_version, DRIVER_VERSION) == 0 ? DRIVER_READY
+                                                                : DRIVER_OF_OTHER_VERSION;
 }

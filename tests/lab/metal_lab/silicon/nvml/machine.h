@@ -8,13 +8,19 @@
  *
  *   metal-lab-machine 1
  *   driver_version 580.178.04
+ *   uvm 510
  *   nvidia_smi hang
  *   gpu minor=0 address=0000:03:00.0 uuid=GPU-... name="Tesla P100-PCIE-16GB" ... state=ok
  *   end
  *
- * A GPU behind NVSwitches can have fabric=N, its fabric state.
+ * A GPU behind NVSwitches has trained=0 or trained=1: whether Fabric Manager has trained it. It can
+ * also have fabric=N, its state as NVML shows it.
  *
- * The line nvidia_smi exists only if that program misbehaves: see nvidia-smi/main.c.
+ * Only CUDA reads these: cuda=N, the error of computing on a GPU; wrong=1, its results are wrong;
+ * hang=1, its kernels do not end; peer=none or peer=broken, what is wrong with its copies from and to other GPUs.
+ *
+ * The line uvm has the major number of nvidia_uvm, and exists if that module is loaded. The line
+ * nvidia_smi exists only if that program misbehaves: see nvidia-smi/main.c.
  */
 #ifndef METAL_LAB_MACHINE_H
 #define METAL_LAB_MACHINE_H
@@ -41,11 +47,16 @@ struct gpu {
     int numa_node;
     bool mig_capable;
     unsigned fabric; /* nvml.h, NVML_GPU_FABRIC_STATE_*: 0 without NVSwitches */
+    enum { NO_NVSWITCH, UNTRAINED, TRAINED } nvswitch;
+    unsigned cuda; /* the error of computing on it, or 0 */
+    bool wrong, hang;
+    enum { PEER_WORKS, PEER_NONE, PEER_BROKEN } peer;
     char uuid[64], serial[32], name[96];
 };
 
 struct machine {
     char driver_version[64]; /* of the loaded module; empty: none is loaded */
+    long uvm_major;          /* of the loaded module nvidia_uvm; -1: none is loaded */
     char smi[64];            /* how nvidia-smi misbehaves; empty: it works */
     int gpu_count;           /* slots in use: a GPU keeps its slot, and so its handle, for good */
     struct gpu gpus[MAX_GPUS];
@@ -54,15 +65,22 @@ struct machine {
 /* Reads the description again if the file has changed since. */
 void machine_refresh(struct machine *machine);
 
+/* Whether the driver of this library's version is loaded, and reachable. */
+enum machine_driver { DRIVER_READY, DRIVER_MISSING, DRIVER_OF_OTHER_VERSION };
+enum machine_driver machine_open(struct machine *machine);
+
 /* Whether a device file is there: /dev/nvidiactl, or that of a GPU. Like the real NVML, this creates
  * it for programs of root on the node. */
 enum { NVIDIA_MAJOR = 195, CONTROL_MINOR = 255 };
 bool machine_device_file(unsigned minor);
 
+/* Whether /dev/nvidia-uvm is there, with the number of the loaded module. Only CUDA needs it. */
+bool machine_uvm_file(const struct machine *machine);
+
+/* The place of a GPU on the bus: libraries count GPUs in this order. */
+unsigned long long machine_place(const struct gpu *gpu);
+
 /* The path of the description, or NULL. */
 const char *machine_path(void);
-
-/* The loaded module's version from /proc on the node itself. Containers do not have this file. */
-bool machine_proc_version(char *version, unsigned size);
 
 #endif

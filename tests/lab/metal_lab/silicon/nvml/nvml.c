@@ -33,19 +33,14 @@ static struct machine machine;
 
 static nvmlReturn_t open_driver(void)
 {
-    char loaded[64];
-    bool on_node = machine_proc_version(loaded, sizeof loaded);
-
-    if (on_node && strcmp(loaded, DRIVER_VERSION) != 0)
+    switch (machine_open(&machine)) {
+    case DRIVER_READY:
+        return NVML_SUCCESS;
+    case DRIVER_OF_OTHER_VERSION:
         return NVML_ERROR_LIB_RM_VERSION_MISMATCH;
-    if (!machine_device_file(CONTROL_MINOR))
+    default:
         return NVML_ERROR_DRIVER_NOT_LOADED;
-    machine_refresh(&machine);
-    if (machine.driver_version[0] == '\0')
-        return NVML_ERROR_DRIVER_NOT_LOADED;
-    if (strcmp(machine.driver_version, DRIVER_VERSION) != 0)
-        return NVML_ERROR_LIB_RM_VERSION_MISMATCH;
-    return NVML_SUCCESS;
+    }
 }
 
 nvmlReturn_t nvmlInit_v2(void)
@@ -160,18 +155,13 @@ static nvmlDevice_t handle_of(struct gpu *gpu)
     return (nvmlDevice_t)(void *)gpu;
 }
 
-static unsigned long long place_of(const struct gpu *gpu)
-{
-    return (unsigned long long)gpu->domain << 16 | gpu->bus << 8 | gpu->device;
-}
-
 /* NVML counts the present GPUs in the order of their PCI addresses. */
 static unsigned index_of(const struct gpu *gpu)
 {
     unsigned index = 0;
 
     for (int i = 0; i < machine.gpu_count; i++)
-        index += machine.gpus[i].present && place_of(&machine.gpus[i]) < place_of(gpu);
+        index += machine.gpus[i].present && machine_place(&machine.gpus[i]) < machine_place(gpu);
     return index;
 }
 
@@ -484,7 +474,7 @@ nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned i
     return result == NVML_SUCCESS ? NVML_ERROR_NOT_FOUND : result;
 }
 
-/* Nothing computes on simulated GPUs. */
+/* Programs that compute on simulated GPUs are not counted: they end at once. */
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count,
                                                      nvmlProcessInfo_t *processes)
 {

@@ -16,7 +16,12 @@ SCENES = yaml.safe_load(
     (Path(__file__).parents[3] / "fixtures/kubernetes/refusals.yml").read_text(encoding="utf-8")
 )
 SUBJECT = causes.Subject(
-    "the smoke pod", "gpu-1", "tests", "verify_smoke_tolerations", "verify_smoke_namespace"
+    "the smoke pod",
+    "gpu-1",
+    "tests",
+    "verify_smoke_tolerations",
+    "verify_smoke_namespace",
+    "set verify_smoke_resources",
 )
 
 
@@ -30,7 +35,12 @@ def said(cause: causes.Cause) -> tuple[str, str]:
     ("scene", "code", "words", "remedy"),
     [
         ("quota", "POD_OVER_QUOTA", "the ResourceQuota gpus in the namespace tests", "quota,limit"),
-        ("quota_of_limits", "POD_OVER_QUOTA", "must specify limits.cpu", "--namespace tests"),
+        (
+            "quota_of_limits",
+            "POD_OVER_QUOTA",
+            "must specify limits.cpu",
+            "set verify_smoke_resources",
+        ),
         ("limit_range", "POD_OVER_QUOTA", "a LimitRange in the namespace tests", "describe"),
         ("runtime_class", "RUNTIME_CLASS_MISSING", "the RuntimeClass nvidia, which", "get runtime"),
         ("namespace", "NAMESPACE_MISSING", "the namespace none for", "create namespace none"),

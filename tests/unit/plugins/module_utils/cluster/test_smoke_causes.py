@@ -13,7 +13,8 @@ import yaml
 from ansible_collections.metal.gpu.plugins.module_utils.cluster import smoke_causes, smoke_pod
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.node_status import NodeStatus
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.scheduling import Taint
-from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_pod import Request, Verdict
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_pod import Request
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_verdict import Verdict
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 
 FIXTURES = Path(__file__).parents[3] / "fixtures/kubernetes"

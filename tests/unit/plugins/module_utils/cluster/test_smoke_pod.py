@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ansible_collections.metal.gpu.plugins.module_utils.cluster import smoke_pod
+from ansible_collections.metal.gpu.plugins.module_utils.cluster import smoke_output, smoke_pod
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_pod import Request, Template
 
 SCENES = yaml.safe_load(
@@ -123,7 +123,7 @@ def test_judge_takes_only_a_lack_of_gpus_for_a_shortage(scene, shortage, state):
     ],
 )
 def test_parse_uuids(text, uuids, rest):
-    assert smoke_pod.parse_uuids(text) == (uuids, rest)
+    assert smoke_output.parse_uuids(text) == (uuids, rest)
 
 
 def test_manifest_asks_for_gpus_by_limits_on_one_node_through_the_scheduler():

@@ -29,7 +29,7 @@ def node(
 ) -> dict[str, Any]:
     found = [device(index) for index in range(slots)] if devices is None else devices
     return {
-        "pci": [{"address": address} for address in SLOTS[:slots]],
+        "pci": [{"address": address, "device": "20b0"} for address in SLOTS[:slots]],
         "nvml": {
             "driver_version": "580.178.04",
             "devices": [{"name": "NVIDIA A100-PCIE-40GB", **one} for one in found],

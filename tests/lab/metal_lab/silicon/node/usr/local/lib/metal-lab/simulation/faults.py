@@ -10,6 +10,8 @@ from pathlib import Path
 from . import boot, device_files, kernel_log, keys, kmod, trees
 from .state import UVM_MAJOR, Kernel, Machine, Node
 
+LAUNCH_FAILED = 719  # of CUDA
+
 Fault = Callable[[Node, Machine, Kernel, list[str]], None]
 
 
@@ -156,6 +158,36 @@ def xid(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> N
     _log_xid(machine, kernel, address, number)
 
 
+def cuda_broken(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> None:
+    """[GPU [NUMBER]]: computing on it fails with this error of CUDA, 719 by default."""
+    number = int(arguments[1]) if len(arguments) > 1 else LAUNCH_FAILED
+    machine.set_fault("cuda-broken", _gpu(machine, arguments), number=number)
+
+
+def cuda_wrong(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> None:
+    """[GPU]: it computes wrong results."""
+    machine.set_fault("cuda-wrong", _gpu(machine, arguments))
+
+
+def cuda_hang(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> None:
+    """[GPU]: what it computes does not end."""
+    machine.set_fault("cuda-hang", _gpu(machine, arguments))
+
+
+def p2p_broken(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> None:
+    """[GPU]: what is copied between it and other GPUs arrives with wrong values."""
+    machine.set_fault("peer", _gpu(machine, arguments), word="broken")
+
+
+def no_peer_access(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> None:
+    """[GPU]: it and the other GPUs cannot reach each other's memory; without GPU: no two can."""
+    addresses = (
+        [_gpu(machine, arguments)] if arguments else [one["address"] for one in machine.gpus]
+    )
+    for address in addresses:
+        machine.set_fault("peer", address, word="none")
+
+
 def nouveau(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> None:
     """The kernel has nouveau, and nouveau drives all GPUs."""
     machine.add_fault("nouveau")
@@ -254,6 +286,11 @@ FAULTS: dict[str, Fault] = {
     "gpu-needs-reset": gpu_needs_reset,
     "gpu-hidden": gpu_hidden,
     "xid": xid,
+    "cuda-broken": cuda_broken,
+    "cuda-hang": cuda_hang,
+    "cuda-wrong": cuda_wrong,
+    "no-peer-access": no_peer_access,
+    "p2p-broken": p2p_broken,
     "inforom": inforom,
     "smi-rows": smi_rows,
     "smi-exit": smi_exit,

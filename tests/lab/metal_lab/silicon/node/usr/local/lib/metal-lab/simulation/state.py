@@ -158,6 +158,15 @@ class Machine:
         if fault not in self.content["faults"]:
             self.content["faults"].append(fault)
 
+    def set_fault(self, name: str, address: str, **details: Any) -> None:
+        """Add a fault of a GPU that it can have only once."""
+        others = [one for one in self.content["faults"] if one != self.fault_of(name, address)]
+        self.content["faults"] = [*others, {"name": name, "address": address, **details}]
+
+    def fault_of(self, name: str, address: str) -> dict[str, Any]:
+        """The fault with this name of a GPU, or nothing."""
+        return next((one for one in self.faults(name) if one.get("address") == address), {})
+
     def gpu_state(self, address: str) -> str:
         """In the terms of the driver's view: ok, xid48, or a value of GPU_STATES."""
         for name, state in GPU_STATES.items():

@@ -294,7 +294,7 @@ def make_device_node(path: str, mode: int, device: int) -> None:
     os.chmod(path, stat.S_IMODE(mode))  # mknod obeys the umask
 
 
-# ---- the driver's view, for NVML --------------------------------------------------------------
+# ---- the driver's view, for NVML and CUDA -----------------------------------------------------
 
 
 def description_files(node: Node) -> list[Path]:
@@ -330,19 +330,17 @@ def description(machine: Machine, kernel: Kernel) -> bytes:
     """The machine as nvml/machine.c reads it. Empty if no driver is loaded."""
     if not kernel.driver:
         return b""
-    has_fabric = bool(machine.nvswitches or machine.management_ports)
     gpus = [
-        _gpu_line(gpu, kernel, machine.gpu_state(gpu["address"]), has_fabric)
-        for gpu in machine.gpus
-        if gpu["address"] in kernel.minors
+        _gpu_line(gpu, kernel, machine) for gpu in machine.gpus if gpu["address"] in kernel.minors
     ]
     words = [fault["word"] for fault in machine.faults("nvidia-smi")]
     smi = [f"nvidia_smi {' '.join(words)}"] if words else []
-    text = "\n".join([f"driver_version {kernel.driver.version}", *smi, *gpus, "end", ""])
+    uvm = [f"uvm {kernel.uvm_major}"] if "nvidia_uvm" in kernel.modules else []
+    text = "\n".join([f"driver_version {kernel.driver.version}", *uvm, *smi, *gpus, "end", ""])
     return MARKER + text.encode()
 
 
-def _gpu_line(function: Function, kernel: Kernel, state: str, has_fabric: bool) -> str:
+def _gpu_line(function: Function, kernel: Kernel, machine: Machine) -> str:
     gpu: dict[str, Any] = function["gpu"]
     address = function["address"]
     values = {
@@ -362,10 +360,20 @@ def _gpu_line(function: Function, kernel: Kernel, state: str, has_fabric: bool) 
         "power_w": gpu["power_w"],
         "mig": int(gpu["mig"]),
         "persistence": int(address in kernel.persistent),
-        "state": state,
+        "state": machine.gpu_state(address),
     }
-    if has_fabric and gpu["architecture"] in ("hopper", "blackwell"):  # A100 have no such state
-        values["fabric"] = FABRIC_COMPLETED if kernel.fabric else FABRIC_NOT_STARTED
+    if machine.nvswitches or machine.management_ports:
+        values["trained"] = int(kernel.fabric)
+        if gpu["architecture"] in ("hopper", "blackwell"):  # A100 have no such state
+            values["fabric"] = FABRIC_COMPLETED if kernel.fabric else FABRIC_NOT_STARTED
+    if broken := machine.fault_of("cuda-broken", address):
+        values["cuda"] = broken["number"]
+    if machine.has_fault("cuda-wrong", address):
+        values["wrong"] = 1
+    if machine.has_fault("cuda-hang", address):
+        values["hang"] = 1
+    if peer := machine.fault_of("peer", address):
+        values["peer"] = peer["word"]
     return "gpu " + " ".join(f"{key}={value}" for key, value in values.items())
 
 

@@ -1,0 +1,62 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: BSD-2-Clause
+
+"""Choose the image whose CUDA program fits the driver and the GPUs of a node. No I/O.
+
+A program runs with each driver that supports its major version of CUDA, and with newer ones. It
+contains machine code for some architectures, and an intermediate code (PTX) of the newest of them,
+which the driver compiles for newer GPUs. The facts are in tests/recorded/cuda_images.yml.
+
+Source: https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ansible_collections.metal.gpu.plugins.module_utils.read import gpu_models
+from ansible_collections.metal.gpu.plugins.module_utils.read.version import release
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class Image(NamedTuple):
+    """An image of NVIDIA's with vectorAdd."""
+
+    name: str
+    first_driver: str
+    generations: tuple[str, ...]  # with machine code in the image
+    compiled: tuple[str, ...]  # whose code the driver compiles from the PTX in the image
+
+
+_SAMPLES = "nvcr.io/nvidia/k8s/cuda-sample"
+# The first that fits is taken.
+IMAGES = (
+    Image(
+        f"{_SAMPLES}:vectoradd-cuda12.5.0",
+        "525.60.13",
+        ("Maxwell", "Pascal", "Volta", "Turing", "Ampere", "Ada", "Hopper", "Grace Hopper"),
+        ("Blackwell", "Blackwell Ultra", "newer"),
+    ),
+    Image(
+        f"{_SAMPLES}:vectoradd-cuda11.7.1",
+        "450.80.02",
+        ("Kepler", "Maxwell", "Pascal", "Volta", "Turing", "Ampere"),
+        (),
+    ),
+)
+# These have no machine code in any recorded image, and nobody has reported a run on them.
+UNPROVEN = IMAGES[0].compiled
+
+
+def choose(driver_version: str | None, devices: Iterable[str]) -> str:
+    """Return the image for a driver, and for GPUs with these PCI device ids; empty if none fits."""
+    if driver_version is None:
+        return ""
+    names = {gpu_models.generation(device).name for device in devices}
+    for image in IMAGES:
+        is_new_enough = release(driver_version) >= release(image.first_driver)
+        if is_new_enough and names <= {*image.generations, *image.compiled}:
+            return image.name
+    return ""

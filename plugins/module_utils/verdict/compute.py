@@ -1,0 +1,166 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: BSD-2-Clause
+
+"""Do CUDA programs compute on every GPU, and do the GPUs exchange data? No I/O.
+
+A program that fails says little about the GPU by itself: the image may not fit, or the fabric may
+not be ready. What another finding about the node already explains is not reported twice.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.causes import quote
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_output import WRONG_RESULT
+from ansible_collections.metal.gpu.plugins.module_utils.findings import finding, is_sound
+from ansible_collections.metal.gpu.plugins.module_utils.read import (
+    cuda_errors,
+    cuda_images,
+    gpu_models,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+    from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import Result, SmokeRow
+    from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+
+# Which findings about the node explain an error, by its number.
+_EXPLAINED_BY = {
+    802: (
+        "FABRIC_MANAGER_MISSING",
+        "FABRIC_MANAGER_STOPPED",
+        "FABRIC_MANAGER_VERSION",
+        "FABRIC_NOT_READY",
+        "SUBNET_MANAGER_STOPPED",
+    ),
+    100: ("CUDA_UNAVAILABLE", "DEVICE_FILE_BLOCKED", "DEVICE_FILE_OUTDATED"),
+    999: ("CUDA_UNAVAILABLE", "DEVICE_FILE_BLOCKED", "DEVICE_FILE_OUTDATED"),
+    803: ("NVML_UNAVAILABLE", "NVML_TROUBLE"),
+}
+# A finding that names a GPU explains every error of a program on it.
+_OF_A_GPU = ("GPU_FAULTY", "GPU_ERROR_LOGGED", "NVML_COUNT_DIFFERS")
+# CUDA 13 has no code for generations older than Turing, and says 46 instead of 209.
+_WITHOUT_CUDA_13 = ("Kepler", "Maxwell", "Pascal", "Volta")
+
+
+def proven(smoke: SmokeRow) -> list[str]:
+    """Return the UUIDs of the GPUs that passed: that computed, or that a pod listed."""
+    if smoke.get("level", "list") == "list":
+        return list(dict.fromkeys(smoke["uuids"]))
+    return [one["uuid"] for one in smoke.get("results", ()) if one["ok"]]
+
+
+def has_failures(smoke: SmokeRow) -> bool:
+    """Tell whether the results of the programs say why a pod failed."""
+    return bool(smoke.get("results")) and (
+        not all(one["ok"] for one in smoke["results"]) or _exchange(smoke)["state"] == "failed"
+    )
+
+
+def image_evidence(node: Node) -> dict[str, str]:
+    """Return the evidence of COMPUTE_IMAGE_UNKNOWN and COMPUTE_PROGRAM_MISSING."""
+    names = dict.fromkeys(gpu_models.generation(gpu["device"]).name for gpu in node["pci"])
+    return {
+        "driver": node["nvml"]["driver_version"] or "of this node",
+        "gpus": ", ".join(names),
+        "default": cuda_images.IMAGES[0].name,
+    }
+
+
+def judge_computed(
+    host: str, node: Node, smoke: SmokeRow, evident: Collection[Mapping[str, str]]
+) -> Iterator[dict[str, str]]:
+    """Judge what the programs printed. `evident` are the findings about the node."""
+    failed: dict[str, list[Result]] = {}
+    for result in smoke["results"]:
+        if not result["ok"] and not _is_explained(node, result, evident):
+            failed.setdefault(result["error"], []).append(result)
+    for error, results in failed.items():
+        yield _judge_error(host, node, smoke, error, [result["uuid"] for result in results])
+    if _exchange(smoke)["state"] == "failed" and is_sound(evident):
+        yield finding("EXCHANGE_FAILED", host, error=quote(_exchange(smoke)["message"]))
+
+
+def judge_unproven(host: str, smoke: SmokeRow) -> Iterator[dict[str, str]]:
+    """Yield a notice if the node could not prove that its GPUs exchange data."""
+    exchange = _exchange(smoke)
+    if exchange["state"] == "nothing" or (
+        exchange["state"] == "not_run" and smoke["state"] == "ok"
+    ):
+        yield finding("EXCHANGE_UNPROVEN", host, evidence=exchange["message"] or "it did not run")
+
+
+def _exchange(smoke: SmokeRow) -> Mapping[str, str]:
+    return smoke.get("exchange") or {"state": "", "message": ""}
+
+
+def _judge_error(
+    host: str, node: Node, smoke: SmokeRow, error: str, uuids: list[str]
+) -> dict[str, str]:
+    gpus = ", ".join(_name(node, uuid) for uuid in uuids)
+    if WRONG_RESULT in error:
+        return finding("COMPUTE_WRONG", host, gpus=gpus, error=quote(error))
+    known = cuda_errors.recognise(error)
+    if known and (known.fault == cuda_errors.IMAGE or _lacks_code(node, smoke, known, uuids)):
+        words = f"{quote(error)} (CUDA error {known.number}): {_misfit(node, known)}"
+        return finding("COMPUTE_IMAGE_UNFIT", host, image=smoke.get("image", ""), error=words)
+    if known is None:
+        cause = "not known; the program may not fit the node, or the GPU hangs"
+        remedy = "read the kernel log with `dmesg | grep -i -e nvrm -e xid` on the node, and run a "
+        remedy += "CUDA program on the GPU by hand"
+    else:
+        cause, remedy = known.cause, known.remedy
+    return finding(
+        "COMPUTE_FAILED",
+        host,
+        gpus=gpus,
+        error=quote(error),
+        number=f" (CUDA error {known.number})" if known else "",
+        cause=cause,
+        remedy=remedy,
+    )
+
+
+def _misfit(node: Node, error: cuda_errors.CudaError) -> str:
+    generations = {gpu_models.generation(gpu["device"]).name for gpu in node["pci"]}
+    newer = sorted(generations.intersection(cuda_images.UNPROVEN))
+    if error.number in (209, 222) and newer:
+        return f"NVIDIA's images with vectorAdd are older than {' and '.join(newer)}"
+    if error.number == 46:
+        return "CUDA 13 does not support this generation of GPUs"
+    return error.cause
+
+
+def _lacks_code(
+    node: Node, smoke: SmokeRow, error: cuda_errors.CudaError, uuids: list[str]
+) -> bool:
+    """Tell whether 46 means that the image has a CUDA 13 program: all GPUs are too old for it."""
+    if smoke.get("image") in [image.name for image in cuda_images.IMAGES]:
+        return False
+    generations = {gpu_models.generation(gpu["device"]).name for gpu in node["pci"]}
+    is_of_all = len(uuids) == len(node["pci"])
+    return error.number == 46 and is_of_all and generations <= {*_WITHOUT_CUDA_13}
+
+
+def _name(node: Node, uuid: str) -> str:
+    """Name a GPU by its index, PCI address and UUID. An instance of MIG has only a UUID."""
+    for gpu in node["nvml"]["devices"]:
+        if gpu["uuid"] == uuid:
+            return f"GPU {gpu['index']} ({gpu['pci_address']}, {uuid})"
+    return uuid
+
+
+def _is_explained(node: Node, result: Result, evident: Collection[Mapping[str, str]]) -> bool:
+    known = cuda_errors.recognise(result["error"])
+    codes = {one["code"] for one in evident}
+    if known and codes.intersection(_EXPLAINED_BY.get(known.number, ())):
+        return True
+    addresses = [
+        gpu["pci_address"] for gpu in node["nvml"]["devices"] if gpu["uuid"] == result["uuid"]
+    ]
+    names = [result["uuid"], *filter(None, addresses)]
+    return any(
+        name in one["message"] for one in evident if one["code"] in _OF_A_GPU for name in names
+    )
