@@ -181,7 +181,7 @@ def test_entities_are_not_declared() -> None:
 @pytest.mark.parametrize(
     "processes",
     [
-        "<processes><process_info><process_name>a < b & c</process_name></process_info></processes>",
+        "<processes><process_info>a < b & c</process_info></processes>",
         "<processes>\n</processes>",
     ],
 )
