@@ -12,7 +12,8 @@
  *   gpu minor=0 address=0000:03:00.0 uuid=GPU-... name="Tesla P100-PCIE-16GB" ... state=ok
  *   end
  *
- * A GPU behind NVSwitches can have fabric=N, its fabric state.
+ * A GPU behind NVSwitches can have fabric=N, its fabric state. Further keys say what is wrong with a
+ * GPU that works: see struct health.
  *
  * The line nvidia_smi exists only if that program misbehaves: see nvidia-smi/main.c.
  */
@@ -28,6 +29,20 @@
 
 enum { MAX_GPUS = 64 };
 
+/* What a GPU reports of itself; all are 0 if it is healthy. */
+struct health {
+    unsigned ecc;            /* uncorrected errors since the last reset */
+    unsigned sram_threshold; /* too many SRAM errors */
+    unsigned remap;          /* bits: 1 pending, 2 failed */
+    unsigned pages;          /* pages to retire */
+    unsigned recovery;       /* nvml.h, nvmlDeviceGpuRecoveryAction_t */
+    unsigned clocks;         /* nvml.h, nvmlClocksEventReason*, besides "idle" */
+    unsigned width;          /* lanes in use, if fewer than 16 */
+    unsigned generation;     /* of the slot, if older than the GPU's */
+    unsigned compute;        /* nvml.h, nvmlComputeMode_t */
+    unsigned mig_pending;    /* the MIG mode changes with the next reset */
+};
+
 struct gpu {
     bool present;     /* named by the newest description and its device file exists */
     unsigned fault;   /* its Xid error, or 0 */
@@ -42,6 +57,7 @@ struct gpu {
     bool mig_capable;
     unsigned fabric; /* nvml.h, NVML_GPU_FABRIC_STATE_*: 0 without NVSwitches */
     char uuid[64], serial[32], name[96];
+    struct health health;
 };
 
 struct machine {

@@ -333,6 +333,7 @@ def description(machine: Machine, kernel: Kernel) -> bytes:
     has_fabric = bool(machine.nvswitches or machine.management_ports)
     gpus = [
         _gpu_line(gpu, kernel, machine.gpu_state(gpu["address"]), has_fabric)
+        + "".join(f" {name}={n}" for name, n in machine.gpu_health(gpu["address"]).items())
         for gpu in machine.gpus
         if gpu["address"] in kernel.minors
     ]
