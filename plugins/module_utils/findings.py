@@ -782,6 +782,39 @@ GPU_FAULTY (failure): {gpus} {report}: {error}{log}
 Remedy: drain the node and reboot it; if the error asks for a reset, `nvidia-smi --gpu-reset -i
   INDEX` can replace the reboot; replace a GPU that fails again
 
+GPU_UNRELIABLE (failure): {gpu} cannot be relied on, by its own report: {evidence}{log}
+Remedy: {remedy}
+
+GPU_RESET_DUE (notice): {gpus}: at the next reset, {words}; programs can continue until then
+Remedy: drain the node when it suits you, and reboot it; or reset the GPU with `nvidia-smi
+  --gpu-reset -i ADDRESS`, which needs that no program uses it, DaemonSets included
+
+GPU_THROTTLED (notice): the hardware slows down {gpus} at this moment: {reason}
+Remedy: check the fans, the air flow and the power supplies of the machine; `nvidia-smi -q -d
+  PERFORMANCE,TEMPERATURE,POWER` shows whether it lasts
+
+PCIE_LINK_DIFFERS (notice): the PCIe link of a GPU is slower than that of identical GPUs of this
+  node: {evidence}
+Remedy: drain the node, switch it off, and seat the card and its riser again; if the machine is
+  wired like that, ignore this notice
+
+COMPUTE_PROHIBITED (failure): {gpus}: the compute mode is {mode}, so every CUDA program fails with
+  error 46
+Remedy: run `nvidia-smi -c DEFAULT` on the node, and remove what sets the mode at boot
+
+COMPUTE_EXCLUSIVE (notice): {gpus}: the compute mode is {mode}, so a second CUDA program on the same
+  GPU fails with error 46
+Remedy: run `nvidia-smi -c DEFAULT` on the node, and remove what sets the mode at boot; if you set
+  it for MPS, ignore this notice
+
+MIG_MODE_PENDING (notice): {gpus}: the MIG mode changes with the next reset or boot ({modes}), and
+  with it the resources of the node
+Remedy: drain the node and reboot it; or take the change back with `nvidia-smi -mig 0` or `-mig 1`
+
+GPU_HEALTH_UNKNOWN (failure): {gpus} did not report health and fabric: {error}
+Remedy: run `nvidia-smi -q -x | tail` on the node; if it hangs or stops there, read `dmesg`, drain
+  the node and reboot it; otherwise run `ansible-playbook metal.gpu.verify` again
+
 GPU_ERROR_LOGGED (failure): the driver logged errors after which {gpu} cannot be relied on: {errors}
 Remedy: {remedy}
 
@@ -841,10 +874,10 @@ Remedy: read `nvidia-smi -q | grep -A 3 Fabric`, `journalctl -u nvidia-fabricman
   /var/log/fabricmanager.log on the node; if Fabric Manager runs, drain the node and reboot it,
   because a restart alone does not train the GPUs again
 
-FABRIC_UNKNOWN (failure): {switches} connect the GPUs, but the state of their fabric is unknown:
-  {error}{log}
-Remedy: run `nvidia-smi --query-gpu=pci.bus_id,fabric.state,fabric.status --format=csv` on the node;
-  if it shows `Completed, Success` for each GPU, run `ansible-playbook metal.gpu.verify` again
+FABRIC_UNHEALTHY (failure): the driver reports that the NVLink fabric of GPUs is not healthy:
+  {states}{log}
+Remedy: read `nvidia-smi -q | grep -A 12 Fabric` and `nvidia-smi nvlink --status` on the node; drain
+  the node and reboot it; if the state returns, have the NVLinks and the NVSwitches checked
 
 KUBELET_STOPPED (failure): the kubelet is not running: {error}
 Remedy: read `journalctl -u kubelet` on the node, and start it with `systemctl start kubelet`

@@ -664,9 +664,20 @@ gpu_node:
             good:
               description: Whether the GPU has no fabric, or is part of one that is ready.
               type: bool
-        states_error:
-          description: Why the states are unknown. V(null) if they are known, or were not queried.
-          type: str
+            clique:
+              description: Number of the NVLink clique. V(null) if the driver does not report it.
+              type: int
+            health:
+              description: >-
+                Summary of the health of the fabric, such as V(Healthy). V(null) if the driver does
+                not offer it, as on H100.
+              type: str
+            misconfigured:
+              description: What is wrong with the configuration. V(None) if nothing is.
+              type: str
+            healthy:
+              description: Whether the driver reports nothing that is wrong with the links.
+              type: bool
         log:
           description: >-
             Last lines that Fabric Manager logged, if it or C(nvlsm) does not run, or a state is not
@@ -696,8 +707,124 @@ gpu_node:
             state: Completed
             status: Success
             good: true
-        states_error: null
+            clique: 0
+            health: null
+            misconfigured: null
+            healthy: true
         log: []
+    health:
+      description: >-
+        What the GPUs report of themselves: C(nvidia-smi -q -x), which runs once if the first query
+        of C(nvidia-smi) had an answer. V(null) means not offered, or not known.
+      type: dict
+      contains:
+        cuda_version:
+          description: The newest CUDA version that the driver supports.
+          type: str
+        error:
+          description: >-
+            Why there is no report, or only a part of it. V(null) if it is whole, or was not
+            queried.
+          type: str
+        gpus:
+          description: The GPUs with a report.
+          type: list
+          elements: dict
+          contains:
+            pci_address:
+              description: Address as in RV(gpu_node.pci).
+              type: str
+            uuid:
+              description: UUID of the GPU.
+              type: str
+            model:
+              description: Name of the product.
+              type: str
+            recovery_action:
+              description: What the driver wants, such as V(Reset). V(None) if it wants nothing.
+              type: str
+            uncorrected:
+              description: Memory errors since the last reset that could not be corrected.
+              type: int
+            uncorrected_ever:
+              description: The same since the GPU was built. These are over.
+              type: int
+            sram_threshold_exceeded:
+              description: Whether there were more uncorrected SRAM errors than NVIDIA tolerates.
+              type: bool
+            unrepairable_memory:
+              description: Whether the GPU has memory that it cannot repair.
+              type: bool
+            repairs_pending:
+              description: What the next reset repairs, V(channel) and V(tpc).
+              type: list
+              elements: str
+            remapped:
+              description: Number of rows of memory for which spare rows are in use.
+              type: int
+            remap_pending:
+              description: Whether the next reset replaces rows.
+              type: bool
+            remap_failed:
+              description: Whether a defective row could not be replaced.
+              type: bool
+            pages_retired:
+              description: Number of retired pages of memory, on GPUs before Ampere.
+              type: int
+            pages_pending:
+              description: Whether the next reset retires pages.
+              type: bool
+            clocks:
+              description: >-
+                Why the clocks are lower than they could be, such as V(gpu_idle) and
+                V(hw_thermal_slowdown).
+              type: list
+              elements: str
+            link:
+              description: The PCIe link.
+              type: dict
+              contains:
+                width:
+                  description: Number of lanes in use.
+                  type: int
+                max_width:
+                  description: Number of lanes of the GPU.
+                  type: int
+                max_generation:
+                  description: PCIe generation that both the GPU and its slot support.
+                  type: int
+            mig:
+              description: MIG mode, V(Enabled) or V(Disabled).
+              type: str
+            mig_pending:
+              description: MIG mode after the next reset.
+              type: str
+            compute_mode:
+              description: Which programs may use the GPU, such as V(Default).
+              type: str
+      sample:
+        cuda_version: "13.0"
+        error: null
+        gpus:
+          - pci_address: "0000:1b:00.0"
+            uuid: GPU-2d2a29f2-8f57-4bd6-9b43-9f1cd1a7e5a1
+            model: NVIDIA H100 80GB HBM3
+            recovery_action: None
+            uncorrected: 0
+            uncorrected_ever: 0
+            sram_threshold_exceeded: false
+            unrepairable_memory: null
+            repairs_pending: []
+            remapped: 0
+            remap_pending: false
+            remap_failed: false
+            pages_retired: null
+            pages_pending: null
+            clocks: [gpu_idle]
+            link: {width: 16, max_width: 16, max_generation: 5}
+            mig: Disabled
+            mig_pending: Disabled
+            compute_mode: Default
     kernel_log:
       description: >-
         Errors of GPUs and NVSwitches that the driver printed to the kernel log since it was loaded.

@@ -392,16 +392,15 @@ def proves_every_gpu(node: Node, undamaged: Node) -> bool:
 
 
 def _proves_the_fabric(node: Node, undamaged: Node) -> bool:
-    if "fabric_states" not in undamaged.raw["outputs"]:
+    if not undamaged.raw["values"]["platform"]["nvswitches"]:
         return True
-    answer = node.raw["outputs"].get("fabric_states", {"rc": 1, "stdout": "", "stderr": ""})
-    rows = [line for line in answer["stdout"].splitlines() if line.strip()]
+    report = node.raw["values"]["health"]["report"]
     slots = [gpu["address"] for gpu in undamaged.raw["values"]["platform"]["pci"]]
+    words = [(gpu["fabric"]["state"], gpu["fabric"]["status"]) for gpu in report["gpus"]]
     return (
-        answer["rc"] == 0
-        and len(rows) == len(slots)
-        and all(sum(slot.upper() in row for row in rows) == 1 for slot in slots)
-        and all(row.strip().endswith(", Completed, Success") for row in rows)
+        report["error"] is None
+        and [gpu["pci_address"] for gpu in report["gpus"]] == slots
+        and words == [("Completed", "Success")] * len(slots)
     )
 
 

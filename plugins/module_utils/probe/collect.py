@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import Probe
     from ansible_collections.metal.gpu.plugins.module_utils.probe.raw_data import (
         Asked,
-        OutputData,
         RawData,
         ServiceData,
     )
@@ -73,9 +72,12 @@ def collect(node: Node, request: Request) -> RawData:
     for name, probe in PROBES.items():
         values[name] = probe.values(reading._replace(values=values))
     reading = reading._replace(values=values)
-    outputs = _query_programs(reading, systemctl)
+    outputs = _query_programs(reading)
+    reading = reading._replace(outputs=outputs)
     for name, probe in PROBES.items():
         values[name] = {**values[name], **probe.late_values(reading)}
+    # Its output can contain secrets. The selected properties are in "units".
+    shown = {"systemctl": systemctl._replace(stdout="")} if systemctl else {}
     asked: Asked = {
         "packages": list(request.packages),
         "repositories": list(request.repositories),
@@ -105,7 +107,10 @@ def collect(node: Node, request: Request) -> RawData:
         "values": values,
         "modified": _read_times(reading),
         "clock": {"now": time.time(), "uptime": time.monotonic()},
-        "outputs": outputs,
+        "outputs": {
+            name: {"rc": one.rc, "stdout": one.stdout, "stderr": one.stderr}
+            for name, one in {**shown, **outputs}.items()
+        },
         "texts": reading.files.texts,
         "errors": {**reading.unit_files.errors, **reading.files.errors},
     }
@@ -156,13 +161,8 @@ def _read_times(reading: Reading) -> dict[str, float]:
     return {path: modified for path, modified in times.items() if modified is not None}
 
 
-def _query_programs(reading: Reading, systemctl: Output | None) -> dict[str, OutputData]:
+def _query_programs(reading: Reading) -> dict[str, Output]:
     """Run every existing program; return the outputs."""
     outputs = reading.run(_all(lambda probe: probe.commands(reading)))
     outputs.update(reading.run(_all(lambda probe: probe.follow_up(reading, outputs))))
-    # Its output can contain secrets. The selected properties are in "units".
-    shown = {"systemctl": systemctl._replace(stdout="")} if systemctl else {}
-    return {
-        name: {"rc": one.rc, "stdout": one.stdout, "stderr": one.stderr}
-        for name, one in {**shown, **outputs}.items()
-    }
+    return outputs

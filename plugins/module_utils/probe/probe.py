@@ -57,6 +57,7 @@ class Reading(NamedTuple):
     files: NodeFiles  # the controller gets these texts
     unit_files: NodeFiles  # texts of units can contain secrets, so they stay on the node
     values: Mapping[str, Mapping[str, object]] = MappingProxyType({})  # by component, in its order
+    outputs: Mapping[str, Output] = MappingProxyType({})  # of all commands, for late values
 
     @property
     def release(self) -> str:
@@ -109,5 +110,5 @@ class Probe:
     follow_up: Callable[[Reading, Mapping[str, Output]], Mapping[str, Command]] = (
         lambda _reading, _outputs: {}
     )
-    # Return further values: those that a command may change.
+    # Return further values: those that a command may change, and those that depend on an output.
     late_values: Callable[[Reading], Mapping[str, object]] = lambda _reading: {}

@@ -18,6 +18,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.probe.components import 
     docker,
     driver,
     fabric,
+    health,
     kernel_log,
     kubelet,
     ours,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 PROBES: dict[str, Probe] = {
     "platform": platform.PROBE,
     "driver": driver.PROBE,
+    "health": health.PROBE,
     "fabric": fabric.PROBE,
     "kernel_log": kernel_log.PROBE,
     "container_toolkit": container_toolkit.PROBE,

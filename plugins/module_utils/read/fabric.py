@@ -6,8 +6,7 @@
 Since Hopper, a GPU has a fabric state. CUDA programs start only after it is "Completed". The state
 is that of the last training: it stays if Fabric Manager ends later. So the unit counts as well.
 
-Source: `nvidia-smi --help-query-gpu` and its values of 590.48.01, 595.71.05 and 610.57.04 on H100,
-H200, L40S and GeForce; whole reports (-q -x) of 570 to 595 on A100, H100, B200 and GB300
+Source: tests/recorded/fabric.yml and nvidia_smi_xml.yml
 Source: nvidia-fabricmanager-start.sh of Fabric Manager 580.178.04, in Ubuntu's package
 """
 
@@ -17,10 +16,9 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.read.gpu_models import generation
-from ansible_collections.metal.gpu.plugins.module_utils.read.pci import normalise_address
 
 if TYPE_CHECKING:
-    from ansible_collections.metal.gpu.plugins.module_utils.read.output import Output
+    from ansible_collections.metal.gpu.plugins.module_utils.read.nvidia_smi_xml import Report
     from ansible_collections.metal.gpu.plugins.module_utils.read.pci import GpuRow
 
 MANAGER, IMEX = "nvidia-fabricmanager.service", "nvidia-imex.service"
@@ -32,12 +30,9 @@ SUBNET_MANAGER = "nvlsm"
 ADAPTER_MODULE, MAD_MODULE = "mlx5_ib", "ib_umad"
 CONFIG = "/usr/share/nvidia/nvswitch/fabricmanager.cfg"
 LOG = "/var/log/fabricmanager.log"
-QUERY = (
-    "nvidia-smi",
-    "--query-gpu=pci.bus_id,fabric.state,fabric.status",
-    "--format=csv,noheader",
-)
 COMPLETED, SUCCESS = "Completed", "Success"
+HEALTHY = "Healthy"
+RIGHT = "None"  # what is wrong with the configuration
 # Of GPUs without a fabric: PCIe cards, and A100.
 NONE = re.compile(r"\[?(?:N/A|Not Supported)\]?", re.IGNORECASE)
 
@@ -45,12 +40,6 @@ _BEFORE_STATES = ("Turing", "Ampere", "Ada")  # and everything that ended with b
 _BEHIND_ADAPTERS = ("Blackwell", "Blackwell Ultra", "newer")
 _PACKAGE = re.compile(r"nvidia-fabric-?manager(?:-\d+)?|nvidia-imex(?:-\d+)?|nvlsm")
 _MANAGER_PACKAGE = re.compile(r"nvidia-fabric-?manager(?:-\d+)?")
-_UNKNOWN_FIELD = "is not a valid field to query"
-_CELL = r"[A-Za-z0-9\[][A-Za-z0-9 /_.()\[\]-]{0,99}"
-_ROW = re.compile(
-    r"(?P<address>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])"
-    rf", (?P<state>{_CELL}), (?P<status>{_CELL})"
-)
 _MODE = re.compile(
     r"""^[ \t]*FABRIC_MODE[ \t]*=[ \t]*(?P<quote>["']?)(?P<mode>[0-9]{1,3})(?P=quote)"""
     r"[ \t]*(?:#[^\n]*)?\r?$",
@@ -61,11 +50,15 @@ _LINES = 3
 
 
 class GpuState(NamedTuple):
-    """The words of nvidia-smi about a GPU's fabric."""
+    """The words of the driver about a GPU's fabric."""
 
     pci_address: str
     state: str
     status: str
+    clique: int | None
+    # Not offered on H100 and H200. The bits behind it are no sign: some are set on healthy GPUs.
+    health: str | None
+    misconfigured: str | None
 
     @property
     def is_good(self) -> bool:
@@ -74,12 +67,10 @@ class GpuState(NamedTuple):
             return True
         return self.state == COMPLETED and self.status == SUCCESS
 
-
-class States(NamedTuple):
-    """The fabric states of the GPUs, or why nobody knows them."""
-
-    gpus: tuple[GpuState, ...] = ()
-    error: str | None = None
+    @property
+    def is_healthy(self) -> bool:
+        """Whether the driver reports nothing that is wrong with the links of the GPU."""
+        return self.health in (None, HEALTHY) and self.misconfigured in (None, RIGHT)
 
 
 def has_state(gpu: GpuRow) -> bool:
@@ -112,29 +103,20 @@ def has_module(modules_dep: str, name: str) -> bool:
     return any(file.partition(".")[0].replace("-", "_") == name for file in files)
 
 
-def parse_states(output: Output | None) -> States:
-    """Parse the output of QUERY. Drivers that do not know the fields have no states, and no error.
-
-    The cells of a GPU that the driver cannot reach are no states. Other findings are about it.
-    """
-    if output is None:
-        return States(error="nvidia-smi was not asked about the fabric")
-    if output.rc is None:
-        return States(error="nvidia-smi did not answer the query about the fabric in time")
-    if output.rc != 0 and _UNKNOWN_FIELD in output.stdout + output.stderr:
-        return States()
-    gpus = []
-    others = []
-    for line in filter(None, map(str.strip, f"{output.stdout}\n{output.stderr}".splitlines())):
-        if match := _ROW.fullmatch(line):
-            address = normalise_address(match["address"])
-            gpus.append(GpuState(address, match["state"], match["status"]))
-        else:
-            others.append(line)
-    if output.rc == 0 and gpus and not others:
-        return States(tuple(gpus))
-    printed = _printable("; ".join(others[:_LINES])) or f"nothing (exit code {output.rc})"
-    return States(tuple(gpus), f"nvidia-smi printed about the fabric: {printed}")
+def states(report: Report) -> list[GpuState]:
+    """Return the states of the GPUs that report one. Drivers that are too old report none."""
+    return [
+        GpuState(
+            gpu["pci_address"],
+            gpu["fabric"]["state"],
+            gpu["fabric"]["status"] or "no status",
+            gpu["fabric"]["clique"],
+            gpu["fabric"]["health"],
+            gpu["fabric"]["misconfigured"],
+        )
+        for gpu in report["gpus"]
+        if gpu["fabric"] is not None and gpu["fabric"]["state"] is not None
+    ]
 
 
 def parse_mode(config: str) -> int | None:

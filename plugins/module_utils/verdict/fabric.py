@@ -21,6 +21,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.fabric import (
     ADAPTER_MODULE,
     COMPLETED,
     MAD_MODULE,
+    RIGHT,
     has_state,
     is_manager_package,
 )
@@ -80,11 +81,9 @@ def judge_fabric(host: str, node: Node) -> Iterator[dict[str, str]]:
             evidence.append("FABRIC_MODE=1: the GPUs wait until a partition is activated")
         yield finding("FABRIC_NOT_READY", host, states="; ".join(evidence), log=_log(node))
         return
-    error = node["fabric"]["states_error"]
-    # Elsewhere, an answer would seldom be about a fabric.
-    if error and is_needed(node) and node["nvml"]["complete"]:
-        switches = describe_switches(node)
-        yield finding("FABRIC_UNKNOWN", host, switches=switches, error=error, log=_log(node))
+    unhealthy = list(_unhealthy(node))
+    if unhealthy:
+        yield finding("FABRIC_UNHEALTHY", host, states="; ".join(unhealthy), log=_log(node))
 
 
 def _unready(node: Node) -> Iterator[str]:
@@ -93,16 +92,26 @@ def _unready(node: Node) -> Iterator[str]:
     states = {one["pci_address"]: one for one in node["fabric"]["states"]}
     # Behind NVSwitches, a GPU that can have a state has one, unless the driver is too old.
     has_states = is_needed(node) and bool(states)
+    is_whole = node["health"]["error"] is None
     expected = [gpu["address"] for gpu in node["pci"] if has_states and has_state(gpu)]
     bad: dict[str, list[str]] = {}
     for address in filter(None, healthy):
         one = states.get(address)
-        if one is None and address in expected and not node["fabric"]["states_error"]:
+        if one is None and address in expected and is_whole:
             bad.setdefault("no state", []).append(address)
         elif one and not (one["good"] and (one["state"] == COMPLETED or address not in expected)):
             bad.setdefault(f"{one['state']} ({one['status']})", []).append(address)
     for state, addresses in bad.items():
         yield f"{', '.join(addresses)}: {state}"
+
+
+def _unhealthy(node: Node) -> Iterator[str]:
+    """Yield what the driver reports of the links of GPUs whose fabric is ready."""
+    for one in node["fabric"]["states"]:
+        if not one["healthy"]:
+            words = f"{one['pci_address']}: {one['health'] or 'no summary'}"
+            wrong = one["misconfigured"]
+            yield words + ("" if wrong in (None, RIGHT) else f", configuration: {wrong}")
 
 
 def _judge_manager(host: str, node: Node, version: str) -> dict[str, str] | None:

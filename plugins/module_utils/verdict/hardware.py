@@ -16,6 +16,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.device_files import
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.device_files import (
     quote_corrections,
 )
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.health_words import quote_health
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.kernel_log import quote_log
 
 if TYPE_CHECKING:
@@ -58,13 +59,14 @@ def judge_hardware(host: str, node: Node, declared: int | None) -> Iterator[dict
         if gpu["error"] is not None:
             faulty.setdefault(gpu["error"], []).append(gpu)
     for error, gpus in faulty.items():
+        named = [gpu["pci_address"] for gpu in gpus if gpu["pci_address"]]
         yield finding(
             "GPU_FAULTY",
             host,
             gpus=", ".join(map(_describe, gpus)),
             report="reports" if len(gpus) == 1 else "report",
             error=error,
-            log=quote_log(node, [gpu["pci_address"] for gpu in gpus if gpu["pci_address"]]),
+            log=quote_log(node, named) + quote_health(node, named),
         )
     # An error of single GPUs is already reported for these GPUs.
     if failure is not None and failure["message"] not in faulty:

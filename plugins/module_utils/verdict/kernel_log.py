@@ -24,6 +24,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.kernel_events impor
     meaning,
     tier,
 )
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.health_words import quote_health
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -129,23 +130,40 @@ def _broken(node: Node, address: str) -> list[KernelEvent]:
     return [one for one in _events(node, address) if tier(one) in _BROKEN]
 
 
-def _judge_gpu(host: str, node: Node, address: str) -> Iterator[dict[str, str]]:
+def logged_actions(node: Node, address: str) -> list[str | None]:
+    """Return what NVIDIA says to do after the errors of a GPU: nothing if programs made mistakes.
+
+    The driver asks for a reboot at every GPU, so that counts only for GPUs with errors of their
+    own.
+    """
     broken = _broken(node, address)
     actions = [meaning(one).action for one in broken]
     code = node["kernel_log"]["recovery"].get(address)
-    request = None if code is None else xids.RECOVERY.get(code)
     if broken or code != xids.REBOOT_REQUIRED:
-        actions.append(request)
-    gpu, errors = _name(node, address), _errors(node, address)
-    if any(actions):
-        remedies = (text for action, text in _REMEDIES.items() if action in actions)
-        remedy = next(remedies, _REBOOT)
-        if remedy == _RESET and node["fabric"]["switches"]:
-            remedy = _RESET_ALL
+        actions.append(None if code is None else xids.RECOVERY.get(code))
+    return [action for action in actions if action]
+
+
+def describe_remedy(node: Node, address: str, actions: Collection[str | None]) -> str:
+    """Return what to do after actions of NVIDIA's catalogue: the strongest one."""
+    remedies = (text for action, text in _REMEDIES.items() if action in actions)
+    remedy = next(remedies, _REBOOT)
+    if remedy == _RESET and node["fabric"]["switches"]:
+        remedy = _RESET_ALL
+    return remedy.format(address=address)
+
+
+def _judge_gpu(host: str, node: Node, address: str) -> Iterator[dict[str, str]]:
+    broken = _broken(node, address)
+    actions = logged_actions(node, address)
+    code = node["kernel_log"]["recovery"].get(address)
+    gpu, errors = name_gpus(node, address), _errors(node, address)
+    if actions:
         again = _AGAIN[tier(broken[0]) if broken else xids.RESET]
-        remedy = f"{remedy.format(address=address)}; {again}"
+        remedy = f"{describe_remedy(node, address, actions)}; {again}"
+        errors += quote_health(node, [address])
         yield finding("GPU_ERROR_LOGGED", host, gpu=gpu, errors=errors, remedy=remedy)
-    elif (code is not None and request is None) or any(
+    elif (code is not None and xids.RECOVERY.get(code) is None) or any(
         tier(one) == xids.UNKNOWN for one in _events(node, address)
     ):
         yield finding("XID_UNKNOWN", host, gpu=gpu, errors=errors)
@@ -156,7 +174,7 @@ def _judge_node(host: str, node: Node, addresses: list[str]) -> dict[str, str]:
     return finding(
         "GPU_ERROR_LOGGED",
         host,
-        gpu=_name(node, *addresses),
+        gpu=name_gpus(node, *addresses),
         errors="; ".join(dict.fromkeys(_request(node, address) for address in addresses)),
         remedy=f"{_REBOOT}; {_AGAIN[xids.RESET]}",
     )
@@ -195,7 +213,7 @@ def _judge_switches(host: str, node: Node) -> Iterator[dict[str, str]]:
         yield finding("NVSWITCH_ERROR_LOGGED", host, address=address, errors=_describe(newest))
 
 
-def _name(node: Node, *addresses: str) -> str:
+def name_gpus(node: Node, *addresses: str) -> str:
     """Name GPUs by their PCI addresses and their UUIDs, as far as they are known."""
     uuids = {gpu["pci_address"]: gpu["uuid"] for gpu in node["nvml"]["devices"]}
     names = []

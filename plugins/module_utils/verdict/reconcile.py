@@ -31,8 +31,13 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.hardware import 
     judge_hardware,
     named_gpus,
 )
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.health import (
+    judge_faults,
+    judge_notices,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.kernel_log import (
     judge_kernel_log,
+    logged_actions,
     without_ignored,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.services import (
@@ -144,10 +149,15 @@ def reconcile(
 
 
 def _judge_gpus(host: str, node: Node, declared: int | None) -> list[dict[str, str]]:
-    """Judge what the bus, the driver and the kernel log show of the GPUs."""
+    """Judge what the bus, the driver, the GPUs and the kernel log show. Each GPU is named once."""
     hardware = list(judge_hardware(host, node, declared))
-    named, is_needed = named_gpus(node), not is_sound(hardware)
-    return [*hardware, *judge_kernel_log(host, node, named, is_needed=is_needed)]
+    named = named_gpus(node)
+    unhealthy = dict(judge_faults(host, node, named))
+    found = [*hardware, *unhealthy.values()]
+    named |= set(unhealthy)
+    found += judge_kernel_log(host, node, named, is_needed=not is_sound(found))
+    logged = {gpu["address"] for gpu in node["pci"] if logged_actions(node, gpu["address"])}
+    return [*found, *judge_notices(host, node, named | logged)]
 
 
 def _machine(node: Node | None) -> dict[str, str | None]:

@@ -17,6 +17,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio import o
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import observed as docker
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import observed as driver
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.fabric import observed as fabric
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.health import observed as health
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.kernel_log import (
     observed as kernel_log,
 )
@@ -43,6 +44,7 @@ class Node(
     platform.Observed,
     driver.Observed,
     fabric.Observed,
+    health.Observed,
     kernel_log.Observed,
     container_toolkit.Observed,
     kubelet.Observed,

@@ -423,6 +423,44 @@ def test_modinfo_of_what_is_not_there(p100, capsys):
     assert capsys.readouterr().err == "modinfo: ERROR: Module nouveau not found.\n"
 
 
+HEALTH = [
+    ("ecc", ["1", "3"], "ecc=3"),
+    ("ecc", [], "ecc=1"),
+    ("pages-pending", ["2"], "pages=1"),
+    ("recovery-action", ["1"], "recovery=1"),
+    ("recovery-action", ["1", "drain-and-reset"], "recovery=4"),
+    ("throttle", ["0"], "clocks=72"),
+    ("throttle", ["0", "hw-power-brake"], "clocks=136"),
+    ("pcie-width", ["3", "4"], "width=4"),
+    ("pcie-gen", ["3"], "generation=2"),
+    ("compute-mode", ["0", "exclusive-process"], "compute=3"),
+    ("mig-pending", ["0"], "mig_pending=1"),
+]
+
+
+@pytest.mark.parametrize(("fault", "arguments", "expected"), HEALTH)
+def test_what_a_gpu_reports_of_itself(p100, fault, arguments, expected):
+    p100.modprobe("nvidia")
+    p100.fault(fault, *arguments)
+    address = P100[int(arguments[0]) if arguments else 0]
+    lines = [line for line in p100.read(LIBRARY).splitlines() if f"state=ok {expected}" in line]
+    assert [f"address={address} " in line for line in lines] == [True]
+
+
+@pytest.mark.parametrize("fault", ["ecc-sram-threshold", "remap-pending", "remap-failed"])
+def test_p100_do_not_remap_rows(p100, fault):
+    with pytest.raises(FaultError, match="Tesla P100-PCIE-16GB retires pages"):
+        p100.fault(fault)
+
+
+@pytest.mark.parametrize(
+    ("fault", "arguments"), [("recovery-action", ["0", "prayer"]), ("throttle", ["0", "hot"])]
+)
+def test_words_that_nobody_knows(p100, fault, arguments):
+    with pytest.raises(FaultError, match="is not one of"):
+        p100.fault(fault, *arguments)
+
+
 @pytest.mark.parametrize(
     ("fault", "arguments", "states", "drivers"),
     [
@@ -436,6 +474,8 @@ def test_modinfo_of_what_is_not_there(p100, capsys):
         pytest.param("gpu-hidden", ["3"], {P100[3]: "hidden"}, {}, id="hidden"),
         pytest.param("inforom", ["3"], {P100[3]: "inforom"}, {}, id="inforom"),
         pytest.param("smi-hang", [], {}, {}, id="smi-hang"),
+        pytest.param("xml-hang", [], {}, {}, id="xml-hang"),
+        pytest.param("ecc", ["3"], {}, {}, id="ecc"),
         pytest.param("no-uvm", [], {}, {}, id="no-uvm"),
         pytest.param("xid", ["2"], {P100[2]: "xid79"}, {}, id="xid"),
         pytest.param("xid", ["2", "48"], {P100[2]: "xid48"}, {}, id="xid-48"),

@@ -40,6 +40,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform impo
     plan as plan_preflight,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.history import History, remember
+from ansible_collections.metal.gpu.tests.unit.support import smi_xml
 from ansible_collections.metal.gpu.tests.unit.support.programs import Programs
 from ansible_collections.metal.gpu.tests.unit.support.recordings import (
     parse_scene,
@@ -174,6 +175,12 @@ Device Minor: \t {minor}
 """
 
 
+# The generation, the branch, and what the machine adds.
+_REPORTS: dict[str, tuple[str, int, dict[str, Any]]] = {
+    "15f8": ("pascal", 580, {}),
+    "2330": ("hopper", 580, {"*": smi_xml.COMPLETED}),
+}
+
 ROLES = tuple(_PLANS)
 DRIVER_DESIRED = _PLANS["nvidia_driver"][1]
 
@@ -241,7 +248,6 @@ def docker_node() -> Node:
         "2330",
         {**parse_scene(recording("nodes/healthy-docker.txt")), **_SWITCHES},
         {
-            "nvidia-smi --query-gpu=pci.bus_id": (0, recording("nvidia_smi/fabric-h100x8.txt"), ""),
             "systemctl show --property=Id,Names": (0, _UNIT.format(name=fabric.MANAGER), ""),
             "containerd --config": (0, "", ""),
             "containerd config default": (0, "", ""),
@@ -289,6 +295,7 @@ def _node(
             "modinfo": (0, f"{DRIVER}\n", ""),
             "dmesg": (0, recording("kernel_log/everyday.txt"), ""),
             "nvidia-smi --query": (0, rows, ""),
+            "sh -c": (0, smi_xml.report(gpus, *_REPORTS[device]), ""),
             "nvidia-ctk": (0, "NVIDIA Container Toolkit CLI version 1.20.1\n", ""),
             "containerd --version": (
                 0,

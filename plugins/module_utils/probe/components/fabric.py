@@ -3,8 +3,7 @@
 
 """What to read about NVSwitches and Fabric Manager: nothing where there are none.
 
-Only a node with NVSwitches is asked for its units, and only one with GPUs that can have a fabric
-state for these.
+Only a node with NVSwitches is asked for its units. The GPUs report their fabric with their health.
 """
 
 from __future__ import annotations
@@ -13,17 +12,16 @@ from typing import TYPE_CHECKING, TypedDict, cast
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe import kernel_modules, own_files
 from ansible_collections.metal.gpu.plugins.module_utils.probe.commands import Command
-from ansible_collections.metal.gpu.plugins.module_utils.probe.components import platform
+from ansible_collections.metal.gpu.plugins.module_utils.probe.components import health, platform
 from ansible_collections.metal.gpu.plugins.module_utils.probe.pci import read_management_ports
 from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import Probe
-from ansible_collections.metal.gpu.plugins.module_utils.read import fabric, nvidia_smi, systemd
+from ansible_collections.metal.gpu.plugins.module_utils.read import fabric, systemd
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from pathlib import Path
 
     from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import Reading
-    from ansible_collections.metal.gpu.plugins.module_utils.read.output import Output
 
 _SHOWN = "--property=Id,Names,LoadState,ActiveState,SubState,Result,UnitFileState"
 # Its own words, and not those of systemd about it.
@@ -33,9 +31,7 @@ _JOURNAL = (
 )
 
 
-class Values(TypedDict):
-    """What only this component reads."""
-
+class _Early(TypedDict):
     ports: list[str]  # addresses of the adapters that lead to NVSwitches
     process: bool  # whether a process of Fabric Manager runs, also in a container
     subnet_manager: bool  # whether the subnet manager runs, also in a container
@@ -43,7 +39,13 @@ class Values(TypedDict):
     missing_modules: list[str]  # those that are not loaded, and that the running kernel lacks
 
 
-def _values(reading: Reading) -> Values:
+class Values(_Early):
+    """What only this component reads."""
+
+    log: list[str]  # the last lines of Fabric Manager
+
+
+def _values(reading: Reading) -> _Early:
     found = platform.values_of(reading)
     root = reading.node.root
     is_possible = any(map(fabric.may_be_behind_adapters, found["pci"]))
@@ -82,8 +84,8 @@ def _is_manager(comm: bytes) -> bool:
     return comm.strip() == fabric.PROCESS.encode()
 
 
-def _own(reading: Reading) -> Values:
-    return cast("Values", reading.values["fabric"])
+def _own(reading: Reading) -> _Early:
+    return cast("_Early", reading.values["fabric"])
 
 
 def _has_switches(reading: Reading) -> bool:
@@ -91,29 +93,31 @@ def _has_switches(reading: Reading) -> bool:
 
 
 def _commands(reading: Reading) -> dict[str, Command]:
-    commands = {}
-    if any(map(fabric.has_state, platform.values_of(reading)["pci"])):
-        commands["fabric_states"] = Command(fabric.QUERY, timeout_s=nvidia_smi.TIMEOUT_S)
-    if _has_switches(reading):
-        argv = ("systemctl", "show", _SHOWN, "--", fabric.MANAGER, fabric.IMEX)
-        commands["fabric_units"] = Command(argv)
-    return commands
-
-
-def _follow_up(reading: Reading, outputs: Mapping[str, Output]) -> dict[str, Command]:
-    """Read what Fabric Manager logged, if there is something to explain."""
-    if "fabric_units" not in outputs:
+    if not _has_switches(reading):
         return {}
-    units = systemd.parse_show(outputs["fabric_units"].stdout)
+    argv = ("systemctl", "show", _SHOWN, "--", fabric.MANAGER, fabric.IMEX)
+    return {"fabric_units": Command(argv)}
+
+
+def _late_values(reading: Reading) -> dict[str, object]:
+    """Read what Fabric Manager logged, if there is something to explain."""
+    log: list[str] = []
+    if _has_switches(reading) and not _is_fine(reading):
+        outputs = reading.run(
+            {"journal": Command(_JOURNAL), "log": Command(("tail", "--lines=20", fabric.LOG))}
+        )
+        texts = (outputs[name].stdout for name in ("journal", "log") if name in outputs)
+        log = fabric.parse_log(*texts)
+    return {"log": log}
+
+
+def _is_fine(reading: Reading) -> bool:
+    output = reading.outputs.get("fabric_units")
+    units = systemd.parse_show(output.stdout) if output else {}
     is_active = units.get(fabric.MANAGER, {}).get("ActiveState") == "active"
     is_whole = _own(reading)["subnet_manager"] or not _own(reading)["ports"]
-    states = fabric.parse_states(outputs["fabric_states"]) if "fabric_states" in outputs else None
-    if is_active and is_whole and not (states and any(not gpu.is_good for gpu in states.gpus)):
-        return {}
-    return {
-        "fabric_journal": Command(_JOURNAL),
-        "fabric_log": Command(("tail", "--lines=20", fabric.LOG)),
-    }
+    states = fabric.states(health.values_of(reading)["report"])
+    return is_active and is_whole and all(gpu.is_good for gpu in states)
 
 
 PROBE = Probe(
@@ -121,5 +125,5 @@ PROBE = Probe(
     own_files={own_files.FABRIC_DROP_IN: "nvidia_driver"},
     values=_values,
     commands=_commands,
-    follow_up=_follow_up,
+    late_values=_late_values,
 )

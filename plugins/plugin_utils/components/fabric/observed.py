@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypedDict, cast
 
-from ansible_collections.metal.gpu.plugins.module_utils.probe.components import platform
+from ansible_collections.metal.gpu.plugins.module_utils.probe.components import health, platform
 from ansible_collections.metal.gpu.plugins.module_utils.probe.components.fabric import Values
 from ansible_collections.metal.gpu.plugins.module_utils.read import fabric, systemd
 from ansible_collections.metal.gpu.plugins.module_utils.read.pci import GpuRow
@@ -30,6 +30,10 @@ class FabricState(TypedDict):
     state: str
     status: str
     good: bool
+    clique: int | None
+    health: str | None
+    misconfigured: str | None
+    healthy: bool
 
 
 class Fabric(TypedDict):
@@ -46,7 +50,6 @@ class Fabric(TypedDict):
     missing_modules: list[str]
     mode: int | None
     states: list[FabricState]
-    states_error: str | None
     log: list[str]
 
 
@@ -60,9 +63,9 @@ def observe(raw: Raw) -> Observed:
     values = cast(Values, raw.values("fabric"))
     bus = cast(platform.Values, raw.values("platform"))
     units = systemd.parse_show(raw.stdout("fabric_units"))
-    states = fabric.States()
-    if any(map(fabric.has_state, bus["pci"])):
-        states = fabric.parse_states(raw.outputs.get("fabric_states"))
+    has_states = any(map(fabric.has_state, bus["pci"]))
+    report = cast(health.Values, raw.values("health"))["report"]
+    states = fabric.states(report) if has_states else []
     return {
         "fabric": {
             "switches": bus["nvswitches"],
@@ -75,9 +78,8 @@ def observe(raw: Raw) -> Observed:
             "modules": values["modules"],
             "missing_modules": values["missing_modules"],
             "mode": fabric.parse_mode(raw.texts.get(fabric.CONFIG, "")),
-            "states": [_state(one) for one in states.gpus],
-            "states_error": states.error,
-            "log": fabric.parse_log(raw.stdout("fabric_journal"), raw.stdout("fabric_log")),
+            "states": [_state(one) for one in states],
+            "log": values["log"],
         }
     }
 
@@ -88,6 +90,10 @@ def _state(gpu: fabric.GpuState) -> FabricState:
         "state": gpu.state,
         "status": gpu.status,
         "good": gpu.is_good,
+        "clique": gpu.clique,
+        "health": gpu.health,
+        "misconfigured": gpu.misconfigured,
+        "healthy": gpu.is_healthy,
     }
 
 

@@ -105,7 +105,7 @@ def build(
             library(
                 "libnvidia-ml",
                 "libnvidia-ml.so.1",
-                [nvml / "nvml.c", nvml / "machine.c", stubs],
+                [nvml / "nvml.c", nvml / "health.c", nvml / "machine.c", stubs],
                 "-fvisibility=hidden",
                 "-Wmissing-prototypes",
                 "-pthread",
@@ -125,7 +125,7 @@ def build(
             ),
             compile_(
                 "nvidia-smi",
-                [SOURCES / "nvidia-smi/main.c"],
+                [SOURCES / "nvidia-smi/main.c", SOURCES / "nvidia-smi/xml.c"],
                 *("-s", "-Wl,--no-as-needed", *(f"-l:{name}" for name in NEEDED_BY_NVIDIA_SMI)),
             ),
         ]

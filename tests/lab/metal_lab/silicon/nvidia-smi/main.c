@@ -1,11 +1,13 @@
 /* SPDX-FileCopyrightText: metal.gpu contributors
  * SPDX-License-Identifier: GPL-3.0-or-later */
 
-/* nvidia-smi for simulated GPUs: the list, the table, --query-gpu and persistence mode, with the
+/* nvidia-smi for simulated GPUs: the list, the table, --query-gpu, -q -x and persistence mode, with the
  * texts and exit codes of the real one: its man page, "RETURN VALUE", and, for a GPU without a
  * handle, recorded/nvidia_smi_handles.yml. The real program accepts only its own NVML.
  *
  * NVML is opened at run time, as in the real program: a container may not have it. */
+
+#include "smi.h"
 
 #include <dlfcn.h>
 #include <stdarg.h>
@@ -15,43 +17,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#define NVML_NO_UNVERSIONED_FUNC_DEFS
-#include "nvml.h"
-
-#define MIB (1024ULL * 1024ULL)
-
 enum { EXIT_BAD_ARGUMENT = 2, EXIT_NO_PERMISSION = 4, EXIT_NOTHING_FOUND = 6 };
-enum { MAX_DEVICES = 64, MAX_FIELDS = 64, CELL_SIZE = 128 };
 
-#define NVML_FUNCTIONS(X)                                                                         \
-    X(nvmlInit_v2) X(nvmlShutdown) X(nvmlErrorString) X(nvmlSystemGetDriverVersion)               \
-    X(nvmlSystemGetCudaDriverVersion_v2) X(nvmlDeviceGetCount_v2)                                 \
-    X(nvmlDeviceGetHandleByIndex_v2) X(nvmlDeviceGetHandleByUUID)                                 \
-    X(nvmlDeviceGetHandleBySerial) X(nvmlDeviceGetHandleByPciBusId_v2) X(nvmlDeviceGetIndex)      \
-    X(nvmlDeviceGetName) X(nvmlDeviceGetUUID) X(nvmlDeviceGetSerial) X(nvmlDeviceGetPciInfo_v3)   \
-    X(nvmlDeviceGetPciInfoExt) X(nvmlDeviceGetMemoryInfo_v2) X(nvmlDeviceGetPersistenceMode)      \
-    X(nvmlDeviceSetPersistenceMode) X(nvmlDeviceGetCudaComputeCapability) X(nvmlDeviceGetMigMode) \
-    X(nvmlDeviceGetEccMode) X(nvmlDeviceGetTotalEccErrors) X(nvmlDeviceGetTemperature)            \
-    X(nvmlDeviceGetPowerUsage) X(nvmlDeviceGetEnforcedPowerLimit)                                 \
-    X(nvmlDeviceGetUtilizationRates) X(nvmlDeviceGetPerformanceState)                             \
-    X(nvmlDeviceGetComputeMode) X(nvmlDeviceGetDisplayActive) X(nvmlDeviceValidateInforom)  \
-    X(nvmlDeviceGetGpuFabricInfo)
-
-#define DECLARE(function) __typeof__(function) *function;
-static struct {
-    NVML_FUNCTIONS(DECLARE)
-    const char *(*metal_lab_smi)(void);
-    void (*metal_lab_bus_id)(unsigned index, char *text, size_t size);
-} nvml;
-
-struct device {
-    nvmlDevice_t handle;
-    unsigned index;
-    char bus_id[32];
-};
-
-static struct device devices[MAX_DEVICES];
-static unsigned device_count; /* the chosen ones */
+struct nvml nvml;
+struct device devices[MAX_DEVICES];
+unsigned device_count;
 static int refusal_status; /* how to exit after a GPU without a handle */
 
 __attribute__((format(printf, 2, 3), noreturn)) static void leave(int status, const char *format, ...)
@@ -125,7 +95,7 @@ static void start_nvml(void)
 
 /* ---- a fault of the program itself ----------------------------------------------------------- */
 
-static int misbehaves(const char *word)
+int misbehaves(const char *word)
 {
     return strstr(nvml.metal_lab_smi(), word) != NULL;
 }
@@ -683,6 +653,13 @@ static int set_persistence(const char *wanted, const char *ids)
     return refusal_status;
 }
 
+static int report(const char *ids)
+{
+    choose_devices(ids);
+    print_report();
+    return refusal_status;
+}
+
 /* ---- arguments ------------------------------------------------------------------------------- */
 
 __attribute__((noreturn)) static void refuse_arguments(void)
@@ -709,15 +686,19 @@ static char *option(char **arguments, int *at, const char *short_name, const cha
 int main(int count, char **arguments)
 {
     char *names = NULL, *format = NULL, *ids = NULL, *persistence = NULL, *value;
-    int list_wanted = 0;
+    int list_wanted = 0, report_wanted = 0, xml_wanted = 0;
 
     for (int i = 1; i < count; i++) {
         if (strcmp(arguments[i], "-L") == 0 || strcmp(arguments[i], "--list-gpus") == 0)
             list_wanted = 1;
+        else if (strcmp(arguments[i], "-q") == 0 || strcmp(arguments[i], "--query") == 0)
+            report_wanted = 1;
+        else if (strcmp(arguments[i], "-x") == 0 || strcmp(arguments[i], "--xml-format") == 0)
+            xml_wanted = 1;
         else if (strcmp(arguments[i], "-h") == 0 || strcmp(arguments[i], "--help") == 0)
             leave(EXIT_SUCCESS,
                   "NVIDIA System Management Interface -- v" DRIVER_VERSION "\n\n"
-                  "nvidia-smi [-i ID,...] [-L | -pm 0|1 |"
+                  "nvidia-smi [-i ID,...] [-L | -q -x | -pm 0|1 |"
                   " --query-gpu=FIELD,... --format=csv[,noheader][,nounits]]\n");
         else if ((value = option(arguments, &i, NULL, "--query-gpu")))
             names = value;
@@ -730,7 +711,8 @@ int main(int count, char **arguments)
         else
             refuse_arguments();
     }
-    if (!names != !format || (format && strncmp(format, "csv", 3) != 0))
+    if (!names != !format || (format && strncmp(format, "csv", 3) != 0)
+        || report_wanted != xml_wanted) /* a report in words is not simulated */
         refuse_arguments();
 
     load_nvml();
@@ -738,6 +720,8 @@ int main(int count, char **arguments)
     hang_or_babble();
     if (names)
         return with_fault(query(names, format, ids));
+    if (report_wanted)
+        return with_fault(report(ids));
     if (persistence)
         return with_fault(set_persistence(persistence, ids));
     return with_fault(list_wanted ? list(ids) : table(ids));

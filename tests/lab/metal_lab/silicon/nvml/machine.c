@@ -157,6 +157,20 @@ static void parse_state(struct gpu *gpu, const char *word)
     }
 }
 
+static void parse_health(struct health *health, const char *line)
+{
+    health->ecc = number_of(line, "ecc", 10);
+    health->sram_threshold = number_of(line, "sram_threshold", 10);
+    health->remap = number_of(line, "remap", 10);
+    health->pages = number_of(line, "pages", 10);
+    health->recovery = number_of(line, "recovery", 10);
+    health->clocks = number_of(line, "clocks", 10);
+    health->width = number_of(line, "width", 10);
+    health->generation = number_of(line, "generation", 10);
+    health->compute = number_of(line, "compute", 10);
+    health->mig_pending = number_of(line, "mig_pending", 10);
+}
+
 static void parse_gpu(struct machine *machine, const char *line, const char *file)
 {
     char uuid[sizeof machine->gpus->uuid], value[96];
@@ -212,6 +226,7 @@ static void parse_gpu(struct machine *machine, const char *line, const char *fil
 
     value_of(line, "state", value, sizeof value);
     parse_state(gpu, value);
+    parse_health(&gpu->health, line);
     gpu->present = machine_device_file(gpu->minor);
 }
 

@@ -14,7 +14,8 @@
  *   end
  *
  * A GPU behind NVSwitches has trained=0 or trained=1: whether Fabric Manager has trained it. It can
- * also have fabric=N, its state as NVML shows it.
+ * also have fabric=N, its state as NVML shows it. Further keys say what is wrong with a GPU that
+ * works: see struct health.
  *
  * Only CUDA reads these: cuda=N, the error of computing on a GPU; wrong=1, its results are wrong;
  * hang=1, its kernels do not end; peer=none or peer=broken, what is wrong with its copies from and to other GPUs.
@@ -34,6 +35,20 @@
 
 enum { MAX_GPUS = 64 };
 
+/* What a GPU reports of itself; all are 0 if it is healthy. */
+struct health {
+    unsigned ecc;            /* uncorrected errors since the last reset */
+    unsigned sram_threshold; /* too many SRAM errors */
+    unsigned remap;          /* bits: 1 pending, 2 failed */
+    unsigned pages;          /* pages to retire */
+    unsigned recovery;       /* nvml.h, nvmlDeviceGpuRecoveryAction_t */
+    unsigned clocks;         /* nvml.h, nvmlClocksEventReason*, besides "idle" */
+    unsigned width;          /* lanes in use, if fewer than 16 */
+    unsigned generation;     /* of the slot, if older than the GPU's */
+    unsigned compute;        /* nvml.h, nvmlComputeMode_t */
+    unsigned mig_pending;    /* the MIG mode changes with the next reset */
+};
+
 struct gpu {
     bool present;     /* named by the newest description and its device file exists */
     unsigned fault;   /* its Xid error, or 0 */
@@ -52,6 +67,7 @@ struct gpu {
     bool wrong, hang;
     enum { PEER_WORKS, PEER_NONE, PEER_BROKEN } peer;
     char uuid[64], serial[32], name[96];
+    struct health health;
 };
 
 struct machine {

@@ -12,7 +12,7 @@
 #include "nvml.h"
 #pragma GCC visibility pop
 
-#include "machine.h"
+#include "reach.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -219,6 +219,11 @@ static nvmlReturn_t reach(nvmlDevice_t device, struct gpu *gpu)
     return result == NVML_SUCCESS ? (nvmlReturn_t)gpu->unreachable : result;
 }
 
+nvmlReturn_t metal_lab_reach(nvmlDevice_t device, struct gpu *gpu)
+{
+    return reach(device, gpu);
+}
+
 nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count)
 {
     if (users == 0)
@@ -385,7 +390,7 @@ static void fill_memory_v2(const struct gpu *gpu, nvmlMemory_v2_t *memory)
 ANSWER(nvmlDeviceGetMemoryInfo_v2, reach, nvmlMemory_v2_t, fill_memory_v2(&gpu, value))
 
 ANSWER(nvmlDeviceGetPersistenceMode, reach, nvmlEnableState_t, *value = gpu.persistence)
-ANSWER(nvmlDeviceGetComputeMode, reach, nvmlComputeMode_t, *value = NVML_COMPUTEMODE_DEFAULT)
+ANSWER(nvmlDeviceGetComputeMode, reach, nvmlComputeMode_t, *value = gpu.health.compute)
 ANSWER(nvmlDeviceGetPerformanceState, reach, nvmlPstates_t, *value = NVML_PSTATE_0)
 ANSWER(nvmlDeviceGetDisplayActive, reach, nvmlEnableState_t, *value = NVML_FEATURE_DISABLED)
 ANSWER(nvmlDeviceGetPowerUsage, reach, unsigned, *value = gpu.power_w * 1000 / 10)
@@ -424,7 +429,8 @@ nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, nvmlMemoryErrorTyp
 
     (void)counter;
     if (result == NVML_SUCCESS)
-        *count = type == NVML_MEMORY_ERROR_TYPE_UNCORRECTED && gpu.fault == 48;
+        *count = type == NVML_MEMORY_ERROR_TYPE_UNCORRECTED
+                     ? (gpu.fault == 48) + gpu.health.ecc : 0;
     return result;
 }
 
@@ -443,8 +449,10 @@ nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current, un
 
     if (result == NVML_SUCCESS && !gpu.mig_capable)
         return NVML_ERROR_NOT_SUPPORTED;
-    if (result == NVML_SUCCESS)
-        *current = *pending = NVML_DEVICE_MIG_DISABLE;
+    if (result == NVML_SUCCESS) {
+        *current = NVML_DEVICE_MIG_DISABLE;
+        *pending = gpu.health.mig_pending ? NVML_DEVICE_MIG_ENABLE : NVML_DEVICE_MIG_DISABLE;
+    }
     return result;
 }
 

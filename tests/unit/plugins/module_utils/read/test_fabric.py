@@ -9,64 +9,46 @@ from typing import Any
 import pytest
 import yaml
 
-from ansible_collections.metal.gpu.plugins.module_utils.read import fabric
+from ansible_collections.metal.gpu.plugins.module_utils.read import fabric, nvidia_smi_xml
 from ansible_collections.metal.gpu.plugins.module_utils.read.output import Output
 from ansible_collections.metal.gpu.plugins.module_utils.read.pci import (
     MANAGEMENT_PORT,
     is_infiniband,
     is_nvswitch,
 )
-from ansible_collections.metal.gpu.tests.unit.support.recordings import recording
+from ansible_collections.metal.gpu.tests.unit.support import smi_xml
 
 RECORD = yaml.safe_load((Path(__file__).parents[4] / "recorded/fabric.yml").read_text())
-ROW = "00000000:53:00.0, Completed, Success\n"
 ADDRESS = "0000:53:00.0"
-UNKNOWN_FIELD = 'Field "fabric.state" is not a valid field to query.\n\n'
 
 
-def test_eight_gpus() -> None:
-    found = fabric.parse_states(Output(0, recording("nvidia_smi/fabric-h100x8.txt"), ""))
-    assert found.error is None
-    assert len(found.gpus) == 8
-    assert {one.is_good for one in found.gpus} == {True}
+def parse(state: str | None, status: str | None) -> list[fabric.GpuState]:
+    words = {"fabric/state": state, "fabric/status": status}
+    gpu = {"address": ADDRESS, "uuid": "GPU-0", "name": "NVIDIA H100"}
+    text = smi_xml.report([gpu], "hopper", changes={"*": words})
+    return fabric.states(nvidia_smi_xml.parse_report(Output(0, text, "")))
 
 
 @pytest.mark.parametrize(
-    ("row", "is_good"),
+    ("words", "is_good"),
     [
         ("Completed, Success", True),
         ("N/A, N/A", True),
         ("[N/A], [N/A]", True),
-        ("[Not Supported], [Not Supported]", True),
+        ("Not Supported, Not Supported", True),
         ("Not Started, N/A", False),
         ("In Progress, N/A", False),
         ("Completed, Insufficient Resources", False),
-        ("[Unknown Error], [Unknown Error]", False),
+        ("Unknown Error, Unknown Error", False),
     ],
 )
-def test_states(row: str, is_good: bool) -> None:
-    found = fabric.parse_states(Output(0, f"00000000:53:00.0, {row}\n", ""))
-    assert [(one.pci_address, one.is_good) for one in found.gpus] == [(ADDRESS, is_good)]
-    assert found.error is None
+def test_states(words: str, is_good: bool) -> None:
+    state, status = words.split(", ")
+    assert [(one.pci_address, one.is_good) for one in parse(state, status)] == [(ADDRESS, is_good)]
 
 
-@pytest.mark.parametrize(
-    ("output", "error"),
-    [
-        pytest.param(None, "was not asked", id="not asked"),
-        pytest.param(Output(None, "", ""), "in time", id="hangs"),
-        pytest.param(Output(0, "", ""), "nothing (exit code 0)", id="nothing"),
-        pytest.param(Output(9, "NVIDIA-SMI has failed\n", ""), "NVIDIA-SMI has failed", id="9"),
-        pytest.param(Output(0, ROW + "\x1b[31m\n", ""), "?[31m", id="garbage"),
-        pytest.param(Output(15, ROW, ""), "nothing (exit code 15)", id="rows and an exit code"),
-    ],
-)
-def test_no_answer_is_no_state(output: Output | None, error: str) -> None:
-    assert error in (fabric.parse_states(output).error or "")
-
-
-def test_a_driver_that_does_not_know_the_fields_has_no_states() -> None:
-    assert fabric.parse_states(Output(2, UNKNOWN_FIELD, "")) == fabric.States()
+def test_a_driver_that_is_too_old_has_no_states() -> None:
+    assert parse(None, None) == []
 
 
 @pytest.mark.parametrize(
@@ -142,7 +124,7 @@ def test_recorded_management_port() -> None:
 
 @pytest.mark.parametrize("row", RECORD["states"], ids=lambda one: str(one["cells"]))
 def test_recorded_states(row: dict[str, Any]) -> None:
-    (found,) = fabric.parse_states(Output(0, f"00000000:53:00.0, {row['cells']}\n", "")).gpus
+    (found,) = parse(*row["cells"].split(", "))
     assert found.is_good is row["good"]
 
 

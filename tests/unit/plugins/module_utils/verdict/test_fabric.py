@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.metal.gpu.plugins.module_utils.read import fabric
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.fabric import judge_fabric
 
 ADDRESSES = ["0000:53:00.0", "0000:64:00.0"]
@@ -28,17 +29,19 @@ def states(*words: tuple[str, str]) -> list[dict[str, Any]]:
             "state": state,
             "status": status,
             "good": (state, status) in (("Completed", "Success"), ("N/A", "N/A")),
+            "health": None,
+            "misconfigured": None,
+            "healthy": True,
         }
         for address, (state, status) in zip(ADDRESSES, words, strict=False)
     ]
 
 
-SILENT = "nvidia-smi did not answer the query about the fabric in time"
 GOOD = states(("Completed", "Success"), ("Completed", "Success"))
 PENDING = states(("Completed", "Success"), ("In Progress", "N/A"))
 
 
-def node(device: str = "2330", **fabric: Any) -> dict[str, Any]:
+def node(device: str = "2330", **found: Any) -> dict[str, Any]:
     return {
         "pci": [{"address": address, "device": device} for address in ADDRESSES],
         "nvml": {
@@ -46,6 +49,7 @@ def node(device: str = "2330", **fabric: Any) -> dict[str, Any]:
             "complete": True,
             "devices": [{"pci_address": address, "error": None} for address in ADDRESSES],
         },
+        "health": {"cuda_version": "13.0", "gpus": [], "error": None},
         "fabric": {
             "switches": [{"address": "0000:05:00.0"}, {"address": "0000:06:00.0"}],
             "ports": [],
@@ -56,9 +60,8 @@ def node(device: str = "2330", **fabric: Any) -> dict[str, Any]:
             "modules": ["mlx5_ib", "ib_umad"],
             "mode": 0,
             "states": GOOD,
-            "states_error": None,
             "log": [],
-            **fabric,
+            **found,
         },
     }
 
@@ -130,12 +133,6 @@ PORTS = {"switches": [], "ports": ["0000:41:00.0"]}
             "FABRIC_NOT_READY",
             "0000:64:00.0: In Progress (N/A)",
             id="B200 that is not in the fabric",
-        ),
-        pytest.param(
-            node("2901", **PORTS, states=[], states_error=SILENT),
-            "FABRIC_UNKNOWN",
-            "did not answer",
-            id="B200, no answer",
         ),
         pytest.param(
             node("2901", **PORTS, subnet_manager=False),
@@ -235,28 +232,10 @@ PORTS = {"switches": [], "ports": ["0000:41:00.0"]}
             id="H100 that is not in the fabric",
         ),
         pytest.param(
-            node(states=[], states_error=SILENT),
-            "FABRIC_UNKNOWN",
-            "the state of their fabric is unknown: nvidia-smi did not answer",
-            id="no answer",
-        ),
-        pytest.param(
-            node(states=GOOD[:1], states_error=SILENT),
-            "FABRIC_UNKNOWN",
-            "did not answer",
-            id="half of an answer",
-        ),
-        pytest.param(
-            node(states=PENDING, states_error=SILENT),
-            "FABRIC_NOT_READY",
-            "0000:64:00.0: In Progress (N/A)",
-            id="in progress, and more than rows",
-        ),
-        pytest.param(
-            node(switches=[], states=[], states_error=SILENT, **NOBODY),
+            node(switches=[], states=[], **NOBODY),
             None,
             "",
-            id="no answer, and no NVSwitches",
+            id="no states, and no NVSwitches",
         ),
     ],
 )
@@ -270,7 +249,33 @@ def test_what_other_findings_report_is_no_matter_of_the_fabric() -> None:
     silent = node(**NOBODY)
     silent["nvml"] = {"driver_version": None, "complete": False, "devices": []}
     assert list(judge_fabric("gpu-1", silent)) == []
-    lost = node(states=GOOD[:1], states_error="nvidia-smi printed about the fabric: GPU is lost")
+    lost = node(states=GOOD[:1])
     lost["nvml"]["devices"][1]["error"] = "GPU is lost"
     lost["nvml"]["complete"] = False
     assert list(judge_fabric("gpu-1", lost)) == []
+    cut = node(states=GOOD[:1])
+    cut["health"]["error"] = "`nvidia-smi -q -x` ended in the middle"
+    assert list(judge_fabric("gpu-1", cut)) == []
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"health": "Healthy"}, None),
+        ({"health": "Healthy", "misconfigured": "None"}, None),
+        ({"health": "Unhealthy"}, "0000:64:00.0: Unhealthy"),
+        ({"health": "Limited Capacity"}, "0000:64:00.0: Limited Capacity"),
+        (
+            {"misconfigured": "Incorrect SystemGuid"},
+            "0000:64:00.0: no summary, configuration: Incorrect SystemGuid",
+        ),
+    ],
+)
+def test_health_of_the_links(values: dict[str, Any], words: str | None) -> None:
+    one = fabric.GpuState(
+        ADDRESSES[1], "Completed", "Success", 0, values.get("health"), values.get("misconfigured")
+    )
+    state = {**GOOD[1], **values, "healthy": one.is_healthy}
+    found = list(judge_fabric("gpu-1", node(states=[GOOD[0], state])))
+    assert [one["code"] for one in found] == (["FABRIC_UNHEALTHY"] if words else [])
+    assert all((words or "") in one["message"] for one in found)

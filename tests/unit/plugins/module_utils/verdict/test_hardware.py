@@ -34,6 +34,7 @@ def node(*devices: dict[str, Any], failure: Any = None, slots: list[str] = SLOTS
     return {
         "pci": [{"address": address} for address in slots],
         "nvml": {"devices": list(devices), "failure": failure},
+        "health": {"gpus": [], "error": None},
         "kernel": {"modules": ["nvidia", "nvidia_uvm"]},
         "kernel_log": {"sources": ["dmesg"], "error": None, "events": [], "recovery": {}},
         "device_files": [

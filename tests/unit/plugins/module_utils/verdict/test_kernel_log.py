@@ -55,6 +55,7 @@ def node(
         "pci": [{"address": GPU}, {"address": OTHER}],
         "nvml": {"devices": devices, "failure": None},
         "fabric": {"switches": []},
+        "health": {"gpus": [], "error": None},
         "kernel_log": {
             "sources": ["dmesg"],
             "error": None,

@@ -9,6 +9,7 @@ import pytest
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.reconcile import question, reconcile
+from ansible_collections.metal.gpu.tests.unit.support import smi_xml
 
 SLOTS = [f"0000:0{number}:00.0" for number in range(4)]
 UUIDS = [f"GPU-{number}" for number in range(4)]
@@ -36,7 +37,8 @@ def node(
             "failure": failure,
             "complete": failure is None,
         },
-        "fabric": {"switches": [], "ports": [], "states": [], "states_error": None},
+        "fabric": {"switches": [], "ports": [], "states": []},
+        "health": {"gpus": [smi_xml.parsed(address) for address in SLOTS[:slots]], "error": None},
         "device_files": [
             {"path": f"/dev/nvidia{name}", "major": 195}
             for name in ("ctl", "-uvm", *range(len(found)))

@@ -234,9 +234,10 @@ def test_a_gpu_node(observe, tmp_path):
             "missing_modules": [],
             "mode": None,
             "states": [],
-            "states_error": None,
             "log": [],
         },
+        # The shell is not there.
+        "health": {"cuda_version": None, "error": "`nvidia-smi -q -x` was not run", "gpus": []},
         "device_files": [
             {"path": "/dev/nvidia0", "major": 1, "minor": 3, "mode": "0666", "linked": False}
         ],

@@ -65,6 +65,19 @@ def output(name: str, old: str, new: str) -> Change:
     return change
 
 
+def reported(address: str = "", /, **values: object) -> Change:
+    """Have GPUs report otherwise: one of them, or all."""
+
+    def change(raw: dict[str, Any]) -> None:
+        for gpu in raw["values"]["health"]["report"]["gpus"]:
+            if gpu["pci_address"] == address or not address:
+                for name, value in values.items():
+                    place = gpu["fabric"] if name in gpu["fabric"] else gpu
+                    place[name] = value
+
+    return change
+
+
 def without_file(name: str) -> Change:
     def lose(raw: dict[str, Any]) -> None:
         files = raw["values"]["driver"]["device_files"]
@@ -171,7 +184,7 @@ def eight() -> Node:
             ["FABRIC_MANAGER_VERSION"], 8, id="Fabric Manager of another version",
         ),
         pytest.param(
-            output("fabric_states", "75:00.0, Completed, Success", "75:00.0, In Progress, N/A"),
+            reported(ADDRESS, state="In Progress", status="N/A"),
             ["FABRIC_NOT_READY"], 8, id="a GPU is not in the fabric",
         ),
     ],
@@ -218,18 +231,18 @@ def fabric_value(**values: object) -> Change:
     [
         pytest.param(lambda raw: None, [], id="healthy"),
         pytest.param(
-            output("fabric_states", "75:00.0, Completed, Success", "75:00.0, In Progress, N/A"),
+            reported(ADDRESS, state="In Progress", status="N/A"),
             ["FABRIC_NOT_READY"],
             id="a GPU is not in the fabric",
         ),
         pytest.param(
-            output("fabric_states", "Completed, Success", "In Progress, N/A"),
+            reported(state="In Progress", status="N/A"),
             ["FABRIC_NOT_READY"],
             id="no GPU is in the fabric",
         ),
         pytest.param(
-            lambda raw: raw["outputs"]["fabric_states"].update(rc=None),
-            ["FABRIC_UNKNOWN"],
+            lambda raw: raw["values"]["health"]["report"].update(gpus=[], error="no answer"),
+            ["GPU_HEALTH_UNKNOWN"],
             id="no answer",
         ),
         pytest.param(

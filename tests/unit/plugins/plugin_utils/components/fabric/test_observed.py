@@ -8,11 +8,14 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.metal.gpu.plugins.module_utils.read import fabric
+from ansible_collections.metal.gpu.tests.unit.support import smi_xml
 from ansible_collections.metal.gpu.tests.unit.support.programs import Programs
 from ansible_collections.metal.gpu.tests.unit.support.recordings import plant
 
 H100, A100, B200, SWITCH, CARD = "2330", "20b2", "2901", "22a3", "1021"
-ROW = "00000000:03:00.0, {}, Success\n"
+UUID = f"GPU-{'0' * 8}-0000-0000-0000-{'0' * 12}"
+ROW = f"0, {UUID}, NVIDIA H100, 81559, 00000000:03:00.0, Enabled, 580.1\n"
+GPU = {"address": "0000:03:00.0", "uuid": "GPU-0", "name": "NVIDIA H100"}
 UNIT = "Id=nvidia-fabricmanager.service\nLoadState=loaded\nActiveState={}\nUnitFileState=enabled\n"
 TAIL = f"tail --lines=20 {fabric.LOG}"
 
@@ -31,10 +34,11 @@ def gpu(device):
 
 
 def programs(state="Completed", unit="active", **more):
+    fabric_words = {**smi_xml.COMPLETED, "fabric/state": state}
     return Programs(
         {
-            "nvidia-smi --query-gpu=pci.bus_id": (0, ROW.format(state), ""),
-            "nvidia-smi": (0, "", ""),
+            "nvidia-smi": (0, ROW, ""),
+            "sh -c": (0, smi_xml.report([GPU], "hopper", changes={"*": fabric_words}), ""),
             "systemctl show --property=Id,Names": (0, UNIT.format(unit), ""),
             "systemctl": (0, "", ""),
             "journalctl": (0, "", ""),
@@ -73,7 +77,7 @@ def test_the_log_is_read_if_there_is_something_to_explain(observe, tmp_path, sta
 
 
 @pytest.mark.parametrize(
-    ("planted", "is_state_asked"),
+    ("planted", "has_state"),
     [
         pytest.param(functions(gpu("15f8")), False, id="P100"),
         pytest.param(functions(gpu(A100)), False, id="A100 on a PCIe card"),
@@ -91,12 +95,12 @@ def test_the_log_is_read_if_there_is_something_to_explain(observe, tmp_path, sta
         pytest.param(functions(), False, id="no GPU"),
     ],
 )
-def test_a_node_without_switches_costs_nothing(observe, tmp_path, planted, is_state_asked):
+def test_a_node_without_switches_costs_nothing(observe, tmp_path, planted, has_state):
     plant(tmp_path, {**planted, "/proc/7/comm": "nv-fabricmanage\n"})
     asked = programs()
     found = observe(asked)["fabric"]
     assert (found["switches"], found["manager"], found["process"]) == ([], None, False)
-    assert any("fabric.state" in line for line in asked.asked) is is_state_asked
+    assert bool(found["states"]) is has_state
     assert not any("Names" in line and "fabricmanager" in line for line in asked.asked)
 
 

@@ -7,24 +7,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from . import boot, device_files, kernel_log, keys, kmod, trees
+from . import boot, device_files, gpu_health, kernel_log, keys, kmod, trees
+from .errors import FaultError
+from .errors import choose_gpu as _gpu
 from .state import UVM_MAJOR, Kernel, Machine, Node
 
 LAUNCH_FAILED = 719  # of CUDA
 
 Fault = Callable[[Node, Machine, Kernel, list[str]], None]
-
-
-class FaultError(Exception):
-    """A fault cannot be injected."""
-
-
-def _gpu(machine: Machine, arguments: list[str]) -> str:
-    """Address of a GPU. The first argument is its number in bus order, 0 by default."""
-    number = int(arguments[0]) if arguments else 0
-    if not 0 <= number < len(machine.all_gpus):
-        raise FaultError(f"GPU {number} does not exist, only 0 to {len(machine.all_gpus) - 1}")
-    return str(machine.all_gpus[number]["address"])
 
 
 def _log_xid(machine: Machine, kernel: Kernel, address: str, number: int) -> None:
@@ -292,6 +282,7 @@ FAULTS: dict[str, Fault] = {
     "no-peer-access": no_peer_access,
     "p2p-broken": p2p_broken,
     "inforom": inforom,
+    **gpu_health.FAULTS,
     "smi-rows": smi_rows,
     "smi-exit": smi_exit,
     "smi-hang": smi_hang,

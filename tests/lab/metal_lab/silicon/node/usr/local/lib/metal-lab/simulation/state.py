@@ -175,6 +175,14 @@ class Machine:
         xids = [fault["xid"] for fault in self.faults("xid") if fault["address"] == address]
         return f"xid{xids[-1]}" if xids else "ok"
 
+    def gpu_health(self, address: str) -> dict[str, int]:
+        """What a GPU reports of itself, in the words of nvml/machine.h; the last fault counts."""
+        found: dict[str, int] = {}
+        for fault in self.faults("health"):
+            if fault["address"] == address:
+                found |= fault["values"]
+        return found
+
     def is_off_bus(self, address: str) -> bool:
         return self.gpu_state(address) in ("lost", "lost-in-use")
 

@@ -331,7 +331,10 @@ def description(machine: Machine, kernel: Kernel) -> bytes:
     if not kernel.driver:
         return b""
     gpus = [
-        _gpu_line(gpu, kernel, machine) for gpu in machine.gpus if gpu["address"] in kernel.minors
+        _gpu_line(gpu, kernel, machine)
+        + "".join(f" {name}={n}" for name, n in machine.gpu_health(gpu["address"]).items())
+        for gpu in machine.gpus
+        if gpu["address"] in kernel.minors
     ]
     words = [fault["word"] for fault in machine.faults("nvidia-smi")]
     smi = [f"nvidia_smi {' '.join(words)}"] if words else []

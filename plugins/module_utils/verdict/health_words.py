@@ -1,0 +1,87 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: BSD-2-Clause
+
+"""Say what is wrong with a GPU by its own report, for every finding that names the GPU. No I/O.
+
+Errors that the GPU has corrected, spare rows that are in use, and errors before the last reset are
+the history of a GPU that works.
+
+Source: tests/recorded/nvidia_smi_xml.yml
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ansible_collections.metal.gpu.plugins.module_utils.read.nvidia_smi_xml import NO_ACTION
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from ansible_collections.metal.gpu.plugins.module_utils.read.nvidia_smi_xml import Health
+    from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+
+# What to do, besides the actions of NVIDIA's Xid catalogue.
+REPLACE, DRAIN_P2P = "REPLACE", "DRAIN_P2P"
+# The words of the driver, without case. Those of which nobody has seen the spelling are not here.
+_ACTIONS = {
+    "reset": "RESET_GPU",
+    "gpu reset": "RESET_GPU",
+    "gpu reset required": "RESET_GPU",
+    "drain and reset": "RESET_GPU",
+    "reboot": "RESTART_BM",
+    "node reboot required": "RESTART_BM",
+    "drain p2p": DRAIN_P2P,
+}
+
+
+class Fault(NamedTuple):
+    """Why a GPU cannot be relied on, and what to do."""
+
+    words: str
+    action: str
+
+
+def faults(gpu: Health) -> Iterator[Fault]:
+    """Yield why a GPU cannot be relied on."""
+    if gpu["remap_failed"]:
+        yield Fault("row remapping failed, so defective memory stays in use", REPLACE)
+    if gpu["sram_threshold_exceeded"]:
+        yield Fault("more uncorrected SRAM errors than NVIDIA's threshold", REPLACE)
+    if gpu["unrepairable_memory"]:
+        yield Fault("memory that cannot be repaired", REPLACE)
+    action = gpu["recovery_action"]
+    if action not in (None, NO_ACTION):
+        yield Fault(f"the driver asks for: {action}", _ACTIONS.get(action.lower(), "RESTART_BM"))
+    # The errors for which a row or a page is replaced at the next reset stay in the counter.
+    if gpu["uncorrected"] and not (gpu["remap_pending"] or gpu["pages_pending"]):
+        yield Fault(
+            f"uncorrected memory errors since the last reset: {gpu['uncorrected']}", "RESET_GPU"
+        )
+
+
+def pending(gpu: Health) -> Iterator[str]:
+    """Yield what the next reset of a GPU does, which works until then."""
+    if gpu["remap_pending"]:
+        yield "spare rows replace defective memory"
+    if gpu["pages_pending"]:
+        yield "defective pages of memory are retired"
+    for part in gpu["repairs_pending"]:
+        yield f"a {part.upper() if part == 'tpc' else 'memory channel'} is repaired"
+
+
+def quote_health(node: Node, addresses: Collection[str]) -> str:
+    """Return what these GPUs report of themselves, as the end of a message."""
+    texts = []
+    for gpu in node["health"]["gpus"]:
+        if gpu["pci_address"] in addresses and (words := describe(gpu)):
+            texts.append(f"{gpu['pci_address']}: {words}")
+    return f"; `nvidia-smi -q` reports about {'; about '.join(texts)}" if texts else ""
+
+
+def describe(gpu: Health) -> str:
+    """Return everything that is wrong with a GPU or that waits for a reset."""
+    words = [one.words for one in faults(gpu)]
+    if waiting := list(pending(gpu)):
+        words.append(f"at the next reset, {' and '.join(waiting)}")
+    return ", ".join(words)

@@ -1,0 +1,86 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+import pytest
+
+from ansible_collections.metal.gpu.plugins.module_utils.read import nvidia_smi_xml
+from ansible_collections.metal.gpu.tests.unit.support import smi_xml
+from ansible_collections.metal.gpu.tests.unit.support.programs import Programs
+from ansible_collections.metal.gpu.tests.unit.support.recordings import plant
+
+ADDRESS = "0000:03:00.0"
+UUID = "GPU-00000000-0000-0000-0000-000000000001"
+GPU = {"address": ADDRESS, "uuid": UUID, "name": "NVIDIA H100 80GB HBM3"}
+ROW = f"0, {UUID}, {GPU['name']}, 81559, 0000{ADDRESS}, Enabled, 580.178.04\n"
+BUS = {
+    f"/sys/bus/pci/devices/{ADDRESS}/{name}": f"0x{value}\n"
+    for name, value in {"vendor": "10de", "device": "2330", "class": "030200"}.items()
+}
+
+
+def programs(query, text=""):
+    return Programs({"nvidia-smi": query, "sh -c": (0, text, ""), "timeout": (0, "", "")})
+
+
+def asked(one):
+    return [line for line in one.asked if line.startswith("sh -c")]
+
+
+def test_a_healthy_gpu(observe, tmp_path):
+    plant(tmp_path, BUS)
+    one = programs((0, ROW, ""), smi_xml.report([GPU], "hopper"))
+    found = observe(one)["health"]
+    assert asked(one) == [" ".join(nvidia_smi_xml.query("/usr/bin/nvidia-smi"))]
+    assert (found["cuda_version"], found["error"]) == ("13.0", None)
+    (gpu,) = found["gpus"]
+    assert (gpu["pci_address"], gpu["uuid"], gpu["model"]) == (ADDRESS, UUID, GPU["name"])
+    assert "fabric" not in gpu
+
+
+def test_the_observation_of_a_gpu_is_small(observe, tmp_path):
+    plant(tmp_path, BUS)
+    found = observe(programs((0, ROW, ""), smi_xml.report([GPU], "hopper")))
+    assert len(json.dumps(found["health"]["gpus"])) < 700
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        pytest.param((124, "", ""), id="hangs"),
+        pytest.param((9, "NVIDIA-SMI has failed\n", ""), id="no driver"),
+        pytest.param((0, "\x1b[2J", ""), id="garbage"),
+    ],
+)
+def test_where_the_first_query_fails_nothing_else_is_asked(observe, tmp_path, query):
+    """A program that hangs takes its time limit once."""
+    plant(tmp_path, BUS)
+    one = programs(query)
+    assert observe(one)["health"] == {"cuda_version": None, "error": None, "gpus": []}
+    assert asked(one) == []
+
+
+def test_a_node_without_nvidia_smi(observe):
+    assert observe(Programs({}))["health"] == {"cuda_version": None, "error": None, "gpus": []}
+
+
+def test_a_report_that_hangs(observe, tmp_path):
+    plant(tmp_path, BUS)
+    one = Programs({"nvidia-smi": (0, ROW, ""), "sh -c": (124, "", "")})
+    assert "did not end within 60 s" in observe(one)["health"]["error"]
+
+
+@pytest.mark.parametrize("name", ["nvidia-smi", "it's $(here)"])
+def test_the_command_in_a_shell(tmp_path, name):
+    """The output is cut at the limit, and a program that is endless ends."""
+    program = tmp_path / name
+    program.write_text('#!/bin/sh\necho "$@"\nexec yes\n')
+    program.chmod(0o755)
+    command = nvidia_smi_xml.query(str(program))
+    printed = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=60).stdout
+    assert printed.startswith(b"-q -x\ny\n")
+    assert len(printed) == nvidia_smi_xml.MAX_BYTES
