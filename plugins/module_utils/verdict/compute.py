@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.causes import quote
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_output import LIST
-from ansible_collections.metal.gpu.plugins.module_utils.findings import finding, is_sound
+from ansible_collections.metal.gpu.plugins.module_utils.findings import NOTICE, finding, is_sound
 from ansible_collections.metal.gpu.plugins.module_utils.read import (
     cuda_errors,
     cuda_images,
@@ -156,6 +156,8 @@ def _name(node: Node, uuid: str) -> str:
 
 def _is_explained(node: Node, result: Result, evident: Collection[Mapping[str, str]]) -> bool:
     known = cuda_errors.recognise(result["error"])
+    # A notice explains nothing: the node would be well with it.
+    evident = [one for one in evident if one["severity"] != NOTICE]
     codes = {one["code"] for one in evident}
     if known and codes.intersection(_EXPLAINED_BY.get(known.number, ())):
         return True
