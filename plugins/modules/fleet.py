@@ -116,8 +116,8 @@ members:
   returned: with O(query=members)
 questions:
   description: >-
-    For each observed node its name, the expected number of GPUs, whether to wait for them, and
-    whether to run pods.
+    For each observed node its name, the expected number of GPUs, whether to wait for them, whether
+    to run pods, and the image with a CUDA program that fits it.
   type: list
   elements: dict
   returned: with O(query=questions)

@@ -343,6 +343,8 @@ def change_smoke(chance: Random, node: Node) -> Node:
             ),
             *({"state": "failed", "uuids": [], "message": "x"}, {"uuids": []}),
             {"state": "failed", "reason": "ErrImagePull"},
+            {"results": node.smoke["results"][1:]},
+            {"results": [{**node.smoke["results"][0], "ok": False, "error": "x"}]},
         )
     )
     return node._replace(smoke={**node.smoke, **changes})
@@ -387,6 +389,7 @@ def proves_every_gpu(node: Node, undamaged: Node) -> bool:
         and cluster.get("ready") is True
         and sorted(smoke.get("uuids", ())) == sorted(uuids)
         and smoke.get("state") == "ok"
+        and {one["uuid"] for one in smoke.get("results", ()) if one["ok"]} == {*uuids}
         and _proves_the_fabric(node, undamaged)
     )
 

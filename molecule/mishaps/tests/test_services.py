@@ -142,7 +142,7 @@ def test_smoke_image_that_cannot_be_pulled(laboratory):
     """The table still shows the counts of all layers, and the remaining gate is reported."""
     image = "registry.invalid/cuda:1"
     # It has no address, which may be so for a moment only: the pod is waited for.
-    options = ("-e", f"verify_smoke_image={image}", "-e", "verify_smoke_timeout=60")
+    options = ("-e", f"verify_compute_image={image}", "-e", "verify_smoke_timeout=60")
     code, words = verdict(laboratory, *options)
     assert code != 0
     assert "SMOKE_IMAGE_UNAVAILABLE" in words

@@ -12,8 +12,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from ansible_collections.metal.gpu.plugins.module_utils.read.cuda_errors import WRONG_RESULT
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -106,10 +104,6 @@ class Result(NamedTuple):
     uuid: str
     ok: bool
     error: str = ""
-
-    @property
-    def is_wrong(self) -> bool:
-        return WRONG_RESULT in self.error
 
 
 class Computed(NamedTuple):

@@ -224,13 +224,13 @@ def _judge(pod: Mapping[str, Any], request: Request, resource: str) -> Verdict:
     return done._replace(state="", message=describe(pod))
 
 
-def _ended(pod: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _ended(pod: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield each container, and how it ended: empty if it did not run, or not yet."""
     for container in statuses(pod):
         yield container.get("name", ""), section(container, "state", "terminated")
 
 
-def _waiting(pod: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def _waiting(pod: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
     """Return the first container that waits for something of its own, and for what."""
     for container in statuses(pod):
         waiting = section(container, "state", "waiting")

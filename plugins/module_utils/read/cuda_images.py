@@ -42,7 +42,7 @@ IMAGES = (
     Image(
         f"{_SAMPLES}:vectoradd-cuda11.7.1",
         "450.80.02",
-        ("Kepler", "Maxwell", "Pascal", "Volta", "Turing", "Ampere"),
+        ("Kepler", "Maxwell", "Pascal", "Volta", "Turing", "Ampere", "Ada"),
         (),
     ),
 )

@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.causes import quote
-from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_output import WRONG_RESULT
-from ansible_collections.metal.gpu.plugins.module_utils.findings import finding, is_sound
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_output import LIST
+from ansible_collections.metal.gpu.plugins.module_utils.findings import NOTICE, finding, is_sound
 from ansible_collections.metal.gpu.plugins.module_utils.read import (
     cuda_errors,
     cuda_images,
@@ -47,9 +47,11 @@ _WITHOUT_CUDA_13 = ("Kepler", "Maxwell", "Pascal", "Volta")
 
 def proven(smoke: SmokeRow) -> list[str]:
     """Return the UUIDs of the GPUs that passed: that computed, or that a pod listed."""
-    if smoke.get("level", "list") == "list":
-        return list(dict.fromkeys(smoke["uuids"]))
-    return [one["uuid"] for one in smoke.get("results", ()) if one["ok"]]
+    listed = dict.fromkeys(smoke["uuids"])
+    if smoke.get("level", LIST) == LIST:
+        return [*listed]
+    computed = {one["uuid"] for one in smoke.get("results", ()) if one["ok"]}
+    return [uuid for uuid in listed if uuid in computed]
 
 
 def has_failures(smoke: SmokeRow) -> bool:
@@ -100,7 +102,7 @@ def _judge_error(
     host: str, node: Node, smoke: SmokeRow, error: str, uuids: list[str]
 ) -> dict[str, str]:
     gpus = ", ".join(_name(node, uuid) for uuid in uuids)
-    if WRONG_RESULT in error:
+    if cuda_errors.WRONG_RESULT in error:
         return finding("COMPUTE_WRONG", host, gpus=gpus, error=quote(error))
     known = cuda_errors.recognise(error)
     if known and (known.fault == cuda_errors.IMAGE or _lacks_code(node, smoke, known, uuids)):
@@ -154,6 +156,8 @@ def _name(node: Node, uuid: str) -> str:
 
 def _is_explained(node: Node, result: Result, evident: Collection[Mapping[str, str]]) -> bool:
     known = cuda_errors.recognise(result["error"])
+    # A notice explains nothing: the node would be well with it.
+    evident = [one for one in evident if one["severity"] != NOTICE]
     codes = {one["code"] for one in evident}
     if known and codes.intersection(_EXPLAINED_BY.get(known.number, ())):
         return True

@@ -297,7 +297,8 @@ def test_strangers(eight: Node, change: Change | None, codes: list[str]) -> None
     if change:
         change(node.raw)
     assert node.smoke
-    node.smoke["uuids"][0] = "GPU-11111111-0000-0000-0000-000000000000"
+    stranger = "GPU-11111111-0000-0000-0000-000000000000"
+    node.smoke["uuids"][0] = node.smoke["results"][0]["uuid"] = stranger
     assert node.codes() == codes
 
 

@@ -1,0 +1,201 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What verify concludes from pods that compute, on nodes that are healthy otherwise and not."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+
+from ansible_collections.metal.gpu.plugins.module_utils.read import cuda_images
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.reconcile import reconcile
+from ansible_collections.metal.gpu.tests.unit.support.healthy import (
+    Node,
+    containerd_node,
+    docker_node,
+)
+
+IMAGE = cuda_images.IMAGES[0].name
+FAILED = "Failed to launch vectorAdd kernel (error code {})!"
+WRONG = "Result verification failed at element 4!"
+LAUNCH, ECC = "unspecified launch failure", "uncorrectable ECC error encountered"
+FABRIC, UNKNOWN, TOO_NEW = (
+    "system not yet initialized",
+    "unknown error",
+    ("CUDA driver version is insufficient for CUDA runtime version"),
+)
+BUSY = "CUDA-capable device(s) is/are busy or unavailable"
+
+
+@cache
+def nodes() -> tuple[Node, Node]:
+    return containerd_node(), docker_node()
+
+
+@pytest.fixture(params=[0, 1], ids=["two P100", "eight H100"])
+def healthy(request: pytest.FixtureRequest) -> Node:
+    return nodes()[request.param].copy()
+
+
+def computed(
+    node: Node, errors: dict[int, str], exchange: dict[str, str] | None = None, **more: Any
+) -> Node:
+    """Return the node with the answer of a pod on whose GPUs these errors were."""
+    assert node.smoke
+    results = [
+        {"uuid": uuid, "ok": number not in errors, "error": errors.get(number, "")}
+        for number, uuid in enumerate(node.smoke["uuids"])
+    ]
+    failed = bool(errors) or (exchange or {}).get("state") == "failed"
+    row = {
+        "state": "failed" if failed else "ok",
+        "reason": "",
+        "message": "; ".join(errors.values()),
+        "level": "compute" if exchange is None else "exchange",
+        "results": results,
+        "exchange": exchange,
+        "image": IMAGE,
+        **more,
+    }
+    return node._replace(smoke={**node.smoke, **row})
+
+
+def judge(node: Node, observed: dict[str, Any] | None = None) -> dict[str, Any]:
+    seen = node.observed() if observed is None else observed
+    return dict(reconcile("gpu-1", seen, node.declared, node.cluster, node.smoke))
+
+
+def codes(verdict: dict[str, Any]) -> list[str]:
+    return [one["code"] for one in verdict["findings"]]
+
+
+def test_gpus_that_compute_are_proven(healthy: Node) -> None:
+    verdict = judge(computed(healthy, {}))
+    assert (verdict["ok"], codes(verdict)) == (True, [])
+    assert verdict["layers"]["smoke"] == f"{healthy.declared}/{healthy.declared}"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said", "advice"),
+    [
+        (FAILED.format(LAUNCH), "COMPUTE_FAILED", "(CUDA error 719)", "dmesg"),
+        (FAILED.format(ECC), "COMPUTE_FAILED", "(CUDA error 214)", "field diagnostic"),
+        (FAILED.format(FABRIC), "COMPUTE_FAILED", "(CUDA error 802)", "nvidia-fabricmanager"),
+        (FAILED.format(UNKNOWN), "COMPUTE_FAILED", "(CUDA error 999)", "nvidia-modprobe -c 0 -u"),
+        (FAILED.format(BUSY), "COMPUTE_FAILED", "(CUDA error 46)", "compute_mode"),
+        ("the program exited with code 139", "COMPUTE_FAILED", "cause: not known", "by hand"),
+        (WRONG, "COMPUTE_WRONG", WRONG, "replace the GPU"),
+        (FAILED.format(TOO_NEW), "COMPUTE_IMAGE_UNFIT", IMAGE, "verify_compute_image"),
+    ],
+)
+def test_only_the_gpu_that_fails_is_named(
+    healthy: Node, words: str, code: str, said: str, advice: str
+) -> None:
+    assert healthy.smoke
+    verdict = judge(computed(healthy, {1: words}))
+    assert codes(verdict) == [code]
+    (found,) = verdict["findings"]
+    assert said in found["message"]
+    assert advice in found["remedy"]
+    if code != "COMPUTE_IMAGE_UNFIT":  # which is not about a GPU
+        (gpu,) = (one for one in healthy.observed()["nvml"]["devices"] if one["index"] == 1)
+        assert f"GPU 1 ({gpu['pci_address']}, {gpu['uuid']})" in found["message"]
+        assert healthy.smoke["uuids"][0] not in found["message"]
+    assert verdict["layers"]["smoke"] == f"{healthy.smoke['gpus'] - 1}/{healthy.smoke['gpus']}"
+
+
+def test_gpus_with_the_same_error_are_one_finding(healthy: Node) -> None:
+    verdict = judge(computed(healthy, {0: FAILED.format(LAUNCH), 1: FAILED.format(LAUNCH)}))
+    assert codes(verdict) == ["COMPUTE_FAILED"]
+    assert "GPU 0 (" in verdict["findings"][0]["message"]
+    assert ", GPU 1 (" in verdict["findings"][0]["message"]
+
+
+def test_what_a_finding_about_the_node_explains_is_not_blamed_on_gpus(healthy: Node) -> None:
+    errors = dict.fromkeys(range(healthy.declared or 0), FAILED.format(UNKNOWN))
+    observed = healthy.observed()
+    observed["kernel"]["modules"].remove("nvidia_uvm")
+    assert codes(judge(computed(healthy, errors), observed)) == ["CUDA_UNAVAILABLE"]
+    # It does not explain another error.
+    found = codes(judge(computed(healthy, {1: FAILED.format(ECC)}), observed))
+    assert found == ["CUDA_UNAVAILABLE", "COMPUTE_FAILED"]
+
+
+def test_a_fabric_that_is_not_ready_explains_802() -> None:
+    node = nodes()[1].copy()
+    errors = dict.fromkeys(range(8), FAILED.format(FABRIC))
+    observed = node.observed()
+    observed["fabric"]["manager"] |= {"active": False, "state": "inactive"}
+    observed["fabric"]["process"] = False
+    assert codes(judge(computed(node, errors), observed)) == ["FABRIC_MANAGER_STOPPED"]
+
+
+def test_a_gpu_that_another_finding_names_is_not_accused_twice(healthy: Node) -> None:
+    observed = healthy.observed()
+    observed["nvml"]["devices"][1]["error"] = "[GPU requires reset]"
+    assert codes(judge(computed(healthy, {1: FAILED.format(LAUNCH)}), observed)) == ["GPU_FAULTY"]
+    found = codes(judge(computed(healthy, {0: FAILED.format(LAUNCH)}), observed))
+    assert found == ["GPU_FAULTY", "COMPUTE_FAILED"]
+
+
+@pytest.mark.parametrize(
+    ("image", "failed", "code"),
+    [
+        pytest.param("example/cuda13", (0, 1), "COMPUTE_IMAGE_UNFIT", id="too new for Pascal"),
+        pytest.param("example/cuda13", (1,), "COMPUTE_FAILED", id="one GPU only"),
+        pytest.param(IMAGE, (0, 1), "COMPUTE_FAILED", id="CUDA 12 supports it"),
+    ],
+)
+def test_46_on_old_gpus_may_be_the_image(image: str, failed: tuple[int, ...], code: str) -> None:
+    node = computed(nodes()[0].copy(), dict.fromkeys(failed, FAILED.format(BUSY)), image=image)
+    assert codes(judge(node)) == [code]
+
+
+def test_exchange(healthy: Node) -> None:
+    for state, expected in (
+        ("ok", []),
+        ("nothing", ["EXCHANGE_UNPROVEN"]),
+        ("not_run", ["EXCHANGE_UNPROVEN"]),
+        ("failed", ["EXCHANGE_FAILED"]),
+    ):
+        verdict = judge(computed(healthy, {}, {"state": state, "message": "why"}))
+        assert codes(verdict) == expected
+        assert verdict["ok"] is (state != "failed")
+
+
+def test_no_exchange_is_expected_of_gpus_that_do_not_compute(healthy: Node) -> None:
+    verdict = judge(computed(healthy, {1: WRONG}, {"state": "not_run", "message": ""}))
+    assert codes(verdict) == ["COMPUTE_WRONG"]
+
+
+def test_a_program_that_computed_on_fewer_gpus_than_offered_proves_too_little(
+    healthy: Node,
+) -> None:
+    node = computed(healthy, {})
+    assert node.smoke
+    node.smoke["results"] = node.smoke["results"][:-1]
+    assert codes(judge(node)) == ["SMOKE_MISSING"]
+
+
+def test_a_gpu_that_the_pod_did_not_list_is_no_detail(healthy: Node) -> None:
+    node = computed(healthy, {1: WRONG})
+    assert node.smoke
+    node.smoke.update(
+        uuids=node.smoke["uuids"][1:],
+        results=node.smoke["results"][1:],
+        message="the pod requested more GPUs",
+    )
+    assert codes(judge(node)) == ["COMPUTE_WRONG", "SMOKE_FAILED"]
+
+
+def test_a_node_that_no_known_image_fits_says_what_it_has(healthy: Node) -> None:
+    cause = {"code": "COMPUTE_IMAGE_UNKNOWN", "evidence": {}}
+    node = computed(healthy, {}, state="failed", uuids=[], results=[], cause=cause)
+    verdict = judge(node)
+    assert codes(verdict) == ["COMPUTE_IMAGE_UNKNOWN"]
+    observed = healthy.observed()["nvml"]["driver_version"]
+    assert f"driver {observed} " in verdict["findings"][0]["message"]
+    assert ("Pascal" if healthy.declared == 2 else "Hopper") in verdict["findings"][0]["message"]
