@@ -78,6 +78,23 @@ def test_gpus_that_left_the_fabric(laboratory, host):
     assert laboratory.playbook("metal.gpu.verify").returncode == 0
 
 
+def test_memory_that_the_gpus_replace(laboratory, host):
+    """What only Ampere and newer GPUs report. The device plugin sees nothing of it."""
+    faults = ("remap-failed 1", "ecc-sram-threshold 2", "remap-pending 3", "mig-pending 4")
+    for fault in faults:
+        laboratory.lab("fault", "gpu-1", *fault.split())
+    run = laboratory.playbook("metal.gpu.verify")
+    laboratory.lab("fault", "gpu-1", "restore")
+    host.check_output("systemctl restart %s", UNIT)
+    assert run.returncode != 0
+    found = re.findall(r"\b([A-Z]+(?:_[A-Z]+)+) gpu-1: ", run.words)
+    assert sorted(found) == [
+        *("GPU_RESET_DUE", "GPU_UNRELIABLE", "GPU_UNRELIABLE", "MIG_MODE_PENDING")
+    ]
+    assert "row remapping failed" in run.words
+    assert laboratory.playbook("metal.gpu.verify").returncode == 0
+
+
 def test_lost_switch(laboratory, host):
     laboratory.lab("fault", "gpu-1", "lose-nvswitch", "1")
     assert host.run("systemctl restart %s", UNIT).rc != 0
