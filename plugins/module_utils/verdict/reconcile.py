@@ -33,6 +33,12 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.kernel_log impor
     judge_kernel_log,
     without_ignored,
 )
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.layers import (
+    as_rows,
+    explain_losses,
+    look,
+    trace,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.services import (
     judge_plans,
     judge_services,
@@ -131,12 +137,20 @@ def reconcile(
         findings += [one for one in gpus if one["code"] not in _OF_A_STOPPED_RUN]
     findings += silence
     distinct = {(one["code"], one["message"]): dict(one) for one in findings}
+    seen = look(node, declared, cluster, smoke)
+    gpus = trace(node, seen, smoke)
+    is_ok = is_sound(findings)
+    # A node that the run left out has its reason, and no other.
+    is_explained = is_ok or not is_sound(stated)
     return {
         "host": host,
         "machine": _machine(node),
         "layers": _layers(node, declared, cluster, smoke),
+        "seen": as_rows(seen),
+        "gpus": gpus,
+        "lost": [] if is_explained else explain_losses(gpus, seen, distinct.values()),
         "findings": list(distinct.values()),
-        "ok": is_sound(findings),
+        "ok": is_ok,
     }
 
 

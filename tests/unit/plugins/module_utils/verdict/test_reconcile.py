@@ -33,9 +33,13 @@ def node(
         "nvml": {
             "driver_version": "580.178.04",
             "devices": [{"name": "NVIDIA A100-PCIE-40GB", **one} for one in found],
+            "bound": {
+                SLOTS[number]: {"uuid": UUIDS[number], "minor": number} for number in range(slots)
+            },
             "failure": failure,
             "complete": failure is None,
         },
+        "cdi": {"devices": [], "names": {}},
         "fabric": {"switches": [], "ports": [], "states": [], "states_error": None},
         "device_files": [
             {"path": f"/dev/nvidia{name}", "major": 195}
@@ -66,6 +70,7 @@ def node(
             "unit_state": {"active": "active", "sub": "running", "result": "success"},
             "last_error": None,
             "endpoint": "unix:///run/containerd/containerd.sock",
+            "devices": None,
         },
     }
 
