@@ -176,6 +176,9 @@ nodes:
         - With O(gpus=free), the pods that claim the other GPUs of the node, as namespace/name.
       type: list
       elements: str
+    claims:
+      description: The same pods by their UID, which is what the kubelet of the node knows.
+      type: dict
     phase:
       description: Last phase of the pod. Empty without a pod.
       type: str
@@ -221,6 +224,7 @@ nodes:
         - GPU-0f5a7b7e-1c9e-4a54-9e0f-3c3c1c6d2f10
         - GPU-5c1f2a34-7d0b-4a0e-8a55-0e6a9b1f4c21
       holders: []
+      claims: {}
       pod: metal-gpu-smoke-gpu-1-0b7e1c9e
       namespace: default
       phase: Succeeded
@@ -237,6 +241,7 @@ nodes:
       allocatable: 4
       uuids: []
       holders: [default/training-0]
+      claims: {5c4fc37b-8d3a-4f9c-9d41-6f1c2f5f0a77: default/training-0}
       pod: ""
       namespace: default
       phase: ""
@@ -391,7 +396,8 @@ def choose(
         shortage = "wait" if wait_for_gpus else "failed" if count else "busy"
         rest = free.get(name, smoke_evidence.NOTHING)
         offered = int(observed[name].allocatable or 0) if name in observed else None
-        request = Request(name, count or rest.gpus, shortage, rest.holders, offered)
+        gpus = count or rest.gpus
+        request = Request(name, gpus, shortage, rest.holders, offered, rest.claims)
         cause = None
         if name not in observed:
             verdict = Verdict("failed", "", "the cluster has no node of this name")
@@ -417,6 +423,7 @@ def _describe(outcome: Outcome, namespace: str) -> dict[str, Any]:
         "allocatable": outcome.request.allocatable,
         "uuids": list(verdict.uuids),
         "holders": list(outcome.request.holders),
+        "claims": dict(outcome.request.claims),
         "pod": outcome.pod,
         "namespace": namespace,
         "phase": verdict.phase,

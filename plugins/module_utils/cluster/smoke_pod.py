@@ -66,6 +66,7 @@ class Request(NamedTuple):
     shortage: str
     holders: Sequence[str] = ()  # pods that claim the other GPUs of the node, if they were read
     allocatable: int | None = None  # of the node at that time; None if it was not read
+    claims: Mapping[str, str] = {}  # the holders by their UID
 
 
 class Verdict(NamedTuple):

@@ -218,7 +218,7 @@ class _Run:
             # The scheduler counts a claim a moment before the API server shows it.
             is_last = is_round and self.timer.elapsed_s() - since_s >= _ROUND_S
             if verdict.state or is_last:
-                self.pods[name] = request._replace(holders=rest.holders)
+                self.pods[name] = request._replace(holders=rest.holders, claims=rest.claims)
                 self._settle(name, verdict._replace(state=verdict.state or "failed"))
 
     def _read_hopeless(self) -> Iterator[tuple[str, str]]:

@@ -11,9 +11,10 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster.causes import qu
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.pod_status import NO_IMAGE
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.read.nvidia_smi import name_gpu
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.layers import busy_gpus
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import ClusterRow, SmokeRow
     from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.observed import Device
@@ -42,7 +43,9 @@ def judge_answers(
         yield finding("CLUSTER_UNKNOWN", host, node=name)
     if smoke is not None:
         devices = node["nvml"]["devices"]
-        found = list(_judge_smoke(host, smoke, devices, [one["code"] for one in of_cluster]))
+        held = busy_gpus(node, smoke)
+        known = [one["code"] for one in of_cluster]
+        found = list(_judge_smoke(host, smoke, devices, known, held))
         # Without the UUIDs of all GPUs of the node, a foreign GPU cannot be recognised.
         if not node["nvml"]["complete"] or not all(gpu["uuid"] for gpu in devices):
             found = [one for one in found if one["code"] != "SMOKE_DIFFERS"]
@@ -91,12 +94,17 @@ def _judge_smoke(
     smoke: SmokeRow,
     devices: Sequence[Device],
     known: Collection[str],
+    held: Mapping[str, str],
 ) -> Iterator[dict[str, str]]:
-    """Judge the result of the smoke pod. `known` are the codes of earlier findings."""
+    """Judge the result of the smoke pod.
+
+    `known` are the codes of earlier findings, and `held` the pods that hold GPUs, by UUID.
+    """
     seen = smoke["uuids"]
     cause = smoke.get("cause")
     if smoke["state"] == "busy" and smoke["holders"]:
-        yield finding("SMOKE_NOT_RUN", host, evidence=smoke["message"])
+        evidence = "; ".join([smoke["message"], *_pairs(held)])
+        yield finding("SMOKE_NOT_RUN", host, evidence=evidence)
     elif smoke["state"] == "unknown":
         yield finding("SMOKE_UNKNOWN", host, error=quote(smoke["message"]))
     elif cause is not None:
@@ -109,7 +117,7 @@ def _judge_smoke(
         error = quote("; ".join((smoke["message"], *_news(smoke))))
         yield finding("SMOKE_FAILED", host, asked=smoke["gpus"], error=error)
     elif smoke["holders"]:
-        busy = [name_gpu(gpu) for gpu in devices if gpu["uuid"] not in seen]
+        busy = [_with_holder(gpu, held) for gpu in devices if gpu["uuid"] not in seen]
         yield finding(
             "SMOKE_PARTIAL",
             host,
@@ -129,6 +137,17 @@ def _judge_smoke(
     strangers = [uuid for uuid in seen if uuid not in uuids]
     if strangers:
         yield finding("SMOKE_DIFFERS", host, uuids=", ".join(strangers))
+
+
+def _with_holder(gpu: Device, held: Mapping[str, str]) -> str:
+    holder = held.get(gpu["uuid"] or "")
+    return name_gpu(gpu) + (f" ({holder})" if holder else "")
+
+
+def _pairs(held: Mapping[str, str]) -> list[str]:
+    """Return which pod holds which GPU, as the end of a message."""
+    pairs = [f"{uuid} ({holder})" for uuid, holder in sorted(held.items())]
+    return [", ".join(pairs)] if pairs else []
 
 
 def _judge_loss(host: str, before: int | None, smoke: SmokeRow) -> Iterator[dict[str, str]]:

@@ -20,7 +20,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.kubelet_devices imp
 )
 
 RECORD = yaml.safe_load(
-    (Path(__file__).parents[5] / "recorded/kubelet_checkpoint.yml").read_text("utf-8")
+    (Path(__file__).parents[4] / "recorded/kubelet_checkpoint.yml").read_text("utf-8")
 )
 GPU = "GPU-6b7c1c5f-9d3e-5d0a-8f0b-5a3d1f1f2c01"
 

@@ -272,7 +272,7 @@ def test_a_gpu_node(observe, tmp_path):
             "devices": ["nvidia.com/gpu=0", "nvidia.com/gpu=1", "nvidia.com/gpu=all"],
             "names": {
                 "/etc/cdi/nvidia.json": ["nvidia.com/gpu=0", "nvidia.com/gpu=1"],
-                "/var/run/cdi/nvidia.yaml": ["nvidia.com/gpu=all"],
+                "/var/run/cdi/nvidia.yaml": ["nvidia.com/gpu=0", "nvidia.com/gpu=all"],
             },
             "majors": {},
         },
