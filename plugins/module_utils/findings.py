@@ -871,6 +871,11 @@ ALLOCATABLE_DIFFERS (failure): the node has {expected} GPUs, but the cluster can
   {found}{evidence}
 Remedy: read the log of the device plugin's pod on this node, and `kubectl describe node`
 
+GPU_RESOURCES_DIFFER (failure): the node must have {expected}, but it has {found}{evidence}
+Remedy: if its GPUs are shared or split on purpose, set gpu_expected for this node to what it must
+  have, for example `gpu_expected: {{nvidia.com/gpu: 40}}`; otherwise correct the configuration of
+  the device plugin, and read the log of its pod on this node
+
 DEVICE_PLUGIN_MISSING (failure): {counted}; the cluster has no DaemonSet of a device plugin
 Remedy: deploy it with `ansible-playbook metal.gpu.site --tags device_plugin`
 
@@ -998,6 +1003,11 @@ SMOKE_PARTIAL (notice): a smoke pod proved {seen} GPUs, but not {busy}, because 
   them: {holders}
 Remedy: nothing to do; to prove every GPU, drain the node and run `ansible-playbook
   metal.gpu.verify`
+
+SMOKE_SHARED (notice): a smoke pod with one {resource} proved {seen}, but not {others}: the GPUs are
+  shared ({source}), and a pod cannot choose which one it gets
+Remedy: nothing to do; to prove every GPU, drain the node, remove the sharing for a while, and run
+  `ansible-playbook metal.gpu.verify`
 
 SMOKE_NOT_RUN (notice): no smoke pod ran: {evidence}
 Remedy: nothing to do; to prove every GPU, drain the node and run `ansible-playbook

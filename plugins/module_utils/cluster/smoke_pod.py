@@ -67,6 +67,8 @@ class Request(NamedTuple):
     holders: Sequence[str] = ()  # pods that claim the other GPUs of the node, if they were read
     allocatable: int | None = None  # of the node at that time; None if it was not read
     claims: Mapping[str, str] = {}  # the holders by their UID
+    # Of a node whose GPUs are shared: what its pod asks for. Empty: that of the template.
+    resource: str = ""
 
 
 class Verdict(NamedTuple):
@@ -136,7 +138,9 @@ def manifest(template: Template, request: Request) -> dict[str, Any]:
                 "image": template.image,
                 "command": ["sh", "-c", _COMMAND],
                 "terminationMessagePolicy": "FallbackToLogsOnError",
-                "resources": {"limits": {template.resource: str(request.gpus)}},
+                "resources": {
+                    "limits": {request.resource or template.resource: str(request.gpus)}
+                },
                 "securityContext": {
                     "allowPrivilegeEscalation": False,
                     "capabilities": {"drop": ["ALL"]},

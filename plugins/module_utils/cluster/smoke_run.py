@@ -159,7 +159,7 @@ class _Run:
             return Verdict("unknown", "", str(error))
 
     def _judge(self, pod: dict[str, Any], request: Request) -> Verdict:
-        return smoke_pod.judge(pod, request, self.template.resource)
+        return smoke_pod.judge(pod, request, request.resource or self.template.resource)
 
     def _keep(self, pod: dict[str, Any]) -> Verdict | None:
         request = self.pods.get(pod["metadata"]["name"])
@@ -200,9 +200,14 @@ class _Run:
             for name, request in self.pods.items()
             if name in names and self.verdicts[name].state == "busy"
         }
-        if not pods:
-            return
-        resource, nodes = self.template.resource, {request.node for request in pods.values()}
+        for resource in {request.resource for request in pods.values()}:
+            some = {name: one for name, one in pods.items() if one.resource == resource}
+            self._settle_short_of(some, resource or self.template.resource, is_round=is_round)
+
+    def _settle_short_of(
+        self, pods: Mapping[str, Request], resource: str, *, is_round: bool
+    ) -> None:
+        nodes = {request.node for request in pods.values()}
         found = smoke_evidence.read_nodes(self.client, nodes, resource, self.timer)
         amounts = {name: node.allocatable for name, node in found.items() if node.allocatable}
         free = smoke_evidence.read_free_gpus(

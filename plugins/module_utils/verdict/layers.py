@@ -82,14 +82,26 @@ def look(
     if node is not None:
         layers |= _of_machine(node)
     if cluster is not None:
-        layers["capacity"] = Layer(cluster["capacity"])
-        layers["allocatable"] = Layer(cluster["allocatable"])
+        amounts = offered(cluster)
+        layers["capacity"] = Layer(amounts["capacity"])
+        layers["allocatable"] = Layer(amounts["allocatable"])
         count = (cluster.get("labels") or {}).get(_COUNT, "")
         layers["label"] = Layer(int(count)) if count.isdecimal() else Layer()
     if smoke is not None and node is not None and smoke["uuids"]:
         addresses = _addresses(node)
         layers["computed"] = _set(addresses.get(uuid) for uuid in computed(smoke))
     return layers
+
+
+def offered(cluster: ClusterRow) -> dict[str, int | None]:
+    """Return capacity and allocatable of a node: of shares and parts, where GPUs have some."""
+    wanted, amounts = cluster.get("wanted"), (cluster.get("resources") or {}).values()
+    if not wanted or not wanted["source"] or not amounts:
+        return {"capacity": cluster["capacity"], "allocatable": cluster["allocatable"]}
+    return {
+        "capacity": sum(one["capacity"] for one in amounts),
+        "allocatable": sum(one["allocatable"] for one in amounts),
+    }
 
 
 def as_rows(layers: Mapping[str, Layer]) -> dict[str, SeenLayer]:

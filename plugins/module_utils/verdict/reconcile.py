@@ -37,6 +37,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.layers import (
     as_rows,
     explain_losses,
     look,
+    offered,
     trace,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.services import (
@@ -72,8 +73,11 @@ def question(
     node: Node,
     declared: int | None,
     known: Iterable[Mapping[str, str]] = (),
+    by_hand: Mapping[str, int] | None = None,
 ) -> Question:
     """Return what to query the cluster for: name of the node, expected GPUs, `awaited`, `smoke`.
+
+    `by_hand` is what the admin expects of the node instead, by resource.
 
     `awaited` is whether to wait for the expected capacity. If the PCI bus or the driver misses a
     GPU, or the device plugin has withdrawn one after an Xid, waiting is useless. `smoke` is whether
@@ -84,6 +88,7 @@ def question(
     return {
         "node": node["kubelet"]["node_name"],
         "expected": len(node["pci"]) if declared is None else declared,
+        "by_hand": dict(by_hand or {}),
         "awaited": can_run_pods and is_sound(_judge_gpus(host, without_ignored(node), declared)),
         "smoke": can_run_pods,
     }
@@ -186,8 +191,7 @@ def _layers(
         layers["pci"] = len(node["pci"])
         layers["nvml"] = sum(gpu["error"] is None for gpu in node["nvml"]["devices"])
     if cluster is not None:
-        layers["capacity"] = cluster["capacity"]
-        layers["allocatable"] = cluster["allocatable"]
+        layers |= offered(cluster)
     if smoke is not None:
         busy = smoke["state"] == "busy"
         layers["smoke"] = "busy" if busy else f"{len(smoke['uuids'])}/{smoke['gpus']}"

@@ -123,5 +123,6 @@ class Question(TypedDict):
 
     node: str
     expected: int
+    by_hand: dict[str, int]  # by resource; empty: it follows from `expected`
     awaited: bool
     smoke: bool

@@ -87,7 +87,8 @@ def ask(host: Host) -> Question | None:
     if node is None:
         return None
     count, _refusals = variables.gpu_count(host.name, host.declared)
-    return question(host.name, node, count, host.findings)
+    by_hand = variables.gpu_expected(host.planned.get("expected")) or {}
+    return question(host.name, node, count, host.findings, by_hand)
 
 
 def is_doubtful(host: Host, answers: Answers) -> bool:
