@@ -181,6 +181,7 @@ def expect(
     if sharing.mig == _MIXED or split:
         counted = {
             match["resource"]: _whole(value)
+            * max(1, _whole(labels.get(f"{match['resource']}.replicas")))
             for label, value in labels.items()
             if (match := _COUNT.fullmatch(label))
         }
