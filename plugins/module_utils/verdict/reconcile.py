@@ -40,6 +40,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.layers import (
     offered,
     trace,
 )
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.names import judge_names
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.services import (
     judge_plans,
     judge_services,
@@ -128,6 +129,7 @@ def reconcile(
         findings += judge_device_files(host, node)
         fabric = list(judge_fabric(host, node))
         findings += fabric
+        findings += judge_names(host, node)
         findings += stopped
         findings += [finding(code, host, **evidence) for code, evidence in silent_programs(node)]
         findings += judge_plans(host, plans or {}, [*stopped, *fabric])

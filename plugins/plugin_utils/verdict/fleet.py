@@ -201,7 +201,7 @@ def _away(host: Host) -> Finding:
 def refuse(host: Host, answers: Answers) -> dict[str, Any]:
     """Return the verdict on a host of a run that does not start: its refusals, and nothing else."""
     verdict = judge(host, answers, None, drift=False)
-    return {**verdict, "findings": [*host.findings], "ok": False}
+    return {**verdict, "findings": [*host.findings], "lost": [], "ok": False}
 
 
 def summary(
