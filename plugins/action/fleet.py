@@ -9,20 +9,15 @@ take minutes.
 
 from __future__ import annotations
 
-import os
-import tempfile
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.modules.fleet import ARGUMENT_SPEC
 from ansible_collections.metal.gpu.plugins.plugin_utils.plain import plain
-from ansible_collections.metal.gpu.plugins.plugin_utils.verdict import fleet, former
+from ansible_collections.metal.gpu.plugins.plugin_utils.verdict import fleet, former, report_file
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import (
     admission,
     explain,
@@ -66,10 +61,10 @@ class ActionModule(ActionBase):
                 for host in hosts
             ]
             path = options["report"] or ""
-            entries, problems = _read_report(path)
+            entries, problems = report_file.read(path)
             verdicts = former.compare(verdicts, entries)
             if path and not problems and not self._task.check_mode:
-                problems = _write_report(path, verdicts, entries)
+                problems = report_file.write(path, verdicts, entries)
             result |= {
                 "verdicts": {verdict["host"]: verdict for verdict in verdicts},
                 "failures": fleet.failures(
@@ -190,35 +185,3 @@ def _end(
         ],
         "ansible_stats": fleet.statistic(outcome),
     }
-
-
-def _read_report(path: str) -> tuple[dict[str, Any], list[dict[str, str]]]:
-    """Return the entries of the former report, and why there are none."""
-    if not path or not os.path.lexists(path):
-        return {}, []
-    try:
-        return former.parse(Path(path).read_text(encoding="utf-8")), []
-    except (OSError, ValueError) as error:
-        evidence = {"path": path, "done": "read", "error": str(error)}
-        return {}, [finding("REPORT_UNUSABLE", "localhost", **evidence)]
-
-
-def _write_report(
-    path: str, verdicts: list[dict[str, Any]], entries: Mapping[str, Any]
-) -> list[dict[str, str]]:
-    """Replace the report as a whole; return why that failed."""
-    date = datetime.now(UTC).strftime("%Y-%m-%dT%H:%MZ")
-    try:
-        place = Path(path).absolute()
-        handle, name = tempfile.mkstemp(prefix=f".{place.name}.", dir=place.parent)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(former.document(verdicts, entries, date))
-            os.replace(name, place)
-        except BaseException:
-            os.unlink(name)
-            raise
-    except OSError as error:
-        evidence = {"path": path, "done": "written", "error": str(error)}
-        return [finding("REPORT_UNUSABLE", "localhost", **evidence)]
-    return []

@@ -58,7 +58,7 @@ def judge_answers(
         is_shared = bool(smoke.get("shared"))
         if cluster is not None and not of_cluster and not is_shared:
             found += _judge_loss(host, cluster["allocatable"], smoke)
-        if is_shared and smoke["state"] == "ok":
+        if is_shared and smoke["state"] == "ok" and smoke["uuids"]:
             found += _judge_share(host, smoke, devices, cluster)
         yield from found
         amount = expected if cluster is None else offered(cluster)["allocatable"]
