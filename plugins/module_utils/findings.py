@@ -523,8 +523,8 @@ CDI_FILE_OUTDATED (notice): in the CDI specification {path}, {evidence}, so cont
 Remedy: write the file again with the program that wrote it, such as
   `nvidia-ctk cdi generate --output={path}`, or restart the device plugin if it wrote the file
 
-CDI_DEVICE_TWICE (notice): the CDI specifications {paths} both have {names}, so container engines use
-  neither of them
+CDI_DEVICE_TWICE (notice): the CDI specifications {paths} both have {names}, so container engines
+  use neither of them
 Remedy: remove one of the files; `nvidia-ctk cdi list` then shows the devices again
 
 CDI_GPU_GONE (notice): the CDI specification {path} names GPUs that the node no longer has: {uuids}
@@ -886,8 +886,8 @@ Remedy: if its GPUs are shared or split on purpose, set gpu_expected for this no
 
 KUBELET_DEVICES_OUTDATED (notice): the kubelet still has registered GPUs that the node no longer has
   ({path}): {uuids}
-Remedy: check that the device plugin runs on the node; if it does, delete its pod, so that it registers
-  again
+Remedy: check that the device plugin runs on the node; if it does, delete its pod, so that it
+  registers again
 
 GPU_UUID_TWICE (failure): the GPU {uuid} is a GPU of {others}, too
 Remedy: check whether the inventory has one machine under two names: compare

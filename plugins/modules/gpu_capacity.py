@@ -60,8 +60,8 @@ options:
     default: false
   sharing:
     description:
-      - Treat the amounts as numbers of GPUs. What a node must have follows from how the device plugin
-        shares its GPUs, by time-slicing, MPS or MIG.
+      - Treat the amounts as numbers of GPUs. What a node must have follows from how the device
+        plugin shares its GPUs, by time-slicing, MPS or MIG.
       - The module reads the DaemonSet of the plugin and its ConfigMap, or else the labels of GPU
         feature discovery.
     type: bool

@@ -85,8 +85,8 @@ options:
     default: nvidia.com/gpu
   shared:
     description:
-      - The nodes whose GPUs are shared or split, with the resource that their pods request instead of
-        O(resource). A dictionary keyed by node name.
+      - The nodes whose GPUs are shared or split, with the resource that their pods request instead
+        of O(resource). A dictionary keyed by node name.
       - Such a pod requests one of it, so it sees one GPU. RV(nodes.shared) says so.
     type: dict
     default: {}

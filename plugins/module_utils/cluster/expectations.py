@@ -50,12 +50,10 @@ class Expectations:
         if self._by_hand.get(name):
             return sharing.by_hand(self._by_hand[name], gpus)
         plain = sharing.expect(gpus, sharing.Sharing(), {}, ())
-        if {key: amounts[0] for key, amounts in node.resources.items()} == plain.resources:
+        if {key: int(amounts[0]) for key, amounts in node.resources.items()} == plain.resources:
             return plain
         configured = self._of_plugin(name, node) or sharing.of_labels(node.labels)
-        return sharing.expect(
-            gpus, configured or sharing.Sharing(), node.labels, node.resources
-        )
+        return sharing.expect(gpus, configured or sharing.Sharing(), node.labels, node.resources)
 
     def _of_plugin(self, name: str, node: NodeStatus) -> Sharing | None:
         """Return what the device plugin of a node is configured to do; None if that is unknown."""

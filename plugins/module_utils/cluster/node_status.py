@@ -119,7 +119,9 @@ def judge_expected(node: NodeStatus, expected: Expected, *, ready: bool = False)
         is_fit = node.ready or not ready
         return Judgement("ok", "") if is_fit else Judgement("differs", "the node is not ready")
     asked = expected.resources
-    texts = [f"{name} is {one}, of which {other} allocatable" for name, (one, other) in found.items()]
+    texts = [
+        f"{name} is {one}, of which {other} allocatable" for name, (one, other) in found.items()
+    ]
     wish = f"at least {expected.gpus}" if asked is None else _describe(asked)
     why = f" ({expected.source})" if expected.source else ""
     return Judgement("differs", f"expected {wish}{why}, but {'; '.join(texts) or 'there is none'}")

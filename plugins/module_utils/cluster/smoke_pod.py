@@ -138,9 +138,7 @@ def manifest(template: Template, request: Request) -> dict[str, Any]:
                 "image": template.image,
                 "command": ["sh", "-c", _COMMAND],
                 "terminationMessagePolicy": "FallbackToLogsOnError",
-                "resources": {
-                    "limits": {request.resource or template.resource: str(request.gpus)}
-                },
+                "resources": {"limits": {request.resource or template.resource: str(request.gpus)}},
                 "securityContext": {
                     "allowPrivilegeEscalation": False,
                     "capabilities": {"drop": ["ALL"]},

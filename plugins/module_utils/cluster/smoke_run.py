@@ -35,7 +35,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_transport i
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_pod import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from ansible_collections.metal.gpu.plugins.module_utils.cluster.causes import Cause
     from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import Client

@@ -125,14 +125,22 @@ def _judge_resources(
     else:
         source = f" ({wanted['source']})"
         wish = f"at least {wanted['gpus']} in all" if amounts is None else _list(amounts)
-    if not wanted or amounts is None or any(
-        (one["capacity"], one["allocatable"]) != (amounts.get(name, 0),) * 2
-        for name, one in {**dict.fromkeys(amounts, _NOTHING), **found}.items()
+    if (
+        not wanted
+        or amounts is None
+        or any(
+            (one["capacity"], one["allocatable"]) != (amounts.get(name, 0),) * 2
+            for name, one in {**dict.fromkeys(amounts, _NOTHING), **found}.items()
+        )
     ):
         cause = cluster.get("cause")
         has = ", ".join(
             f"{one['capacity']} {name}"
-            + ("" if one["allocatable"] == one["capacity"] else f" ({one['allocatable']} allocatable)")
+            + (
+                ""
+                if one["allocatable"] == one["capacity"]
+                else f" ({one['allocatable']} allocatable)"
+            )
             for name, one in found.items()
         )
         if cause is not None and (cluster["ready"] or cause["code"] != "NODE_NOT_READY"):

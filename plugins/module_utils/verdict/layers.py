@@ -42,19 +42,7 @@ NAMES = {
     "label": "the label nvidia.com/gpu.count",
     "computed": "the pods",
 }
-# Findings that explain a loss at a layer, although their text does not name the GPU.
-_EXPLAIN = {
-    "declared": ("GPU_COUNT_DIFFERS", "NO_GPU"),
-    "device_files": ("CUDA_UNAVAILABLE", "DEVICE_FILE_OUTDATED", "DEVICE_FILE_BLOCKED"),
-    "kernel": ("NVML_UNAVAILABLE", "NVML_COUNT_DIFFERS"),
-    "nvml": ("NVML_UNAVAILABLE", "NVML_TROUBLE"),
-    "fabric": ("FABRIC_", "SUBNET_MANAGER_"),
-    "cdi": ("DRIFTED", "CDI_"),
-    "plugin": ("CAPACITY_", "ALLOCATABLE_", "DEVICE_PLUGIN_", "GPU_UNHEALTHY", "GPU_RESOURCES_"),
-    "computed": ("SMOKE_", "POD_", "CDI_UNRESOLVABLE"),
-}
 _OF_FILES = ("cdi", "plugin")
-_OF_CLUSTER = ("NODE_", "KUBELET_", "ENGINE_", "CLUSTER_")
 _FILE = re.compile(r"/dev/nvidia(?P<minor>\d+)")
 # The kinds of the devices of the toolkit and of the device plugin.
 _CDI = re.compile(r"(?:k8s\.device-plugin\.)?nvidia\.com/gpu=(?P<name>.+)")
@@ -195,18 +183,17 @@ def _plugin(node: Node) -> Layer:
     return _set(addresses.get(uuid) for uuid in uuids)
 
 
-def trace(
-    node: Node | None, layers: Mapping[str, Layer], smoke: SmokeRow | None
-) -> list[SeenGpu]:
+def trace(node: Node | None, layers: Mapping[str, Layer], smoke: SmokeRow | None) -> list[SeenGpu]:
     """Return each GPU of a node with the first layer that lacks it."""
     if node is None:
         return []
     uuids = {address: uuid for uuid, address in _addresses(node).items()}
     machine = [layers[name].gpus or frozenset() for name in ("pci", "kernel", "nvml")]
     holders, free = busy_gpus(node, smoke), _proven(layers["computed"], smoke)
+    has = layers["computed"].gpus or frozenset()
     found: list[SeenGpu] = []
-    for address in sorted(frozenset().union(*machine)):
-        uuid, has = uuids.get(address), layers["computed"].gpus or frozenset()
+    for address in sorted({address for gpus in machine for address in gpus}):
+        uuid = uuids.get(address)
         holder = holders.get(uuid or "") if address not in has else None
         is_computed = True if address in has else False if free and holder is None else None
         # What the pods show is stronger than what files say about these layers.
@@ -248,8 +235,8 @@ def busy_gpus(node: Node, smoke: SmokeRow | None) -> dict[str, str]:
     started or ended.
     """
     devices = node["kubelet"]["devices"]
-    claims = (smoke or {}).get("claims") or {}
-    if devices is None:
+    claims = smoke.get("claims") if smoke else None
+    if devices is None or not claims:
         return {}
     return {
         uuid: claims[one["pod"]]
@@ -258,61 +245,3 @@ def busy_gpus(node: Node, smoke: SmokeRow | None) -> dict[str, str]:
         for device in one["devices"]
         if (uuid := gpu_uuid(device))
     }
-
-
-def explain_losses(
-    gpus: Iterable[SeenGpu],
-    layers: Mapping[str, Layer],
-    findings: Iterable[Mapping[str, str]],
-) -> list[str]:
-    """Return a line for each lost GPU: where it disappears, and the findings that explain it.
-
-    GPUs that all disappear at the same place, for the same reason, are one line.
-    """
-    gpus, findings = list(gpus), [one for one in findings if one["severity"] != "notice"]
-    lost: dict[tuple[str, str], list[SeenGpu]] = {}
-    for gpu in gpus:
-        if gpu["lost_at"] is not None:
-            place, why = gpu["lost_at"], _why(gpu, findings)
-            lost.setdefault((place, why), []).append(gpu)
-    lines = []
-    for (place, why), some in lost.items():
-        is_all = len(some) == len(gpus) > 1
-        names = [f"all {len(gpus)} GPUs"] if is_all else list(map(_name, some))
-        before = _before(place, some, layers)
-        where = f"in {before}, but not in {NAMES[place]}" if before else f"not in {NAMES[place]}"
-        lines += [f"{name}: {where}{why}" for name in names]
-    declared, on_bus = layers["declared"].number, layers["pci"].number
-    if declared is not None and on_bus is not None and on_bus < declared:
-        why = _codes(findings, _EXPLAIN["declared"])
-        lines.insert(0, f"{declared - on_bus} of {declared} GPUs: not in {NAMES['pci']}{why}")
-    return lines
-
-
-def _name(gpu: SeenGpu) -> str:
-    return f"GPU {gpu['address']}" + (f" ({gpu['uuid']})" if gpu["uuid"] else "")
-
-
-def _before(place: str, gpus: Iterable[SeenGpu], layers: Mapping[str, Layer]) -> str:
-    """Return the last layer before one that has these GPUs."""
-    order = list(NAMES)
-    if place == "kernel":
-        order.remove("device_files")  # nothing shows which of them is of a lost GPU
-    for name in reversed(order[: order.index(place)]):
-        known = layers[name].gpus
-        if known is not None and all(gpu["address"] in known for gpu in gpus):
-            return NAMES[name]
-    return ""
-
-
-def _why(gpu: SeenGpu, findings: Iterable[Mapping[str, str]]) -> str:
-    """Return the codes of the findings that name the GPU, or else are about the layer."""
-    findings = list(findings)
-    names = [name for name in (gpu["address"], gpu["uuid"]) if name]
-    named = [one for one in findings if any(name in one["message"] for name in names)]
-    return _codes(named or findings, () if named else (*_EXPLAIN[gpu["lost_at"] or ""], *_OF_CLUSTER))
-
-
-def _codes(findings: Iterable[Mapping[str, str]], prefixes: tuple[str, ...]) -> str:
-    codes = [one["code"] for one in findings if not prefixes or one["code"].startswith(prefixes)]
-    return f": see {', '.join(dict.fromkeys(codes))}" if codes else "; no finding explains it"

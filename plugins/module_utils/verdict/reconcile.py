@@ -35,11 +35,11 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.kernel_log impor
 )
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.layers import (
     as_rows,
-    explain_losses,
     look,
     offered,
     trace,
 )
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.losses import explain_losses
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.names import judge_names
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.services import (
     judge_plans,
@@ -145,7 +145,7 @@ def reconcile(
     findings += silence
     distinct = {(one["code"], one["message"]): dict(one) for one in findings}
     seen = look(node, declared, cluster, smoke)
-    gpus = trace(node, seen, smoke)
+    traced = trace(node, seen, smoke)
     is_ok = is_sound(findings)
     # A node that the run left out has its reason, and no other.
     is_explained = is_ok or not is_sound(stated)
@@ -154,8 +154,8 @@ def reconcile(
         "machine": _machine(node),
         "layers": _layers(node, declared, cluster, smoke),
         "seen": as_rows(seen),
-        "gpus": gpus,
-        "lost": [] if is_explained else explain_losses(gpus, seen, distinct.values()),
+        "gpus": traced,
+        "lost": [] if is_explained else explain_losses(traced, seen, distinct.values()),
         "findings": list(distinct.values()),
         "ok": is_ok,
     }

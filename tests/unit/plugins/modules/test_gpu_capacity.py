@@ -497,7 +497,10 @@ def sharing_plugin(**spec):
     container = {
         **PLUGIN["containers"][0],
         "args": ["--config-file=/config/plugin.yaml"],
-        "volumeMounts": [{"name": "sockets", "mountPath": "/d"}, {"name": "c", "mountPath": "/config"}],
+        "volumeMounts": [
+            {"name": "sockets", "mountPath": "/d"},
+            {"name": "c", "mountPath": "/config"},
+        ],
     }
     sockets = {"name": "sockets", **PLUGIN["volumes"][0]}
     volumes = [sockets, {"name": "c", "configMap": {"name": "sharing"}}]
@@ -530,9 +533,7 @@ def test_what_a_node_must_have_follows_from_the_sharing(
     api.put("nodes", node("gpu-1", capacity, allocatable))
     api.put("daemonsets", sharing_plugin())
     api.put("configmaps", config_map(text))
-    result = call(
-        gpu_capacity, nodes={"gpu-1": 2}, sharing=True, wait_timeout=0, report_only=True
-    )
+    result = call(gpu_capacity, nodes={"gpu-1": 2}, sharing=True, wait_timeout=0, report_only=True)
     row = result["nodes"]["gpu-1"]
     assert row["state"] == state, row["message"]
     assert row["resources"] == {GPU: {"capacity": capacity, "allocatable": allocatable}}

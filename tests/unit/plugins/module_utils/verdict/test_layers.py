@@ -132,9 +132,7 @@ def of_pods(scene: Scene) -> None:
         ),
     ],
 )  # fmt: skip
-def test_first_layer_that_lacks_a_gpu(
-    lose: Callable[[Scene], None], layer: str, line: str
-) -> None:
+def test_first_layer_that_lacks_a_gpu(lose: Callable[[Scene], None], layer: str, line: str) -> None:
     scene = Scene()
     lose(scene)
     verdict = scene.verdict()
