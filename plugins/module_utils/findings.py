@@ -889,7 +889,7 @@ KUBELET_DEVICES_OUTDATED (notice): the kubelet still has registered GPUs that th
 Remedy: check that the device plugin runs on the node; if it does, delete its pod, so that it
   registers again
 
-GPU_UUID_TWICE (failure): the GPU {uuid} is a GPU of {others}, too
+GPU_UUID_TWICE (failure): {others} reports GPUs with the same UUIDs: {uuids}
 Remedy: check whether the inventory has one machine under two names: compare
   `cat /sys/class/dmi/id/product_uuid` on both; otherwise ask the vendor, because a UUID is unique
 

@@ -73,10 +73,13 @@ def compare(verdicts: Sequence[Verdict], former: Mapping[str, Any]) -> list[dict
     """Return the verdicts with what is new since the former ones, and what two of them share."""
     owners: dict[str, list[str]] = {}
     for verdict in verdicts:
-        for gpu in verdict["gpus"]:
-            if gpu["uuid"] and verdict["host"] not in owners.setdefault(gpu["uuid"], []):
-                owners[gpu["uuid"]].append(verdict["host"])
+        for uuid in [] if verdict.get("left_out") else _uuids(verdict):
+            owners.setdefault(uuid, []).append(verdict["host"])
     return [_with_news(verdict, owners, former.get(verdict["host"], {})) for verdict in verdicts]
+
+
+def _uuids(verdict: Verdict) -> list[str]:
+    return list(dict.fromkeys(gpu["uuid"] for gpu in verdict["gpus"] if gpu["uuid"]))
 
 
 def _with_news(
@@ -93,8 +96,10 @@ def _with_news(
             evidence = {"address": gpu["address"], "uuid": uuid}
             evidence |= {"former": old["uuid"], "date": old.get("date", "an earlier time")}
             news.append(finding("GPU_REPLACED", host, **evidence))
-        others = [name for name in owners[uuid] if name != host]
-        if others:
-            news.append(finding("GPU_UUID_TWICE", host, uuid=uuid, others=some(others)))
+    twice = {uuid: others for uuid in _uuids(verdict) if len(others := owners.get(uuid, ())) > 1}
+    if twice and host in {name for names in twice.values() for name in names}:
+        others = dict.fromkeys(name for names in twice.values() for name in names if name != host)
+        evidence = {"uuids": ", ".join(twice), "others": some([*others])}
+        news.append(finding("GPU_UUID_TWICE", host, **evidence))
     findings = [*verdict["findings"], *news]
     return {**verdict, "findings": findings, "ok": verdict["ok"] and is_sound(news)}

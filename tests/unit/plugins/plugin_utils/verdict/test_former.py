@@ -68,7 +68,17 @@ def test_two_nodes_do_not_have_the_same_gpu() -> None:
     )
     assert [codes(one) for one in found] == [["GPU_UUID_TWICE"], ["GPU_UUID_TWICE"], []]
     assert [one["ok"] for one in found] == [False, False, True]
-    assert found[0]["findings"][0]["message"] == "a: the GPU GPU-2 is a GPU of b, too"
+    assert found[0]["findings"][0]["message"] == "a: b reports GPUs with the same UUIDs: GPU-2"
+
+
+def test_one_finding_for_one_machine_under_two_names() -> None:
+    found = former.compare([verdict("a", "GPU-1", "GPU-2"), verdict("b", "GPU-1", "GPU-2")], {})
+    assert [codes(one) for one in found] == [["GPU_UUID_TWICE"]] * 2
+
+
+def test_a_host_that_was_left_out_is_not_compared() -> None:
+    left_out = {**verdict("b", "GPU-1"), "left_out": True}
+    assert [codes(one) for one in former.compare([verdict("a", "GPU-1"), left_out], {})] == [[], []]
 
 
 def test_a_uuid_twice_on_one_node_is_a_finding_of_that_node() -> None:
