@@ -17,7 +17,7 @@ from ansible.plugins.action import ActionBase
 
 from ansible_collections.metal.gpu.plugins.modules.fleet import ARGUMENT_SPEC
 from ansible_collections.metal.gpu.plugins.plugin_utils.plain import plain
-from ansible_collections.metal.gpu.plugins.plugin_utils.verdict import fleet
+from ansible_collections.metal.gpu.plugins.plugin_utils.verdict import fleet, former, report_file
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import (
     admission,
     explain,
@@ -60,6 +60,11 @@ class ActionModule(ActionBase):
                 fleet.judge(host, answers, again.get(host.name), drift=options["drift"])
                 for host in hosts
             ]
+            path = options["report"] or ""
+            entries, problems = report_file.read(path)
+            verdicts = former.compare(verdicts, entries)
+            if path and not problems and not self._task.check_mode:
+                problems = report_file.write(path, verdicts, entries)
             result |= {
                 "verdicts": {verdict["host"]: verdict for verdict in verdicts},
                 "failures": fleet.failures(
@@ -67,7 +72,7 @@ class ActionModule(ActionBase):
                 ),
                 **_end(
                     fleet.outcome(verdicts, answers.unanswered),
-                    [one for verdict in verdicts for one in verdict["findings"]],
+                    [*(one for verdict in verdicts for one in verdict["findings"]), *problems],
                     verdicts,
                     options["since"],
                     refused=len(run.get("refused", ())),
@@ -170,7 +175,10 @@ def _end(
     seconds = time.time() - since if since else 0.0
     return {
         "outcome": outcome,
-        "explained": explain(distinct.values()),
+        "explained": [
+            *explain(distinct.values()),
+            *(f"{one['host']}: {line}" for one in verdicts for line in one.get("lost", ())),
+        ],
         "table": [
             *table(verdicts),
             fleet.summary(verdicts, refused=refused, seconds=seconds, check_mode=check_mode),

@@ -54,6 +54,7 @@ variables.load_defaults()
 _OBSERVED = {"packages": [*PACKAGES], "repositories": [*REPOSITORIES]}
 _SHARED = {
     "gpu_count": None,
+    "gpu_expected": None,
     "metal_gpu_engine": engines.AUTO,
     "metal_gpu_observation_is_fresh": False,
     "docker_ce_is_new": False,
@@ -101,6 +102,7 @@ class ActionModule(ActionBase):
             "node": node,
             "place": place,
             "declared": shared["gpu_count"],
+            "expected": shared["gpu_expected"],
             "engine": engine,
             "refusals": refusals,
             "plans": plans,

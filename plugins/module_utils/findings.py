@@ -523,6 +523,14 @@ CDI_FILE_OUTDATED (notice): in the CDI specification {path}, {evidence}, so cont
 Remedy: write the file again with the program that wrote it, such as
   `nvidia-ctk cdi generate --output={path}`, or restart the device plugin if it wrote the file
 
+CDI_DEVICE_TWICE (notice): the CDI specifications {paths} both have {names}, so container engines
+  use neither of them
+Remedy: remove one of the files; `nvidia-ctk cdi list` then shows the devices again
+
+CDI_GPU_GONE (notice): the CDI specification {path} names GPUs that the node no longer has: {uuids}
+Remedy: write the file again with the program that wrote it, such as
+  `nvidia-ctk cdi generate --output={path}`, or restart the device plugin if it wrote the file
+
 DOCKER_RESTART_DUE (notice): Docker {found} may not support {unknown} until its next start
 Remedy: nothing to do for pods; for other containers, run `systemctl restart docker` when they may
   stop, or set `nvidia_container_runtime_restart_ok: true`
@@ -904,6 +912,27 @@ ALLOCATABLE_DIFFERS (failure): the node has {expected} GPUs, but the cluster can
   {found}{evidence}
 Remedy: read the log of the device plugin's pod on this node, and `kubectl describe node`
 
+GPU_RESOURCES_DIFFER (failure): the node must have {expected}, but it has {found}{evidence}
+Remedy: if its GPUs are shared or split on purpose, set gpu_expected for this node to what it must
+  have, for example `gpu_expected: {{nvidia.com/gpu: 40}}`; otherwise correct the configuration of
+  the device plugin, and read the log of its pod on this node
+
+KUBELET_DEVICES_OUTDATED (notice): the kubelet still has registered GPUs that the node no longer has
+  ({path}): {uuids}
+Remedy: check that the device plugin runs on the node; if it does, delete its pod, so that it
+  registers again
+
+GPU_UUID_TWICE (failure): {others} reports GPUs with the same UUIDs: {uuids}
+Remedy: check whether the inventory has one machine under two names: compare
+  `cat /sys/class/dmi/id/product_uuid` on both; otherwise ask the vendor, because a UUID is unique
+
+GPU_REPLACED (notice): the GPU at {address} is {uuid}; at {date} it was {former}
+Remedy: nothing to do if the card was replaced or moved; otherwise compare the serial numbers with
+  `nvidia-smi --query-gpu=pci.bus_id,serial --format=csv`
+
+REPORT_UNUSABLE (notice): the report {path} cannot be {done}: {error}
+Remedy: correct verify_report, or move the file away; the verdicts do not depend on it
+
 DEVICE_PLUGIN_MISSING (failure): {counted}; the cluster has no DaemonSet of a device plugin
 Remedy: deploy it with `ansible-playbook metal.gpu.site --tags device_plugin`
 
@@ -1059,6 +1088,11 @@ SMOKE_PARTIAL (notice): a smoke pod proved {seen} GPUs, but not {busy}, because 
   them: {holders}
 Remedy: nothing to do; to prove every GPU, drain the node and run `ansible-playbook
   metal.gpu.verify`
+
+SMOKE_SHARED (notice): a smoke pod with one {resource} proved {seen}, but not {others}: the GPUs are
+  shared ({source}), and a pod cannot choose which one it gets
+Remedy: nothing to do; to prove every GPU, drain the node, remove the sharing for a while, and run
+  `ansible-playbook metal.gpu.verify`
 
 SMOKE_NOT_RUN (notice): no smoke pod ran: {evidence}
 Remedy: nothing to do; to prove every GPU, drain the node and run `ansible-playbook

@@ -86,6 +86,11 @@ options:
     description: Whether the steps of plans are findings.
     type: bool
     default: true
+  report:
+    description:
+      - With O(query=verdicts), a file on the controller. The verdicts are compared with those that
+        it has, and written to it, except in check mode.
+    type: path
 """
 
 EXAMPLES = r"""
@@ -127,7 +132,11 @@ hosts:
   elements: str
   returned: with O(query=doubts)
 verdicts:
-  description: The verdict on each host, with C(layers), C(findings) and C(ok).
+  description: >-
+    The verdict on each host, with C(layers), C(findings) and C(ok). C(gpus) has each GPU with its
+    C(address) and C(uuid), the first layer that lacks it (C(lost_at)), whether a pod C(computed) on
+    it, and the pod that keeps it C(busy). C(seen) has the GPUs of each layer, and C(lost) the lines
+    about lost GPUs.
   type: dict
   returned: with O(query=verdicts) and O(query=left_out)
 failures:
@@ -195,6 +204,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "again": {"type": "list", "elements": "dict", "default": []},
     "since": {"type": "float"},
     "drift": {"type": "bool", "default": True},
+    "report": {"type": "path"},
 }
 
 

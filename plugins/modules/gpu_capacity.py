@@ -58,6 +58,20 @@ options:
       - Capacity and allocatable are the last values that the kubelet reported. They can be old.
     type: bool
     default: false
+  sharing:
+    description:
+      - Treat the amounts as numbers of GPUs. What a node must have follows from how the device
+        plugin shares its GPUs, by time-slicing, MPS or MIG.
+      - The module reads the DaemonSet of the plugin and its ConfigMap, or else the labels of GPU
+        feature discovery.
+    type: bool
+    default: false
+  by_hand:
+    description:
+      - With O(sharing), what single nodes must have, instead of what the module finds out. A
+        dictionary of amounts by resource, keyed by node name.
+    type: dict
+    default: {}
   wait_timeout:
     description:
       - Number of seconds to wait.
@@ -154,6 +168,18 @@ nodes:
       description:
         - Why the node is not ready. Empty if it is ready or does not exist.
       type: str
+    resources:
+      description: >-
+        The resources of the node that are GPUs or parts of GPUs, each with its C(capacity) and
+        C(allocatable).
+      type: dict
+    wanted:
+      description: >-
+        With O(sharing), what the node must have. C(resources) are amounts by resource, V(null) if
+        nothing shows how many parts of GPUs there must be. C(gpus) is the number of GPUs. C(source)
+        is how these are shared and what says so, empty without sharing. C(resource) is what a pod
+        asks for, and C(shared) whether it then gets less than a whole GPU.
+      type: dict
     labels:
       description: The labels of the node. Empty if it does not exist.
       type: dict
@@ -192,6 +218,9 @@ nodes:
       expected: 4
       ready: true
       readiness: ""
+      resources:
+        nvidia.com/gpu: {capacity: 4, allocatable: 4}
+      wanted: null
       labels:
         nvidia.com/gpu.present: "true"
       annotations:
@@ -207,6 +236,9 @@ nodes:
       expected: 8
       ready: true
       readiness: ""
+      resources:
+        nvidia.com/gpu: {capacity: 8, allocatable: 7}
+      wanted: null
       labels: {}
       annotations: {}
       seconds: 300.0
@@ -250,6 +282,8 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "resource": {"type": "str", "default": "nvidia.com/gpu"},
     "unawaited": {"type": "raw", "default": []},
     "ready": {"type": "bool", "default": False},
+    "sharing": {"type": "bool", "default": False},
+    "by_hand": {"type": "dict", "default": {}},
     "wait_timeout": {"type": "int", "default": 300},
 }
 
@@ -298,6 +332,7 @@ def main() -> None:
             params["wait_timeout"],
             unawaited,
             params["ready"],
+            by_hand=params["by_hand"] if params["sharing"] else None,
         ),
         nodes={},
     )

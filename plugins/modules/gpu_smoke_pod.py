@@ -134,6 +134,13 @@ options:
     description: Name of the resource that the pods request.
     type: str
     default: nvidia.com/gpu
+  shared:
+    description:
+      - The nodes whose GPUs are shared or split, with the resource that their pods request instead
+        of O(resource). A dictionary keyed by node name.
+      - Such a pod requests one of it, so it sees one GPU. RV(nodes.shared) says so.
+    type: dict
+    default: {}
   namespace:
     description: Namespace of the pods.
     type: str
@@ -271,6 +278,12 @@ nodes:
         - With O(gpus=free), the pods that claim the other GPUs of the node, as namespace/name.
       type: list
       elements: str
+    shared:
+      description: Whether the node is in O(shared), so that its pod got a share and not all GPUs.
+      type: bool
+    claims:
+      description: The same pods by their UID, which is what the kubelet of the node knows.
+      type: dict
     phase:
       description: Last phase of the pod. Empty without a pod.
       type: str
@@ -322,6 +335,8 @@ nodes:
       exchange: null
       image: nvcr.io/nvidia/k8s/cuda-sample:vectoradd-cuda12.5.0
       holders: []
+      claims: {}
+      shared: false
       pod: metal-gpu-smoke-gpu-1-0b7e1c9e
       namespace: default
       phase: Succeeded
@@ -342,6 +357,8 @@ nodes:
       exchange: null
       image: nvcr.io/nvidia/k8s/cuda-sample:vectoradd-cuda12.5.0
       holders: [default/training-0]
+      claims: {5c4fc37b-8d3a-4f9c-9d41-6f1c2f5f0a77: default/training-0}
+      shared: false
       pod: ""
       namespace: default
       phase: ""
@@ -401,6 +418,8 @@ from ansible_collections.metal.gpu.plugins.module_utils.probe import process_ide
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from ansible_collections.metal.gpu.plugins.module_utils.cluster.node_status import NodeStatus
+
 FREE = "free"
 SWEEP_S = 30.0
 
@@ -434,6 +453,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     },
     "priority_class": {"type": "str"},
     "resource": {"type": "str", "default": "nvidia.com/gpu"},
+    "shared": {"type": "dict", "default": {}},
     "namespace": {"type": "str", "default": "default"},
     "wait_for_gpus": {"type": "bool", "default": False},
     "wait_timeout": {"type": "int", "default": 300},
@@ -473,6 +493,7 @@ def run(
     *,
     wait_for_gpus: bool,
     check_mode: bool,
+    shared: Mapping[str, str] | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[str, Any]:
     """Return the module's result, with "failed" if a node failed; raise KubeError."""
@@ -484,7 +505,9 @@ def run(
         left = smoke_cleanup.remove_leftovers(client, template.namespace, leftovers, sweep)
     swept = sorted(leftovers.keys() - left.keys())
 
-    desired, outcomes = choose(client, counts, template.resource, wait_for_gpus, timer)
+    desired, outcomes = choose(
+        client, counts, template.resource, wait_for_gpus, timer, shared or {}
+    )
     unfit = [one for one in desired if not template.image_of(one.node)]
     desired = [one for one in desired if one not in unfit]
     message = "no known image of a CUDA program fits this node"
@@ -533,37 +556,53 @@ def choose(
     resource: str,
     wait_for_gpus: bool,
     timer: Timer,
+    shared: Mapping[str, str],
 ) -> tuple[list[Request], list[Outcome]]:
     """Return the requests, and the outcomes of nodes without anything to test."""
     observed = smoke_evidence.read_nodes(client, counts, resource, timer)
-    allocatable = {
-        name: observed[name].allocatable or Decimal(0)
-        for name, count in counts.items()
-        if count is None and name in observed
-    }
-    free = smoke_evidence.read_free_gpus(client, allocatable, resource, timer)
+    offers = {name: _offered(node, shared.get(name)) for name, node in observed.items()}
+    free: dict[str, smoke_evidence.Free] = {}
+    for one in dict.fromkeys([resource, *shared.values()]):
+        allocatable = {
+            name: offers[name]
+            for name, count in counts.items()
+            if count is None and name in observed and shared.get(name, resource) == one
+        }
+        if allocatable:
+            free |= smoke_evidence.read_free_gpus(client, allocatable, one, timer)
 
     desired, outcomes = [], []
     for name, count in counts.items():
         shortage = "wait" if wait_for_gpus else "failed" if count else "busy"
         rest = free.get(name, smoke_evidence.NOTHING)
-        offered = int(observed[name].allocatable or 0) if name in observed else None
-        request = Request(name, count or rest.gpus, shortage, rest.holders, offered)
+        offered = int(offers[name]) if name in observed else None
+        gpus, wanted = count or rest.gpus, shared.get(name, "")
+        if wanted:  # a plugin may refuse a second share
+            gpus = min(gpus, 1)
+        request = Request(name, gpus, shortage, rest.holders, offered, rest.claims, wanted)
         cause = None
         if name not in observed:
             verdict = Verdict("failed", "", "the cluster has no node of this name")
         elif request.gpus:
             desired.append(request)
             continue
-        elif allocatable[name] < 1:
-            verdict = Verdict("failed", "", f"the node has no allocatable {resource}")
-            cause = smoke_causes.no_allocatable(resource, 1, int(allocatable[name]))
+        elif offers[name] < 1:
+            verdict = Verdict("failed", "", f"the node has no allocatable {wanted or resource}")
+            cause = smoke_causes.no_allocatable(wanted or resource, 1, int(offers[name]))
         else:
             holders = ", ".join(rest.holders)
-            message = f"other pods claim all {int(allocatable[name])} {resource}: {holders}"
+            amount = f"{int(offers[name])} {wanted or resource}"
+            message = f"other pods claim all {amount}: {holders}"
             verdict = Verdict("busy", "", message)
         outcomes.append(Outcome(request, "", verdict, timer.elapsed_s(), cause=cause))
     return desired, outcomes
+
+
+def _offered(node: NodeStatus, shared: str | None) -> Decimal:
+    """Return how much of its resource a node can allocate."""
+    if shared:
+        return node.resources.get(shared, (Decimal(0), Decimal(0)))[1]
+    return node.allocatable or Decimal(0)
 
 
 def _describe_exchange(outcome: Outcome, template: smoke_pod.Template) -> dict[str, Any] | None:
@@ -587,6 +626,8 @@ def _describe(outcome: Outcome, template: smoke_pod.Template) -> dict[str, Any]:
         "exchange": _describe_exchange(outcome, template),
         "image": template.image_of(outcome.request.node),
         "holders": list(outcome.request.holders),
+        "claims": dict(outcome.request.claims),
+        "shared": bool(outcome.request.resource),
         "pod": outcome.pod,
         "namespace": template.namespace,
         "phase": verdict.phase,
@@ -644,6 +685,7 @@ def main() -> None:
             template,
             wait_for_gpus=params["wait_for_gpus"],
             check_mode=module.check_mode,
+            shared=params["shared"],
         ),
         nodes={},
     )

@@ -546,6 +546,11 @@ gpu_node:
                 What the driver prints instead of a value, such as V([GPU is lost]), or why it
                 cannot reach the GPU. V(null) without an error.
               type: str
+        bound:
+          description: >-
+            The GPUs that the kernel module has, by address, with C(uuid) and C(minor), from
+            C(/proc/driver/nvidia/gpus). V(null) if it does not know them.
+          type: dict
         failure:
           description: >-
             An error of C(nvidia-smi) as a whole, or of one of the GPUs. V(null) if it exited with 0
@@ -581,6 +586,8 @@ gpu_node:
             minor: 0
             persistence_mode: true
             error: null
+        bound:
+          "0000:03:00.0": {uuid: GPU-6b7c1c5f-9d3e-5d0a-8f0b-5a3d1f1f2c01, minor: 0}
         failure: null
     fabric:
       description: >-
@@ -1049,6 +1056,9 @@ gpu_node:
           description: Qualified names of the devices in all files, each once.
           type: list
           elements: str
+        names:
+          description: Qualified names of the devices in each file that has some, by path.
+          type: dict
         majors:
           description: >-
             The major numbers of device files in each file that has some, by the file's path and
@@ -1059,6 +1069,7 @@ gpu_node:
         kinds: {/var/run/cdi/nvidia.yaml: nvidia.com/gpu}
         errors: {}
         devices: [nvidia.com/gpu=0, nvidia.com/gpu=all]
+        names: {/var/run/cdi/nvidia.yaml: [nvidia.com/gpu=0, nvidia.com/gpu=all]}
         majors: {}
     engines:
       description: The container engines, installed or not.
@@ -1488,6 +1499,13 @@ gpu_node:
         joined_name:
           description: Name in the kubelet's client certificate. V(null) without one.
           type: str
+        devices:
+          description: >-
+            What the kubelet's checkpoint says about devices of C(nvidia.com). V(null) if it cannot
+            be read; it is an internal file of the kubelet. C(registered) are the ids of the healthy
+            devices by resource. C(holdings) are the devices that containers have, each with the UID
+            of its C(pod), the C(container), the C(resource) and the C(devices).
+          type: dict
         flags_source:
           description: >-
             Source of the effective flags. V(process) is the command line of the running process,
@@ -1549,6 +1567,14 @@ gpu_node:
         node_name: gpu-1
         own_name: gpu-1
         joined_name: gpu-1
+        devices:
+          registered:
+            nvidia.com/gpu: [GPU-0f5a7b7e-1c9e-4a54-9e0f-3c3c1c6d2f10]
+          holdings:
+            - pod: 5c4fc37b-8d3a-4f9c-9d41-6f1c2f5f0a77
+              container: training
+              resource: nvidia.com/gpu
+              devices: [GPU-0f5a7b7e-1c9e-4a54-9e0f-3c3c1c6d2f10]
         flags_source: process
         flags:
           - name: --config

@@ -78,6 +78,10 @@ declared:
   description: C(gpu_count) of the host; null if it declares nothing.
   type: raw
   returned: success
+expected:
+  description: C(gpu_expected) of the host; null if it is not set.
+  type: raw
+  returned: success
 engine:
   description:
     - The engine that the node uses or will use, V(containerd) or V(docker). V(null) if it is

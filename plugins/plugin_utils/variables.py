@@ -129,6 +129,17 @@ def gpu_count(host: str, value: Any) -> tuple[int | None, list[dict[str, str]]]:
     return None, [_invalid(host, "gpu_count", value, _FORMS["int"].words)]
 
 
+def gpu_expected(value: Any) -> dict[str, int] | None:
+    """Return what the variable gpu_expected says, by resource; None if it is not valid."""
+    if value in (None, ""):
+        return {}
+    if not isinstance(value, Mapping):
+        return None
+    amounts = {str(name): whole_number(amount) for name, amount in value.items()}
+    found = {name: amount for name, amount in amounts.items() if amount is not None}
+    return found if len(found) == len(amounts) and all("/" in name for name in found) else None
+
+
 def refuse_invalid(
     host: str, variables: Mapping[str, Any], roles: Collection[str]
 ) -> dict[str, dict[str, str]]:
@@ -229,6 +240,9 @@ def _expected(name: str, value: Any, option: Option) -> str | None:
     """Return what is expected instead of the value, or None if it is valid."""
     if name == "gpu_count":
         return _FORMS["int"].words if gpu_count("", value)[1] else None
+    if name == "gpu_expected":
+        words = "whole numbers by resource, such as {nvidia.com/gpu: 40}"
+        return words if gpu_expected(value) is None else None
     form = _FORMS[option.type]
     if value is None:
         return form.words if option.has_default else None

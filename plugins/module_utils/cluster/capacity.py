@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any, Optional
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster import node_status, plugin_evidence
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.expectations import Expectations
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_collections import only
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors import KubeError
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_transport import Timer
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
         Judgement,
         NodeStatus,
     )
+    from ansible_collections.metal.gpu.plugins.module_utils.cluster.sharing import Expected
 
     Amounts = Mapping[str, Optional[Decimal]]
 
@@ -35,17 +37,31 @@ def run(
     unawaited: Amounts,
     ready: bool = False,
     clock: Callable[[], float] = time.monotonic,
+    *,
+    by_hand: Mapping[str, Mapping[str, int]] | None = None,
 ) -> dict[str, Any]:
     """Return the module's result, with "failed" if a node differs; raise KubeError.
 
+    With `by_hand`, the amounts are numbers of GPUs, and what nodes must have follows from how these
+    are shared; the mapping has what the admin says about single nodes, by resource.
     If the API server stops answering later, the rows are its last answers, and "error" says why.
     """
     timer = Timer(wait_timeout, clock)
     amounts = {**unawaited, **expected}
     observed: dict[str, NodeStatus] = {}
     reached: dict[str, float] = {}  # after how many seconds a node was as expected
+    expectations = None if by_hand is None else Expectations(client, by_hand)
+
+    def want(name: str) -> Expected | None:
+        node, amount = observed.get(name), amounts[name]
+        if expectations is None or node is None or amount is None:
+            return None
+        return expectations.of_node(name, node, int(amount))
 
     def judge(name: str) -> Judgement:
+        wanted = want(name)
+        if wanted is not None and wanted.source:
+            return node_status.judge_expected(observed[name], wanted, ready=ready)
         return node_status.judge(observed.get(name), amounts[name], resource, ready=ready)
 
     def keep(node: dict[str, Any]) -> NodeStatus | None:
@@ -76,8 +92,10 @@ def run(
     for name, amount in amounts.items():
         explained = evidence.get(name)
         cause = explained.cause if explained else None
+        wanted = want(name)
         nodes[name] = {
             **_describe(observed.get(name), amount, judge(name)),
+            "wanted": wanted.as_row() if wanted else None,
             "seconds": round(reached.get(name, timer.elapsed_s()), 1),
             "evidence": explained.texts if explained else [],
             "cause": cause.as_row() if cause else None,
@@ -112,6 +130,10 @@ def _describe(
         "expected": number(expected),
         "ready": node.ready if node else None,
         "readiness": node.readiness if node else "",
+        "resources": {
+            name: {"capacity": number(amounts[0]), "allocatable": number(amounts[1])}
+            for name, amounts in (node.resources if node else {}).items()
+        },
         "labels": dict(node.labels) if node else {},
         "annotations": dict(node.annotations) if node else {},
     }

@@ -171,6 +171,14 @@ def _read_documents(paths: str, place: str) -> list[Any]:
     return documents
 
 
+def parse_yaml(content: str) -> Any:
+    """Parse a document of a ConfigMap; None if it is not YAML."""
+    try:
+        return yaml.safe_load(content)
+    except (yaml.YAMLError, ValueError):
+        return None
+
+
 def _refuse_two_contexts(documents: Iterable[Any], context: str | None, place: str) -> None:
     """Refuse files with different current contexts.
 

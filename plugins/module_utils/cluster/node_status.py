@@ -11,6 +11,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.gpu_claims import is_gpu
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.quantity import (
     parse_quantity,
     plain,
@@ -23,6 +24,8 @@ from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from ansible_collections.metal.gpu.plugins.module_utils.cluster.sharing import Expected
 
 _DOMAIN = "metal.gpu/"
 _READY = "Ready"
@@ -42,6 +45,8 @@ class NodeStatus(NamedTuple):
     labels: Mapping[str, str]
     taints: tuple[Taint, ...] = ()
     annotations: Mapping[str, str] = {}  # those that this collection sets
+    # Capacity and allocatable of each resource that is GPUs or parts of GPUs.
+    resources: Mapping[str, tuple[Decimal, Decimal]] = {}
 
     @property
     def readiness(self) -> str:
@@ -84,7 +89,46 @@ def parse_node(node: Mapping[str, Any], resource: str) -> NodeStatus:
             for key, value in section(node, "metadata", "annotations").items()
             if key.startswith(_DOMAIN)
         },
+        resources=_gpu_resources(status),
     )
+
+
+def _gpu_resources(status: Mapping[str, Any]) -> dict[str, tuple[Decimal, Decimal]]:
+    """Return the resources for GPUs. A kubelet keeps one that it no longer has, with 0."""
+    allocatable = status.get("allocatable", {})
+    found = {
+        name: (parse_quantity(amount), parse_quantity(allocatable.get(name, 0)))
+        for name, amount in status.get("capacity", {}).items()
+        if is_gpu(name)
+    }
+    return {name: amounts for name, amounts in found.items() if any(amounts)}
+
+
+def judge_expected(node: NodeStatus, expected: Expected, *, ready: bool = False) -> Judgement:
+    """Compare a node whose GPUs are shared with what it must have."""
+    found = {name: (int(one), int(other)) for name, (one, other) in node.resources.items()}
+    if expected.resources is None:
+        total = sum(allocatable for _capacity, allocatable in found.values())
+        is_same = all(one == other for one, other in found.values()) and total >= expected.gpus
+    else:
+        # GPUs that are not split can be there beside parts, as many as there are.
+        wanted = expected.resources
+        names = wanted if expected.sharing.mig != "none" else {**wanted, **found}
+        is_same = all(found.get(name, (0, 0)) == (wanted.get(name, 0),) * 2 for name in names)
+    if is_same:
+        is_fit = node.ready or not ready
+        return Judgement("ok", "") if is_fit else Judgement("differs", "the node is not ready")
+    asked = expected.resources
+    texts = [
+        f"{name} is {one}, of which {other} allocatable" for name, (one, other) in found.items()
+    ]
+    wish = f"at least {expected.gpus}" if asked is None else _describe(asked)
+    why = f" ({expected.source})" if expected.source else ""
+    return Judgement("differs", f"expected {wish}{why}, but {'; '.join(texts) or 'there is none'}")
+
+
+def _describe(resources: Mapping[str, int]) -> str:
+    return " and ".join(f"{amount} {name}" for name, amount in resources.items()) or "none"
 
 
 def judge(

@@ -143,13 +143,14 @@ def _of_scheduler(message: str, facts: Facts, subject: Subject) -> Cause | None:
     room = _ROOM.search(message)
     if room is None:
         return None
-    if node is not None and room[0] == f"Insufficient {facts.template.resource}":
-        allocatable = int(node.allocatable or 0)
+    resource = facts.request.resource or facts.template.resource
+    if node is not None and room[0] == f"Insufficient {resource}":
+        allocatable = int(node.resources.get(resource, (0, node.allocatable or 0))[1])
         if allocatable < facts.request.gpus:
-            return no_allocatable(facts.template.resource, facts.request.gpus, allocatable)
+            return no_allocatable(resource, facts.request.gpus, allocatable)
         if allocatable < (facts.request.allocatable or 0):
             return _fewer_allocatable(facts.request.allocatable, allocatable)
-    if facts.request.shortage == "busy" and room[0] == f"Insufficient {facts.template.resource}":
+    if facts.request.shortage == "busy" and room[0] == f"Insufficient {resource}":
         return None  # the claims of other pods do not explain it
     return Cause("NODE_FULL", {"what": subject.what, "node": facts.request.node, "error": room[0]})
 

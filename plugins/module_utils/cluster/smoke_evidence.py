@@ -41,6 +41,7 @@ class Free(NamedTuple):
 
     gpus: int
     holders: tuple[str, ...]  # namespace/name of the pods that claim the others, sorted
+    claims: Mapping[str, str] = {}  # the same by UID, under which the kubelet knows them
 
 
 NOTHING = Free(0, ())
@@ -58,12 +59,13 @@ def read_free_gpus(
     Pods of the run `run` do not count: one may get its GPUs at this very moment.
     """
 
-    def keep(pod: dict[str, Any]) -> tuple[str, Decimal] | None:
+    def keep(pod: dict[str, Any]) -> tuple[str, Decimal, str] | None:
         if run and section(pod, "metadata", "labels").get(smoke_pod.RUN) == run:
             return None
         node = pod["spec"].get("nodeName")
         amount = pod_status.claimed(pod, resource)
-        return (node, amount) if amount and node in allocatable else None
+        uid = str(pod["metadata"].get("uid", ""))
+        return (node, amount, uid) if amount and node in allocatable else None
 
     alive = "status.phase!=Succeeded,status.phase!=Failed"
     pods = client.snapshot_each(
@@ -71,10 +73,15 @@ def read_free_gpus(
     )
     free = dict(allocatable)
     holders: dict[str, list[str]] = {node: [] for node in allocatable}
-    for name, (node, amount) in sorted(pods.items()):
+    claims: dict[str, dict[str, str]] = {node: {} for node in allocatable}
+    for name, (node, amount, uid) in sorted(pods.items()):
         free[node] -= amount
         holders[node].append(name)
-    return {node: Free(max(0, int(free[node])), tuple(holders[node])) for node in allocatable}
+        claims[node][uid] = name
+    return {
+        node: Free(max(0, int(free[node])), tuple(holders[node]), claims[node])
+        for node in allocatable
+    }
 
 
 def read_nodes(

@@ -88,6 +88,9 @@ class Request(NamedTuple):
     shortage: str
     holders: Sequence[str] = ()  # pods that claim the other GPUs of the node, if they were read
     allocatable: int | None = None  # of the node at that time; None if it was not read
+    claims: Mapping[str, str] = {}  # the holders by their UID
+    # Of a node whose GPUs are shared: what its pod asks for. Empty: that of the template.
+    resource: str = ""
 
 
 class Leftover(NamedTuple):
@@ -177,7 +180,8 @@ def _containers(template: Template, request: Request) -> dict[str, Any]:
 
 def _container(template: Template, request: Request, level: str, image: str) -> dict[str, Any]:
     resources = {key: dict(amounts) for key, amounts in template.resources.items() if amounts}
-    limits = {**resources.get("limits", {}), template.resource: str(request.gpus)}
+    gpus = {request.resource or template.resource: str(request.gpus)}
+    limits = {**resources.get("limits", {}), **gpus}
     return {
         "name": CONTAINERS[level],
         "image": image,

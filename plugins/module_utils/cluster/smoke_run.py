@@ -35,7 +35,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_transport i
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_verdict import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from ansible_collections.metal.gpu.plugins.module_utils.cluster.causes import Cause
     from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import Client
@@ -159,7 +159,7 @@ class _Run:
             return Verdict("unknown", "", str(error))
 
     def _judge(self, pod: dict[str, Any], request: Request) -> Verdict:
-        return smoke_pod.judge(pod, request, self.template.resource)
+        return smoke_pod.judge(pod, request, request.resource or self.template.resource)
 
     def _keep(self, pod: dict[str, Any]) -> Verdict | None:
         request = self.pods.get(pod["metadata"]["name"])
@@ -202,9 +202,14 @@ class _Run:
             for name, request in self.pods.items()
             if name in names and self.verdicts[name].state == "busy"
         }
-        if not pods:
-            return
-        resource, nodes = self.template.resource, {request.node for request in pods.values()}
+        for resource in {request.resource for request in pods.values()}:
+            some = {name: one for name, one in pods.items() if one.resource == resource}
+            self._settle_short_of(some, resource or self.template.resource, is_round=is_round)
+
+    def _settle_short_of(
+        self, pods: Mapping[str, Request], resource: str, *, is_round: bool
+    ) -> None:
+        nodes = {request.node for request in pods.values()}
         found = smoke_evidence.read_nodes(self.client, nodes, resource, self.timer)
         amounts = {name: node.allocatable for name, node in found.items() if node.allocatable}
         free = smoke_evidence.read_free_gpus(
@@ -220,7 +225,7 @@ class _Run:
             # The scheduler counts a claim a moment before the API server shows it.
             is_last = is_round and self.timer.elapsed_s() - since_s >= _ROUND_S
             if verdict.state or is_last:
-                self.pods[name] = request._replace(holders=rest.holders)
+                self.pods[name] = request._replace(holders=rest.holders, claims=rest.claims)
                 self._settle(name, verdict._replace(state=verdict.state or "failed"))
 
     def _read_hopeless(self) -> Iterator[tuple[str, str]]:

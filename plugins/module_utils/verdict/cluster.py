@@ -13,14 +13,21 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_causes imp
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.read.nvidia_smi import name_gpu
 from ansible_collections.metal.gpu.plugins.module_utils.verdict import compute
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.layers import busy_gpus, offered
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import ClusterRow, SmokeRow
+    from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import (
+        Amount,
+        ClusterRow,
+        SmokeRow,
+    )
     from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.observed import Device
     from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 
+GPU = "nvidia.com/gpu"
+_NOTHING: Amount = {"capacity": 0, "allocatable": 0}
 # The layers that a caller may leave out.
 CLUSTER, SMOKE = "cluster", "smoke"
 
@@ -49,20 +56,25 @@ def judge_answers(
     if smoke is not None:
         devices = node["nvml"]["devices"]
         codes = [one["code"] for one in of_cluster]
-        found = list(_judge_smoke(host, smoke, devices, codes, node, evident))
+        found = list(_judge_smoke(host, node, smoke, codes, evident))
         # Without the UUIDs of all GPUs of the node, a foreign GPU cannot be recognised.
         if not node["nvml"]["complete"] or not all(gpu["uuid"] for gpu in devices):
             found = [one for one in found if one["code"] != "SMOKE_DIFFERS"]
-        if cluster is not None and not of_cluster:
+        is_shared = bool(smoke.get("shared"))
+        if cluster is not None and not of_cluster and not is_shared:
             found += _judge_loss(host, cluster["allocatable"], smoke)
+        if is_shared and smoke["state"] == "ok" and smoke["uuids"]:
+            found += _judge_share(host, smoke, devices, cluster)
         yield from found
-        offered = expected if cluster is None else cluster["allocatable"]
+        amount = expected if cluster is None else offered(cluster)["allocatable"]
+        if is_shared:
+            amount = 1
         is_explained = smoke["state"] == "failed" or any(
             one["code"] not in ("SMOKE_POD_LEFT", "EXCHANGE_UNPROVEN") for one in found
         )
         seen = len(compute.proven(smoke))
-        if not is_explained and seen != offered:
-            evidence = f"they proved {seen} of {offered} GPUs"
+        if not is_explained and seen != amount:
+            evidence = f"they proved {seen} of {amount} GPUs"
             yield finding("SMOKE_MISSING", host, evidence=evidence)
     elif SMOKE in asked and cluster is not None and cluster["ready"]:
         yield finding("SMOKE_MISSING", host, evidence="this node has no result")
@@ -77,6 +89,9 @@ def _judge_cluster(
     if not cluster["ready"]:
         yield finding("NODE_NOT_READY", host, node=name, error=cluster["readiness"])
     cause = cluster.get("cause")
+    if _has_others(cluster):
+        yield from _judge_resources(host, cluster, expected)
+        return
     for found, code, counts in (
         (cluster["capacity"], "CAPACITY_DIFFERS", "capacity is"),
         (cluster["allocatable"], "ALLOCATABLE_DIFFERS", "allocatable is"),
@@ -94,19 +109,79 @@ def _judge_cluster(
         return  # the second of them has no new information
 
 
+def _has_others(cluster: ClusterRow) -> bool:
+    """Tell whether not each GPU of a node is one nvidia.com/gpu, by intention or in fact."""
+    wanted = cluster.get("wanted")
+    names = {name for name in cluster.get("resources") or {} if name != GPU}
+    return bool(names or (wanted and wanted["source"]))
+
+
+def _judge_resources(
+    host: str, cluster: ClusterRow, expected: int | None
+) -> Iterator[dict[str, str]]:
+    """Judge a node whose GPUs are shared or split, or whose resources have other names."""
+    if cluster["state"] == "ok":
+        return
+    wanted, found = cluster.get("wanted"), cluster.get("resources") or {}
+    amounts = None if wanted is None else wanted["resources"]
+    if wanted and amounts is None and not cluster["ready"]:  # reported above
+        return
+    if wanted is None or not wanted["source"]:
+        wish, source = f"{expected} {GPU}", ""
+    else:
+        source = f" ({wanted['source']})"
+        wish = f"at least {wanted['gpus']} in all" if amounts is None else _list(amounts)
+    if (
+        not wanted
+        or amounts is None
+        or any(
+            (one["capacity"], one["allocatable"]) != (amounts.get(name, 0),) * 2
+            for name, one in {**dict.fromkeys(amounts, _NOTHING), **found}.items()
+        )
+    ):
+        cause = cluster.get("cause")
+        has = ", ".join(
+            f"{one['capacity']} {name}"
+            + (
+                ""
+                if one["allocatable"] == one["capacity"]
+                else f" ({one['allocatable']} allocatable)"
+            )
+            for name, one in found.items()
+        )
+        if cause is not None and (cluster["ready"] or cause["code"] != "NODE_NOT_READY"):
+            counted = f"the node has {has or 'no GPU'}, expected {wish}{source}"
+            yield finding(cause["code"], host, counted=counted, **cause["evidence"])
+        elif cause is None:
+            texts = "; ".join(cluster["evidence"])
+            evidence = f"; {quote(texts)}" if texts else ""
+            yield finding(
+                "GPU_RESOURCES_DIFFER",
+                host,
+                expected=wish + source,
+                found=has or "none",
+                evidence=evidence,
+            )
+
+
+def _list(amounts: Mapping[str, int]) -> str:
+    return ", ".join(f"{amount} {name}" for name, amount in amounts.items()) or "none"
+
+
 def _judge_smoke(
     host: str,
-    smoke: SmokeRow,
-    devices: Sequence[Device],
-    known: Collection[str],
     node: Node,
+    smoke: SmokeRow,
+    known: Collection[str],
     evident: Collection[Mapping[str, str]],
 ) -> Iterator[dict[str, str]]:
     """Judge the result of the smoke pod. `known` are the codes of earlier findings."""
-    seen = smoke["uuids"]
+    seen, devices = smoke["uuids"], node["nvml"]["devices"]
+    held = busy_gpus(node, smoke)
     cause = smoke.get("cause")
     if smoke["state"] == "busy" and smoke["holders"]:
-        yield finding("SMOKE_NOT_RUN", host, evidence=smoke["message"])
+        evidence = "; ".join([smoke["message"], *_pairs(held)])
+        yield finding("SMOKE_NOT_RUN", host, evidence=evidence)
     elif smoke["state"] == "unknown":
         yield finding("SMOKE_UNKNOWN", host, error=quote(smoke["message"]))
     elif cause is not None:
@@ -125,8 +200,8 @@ def _judge_smoke(
     elif smoke["state"] in ("failed", "busy"):
         error = quote("; ".join((smoke["message"], *_news(smoke))))
         yield finding("SMOKE_FAILED", host, asked=smoke["gpus"], error=error)
-    elif smoke["holders"]:
-        busy = [name_gpu(gpu) for gpu in devices if gpu["uuid"] not in seen]
+    elif smoke["holders"] and not smoke.get("shared"):
+        busy = [_with_holder(gpu, held) for gpu in devices if gpu["uuid"] not in seen]
         yield finding(
             "SMOKE_PARTIAL",
             host,
@@ -144,9 +219,38 @@ def _judge_smoke(
             error=quote(smoke["left_behind"]),
         )
     uuids = [gpu["uuid"] for gpu in devices]
-    strangers = [uuid for uuid in seen if uuid not in uuids]
+    # A part of a GPU (MIG) has a UUID of its own.
+    strangers = [uuid for uuid in seen if uuid not in uuids and not uuid.startswith("MIG-")]
     if strangers:
         yield finding("SMOKE_DIFFERS", host, uuids=", ".join(strangers))
+
+
+def _judge_share(
+    host: str, smoke: SmokeRow, devices: Sequence[Device], cluster: ClusterRow | None
+) -> Iterator[dict[str, str]]:
+    """Yield a notice about the GPUs of which the pod got no share: nobody can ask for those."""
+    others = [name_gpu(gpu) for gpu in devices if gpu["uuid"] not in smoke["uuids"]]
+    wanted = None if cluster is None else cluster.get("wanted")
+    if others and wanted:
+        yield finding(
+            "SMOKE_SHARED",
+            host,
+            seen=", ".join(smoke["uuids"]),
+            others=", ".join(others),
+            resource=wanted["resource"],
+            source=wanted["source"],
+        )
+
+
+def _with_holder(gpu: Device, held: Mapping[str, str]) -> str:
+    holder = held.get(gpu["uuid"] or "")
+    return name_gpu(gpu) + (f" ({holder})" if holder else "")
+
+
+def _pairs(held: Mapping[str, str]) -> list[str]:
+    """Return which pod holds which GPU, as the end of a message."""
+    pairs = [f"{uuid} ({holder})" for uuid, holder in sorted(held.items())]
+    return [", ".join(pairs)] if pairs else []
 
 
 def _judge_loss(host: str, before: int | None, smoke: SmokeRow) -> Iterator[dict[str, str]]:

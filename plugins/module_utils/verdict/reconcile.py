@@ -40,6 +40,14 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.kernel_log impor
     logged_actions,
     without_ignored,
 )
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.layers import (
+    as_rows,
+    look,
+    offered,
+    trace,
+)
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.losses import explain_losses
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.names import judge_names
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.services import (
     judge_plans,
     judge_services,
@@ -73,8 +81,11 @@ def question(
     node: Node,
     declared: int | None,
     known: Iterable[Mapping[str, str]] = (),
+    by_hand: Mapping[str, int] | None = None,
 ) -> Question:
     """Return what to query the cluster for: name of the node, expected GPUs, `awaited`, `smoke`.
+
+    `by_hand` is what the admin expects of the node instead, by resource.
 
     `awaited` is whether to wait for the expected capacity. If the PCI bus or the driver misses a
     GPU, or the device plugin has withdrawn one after an Xid, waiting is useless. `smoke` is whether
@@ -85,6 +96,7 @@ def question(
     return {
         "node": node["kubelet"]["node_name"],
         "expected": len(node["pci"]) if declared is None else declared,
+        "by_hand": dict(by_hand or {}),
         "awaited": can_run_pods and is_sound(_judge_gpus(host, without_ignored(node), declared)),
         "smoke": can_run_pods,
         "image": choose(node["nvml"]["driver_version"], (gpu["device"] for gpu in node["pci"])),
@@ -124,6 +136,7 @@ def reconcile(
         findings += judge_device_files(host, node)
         fabric = list(judge_fabric(host, node))
         findings += fabric
+        findings += judge_names(host, node)
         findings += stopped
         findings += [finding(code, host, **evidence) for code, evidence in silent_programs(node)]
         answers = judge_answers(host, node, declared, cluster, smoke, asked, [*findings])
@@ -139,12 +152,20 @@ def reconcile(
         findings += [one for one in gpus if one["code"] not in _OF_A_STOPPED_RUN]
     findings += silence
     distinct = {(one["code"], one["message"]): dict(one) for one in findings}
+    seen = look(node, declared, cluster, smoke)
+    traced = trace(node, seen, smoke)
+    is_ok = is_sound(findings)
+    # A node that the run left out has its reason, and no other.
+    is_explained = is_ok or not is_sound(stated)
     return {
         "host": host,
         "machine": _machine(node),
         "layers": _layers(node, declared, cluster, smoke),
+        "seen": as_rows(seen),
+        "gpus": traced,
+        "lost": [] if is_explained else explain_losses(traced, seen, distinct.values()),
         "findings": list(distinct.values()),
-        "ok": is_sound(findings),
+        "ok": is_ok,
     }
 
 
@@ -185,8 +206,7 @@ def _layers(
         layers["pci"] = len(node["pci"])
         layers["nvml"] = sum(gpu["error"] is None for gpu in node["nvml"]["devices"])
     if cluster is not None:
-        layers["capacity"] = cluster["capacity"]
-        layers["allocatable"] = cluster["allocatable"]
+        layers |= offered(cluster)
     if smoke is not None:
         busy = smoke["state"] == "busy"
         layers["smoke"] = "busy" if busy else f"{len(proven(smoke))}/{smoke['gpus']}"

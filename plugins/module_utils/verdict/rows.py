@@ -31,6 +31,27 @@ class ClusterRow(_ClusterRow, total=False):
     """A row of metal.gpu.gpu_capacity."""
 
     cause: Cause | None
+    labels: Mapping[str, str]
+    # The amounts of the resources that are GPUs or parts of GPUs, and what is expected of them.
+    resources: Mapping[str, Amount]
+    wanted: Wanted | None
+
+
+class Amount(TypedDict):
+    """Capacity and allocatable of a resource."""
+
+    capacity: int
+    allocatable: int
+
+
+class Wanted(TypedDict):
+    """What a node must have, given how its GPUs are shared."""
+
+    resources: Mapping[str, int] | None  # None: nothing shows how many parts there must be
+    gpus: int | None  # whole ones
+    source: str  # why these, empty if each GPU is one nvidia.com/gpu
+    resource: str  # what the proof asks for
+    shared: bool  # a pod gets a share of a GPU, or a part of it
 
 
 class Result(TypedDict):
@@ -63,6 +84,25 @@ class SmokeRow(_SmokeRow, total=False):
     image: str
     results: Sequence[Result]
     exchange: Mapping[str, str] | None
+    claims: Mapping[str, str]  # namespace/name of the holders, by their UID
+    shared: bool  # the pod asked for a share, so it did not see every GPU
+
+
+class SeenLayer(TypedDict):
+    """What a layer has: the addresses of GPUs, or only a number, or nothing is known."""
+
+    number: int | None
+    gpus: list[str] | None
+
+
+class SeenGpu(TypedDict):
+    """A GPU of a node, and the first layer that lacks it."""
+
+    address: str
+    uuid: str | None
+    lost_at: str | None
+    computed: bool | None  # None: it was not asked
+    busy: str | None  # the pod that holds it, as namespace/name
 
 
 Layers = dict[str, Optional[Union[int, str]]]
@@ -74,6 +114,9 @@ class Verdict(TypedDict):
     host: str
     machine: Mapping[str, str | None]
     layers: Layers
+    seen: Mapping[str, SeenLayer]
+    gpus: list[SeenGpu]
+    lost: list[str]  # lines about the GPUs of a failing node
     findings: list[dict[str, str]]
     ok: bool
 
@@ -83,6 +126,7 @@ class Question(TypedDict):
 
     node: str
     expected: int
+    by_hand: dict[str, int]  # by resource; empty: it follows from `expected`
     awaited: bool
     smoke: bool
     image: str  # of a CUDA program that fits the node; empty: none is known

@@ -87,7 +87,8 @@ def ask(host: Host) -> Question | None:
     if node is None:
         return None
     count, _refusals = variables.gpu_count(host.name, host.declared)
-    return question(host.name, node, count, host.findings)
+    by_hand = variables.gpu_expected(host.planned.get("expected")) or {}
+    return question(host.name, node, count, host.findings, by_hand)
 
 
 def is_doubtful(host: Host, answers: Answers) -> bool:
@@ -200,7 +201,7 @@ def _away(host: Host) -> Finding:
 def refuse(host: Host, answers: Answers) -> dict[str, Any]:
     """Return the verdict on a host of a run that does not start: its refusals, and nothing else."""
     verdict = judge(host, answers, None, drift=False)
-    return {**verdict, "findings": [*host.findings], "ok": False}
+    return {**verdict, "findings": [*host.findings], "lost": [], "ok": False}
 
 
 def summary(

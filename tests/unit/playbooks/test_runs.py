@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -73,7 +74,8 @@ class Fleet:
         ready = [{"type": "Ready", "status": "True"}]
         status = {"conditions": ready, "capacity": gpus, "allocatable": gpus}
         self.server.put("nodes", {**NODE, "metadata": {"name": name}, "status": status})
-        node = json.loads(self._node)
+        own = f"GPU-{crc32(name.encode()):08x}"  # each machine has GPUs of its own
+        node = json.loads(re.sub(r"GPU-[0-9a-f]{8}", own, self._node))
         node["kubelet"]["node_name"] = name
         return {"gpu_count": 2, "metal_gpu": {"node": node}}
 

@@ -11,7 +11,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
 from ansible_collections.metal.gpu.plugins.module_utils.probe.commands import Command
 from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import Probe
 from ansible_collections.metal.gpu.plugins.module_utils.probe.services import Kind
-from ansible_collections.metal.gpu.plugins.module_utils.read import kubelet
+from ansible_collections.metal.gpu.plugins.module_utils.read import kubelet, kubelet_devices
 from ansible_collections.metal.gpu.plugins.module_utils.read.command_line import value_of
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ class Values(TypedDict):
     """What only this component reads."""
 
     joined_name: str | None
+    devices: kubelet_devices.Devices | None
 
 
 def _read(reading: Reading) -> None:
@@ -44,7 +45,13 @@ def _read(reading: Reading) -> None:
 
 
 def _values(reading: Reading) -> Values:
-    return {"joined_name": _read_joined_name(reading)}
+    return {"joined_name": _read_joined_name(reading), "devices": _read_devices(reading)}
+
+
+def _read_devices(reading: Reading) -> kubelet_devices.Devices | None:
+    """Return what the kubelet knows about devices. The answers of the plugins stay on the node."""
+    checkpoint = reading.unit_files.read(kubelet_devices.CHECKPOINT)
+    return None if checkpoint is None else kubelet_devices.parse_checkpoint(checkpoint)
 
 
 def _read_joined_name(reading: Reading) -> str | None:

@@ -37,6 +37,7 @@ class Cdi(TypedDict):
     kinds: dict[str, str | None]
     errors: dict[str, str]
     devices: list[str]
+    names: dict[str, list[str]]  # of the devices, by path of the specification
     majors: dict[str, dict[str, int]]  # of device files, as far as a specification has them
 
 
@@ -88,9 +89,8 @@ def _cdi(raw: Raw) -> Cdi:
     files = raw.find(*patterns)
     # YAML is a superset of JSON as far as these files go.
     documents = {path: load_yaml(path, raw.texts[path]) for path in files}
-    devices = [
-        name for document in documents.values() for name in cdi.parse_devices(document.content)
-    ]
+    names = {path: cdi.parse_devices(document.content) for path, document in documents.items()}
+    devices = [name for found in names.values() for name in found]
     numbers = {path: cdi.parse_majors(one.content) for path, one in documents.items()}
     errors = {path: document.error for path, document in documents.items()}
     errors |= {path: raw.read_error(path) for path in raw.unread(*patterns)}
@@ -99,5 +99,6 @@ def _cdi(raw: Raw) -> Cdi:
         "kinds": {path: cdi.parse_kind(document.content) for path, document in documents.items()},
         "errors": {path: error for path, error in errors.items() if error},
         "devices": list(dict.fromkeys(devices)),
+        "names": {path: found for path, found in names.items() if found},
         "majors": {path: majors for path, majors in numbers.items() if majors},
     }

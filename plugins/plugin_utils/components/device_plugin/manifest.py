@@ -9,6 +9,7 @@ difference, with its reason.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_pod import MANAGED_BY, MANAGER
@@ -40,6 +41,14 @@ _ENV = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "compute,
 # The plugin writes CDI specifications for its devices. For these, it searches the driver's files in
 # the node's file system.
 _CDI_ENV = {"NVIDIA_DRIVER_ROOT": "/", "NVIDIA_CDI_HOOK_PATH": "/usr/bin/nvidia-cdi-hook"}
+
+
+# With parts of GPUs (MIG), the plugin also needs the device file that shows all of them. NVIDIA's
+# runtime gives it only to a container with this capability.
+_MIG_ENV = {"NVIDIA_MIG_MONITOR_DEVICES": "all"}
+_MIG_CONTEXT = {"capabilities": {"drop": ["ALL"], "add": ["SYS_ADMIN"]}}
+_CONTEXT = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+_MIG_OPTION = "--mig-strategy"
 
 
 def _folder(path: str, kind: str = "Directory") -> Values:
@@ -107,7 +116,9 @@ def manifests(
 def _pod(desired: Desired, strategy: str, runtime_class: str) -> Values:
     is_cdi = "cdi" in strategy
     volumes = _VOLUMES + (_CDI_VOLUMES if is_cdi else ())
+    has_mig = _has_mig(desired["args"])
     env = {STRATEGY: strategy, **_ENV, **(_CDI_ENV if is_cdi else {})}
+    env |= _MIG_ENV if has_mig else {}
     separator = "@" if desired["version"].startswith("sha256:") else ":"
     container = {
         "name": "nvidia-device-plugin",
@@ -115,7 +126,7 @@ def _pod(desired: Desired, strategy: str, runtime_class: str) -> Values:
         "args": desired["args"],
         "env": [{"name": name, "value": value} for name, value in env.items()],
         "resources": desired["resources"],
-        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "securityContext": _MIG_CONTEXT if has_mig else _CONTEXT,
         "volumeMounts": [
             {"name": one.name, "mountPath": one.path, **one.options} for one in volumes
         ],
@@ -133,3 +144,10 @@ def _pod(desired: Desired, strategy: str, runtime_class: str) -> Values:
         "containers": [container],
         "volumes": [{"name": one.name, **one.source} for one in volumes],
     }
+
+
+def _has_mig(args: Sequence[str]) -> bool:
+    """Tell whether the arguments choose a strategy for MIG, as one word or as two."""
+    words = " ".join(args).replace(f"{_MIG_OPTION} ", f"{_MIG_OPTION}=").split()
+    chosen = [word.partition("=")[2] for word in words if word.startswith(f"{_MIG_OPTION}=")]
+    return bool(chosen) and chosen[-1] != "none"

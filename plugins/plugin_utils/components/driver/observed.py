@@ -62,6 +62,13 @@ class Driver(TypedDict):
     persistence_off: str | None
 
 
+class Bound(TypedDict):
+    """A GPU that the kernel module has, whether or not nvidia-smi shows it."""
+
+    uuid: str | None
+    minor: int | None
+
+
 class Device(TypedDict):
     """A GPU as the driver reports it; None: unknown."""
 
@@ -81,6 +88,7 @@ class Nvml(TypedDict):
     driver_version: str | None
     complete: bool
     devices: list[Device]
+    bound: dict[str, Bound]  # by address
     failure: nvidia_smi.Failure | None
 
 
@@ -243,6 +251,10 @@ def _nvml(raw: Raw) -> Nvml:
         "driver_version": versions[0] if versions else None,
         "complete": answer.is_whole and {*slots} <= {device.pci_address for device in devices},
         "devices": [_device(one, minors.get(one.pci_address or "")) for one in devices],
+        "bound": {
+            address: {"uuid": nvidia_driver.parse_uuid(text), "minor": minors[address]}
+            for address, text in information.items()
+        },
         "failure": answer.failure,
     }
 

@@ -221,6 +221,7 @@ def _without_driver(node: Node, packages: list[str]) -> Node:
             "driver_version": None,
             "complete": False,
             "devices": [],
+            "bound": {},
             "failure": nvidia_smi.NOT_INSTALLED.failure,
         },
     }

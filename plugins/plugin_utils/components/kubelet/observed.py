@@ -9,7 +9,7 @@ from typing import NamedTuple, TypedDict, cast
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe.components.kubelet import Values
 from ansible_collections.metal.gpu.plugins.module_utils.probe.raw_data import FlagData
-from ansible_collections.metal.gpu.plugins.module_utils.read import kubelet
+from ansible_collections.metal.gpu.plugins.module_utils.read import kubelet, kubelet_devices
 from ansible_collections.metal.gpu.plugins.module_utils.read.command_line import Flag, value_of
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Program, Raw, as_flags
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.load import Document, load_yaml
@@ -55,6 +55,7 @@ class Kubelet(Program):
     node_name: str
     own_name: str | None
     joined_name: str | None
+    devices: kubelet_devices.Devices | None
     flags_source: str | None
     flags: list[FlagData]
     config: Config
@@ -127,7 +128,8 @@ def _kubelet(raw: Raw, setup: _Setup) -> Kubelet:
     places = as_flags(service["flags"])
     state = raw.units.get(kubelet.UNIT, {})
     hostname = raw.text("/proc/sys/kernel/hostname") or ""
-    joined = cast(Values, raw.values("kubelet"))["joined_name"]
+    values = cast(Values, raw.values("kubelet"))
+    joined = values["joined_name"]
     return {
         **program,
         "unit_state": {
@@ -139,6 +141,7 @@ def _kubelet(raw: Raw, setup: _Setup) -> Kubelet:
         "node_name": kubelet.node_name(setup.flags, joined, hostname),
         "own_name": kubelet.own_name(setup.flags, hostname),
         "joined_name": joined,
+        "devices": values["devices"],
         "flags_source": service["source"],
         "flags": service["flags"],
         "config": {

@@ -489,3 +489,108 @@ def test_secrets_of_an_inline_kubeconfig_are_not_shown(api, call):
     result = call(gpu_capacity, nodes={"gpu-1": 4}, host=None, api_key=None, kubeconfig=config)
     assert "401" in result["msg"]
     assert "deeply-secret" not in json.dumps(result)
+
+
+def sharing_plugin(**spec):
+    """Return the DaemonSet of a plugin with a configuration in a ConfigMap."""
+    made = daemonset()
+    container = {
+        **PLUGIN["containers"][0],
+        "args": ["--config-file=/config/plugin.yaml"],
+        "volumeMounts": [
+            {"name": "sockets", "mountPath": "/d"},
+            {"name": "c", "mountPath": "/config"},
+        ],
+    }
+    sockets = {"name": "sockets", **PLUGIN["volumes"][0]}
+    volumes = [sockets, {"name": "c", "configMap": {"name": "sharing"}}]
+    made["spec"]["template"]["spec"] = {"containers": [container], "volumes": volumes, **spec}
+    return made
+
+
+SLICED = "version: v1\nsharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 20}]}}"
+
+
+def config_map(text=SLICED):
+    metadata = {"name": "sharing", "namespace": "kube-system"}
+    return {"metadata": metadata, "data": {"plugin.yaml": text}}
+
+
+@pytest.mark.parametrize(
+    ("capacity", "allocatable", "text", "state"),
+    [
+        pytest.param(40, 40, SLICED, "ok", id="shared"),
+        pytest.param(40, 20, SLICED, "differs", id="one of two is unhealthy"),
+        pytest.param(2, 2, SLICED, "ok", id="not yet, or no longer"),
+        pytest.param(20, 20, SLICED, "differs", id="one is missing"),
+        pytest.param(40, 40, "version: v1", "differs", id="not by intention"),
+        pytest.param(40, 40, "a: b: c", "differs", id="garbage"),
+    ],
+)
+def test_what_a_node_must_have_follows_from_the_sharing(
+    api, call, capacity, allocatable, text, state
+):
+    api.put("nodes", node("gpu-1", capacity, allocatable))
+    api.put("daemonsets", sharing_plugin())
+    api.put("configmaps", config_map(text))
+    result = call(gpu_capacity, nodes={"gpu-1": 2}, sharing=True, wait_timeout=0, report_only=True)
+    row = result["nodes"]["gpu-1"]
+    assert row["state"] == state, row["message"]
+    assert row["resources"] == {GPU: {"capacity": capacity, "allocatable": allocatable}}
+
+
+def test_the_row_says_what_is_expected_and_why(api, call):
+    api.put("nodes", node("gpu-1", 40))
+    api.put("daemonsets", sharing_plugin())
+    api.put("configmaps", config_map(SLICED.replace("{res", "{renameByDefault: true, res")))
+    call_of = {"nodes": {"gpu-1": 2}, "sharing": True, "wait_timeout": 0, "report_only": True}
+    row = call(gpu_capacity, **call_of)["nodes"]["gpu-1"]
+    source = (
+        "20 replicas of each GPU by time-slicing, says the configuration in the ConfigMap "
+        "kube-system/sharing"
+    )
+    assert row["wanted"] == {
+        "resources": {"nvidia.com/gpu.shared": 40},
+        "gpus": 2,
+        "source": source,
+        "resource": "nvidia.com/gpu.shared",
+        "shared": True,
+    }
+    assert row["message"] == (
+        f"expected 40 nvidia.com/gpu.shared ({source}), but nvidia.com/gpu is 40, of which 40 "
+        "allocatable"
+    )
+    api.put("nodes", node("gpu-1", 40, resource="nvidia.com/gpu.shared"))
+    assert call(gpu_capacity, **call_of)["nodes"]["gpu-1"]["state"] == "ok"
+
+
+def test_labels_say_it_where_the_config_map_cannot_be_read(api, call):
+    shared = node("gpu-1", 8)
+    shared["metadata"]["labels"] = {
+        "nvidia.com/gpu.sharing-strategy": "time-slicing",
+        "nvidia.com/gpu.replicas": "4",
+        "nvidia.com/gpu.product": "Tesla-T4-SHARED",
+    }
+    api.put("nodes", shared)
+    api.put("daemonsets", sharing_plugin())
+    api.refusals["list", "configmaps"] = Refusal(403, "forbidden")
+    result = call(gpu_capacity, nodes={"gpu-1": 2}, sharing=True, wait_timeout=0)
+    assert "failed" not in result
+    assert "labels of GPU feature discovery" in result["nodes"]["gpu-1"]["wanted"]["source"]
+
+
+def test_the_admin_knows_best(api, call):
+    api.put("nodes", node("gpu-1", 40))
+    result = call(
+        gpu_capacity, nodes={"gpu-1": 2}, sharing=True, by_hand={"gpu-1": {GPU: 40}}, wait_timeout=0
+    )
+    assert "failed" not in result
+    assert result["nodes"]["gpu-1"]["wanted"]["source"] == "gpu_expected"
+    assert [made.verb for made in api.requests] == ["list"]
+
+
+def test_without_sharing_nothing_more_is_read(api, call):
+    api.put("nodes", node("gpu-1", 4))
+    result = call(gpu_capacity, nodes={"gpu-1": 4}, sharing=True)
+    assert result["nodes"]["gpu-1"]["wanted"]["source"] == ""
+    assert [made.verb for made in api.requests] == ["list"]

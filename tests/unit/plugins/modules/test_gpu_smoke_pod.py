@@ -924,3 +924,49 @@ def test_a_killed_run(cluster, smoke, number, code, left):
 def test_invalid_options(cluster, smoke, options, message):
     assert smoke(**options)["msg"].startswith(message)
     assert cluster.requests == []
+
+
+def test_a_pod_on_a_node_with_shared_gpus_asks_for_one_share(cluster, smoke):
+    shared = f"{GPU}.shared"
+    amounts = {shared: "40", GPU: "0"}
+    conditions = [{"type": "Ready", "status": "True"}]
+    cluster.put(
+        "nodes",
+        {
+            "metadata": {"name": "gpu-1"},
+            "spec": {},
+            "status": {"capacity": amounts, "allocatable": amounts, "conditions": conditions},
+        },
+    )
+    limits = {}
+    created = []
+    cluster.when_created = created.append
+
+    def act():
+        for pod in created:
+            on = wanted_node(pod)
+            limits[on] = pod["spec"]["containers"][0]["resources"]["limits"]
+            uuids = "".join(f"GPU-{on}-{number}\n" for number in range(4 if on == "gpu-2" else 1))
+            ended = {"terminated": {"exitCode": 0, "message": uuids}}
+            status = {
+                "phase": "Succeeded",
+                "containerStatuses": [{"name": "nvidia-smi", "state": ended}],
+            }
+            bound = {**pod["spec"], "nodeName": on}
+            cluster.put("pods", {**pod, "spec": bound, "status": status})
+
+    cluster.when_watched["pods"] = act
+    result = smoke(["gpu-1", "gpu-2"], "free", shared={"gpu-1": shared})
+    assert "failed" not in result
+    assert limits == {"gpu-1": {shared: "1"}, "gpu-2": {GPU: "4"}}
+    row = result["nodes"]["gpu-1"]
+    assert (row["state"], row["shared"], row["allocatable"]) == ("ok", True, 40)
+    assert result["nodes"]["gpu-2"]["shared"] is False
+
+
+def test_holders_come_with_the_uid_under_which_the_kubelet_knows_them(cluster, smoke):
+    held = busy_pod("train-0", "gpu-1", 4)
+    held["metadata"]["uid"] = "u1"
+    cluster.put("pods", held)
+    row = smoke(["gpu-1"], "free")["nodes"]["gpu-1"]
+    assert (row["state"], row["claims"]) == ("busy", {"u1": "team/train-0"})

@@ -31,6 +31,30 @@ def test_gpu_count_that_is_right(value, number):
 
 
 @pytest.mark.parametrize(
+    ("value", "amounts"),
+    [
+        (None, {}),
+        ("", {}),
+        ({}, {}),
+        ({"nvidia.com/gpu": 40}, {"nvidia.com/gpu": 40}),
+        ({"nvidia.com/gpu": "3", "nvidia.com/mig-1g.10gb": 7},
+         {"nvidia.com/gpu": 3, "nvidia.com/mig-1g.10gb": 7}),
+        (40, None),
+        ("40", None),
+        ([40], None),
+        ({"nvidia.com/gpu": "many"}, None),
+        ({"nvidia.com/gpu": -1}, None),
+        ({"nvidia.com/gpu": True}, None),
+        ({"gpu": 4}, None),
+    ],
+)  # fmt: skip
+def test_gpu_expected(value, amounts):
+    assert variables.gpu_expected(value) == amounts
+    wrong = refusals(gpu_expected=value) if value is not None else []
+    assert bool(wrong) is (amounts is None)
+
+
+@pytest.mark.parametrize(
     ("value", "shown"),
     [
         ("four", "'four'"),

@@ -34,10 +34,14 @@ def node(
         "nvml": {
             "driver_version": "580.178.04",
             "devices": [{"name": "NVIDIA A100-PCIE-40GB", **one} for one in found],
+            "bound": {
+                SLOTS[number]: {"uuid": UUIDS[number], "minor": number} for number in range(slots)
+            },
             "failure": failure,
             "complete": failure is None,
         },
-        "fabric": {"switches": [], "ports": [], "states": []},
+        "cdi": {"devices": [], "names": {}},
+        "fabric": {"switches": [], "ports": [], "states": [], "states_error": None},
         "health": {"gpus": [smi_xml.parsed(address) for address in SLOTS[:slots]], "error": None},
         "device_files": [
             {"path": f"/dev/nvidia{name}", "major": 195}
@@ -68,6 +72,7 @@ def node(
             "unit_state": {"active": "active", "sub": "running", "result": "success"},
             "last_error": None,
             "endpoint": "unix:///run/containerd/containerd.sock",
+            "devices": None,
         },
     }
 
@@ -789,3 +794,118 @@ def test_a_gpu_that_the_device_plugin_has_withdrawn_is_not_waited_for(
     seen["kernel_log"]["events"] = [event]
     assert question("gpu-1", seen, 4)["awaited"] is awaited
     assert seen["kernel_log"]["events"] == [event]
+
+
+# --- shared GPUs ------------------------------------------------------------------------------
+
+SOURCE = "20 replicas of each GPU by time-slicing, says gpu_expected"
+
+
+def sharing(resources: dict[str, int] | None, source: str = SOURCE) -> dict[str, Any]:
+    name = next(iter(resources or ()), "nvidia.com/gpu")
+    wanted = {"gpus": 4, "source": source, "resource": name, "shared": bool(source)}
+    return {"resources": resources, **wanted}
+
+
+def amounts(**found: tuple[int, int]) -> dict[str, Any]:
+    return {
+        f"nvidia.com/{name.replace('_', '.')}": {"capacity": one, "allocatable": other}
+        for name, (one, other) in found.items()
+    }
+
+
+def shared(state: str, wanted: dict[str, Any] | None, **found: tuple[int, int]) -> dict[str, Any]:
+    plain = found.get("gpu", (None, None))
+    more = {"state": state, "wanted": wanted, "resources": amounts(**found)}
+    return cluster(*plain, **more)
+
+
+EIGHTY = {"nvidia.com/gpu": 80}
+
+
+@pytest.mark.parametrize(
+    ("counted", "codes"),
+    [
+        pytest.param(shared("ok", sharing(EIGHTY), gpu=(80, 80)), [], id="shared"),
+        pytest.param(
+            shared("ok", sharing({"nvidia.com/gpu.shared": 80}), gpu_shared=(80, 80)), [],
+            id="renamed",
+        ),
+        pytest.param(
+            shared("ok", sharing(None), gpu=(28, 28)), [], id="parts, of which nobody has a number"
+        ),
+        pytest.param(
+            shared("differs", sharing(EIGHTY), gpu=(80, 60)), ["GPU_RESOURCES_DIFFER"],
+            id="a GPU of the shared ones is unhealthy",
+        ),
+        pytest.param(
+            {**shared("differs", sharing(EIGHTY), gpu=(80, 60)), "cause": UNHEALTHY},
+            ["GPU_UNHEALTHY"], id="its cause is known",
+        ),
+        pytest.param(
+            shared("differs", sharing({"nvidia.com/gpu": 4}, ""), gpu_shared=(80, 80)),
+            ["GPU_RESOURCES_DIFFER"], id="another name, and nothing says why",
+        ),
+        pytest.param(
+            {**shared("differs", sharing(EIGHTY), gpu=(80, 80)), "ready": False,
+             "readiness": "x"}, ["NODE_NOT_READY"], id="not ready, and nothing else",
+        ),
+        pytest.param(
+            {**shared("differs", sharing(None), gpu=(28, 28)), "ready": False, "readiness": "x"},
+            ["NODE_NOT_READY"], id="parts on a node that is not ready",
+        ),
+        pytest.param(
+            shared("differs", sharing(EIGHTY)), ["GPU_RESOURCES_DIFFER"], id="nothing registered"
+        ),
+    ],
+)  # fmt: skip
+def test_a_node_with_shared_gpus(counted: dict[str, Any], codes: list[str]) -> None:
+    verdict = reconcile("gpu-1", node(), 4, counted, None, asked=["cluster"])
+    assert [found["code"] for found in verdict["findings"]] == codes
+    assert verdict["ok"] is (not codes)
+
+
+def test_the_finding_says_what_there_must_be_and_what_there_is() -> None:
+    counted = shared("differs", sharing(EIGHTY), gpu=(80, 60))
+    (found,) = reconcile("gpu-1", node(), 4, counted, None, asked=["cluster"])["findings"]
+    assert found["message"] == (
+        f"gpu-1: the node must have 80 nvidia.com/gpu ({SOURCE}), but it has 80 nvidia.com/gpu "
+        "(60 allocatable)"
+    )
+    other = shared("differs", sharing({"nvidia.com/gpu": 4}, ""), gpu_shared=(80, 80))
+    (found,) = reconcile("gpu-1", node(), 4, other, None, asked=["cluster"])["findings"]
+    assert found["message"] == (
+        "gpu-1: the node must have 4 nvidia.com/gpu, but it has 80 nvidia.com/gpu.shared"
+    )
+    assert "gpu_expected: {nvidia.com/gpu: 40}" in found["remedy"]
+
+
+def test_the_table_counts_shares() -> None:
+    counted = shared("ok", sharing({"nvidia.com/gpu.shared": 80}), gpu_shared=(80, 80))
+    layers = reconcile("gpu-1", node(), 4, counted, None, asked=["cluster"])["layers"]
+    assert (layers["capacity"], layers["allocatable"]) == (80, 80)
+
+
+def test_a_pod_with_a_share_proves_one_gpu_and_says_so() -> None:
+    counted = shared("ok", sharing(EIGHTY), gpu=(80, 80))
+    ran = smoke([UUIDS[2]], 1, shared=True, allocatable=80)
+    verdict = reconcile("gpu-1", node(), 4, counted, ran)
+    assert verdict["ok"]
+    (found,) = verdict["findings"]
+    assert (found["code"], found["severity"]) == ("SMOKE_SHARED", "notice")
+    assert f"proved {UUIDS[2]}, but not {UUIDS[0]}, {UUIDS[1]}, {UUIDS[3]}" in found["message"]
+    assert [gpu["computed"] for gpu in verdict["gpus"]] == [None, None, True, None]
+    assert [gpu["lost_at"] for gpu in verdict["gpus"]] == [None] * 4
+
+
+def test_a_share_in_which_the_pod_saw_nothing_proves_nothing() -> None:
+    counted = shared("ok", sharing(EIGHTY), gpu=(80, 80))
+    verdict = reconcile("gpu-1", node(), 4, counted, smoke([], 1, shared=True))
+    assert "SMOKE_MISSING" in [one["code"] for one in verdict["findings"]]
+
+
+def test_a_pod_may_see_a_part_of_a_gpu() -> None:
+    counted = shared("ok", sharing(None), gpu=(28, 28))
+    ran = smoke(["MIG-0b9d8c53-2d3a-5f5e-9a3c-7d1f8e6a4b21"], 1, shared=True)
+    verdict = reconcile("gpu-1", node(), 4, counted, ran)
+    assert [one["code"] for one in verdict["findings"]] == ["SMOKE_SHARED"]

@@ -190,6 +190,9 @@ def test_a_gpu_node(observe, tmp_path):
                     "error": None,
                 },
             ],
+            "bound": {
+                "0000:03:00.0": {"uuid": "GPU-6b7c1c5f-9d3e-5d0a-8f0b-5a3d1f1f2c01", "minor": 3},
+            },
             "failure": None,
         },
         "kernel_log": {
@@ -268,6 +271,10 @@ def test_a_gpu_node(observe, tmp_path):
             },
             "errors": {},
             "devices": ["nvidia.com/gpu=0", "nvidia.com/gpu=1", "nvidia.com/gpu=all"],
+            "names": {
+                "/etc/cdi/nvidia.json": ["nvidia.com/gpu=0", "nvidia.com/gpu=1"],
+                "/var/run/cdi/nvidia.yaml": ["nvidia.com/gpu=0", "nvidia.com/gpu=all"],
+            },
             "majors": {},
         },
         "engines": {
@@ -386,6 +393,7 @@ def test_a_gpu_node(observe, tmp_path):
             "node_name": "gpu-1",
             "own_name": "gpu-1",
             "joined_name": None,
+            "devices": None,
             "flags_source": None,
             "flags": [],
             "config": {"path": None, "exists": False, "error": None, "obstacle": None},
@@ -499,7 +507,7 @@ def test_the_documentation_shows_every_key(observe):
         *("packages", "runtimes", "repositories", "module_streams"),
         *("failure", "made_with", "program", "distribution", "kinds", "errors", "unfinished"),
         *("dependants", "parameters", "next_kernel", "signing", "builds"),
-        *("device_majors", "recovery", "uuids"),
+        *("device_majors", "recovery", "uuids", "bound", "names"),
     )
 
     def compare(found, sample, path):

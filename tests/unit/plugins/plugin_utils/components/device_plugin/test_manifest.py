@@ -252,3 +252,26 @@ def test_debians_nvidia_smi_is_found_and_no_node_gets_a_folder() -> None:
         if what.startswith("mount ") and one.get("hostPath", {}).get("type") == "DirectoryOrCreate"
     ]
     assert made == ["/var/run/cdi"]
+
+
+@pytest.mark.parametrize(
+    ("args", "has_mig"),
+    [
+        ([], False),
+        (["--mig-strategy=none"], False),
+        (["--mig-strategy=single"], True),
+        (["--mig-strategy", "mixed"], True),
+        (["--fail-on-init-error=false"], False),
+    ],
+)
+def test_parts_of_gpus_need_what_the_chart_gives(args: list[str], has_mig: bool) -> None:
+    """Without both, the plugin sees no part of a GPU: the runtime refuses the container."""
+    (container,) = pod(args=args)["containers"]
+    rows = {row["what"]: row["value"] for row in RECORD["sharing"]["rows"]}
+    env = {one["name"]: one["value"] for one in container["env"]}
+    wanted = rows["chart, MIG: env NVIDIA_MIG_MONITOR_DEVICES"] if has_mig else None
+    assert env.get("NVIDIA_MIG_MONITOR_DEVICES") == wanted
+    context = container["securityContext"]
+    theirs = rows["chart, MIG: container.securityContext"]["capabilities"]["add"]
+    assert context["capabilities"] == {"drop": ["ALL"]} | ({"add": theirs} if has_mig else {})
+    assert context.get("allowPrivilegeEscalation") is (None if has_mig else False)

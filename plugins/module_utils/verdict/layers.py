@@ -1,0 +1,240 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: BSD-2-Clause
+
+"""Which GPUs does each layer of a node have, and where does a GPU disappear? No I/O.
+
+A layer has a set of GPUs, by PCI address, or only a number. A layer that was not asked, or that
+this node does not have, has neither. docs/decisions/041-layers-are-sets.md
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from ansible_collections.metal.gpu.plugins.module_utils.read.fabric import COMPLETED
+from ansible_collections.metal.gpu.plugins.module_utils.read.kubelet_devices import gpu_uuid
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.compute import proven
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.fabric import is_needed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import (
+        ClusterRow,
+        SeenGpu,
+        SeenLayer,
+        SmokeRow,
+    )
+    from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+
+# In this order, from the machine to the pods, with what a sentence calls them.
+NAMES = {
+    "declared": "gpu_count",
+    "pci": "the PCI bus",
+    "device_files": "the device files",
+    "kernel": "the kernel module",
+    "nvml": "nvidia-smi",
+    "fabric": "the fabric",
+    "cdi": "the CDI specification",
+    "plugin": "the device plugin's registration",
+    "capacity": "the node's capacity",
+    "allocatable": "the node's allocatable",
+    "label": "the label nvidia.com/gpu.count",
+    "computed": "the pods",
+}
+_OF_FILES = ("cdi", "plugin")
+_FILE = re.compile(r"/dev/nvidia(?P<minor>\d+)")
+# The kinds of the devices of the toolkit and of the device plugin.
+_CDI = re.compile(r"(?:k8s\.device-plugin\.)?nvidia\.com/gpu=(?P<name>.+)")
+_COUNT = "nvidia.com/gpu.count"
+
+
+class Layer(NamedTuple):
+    """What one layer has."""
+
+    number: int | None = None
+    gpus: frozenset[str] | None = None  # addresses
+
+
+def _set(addresses: Iterable[str | None]) -> Layer:
+    gpus = frozenset(address for address in addresses if address)
+    return Layer(len(gpus), gpus)
+
+
+def look(
+    node: Node | None, declared: int | None, cluster: ClusterRow | None, smoke: SmokeRow | None
+) -> dict[str, Layer]:
+    """Return every layer of a node, in order."""
+    layers = dict.fromkeys(NAMES, Layer())
+    layers["declared"] = Layer(declared)
+    if node is not None:
+        layers |= _of_machine(node)
+    if cluster is not None:
+        amounts = offered(cluster)
+        layers["capacity"] = Layer(amounts["capacity"])
+        layers["allocatable"] = Layer(amounts["allocatable"])
+        count = (cluster.get("labels") or {}).get(_COUNT, "")
+        layers["label"] = Layer(int(count)) if count.isdecimal() else Layer()
+    if smoke is not None and node is not None and smoke["uuids"]:
+        addresses = _addresses(node)
+        layers["computed"] = _set(addresses.get(uuid) for uuid in proven(smoke))
+    return layers
+
+
+def offered(cluster: ClusterRow) -> dict[str, int | None]:
+    """Return capacity and allocatable of a node: of shares and parts, where GPUs have some."""
+    wanted, amounts = cluster.get("wanted"), (cluster.get("resources") or {}).values()
+    if not wanted or not wanted["source"] or not amounts:
+        return {"capacity": cluster["capacity"], "allocatable": cluster["allocatable"]}
+    return {
+        "capacity": sum(one["capacity"] for one in amounts),
+        "allocatable": sum(one["allocatable"] for one in amounts),
+    }
+
+
+def as_rows(layers: Mapping[str, Layer]) -> dict[str, SeenLayer]:
+    """Return the layers as a verdict has them."""
+    return {
+        name: {
+            "number": layer.number,
+            "gpus": None if layer.gpus is None else sorted(layer.gpus),
+        }
+        for name, layer in layers.items()
+    }
+
+
+def _addresses(node: Node) -> dict[str, str]:
+    """Return the address of each UUID that some layer of the machine knows."""
+    found = {uuid: address for address, uuid in node["kernel_log"]["uuids"].items()}
+    found |= {one["uuid"]: address for address, one in node["nvml"]["bound"].items() if one["uuid"]}
+    for gpu in node["nvml"]["devices"]:
+        if gpu["uuid"] and gpu["pci_address"]:
+            found[gpu["uuid"]] = gpu["pci_address"]
+    return found
+
+
+def _of_machine(node: Node) -> dict[str, Layer]:
+    bound, devices = node["nvml"]["bound"], node["nvml"]["devices"]
+    # Only the kernel module knows which file is of which GPU. It may have lost the GPU.
+    files = Layer()
+    minors = {one["minor"]: address for address, one in bound.items() if one["minor"] is not None}
+    if minors:
+        paths = (_FILE.fullmatch(file["path"]) for file in node["device_files"])
+        there = {minors.get(int(match["minor"])) for match in paths if match}
+        unknown = {gpu["address"] for gpu in node["pci"]}.difference(minors.values())
+        files = _set(there | unknown)
+    healthy = [gpu["pci_address"] for gpu in devices if gpu["error"] is None]
+    return {
+        "pci": _set(gpu["address"] for gpu in node["pci"]),
+        "device_files": files,
+        "kernel": _set(bound) if bound or not devices else Layer(),
+        # A row without an address counts, but is no known GPU.
+        "nvml": Layer(len(healthy), frozenset(filter(None, healthy)))
+        if all(healthy)
+        else Layer(len(healthy)),
+        "fabric": _fabric(node),
+        "cdi": _cdi(node),
+        "plugin": _plugin(node),
+    }
+
+
+def _fabric(node: Node) -> Layer:
+    """Return the GPUs whose fabric is ready, of a node that has one and says which these are."""
+    states = node["fabric"]["states"]
+    if not states or not is_needed(node):
+        return Layer()
+    ready = {one["pci_address"] for one in states if one["good"] and one["state"] == COMPLETED}
+    # GPUs without a state, such as PCIe cards, are in no fabric.
+    without = {gpu["address"] for gpu in node["pci"]} - {one["pci_address"] for one in states}
+    return _set(ready | without)
+
+
+def _cdi(node: Node) -> Layer:
+    """Return the GPUs that a CDI specification names, by UUID or index, whole or in parts."""
+    named = [match["name"] for name in node["cdi"]["devices"] if (match := _CDI.fullmatch(name))]
+    of_uuid = _addresses(node)
+    of_index = {
+        str(gpu["index"]): gpu["pci_address"]
+        for gpu in node["nvml"]["devices"]
+        if gpu["index"] is not None
+    }
+    found = {of_uuid.get(name) or of_index.get(name.partition(":")[0]) for name in named}
+    return _set(found) if any(found) else Layer()
+
+
+def _plugin(node: Node) -> Layer:
+    """Return the GPUs that a device plugin registered as healthy, as the kubelet has noted it."""
+    devices = node["kubelet"]["devices"]
+    if devices is None or not node["kubelet"]["running"]:
+        return Layer()
+    ids = [one for found in devices["registered"].values() for one in found]
+    uuids = {uuid for one in ids if (uuid := gpu_uuid(one))}
+    if not uuids:  # parts of GPUs, names of another plugin, or nothing
+        return Layer(len(ids), None if ids else frozenset())
+    addresses = _addresses(node)
+    return _set(addresses.get(uuid) for uuid in uuids)
+
+
+def trace(node: Node | None, layers: Mapping[str, Layer], smoke: SmokeRow | None) -> list[SeenGpu]:
+    """Return each GPU of a node with the first layer that lacks it."""
+    if node is None:
+        return []
+    uuids = {address: uuid for uuid, address in _addresses(node).items()}
+    machine = [layers[name].gpus or frozenset() for name in ("pci", "kernel", "nvml")]
+    holders, free = busy_gpus(node, smoke), _proven(layers["computed"], smoke)
+    has = layers["computed"].gpus or frozenset()
+    found: list[SeenGpu] = []
+    for address in sorted({address for gpus in machine for address in gpus}):
+        uuid = uuids.get(address)
+        holder = holders.get(uuid or "") if address not in has else None
+        is_computed = True if address in has else False if free and holder is None else None
+        # What the pods show is stronger than what files say about these layers.
+        beside = ("declared", "computed", *(_OF_FILES if is_computed else ()))
+        order = [name for name in NAMES if name not in beside]
+        lost = next((name for name in order if _lacks(layers[name], address)), None)
+        if lost is None and is_computed is False:
+            lost = "computed"
+        found.append(
+            {
+                "address": address,
+                "uuid": uuid,
+                "lost_at": lost,
+                "computed": is_computed,
+                "busy": holder,
+            }
+        )
+    return found
+
+
+def _lacks(layer: Layer, address: str) -> bool:
+    return layer.gpus is not None and address not in layer.gpus
+
+
+def _proven(layer: Layer, smoke: SmokeRow | None) -> bool:
+    """Tell whether every GPU that no pod holds must be among those that the pods computed on.
+
+    It need not if no pod ran, if a pod gets only a share, and if nothing shows which GPU is held.
+    """
+    if smoke is None or layer.gpus is None or smoke.get("shared"):
+        return False
+    return not smoke["holders"] or bool(smoke.get("claims"))
+
+
+def busy_gpus(node: Node, smoke: SmokeRow | None) -> dict[str, str]:
+    """Return the pods that hold GPUs, as namespace/name, by the UUID of the GPU.
+
+    The kubelet knows pods by UID, the API server by name. A pod of which only one knows has just
+    started or ended.
+    """
+    devices = node["kubelet"]["devices"]
+    claims = smoke.get("claims") if smoke else None
+    if devices is None or not claims:
+        return {}
+    return {
+        uuid: claims[one["pod"]]
+        for one in devices["holdings"]
+        if one["pod"] in claims
+        for device in one["devices"]
+        if (uuid := gpu_uuid(device))
+    }

@@ -1,0 +1,73 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: BSD-2-Clause
+
+"""Do files still name GPUs that the node no longer has, or name one twice? No I/O.
+
+Only notices: where such a name does harm, the pods or the numbers of the cluster show it, and these
+findings explain it.
+"""
+
+from __future__ import annotations
+
+from posixpath import dirname
+from typing import TYPE_CHECKING
+
+from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
+from ansible_collections.metal.gpu.plugins.module_utils.read.kubelet_devices import (
+    CHECKPOINT,
+    gpu_uuid,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+
+_OF_GPUS = "nvidia.com/gpu="
+
+
+def judge_names(host: str, node: Node) -> Iterator[dict[str, str]]:
+    yield from _named_twice(host, node)
+    here = _uuids(node)
+    if here is None:
+        return
+    for path, names in node["cdi"]["names"].items():
+        gone = _gone((name.partition("=")[2] for name in names), here)
+        if gone:
+            yield finding("CDI_GPU_GONE", host, path=path, uuids=", ".join(gone))
+    devices = node["kubelet"]["devices"]
+    registered = devices["registered"].values() if devices else ()
+    gone = _gone((one for ids in registered for one in ids), here)
+    if gone:
+        yield finding("KUBELET_DEVICES_OUTDATED", host, path=CHECKPOINT, uuids=", ".join(gone))
+
+
+def _uuids(node: Node) -> set[str] | None:
+    """Return the UUIDs of the node's GPUs; None if nvidia-smi does not show all of them."""
+    uuids = {gpu["uuid"] for gpu in node["nvml"]["devices"]}
+    if not node["nvml"]["complete"] or None in uuids:
+        return None
+    return {uuid for uuid in uuids if uuid}
+
+
+def _gone(names: Iterable[str], here: set[str]) -> list[str]:
+    uuids = dict.fromkeys(uuid for name in names if (uuid := gpu_uuid(name)))
+    return [uuid for uuid in uuids if uuid not in here]
+
+
+def _named_twice(host: str, node: Node) -> Iterator[dict[str, str]]:
+    """Yield the devices that two files of one directory have: engines then use neither.
+
+    A file in a directory that engines read later replaces one in an earlier directory.
+    """
+    files: dict[tuple[str, str], list[str]] = {}
+    for path, names in node["cdi"]["names"].items():
+        for name in dict.fromkeys(names):
+            if _OF_GPUS in name:
+                files.setdefault((dirname(path), name), []).append(path)
+    twice: dict[tuple[str, ...], list[str]] = {}
+    for (_folder, name), paths in files.items():
+        if len(paths) > 1:
+            twice.setdefault(tuple(paths), []).append(name)
+    for found, names in twice.items():
+        yield finding("CDI_DEVICE_TWICE", host, paths=" and ".join(found), names=", ".join(names))

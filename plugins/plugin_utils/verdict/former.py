@@ -1,0 +1,105 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Compare verdicts with each other, and with those of a former run. No function does I/O.
+
+The report of a run is a JSON document with the last verdict on each host, and its date.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ansible_collections.metal.gpu.plugins.module_utils.findings import finding, is_sound
+from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import some
+
+_VERSION = 1
+
+Verdict = Mapping[str, Any]
+
+
+class ReportInvalid(ValueError):
+    """A file is not a report of verify."""
+
+
+def parse(text: str) -> dict[str, Any]:
+    """Return the entries of a report by host. Raises ReportInvalid."""
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise ReportInvalid(f"it is not JSON: {error}") from error
+    hosts = document.get("hosts") if isinstance(document, dict) else None
+    if not isinstance(hosts, dict) or document.get("version") != _VERSION:
+        raise ReportInvalid("it is not a report of metal.gpu.verify in a known version")
+    found = {}
+    for host, entry in hosts.items():
+        verdict = entry.get("verdict") if isinstance(entry, dict) else None
+        gpus = entry.get("gpus") if isinstance(entry, dict) else None
+        is_known = isinstance(gpus, list) and all(
+            isinstance(one, dict) and isinstance(one.get("address"), str) for one in gpus
+        )
+        if not isinstance(verdict, dict) or not is_known:
+            raise ReportInvalid(f"the entry of {host} has no verdict")
+        found[host] = entry
+    return found
+
+
+def document(verdicts: Sequence[Verdict], former: Mapping[str, Any], date: str) -> str:
+    """Return the report: these verdicts, and the former ones on other hosts."""
+    hosts = dict(former)
+    for verdict in verdicts:
+        gpus = _remembered(verdict, former.get(verdict["host"], {}), date)
+        hosts[verdict["host"]] = {"date": date, "verdict": verdict, "gpus": gpus}
+    return json.dumps({"version": _VERSION, "hosts": hosts}, indent=2, sort_keys=True) + "\n"
+
+
+def _remembered(verdict: Verdict, entry: Mapping[str, Any], date: str) -> list[dict[str, Any]]:
+    """Return the UUID that was last seen at each address, and when.
+
+    Without an answer of the driver, there is none. What was known before still counts.
+    """
+    known = {one["address"]: one for one in entry.get("gpus", ())}
+    known |= {
+        gpu["address"]: {"address": gpu["address"], "uuid": gpu["uuid"], "date": date}
+        for gpu in verdict["gpus"]
+        if gpu["uuid"]
+    }
+    return [known[address] for address in sorted(known)]
+
+
+def compare(verdicts: Sequence[Verdict], former: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the verdicts with what is new since the former ones, and what two of them share."""
+    owners: dict[str, list[str]] = {}
+    for verdict in verdicts:
+        for uuid in [] if verdict.get("left_out") else _uuids(verdict):
+            owners.setdefault(uuid, []).append(verdict["host"])
+    return [_with_news(verdict, owners, former.get(verdict["host"], {})) for verdict in verdicts]
+
+
+def _uuids(verdict: Verdict) -> list[str]:
+    return list(dict.fromkeys(gpu["uuid"] for gpu in verdict["gpus"] if gpu["uuid"]))
+
+
+def _with_news(
+    verdict: Verdict, owners: Mapping[str, Sequence[str]], entry: Mapping[str, Any]
+) -> dict[str, Any]:
+    host = verdict["host"]
+    before = {one["address"]: one for one in entry.get("gpus", ())}
+    news = []
+    for gpu in verdict["gpus"]:
+        uuid, old = gpu["uuid"], before.get(gpu["address"], {})
+        if not uuid:
+            continue
+        if old.get("uuid") and old["uuid"] != uuid:
+            evidence = {"address": gpu["address"], "uuid": uuid}
+            evidence |= {"former": old["uuid"], "date": old.get("date", "an earlier time")}
+            news.append(finding("GPU_REPLACED", host, **evidence))
+    twice = {uuid: others for uuid in _uuids(verdict) if len(others := owners.get(uuid, ())) > 1}
+    if twice and host in {name for names in twice.values() for name in names}:
+        others = dict.fromkeys(name for names in twice.values() for name in names if name != host)
+        evidence = {"uuids": ", ".join(twice), "others": some([*others])}
+        news.append(finding("GPU_UUID_TWICE", host, **evidence))
+    findings = [*verdict["findings"], *news]
+    return {**verdict, "findings": findings, "ok": verdict["ok"] and is_sound(news)}

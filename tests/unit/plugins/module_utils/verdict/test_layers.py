@@ -1,0 +1,261 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A GPU disappears at one layer, and the verdict names it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.layers import NAMES
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.reconcile import reconcile
+from ansible_collections.metal.gpu.tests.unit.support.healthy import (
+    Node,
+    containerd_node,
+    docker_node,
+)
+
+DOCKER, CONTAINERD = docker_node(), containerd_node()
+CHECKPOINT = {"registered": {}, "holdings": []}
+
+
+class Scene:
+    """An observed node with eight GPUs that all layers have, and the answers about it."""
+
+    def __init__(self, made: Node = DOCKER) -> None:
+        self.node: Any = copy.deepcopy(made.observed())
+        self.cluster: Any = copy.deepcopy(made.cluster)
+        self.smoke: Any = copy.deepcopy(made.smoke)
+        self.declared: int | None = len(self.node["pci"])
+        self.uuids = [gpu["uuid"] for gpu in self.node["nvml"]["devices"]]
+        self.addresses = [gpu["address"] for gpu in self.node["pci"]]
+        registered = {"registered": {"nvidia.com/gpu": list(self.uuids)}, "holdings": []}
+        self.node["kubelet"]["devices"] = registered
+        self.node["cdi"]["devices"] = [f"nvidia.com/gpu={uuid}" for uuid in self.uuids]
+
+    def verdict(self) -> dict[str, Any]:
+        found: Any = reconcile("n1", self.node, self.declared, self.cluster, self.smoke)
+        return found
+
+    def lose_registration(self, number: int) -> None:
+        self.node["kubelet"]["devices"]["registered"]["nvidia.com/gpu"].pop(number)
+        self.cluster["allocatable"] -= 1
+
+
+def of_bus(scene: Scene) -> None:
+    address = scene.addresses[2]
+    scene.node["pci"] = [gpu for gpu in scene.node["pci"] if gpu["address"] != address]
+
+
+def of_device_files(scene: Scene) -> None:
+    files = scene.node["device_files"]
+    files[:] = [file for file in files if file["path"] != "/dev/nvidia2"]
+    scene.smoke = None
+
+
+def of_kernel(scene: Scene) -> None:
+    del scene.node["nvml"]["bound"][scene.addresses[2]]
+    scene.node["kernel_log"]["uuids"] = {scene.addresses[2]: scene.uuids[2]}
+    scene.node["nvml"]["devices"].pop(2)
+    scene.smoke["uuids"].remove(scene.uuids[2])
+
+
+def of_nvml(scene: Scene) -> None:
+    scene.node["nvml"]["devices"][2] |= {"error": "[GPU is lost]", "uuid": None}
+    scene.smoke["uuids"].remove(scene.uuids[2])
+
+
+def of_fabric(scene: Scene) -> None:
+    states = scene.node["fabric"]["states"]
+    states[2] |= {"state": "In Progress", "status": "N/A", "good": False}
+    scene.smoke = None
+
+
+def of_cdi(scene: Scene) -> None:
+    scene.node["cdi"]["devices"].pop(2)
+    scene.smoke["uuids"].remove(scene.uuids[2])
+
+
+def of_plugin(scene: Scene) -> None:
+    scene.lose_registration(2)
+    scene.smoke["uuids"].remove(scene.uuids[2])
+    scene.smoke["gpus"] -= 1
+
+
+def of_pods(scene: Scene) -> None:
+    scene.smoke["uuids"].remove(scene.uuids[2])
+
+
+@pytest.mark.parametrize(
+    ("lose", "layer", "line"),
+    [
+        pytest.param(
+            of_bus, "pci", "not in the PCI bus: see NVML_CONTRADICTS", id="pci"
+        ),
+        pytest.param(
+            of_device_files, "device_files",
+            "in the PCI bus, but not in the device files: see CUDA_UNAVAILABLE",
+            id="device files",
+        ),
+        pytest.param(
+            of_kernel, "kernel",
+            "in the PCI bus, but not in the kernel module: see NVML_COUNT_DIFFERS",
+            id="kernel",
+        ),
+        pytest.param(
+            of_nvml, "nvml",
+            "in the kernel module, but not in nvidia-smi: see GPU_FAULTY",
+            id="nvml",
+        ),
+        pytest.param(
+            of_fabric, "fabric",
+            "in nvidia-smi, but not in the fabric: see FABRIC_NOT_READY",
+            id="fabric",
+        ),
+        pytest.param(
+            of_cdi, "cdi", "in the fabric, but not in the CDI specification", id="cdi"
+        ),
+        pytest.param(
+            of_plugin, "plugin",
+            "in the CDI specification, but not in the device plugin's registration: see "
+            "ALLOCATABLE_DIFFERS",
+            id="plugin",
+        ),
+        pytest.param(
+            of_pods, "computed",
+            "in the device plugin's registration, but not in the pods: see SMOKE_MISSING",
+            id="computed",
+        ),
+    ],
+)  # fmt: skip
+def test_first_layer_that_lacks_a_gpu(lose: Callable[[Scene], None], layer: str, line: str) -> None:
+    scene = Scene()
+    lose(scene)
+    verdict = scene.verdict()
+    assert not verdict["ok"]
+    lost = {gpu["address"]: gpu["lost_at"] for gpu in verdict["gpus"] if gpu["lost_at"]}
+    assert lost == {scene.addresses[2]: layer}
+    text = verdict["lost"][-1]
+    assert text.startswith(f"GPU {scene.addresses[2]} ({scene.uuids[2]}): {line}"), text
+
+
+@pytest.mark.parametrize("made", [DOCKER, CONTAINERD], ids=["docker", "containerd"])
+def test_a_healthy_node_loses_nothing(made: Node) -> None:
+    for scene in (Scene(made), Scene(made)):
+        verdict = scene.verdict()
+        assert verdict["ok"]
+        assert verdict["lost"] == []
+        assert [gpu["lost_at"] for gpu in verdict["gpus"]] == [None] * len(scene.uuids)
+        assert [gpu["uuid"] for gpu in verdict["gpus"]] == scene.uuids
+        assert all(gpu["computed"] for gpu in verdict["gpus"])
+        scene.node["kubelet"]["devices"] = None  # an internal file of the kubelet may be absent
+        scene.node["cdi"]["devices"] = ["nvidia.com/gpu=all"]
+
+
+def test_layers_are_in_order_and_say_what_they_have() -> None:
+    scene = Scene(CONTAINERD)
+    scene.cluster["labels"] = {"nvidia.com/gpu.count": "2"}
+    seen = scene.verdict()["seen"]
+    assert list(seen) == list(NAMES)
+    unknown = [name for name, layer in seen.items() if layer["number"] is None]
+    assert unknown == ["fabric"]  # this node has none
+    of_numbers = [name for name, layer in seen.items() if layer["gpus"] is None]
+    assert of_numbers == ["declared", "fabric", "capacity", "allocatable", "label"]
+    assert {layer["number"] for layer in seen.values()} == {2, None}
+
+
+def test_only_a_number_is_known_of_a_missing_card() -> None:
+    scene = Scene(CONTAINERD)
+    scene.declared = 3
+    verdict = scene.verdict()
+    assert verdict["lost"] == ["1 of 3 GPUs: not in the PCI bus: see GPU_COUNT_DIFFERS"]
+    assert [gpu["lost_at"] for gpu in verdict["gpus"]] == [None, None]
+
+
+def test_a_driver_that_is_down_is_one_line() -> None:
+    scene = Scene()
+    failure = {"code": "driver_not_loaded", "exit_code": 9, "message": "no driver"}
+    scene.node["nvml"] |= {"devices": [], "bound": {}, "complete": False, "failure": failure}
+    verdict = scene.verdict()
+    (line,) = verdict["lost"]
+    assert line.startswith("all 8 GPUs: in the PCI bus, but not in the kernel module: see ")
+    assert "NVML_UNAVAILABLE" in line
+
+
+def test_a_node_that_the_run_left_out_has_its_reason() -> None:
+    scene = Scene()
+    of_nvml(scene)
+    known = [{"code": "REBOOT_NEEDED", "severity": "stop", "message": "x", "host": "n1"}]
+    found = reconcile("n1", scene.node, 8, None, None, known)
+    assert found["lost"] == []
+
+
+def hold(scene: Scene, number: int, pod: str = "u1") -> None:
+    """Have a pod hold a GPU, as the kubelet and the API server know it."""
+    scene.node["kubelet"]["devices"]["holdings"].append(
+        {
+            "pod": pod,
+            "container": "c",
+            "resource": "nvidia.com/gpu",
+            "devices": [scene.uuids[number]],
+        }
+    )
+    scene.smoke["uuids"].remove(scene.uuids[number])
+    scene.smoke |= {"holders": ["ml/train-0"], "claims": {"u1": "ml/train-0"}, "allocatable": 8}
+    scene.smoke["gpus"] -= 1
+
+
+def test_a_busy_gpu_is_neither_lost_nor_computed() -> None:
+    scene = Scene()
+    hold(scene, 2)
+    verdict = scene.verdict()
+    assert verdict["ok"]
+    busy = verdict["gpus"][2]
+    assert (busy["busy"], busy["computed"], busy["lost_at"]) == ("ml/train-0", None, None)
+    assert [gpu["busy"] for gpu in verdict["gpus"]].count(None) == 7
+    (found,) = verdict["findings"]
+    assert found["code"] == "SMOKE_PARTIAL"
+    assert f"{scene.uuids[2]} (ml/train-0)" in found["message"]
+
+
+def test_a_busy_node_names_each_gpu_with_its_pod() -> None:
+    scene = Scene(CONTAINERD)
+    hold(scene, 0)
+    scene.node["kubelet"]["devices"]["holdings"][0]["devices"] = list(scene.uuids)
+    scene.smoke |= {"state": "busy", "gpus": 0, "uuids": [], "message": "all claimed"}
+    verdict = scene.verdict()
+    assert verdict["ok"]
+    assert {gpu["busy"] for gpu in verdict["gpus"]} == {"ml/train-0"}
+    assert {gpu["computed"] for gpu in verdict["gpus"]} == {None}
+    (found,) = verdict["findings"]
+    assert found["code"] == "SMOKE_NOT_RUN"
+    assert all(f"{uuid} (ml/train-0)" in found["message"] for uuid in scene.uuids)
+
+
+def test_a_pod_that_the_kubelet_does_not_know_yet_holds_some_gpu() -> None:
+    scene = Scene()
+    hold(scene, 2, pod="u2")
+    verdict = scene.verdict()
+    assert verdict["ok"]
+    assert verdict["gpus"][2]["busy"] is None
+    (found,) = verdict["findings"]
+    assert found["code"] == "SMOKE_PARTIAL"
+
+
+def test_results_of_single_gpus_count() -> None:
+    scene = Scene(CONTAINERD)
+    scene.smoke |= {
+        "state": "failed",
+        "message": "719",
+        "results": [
+            {"uuid": scene.uuids[0], "ok": True, "error": ""},
+            {"uuid": scene.uuids[1], "ok": False, "error": "719"},
+        ],
+    }
+    verdict = scene.verdict()
+    assert [gpu["computed"] for gpu in verdict["gpus"]] == [True, False]
+    assert [gpu["lost_at"] for gpu in verdict["gpus"]] == [None, "computed"]

@@ -1,0 +1,105 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What verdicts say about each other, and about those of the run before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ansible_collections.metal.gpu.plugins.plugin_utils.verdict import former
+
+SLOTS = ("0000:03:00.0", "0000:82:00.0")
+FIRST, SECOND = "2026-11-01T10:00Z", "2026-11-23T10:00Z"
+
+
+def verdict(host: str, *uuids: str | None) -> dict[str, Any]:
+    gpus = [
+        {"address": address, "uuid": uuid, "lost_at": None, "computed": True, "busy": None}
+        for address, uuid in zip(SLOTS, uuids, strict=False)
+    ]
+    return {"host": host, "gpus": gpus, "findings": [], "ok": True}
+
+
+def codes(found: dict[str, Any]) -> list[str]:
+    return [one["code"] for one in found["findings"]]
+
+
+def reread(verdicts: list[dict[str, Any]], entries: Any = None, date: str = FIRST) -> Any:
+    return former.parse(former.document(verdicts, entries or {}, date))
+
+
+def test_nothing_is_new() -> None:
+    found = [verdict("a", "GPU-1", "GPU-2"), verdict("b", "GPU-3")]
+    assert former.compare(found, {}) == found
+    assert former.compare(found, reread(found)) == found
+
+
+def test_a_replaced_gpu_is_a_notice_with_the_date() -> None:
+    entries = reread([verdict("a", "GPU-1", "GPU-2")])
+    (found,) = former.compare([verdict("a", "GPU-1", "GPU-9")], entries)
+    assert codes(found) == ["GPU_REPLACED"]
+    assert found["ok"]
+    assert found["findings"][0]["message"] == (
+        "a: the GPU at 0000:82:00.0 is GPU-9; at 2026-11-01T10:00Z it was GPU-2"
+    )
+
+
+def test_a_gpu_that_is_lost_for_a_while_is_remembered() -> None:
+    entries = reread([verdict("a", "GPU-1", "GPU-2")])
+    entries = reread(former.compare([verdict("a", "GPU-1", None)], entries), entries, SECOND)
+    (found,) = former.compare([verdict("a", "GPU-1", "GPU-9")], entries)
+    assert "at 2026-11-01T10:00Z it was GPU-2" in found["findings"][0]["message"]
+    entries = reread([verdict("a")], entries, SECOND)
+    assert [one["uuid"] for one in entries["a"]["gpus"]] == ["GPU-1", "GPU-2"]
+
+
+def test_hosts_that_are_not_in_this_run_stay_in_the_report() -> None:
+    entries = reread([verdict("a", "GPU-1"), verdict("b", "GPU-2")])
+    entries = reread([verdict("b", "GPU-2")], entries, SECOND)
+    assert {host: entry["date"] for host, entry in entries.items()} == {"a": FIRST, "b": SECOND}
+
+
+def test_two_nodes_do_not_have_the_same_gpu() -> None:
+    found = former.compare(
+        [verdict("a", "GPU-1", "GPU-2"), verdict("b", "GPU-2"), verdict("c", "GPU-3")], {}
+    )
+    assert [codes(one) for one in found] == [["GPU_UUID_TWICE"], ["GPU_UUID_TWICE"], []]
+    assert [one["ok"] for one in found] == [False, False, True]
+    assert found[0]["findings"][0]["message"] == "a: b reports GPUs with the same UUIDs: GPU-2"
+
+
+def test_one_finding_for_one_machine_under_two_names() -> None:
+    found = former.compare([verdict("a", "GPU-1", "GPU-2"), verdict("b", "GPU-1", "GPU-2")], {})
+    assert [codes(one) for one in found] == [["GPU_UUID_TWICE"]] * 2
+
+
+def test_a_host_that_was_left_out_is_not_compared() -> None:
+    left_out = {**verdict("b", "GPU-1"), "left_out": True}
+    assert [codes(one) for one in former.compare([verdict("a", "GPU-1"), left_out], {})] == [[], []]
+
+
+def test_a_uuid_twice_on_one_node_is_a_finding_of_that_node() -> None:
+    (found,) = former.compare([verdict("a", "GPU-1", "GPU-1")], {})
+    assert codes(found) == []  # NVML_CONTRADICTS says it
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "{}",
+        '{"version": 2, "hosts": {}}',
+        '{"version": 1, "hosts": []}',
+        '{"version": 1, "hosts": {"a": 7}}',
+        '{"version": 1, "hosts": {"a": {"verdict": {}, "gpus": [7]}}}',
+        '{"version": 1, "hosts": {"a": {"verdict": {}, "gpus": [{"uuid": "GPU-1"}]}}}',
+    ],
+)
+def test_other_files_are_refused(text: str) -> None:
+    with pytest.raises(former.ReportInvalid):
+        former.parse(text)
