@@ -58,6 +58,13 @@ options:
       - Capacity and allocatable are the last values that the kubelet reported. They can be old.
     type: bool
     default: false
+  give_up:
+    description:
+      - Do not wait for a node whose cause lasts until somebody does something about it, such as a
+        missing label. The module looks for causes after 5 seconds, and then every 10 seconds.
+      - An image that the kubelet tries to pull again, and a node that is not ready, are waited for.
+    type: bool
+    default: false
   wait_timeout:
     description:
       - Number of seconds to wait.
@@ -161,7 +168,7 @@ nodes:
       description: The annotations of the node that start with C(metal.gpu/).
       type: dict
     seconds:
-      description: Seconds until the node was as expected, or until the end of the wait.
+      description: Seconds until the node was as expected, or until the wait for it ended.
       type: float
     message:
       description: What differs. Empty if nothing does.
@@ -250,6 +257,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "resource": {"type": "str", "default": "nvidia.com/gpu"},
     "unawaited": {"type": "raw", "default": []},
     "ready": {"type": "bool", "default": False},
+    "give_up": {"type": "bool", "default": False},
     "wait_timeout": {"type": "int", "default": 300},
 }
 
@@ -298,6 +306,7 @@ def main() -> None:
             params["wait_timeout"],
             unawaited,
             params["ready"],
+            params["give_up"],
         ),
         nodes={},
     )

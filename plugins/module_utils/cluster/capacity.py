@@ -23,8 +23,14 @@ if TYPE_CHECKING:
         Judgement,
         NodeStatus,
     )
+    from ansible_collections.metal.gpu.plugins.module_utils.cluster.plugin_evidence import Evidence
 
     Amounts = Mapping[str, Optional[Decimal]]
+
+# When evidence is read for the nodes that are still short, if they may be given up. A plugin that
+# has just started registers its GPUs within a few seconds.
+FIRST_LOOK_S = 5.0
+NEXT_LOOK_S = 10.0
 
 
 def run(
@@ -34,9 +40,12 @@ def run(
     wait_timeout: int,
     unawaited: Amounts,
     ready: bool = False,
+    give_up: bool = False,
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[str, Any]:
     """Return the module's result, with "failed" if a node differs; raise KubeError.
+
+    With `give_up`, nobody waits for a node whose cause does not end by itself.
 
     If the API server stops answering later, the rows are its last answers, and "error" says why.
     """
@@ -44,6 +53,8 @@ def run(
     amounts = {**unawaited, **expected}
     observed: dict[str, NodeStatus] = {}
     reached: dict[str, float] = {}  # after how many seconds a node was as expected
+    given_up: dict[str, tuple[float, Evidence]] = {}  # after how many seconds, and why
+    look_s = FIRST_LOOK_S
 
     def judge(name: str) -> Judgement:
         return node_status.judge(observed.get(name), amounts[name], resource, ready=ready)
@@ -55,13 +66,25 @@ def run(
     error = ""
     try:
         query = only("metadata.name", amounts)
-        for changed in client.follow("nodes", observed, keep, timer, query=query):
+        rounds = {"round_s": FIRST_LOOK_S} if give_up else {}
+        for changed in client.follow("nodes", observed, keep, timer, query=query, **rounds):
             for name in expected.keys() & changed:
+                given_up.pop(name, None)
                 if judge(name).state == "ok":
                     reached.setdefault(name, timer.elapsed_s())
                 else:
                     reached.pop(name, None)
-            if len(reached) == len(expected):
+            if give_up and look_s <= timer.elapsed_s() < timer.limit_s:
+                short = {
+                    name: observed[name]
+                    for name in expected
+                    if name in observed and name not in reached and name not in given_up
+                }
+                for name, found in plugin_evidence.read(client, short, resource).items():
+                    if found.is_final:
+                        given_up[name] = (timer.elapsed_s(), found)
+                look_s = timer.elapsed_s() + NEXT_LOOK_S
+            if reached.keys() | given_up.keys() == expected.keys():
                 break
     except KubeError as problem:
         if not observed:
@@ -69,16 +92,20 @@ def run(
         error = str(problem)
     differing = [name for name in expected if name not in reached]
     to_explain = {
-        name: observed[name] for name in amounts if name in observed and judge(name).state != "ok"
+        name: observed[name]
+        for name in amounts
+        if name in observed and name not in given_up and judge(name).state != "ok"
     }
     evidence = plugin_evidence.read(client, {} if error else to_explain, resource)
+    evidence |= {name: found for name, (_seconds, found) in given_up.items()}
+    ended = {name: seconds for name, (seconds, _found) in given_up.items()}
     nodes: dict[str, dict[str, Any]] = {}
     for name, amount in amounts.items():
         explained = evidence.get(name)
         cause = explained.cause if explained else None
         nodes[name] = {
             **_describe(observed.get(name), amount, judge(name)),
-            "seconds": round(reached.get(name, timer.elapsed_s()), 1),
+            "seconds": round(reached.get(name, ended.get(name, timer.elapsed_s())), 1),
             "evidence": explained.texts if explained else [],
             "cause": cause.as_row() if cause else None,
         }

@@ -8,6 +8,7 @@ import json
 import pytest
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
+    capacity,
     kube_collections,
     kube_settings,
     kube_transport,
@@ -281,6 +282,62 @@ def test_a_node_that_is_not_waited_for_is_explained_too(api, call):
     assert row["cause"]["code"] == "GPU_UNHEALTHY"
     assert result["nodes"]["gpu-2"]["cause"] is None
     assert api.made("watch", "nodes") == []
+
+
+@pytest.fixture
+def looks_at_once(monkeypatch):
+    monkeypatch.setattr(capacity, "FIRST_LOOK_S", 0.1)
+    monkeypatch.setattr(capacity, "NEXT_LOOK_S", 0.2)
+
+
+def test_nobody_waits_for_what_does_not_end_by_itself(api, call, looks_at_once):
+    """The label is missing, which only an admin changes; the other node is on its way."""
+    api.put("nodes", node("gpu-1", None))
+    api.put("nodes", node("gpu-2", 2))
+    api.put("daemonsets", daemonset(nodeSelector={"gpu": "true"}))
+    api.put("pods", plugin_pod("gpu-2"))
+    api.longest_watch_s = 0.3
+    waits = {"wait_timeout": 5, "report_only": True}
+    result = call(gpu_capacity, nodes={"gpu-1": 4, "gpu-2": 4}, give_up=True, **waits)
+    hopeless, slow = result["nodes"]["gpu-1"], result["nodes"]["gpu-2"]
+    assert hopeless["cause"]["code"] == "DEVICE_PLUGIN_NOT_SELECTED"
+    assert hopeless["seconds"] < 3
+    assert slow["seconds"] >= 5
+
+
+def test_the_wait_ends_with_the_last_node_that_is_worth_it(api, call, looks_at_once):
+    api.put("nodes", node("gpu-1", None))
+    api.put("nodes", node("gpu-2", 4))
+    result = call(gpu_capacity, nodes={"gpu-1": 4, "gpu-2": 4}, give_up=True, wait_timeout=60)
+    assert result["nodes"]["gpu-1"]["cause"]["code"] == "DEVICE_PLUGIN_MISSING"
+    assert result["nodes"]["gpu-1"]["seconds"] < 10
+    assert result["nodes"]["gpu-2"]["state"] == "ok"
+
+
+def test_a_node_that_was_given_up_may_recover(api, call, looks_at_once):
+    """While another one is waited for."""
+    api.put("nodes", node("gpu-1", None))
+    api.put("nodes", node("gpu-2", 2))
+    api.put("daemonsets", daemonset(nodeSelector={"gpu": "true"}))
+    api.put("pods", plugin_pod("gpu-2"))
+    api.longest_watch_s = 0.3
+
+    def mend():
+        api.put("nodes", node("gpu-1", 4))
+        api.put("nodes", node("gpu-2", 4))
+
+    api.when_listed["daemonsets"] = lambda: api.when_watched.update(nodes=mend)
+    result = call(gpu_capacity, nodes={"gpu-1": 4, "gpu-2": 4}, give_up=True, wait_timeout=60)
+    assert "failed" not in result
+    assert {row["state"] for row in result["nodes"].values()} == {"ok"}
+    assert result["nodes"]["gpu-1"]["cause"] is None
+
+
+def test_without_give_up_the_whole_time_is_waited(api, call, looks_at_once):
+    api.put("nodes", node("gpu-1", None))
+    result = call(gpu_capacity, nodes={"gpu-1": 4}, wait_timeout=1)
+    assert result["nodes"]["gpu-1"]["seconds"] >= 1
+    assert len(api.made("list", "daemonsets")) == 1
 
 
 SELECTS = {"nodeSelector": {"gpu": "true"}}
