@@ -65,6 +65,12 @@ options:
       - An image that the kubelet tries to pull again, and a node that is not ready, are waited for.
     type: bool
     default: false
+  surroundings:
+    description:
+      - Also read the DaemonSets and the Leases of the kubelets. RV(nodes.surroundings) reports what
+        is wrong about nodes whatever their amounts are.
+    type: bool
+    default: false
   wait_timeout:
     description:
       - Number of seconds to wait.
@@ -191,6 +197,12 @@ nodes:
         evidence:
           description: Values for the texts of this code.
           type: dict
+    surroundings:
+      description:
+        - Further findings in the form of RV(nodes.cause), such as a second device plugin on the
+          node. Empty without O(surroundings), and where nothing can be read.
+      type: list
+      elements: dict
   sample:
     gpu-1:
       state: ok
@@ -207,6 +219,7 @@ nodes:
       message: ""
       evidence: []
       cause: null
+      surroundings: []
     gpu-2:
       state: differs
       capacity: 8
@@ -228,6 +241,7 @@ nodes:
           namespace: kube-system
           name: nvidia-device-plugin-x2x9k
           error: "XidCriticalError: Xid=79 on Device=GPU-4d23e6a1; marking device as unhealthy."
+      surroundings: []
 error:
   description: Why the API server did not answer. Empty if it answered.
   returned: with O(report_only)
@@ -258,6 +272,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "unawaited": {"type": "raw", "default": []},
     "ready": {"type": "bool", "default": False},
     "give_up": {"type": "bool", "default": False},
+    "surroundings": {"type": "bool", "default": False},
     "wait_timeout": {"type": "int", "default": 300},
 }
 
@@ -307,6 +322,7 @@ def main() -> None:
             unawaited,
             params["ready"],
             params["give_up"],
+            params["surroundings"],
         ),
         nodes={},
     )

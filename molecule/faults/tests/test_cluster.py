@@ -18,19 +18,13 @@ from typing import Any
 import canaries
 import pytest
 import yaml
-from breaks import CONTAINERD
+from breaks import CONTAINERD, offers
 
 PLUGIN = ("daemonset", "nvidia-device-plugin", "--namespace=kube-system")
 LABEL = "nvidia.com/gpu.present"
 # Of the pods of the device plugin, without those of the proof.
 WITHOUT_PODS = ("-e", "verify_smoke=false", "-e", "verify_capacity_timeout=1")
 PROOF_ALONE = ("--limit=gpu-2", "-e", "verify_drift=false")
-
-
-def offers(laboratory: Any, node: str, count: int, resource: str = r"nvidia\.com/gpu") -> None:
-    """Wait until a node hands so many GPUs out."""
-    path = f"{{.status.allocatable.{resource}}}"
-    laboratory.kubectl("wait", f"--for=jsonpath={path}={count}", f"node/{node}", "--timeout=90s")
 
 
 # -------------------------------------------------------------------------------------------------
@@ -246,15 +240,75 @@ def quota(laboratory: Any) -> Iterator[None]:
 
 @contextmanager
 def policy(laboratory: Any) -> Iterator[None]:
-    """Nothing tells when the API server heeds a policy, but that it does."""
     with applied(laboratory, *POLICY):
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline:
-            try:
-                laboratory.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(POD))
-            except AssertionError:
-                break
+        await_refusal(laboratory)
         yield
+
+
+LIMITS = {
+    "apiVersion": "v1",
+    "kind": "LimitRange",
+    "metadata": {"name": "no-gpus", "namespace": NAMESPACE},
+    "spec": {"limits": [{"type": "Container", "max": {"nvidia.com/gpu": "0"}}]},
+}
+# Nobody listens there.
+WEBHOOK = {
+    "apiVersion": "admissionregistration.k8s.io/v1",
+    "kind": "ValidatingWebhookConfiguration",
+    "metadata": {"name": "away"},
+    "webhooks": [
+        {
+            "name": "away.example.com",
+            "admissionReviewVersions": ["v1"],
+            "clientConfig": {"url": "https://127.0.0.1:9/review"},
+            "failurePolicy": "Fail",
+            "sideEffects": "None",
+            "timeoutSeconds": 2,
+            "rules": [
+                {
+                    "apiGroups": [""],
+                    "apiVersions": ["v1"],
+                    "operations": ["CREATE"],
+                    "resources": ["pods"],
+                }
+            ],
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}},
+        }
+    ],
+}
+
+
+def await_refusal(laboratory: Any) -> None:
+    """Nothing tells when the API server heeds a rule, but that it does."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        try:
+            laboratory.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(POD))
+        except AssertionError:
+            return
+
+
+@contextmanager
+def limit_range(laboratory: Any) -> Iterator[None]:
+    with applied(laboratory, LIMITS):
+        yield
+
+
+@contextmanager
+def webhook(laboratory: Any) -> Iterator[None]:
+    with applied(laboratory, WEBHOOK):
+        await_refusal(laboratory)
+        yield
+
+
+@contextmanager
+def pod_security(laboratory: Any) -> Iterator[None]:
+    key = "pod-security.kubernetes.io/enforce"
+    laboratory.kubectl("label", "namespace", NAMESPACE, f"{key}=restricted")
+    try:
+        yield
+    finally:
+        laboratory.kubectl("label", "namespace", NAMESPACE, f"{key}-")
 
 
 @pytest.fixture(scope="module")
@@ -272,7 +326,15 @@ def namespace(ready: Any) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    ("rule", "code"), [(quota, "POD_OVER_QUOTA"), (policy, "POD_REJECTED")], ids=["quota", "policy"]
+    ("rule", "code"),
+    [
+        (quota, "POD_OVER_QUOTA"),
+        (limit_range, "POD_OVER_QUOTA"),
+        (policy, "POD_REJECTED"),
+        (webhook, "POD_REJECTED"),
+        (pod_security, "POD_REJECTED"),
+    ],
+    ids=["quota", "limit range", "policy", "webhook that is down", "Pod Security"],
 )
 def test_namespace_that_takes_no_such_pod(ready, verdicts, namespace, rule, code):
     with rule(ready):
@@ -289,6 +351,38 @@ def test_namespace_that_takes_no_such_pod(ready, verdicts, namespace, rule, code
 )
 def test_pod_wants_what_the_cluster_does_not_have(verdicts, variable, code):
     assert verdicts(*PROOF_ALONE, "-e", f"{variable}=nobody-has-it") == {"gpu-2": {code}}
+
+
+def test_api_server_that_goes_away_for_good(ready, verdicts):
+    """Each node is in the table, and the run ends within the time that the modules are patient."""
+    away = Stalled(ready.facts["processes"]["kube-apiserver"])
+    away.timer = threading.Timer(600, away.end)
+    try:
+        found = verdicts(CONTAINERD, "-e", "verify_drift=false", watch=away.when_the_pods_begin)
+    finally:
+        away.timer.cancel()
+        away.end()
+    assert found == {"gpu-1": {"CLUSTER_UNUSABLE"}, "gpu-2": {"CLUSTER_UNUSABLE"}}
+    assert verdicts.seconds < 240
+
+
+def test_node_that_leaves_the_cluster_while_its_pod_runs(ready, verdicts):
+    """Its object is deleted; the kubelet registers anew when it starts."""
+    gone = []
+
+    def delete(line: str) -> None:
+        if "Run nvidia-smi in a pod" in line and not gone:
+            ready.kubectl("delete", "node", "gpu-2", "--wait=false")
+            gone.append(line)
+
+    try:
+        found = verdicts(*PROOF_ALONE, watch=delete)
+    finally:
+        ready.host("gpu-2").check_output("systemctl restart kubelet")
+        ready.kubectl("wait", "--for=create", "node/gpu-2", "--timeout=60s")
+        ready.kubectl("label", "node", "gpu-2", f"{LABEL}=true")
+        offers(ready, "gpu-2", 1)
+    assert found["gpu-2"] & {"SMOKE_FAILED", "NODE_NOT_IN_CLUSTER", "POD_NOT_SCHEDULED"}
 
 
 # -------------------------------------------------------------------------------------------------
@@ -371,3 +465,121 @@ def test_daemonset_gone_image_that_nobody_has_and_crashes(ready, verdicts):
     }
     offers(ready, "gpu-1", 4)
     offers(ready, "gpu-2", 1)
+
+
+def test_label_that_is_missing_is_not_waited_for(ready, verdicts):
+    """The whole time limit would be 2 minutes."""
+    ready.kubectl("label", "node", "gpu-2", f"{LABEL}-")
+    try:
+        offers(ready, "gpu-2", 0)
+        found = verdicts(*PROOF_ALONE)
+    finally:
+        ready.kubectl("label", "node", "gpu-2", f"{LABEL}=true")
+    assert found == {"gpu-2": {"DEVICE_PLUGIN_NOT_SELECTED"}}
+    assert verdicts.seconds < 45
+    offers(ready, "gpu-2", 1)
+
+
+def test_specification_twice_and_of_a_device_that_is_gone(ready, verdicts):
+    """Two files have the same device on gpu-1. On gpu-2, a file has a device that is not there."""
+    twice, stale = ready.host("gpu-1"), ready.host("gpu-2")
+    copy = "/var/run/cdi/copy-of-it.json"
+    twice.check_output("sed 's|/dev/nvidia0|/dev/nvidia1|' %s > %s", CDI, copy)
+    stale.check_output(
+        "cp %s /root/cdi.json && sed -i 's|/dev/nvidia0|/dev/nvidia9|g' %s", CDI, CDI
+    )
+    try:
+        found = verdicts(CONTAINERD, "-e", "verify_capacity_timeout=1")
+    finally:
+        twice.check_output("rm %s", copy)
+        stale.check_output("mv /root/cdi.json %s", CDI)
+    assert found == {"gpu-1": {"CDI_UNRESOLVABLE"}, "gpu-2": {"CDI_UNRESOLVABLE"}}
+
+
+DRA = {
+    "apiVersion": "apps/v1",
+    "kind": "DaemonSet",
+    "metadata": {"name": "dra", "namespace": "kube-system"},
+    "spec": {
+        "selector": {"matchLabels": {"app": "dra"}},
+        "template": {
+            "metadata": {"labels": {"app": "dra"}},
+            "spec": {
+                "nodeSelector": {"kubernetes.io/hostname": "gpu-1"},
+                "containers": [
+                    {
+                        "name": "gpus",
+                        "image": "registry.k8s.io/pause:3.10.1",
+                        "args": ["gpu-kubelet-plugin"],
+                    }
+                ],
+            },
+        },
+    },
+}
+
+
+def test_full_node_and_driver_for_dynamic_resource_allocation_beside_the_plugin(ready, verdicts):
+    """The plugin of gpu-2 asks for more than the node has."""
+    ours = ready.objects(*PLUGIN)
+    full = of_its_own(ours, "full", "gpu-2")
+    (container,) = full["spec"]["template"]["spec"]["containers"]
+    container["resources"] = {"requests": {"cpu": "1000"}}
+    ready.kubectl("label", "node", "gpu-2", f"{LABEL}-")
+    try:
+        offers(ready, "gpu-2", 0)
+        with applied(ready, DRA, full):
+            found = verdicts(CONTAINERD, *WITHOUT_PODS)
+    finally:
+        ready.kubectl("label", "node", "gpu-2", f"{LABEL}=true")
+    assert found == {"gpu-1": {"DRA_DRIVER_BESIDE"}, "gpu-2": {"NODE_FULL"}}
+    offers(ready, "gpu-2", 1)
+
+
+def test_second_plugin_and_the_registration_that_is_left_of_it(ready, verdicts):
+    """It goes again, and the kubelet keeps its connection. Only a restart of the kubelet helps."""
+    second = of_its_own(ready.objects(*PLUGIN), "second", "gpu-1")
+    with applied(ready, second):
+        ready.kubectl(
+            "wait",
+            "pod",
+            "--namespace=kube-system",
+            "--selector=app=second",
+            "--for=condition=Ready",
+            "--timeout=90s",
+        )
+        both = verdicts("--limit=gpu-1", *WITHOUT_PODS)
+    left = verdicts("--limit=gpu-1", "-e", "verify_smoke=false")
+    seconds, words = verdicts.seconds, verdicts.words
+    ready.host("gpu-1").check_output("systemctl restart kubelet")
+    offers(ready, "gpu-1", 4)
+    assert "DEVICE_PLUGIN_TWICE" in both["gpu-1"]
+    assert left == {"gpu-1": {"DEVICE_PLUGIN_UNREGISTERED"}}
+    assert "systemctl restart kubelet" in words
+    assert seconds < 110
+
+
+def test_memory_pressure_and_a_cordoned_node(ready, verdicts):
+    """A cordon keeps no pod of a DaemonSet away, and those of the proof tolerate it."""
+    config, host = "/var/lib/kubelet/config.yaml", ready.host("gpu-1")
+    restart = "systemctl restart kubelet"
+    host.check_output(
+        "cp --preserve %s /root/good && sed -i 's/memory.available: .*/memory.available: 99%%/' %s"
+        f" && {restart}",
+        config,
+        config,
+    )
+    ready.kubectl("cordon", "gpu-2")
+    try:
+        ready.kubectl("wait", "--for=condition=MemoryPressure", "node/gpu-1", "--timeout=60s")
+        found = verdicts(CONTAINERD, "-e", "verify_capacity_timeout=1", "-e", "verify_drift=false")
+    finally:
+        ready.kubectl("uncordon", "gpu-2")
+        host.check_output("mv /root/good %s && " + restart, config)
+        path = "--for=condition=MemoryPressure=false"
+        ready.kubectl("wait", path, "node/gpu-1", "--timeout=60s")
+    assert found == {"gpu-1": {"NODE_PRESSURE"}, "gpu-2": {"NODE_TAINTED"}}
+
+
+def test_all_is_well_again(verdicts):
+    assert verdicts(CONTAINERD) == {"gpu-1": set(), "gpu-2": set()}

@@ -5,10 +5,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import TYPE_CHECKING, Any, Optional
 
-from ansible_collections.metal.gpu.plugins.module_utils.cluster import node_status, plugin_evidence
+from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
+    clocks,
+    node_status,
+    plugin_evidence,
+    rivals,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_collections import only
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors import KubeError
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_transport import Timer
@@ -41,11 +47,13 @@ def run(
     unawaited: Amounts,
     ready: bool = False,
     give_up: bool = False,
+    surroundings: bool = False,
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[str, Any]:
     """Return the module's result, with "failed" if a node differs; raise KubeError.
 
-    With `give_up`, nobody waits for a node whose cause does not end by itself.
+    With `give_up`, nobody waits for a node whose cause does not end by itself. With `surroundings`,
+    it is also read what is wrong about the nodes whatever their amounts are.
 
     If the API server stops answering later, the rows are its last answers, and "error" says why.
     """
@@ -97,6 +105,7 @@ def run(
         if name in observed and name not in given_up and judge(name).state != "ok"
     }
     evidence = plugin_evidence.read(client, {} if error else to_explain, resource)
+    around = _look_around(client, {} if error or not surroundings else observed)
     evidence |= {name: found for name, (_seconds, found) in given_up.items()}
     ended = {name: seconds for name, (seconds, _found) in given_up.items()}
     nodes: dict[str, dict[str, Any]] = {}
@@ -108,6 +117,7 @@ def run(
             "seconds": round(reached.get(name, ended.get(name, timer.elapsed_s())), 1),
             "evidence": explained.texts if explained else [],
             "cause": cause.as_row() if cause else None,
+            "surroundings": around.get(name, []),
         }
     result: dict[str, Any] = {"changed": False, "nodes": nodes, "error": error}
     if error:
@@ -123,6 +133,33 @@ def run(
         ]
         result.update(failed=True, msg="\n".join([head, *rows]))
     return result
+
+
+def _look_around(
+    client: Client, observed: Mapping[str, NodeStatus]
+) -> dict[str, list[dict[str, Any]]]:
+    """Return what is wrong about nodes whatever their amounts are. What cannot be read is none."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    if not observed:
+        return found
+
+    def keep(item: dict[str, Any]) -> dict[str, Any] | None:
+        return item if rivals.is_rival(item) else None
+
+    def keep_lease(lease: dict[str, Any]) -> dict[str, Any] | None:
+        return lease if lease["metadata"]["name"] in observed else None
+
+    with contextlib.suppress(KubeError):
+        daemonsets = list(client.snapshot("daemonsets", keep).values())
+        for name, node in observed.items():
+            cause = rivals.find(name, node, daemonsets)
+            found.setdefault(name, []).extend([cause.as_row()] if cause else [])
+    with contextlib.suppress(KubeError):
+        leases = client.snapshot("leases", keep_lease, namespace="kube-node-lease")
+        for name, node in observed.items():
+            cause = clocks.find(node, leases.get(name), client.server_date)
+            found.setdefault(name, []).extend([cause.as_row()] if cause else [])
+    return found
 
 
 def _describe(

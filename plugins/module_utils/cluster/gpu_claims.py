@@ -73,7 +73,7 @@ def parse_claim(pod: Mapping[str, Any]) -> Claim | None:
         source, gpus = _CLAIMS, len(pod["spec"].get("resourceClaims") or ())
     if not gpus:
         source = _DRIVER
-        if not _is_driver(pod):
+        if not is_dra_driver(pod):
             return None
     metadata = pod["metadata"]
     return Claim(
@@ -97,7 +97,7 @@ def holders(found: Mapping[str, Claim]) -> dict[str, Claim]:
     }
 
 
-def _is_driver(pod: Mapping[str, Any]) -> bool:
+def is_dra_driver(pod: Mapping[str, Any]) -> bool:
     """Tell whether a pod is the driver that hands out GPUs by dynamic resource allocation."""
     return any(
         _DRIVER_PROGRAM.search(word)

@@ -31,6 +31,7 @@ class ClusterRow(_ClusterRow, total=False):
     """A row of metal.gpu.gpu_capacity."""
 
     cause: Cause | None
+    surroundings: Sequence[Cause]
 
 
 class _SmokeRow(TypedDict):

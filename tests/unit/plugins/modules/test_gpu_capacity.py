@@ -340,6 +340,37 @@ def test_without_give_up_the_whole_time_is_waited(api, call, looks_at_once):
     assert len(api.made("list", "daemonsets")) == 1
 
 
+def test_what_is_wrong_whatever_the_amounts_are(api, call):
+    """A second plugin, and a clock that is an hour behind. Both cost one list for all nodes."""
+    second = daemonset()
+    second["metadata"] = {"name": "second", "namespace": "gpu-operator"}
+    for one in (daemonset(), second):
+        api.put("daemonsets", one)
+    for name, renewed in (("gpu-1", "2001-01-01T00:00:00.000000Z"), ("gpu-2", "")):
+        api.put("nodes", node(name, 4))
+        metadata = {"name": name, "namespace": "kube-node-lease"}
+        api.put("leases", {"metadata": metadata, "spec": {"renewTime": renewed}})
+    result = call(gpu_capacity, nodes={"gpu-1": 4, "gpu-2": 4}, surroundings=True)
+    assert "failed" not in result
+    codes = {
+        name: [one["code"] for one in row["surroundings"]] for name, row in result["nodes"].items()
+    }
+    assert codes == {
+        "gpu-1": ["DEVICE_PLUGIN_TWICE", "NODE_CLOCK_OFF"],
+        "gpu-2": ["DEVICE_PLUGIN_TWICE"],
+    }
+    assert [made.resource for made in api.requests] == ["nodes", "daemonsets", "leases"]
+
+
+@pytest.mark.parametrize("resource", ["daemonsets", "leases"])
+def test_surroundings_that_may_not_be_read(api, call, resource):
+    api.put("nodes", node("gpu-1", 4))
+    api.refusals["list", resource] = Refusal(403, "withheld")
+    result = call(gpu_capacity, nodes={"gpu-1": 4}, surroundings=True)
+    assert "failed" not in result
+    assert result["nodes"]["gpu-1"]["surroundings"] == []
+
+
 SELECTS = {"nodeSelector": {"gpu": "true"}}
 
 

@@ -317,6 +317,11 @@ def test_what_follows_from_a_known_failure_is_no_finding_of_its_own() -> None:
             node(devices=[*map(device, range(3)), device(3, "[GPU is lost]")]), 4, [],
             (4, False, True), id="error in a cell",
         ),
+        pytest.param(node(devices=[], failure=DOWN), 4, [], (4, False, False), id="no answer"),
+        pytest.param(
+            node(devices=[device(0)], failure={**DOWN, "code": "timeout"}), 4, [],
+            (4, False, False), id="hangs after the first GPU",
+        ),
         pytest.param(node(), 4, [STOPPED], (4, False, False), id="left out"),
     ],
 )  # fmt: skip
