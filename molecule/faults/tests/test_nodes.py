@@ -94,18 +94,20 @@ GROUPS = {
         Break(
             "GPU_FAULTY GPU_UNHEALTHY POD_NOT_ADMITTED", of_lab("gpu-lost", "2"), of_lab("restore")
         ),
-        hardware("GPU_FAULTY", "gpu-unknown-error"),
+        hardware("GPU_FAULTY GPU_UNHEALTHY", "gpu-unknown-error"),
         hardware("GPU_FAULTY", "gpu-needs-reset"),
     ),
     "GPUs that are missing": (
-        hardware("NVML_COUNT_DIFFERS", "gpu-hidden", "1"),
+        hardware("NVML_COUNT_DIFFERS POD_NOT_ADMITTED", "gpu-hidden", "1"),
         hardware("GPU_FAULTY GPU_UNHEALTHY", "gpu-lost-in-use"),
         hardware("NO_GPU", "lose-gpu"),
     ),
     "GPUs that others have": (
         hardware("REBOOT_NEEDED NVML_UNAVAILABLE", "library-mismatch"),
         Break(
-            "GPU_PASSED_THROUGH NVML_UNAVAILABLE DRIVER_BROKEN", of_lab("vfio"), of_lab("restore")
+            "GPU_PASSED_THROUGH NVML_UNAVAILABLE DRIVER_BROKEN GPU_UNHEALTHY",
+            of_lab("vfio"),
+            of_lab("restore"),
         ),
         hardware("NOUVEAU_LOADED NVML_UNAVAILABLE", "nouveau"),
     ),

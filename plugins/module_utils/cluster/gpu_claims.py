@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.pod_status import claimed
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.quantity import plain
+from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -111,7 +112,7 @@ def _resources(pod: Mapping[str, Any]) -> set[str]:
     return {
         resource
         for container in (*spec.get("initContainers", ()), *spec["containers"])
-        for resource in container.get("resources", {}).get("limits", {})
+        for resource in section(container, "resources", "limits")
         if is_gpu(resource)
     }
 

@@ -486,6 +486,28 @@ def test_an_object_without_a_status_is_no_error(api, call, found):
     assert result["nodes"]["gpu-1"]["capacity"] is None
 
 
+def test_one_node_with_an_amount_that_is_no_quantity(api, call):
+    """The others are judged all the same."""
+    odd = node("gpu-1", 4)
+    odd["status"]["capacity"][GPU] = "4x"
+    api.put("nodes", odd)
+    api.put("nodes", node("gpu-2", 4))
+    result = call(gpu_capacity, nodes={"gpu-1": 4, "gpu-2": 4}, wait_timeout=0, report_only=True)
+    assert [row["state"] for row in result["nodes"].values()] == ["differs", "ok"]
+    assert "its capacity of nvidia.com/gpu is '4x'" in result["nodes"]["gpu-1"]["evidence"][0]
+
+
+def test_a_node_that_vanishes_during_the_wait(api, call):
+    api.put("nodes", node("gpu-1", 2))
+    api.put("nodes", node("gpu-2", 4))
+    api.when_watched["nodes"] = lambda: api.take("nodes", "gpu-1")
+    nodes = {"gpu-1": 4, "gpu-2": 4}
+    result = call(gpu_capacity, nodes=nodes, wait_timeout=2, report_only=True, give_up=True)
+    assert [row["state"] for row in result["nodes"].values()] == ["missing", "ok"]
+    assert result["nodes"]["gpu-1"]["message"] == "the cluster has no node of this name"
+    assert result["nodes"]["gpu-1"]["surroundings"] == []
+
+
 def test_a_busy_server_is_asked_again(api, call):
     api.put("nodes", node("gpu-1", 4))
     api.refusals["list", "nodes"] = Refusal(429, "wait", times=2, retry_after="0")
