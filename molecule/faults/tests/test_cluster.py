@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,10 @@ import canaries
 import pytest
 import yaml
 from breaks import CONTAINERD, offers
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 PLUGIN = ("daemonset", "nvidia-device-plugin", "--namespace=kube-system")
 LABEL = "nvidia.com/gpu.present"
@@ -381,7 +387,9 @@ def test_node_that_leaves_the_cluster_while_its_pod_runs(ready, verdicts):
         ready.host("gpu-2").check_output("systemctl restart kubelet")
         ready.kubectl("wait", "--for=create", "node/gpu-2", "--timeout=60s")
         ready.kubectl("label", "node", "gpu-2", f"{LABEL}=true")
-        offers(ready, "gpu-2", 1)
+        # The pods of the former node go with it.
+        ready.kubectl("rollout", "status", *PLUGIN, "--timeout=90s")
+        await_registration(ready, "gpu-2")
     assert found["gpu-2"] & {"SMOKE_FAILED", "NODE_NOT_IN_CLUSTER", "POD_NOT_SCHEDULED"}
 
 
@@ -426,6 +434,21 @@ def of_its_own(daemonset: Any, name: str, node: str) -> Any:
     return {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "spec": spec}
 
 
+@contextmanager
+def without_plugin(laboratory: Any, ours: Any) -> Iterator[None]:
+    """Delete the DaemonSet of the device plugin for a while. It is back before its pods."""
+    laboratory.kubectl("delete", "--cascade=foreground", *PLUGIN)
+    try:
+        yield
+    finally:
+        metadata = {key: ours["metadata"][key] for key in ("name", "namespace", "labels")}
+        again = json.dumps({**ours, "metadata": metadata})
+        laboratory.kubectl("apply", "--server-side", "-f", "-", stdin=again)
+        laboratory.kubectl("rollout", "status", *PLUGIN, "--timeout=90s")
+        for node in ("gpu-1", "gpu-2"):
+            offers(laboratory, node, laboratory.gpu_count[node])
+
+
 def stuck(laboratory: Any, name: str, reason: str) -> None:
     """Wait until the container of a DaemonSet's pod waits for this reason."""
     laboratory.kubectl(
@@ -440,8 +463,7 @@ def stuck(laboratory: Any, name: str, reason: str) -> None:
 
 def test_daemonset_gone_image_that_nobody_has_and_crashes(ready, verdicts):
     ours = ready.objects(*PLUGIN)
-    ready.kubectl("delete", "--cascade=foreground", *PLUGIN)
-    try:
+    with without_plugin(ready, ours):
         for node in ("gpu-1", "gpu-2"):
             offers(ready, node, 0)
         missing = verdicts(CONTAINERD, *WITHOUT_PODS)
@@ -455,9 +477,6 @@ def test_daemonset_gone_image_that_nobody_has_and_crashes(ready, verdicts):
             stuck(ready, "image", "ImagePullBackOff")
             stuck(ready, "crash", "CrashLoopBackOff")
             broken = verdicts(CONTAINERD, *WITHOUT_PODS)
-    finally:
-        ours["metadata"] = {key: ours["metadata"][key] for key in ("name", "namespace", "labels")}
-        ready.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(ours))
     assert missing == {node: {"DEVICE_PLUGIN_MISSING"} for node in ("gpu-1", "gpu-2")}
     assert broken == {
         "gpu-1": {"DEVICE_PLUGIN_IMAGE_UNAVAILABLE"},
@@ -537,26 +556,41 @@ def test_full_node_and_driver_for_dynamic_resource_allocation_beside_the_plugin(
 
 
 def test_second_plugin_and_the_registration_that_is_left_of_it(ready, verdicts):
-    """It goes again, and the kubelet keeps its connection. Only a restart of the kubelet helps."""
+    """The first plugin starts anew beside the second: the kubelet keeps its old connection.
+
+    The amounts stay right, the plugin is Running and ready. Only a restart of the kubelet helps.
+    """
     second = of_its_own(ready.objects(*PLUGIN), "second", "gpu-1")
+    of_node = ("--namespace=kube-system", "--field-selector=spec.nodeName=gpu-1")
     with applied(ready, second):
-        ready.kubectl(
-            "wait",
-            "pod",
-            "--namespace=kube-system",
-            "--selector=app=second",
-            "--for=condition=Ready",
-            "--timeout=90s",
-        )
+        ready.kubectl("wait", "pod", *of_node[:1], "--selector=app=second",
+                      "--for=condition=Ready", "--timeout=90s")  # fmt: skip
         both = verdicts("--limit=gpu-1", *WITHOUT_PODS)
-    left = verdicts("--limit=gpu-1", "-e", "verify_smoke=false")
-    seconds, words = verdicts.seconds, verdicts.words
+        ours = "--selector=app.kubernetes.io/name=nvidia-device-plugin"
+        ready.kubectl("delete", "pods", *of_node, ours)
+    left = verdicts("--limit=gpu-1", "-e", "verify_drift=false")
+    words = verdicts.words
     ready.host("gpu-1").check_output("systemctl restart kubelet")
-    offers(ready, "gpu-1", 4)
-    assert "DEVICE_PLUGIN_TWICE" in both["gpu-1"]
+    await_registration(ready, "gpu-1")
+    assert both == {"gpu-1": {"DEVICE_PLUGIN_TWICE"}}
     assert left == {"gpu-1": {"DEVICE_PLUGIN_UNREGISTERED"}}
     assert "systemctl restart kubelet" in words
-    assert seconds < 110
+
+
+def await_registration(laboratory: Any, node: str) -> None:
+    """Wait until the plugin of a node has registered since the kubelet started."""
+    selector = "--selector=app.kubernetes.io/name=nvidia-device-plugin"
+    of_node = ("--namespace=kube-system", f"--field-selector=spec.nodeName={node}", selector)
+    deadline = time.monotonic() + 90
+    while True:
+        (pod,) = laboratory.objects("pods", *of_node)["items"]
+        name = pod["metadata"]["name"]
+        log = laboratory.kubectl("logs", "--namespace=kube-system", name).splitlines()
+        told = [line for line in log if "Registered device plugin" in line or "already" in line]
+        if told and "Registered" in told[-1]:
+            break
+        assert time.monotonic() < deadline, f"the plugin of {node} has not registered"
+    offers(laboratory, node, laboratory.gpu_count[node])
 
 
 def test_memory_pressure_and_a_cordoned_node(ready, verdicts):
@@ -564,7 +598,7 @@ def test_memory_pressure_and_a_cordoned_node(ready, verdicts):
     config, host = "/var/lib/kubelet/config.yaml", ready.host("gpu-1")
     restart = "systemctl restart kubelet"
     host.check_output(
-        "cp --preserve %s /root/good && sed -i 's/memory.available: .*/memory.available: 99%%/' %s"
+        "cp --preserve %s /root/good && sed -i 's/memory.available: .*/memory.available: 900Gi/' %s"
         f" && {restart}",
         config,
         config,
@@ -579,6 +613,61 @@ def test_memory_pressure_and_a_cordoned_node(ready, verdicts):
         path = "--for=condition=MemoryPressure=false"
         ready.kubectl("wait", path, "node/gpu-1", "--timeout=60s")
     assert found == {"gpu-1": {"NODE_PRESSURE"}, "gpu-2": {"NODE_TAINTED"}}
+
+
+def test_plugin_in_a_namespace_that_takes_no_pods_with_folders_of_the_node(
+    ready, verdicts, namespace
+):
+    """Pod Security says so in an event of the DaemonSet."""
+    ours = ready.objects(*PLUGIN)
+    secured = of_its_own(ours, "secured", "gpu-2")
+    secured["metadata"]["namespace"] = namespace
+    with pod_security(ready, "baseline"), without_plugin(ready, ours), applied(ready, secured):
+        offers(ready, "gpu-2", 0)
+        found = verdicts("--limit=gpu-2", *WITHOUT_PODS)
+    assert found == {"gpu-2": {"POD_REJECTED"}}
+
+
+def expired_kubeconfig(kubeconfig: str, node: str) -> str:
+    """Return the kubeconfig of a kubelet whose client certificate has expired."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    names = [
+        x509.NameAttribute(NameOID.ORGANIZATION_NAME, "system:nodes"),
+        x509.NameAttribute(NameOID.COMMON_NAME, f"system:node:{node}"),
+    ]
+    certificate = (
+        x509.CertificateBuilder(x509.Name(names), x509.Name(names), key.public_key())
+        .serial_number(1)
+        .not_valid_before(datetime(2020, 1, 1, tzinfo=UTC))
+        .not_valid_after(datetime(2021, 1, 1, tzinfo=UTC))
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    plain = (serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    content = yaml.safe_load(kubeconfig)
+    content["users"][0]["user"] = {
+        "client-certificate-data": base64.b64encode(certificate.public_bytes(pem)).decode(),
+        "client-key-data": base64.b64encode(key.private_bytes(pem, *plain)).decode(),
+    }
+    return yaml.safe_dump(content)
+
+
+def test_kubelet_whose_certificate_has_expired(ready, verdicts):
+    """It ends, and speaks of a file for its first start. The document knows that."""
+    host, path = ready.host("gpu-2"), "/etc/kubernetes/kubelet.conf"
+    expired = expired_kubeconfig(host.file(path).content_string, "gpu-2")
+    host.check_output(
+        "cp --preserve %s /root/kubelet.conf && printf %%s %s > %s", path, expired, path
+    )
+    host.check_output("systemctl restart kubelet")
+    try:
+        found = verdicts(*PROOF_ALONE)
+    finally:
+        host.check_output("mv /root/kubelet.conf %s && systemctl restart kubelet", path)
+        ready.kubectl("wait", "--for=condition=Ready", "node/gpu-2", "--timeout=90s")
+        await_registration(ready, "gpu-2")
+    assert found == {"gpu-2": {"KUBELET_STOPPED"}}
+    assert "unable to load bootstrap kubeconfig" in verdicts.words
 
 
 def test_all_is_well_again(verdicts):
