@@ -85,8 +85,8 @@ options:
     default: false
 notes:
   - Needs the permission to list and watch nodes. The evidence needs the permissions to list
-    DaemonSets, pods and events in all namespaces, and to get C(pods/log). Evidence that cannot be
-    read is left out.
+    DaemonSets, pods and events in all namespaces, and to get C(pods/log). O(surroundings) needs
+    those to list DaemonSets, and Leases in C(kube-node-lease). What cannot be read is left out.
   - Retries requests to an API server that is busy (429, 5xx) or stalls, until the time is up and
     for at least 30 seconds.
   - Waits also for nodes that are not yet in the cluster, because they may still join.

@@ -581,16 +581,22 @@ def await_registration(laboratory: Any, node: str) -> None:
     """Wait until the plugin of a node has registered since the kubelet started."""
     selector = "--selector=app.kubernetes.io/name=nvidia-device-plugin"
     of_node = ("--namespace=kube-system", f"--field-selector=spec.nodeName={node}", selector)
-    deadline = time.monotonic() + 90
-    while True:
-        (pod,) = laboratory.objects("pods", *of_node)["items"]
-        name = pod["metadata"]["name"]
-        log = laboratory.kubectl("logs", "--namespace=kube-system", name).splitlines()
-        told = [line for line in log if "Registered device plugin" in line or "already" in line]
-        if told and "Registered" in told[-1]:
-            break
+    deadline = time.monotonic() + 120
+    while not _is_registered(laboratory, *of_node):
         assert time.monotonic() < deadline, f"the plugin of {node} has not registered"
     offers(laboratory, node, laboratory.gpu_count[node])
+
+
+def _is_registered(laboratory: Any, *of_node: str) -> bool:
+    pods = laboratory.objects("pods", *of_node)["items"]
+    names = [
+        pod["metadata"]["name"]
+        for pod in pods
+        if pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
+    ]
+    logs = [laboratory.kubectl("logs", of_node[0], name).splitlines() for name in names]
+    told = [line for log in logs for line in log if "Registered" in line or "already" in line]
+    return bool(told) and "Registered device plugin" in told[-1]
 
 
 def test_memory_pressure_and_a_cordoned_node(ready, verdicts):

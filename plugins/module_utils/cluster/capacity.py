@@ -15,7 +15,10 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
     plugin_evidence,
     rivals,
 )
-from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_collections import only
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_collections import (
+    WATCH_S,
+    only,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors import KubeError
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_transport import Timer
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.quantity import plain
@@ -74,8 +77,8 @@ def run(
     error = ""
     try:
         query = only("metadata.name", amounts)
-        rounds = {"round_s": FIRST_LOOK_S} if give_up else {}
-        for changed in client.follow("nodes", observed, keep, timer, query=query, **rounds):
+        round_s = FIRST_LOOK_S if give_up else WATCH_S
+        for changed in client.follow("nodes", observed, keep, timer, query=query, round_s=round_s):
             for name in expected.keys() & changed:
                 given_up.pop(name, None)
                 if judge(name).state == "ok":
