@@ -933,6 +933,16 @@ Remedy: nothing to do if the card was replaced or moved; otherwise compare the s
 REPORT_UNUSABLE (notice): the report {path} cannot be {done}: {error}
 Remedy: correct verify_report, or move the file away; the verdicts do not depend on it
 
+NODE_CLOCK_OFF (notice): the clock of the node is {seconds} s {way} that of the API server, so
+  certificates and Leases may count as expired, or as not yet valid
+Remedy: run `timedatectl` on the node, and start its time service, such as chrony or
+  systemd-timesyncd; if the node is right, correct the clock of the control plane
+
+DRA_DRIVER_BESIDE (failure): the device plugin {plugin} and the driver for dynamic resource
+  allocation {driver} both hand out the GPUs of this node, so two pods can get the same GPU
+Remedy: let only one of them run on this node: with a node selector, or with
+  `resources.gpus.enabled: false` in the values of the driver's chart
+
 DEVICE_PLUGIN_MISSING (failure): {counted}; the cluster has no DaemonSet of a device plugin
 Remedy: deploy it with `ansible-playbook metal.gpu.site --tags device_plugin`
 

@@ -72,6 +72,19 @@ options:
         dictionary of amounts by resource, keyed by node name.
     type: dict
     default: {}
+  give_up:
+    description:
+      - Do not wait for a node whose cause lasts until somebody does something about it, such as a
+        missing label. The module looks for causes after 5 seconds, and then every 10 seconds.
+      - An image that the kubelet tries to pull again, and a node that is not ready, are waited for.
+    type: bool
+    default: false
+  surroundings:
+    description:
+      - Also read the DaemonSets and the Leases of the kubelets. RV(nodes.surroundings) reports what
+        is wrong about nodes whatever their amounts are.
+    type: bool
+    default: false
   wait_timeout:
     description:
       - Number of seconds to wait.
@@ -86,8 +99,8 @@ options:
     default: false
 notes:
   - Needs the permission to list and watch nodes. The evidence needs the permissions to list
-    DaemonSets, pods and events in all namespaces, and to get C(pods/log). Evidence that cannot be
-    read is left out.
+    DaemonSets, pods and events in all namespaces, and to get C(pods/log). O(surroundings) needs
+    those to list DaemonSets, and Leases in C(kube-node-lease). What cannot be read is left out.
   - Retries requests to an API server that is busy (429, 5xx) or stalls, until the time is up and
     for at least 30 seconds.
   - Waits also for nodes that are not yet in the cluster, because they may still join.
@@ -187,7 +200,7 @@ nodes:
       description: The annotations of the node that start with C(metal.gpu/).
       type: dict
     seconds:
-      description: Seconds until the node was as expected, or until the end of the wait.
+      description: Seconds until the node was as expected, or until the wait for it ended.
       type: float
     message:
       description: What differs. Empty if nothing does.
@@ -210,6 +223,12 @@ nodes:
         evidence:
           description: Values for the texts of this code.
           type: dict
+    surroundings:
+      description:
+        - Further findings in the form of RV(nodes.cause), such as a second device plugin on the
+          node. Empty without O(surroundings), and where nothing can be read.
+      type: list
+      elements: dict
   sample:
     gpu-1:
       state: ok
@@ -229,6 +248,7 @@ nodes:
       message: ""
       evidence: []
       cause: null
+      surroundings: []
     gpu-2:
       state: differs
       capacity: 8
@@ -253,6 +273,7 @@ nodes:
           namespace: kube-system
           name: nvidia-device-plugin-x2x9k
           error: "XidCriticalError: Xid=79 on Device=GPU-4d23e6a1; marking device as unhealthy."
+      surroundings: []
 error:
   description: Why the API server did not answer. Empty if it answered.
   returned: with O(report_only)
@@ -284,6 +305,8 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "ready": {"type": "bool", "default": False},
     "sharing": {"type": "bool", "default": False},
     "by_hand": {"type": "dict", "default": {}},
+    "give_up": {"type": "bool", "default": False},
+    "surroundings": {"type": "bool", "default": False},
     "wait_timeout": {"type": "int", "default": 300},
 }
 
@@ -332,6 +355,8 @@ def main() -> None:
             params["wait_timeout"],
             unawaited,
             params["ready"],
+            give_up=params["give_up"],
+            surroundings=params["surroundings"],
             by_hand=params["by_hand"] if params["sharing"] else None,
         ),
         nodes={},

@@ -1833,6 +1833,7 @@ from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.metal.gpu.plugins.module_utils.probe import limited
 from ansible_collections.metal.gpu.plugins.module_utils.probe.collect import collect
 from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import Node, Request
 from ansible_collections.metal.gpu.plugins.module_utils.probe.program_files import DIRECTORIES
@@ -1866,7 +1867,7 @@ def find_program(name: str) -> str | None:
 
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    module.exit_json(**run(Node(Path("/"), module.run_command, find_program), **module.params))
+    module.exit_json(**run(Node(Path("/"), limited.run, find_program), **module.params))
 
 
 if __name__ == "__main__":

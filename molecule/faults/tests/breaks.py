@@ -29,6 +29,11 @@ def of_lab(*words: str) -> str:
     return "lab:" + " ".join(words)
 
 
+def hardware(codes: str, *words: str) -> Break:
+    """Return a fault of the simulated hardware."""
+    return Break(codes, of_lab(*words), of_lab("restore"))
+
+
 @contextmanager
 def broken(laboratory: Any, node: str, commands: Break) -> Iterator[None]:
     host = laboratory.host(node)
@@ -57,3 +62,9 @@ def edit(code: str, path: str, command: str, after: str = "true") -> Break:
         f"cp --preserve {path} /root/good && {command} && {after}",
         f"mv /root/good {path} && {after}",
     )
+
+
+def offers(laboratory: Any, node: str, count: int, resource: str = r"nvidia\.com/gpu") -> None:
+    """Wait until a node hands so many GPUs out."""
+    path = f"{{.status.allocatable.{resource}}}"
+    laboratory.kubectl("wait", f"--for=jsonpath={path}={count}", f"node/{node}", "--timeout=90s")

@@ -172,7 +172,7 @@ def verdicts(ready: Any) -> Any:
     """Return a function that runs metal.gpu.verify, and returns the codes of each node.
 
     A code is in the table, and its finding is explained: with the name of the node, or of the
-    cluster.
+    cluster. `words` and `seconds` of the function are those of its last run.
     """
 
     def verify(*options: str, **watched: Any) -> dict[str, set[str]]:
@@ -186,6 +186,7 @@ def verdicts(ready: Any) -> Any:
             for code in codes:
                 assert re.search(rf"{code} ({node}|cluster): ", run.words), (code, run.words)
         assert (run.returncode == 0) == (not any(lines.values()))
+        verify.words, verify.seconds = run.words, run.seconds
         return lines
 
     return verify

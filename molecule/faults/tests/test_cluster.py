@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
@@ -12,25 +13,24 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import canaries
 import pytest
 import yaml
-from breaks import CONTAINERD
+from breaks import CONTAINERD, offers
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 PLUGIN = ("daemonset", "nvidia-device-plugin", "--namespace=kube-system")
 LABEL = "nvidia.com/gpu.present"
 # Of the pods of the device plugin, without those of the proof.
 WITHOUT_PODS = ("-e", "verify_smoke=false", "-e", "verify_capacity_timeout=1")
 PROOF_ALONE = ("--limit=gpu-2", "-e", "verify_drift=false")
-
-
-def offers(laboratory: Any, node: str, count: int, resource: str = r"nvidia\.com/gpu") -> None:
-    """Wait until a node hands so many GPUs out."""
-    path = f"{{.status.allocatable.{resource}}}"
-    laboratory.kubectl("wait", f"--for=jsonpath={path}={count}", f"node/{node}", "--timeout=90s")
 
 
 # -------------------------------------------------------------------------------------------------
@@ -241,15 +241,75 @@ def quota(laboratory: Any) -> Iterator[None]:
 
 @contextmanager
 def policy(laboratory: Any) -> Iterator[None]:
-    """Nothing tells when the API server heeds a policy, but that it does."""
     with applied(laboratory, *POLICY):
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline:
-            try:
-                laboratory.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(POD))
-            except AssertionError:
-                break
+        await_refusal(laboratory)
         yield
+
+
+LIMITS = {
+    "apiVersion": "v1",
+    "kind": "LimitRange",
+    "metadata": {"name": "no-gpus", "namespace": NAMESPACE},
+    "spec": {"limits": [{"type": "Container", "max": {"nvidia.com/gpu": "0"}}]},
+}
+# Nobody listens there.
+WEBHOOK = {
+    "apiVersion": "admissionregistration.k8s.io/v1",
+    "kind": "ValidatingWebhookConfiguration",
+    "metadata": {"name": "away"},
+    "webhooks": [
+        {
+            "name": "away.example.com",
+            "admissionReviewVersions": ["v1"],
+            "clientConfig": {"url": "https://127.0.0.1:9/review"},
+            "failurePolicy": "Fail",
+            "sideEffects": "None",
+            "timeoutSeconds": 2,
+            "rules": [
+                {
+                    "apiGroups": [""],
+                    "apiVersions": ["v1"],
+                    "operations": ["CREATE"],
+                    "resources": ["pods"],
+                }
+            ],
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}},
+        }
+    ],
+}
+
+
+def await_refusal(laboratory: Any) -> None:
+    """Nothing tells when the API server heeds a rule, but that it does."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        try:
+            laboratory.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(POD))
+        except AssertionError:
+            return
+
+
+@contextmanager
+def limit_range(laboratory: Any) -> Iterator[None]:
+    with applied(laboratory, LIMITS):
+        yield
+
+
+@contextmanager
+def webhook(laboratory: Any) -> Iterator[None]:
+    with applied(laboratory, WEBHOOK):
+        await_refusal(laboratory)
+        yield
+
+
+@contextmanager
+def pod_security(laboratory: Any, standard: str = "restricted") -> Iterator[None]:
+    key = "pod-security.kubernetes.io/enforce"
+    laboratory.kubectl("label", "namespace", NAMESPACE, f"{key}={standard}")
+    try:
+        yield
+    finally:
+        laboratory.kubectl("label", "namespace", NAMESPACE, f"{key}-")
 
 
 @pytest.fixture(scope="module")
@@ -267,12 +327,20 @@ def namespace(ready: Any) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    ("rule", "code"), [(quota, "POD_OVER_QUOTA"), (policy, "POD_REJECTED")], ids=["quota", "policy"]
+    ("rule", "code"),
+    [
+        (quota, "POD_OVER_QUOTA"),
+        (limit_range, "POD_OVER_QUOTA"),
+        (policy, "POD_REJECTED"),
+        (webhook, "POD_REJECTED"),
+        (pod_security, ""),  # which they comply with
+    ],
+    ids=["quota", "limit range", "policy", "webhook that is down", "Pod Security"],
 )
 def test_namespace_that_takes_no_such_pod(ready, verdicts, namespace, rule, code):
     with rule(ready):
         found = verdicts(*PROOF_ALONE, "-e", f"verify_smoke_namespace={namespace}")
-    assert found == {"gpu-2": {code}}
+    assert found == {"gpu-2": {code} - {""}}
 
 
 @pytest.mark.parametrize(
@@ -284,6 +352,40 @@ def test_namespace_that_takes_no_such_pod(ready, verdicts, namespace, rule, code
 )
 def test_pod_wants_what_the_cluster_does_not_have(verdicts, variable, code):
     assert verdicts(*PROOF_ALONE, "-e", f"{variable}=nobody-has-it") == {"gpu-2": {code}}
+
+
+def test_api_server_that_goes_away_for_good(ready, verdicts):
+    """Each node is in the table, and the run ends within the time that the modules are patient."""
+    away = Stalled(ready.facts["processes"]["kube-apiserver"])
+    away.timer = threading.Timer(600, away.end)
+    try:
+        found = verdicts(CONTAINERD, "-e", "verify_drift=false", watch=away.when_the_pods_begin)
+    finally:
+        away.timer.cancel()
+        away.end()
+    assert found == {"gpu-1": {"CLUSTER_UNUSABLE"}, "gpu-2": {"CLUSTER_UNUSABLE"}}
+    assert verdicts.seconds < 240
+
+
+def test_node_that_leaves_the_cluster_while_its_pod_runs(ready, verdicts):
+    """Its object is deleted; the kubelet registers anew when it starts."""
+    gone = []
+
+    def delete(line: str) -> None:
+        if "Run nvidia-smi in a pod" in line and not gone:
+            ready.kubectl("delete", "node", "gpu-2", "--wait=false")
+            gone.append(line)
+
+    try:
+        found = verdicts(*PROOF_ALONE, watch=delete)
+    finally:
+        ready.host("gpu-2").check_output("systemctl restart kubelet")
+        ready.kubectl("wait", "--for=create", "node/gpu-2", "--timeout=60s")
+        ready.kubectl("label", "node", "gpu-2", f"{LABEL}=true")
+        # The pods of the former node go with it.
+        ready.kubectl("rollout", "status", *PLUGIN, "--timeout=90s")
+        await_registration(ready, "gpu-2")
+    assert found["gpu-2"] & {"SMOKE_FAILED", "NODE_NOT_IN_CLUSTER", "POD_NOT_SCHEDULED"}
 
 
 # -------------------------------------------------------------------------------------------------
@@ -327,6 +429,21 @@ def of_its_own(daemonset: Any, name: str, node: str) -> Any:
     return {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "spec": spec}
 
 
+@contextmanager
+def without_plugin(laboratory: Any, ours: Any) -> Iterator[None]:
+    """Delete the DaemonSet of the device plugin for a while. It is back before its pods."""
+    laboratory.kubectl("delete", "--cascade=foreground", *PLUGIN)
+    try:
+        yield
+    finally:
+        metadata = {key: ours["metadata"][key] for key in ("name", "namespace", "labels")}
+        again = json.dumps({**ours, "metadata": metadata})
+        laboratory.kubectl("apply", "--server-side", "-f", "-", stdin=again)
+        laboratory.kubectl("rollout", "status", *PLUGIN, "--timeout=90s")
+        for node in ("gpu-1", "gpu-2"):
+            offers(laboratory, node, laboratory.gpu_count[node])
+
+
 def stuck(laboratory: Any, name: str, reason: str) -> None:
     """Wait until the container of a DaemonSet's pod waits for this reason."""
     laboratory.kubectl(
@@ -341,8 +458,7 @@ def stuck(laboratory: Any, name: str, reason: str) -> None:
 
 def test_daemonset_gone_image_that_nobody_has_and_crashes(ready, verdicts):
     ours = ready.objects(*PLUGIN)
-    ready.kubectl("delete", "--cascade=foreground", *PLUGIN)
-    try:
+    with without_plugin(ready, ours):
         for node in ("gpu-1", "gpu-2"):
             offers(ready, node, 0)
         missing = verdicts(CONTAINERD, *WITHOUT_PODS)
@@ -356,9 +472,6 @@ def test_daemonset_gone_image_that_nobody_has_and_crashes(ready, verdicts):
             stuck(ready, "image", "ImagePullBackOff")
             stuck(ready, "crash", "CrashLoopBackOff")
             broken = verdicts(CONTAINERD, *WITHOUT_PODS)
-    finally:
-        ours["metadata"] = {key: ours["metadata"][key] for key in ("name", "namespace", "labels")}
-        ready.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(ours))
     assert missing == {node: {"DEVICE_PLUGIN_MISSING"} for node in ("gpu-1", "gpu-2")}
     assert broken == {
         "gpu-1": {"DEVICE_PLUGIN_IMAGE_UNAVAILABLE"},
@@ -366,3 +479,197 @@ def test_daemonset_gone_image_that_nobody_has_and_crashes(ready, verdicts):
     }
     offers(ready, "gpu-1", 4)
     offers(ready, "gpu-2", 1)
+
+
+def test_label_that_is_missing_is_not_waited_for(ready, verdicts):
+    """The whole time limit would be 2 minutes."""
+    ready.kubectl("label", "node", "gpu-2", f"{LABEL}-")
+    try:
+        offers(ready, "gpu-2", 0)
+        found = verdicts(*PROOF_ALONE)
+    finally:
+        ready.kubectl("label", "node", "gpu-2", f"{LABEL}=true")
+    assert found == {"gpu-2": {"DEVICE_PLUGIN_NOT_SELECTED"}}
+    assert verdicts.seconds < 45
+    offers(ready, "gpu-2", 1)
+
+
+def test_specification_twice_and_of_a_device_that_is_gone(ready, verdicts):
+    """Two files have the same device on gpu-1. On gpu-2, a file has a device that is not there."""
+    twice, stale = ready.host("gpu-1"), ready.host("gpu-2")
+    copy = "/var/run/cdi/copy-of-it.json"
+    twice.check_output("sed 's|/dev/nvidia0|/dev/nvidia1|' %s > %s", CDI, copy)
+    stale.check_output(
+        "cp %s /root/cdi.json && sed -i 's|/dev/nvidia0|/dev/nvidia9|g' %s", CDI, CDI
+    )
+    try:
+        found = verdicts(CONTAINERD, "-e", "verify_capacity_timeout=1")
+    finally:
+        twice.check_output("rm %s", copy)
+        stale.check_output("mv /root/cdi.json %s", CDI)
+    assert found == {"gpu-1": {"CDI_UNRESOLVABLE"}, "gpu-2": {"CDI_UNRESOLVABLE"}}
+
+
+DRA = {
+    "apiVersion": "apps/v1",
+    "kind": "DaemonSet",
+    "metadata": {"name": "dra", "namespace": "kube-system"},
+    "spec": {
+        "selector": {"matchLabels": {"app": "dra"}},
+        "template": {
+            "metadata": {"labels": {"app": "dra"}},
+            "spec": {
+                "nodeSelector": {"kubernetes.io/hostname": "gpu-1"},
+                "containers": [
+                    {
+                        "name": "gpus",
+                        "image": "registry.k8s.io/pause:3.10.1",
+                        "args": ["gpu-kubelet-plugin"],
+                    }
+                ],
+            },
+        },
+    },
+}
+
+
+def test_full_node_and_driver_for_dynamic_resource_allocation_beside_the_plugin(ready, verdicts):
+    """The plugin of gpu-2 asks for more than the node has."""
+    ours = ready.objects(*PLUGIN)
+    full = of_its_own(ours, "full", "gpu-2")
+    (container,) = full["spec"]["template"]["spec"]["containers"]
+    container["resources"] = {"requests": {"cpu": "1000"}}
+    ready.kubectl("label", "node", "gpu-2", f"{LABEL}-")
+    try:
+        offers(ready, "gpu-2", 0)
+        with applied(ready, DRA, full):
+            found = verdicts(CONTAINERD, *WITHOUT_PODS)
+    finally:
+        ready.kubectl("label", "node", "gpu-2", f"{LABEL}=true")
+    assert found == {"gpu-1": {"DRA_DRIVER_BESIDE"}, "gpu-2": {"NODE_FULL"}}
+    offers(ready, "gpu-2", 1)
+
+
+def test_second_plugin_and_the_registration_that_is_left_of_it(ready, verdicts):
+    """The first plugin starts anew beside the second: the kubelet keeps its old connection.
+
+    The amounts stay right, the plugin is Running and ready. Only a restart of the kubelet helps.
+    """
+    second = of_its_own(ready.objects(*PLUGIN), "second", "gpu-1")
+    of_node = ("--namespace=kube-system", "--field-selector=spec.nodeName=gpu-1")
+    with applied(ready, second):
+        ready.kubectl("wait", "pod", *of_node[:1], "--selector=app=second",
+                      "--for=condition=Ready", "--timeout=90s")  # fmt: skip
+        both = verdicts("--limit=gpu-1", *WITHOUT_PODS)
+        ours = "--selector=app.kubernetes.io/name=nvidia-device-plugin"
+        ready.kubectl("delete", "pods", *of_node, ours)
+    left = verdicts("--limit=gpu-1", "-e", "verify_drift=false")
+    words = verdicts.words
+    ready.host("gpu-1").check_output("systemctl restart kubelet")
+    await_registration(ready, "gpu-1")
+    assert both == {"gpu-1": {"DEVICE_PLUGIN_TWICE"}}
+    assert left == {"gpu-1": {"DEVICE_PLUGIN_UNREGISTERED"}}
+    assert "systemctl restart kubelet" in words
+
+
+def await_registration(laboratory: Any, node: str) -> None:
+    """Wait until the plugin of a node has registered since the kubelet started."""
+    selector = "--selector=app.kubernetes.io/name=nvidia-device-plugin"
+    of_node = ("--namespace=kube-system", f"--field-selector=spec.nodeName={node}", selector)
+    deadline = time.monotonic() + 120
+    while not _is_registered(laboratory, *of_node):
+        assert time.monotonic() < deadline, f"the plugin of {node} has not registered"
+    offers(laboratory, node, laboratory.gpu_count[node])
+
+
+def _is_registered(laboratory: Any, *of_node: str) -> bool:
+    pods = laboratory.objects("pods", *of_node)["items"]
+    names = [
+        pod["metadata"]["name"]
+        for pod in pods
+        if pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
+    ]
+    logs = [laboratory.kubectl("logs", of_node[0], name).splitlines() for name in names]
+    told = [line for log in logs for line in log if "Registered" in line or "already" in line]
+    return bool(told) and "Registered device plugin" in told[-1]
+
+
+def test_memory_pressure_and_a_cordoned_node(ready, verdicts):
+    """A cordon keeps no pod of a DaemonSet away, and those of the proof tolerate it."""
+    config, host = "/var/lib/kubelet/config.yaml", ready.host("gpu-1")
+    restart = "systemctl restart kubelet"
+    host.check_output(
+        "cp --preserve %s /root/good && sed -i 's/memory.available: .*/memory.available: 900Gi/' %s"
+        f" && {restart}",
+        config,
+        config,
+    )
+    ready.kubectl("cordon", "gpu-2")
+    try:
+        ready.kubectl("wait", "--for=condition=MemoryPressure", "node/gpu-1", "--timeout=60s")
+        found = verdicts(CONTAINERD, "-e", "verify_capacity_timeout=1", "-e", "verify_drift=false")
+    finally:
+        ready.kubectl("uncordon", "gpu-2")
+        host.check_output("mv /root/good %s && " + restart, config)
+        path = "--for=condition=MemoryPressure=false"
+        ready.kubectl("wait", path, "node/gpu-1", "--timeout=60s")
+    assert found == {"gpu-1": {"NODE_PRESSURE"}, "gpu-2": {"NODE_TAINTED"}}
+
+
+def test_plugin_in_a_namespace_that_takes_no_pods_with_folders_of_the_node(
+    ready, verdicts, namespace
+):
+    """Pod Security says so in an event of the DaemonSet."""
+    ours = ready.objects(*PLUGIN)
+    secured = of_its_own(ours, "secured", "gpu-2")
+    secured["metadata"]["namespace"] = namespace
+    with pod_security(ready, "baseline"), without_plugin(ready, ours), applied(ready, secured):
+        offers(ready, "gpu-2", 0)
+        found = verdicts("--limit=gpu-2", *WITHOUT_PODS)
+    assert found == {"gpu-2": {"POD_REJECTED"}}
+
+
+def expired_kubeconfig(kubeconfig: str, node: str) -> str:
+    """Return the kubeconfig of a kubelet whose client certificate has expired."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    names = [
+        x509.NameAttribute(NameOID.ORGANIZATION_NAME, "system:nodes"),
+        x509.NameAttribute(NameOID.COMMON_NAME, f"system:node:{node}"),
+    ]
+    certificate = (
+        x509.CertificateBuilder(x509.Name(names), x509.Name(names), key.public_key())
+        .serial_number(1)
+        .not_valid_before(datetime(2020, 1, 1, tzinfo=UTC))
+        .not_valid_after(datetime(2021, 1, 1, tzinfo=UTC))
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    plain = (serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    content = yaml.safe_load(kubeconfig)
+    content["users"][0]["user"] = {
+        "client-certificate-data": base64.b64encode(certificate.public_bytes(pem)).decode(),
+        "client-key-data": base64.b64encode(key.private_bytes(pem, *plain)).decode(),
+    }
+    return yaml.safe_dump(content)
+
+
+def test_kubelet_whose_certificate_has_expired(ready, verdicts):
+    """It ends, and speaks of a file for its first start. The document knows that."""
+    host, path = ready.host("gpu-2"), "/etc/kubernetes/kubelet.conf"
+    expired = expired_kubeconfig(host.file(path).content_string, "gpu-2")
+    host.check_output(
+        "cp --preserve %s /root/kubelet.conf && printf %%s %s > %s", path, expired, path
+    )
+    host.check_output("systemctl restart kubelet")
+    try:
+        found = verdicts(*PROOF_ALONE)
+    finally:
+        host.check_output("mv /root/kubelet.conf %s && systemctl restart kubelet", path)
+        ready.kubectl("wait", "--for=condition=Ready", "node/gpu-2", "--timeout=90s")
+        await_registration(ready, "gpu-2")
+    assert found == {"gpu-2": {"KUBELET_STOPPED"}}
+    assert "unable to load bootstrap kubeconfig" in verdicts.words
+
+
+def test_all_is_well_again(verdicts):
+    assert verdicts(CONTAINERD) == {"gpu-1": set(), "gpu-2": set()}

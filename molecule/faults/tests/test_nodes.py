@@ -17,9 +17,10 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
-from breaks import NODE, Break, broken, edit, of_lab, stop
+from breaks import NODE, Break, broken, edit, hardware, of_lab, offers, stop
 
 NO_PLUGIN = "DEVICE_PLUGIN_NOT_SELECTED"
+PLUGINS = ("gpu-1", "gpu-2")
 TOML = "/etc/containerd/config.toml"
 JSON = "/etc/docker/daemon.json"
 RUNTIME = "/usr/bin/nvidia-container-runtime"
@@ -35,6 +36,14 @@ UNHOLD, HOLD = "apt-mark unhold nvidia-driver-cuda", "apt-mark hold nvidia-drive
 NO_CDI = "mv /var/run/cdi/nvidia.yaml /root/nvidia.yaml"
 UVM = "/dev/nvidia-uvm"
 NO_UVM, CREATE = f"rm {UVM}", "nvidia-modprobe -c 0 -u"
+NVML = "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.580.178.04"
+CHECKPOINT = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
+CPUS = "/var/lib/kubelet/cpu_manager_state"
+KUBELET = "systemctl restart kubelet"
+STORM = (
+    "for number in $(seq 60); do"
+    " /usr/bin/python3 /usr/local/lib/metal-lab/hardware.py fault xid 0 48; done"
+)
 RESTART = "systemctl restart containerd"
 RELOAD = "systemctl reload docker"
 
@@ -75,6 +84,48 @@ GROUPS = {
         Break("GPU_ERROR_LOGGED", of_lab("xid", "0", "109"), of_lab("restore")),
         Break("GPU_ERROR_LOGGED", of_lab("xid", "0", "79"), of_lab("restore")),
     ),
+    "nvidia-smi": (
+        hardware("NVML_UNAVAILABLE DRIVER_BROKEN", "smi-hang"),
+        hardware("NVML_UNAVAILABLE DRIVER_BROKEN", "smi-garbage"),
+        hardware("NVML_TROUBLE", "smi-exit", "14"),
+    ),
+    # The plugin cannot choose among the others on gpu-1: no pod gets them.
+    "GPUs without a handle": (
+        Break(
+            "GPU_FAULTY GPU_UNHEALTHY POD_NOT_ADMITTED", of_lab("gpu-lost", "2"), of_lab("restore")
+        ),
+        hardware("GPU_FAULTY GPU_UNHEALTHY", "gpu-unknown-error"),
+        hardware("GPU_FAULTY", "gpu-needs-reset"),
+    ),
+    "GPUs that are missing": (
+        hardware("NVML_COUNT_DIFFERS POD_NOT_ADMITTED", "gpu-hidden", "1"),
+        hardware("GPU_FAULTY GPU_UNHEALTHY", "gpu-lost-in-use"),
+        hardware("NO_GPU", "lose-gpu"),
+    ),
+    "GPUs that others have": (
+        hardware("REBOOT_NEEDED NVML_UNAVAILABLE", "library-mismatch"),
+        Break(
+            "GPU_PASSED_THROUGH NVML_UNAVAILABLE DRIVER_BROKEN GPU_UNHEALTHY",
+            of_lab("vfio"),
+            of_lab("restore"),
+        ),
+        hardware("NOUVEAU_LOADED NVML_UNAVAILABLE", "nouveau"),
+    ),
+    "infoROM, a part of NVML, an Xid storm": (
+        hardware("", "inforom"),
+        Break(
+            "NVML_UNAVAILABLE DRIVER_BROKEN",
+            f"mv {NVML} /root/nvml && head --bytes=100 /root/nvml > {NVML}",
+            f"mv /root/nvml {NVML}",
+        ),
+        Break("GPU_ERROR_LOGGED", STORM, of_lab("restore")),
+    ),
+    # Without its own checkpoint of devices, a kubelet asks the plugin.
+    "checkpoints of the kubelet": (
+        edit("KUBELET_STOPPED", CPUS, f"echo x > {CPUS}", KUBELET),
+        edit("", CHECKPOINT, f"echo x > {CHECKPOINT}", KUBELET),
+        stop("ENGINE_STOPPED", "cri-docker"),
+    ),
     "what nobody notices": (
         Break("DRIFTED", NO_CDI, "mv /root/nvidia.yaml /var/run/cdi/nvidia.yaml"),
         Break("DRIFTED", UNHOLD, HOLD),
@@ -91,6 +142,21 @@ def await_no_taint(laboratory, node):
         assert time.monotonic() < deadline, f"{node} still has the taint"
 
 
+def renew_plugin(laboratory, node):
+    """A device plugin does not take a GPU back by itself."""
+    path = r"--output=jsonpath={.status.allocatable.nvidia\.com/gpu}"
+    if laboratory.kubectl("get", "node", node, path) != str(laboratory.gpu_count[node]):
+        selector = "--selector=app.kubernetes.io/name=nvidia-device-plugin"
+        laboratory.kubectl(
+            "delete",
+            "pods",
+            "--namespace=kube-system",
+            selector,
+            f"--field-selector=spec.nodeName={node}",
+        )
+        offers(laboratory, node, laboratory.gpu_count[node])
+
+
 @pytest.mark.parametrize("group", GROUPS)
 def test_broken_nodes(ready, verdicts, group):
     nodes = dict(zip(ready.addresses, GROUPS[group], strict=True))
@@ -101,6 +167,8 @@ def test_broken_nodes(ready, verdicts, group):
     for node in nodes:
         ready.kubectl("wait", "--for=condition=Ready", f"node/{node}", "--timeout=60s")
         await_no_taint(ready, node)
+    for node in PLUGINS:
+        renew_plugin(ready, node)
     expected = {node: set(commands.codes.split()) for node, commands in nodes.items()}
     # What the cluster says of a node without an engine was true before.
     if "ENGINE_STOPPED" not in expected["gpu-3"]:

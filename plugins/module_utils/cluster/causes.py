@@ -47,7 +47,7 @@ _ENGINE_WORDS = (
         "CDI_UNRESOLVABLE",
         re.compile(
             r"unresolvable CDI devices|conflicting device .* \(specs"
-            r"|no CDI device driver registered"
+            r"|no CDI device driver registered|failed to stat CDI host device"
         ),
     ),
     ("GPU_BLOCKS_CONTAINERS", re.compile(r"GPU is lost|GPU has fallen off the bus")),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.pod_status import claimed
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.quantity import plain
+from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,7 +74,7 @@ def parse_claim(pod: Mapping[str, Any]) -> Claim | None:
         source, gpus = _CLAIMS, len(pod["spec"].get("resourceClaims") or ())
     if not gpus:
         source = _DRIVER
-        if not _is_driver(pod):
+        if not is_dra_driver(pod):
             return None
     metadata = pod["metadata"]
     return Claim(
@@ -97,7 +98,7 @@ def holders(found: Mapping[str, Claim]) -> dict[str, Claim]:
     }
 
 
-def _is_driver(pod: Mapping[str, Any]) -> bool:
+def is_dra_driver(pod: Mapping[str, Any]) -> bool:
     """Tell whether a pod is the driver that hands out GPUs by dynamic resource allocation."""
     return any(
         _DRIVER_PROGRAM.search(word)
@@ -111,7 +112,7 @@ def _resources(pod: Mapping[str, Any]) -> set[str]:
     return {
         resource
         for container in (*spec.get("initContainers", ()), *spec["containers"])
-        for resource in container.get("resources", {}).get("limits", {})
+        for resource in section(container, "resources", "limits")
         if is_gpu(resource)
     }
 

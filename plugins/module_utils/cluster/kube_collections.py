@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _PAGE = 500  # objects in one answer, as in kubectl
 _PARALLEL = 8  # concurrent requests of `snapshot_each`
 _STALLED_S = 5.0  # how long after its end a round of a watch counts as stalled
-_WATCH_S = 240  # below the idle limits of common load balancers (350 s and more)
+WATCH_S = 240  # below the idle limits of common load balancers (350 s and more)
 
 
 class Reader(Transport):
@@ -99,7 +99,7 @@ class Reader(Transport):
         *,
         namespace: str | None = None,
         query: Mapping[str, str] | None = None,
-        round_s: float = _WATCH_S,
+        round_s: float = WATCH_S,
     ) -> Iterator[Collection[str]]:
         """Keep `store` equal to a collection, by one LIST and then a WATCH, until time is up.
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.gpu_claims import is_gpu
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.quantity import (
+    QuantityInvalid,
     parse_quantity,
     plain,
 )
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 _DOMAIN = "metal.gpu/"
 _READY = "Ready"
+_ODD = 40  # most characters of a value that is no quantity
 _STATUSES = {"True": True, "False": False}
 # A controller removes them a moment after the node becomes ready. Until then no pod is scheduled.
 _NOT_READY_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
@@ -62,27 +64,36 @@ class Judgement(NamedTuple):
 
 
 def parse_node(node: Mapping[str, Any], resource: str) -> NodeStatus:
-    """Reduce a Node object to the needed fields for one resource. Raises QuantityInvalid."""
-    status = node.get("status", {})
+    """Reduce a Node object to the needed fields for one resource.
+
+    An amount that is no quantity is none, and one of the troubles.
+    """
+    status = section(node, "status")
+    odd: dict[str, str] = {}
 
     def amount(field: str) -> Decimal | None:
-        value = status.get(field, {}).get(resource)
-        return None if value is None else parse_quantity(value)
+        value = section(status, field).get(resource)
+        try:
+            return None if value is None else parse_quantity(value)
+        except QuantityInvalid:
+            odd[field] = f"its {field} of {resource} is {str(value)[:_ODD]!r}, which is no quantity"
+            return None
 
-    conditions = {condition["type"]: condition for condition in status.get("conditions", ())}
+    amounts = amount("capacity"), amount("allocatable")
+    conditions = {condition["type"]: condition for condition in status.get("conditions") or ()}
     conditions.setdefault(_READY, _UNREPORTED)
-    ready, troubles = _STATUSES.get(conditions[_READY]["status"]), _troubles(conditions)
+    ready, troubles = _STATUSES.get(conditions[_READY]["status"]), {**_troubles(conditions), **odd}
     taints = parse_taints(node)
     keys = [taint.key for taint in taints]
     left = next((key for key in _NOT_READY_TAINTS if key in keys), None)
     if ready and left:
         ready, troubles[_READY] = False, f"the node still has the taint {left}"
     return NodeStatus(
-        capacity=amount("capacity"),
-        allocatable=amount("allocatable"),
+        capacity=amounts[0],
+        allocatable=amounts[1],
         ready=ready,
         troubles=troubles,
-        labels=node["metadata"].get("labels", {}),
+        labels=section(node, "metadata", "labels"),
         taints=taints,
         annotations={
             key: value

@@ -197,6 +197,12 @@ def _words(pod: Mapping[str, Any], facts: Facts) -> str:
     return pod_status.event_text(event) if event else state
 
 
+def count_refusals(lines: Sequence[str]) -> int:
+    """Return how often the kubelet has refused the plugin since it last accepted it."""
+    newer = lines[_place(lines, _REGISTERED) + 1 :]
+    return sum(bool(_UNREGISTERED.search(line)) for line in newer)
+
+
 def telling_line(lines: Sequence[str]) -> str:
     """Return the most informative line of a log; empty for an empty log."""
     lines = _without_noise(lines)

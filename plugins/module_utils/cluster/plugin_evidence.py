@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
     causes,
+    final_causes,
     plugin_causes,
     pod_status,
     scheduling,
@@ -41,6 +42,7 @@ class Evidence(NamedTuple):
 
     texts: list[str]
     cause: Cause | None
+    is_final: bool  # the cause lasts until somebody does something about it
 
 
 class _Cluster:
@@ -152,7 +154,8 @@ def _explain(cluster: _Cluster, name: str, status: NodeStatus) -> Evidence:
     texts += [_describe(key, pod, cluster.logs.get(key, ())) for key, pod in pods.items()]
     if not pods and not cluster.withheld:
         texts.append(_NOTHING)
-    return Evidence(texts, plugin_causes.find_cause(facts))
+    cause = plugin_causes.find_cause(facts)
+    return Evidence(texts, cause, final_causes.is_final(cause, facts))
 
 
 def _describe(key: str, pod: Mapping[str, Any], lines: Sequence[str]) -> str:

@@ -13,7 +13,10 @@ from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from ansible_collections.metal.gpu.plugins.module_utils.cluster.quantity import parse_quantity
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.quantity import (
+    QuantityInvalid,
+    parse_quantity,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
 
 if TYPE_CHECKING:
@@ -70,7 +73,11 @@ def claimed(pod: Mapping[str, Any], resource: str) -> Decimal:
     """
 
     def limit(container: Mapping[str, Any]) -> Decimal:
-        return parse_quantity(container.get("resources", {}).get("limits", {}).get(resource, 0))
+        amount = section(container, "resources", "limits").get(resource) or 0
+        try:
+            return parse_quantity(amount)
+        except QuantityInvalid:
+            return Decimal(1)  # it holds something, and nobody can tell how much
 
     spec = pod["spec"]
     sidecars = peak = Decimal(0)

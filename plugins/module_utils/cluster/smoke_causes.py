@@ -39,6 +39,9 @@ _ROOM = re.compile(r"Insufficient [\w./-]+|Too many pods")
 # Reasons for which the kubelet rejects a pod that the scheduler placed: kubernetes v1.37.1,
 # pkg/kubelet/lifecycle/predicate.go. The second is followed by the name of a resource.
 _NOT_ADMITTED = ("UnexpectedAdmissionError", "OutOf")
+# The kubelet asks a plugin that has exited. It keeps that connection and the capacity, and refuses
+# the plugin that runs. kubernetes v1.37.1 in the laboratory, 2026-11-23.
+_DEAD_PLUGIN = re.compile(r"dial unix \S*/device-plugins/\S+: connect")
 
 
 class Facts(NamedTuple):
@@ -79,6 +82,9 @@ def find_cause(facts: Facts) -> Cause | None:
         return causes.of_eviction(str(verdict.status.get("message") or ""), subject)
     if reason.startswith(_NOT_ADMITTED):
         evidence = {"what": subject.what, "node": name, "error": causes.quote(verdict.message)}
+        if _DEAD_PLUGIN.search(verdict.message):
+            counted, pod = "the kubelet admits no pod with GPUs", "of this node"
+            return Cause("DEVICE_PLUGIN_UNREGISTERED", {**evidence, "counted": counted, "pod": pod})
         return Cause("POD_NOT_ADMITTED", evidence)
     if verdict.reason in pod_status.NO_IMAGE:
         setting = image_setting(facts.template.level, verdict.container)

@@ -3,7 +3,7 @@
 
 """Run several commands at once, each with a time limit.
 
-`read_outputs` does I/O, through the runner it is given (`AnsibleModule.run_command`).
+`read_outputs` does I/O, through the runner it is given (`limited.run`).
 
 Source: https://www.gnu.org/software/coreutils/manual/html_node/timeout-invocation.html
 """
@@ -33,7 +33,7 @@ class Command(NamedTuple):
 
 
 class RunCommand(Protocol):
-    """AnsibleModule.run_command, as far as it is used."""
+    """What `limited.run` does."""
 
     def __call__(
         self,

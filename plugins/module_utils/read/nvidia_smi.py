@@ -152,7 +152,7 @@ def parse_answer(rc: int | None, stdout: str, stderr: str) -> NvmlAnswer:
             rows.append(device)
         elif device := _parse_unreached(line):
             unreached.append(device)
-        else:
+        elif not (unreached and line == "."):  # the end of some sentences about a handle
             others.append(line)
     devices = (*rows, *unreached)
     is_all = rc == 0 and bool(rows) and not unreached and not others

@@ -51,6 +51,8 @@ def judge_answers(
     if cluster is not None:
         of_cluster = list(_judge_cluster(host, name, cluster, expected))
         yield from of_cluster
+        for one in cluster.get("surroundings", ()):
+            yield finding(one["code"], host, **one["evidence"])
     elif CLUSTER in asked:
         yield finding("CLUSTER_UNKNOWN", host, node=name)
     if smoke is not None:
@@ -76,8 +78,14 @@ def judge_answers(
         if not is_explained and seen != amount:
             evidence = f"they proved {seen} of {amount} GPUs"
             yield finding("SMOKE_MISSING", host, evidence=evidence)
-    elif SMOKE in asked and cluster is not None and cluster["ready"]:
+    elif SMOKE in asked and cluster is not None and cluster["ready"] and not is_mute(node):
         yield finding("SMOKE_MISSING", host, evidence="this node has no result")
+
+
+def is_mute(node: Node) -> bool:
+    """Tell whether the driver answers nobody on the node. Then pods prove nothing, or hang."""
+    failure, devices = node["nvml"]["failure"], node["nvml"]["devices"]
+    return failure is not None and (failure["code"] == "timeout" or not devices)
 
 
 def _judge_cluster(

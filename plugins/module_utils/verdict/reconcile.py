@@ -19,6 +19,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.silence import sile
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.cluster import (
     CLUSTER,
     SMOKE,
+    is_mute,
     judge_answers,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.compute import proven
@@ -90,7 +91,8 @@ def question(
     `awaited` is whether to wait for the expected capacity. If the PCI bus or the driver misses a
     GPU, or the device plugin has withdrawn one after an Xid, waiting is useless. `smoke` is whether
     to run a smoke pod, with `image` at the level "compute". Without kubelet or engine no pod
-    starts. Neither applies to a node that the run left out because of the findings `known`.
+    starts, and without an answer of the driver none succeeds. Neither applies to a node that the
+    run left out because of the findings `known`.
     """
     can_run_pods = is_sound(known) and not list(judge_services(host, node))
     return {
@@ -98,7 +100,7 @@ def question(
         "expected": len(node["pci"]) if declared is None else declared,
         "by_hand": dict(by_hand or {}),
         "awaited": can_run_pods and is_sound(_judge_gpus(host, without_ignored(node), declared)),
-        "smoke": can_run_pods,
+        "smoke": can_run_pods and not is_mute(node),
         "image": choose(node["nvml"]["driver_version"], (gpu["device"] for gpu in node["pci"])),
     }
 

@@ -35,6 +35,7 @@ class ClusterRow(_ClusterRow, total=False):
     # The amounts of the resources that are GPUs or parts of GPUs, and what is expected of them.
     resources: Mapping[str, Amount]
     wanted: Wanted | None
+    surroundings: Sequence[Cause]
 
 
 class Amount(TypedDict):

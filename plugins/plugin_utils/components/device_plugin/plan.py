@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ansible_collections.metal.gpu.plugins.module_utils.cluster import pod_status
+from ansible_collections.metal.gpu.plugins.module_utils.cluster import rivals
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.forbidden import explain_error
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.scheduling import selector_text
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
@@ -33,7 +33,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform impo
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, PlanResult
 
 CLUSTER = "cluster"  # the host of the refusals
-_PROGRAM = "k8s-device-plugin"
 
 # cri-dockerd 0.4.3 supports no RuntimeClass but its own and passes no CDI devices on, so Docker's
 # default runtime must provide the GPUs. One DaemonSet serves both engines if containerd also has
@@ -61,7 +60,7 @@ def plan(observed: Observed, desired: Desired) -> PlanResult:
         # A Helm release can have the same name.
         if has_name and _is_ours(daemonset):
             ours = daemonset
-        elif _is_device_plugin(daemonset):
+        elif rivals.is_nvidia_plugin(daemonset["spec"]["template"]):
             others.append(daemonset)
         elif has_name:
             taken = _name(daemonset["metadata"])
@@ -165,17 +164,3 @@ def _strategy(daemonset: Object | None) -> str | None:
         for variable in container.get("env", ())
     }
     return named.get(STRATEGY)
-
-
-def _is_device_plugin(daemonset: Object) -> bool:
-    """Whether a container has NVIDIA's image, from any registry, and can register devices.
-
-    The image also contains feature discovery, the MPS control daemon and the configuration manager.
-    The chart runs these in other DaemonSets: k8s-device-plugin v0.20.0,
-    deployments/helm/nvidia-device-plugin/templates.
-    """
-    template = daemonset["spec"]["template"]
-    return pod_status.is_device_plugin(template) and any(
-        container["image"].partition("@")[0].rpartition("/")[2].partition(":")[0] == _PROGRAM
-        for container in template["spec"]["containers"]
-    )

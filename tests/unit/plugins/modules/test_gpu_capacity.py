@@ -8,6 +8,7 @@ import json
 import pytest
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
+    capacity,
     kube_collections,
     kube_settings,
     kube_transport,
@@ -283,6 +284,93 @@ def test_a_node_that_is_not_waited_for_is_explained_too(api, call):
     assert api.made("watch", "nodes") == []
 
 
+@pytest.fixture
+def looks_at_once(monkeypatch):
+    monkeypatch.setattr(capacity, "FIRST_LOOK_S", 0.1)
+    monkeypatch.setattr(capacity, "NEXT_LOOK_S", 0.2)
+
+
+def test_nobody_waits_for_what_does_not_end_by_itself(api, call, looks_at_once):
+    """The label is missing, which only an admin changes; the other node is on its way."""
+    api.put("nodes", node("gpu-1", None))
+    api.put("nodes", node("gpu-2", 2))
+    api.put("daemonsets", daemonset(nodeSelector={"gpu": "true"}))
+    api.put("pods", plugin_pod("gpu-2"))
+    api.longest_watch_s = 0.3
+    waits = {"wait_timeout": 5, "report_only": True}
+    result = call(gpu_capacity, nodes={"gpu-1": 4, "gpu-2": 4}, give_up=True, **waits)
+    hopeless, slow = result["nodes"]["gpu-1"], result["nodes"]["gpu-2"]
+    assert hopeless["cause"]["code"] == "DEVICE_PLUGIN_NOT_SELECTED"
+    assert hopeless["seconds"] < 3
+    assert slow["seconds"] >= 5
+
+
+def test_the_wait_ends_with_the_last_node_that_is_worth_it(api, call, looks_at_once):
+    api.put("nodes", node("gpu-1", None))
+    api.put("nodes", node("gpu-2", 4))
+    result = call(gpu_capacity, nodes={"gpu-1": 4, "gpu-2": 4}, give_up=True, wait_timeout=60)
+    assert result["nodes"]["gpu-1"]["cause"]["code"] == "DEVICE_PLUGIN_MISSING"
+    assert result["nodes"]["gpu-1"]["seconds"] < 10
+    assert result["nodes"]["gpu-2"]["state"] == "ok"
+
+
+def test_a_node_that_was_given_up_may_recover(api, call, looks_at_once):
+    """While another one is waited for."""
+    api.put("nodes", node("gpu-1", None))
+    api.put("nodes", node("gpu-2", 2))
+    api.put("daemonsets", daemonset(nodeSelector={"gpu": "true"}))
+    api.put("pods", plugin_pod("gpu-2"))
+    api.longest_watch_s = 0.3
+
+    def mend():
+        api.put("nodes", node("gpu-1", 4))
+        api.put("nodes", node("gpu-2", 4))
+
+    api.when_listed["daemonsets"] = lambda: api.when_watched.update(nodes=mend)
+    result = call(gpu_capacity, nodes={"gpu-1": 4, "gpu-2": 4}, give_up=True, wait_timeout=60)
+    assert "failed" not in result
+    assert {row["state"] for row in result["nodes"].values()} == {"ok"}
+    assert result["nodes"]["gpu-1"]["cause"] is None
+
+
+def test_without_give_up_the_whole_time_is_waited(api, call, looks_at_once):
+    api.put("nodes", node("gpu-1", None))
+    result = call(gpu_capacity, nodes={"gpu-1": 4}, wait_timeout=1)
+    assert result["nodes"]["gpu-1"]["seconds"] >= 1
+    assert len(api.made("list", "daemonsets")) == 1
+
+
+def test_what_is_wrong_whatever_the_amounts_are(api, call):
+    """A second plugin, and a clock that is an hour behind. Both cost one list for all nodes."""
+    second = daemonset()
+    second["metadata"] = {"name": "second", "namespace": "gpu-operator"}
+    for one in (daemonset(), second):
+        api.put("daemonsets", one)
+    for name, renewed in (("gpu-1", "2001-01-01T00:00:00.000000Z"), ("gpu-2", "")):
+        api.put("nodes", node(name, 4))
+        metadata = {"name": name, "namespace": "kube-node-lease"}
+        api.put("leases", {"metadata": metadata, "spec": {"renewTime": renewed}})
+    result = call(gpu_capacity, nodes={"gpu-1": 4, "gpu-2": 4}, surroundings=True)
+    assert "failed" not in result
+    codes = {
+        name: [one["code"] for one in row["surroundings"]] for name, row in result["nodes"].items()
+    }
+    assert codes == {
+        "gpu-1": ["DEVICE_PLUGIN_TWICE", "NODE_CLOCK_OFF"],
+        "gpu-2": ["DEVICE_PLUGIN_TWICE"],
+    }
+    assert [made.resource for made in api.requests] == ["nodes", "daemonsets", "leases"]
+
+
+@pytest.mark.parametrize("resource", ["daemonsets", "leases"])
+def test_surroundings_that_may_not_be_read(api, call, resource):
+    api.put("nodes", node("gpu-1", 4))
+    api.refusals["list", resource] = Refusal(403, "withheld")
+    result = call(gpu_capacity, nodes={"gpu-1": 4}, surroundings=True)
+    assert "failed" not in result
+    assert result["nodes"]["gpu-1"]["surroundings"] == []
+
+
 SELECTS = {"nodeSelector": {"gpu": "true"}}
 
 
@@ -396,6 +484,28 @@ def test_an_object_without_a_status_is_no_error(api, call, found):
     result = call(gpu_capacity, nodes={"gpu-1": "4k"}, wait_timeout=0)
     assert result["nodes"]["gpu-1"]["expected"] == 4000
     assert result["nodes"]["gpu-1"]["capacity"] is None
+
+
+def test_one_node_with_an_amount_that_is_no_quantity(api, call):
+    """The others are judged all the same."""
+    odd = node("gpu-1", 4)
+    odd["status"]["capacity"][GPU] = "4x"
+    api.put("nodes", odd)
+    api.put("nodes", node("gpu-2", 4))
+    result = call(gpu_capacity, nodes={"gpu-1": 4, "gpu-2": 4}, wait_timeout=0, report_only=True)
+    assert [row["state"] for row in result["nodes"].values()] == ["differs", "ok"]
+    assert "its capacity of nvidia.com/gpu is '4x'" in result["nodes"]["gpu-1"]["evidence"][0]
+
+
+def test_a_node_that_vanishes_during_the_wait(api, call):
+    api.put("nodes", node("gpu-1", 2))
+    api.put("nodes", node("gpu-2", 4))
+    api.when_watched["nodes"] = lambda: api.take("nodes", "gpu-1")
+    nodes = {"gpu-1": 4, "gpu-2": 4}
+    result = call(gpu_capacity, nodes=nodes, wait_timeout=2, report_only=True, give_up=True)
+    assert [row["state"] for row in result["nodes"].values()] == ["missing", "ok"]
+    assert result["nodes"]["gpu-1"]["message"] == "the cluster has no node of this name"
+    assert result["nodes"]["gpu-1"]["surroundings"] == []
 
 
 def test_a_busy_server_is_asked_again(api, call):

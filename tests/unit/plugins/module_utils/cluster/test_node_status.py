@@ -148,3 +148,47 @@ def test_annotations_of_this_collection_are_kept_and_no_others():
     ours = {"metal.gpu/labelled": "gpu"}
     node = {"metadata": {"annotations": {**ours, "volumes.kubernetes.io/x": "true"}}}
     assert node_status.parse_node(node, GPU).annotations == ours
+
+
+@pytest.mark.parametrize(
+    ("value", "amount", "odd"),
+    [
+        ("4x", None, True),
+        ("", None, True),
+        ([], None, True),
+        ({"a": 1}, None, True),
+        (True, None, True),
+        ("x" * 10_000, None, True),
+        (None, None, False),
+        ("-1", -1, False),
+        (4, 4, False),
+        ("1e1000", 2**63 - 1, False),
+        ("1e999999999", 2**63 - 1, False),
+    ],
+)
+def test_amounts_that_no_kubelet_reports(value, amount, odd):
+    """They come from a proxy, or from a tool that writes the status."""
+    node = {"metadata": {}, "status": {"capacity": {GPU: value}, "allocatable": {GPU: "4"}}}
+    found = node_status.parse_node(node, GPU)
+    assert (found.capacity, found.allocatable) == (amount, 4)
+    assert ("capacity" in found.troubles) is odd
+    assert len(found.troubles.get("capacity", "")) < 150
+    assert node_status.judge(found, Decimal(4), GPU).state == ("ok" if value == 4 else "differs")
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        {"metadata": {"labels": None, "annotations": None}, "status": None},
+        {"metadata": {}, "status": {"capacity": None, "allocatable": [], "conditions": None}},
+        {"metadata": {"labels": []}, "status": {"capacity": "4"}, "spec": None},
+    ],
+)
+def test_parts_that_are_null_or_of_another_kind(node):
+    found = node_status.parse_node(node, GPU)
+    assert (found.capacity, found.allocatable, found.ready, dict(found.labels)) == (
+        None,
+        None,
+        None,
+        {},
+    )

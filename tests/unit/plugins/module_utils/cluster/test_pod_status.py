@@ -49,6 +49,21 @@ def test_claimed(init, containers, gpus):
 
 
 @pytest.mark.parametrize(
+    ("resources", "gpus"),
+    [
+        (None, 0),
+        ({"limits": None}, 0),
+        ({"limits": {GPU: None}}, 0),
+        ({"limits": {GPU: "4x"}}, 1),  # it holds something
+        ({"limits": {GPU: []}}, 0),
+    ],
+)
+def test_limits_that_no_api_server_accepts(resources, gpus):
+    pod = {"spec": {"containers": [{"name": "a", "resources": resources}]}}
+    assert pod_status.claimed(pod, GPU) == gpus
+
+
+@pytest.mark.parametrize(
     ("volumes", "answer"),
     [
         pytest.param([{"hostPath": {"path": "/var/lib/kubelet/device-plugins"}}], True, id="usual"),

@@ -85,6 +85,11 @@ DNS = {"type": "Warning", "reason": "DNSConfigForming", "message": "Nameserver l
             "do not restart the kubelet while a GPU is lost", id="not admitted",
         ),
         pytest.param(
+            facts(judged("dead_plugin")), "DEVICE_PLUGIN_UNREGISTERED",
+            "nvidia-gpu.sock: connect: no such file",
+            "`systemctl restart kubelet`", id="registration is dead",
+        ),
+        pytest.param(
             facts(Verdict("failed", "Failed", "x", status={
                 "reason": "Evicted", "message": "The node had condition: [DiskPressure]. "})),
             "NODE_PRESSURE", "under disk pressure", "describe node gpu-1", id="evicted",

@@ -3,20 +3,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import time
 from threading import Barrier, Event
 
+import pytest
+
+from ansible_collections.metal.gpu.plugins.module_utils.probe import limited
 from ansible_collections.metal.gpu.plugins.module_utils.probe.commands import Command, read_outputs
 from ansible_collections.metal.gpu.plugins.module_utils.read.output import Output
-
-
-def run_command(argv, environ_update, **options):
-    """What AnsibleModule.run_command does, as far as it matters here."""
-    environment = {**os.environ, **environ_update}
-    done = subprocess.run(argv, capture_output=True, text=True, env=environment, check=False)
-    return done.returncode, done.stdout, done.stderr
 
 
 def test_outputs_come_back_under_their_names():
@@ -24,14 +18,14 @@ def test_outputs_come_back_under_their_names():
         "good": Command(("sh", "-c", "echo $LC_ALL")),
         "bad": Command(("sh", "-c", "echo why >&2; exit 9")),
     }
-    assert read_outputs(commands, run_command) == {
+    assert read_outputs(commands, limited.run) == {
         "good": Output(0, "C\n", ""),
         "bad": Output(9, "", "why\n"),
     }
 
 
 def test_nothing_to_run():
-    assert read_outputs({}, run_command) == {}
+    assert read_outputs({}, limited.run) == {}
 
 
 def test_commands_run_at_the_same_time():
@@ -47,7 +41,7 @@ def test_commands_run_at_the_same_time():
 
 def test_a_command_that_hangs_is_ended():
     hanging = {"nvidia_smi": Command(("sleep", "60"), timeout_s=0.1)}
-    assert read_outputs(hanging, run_command)["nvidia_smi"].rc is None
+    assert read_outputs(hanging, limited.run)["nvidia_smi"].rc is None
 
 
 def test_a_command_that_cannot_be_ended_is_given_up(monkeypatch):
@@ -76,3 +70,29 @@ def test_a_runner_that_finds_no_program():
         raise FileNotFoundError(2, "No such file or directory", argv[0])
 
     assert read_outputs({"a": Command(("a",))}, run)["a"].rc == 127
+
+
+@pytest.mark.parametrize("stream", ["", ">&2"])
+def test_output_without_an_end_is_cut(monkeypatch, stream):
+    """And the program has not ended, as far as anybody can tell."""
+    monkeypatch.setattr(limited, "LIMIT", 10_000)
+    endless = Command(("sh", "-c", f"echo first {stream}; exec yes {stream}"), timeout_s=20)
+    start = time.monotonic()
+    output = read_outputs({"nvidia_smi": endless}, limited.run)["nvidia_smi"]
+    assert output.rc is None
+    assert time.monotonic() - start < 10
+    printed = output.stderr if stream else output.stdout
+    assert printed.startswith("first\ny\n")
+    assert len(printed) == limited.LIMIT
+
+
+def test_output_that_is_no_text_and_much_of_both_kinds():
+    program = "head -c 300000 /dev/zero; head -c 300000 /dev/zero >&2; printf '\\377'"
+    output = read_outputs({"a": Command(("sh", "-c", program))}, limited.run)["a"]
+    assert output.rc == 0
+    assert (len(output.stdout), len(output.stderr)) == (300001, 300000)
+    assert output.stdout.endswith("\ufffd")
+
+
+def test_a_program_that_is_not_there():
+    assert read_outputs({"a": Command(("/nobody/has/it",))}, limited.run)["a"].rc == 127

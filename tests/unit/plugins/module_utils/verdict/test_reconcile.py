@@ -324,6 +324,11 @@ def test_what_follows_from_a_known_failure_is_no_finding_of_its_own() -> None:
             node(devices=[*map(device, range(3)), device(3, "[GPU is lost]")]), 4, [],
             (4, False, True), id="error in a cell",
         ),
+        pytest.param(node(devices=[], failure=DOWN), 4, [], (4, False, False), id="no answer"),
+        pytest.param(
+            node(devices=[device(0)], failure={**DOWN, "code": "timeout"}), 4, [],
+            (4, False, False), id="hangs after the first GPU",
+        ),
         pytest.param(node(), 4, [STOPPED], (4, False, False), id="left out"),
     ],
 )  # fmt: skip
@@ -340,6 +345,25 @@ def test_notice_about_the_hardware_does_not_end_the_wait(monkeypatch: pytest.Mon
     module = "ansible_collections.metal.gpu.plugins.module_utils.verdict.reconcile"
     monkeypatch.setattr(f"{module}.judge_hardware", lambda *_args: iter([notice]))
     assert question("gpu-1", node(), 4, [])["awaited"]
+
+
+def test_what_surrounds_a_node_is_a_finding_beside_right_amounts() -> None:
+    """And hides none of the others: a notice about a clock explains no GPU that is missing."""
+    clock = {"code": "NODE_CLOCK_OFF", "evidence": {"seconds": "300", "way": "behind"}}
+    beside = {"code": "DRA_DRIVER_BESIDE", "evidence": {"plugin": "a/b", "driver": "c/d"}}
+    for around, is_ok in (([clock], True), ([clock, beside], False)):
+        counted = cluster(surroundings=around)
+        verdict = reconcile("gpu-1", node(), 4, counted, smoke(UUIDS))
+        assert [one["code"] for one in verdict["findings"]] == [one["code"] for one in around]
+        assert verdict["ok"] is is_ok
+    lost = reconcile("gpu-1", node(), 4, cluster(surroundings=[clock]), smoke(UUIDS, allocatable=3))
+    assert "ALLOCATABLE_DIFFERS" in [one["code"] for one in lost["findings"]]
+
+
+def test_without_an_answer_of_the_driver_no_pod_is_missed() -> None:
+    seen = node(devices=[], failure=DOWN)
+    verdict = reconcile("gpu-1", seen, 4, cluster(), None)
+    assert [one["code"] for one in verdict["findings"]] == ["NVML_UNAVAILABLE"]
 
 
 def test_unobserved_node_is_a_failure() -> None:

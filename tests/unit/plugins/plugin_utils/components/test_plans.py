@@ -1312,6 +1312,14 @@ def test_driver_of_somebody_else_is_not_taken_away() -> None:
     assert planned["notices"][0]["message"].startswith("gpu-1: driver 580.178.04 stays, ")
 
 
+@pytest.mark.parametrize(("role", "node"), [("containerd", DONE), ("docker_ce", DOCKER)])
+def test_engine_of_the_admin_stays(role: str, node: dict[str, Any]) -> None:
+    planned = plan(
+        role, without_nulls(merge(node, {"ours": {"packages": {role: None}}})), state="absent"
+    )
+    assert "ENGINE_OF_ADMIN" in [notice["code"] for notice in planned["notices"]]
+
+
 def test_only_what_is_ours_goes() -> None:
     exchanged = {"packages": dict.fromkeys(OF_DRIVER, EXCHANGED)}
     planned = plan("nvidia_driver", merge(DONE, exchanged), state="absent")

@@ -304,34 +304,35 @@ def test_how_gpus_get_into_containers(
 
 
 @pytest.mark.parametrize(
-    ("found", "engines", "desired", "said"),
+    ("found", "engines", "desired", "code", "said"),
     [
         pytest.param(
-            [], ["docker", "containerd"], {},
+            [], ["docker", "containerd"], {}, "DEVICE_PLUGIN_MIXED",
             "docker on h1, containerd on h2", id="mixed",
         ),
         pytest.param(
-            [], ["docker", "containerd"], {"device_list_strategy": "envvar"},
+            [], ["docker", "containerd"], {"device_list_strategy": "envvar"}, "DEVICE_PLUGIN_MIXED",
             "docker on h1, containerd on h2", id="mixed, with a runtime class",
         ),
         pytest.param(
-            [], ["docker"], {"device_list_strategy": "cdi-cri"},
+            [], ["docker"], {"device_list_strategy": "cdi-cri"}, "DEVICE_PLUGIN_STRATEGY",
             "device_plugin_device_list_strategy is cdi-cri, but cri-dockerd "
             "passes no CDI devices to Docker, which h1",
             id="CDI under Docker",
         ),
         pytest.param(
-            [ours(nodes=7)], ["docker"], {},
+            [ours(nodes=7)], ["docker"], {}, "DEVICE_PLUGIN_MIXED",
             "it uses the strategy cdi-cri on 7 nodes, but the nodes of this run (1) need envvar",
             id="limited to the one Docker node of many",
         ),
     ],
 )  # fmt: skip
 def test_one_plugin_cannot_serve_everybody(
-    found: list[dict[str, Any]], engines: list[str], desired: dict[str, Any], said: str
+    found: list[dict[str, Any]], engines: list[str], desired: dict[str, Any], code: str, said: str
 ) -> None:
     made = plan(found, members=members(*engines), **desired)
     (refusal,) = made["refusals"]
+    assert refusal["code"] == code
     assert said in refusal["message"]
 
 

@@ -31,13 +31,13 @@ def test_steps(pods, cordoned, steps):
 
 
 @pytest.mark.parametrize(
-    ("pods", "drain", "messages"),
+    ("pods", "drain", "expected"),
     [
         pytest.param([], False, [], id="nobody"),
         pytest.param(
             [JOB, BARE],
             False,
-            ["gpu-1: pods hold GPUs: ml/job (2), ml/bare (1)"],
+            [("GPUS_IN_USE", "gpu-1: pods hold GPUs: ml/job (2), ml/bare (1)")],
             id="not permitted",
         ),
         pytest.param([JOB], True, [], id="permitted"),
@@ -45,16 +45,19 @@ def test_steps(pods, cordoned, steps):
             [JOB, BARE],
             True,
             [
-                "gpu-1: pods with GPUs must not be evicted: ml/bare "
-                "(it has no controller that recreates it)"
+                (
+                    "GPU_PODS_STAY",
+                    "gpu-1: pods with GPUs must not be evicted: ml/bare "
+                    "(it has no controller that recreates it)",
+                )
             ],
             id="would be lost",
         ),
     ],
 )
-def test_refusals(pods, drain, messages):
+def test_refusals(pods, drain, expected):
     found = plan_teardown.refuse_holders("gpu-1", pods, drain=drain)
-    assert [refusal["message"] for refusal in found] == messages
+    assert [(refusal["code"], refusal["message"]) for refusal in found] == expected
 
 
 def test_each_step_is_a_task():

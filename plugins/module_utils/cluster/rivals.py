@@ -1,0 +1,81 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: BSD-2-Clause
+
+"""Find out whether a node's GPUs are handed out by more than one. No I/O.
+
+Two device plugins register the same resource one after the other: the kubelet listens to the last
+one, and no longer to the first. A driver for dynamic resource allocation hands out GPUs that the
+device plugin hands out, too, so two pods get the same GPU.
+
+Source: kubernetes v1.37.1, pkg/kubelet/cm/devicemanager/manager.go;
+https://github.com/kubernetes-sigs/dra-driver-nvidia-gpu (its chart refuses gpus beside the plugin
+unless it is told otherwise)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
+    gpu_claims,
+    pod_status,
+    scheduling,
+)
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.causes import Cause
+from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ansible_collections.metal.gpu.plugins.module_utils.cluster.node_status import NodeStatus
+
+_PROGRAM = "k8s-device-plugin"
+
+
+def is_rival(daemonset: Mapping[str, Any]) -> bool:
+    """Tell whether the pods of a DaemonSet hand out GPUs."""
+    template = section(daemonset, "spec", "template")
+    return is_nvidia_plugin(template) or gpu_claims.is_dra_driver(template)
+
+
+def is_nvidia_plugin(template: Mapping[str, Any]) -> bool:
+    """Tell whether a container has NVIDIA's image, from any registry, and can register devices.
+
+    The image also contains feature discovery, the MPS control daemon and the configuration manager.
+    The chart runs these in other DaemonSets: k8s-device-plugin v0.20.0,
+    deployments/helm/nvidia-device-plugin/templates.
+    """
+    return pod_status.is_device_plugin(template) and any(
+        _program(container) == _PROGRAM for container in section(template, "spec")["containers"]
+    )
+
+
+def _program(container: Mapping[str, Any]) -> str:
+    image: str = container["image"]
+    return image.partition("@")[0].rpartition("/")[2].partition(":")[0]
+
+
+def find(name: str, node: NodeStatus, daemonsets: Iterable[Mapping[str, Any]]) -> Cause | None:
+    """Return that more than one of these DaemonSets hands out the GPUs of a node."""
+    here = [one for one in daemonsets if _runs_on(name, node, section(one, "spec", "template"))]
+    plugins = [one for one in here if is_nvidia_plugin(section(one, "spec", "template"))]
+    drivers = [one for one in here if one not in plugins]
+    if len(plugins) > 1:
+        return Cause("DEVICE_PLUGIN_TWICE", {"found": " and as ".join(map(_name, plugins))})
+    if plugins and drivers and node.capacity:
+        evidence = {"plugin": _name(plugins[0]), "driver": _name(drivers[0])}
+        return Cause("DRA_DRIVER_BESIDE", evidence)
+    return None
+
+
+def _runs_on(name: str, node: NodeStatus, template: Mapping[str, Any]) -> bool:
+    spec = section(template, "spec")
+    return not (
+        scheduling.missing_labels(node.labels, spec)
+        or scheduling.unmet_affinity(name, node.labels, spec)
+        or scheduling.untolerated(node.taints, scheduling.daemon_tolerations(spec))
+    )
+
+
+def _name(daemonset: Mapping[str, Any]) -> str:
+    return "{namespace}/{name}".format_map(daemonset["metadata"])

@@ -1,0 +1,125 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What roles say where a scenario would lose its nodes: services that stay down, reboots that halt.
+
+The programs are stand-ins: a systemd whose services do not start.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.metal.gpu.tests.unit.support.api_server import ApiServer
+from ansible_collections.metal.gpu.tests.unit.support.playbooks import LOCAL, Run, run
+
+SYSTEMCTL = """\
+#!/bin/sh
+case $* in
+*show*) printf 'LoadState=loaded\\nActiveState=inactive\\nUnitFileState=enabled\\n' ;;
+*restart*|*start*) echo "Job for it failed because the control process exited" >&2; exit 1 ;;
+esac
+"""
+JOURNALCTL = """\
+#!/bin/sh
+echo "containerd: failed to load TOML"
+"""
+GPU = "nvidia.com/gpu"
+
+
+def carry_out(
+    folder: Path, role: str, tasks: str, hosts: dict[str, Any], *before: dict[str, Any], **more: Any
+) -> Run:
+    """Carry out one file of tasks, with these programs."""
+    path = folder / "bin"
+    path.mkdir()
+    for name, text in (("systemctl", SYSTEMCTL), ("journalctl", JOURNALCTL)):
+        (path / name).write_text(text)
+        (path / name).chmod(0o755)
+    include = {"name": f"metal.gpu.{role}", "tasks_from": tasks}
+    play = {
+        "hosts": "gpu-1",
+        "gather_facts": False,
+        "vars": {"ansible_facts": {"service_mgr": "systemd"}, **more},
+        "environment": {"PATH": f"{path}:/usr/bin:/bin"},
+        "tasks": [{"ansible.builtin.include_role": include}],
+    }
+    local = {name: {**LOCAL, **variables} for name, variables in hosts.items()}
+    return run(folder, [*before, play], {"all": {"hosts": local}})
+
+
+def test_engine_that_does_not_start_with_its_former_configuration_either(tmp_path):
+    node = {"engines": {"containerd": {"path": None}}}
+    facts = {"metal_gpu": {"node": node, "plans": {"containerd": {"steps": []}}}}
+    found = carry_out(tmp_path, "containerd", "restart.yml", {"gpu-1": facts})
+    assert found.code != 0
+    assert "ENGINE_DOWN gpu-1: containerd does not start, even with its former" in found.words
+    assert "containerd: failed to load TOML" in found.words
+
+
+def test_kubelet_that_does_not_start_with_its_former_files_either(tmp_path):
+    data = {"configuration": [], "daemon_reload": False, "health_url": None}
+    plan = {"steps": [], "data": data}
+    facts = {
+        "metal_gpu": {"plans": {"kubelet_device_plugins": plan}},
+        "kubelet_device_plugins_error": "unknown gate",
+    }
+    found = carry_out(tmp_path, "kubelet_device_plugins", "restore.yml", {"gpu-1": facts})
+    assert found.code != 0
+    assert "KUBELET_DOWN gpu-1: " in found.words
+    assert "unknown gate" in found.words
+
+
+# -------------------------------------------------------------------------------------------------
+# Reboots
+
+RUNNING = {"metal_gpu": {"node": {"kubelet": {"running": True, "node_name": "gpu-1"}}}}
+
+
+def test_no_reboot_after_a_node_that_has_not_come_back(tmp_path):
+    """Two nodes reboot in turn. The first stays away, so the second does not go."""
+    before = {
+        "hosts": "gpu-0",
+        "gather_facts": False,
+        "tasks": [{"ansible.builtin.group_by": {"key": "nvidia_driver_rebooting"}}],
+    }
+    hosts = {"gpu-0": {}, "gpu-1": RUNNING}
+    found = carry_out(tmp_path, "nvidia_driver", "reboot.yml", hosts, before)
+    assert found.code != 0
+    assert "REBOOT_HALTED gpu-1: not rebooted, because other nodes did not come back" in found.words
+    assert "from their reboot: gpu-0" in found.words
+
+
+@pytest.fixture
+def server() -> Iterator[ApiServer]:
+    with ApiServer() as server:
+        yield server
+
+
+def test_no_reboot_while_pods_hold_gpus(tmp_path, server):
+    metadata = {"name": "training", "namespace": "ml"}
+    container = {"name": "c", "image": "i", "resources": {"limits": {GPU: "2"}}}
+    server.put("nodes", {"metadata": {"name": "gpu-1"}, "spec": {}, "status": {}})
+    spec = {"nodeName": "gpu-1", "containers": [container]}
+    server.put("pods", {"metadata": metadata, "spec": spec, "status": {"phase": "Running"}})
+    kubeconfig = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "c",
+        "clusters": [{"name": "k", "cluster": {"server": server.url}}],
+        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+        "users": [{"name": "u", "user": {"token": server.token}}],
+    }
+    path = tmp_path / "kubeconfig"
+    path.write_text(json.dumps(kubeconfig))
+    variables = {"metal_gpu_kubeconfig": str(path), "nvidia_driver_reboot_drain": True}
+    found = carry_out(tmp_path, "nvidia_driver", "drain.yml", {"gpu-1": RUNNING}, **variables)
+    assert found.code != 0
+    assert "REBOOT_BLOCKED gpu-1: the node needs a reboot, but pods hold GPUs" in found.words
+    assert "ml/training" in found.words
+    assert server.made("patch", "nodes") == []
