@@ -71,15 +71,16 @@ def parse_node(node: Mapping[str, Any], resource: str) -> NodeStatus:
     status = section(node, "status")
     odd: dict[str, str] = {}
 
-    def amount(field: str) -> Decimal | None:
-        value = section(status, field).get(resource)
+    def amount(field: str, name: str) -> Decimal | None:
+        value = section(status, field).get(name)
         try:
             return None if value is None else parse_quantity(value)
         except QuantityInvalid:
-            odd[field] = f"its {field} of {resource} is {str(value)[:_ODD]!r}, which is no quantity"
+            odd[field] = f"its {field} of {name} is {str(value)[:_ODD]!r}, which is no quantity"
             return None
 
-    amounts = amount("capacity"), amount("allocatable")
+    names = [resource, *filter(is_gpu, section(status, "capacity"))]
+    amounts = {name: (amount("capacity", name), amount("allocatable", name)) for name in names}
     conditions = {condition["type"]: condition for condition in status.get("conditions") or ()}
     conditions.setdefault(_READY, _UNREPORTED)
     ready, troubles = _STATUSES.get(conditions[_READY]["status"]), {**_troubles(conditions), **odd}
@@ -89,8 +90,8 @@ def parse_node(node: Mapping[str, Any], resource: str) -> NodeStatus:
     if ready and left:
         ready, troubles[_READY] = False, f"the node still has the taint {left}"
     return NodeStatus(
-        capacity=amounts[0],
-        allocatable=amounts[1],
+        capacity=amounts[resource][0],
+        allocatable=amounts[resource][1],
         ready=ready,
         troubles=troubles,
         labels=section(node, "metadata", "labels"),
@@ -100,19 +101,13 @@ def parse_node(node: Mapping[str, Any], resource: str) -> NodeStatus:
             for key, value in section(node, "metadata", "annotations").items()
             if key.startswith(_DOMAIN)
         },
-        resources=_gpu_resources(status),
+        # A kubelet keeps a resource that it no longer has, with 0.
+        resources={
+            name: (capacity or Decimal(0), allocatable or Decimal(0))
+            for name, (capacity, allocatable) in amounts.items()
+            if is_gpu(name) and (capacity or allocatable)
+        },
     )
-
-
-def _gpu_resources(status: Mapping[str, Any]) -> dict[str, tuple[Decimal, Decimal]]:
-    """Return the resources for GPUs. A kubelet keeps one that it no longer has, with 0."""
-    allocatable = status.get("allocatable", {})
-    found = {
-        name: (parse_quantity(amount), parse_quantity(allocatable.get(name, 0)))
-        for name, amount in status.get("capacity", {}).items()
-        if is_gpu(name)
-    }
-    return {name: amounts for name, amounts in found.items() if any(amounts)}
 
 
 def judge_expected(node: NodeStatus, expected: Expected, *, ready: bool = False) -> Judgement:

@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 # Findings that explain a loss at a layer, although their text does not name the GPU.
 _EXPLAIN = {
     "declared": ("GPU_COUNT_DIFFERS", "NO_GPU"),
+    "pci": ("NVML_CONTRADICTS",),
     "device_files": ("CUDA_UNAVAILABLE", "DEVICE_FILE_OUTDATED", "DEVICE_FILE_BLOCKED"),
     "kernel": ("NVML_UNAVAILABLE", "NVML_COUNT_DIFFERS"),
     "nvml": ("NVML_UNAVAILABLE", "NVML_TROUBLE"),
     "fabric": ("FABRIC_", "SUBNET_MANAGER_"),
     "cdi": ("DRIFTED", "CDI_"),
     "plugin": ("CAPACITY_", "ALLOCATABLE_", "DEVICE_PLUGIN_", "GPU_UNHEALTHY", "GPU_RESOURCES_"),
-    "computed": ("SMOKE_", "POD_", "CDI_UNRESOLVABLE"),
+    "computed": ("COMPUTE_", "SMOKE_", "POD_", "CDI_UNRESOLVABLE"),
 }
 _OF_CLUSTER = ("NODE_", "KUBELET_", "ENGINE_", "CLUSTER_")
 
