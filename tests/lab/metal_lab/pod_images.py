@@ -26,12 +26,12 @@ PAUSE_IMAGE = "registry.k8s.io/pause:3.10"
 DEFAULT_PAUSE_IMAGE = "registry.k8s.io/pause:3.10.2"
 PLUGIN_IMAGE = f"nvcr.io/nvidia/k8s-device-plugin:v{DEVICE_PLUGIN}"
 CUDA_IMAGE = "nvcr.io/nvidia/cuda:13.0.2-base-ubuntu24.04"
+# The same image without the variable that every CUDA image sets.
+BUSYBOX_IMAGE = "docker.io/library/busybox:1.35"
 # NVIDIA's programs that compute and copy, as recorded.
 VECTORADD_IMAGE = "nvcr.io/nvidia/k8s/cuda-sample:vectoradd-cuda12.5.0"
 OLD_VECTORADD_IMAGE = "nvcr.io/nvidia/k8s/cuda-sample:vectoradd-cuda11.7.1"
 NVBANDWIDTH_IMAGE = "ghcr.io/nvidia/k8s-samples:nvbandwidth-v0.7-8d103163"
-# The same image without the variable that every CUDA image sets.
-BUSYBOX_IMAGE = "docker.io/library/busybox:1.35"
 
 PAUSE = FILES / "programs" / "pause.c"
 

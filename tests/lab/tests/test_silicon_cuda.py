@@ -218,7 +218,9 @@ def test_visible_devices(machine, visible, broken, passes):
     assert (machine.add(visible)[0] == 0) == passes
 
 
-@pytest.mark.parametrize("visible", ["", "9", "GPU-", "GPU-x", "9,0", "NoDevFiles", "-1"])
+@pytest.mark.parametrize(
+    "visible", ["", "9", "99999999999", "GPU-", "GPU-x", "9,0", "NoDevFiles", "-1"]
+)
 def test_no_device_is_visible(machine, visible):
     assert machine.add(visible) == (1, f"{START}\n", failed(100))
 

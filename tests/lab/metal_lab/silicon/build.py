@@ -113,7 +113,7 @@ def build(
             library(
                 "libcuda",
                 "libcuda.so.1",
-                [nvml / "cuda.c", nvml / "machine.c", errors],
+                [nvml / "cuda.c", nvml / "cuda_run.c", nvml / "machine.c", errors],
                 "-fvisibility=hidden",
                 f"-I{nvml}",
             ),

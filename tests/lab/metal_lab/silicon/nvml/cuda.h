@@ -87,7 +87,8 @@ extern const struct cuda_error cuda_errors[]; /* the last one has no words */
     F(cuMemFree_v2, (CUdeviceptr memory))                                                        \
     F(cuMemcpyHtoD_v2, (CUdeviceptr to, const void *from, size_t size))                          \
     F(cuMemcpyDtoH_v2, (void *to, CUdeviceptr from, size_t size))                                \
-    F(cuMemcpyPeer, (CUdeviceptr to, CUcontext there, CUdeviceptr from, CUcontext here, size_t size)) \
+    F(cuMemcpyPeer,                                                                              \
+      (CUdeviceptr to, CUcontext there, CUdeviceptr from, CUcontext here, size_t size))          \
     F(cuModuleLoadData, (CUmodule * module, const void *code))                                   \
     F(cuModuleUnload, (CUmodule module))                                                         \
     F(cuModuleGetFunction, (CUfunction * function, CUmodule module, const char *name))           \

@@ -171,10 +171,8 @@ def p2p_broken(node: Node, machine: Machine, kernel: Kernel, arguments: list[str
 
 def no_peer_access(node: Node, machine: Machine, kernel: Kernel, arguments: list[str]) -> None:
     """[GPU]: it and the other GPUs cannot reach each other's memory; without GPU: no two can."""
-    addresses = (
-        [_gpu(machine, arguments)] if arguments else [one["address"] for one in machine.gpus]
-    )
-    for address in addresses:
+    every = [one["address"] for one in machine.all_gpus]
+    for address in [_gpu(machine, arguments)] if arguments else every:
         machine.set_fault("peer", address, word="none")
 
 
