@@ -96,9 +96,9 @@ def _with_news(
             evidence = {"address": gpu["address"], "uuid": uuid}
             evidence |= {"former": old["uuid"], "date": old.get("date", "an earlier time")}
             news.append(finding("GPU_REPLACED", host, **evidence))
-    twice = {uuid: others for uuid in _uuids(verdict) if len(others := owners.get(uuid, ())) > 1}
-    if twice and host in {name for names in twice.values() for name in names}:
-        others = dict.fromkeys(name for names in twice.values() for name in names if name != host)
+    twice = {uuid: names for uuid in _uuids(verdict) if len(names := owners.get(uuid, ())) > 1}
+    others = dict.fromkeys(name for names in twice.values() for name in names if name != host)
+    if others and not verdict.get("left_out"):
         evidence = {"uuids": ", ".join(twice), "others": some([*others])}
         news.append(finding("GPU_UUID_TWICE", host, **evidence))
     findings = [*verdict["findings"], *news]
