@@ -30,18 +30,18 @@ if TYPE_CHECKING:
 
 # In this order, from the machine to the pods, with what a sentence calls them.
 NAMES = {
-    "declared": "gpu_count",
-    "pci": "the PCI bus",
-    "device_files": "the device files",
-    "kernel": "the kernel module",
-    "nvml": "nvidia-smi",
-    "fabric": "the fabric",
-    "cdi": "the CDI specification",
-    "plugin": "the device plugin's registration",
-    "capacity": "the node's capacity",
-    "allocatable": "the node's allocatable",
-    "label": "the label nvidia.com/gpu.count",
-    "computed": "the pods",
+    "declared": "in gpu_count",
+    "pci": "on the PCI bus",
+    "device_files": "among the device files",
+    "kernel": "in the kernel module",
+    "nvml": "in nvidia-smi",
+    "fabric": "in the fabric",
+    "cdi": "in the CDI specification",
+    "plugin": "registered by the device plugin",
+    "capacity": "in the node's capacity",
+    "allocatable": "in the node's allocatable",
+    "label": "in the label nvidia.com/gpu.count",
+    "computed": "proven by a pod",
 }
 _OF_FILES = ("cdi", "plugin")
 _FILE = re.compile(r"/dev/nvidia(?P<minor>\d+)")

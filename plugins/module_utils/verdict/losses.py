@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # Findings that explain a loss at a layer, although their text does not name the GPU.
 _EXPLAIN = {
     "declared": ("GPU_COUNT_DIFFERS", "NO_GPU"),
-    "pci": ("NVML_CONTRADICTS",),
+    "pci": ("NVML_CONTRADICTS", "NO_GPU"),
     "device_files": ("CUDA_UNAVAILABLE", "DEVICE_FILE_OUTDATED", "DEVICE_FILE_BLOCKED"),
     "kernel": ("NVML_UNAVAILABLE", "NVML_COUNT_DIFFERS"),
     "nvml": ("NVML_UNAVAILABLE", "NVML_TROUBLE"),
@@ -51,12 +51,12 @@ def explain_losses(
         is_all = len(some) == len(gpus) > 1
         names = [f"all {len(gpus)} GPUs"] if is_all else list(map(_name, some))
         before = _before(place, some, layers)
-        where = f"in {before}, but not in {NAMES[place]}" if before else f"not in {NAMES[place]}"
+        where = f"{before}, but not {NAMES[place]}" if before else f"not {NAMES[place]}"
         lines += [f"{name}: {where}{why}" for name in names]
     declared, on_bus = layers["declared"].number, layers["pci"].number
     if declared is not None and on_bus is not None and on_bus < declared:
         why = _codes(findings, _EXPLAIN["declared"])
-        lines.insert(0, f"{declared - on_bus} of {declared} GPUs: not in {NAMES['pci']}{why}")
+        lines.insert(0, f"{declared - on_bus} of {declared} GPUs: not {NAMES['pci']}{why}")
     return lines
 
 
@@ -82,7 +82,7 @@ def _why(gpu: SeenGpu, findings: Iterable[Mapping[str, str]]) -> str:
     names = [name for name in (gpu["address"], gpu["uuid"]) if name]
     named = [one for one in findings if any(name in one["message"] for name in names)]
     return _codes(
-        named or findings, () if named else (*_EXPLAIN[gpu["lost_at"] or ""], *_OF_CLUSTER)
+        named or findings, () if named else (*_EXPLAIN.get(gpu["lost_at"] or "", ()), *_OF_CLUSTER)
     )
 
 

@@ -26,10 +26,14 @@ if TYPE_CHECKING:
 _OF_GPUS = "nvidia.com/gpu="
 
 
-def judge_names(host: str, node: Node) -> Iterator[dict[str, str]]:
+def judge_names(host: str, node: Node, *, is_whole: bool) -> Iterator[dict[str, str]]:
+    """Judge the names in files. `is_whole` is whether no finding is about a missing GPU.
+
+    With one, that is what the files still name.
+    """
     yield from _named_twice(host, node)
     here = _uuids(node)
-    if here is None:
+    if here is None or not is_whole:
         return
     for path, names in node["cdi"]["names"].items():
         gone = _gone((name.partition("=")[2] for name in names), here)

@@ -133,12 +133,13 @@ def reconcile(
             findings.append(finding("NODE_NOT_OBSERVED", host, error="the observation is missing"))
     elif is_sound(stated):
         stopped = list(judge_services(host, node))
-        findings += _judge_gpus(host, node, declared)
+        of_gpus = _judge_gpus(host, node, declared)
+        findings += of_gpus
         findings += judge_cuda(host, node)
         findings += judge_device_files(host, node)
         fabric = list(judge_fabric(host, node))
         findings += fabric
-        findings += judge_names(host, node)
+        findings += judge_names(host, node, is_whole=is_sound(of_gpus))
         findings += stopped
         findings += [finding(code, host, **evidence) for code, evidence in silent_programs(node)]
         answers = judge_answers(host, node, declared, cluster, smoke, asked, [*findings])

@@ -38,7 +38,9 @@ def parse(text: str) -> dict[str, Any]:
         verdict = entry.get("verdict") if isinstance(entry, dict) else None
         gpus = entry.get("gpus") if isinstance(entry, dict) else None
         is_known = isinstance(gpus, list) and all(
-            isinstance(one, dict) and isinstance(one.get("address"), str) for one in gpus
+            isinstance(one, dict)
+            and all(isinstance(one.get(key), str) for key in ("address", "uuid", "date"))
+            for one in gpus
         )
         if not isinstance(verdict, dict) or not is_known:
             raise ReportInvalid(f"the entry of {host} has no verdict")
@@ -89,17 +91,31 @@ def _with_news(
     before = {one["address"]: one for one in entry.get("gpus", ())}
     news = []
     for gpu in verdict["gpus"]:
-        uuid, old = gpu["uuid"], before.get(gpu["address"], {})
-        if not uuid:
-            continue
-        if old.get("uuid") and old["uuid"] != uuid:
+        uuid, old = gpu["uuid"], before.get(gpu["address"])
+        if uuid and old and old["uuid"] != uuid:
             evidence = {"address": gpu["address"], "uuid": uuid}
-            evidence |= {"former": old["uuid"], "date": old.get("date", "an earlier time")}
+            evidence |= {"former": old["uuid"], "date": old["date"]}
             news.append(finding("GPU_REPLACED", host, **evidence))
-    twice = {uuid: others for uuid in _uuids(verdict) if len(others := owners.get(uuid, ())) > 1}
-    if twice and host in {name for names in twice.values() for name in names}:
-        others = dict.fromkeys(name for names in twice.values() for name in names if name != host)
+    news += _gone(verdict, before)
+    twice = {uuid: names for uuid in _uuids(verdict) if len(names := owners.get(uuid, ())) > 1}
+    others = dict.fromkeys(name for names in twice.values() for name in names if name != host)
+    if others and not verdict.get("left_out"):
         evidence = {"uuids": ", ".join(twice), "others": some([*others])}
         news.append(finding("GPU_UUID_TWICE", host, **evidence))
     findings = [*verdict["findings"], *news]
     return {**verdict, "findings": findings, "ok": verdict["ok"] and is_sound(news)}
+
+
+def _gone(verdict: Verdict, before: Mapping[str, Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Return a notice for each GPU that was there and is at no address now.
+
+    An empty list of GPUs shows that the node was not observed.
+    """
+    here, uuids = {gpu["address"] for gpu in verdict["gpus"]}, _uuids(verdict)
+    return [
+        finding(
+            "GPU_GONE", verdict["host"], **{key: one[key] for key in ("address", "uuid", "date")}
+        )
+        for address, one in before.items()
+        if here and address not in here and one.get("uuid") not in uuids
+    ]

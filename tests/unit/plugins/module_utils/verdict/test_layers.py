@@ -94,16 +94,16 @@ def of_pods(scene: Scene) -> None:
     ("lose", "layer", "line"),
     [
         pytest.param(
-            of_bus, "pci", "not in the PCI bus: see NVML_CONTRADICTS", id="pci"
+            of_bus, "pci", "not on the PCI bus: see NVML_CONTRADICTS", id="pci"
         ),
         pytest.param(
             of_device_files, "device_files",
-            "in the PCI bus, but not in the device files: see CUDA_UNAVAILABLE",
+            "on the PCI bus, but not among the device files: see CUDA_UNAVAILABLE",
             id="device files",
         ),
         pytest.param(
             of_kernel, "kernel",
-            "in the PCI bus, but not in the kernel module: see NVML_COUNT_DIFFERS",
+            "on the PCI bus, but not in the kernel module: see NVML_COUNT_DIFFERS",
             id="kernel",
         ),
         pytest.param(
@@ -121,13 +121,13 @@ def of_pods(scene: Scene) -> None:
         ),
         pytest.param(
             of_plugin, "plugin",
-            "in the CDI specification, but not in the device plugin's registration: see "
+            "in the CDI specification, but not registered by the device plugin: see "
             "ALLOCATABLE_DIFFERS",
             id="plugin",
         ),
         pytest.param(
             of_pods, "computed",
-            "in the device plugin's registration, but not in the pods: see SMOKE_MISSING",
+            "registered by the device plugin, but not proven by a pod: see SMOKE_MISSING",
             id="computed",
         ),
     ],
@@ -172,7 +172,7 @@ def test_only_a_number_is_known_of_a_missing_card() -> None:
     scene = Scene(CONTAINERD)
     scene.declared = 3
     verdict = scene.verdict()
-    assert verdict["lost"] == ["1 of 3 GPUs: not in the PCI bus: see GPU_COUNT_DIFFERS"]
+    assert verdict["lost"] == ["1 of 3 GPUs: not on the PCI bus: see GPU_COUNT_DIFFERS"]
     assert [gpu["lost_at"] for gpu in verdict["gpus"]] == [None, None]
 
 
@@ -182,7 +182,7 @@ def test_a_driver_that_is_down_is_one_line() -> None:
     scene.node["nvml"] |= {"devices": [], "bound": {}, "complete": False, "failure": failure}
     verdict = scene.verdict()
     (line,) = verdict["lost"]
-    assert line.startswith("all 8 GPUs: in the PCI bus, but not in the kernel module: see ")
+    assert line.startswith("all 8 GPUs: on the PCI bus, but not in the kernel module: see ")
     assert "NVML_UNAVAILABLE" in line
 
 

@@ -19,14 +19,17 @@ RUN, ETC = "/var/run/cdi/nvidia.yaml", "/etc/cdi/nvidia.yaml"
 UUIDS = [gpu["uuid"] for gpu in NODE["nvml"]["devices"]]
 
 
-def judged(names: dict[str, list[str]], registered: Any = None, **nvml: Any) -> list[str]:
+def judged(
+    names: dict[str, list[str]], registered: Any = None, *, is_whole: bool = True, **nvml: Any
+) -> list[str]:
     node: Any = copy.deepcopy(NODE)
     node["cdi"]["names"] = names
     node["nvml"] |= nvml
     if registered is not None:
         ids = {"registered": {"nvidia.com/gpu": registered}, "holdings": []}
         node["kubelet"]["devices"] = ids
-    return [one["message"].removeprefix("n1: ") for one in judge_names("n1", node)]
+    found = judge_names("n1", node, is_whole=is_whole)
+    return [one["message"].removeprefix("n1: ") for one in found]
 
 
 def named(*names: str) -> list[str]:
@@ -62,6 +65,10 @@ def test_a_kubelet_that_knows_a_gpu_of_the_past() -> None:
 )
 def test_unknown_is_not_gone(nvml: dict[str, Any]) -> None:
     assert judged({RUN: named(GONE)}, [GONE], **nvml) == []
+
+
+def test_a_gpu_that_is_missing_is_reported_once() -> None:
+    assert judged({RUN: named(GONE)}, [GONE], is_whole=False) == []
 
 
 def test_two_files_of_one_directory() -> None:

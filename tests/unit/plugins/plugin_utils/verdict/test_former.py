@@ -56,6 +56,25 @@ def test_a_gpu_that_is_lost_for_a_while_is_remembered() -> None:
     assert [one["uuid"] for one in entries["a"]["gpus"]] == ["GPU-1", "GPU-2"]
 
 
+def test_a_card_that_is_gone_is_named_until_the_report_is_deleted() -> None:
+    entries = reread([verdict("a", "GPU-1", "GPU-2")])
+    for date in (SECOND, SECOND):
+        (found,) = former.compare([verdict("a", "GPU-1")], entries)
+        assert codes(found) == ["GPU_GONE"]
+        assert found["ok"]
+        assert (
+            "the GPU GPU-2 at 0000:82:00.0, which was there at" in found["findings"][0]["message"]
+        )
+        entries = reread([found], entries, date)
+    assert former.compare([verdict("a")], entries) == [verdict("a")]  # not observed
+
+
+def test_a_card_that_was_moved_is_not_gone() -> None:
+    entries = reread([verdict("a", "GPU-1", "GPU-2")])
+    (found,) = former.compare([verdict("a", "GPU-2")], entries)
+    assert codes(found) == ["GPU_REPLACED"]
+
+
 def test_hosts_that_are_not_in_this_run_stay_in_the_report() -> None:
     entries = reread([verdict("a", "GPU-1"), verdict("b", "GPU-2")])
     entries = reread([verdict("b", "GPU-2")], entries, SECOND)
@@ -98,6 +117,7 @@ def test_a_uuid_twice_on_one_node_is_a_finding_of_that_node() -> None:
         '{"version": 1, "hosts": {"a": 7}}',
         '{"version": 1, "hosts": {"a": {"verdict": {}, "gpus": [7]}}}',
         '{"version": 1, "hosts": {"a": {"verdict": {}, "gpus": [{"uuid": "GPU-1"}]}}}',
+        '{"version": 1, "hosts": {"a": {"verdict": {}, "gpus": [{"address": "x", "uuid": 1}]}}}',
     ],
 )
 def test_other_files_are_refused(text: str) -> None:
