@@ -283,6 +283,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
     smoke_pod,
     smoke_run,
 )
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.causes import Cause
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import Client
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_transport import Timer
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_pod import Request, Verdict
@@ -395,6 +396,7 @@ def choose(
         cause = None
         if name not in observed:
             verdict = Verdict("failed", "", "the cluster has no node of this name")
+            cause = Cause("NODE_NOT_IN_CLUSTER", {"node": name})
         elif request.gpus:
             desired.append(request)
             continue
