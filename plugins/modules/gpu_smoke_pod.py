@@ -407,6 +407,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
     smoke_pod,
     smoke_run,
 )
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.causes import Cause
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import Client
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_errors import KubeError
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_transport import Timer
@@ -583,6 +584,7 @@ def choose(
         cause = None
         if name not in observed:
             verdict = Verdict("failed", "", "the cluster has no node of this name")
+            cause = Cause("NODE_NOT_IN_CLUSTER", {"node": name})
         elif request.gpus:
             desired.append(request)
             continue

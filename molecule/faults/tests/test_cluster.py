@@ -589,7 +589,10 @@ def _is_registered(laboratory: Any, *of_node: str) -> bool:
         for pod in pods
         if pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
     ]
-    logs = [laboratory.kubectl("logs", of_node[0], name).splitlines() for name in names]
+    try:
+        logs = [laboratory.kubectl("logs", of_node[0], name).splitlines() for name in names]
+    except AssertionError:
+        return False  # the kubelet does not answer yet
     told = [line for log in logs for line in log if "Registered" in line or "already" in line]
     return bool(told) and "Registered device plugin" in told[-1]
 
@@ -598,11 +601,11 @@ def test_memory_pressure_and_a_cordoned_node(ready, verdicts):
     """A cordon keeps no pod of a DaemonSet away, and those of the proof tolerate it."""
     config, host = "/var/lib/kubelet/config.yaml", ready.host("gpu-1")
     restart = "systemctl restart kubelet"
+    soft = (
+        "evictionSoft: {memory.available: 900Gi}\nevictionSoftGracePeriod: {memory.available: 1s}"
+    )
     host.check_output(
-        "cp --preserve %s /root/good && sed -i 's/memory.available: .*/memory.available: 900Gi/' %s"
-        f" && {restart}",
-        config,
-        config,
+        "cp --preserve %s /root/good && echo %s >> %s && " + restart, config, soft, config
     )
     ready.kubectl("cordon", "gpu-2")
     try:
@@ -613,7 +616,7 @@ def test_memory_pressure_and_a_cordoned_node(ready, verdicts):
         host.check_output("mv /root/good %s && " + restart, config)
         path = "--for=condition=MemoryPressure=false"
         ready.kubectl("wait", path, "node/gpu-1", "--timeout=60s")
-    assert found == {"gpu-1": {"NODE_PRESSURE"}, "gpu-2": {"NODE_TAINTED"}}
+    assert found == {"gpu-1": {"NODE_PRESSURE"}, "gpu-2": set()}
 
 
 def test_plugin_in_a_namespace_that_takes_no_pods_with_folders_of_the_node(

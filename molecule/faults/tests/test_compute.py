@@ -50,7 +50,7 @@ def said(laboratory: Any, code: str) -> str:
 def smoke(laboratory: Any) -> str:
     """Return the cell of the last run's table."""
     (_command, output) = laboratory.printed[-1]
-    (row,) = re.findall(rf"^[ \"]*{NODE} .*", output, re.MULTILINE)
+    (row,) = re.findall(rf'^ +"({NODE} .*)"', output, re.MULTILINE)
     return str(re.findall(r"\d/\d|busy|-", row)[-1])
 
 
