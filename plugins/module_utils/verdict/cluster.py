@@ -195,8 +195,8 @@ def _judge_smoke(
     elif cause is not None:
         # An earlier finding already explains GPUs that are not allocatable.
         if cause["code"] not in (*known, "GPUS_NOT_ALLOCATABLE") or not known:
-            evidence = {**compute.image_evidence(node), **cause["evidence"]}
-            yield finding(cause["code"], host, **evidence)
+            more = {**compute.image_evidence(node), **cause["evidence"]}
+            yield finding(cause["code"], host, **more)
     elif smoke["reason"] in NO_IMAGE:
         setting = image_setting(smoke.get("level", "list"), "")
         error = quote(smoke["message"])
