@@ -114,9 +114,8 @@ options:
         effect: NoSchedule
   resources:
     description:
-      - >-
-        What each container requests besides the GPUs, and its limits, as in a Pod's C(resources),
-        for example V({limits: {cpu: "1", memory: 2Gi}}).
+      - What each container requests besides the GPUs, and its limits, as in a container's
+        C(resources).
       - Set it if a ResourceQuota demands it. The programs of all GPUs run at the same time, and
         each of them needs some hundred MiB.
     type: dict
