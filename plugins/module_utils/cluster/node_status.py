@@ -115,11 +115,15 @@ def judge_expected(node: NodeStatus, expected: Expected, *, ready: bool = False)
     found = {name: (int(one), int(other)) for name, (one, other) in node.resources.items()}
     if expected.resources is None:
         total = sum(allocatable for _capacity, allocatable in found.values())
-        is_same = all(one == other for one, other in found.values()) and total >= expected.gpus
+        is_whole = all(one == other for one, other in found.values() if other)
+        is_same = is_whole and total >= expected.gpus
     else:
         # GPUs that are not split can be there beside parts, as many as there are.
         wanted = expected.resources
-        names = wanted if expected.sharing.mig != "none" else {**wanted, **found}
+        # After a resource gets another name, the kubelet keeps the old one for a while, of which
+        # nothing is allocatable.
+        others = {name for name, (_capacity, allocatable) in found.items() if allocatable}
+        names = {*wanted} if expected.sharing.mig != "none" else {*wanted, *others}
         is_same = all(found.get(name, (0, 0)) == (wanted.get(name, 0),) * 2 for name in names)
     if is_same:
         is_fit = node.ready or not ready

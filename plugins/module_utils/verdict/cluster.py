@@ -132,6 +132,11 @@ def _judge_resources(
         return
     wanted, found = cluster.get("wanted"), cluster.get("resources") or {}
     amounts = None if wanted is None else wanted["resources"]
+    found = {
+        name: one
+        for name, one in found.items()
+        if one["allocatable"] or name in (amounts or {GPU: 0})
+    }
     if wanted and amounts is None and not cluster["ready"]:  # reported above
         return
     if wanted is None or not wanted["source"]:

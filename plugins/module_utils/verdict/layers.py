@@ -84,7 +84,10 @@ def look(
 
 def offered(cluster: ClusterRow) -> dict[str, int | None]:
     """Return capacity and allocatable of a node: of shares and parts, where GPUs have some."""
-    wanted, amounts = cluster.get("wanted"), (cluster.get("resources") or {}).values()
+    wanted, found = cluster.get("wanted"), cluster.get("resources") or {}
+    # The kubelet keeps a former name for a while, of which nothing is allocatable.
+    names = (wanted["resources"] or {}) if wanted else {}
+    amounts = [one for name, one in found.items() if name in names or one["allocatable"]]
     if not wanted or not wanted["source"] or not amounts:
         return {"capacity": cluster["capacity"], "allocatable": cluster["allocatable"]}
     return {

@@ -70,6 +70,7 @@ HELPFUL = (
     Permission("", "pods/log", ("get",)),
     Permission("", "events", ("list", "watch")),
     Permission("apps", "daemonsets", ("list",)),
+    Permission("", "configmaps", ("list",)),
     Permission("coordination.k8s.io", "leases", ("list",)),
 )
 

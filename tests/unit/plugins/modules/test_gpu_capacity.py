@@ -674,6 +674,20 @@ def test_the_row_says_what_is_expected_and_why(api, call):
     assert call(gpu_capacity, **call_of)["nodes"]["gpu-1"]["state"] == "ok"
 
 
+def test_a_former_name_is_no_resource(api, call):
+    """The kubelet keeps it for a while, and nothing of it is allocatable."""
+    shared = node("gpu-1", 40, resource="nvidia.com/gpu.shared")
+    shared["status"]["capacity"][GPU], shared["status"]["allocatable"][GPU] = "2", "0"
+    api.put("nodes", shared)
+    api.put("daemonsets", sharing_plugin())
+    api.put("configmaps", config_map(SLICED.replace("{res", "{renameByDefault: true, res")))
+    options = {"nodes": {"gpu-1": 2}, "sharing": True, "wait_timeout": 0, "report_only": True}
+    assert call(gpu_capacity, **options)["nodes"]["gpu-1"]["state"] == "ok"
+    shared["status"]["allocatable"][GPU] = "2"
+    api.put("nodes", shared)
+    assert call(gpu_capacity, **options)["nodes"]["gpu-1"]["state"] == "differs"
+
+
 def test_labels_say_it_where_the_config_map_cannot_be_read(api, call):
     shared = node("gpu-1", 8)
     shared["metadata"]["labels"] = {

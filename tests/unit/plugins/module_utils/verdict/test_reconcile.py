@@ -908,6 +908,9 @@ def test_the_table_counts_shares() -> None:
     counted = shared("ok", sharing({"nvidia.com/gpu.shared": 80}), gpu_shared=(80, 80))
     layers = reconcile("gpu-1", node(), 4, counted, None, asked=["cluster"])["layers"]
     assert (layers["capacity"], layers["allocatable"]) == (80, 80)
+    former = shared("ok", sharing({"nvidia.com/gpu.shared": 80}), gpu_shared=(80, 80), gpu=(4, 0))
+    layers = reconcile("gpu-1", node(), 4, former, None, asked=["cluster"])["layers"]
+    assert (layers["capacity"], layers["allocatable"]) == (80, 80)
 
 
 def test_a_pod_with_a_share_proves_one_gpu_and_says_so() -> None:
