@@ -42,6 +42,8 @@ NO_ACTION = "None"
 _END = "</nvidia_smi_log>"
 # Lists that nobody needs, some of them long, and with names that others chose.
 _LISTS = ("processes", "accounted_processes", "supported_clocks", "mig_devices")
+# Characters that XML does not have, and ampersands that nobody escaped, as in a serial number.
+_NOT_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff\ud800-\udfff]|&(?![A-Za-z#]\w*;)")
 _HEAD = 4096
 _MAX_GPUS = 64
 _MAX_REASONS = 16
@@ -188,7 +190,7 @@ def _parse_gpu(name: str, body: str) -> Gpu:
         text = _without(text, one)
     if "<!" in text or "<?" in text:
         raise ValueError("a markup declaration")
-    gpu = ElementTree.fromstring(f"<gpu>{text}</gpu>")
+    gpu = ElementTree.fromstring(f"<gpu>{_NOT_XML.sub('?', text)}</gpu>")
     uuid = _text(gpu, "uuid")
     return {
         "pci_address": address,

@@ -190,6 +190,12 @@ def test_names_of_processes_are_not_parsed(processes: str) -> None:
     assert parse_text(text) == parse_text(WHOLE)
 
 
+@pytest.mark.parametrize("serial", ["\x00\x1b", "A&B", "&", "\udcff", "&amp;"])
+def test_one_garbled_value_does_not_cost_the_others(serial: str) -> None:
+    text = WHOLE.replace("<uuid>", f"<serial>{serial}</serial><uuid>", 1)
+    assert parse_text(text) == parse_text(WHOLE)
+
+
 @pytest.mark.parametrize("piece", ['<gpu id="', "<gpu>", '<gpu id="0">', "<processes>", "</gpu>"])
 def test_an_endless_output_costs_no_time(piece: str) -> None:
     text = piece * (nvidia_smi_xml.MAX_BYTES // len(piece))
