@@ -67,80 +67,25 @@ def run(
     If the API server stops answering later, the rows are its last answers, and "error" says why.
     """
     timer = Timer(wait_timeout, clock)
-    amounts = {**unawaited, **expected}
-    observed: dict[str, NodeStatus] = {}
-    reached: dict[str, float] = {}  # after how many seconds a node was as expected
-    given_up: dict[str, tuple[float, Evidence]] = {}  # after how many seconds, and why
-    look_s = FIRST_LOOK_S
     expectations = None if by_hand is None else Expectations(client, by_hand)
-
-    def want(name: str) -> Expected | None:
-        node, amount = observed.get(name), amounts[name]
-        if expectations is None or node is None or amount is None:
-            return None
-        return expectations.of_node(name, node, int(amount))
-
-    def judge(name: str) -> Judgement:
-        wanted = want(name)
-        if wanted is not None and wanted.source:
-            return node_status.judge_expected(observed[name], wanted, ready=ready)
-        return node_status.judge(observed.get(name), amounts[name], resource, ready=ready)
-
-    def keep(node: dict[str, Any]) -> NodeStatus | None:
-        is_named = node["metadata"]["name"] in amounts
-        return node_status.parse_node(node, resource) if is_named else None
-
+    amounts = {**unawaited, **expected}
+    wait = _Wait(client, expected, amounts, resource, timer, expectations, ready=ready)
     error = ""
     try:
-        query = only("metadata.name", amounts)
-        round_s = FIRST_LOOK_S if give_up else WATCH_S
-        for changed in client.follow("nodes", observed, keep, timer, query=query, round_s=round_s):
-            for name in expected.keys() & changed:
-                given_up.pop(name, None)
-                if judge(name).state == "ok":
-                    reached.setdefault(name, timer.elapsed_s())
-                else:
-                    reached.pop(name, None)
-            if give_up and look_s <= timer.elapsed_s() < timer.limit_s:
-                short = {
-                    name: observed[name]
-                    for name in expected
-                    if name in observed and name not in reached and name not in given_up
-                }
-                for name, found in plugin_evidence.read(client, short, resource).items():
-                    if found.is_final:
-                        given_up[name] = (timer.elapsed_s(), found)
-                look_s = timer.elapsed_s() + NEXT_LOOK_S
-            if reached.keys() | given_up.keys() == expected.keys():
-                break
+        wait.follow(give_up=give_up)
     except KubeError as problem:
-        if not observed:
+        if not wait.observed:
             raise
         error = str(problem)
-    differing = [name for name in expected if name not in reached]
-    to_explain = {
-        name: observed[name]
+    evidence = {} if error else wait.explain()
+    around = _look_around(client, {} if error or not surroundings else wait.observed)
+    evidence |= {name: found for name, (_seconds, found) in wait.given_up.items()}
+    nodes = {
+        name: {**wait.describe(name, evidence.get(name)), "surroundings": around.get(name, [])}
         for name in amounts
-        if name in observed and name not in given_up and judge(name).state != "ok"
     }
-    evidence = plugin_evidence.read(client, {} if error else to_explain, resource)
-    around = _look_around(client, {} if error or not surroundings else observed)
-    evidence |= {name: found for name, (_seconds, found) in given_up.items()}
-    ended = {name: seconds for name, (seconds, _found) in given_up.items()}
-    nodes: dict[str, dict[str, Any]] = {}
-    for name, amount in amounts.items():
-        explained = evidence.get(name)
-        cause = explained.cause if explained else None
-        wanted = want(name)
-        nodes[name] = {
-            **_describe(observed.get(name), amount, judge(name)),
-            "wanted": wanted.as_row() if wanted else None,
-            "seconds": round(reached.get(name, ended.get(name, timer.elapsed_s())), 1),
-            "evidence": explained.texts if explained else [],
-            "cause": cause.as_row() if cause else None,
-            "surroundings": around.get(name, []),
-        }
     result: dict[str, Any] = {"changed": False, "nodes": nodes, "error": error}
+    differing = [name for name in expected if name not in wait.reached]
     if error:
         result.update(failed=True, msg=error)
     elif differing:
@@ -154,6 +99,107 @@ def run(
         ]
         result.update(failed=True, msg="\n".join([head, *rows]))
     return result
+
+
+class _Wait:
+    """The nodes of one run, until they are as expected."""
+
+    def __init__(
+        self,
+        client: Client,
+        expected: Amounts,
+        amounts: Amounts,
+        resource: str,
+        timer: Timer,
+        expectations: Expectations | None,
+        *,
+        ready: bool,
+    ) -> None:
+        self.client = client
+        self.expected = expected  # of the nodes to wait for
+        self.amounts = amounts  # of all nodes
+        self.resource = resource
+        self.timer = timer
+        self.expectations = expectations
+        self.ready = ready
+        self.observed: dict[str, NodeStatus] = {}
+        self.reached: dict[str, float] = {}  # after how many seconds a node was as expected
+        # After how many seconds nobody waited for a node any longer, and why.
+        self.given_up: dict[str, tuple[float, Evidence]] = {}
+
+    def follow(self, *, give_up: bool) -> None:
+        """Follow the nodes until each is as expected or given up, or time is up."""
+        next_look_s = FIRST_LOOK_S
+        for changed in self.client.follow(
+            "nodes",
+            self.observed,
+            self._keep,
+            self.timer,
+            query=only("metadata.name", self.amounts),
+            round_s=FIRST_LOOK_S if give_up else WATCH_S,
+        ):
+            for name in self.expected.keys() & changed:
+                self.given_up.pop(name, None)
+                if self._judge(name).state == "ok":
+                    self.reached.setdefault(name, self.timer.elapsed_s())
+                else:
+                    self.reached.pop(name, None)
+            if give_up and next_look_s <= self.timer.elapsed_s() < self.timer.limit_s:
+                self._give_up()
+                next_look_s = self.timer.elapsed_s() + NEXT_LOOK_S
+            if self.reached.keys() | self.given_up.keys() == self.expected.keys():
+                return
+
+    def _give_up(self) -> None:
+        done = self.reached.keys() | self.given_up.keys()
+        short = {
+            name: self.observed[name]
+            for name in self.expected
+            if name in self.observed and name not in done
+        }
+        for name, found in plugin_evidence.read(self.client, short, self.resource).items():
+            if found.is_final:
+                self.given_up[name] = (self.timer.elapsed_s(), found)
+
+    def explain(self) -> dict[str, Evidence]:
+        """Return why nodes differ. What is known of those that were given up is left out."""
+        differing = {
+            name: self.observed[name]
+            for name in self.amounts
+            if name in self.observed
+            and name not in self.given_up
+            and self._judge(name).state != "ok"
+        }
+        return plugin_evidence.read(self.client, differing, self.resource)
+
+    def describe(self, name: str, evidence: Evidence | None) -> dict[str, Any]:
+        """Return the row of a node."""
+        wanted = self._want(name)
+        seconds, _why = self.given_up.get(name, (self.timer.elapsed_s(), None))
+        cause = evidence.cause if evidence else None
+        return {
+            **_describe(self.observed.get(name), self.amounts[name], self._judge(name)),
+            "wanted": wanted.as_row() if wanted else None,
+            "seconds": round(self.reached.get(name, seconds), 1),
+            "evidence": evidence.texts if evidence else [],
+            "cause": cause.as_row() if cause else None,
+        }
+
+    def _want(self, name: str) -> Expected | None:
+        node, amount = self.observed.get(name), self.amounts[name]
+        if self.expectations is None or node is None or amount is None:
+            return None
+        return self.expectations.of_node(name, node, int(amount))
+
+    def _judge(self, name: str) -> Judgement:
+        node, wanted = self.observed.get(name), self._want(name)
+        if node is not None and wanted is not None and wanted.source:
+            return node_status.judge_expected(node, wanted, ready=self.ready)
+        return node_status.judge(node, self.amounts[name], self.resource, ready=self.ready)
+
+    def _keep(self, node: dict[str, Any]) -> NodeStatus | None:
+        is_named = node["metadata"]["name"] in self.amounts
+        return node_status.parse_node(node, self.resource) if is_named else None
 
 
 def _look_around(
