@@ -372,7 +372,7 @@ def test_node_that_leaves_the_cluster_while_its_pod_runs(ready, verdicts):
     gone = []
 
     def delete(line: str) -> None:
-        if "Run nvidia-smi in a pod" in line and not gone:
+        if "Prove every free GPU in a pod" in line and not gone:
             ready.kubectl("delete", "node", "gpu-2", "--wait=false")
             gone.append(line)
 
@@ -507,7 +507,10 @@ def test_specification_twice_and_of_a_device_that_is_gone(ready, verdicts):
     finally:
         twice.check_output("rm %s", copy)
         stale.check_output("mv /root/cdi.json %s", CDI)
-    assert found == {"gpu-1": {"CDI_UNRESOLVABLE"}, "gpu-2": {"CDI_UNRESOLVABLE"}}
+    assert found == {
+        "gpu-1": {"CDI_UNRESOLVABLE", "CDI_DEVICE_TWICE"},
+        "gpu-2": {"CDI_UNRESOLVABLE"},
+    }
 
 
 DRA = {

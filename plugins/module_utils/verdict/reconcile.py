@@ -101,7 +101,7 @@ def question(
         "by_hand": dict(by_hand or {}),
         "awaited": can_run_pods and is_sound(_judge_gpus(host, without_ignored(node), declared)),
         "smoke": can_run_pods and not is_mute(node),
-        "image": choose(node["nvml"]["driver_version"], (gpu["device"] for gpu in node["pci"])),
+        "image": choose(_driver_version(node), (gpu["device"] for gpu in node["pci"])),
     }
 
 
@@ -184,6 +184,11 @@ def _judge_gpus(host: str, node: Node, declared: int | None) -> list[dict[str, s
     return [*found, *judge_notices(host, node, named | logged)]
 
 
+def _driver_version(node: Node) -> str | None:
+    """Return the version of the driver. Without any row, nvidia-smi does not say it."""
+    return node["nvml"]["driver_version"] or node["driver"]["module_version"]
+
+
 def _machine(node: Node | None) -> dict[str, str | None]:
     """Return the models of a node's GPUs and the version of its driver, for the reader."""
     if node is None:
@@ -192,7 +197,7 @@ def _machine(node: Node | None) -> dict[str, str | None]:
     models = dict.fromkeys(name.removeprefix("NVIDIA ") for name in names if name)
     return {
         "gpu": ", ".join(models) or None,
-        "driver": node["nvml"]["driver_version"] or node["driver"]["module_version"],
+        "driver": _driver_version(node),
     }
 
 
