@@ -340,6 +340,16 @@ def test_what_the_cluster_is_asked(
     assert tuple(asked[key] for key in ("expected", "awaited", "smoke")) == expected
 
 
+def test_an_image_is_chosen_although_nvidia_smi_prints_no_row() -> None:
+    """As driver 550 does if it cannot reach one of the GPUs."""
+    seen = node()
+    seen["nvml"]["driver_version"] = None
+    seen["driver"] = {"module_version": "550.163.01"}
+    assert question("gpu-1", seen, 4)["image"]
+    seen["driver"] = {"module_version": None}
+    assert question("gpu-1", seen, 4)["image"] == ""
+
+
 def test_notice_about_the_hardware_does_not_end_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     notice = {**STOPPED, "severity": "notice"}
     module = "ansible_collections.metal.gpu.plugins.module_utils.verdict.reconcile"
