@@ -3,11 +3,12 @@
 
 """Choose the image whose CUDA program fits the driver and the GPUs of a node. No I/O.
 
-A program runs with each driver that supports its major version of CUDA, and with newer ones. It
-contains machine code for some architectures, and an intermediate code (PTX) of the newest of them,
-which the driver compiles for newer GPUs. The facts are in tests/recorded/cuda_images.yml.
-
-Source: https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html
+An image is for the driver of its version of CUDA, and for newer ones. CUDA programs themselves also
+run with older drivers of the same major version, but these images do not: they demand their version
+of CUDA from the container runtime, and bring a `cuda-compat` that takes the place of an older
+driver's libcuda and refuses GPUs such as GeForce. A program contains machine code for some
+architectures, and an intermediate code (PTX) of the newest of them, which the driver compiles for
+newer GPUs. The facts are in tests/recorded/cuda_images.yml.
 """
 
 from __future__ import annotations
@@ -35,15 +36,21 @@ _SAMPLES = "nvcr.io/nvidia/k8s/cuda-sample"
 IMAGES = (
     Image(
         f"{_SAMPLES}:vectoradd-cuda12.5.0",
-        "525.60.13",
+        "555.42.02",
         ("Maxwell", "Pascal", "Volta", "Turing", "Ampere", "Ada", "Hopper", "Grace Hopper"),
         ("Blackwell", "Blackwell Ultra", "newer"),
     ),
     Image(
         f"{_SAMPLES}:vectoradd-cuda11.7.1",
-        "450.80.02",
+        "515.43.04",
         ("Kepler", "Maxwell", "Pascal", "Volta", "Turing", "Ampere", "Ada"),
-        (),
+        ("Hopper", "Grace Hopper"),
+    ),
+    Image(
+        f"{_SAMPLES}:vectoradd-cuda10.2",
+        "440.33.01",
+        ("Kepler", "Maxwell", "Pascal", "Volta", "Turing"),
+        ("Ampere", "Ada"),
     ),
 )
 # These have no machine code in any recorded image, and nobody has reported a run on them.

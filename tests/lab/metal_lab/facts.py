@@ -78,6 +78,7 @@ def collect(
             "pause": pod_images.PAUSE_IMAGE,
             "vectoradd": pod_images.VECTORADD_IMAGE,
             "vectoradd_cuda11": pod_images.OLD_VECTORADD_IMAGE,
+            "vectoradd_cuda10": pod_images.OLDEST_VECTORADD_IMAGE,
         },
     }
 

@@ -31,6 +31,7 @@ BUSYBOX_IMAGE = "docker.io/library/busybox:1.35"
 # NVIDIA's programs that compute and copy, as recorded.
 VECTORADD_IMAGE = "nvcr.io/nvidia/k8s/cuda-sample:vectoradd-cuda12.5.0"
 OLD_VECTORADD_IMAGE = "nvcr.io/nvidia/k8s/cuda-sample:vectoradd-cuda11.7.1"
+OLDEST_VECTORADD_IMAGE = "nvcr.io/nvidia/k8s/cuda-sample:vectoradd-cuda10.2"
 NVBANDWIDTH_IMAGE = "ghcr.io/nvidia/k8s-samples:nvbandwidth-v0.7-8d103163"
 
 PAUSE = FILES / "programs" / "pause.c"

@@ -42,7 +42,7 @@ def test_cuda_image_can_run_nvidia_smi():
 def test_images_with_programs_are_as_recorded(tmp_path):
     pod_images._write_cuda_programs(tmp_path, {"bin/sh": b"shell"}, ["A=b"])
     archive = tmp_path / "vectoradd-cuda12.5.0.tar"
-    assert len(list(tmp_path.iterdir())) == 3
+    assert len(list(tmp_path.iterdir())) == 4
     with tarfile.open(archive) as image:
         config = json.load(image.extractfile("config.json"))["config"]
         layer = io.BytesIO(image.extractfile("layer.tar").read())

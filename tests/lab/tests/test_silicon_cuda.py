@@ -10,7 +10,12 @@ from pathlib import Path
 import pytest
 
 from metal_lab import cuda_programs
-from metal_lab.pod_images import NVBANDWIDTH_IMAGE, OLD_VECTORADD_IMAGE, VECTORADD_IMAGE
+from metal_lab.pod_images import (
+    NVBANDWIDTH_IMAGE,
+    OLD_VECTORADD_IMAGE,
+    OLDEST_VECTORADD_IMAGE,
+    VECTORADD_IMAGE,
+)
 from metal_lab.silicon.build import build, nvml_header
 
 VERSION = "580.178.04"
@@ -378,5 +383,6 @@ def test_every_recorded_row_has_a_source():
 
 
 def test_images_are_those_of_the_record():
-    assert {VECTORADD_IMAGE, OLD_VECTORADD_IMAGE, NVBANDWIDTH_IMAGE} == set(cuda_programs.images())
+    vectoradd = {VECTORADD_IMAGE, OLD_VECTORADD_IMAGE, OLDEST_VECTORADD_IMAGE}
+    assert {*vectoradd, NVBANDWIDTH_IMAGE} == set(cuda_programs.images())
     assert Path("/", cuda_programs.images()[VECTORADD_IMAGE]["path"]).name == "vectorAdd"

@@ -20,7 +20,7 @@ PROGRAMS = {
 }
 KEPLER, MAXWELL, P100, V100, T4, A100 = "102d", "17fd", "15f8", "1db6", "1eb8", "20b0"
 L40S, H100, B200, B300, UNKNOWN = "26b9", "2330", "2901", "3182", "f000"
-NEW, OLD = (image.name for image in IMAGES)
+NEW, OLD, OLDEST = (image.name for image in IMAGES)
 
 
 @pytest.mark.parametrize(
@@ -30,15 +30,19 @@ NEW, OLD = (image.name for image in IMAGES)
         ("580.178.04", [MAXWELL], NEW),
         ("580.178.04", [V100, V100], NEW),
         ("595.45.04", [T4, A100, L40S, H100], NEW),
-        ("525.60.13", [A100], NEW),
-        ("525.60.11", [A100], OLD),
-        ("470.256.02", [KEPLER], OLD),
-        ("470.256.02", [A100, KEPLER], OLD),
-        ("450.80.02", [V100], OLD),
-        ("450.66", [V100], ""),
+        ("555.42.02", [A100], NEW),
+        ("550.163.01", [P100], OLD),  # Debian's own driver
+        ("535.309.01", [L40S], OLD),
+        ("525.60.13", [H100], OLD),
+        ("515.43.04", [A100], OLD),
+        ("510.108.03", [A100], OLDEST),
+        ("470.256.02", [KEPLER], OLDEST),
+        ("470.256.02", [A100, KEPLER], OLDEST),
+        ("440.33.01", [V100], OLDEST),
+        ("440.31", [V100], ""),
         ("390.157", [KEPLER], ""),
         ("470.256.02", ["1040"], ""),  # Fermi
-        ("520.61.05", [H100], ""),
+        ("470.256.02", [H100], ""),
         ("580.178.04", [B200], NEW),
         ("580.178.04", [B300], NEW),
         ("580.178.04", [UNKNOWN], NEW),
@@ -53,7 +57,7 @@ def test_the_image_fits_driver_and_gpus(driver: str | None, devices: list[str], 
 @pytest.mark.parametrize("image", IMAGES, ids=lambda image: image.name)
 def test_images_are_as_recorded(image: cuda_images.Image) -> None:
     row = PROGRAMS[image.name]
-    (first,) = (one["first"] for one in FACTS["drivers"] if one["cuda"] == row["toolkit"] // 1000)
+    (first,) = (one["first"] for one in FACTS["drivers"] if one["cuda"] == row["toolkit"])
     assert image.first_driver == first
     assert row["path"] in smoke_output.PROGRAMS
     for generation, architectures in FACTS["generations"].items():
