@@ -15,7 +15,8 @@ from typing import Any
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding, is_sound
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import some
 
-_VERSION = 1
+# A file with other keys, or of another kind, is not ours to replace.
+_HEAD = {"kind": "metal.gpu.verify", "version": 1}
 
 Verdict = Mapping[str, Any]
 
@@ -28,10 +29,10 @@ def parse(text: str) -> dict[str, Any]:
     """Return the entries of a report by host. Raises ReportInvalid."""
     try:
         document = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ReportInvalid(f"it is not JSON: {error}") from error
     hosts = document.get("hosts") if isinstance(document, dict) else None
-    if not isinstance(hosts, dict) or document.get("version") != _VERSION:
+    if not isinstance(hosts, dict) or document != {**_HEAD, "hosts": hosts}:
         raise ReportInvalid("it is not a report of metal.gpu.verify in a known version")
     found = {}
     for host, entry in hosts.items():
@@ -54,7 +55,7 @@ def document(verdicts: Sequence[Verdict], former: Mapping[str, Any], date: str) 
     for verdict in verdicts:
         gpus = _remembered(verdict, former.get(verdict["host"], {}), date)
         hosts[verdict["host"]] = {"date": date, "verdict": verdict, "gpus": gpus}
-    return json.dumps({"version": _VERSION, "hosts": hosts}, indent=2, sort_keys=True) + "\n"
+    return json.dumps({**_HEAD, "hosts": hosts}, indent=2, sort_keys=True) + "\n"
 
 
 def _remembered(verdict: Verdict, entry: Mapping[str, Any], date: str) -> list[dict[str, Any]]:

@@ -246,6 +246,110 @@ def test_a_pod_that_the_kubelet_does_not_know_yet_holds_some_gpu() -> None:
     assert found["code"] == "SMOKE_PARTIAL"
 
 
+@pytest.mark.parametrize(
+    "kubelet",
+    [
+        pytest.param(None, id="no checkpoint"),
+        pytest.param(CHECKPOINT, id="no pod in the checkpoint"),
+        pytest.param(
+            {
+                "registered": {},
+                "holdings": [
+                    {
+                        "pod": "u2",
+                        "container": "c",
+                        "resource": "nvidia.com/gpu",
+                        "devices": [DOCKER.observed()["nvml"]["devices"][1]["uuid"]],
+                    }
+                ],
+            },
+            id="one of two pods",
+        ),
+    ],
+)
+def test_gpus_are_not_lost_where_nothing_shows_which_of_them_a_pod_holds(kubelet: Any) -> None:
+    scene = Scene()
+    for number in (1, 2, 3):
+        hold(scene, number)
+    scene.smoke |= {"holders": ["ml/a", "ml/b"], "claims": {"u1": "ml/a", "u2": "ml/b"}}
+    if kubelet is not None:
+        registered = scene.node["kubelet"]["devices"]["registered"]
+        kubelet = {**kubelet, "registered": registered}
+    scene.node["kubelet"]["devices"] = kubelet
+    scene.node["health"]["gpus"][0]["remap_failed"] = True
+    verdict = scene.verdict()
+    assert not verdict["ok"]  # the first GPU has a fault, which says nothing about the others
+    assert verdict["lost"] == []
+    assert [gpu["computed"] for gpu in verdict["gpus"]] == [True, None, None, None] + [True] * 4
+
+
+def test_gpus_are_lost_where_every_pod_is_placed() -> None:
+    scene = Scene()
+    hold(scene, 1)
+    scene.smoke["uuids"].remove(scene.uuids[2])
+    verdict = scene.verdict()
+    assert [gpu["computed"] for gpu in verdict["gpus"]] == [True, None, False] + [True] * 5
+    assert verdict["gpus"][2]["lost_at"] == "computed"
+
+
+PARTS = [f"MIG-0b9d8c53-2d3a-5f5e-9a3c-7d1f8e6a4b2{number}" for number in range(2)]
+
+
+def split(scene: Scene) -> None:
+    """Have the first GPU be two parts of another resource, as with the MIG strategy mixed."""
+    resources = {"nvidia.com/gpu": 7, "nvidia.com/mig-1g.10gb": 2}
+    amounts = {name: {"capacity": one, "allocatable": one} for name, one in resources.items()}
+    scene.node["kubelet"]["devices"]["registered"] = {
+        "nvidia.com/gpu": scene.uuids[1:],
+        "nvidia.com/mig-1g.10gb": PARTS,
+    }
+    scene.cluster |= {"capacity": 7, "allocatable": 7, "resources": amounts}
+    scene.cluster["wanted"] = {
+        "resources": resources,
+        "gpus": 8,
+        "source": "the configuration",
+        "resource": "nvidia.com/gpu",
+        "shared": True,
+    }
+    scene.smoke |= {"shared": True, "gpus": 1, "uuids": [scene.uuids[1]]}
+
+
+@pytest.mark.parametrize(
+    ("names", "number", "lacking"),
+    [
+        pytest.param(["1", "2", "0:0", "0:1"], 3, 5, id="by index"),
+        pytest.param(["GPU 1", "GPU 2", *PARTS], 4, None, id="by UUID"),
+        pytest.param(["1", "GPU 1", "0:0", *PARTS[:1]], 2, 6, id="by both"),
+        pytest.param(["1", "GPU 1", "0:0", *PARTS], 3, None, id="by both, one only by UUID"),
+        pytest.param(PARTS, None, None, id="only parts"),
+    ],
+)
+def test_a_split_gpu_is_not_lost(names: list[str], number: int | None, lacking: int | None) -> None:
+    """The UUID of a part does not say of which GPU it is."""
+    scene = Scene()
+    split(scene)
+    uuids = {f"GPU {number}": uuid for number, uuid in enumerate(scene.uuids)}
+    scene.node["cdi"]["devices"] = [f"nvidia.com/gpu={uuids.get(name, name)}" for name in names]
+    verdict = scene.verdict()
+    assert verdict["seen"]["plugin"] == {"number": 9, "gpus": None}
+    assert verdict["seen"]["cdi"]["number"] == number
+    lost = [gpu["lost_at"] for gpu in verdict["gpus"]]
+    assert lost.count("cdi") == (lacking or 0)
+    assert "plugin" not in lost
+    assert lost[0] is None
+
+
+def test_a_finding_that_lists_every_gpu_explains_none() -> None:
+    scene = Scene()
+    of_plugin(scene)
+    scene.declared = 9
+    verdict = scene.verdict()
+    codes = [one["code"] for one in verdict["findings"]]
+    assert "GPU_COUNT_DIFFERS" in codes
+    line = verdict["lost"][-1]
+    assert line.endswith("not registered by the device plugin: see CAPACITY_DIFFERS"), line
+
+
 def test_results_of_single_gpus_count() -> None:
     scene = Scene(CONTAINERD)
     scene.smoke |= {

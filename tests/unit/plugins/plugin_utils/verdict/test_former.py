@@ -12,6 +12,7 @@ import pytest
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict import former
 
 SLOTS = ("0000:03:00.0", "0000:82:00.0")
+KIND = '{"kind": "metal.gpu.verify", '
 FIRST, SECOND = "2026-11-01T10:00Z", "2026-11-23T10:00Z"
 
 
@@ -112,12 +113,17 @@ def test_a_uuid_twice_on_one_node_is_a_finding_of_that_node() -> None:
         "{",
         "[]",
         "{}",
-        '{"version": 2, "hosts": {}}',
-        '{"version": 1, "hosts": []}',
-        '{"version": 1, "hosts": {"a": 7}}',
-        '{"version": 1, "hosts": {"a": {"verdict": {}, "gpus": [7]}}}',
-        '{"version": 1, "hosts": {"a": {"verdict": {}, "gpus": [{"uuid": "GPU-1"}]}}}',
-        '{"version": 1, "hosts": {"a": {"verdict": {}, "gpus": [{"address": "x", "uuid": 1}]}}}',
+        '{"version": 1, "hosts": {}}',
+        '{"version": 1, "hosts": {}, "users": ["an inventory of somebody"]}',
+        KIND + '"version": 1, "hosts": {}, "users": []}',
+        KIND + '"version": 1}',
+        KIND + '"version": 2, "hosts": {}}',
+        KIND + '"version": 1, "hosts": []}',
+        KIND + '"version": 1, "hosts": {"a": 7}}',
+        KIND + '"version": 1, "hosts": {"a": {"verdict": {}, "gpus": [7]}}}',
+        KIND + '"version": 1, "hosts": {"a": {"verdict": {}, "gpus": [{"uuid": "GPU-1"}]}}}',
+        KIND
+        + '"version": 1, "hosts": {"a": {"verdict": {}, "gpus": [{"address": "x", "uuid": 1}]}}}',
     ],
 )
 def test_other_files_are_refused(text: str) -> None:
