@@ -34,6 +34,7 @@ HEADINGS = (
     *("node", "GPU", "driver", "declared", "PCI", "NVML", "capacity", "allocatable", "smoke"),
     "verdict",
 )
+OK, BUSY = "ok", "busy"
 _NAMED = 5  # hosts
 _TEXTS = (0, 1, 2, len(HEADINGS) - 1)  # columns; the others are numbers
 
@@ -179,7 +180,7 @@ def table(verdicts: Iterable[Mapping[str, Any]]) -> list[str]:
     for verdict in verdicts:
         numbers = [_cell(verdict["layers"][layer]) for layer in LAYERS]
         machine = [_cell(verdict["machine"][key]) for key in ("gpu", "driver")]
-        rows.append([verdict["host"], *machine, *numbers, _word(verdict)])
+        rows.append([verdict["host"], *machine, *numbers, word(verdict)])
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
     return [
         "  ".join(
@@ -194,6 +195,8 @@ def _cell(value: Any) -> str:
     return "-" if value is None else str(value)
 
 
-def _word(verdict: Mapping[str, Any]) -> str:
-    codes = dict.fromkeys(found["code"] for found in verdict["findings"])
-    return "ok" if verdict["ok"] else " ".join(codes) or "-"
+def word(verdict: Mapping[str, Any]) -> str:
+    """Return the verdict as the table has it: `ok`, `busy`, or the codes of the findings."""
+    if verdict["ok"]:
+        return BUSY if verdict.get("busy") else OK
+    return " ".join(dict.fromkeys(found["code"] for found in verdict["findings"])) or "-"

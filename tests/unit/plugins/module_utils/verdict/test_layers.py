@@ -246,6 +246,18 @@ def test_a_pod_that_the_kubelet_does_not_know_yet_holds_some_gpu() -> None:
     assert found["code"] == "SMOKE_PARTIAL"
 
 
+def test_a_gpu_that_a_pod_only_listed_has_not_computed() -> None:
+    """Not even if the pod did not list it: the layer "computed" then lacks it all the same."""
+    scene = Scene()
+    scene.smoke["level"] = "list"
+    scene.smoke.pop("results", None)
+    of_pods(scene)
+    verdict = scene.verdict()
+    assert {gpu["computed"] for gpu in verdict["gpus"]} == {None}
+    assert [gpu["lost_at"] for gpu in verdict["gpus"]].count("computed") == 1
+    assert verdict["level"] == "list"
+
+
 def test_results_of_single_gpus_count() -> None:
     scene = Scene(CONTAINERD)
     scene.smoke |= {

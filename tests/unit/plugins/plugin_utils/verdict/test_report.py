@@ -71,6 +71,12 @@ def test_table_is_aligned() -> None:
     ]
 
 
+def test_a_busy_node_is_not_ok_in_the_table() -> None:
+    verdict = {"host": "gpu-1", "machine": P100, "layers": {**LAYERS, "smoke": "busy"}}
+    rows = table([{**verdict, "findings": [], "ok": True, "busy": True}])
+    assert rows[1].split()[-2:] == ["busy", "busy"]
+
+
 def test_findings_and_steps_in_words() -> None:
     step = {"name": "Install the driver", "reason": "there is none"}
     lines = explain([step, finding("KUBELET_MISSING", "gpu-1")])
