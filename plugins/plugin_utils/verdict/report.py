@@ -53,23 +53,29 @@ def explain(entries: Iterable[Mapping[str, Any]]) -> list[str]:
     return lines
 
 
-def together(found: Iterable[Mapping[str, str]]) -> list[dict[str, str]]:
-    """Return the findings, with those that differ only in their host as one about all of them."""
-    hosts: dict[tuple[str, str, str, str], list[str]] = {}
+def together(
+    found: Iterable[Mapping[str, str]], *, but_few: bool = False
+) -> list[Mapping[str, str]]:
+    """Return the findings, with those that differ only in their host as one about all of them.
+
+    Its remedy is that of the first host. `but_few` leaves findings about some hosts as they are:
+    each then has a line with its code and its host.
+    """
+    alike: dict[tuple[str, str, str], dict[str, Mapping[str, str]]] = {}
     for one in found:
-        text = one["message"].removeprefix(f"{one['host']}: ")
-        hosts.setdefault((one["code"], text, one["remedy"], one["reference"]), []).append(
-            one["host"]
-        )
-    return [
-        {
-            "code": code,
-            "message": f"{some(names)}: {text}",
-            "remedy": remedy,
-            "reference": reference,
-        }
-        for (code, text, remedy, reference), names in hosts.items()
-    ]
+        host, text = one["host"], one["message"].removeprefix(f"{one['host']}: ")
+        remedy = one["remedy"].replace(host, "")
+        alike.setdefault((one["code"], text, remedy), {})[host] = one
+    findings: list[Mapping[str, str]] = []
+    for (code, text, _remedy), hosts in alike.items():
+        if but_few and len(hosts) <= _NAMED:
+            findings += hosts.values()
+            continue
+        first = next(iter(hosts.values()))
+        message = f"{some(hosts)}: {text}"
+        same = {name: first[name] for name in ("remedy", "reference")}
+        findings.append({"code": code, "message": message, **same})
+    return findings
 
 
 def some(names: Collection[str]) -> str:
