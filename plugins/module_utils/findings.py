@@ -930,10 +930,10 @@ GPU_REPLACED (notice): the GPU at {address} is {uuid}; at {date} it was {former}
 Remedy: nothing to do if the card was replaced or moved; otherwise compare the serial numbers with
   `nvidia-smi --query-gpu=pci.bus_id,serial --format=csv`
 
-GPU_GONE (notice): the GPU {uuid} at {address}, which was there at {date}, is no longer on the PCI
+GPU_GONE (failure): the GPU {uuid} at {address}, which was there at {date}, is no longer on the PCI
   bus
-Remedy: if the card was removed on purpose, delete the report in verify_report, so that the next run
-  starts a new one; otherwise check its seating and its power
+Remedy: check its seating and its power; if the card was removed on purpose, set `gpu_count:
+  {found}` for this host: the next run then forgets the card
 
 REPORT_UNUSABLE (notice): the report {path} cannot be {done}: {error}
 Remedy: correct verify_report, or move the file away; the verdicts do not depend on it

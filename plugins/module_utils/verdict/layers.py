@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_output import LIST
 from ansible_collections.metal.gpu.plugins.module_utils.read.fabric import COMPLETED
 from ansible_collections.metal.gpu.plugins.module_utils.read.kubelet_devices import gpu_uuid
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.compute import proven
@@ -196,23 +197,25 @@ def trace(node: Node | None, layers: Mapping[str, Layer], smoke: SmokeRow | None
     holders = busy_gpus(node, smoke)
     free = _proven(layers["computed"], smoke, holders.values())
     has = layers["computed"].gpus or frozenset()
+    is_listed = smoke is not None and smoke.get("level", LIST) == LIST
     found: list[SeenGpu] = []
     for address in sorted({address for gpus in machine for address in gpus}):
         uuid = uuids.get(address)
         holder = holders.get(uuid or "") if address not in has else None
-        is_computed = True if address in has else False if free and holder is None else None
+        is_proven = True if address in has else False if free and holder is None else None
         # What the pods show is stronger than what files say about these layers.
-        beside = ("declared", "computed", *(_OF_FILES if is_computed else ()))
+        beside = ("declared", "computed", *(_OF_FILES if is_proven else ()))
         order = [name for name in NAMES if name not in beside]
         lost = next((name for name in order if _lacks(layers[name], address)), None)
-        if lost is None and is_computed is False:
+        if lost is None and is_proven is False:
             lost = "computed"
         found.append(
             {
                 "address": address,
                 "uuid": uuid,
                 "lost_at": lost,
-                "computed": is_computed,
+                # nvidia-smi in a pod also lists GPUs on which no program computes.
+                "computed": None if is_listed else is_proven,
                 "busy": holder,
             }
         )

@@ -61,13 +61,23 @@ def document(verdicts: Sequence[Verdict], former: Mapping[str, Any], date: str) 
 def _remembered(verdict: Verdict, entry: Mapping[str, Any], date: str) -> list[dict[str, Any]]:
     """Return the UUID that was last seen at each address, and when.
 
-    Without an answer of the driver, there is none. What was known before still counts.
+    Without an answer of the driver, there is none. What was known before still counts, and all of
+    it for as long as a GPU is missing: otherwise the next run would know nothing of that GPU.
     """
-    known = {one["address"]: one for one in entry.get("gpus", ())}
+    before = entry.get("gpus", ())
+    is_accepted = _is_accepted(verdict)
+    if not is_accepted and _gone(verdict, before):
+        return [*before]
+    now = {gpu["address"]: gpu["uuid"] for gpu in verdict["gpus"]}
+    known = {
+        one["address"]: one
+        for one in before
+        if one["address"] in now or not (is_accepted or one["uuid"] in now.values())
+    }
     known |= {
-        gpu["address"]: {"address": gpu["address"], "uuid": gpu["uuid"], "date": date}
-        for gpu in verdict["gpus"]
-        if gpu["uuid"]
+        address: {"address": address, "uuid": uuid, "date": date}
+        for address, uuid in now.items()
+        if uuid
     }
     return [known[address] for address in sorted(known)]
 
@@ -97,7 +107,12 @@ def _with_news(
             evidence = {"address": gpu["address"], "uuid": uuid}
             evidence |= {"former": old["uuid"], "date": old["date"]}
             news.append(finding("GPU_REPLACED", host, **evidence))
-    news += _gone(verdict, before)
+    if verdict["layers"]["declared"] is None and not verdict.get("left_out"):
+        names = ("address", "uuid", "date")
+        news += [
+            finding("GPU_GONE", host, found=verdict["layers"]["pci"], **{key: one[key] for key in names})
+            for one in _gone(verdict, entry.get("gpus", ()))
+        ]
     twice = {uuid: names for uuid in _uuids(verdict) if len(names := owners.get(uuid, ())) > 1}
     others = dict.fromkeys(name for names in twice.values() for name in names if name != host)
     if others and not verdict.get("left_out"):
@@ -107,16 +122,33 @@ def _with_news(
     return {**verdict, "findings": findings, "ok": verdict["ok"] and is_sound(news)}
 
 
-def _gone(verdict: Verdict, before: Mapping[str, Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Return a notice for each GPU that was there and is at no address now.
+def _is_accepted(verdict: Verdict) -> bool:
+    """Tell whether the admin has said how many GPUs the host has, and the bus has these."""
+    declared = verdict["layers"]["declared"]
+    return declared is not None and declared == verdict["layers"]["pci"]
 
-    An empty list of GPUs shows that the node was not observed.
+
+def _gone(verdict: Verdict, before: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the GPUs of the former report that the node no longer has.
+
+    A GPU may have moved: after a card has died, a boot may number the others differently. Another
+    GPU at its address has replaced it, unless that one has moved there from another address. An
+    empty list of GPUs shows that the node was not observed.
     """
-    here, uuids = {gpu["address"] for gpu in verdict["gpus"]}, _uuids(verdict)
-    return [
-        finding(
-            "GPU_GONE", verdict["host"], **{key: one[key] for key in ("address", "uuid", "date")}
-        )
-        for address, one in before.items()
-        if here and address not in here and one.get("uuid") not in uuids
-    ]
+    now = {gpu["address"]: gpu["uuid"] for gpu in verdict["gpus"]}
+    if not now:
+        return []
+    here = {*now.values()}
+    addresses = {one["uuid"]: one["address"] for one in before}
+    is_fewer = len(now) < len(addresses)
+    gone: list[Mapping[str, Any]] = []
+    for one in before:
+        address, uuid = one["address"], one["uuid"]
+        if uuid in here:
+            continue
+        if address in now:
+            is_gone = is_fewer and addresses.get(now[address], address) != address
+        else:
+            is_gone = is_fewer or None not in here
+        gone += [one] if is_gone else []
+    return gone

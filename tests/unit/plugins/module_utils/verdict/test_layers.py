@@ -236,6 +236,35 @@ def test_a_busy_node_names_each_gpu_with_its_pod() -> None:
     assert all(f"{uuid} (ml/train-0)" in found["message"] for uuid in scene.uuids)
 
 
+def test_of_many_busy_gpus_each_pod_has_a_number() -> None:
+    """The UUIDs of eight GPUs on 200 nodes would bury the table. The verdict has them."""
+    scene = Scene()
+    for number, pod in enumerate(["u1"] * 4 + ["u2"]):
+        hold(scene, number, pod)
+    scene.smoke["claims"] = {"u1": "ml/train-0", "u2": "ml/train-1"}
+    verdict = scene.verdict()
+    (found,) = verdict["findings"]
+    assert found["code"] == "SMOKE_PARTIAL"
+    words = "but not 5 others (ml/train-0: 4, ml/train-1: 1), because"
+    assert words in found["message"]
+    assert [gpu["busy"] for gpu in verdict["gpus"]].count("ml/train-0") == 4
+    scene.smoke |= {"state": "busy", "gpus": 0, "uuids": [], "message": "all claimed"}
+    (found,) = scene.verdict()["findings"]
+    assert found["message"].endswith("all claimed; ml/train-0: 4, ml/train-1: 1")
+
+
+def test_of_many_shared_gpus_a_notice_has_the_number() -> None:
+    scene = Scene()
+    wanted = {"resources": {"nvidia.com/gpu": 80}, "gpus": 8, "source": "time-slicing"}
+    wanted |= {"resource": "nvidia.com/gpu", "shared": True}
+    amount = {"nvidia.com/gpu": {"capacity": 80, "allocatable": 80}}
+    scene.cluster |= {"wanted": wanted, "resources": amount, "capacity": 80, "allocatable": 80}
+    scene.smoke |= {"shared": True, "uuids": scene.uuids[:1], "gpus": 1, "allocatable": 80}
+    (found,) = scene.verdict()["findings"]
+    assert found["code"] == "SMOKE_SHARED"
+    assert f"proved {scene.uuids[0]}, but not 7 other GPUs: the GPUs are shared" in found["message"]
+
+
 def test_a_pod_that_the_kubelet_does_not_know_yet_holds_some_gpu() -> None:
     scene = Scene()
     hold(scene, 2, pod="u2")
@@ -348,6 +377,18 @@ def test_a_finding_that_lists_every_gpu_explains_none() -> None:
     assert "GPU_COUNT_DIFFERS" in codes
     line = verdict["lost"][-1]
     assert line.endswith("not registered by the device plugin: see CAPACITY_DIFFERS"), line
+
+
+def test_a_gpu_that_a_pod_only_listed_has_not_computed() -> None:
+    """Not even if the pod did not list it: the layer "computed" then lacks it all the same."""
+    scene = Scene()
+    scene.smoke["level"] = "list"
+    scene.smoke.pop("results", None)
+    of_pods(scene)
+    verdict = scene.verdict()
+    assert {gpu["computed"] for gpu in verdict["gpus"]} == {None}
+    assert [gpu["lost_at"] for gpu in verdict["gpus"]].count("computed") == 1
+    assert verdict["level"] == "list"
 
 
 def test_results_of_single_gpus_count() -> None:

@@ -13,7 +13,8 @@ import pytest
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict import report_file
 
 GPU = {"address": "0000:03:00.0", "uuid": "GPU-1"}
-VERDICT = {"host": "a", "gpus": [GPU], "findings": [], "ok": True}
+LAYERS = {"declared": None, "pci": 1}
+VERDICT = {"host": "a", "gpus": [GPU], "layers": LAYERS, "findings": [], "ok": True}
 
 
 def test_a_report_is_read_as_it_was_written(tmp_path: Path) -> None:
