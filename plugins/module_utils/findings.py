@@ -935,6 +935,10 @@ GPU_GONE (failure): the GPU {uuid} at {address}, which was there at {date}, is n
 Remedy: check its seating and its power; if the card was removed on purpose, set `gpu_count:
   {found}` for this host: the next run then forgets the card
 
+GPU_REMOVED (notice): the GPU {uuid} at {address}, which was there at {date}, is no longer on the
+  PCI bus, which has the {found} GPUs of gpu_count
+Remedy: nothing to do if the card was removed on purpose: the report in verify_report forgets it now
+
 REPORT_UNUSABLE (notice): the report {path} cannot be {done}: {error}
 Remedy: correct verify_report, or move the file away; the verdicts do not depend on it
 

@@ -68,7 +68,7 @@ def _remembered(verdict: Verdict, entry: Mapping[str, Any], date: str) -> list[d
     is_accepted = _is_accepted(verdict)
     if not is_accepted and _gone(verdict, before):
         return [*before]
-    now = {gpu["address"]: gpu["uuid"] for gpu in verdict["gpus"]}
+    now = _on_bus(verdict)
     known = {
         one["address"]: one
         for one in before
@@ -107,12 +107,7 @@ def _with_news(
             evidence = {"address": gpu["address"], "uuid": uuid}
             evidence |= {"former": old["uuid"], "date": old["date"]}
             news.append(finding("GPU_REPLACED", host, **evidence))
-    if verdict["layers"]["declared"] is None and not verdict.get("left_out"):
-        names = ("address", "uuid", "date")
-        news += [
-            finding("GPU_GONE", host, found=verdict["layers"]["pci"], **{key: one[key] for key in names})
-            for one in _gone(verdict, entry.get("gpus", ()))
-        ]
+    news += _losses(verdict, entry.get("gpus", ()))
     twice = {uuid: names for uuid in _uuids(verdict) if len(names := owners.get(uuid, ())) > 1}
     others = dict.fromkeys(name for names in twice.values() for name in names if name != host)
     if others and not verdict.get("left_out"):
@@ -122,10 +117,33 @@ def _with_news(
     return {**verdict, "findings": findings, "ok": verdict["ok"] and is_sound(news)}
 
 
+def _losses(verdict: Verdict, before: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Return a finding for each GPU that is gone, unless GPU_COUNT_DIFFERS says that one is."""
+    layers, is_accepted = verdict["layers"], _is_accepted(verdict)
+    if verdict.get("left_out") or not (is_accepted or layers["declared"] is None):
+        return []
+    code = "GPU_REMOVED" if is_accepted else "GPU_GONE"
+    names = ("address", "uuid", "date")
+    return [
+        finding(code, verdict["host"], found=layers["pci"], **{key: one[key] for key in names})
+        for one in _gone(verdict, before)
+    ]
+
+
 def _is_accepted(verdict: Verdict) -> bool:
-    """Tell whether the admin has said how many GPUs the host has, and the bus has these."""
+    """Tell whether the admin has said how many GPUs the host has, and the bus has these.
+
+    Of a host that the run left out, nothing is forgotten before a run has named it.
+    """
     declared = verdict["layers"]["declared"]
-    return declared is not None and declared == verdict["layers"]["pci"]
+    is_left_out = bool(verdict.get("left_out"))
+    return declared is not None and declared == verdict["layers"]["pci"] and not is_left_out
+
+
+def _on_bus(verdict: Verdict) -> dict[str, str | None]:
+    """Return the UUIDs of the GPUs by address. Other layers may still have a GPU that is gone."""
+    bus = verdict["seen"]["pci"]["gpus"] or ()
+    return {gpu["address"]: gpu["uuid"] for gpu in verdict["gpus"] if gpu["address"] in bus}
 
 
 def _gone(verdict: Verdict, before: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -135,7 +153,7 @@ def _gone(verdict: Verdict, before: Sequence[Mapping[str, Any]]) -> list[Mapping
     GPU at its address has replaced it, unless that one has moved there from another address. An
     empty list of GPUs shows that the node was not observed.
     """
-    now = {gpu["address"]: gpu["uuid"] for gpu in verdict["gpus"]}
+    now = _on_bus(verdict)
     if not now:
         return []
     here = {*now.values()}

@@ -26,7 +26,10 @@ def at(host: str, uuids: dict[str, str | None], declared: int | None = None) -> 
         for address, uuid in uuids.items()
     ]
     layers = {"declared": declared, "pci": len(gpus)}
-    return {"host": host, "gpus": gpus, "layers": layers, "findings": [], "ok": True}
+    seen = {"pci": {"number": len(gpus), "gpus": [*uuids]}}
+    return {
+        "host": host, "gpus": gpus, "layers": layers, "seen": seen, "findings": [], "ok": True
+    }  # fmt: skip
 
 
 def codes(found: dict[str, Any]) -> list[str]:
@@ -79,8 +82,14 @@ def test_gpu_count_accepts_that_a_card_is_gone() -> None:
     entries = reread([verdict("a", "GPU-1", "GPU-2"), verdict("b", "GPU-3")])
     entries = reread(former.compare([verdict("a", "GPU-1")], entries), entries, SECOND)
     accepted = verdict("a", "GPU-1", declared=1)
-    assert former.compare([accepted], entries) == [accepted]
-    entries = reread([accepted], entries, SECOND)
+    for expected in (["GPU_REMOVED"], []):
+        left_out = {**accepted, "left_out": True}
+        assert former.compare([left_out], entries) == [left_out]
+        entries = reread([left_out], entries, SECOND)
+        (found,) = former.compare([accepted], entries)
+        assert codes(found) == expected
+        assert found["ok"]
+        entries = reread([found], entries, SECOND)
     assert [one["uuid"] for one in entries["a"]["gpus"]] == ["GPU-1"]
     assert [one["uuid"] for one in entries["b"]["gpus"]] == ["GPU-3"]
     assert former.compare([verdict("a", "GPU-1")], entries) == [verdict("a", "GPU-1")]
@@ -123,6 +132,17 @@ def test_which_cards_are_gone(now: dict[str, str | None], expected: list[str]) -
     entries = reread([at("a", {"A": "GPU-1", "B": "GPU-2"})])
     (found,) = former.compare([at("a", now)], entries)
     assert codes(found) == expected
+
+
+def test_a_card_that_only_the_kernel_module_still_has_is_gone() -> None:
+    entries = reread([verdict("a", "GPU-1", "GPU-2")])
+    for _run in range(2):
+        left = verdict("a", "GPU-1", "GPU-2")
+        left["layers"]["pci"] = 1
+        left["seen"]["pci"] = {"number": 1, "gpus": [SLOTS[0]]}
+        (found,) = former.compare([left], entries)
+        assert codes(found) == ["GPU_GONE"]
+        entries = reread([found], entries, SECOND)
 
 
 def test_a_card_that_was_moved_and_then_replaced_is_not_gone() -> None:

@@ -14,7 +14,10 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.verdict import report_fi
 
 GPU = {"address": "0000:03:00.0", "uuid": "GPU-1"}
 LAYERS = {"declared": None, "pci": 1}
-VERDICT = {"host": "a", "gpus": [GPU], "layers": LAYERS, "findings": [], "ok": True}
+SEEN = {"pci": {"number": 1, "gpus": [GPU["address"]]}}
+VERDICT = {
+    "host": "a", "gpus": [GPU], "layers": LAYERS, "seen": SEEN, "findings": [], "ok": True
+}  # fmt: skip
 
 
 def test_a_report_is_read_as_it_was_written(tmp_path: Path) -> None:
