@@ -107,11 +107,9 @@ def _with_news(
             evidence |= {"former": old["uuid"], "date": old["date"]}
             news.append(finding("GPU_REPLACED", host, **evidence))
     if verdict["layers"]["declared"] is None and not verdict.get("left_out"):
-        names = ("address", "uuid", "date")
-        news += [
-            finding("GPU_GONE", host, found=verdict["layers"]["pci"], **{key: one[key] for key in names})
-            for one in _gone(verdict, entry.get("gpus", ()))
-        ]
+        for one in _gone(verdict, entry.get("gpus", ())):
+            evidence = {key: one[key] for key in ("address", "uuid", "date")}
+            news.append(finding("GPU_GONE", host, found=verdict["layers"]["pci"], **evidence))
     twice = {uuid: names for uuid in _uuids(verdict) if len(names := owners.get(uuid, ())) > 1}
     others = dict.fromkeys(name for names in twice.values() for name in names if name != host)
     if others and not verdict.get("left_out"):
