@@ -66,6 +66,11 @@ Remedy: remove it from the inventory, and run `ansible-playbook -e {name}=VALUE`
 VARIABLE_UNKNOWN (notice): {name} is set for {hosts}, but this collection has no such variable{hint}
 Remedy: correct the name; if another tool uses this variable, ignore this notice
 
+SMOKE_IMAGE_UNUSED (notice): verify_smoke_image is set for {hosts}, but no pod runs it: with the
+  verify_level {level}, pods run verify_compute_image, which is not set, so one of NVIDIA's images
+Remedy: set verify_compute_image to an image with vectorAdd that the nodes can pull; or set
+  `verify_level: list`, which proves less; or remove verify_smoke_image
+
 # --- the node as a machine ------------------------------------------------------------------------
 
 NODE_UNREACHABLE (refusal): Ansible cannot reach the node: {error}
