@@ -6,6 +6,7 @@ from __future__ import annotations
 import resource
 import stat
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -60,20 +61,22 @@ def test_a_link_stays_and_the_mode_too(tmp_path: Path) -> None:
     assert list(path.parent.iterdir()) == [path]
 
 
-@pytest.fixture
+@contextmanager
 def full_disk() -> Iterator[None]:
-    """Let no file grow beyond 100 bytes."""
+    """Let no file grow beyond 100 bytes, which includes the log of pytest."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-@pytest.mark.usefixtures("full_disk")
 def test_a_full_disk_leaves_the_former_report_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     path.write_text("former", encoding="utf-8")
-    (found,) = report_file.write(str(path), [VERDICT], {})
+    with full_disk():
+        (found,) = report_file.write(str(path), [VERDICT], {})
     assert found["code"] == "REPORT_UNUSABLE"
     assert list(tmp_path.iterdir()) == [path]
     assert path.read_text(encoding="utf-8") == "former"
