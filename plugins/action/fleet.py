@@ -22,6 +22,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import (
     admission,
     explain,
     table,
+    together,
 )
 
 
@@ -170,13 +171,16 @@ def _end(
     refused: int,
     check_mode: bool = False,
 ) -> dict[str, Any]:
-    """Return what a run ends with: each finding once, the table, and the outcome."""
+    """Return what a run ends with: each finding once, the table, and the outcome.
+
+    What many hosts have is one finding, such as a registry that no node reaches.
+    """
     distinct = {(one["host"], one["code"], one["message"]): one for one in findings}
     seconds = time.time() - since if since else 0.0
     return {
         "outcome": outcome,
         "explained": [
-            *explain(distinct.values()),
+            *explain(together(distinct.values(), but_few=True)),
             *(f"{one['host']}: {line}" for one in verdicts for line in one.get("lost", ())),
         ],
         "table": [

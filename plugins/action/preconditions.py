@@ -83,5 +83,5 @@ class ActionModule(ActionBase):
         return {
             "invalid": {host: refusals for host, refusals in invalid.items() if refusals},
             "misplaced": variables.refuse_misplaced(hosts, load_extra_vars(self._loader)),
-            "unknown": variables.notice_unknown(hosts),
+            "unknown": [*variables.notice_unknown(hosts), *variables.notice_unused(hosts)],
         }

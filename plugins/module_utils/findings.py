@@ -66,6 +66,11 @@ Remedy: remove it from the inventory, and run `ansible-playbook -e {name}=VALUE`
 VARIABLE_UNKNOWN (notice): {name} is set for {hosts}, but this collection has no such variable{hint}
 Remedy: correct the name; if another tool uses this variable, ignore this notice
 
+SMOKE_IMAGE_UNUSED (notice): verify_smoke_image is set for {hosts}, but no pod runs it: with the
+  verify_level {level}, pods run verify_compute_image, which is not set, so one of NVIDIA's images
+Remedy: set verify_compute_image to an image with vectorAdd that the nodes can pull; or set
+  `verify_level: list`, which proves less; or remove verify_smoke_image
+
 # --- the node as a machine ------------------------------------------------------------------------
 
 NODE_UNREACHABLE (refusal): Ansible cannot reach the node: {error}
@@ -930,10 +935,14 @@ GPU_REPLACED (notice): the GPU at {address} is {uuid}; at {date} it was {former}
 Remedy: nothing to do if the card was replaced or moved; otherwise compare the serial numbers with
   `nvidia-smi --query-gpu=pci.bus_id,serial --format=csv`
 
-GPU_GONE (notice): the GPU {uuid} at {address}, which was there at {date}, is no longer on the PCI
+GPU_GONE (failure): the GPU {uuid} at {address}, which was there at {date}, is no longer on the PCI
   bus
-Remedy: if the card was removed on purpose, delete the report in verify_report, so that the next run
-  starts a new one; otherwise check its seating and its power
+Remedy: check its seating and its power; if the card was removed on purpose, set `gpu_count:
+  {found}` for this host: the next run then forgets the card
+
+GPU_REMOVED (notice): the GPU {uuid} at {address}, which was there at {date}, is no longer on the
+  PCI bus, which has the {found} GPUs of gpu_count
+Remedy: nothing to do if the card was removed on purpose: the report in verify_report forgets it now
 
 REPORT_UNUSABLE (notice): the report {path} cannot be {done}: {error}
 Remedy: correct verify_report, or move the file away; the verdicts do not depend on it

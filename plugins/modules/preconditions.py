@@ -83,7 +83,9 @@ misplaced:
   elements: dict
   returned: always
 unknown:
-  description: A notice for each unknown variable whose name looks like one of this collection.
+  description: >-
+    A notice for each unknown variable whose name looks like one of this collection, and for an
+    image that no pod runs.
   type: list
   elements: dict
   returned: always

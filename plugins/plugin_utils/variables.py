@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import yaml
 from ansible.module_utils.parsing.convert_bool import BOOLEANS
 
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_output import LIST
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.secrets import redact
 
@@ -198,6 +199,24 @@ def notice_unknown(names: Mapping[str, Iterable[str]]) -> list[dict[str, str]]:
         for name in sorted(hosts)
         for near in [_nearest(name, prefixes)]
         if near or name.startswith(_OURS)
+    ]
+
+
+def notice_unused(hosts: Mapping[str, Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Return a notice if no pod runs the image that an admin may take for the one of all pods."""
+    option = load_options()["verify_level"]
+    levels: dict[str, list[str]] = {}
+    for host, variables in hosts.items():
+        if "verify_smoke_image" in variables and "verify_compute_image" not in variables:
+            try:
+                level = variables.get("verify_level", option.default)
+            except Exception:  # as above
+                continue
+            if level in option.choices and level != LIST:
+                levels.setdefault(level, []).append(host)
+    return [
+        finding("SMOKE_IMAGE_UNUSED", "inventory", hosts=_some(names), level=level)
+        for level, names in levels.items()
     ]
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.causes import quote
@@ -16,7 +17,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict import compute
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.layers import busy_gpus, offered
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import (
         Amount,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 GPU = "nvidia.com/gpu"
 _NOTHING: Amount = {"capacity": 0, "allocatable": 0}
+_FEW = 3  # GPUs that a message names; of more, it has the number for each pod
 # The layers that a caller may leave out.
 CLUSTER, SMOKE = "cluster", "smoke"
 
@@ -193,7 +195,7 @@ def _judge_smoke(
     held = busy_gpus(node, smoke)
     cause = smoke.get("cause")
     if smoke["state"] == "busy" and smoke["holders"]:
-        evidence = "; ".join([smoke["message"], *_pairs(held)])
+        evidence = "; ".join(filter(None, [smoke["message"], _holdings(held)]))
         yield finding("SMOKE_NOT_RUN", host, evidence=evidence)
     elif smoke["state"] == "unknown":
         yield finding("SMOKE_UNKNOWN", host, error=quote(smoke["message"]))
@@ -214,12 +216,11 @@ def _judge_smoke(
         error = quote("; ".join((smoke["message"], *_news(smoke))))
         yield finding("SMOKE_FAILED", host, asked=smoke["gpus"], error=error)
     elif smoke["holders"] and not smoke.get("shared"):
-        busy = [_with_holder(gpu, held) for gpu in devices if gpu["uuid"] not in seen]
         yield finding(
             "SMOKE_PARTIAL",
             host,
             seen=len(compute.proven(smoke)),
-            busy=", ".join(busy) or "the others",
+            busy=_busy([gpu for gpu in devices if gpu["uuid"] not in seen], held),
             holders=", ".join(smoke["holders"]),
         )
     yield from compute.judge_unproven(host, smoke)
@@ -243,6 +244,8 @@ def _judge_share(
 ) -> Iterator[dict[str, str]]:
     """Yield a notice about the GPUs of which the pod got no share: nobody can ask for those."""
     others = [name_gpu(gpu) for gpu in devices if gpu["uuid"] not in smoke["uuids"]]
+    if len(others) > _FEW:
+        others = [f"{len(others)} other GPUs"]
     wanted = None if cluster is None else cluster.get("wanted")
     if others and wanted:
         yield finding(
@@ -255,15 +258,26 @@ def _judge_share(
         )
 
 
-def _with_holder(gpu: Device, held: Mapping[str, str]) -> str:
-    holder = held.get(gpu["uuid"] or "")
-    return name_gpu(gpu) + (f" ({holder})" if holder else "")
+def _busy(gpus: Sequence[Device], held: Mapping[str, str]) -> str:
+    """Return which of these GPUs which pod holds, or the number for each pod."""
+    holders = [held.get(gpu["uuid"] or "", "") for gpu in gpus]
+    if len(gpus) > _FEW:
+        amounts = _amounts(filter(None, holders))
+        return f"{len(gpus)} others" + (f" ({amounts})" if amounts else "")
+    names = [name_gpu(gpu) for gpu in gpus]
+    pairs = zip(names, holders)
+    return ", ".join(name + (f" ({pod})" if pod else "") for name, pod in pairs) or "the others"
 
 
-def _pairs(held: Mapping[str, str]) -> list[str]:
-    """Return which pod holds which GPU, as the end of a message."""
-    pairs = [f"{uuid} ({holder})" for uuid, holder in sorted(held.items())]
-    return [", ".join(pairs)] if pairs else []
+def _holdings(held: Mapping[str, str]) -> str:
+    """Return which pod holds which GPU, or the number for each pod."""
+    if len(held) > _FEW:
+        return _amounts(held.values())
+    return ", ".join(f"{uuid} ({holder})" for uuid, holder in sorted(held.items()))
+
+
+def _amounts(holders: Iterable[str]) -> str:
+    return ", ".join(f"{holder}: {amount}" for holder, amount in sorted(Counter(holders).items()))
 
 
 def _judge_loss(host: str, before: int | None, smoke: SmokeRow) -> Iterator[dict[str, str]]:

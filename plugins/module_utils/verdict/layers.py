@@ -12,13 +12,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_output import LIST
 from ansible_collections.metal.gpu.plugins.module_utils.read.fabric import COMPLETED
 from ansible_collections.metal.gpu.plugins.module_utils.read.kubelet_devices import gpu_uuid
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.compute import proven
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.fabric import is_needed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import (
         ClusterRow,
@@ -47,6 +48,7 @@ _OF_FILES = ("cdi", "plugin")
 _FILE = re.compile(r"/dev/nvidia(?P<minor>\d+)")
 # The kinds of the devices of the toolkit and of the device plugin.
 _CDI = re.compile(r"(?:k8s\.device-plugin\.)?nvidia\.com/gpu=(?P<name>.+)")
+_PART = "MIG-"
 _COUNT = "nvidia.com/gpu.count"
 
 
@@ -155,15 +157,22 @@ def _fabric(node: Node) -> Layer:
 
 def _cdi(node: Node) -> Layer:
     """Return the GPUs that a CDI specification names, by UUID or index, whole or in parts."""
-    named = [match["name"] for name in node["cdi"]["devices"] if (match := _CDI.fullmatch(name))]
+    named = {match["name"] for name in node["cdi"]["devices"] if (match := _CDI.fullmatch(name))}
     of_uuid = _addresses(node)
     of_index = {
         str(gpu["index"]): gpu["pci_address"]
         for gpu in node["nvml"]["devices"]
         if gpu["index"] is not None
     }
-    found = {of_uuid.get(name) or of_index.get(name.partition(":")[0]) for name in named}
-    return _set(found) if any(found) else Layer()
+    places = {name: of_uuid.get(name) or of_index.get(name.partition(":")[0]) for name in named}
+    if not any(places.values()):
+        return Layer()
+    # The UUID of a part does not say of which GPU it is. Its index, such as 0:1, does.
+    parts = [name for name in named if name.startswith(_PART)]
+    indices = [name for name, place in places.items() if place and ":" in name]
+    if len(parts) > len(indices):
+        return Layer(len(set(places.values()) - {None}) + len(parts) - len(indices))
+    return _set(places.values())
 
 
 def _plugin(node: Node) -> Layer:
@@ -172,11 +181,11 @@ def _plugin(node: Node) -> Layer:
     if devices is None or not node["kubelet"]["running"]:
         return Layer()
     ids = [one for found in devices["registered"].values() for one in found]
-    uuids = {uuid for one in ids if (uuid := gpu_uuid(one))}
-    if not uuids:  # parts of GPUs, names of another plugin, or nothing
-        return Layer(len(ids), None if ids else frozenset())
+    uuids = {gpu_uuid(one) for one in ids}
+    if None in uuids:  # some are parts of GPUs, or names of another plugin
+        return Layer(len(ids))
     addresses = _addresses(node)
-    return _set(addresses.get(uuid) for uuid in uuids)
+    return _set(addresses.get(uuid or "") for uuid in uuids)
 
 
 def trace(node: Node | None, layers: Mapping[str, Layer], smoke: SmokeRow | None) -> list[SeenGpu]:
@@ -185,25 +194,28 @@ def trace(node: Node | None, layers: Mapping[str, Layer], smoke: SmokeRow | None
         return []
     uuids = {address: uuid for uuid, address in _addresses(node).items()}
     machine = [layers[name].gpus or frozenset() for name in ("pci", "kernel", "nvml")]
-    holders, free = busy_gpus(node, smoke), _proven(layers["computed"], smoke)
+    holders = busy_gpus(node, smoke)
+    free = _proven(layers["computed"], smoke, holders.values())
     has = layers["computed"].gpus or frozenset()
+    is_listed = smoke is not None and smoke.get("level", LIST) == LIST
     found: list[SeenGpu] = []
     for address in sorted({address for gpus in machine for address in gpus}):
         uuid = uuids.get(address)
         holder = holders.get(uuid or "") if address not in has else None
-        is_computed = True if address in has else False if free and holder is None else None
+        is_proven = True if address in has else False if free and holder is None else None
         # What the pods show is stronger than what files say about these layers.
-        beside = ("declared", "computed", *(_OF_FILES if is_computed else ()))
+        beside = ("declared", "computed", *(_OF_FILES if is_proven else ()))
         order = [name for name in NAMES if name not in beside]
         lost = next((name for name in order if _lacks(layers[name], address)), None)
-        if lost is None and is_computed is False:
+        if lost is None and is_proven is False:
             lost = "computed"
         found.append(
             {
                 "address": address,
                 "uuid": uuid,
                 "lost_at": lost,
-                "computed": is_computed,
+                # nvidia-smi in a pod also lists GPUs on which no program computes.
+                "computed": None if is_listed else is_proven,
                 "busy": holder,
             }
         )
@@ -214,14 +226,15 @@ def _lacks(layer: Layer, address: str) -> bool:
     return layer.gpus is not None and address not in layer.gpus
 
 
-def _proven(layer: Layer, smoke: SmokeRow | None) -> bool:
+def _proven(layer: Layer, smoke: SmokeRow | None, placed: Collection[str]) -> bool:
     """Tell whether every GPU that no pod holds must be among those that the pods computed on.
 
-    It need not if no pod ran, if a pod gets only a share, and if nothing shows which GPU is held.
+    It need not if no pod ran, if a pod gets only a share, and if nothing shows which GPUs some pod
+    holds: `placed` are the pods of which the kubelet knows it.
     """
     if smoke is None or layer.gpus is None or smoke.get("shared"):
         return False
-    return not smoke["holders"] or bool(smoke.get("claims"))
+    return set(smoke["holders"]).union((smoke.get("claims") or {}).values()).issubset(placed)
 
 
 def busy_gpus(node: Node, smoke: SmokeRow | None) -> dict[str, str]:

@@ -28,6 +28,8 @@ _EXPLAIN = {
     "plugin": ("CAPACITY_", "ALLOCATABLE_", "DEVICE_PLUGIN_", "GPU_UNHEALTHY", "GPU_RESOURCES_"),
     "computed": ("COMPUTE_", "SMOKE_", "POD_", "CDI_UNRESOLVABLE"),
 }
+# Findings that also list GPUs that are well.
+_OF_ALL = ("GPU_COUNT_DIFFERS",)
 _OF_CLUSTER = ("NODE_", "KUBELET_", "ENGINE_", "CLUSTER_")
 
 
@@ -80,7 +82,11 @@ def _why(gpu: SeenGpu, findings: Iterable[Mapping[str, str]]) -> str:
     """Return the codes of the findings that name the GPU, or else are about the layer."""
     findings = list(findings)
     names = [name for name in (gpu["address"], gpu["uuid"]) if name]
-    named = [one for one in findings if any(name in one["message"] for name in names)]
+    named = [
+        one
+        for one in findings
+        if one["code"] not in _OF_ALL and any(name in one["message"] for name in names)
+    ]
     return _codes(
         named or findings, () if named else (*_EXPLAIN.get(gpu["lost_at"] or "", ()), *_OF_CLUSTER)
     )

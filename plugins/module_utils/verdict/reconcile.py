@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_output import LIST
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding, is_sound
 from ansible_collections.metal.gpu.plugins.module_utils.read.cuda_images import choose
 from ansible_collections.metal.gpu.plugins.module_utils.read.silence import silent_programs
@@ -117,7 +118,7 @@ def reconcile(
     asked: Collection[str] = (CLUSTER, SMOKE),
     plans: Mapping[str, PlanResult] | None = None,
 ) -> Verdict:
-    """Return the verdict on a node: machine, layers, findings, and whether it is ok.
+    """Return the verdict on a node: machine, layers, findings, and whether it is ok, or busy.
 
     `node` is the observation of metal.gpu.node_info. `cluster` and `smoke` are the node's rows from
     metal.gpu.gpu_capacity and metal.gpu.gpu_smoke_pod. None means no answer. That is a finding for
@@ -169,6 +170,8 @@ def reconcile(
         "lost": [] if is_explained else explain_losses(traced, seen, distinct.values()),
         "findings": list(distinct.values()),
         "ok": is_ok,
+        "busy": smoke is not None and smoke["state"] == "busy",
+        "level": None if smoke is None else smoke.get("level", LIST),
     }
 
 

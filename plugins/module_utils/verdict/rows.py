@@ -102,7 +102,7 @@ class SeenGpu(TypedDict):
     address: str
     uuid: str | None
     lost_at: str | None
-    computed: bool | None  # None: it was not asked
+    computed: bool | None  # by a program; None: none was asked
     busy: str | None  # the pod that holds it, as namespace/name
 
 
@@ -120,6 +120,8 @@ class Verdict(TypedDict):
     lost: list[str]  # lines about the GPUs of a failing node
     findings: list[dict[str, str]]
     ok: bool
+    busy: bool  # pods hold all GPUs, so none is proven; neither well nor a failure
+    level: str | None  # how far pods proved the GPUs; None: no pod ran
 
 
 class Question(TypedDict):

@@ -9,9 +9,11 @@ stop with findings, or drop out, as a node that becomes unreachable does.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_output import LIST
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.reconcile import (
     question,
@@ -23,7 +25,12 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import (
     SmokeRow,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils import variables
-from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import stopped
+from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import (
+    BUSY,
+    OK,
+    stopped,
+    word,
+)
 
 Finding = Mapping[str, str]
 
@@ -208,12 +215,16 @@ def summary(
     verdicts: Sequence[Mapping[str, Any]], *, refused: int, seconds: float, check_mode: bool = False
 ) -> str:
     """Return the last line of the table."""
-    well = sum(bool(verdict["ok"]) for verdict in verdicts)
+    words = Counter(word(verdict) for verdict in verdicts)
     gpus = sum(verdict["layers"]["nvml"] or 0 for verdict in verdicts)
     changed = sum(verdict["would_change" if check_mode else "changed"] for verdict in verdicts)
-    word = "would change" if check_mode else "changed"
-    parts = [f"{well} of {len(verdicts)} nodes ok", f"{gpus} GPUs", f"{changed} {word}"]
+    done = "would change" if check_mode else "changed"
+    parts = [f"{words[OK]} of {len(verdicts)} nodes ok"]
+    parts += [f"{words[BUSY]} busy"] if words[BUSY] else []
+    parts += [f"{gpus} GPUs", f"{changed} {done}"]
     parts += [f"{refused} refused"] if refused else []
+    # The table looks the same if the pods only ran nvidia-smi.
+    parts += ["level list"] if any(one.get("level") == LIST for one in verdicts) else []
     return ", ".join([*parts, f"{seconds:.0f} s"])
 
 

@@ -15,7 +15,8 @@ from typing import Any
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding, is_sound
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import some
 
-_VERSION = 1
+# A file with other keys, or of another kind, is not ours to replace.
+_HEAD = {"kind": "metal.gpu.verify", "version": 1}
 
 Verdict = Mapping[str, Any]
 
@@ -28,10 +29,10 @@ def parse(text: str) -> dict[str, Any]:
     """Return the entries of a report by host. Raises ReportInvalid."""
     try:
         document = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ReportInvalid(f"it is not JSON: {error}") from error
     hosts = document.get("hosts") if isinstance(document, dict) else None
-    if not isinstance(hosts, dict) or document.get("version") != _VERSION:
+    if not isinstance(hosts, dict) or document != {**_HEAD, "hosts": hosts}:
         raise ReportInvalid("it is not a report of metal.gpu.verify in a known version")
     found = {}
     for host, entry in hosts.items():
@@ -54,19 +55,29 @@ def document(verdicts: Sequence[Verdict], former: Mapping[str, Any], date: str) 
     for verdict in verdicts:
         gpus = _remembered(verdict, former.get(verdict["host"], {}), date)
         hosts[verdict["host"]] = {"date": date, "verdict": verdict, "gpus": gpus}
-    return json.dumps({"version": _VERSION, "hosts": hosts}, indent=2, sort_keys=True) + "\n"
+    return json.dumps({**_HEAD, "hosts": hosts}, indent=2, sort_keys=True) + "\n"
 
 
 def _remembered(verdict: Verdict, entry: Mapping[str, Any], date: str) -> list[dict[str, Any]]:
     """Return the UUID that was last seen at each address, and when.
 
-    Without an answer of the driver, there is none. What was known before still counts.
+    Without an answer of the driver, there is none. What was known before still counts, and all of
+    it for as long as a GPU is missing: otherwise the next run would know nothing of that GPU.
     """
-    known = {one["address"]: one for one in entry.get("gpus", ())}
+    before = entry.get("gpus", ())
+    is_accepted = _is_accepted(verdict)
+    if not is_accepted and _gone(verdict, before):
+        return [*before]
+    now = _on_bus(verdict)
+    known = {
+        one["address"]: one
+        for one in before
+        if one["address"] in now or not (is_accepted or one["uuid"] in now.values())
+    }
     known |= {
-        gpu["address"]: {"address": gpu["address"], "uuid": gpu["uuid"], "date": date}
-        for gpu in verdict["gpus"]
-        if gpu["uuid"]
+        address: {"address": address, "uuid": uuid, "date": date}
+        for address, uuid in now.items()
+        if uuid
     }
     return [known[address] for address in sorted(known)]
 
@@ -96,7 +107,7 @@ def _with_news(
             evidence = {"address": gpu["address"], "uuid": uuid}
             evidence |= {"former": old["uuid"], "date": old["date"]}
             news.append(finding("GPU_REPLACED", host, **evidence))
-    news += _gone(verdict, before)
+    news += _losses(verdict, entry.get("gpus", ()))
     twice = {uuid: names for uuid in _uuids(verdict) if len(names := owners.get(uuid, ())) > 1}
     others = dict.fromkeys(name for names in twice.values() for name in names if name != host)
     if others and not verdict.get("left_out"):
@@ -106,16 +117,56 @@ def _with_news(
     return {**verdict, "findings": findings, "ok": verdict["ok"] and is_sound(news)}
 
 
-def _gone(verdict: Verdict, before: Mapping[str, Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Return a notice for each GPU that was there and is at no address now.
-
-    An empty list of GPUs shows that the node was not observed.
-    """
-    here, uuids = {gpu["address"] for gpu in verdict["gpus"]}, _uuids(verdict)
+def _losses(verdict: Verdict, before: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Return a finding for each GPU that is gone, unless GPU_COUNT_DIFFERS says that one is."""
+    layers, is_accepted = verdict["layers"], _is_accepted(verdict)
+    if verdict.get("left_out") or not (is_accepted or layers["declared"] is None):
+        return []
+    code = "GPU_REMOVED" if is_accepted else "GPU_GONE"
+    names = ("address", "uuid", "date")
     return [
-        finding(
-            "GPU_GONE", verdict["host"], **{key: one[key] for key in ("address", "uuid", "date")}
-        )
-        for address, one in before.items()
-        if here and address not in here and one.get("uuid") not in uuids
+        finding(code, verdict["host"], found=layers["pci"], **{key: one[key] for key in names})
+        for one in _gone(verdict, before)
     ]
+
+
+def _is_accepted(verdict: Verdict) -> bool:
+    """Tell whether the admin has said how many GPUs the host has, and the bus has these.
+
+    Of a host that the run left out, nothing is forgotten before a run has named it.
+    """
+    declared = verdict["layers"]["declared"]
+    is_left_out = bool(verdict.get("left_out"))
+    return declared is not None and declared == verdict["layers"]["pci"] and not is_left_out
+
+
+def _on_bus(verdict: Verdict) -> dict[str, str | None]:
+    """Return the UUIDs of the GPUs by address. Other layers may still have a GPU that is gone."""
+    bus = verdict["seen"]["pci"]["gpus"] or ()
+    return {gpu["address"]: gpu["uuid"] for gpu in verdict["gpus"] if gpu["address"] in bus}
+
+
+def _gone(verdict: Verdict, before: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the GPUs of the former report that the node no longer has.
+
+    A GPU may have moved: after a card has died, a boot may number the others differently. Another
+    GPU at its address has replaced it, unless that one has moved there from another address. An
+    empty list of GPUs shows that the node was not observed.
+    """
+    now = _on_bus(verdict)
+    if not now:
+        return []
+    here = {*now.values()}
+    addresses = {one["uuid"]: one["address"] for one in before}
+    is_fewer = len(now) < len(addresses)
+    gone: list[Mapping[str, Any]] = []
+    for one in before:
+        address, uuid = one["address"], one["uuid"]
+        if uuid in here:
+            continue
+        if address in now:
+            is_gone = is_fewer and addresses.get(now[address], address) != address
+        else:
+            is_gone = is_fewer or None not in here
+        gone += [one] if is_gone else []
+    return gone

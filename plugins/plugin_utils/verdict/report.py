@@ -34,6 +34,7 @@ HEADINGS = (
     *("node", "GPU", "driver", "declared", "PCI", "NVML", "capacity", "allocatable", "smoke"),
     "verdict",
 )
+OK, BUSY = "ok", "busy"
 _NAMED = 5  # hosts
 _TEXTS = (0, 1, 2, len(HEADINGS) - 1)  # columns; the others are numbers
 
@@ -52,23 +53,29 @@ def explain(entries: Iterable[Mapping[str, Any]]) -> list[str]:
     return lines
 
 
-def together(found: Iterable[Mapping[str, str]]) -> list[dict[str, str]]:
-    """Return the findings, with those that differ only in their host as one about all of them."""
-    hosts: dict[tuple[str, str, str, str], list[str]] = {}
+def together(
+    found: Iterable[Mapping[str, str]], *, but_few: bool = False
+) -> list[Mapping[str, str]]:
+    """Return the findings, with those that differ only in their host as one about all of them.
+
+    Its remedy is that of the first host. `but_few` leaves findings about some hosts as they are:
+    each then has a line with its code and its host.
+    """
+    alike: dict[tuple[str, str, str], dict[str, Mapping[str, str]]] = {}
     for one in found:
-        text = one["message"].removeprefix(f"{one['host']}: ")
-        hosts.setdefault((one["code"], text, one["remedy"], one["reference"]), []).append(
-            one["host"]
-        )
-    return [
-        {
-            "code": code,
-            "message": f"{some(names)}: {text}",
-            "remedy": remedy,
-            "reference": reference,
-        }
-        for (code, text, remedy, reference), names in hosts.items()
-    ]
+        host, text = one["host"], one["message"].removeprefix(f"{one['host']}: ")
+        remedy = one["remedy"].replace(host, "")
+        alike.setdefault((one["code"], text, remedy), {})[host] = one
+    findings: list[Mapping[str, str]] = []
+    for (code, text, _remedy), hosts in alike.items():
+        if but_few and len(hosts) <= _NAMED:
+            findings += hosts.values()
+            continue
+        first = next(iter(hosts.values()))
+        message = f"{some(hosts)}: {text}"
+        same = {name: first[name] for name in ("remedy", "reference")}
+        findings.append({"code": code, "message": message, **same})
+    return findings
 
 
 def some(names: Collection[str]) -> str:
@@ -179,7 +186,7 @@ def table(verdicts: Iterable[Mapping[str, Any]]) -> list[str]:
     for verdict in verdicts:
         numbers = [_cell(verdict["layers"][layer]) for layer in LAYERS]
         machine = [_cell(verdict["machine"][key]) for key in ("gpu", "driver")]
-        rows.append([verdict["host"], *machine, *numbers, _word(verdict)])
+        rows.append([verdict["host"], *machine, *numbers, word(verdict)])
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
     return [
         "  ".join(
@@ -194,6 +201,8 @@ def _cell(value: Any) -> str:
     return "-" if value is None else str(value)
 
 
-def _word(verdict: Mapping[str, Any]) -> str:
-    codes = dict.fromkeys(found["code"] for found in verdict["findings"])
-    return "ok" if verdict["ok"] else " ".join(codes) or "-"
+def word(verdict: Mapping[str, Any]) -> str:
+    """Return the verdict as the table has it: `ok`, `busy`, or the codes of the findings."""
+    if verdict["ok"]:
+        return BUSY if verdict.get("busy") else OK
+    return " ".join(dict.fromkeys(found["code"] for found in verdict["findings"])) or "-"

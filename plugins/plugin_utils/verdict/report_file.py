@@ -3,12 +3,13 @@
 
 """Read and write the report of verify on the controller. A report changes no verdict.
 
-Both functions do I/O. What fails is a finding.
+`read` and `write` do I/O. What fails is a finding.
 """
 
 from __future__ import annotations
 
 import os
+import stat
 import tempfile
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -33,21 +34,28 @@ def read(path: str) -> tuple[dict[str, Any], list[dict[str, str]]]:
 def write(
     path: str, verdicts: list[dict[str, Any]], entries: Mapping[str, Any]
 ) -> list[dict[str, str]]:
-    """Replace the report as a whole; return why that failed."""
+    """Write the report; return why that failed."""
     date = datetime.now(UTC).strftime("%Y-%m-%dT%H:%MZ")
     text = former.document(verdicts, entries, date)
     try:
-        place = Path(path).absolute()
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=place.parent, prefix=f".{place.name}.", delete=False
-        ) as file:
-            file.write(text)
-        try:
-            os.replace(file.name, place)
-        except OSError:
-            os.unlink(file.name)
-            raise
+        _replace(Path(os.path.realpath(path)), text)
     except OSError as error:
         evidence = {"path": path, "done": "written", "error": str(error)}
         return [finding("REPORT_UNUSABLE", "localhost", **evidence)]
     return []
+
+
+def _replace(place: Path, text: str) -> None:
+    """Replace a file as a whole, but not its mode. A link to it stays a link."""
+    descriptor, name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
+    try:
+        with open(descriptor, "w", encoding="utf-8") as file:
+            if place.exists():
+                os.chmod(name, stat.S_IMODE(place.stat().st_mode))
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, place)
+    except BaseException:
+        os.unlink(name)
+        raise

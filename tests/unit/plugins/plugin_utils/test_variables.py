@@ -215,6 +215,24 @@ def test_one_notice_for_all_hosts():
     assert "is set for gpu-0, gpu-1, gpu-2 and 1997 more, but" in notice["message"]
 
 
+@pytest.mark.parametrize(
+    ("values", "level"),
+    [
+        ({}, "compute"),
+        ({"verify_level": "exchange"}, "exchange"),
+        ({"verify_level": "list"}, None),
+        ({"verify_level": "lst"}, None),  # VARIABLE_INVALID
+        ({"verify_compute_image": "mirror.example/vectoradd"}, None),
+    ],
+)
+def test_an_image_that_no_pod_runs(values, level):
+    image = {"verify_smoke_image": "mirror.example/cuda"}
+    notices = variables.notice_unused({"gpu-1": image | values, "gpu-2": {}})
+    words = f"is set for gpu-1, but no pod runs it: with the verify_level {level}, "
+    assert [one["code"] for one in notices] == (["SMOKE_IMAGE_UNUSED"] if level else [])
+    assert all(words in one["message"] for one in notices)
+
+
 def test_variables_of_the_command_line():
     names = {"gpu-1": {"metal_gpu_serial": 1}, "gpu-2": {"metal_gpu_serial": 1}, "gpu-3": {}}
     (refusal,) = variables.refuse_misplaced(names, {})

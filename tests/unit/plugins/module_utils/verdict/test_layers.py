@@ -236,6 +236,35 @@ def test_a_busy_node_names_each_gpu_with_its_pod() -> None:
     assert all(f"{uuid} (ml/train-0)" in found["message"] for uuid in scene.uuids)
 
 
+def test_of_many_busy_gpus_each_pod_has_a_number() -> None:
+    """The UUIDs of eight GPUs on 200 nodes would bury the table. The verdict has them."""
+    scene = Scene()
+    for number, pod in enumerate(["u1"] * 4 + ["u2"]):
+        hold(scene, number, pod)
+    scene.smoke["claims"] = {"u1": "ml/train-0", "u2": "ml/train-1"}
+    verdict = scene.verdict()
+    (found,) = verdict["findings"]
+    assert found["code"] == "SMOKE_PARTIAL"
+    words = "but not 5 others (ml/train-0: 4, ml/train-1: 1), because"
+    assert words in found["message"]
+    assert [gpu["busy"] for gpu in verdict["gpus"]].count("ml/train-0") == 4
+    scene.smoke |= {"state": "busy", "gpus": 0, "uuids": [], "message": "all claimed"}
+    (found,) = scene.verdict()["findings"]
+    assert found["message"].endswith("all claimed; ml/train-0: 4, ml/train-1: 1")
+
+
+def test_of_many_shared_gpus_a_notice_has_the_number() -> None:
+    scene = Scene()
+    wanted = {"resources": {"nvidia.com/gpu": 80}, "gpus": 8, "source": "time-slicing"}
+    wanted |= {"resource": "nvidia.com/gpu", "shared": True}
+    amount = {"nvidia.com/gpu": {"capacity": 80, "allocatable": 80}}
+    scene.cluster |= {"wanted": wanted, "resources": amount, "capacity": 80, "allocatable": 80}
+    scene.smoke |= {"shared": True, "uuids": scene.uuids[:1], "gpus": 1, "allocatable": 80}
+    (found,) = scene.verdict()["findings"]
+    assert found["code"] == "SMOKE_SHARED"
+    assert f"proved {scene.uuids[0]}, but not 7 other GPUs: the GPUs are shared" in found["message"]
+
+
 def test_a_pod_that_the_kubelet_does_not_know_yet_holds_some_gpu() -> None:
     scene = Scene()
     hold(scene, 2, pod="u2")
@@ -244,6 +273,122 @@ def test_a_pod_that_the_kubelet_does_not_know_yet_holds_some_gpu() -> None:
     assert verdict["gpus"][2]["busy"] is None
     (found,) = verdict["findings"]
     assert found["code"] == "SMOKE_PARTIAL"
+
+
+@pytest.mark.parametrize(
+    "kubelet",
+    [
+        pytest.param(None, id="no checkpoint"),
+        pytest.param(CHECKPOINT, id="no pod in the checkpoint"),
+        pytest.param(
+            {
+                "registered": {},
+                "holdings": [
+                    {
+                        "pod": "u2",
+                        "container": "c",
+                        "resource": "nvidia.com/gpu",
+                        "devices": [DOCKER.observed()["nvml"]["devices"][1]["uuid"]],
+                    }
+                ],
+            },
+            id="one of two pods",
+        ),
+    ],
+)
+def test_gpus_are_not_lost_where_nothing_shows_which_of_them_a_pod_holds(kubelet: Any) -> None:
+    scene = Scene()
+    for number in (1, 2, 3):
+        hold(scene, number)
+    scene.smoke |= {"holders": ["ml/a", "ml/b"], "claims": {"u1": "ml/a", "u2": "ml/b"}}
+    if kubelet is not None:
+        registered = scene.node["kubelet"]["devices"]["registered"]
+        kubelet = {**kubelet, "registered": registered}
+    scene.node["kubelet"]["devices"] = kubelet
+    scene.node["health"]["gpus"][0]["remap_failed"] = True
+    verdict = scene.verdict()
+    assert not verdict["ok"]  # the first GPU has a fault, which says nothing about the others
+    assert verdict["lost"] == []
+    assert [gpu["computed"] for gpu in verdict["gpus"]] == [True, None, None, None] + [True] * 4
+
+
+def test_gpus_are_lost_where_every_pod_is_placed() -> None:
+    scene = Scene()
+    hold(scene, 1)
+    scene.smoke["uuids"].remove(scene.uuids[2])
+    verdict = scene.verdict()
+    assert [gpu["computed"] for gpu in verdict["gpus"]] == [True, None, False] + [True] * 5
+    assert verdict["gpus"][2]["lost_at"] == "computed"
+
+
+PARTS = [f"MIG-0b9d8c53-2d3a-5f5e-9a3c-7d1f8e6a4b2{number}" for number in range(2)]
+
+
+def split(scene: Scene) -> None:
+    """Have the first GPU be two parts of another resource, as with the MIG strategy mixed."""
+    resources = {"nvidia.com/gpu": 7, "nvidia.com/mig-1g.10gb": 2}
+    amounts = {name: {"capacity": one, "allocatable": one} for name, one in resources.items()}
+    scene.node["kubelet"]["devices"]["registered"] = {
+        "nvidia.com/gpu": scene.uuids[1:],
+        "nvidia.com/mig-1g.10gb": PARTS,
+    }
+    scene.cluster |= {"capacity": 7, "allocatable": 7, "resources": amounts}
+    scene.cluster["wanted"] = {
+        "resources": resources,
+        "gpus": 8,
+        "source": "the configuration",
+        "resource": "nvidia.com/gpu",
+        "shared": True,
+    }
+    scene.smoke |= {"shared": True, "gpus": 1, "uuids": [scene.uuids[1]]}
+
+
+@pytest.mark.parametrize(
+    ("names", "number", "lacking"),
+    [
+        pytest.param(["1", "2", "0:0", "0:1"], 3, 5, id="by index"),
+        pytest.param(["GPU 1", "GPU 2", *PARTS], 4, None, id="by UUID"),
+        pytest.param(["1", "GPU 1", "0:0", *PARTS[:1]], 2, 6, id="by both"),
+        pytest.param(["1", "GPU 1", "0:0", *PARTS], 3, None, id="by both, one only by UUID"),
+        pytest.param(PARTS, None, None, id="only parts"),
+    ],
+)
+def test_a_split_gpu_is_not_lost(names: list[str], number: int | None, lacking: int | None) -> None:
+    """The UUID of a part does not say of which GPU it is."""
+    scene = Scene()
+    split(scene)
+    uuids = {f"GPU {number}": uuid for number, uuid in enumerate(scene.uuids)}
+    scene.node["cdi"]["devices"] = [f"nvidia.com/gpu={uuids.get(name, name)}" for name in names]
+    verdict = scene.verdict()
+    assert verdict["seen"]["plugin"] == {"number": 9, "gpus": None}
+    assert verdict["seen"]["cdi"]["number"] == number
+    lost = [gpu["lost_at"] for gpu in verdict["gpus"]]
+    assert lost.count("cdi") == (lacking or 0)
+    assert "plugin" not in lost
+    assert lost[0] is None
+
+
+def test_a_finding_that_lists_every_gpu_explains_none() -> None:
+    scene = Scene()
+    of_plugin(scene)
+    scene.declared = 9
+    verdict = scene.verdict()
+    codes = [one["code"] for one in verdict["findings"]]
+    assert "GPU_COUNT_DIFFERS" in codes
+    line = verdict["lost"][-1]
+    assert line.endswith("not registered by the device plugin: see CAPACITY_DIFFERS"), line
+
+
+def test_a_gpu_that_a_pod_only_listed_has_not_computed() -> None:
+    """Not even if the pod did not list it: the layer "computed" then lacks it all the same."""
+    scene = Scene()
+    scene.smoke["level"] = "list"
+    scene.smoke.pop("results", None)
+    of_pods(scene)
+    verdict = scene.verdict()
+    assert {gpu["computed"] for gpu in verdict["gpus"]} == {None}
+    assert [gpu["lost_at"] for gpu in verdict["gpus"]].count("computed") == 1
+    assert verdict["level"] == "list"
 
 
 def test_results_of_single_gpus_count() -> None:

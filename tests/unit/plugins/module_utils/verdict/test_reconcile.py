@@ -216,6 +216,7 @@ def test_busy_node_is_no_failure() -> None:
     busy = smoke([], gpus=0, state="busy", message=text, holders=["ml/a"], allocatable=4)
     verdict = reconcile("gpu-1", node(), 4, cluster(), busy)
     assert verdict["ok"]
+    assert verdict["busy"]
     assert verdict["layers"]["smoke"] == "busy"
     assert [found["code"] for found in verdict["findings"]] == ["SMOKE_NOT_RUN"]
 
@@ -266,7 +267,7 @@ def test_a_gpu_that_was_missed_before_is_told_once() -> None:
 def test_partly_busy_node_says_what_was_not_proven() -> None:
     part = smoke(UUIDS[:3], 3, holders=["default/a", "ml/b"])
     verdict = reconcile("gpu-1", node(), 4, cluster(), part)
-    assert verdict["ok"]
+    assert (verdict["ok"], verdict["busy"]) == (True, False)
     (found,) = verdict["findings"]
     assert found["code"] == "SMOKE_PARTIAL"
     assert found["message"] == (
@@ -925,8 +926,9 @@ def test_the_table_counts_shares() -> None:
 
 def test_a_pod_with_a_share_proves_one_gpu_and_says_so() -> None:
     counted = shared("ok", sharing(EIGHTY), gpu=(80, 80))
-    ran = smoke([UUIDS[2]], 1, shared=True, allocatable=80)
-    verdict = reconcile("gpu-1", node(), 4, counted, ran)
+    results = [{"uuid": UUIDS[2], "ok": True, "error": ""}]
+    more = {"shared": True, "allocatable": 80, "level": "compute", "results": results}
+    verdict = reconcile("gpu-1", node(), 4, counted, smoke([UUIDS[2]], 1, **more))
     assert verdict["ok"]
     (found,) = verdict["findings"]
     assert (found["code"], found["severity"]) == ("SMOKE_SHARED", "notice")

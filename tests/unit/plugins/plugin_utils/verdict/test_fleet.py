@@ -169,13 +169,28 @@ def test_outcome(unanswered: list[Any], ok: bool, outcome: str) -> None:
     ],
 )
 def test_last_line(refused: int, check_mode: bool, line: str) -> None:
-    work = {"changed": False, "would_change": True}
+    work = {"changed": False, "would_change": True, "findings": []}
     verdicts = [
         {**work, "ok": True, "layers": {"nvml": 4}},
         {**work, "changed": True, "ok": False, "layers": {"nvml": None}},
     ]
     found = fleet.summary(verdicts, refused=refused, seconds=24.4, check_mode=check_mode)
     assert found == line
+
+
+def test_last_line_counts_a_busy_node_apart() -> None:
+    """Nothing is wrong with it, and nothing is proven."""
+    verdict = {"ok": True, "changed": False, "would_change": False, "layers": {"nvml": 4}}
+    verdicts = [verdict | {"level": "compute"}, verdict | {"busy": True}]
+    line = fleet.summary(verdicts, refused=0, seconds=24)
+    assert line == "1 of 2 nodes ok, 1 busy, 8 GPUs, 0 changed, 24 s"
+    assert fleet.outcome(verdicts, []) == "ok"
+
+
+def test_last_line_says_that_no_program_has_computed() -> None:
+    verdict = {"ok": True, "changed": False, "would_change": False, "layers": {"nvml": 4}}
+    line = fleet.summary([verdict | {"level": "list"}], refused=0, seconds=24)
+    assert line == "1 of 1 nodes ok, 4 GPUs, 0 changed, level list, 24 s"
 
 
 DONE = {**DRIFT, "steps": []}

@@ -48,6 +48,23 @@ def test_notices_that_differ_only_in_their_host_are_one() -> None:
     assert two["message"] == other["message"]
 
 
+def test_what_only_some_hosts_have_keeps_a_line_for_each_host() -> None:
+    few = [finding("NODE_UNREACHABLE", f"gpu-{number}", error="timeout") for number in range(5)]
+    assert together(few, but_few=True) == few
+    many = [*few, finding("NODE_UNREACHABLE", "gpu-5", error="timeout")]
+    (one,) = together(many, but_few=True)
+    assert one["message"].startswith("gpu-0, gpu-1, gpu-2, gpu-3, gpu-4 and 1 more: Ansible ")
+    assert one["remedy"] == few[0]["remedy"]
+    # Cluster and inventory are no hosts of the play, and each has one line.
+    assert len(together([*many, finding("CLUSTER_UNUSABLE", "cluster", error="x")])) == 2
+
+
+def test_a_message_about_another_host_is_kept() -> None:
+    """A task that runs once for all hosts fails on one of them."""
+    odd = {**finding("NODE_UNREACHABLE", "gpu-1", error="timeout"), "host": "gpu-2"}
+    assert together([odd], but_few=True) == [odd]
+
+
 def test_table_is_aligned() -> None:
     unknown = {**dict.fromkeys(LAYERS), "declared": 8}
     lost = finding("NODE_UNREACHABLE", "node-10", error="x")
@@ -69,6 +86,12 @@ def test_table_is_aligned() -> None:
         "node-10  -           -                  8    -     -         -            -      -  "
         "NODE_UNREACHABLE",
     ]
+
+
+def test_a_busy_node_is_not_ok_in_the_table() -> None:
+    verdict = {"host": "gpu-1", "machine": P100, "layers": {**LAYERS, "smoke": "busy"}}
+    rows = table([{**verdict, "findings": [], "ok": True, "busy": True}])
+    assert rows[1].split()[-2:] == ["busy", "busy"]
 
 
 def test_findings_and_steps_in_words() -> None:
