@@ -717,9 +717,6 @@ def test_a_cause_says_which_layer_differs(layer: tuple[int | None, ...], counted
     assert found["message"].startswith(f"gpu-1: {counted}; ")
 
 
-IN_README = "in the kernel module, but not in nvidia-smi"
-
-
 def test_a_lost_gpu_is_explained_by_the_plugin_too() -> None:
     """As README shows it: the driver names the GPU, and the plugin why one is not handed out."""
     lost = node(devices=[*map(device, range(3)), device(3, "[GPU is lost]")])
@@ -732,7 +729,8 @@ def test_a_lost_gpu_is_explained_by_the_plugin_too() -> None:
         "device marked unhealthy: GPU-3"
     )
     assert "only after that, run `kubectl --namespace" in unhealthy["remedy"]
-    assert verdict["lost"] == [f"GPU {SLOTS[3]} (GPU-3): {IN_README}: see GPU_FAULTY, GPU_UNHEALTHY"]
+    place = "in the kernel module, but not in nvidia-smi"
+    assert verdict["lost"] == [f"GPU {SLOTS[3]} (GPU-3): {place}: see GPU_FAULTY, GPU_UNHEALTHY"]
 
 
 def test_without_a_cause_the_remedy_claims_none() -> None:
