@@ -133,10 +133,11 @@ hosts:
   returned: with O(query=doubts)
 verdicts:
   description: >-
-    The verdict on each host, with C(layers), C(findings) and C(ok). C(gpus) has each GPU with its
-    C(address) and C(uuid), the first layer that lacks it (C(lost_at)), whether a pod C(computed) on
-    it, and the pod that keeps it C(busy). C(seen) has the GPUs of each layer, and C(lost) the lines
-    about lost GPUs.
+    The verdict on each host, with C(layers), C(findings) and C(ok). A host can be C(ok) and
+    C(busy), if pods hold all GPUs, so that none is proven. C(level) is how far pods proved GPUs.
+    C(gpus) has each GPU with its C(address) and C(uuid), the first layer that lacks it
+    (C(lost_at)), whether a program in a pod C(computed) on it, and the pod that keeps it C(busy).
+    C(seen) has the GPUs of each layer, and C(lost) the lines about lost GPUs.
   type: dict
   returned: with O(query=verdicts) and O(query=left_out)
 failures:

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import CATALOGUE, DOCUMENT
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.layers import NAMES
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     plan as plan_nvidia_driver,
 )
@@ -56,6 +57,11 @@ def test_readme_shows_the_steps_of_the_driver() -> None:
     shown = re.findall(r'^        "([^"(]+) \(', README.read_text(), re.MULTILINE)
     assert len(shown) > 5
     assert shown == [step.title for step in plan_nvidia_driver.STEPS if step.title in shown]
+
+
+def test_readme_shows_where_a_gpu_is_lost() -> None:
+    line = rf"^gpu-1: GPU \S+ \(GPU-\S+\): {NAMES['kernel']}, but not {NAMES['nvml']}: see "
+    assert re.search(line, README.read_text(), re.MULTILINE)
 
 
 def test_contributing_names_tests_that_exist() -> None:

@@ -175,9 +175,10 @@ def taken(laboratory: Any) -> Iterator[None]:
 
 
 def test_gpus_that_are_all_taken(laboratory, taken):
-    """A busy node is not a failure."""
+    """A busy node is not a failure, and not ok."""
     code, words = verdict(laboratory, "-e", "verify_drift=false")
     assert code == 0
+    assert "0 of 1 nodes ok, 1 busy, " in words
     assert "SMOKE_NOT_RUN" in words
     assert "default/taker" in words
 

@@ -120,6 +120,16 @@ def test_refused_run_ends_with_the_table(tmp_path):
     assert found.output.count("NODE_UNREACHABLE gpu-2: ") == 1
 
 
+def test_what_many_nodes_have_is_explained_once(tmp_path):
+    hosts = inventory({f"gpu-{number}": {"gpu_count": "four"} for number in range(6)})
+    found = run(tmp_path, "metal.gpu.site", hosts, **QUIET)
+    assert found.code != 0
+    findings, _, table = found.output.partition("node   GPU")
+    assert findings.count("VARIABLE_INVALID") == 1
+    assert "VARIABLE_INVALID gpu-0, gpu-1, gpu-2, gpu-3, gpu-4 and 1 more: gpu_count is" in findings
+    assert table.count("VARIABLE_INVALID") == 6
+
+
 def test_refusal_of_the_cluster_is_in_every_row(tmp_path, fleet):
     """The nodes are well. Only the API server is away."""
     hosts = fleet.inventory(2)

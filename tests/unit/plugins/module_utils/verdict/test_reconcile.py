@@ -739,6 +739,8 @@ def test_a_lost_gpu_is_explained_by_the_plugin_too() -> None:
         "device marked unhealthy: GPU-3"
     )
     assert "only after that, run `kubectl --namespace" in unhealthy["remedy"]
+    place = "in the kernel module, but not in nvidia-smi"
+    assert verdict["lost"] == [f"GPU {SLOTS[3]} (GPU-3): {place}: see GPU_FAULTY, GPU_UNHEALTHY"]
 
 
 def test_without_a_cause_the_remedy_claims_none() -> None:
