@@ -19,6 +19,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.read import (
     cuda_images,
     gpu_models,
 )
+from ansible_collections.metal.gpu.plugins.module_utils.verdict import cuda_causes
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -40,7 +41,14 @@ _EXPLAINED_BY = {
     803: ("NVML_UNAVAILABLE", "NVML_TROUBLE"),
 }
 # A finding that names a GPU explains every error of a program on it.
-_OF_A_GPU = ("GPU_FAULTY", "GPU_ERROR_LOGGED", "NVML_COUNT_DIFFERS")
+_OF_A_GPU = (
+    "GPU_FAULTY",
+    "GPU_UNRELIABLE",
+    "GPU_ERROR_LOGGED",
+    "GPU_UNHEALTHY",
+    "COMPUTE_PROHIBITED",
+    "NVML_COUNT_DIFFERS",
+)
 # CUDA 13 has no code for generations older than Turing, and says 46 instead of 209.
 _WITHOUT_CUDA_13 = ("Kepler", "Maxwell", "Pascal", "Volta")
 
@@ -105,6 +113,8 @@ def _judge_error(
     if cuda_errors.WRONG_RESULT in error:
         return finding("COMPUTE_WRONG", host, gpus=gpus, error=quote(error))
     known = cuda_errors.recognise(error)
+    if known:
+        known = cuda_causes.on_node(known, node, smoke, uuids)
     if known and (known.fault == cuda_errors.IMAGE or _lacks_code(node, smoke, known, uuids)):
         words = f"{quote(error)} (CUDA error {known.number}): {_misfit(node, known)}"
         return finding("COMPUTE_IMAGE_UNFIT", host, image=smoke.get("image", ""), error=words)
@@ -139,7 +149,7 @@ def _lacks_code(
     node: Node, smoke: SmokeRow, error: cuda_errors.CudaError, uuids: list[str]
 ) -> bool:
     """Tell whether 46 means that the image has a CUDA 13 program: all GPUs are too old for it."""
-    if smoke.get("image") in [image.name for image in cuda_images.IMAGES]:
+    if cuda_images.find(smoke.get("image", "")):
         return False
     generations = {gpu_models.generation(gpu["device"]).name for gpu in node["pci"]}
     is_of_all = len(uuids) == len(node["pci"])
