@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from threading import Thread
 from typing import IO, TYPE_CHECKING
 
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
 # No program that is asked prints a tenth of this. A kernel log has at most a few MiB.
 LIMIT = 8 * 1024 * 1024  # bytes of each stream
 TOO_LONG = 124  # as if it had not ended
+# A program can leave a process behind that keeps the streams open. What the program itself printed
+# is there when it ends. Shorter than GRACE_S, so that the caller still waits.
+_AFTER_END_S = 0.5
+_CHUNK = 64 * 1024
 
 
 def run(
@@ -30,24 +35,33 @@ def run(
     A program that prints more than the limit gets SIGPIPE, and its exit code is TOO_LONG. Raises
     OSError where it cannot be started.
     """
-    texts: list[bytes] = [b"", b""]
-
-    def read(number: int, stream: IO[bytes] | None) -> None:
-        if stream:
-            with stream:
-                texts[number] = stream.read(LIMIT + 1)
-
-    with subprocess.Popen(
+    process = subprocess.Popen(
         args,
         env={**os.environ, **environ_update},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-    ) as process:
-        reader = Thread(target=read, args=(1, process.stderr), daemon=True)
+        bufsize=0,
+    )
+    streams = [stream for stream in (process.stdout, process.stderr) if stream]
+    texts: list[list[bytes]] = [[] for _stream in streams]
+    readers = [Thread(target=_read, args=one, daemon=True) for one in zip(streams, texts)]
+    for reader in readers:
         reader.start()
-        read(0, process.stdout)
-        reader.join()
-    is_cut = any(len(text) > LIMIT for text in texts)
-    stdout, stderr = (text[:LIMIT].decode(errors=errors) for text in texts)
-    return TOO_LONG if is_cut else process.returncode, stdout, stderr
+    rc = process.wait()
+    deadline = time.monotonic() + _AFTER_END_S
+    for reader in readers:
+        reader.join(max(0.0, deadline - time.monotonic()))
+    printed = [b"".join(chunks) for chunks in texts]
+    is_cut = any(len(text) > LIMIT for text in printed)
+    stdout, stderr = (text[:LIMIT].decode(errors=errors) for text in printed)
+    return TOO_LONG if is_cut else rc, stdout, stderr
+
+
+def _read(stream: IO[bytes], chunks: list[bytes]) -> None:
+    """Read a stream to its end, or to the limit."""
+    left = LIMIT + 1
+    with stream:
+        while left > 0 and (chunk := stream.read(min(left, _CHUNK))):
+            chunks.append(chunk)
+            left -= len(chunk)

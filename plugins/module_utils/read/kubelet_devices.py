@@ -48,7 +48,7 @@ def parse_checkpoint(content: str) -> Devices | None:
     """Parse the checkpoint; None if it does not have the known form."""
     try:
         document = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     data = section(document, "Data")
     registered = data.get("RegisteredDevices")

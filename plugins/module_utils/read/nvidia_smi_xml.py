@@ -19,6 +19,7 @@ import re
 from typing import TYPE_CHECKING, TypedDict
 from xml.etree import ElementTree
 
+from ansible_collections.metal.gpu.plugins.module_utils.read import nvidia_smi_lines
 from ansible_collections.metal.gpu.plugins.module_utils.read.pci import normalise_address
 
 if TYPE_CHECKING:
@@ -31,21 +32,16 @@ if TYPE_CHECKING:
     Value = TypeVar("Value")
 
 PROGRAM = "nvidia-smi"
-# Eight H100 have 0.2 MiB, and each process of a GPU a few hundred bytes more.
-MAX_BYTES = 8 * 1024 * 1024
 # Without persistence mode, nvidia-smi initialises every GPU first. The report takes longer than the
 # first query.
 TIMEOUT_S = 60
 # What the driver wants if it wants nothing.
 NO_ACTION = "None"
 
-_END = "</nvidia_smi_log>"
-# Lists that nobody needs, some of them long, and with names that others chose.
+# Lists that nobody needs, some of them long. Those of processes are left if they are in one line.
 _LISTS = ("processes", "accounted_processes", "supported_clocks", "mig_devices")
 # Characters that XML does not have, and ampersands that nobody escaped, as in a serial number.
 _NOT_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff\ud800-\udfff]|&(?![A-Za-z#]\w*;)")
-_HEAD = 4096
-_MAX_GPUS = 64
 _MAX_REASONS = 16
 _CUDA = re.compile(r"<cuda_version>\s*(?P<cuda>[0-9]{1,3}\.[0-9]{1,3})\s*</cuda_version>")
 _UUID = re.compile(r"GPU-[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
@@ -59,14 +55,6 @@ _NO_VALUE = re.compile(
 )
 _CLOCKS = ("clocks_event", "clocks_throttle")  # the second one before branch 535
 _QUOTED_LENGTH = 200
-
-
-def query(program: str) -> tuple[str, ...]:
-    """Return the command, which prints no more than MAX_BYTES.
-
-    Its exit code says nothing. The end of the report tells whether it is whole.
-    """
-    return ("sh", "-c", f'"$0" -q -x | head -c {MAX_BYTES}', program)
 
 
 class Link(TypedDict):
@@ -134,36 +122,29 @@ def parse_report(output: Output | None) -> Report:
     """Parse the output of the query; None if it was not run."""
     if output is None:
         return {**nothing(), "error": f"`{PROGRAM} -q -x` was not run"}
-    text, end, _rest = output.stdout.partition(_END)
+    parts = nvidia_smi_lines.split(output.stdout)
     gpus: list[Gpu] = []
     broken: list[str] = []
-    for name, body in _split(text):
+    for name, body in parts.gpus:
         try:
             gpus.append(_parse_gpu(name, body))
         except (ValueError, ElementTree.ParseError) as problem:
             broken.append(f"GPU {name}: {problem}")
-    cuda = _CUDA.search(text[:_HEAD])
+    cuda = _CUDA.search(parts.head)
     error = None
     if output.rc is None:
         error = f"did not end within {TIMEOUT_S} s"
     elif broken:
         error = f"printed no valid XML: {_printable(broken[0])}"
-    elif not end:
-        error = _describe_end(text, output)
+    elif not parts.is_ended:
+        error = _describe_end(output)
+    elif parts.attached is not None and len(gpus) < parts.attached:
+        error = f"printed {len(gpus)} of {parts.attached} GPUs"
     return {
         "cuda_version": cuda["cuda"] if cuda else None,
         "gpus": gpus,
         "error": f"`{PROGRAM} -q -x` {error}" if error else None,
     }
-
-
-def _split(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the address and the content of each element of a GPU that has an end."""
-    for part in text.split('<gpu id="', _MAX_GPUS + 1)[1 : _MAX_GPUS + 1]:
-        name, _quote, rest = part.partition('">')
-        body, end, _rest = rest.partition("</gpu>")
-        if end:
-            yield name, body
 
 
 def _without(text: str, name: str) -> str:
@@ -175,10 +156,10 @@ def _without(text: str, name: str) -> str:
     return "".join(kept)
 
 
-def _describe_end(text: str, output: Output) -> str:
-    if "<nvidia_smi_log>" in text:
+def _describe_end(output: Output) -> str:
+    if "<nvidia_smi_log>" in output.stdout:
         return f"ended in the middle of its report, after {len(output.stdout)} characters"
-    printed = _printable(f"{text} {output.stderr}")
+    printed = _printable(f"{output.stdout} {output.stderr}")
     return f"printed no report: {printed}" if printed else "printed nothing"
 
 

@@ -13,7 +13,11 @@ from typing import TYPE_CHECKING, TypedDict, cast
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe.commands import Command
 from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import Probe
-from ansible_collections.metal.gpu.plugins.module_utils.read import nvidia_smi, nvidia_smi_xml
+from ansible_collections.metal.gpu.plugins.module_utils.read import (
+    nvidia_smi,
+    nvidia_smi_lines,
+    nvidia_smi_xml,
+)
 
 if TYPE_CHECKING:
     from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import Reading
@@ -36,7 +40,7 @@ def _late_values(reading: Reading) -> Values:
         return {"report": nvidia_smi_xml.nothing()}
     # The shell would find another program than the first query.
     program = reading.find_program(nvidia_smi_xml.PROGRAM)
-    query = Command(nvidia_smi_xml.query(program or ""), timeout_s=nvidia_smi_xml.TIMEOUT_S)
+    query = Command(nvidia_smi_lines.query(program or ""), timeout_s=nvidia_smi_xml.TIMEOUT_S)
     output = reading.run({"report": query}).get("report")
     return {"report": nvidia_smi_xml.parse_report(output)}
 

@@ -94,5 +94,15 @@ def test_output_that_is_no_text_and_much_of_both_kinds():
     assert output.stdout.endswith("\ufffd")
 
 
+@pytest.mark.parametrize("stream", ["", ">&2"])
+def test_a_program_that_leaves_a_process_behind(stream):
+    """The process keeps the streams open, and prints later."""
+    program = f"(sleep 20; echo late {stream}) & echo row {stream}; exit 3"
+    start = time.monotonic()
+    output = read_outputs({"a": Command(("sh", "-c", program), timeout_s=15)}, limited.run)["a"]
+    assert output == (Output(3, "", "row\n") if stream else Output(3, "row\n", ""))
+    assert time.monotonic() - start < 10
+
+
 def test_a_program_that_is_not_there():
     assert read_outputs({"a": Command(("/nobody/has/it",))}, limited.run)["a"].rc == 127

@@ -59,6 +59,7 @@ def test_ids(row: dict[str, Any]) -> None:
         pytest.param("{}", id="nothing"),
         pytest.param('{"Data": {"RegisteredDevices": []}}', id="another form"),
         pytest.param('{"Data": null}', id="no data"),
+        pytest.param("[" * 100_000, id="very deep"),
     ],
 )
 def test_unknown_forms_are_unknown(content: str) -> None:

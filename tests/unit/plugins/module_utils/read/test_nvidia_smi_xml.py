@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ansible_collections.metal.gpu.plugins.module_utils.read import nvidia_smi_xml
+from ansible_collections.metal.gpu.plugins.module_utils.probe import limited
+from ansible_collections.metal.gpu.plugins.module_utils.read import nvidia_smi_lines, nvidia_smi_xml
 from ansible_collections.metal.gpu.plugins.module_utils.read.output import Output
 from ansible_collections.metal.gpu.tests.unit.support import smi_xml
 
@@ -152,7 +154,9 @@ SECOND_GPU = WHOLE.index("<gpu", WHOLE.index("</gpu>"))
         pytest.param("NVIDIA-SMI has failed\n", 9, 0, "NVIDIA-SMI has failed", id="no driver"),
         pytest.param(WHOLE.replace("</uuid>", "<uuid>", 1), 0, 1, "no valid XML", id="not closed"),
         pytest.param(WHOLE.replace("00000000:53", "53", 1), 0, 1, "no valid XML", id="no address"),
-        pytest.param(WHOLE.replace("<gpu id=", "<gpu>", 1), 0, 1, None, id="a tag that is garbled"),
+        pytest.param(
+            WHOLE.replace("<gpu id=", "<gpu>", 1), 0, 1, "1 of 2 GPUs", id="a tag that is garbled"
+        ),
     ],
 )
 def test_reports(text: str, rc: int | None, gpus: int, error: str | None) -> None:
@@ -186,8 +190,36 @@ def test_entities_are_not_declared() -> None:
     ],
 )
 def test_names_of_processes_are_not_parsed(processes: str) -> None:
-    text = WHOLE.replace("</gpu>", f"{processes}</gpu>", 1)
+    text = WHOLE.replace("</gpu>", f"{processes}\n</gpu>", 1)
     assert parse_text(text) == parse_text(WHOLE)
+
+
+def processes(kind: str, name: str, number: int = 1) -> str:
+    info = f"\t\t\t\t<process_name>{name}</process_name>\n"
+    one = f"\t\t\t<process_info>\n{info}\t\t\t</process_info>\n"
+    return f"\t\t<{kind}>\n{one * number}\t\t</{kind}>\n"
+
+
+@pytest.mark.parametrize("kind", ["processes", "accounted_processes"])
+@pytest.mark.parametrize(
+    "name",
+    ["</nvidia_smi_log>", "</gpu>", '<gpu id="00000000:99:00.0">', "</processes>", "<processes>"],
+)
+def test_a_process_can_have_any_name(kind: str, name: str) -> None:
+    text = WHOLE.replace("</gpu>", f"{processes(kind, name)}\t</gpu>", 1)
+    assert parse_text(text) == parse_text(WHOLE)
+
+
+def test_a_list_that_is_an_error() -> None:
+    words = "<accounted_processes>Insufficient Size</accounted_processes>"
+    text = WHOLE.replace("</gpu>", f"\t\t{words}\n\t</gpu>")
+    assert parse_text(text) == parse_text(WHOLE)
+
+
+def test_a_report_without_one_of_its_gpus_is_not_whole() -> None:
+    found = parse_text(WHOLE[:SECOND_GPU] + "</nvidia_smi_log>\n")
+    assert [gpu["pci_address"] for gpu in found["gpus"]] == [FIRST]
+    assert found["error"] == "`nvidia-smi -q -x` printed 1 of 2 GPUs"
 
 
 @pytest.mark.parametrize("serial", ["\x00\x1b", "A&B", "&", "\udcff", "&amp;"])
@@ -196,17 +228,51 @@ def test_one_garbled_value_does_not_cost_the_others(serial: str) -> None:
     assert parse_text(text) == parse_text(WHOLE)
 
 
-@pytest.mark.parametrize("piece", ['<gpu id="', "<gpu>", '<gpu id="0">', "<processes>", "</gpu>"])
+PIECES = ('<gpu id="', "<gpu>", '<gpu id="0">', "<processes>", "</gpu>")
+LINES = ('<gpu id="0">\n', "<processes>\n", "</gpu>\n", "\n")
+
+
+@pytest.mark.parametrize("piece", [*PIECES, *LINES])
 def test_an_endless_output_costs_no_time(piece: str) -> None:
-    text = piece * (nvidia_smi_xml.MAX_BYTES // len(piece))
+    text = piece * (nvidia_smi_lines.MAX_BYTES // len(piece))
     started = time.process_time()
     parse_text(text)
-    parse_text(f'<nvidia_smi_log><gpu id="00000000:01:00.0">{text}</gpu></nvidia_smi_log>')
+    parse_text(f'<nvidia_smi_log>\n<gpu id="00000000:01:00.0">\n{text}\n</gpu>\n')
     assert time.process_time() - started < 10
 
 
-def test_the_query_forwards_no_more_than_its_limit() -> None:
-    command = nvidia_smi_xml.query("/usr/bin/nvidia-smi")
-    assert command[0] == "sh"
-    assert command[-1] == "/usr/bin/nvidia-smi"
-    assert f"head -c {nvidia_smi_xml.MAX_BYTES}" in command[2]
+# -------------------------------------------------------------------------------------------------
+# The query
+
+
+def ask(tmp_path: Path, text: str) -> nvidia_smi_xml.Report:
+    """Return the report of a program that prints a text."""
+    (tmp_path / "text").write_text(text)
+    program = tmp_path / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\ncat {tmp_path}/text\n")
+    program.chmod(0o755)
+    query = nvidia_smi_lines.query(str(program))
+    return nvidia_smi_xml.parse_report(
+        Output(*limited.run(list(query), environ_update={"LC_ALL": "C"}))
+    )
+
+
+@pytest.mark.parametrize("kind", ["processes", "accounted_processes"])
+def test_many_processes_do_not_cut_the_report(tmp_path: Path, kind: str) -> None:
+    name = "a" * 1200
+    text = WHOLE.replace("</gpu>", f"{processes(kind, name, 4000)}\t</gpu>")
+    assert len(text) > nvidia_smi_lines.MAX_BYTES
+    assert ask(tmp_path, text) == parse_text(WHOLE)
+
+
+def test_the_query_keeps_everything_else(tmp_path: Path) -> None:
+    words = "<accounted_processes>Insufficient Size</accounted_processes>"
+    empty = "\t\t<processes>\n\t\t</processes>\n"
+    text = WHOLE.replace("</gpu>", f"{empty}\t\t{words}\n\t</gpu>")
+    assert ask(tmp_path, text) == parse_text(WHOLE)
+
+
+def test_the_query_forwards_no_more_than_its_limit(tmp_path: Path) -> None:
+    found = ask(tmp_path, WHOLE[:SECOND_GPU] + "<serial>1</serial>\n" * 500_000)
+    assert len(found["gpus"]) == 1
+    assert f"after {nvidia_smi_lines.MAX_BYTES} characters" in (found["error"] or "")

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from ansible_collections.metal.gpu.plugins.module_utils.read import nvidia_smi_xml
+from ansible_collections.metal.gpu.plugins.module_utils.read import nvidia_smi_lines
 from ansible_collections.metal.gpu.tests.unit.support import smi_xml
 from ansible_collections.metal.gpu.tests.unit.support.programs import Programs
 from ansible_collections.metal.gpu.tests.unit.support.recordings import plant
@@ -35,7 +35,7 @@ def test_a_healthy_gpu(observe, tmp_path):
     plant(tmp_path, BUS)
     one = programs((0, ROW, ""), smi_xml.report([GPU], "hopper"))
     found = observe(one)["health"]
-    assert asked(one) == [" ".join(nvidia_smi_xml.query("/usr/bin/nvidia-smi"))]
+    assert asked(one) == [" ".join(nvidia_smi_lines.query("/usr/bin/nvidia-smi"))]
     assert (found["cuda_version"], found["error"]) == ("13.0", None)
     (gpu,) = found["gpus"]
     assert (gpu["pci_address"], gpu["uuid"], gpu["model"]) == (ADDRESS, UUID, GPU["name"])
@@ -80,7 +80,7 @@ def test_the_command_in_a_shell(tmp_path, name):
     program = tmp_path / name
     program.write_text('#!/bin/sh\necho "$@"\nexec yes\n')
     program.chmod(0o755)
-    command = nvidia_smi_xml.query(str(program))
+    command = nvidia_smi_lines.query(str(program))
     printed = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=60).stdout
     assert printed.startswith(b"-q -x\ny\n")
-    assert len(printed) == nvidia_smi_xml.MAX_BYTES
+    assert len(printed) == nvidia_smi_lines.MAX_BYTES
