@@ -45,6 +45,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.layers import (
     as_rows,
     look,
     offered,
+    split_gpus,
     trace,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.losses import explain_losses
@@ -86,7 +87,8 @@ def question(
 ) -> Question:
     """Return what to query the cluster for: name of the node, expected GPUs, `awaited`, `smoke`.
 
-    `by_hand` is what the admin expects of the node instead, by resource.
+    `by_hand` is what the admin expects of the node instead, by resource. `split` is how many of the
+    GPUs are in MIG mode.
 
     `awaited` is whether to wait for the expected capacity. If the PCI bus or the driver misses a
     GPU, or the device plugin has withdrawn one after an Xid, waiting is useless. `smoke` is whether
@@ -99,6 +101,7 @@ def question(
         "node": node["kubelet"]["node_name"],
         "expected": len(node["pci"]) if declared is None else declared,
         "by_hand": dict(by_hand or {}),
+        "split": split_gpus(node),
         "awaited": can_run_pods and is_sound(_judge_gpus(host, without_ignored(node), declared)),
         "smoke": can_run_pods and not is_mute(node),
         "image": choose(node["nvml"]["driver_version"], (gpu["device"] for gpu in node["pci"])),

@@ -62,7 +62,7 @@ def time_slicing(replicas: int = 20, more: str = "") -> str:
 def test_two_gpus_with_a_configuration(
     text: str, expected: dict[str, int] | None, source: str
 ) -> None:
-    wanted = sharing.expect(2, config(text), {}, ["nvidia.com/gpu"])
+    wanted = sharing.expect(2, config(text), {}, {"nvidia.com/gpu": 2})
     assert wanted.resources == expected
     assert wanted.source == source
     assert wanted.as_row()["shared"] is bool(source)
@@ -116,7 +116,7 @@ SLICED = {
 def test_two_gpus_with_labels(labels: dict[str, str], expected: dict[str, int] | None) -> None:
     found = sharing.of_labels(labels)
     assert found is not None
-    assert sharing.expect(2, found, labels, ["nvidia.com/gpu"]).resources == expected
+    assert sharing.expect(2, found, labels, {"nvidia.com/gpu": 2}).resources == expected
 
 
 def test_other_labels_say_nothing() -> None:
@@ -127,6 +127,8 @@ def test_other_labels_say_nothing() -> None:
     ("amounts", "shared"),
     [
         ({"nvidia.com/gpu": 4}, False),
+        ({"nvidia.com/gpu": 3}, False),
+        ({"example.com/h100": 4}, False),
         ({"nvidia.com/gpu": 80}, True),
         ({"nvidia.com/gpu.shared": 8}, True),
         ({"nvidia.com/mig-1g.5gb": 7, "nvidia.com/gpu": 3}, True),
@@ -136,7 +138,7 @@ def test_by_hand(amounts: dict[str, int], shared: bool) -> None:
     row = sharing.by_hand(amounts, 4).as_row()
     assert row["resources"] == amounts
     assert row["shared"] is shared
-    assert row["source"] == ("gpu_expected" if shared else "")
+    assert row["source"] == ("" if amounts == {"nvidia.com/gpu": 4} else "gpu_expected")
 
 
 def daemonset(container: dict[str, Any], **spec: Any) -> dict[str, Any]:

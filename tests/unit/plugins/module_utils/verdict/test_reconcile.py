@@ -828,6 +828,7 @@ SOURCE = "20 replicas of each GPU by time-slicing, says gpu_expected"
 def sharing(resources: dict[str, int] | None, source: str = SOURCE) -> dict[str, Any]:
     name = next(iter(resources or ()), "nvidia.com/gpu")
     wanted = {"gpus": 4, "source": source, "resource": name, "shared": bool(source)}
+    wanted |= {"known": {}, "least": 4}
     return {"resources": resources, **wanted}
 
 
