@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -201,6 +202,32 @@ def test_the_label_of_a_node_selects_a_configuration_of_the_chart(
         ],
     )
     assert sharing.of_setup(made, labels) == Setup("", "gpus/nvdp-configs", key)
+
+
+@pytest.mark.parametrize(
+    ("setup", "keys", "key"),
+    [
+        (Setup(key="t4"), ["t4", "default"], "t4"),
+        (Setup(key="t4"), ["default"], None),
+        (Setup(), ["default", "t4"], "default"),
+        (Setup(), ["t4"], "t4"),
+        (Setup(), ["t4", "a100"], None),
+        (Setup(fallbacks=["single", "named"]), ["default", "t4"], "default"),
+        (Setup(fallbacks=["single"]), ["default", "t4"], None),
+        (Setup(fallbacks=["named", "empty"]), ["t4"], ""),
+        (Setup(), [], None),
+    ],
+)
+def test_the_key_of_a_configuration(setup: Setup, keys: list[str], key: str | None) -> None:
+    assert sharing.choose_key(setup, keys) == key
+
+
+def test_the_choice_without_a_label_is_the_recorded_one() -> None:
+    text = (Path(__file__).parents[4] / "recorded" / "device_plugin.yml").read_text()
+    rows = {row["what"]: row["value"] for row in yaml.safe_load(text)["sharing"]["rows"]}
+    ways = rows["env FALLBACK_STRATEGIES of the chart's config-manager"]
+    assert list(Setup().fallbacks) == ways
+    assert sharing.choose_key(Setup(), ["a", "b", rows["strategy named"]]) == "default"
 
 
 def test_what_is_no_device_plugin_has_no_configuration() -> None:
