@@ -72,6 +72,12 @@ options:
         dictionary of amounts by resource, keyed by node name.
     type: dict
     default: {}
+  split:
+    description:
+      - With O(sharing), how many GPUs of a node are in MIG mode. A dictionary keyed by node name.
+      - The other GPUs are whole. Without it, nothing shows how many GPUs must be whole.
+    type: dict
+    default: {}
   give_up:
     description:
       - Do not wait for a node whose cause lasts until somebody does something about it, such as a
@@ -189,9 +195,10 @@ nodes:
     wanted:
       description: >-
         With O(sharing), what the node must have. C(resources) are amounts by resource, V(null) if
-        nothing shows how many parts of GPUs there must be. C(gpus) is the number of GPUs. C(source)
-        is how these are shared and what says so, empty without sharing. C(resource) is what a pod
-        asks for, and C(shared) whether it then gets less than a whole GPU.
+        nothing shows how many parts of GPUs there must be. Then C(known) are the amounts that are
+        known all the same, and C(least) is the least number of parts. C(gpus) is the number of
+        GPUs. C(source) is how these are shared and what says so, empty without sharing. C(resource)
+        is what a pod asks for, and C(shared) whether it then gets less than a whole GPU.
       type: dict
     labels:
       description: The labels of the node. Empty if it does not exist.
@@ -305,6 +312,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "ready": {"type": "bool", "default": False},
     "sharing": {"type": "bool", "default": False},
     "by_hand": {"type": "dict", "default": {}},
+    "split": {"type": "dict", "default": {}},
     "give_up": {"type": "bool", "default": False},
     "surroundings": {"type": "bool", "default": False},
     "wait_timeout": {"type": "int", "default": 300},
@@ -358,6 +366,7 @@ def main() -> None:
             give_up=params["give_up"],
             surroundings=params["surroundings"],
             by_hand=params["by_hand"] if params["sharing"] else None,
+            split=params["split"],
         ),
         nodes={},
     )

@@ -141,6 +141,12 @@ options:
       - Such a pod requests one of it, so it sees one GPU. RV(nodes.shared) says so.
     type: dict
     default: {}
+  renamed:
+    description:
+      - The nodes whose whole GPUs have another name, with the resource that their pods request
+        instead of O(resource). A dictionary keyed by node name.
+    type: dict
+    default: {}
   namespace:
     description: Namespace of the pods.
     type: str
@@ -455,6 +461,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "priority_class": {"type": "str"},
     "resource": {"type": "str", "default": "nvidia.com/gpu"},
     "shared": {"type": "dict", "default": {}},
+    "renamed": {"type": "dict", "default": {}},
     "namespace": {"type": "str", "default": "default"},
     "wait_for_gpus": {"type": "bool", "default": False},
     "wait_timeout": {"type": "int", "default": 300},
@@ -495,6 +502,7 @@ def run(
     wait_for_gpus: bool,
     check_mode: bool,
     shared: Mapping[str, str] | None = None,
+    renamed: Mapping[str, str] | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[str, Any]:
     """Return the module's result, with "failed" if a node failed; raise KubeError."""
@@ -507,7 +515,7 @@ def run(
     swept = sorted(leftovers.keys() - left.keys())
 
     desired, outcomes = choose(
-        client, counts, template.resource, wait_for_gpus, timer, shared or {}
+        client, counts, template.resource, wait_for_gpus, timer, shared or {}, renamed or {}
     )
     unfit = [one for one in desired if not template.image_of(one.node)]
     desired = [one for one in desired if one not in unfit]
@@ -558,16 +566,18 @@ def choose(
     wait_for_gpus: bool,
     timer: Timer,
     shared: Mapping[str, str],
+    renamed: Mapping[str, str],
 ) -> tuple[list[Request], list[Outcome]]:
     """Return the requests, and the outcomes of nodes without anything to test."""
-    observed = smoke_evidence.read_nodes(client, counts, resource, timer)
-    offers = {name: _offered(node, shared.get(name)) for name, node in observed.items()}
+    others = {**renamed, **shared}
+    observed = smoke_evidence.read_nodes(client, counts, resource, timer, {*renamed.values()})
+    offers = {name: _offered(node, others.get(name)) for name, node in observed.items()}
     free: dict[str, smoke_evidence.Free] = {}
-    for one in dict.fromkeys([resource, *shared.values()]):
+    for one in dict.fromkeys([resource, *others.values()]):
         allocatable = {
             name: offers[name]
             for name, count in counts.items()
-            if count is None and name in observed and shared.get(name, resource) == one
+            if count is None and name in observed and others.get(name, resource) == one
         }
         if allocatable:
             free |= smoke_evidence.read_free_gpus(client, allocatable, one, timer)
@@ -577,10 +587,12 @@ def choose(
         shortage = "wait" if wait_for_gpus else "failed" if count else "busy"
         rest = free.get(name, smoke_evidence.NOTHING)
         offered = int(offers[name]) if name in observed else None
-        gpus, wanted = count or rest.gpus, shared.get(name, "")
-        if wanted:  # a plugin may refuse a second share
+        gpus, wanted, is_share = count or rest.gpus, others.get(name, ""), name in shared
+        if is_share:  # a plugin may refuse a second one
             gpus = min(gpus, 1)
-        request = Request(name, gpus, shortage, rest.holders, offered, rest.claims, wanted)
+        request = Request(
+            name, gpus, shortage, rest.holders, offered, rest.claims, wanted, is_share
+        )
         cause = None
         if name not in observed:
             verdict = Verdict("failed", "", "the cluster has no node of this name")
@@ -600,10 +612,10 @@ def choose(
     return desired, outcomes
 
 
-def _offered(node: NodeStatus, shared: str | None) -> Decimal:
+def _offered(node: NodeStatus, other: str | None) -> Decimal:
     """Return how much of its resource a node can allocate."""
-    if shared:
-        return node.resources.get(shared, (Decimal(0), Decimal(0)))[1]
+    if other:
+        return node.resources.get(other, (Decimal(0), Decimal(0)))[1]
     return node.allocatable or Decimal(0)
 
 
@@ -629,7 +641,7 @@ def _describe(outcome: Outcome, template: smoke_pod.Template) -> dict[str, Any]:
         "image": template.image_of(outcome.request.node),
         "holders": list(outcome.request.holders),
         "claims": dict(outcome.request.claims),
-        "shared": bool(outcome.request.resource),
+        "shared": outcome.request.is_share,
         "pod": outcome.pod,
         "namespace": template.namespace,
         "phase": verdict.phase,
@@ -688,6 +700,7 @@ def main() -> None:
             wait_for_gpus=params["wait_for_gpus"],
             check_mode=module.check_mode,
             shared=params["shared"],
+            renamed=params["renamed"],
         ),
         nodes={},
     )

@@ -16,6 +16,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
     rivals,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.expectations import Expectations
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.gpu_claims import is_gpu
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube_collections import (
     WATCH_S,
     only,
@@ -56,18 +57,20 @@ def run(
     give_up: bool = False,
     surroundings: bool = False,
     by_hand: Mapping[str, Mapping[str, int]] | None = None,
+    split: Mapping[str, int | None] | None = None,
 ) -> dict[str, Any]:
     """Return the module's result, with "failed" if a node differs; raise KubeError.
 
     With `give_up`, nobody waits for a node whose cause does not end by itself. With `surroundings`,
     it is also read what is wrong about the nodes whatever their amounts are. With `by_hand`, the
     amounts are numbers of GPUs, and what nodes must have follows from how these are shared; the
-    mapping has what the admin says about single nodes, by resource.
+    mapping has what the admin says about single nodes, by resource. `split` are numbers of GPUs in
+    MIG mode.
 
     If the API server stops answering later, the rows are its last answers, and "error" says why.
     """
     timer = Timer(wait_timeout, clock)
-    expectations = None if by_hand is None else Expectations(client, by_hand)
+    expectations = None if by_hand is None else Expectations(client, by_hand, split, clock)
     amounts = {**unawaited, **expected}
     wait = _Wait(client, expected, amounts, resource, timer, expectations, ready=ready)
     error = ""
@@ -155,7 +158,7 @@ class _Wait:
         short = {
             name: self.observed[name]
             for name in self.expected
-            if name in self.observed and name not in done
+            if name in self.observed and name not in done and not self._has_own_names(name)
         }
         for name, found in plugin_evidence.read(self.client, short, self.resource).items():
             if found.is_final:
@@ -176,14 +179,22 @@ class _Wait:
         """Return the row of a node."""
         wanted = self._want(name)
         seconds, _why = self.given_up.get(name, (self.timer.elapsed_s(), None))
-        cause = evidence.cause if evidence else None
+        cause = evidence.cause if evidence and not self._has_own_names(name) else None
+        unread = []
+        if wanted and wanted.unread:
+            unread.append(f"cannot read how the device plugin shares GPUs: {wanted.unread}")
         return {
             **_describe(self.observed.get(name), self.amounts[name], self._judge(name)),
             "wanted": wanted.as_row() if wanted else None,
             "seconds": round(self.reached.get(name, seconds), 1),
-            "evidence": evidence.texts if evidence else [],
+            "evidence": [*unread, *(evidence.texts if evidence else [])],
             "cause": cause.as_row() if cause else None,
         }
+
+    def _has_own_names(self, name: str) -> bool:
+        """Tell whether a device plugin that nobody here knows registers the GPUs of a node."""
+        named = self.expectations.named(name) if self.expectations else ()
+        return not all(map(is_gpu, named))
 
     def _want(self, name: str) -> Expected | None:
         node, amount = self.observed.get(name), self.amounts[name]
@@ -199,7 +210,10 @@ class _Wait:
 
     def _keep(self, node: dict[str, Any]) -> NodeStatus | None:
         is_named = node["metadata"]["name"] in self.amounts
-        return node_status.parse_node(node, self.resource) if is_named else None
+        if not is_named:
+            return None
+        named = self.expectations.named(node["metadata"]["name"]) if self.expectations else ()
+        return node_status.parse_node(node, self.resource, named)
 
 
 def _look_around(

@@ -11,6 +11,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ansible_collections.metal.gpu.plugins.module_utils.cluster import sharing
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.gpu_claims import is_gpu
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.quantity import (
     QuantityInvalid,
@@ -24,7 +25,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster.scheduling impor
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from ansible_collections.metal.gpu.plugins.module_utils.cluster.sharing import Expected
 
@@ -47,7 +48,7 @@ class NodeStatus(NamedTuple):
     labels: Mapping[str, str]
     taints: tuple[Taint, ...] = ()
     annotations: Mapping[str, str] = {}  # those that this collection sets
-    # Capacity and allocatable of each resource that is GPUs or parts of GPUs.
+    # Capacity and allocatable of each resource that is GPUs or parts of them, or that was named.
     resources: Mapping[str, tuple[Decimal, Decimal]] = {}
 
     @property
@@ -63,9 +64,10 @@ class Judgement(NamedTuple):
     message: str  # what differs; empty if nothing does
 
 
-def parse_node(node: Mapping[str, Any], resource: str) -> NodeStatus:
+def parse_node(node: Mapping[str, Any], resource: str, others: Collection[str] = ()) -> NodeStatus:
     """Reduce a Node object to the needed fields for one resource.
 
+    `others` are resources that count as GPUs on this node, whatever their names are.
     An amount that is no quantity is none, and one of the troubles.
     """
     status = section(node, "status")
@@ -79,7 +81,7 @@ def parse_node(node: Mapping[str, Any], resource: str) -> NodeStatus:
             odd[field] = f"its {field} of {name} is {str(value)[:_ODD]!r}, which is no quantity"
             return None
 
-    names = [resource, *filter(is_gpu, section(status, "capacity"))]
+    names = [resource, *filter(is_gpu, section(status, "capacity")), *others]
     amounts = {name: (amount("capacity", name), amount("allocatable", name)) for name in names}
     conditions = {condition["type"]: condition for condition in status.get("conditions") or ()}
     conditions.setdefault(_READY, _UNREPORTED)
@@ -105,7 +107,7 @@ def parse_node(node: Mapping[str, Any], resource: str) -> NodeStatus:
         resources={
             name: (capacity or Decimal(0), allocatable or Decimal(0))
             for name, (capacity, allocatable) in amounts.items()
-            if is_gpu(name) and (capacity or allocatable)
+            if (is_gpu(name) or name in others) and (capacity or allocatable)
         },
     )
 
@@ -113,32 +115,15 @@ def parse_node(node: Mapping[str, Any], resource: str) -> NodeStatus:
 def judge_expected(node: NodeStatus, expected: Expected, *, ready: bool = False) -> Judgement:
     """Compare a node whose GPUs are shared with what it must have."""
     found = {name: (int(one), int(other)) for name, (one, other) in node.resources.items()}
-    if expected.resources is None:
-        total = sum(allocatable for _capacity, allocatable in found.values())
-        is_whole = all(one == other for one, other in found.values() if other)
-        is_same = is_whole and total >= expected.gpus
-    else:
-        # GPUs that are not split can be there beside parts, as many as there are.
-        wanted = expected.resources
-        # After a resource gets another name, the kubelet keeps the old one for a while, of which
-        # nothing is allocatable.
-        others = {name for name, (_capacity, allocatable) in found.items() if allocatable}
-        names = {*wanted} if expected.sharing.mig != "none" else {*wanted, *others}
-        is_same = all(found.get(name, (0, 0)) == (wanted.get(name, 0),) * 2 for name in names)
-    if is_same:
+    if sharing.is_met(expected, found):
         is_fit = node.ready or not ready
         return Judgement("ok", "") if is_fit else Judgement("differs", "the node is not ready")
-    asked = expected.resources
     texts = [
         f"{name} is {one}, of which {other} allocatable" for name, (one, other) in found.items()
     ]
-    wish = f"at least {expected.gpus}" if asked is None else _describe(asked)
+    wish = sharing.describe(expected.resources, expected.known, expected.least)
     why = f" ({expected.source})" if expected.source else ""
     return Judgement("differs", f"expected {wish}{why}, but {'; '.join(texts) or 'there is none'}")
-
-
-def _describe(resources: Mapping[str, int]) -> str:
-    return " and ".join(f"{amount} {name}" for name, amount in resources.items()) or "none"
 
 
 def judge(

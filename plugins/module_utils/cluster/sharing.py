@@ -20,10 +20,10 @@ from ansible_collections.metal.gpu.plugins.module_utils.mappings import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Mapping
 
 GPU = "nvidia.com/gpu"
-_SHARED = ".shared"
+_SHARED, _PART = ".shared", "nvidia.com/mig-"
 _NONE, _SINGLE, _MIXED = "none", "single", "mixed"
 _STRATEGIES = {"timeSlicing": "time-slicing", "mps": "MPS"}
 # Labels of GPU feature discovery.
@@ -31,6 +31,9 @@ _STRATEGY, _MIG = "nvidia.com/gpu.sharing-strategy", "nvidia.com/mig.strategy"
 _SHARING_WORDS = {"time-slicing": "time-slicing", "mps": "MPS"}
 # The label that selects a configuration for one node.
 _CONFIG_LABEL = "nvidia.com/device-plugin.config"
+# How the program that reads this label chooses without it, and the configuration of that name.
+_NAMED, _ONLY, _EMPTY = "named", "single", "empty"
+_FALLBACK = "default"
 _COUNT = re.compile(r"(?P<resource>nvidia\.com/mig-[^/]+)\.count")
 
 
@@ -53,25 +56,32 @@ class Setup(NamedTuple):
 
     mig: str = ""  # from its arguments or its environment, which override the configuration
     name: str = ""  # namespace/name of the ConfigMap; empty: no configuration
-    key: str = ""  # in the ConfigMap; empty: the only one
+    key: str = ""  # in the ConfigMap; empty: one of those that `fallbacks` choose
+    fallbacks: Collection[str] = (_NAMED, _ONLY)
 
 
 class Expected(NamedTuple):
     """What a node must have. None: nothing shows how many parts of GPUs there must be."""
 
     resources: Mapping[str, int] | None
-    sharing: Sharing
     gpus: int
-    source: str  # why it is not one nvidia.com/gpu for each GPU; empty if it is
+    source: str = ""  # why it is not one nvidia.com/gpu for each GPU; empty if it is
+    resource: str = GPU  # what a pod asks for
+    shared: bool = False  # a pod gets a share or a part of a GPU
+    # Where `resources` is None: what is known all the same, and at least how many parts.
+    known: Mapping[str, int] = {}
+    least: int = 0
+    unread: str = ""  # why nobody knows how the GPUs are shared
 
     def as_row(self) -> dict[str, Any]:
-        shared = self.sharing.replicas > 1 or self.sharing.mig != _NONE
         return {
             "resources": None if self.resources is None else dict(self.resources),
+            "known": dict(self.known),
+            "least": self.least,
             "gpus": self.gpus,
             "source": self.source,
-            "resource": next(iter(self.resources or ()), GPU),
-            "shared": shared and bool(self.source),
+            "resource": self.resource,
+            "shared": self.shared,
         }
 
 
@@ -102,8 +112,24 @@ def of_setup(daemonset: Mapping[str, Any], labels: Mapping[str, str]) -> Setup:
             if mount["name"] in maps:
                 default = _setting(other, "--default-config", "DEFAULT_CONFIG")
                 key = labels.get(_CONFIG_LABEL) or default
-                return Setup(mig, f"{namespace}/{maps[mount['name']]}", key)
+                ways = _setting(other, "--fallback-strategies", "FALLBACK_STRATEGIES")
+                setup = Setup(mig, f"{namespace}/{maps[mount['name']]}", key)
+                return setup._replace(fallbacks=tuple(ways.split(","))) if ways else setup
     return Setup(mig)
+
+
+def choose_key(setup: Setup, keys: Collection[str]) -> str | None:
+    """Return the key of a configuration in its ConfigMap; empty: none at all, None: unknown."""
+    if setup.key:
+        return setup.key if setup.key in keys else None
+    for way in setup.fallbacks:
+        if way == _NAMED and _FALLBACK in keys:
+            return _FALLBACK
+        if way == _ONLY and len(keys) == 1:
+            return next(iter(keys))
+        if way == _EMPTY:
+            return ""
+    return None
 
 
 def _setting(container: Mapping[str, Any], option: str, variable: str) -> str:
@@ -159,12 +185,16 @@ def _whole(value: str | None) -> int:
 
 
 def expect(
-    gpus: int, sharing: Sharing, labels: Mapping[str, str], found: Iterable[str]
+    gpus: int,
+    sharing: Sharing,
+    labels: Mapping[str, str],
+    found: Mapping[str, int],
+    split: int | None = None,
 ) -> Expected:
     """Return what a node with so many GPUs must have.
 
-    `found` are the resources that it has. They show whether GPUs are split where the strategy for
-    MIG allows both.
+    `found` are the resources that it can allocate. They show whether GPUs are split where the
+    strategy for MIG allows both. `split` is the number of GPUs in MIG mode; None: unknown.
     """
     words = []
     if sharing.replicas > 1:
@@ -172,31 +202,98 @@ def expect(
     if sharing.mig != _NONE:
         words.append(f"the MIG strategy {sharing.mig}")
     source = f"{' and '.join(words)}, says {sharing.source}" if words else ""
-    split = {resource for resource in found if resource.startswith("nvidia.com/mig-")}
+    whole = {sharing.resource: gpus * sharing.replicas}
     if sharing.mig == _SINGLE:
-        parts = _whole(labels.get(f"{GPU}.count"))
-        if "-MIG-" in labels.get(f"{GPU}.product", "") and parts:
-            return Expected({sharing.resource: parts * sharing.replicas}, sharing, gpus, source)
-        return Expected(None, sharing, gpus, source)
-    if sharing.mig == _MIXED or split:
+        product = labels.get(f"{GPU}.product", "")
+        is_split = bool(split) if split is not None else not product or "-MIG-" in product
+        if not is_split:  # then this strategy is that without MIG
+            source = source if sharing.replicas > 1 else ""
+            return Expected(whole, gpus, source, sharing.resource, sharing.replicas > 1)
+        parts = _whole(labels.get(f"{GPU}.count")) if "-MIG-" in product else 0
+        resource = sharing.resource
+        if parts:
+            resources = {resource: parts * sharing.replicas}
+            return Expected(resources, gpus, source, resource, shared=True)
+        return Expected(None, gpus, source, _first(found) or resource, shared=True, least=gpus)
+    has_parts = any(amount and _is_part(resource) for resource, amount in found.items())
+    if split != 0 and (sharing.mig == _MIXED or has_parts):
+        source = source or "the node has parts of GPUs (MIG)"
+        if split is None:
+            source += "; nothing shows how many GPUs are not split"
+        rest = {} if split is None else {sharing.resource: max(0, gpus - split) * sharing.replicas}
         counted = {
             match["resource"]: _whole(value)
             * max(1, _whole(labels.get(f"{match['resource']}.replicas")))
             for label, value in labels.items()
             if (match := _COUNT.fullmatch(label))
         }
-        mixed = sharing._replace(mig=_MIXED)
-        source = source or "the node has parts of GPUs (MIG)"
-        return Expected(counted or None, mixed, gpus, source)
-    return Expected({sharing.resource: gpus * sharing.replicas}, sharing, gpus, source)
+        if counted:
+            resources = {**counted, **rest}
+            return Expected(resources, gpus, source, _first(resources) or GPU, shared=True)
+        least = gpus if split is None else split
+        return Expected(None, gpus, source, _first(found) or GPU, True, rest, least)
+    is_shared = sharing.replicas > 1
+    # Without a GPU in MIG mode, the strategy for MIG changes nothing.
+    return Expected(whole, gpus, source if is_shared else "", sharing.resource, is_shared)
 
 
 def by_hand(wanted: Mapping[str, int], gpus: int) -> Expected:
     """Return what the variable gpu_expected says."""
-    total = sum(wanted.values())
-    is_plain = dict(wanted) == {GPU: gpus}
-    replicas = max(1, total // gpus) if gpus and not is_plain else 1
-    parts = _MIXED if any("/mig-" in resource for resource in wanted) else _NONE
-    sharing = Sharing(max(replicas, 1 if is_plain else 2), "", mig=parts)
-    source = "" if is_plain else "gpu_expected"
-    return Expected(dict(wanted), sharing, gpus, source)
+    if dict(wanted) == {GPU: gpus}:
+        return Expected(dict(wanted), gpus)
+    is_shared = sum(wanted.values()) > gpus or any(
+        amount and (_is_part(resource) or resource.endswith(_SHARED))
+        for resource, amount in wanted.items()
+    )
+    return Expected(dict(wanted), gpus, "gpu_expected", _first(wanted) or GPU, is_shared)
+
+
+def unread(plain: Expected, found: Mapping[str, int], why: str) -> Expected:
+    """Return what a node with more than its GPUs must have, if nobody knows how they are shared."""
+    source = "how they are shared could not be read"
+    return plain._replace(source=source, resource=_first(found) or GPU, shared=True, unread=why)
+
+
+def _first(amounts: Mapping[str, int]) -> str:
+    """Return the first resource of which there is something; empty without one."""
+    return next((resource for resource, amount in amounts.items() if amount > 0), "")
+
+
+def _is_part(resource: str) -> bool:
+    return resource.startswith(_PART)
+
+
+def differs(wanted: Mapping[str, int], resource: str, capacity: int, allocatable: int) -> bool:
+    """Tell whether a node has another amount of a resource than it must have.
+
+    Whole GPUs that are not named can be there beside parts of GPUs, however many.
+    """
+    amount = wanted.get(resource)
+    # After a resource gets another name, the kubelet keeps the old one for a while, of which
+    # nothing is allocatable.
+    if not amount and not allocatable:
+        return False
+    if amount is None and resource == GPU and any(map(_is_part, wanted)):
+        return capacity != allocatable
+    return (capacity, allocatable) != (amount or 0, amount or 0)
+
+
+def is_met(expected: Expected, found: Mapping[str, tuple[int, int]]) -> bool:
+    """Tell whether a node has what it must have, given capacity and allocatable by resource."""
+    wanted = expected.known if expected.resources is None else expected.resources
+    names = [*wanted, *found] if expected.resources is not None else [*wanted]
+    if any(differs(wanted, name, *found.get(name, (0, 0))) for name in names):
+        return False
+    if expected.resources is not None:
+        return True
+    rest = [amounts for name, amounts in found.items() if name not in wanted and amounts[1]]
+    is_whole = all(capacity == allocatable for capacity, allocatable in rest)
+    return is_whole and sum(allocatable for _capacity, allocatable in rest) >= expected.least
+
+
+def describe(resources: Mapping[str, int] | None, known: Mapping[str, int], least: int) -> str:
+    """Return the words for what a node must have."""
+    words = [f"{amount} {name}" for name, amount in (resources or known).items()]
+    if resources is None:
+        words.append(f"at least {least} {'parts of GPUs' if known else 'in all'}")
+    return ", ".join(words) or "none"

@@ -85,12 +85,17 @@ def read_free_gpus(
 
 
 def read_nodes(
-    client: Client, names: Collection[str], resource: str, timer: Timer
+    client: Client,
+    names: Collection[str],
+    resource: str,
+    timer: Timer,
+    others: Collection[str] = (),
 ) -> dict[str, NodeStatus]:
     """Return the nodes with these names; a name without a node is left out."""
 
     def keep(node: dict[str, Any]) -> NodeStatus | None:
-        return node_status.parse_node(node, resource) if node["metadata"]["name"] in names else None
+        is_named = node["metadata"]["name"] in names
+        return node_status.parse_node(node, resource, others) if is_named else None
 
     if len(names) > _FEW:
         return client.snapshot("nodes", keep, timer=timer)

@@ -89,8 +89,10 @@ class Request(NamedTuple):
     holders: Sequence[str] = ()  # pods that claim the other GPUs of the node, if they were read
     allocatable: int | None = None  # of the node at that time; None if it was not read
     claims: Mapping[str, str] = {}  # the holders by their UID
-    # Of a node whose GPUs are shared: what its pod asks for. Empty: that of the template.
+    # What the pod of a node asks for whose GPUs are shared, or have another name. Empty: that of
+    # the template.
     resource: str = ""
+    is_share: bool = False  # of a GPU, and not a whole one
 
 
 class Leftover(NamedTuple):

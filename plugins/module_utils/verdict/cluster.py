@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from ansible_collections.metal.gpu.plugins.module_utils.cluster import sharing
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.causes import quote
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.pod_status import NO_IMAGE
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_causes import image_setting
@@ -146,12 +147,12 @@ def _judge_resources(
         wish, source = f"{expected} {GPU}", ""
     else:
         source = f" ({wanted['source']})"
-        wish = f"at least {wanted['gpus']} in all" if amounts is None else _list(amounts)
+        wish = sharing.describe(amounts, wanted["known"], wanted["least"])
     if (
         not wanted
         or amounts is None
         or any(
-            (one["capacity"], one["allocatable"]) != (amounts.get(name, 0),) * 2
+            sharing.differs(amounts, name, one["capacity"], one["allocatable"])
             for name, one in {**dict.fromkeys(amounts, _NOTHING), **found}.items()
         )
     ):
@@ -178,10 +179,6 @@ def _judge_resources(
                 found=has or "none",
                 evidence=evidence,
             )
-
-
-def _list(amounts: Mapping[str, int]) -> str:
-    return ", ".join(f"{amount} {name}" for name, amount in amounts.items()) or "none"
 
 
 def _judge_smoke(

@@ -50,6 +50,7 @@ _FILE = re.compile(r"/dev/nvidia(?P<minor>\d+)")
 _CDI = re.compile(r"(?:k8s\.device-plugin\.)?nvidia\.com/gpu=(?P<name>.+)")
 _PART = "MIG-"
 _COUNT = "nvidia.com/gpu.count"
+_MIG_ON = "Enabled"
 
 
 class Layer(NamedTuple):
@@ -96,6 +97,15 @@ def offered(cluster: ClusterRow) -> dict[str, int | None]:
         "capacity": sum(one["capacity"] for one in amounts),
         "allocatable": sum(one["allocatable"] for one in amounts),
     }
+
+
+def split_gpus(node: Node) -> int | None:
+    """Return how many GPUs are in MIG mode; None if that is unknown of one of them."""
+    seen = {gpu["pci_address"]: gpu for gpu in node["health"]["gpus"]}
+    if node["health"]["error"] or {gpu["address"] for gpu in node["pci"]} - seen.keys():
+        return None
+    # A GPU that cannot be split has no mode.
+    return sum(gpu["mig"] == _MIG_ON for gpu in seen.values())
 
 
 def as_rows(layers: Mapping[str, Layer]) -> dict[str, SeenLayer]:

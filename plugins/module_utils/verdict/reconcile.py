@@ -46,6 +46,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.layers import (
     as_rows,
     look,
     offered,
+    split_gpus,
     trace,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.losses import explain_losses
@@ -87,7 +88,8 @@ def question(
 ) -> Question:
     """Return what to query the cluster for: name of the node, expected GPUs, `awaited`, `smoke`.
 
-    `by_hand` is what the admin expects of the node instead, by resource.
+    `by_hand` is what the admin expects of the node instead, by resource. `split` is how many of the
+    GPUs are in MIG mode.
 
     `awaited` is whether to wait for the expected capacity. If the PCI bus or the driver misses a
     GPU, or the device plugin has withdrawn one after an Xid, waiting is useless. `smoke` is whether
@@ -100,6 +102,7 @@ def question(
         "node": node["kubelet"]["node_name"],
         "expected": len(node["pci"]) if declared is None else declared,
         "by_hand": dict(by_hand or {}),
+        "split": split_gpus(node),
         "awaited": can_run_pods and is_sound(_judge_gpus(host, without_ignored(node), declared)),
         "smoke": can_run_pods and not is_mute(node),
         "image": choose(_driver_version(node), (gpu["device"] for gpu in node["pci"])),

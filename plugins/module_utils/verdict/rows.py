@@ -49,6 +49,8 @@ class Wanted(TypedDict):
     """What a node must have, given how its GPUs are shared."""
 
     resources: Mapping[str, int] | None  # None: nothing shows how many parts there must be
+    known: Mapping[str, int]  # then, what is known all the same
+    least: int  # then, at least how many parts there must be
     gpus: int | None  # whole ones
     source: str  # why these, empty if each GPU is one nvidia.com/gpu
     resource: str  # what the proof asks for
@@ -130,6 +132,7 @@ class Question(TypedDict):
     node: str
     expected: int
     by_hand: dict[str, int]  # by resource; empty: it follows from `expected`
+    split: int | None  # GPUs in MIG mode; None: unknown
     awaited: bool
     smoke: bool
     image: str  # of a CUDA program that fits the node; empty: none is known

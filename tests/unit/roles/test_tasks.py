@@ -13,6 +13,8 @@ from typing import Any
 import jinja2
 import pytest
 import yaml
+from ansible import template
+from ansible.parsing.dataloader import DataLoader
 
 ROOT = Path(__file__).parents[3]
 
@@ -102,6 +104,39 @@ def test_what_dkms_builds_is_the_planned_version(planned: str | None, expected: 
             nvidia_driver_dkms={"gpu_node": {"driver": {"dkms": dkms}}},
         )
         assert text == expected
+
+
+def test_what_the_pods_of_verify_ask_for() -> None:
+    # From 2.19 on, ansible-core only renders what is marked as a template.
+    trust = getattr(template, "trust_as_template", str)
+    templar = template.Templar(loader=DataLoader())
+    variables = yaml.safe_load((ROOT / "roles/verify/vars/main.yml").read_text())
+    wanted = {
+        "whole": ("nvidia.com/gpu", False),
+        "sliced": ("nvidia.com/gpu", True),
+        "split": ("nvidia.com/mig-1g.10gb", True),
+        "renamed": ("example.com/h100", False),
+    }
+    rows = {
+        name: {"wanted": {"resource": resource, "shared": shared}}
+        for name, (resource, shared) in wanted.items()
+    }
+    questions = [{"node": "split", "split": 2}, {"node": "whole", "split": None}]
+    templar.available_variables = {
+        **{name: trust(text) for name, text in variables.items() if isinstance(text, str)},
+        "verify_capacity": {"nodes": {**rows, "gone": {"wanted": None}}},
+        "verify_fleet": {"questions": questions},
+    }
+
+    def render(name: str) -> object:
+        return templar.template(trust("{{ " + name + " }}"))
+
+    assert render("__verify_shared") == {
+        "sliced": "nvidia.com/gpu",
+        "split": "nvidia.com/mig-1g.10gb",
+    }
+    assert render("__verify_renamed") == {"renamed": "example.com/h100"}
+    assert render("__verify_split") == {"split": 2, "whole": None}
 
 
 def test_an_engine_is_called_by_the_path_that_was_observed() -> None:

@@ -665,6 +665,8 @@ def test_the_row_says_what_is_expected_and_why(api, call):
         "source": source,
         "resource": "nvidia.com/gpu.shared",
         "shared": True,
+        "known": {},
+        "least": 0,
     }
     assert row["message"] == (
         f"expected 40 nvidia.com/gpu.shared ({source}), but nvidia.com/gpu is 40, of which 40 "

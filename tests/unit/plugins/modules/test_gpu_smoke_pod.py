@@ -964,6 +964,28 @@ def test_a_pod_on_a_node_with_shared_gpus_asks_for_one_share(cluster, smoke):
     assert result["nodes"]["gpu-2"]["shared"] is False
 
 
+def test_a_pod_asks_for_all_gpus_by_the_name_that_they_have(cluster, smoke):
+    name = "example.com/h100"
+    amounts = {name: "3"}
+    status = {"conditions": [{"type": "Ready", "status": "True"}]}
+    status |= {"capacity": amounts, "allocatable": amounts}
+    cluster.put("nodes", {"metadata": {"name": "gpu-1"}, "spec": {}, "status": status})
+    created = []
+    cluster.when_created = created.append
+
+    def act():
+        for pod in created:
+            ended = {"terminated": {"exitCode": 0, "message": "GPU-a\nGPU-b\nGPU-c\n"}}
+            containers = [{"name": "nvidia-smi", "state": ended}]
+            status = {"phase": "Succeeded", "containerStatuses": containers}
+            cluster.put("pods", {**pod, "status": status})
+
+    cluster.when_watched["pods"] = act
+    row = smoke(["gpu-1"], "free", renamed={"gpu-1": name})["nodes"]["gpu-1"]
+    assert created[0]["spec"]["containers"][0]["resources"]["limits"] == {name: "3"}
+    assert (row["state"], row["shared"], row["allocatable"], row["gpus"]) == ("ok", False, 3, 3)
+
+
 def test_holders_come_with_the_uid_under_which_the_kubelet_knows_them(cluster, smoke):
     held = busy_pod("train-0", "gpu-1", 4)
     held["metadata"]["uid"] = "u1"

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -62,7 +63,7 @@ def time_slicing(replicas: int = 20, more: str = "") -> str:
 def test_two_gpus_with_a_configuration(
     text: str, expected: dict[str, int] | None, source: str
 ) -> None:
-    wanted = sharing.expect(2, config(text), {}, ["nvidia.com/gpu"])
+    wanted = sharing.expect(2, config(text), {}, {"nvidia.com/gpu": 2})
     assert wanted.resources == expected
     assert wanted.source == source
     assert wanted.as_row()["shared"] is bool(source)
@@ -116,7 +117,7 @@ SLICED = {
 def test_two_gpus_with_labels(labels: dict[str, str], expected: dict[str, int] | None) -> None:
     found = sharing.of_labels(labels)
     assert found is not None
-    assert sharing.expect(2, found, labels, ["nvidia.com/gpu"]).resources == expected
+    assert sharing.expect(2, found, labels, {"nvidia.com/gpu": 2}).resources == expected
 
 
 def test_other_labels_say_nothing() -> None:
@@ -127,6 +128,8 @@ def test_other_labels_say_nothing() -> None:
     ("amounts", "shared"),
     [
         ({"nvidia.com/gpu": 4}, False),
+        ({"nvidia.com/gpu": 3}, False),
+        ({"example.com/h100": 4}, False),
         ({"nvidia.com/gpu": 80}, True),
         ({"nvidia.com/gpu.shared": 8}, True),
         ({"nvidia.com/mig-1g.5gb": 7, "nvidia.com/gpu": 3}, True),
@@ -136,7 +139,7 @@ def test_by_hand(amounts: dict[str, int], shared: bool) -> None:
     row = sharing.by_hand(amounts, 4).as_row()
     assert row["resources"] == amounts
     assert row["shared"] is shared
-    assert row["source"] == ("gpu_expected" if shared else "")
+    assert row["source"] == ("" if amounts == {"nvidia.com/gpu": 4} else "gpu_expected")
 
 
 def daemonset(container: dict[str, Any], **spec: Any) -> dict[str, Any]:
@@ -199,6 +202,32 @@ def test_the_label_of_a_node_selects_a_configuration_of_the_chart(
         ],
     )
     assert sharing.of_setup(made, labels) == Setup("", "gpus/nvdp-configs", key)
+
+
+@pytest.mark.parametrize(
+    ("setup", "keys", "key"),
+    [
+        (Setup(key="t4"), ["t4", "default"], "t4"),
+        (Setup(key="t4"), ["default"], None),
+        (Setup(), ["default", "t4"], "default"),
+        (Setup(), ["t4"], "t4"),
+        (Setup(), ["t4", "a100"], None),
+        (Setup(fallbacks=["single", "named"]), ["default", "t4"], "default"),
+        (Setup(fallbacks=["single"]), ["default", "t4"], None),
+        (Setup(fallbacks=["named", "empty"]), ["t4"], ""),
+        (Setup(), [], None),
+    ],
+)
+def test_the_key_of_a_configuration(setup: Setup, keys: list[str], key: str | None) -> None:
+    assert sharing.choose_key(setup, keys) == key
+
+
+def test_the_choice_without_a_label_is_the_recorded_one() -> None:
+    text = (Path(__file__).parents[4] / "recorded" / "device_plugin.yml").read_text()
+    rows = {row["what"]: row["value"] for row in yaml.safe_load(text)["sharing"]["rows"]}
+    ways = rows["env FALLBACK_STRATEGIES of the chart's config-manager"]
+    assert list(Setup().fallbacks) == ways
+    assert sharing.choose_key(Setup(), ["a", "b", rows["strategy named"]]) == "default"
 
 
 def test_what_is_no_device_plugin_has_no_configuration() -> None:

@@ -841,6 +841,7 @@ SOURCE = "20 replicas of each GPU by time-slicing, says gpu_expected"
 def sharing(resources: dict[str, int] | None, source: str = SOURCE) -> dict[str, Any]:
     name = next(iter(resources or ()), "nvidia.com/gpu")
     wanted = {"gpus": 4, "source": source, "resource": name, "shared": bool(source)}
+    wanted |= {"known": {}, "least": 4}
     return {"resources": resources, **wanted}
 
 
@@ -950,3 +951,75 @@ def test_a_pod_may_see_a_part_of_a_gpu() -> None:
     ran = smoke(["MIG-0b9d8c53-2d3a-5f5e-9a3c-7d1f8e6a4b21"], 1, shared=True)
     verdict = reconcile("gpu-1", node(), 4, counted, ran)
     assert [one["code"] for one in verdict["findings"]] == ["SMOKE_SHARED"]
+
+
+@pytest.mark.parametrize(
+    ("modes", "error", "split"),
+    [
+        (["Disabled"] * 4, None, 0),
+        (["Enabled", "Disabled", "Enabled", "Disabled"], None, 2),
+        ([None] * 4, None, 0),  # GPUs that cannot be split
+        (["Enabled"] * 3, None, None),
+        (["Enabled"] * 4, "`nvidia-smi -q -x` printed nothing", None),
+    ],
+)
+def test_how_many_gpus_are_split(
+    modes: list[str | None], error: str | None, split: int | None
+) -> None:
+    gpus = [smi_xml.parsed(SLOTS[place], mig=mode) for place, mode in enumerate(modes)]
+    seen = {**node(), "health": {"gpus": gpus, "error": error}}
+    assert question("gpu-1", seen, 4)["split"] == split
+
+
+PARTS = {"nvidia.com/mig-1g.5gb": 14}
+PARTLY = {**sharing(None), "known": {"nvidia.com/gpu": 2}, "least": 2}
+
+
+@pytest.mark.parametrize(
+    ("counted", "message"),
+    [
+        pytest.param(
+            shared("differs", PARTLY, gpu=(1, 1)),
+            f"must have 2 nvidia.com/gpu, at least 2 parts of GPUs ({SOURCE}), but it has 1 nvidia",
+            id="whole GPUs beside parts without a number",
+        ),
+        pytest.param(
+            {
+                **shared("differs", sharing(PARTS), gpu=(2, 1)),
+                "resources": {
+                    "nvidia.com/mig-1g.5gb": {"capacity": 14, "allocatable": 14},
+                    "nvidia.com/gpu": {"capacity": 2, "allocatable": 1},
+                },
+            },
+            f"must have 14 nvidia.com/mig-1g.5gb ({SOURCE}), but it has 14 nvidia.com/mig-1g.5gb, "
+            "2 nvidia.com/gpu (1 allocatable)",
+            id="a whole GPU is unhealthy",
+        ),
+    ],
+)
+def test_whole_gpus_beside_parts(counted: dict[str, Any], message: str) -> None:
+    (found,) = reconcile("gpu-1", node(), 4, counted, None, asked=["cluster"])["findings"]
+    assert found["code"] == "GPU_RESOURCES_DIFFER"
+    assert message in found["message"]
+
+
+def test_whole_gpus_beside_parts_of_a_node_that_is_not_ready() -> None:
+    counted = shared("differs", sharing(PARTS), gpu=(2, 2))
+    counted["resources"]["nvidia.com/mig-1g.5gb"] = {"capacity": 14, "allocatable": 14}
+    counted |= {"ready": False, "readiness": "x"}
+    findings = reconcile("gpu-1", node(), 4, counted, None, asked=["cluster"])["findings"]
+    assert [found["code"] for found in findings] == ["NODE_NOT_READY"]
+
+
+@pytest.mark.parametrize("name", ["nvidia.com/gpu", "example.com/h100"])
+def test_whole_gpus_that_the_admin_names_are_all_proven(name: str) -> None:
+    """They may be fewer than the GPUs, and have another name."""
+    wanted = {**sharing({name: 3}, "gpu_expected"), "shared": False}
+    amounts_ = {name: {"capacity": 3, "allocatable": 3}}
+    plain = (3, 3) if name == "nvidia.com/gpu" else (None, None)
+    counted = cluster(*plain, state="ok", wanted=wanted, resources=amounts_)
+    ran = smoke(UUIDS[:3], 3, shared=False, allocatable=3)
+    assert reconcile("gpu-1", node(), 4, counted, ran)["findings"] == []
+    less = smoke(UUIDS[:1], 1, shared=False, allocatable=3)
+    codes = [one["code"] for one in reconcile("gpu-1", node(), 4, counted, less)["findings"]]
+    assert codes == ["SMOKE_MISSING"]
