@@ -75,10 +75,10 @@ def test_images_are_as_recorded(image: cuda_images.Image) -> None:
 @pytest.mark.parametrize(
     ("name", "driver", "expected"),
     [
-        (NEW, "525.60.13", True),
-        (NEW, "525.60.11", False),
+        (NEW, "555.42.02", True),
+        (NEW, "550.163.01", False),
         (NEW, None, False),
-        (OLD, "450.80.02", True),
+        (OLD, "515.43.04", True),
         (f"mirror.example:5000/nvidia/{NEW.rpartition('/')[2]}@sha256:0000", "580.178.04", True),
         ("example/cuda13", "580.178.04", False),
         (f"{NEW}-ubi8", "580.178.04", False),
@@ -95,10 +95,11 @@ def test_documented_drivers_of_a_node_without_an_image() -> None:
         .read_text()
         .partition("### COMPUTE_IMAGE_UNKNOWN")[2]
     )
-    first = IMAGES[0].first_driver
-    assert f"Hopper and newer GPUs need driver {first}" in " ".join(text.split())
-    assert [choose(first, [one]) for one in (H100, B200)] == [NEW, NEW]
-    assert [choose("525.60.11", [one]) for one in (H100, B200)] == ["", ""]
+    assert f"The driver is older than {IMAGES[-1].first_driver}" in " ".join(text.split())
+    first = IMAGES[1].first_driver
+    assert f"Hopper needs driver {first} or newer" in " ".join(text.split())
+    assert (choose(first, [H100]), choose("515.43.03", [H100])) == (OLD, "")
+    assert choose(IMAGES[0].first_driver, [B200]) == NEW
 
 
 def test_programs_are_where_they_are_recorded() -> None:

@@ -29,7 +29,7 @@ def judged(
         ids = {"registered": {"nvidia.com/gpu": registered}, "holdings": []}
         node["kubelet"]["devices"] = ids
     found = judge_names("n1", node, is_whole=is_whole)
-    return [one["code"] + one["message"].removeprefix("n1") for one in found]
+    return [f"{one['code']}: {one['message'].removeprefix('n1: ')}" for one in found]
 
 
 def named(*names: str) -> list[str]:
