@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import SmokeRow
+    from ansible_collections.metal.gpu.plugins.plugin_utils.components.fabric.observed import (
+        FabricState,
+    )
     from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 
 STOPPED = "FABRIC_MANAGER_STOPPED"
@@ -45,6 +48,11 @@ _CHANGING = ("activating", "reloading", "deactivating")
 def is_needed(node: Node) -> bool:
     """Whether the node has NVSwitches that a Fabric Manager on the node has to configure."""
     return bool(node["fabric"]["switches"] or node["fabric"]["ports"])
+
+
+def is_mute(gpu: FabricState) -> bool:
+    """Whether the driver has no words about the fabric of a GPU, which then may be ready."""
+    return is_unknown(gpu["state"], gpu["status"])
 
 
 def is_in_container(node: Node) -> bool:
@@ -99,7 +107,7 @@ def _unready(node: Node) -> Iterator[str]:
         one = states.get(address)
         if one is None and address in expected and is_whole:
             bad.setdefault("no state", []).append(address)
-        elif one and is_unknown(one["state"], one["status"]):
+        elif one and is_mute(one):
             continue
         elif one and not (one["good"] and (one["state"] == COMPLETED or address not in expected)):
             bad.setdefault(f"{one['state']} ({one['status']})", []).append(address)
@@ -126,7 +134,7 @@ def judge_unknown(host: str, node: Node, smoke: SmokeRow | None) -> Iterator[dic
     expected = set(_expected(node)).intersection(_healthy(node)) - ready
     unknown: dict[str, list[str]] = {}
     for one in node["fabric"]["states"]:
-        if one["pci_address"] in expected and is_unknown(one["state"], one["status"]):
+        if one["pci_address"] in expected and is_mute(one):
             words = f"{one['state']} ({one['status']})"
             unknown.setdefault(words, []).append(one["pci_address"])
     for words, addresses in unknown.items():

@@ -12,10 +12,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from ansible_collections.metal.gpu.plugins.module_utils.read.fabric import COMPLETED, is_unknown
+from ansible_collections.metal.gpu.plugins.module_utils.read.fabric import COMPLETED
 from ansible_collections.metal.gpu.plugins.module_utils.read.kubelet_devices import gpu_uuid
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.compute import proven
-from ansible_collections.metal.gpu.plugins.module_utils.verdict.fabric import is_needed
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.fabric import is_mute, is_needed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -150,7 +150,7 @@ def _fabric(node: Node) -> Layer:
     ready = {
         one["pci_address"]
         for one in states
-        if (one["good"] and one["state"] == COMPLETED) or is_unknown(one["state"], one["status"])
+        if (one["good"] and one["state"] == COMPLETED) or is_mute(one)
     }
     # GPUs without a state, such as PCIe cards, are in no fabric.
     without = {gpu["address"] for gpu in node["pci"]} - {one["pci_address"] for one in states}
