@@ -801,6 +801,9 @@ Remedy: {remedy}
 GPU_RESET_DUE (notice): {gpus}: at the next reset, {words}; programs can continue until then
 Remedy: when it suits you, {remedy}
 
+GPU_ACTION_DUE (notice): the driver asks for an action that is no repair of {gpus}: {words}
+Remedy: {remedy}
+
 GPU_THROTTLED (notice): the hardware slows down {gpus} at this moment: {reason}
 Remedy: check the fans, the air flow and the power supplies of the machine; `nvidia-smi -q -d
   PERFORMANCE,TEMPERATURE,POWER` shows whether it lasts

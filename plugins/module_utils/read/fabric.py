@@ -16,6 +16,10 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.read.gpu_models import generation
+from ansible_collections.metal.gpu.plugins.module_utils.read.nvidia_smi_xml import (
+    UNKNOWN,
+    is_no_value,
+)
 
 if TYPE_CHECKING:
     from ansible_collections.metal.gpu.plugins.module_utils.read.nvidia_smi_xml import Report
@@ -73,6 +77,15 @@ class GpuState(NamedTuple):
         return self.health in (None, HEALTHY) and self.misconfigured in (None, RIGHT)
 
 
+def is_unknown(state: str, status: str) -> bool:
+    """Tell whether the driver has no words about the fabric of a GPU, which then may be ready.
+
+    The status is itself the text of an error, if the fabric has one.
+    """
+    is_error = is_no_value(state) and not NONE.fullmatch(state)
+    return is_error or (state == COMPLETED and status == UNKNOWN)
+
+
 def has_state(gpu: GpuRow) -> bool:
     """Whether a GPU may have a fabric state, so that it is worth a query."""
     found = generation(gpu["device"])
@@ -109,13 +122,13 @@ def states(report: Report) -> list[GpuState]:
         GpuState(
             gpu["pci_address"],
             gpu["fabric"]["state"],
-            gpu["fabric"]["status"] or "no status",
+            gpu["fabric"]["status"],
             gpu["fabric"]["clique"],
             gpu["fabric"]["health"],
             gpu["fabric"]["misconfigured"],
         )
         for gpu in report["gpus"]
-        if gpu["fabric"] is not None and gpu["fabric"]["state"] is not None
+        if gpu["fabric"] is not None
     ]
 
 

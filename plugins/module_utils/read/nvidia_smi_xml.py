@@ -37,6 +37,8 @@ PROGRAM = "nvidia-smi"
 TIMEOUT_S = 60
 # What the driver wants if it wants nothing.
 NO_ACTION = "None"
+# Of the fabric: no words, or none that can be shown.
+UNKNOWN = "Unknown"
 
 # Lists that nobody needs, some of them long. Those of processes are left if they are in one line.
 _LISTS = ("processes", "accounted_processes", "supported_clocks", "mig_devices")
@@ -49,8 +51,10 @@ _UUID = re.compile(r"GPU-[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 _WORDS = re.compile(r"[A-Za-z0-9][A-Za-z0-9 /_.()-]{0,79}")
 # What stands in the place of a value: not offered, or an error.
 _NO_VALUE = re.compile(
-    r"N/A|Not Supported|ERR!|Unknown|.*\b(?:error|lost|inaccessible|permissions?|deprecated"
-    r"|not found|uninitialized|requires reset)\b.*",
+    r"N/A|Not Supported|ERR!|Unknown|Timeout|No data|Not Available|In Use|Driver Not Loaded"
+    r"|Invalid Argument|Insufficient (?:Size|External Power)|Already Initialized|Corrupted infoROM"
+    r"|.*\b(?:error|lost|inaccessible|permissions?|deprecated|not found|uninitialized|mismatch"
+    r"|request issue|blocked the request|requires (?:reset|restart))\b.*",
     re.IGNORECASE,
 )
 _CLOCKS = ("clocks_event", "clocks_throttle")  # the second one before branch 535
@@ -66,10 +70,10 @@ class Link(TypedDict):
 
 
 class FabricWords(TypedDict):
-    """The NVLink fabric of a GPU, in the driver's words."""
+    """The NVLink fabric of a GPU, in the driver's words, or UNKNOWN if it has none."""
 
-    state: str | None
-    status: str | None
+    state: str
+    status: str
     clique: int | None
     health: str | None
     misconfigured: str | None
@@ -249,8 +253,8 @@ def _fabric(gpu: Element) -> FabricWords | None:
     if gpu.find("fabric/state") is None:
         return None
     return {
-        "state": _raw_word(gpu, "fabric/state"),
-        "status": _raw_word(gpu, "fabric/status"),
+        "state": _raw_word(gpu, "fabric/state") or UNKNOWN,
+        "status": _raw_word(gpu, "fabric/status") or UNKNOWN,
         "clique": _number(gpu, "fabric/cliqueId"),
         "health": _word(gpu, "fabric/health/summary"),
         "misconfigured": _word(gpu, "fabric/health/incorrect_configuration"),
@@ -258,6 +262,11 @@ def _fabric(gpu: Element) -> FabricWords | None:
 
 
 # --- values of elements ---------------------------------------------------------------------------
+
+
+def is_no_value(words: str) -> bool:
+    """Tell whether words stand in the place of a value: not offered, or an error."""
+    return _NO_VALUE.fullmatch(words) is not None
 
 
 def _text(parent: Element, path: str) -> str | None:
@@ -274,7 +283,7 @@ def _raw_word(parent: Element, path: str) -> str | None:
 
 def _word(parent: Element, path: str) -> str | None:
     text = _raw_word(parent, path)
-    return None if text is None or _NO_VALUE.fullmatch(text) else text
+    return None if text is None or is_no_value(text) else text
 
 
 def _flag(parent: Element, path: str) -> bool | None:

@@ -24,12 +24,18 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.fabric import (
     RIGHT,
     has_state,
     is_manager_package,
+    is_unknown,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import upstream_version
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.kernel_log import name_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import SmokeRow
+    from ansible_collections.metal.gpu.plugins.plugin_utils.components.fabric.observed import (
+        FabricState,
+    )
     from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 
 STOPPED = "FABRIC_MANAGER_STOPPED"
@@ -42,6 +48,11 @@ _CHANGING = ("activating", "reloading", "deactivating")
 def is_needed(node: Node) -> bool:
     """Whether the node has NVSwitches that a Fabric Manager on the node has to configure."""
     return bool(node["fabric"]["switches"] or node["fabric"]["ports"])
+
+
+def is_mute(gpu: FabricState) -> bool:
+    """Whether the driver has no words about the fabric of a GPU, which then may be ready."""
+    return is_unknown(gpu["state"], gpu["status"])
 
 
 def is_in_container(node: Node) -> bool:
@@ -88,21 +99,48 @@ def judge_fabric(host: str, node: Node) -> Iterator[dict[str, str]]:
 
 def _unready(node: Node) -> Iterator[str]:
     """Yield which GPUs are not in a fabric that is ready. Other findings are about broken GPUs."""
-    healthy = [gpu["pci_address"] for gpu in node["nvml"]["devices"] if gpu["error"] is None]
     states = {one["pci_address"]: one for one in node["fabric"]["states"]}
-    # Behind NVSwitches, a GPU that can have a state has one, unless the driver is too old.
-    has_states = is_needed(node) and bool(states)
     is_whole = node["health"]["error"] is None
-    expected = [gpu["address"] for gpu in node["pci"] if has_states and has_state(gpu)]
+    expected = _expected(node)
     bad: dict[str, list[str]] = {}
-    for address in filter(None, healthy):
+    for address in _healthy(node):
         one = states.get(address)
         if one is None and address in expected and is_whole:
             bad.setdefault("no state", []).append(address)
+        elif one and is_mute(one):
+            continue
         elif one and not (one["good"] and (one["state"] == COMPLETED or address not in expected)):
             bad.setdefault(f"{one['state']} ({one['status']})", []).append(address)
     for state, addresses in bad.items():
         yield f"{', '.join(addresses)}: {state}"
+
+
+def _healthy(node: Node) -> list[str]:
+    found = (gpu["pci_address"] for gpu in node["nvml"]["devices"] if gpu["error"] is None)
+    return [address for address in found if address]
+
+
+def _expected(node: Node) -> list[str]:
+    """Return the GPUs that have a state: behind NVSwitches, unless the driver is too old."""
+    has_states = is_needed(node) and bool(node["fabric"]["states"])
+    return [gpu["address"] for gpu in node["pci"] if has_states and has_state(gpu)]
+
+
+def judge_unknown(host: str, node: Node, smoke: SmokeRow | None) -> Iterator[dict[str, str]]:
+    """Yield the GPUs whose fabric is unknown. Of those on which a program computed, it is ready."""
+    results = smoke.get("results", ()) if smoke else ()
+    computed = {one["uuid"] for one in results if one["ok"]}
+    ready = {gpu["pci_address"] for gpu in node["nvml"]["devices"] if gpu["uuid"] in computed}
+    expected = set(_expected(node)).intersection(_healthy(node)) - ready
+    unknown: dict[str, list[str]] = {}
+    for one in node["fabric"]["states"]:
+        if one["pci_address"] in expected and is_mute(one):
+            words = f"{one['state']} ({one['status']})"
+            unknown.setdefault(words, []).append(one["pci_address"])
+    for words, addresses in unknown.items():
+        error = f"the state of the fabric is {words}"
+        gpus = name_gpus(node, *addresses)
+        yield finding("GPU_HEALTH_UNKNOWN", host, gpus=gpus, error=error)
 
 
 def _unhealthy(node: Node) -> Iterator[str]:

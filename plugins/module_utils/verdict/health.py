@@ -14,9 +14,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
+from ansible_collections.metal.gpu.plugins.module_utils.read import xids
 from ansible_collections.metal.gpu.plugins.module_utils.verdict import health_words
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.kernel_log import (
     describe_remedy,
+    has_cause,
     logged_actions,
     name_gpus,
     quote_log,
@@ -43,6 +45,14 @@ _DRAIN_P2P = (
     "end the programs that copy between GPUs of this node; if the driver still asks for it, drain "
     "the node, and reboot it"
 )
+_REBOOT = (
+    "drain the node, and reboot it; if `nvidia-smi -q` reports it again after that, search the "
+    "kernel log for the GPU that causes it"
+)
+_UNKNOWN_ACTION = (
+    "search for these words in the documentation of NVIDIA's driver; if programs fail on this GPU, "
+    "drain the node, and reboot it"
+)
 
 
 def judge_faults(
@@ -50,14 +60,17 @@ def judge_faults(
 ) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield the addresses of GPUs that cannot be relied on, with the finding.
 
-    GPUs in `named` are named by another finding.
+    GPUs in `named` are named by another finding. The driver asks for a reboot at every GPU: that
+    alone is no fault of a GPU.
     """
     for gpu in node["health"]["gpus"]:
         address = gpu["pci_address"]
         found = list(health_words.faults(node, gpu))
-        if not found or address in named:
+        logged = logged_actions(node, address)
+        is_own = logged or any(one.action != health_words.REBOOT for one in found)
+        if not found or address in named or not is_own:
             continue
-        actions = [one.action for one in found] + logged_actions(node, address)
+        actions = [one.action for one in found] + logged
         yield (
             address,
             finding(
@@ -74,10 +87,27 @@ def judge_faults(
 def _remedy(node: Node, address: str, actions: Collection[str | None]) -> str:
     if health_words.REPLACE in actions:
         return _REPLACE
-    if not {health_words.DRAIN_P2P, None}.issuperset(actions):
-        way = describe_remedy(node, address, actions)
-        return f"{way}; if `nvidia-smi -q` reports it again after that, replace the GPU"
-    return _DRAIN_P2P
+    way = describe_remedy(node, address, actions)
+    return f"{way}; if `nvidia-smi -q` reports it again after that, replace the GPU"
+
+
+def judge_machine(host: str, node: Node, named: Collection[str | None]) -> Iterator[dict[str, str]]:
+    """Yield that the machine needs a reboot, unless a GPU or the kernel log says why."""
+    asking = [gpu for gpu in node["health"]["gpus"] if health_words.asks_for_reboot(gpu)]
+    if not asking or has_cause(node, [gpu["pci_address"] for gpu in asking], named):
+        return
+    # If the driver has logged it, too, that is the finding.
+    if xids.REBOOT_REQUIRED in node["kernel_log"]["recovery"].values():
+        return
+    actions = dict.fromkeys(gpu["recovery_action"] for gpu in asking)
+    yield finding(
+        "GPU_UNRELIABLE",
+        host,
+        gpu=name_gpus(node, *(gpu["pci_address"] for gpu in asking)),
+        evidence=f"the driver asks for: {', '.join(filter(None, actions))}",
+        log="",
+        remedy=_REBOOT,
+    )
 
 
 def judge_notices(host: str, node: Node, named: Collection[str | None]) -> Iterator[dict[str, str]]:
@@ -88,6 +118,18 @@ def judge_notices(host: str, node: Node, named: Collection[str | None]) -> Itera
         remedy = describe_remedy(node, ",".join(addresses), ["RESET_GPU"])
         names = name_gpus(node, *addresses)
         yield finding("GPU_RESET_DUE", host, gpus=names, words=words, remedy=remedy)
+    # What is also logged has a finding already.
+    logged = node["kernel_log"]["recovery"]
+    asking = [gpu for gpu in gpus if gpu["pci_address"] not in logged]
+    for words, addresses in _group(asking, lambda gpu: health_words.advice(gpu) or "").items():
+        is_known = words.lower() == health_words.DRAIN_P2P
+        yield finding(
+            "GPU_ACTION_DUE",
+            host,
+            gpus=name_gpus(node, *addresses),
+            words=words,
+            remedy=_DRAIN_P2P if is_known else _UNKNOWN_ACTION,
+        )
     for words, addresses in _group(gpus, _slowdown).items():
         yield finding("GPU_THROTTLED", host, gpus=name_gpus(node, *addresses), reason=words)
     for words, addresses in _group(gpus, _mig).items():

@@ -24,17 +24,18 @@ if TYPE_CHECKING:
     from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 
 # What to do, besides the actions of NVIDIA's Xid catalogue.
-REPLACE, DRAIN_P2P = "REPLACE", "DRAIN_P2P"
+REPLACE = "REPLACE"
+REBOOT = "RESTART_BM"
 # The words of the driver, without case. Those of which nobody has seen the spelling are not here.
 _ACTIONS = {
     "reset": "RESET_GPU",
     "gpu reset": "RESET_GPU",
     "gpu reset required": "RESET_GPU",
     "drain and reset": "RESET_GPU",
-    "reboot": "RESTART_BM",
-    "node reboot required": "RESTART_BM",
-    "drain p2p": DRAIN_P2P,
+    "reboot": REBOOT,
+    "node reboot required": REBOOT,
 }
+DRAIN_P2P = "drain p2p"
 
 # The driver logs these when a row is remapped, and when an error ended one program only.
 _REMAPPED = (63, 94)
@@ -57,15 +58,26 @@ def faults(node: Node, gpu: Health) -> Iterator[Fault]:
         yield Fault("more uncorrected SRAM errors than NVIDIA's threshold", REPLACE)
     if gpu["unrepairable_memory"]:
         yield Fault("memory that cannot be repaired", REPLACE)
-    action = gpu["recovery_action"]
-    if action not in (None, NO_ACTION):
-        yield Fault(f"the driver asks for: {action}", _ACTIONS.get(action.lower(), "RESTART_BM"))
+    if action := _ACTIONS.get((gpu["recovery_action"] or "").lower()):
+        yield Fault(f"the driver asks for: {gpu['recovery_action']}", action)
     # The errors for which a row or a page is replaced at the next reset stay in the counter.
     is_handled = gpu["remap_pending"] or gpu["pages_pending"] or _is_remapped(node, gpu)
     if gpu["uncorrected"] and not is_handled:
         yield Fault(
             f"uncorrected memory errors since the last reset: {gpu['uncorrected']}", "RESET_GPU"
         )
+
+
+def asks_for_reboot(gpu: Health) -> bool:
+    """Tell whether the driver asks for a reboot, which it does at every GPU of the machine."""
+    return _ACTIONS.get((gpu["recovery_action"] or "").lower()) == REBOOT
+
+
+def advice(gpu: Health) -> str | None:
+    """Return what the driver asks for, if that is no repair of the GPU, or not known."""
+    action = gpu["recovery_action"]
+    is_fault = action in (None, NO_ACTION) or action.lower() in _ACTIONS
+    return None if is_fault else action
 
 
 def _is_remapped(node: Node, gpu: Health) -> bool:
@@ -106,6 +118,8 @@ def quote_health(node: Node, addresses: Collection[str]) -> str:
 def describe(node: Node, gpu: Health) -> str:
     """Return everything that is wrong with a GPU or that waits for a reset."""
     words = [one.words for one in faults(node, gpu)]
+    if action := advice(gpu):
+        words.append(f"the driver asks for: {action}")
     if waiting := list(pending(node, gpu)):
         words.append(f"at the next reset, {' and '.join(waiting)}")
     return ", ".join(words)

@@ -84,8 +84,7 @@ def judge_kernel_log(
         if address not in named:
             yield from _judge_gpu(host, node, address)
     asking = [one for one in gpus if log["recovery"].get(one) == xids.REBOOT_REQUIRED]
-    has_cause = any(one in named for one in asking) or any(_broken(node, one) for one in gpus)
-    if asking and not has_cause:
+    if asking and not has_cause(node, asking, named):
         yield _judge_node(host, node, asking)
     yield from _judge_switches(host, node)
     if log["error"] and is_needed:
@@ -97,6 +96,18 @@ def judge_kernel_log(
         extent = "has more different errors than are kept"
         left_out = f"{log['unlisted']} lines are left out"
         yield finding("KERNEL_LOG_UNREADABLE", host, extent=extent, error=left_out)
+
+
+def has_cause(node: Node, asking: Collection[str], named: Collection[str | None]) -> bool:
+    """Tell whether a GPU is known for which the driver asks for a reboot at these GPUs.
+
+    A GPU in `named` is the cause if the driver asks there, too, or if it does not report anything.
+    """
+    reported = {gpu["pci_address"] for gpu in node["health"]["gpus"]}
+    if any(one in asking or one not in reported for one in named):
+        return True
+    log = node["kernel_log"]["events"]
+    return any(_broken(node, one["address"]) for one in log if one["source"] != SXID)
 
 
 def without_ignored(node: Node) -> Node:

@@ -27,7 +27,10 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.compute import p
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.device_files import (
     judge_device_files,
 )
-from ansible_collections.metal.gpu.plugins.module_utils.verdict.fabric import judge_fabric
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.fabric import (
+    judge_fabric,
+    judge_unknown,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.hardware import (
     judge_cuda,
     judge_hardware,
@@ -35,6 +38,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.hardware import 
 )
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.health import (
     judge_faults,
+    judge_machine,
     judge_notices,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.kernel_log import (
@@ -142,7 +146,7 @@ def reconcile(
         findings += judge_cuda(host, node)
         findings += judge_device_files(host, node)
         fabric = list(judge_fabric(host, node))
-        findings += fabric
+        findings += fabric or judge_unknown(host, node, smoke)
         findings += judge_names(host, node, is_whole=is_sound(of_gpus))
         findings += stopped
         findings += [finding(code, host, **evidence) for code, evidence in silent_programs(node)]
@@ -185,6 +189,7 @@ def _judge_gpus(host: str, node: Node, declared: int | None) -> list[dict[str, s
     unhealthy = dict(judge_faults(host, node, named))
     found = [*hardware, *unhealthy.values()]
     named |= set(unhealthy)
+    found += judge_machine(host, node, named)
     found += judge_kernel_log(host, node, named, is_needed=not is_sound(found))
     logged = {gpu["address"] for gpu in node["pci"] if logged_actions(node, gpu["address"])}
     return [*found, *judge_notices(host, node, named | logged)]

@@ -47,6 +47,32 @@ def test_states(words: str, is_good: bool) -> None:
     assert [(one.pci_address, one.is_good) for one in parse(state, status)] == [(ADDRESS, is_good)]
 
 
+@pytest.mark.parametrize(
+    ("state", "status", "is_unknown"),
+    [
+        ("Completed", "Success", False),
+        ("Completed", "Insufficient Resources", False),
+        ("Completed", "Unknown Error", False),  # what the training of the fabric ended with
+        ("In Progress", "N/A", False),
+        ("In Progress", "ERR!", False),
+        ("N/A", "N/A", False),
+        ("Not Supported", "ERR!", False),
+        ("ERR!", "Success", True),
+        ("", "", True),
+        ("\x1b[2J", "Success", True),
+        ("Unknown Error", "Unknown Error", True),
+        ("[Unknown Error]", "Success", True),
+        ("Timeout", "Success", True),
+        ("Completed", "ERR!", True),
+        ("Completed", "", True),
+        ("Completed", None, True),
+    ],
+)
+def test_unknown_states(state: str, status: str | None, *, is_unknown: bool) -> None:
+    (one,) = parse(state, status)
+    assert fabric.is_unknown(one.state, one.status) is is_unknown
+
+
 def test_a_driver_that_is_too_old_has_no_states() -> None:
     assert parse(None, None) == []
 

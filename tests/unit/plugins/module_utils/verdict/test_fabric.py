@@ -5,12 +5,18 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
 
 from ansible_collections.metal.gpu.plugins.module_utils.read import fabric
-from ansible_collections.metal.gpu.plugins.module_utils.verdict.fabric import judge_fabric
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.fabric import (
+    judge_fabric,
+    judge_unknown,
+)
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.reconcile import reconcile
+from ansible_collections.metal.gpu.tests.unit.support.healthy import docker_node
 
 ADDRESSES = ["0000:53:00.0", "0000:64:00.0"]
 RUNNING = {"installed": True, "enabled": True, "active": True, "state": "active, running, success"}
@@ -279,3 +285,51 @@ def test_health_of_the_links(values: dict[str, Any], words: str | None) -> None:
     found = list(judge_fabric("gpu-1", node(states=[GOOD[0], state])))
     assert [one["code"] for one in found] == (["FABRIC_UNHEALTHY"] if words else [])
     assert all((words or "") in one["message"] for one in found)
+
+
+# -------------------------------------------------------------------------------------------------
+# One odd cell
+
+
+@pytest.mark.parametrize(
+    ("state", "status"),
+    [
+        ("Unknown", "Success"),
+        ("Unknown Error", "Unknown Error"),
+        ("Completed", "Unknown"),
+    ],
+)
+def test_unknown_words_are_no_fabric_that_is_not_ready(state: str, status: str) -> None:
+    odd = node(states=states(("Completed", "Success"), (state, status)))
+    assert list(judge_fabric("gpu-1", odd)) == []
+    card = node(switches=[], states=states((state, status), (state, status)), **NOBODY)
+    card["nvml"]["devices"] = [{**gpu, "uuid": None} for gpu in card["nvml"]["devices"]]
+    assert list(judge_fabric("gpu-1", card)) == list(judge_unknown("gpu-1", card, None)) == []
+
+
+def scene(level: str, state: str) -> tuple[Any, Any, Any]:
+    """Return a node with eight GPUs, of which the third one has a fabric in these words."""
+    made = copy.deepcopy(docker_node())
+    seen: Any = made.observed()
+    seen["fabric"]["states"][2] |= {"state": state, "status": "Unknown", "good": False}
+    results = [{"uuid": gpu["uuid"], "ok": True, "error": ""} for gpu in seen["nvml"]["devices"]]
+    smoke: Any = {**made.smoke, "level": level}
+    return seen, made.cluster, {**smoke, "results": results if level == "compute" else []}
+
+
+@pytest.mark.parametrize("state", ["Unknown", "Unknown Error", "Completed"])
+def test_a_gpu_that_computed_has_a_fabric(state: str) -> None:
+    seen, cluster, smoke = scene("compute", state)
+    verdict = reconcile("n1", seen, 8, cluster, smoke)
+    assert [one["code"] for one in verdict["findings"] if one["severity"] != "notice"] == []
+    assert [gpu["lost_at"] for gpu in verdict["gpus"]] == [None] * 8
+
+
+@pytest.mark.parametrize("state", ["Unknown", "Unknown Error", "Completed"])
+def test_without_a_proof_the_fabric_is_unknown(state: str) -> None:
+    seen, cluster, smoke = scene("list", state)
+    (found,) = reconcile("n1", seen, 8, cluster, smoke)["findings"]
+    assert found["code"] == "GPU_HEALTH_UNKNOWN"
+    assert found["message"].endswith(f"the state of the fabric is {state} (Unknown)")
+    addresses = [gpu["address"] for gpu in seen["pci"]]
+    assert [one for one in addresses if one in found["message"]] == addresses[2:3]

@@ -13,7 +13,10 @@ import yaml
 
 from ansible_collections.metal.gpu.plugins.module_utils.read.nvidia_smi_xml import parse_report
 from ansible_collections.metal.gpu.plugins.module_utils.read.output import Output
-from ansible_collections.metal.gpu.plugins.module_utils.verdict.health_words import _ACTIONS
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.health_words import (
+    _ACTIONS,
+    DRAIN_P2P,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.reconcile import _judge_gpus
 from ansible_collections.metal.gpu.tests.unit.support import smi_xml
 
@@ -175,15 +178,15 @@ DIAGNOSTIC = "run NVIDIA's field diagnostic"
         ),
         (
             {"gpu_recovery_action": "Drain P2P"},
-            "GPU_UNRELIABLE",
-            "asks for: Drain P2P",
+            "GPU_ACTION_DUE",
+            ": Drain P2P",
             "end the programs that copy between GPUs",
         ),
         (
-            {"gpu_recovery_action": "Recover something"},
-            "GPU_UNRELIABLE",
-            "asks for: Recover something",
-            "drain the node, and reboot it",
+            {"gpu_recovery_action": "Recover IMEX Domain"},
+            "GPU_ACTION_DUE",
+            ": Recover IMEX Domain",
+            "search for these words",
         ),
         ({f"{ROWS}_pending": "Yes"}, "GPU_RESET_DUE", "spare rows replace", "--gpu-reset"),
         # The row is replaced for these errors.
@@ -352,6 +355,83 @@ def test_other_gpus_are_judged_beside_a_broken_one() -> None:
 
 
 # -------------------------------------------------------------------------------------------------
+# What the driver asks for
+
+REBOOT = {"*": {"gpu_recovery_action": "Reboot"}}
+LOGGED = {
+    "events": [
+        {**xid(154, address), "line": "(None) to 0x2 (Node Reboot Required)"}
+        for address in ADDRESSES
+    ],
+    "recovery": dict.fromkeys(ADDRESSES, 2),
+}
+
+
+def asking_for_reboot(changes: Any = None, *, is_logged: bool = False) -> dict[str, Any]:
+    seen = node({**REBOOT, **(changes or {})})
+    if is_logged:
+        seen["kernel_log"] |= LOGGED
+    return seen
+
+
+@pytest.mark.parametrize("is_logged", [False, True])
+@pytest.mark.parametrize("is_reported", [False, True])
+def test_gpus_are_not_accused_of_the_reboot_that_a_lost_one_needs(
+    *, is_logged: bool, is_reported: bool
+) -> None:
+    seen = asking_for_reboot(is_logged=is_logged)
+    seen["nvml"]["devices"][2]["error"] = "GPU is lost"
+    if not is_reported:
+        del seen["health"]["gpus"][2]
+    assert [one["code"] for one in judge(seen)] == ["GPU_FAULTY"]
+
+
+@pytest.mark.parametrize("is_logged", [False, True])
+def test_nor_of_the_one_that_an_unreliable_gpu_needs(*, is_logged: bool) -> None:
+    changes = {FIRST: {"gpu_recovery_action": "Reboot", f"{ROWS}_failure": "Yes"}}
+    (found,) = judge(asking_for_reboot(changes, is_logged=is_logged))
+    assert FIRST in found["message"]
+    assert not any(address in found["message"] for address in ADDRESSES[1:])
+
+
+@pytest.mark.parametrize("is_logged", [False, True])
+def test_nor_of_the_one_after_a_logged_error(*, is_logged: bool) -> None:
+    seen = asking_for_reboot(is_logged=is_logged)
+    seen["kernel_log"]["events"] = [*seen["kernel_log"]["events"], xid(119)]
+    (found,) = judge(seen)
+    assert "Xid 119" in found["message"]
+    assert not any(address in found["message"] for address in ADDRESSES[1:])
+    assert found["remedy"].startswith("drain the node, and reboot it;")
+
+
+@pytest.mark.parametrize(
+    ("is_logged", "code"), [(False, "GPU_UNRELIABLE"), (True, "GPU_ERROR_LOGGED")]
+)
+def test_a_reboot_without_a_known_cause_is_one_finding(*, is_logged: bool, code: str) -> None:
+    (found,) = judge(asking_for_reboot(is_logged=is_logged))
+    assert found["code"] == code
+    assert all(address in found["message"] for address in ADDRESSES)
+    assert found["remedy"].startswith("drain the node, and reboot it;")
+
+
+def test_what_waits_for_a_reset_is_shown_beside_a_reboot() -> None:
+    changes = {FIRST: {"gpu_recovery_action": "Reboot", f"{ROWS}_pending": "Yes"}}
+    codes = [one["code"] for one in judge(asking_for_reboot(changes))]
+    assert codes == ["GPU_UNRELIABLE", "GPU_RESET_DUE"]
+
+
+@pytest.mark.parametrize("words", ["Drain P2P", "Recover IMEX Domain", "Something new"])
+def test_the_report_and_the_log_agree(words: str) -> None:
+    seen = node({"*": {"gpu_recovery_action": words}})
+    (found,) = judge(seen)
+    assert (found["code"], found["severity"]) == ("GPU_ACTION_DUE", "notice")
+    seen["kernel_log"] |= {"events": [{**xid(154), "line": f"({words})"}], "recovery": {FIRST: 7}}
+    notices = judge(seen)
+    assert [one["code"] for one in notices] == ["XID_UNKNOWN", "GPU_ACTION_DUE"]
+    assert [FIRST in one["message"] for one in notices] == [True, False]
+
+
+# -------------------------------------------------------------------------------------------------
 # Reports that are missing
 
 
@@ -379,5 +459,5 @@ def test_the_first_query_says_it_already() -> None:
 
 def test_recorded_actions_have_a_remedy() -> None:
     rows = smi_xml.RECORD["recovery actions"]
-    assert {row["words"].lower() for row in rows} <= set(_ACTIONS)
+    assert {row["words"].lower() for row in rows} <= {*_ACTIONS, DRAIN_P2P}
     assert yaml.safe_load("None") == "None"  # the record's word is a text
