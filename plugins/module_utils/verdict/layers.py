@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ansible_collections.metal.gpu.plugins.module_utils.read.fabric import COMPLETED
 from ansible_collections.metal.gpu.plugins.module_utils.read.kubelet_devices import gpu_uuid
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.compute import proven
-from ansible_collections.metal.gpu.plugins.module_utils.verdict.fabric import is_wordless, is_needed
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.fabric import is_needed, is_wordless
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
