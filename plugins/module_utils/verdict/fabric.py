@@ -50,7 +50,7 @@ def is_needed(node: Node) -> bool:
     return bool(node["fabric"]["switches"] or node["fabric"]["ports"])
 
 
-def is_mute(gpu: FabricState) -> bool:
+def is_wordless(gpu: FabricState) -> bool:
     """Whether the driver has no words about the fabric of a GPU, which then may be ready."""
     return is_unknown(gpu["state"], gpu["status"])
 
@@ -107,7 +107,7 @@ def _unready(node: Node) -> Iterator[str]:
         one = states.get(address)
         if one is None and address in expected and is_whole:
             bad.setdefault("no state", []).append(address)
-        elif one and is_mute(one):
+        elif one and is_wordless(one):
             continue
         elif one and not (one["good"] and (one["state"] == COMPLETED or address not in expected)):
             bad.setdefault(f"{one['state']} ({one['status']})", []).append(address)
@@ -134,7 +134,7 @@ def judge_unknown(host: str, node: Node, smoke: SmokeRow | None) -> Iterator[dic
     expected = set(_expected(node)).intersection(_healthy(node)) - ready
     unknown: dict[str, list[str]] = {}
     for one in node["fabric"]["states"]:
-        if one["pci_address"] in expected and is_mute(one):
+        if one["pci_address"] in expected and is_wordless(one):
             words = f"{one['state']} ({one['status']})"
             unknown.setdefault(words, []).append(one["pci_address"])
     for words, addresses in unknown.items():

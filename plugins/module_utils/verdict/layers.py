@@ -16,7 +16,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_output imp
 from ansible_collections.metal.gpu.plugins.module_utils.read.fabric import COMPLETED
 from ansible_collections.metal.gpu.plugins.module_utils.read.kubelet_devices import gpu_uuid
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.compute import proven
-from ansible_collections.metal.gpu.plugins.module_utils.verdict.fabric import is_mute, is_needed
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.fabric import is_needed, is_wordless
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -162,7 +162,7 @@ def _fabric(node: Node) -> Layer:
     ready = {
         one["pci_address"]
         for one in states
-        if (one["good"] and one["state"] == COMPLETED) or is_mute(one)
+        if (one["good"] and one["state"] == COMPLETED) or is_wordless(one)
     }
     # GPUs without a state, such as PCIe cards, are in no fabric.
     without = {gpu["address"] for gpu in node["pci"]} - {one["pci_address"] for one in states}
