@@ -214,6 +214,8 @@ def expect(
         if parts:
             resources = {resource: parts * sharing.replicas}
             return Expected(resources, gpus, source, resource, shared=True)
+        if split is None and not product:
+            source += "; nothing shows whether GPUs are split"
         return Expected(None, gpus, source, _first(found) or resource, shared=True, least=gpus)
     has_parts = any(amount and _is_part(resource) for resource, amount in found.items())
     if split != 0 and (sharing.mig == _MIXED or has_parts):

@@ -50,7 +50,8 @@ def time_slicing(replicas: int = 20, more: str = "") -> str:
             f"20 replicas of each GPU by MPS, says {SOURCE}", id="MPS",
         ),
         pytest.param(
-            "flags: {migStrategy: single}", None, f"the MIG strategy single, says {SOURCE}",
+            "flags: {migStrategy: single}", None,
+            f"the MIG strategy single, says {SOURCE}; nothing shows whether GPUs are split",
             id="MIG, nobody knows how many parts",
         ),
         *(
