@@ -1120,6 +1120,11 @@ SMOKE_SHARED (notice): a smoke pod with one {resource} proved {seen}, but not {o
 Remedy: nothing to do; to prove every GPU, drain the node, remove the sharing for a while, and run
   `ansible-playbook metal.gpu.verify`
 
+COMPUTE_NOT_RUN (notice): no CUDA program ran on the GPUs, because they are shared by MPS ({source})
+Remedy: nothing to do; a CUDA program of another user than the other programs would have to wait for
+  these, and new programs would wait for it; to prove the GPUs, drain the node, remove the sharing
+  for a while, and run `ansible-playbook metal.gpu.verify`
+
 SMOKE_NOT_RUN (notice): no smoke pod ran: {evidence}
 Remedy: nothing to do; to prove every GPU, drain the node and run `ansible-playbook
   metal.gpu.verify`

@@ -198,7 +198,8 @@ nodes:
         nothing shows how many parts of GPUs there must be. Then C(known) are the amounts that are
         known all the same, and C(least) is the least number of parts. C(gpus) is the number of
         GPUs. C(source) is how these are shared and what says so, empty without sharing. C(resource)
-        is what a pod asks for, and C(shared) whether it then gets less than a whole GPU.
+        is what a pod asks for, and C(shared) whether it then gets less than a whole GPU. C(mps) is
+        whether the GPUs are shared by MPS.
       type: dict
     labels:
       description: The labels of the node. Empty if it does not exist.

@@ -134,6 +134,14 @@ options:
     description: Name of the resource that the pods request.
     type: str
     default: nvidia.com/gpu
+  listed:
+    description:
+      - Nodes whose pods only run C(nvidia-smi), whatever O(level) is.
+      - For nodes that share GPUs by MPS. There, a CUDA program of another user than the other
+        programs has to wait for these, and new programs wait for it.
+    type: list
+    elements: str
+    default: []
   shared:
     description:
       - The nodes whose GPUs are shared or split, with the resource that their pods request instead
@@ -239,7 +247,7 @@ nodes:
           has no node of this name.
       type: int
     level:
-      description: The O(level).
+      description: The O(level), or V(list) for a node in O(listed).
       type: str
     uuids:
       description: UUIDs of the GPUs that the pod saw.
@@ -460,6 +468,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     },
     "priority_class": {"type": "str"},
     "resource": {"type": "str", "default": "nvidia.com/gpu"},
+    "listed": {"type": "list", "elements": "str", "default": []},
     "shared": {"type": "dict", "default": {}},
     "renamed": {"type": "dict", "default": {}},
     "namespace": {"type": "str", "default": "default"},
@@ -620,7 +629,7 @@ def _offered(node: NodeStatus, other: str | None) -> Decimal:
 
 
 def _describe_exchange(outcome: Outcome, template: smoke_pod.Template) -> dict[str, Any] | None:
-    if template.level != smoke_output.EXCHANGE:
+    if template.level_of(outcome.request.node) != smoke_output.EXCHANGE:
         return None
     found = outcome.verdict.exchanged
     if found is None and outcome.request.gpus == 1 and outcome.verdict.state == "ok":
@@ -634,7 +643,7 @@ def _describe(outcome: Outcome, template: smoke_pod.Template) -> dict[str, Any]:
         "state": verdict.state,
         "gpus": outcome.request.gpus,
         "allocatable": outcome.request.allocatable,
-        "level": template.level,
+        "level": template.level_of(outcome.request.node),
         "uuids": list(verdict.uuids),
         "results": [one._asdict() for one in verdict.results],
         "exchange": _describe_exchange(outcome, template),
@@ -689,6 +698,7 @@ def main() -> None:
         exchange_command=params["exchange_command"],
         resources=params["resources"] or {},
         priority_class=params["priority_class"],
+        listed=params["listed"],
     )
     interrupts.raise_on_signals()
     kube_module.run_module(

@@ -102,7 +102,8 @@ class Expectations:
     def of_node(self, name: str, node: NodeStatus, gpus: int) -> Expected:
         """Return what a node with so many GPUs must have."""
         if self._by_hand.get(name):
-            return sharing.by_hand(self._by_hand[name], gpus)
+            stated = sharing.by_hand(self._by_hand[name], gpus)
+            return stated._replace(mps=stated.shared and self._is_mps(name, node))
         found = {key: int(allocatable) for key, (_one, allocatable) in node.resources.items()}
         plain = sharing.expect(gpus, sharing.Sharing(), {}, {})
         if {key: int(amounts[0]) for key, amounts in node.resources.items()} == plain.resources:
@@ -119,7 +120,16 @@ class Expectations:
         is_more = any(amount > (gpus if key == sharing.GPU else 0) for key, amount in found.items())
         if configured is None and why and is_more and not expected.source:
             return sharing.unread(expected, found, why)
-        return expected
+        return expected._replace(mps=configured is not None and configured.strategy == sharing.MPS)
+
+    def _is_mps(self, name: str, node: NodeStatus) -> bool:
+        """Tell whether the GPUs of a node are known to be shared by MPS."""
+        try:
+            configured = self._of_plugin(name, node)
+        except _Unread:
+            configured = None
+        configured = configured or sharing.of_labels(node.labels)
+        return configured is not None and configured.strategy == sharing.MPS
 
     def _of_plugin(self, name: str, node: NodeStatus) -> Sharing | None:
         """Return what the device plugin of a node is configured to do; None if there is none.

@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 GPU = "nvidia.com/gpu"
 _SHARED, _PART = ".shared", "nvidia.com/mig-"
 _NONE, _SINGLE, _MIXED = "none", "single", "mixed"
-_STRATEGIES = {"timeSlicing": "time-slicing", "mps": "MPS"}
+MPS = "MPS"
+_STRATEGIES = {"timeSlicing": "time-slicing", "mps": MPS}
 # Labels of GPU feature discovery.
 _STRATEGY, _MIG = "nvidia.com/gpu.sharing-strategy", "nvidia.com/mig.strategy"
-_SHARING_WORDS = {"time-slicing": "time-slicing", "mps": "MPS"}
+_SHARING_WORDS = {"time-slicing": "time-slicing", "mps": MPS}
 # The label that selects a configuration for one node.
 _CONFIG_LABEL = "nvidia.com/device-plugin.config"
 # How the program that reads this label chooses without it, and the configuration of that name.
@@ -72,6 +73,7 @@ class Expected(NamedTuple):
     known: Mapping[str, int] = {}
     least: int = 0
     unread: str = ""  # why nobody knows how the GPUs are shared
+    mps: bool = False  # by MPS: a CUDA program of another user would disturb the others
 
     def as_row(self) -> dict[str, Any]:
         return {
@@ -82,6 +84,7 @@ class Expected(NamedTuple):
             "source": self.source,
             "resource": self.resource,
             "shared": self.shared,
+            "mps": self.mps,
         }
 
 

@@ -74,6 +74,10 @@ class Template(NamedTuple):
     exchange_command: Sequence[str] = ()
     resources: Mapping[str, Mapping[str, Any]] = {}  # requests and limits besides the GPUs
     priority_class: str | None = None
+    listed: Collection[str] = ()  # nodes whose pods start no CUDA program
+
+    def level_of(self, node: str) -> str:
+        return LIST if node in self.listed else self.level
 
     def image_of(self, node: str) -> str:
         return self.images.get(node, self.image)
@@ -165,13 +169,13 @@ def manifest(template: Template, request: Request) -> dict[str, Any]:
 
 def exchanges(template: Template, request: Request) -> bool:
     """Tell whether the pod of a request exchanges data between GPUs. One GPU has nobody to."""
-    return template.level == EXCHANGE and request.gpus > 1
+    return template.level_of(request.node) == EXCHANGE and request.gpus > 1
 
 
 def _containers(template: Template, request: Request) -> dict[str, Any]:
     image = template.image_of(request.node)
     if not exchanges(template, request):
-        level = LIST if template.level == LIST else COMPUTE
+        level = LIST if template.level_of(request.node) == LIST else COMPUTE
         return {"containers": [_container(template, request, level, image)]}
     other = _container(template, request, EXCHANGE, template.exchange_image)
     return {

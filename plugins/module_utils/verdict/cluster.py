@@ -245,7 +245,9 @@ def _judge_share(
     if len(others) > _FEW:
         others = [f"{len(others)} other GPUs"]
     wanted = None if cluster is None else cluster.get("wanted")
-    if others and wanted:
+    if wanted and wanted["mps"]:
+        yield finding("COMPUTE_NOT_RUN", host, source=wanted["source"])
+    elif others and wanted:
         yield finding(
             "SMOKE_SHARED",
             host,

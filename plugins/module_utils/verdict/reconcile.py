@@ -142,7 +142,12 @@ def reconcile(
     elif is_sound(stated):
         stopped = list(judge_services(host, node))
         of_gpus = _judge_gpus(host, node, declared)
-        findings += of_gpus
+        findings += [
+            # The daemon of MPS sets this mode itself.
+            one
+            for one in of_gpus
+            if not (one["code"] == "COMPUTE_EXCLUSIVE" and _is_mps(cluster))
+        ]
         findings += judge_cuda(host, node)
         findings += judge_device_files(host, node)
         fabric = list(judge_fabric(host, node))
@@ -193,6 +198,11 @@ def _judge_gpus(host: str, node: Node, declared: int | None) -> list[dict[str, s
     found += judge_kernel_log(host, node, named, is_needed=not is_sound(found))
     logged = {gpu["address"] for gpu in node["pci"] if logged_actions(node, gpu["address"])}
     return [*found, *judge_notices(host, node, named | logged)]
+
+
+def _is_mps(cluster: ClusterRow | None) -> bool:
+    wanted = None if cluster is None else cluster.get("wanted")
+    return bool(wanted and wanted["mps"])
 
 
 def _driver_version(node: Node) -> str | None:

@@ -55,6 +55,7 @@ class Wanted(TypedDict):
     source: str  # why these, empty if each GPU is one nvidia.com/gpu
     resource: str  # what the proof asks for
     shared: bool  # a pod gets a share of a GPU, or a part of it
+    mps: bool  # a CUDA program of another user would disturb those that share the GPUs
 
 
 class Result(TypedDict):

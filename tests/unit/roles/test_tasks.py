@@ -114,11 +114,12 @@ def test_what_the_pods_of_verify_ask_for() -> None:
     wanted = {
         "whole": ("nvidia.com/gpu", False),
         "sliced": ("nvidia.com/gpu", True),
+        "mps": ("nvidia.com/gpu", True),
         "split": ("nvidia.com/mig-1g.10gb", True),
         "renamed": ("example.com/h100", False),
     }
     rows = {
-        name: {"wanted": {"resource": resource, "shared": shared}}
+        name: {"wanted": {"resource": resource, "shared": shared, "mps": name == "mps"}}
         for name, (resource, shared) in wanted.items()
     }
     questions = [{"node": "split", "split": 2}, {"node": "whole", "split": None}]
@@ -133,8 +134,10 @@ def test_what_the_pods_of_verify_ask_for() -> None:
 
     assert render("__verify_shared") == {
         "sliced": "nvidia.com/gpu",
+        "mps": "nvidia.com/gpu",
         "split": "nvidia.com/mig-1g.10gb",
     }
+    assert render("__verify_listed") == ["mps"]
     assert render("__verify_renamed") == {"renamed": "example.com/h100"}
     assert render("__verify_split") == {"split": 2, "whole": None}
 

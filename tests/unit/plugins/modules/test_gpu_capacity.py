@@ -73,7 +73,8 @@ def test_nodes_that_are_as_expected_cost_one_list(api, call):
         }.items()
     )
     assert result["nodes"]["cpu-1"].items() >= {"capacity": None, "expected": None}.items()
-    assert [made.verb for made in api.requests] == ["list"]
+    # The second one is whether the shares are those of MPS.
+    assert [made.verb for made in api.requests] == ["list", "list"]
 
 
 @pytest.mark.parametrize(
@@ -665,6 +666,7 @@ def test_the_row_says_what_is_expected_and_why(api, call):
         "source": source,
         "resource": "nvidia.com/gpu.shared",
         "shared": True,
+        "mps": False,
         "known": {},
         "least": 0,
     }
@@ -674,6 +676,16 @@ def test_the_row_says_what_is_expected_and_why(api, call):
     )
     api.put("nodes", node("gpu-1", 40, resource="nvidia.com/gpu.shared"))
     assert call(gpu_capacity, **call_of)["nodes"]["gpu-1"]["state"] == "ok"
+
+
+def test_gpus_that_are_shared_by_mps_are_known_also_if_the_admin_has_the_amounts(api, call):
+    api.put("nodes", node("gpu-1", 40))
+    api.put("daemonsets", sharing_plugin())
+    api.put("configmaps", config_map(SLICED.replace("timeSlicing", "mps")))
+    call_of = {"nodes": {"gpu-1": 2}, "sharing": True, "wait_timeout": 0, "report_only": True}
+    for by_hand in ({}, {"gpu-1": {"nvidia.com/gpu": 40}}):
+        row = call(gpu_capacity, **call_of, by_hand=by_hand)["nodes"]["gpu-1"]
+        assert (row["state"], row["wanted"]["mps"]) == ("ok", True)
 
 
 def test_a_former_name_is_no_resource(api, call):

@@ -79,6 +79,16 @@ def test_each_gpu_has_a_result(api, smoke):
     assert "initContainers" not in made(api)
 
 
+def test_no_program_of_cuda_on_nodes_with_mps(api, smoke):
+    row = smoke(
+        level="exchange", listed=["gpu-1"], exchange_command=["nvbandwidth"], wait_timeout=1
+    )
+    (container,) = made(api)["containers"]
+    assert (container["name"], container["image"]) == ("nvidia-smi", IMAGE)
+    found = row["nodes"]["gpu-1"]
+    assert (found["level"], found["exchange"]) == ("list", None)
+
+
 def test_one_gpu_that_does_not_compute_fails_the_node(smoke):
     result = smoke(computed(ONE_FAILS, 1))
     row = result["nodes"]["gpu-1"]

@@ -256,7 +256,7 @@ def test_of_many_busy_gpus_each_pod_has_a_number() -> None:
 def test_of_many_shared_gpus_a_notice_has_the_number() -> None:
     scene = Scene()
     wanted = {"resources": {"nvidia.com/gpu": 80}, "gpus": 8, "source": "time-slicing"}
-    wanted |= {"resource": "nvidia.com/gpu", "shared": True}
+    wanted |= {"resource": "nvidia.com/gpu", "shared": True, "mps": False}
     amount = {"nvidia.com/gpu": {"capacity": 80, "allocatable": 80}}
     scene.cluster |= {"wanted": wanted, "resources": amount, "capacity": 80, "allocatable": 80}
     scene.smoke |= {"shared": True, "uuids": scene.uuids[:1], "gpus": 1, "allocatable": 80}
@@ -339,6 +339,7 @@ def split(scene: Scene) -> None:
         "source": "the configuration",
         "resource": "nvidia.com/gpu",
         "shared": True,
+        "mps": False,
     }
     scene.smoke |= {"shared": True, "gpus": 1, "uuids": [scene.uuids[1]]}
 

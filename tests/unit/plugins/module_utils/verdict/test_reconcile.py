@@ -840,7 +840,7 @@ SOURCE = "20 replicas of each GPU by time-slicing, says gpu_expected"
 
 def sharing(resources: dict[str, int] | None, source: str = SOURCE) -> dict[str, Any]:
     name = next(iter(resources or ()), "nvidia.com/gpu")
-    wanted = {"gpus": 4, "source": source, "resource": name, "shared": bool(source)}
+    wanted = {"gpus": 4, "source": source, "resource": name, "shared": bool(source), "mps": False}
     wanted |= {"known": {}, "least": 4}
     return {"resources": resources, **wanted}
 
@@ -938,6 +938,18 @@ def test_a_pod_with_a_share_proves_one_gpu_and_says_so() -> None:
     assert f"proved {UUIDS[2]}, but not {UUIDS[0]}, {UUIDS[1]}, {UUIDS[3]}" in found["message"]
     assert [gpu["computed"] for gpu in verdict["gpus"]] == [None, None, True, None]
     assert [gpu["lost_at"] for gpu in verdict["gpus"]] == [None] * 4
+
+
+def test_no_program_computes_beside_those_of_mps() -> None:
+    """The daemon of MPS itself sets the mode in which one program has the GPU."""
+    wanted = {**sharing(EIGHTY), "mps": True}
+    counted = shared("ok", wanted, gpu=(80, 80))
+    seen = node()
+    seen["health"]["gpus"][0]["compute_mode"] = "Exclusive_Process"
+    more = {"shared": True, "allocatable": 80, "level": "list"}
+    verdict = reconcile("gpu-1", seen, 4, counted, smoke([UUIDS[2]], 1, **more))
+    assert [one["code"] for one in verdict["findings"]] == ["COMPUTE_NOT_RUN"]
+    assert [gpu["computed"] for gpu in verdict["gpus"]] == [None] * 4
 
 
 def test_a_share_in_which_the_pod_saw_nothing_proves_nothing() -> None:
