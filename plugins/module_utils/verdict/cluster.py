@@ -222,7 +222,7 @@ def _judge_smoke(
             busy=", ".join(busy) or "the others",
             holders=", ".join(smoke["holders"]),
         )
-    yield from compute.judge_unproven(host, smoke)
+    yield from compute.judge_unproven(host, node, smoke, evident)
     if smoke.get("left_behind"):
         yield finding(
             "SMOKE_POD_LEFT",

@@ -9,7 +9,7 @@ not be ready. What another finding about the node already explains is not report
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.causes import quote
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_output import LIST
@@ -19,6 +19,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.read import (
     cuda_images,
     gpu_models,
 )
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.fabric import PARTITIONS, is_needed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -39,6 +40,9 @@ _EXPLAINED_BY = {
     999: ("CUDA_UNAVAILABLE", "DEVICE_FILE_BLOCKED", "DEVICE_FILE_OUTDATED"),
     803: ("NVML_UNAVAILABLE", "NVML_TROUBLE"),
 }
+# What a program says of a GPU of which other pods have the memory, or all places of the MPS daemon.
+# 46: its compute mode allows one process.
+_IN_USE = (2, 46, 805, 806, 807, 808, 809)
 # A finding that names a GPU explains every error of a program on it.
 _OF_A_GPU = ("GPU_FAULTY", "GPU_ERROR_LOGGED", "NVML_COUNT_DIFFERS")
 # CUDA 13 has no code for generations older than Turing, and says 46 instead of 209.
@@ -85,16 +89,27 @@ def judge_computed(
         yield finding("EXCHANGE_FAILED", host, error=quote(_exchange(smoke)["message"]))
 
 
-def judge_unproven(host: str, smoke: SmokeRow) -> Iterator[dict[str, str]]:
-    """Yield a notice if the node could not prove that its GPUs exchange data."""
+def judge_unproven(
+    host: str, node: Node, smoke: SmokeRow, evident: Collection[Mapping[str, str]]
+) -> Iterator[dict[str, str]]:
+    """Yield what the node could not prove about its GPUs' exchange of data: mostly a notice.
+
+    Through NVSwitches, each GPU has access to another one, unless it is a partition of its own, or
+    a card beside them.
+    """
     exchange = _exchange(smoke)
-    if exchange["state"] == "nothing" or (
+    is_switched = is_needed(node) and node["fabric"]["mode"] != PARTITIONS
+    is_switched = is_switched and len({gpu["device"] for gpu in node["pci"]}) == 1
+    if exchange.get("alone") and is_switched:
+        if is_sound(evident):
+            yield finding("EXCHANGE_FAILED", host, error=quote(exchange["message"]))
+    elif exchange["state"] in ("nothing", "partial") or (
         exchange["state"] == "not_run" and smoke["state"] == "ok"
     ):
         yield finding("EXCHANGE_UNPROVEN", host, evidence=exchange["message"] or "it did not run")
 
 
-def _exchange(smoke: SmokeRow) -> Mapping[str, str]:
+def _exchange(smoke: SmokeRow) -> Mapping[str, Any]:
     return smoke.get("exchange") or {"state": "", "message": ""}
 
 
@@ -105,6 +120,10 @@ def _judge_error(
     if cuda_errors.WRONG_RESULT in error:
         return finding("COMPUTE_WRONG", host, gpus=gpus, error=quote(error))
     known = cuda_errors.recognise(error)
+    if known and known.number in _IN_USE and smoke.get("shared") and smoke["holders"]:
+        holders = ", ".join(smoke["holders"])
+        evidence = f"its share of {gpus} has no room for it ({quote(error)}); claimed by {holders}"
+        return finding("SMOKE_NOT_RUN", host, evidence=evidence)
     if known and (known.fault == cuda_errors.IMAGE or _lacks_code(node, smoke, known, uuids)):
         words = f"{quote(error)} (CUDA error {known.number}): {_misfit(node, known)}"
         return finding("COMPUTE_IMAGE_UNFIT", host, image=smoke.get("image", ""), error=words)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Optional, TypedDict, Union
+from typing import TYPE_CHECKING, Any, Optional, TypedDict, Union
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -84,7 +84,7 @@ class SmokeRow(_SmokeRow, total=False):
     level: str
     image: str
     results: Sequence[Result]
-    exchange: Mapping[str, str] | None
+    exchange: Mapping[str, Any] | None
     claims: Mapping[str, str]  # namespace/name of the holders, by their UID
     shared: bool  # the pod asked for a share, so it did not see every GPU
 
