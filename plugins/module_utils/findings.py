@@ -794,8 +794,7 @@ GPU_UNRELIABLE (failure): {gpu} cannot be relied on, by its own report: {evidenc
 Remedy: {remedy}
 
 GPU_RESET_DUE (notice): {gpus}: at the next reset, {words}; programs can continue until then
-Remedy: drain the node when it suits you, and reboot it; or reset the GPU with `nvidia-smi
-  --gpu-reset -i ADDRESS`, which needs that no program uses it, DaemonSets included
+Remedy: when it suits you, {remedy}
 
 GPU_THROTTLED (notice): the hardware slows down {gpus} at this moment: {reason}
 Remedy: check the fans, the air flow and the power supplies of the machine; `nvidia-smi -q -d

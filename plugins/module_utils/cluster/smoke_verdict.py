@@ -119,7 +119,10 @@ def is_result(pod: Mapping[str, Any], ended: Mapping[str, Mapping[str, Any]]) ->
 
 
 def judge_failure(pod: Mapping[str, Any], ended: Mapping[str, Mapping[str, Any]]) -> Verdict:
-    """Explain a pod in phase Failed: the kubelet rejected or killed it, or nvidia-smi failed."""
+    """Explain a pod in phase Failed: the kubelet rejected or killed it, or nvidia-smi failed.
+
+    The script that computes exits with a code of its own, and writes that of nvidia-smi.
+    """
     failed = (item for item in ended.items() if item[1].get("exitCode") != 0)
     name, last = next(failed, ("", {"reason": "StartError"}))
     if last.get("reason") in _NOT_STARTED or pod["status"].get("reason"):
@@ -129,4 +132,7 @@ def judge_failure(pod: Mapping[str, Any], ended: Mapping[str, Mapping[str, Any]]
         text = f"the container {name} needed more memory than its limit allows: {message}"
         return Verdict("failed", "Failed", text, ran=True, container=name)
     text = f"nvidia-smi exited with code {last.get('exitCode')}: {message}"
+    if name != CONTAINERS[LIST]:
+        trouble = smoke_output.parse_computed(last.get("message", "")).trouble
+        text = trouble or f"the container {name} exited with code {last.get('exitCode')}: {message}"
     return Verdict("failed", "Failed", text, ran=True, container=name)

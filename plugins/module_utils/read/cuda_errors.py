@@ -27,10 +27,10 @@ class CudaError(NamedTuple):
     remedy: str
 
 
-_KERNEL_LOG = "read the kernel log with `dmesg | grep -i -e nvrm -e xid` on the node"
+KERNEL_LOG = "read the kernel log with `dmesg | grep -i -e nvrm -e xid` on the node"
 _UVM = "run `nvidia-modprobe -c 0 -u` on the node, and check that /dev/nvidia-uvm is there"
 _OTHERS = "list the processes on the GPU with `nvidia-smi` on the node, and stop those that remain"
-_APPLICATION = f"the program failed, or the GPU was lost meanwhile; {_KERNEL_LOG}"
+_APPLICATION = "the program failed, or the GPU was lost meanwhile"
 _MPS = "check the MPS daemon of the node, or run the GPU without MPS"
 
 # In this order: the words of one error may contain those of another.
@@ -49,7 +49,7 @@ _ERRORS = (
         "another process has the GPU exclusively, MIG mode is on and there is no MIG instance, or "
         "the GPU is lost",
         "compare `nvidia-smi --query-gpu=index,compute_mode,mig.mode.current --format=csv` and "
-        f"`nvidia-smi -L` on the node; {_KERNEL_LOG}",
+        f"`nvidia-smi -L` on the node; {KERNEL_LOG}",
     ),
     CudaError(
         100,
@@ -86,7 +86,7 @@ _ERRORS = (
         "uncorrectable NVLink error detected during the execution",
         GPU,
         "an NVLink of the GPU has an error",
-        f"drain the node and reboot; {_KERNEL_LOG}",
+        f"drain the node and reboot; {KERNEL_LOG}",
     ),
     CudaError(
         222,
@@ -96,7 +96,7 @@ _ERRORS = (
         "",
     ),
     CudaError(
-        700, "an illegal memory access was encountered", APPLICATION, _APPLICATION, _KERNEL_LOG
+        700, "an illegal memory access was encountered", APPLICATION, _APPLICATION, KERNEL_LOG
     ),
     CudaError(
         702,
@@ -110,7 +110,7 @@ _ERRORS = (
         "unspecified launch failure",
         GPU,
         "the GPU failed while it ran the program",
-        f"{_KERNEL_LOG}; drain the node and reset the GPU or reboot",
+        f"{KERNEL_LOG}; drain the node and reset the GPU or reboot",
     ),
     CudaError(
         802,
@@ -157,7 +157,7 @@ _ERRORS = (
         "initialization error",
         NODE,
         "CUDA cannot start in the pod",
-        f"{_UVM}; {_KERNEL_LOG}",
+        f"{_UVM}; {KERNEL_LOG}",
     ),
     CudaError(
         999,
@@ -165,7 +165,7 @@ _ERRORS = (
         NODE,
         "mostly the kernel module nvidia_uvm is not loaded, or the pod lacks /dev/nvidia-uvm; or "
         "another GPU of the node is lost",
-        f"{_UVM}; {_KERNEL_LOG}",
+        f"{_UVM}; {KERNEL_LOG}",
     ),
 )
 

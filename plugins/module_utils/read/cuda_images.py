@@ -50,6 +50,24 @@ IMAGES = (
 UNPROVEN = IMAGES[0].compiled
 
 
+def runs_with(name: str, driver_version: str | None) -> bool:
+    """Tell whether this is a known image, and the driver is new enough for its program."""
+    image = find(name)
+    if image is None or driver_version is None:
+        return False
+    return release(driver_version) >= release(image.first_driver)
+
+
+def find(name: str) -> Image | None:
+    """Return a known image by its name; a mirror has its last part."""
+    tail = _tail(name.partition("@")[0])
+    return next((image for image in IMAGES if _tail(image.name) == tail), None)
+
+
+def _tail(name: str) -> str:
+    return name.rpartition("/")[2]
+
+
 def choose(driver_version: str | None, devices: Iterable[str]) -> str:
     """Return the image for a driver, and for GPUs with these PCI device ids; empty if none fits."""
     if driver_version is None:

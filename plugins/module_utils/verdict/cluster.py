@@ -58,7 +58,8 @@ def judge_answers(
     if smoke is not None:
         devices = node["nvml"]["devices"]
         codes = [one["code"] for one in of_cluster]
-        found = list(_judge_smoke(host, node, smoke, codes, evident))
+        of_gpus = [*evident, *(one for one in of_cluster if one["code"] == "GPU_UNHEALTHY")]
+        found = list(_judge_smoke(host, node, smoke, codes, of_gpus))
         # Without the UUIDs of all GPUs of the node, a foreign GPU cannot be recognised.
         if not node["nvml"]["complete"] or not all(gpu["uuid"] for gpu in devices):
             found = [one for one in found if one["code"] != "SMOKE_DIFFERS"]

@@ -19,6 +19,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.read import (
     cuda_images,
     gpu_models,
 )
+from ansible_collections.metal.gpu.plugins.module_utils.verdict import cuda_causes
 from ansible_collections.metal.gpu.plugins.module_utils.verdict.fabric import PARTITIONS, is_needed
 
 if TYPE_CHECKING:
@@ -40,11 +41,18 @@ _EXPLAINED_BY = {
     999: ("CUDA_UNAVAILABLE", "DEVICE_FILE_BLOCKED", "DEVICE_FILE_OUTDATED"),
     803: ("NVML_UNAVAILABLE", "NVML_TROUBLE"),
 }
-# What a program says of a GPU of which other pods have the memory, or all places of the MPS daemon.
-# 46: its compute mode allows one process.
+# What a program says of a GPU of which other pods have the memory, or all places of the MPS daemon,
+# or which only one process may use.
 _IN_USE = (2, 46, 805, 806, 807, 808, 809)
 # A finding that names a GPU explains every error of a program on it.
-_OF_A_GPU = ("GPU_FAULTY", "GPU_ERROR_LOGGED", "NVML_COUNT_DIFFERS")
+_OF_A_GPU = (
+    "GPU_FAULTY",
+    "GPU_UNRELIABLE",
+    "GPU_ERROR_LOGGED",
+    "GPU_UNHEALTHY",
+    "COMPUTE_PROHIBITED",
+    "NVML_COUNT_DIFFERS",
+)
 # CUDA 13 has no code for generations older than Turing, and says 46 instead of 209.
 _WITHOUT_CUDA_13 = ("Kepler", "Maxwell", "Pascal", "Volta")
 
@@ -120,10 +128,12 @@ def _judge_error(
     if cuda_errors.WRONG_RESULT in error:
         return finding("COMPUTE_WRONG", host, gpus=gpus, error=quote(error))
     known = cuda_errors.recognise(error)
-    if known and known.number in _IN_USE and smoke.get("shared") and smoke["holders"]:
+    if known and _is_in_use(known.number, node, smoke, uuids):
         holders = ", ".join(smoke["holders"])
         evidence = f"its share of {gpus} has no room for it ({quote(error)}); claimed by {holders}"
         return finding("SMOKE_NOT_RUN", host, evidence=evidence)
+    if known:
+        known = cuda_causes.on_node(known, node, smoke, uuids)
     if known and (known.fault == cuda_errors.IMAGE or _lacks_code(node, smoke, known, uuids)):
         words = f"{quote(error)} (CUDA error {known.number}): {_misfit(node, known)}"
         return finding("COMPUTE_IMAGE_UNFIT", host, image=smoke.get("image", ""), error=words)
@@ -144,6 +154,15 @@ def _judge_error(
     )
 
 
+def _is_in_use(number: int, node: Node, smoke: SmokeRow, uuids: Collection[str]) -> bool:
+    """Tell whether other pods explain an error, on a GPU that is shared with them."""
+    if number not in _IN_USE or not smoke.get("shared") or not smoke["holders"]:
+        return False
+    # Where many processes may use a GPU, no other one keeps it busy.
+    modes = {gpu["compute_mode"] for gpu in node["health"]["gpus"] if gpu["uuid"] in uuids}
+    return number != 46 or modes != {"Default"}
+
+
 def _misfit(node: Node, error: cuda_errors.CudaError) -> str:
     generations = {gpu_models.generation(gpu["device"]).name for gpu in node["pci"]}
     newer = sorted(generations.intersection(cuda_images.UNPROVEN))
@@ -158,7 +177,7 @@ def _lacks_code(
     node: Node, smoke: SmokeRow, error: cuda_errors.CudaError, uuids: list[str]
 ) -> bool:
     """Tell whether 46 means that the image has a CUDA 13 program: all GPUs are too old for it."""
-    if smoke.get("image") in [image.name for image in cuda_images.IMAGES]:
+    if cuda_images.find(smoke.get("image", "")):
         return False
     generations = {gpu_models.generation(gpu["device"]).name for gpu in node["pci"]}
     is_of_all = len(uuids) == len(node["pci"])

@@ -54,7 +54,7 @@ def judge_faults(
     """
     for gpu in node["health"]["gpus"]:
         address = gpu["pci_address"]
-        found = list(health_words.faults(gpu))
+        found = list(health_words.faults(node, gpu))
         if not found or address in named:
             continue
         actions = [one.action for one in found] + logged_actions(node, address)
@@ -64,7 +64,7 @@ def judge_faults(
                 "GPU_UNRELIABLE",
                 host,
                 gpu=name_gpus(node, address),
-                evidence=health_words.describe(gpu),
+                evidence=health_words.describe(node, gpu),
                 log=quote_log(node, [address]),
                 remedy=_remedy(node, address, actions),
             ),
@@ -83,9 +83,11 @@ def _remedy(node: Node, address: str, actions: Collection[str | None]) -> str:
 def judge_notices(host: str, node: Node, named: Collection[str | None]) -> Iterator[dict[str, str]]:
     """Yield what else an admin should know, and what stops programs on a GPU that works."""
     gpus = [gpu for gpu in node["health"]["gpus"] if gpu["pci_address"] not in named]
-    waiting = _group(gpus, lambda gpu: " and ".join(health_words.pending(gpu)))
+    waiting = _group(gpus, lambda gpu: " and ".join(health_words.pending(node, gpu)))
     for words, addresses in waiting.items():
-        yield finding("GPU_RESET_DUE", host, gpus=name_gpus(node, *addresses), words=words)
+        remedy = describe_remedy(node, ",".join(addresses), ["RESET_GPU"])
+        names = name_gpus(node, *addresses)
+        yield finding("GPU_RESET_DUE", host, gpus=names, words=words, remedy=remedy)
     for words, addresses in _group(gpus, _slowdown).items():
         yield finding("GPU_THROTTLED", host, gpus=name_gpus(node, *addresses), reason=words)
     for words, addresses in _group(gpus, _mig).items():

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from ansible_collections.metal.gpu.plugins.module_utils.read import xids
+from ansible_collections.metal.gpu.plugins.module_utils.read.kernel_events import SXID, tier
 from ansible_collections.metal.gpu.plugins.module_utils.read.nvidia_smi_xml import NO_ACTION
 
 if TYPE_CHECKING:
@@ -34,6 +36,11 @@ _ACTIONS = {
     "drain p2p": DRAIN_P2P,
 }
 
+# The driver logs these when a row is remapped, and when an error ended one program only.
+_REMAPPED = (63, 94)
+# Of errors that break nothing.
+_HARMLESS = (xids.INFORMATION, xids.APPLICATION)
+
 
 class Fault(NamedTuple):
     """Why a GPU cannot be relied on, and what to do."""
@@ -42,7 +49,7 @@ class Fault(NamedTuple):
     action: str
 
 
-def faults(gpu: Health) -> Iterator[Fault]:
+def faults(node: Node, gpu: Health) -> Iterator[Fault]:
     """Yield why a GPU cannot be relied on."""
     if gpu["remap_failed"]:
         yield Fault("row remapping failed, so defective memory stays in use", REPLACE)
@@ -54,14 +61,31 @@ def faults(gpu: Health) -> Iterator[Fault]:
     if action not in (None, NO_ACTION):
         yield Fault(f"the driver asks for: {action}", _ACTIONS.get(action.lower(), "RESTART_BM"))
     # The errors for which a row or a page is replaced at the next reset stay in the counter.
-    if gpu["uncorrected"] and not (gpu["remap_pending"] or gpu["pages_pending"]):
+    is_handled = gpu["remap_pending"] or gpu["pages_pending"] or _is_remapped(node, gpu)
+    if gpu["uncorrected"] and not is_handled:
         yield Fault(
             f"uncorrected memory errors since the last reset: {gpu['uncorrected']}", "RESET_GPU"
         )
 
 
-def pending(gpu: Health) -> Iterator[str]:
+def _is_remapped(node: Node, gpu: Health) -> bool:
+    """Tell whether the kernel log says that a row was remapped, of which MIG hides the report."""
+    if gpu["mig"] != "Enabled" or (gpu["remap_pending"], gpu["remap_failed"]) != (None, None):
+        return False
+    address, log = gpu["pci_address"], node["kernel_log"]
+    events = [one for one in log["events"] if one["address"] == address and one["source"] != SXID]
+    others = [one for one in events if one["number"] not in _REMAPPED]
+    return (
+        len(others) < len(events)
+        and all(tier(one) in _HARMLESS for one in others)
+        and address not in log["recovery"]
+    )
+
+
+def pending(node: Node, gpu: Health) -> Iterator[str]:
     """Yield what the next reset of a GPU does, which works until then."""
+    if gpu["uncorrected"] and _is_remapped(node, gpu):
+        yield "spare rows replace defective memory (by the kernel log, as MIG is on)"
     if gpu["remap_pending"]:
         yield "spare rows replace defective memory"
     if gpu["pages_pending"]:
@@ -74,14 +98,14 @@ def quote_health(node: Node, addresses: Collection[str]) -> str:
     """Return what these GPUs report of themselves, as the end of a message."""
     texts = []
     for gpu in node["health"]["gpus"]:
-        if gpu["pci_address"] in addresses and (words := describe(gpu)):
+        if gpu["pci_address"] in addresses and (words := describe(node, gpu)):
             texts.append(f"{gpu['pci_address']}: {words}")
     return f"; `nvidia-smi -q` reports about {'; about '.join(texts)}" if texts else ""
 
 
-def describe(gpu: Health) -> str:
+def describe(node: Node, gpu: Health) -> str:
     """Return everything that is wrong with a GPU or that waits for a reset."""
-    words = [one.words for one in faults(gpu)]
-    if waiting := list(pending(gpu)):
+    words = [one.words for one in faults(node, gpu)]
+    if waiting := list(pending(node, gpu)):
         words.append(f"at the next reset, {' and '.join(waiting)}")
     return ", ".join(words)

@@ -142,6 +142,7 @@ def test_vectors_are_added(machine):
         pytest.param(lambda m: m.load(loaded="580.173.02"), 803, id="other-module"),
         pytest.param(lambda m: m.load({"state": "lost"}), 46, id="lost"),
         pytest.param(lambda m: m.load({"state": "lost-in-use"}), 46, id="lost-in-use"),
+        pytest.param(lambda m: m.load({"more": " compute=2"}), 46, id="prohibited"),
         pytest.param(lambda m: m.load({"more": " cuda=2"}), 2, id="out-of-memory"),
         pytest.param(lambda m: m.load({"more": " cuda=100"}), 100, id="broken-100"),
     ],

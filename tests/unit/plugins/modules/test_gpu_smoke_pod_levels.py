@@ -154,6 +154,20 @@ def test_an_image_that_cannot_start_is_a_cause(smoke, words, code):
     assert cause["evidence"]["image"] == IMAGE
 
 
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        ("! 255 Unable to determine it\n", "nvidia-smi exited with code 255: Unable"),
+        ("", "the container compute exited with code 1"),
+    ],
+)
+def test_the_exit_code_of_the_script_is_not_that_of_nvidia_smi(smoke, message, text):
+    row = smoke(computed(message, 1))["nodes"]["gpu-1"]
+    assert row["state"] == "failed"
+    assert row["message"].startswith(text)
+    assert "!" not in row["message"]
+
+
 def test_too_little_memory_is_named(smoke):
     status = {
         "phase": "Failed",

@@ -125,10 +125,13 @@ static enum stage stage_of(CUresult error)
 CUresult cuda_error_at(enum stage stage, const struct gpu *gpu)
 {
     enum { DOUBLE_BIT_ECC = 48 }; /* Xid */
+    enum { PROHIBITED = 2 };      /* nvml.h, nvmlComputeMode_t */
     CUresult error = (CUresult)gpu->cuda;
 
     if (!error && gpu->fault == DOUBLE_BIT_ECC)
         error = CUDA_ERROR_ECC_UNCORRECTABLE;
+    if (!error && gpu->health.compute == PROHIBITED)
+        error = CUDA_ERROR_DEVICE_UNAVAILABLE;
     return error && stage_of(error) == stage ? error : CUDA_SUCCESS;
 }
 

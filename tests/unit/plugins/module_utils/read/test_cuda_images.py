@@ -68,6 +68,35 @@ def test_images_are_as_recorded(image: cuda_images.Image) -> None:
             assert row["ptx"] <= min(architectures)
 
 
+@pytest.mark.parametrize(
+    ("name", "driver", "expected"),
+    [
+        (NEW, "525.60.13", True),
+        (NEW, "525.60.11", False),
+        (NEW, None, False),
+        (OLD, "450.80.02", True),
+        (f"mirror.example:5000/nvidia/{NEW.rpartition('/')[2]}@sha256:0000", "580.178.04", True),
+        ("example/cuda13", "580.178.04", False),
+        (f"{NEW}-ubi8", "580.178.04", False),
+        ("", "580.178.04", False),
+    ],
+)
+def test_which_images_are_known_to_run(name: str, driver: str | None, expected: bool) -> None:
+    assert cuda_images.runs_with(name, driver) is expected
+
+
+def test_documented_drivers_of_a_node_without_an_image() -> None:
+    text = (
+        (RECORDED.parents[1] / "docs/troubleshooting.md")
+        .read_text()
+        .partition("### COMPUTE_IMAGE_UNKNOWN")[2]
+    )
+    first = IMAGES[0].first_driver
+    assert f"Hopper and newer GPUs need driver {first}" in " ".join(text.split())
+    assert [choose(first, [one]) for one in (H100, B200)] == [NEW, NEW]
+    assert [choose("525.60.11", [one]) for one in (H100, B200)] == ["", ""]
+
+
 def test_programs_are_where_they_are_recorded() -> None:
     assert [row["path"] for row in FACTS["programs"]] == [*smoke_output.PROGRAMS]
 

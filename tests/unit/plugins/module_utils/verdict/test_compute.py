@@ -27,6 +27,7 @@ FABRIC, UNKNOWN, TOO_NEW = (
     "unknown error",
     ("CUDA driver version is insufficient for CUDA runtime version"),
 )
+NO_CODE = "no kernel image is available for execution on the device"
 BUSY = "CUDA-capable device(s) is/are busy or unavailable"
 
 
@@ -83,12 +84,13 @@ def test_gpus_that_compute_are_proven(healthy: Node) -> None:
     [
         (FAILED.format(LAUNCH), "COMPUTE_FAILED", "(CUDA error 719)", "dmesg"),
         (FAILED.format(ECC), "COMPUTE_FAILED", "(CUDA error 214)", "field diagnostic"),
-        (FAILED.format(FABRIC), "COMPUTE_FAILED", "(CUDA error 802)", "nvidia-fabricmanager"),
-        (FAILED.format(UNKNOWN), "COMPUTE_FAILED", "(CUDA error 999)", "nvidia-modprobe -c 0 -u"),
-        (FAILED.format(BUSY), "COMPUTE_FAILED", "(CUDA error 46)", "compute_mode"),
+        (FAILED.format(FABRIC), "COMPUTE_FAILED", "(CUDA error 802)", "abric"),
+        (FAILED.format(UNKNOWN), "COMPUTE_FAILED", "(CUDA error 999)", "CDI specifications"),
+        (FAILED.format(BUSY), "COMPUTE_FAILED", "(CUDA error 46)", "dmesg"),
+        (FAILED.format(TOO_NEW), "COMPUTE_FAILED", "(CUDA error 35)", "ldconfig -p"),
         ("the program exited with code 139", "COMPUTE_FAILED", "cause: not known", "by hand"),
         (WRONG, "COMPUTE_WRONG", WRONG, "replace the GPU"),
-        (FAILED.format(TOO_NEW), "COMPUTE_IMAGE_UNFIT", IMAGE, "verify_compute_image"),
+        (FAILED.format(NO_CODE), "COMPUTE_IMAGE_UNFIT", IMAGE, "verify_compute_image"),
     ],
 )
 def test_only_the_gpu_that_fails_is_named(
@@ -131,6 +133,106 @@ def test_a_fabric_that_is_not_ready_explains_802() -> None:
     observed["fabric"]["manager"] |= {"active": False, "state": "inactive"}
     observed["fabric"]["process"] = False
     assert codes(judge(computed(node, errors), observed)) == ["FABRIC_MANAGER_STOPPED"]
+
+
+@pytest.mark.parametrize(
+    ("image", "code"),
+    [
+        (IMAGE, "COMPUTE_FAILED"),
+        (f"mirror.example/a/{IMAGE.rpartition('/')[2]}@sha256:0000", "COMPUTE_FAILED"),
+        ("example/cuda13", "COMPUTE_IMAGE_UNFIT"),
+    ],
+)
+def test_35_with_an_image_that_fits_the_driver_is_no_libcuda(
+    healthy: Node, image: str, code: str
+) -> None:
+    errors = dict.fromkeys(range(healthy.declared or 0), FAILED.format(TOO_NEW))
+    (found,) = judge(computed(healthy, errors, image=image))["findings"]
+    assert found["code"] == code
+    assert "got no libcuda.so.1" in found["message"]
+    assert ("too old" in found["message"]) is (code == "COMPUTE_IMAGE_UNFIT")
+    if code == "COMPUTE_FAILED":
+        assert "NVIDIA_DRIVER_CAPABILITIES" in found["remedy"]
+        assert "verify_level" not in found["remedy"]
+
+
+def test_35_with_a_driver_that_is_too_old_is_the_image(healthy: Node) -> None:
+    observed = healthy.observed()
+    observed["nvml"]["driver_version"] = "470.256.02"
+    found = judge(computed(healthy, {1: FAILED.format(TOO_NEW)}), observed)
+    assert "COMPUTE_IMAGE_UNFIT" in codes(found)
+
+
+def test_999_is_not_the_module_that_the_node_has_loaded(healthy: Node) -> None:
+    (found,) = judge(computed(healthy, {1: FAILED.format(UNKNOWN)}))["findings"]
+    assert "the pod lacks /dev/nvidia-uvm" in found["message"]
+    assert "not loaded" not in found["message"]
+    assert "nvidia-modprobe" not in found["remedy"]
+
+
+@pytest.mark.parametrize(
+    ("modes", "words", "refuted"),
+    [
+        ({}, "the GPU is lost", "process"),
+        ({"mig": None}, "the GPU is lost", "process"),
+        ({"compute_mode": "Exclusive_Process"}, "is Exclusive_Process", "MIG"),
+        ({"mig": "Enabled", "mig_pending": "Enabled"}, "MIG mode is on", "process"),
+        ({"compute_mode": None}, "MIG mode is on and there is no MIG instance, or", "Default"),
+    ],
+)
+def test_46_names_only_what_the_modes_do_not_refute(
+    healthy: Node, modes: dict[str, str | None], words: str, refuted: str
+) -> None:
+    observed = healthy.observed()
+    uuid = next(one["uuid"] for one in observed["nvml"]["devices"] if one["index"] == 1)
+    (gpu,) = (one for one in observed["health"]["gpus"] if one["uuid"] == uuid)
+    gpu.update(modes)
+    findings = judge(computed(healthy, {1: FAILED.format(BUSY)}), observed)["findings"]
+    (found,) = (one for one in findings if one["code"] == "COMPUTE_FAILED")
+    assert words in found["message"]
+    assert refuted not in found["message"].partition("likely cause: ")[2]
+
+
+def test_802_is_not_a_fabric_manager_that_runs() -> None:
+    (found,) = judge(computed(nodes()[1].copy(), {1: FAILED.format(FABRIC)}))["findings"]
+    assert "Fabric Manager runs and the GPUs report Completed" in found["message"]
+    assert "journalctl -u nvidia-fabricmanager" in found["remedy"]
+
+
+def test_802_without_nvswitches_is_not_their_fabric() -> None:
+    (found,) = judge(computed(nodes()[0].copy(), {1: FAILED.format(FABRIC)}))["findings"]
+    assert "the node has no NVSwitches" in found["message"]
+
+
+@pytest.mark.parametrize(
+    ("values", "words", "code"),
+    [
+        ({"compute_mode": "Prohibited"}, BUSY, "COMPUTE_PROHIBITED"),
+        ({"uncorrected": 2}, ECC, "GPU_UNRELIABLE"),
+    ],
+)
+def test_what_a_gpu_reports_of_itself_explains_its_error(
+    healthy: Node, values: dict[str, Any], words: str, code: str
+) -> None:
+    observed = healthy.observed()
+    uuid = next(one["uuid"] for one in observed["nvml"]["devices"] if one["index"] == 1)
+    (gpu,) = (one for one in observed["health"]["gpus"] if one["uuid"] == uuid)
+    gpu.update(values)
+    assert codes(judge(computed(healthy, {1: FAILED.format(words)}), observed)) == [code]
+    found = codes(judge(computed(healthy, {0: FAILED.format(words)}), observed))
+    assert found == [code, "COMPUTE_FAILED"]
+
+
+def test_a_gpu_that_the_device_plugin_names_is_not_accused_twice(healthy: Node) -> None:
+    node = computed(healthy, {1: FAILED.format(LAUNCH)})
+    assert node.smoke
+    assert node.cluster
+    error = f"XidCriticalError: Xid=79 on Device={node.smoke['uuids'][1]}, marking it unhealthy"
+    evidence = {"pod": "a/b", "namespace": "a", "name": "b", "error": error}
+    cause = {"code": "GPU_UNHEALTHY", "evidence": evidence}
+    fewer = (healthy.declared or 0) - 1
+    node = node._replace(cluster={**node.cluster, "allocatable": fewer, "cause": cause})
+    assert codes(judge(node)) == ["GPU_UNHEALTHY"]
 
 
 def test_a_gpu_that_another_finding_names_is_not_accused_twice(healthy: Node) -> None:
@@ -193,7 +295,8 @@ def test_partitions_and_cards_beside_the_switches_may_have_no_access_to_others()
     ("words", "more", "code"),
     [
         ("out of memory", {}, "SMOKE_NOT_RUN"),
-        (BUSY, {}, "SMOKE_NOT_RUN"),
+        (BUSY, {"mode": "Exclusive_Process"}, "SMOKE_NOT_RUN"),
+        (BUSY, {}, "COMPUTE_FAILED"),
         ("MPS server is not ready to accept new MPS client requests", {}, "SMOKE_NOT_RUN"),
         ("out of memory", {"holders": []}, "COMPUTE_FAILED"),
         ("out of memory", {"shared": False}, "COMPUTE_FAILED"),
@@ -207,10 +310,13 @@ def test_a_share_of_a_gpu_in_use_may_have_no_room(
     assert node.smoke
     share = {"gpus": 1, "shared": True, "holders": ["ml/training"]}
     share |= {"uuids": node.smoke["uuids"][:1], "results": node.smoke["results"][:1], **more}
-    verdict = judge(node._replace(smoke={**node.smoke, **share}))
-    assert codes(verdict) == [code]
+    observed = node.observed()
+    observed["health"]["gpus"][0]["compute_mode"] = share.pop("mode", "Default")
+    verdict = judge(node._replace(smoke={**node.smoke, **share}), observed)
+    (found,) = (one for one in verdict["findings"] if one["code"] != "COMPUTE_EXCLUSIVE")
+    assert found["code"] == code
     assert verdict["ok"] is (code == "SMOKE_NOT_RUN")
-    assert ("ml/training" in verdict["findings"][0]["message"]) is verdict["ok"]
+    assert ("ml/training" in found["message"]) is verdict["ok"]
 
 
 def test_no_exchange_is_expected_of_gpus_that_do_not_compute(healthy: Node) -> None:

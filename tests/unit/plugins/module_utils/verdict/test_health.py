@@ -304,6 +304,48 @@ def test_a_replaced_row_and_its_log_do_not_contradict(number: int) -> None:
     assert (found["code"], found["severity"]) == ("GPU_RESET_DUE", "notice")
 
 
+MIG = {
+    "mig_mode/current_mig": "Enabled",
+    "mig_mode/pending_mig": "Enabled",
+    **dict.fromkeys(f"{ROWS}_{one}" for one in ("corr", "unc", "pending", "failure")),
+    ECC: "1",
+}
+
+
+@pytest.mark.parametrize(
+    ("numbers", "code"),
+    [
+        ([63], "GPU_RESET_DUE"),
+        ([94], "GPU_RESET_DUE"),
+        ([63, 94, 45], "GPU_RESET_DUE"),  # the program ended, too
+        ([], "GPU_UNRELIABLE"),
+        ([45], "GPU_UNRELIABLE"),
+        ([63, 95], "GPU_UNRELIABLE"),
+        ([63, 48], "GPU_UNRELIABLE"),
+    ],
+)
+def test_with_mig_the_log_shows_a_row_that_was_replaced(numbers: list[int], code: str) -> None:
+    (found,) = judge(node({FIRST: MIG}, events=[xid(number) for number in numbers]))
+    assert found["code"] == code
+    assert FIRST in found["message"]
+
+
+def test_without_mig_the_log_does_not_excuse_an_error() -> None:
+    values = {**MIG, "mig_mode/current_mig": "Disabled", "mig_mode/pending_mig": "Disabled"}
+    assert [one["code"] for one in judge(node({FIRST: values}, events=[xid(63)]))] == [
+        "GPU_UNRELIABLE"
+    ]
+
+
+def test_a_reset_that_is_due_names_what_must_be_reset() -> None:
+    due = {address: {f"{ROWS}_pending": "Yes"} for address in ADDRESSES[:2]}
+    (found,) = judge(node(due))
+    assert f"--gpu-reset -i {ADDRESSES[0]},{ADDRESSES[1]}`" in found["remedy"]
+    (found,) = judge(node(due, fabric={"switches": [{"address": "0000:05:00.0"}]}))
+    assert "reset all its GPUs (`nvidia-smi --gpu-reset`" in found["remedy"]
+    assert "ADDRESS" not in found["remedy"]
+
+
 def test_other_gpus_are_judged_beside_a_broken_one() -> None:
     seen = node({FIRST: {ECC: "1"}, ADDRESSES[1]: {f"{ROWS}_pending": "Yes"}})
     assert [one["code"] for one in judge(seen)] == ["GPU_UNRELIABLE", "GPU_RESET_DUE"]

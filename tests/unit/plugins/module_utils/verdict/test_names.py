@@ -29,7 +29,7 @@ def judged(
         ids = {"registered": {"nvidia.com/gpu": registered}, "holdings": []}
         node["kubelet"]["devices"] = ids
     found = judge_names("n1", node, is_whole=is_whole)
-    return [one["message"].removeprefix("n1: ") for one in found]
+    return [f"{one['code']}: {one['message'].removeprefix('n1: ')}" for one in found]
 
 
 def named(*names: str) -> list[str]:
@@ -45,11 +45,14 @@ def test_a_healthy_node_has_none() -> None:
 
 def test_a_specification_that_names_a_gpu_of_the_past() -> None:
     (text,) = judged({RUN: named(GONE, *UUIDS)})
-    assert text == f"the CDI specification {RUN} names GPUs that the node no longer has: {GONE}"
+    assert text == (
+        f"CDI_GPU_GONE: the CDI specification {RUN} names GPUs that the node no longer has: {GONE}"
+    )
 
 
 def test_a_kubelet_that_knows_a_gpu_of_the_past() -> None:
     (text,) = judged({}, [f"{GONE}::0", f"{GONE}::1", *UUIDS])
+    assert text.startswith("KUBELET_DEVICES_OUTDATED: ")
     assert text.endswith(f"kubelet_internal_checkpoint): {GONE}")
 
 
@@ -75,8 +78,8 @@ def test_two_files_of_one_directory() -> None:
     other = "/var/run/cdi/copy.yaml"
     (text,) = judged({RUN: named("0", "all"), other: named("0", "1"), ETC: named("0")})
     assert text == (
-        f"the CDI specifications {RUN} and {other} both have nvidia.com/gpu=0, so container "
-        "engines use neither of them"
+        f"CDI_DEVICE_TWICE: the CDI specifications {RUN} and {other} both have nvidia.com/gpu=0, "
+        "so container engines use neither of them"
     )
     others = {RUN: ["example.com/nic=0"], other: ["example.com/nic=0"]}
     assert judged(others) == []  # of another vendor

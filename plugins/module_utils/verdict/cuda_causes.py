@@ -1,0 +1,127 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: BSD-2-Clause
+
+"""The likely cause of a CUDA error where the node refutes the usual one. No I/O.
+
+What another finding explains does not come here: see compute.py.
+
+Source: tests/recorded/cuda_errors.yml
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ansible_collections.metal.gpu.plugins.module_utils.read import cuda_errors, cuda_images
+from ansible_collections.metal.gpu.plugins.module_utils.read.device_files import UVM, outdated
+from ansible_collections.metal.gpu.plugins.module_utils.read.fabric import COMPLETED
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.fabric import (
+    is_in_container,
+    is_needed,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ansible_collections.metal.gpu.plugins.module_utils.read.cuda_errors import CudaError
+    from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import SmokeRow
+    from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+
+_SPECIFY = (
+    "write the CDI specifications again with `systemctl restart nvidia-cdi-refresh.service`, and "
+    "delete the device plugin's pod there"
+)
+
+
+def on_node(error: CudaError, node: Node, smoke: SmokeRow, uuids: Sequence[str]) -> CudaError:
+    """Return the error with its cause on this node. `uuids` are the GPUs that have it."""
+    if error.number == 35:
+        return _of_library(error, node, smoke)
+    if error.number == 46:
+        return _of_modes(error, node, uuids)
+    if error.number == 802:
+        return _of_fabric(error, node)
+    if error.number in (3, 999):
+        return _of_uvm(error, node)
+    return error
+
+
+def _of_library(error: CudaError, node: Node, smoke: SmokeRow) -> CudaError:
+    """A program whose image fits the driver has no other reason than a missing library."""
+    driver = node["nvml"]["driver_version"]
+    if not cuda_images.runs_with(smoke.get("image", ""), driver):
+        return error
+    return error._replace(
+        fault=cuda_errors.NODE,
+        cause=f"the pod got no libcuda.so.1, as driver {driver} is new enough for the image",
+        remedy=(
+            "run `ldconfig -p | grep -F libcuda.so.1` on the node; if it prints nothing, install "
+            f"the missing part of the driver; otherwise {_SPECIFY}; where pods get GPUs without "
+            "CDI, NVIDIA_DRIVER_CAPABILITIES of the image must contain compute"
+        ),
+    )
+
+
+def _of_modes(error: CudaError, node: Node, uuids: Sequence[str]) -> CudaError:
+    gpus = [gpu for gpu in node["health"]["gpus"] if gpu["uuid"] in uuids]
+    modes = {gpu["compute_mode"] for gpu in gpus}
+    if len(gpus) < len(uuids) or None in modes:
+        return error
+    causes, remedies = [], []
+    if others := sorted(filter(None, modes - {"Default"})):
+        causes.append(f"another process has the GPU, whose compute mode is {' and '.join(others)}")
+        remedies.append("run `nvidia-smi -c DEFAULT` on the node")
+    if any(gpu["mig"] == "Enabled" for gpu in gpus):
+        causes.append("MIG mode is on and there is no MIG instance")
+        remedies.append(
+            "list the instances with `nvidia-smi -L` on the node, and create them, or switch MIG "
+            "off with `nvidia-smi -mig 0`"
+        )
+    if not causes:
+        causes.append("the GPU is lost, as its compute mode is Default and MIG is not on")
+        remedies.append("drain the node and reboot it")
+    return error._replace(
+        cause=", or ".join(causes), remedy="; ".join([*remedies, cuda_errors.KERNEL_LOG])
+    )
+
+
+def _of_fabric(error: CudaError, node: Node) -> CudaError:
+    if not is_needed(node):
+        return error._replace(
+            cause="the node has no NVSwitches; those of a virtual machine's host may not be ready",
+            remedy=(
+                f"in a virtual machine, check Fabric Manager on its host; {cuda_errors.KERNEL_LOG}"
+            ),
+        )
+    unit, states = node["fabric"]["manager"], node["fabric"]["states"]
+    is_running = is_in_container(node) or bool(unit and unit["active"])
+    is_ready = bool(states) and all(one["good"] and one["state"] == COMPLETED for one in states)
+    if not (is_running and is_ready):
+        return error
+    return error._replace(
+        cause=(
+            f"Fabric Manager runs and the GPUs report {COMPLETED}, but that state stays when "
+            "Fabric Manager ends, and may be an earlier one's"
+        ),
+        remedy=(
+            "read `journalctl -u nvidia-fabricmanager` on the node, drain the node and reboot it; "
+            "read docs/fabric.md"
+        ),
+    )
+
+
+def _of_uvm(error: CudaError, node: Node) -> CudaError:
+    paths = [file["path"] for file in node["device_files"]]
+    is_right = UVM in paths and UVM not in outdated(node["device_files"], node["device_majors"])
+    if "nvidia_uvm" not in node["kernel"]["modules"] or not is_right:
+        return error
+    return error._replace(
+        cause=(
+            f"the pod lacks {UVM}, which is right on the node, where nvidia_uvm is loaded; or a "
+            "GPU of the node is lost"
+        ),
+        remedy=(
+            "run `grep -l nvidia-uvm /etc/cdi/* /var/run/cdi/*` on the node; if it prints nothing, "
+            f"{_SPECIFY}; {cuda_errors.KERNEL_LOG}"
+        ),
+    )
