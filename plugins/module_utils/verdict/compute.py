@@ -9,7 +9,7 @@ not be ready. What another finding about the node already explains is not report
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.causes import quote
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_output import LIST
@@ -25,7 +25,11 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.fabric import PA
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-    from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import Result, SmokeRow
+    from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import (
+        Exchange,
+        Result,
+        SmokeRow,
+    )
     from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 
 # Which findings about the node explain an error, by its number.
@@ -117,7 +121,7 @@ def judge_unproven(
         yield finding("EXCHANGE_UNPROVEN", host, evidence=exchange["message"] or "it did not run")
 
 
-def _exchange(smoke: SmokeRow) -> Mapping[str, Any]:
+def _exchange(smoke: SmokeRow) -> Exchange:
     return smoke.get("exchange") or {"state": "", "message": ""}
 
 
