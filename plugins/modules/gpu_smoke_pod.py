@@ -79,14 +79,17 @@ options:
     type: dict
     default: {}
   exchange_image:
-    description: With O(level=exchange), the image for O(exchange_command). It needs a shell.
+    description: >-
+      With O(level=exchange), the image for O(exchange_command). It needs C(sh), C(timeout),
+      C(tail) and C(tr).
     type: str
     default: ""
   exchange_command:
     description:
       - With O(level=exchange), the program that exchanges data between GPUs, and its arguments.
-      - An exit code other than 0 is a failure. The matrix of C(nvbandwidth) must have a row for
-        each GPU. A pair without access to each other, C(N/A), is no failure.
+      - An exit code other than 0 is a failure. C(nvbandwidth) must print a matrix that has a row
+        for each GPU. A pair without access to each other, C(N/A), is no failure.
+      - The program is stopped 60 seconds before O(wait_timeout).
     type: list
     elements: str
     default: [nvbandwidth, -t, device_to_device_memcpy_read_ce]
@@ -273,11 +276,16 @@ nodes:
       contains:
         state:
           description:
-            - V(ok), V(failed), V(nothing) if there is nothing to prove, or V(not_run).
+            - V(ok), V(failed), V(nothing) if there is nothing to prove, V(partial) if some pairs
+              of GPUs have no access to each other, or V(not_run).
           type: str
         message:
           description: Why it is not V(ok).
           type: str
+        alone:
+          description: With V(partial), the numbers of the GPUs that have access to no other one.
+          type: list
+          elements: int
     image:
       description: The image of the pod.
       type: str
@@ -634,7 +642,8 @@ def _describe_exchange(outcome: Outcome, template: smoke_pod.Template) -> dict[s
     found = outcome.verdict.exchanged
     if found is None and outcome.request.gpus == 1 and outcome.verdict.state == "ok":
         found = smoke_output.Exchanged("nothing", "the pod has one GPU")
-    return (found or smoke_output.Exchanged("not_run"))._asdict()
+    row = (found or smoke_output.Exchanged("not_run"))._asdict()
+    return {**row, "alone": list(row["alone"])}
 
 
 def _describe(outcome: Outcome, template: smoke_pod.Template) -> dict[str, Any]:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from decimal import Decimal
 
+    from ansible_collections.metal.gpu.plugins.module_utils.cluster.causes import Cause
     from ansible_collections.metal.gpu.plugins.module_utils.cluster.kube import Client
     from ansible_collections.metal.gpu.plugins.module_utils.cluster.node_status import (
         Judgement,
@@ -129,6 +130,9 @@ class _Wait:
         self.reached: dict[str, float] = {}  # after how many seconds a node was as expected
         # After how many seconds nobody waited for a node any longer, and why.
         self.given_up: dict[str, tuple[float, Evidence]] = {}
+        # The final cause of a node, after how many seconds it was first seen, and when an event had
+        # told it then.
+        self.standing: dict[str, tuple[Cause | None, float, str]] = {}
 
     def follow(self, *, give_up: bool) -> None:
         """Follow the nodes until each is as expected or given up, or time is up."""
@@ -161,8 +165,21 @@ class _Wait:
             if name in self.observed and name not in done and not self._has_own_names(name)
         }
         for name, found in plugin_evidence.read(self.client, short, self.resource).items():
-            if found.is_final:
+            if self._is_settled(name, found):
                 self.given_up[name] = (self.timer.elapsed_s(), found)
+
+    def _is_settled(self, name: str, found: Evidence) -> bool:
+        """Tell whether a final cause has been there long enough.
+
+        An event may be an hour old. It counts when it was observed again since the first look.
+        """
+        now_s = self.timer.elapsed_s()
+        cause, since_s, told_at = self.standing.get(name, (None, 0.0, ""))
+        if cause is None or not found.cause or cause.code != found.cause.code:
+            cause, since_s, told_at = found.cause, now_s, found.told_at
+        self.standing[name] = (cause if found.is_final else None, since_s, told_at)
+        is_told = not found.told_at or found.told_at != told_at
+        return found.is_final and is_told and now_s - since_s >= found.patience_s
 
     def explain(self) -> dict[str, Evidence]:
         """Return why nodes differ. What is known of those that were given up is left out."""

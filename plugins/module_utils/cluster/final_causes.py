@@ -27,13 +27,35 @@ _RESTARTS = 2
 # about to drop the connection of a plugin that has exited has done so.
 _TRIES = 2
 # Taints of nodes that are being set up: those who set them remove them again.
-_STARTUP = re.compile(r"(?i)not-?ready|uninitiali[sz]ed|initiali[sz]ing|startup|bootstrap")
+_STARTUP = re.compile(
+    r"(?i)not-?ready|uninitiali[sz]ed|initiali[sz]ing|startup|bootstrap"
+    r"|network-?unavailable|unregistered"
+)
+# Labels that pods set on a node that has just joined: Node Feature Discovery, and the GPU Operator,
+# which sets others of the second kind while it changes the driver or MIG.
+_DISCOVERED = re.compile(r"^(?:feature\.node\.kubernetes\.io|nvidia\.com/gpu\.deploy\.)")
+_DISCOVERY_S = 60.0
+_PAUSED = re.compile(r"=paused-for-")
 
 
 def is_final(cause: Cause | None, facts: Facts) -> bool:
     """Tell whether a cause lasts until somebody does something about it."""
     rule = _FINAL.get(cause.code) if cause else None
     return bool(cause and rule and rule(cause, facts))
+
+
+def patience_s(cause: Cause) -> float:
+    """Return how long a final cause must be there before nobody has to wait any longer."""
+    required = str(cause.evidence.get("labels") or cause.evidence.get("affinity") or "")
+    return _DISCOVERY_S if any(map(_DISCOVERED.match, required.split())) else 0.0
+
+
+def told_at(cause: Cause, facts: Facts) -> str:
+    """Return when the event was last observed that tells a cause; empty if no event tells it.
+
+    Events stay for an hour, whatever happens afterwards.
+    """
+    return plugin_causes.told_at(facts) if cause.code in _TOLD else ""
 
 
 def _always(_cause: Cause, _facts: Facts) -> bool:
@@ -73,6 +95,10 @@ def _is_permanent_taint(cause: Cause, _facts: Facts) -> bool:
     return not _STARTUP.search(cause.evidence["taint"])
 
 
+def _is_unlabelled(cause: Cause, _facts: Facts) -> bool:
+    return not _PAUSED.search(cause.evidence.get("found", ""))
+
+
 def _is_decision(cause: Cause, _facts: Facts) -> bool:
     """Tell whether a rule rejects the pod, and not a webhook that may come back."""
     return "failed calling webhook" not in cause.evidence["error"]
@@ -81,7 +107,7 @@ def _is_decision(cause: Cause, _facts: Facts) -> bool:
 _FINAL: dict[str, Callable[[Cause, Facts], bool]] = {
     # Only an admin deploys a plugin, sets a label, or changes a node selector.
     "DEVICE_PLUGIN_MISSING": _always,
-    "DEVICE_PLUGIN_NOT_SELECTED": _always,
+    "DEVICE_PLUGIN_NOT_SELECTED": _is_unlabelled,
     "DEVICE_PLUGIN_AFFINITY": _always,
     "NODE_TAINTED": _is_permanent_taint,
     # The kubelet keeps the condition for 5 minutes after its reason has ended:
@@ -101,3 +127,11 @@ _FINAL: dict[str, Callable[[Cause, Facts], bool]] = {
     "GPU_BLOCKS_CONTAINERS": _always,
     "POD_REJECTED": _is_decision,
 }
+
+# What only an event tells while the status of the pod has no reason, or there is no pod.
+_TOLD = (
+    "RUNTIME_HANDLER_MISSING",
+    "RUNTIME_CLASS_MISSING",
+    "GPU_BLOCKS_CONTAINERS",
+    "POD_REJECTED",
+)

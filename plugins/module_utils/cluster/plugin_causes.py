@@ -197,6 +197,25 @@ def _words(pod: Mapping[str, Any], facts: Facts) -> str:
     return pod_status.event_text(event) if event else state
 
 
+def told_at(facts: Facts) -> str:
+    """Return when the newest event was observed that says why pods do not start, or are not made.
+
+    Empty if the status of the pods says it.
+    """
+    if facts.pods:
+        creating = (
+            pod["metadata"]["name"]
+            for pod in facts.pods
+            if pod_status.waiting(pod).get("reason") == "ContainerCreating"
+        )
+        found = [_events_of("Pod", name, facts.events) for name in creating]
+    else:
+        names = (daemonset["metadata"]["name"] for daemonset in facts.daemonsets or ())
+        found = [_events_of("DaemonSet", name, facts.events) for name in names]
+    telling = filter(None, map(causes.telling_event, found))
+    return max(map(pod_status.event_time, telling), default="")
+
+
 def count_refusals(lines: Sequence[str]) -> int:
     """Return how often the kubelet has refused the plugin since it last accepted it."""
     newer = lines[_place(lines, _REGISTERED) + 1 :]

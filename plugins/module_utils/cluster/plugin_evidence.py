@@ -43,6 +43,8 @@ class Evidence(NamedTuple):
     texts: list[str]
     cause: Cause | None
     is_final: bool  # the cause lasts until somebody does something about it
+    patience_s: float = 0.0  # for how long a final cause must be there
+    told_at: str = ""  # when the event was observed that tells a final cause; empty without one
 
 
 class _Cluster:
@@ -155,7 +157,10 @@ def _explain(cluster: _Cluster, name: str, status: NodeStatus) -> Evidence:
     if not pods and not cluster.withheld:
         texts.append(_NOTHING)
     cause = plugin_causes.find_cause(facts)
-    return Evidence(texts, cause, final_causes.is_final(cause, facts))
+    if cause is None or not final_causes.is_final(cause, facts):
+        return Evidence(texts, cause, is_final=False)
+    patience_s, told_at = final_causes.patience_s(cause), final_causes.told_at(cause, facts)
+    return Evidence(texts, cause, is_final=True, patience_s=patience_s, told_at=told_at)
 
 
 def _describe(key: str, pod: Mapping[str, Any], lines: Sequence[str]) -> str:

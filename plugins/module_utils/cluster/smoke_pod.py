@@ -191,7 +191,7 @@ def _container(template: Template, request: Request, level: str, image: str) -> 
     return {
         "name": CONTAINERS[level],
         "image": image,
-        "command": smoke_output.command(level, template.exchange_command),
+        "command": smoke_output.command(level, template.exchange_command, template.limit_s),
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "resources": {**resources, "limits": limits},
         "securityContext": {
@@ -201,17 +201,20 @@ def _container(template: Template, request: Request, level: str, image: str) -> 
     }
 
 
-def judge(pod: Mapping[str, Any], request: Request, resource: str) -> Verdict:
-    """Return the verdict on a pod; the state is empty while it is undecided."""
-    return _judge(pod, request, resource)._replace(status=section(pod, "status"))
+def judge(pod: Mapping[str, Any], request: Request, resource: str, exchange: str = "") -> Verdict:
+    """Return the verdict on a pod; the state is empty while it is undecided.
+
+    `exchange` is the program that exchanges data.
+    """
+    return _judge(pod, request, resource, exchange)._replace(status=section(pod, "status"))
 
 
-def _judge(pod: Mapping[str, Any], request: Request, resource: str) -> Verdict:
+def _judge(pod: Mapping[str, Any], request: Request, resource: str, exchange: str) -> Verdict:
     status = section(pod, "status")
     phase = status.get("phase", "Pending")
     ended = {name: found for name, found in _ended(pod) if found}
     if phase == "Succeeded" or (phase == "Failed" and is_result(pod, ended)):
-        return judge_output(phase, ended, request.gpus)
+        return judge_output(phase, ended, request.gpus, exchange)
     if phase == "Failed":
         return judge_failure(pod, ended)
     name, waiting = _waiting(pod)

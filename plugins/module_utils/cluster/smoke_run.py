@@ -159,7 +159,9 @@ class _Run:
             return Verdict("unknown", "", str(error))
 
     def _judge(self, pod: dict[str, Any], request: Request) -> Verdict:
-        return smoke_pod.judge(pod, request, request.resource or self.template.resource)
+        resource = request.resource or self.template.resource
+        program = next(iter(self.template.exchange_command), "")
+        return smoke_pod.judge(pod, request, resource, program)
 
     def _keep(self, pod: dict[str, Any]) -> Verdict | None:
         request = self.pods.get(pod["metadata"]["name"])

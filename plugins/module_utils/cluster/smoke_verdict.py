@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _NOT_STARTED = ("StartError", "ContainerCannotRun")
+# nvidia-smi warns that the infoROM of a GPU is corrupted, exits with 14, and the GPU computes.
+_WARNED = 14
+_WARNING = "WARNING: infoROM is corrupted"
 
 
 class Verdict(NamedTuple):
@@ -41,8 +44,10 @@ class Verdict(NamedTuple):
     has_program: bool = True  # the image has a program that computes
 
 
-def judge_output(phase: str, ended: Mapping[str, Mapping[str, Any]], gpus: int) -> Verdict:
-    """Judge what the containers wrote."""
+def judge_output(
+    phase: str, ended: Mapping[str, Mapping[str, Any]], gpus: int, exchange: str = ""
+) -> Verdict:
+    """Judge what the containers wrote. `exchange` is the program that exchanges data."""
     listing = ended.get(CONTAINERS[LIST])
     if listing is not None:
         return _judge_listing(listing.get("message", ""), gpus)
@@ -53,11 +58,12 @@ def judge_output(phase: str, ended: Mapping[str, Mapping[str, Any]], gpus: int) 
     exchanged = None
     if other is not None:
         code, text = other.get("exitCode") or 0, other.get("message") or other.get("reason", "")
-        exchanged = smoke_output.parse_exchanged(code, text, gpus)
+        exchanged = smoke_output.parse_exchanged(code, text, gpus, exchange)
     troubles = []
     if len(distinct) != gpus or len(distinct) != len(uuids):
         troubles.append(_miscount(gpus, uuids))
-    if computed.trouble:
+    # Of GPUs that are all there and compute, it says nothing.
+    if computed.trouble and (troubles or not all(one.ok for one in computed.results)):
         troubles.append(computed.trouble)
     if not computed.has_program:
         troubles.append("the image has no vectorAdd")
@@ -79,6 +85,7 @@ def judge_output(phase: str, ended: Mapping[str, Mapping[str, Any]], gpus: int) 
 
 def _judge_listing(output: str, gpus: int) -> Verdict:
     uuids, rest = smoke_output.parse_uuids(output)
+    rest = tuple(line for line in rest if not line.startswith(_WARNING))
     distinct = tuple(dict.fromkeys(uuids))
     if len(distinct) == len(uuids) == gpus and not rest:
         return Verdict("ok", "Succeeded", "", uuids, ran=True)
@@ -97,13 +104,16 @@ def _miscount(gpus: int, uuids: Sequence[str]) -> str:
 
 
 def is_result(pod: Mapping[str, Any], ended: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Tell whether a pod that failed has results: the script wrote what it found, and exited."""
+    """Tell whether a pod that failed has results: what ran wrote what it found, and exited."""
     computed = ended.get(CONTAINERS[COMPUTE], {})
     if pod["status"].get("reason") or computed.get("reason") in (*_NOT_STARTED, "OOMKilled"):
         return False
     other = ended.get(CONTAINERS[EXCHANGE], {})
     if other.get("reason") in _NOT_STARTED:
         return False
+    listing = ended.get(CONTAINERS[LIST], {})
+    if listing.get("exitCode") == _WARNED and _WARNING in listing.get("message", ""):
+        return True
     found = smoke_output.parse_computed(computed.get("message", ""))
     return bool(found.results) or not found.has_program
 

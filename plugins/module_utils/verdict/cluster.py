@@ -221,7 +221,7 @@ def _judge_smoke(
             busy=_busy([gpu for gpu in devices if gpu["uuid"] not in seen], held),
             holders=", ".join(smoke["holders"]),
         )
-    yield from compute.judge_unproven(host, smoke)
+    yield from compute.judge_unproven(host, node, smoke, evident)
     if smoke.get("left_behind"):
         yield finding(
             "SMOKE_POD_LEFT",

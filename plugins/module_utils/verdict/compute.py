@@ -20,11 +20,16 @@ from ansible_collections.metal.gpu.plugins.module_utils.read import (
     gpu_models,
 )
 from ansible_collections.metal.gpu.plugins.module_utils.verdict import cuda_causes
+from ansible_collections.metal.gpu.plugins.module_utils.verdict.fabric import PARTITIONS, is_needed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-    from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import Result, SmokeRow
+    from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import (
+        Exchange,
+        Result,
+        SmokeRow,
+    )
     from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
 
 # Which findings about the node explain an error, by its number.
@@ -40,6 +45,9 @@ _EXPLAINED_BY = {
     999: ("CUDA_UNAVAILABLE", "DEVICE_FILE_BLOCKED", "DEVICE_FILE_OUTDATED"),
     803: ("NVML_UNAVAILABLE", "NVML_TROUBLE"),
 }
+# What a program says of a GPU of which other pods have the memory, or all places of the MPS daemon,
+# or which only one process may use.
+_IN_USE = (2, 46, 805, 806, 807, 808, 809)
 # A finding that names a GPU explains every error of a program on it.
 _OF_A_GPU = (
     "GPU_FAULTY",
@@ -93,16 +101,27 @@ def judge_computed(
         yield finding("EXCHANGE_FAILED", host, error=quote(_exchange(smoke)["message"]))
 
 
-def judge_unproven(host: str, smoke: SmokeRow) -> Iterator[dict[str, str]]:
-    """Yield a notice if the node could not prove that its GPUs exchange data."""
+def judge_unproven(
+    host: str, node: Node, smoke: SmokeRow, evident: Collection[Mapping[str, str]]
+) -> Iterator[dict[str, str]]:
+    """Yield what the node could not prove about its GPUs' exchange of data: mostly a notice.
+
+    Through NVSwitches, each GPU has access to another one, unless it is a partition of its own, or
+    a card beside them.
+    """
     exchange = _exchange(smoke)
-    if exchange["state"] == "nothing" or (
+    is_switched = is_needed(node) and node["fabric"]["mode"] != PARTITIONS
+    is_switched = is_switched and len({gpu["device"] for gpu in node["pci"]}) == 1
+    if exchange.get("alone") and is_switched:
+        if is_sound(evident):
+            yield finding("EXCHANGE_FAILED", host, error=quote(exchange["message"]))
+    elif exchange["state"] in ("nothing", "partial") or (
         exchange["state"] == "not_run" and smoke["state"] == "ok"
     ):
         yield finding("EXCHANGE_UNPROVEN", host, evidence=exchange["message"] or "it did not run")
 
 
-def _exchange(smoke: SmokeRow) -> Mapping[str, str]:
+def _exchange(smoke: SmokeRow) -> Exchange:
     return smoke.get("exchange") or {"state": "", "message": ""}
 
 
@@ -113,6 +132,10 @@ def _judge_error(
     if cuda_errors.WRONG_RESULT in error:
         return finding("COMPUTE_WRONG", host, gpus=gpus, error=quote(error))
     known = cuda_errors.recognise(error)
+    if known and _is_in_use(known.number, node, smoke, uuids):
+        holders = ", ".join(smoke["holders"])
+        evidence = f"its share of {gpus} has no room for it ({quote(error)}); claimed by {holders}"
+        return finding("SMOKE_NOT_RUN", host, evidence=evidence)
     if known:
         known = cuda_causes.on_node(known, node, smoke, uuids)
     if known and (known.fault == cuda_errors.IMAGE or _lacks_code(node, smoke, known, uuids)):
@@ -133,6 +156,15 @@ def _judge_error(
         cause=cause,
         remedy=remedy,
     )
+
+
+def _is_in_use(number: int, node: Node, smoke: SmokeRow, uuids: Collection[str]) -> bool:
+    """Tell whether other pods explain an error, on a GPU that is shared with them."""
+    if number not in _IN_USE or not smoke.get("shared") or not smoke["holders"]:
+        return False
+    # Where many processes may use a GPU, no other one keeps it busy.
+    modes = {gpu["compute_mode"] for gpu in node["health"]["gpus"] if gpu["uuid"] in uuids}
+    return number != 46 or modes != {"Default"}
 
 
 def _misfit(node: Node, error: cuda_errors.CudaError) -> str:

@@ -66,6 +66,17 @@ class Result(TypedDict):
     error: str
 
 
+class _Exchange(TypedDict):
+    state: str
+    message: str
+
+
+class Exchange(_Exchange, total=False):
+    """What a pod found out about copies between GPUs."""
+
+    alone: Sequence[int]  # the GPUs that have access to no other one, as the pod numbers them
+
+
 class _SmokeRow(TypedDict):
     state: str
     reason: str
@@ -87,7 +98,7 @@ class SmokeRow(_SmokeRow, total=False):
     level: str
     image: str
     results: Sequence[Result]
-    exchange: Mapping[str, str] | None
+    exchange: Exchange | None
     claims: Mapping[str, str]  # namespace/name of the holders, by their UID
     shared: bool  # the pod asked for a share, so it did not see every GPU
 

@@ -9,6 +9,7 @@ import pytest
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
     capacity,
+    final_causes,
     kube_collections,
     kube_settings,
     kube_transport,
@@ -331,6 +332,51 @@ def test_a_node_that_was_given_up_may_recover(api, call, looks_at_once):
     assert "failed" not in result
     assert {row["state"] for row in result["nodes"].values()} == {"ok"}
     assert result["nodes"]["gpu-1"]["cause"] is None
+
+
+@pytest.mark.parametrize(("patience_s", "is_given_up"), [(60.0, False), (0.5, True)])
+def test_labels_of_a_node_that_has_just_joined_are_waited_for(
+    api, call, looks_at_once, monkeypatch, patience_s, is_given_up
+):
+    """Node Feature Discovery sets them."""
+    monkeypatch.setattr(final_causes, "_DISCOVERY_S", patience_s)
+    api.put("nodes", node("gpu-1", None))
+    selector = {"feature.node.kubernetes.io/pci-10de.present": "true"}
+    api.put("daemonsets", daemonset(nodeSelector=selector))
+    api.longest_watch_s = 0.2
+    row = call(gpu_capacity, nodes={"gpu-1": 4}, give_up=True, wait_timeout=3)["nodes"]["gpu-1"]
+    assert row["cause"]["code"] == "DEVICE_PLUGIN_NOT_SELECTED"
+    assert (row["seconds"] < 3) is is_given_up
+    assert row["seconds"] > 0.5
+
+
+@pytest.mark.parametrize("is_repeated", [True, False])
+def test_an_event_counts_when_it_is_observed_again(api, call, looks_at_once, is_repeated):
+    """An event stays for an hour, and the pod may wait for something else by now."""
+
+    def tell(time):
+        about = {"kind": "Pod", "name": "plugin-gpu-1"}
+        message = 'Failed to create pod sandbox: no runtime for "nvidia" is configured'
+        event = {"type": "Warning", "reason": "FailedCreatePodSandBox", "message": message}
+        metadata = {"name": "e", "namespace": "kube-system"}
+        event |= {"metadata": metadata, "lastTimestamp": f"2026-11-23T16:00:{time}Z"}
+        api.put("events", {"involvedObject": about, **event})
+
+    def see_again():
+        api.when_listed["events"] = lambda: tell("13")
+
+    creating = {"name": "plugin", "ready": False}
+    creating["state"] = {"waiting": {"reason": "ContainerCreating"}}
+    api.put("nodes", node("gpu-1", None))
+    api.put("daemonsets", daemonset())
+    api.put("pods", plugin_pod("gpu-1", phase="Pending", containerStatuses=[creating]))
+    tell("01")
+    if is_repeated:
+        api.when_listed["events"] = see_again
+    api.longest_watch_s = 0.2
+    row = call(gpu_capacity, nodes={"gpu-1": 4}, give_up=True, wait_timeout=3)["nodes"]["gpu-1"]
+    assert row["cause"]["code"] == "RUNTIME_HANDLER_MISSING"
+    assert (row["seconds"] < 3) is is_repeated
 
 
 def test_without_give_up_the_whole_time_is_waited(api, call, looks_at_once):

@@ -107,7 +107,6 @@ def test_one_gpu_that_does_not_compute_fails_the_node(smoke):
             "GPU-a\nGPU-a\n1 ok\n2 ok\n", "the pod requested 2 GPUs, but nvidia-smi listed 1, some",
             id="twice",
         ),
-        pytest.param(ALL_WELL + "! 15 GPU is lost\n", "nvidia-smi exited with code 15", id="words"),
         pytest.param("GPU-a\nGPU-b\n1 ok\n", "GPU-b: the program gave no result", id="cut"),
     ],
 )  # fmt: skip
@@ -115,6 +114,32 @@ def test_a_set_that_is_not_complete_is_no_success(smoke, message, words):
     row = smoke(computed(message))["nodes"]["gpu-1"]
     assert row["state"] == "failed"
     assert row["message"].startswith(words)
+
+
+INFOROM = "WARNING: infoROM is corrupted at gpu 0000:83:00.0"
+
+
+@pytest.mark.parametrize(
+    ("level", "message", "state"),
+    [
+        ("compute", f"{ALL_WELL}! 14 {INFOROM}\n", "ok"),
+        ("compute", f"{ONE_FAILS}! 14 {INFOROM}\n", "failed"),
+        ("list", f"GPU-a\nGPU-b\n{INFOROM}\n", "ok"),
+        ("list", f"GPU-a\n{INFOROM}\n", "failed"),
+        ("list", f"GPU-a\nGPU-b\n{INFOROM}\n[GPU is lost]\n", "failed"),
+    ],
+)
+def test_a_corrupted_inforom_alone_fails_no_gpu(smoke, level, message, state):
+    name = "nvidia-smi" if level == "list" else "compute"
+    status = {"phase": "Failed", "containerStatuses": [ended(name, message, 14, "Error")]}
+    assert smoke(status, level=level)["nodes"]["gpu-1"]["state"] == state
+
+
+def test_nvbandwidth_that_prints_no_matrix_has_proven_nothing(smoke):
+    row = smoke(exchanged("hello\n"), level="exchange")["nodes"]["gpu-1"]
+    assert row["message"].endswith("the program printed no matrix: hello")
+    row = smoke(exchanged("hello\n"), level="exchange", exchange_command=["other"])
+    assert row["nodes"]["gpu-1"]["exchange"]["state"] == "ok"
 
 
 def test_an_image_without_the_program_is_a_cause(smoke):
@@ -165,7 +190,7 @@ def test_too_little_memory_is_named(smoke):
 
 def test_exchange_is_in_the_same_pod_after_the_computation(api, smoke):
     row = smoke(exchanged(), level="exchange")["nodes"]["gpu-1"]
-    assert (row["state"], row["exchange"]) == ("ok", {"state": "ok", "message": ""})
+    assert (row["state"], row["exchange"]) == ("ok", {"state": "ok", "message": "", "alone": []})
     assert [one["ok"] for one in row["results"]] == [True, True]
     (first,), (second,) = made(api)["initContainers"], made(api)["containers"]
     assert (first["image"], second["image"]) == (IMAGE, EXCHANGE)
@@ -176,7 +201,8 @@ def test_exchange_is_in_the_same_pod_after_the_computation(api, smoke):
 def test_exchange_that_fails(smoke):
     words = "[CUDA_ERROR_SYSTEM_NOT_READY] system not yet initialized"
     row = smoke(exchanged(words, 1), level="exchange")["nodes"]["gpu-1"]
-    assert (row["state"], row["exchange"]) == ("failed", {"state": "failed", "message": words})
+    assert row["state"] == "failed"
+    assert row["exchange"] == {"state": "failed", "message": words, "alone": []}
     assert [one["ok"] for one in row["results"]] == [True, True]
     assert row["message"] == f"the GPUs do not exchange data: {words}"
 
@@ -208,7 +234,7 @@ def test_exchange_without_its_image_keeps_the_computation(smoke):
 def test_one_gpu_has_nobody_to_exchange_data_with(api, smoke):
     row = smoke(computed("GPU-a\n1 ok\n"), gpus=1, level="exchange")["nodes"]["gpu-1"]
     assert row["state"] == "ok"
-    assert row["exchange"] == {"state": "nothing", "message": "the pod has one GPU"}
+    assert row["exchange"] == {"state": "nothing", "message": "the pod has one GPU", "alone": []}
     assert "initContainers" not in made(api)
 
 

@@ -9,7 +9,11 @@ from typing import Any
 import pytest
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.causes import Cause
-from ansible_collections.metal.gpu.plugins.module_utils.cluster.final_causes import is_final
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.final_causes import (
+    is_final,
+    patience_s,
+    told_at,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.node_status import NodeStatus
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.plugin_causes import Facts
 
@@ -38,6 +42,20 @@ def waits(reason: str, message: str = "") -> dict[str, Any]:
         (
             "NODE_TAINTED",
             {"taint": "node.cloudprovider.kubernetes.io/uninitialized=true:NoSchedule"},
+            facts(),
+            False,
+        ),
+        (
+            "NODE_TAINTED",
+            {"taint": "node.kubernetes.io/network-unavailable:NoSchedule"},
+            facts(),
+            False,
+        ),
+        ("NODE_TAINTED", {"taint": "karpenter.sh/unregistered:NoExecute"}, facts(), False),
+        # NVIDIA's operator takes its pods away while it changes the driver or MIG.
+        (
+            "DEVICE_PLUGIN_NOT_SELECTED",
+            {"found": "has nvidia.com/gpu.deploy.device-plugin=paused-for-mig-change"},
             facts(),
             False,
         ),
@@ -86,3 +104,37 @@ def test_what_lasts_until_somebody_does_something(code, evidence, found, final):
 
 def test_nothing_known_is_not_final():
     assert is_final(None, facts()) is False
+
+
+@pytest.mark.parametrize(
+    ("evidence", "is_patient"),
+    [
+        ({}, False),
+        ({"labels": "gpu=true"}, False),
+        ({"labels": "nvidia.com/gpu.present=true"}, False),
+        ({"labels": "gpu=true nvidia.com/gpu.deploy.device-plugin=true"}, True),
+        ({"affinity": "feature.node.kubernetes.io/pci-10de.present In (true)"}, True),
+        ({"affinity": "kubernetes.io/arch In (arm64)"}, False),
+    ],
+)
+def test_labels_that_a_discovery_sets_take_a_moment(evidence, is_patient):
+    assert (patience_s(Cause("DEVICE_PLUGIN_NOT_SELECTED", evidence)) > 0) is is_patient
+
+
+def warning(kind, name, message):
+    about = {"kind": kind, "name": name}
+    row = {"type": "Warning", "reason": "Failed", "message": message, "lastTimestamp": "2026"}
+    return {"metadata": {"name": message}, "involvedObject": about, **row}
+
+
+def test_only_causes_that_an_event_tells_are_as_old_as_it():
+    handler, denied = Cause("RUNTIME_HANDLER_MISSING", {}), Cause("POD_REJECTED", {"error": ""})
+    creating, event = facts(waits("ContainerCreating")), warning("Pod", "p", "no runtime")
+    assert told_at(handler, creating._replace(events=[event])) == "2026"
+    assert told_at(handler, creating) == ""
+    assert told_at(Cause("NODE_PRESSURE", {}), creating._replace(events=[event])) == ""
+    assert told_at(handler, facts(waits("CreateContainerError"))._replace(events=[event])) == ""
+    without = facts()._replace(
+        daemonsets=[{"metadata": {"name": "d"}}], events=[warning("DaemonSet", "d", "denied")]
+    )
+    assert told_at(denied, without) == "2026"

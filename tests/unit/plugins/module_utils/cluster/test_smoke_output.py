@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_output imp
 )
 
 LIMIT = 4096  # bytes of a termination message
+MEMORY = 64 << 20  # bytes that each program in the container may use
 NVIDIA_SMI = "#!/bin/sh\ncat {folder}/listing; exit {code}\n"
 VECTOR_ADD = r"""#!/bin/sh
 echo "[Vector addition of 50000 elements]"
@@ -28,6 +30,12 @@ echo "Test PASSED"
 echo Done
 """
 LOST = "Unable to determine the device handle for GPU2: 0000:83:00.0: Unknown Error"
+
+
+# Its standard error is not empty if the shell does not know something.
+SHELLS = ("dash", "bash", "busybox sh")
+ENDLESS = "exec yes 'the same words again and again'"
+INFOROM = "WARNING: infoROM is corrupted at gpu 0000:83:00.0"
 
 
 def gpu(number: int) -> str:
@@ -46,6 +54,10 @@ GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-b)
 """
 
 
+def limit_memory() -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+
+
 class Pod:
     """A container in which the script runs, with programs in the place of NVIDIA's."""
 
@@ -53,7 +65,12 @@ class Pod:
         self.folder = folder
 
     def run(
-        self, listed: str, behaviour: str = "", code: int = 0, program: str = "vectorAdd"
+        self,
+        listed: str,
+        behaviour: str = "",
+        code: int = 0,
+        program: str = "vectorAdd",
+        shell: str = "sh",
     ) -> tuple[int, str]:
         """Return the exit code and the termination message."""
         (self.folder / "listing").write_text(listed)
@@ -62,17 +79,27 @@ class Pod:
             path = self.folder / name
             path.write_text(text.format(folder=self.folder, code=code))
             path.chmod(0o755)
+        _shell, option, script = smoke_output.command("compute")
+        script = script.replace(f"timeout -k 5 {smoke_output.PROGRAM_S}", "timeout -k 1 1")
+        return self.start([*shell.split(), option, script])
+
+    def exchange(self, shell: str, *arguments: str, limit_s: int = 300) -> tuple[int, str]:
+        _shell, option, script, *words = smoke_output.command("exchange", arguments, limit_s)
+        script = script.replace(f"timeout -k 5 {limit_s - 60}", "timeout -k 1 1")
+        assert "timeout -k 1 1" in script
+        return self.start([*shell.split(), option, script, *words])
+
+    def start(self, made: list[str]) -> tuple[int, str]:
+        """Run a command with as much memory as is plenty."""
         message = self.folder / "message"
         message.write_text("")
-        shell, option, script = smoke_output.command("compute")
-        script = script.replace("/dev/termination-log", str(message))
-        script = script.replace(f"timeout -k 5 {smoke_output.PROGRAM_S}", "timeout -k 1 1")
         ended = subprocess.run(
-            [shell, option, script],
+            [word.replace("/dev/termination-log", str(message)) for word in made],
             env={"PATH": f"{self.folder}:{os.environ['PATH']}"},
             capture_output=True,
             text=True,
             check=False,
+            preexec_fn=limit_memory,
         )
         assert ended.stderr == ""
         return ended.returncode, message.read_text()
@@ -83,8 +110,9 @@ def pod(tmp_path: Path) -> Pod:
     return Pod(tmp_path)
 
 
-def test_each_gpu_computes(pod: Pod) -> None:
-    code, message = pod.run(listing(4))
+@pytest.mark.parametrize("shell", SHELLS)
+def test_each_gpu_computes(pod: Pod, shell: str) -> None:
+    code, message = pod.run(listing(4), shell=shell)
     assert code == 0
     found = parse_computed(message)
     assert found.results == tuple(Result(gpu(number), ok=True) for number in range(4))
@@ -128,12 +156,45 @@ def test_instances_of_mig_compute_in_the_place_of_their_gpu(pod: Pod) -> None:
     assert uuids == ["MIG-1", "MIG-2", "GPU-b"]
 
 
-def test_what_nvidia_smi_reports_beside_the_gpus_is_trouble(pod: Pod) -> None:
-    code, message = pod.run(f"{listing(2)}{LOST}\n", code=15)
+@pytest.mark.parametrize(("words", "status"), [(LOST, 15), (INFOROM, 14)])
+def test_what_nvidia_smi_reports_beside_gpus_that_compute_is_kept(
+    pod: Pod, words: str, status: int
+) -> None:
+    """The script cannot know how many GPUs there must be."""
+    code, message = pod.run(f"{listing(2)}{words}\n", code=status)
     found = parse_computed(message)
-    assert code == 1
+    assert code == 0
     assert all(result.ok for result in found.results)
-    assert found.trouble == f"nvidia-smi exited with code 15: {LOST}"
+    assert found.trouble == f"nvidia-smi exited with code {status}: {words}"
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_program_that_prints_without_end_fills_no_memory(pod: Pod, shell: str) -> None:
+    code, message = pod.run(
+        listing(2), f"case $CUDA_VISIBLE_DEVICES in {gpu(1)}) {ENDLESS};; esac\n", shell=shell
+    )
+    one, two = parse_computed(message).results
+    assert (code, one.ok, two.ok) == (1, True, False)
+    assert two.error.startswith("the program was stopped, after 60 s or by the kernel")
+    assert two.error.endswith("): the same words again and again")
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_an_exchange_that_prints_without_end_fills_no_disk(pod: Pod, shell: str) -> None:
+    code, message = pod.exchange(shell, "yes", "the same words")
+    assert len(message) < 64 << 10
+    found = parse_exchanged(code, message, 8)
+    assert found.state == "failed"
+    assert "stopped" in found.message
+    assert "the same words" in message
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_an_exchange_keeps_its_exit_code_and_its_last_words(pod: Pod, shell: str) -> None:
+    script = "echo first; echo 'exit 0' >&2; printf 'no \\000 end'; exit 7"
+    assert pod.exchange(shell, "sh", "-c", script) == (7, "first\nexit 0\nno  end\n")
+    assert pod.exchange(shell, "true") == (0, "\n")
+    assert pod.exchange(shell, "no-such-program")[0] == 127
 
 
 def test_no_gpu(pod: Pod) -> None:
@@ -215,8 +276,61 @@ def test_a_matrix_without_any_access_proves_nothing() -> None:
     )
 
 
-def test_the_arguments_of_the_exchange_are_no_part_of_a_script() -> None:
-    made = smoke_output.command("exchange", ["echo", "a b", "$HOME; ls"])
-    made[2] = made[2].replace(">/dev/termination-log", "")
-    ended = subprocess.run(made, stdout=subprocess.PIPE, text=True, check=True)
-    assert ended.stdout == "a b $HOME; ls\n"
+def matrix(gpus: int, missing: set[tuple[int, int]], cell: str = "276.10") -> str:
+    lines = ["memcpy CE GPU(row) -> GPU(column) bandwidth (GB/s)"]
+    lines.append("  " + "".join(f"{column:>10}" for column in range(gpus)))
+    for row in range(gpus):
+        cells = (
+            "N/A" if row == column or {(row, column), (column, row)} & missing else cell
+            for column in range(gpus)
+        )
+        lines.append(f"{row:>2}" + "".join(f"{one:>10}" for one in cells))
+    return "\n".join([*lines, "", "SUM device_to_device_memcpy_read_ce 1.00", ""])
+
+
+def test_a_gpu_without_access_to_any_other_one_is_named() -> None:
+    text = matrix(8, {(gpu, 3) for gpu in range(8) if gpu != 3})
+    found = parse_exchanged(0, text, 8, "nvbandwidth")
+    assert found == Exchanged("partial", "GPU 3 of the pod has no access to another one", (3,))
+
+
+def test_pairs_without_access_to_each_other_are_named() -> None:
+    """GPUs of different CPUs, without NVSwitches between them."""
+    text = matrix(4, {(0, 2), (0, 3), (1, 2), (1, 3)})
+    found = parse_exchanged(0, text, 4, "nvbandwidth")
+    assert (found.state, found.alone) == ("partial", ())
+    assert found.message.endswith("to each other: 0 and 2, 0 and 3, 1 and 2, 1 and 3")
+    text = matrix(8, {(one, two) for one in range(4) for two in range(4, 8)})
+    assert parse_exchanged(0, text, 8).message.endswith("1 and 7 and 8 more pairs")
+
+
+@pytest.mark.parametrize("cell", ["nan", "-nan", "inf", "0", "-1.00", "?", "0.00e+00"])
+def test_a_cell_that_is_no_bandwidth_is_a_failure(cell: str) -> None:
+    found = parse_exchanged(0, matrix(2, set(), cell), 2)
+    assert found.state == "failed"
+    assert found.message.startswith("no data moved between the GPUs 0 and 1")
+
+
+@pytest.mark.parametrize(("text", "last"), [("", "nothing"), ("hello\n", "hello")])
+@pytest.mark.parametrize("program", ["nvbandwidth", "/opt/nvbandwidth"])
+def test_nvbandwidth_without_a_matrix_has_proven_nothing(
+    text: str, last: str, program: str
+) -> None:
+    assert parse_exchanged(0, text, 2, program) == Exchanged(
+        "failed", f"the program printed no matrix: {last}"
+    )
+    assert parse_exchanged(0, text, 2, "all_reduce_perf").state == "ok"
+    assert parse_exchanged(0, "Waived: \n", 2, program).state == "nothing"
+
+
+def test_the_worst_of_several_matrices_counts() -> None:
+    well, bad = matrix(4, set()), matrix(4, set(), "0.00")
+    assert parse_exchanged(0, f"{well}\n{well}", 4).state == "ok"
+    assert parse_exchanged(0, f"{bad}\n{well}", 4).state == "failed"
+    # The kubelet has cut the start of the first.
+    assert parse_exchanged(0, f"{bad[120:]}\n{well}", 4).state == "ok"
+    assert parse_exchanged(0, matrix(3, set()), 4).message == "the result has 3 of 4 GPUs"
+
+
+def test_the_arguments_of_the_exchange_are_no_part_of_a_script(pod: Pod) -> None:
+    assert pod.exchange("sh", "echo", "a b", "$HOME; ls") == (0, "a b $HOME; ls\n\n")

@@ -268,6 +268,57 @@ def test_exchange(healthy: Node) -> None:
         assert verdict["ok"] is (state != "failed")
 
 
+def test_a_gpu_without_access_to_others_fails_a_node_with_nvswitches() -> None:
+    """On other nodes, GPUs of different CPUs have none."""
+    exchange = {"state": "partial", "message": "GPU 1 of the pod has no access", "alone": [1]}
+    without, switched = nodes()
+    verdict = judge(computed(without.copy(), {}, exchange))
+    assert (verdict["ok"], codes(verdict)) == (True, ["EXCHANGE_UNPROVEN"])
+    verdict = judge(computed(switched.copy(), {}, exchange))
+    assert (verdict["ok"], codes(verdict)) == (False, ["EXCHANGE_FAILED"])
+    assert "GPU 1 of the pod has no access" in verdict["findings"][0]["message"]
+
+
+def test_partitions_and_cards_beside_the_switches_may_have_no_access_to_others() -> None:
+    exchange = {"state": "partial", "message": "GPU 1 of the pod has no access", "alone": [1]}
+    node = computed(nodes()[1].copy(), {}, exchange)
+    partitioned, mixed = node.observed(), node.observed()
+    partitioned["fabric"]["mode"] = 1
+    mixed["pci"][7]["device"] = "2236"
+    assert codes(judge(node, partitioned)) == ["EXCHANGE_UNPROVEN"]
+    assert "EXCHANGE_FAILED" not in codes(judge(node, mixed))
+    pairs = computed(nodes()[1].copy(), {}, {**exchange, "alone": []})
+    assert codes(judge(pairs)) == ["EXCHANGE_UNPROVEN"]
+
+
+@pytest.mark.parametrize(
+    ("words", "more", "code"),
+    [
+        ("out of memory", {}, "SMOKE_NOT_RUN"),
+        (BUSY, {"mode": "Exclusive_Process"}, "SMOKE_NOT_RUN"),
+        (BUSY, {}, "COMPUTE_FAILED"),
+        ("MPS server is not ready to accept new MPS client requests", {}, "SMOKE_NOT_RUN"),
+        ("out of memory", {"holders": []}, "COMPUTE_FAILED"),
+        ("out of memory", {"shared": False}, "COMPUTE_FAILED"),
+        (ECC, {}, "COMPUTE_FAILED"),
+    ],
+)
+def test_a_share_of_a_gpu_in_use_may_have_no_room(
+    words: str, more: dict[str, Any], code: str
+) -> None:
+    node = computed(nodes()[0].copy(), {0: FAILED.format(words)})
+    assert node.smoke
+    share = {"gpus": 1, "shared": True, "holders": ["ml/training"]}
+    share |= {"uuids": node.smoke["uuids"][:1], "results": node.smoke["results"][:1], **more}
+    observed = node.observed()
+    observed["health"]["gpus"][0]["compute_mode"] = share.pop("mode", "Default")
+    verdict = judge(node._replace(smoke={**node.smoke, **share}), observed)
+    (found,) = (one for one in verdict["findings"] if one["code"] != "COMPUTE_EXCLUSIVE")
+    assert found["code"] == code
+    assert verdict["ok"] is (code == "SMOKE_NOT_RUN")
+    assert ("ml/training" in found["message"]) is verdict["ok"]
+
+
 def test_no_exchange_is_expected_of_gpus_that_do_not_compute(healthy: Node) -> None:
     verdict = judge(computed(healthy, {1: WRONG}, {"state": "not_run", "message": ""}))
     assert codes(verdict) == ["COMPUTE_WRONG"]
