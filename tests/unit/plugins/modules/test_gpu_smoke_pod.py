@@ -993,7 +993,8 @@ def test_gpus_with_another_name_that_somebody_took_meanwhile(cluster, smoke, ren
     cluster.when_watched["pods"] = act
     row = smoke(["gpu-1"], 3, renamed=renamed)["nodes"]["gpu-1"]
     assert row["state"] == "failed"
-    assert row["cause"]["code"] != "GPUS_NOT_ALLOCATABLE"
+    assert row["cause"]["code"] == "NODE_FULL"  # not GPUS_NOT_ALLOCATABLE
+    assert row["cause"]["evidence"]["error"] == f"Insufficient {H100}"
 
 
 def test_a_pod_asks_for_all_gpus_by_the_name_that_they_have(cluster, smoke, renamed):
