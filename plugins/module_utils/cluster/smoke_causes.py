@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _NO_SHELL = re.compile(r'exec: "sh": executable file not found|executable file `sh` not found')
 # The NVIDIA runtime compares the driver with what the image asks for (NVIDIA_REQUIRE_CUDA).
 _MISFIT = re.compile(r"requirement error: unsatisfied condition|unsatisfied condition: cuda")
-_ROOM = re.compile(r"Insufficient [\w./-]+|Too many pods")
+_ROOM = re.compile(r"Insufficient [\w./-]*\w|Too many pods")
 # Reasons for which the kubelet rejects a pod that the scheduler placed: kubernetes v1.37.1,
 # pkg/kubelet/lifecycle/predicate.go. The second is followed by the name of a resource.
 _NOT_ADMITTED = ("UnexpectedAdmissionError", "OutOf")

@@ -111,11 +111,17 @@ class Look(NamedTuple):
 
 
 class Kubelets:
-    """The nodes and the Leases of their kubelets, looked at several times."""
+    """The nodes and the Leases of their kubelets, looked at several times.
 
-    def __init__(self, client: Client, resource: str, clock: Timer) -> None:
+    `named` are the resources that pods ask for instead of `resource`.
+    """
+
+    def __init__(
+        self, client: Client, resource: str, clock: Timer, named: Collection[str] = ()
+    ) -> None:
         self._client = client
         self._resource = resource
+        self._named = named
         self._clock = clock
         self._heartbeats = Heartbeats()
 
@@ -126,7 +132,7 @@ class Kubelets:
             return lease if lease["metadata"]["name"] in names else None
 
         try:
-            look.nodes.update(read_nodes(self._client, names, self._resource, timer))
+            look.nodes.update(read_nodes(self._client, names, self._resource, timer, self._named))
         except KubeError as error:
             look.notes.append(f"the nodes could not be read: {error}")
             if not isinstance(error, ApiForbidden):  # other requests would fail likewise

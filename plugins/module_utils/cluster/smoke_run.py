@@ -77,7 +77,8 @@ def prove(
     outcomes: list[Outcome] = []
     problem: KubeError | None = None
     try:
-        outcomes = _Run(client, template, timer).prove(desired)
+        named = {request.resource for request in desired if request.resource}
+        outcomes = _Run(client, template, timer, named).prove(desired)
     except KubeError as error:
         problem = error
     finally:
@@ -96,11 +97,13 @@ def prove(
 class _Run:
     """The pods of one run, and their verdicts."""
 
-    def __init__(self, client: Client, template: Template, timer: Timer) -> None:
+    def __init__(
+        self, client: Client, template: Template, timer: Timer, named: Collection[str]
+    ) -> None:
         self.client = client
         self.template = template
         self.timer = timer
-        self.kubelets = smoke_evidence.Kubelets(client, template.resource, timer)
+        self.kubelets = smoke_evidence.Kubelets(client, template.resource, timer, named)
         self.outcomes: list[Outcome] = []
         self.pods: dict[str, Request] = {}  # those without a final verdict, by name
         self.verdicts: dict[str, Verdict] = {}  # of the pods that exist, by name

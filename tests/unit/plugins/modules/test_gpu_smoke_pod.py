@@ -964,12 +964,40 @@ def test_a_pod_on_a_node_with_shared_gpus_asks_for_one_share(cluster, smoke):
     assert result["nodes"]["gpu-2"]["shared"] is False
 
 
-def test_a_pod_asks_for_all_gpus_by_the_name_that_they_have(cluster, smoke):
-    name = "example.com/h100"
-    amounts = {name: "3"}
+H100 = "example.com/h100"
+
+
+@pytest.fixture
+def renamed(cluster):
+    """gpu-1 has three whole GPUs with a name that another device plugin gives them."""
+    amounts = {H100: "3"}
     status = {"conditions": [{"type": "Ready", "status": "True"}]}
     status |= {"capacity": amounts, "allocatable": amounts}
     cluster.put("nodes", {"metadata": {"name": "gpu-1"}, "spec": {}, "status": status})
+    return {"gpu-1": H100}
+
+
+def test_gpus_with_another_name_that_somebody_took_meanwhile(cluster, smoke, renamed, monkeypatch):
+    """They are not missing: the node can allocate them."""
+    monkeypatch.setattr(smoke_evidence, "EVENTS_S", 0.1)
+    created = []
+    cluster.when_created = created.append
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    condition["message"] = f"0/1 nodes are available: 1 Insufficient {H100}."
+
+    def act():
+        for pod in created:
+            status = {"phase": "Pending", "conditions": [condition]}
+            cluster.put("pods", {**pod, "status": status})
+
+    cluster.when_watched["pods"] = act
+    row = smoke(["gpu-1"], 3, renamed=renamed)["nodes"]["gpu-1"]
+    assert row["state"] == "failed"
+    assert row["cause"]["code"] == "NODE_FULL"  # not GPUS_NOT_ALLOCATABLE
+    assert row["cause"]["evidence"]["error"] == f"Insufficient {H100}"
+
+
+def test_a_pod_asks_for_all_gpus_by_the_name_that_they_have(cluster, smoke, renamed):
     created = []
     cluster.when_created = created.append
 
@@ -981,8 +1009,8 @@ def test_a_pod_asks_for_all_gpus_by_the_name_that_they_have(cluster, smoke):
             cluster.put("pods", {**pod, "status": status})
 
     cluster.when_watched["pods"] = act
-    row = smoke(["gpu-1"], "free", renamed={"gpu-1": name})["nodes"]["gpu-1"]
-    assert created[0]["spec"]["containers"][0]["resources"]["limits"] == {name: "3"}
+    row = smoke(["gpu-1"], "free", renamed=renamed)["nodes"]["gpu-1"]
+    assert created[0]["spec"]["containers"][0]["resources"]["limits"] == {H100: "3"}
     assert (row["state"], row["shared"], row["allocatable"], row["gpus"]) == ("ok", False, 3, 3)
 
 
