@@ -41,7 +41,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_verdict im
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "metal.gpu"
