@@ -106,17 +106,21 @@ def judge_unproven(
 ) -> Iterator[dict[str, str]]:
     """Yield what the node could not prove about its GPUs' exchange of data: mostly a notice.
 
-    Through NVSwitches, each GPU has access to another one, unless it is a partition of its own, or
-    a card beside them.
+    Through NVSwitches, all GPUs have access to each other, unless they are in several partitions,
+    or are cards beside them. Without, GPUs of different CPUs have none, so that only a GPU that has
+    access to no other one is worth a word.
     """
     exchange = _exchange(smoke)
     is_switched = is_needed(node) and node["fabric"]["mode"] != PARTITIONS
     is_switched = is_switched and len({gpu["device"] for gpu in node["pci"]}) == 1
-    if exchange.get("alone") and is_switched:
+    is_alone = bool(exchange.get("alone"))
+    if is_switched and is_alone:
         if is_sound(evident):
             yield finding("EXCHANGE_FAILED", host, error=quote(exchange["message"]))
-    elif exchange["state"] in ("nothing", "partial") or (
-        exchange["state"] == "not_run" and smoke["state"] == "ok"
+    elif (
+        exchange["state"] == "nothing"
+        or (exchange["state"] == "partial" and (is_alone or is_switched))
+        or (exchange["state"] == "not_run" and smoke["state"] == "ok")
     ):
         yield finding("EXCHANGE_UNPROVEN", host, evidence=exchange["message"] or "it did not run")
 
