@@ -753,6 +753,9 @@ gpu_node:
             uncorrected:
               description: Memory errors since the last reset that could not be corrected.
               type: int
+            uncorrected_sram:
+              description: Those of them in SRAM, which no spare row replaces.
+              type: int
             uncorrected_ever:
               description: The same since the GPU was built. These are over.
               type: int
@@ -818,6 +821,7 @@ gpu_node:
             model: NVIDIA H100 80GB HBM3
             recovery_action: None
             uncorrected: 0
+            uncorrected_sram: 0
             uncorrected_ever: 0
             sram_threshold_exceeded: false
             unrepairable_memory: null

@@ -87,6 +87,7 @@ class Health(TypedDict):
     model: str | None
     recovery_action: str | None
     uncorrected: int | None
+    uncorrected_sram: int | None
     uncorrected_ever: int | None
     sram_threshold_exceeded: bool | None
     unrepairable_memory: bool | None
@@ -183,6 +184,7 @@ def _parse_gpu(name: str, body: str) -> Gpu:
         "model": _word(gpu, "product_name"),
         "recovery_action": _recovery_action(gpu),
         "uncorrected": _uncorrected(gpu, "volatile"),
+        "uncorrected_sram": _uncorrected(gpu, "volatile", "sram_"),
         "uncorrected_ever": _uncorrected(gpu, "aggregate"),
         "sram_threshold_exceeded": _flag(gpu, "ecc_errors/aggregate/sram_threshold_exceeded"),
         "unrepairable_memory": _flag(gpu, "ecc_errors/unrepairable_memory"),
@@ -222,13 +224,14 @@ def _recovery_action(gpu: Element) -> str | None:
     return None if required is None else NO_ACTION
 
 
-def _uncorrected(gpu: Element, period: str) -> int | None:
+def _uncorrected(gpu: Element, period: str, memory: str = "") -> int | None:
     """Add uncorrected errors: SRAM in one or two elements, and DRAM; one total before Turing."""
     found = gpu.find(f"ecc_errors/{period}")
     if found is None:
         return None
-    names = [one.tag for one in found if "uncorrectable" in one.tag]
-    return _sum(_number(found, name) for name in (*names, "double_bit/total"))
+    names = [one.tag for one in found if f"{memory}uncorrectable" in one.tag]
+    total = () if memory else ("double_bit/total",)
+    return _sum(_number(found, name) for name in (*names, *total))
 
 
 def _active_reasons(gpu: Element) -> Iterator[str]:

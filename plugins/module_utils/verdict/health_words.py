@@ -60,12 +60,14 @@ def faults(node: Node, gpu: Health) -> Iterator[Fault]:
         yield Fault("memory that cannot be repaired", REPLACE)
     if action := _ACTIONS.get((gpu["recovery_action"] or "").lower()):
         yield Fault(f"the driver asks for: {gpu['recovery_action']}", action)
-    # The errors for which a row or a page is replaced at the next reset stay in the counter.
+    # The errors for which a row or a page is replaced at the next reset stay in the counter. These
+    # are errors of DRAM.
     is_handled = gpu["remap_pending"] or gpu["pages_pending"] or _is_remapped(node, gpu)
-    if gpu["uncorrected"] and not is_handled:
-        yield Fault(
-            f"uncorrected memory errors since the last reset: {gpu['uncorrected']}", "RESET_GPU"
-        )
+    errors, memory = gpu["uncorrected"], "memory"
+    if is_handled:
+        errors, memory = gpu["uncorrected_sram"], "SRAM"
+    if errors:
+        yield Fault(f"uncorrected {memory} errors since the last reset: {errors}", "RESET_GPU")
 
 
 def asks_for_reboot(gpu: Health) -> bool:

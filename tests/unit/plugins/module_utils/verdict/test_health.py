@@ -150,6 +150,12 @@ DIAGNOSTIC = "run NVIDIA's field diagnostic"
     ("values", "code", "words", "remedy"),
     [
         ({ECC: "2"}, "GPU_UNRELIABLE", "memory errors since the last reset: 2", RESET),
+        (  # no row replaces SRAM
+            {"ecc_errors/volatile/sram_uncorrectable_parity": "5", f"{ROWS}_pending": "Yes"},
+            "GPU_UNRELIABLE",
+            "SRAM errors since the last reset: 5",
+            RESET,
+        ),
         ({f"{ROWS}_failure": "Yes"}, "GPU_UNRELIABLE", "row remapping failed", DIAGNOSTIC),
         (
             {"ecc_errors/aggregate/sram_threshold_exceeded": "Yes"},
