@@ -35,7 +35,7 @@ def run(
     A program that prints more than the limit gets SIGPIPE, and its exit code is TOO_LONG. Raises
     OSError where it cannot be started.
     """
-    process = subprocess.Popen(
+    process = subprocess.Popen(  # pylint: disable=ansible-bad-function
         args,
         env={**os.environ, **environ_update},
         stdin=subprocess.DEVNULL,
