@@ -23,8 +23,10 @@ VOLATILE = re.compile(
         (
             r"/etc/ld\.so\.cache",
             r"/usr/.*/__pycache__",
-            # The laboratory's hardware, with its faults.
+            # The laboratory's hardware, with its faults, and the driver's view of it, with what is
+            # loaded. A package has this one, and the packages are compared.
             r"/usr/local/lib/metal-lab",
+            r"/usr/.*/libnvidia-sandboxutils\.so\..*",
             # Databases and lists of the package manager: `packages` below has their content.
             r"/var/lib/(apt|dpkg|dnf|rpm)",
             r"/var/lib/systemd/(catalog|random-seed|timers)",
