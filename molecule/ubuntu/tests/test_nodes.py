@@ -81,6 +81,7 @@ def test_default_compiler_could_not_have_built_the_module(laboratory):
     assert build.rc == 10
     log = host.check_output(
         "cat /var/lib/dkms/nvidia/*/build/make.log && rm -r /var/lib/dkms/nvidia"
+        " && rmdir /var/lib/dkms"  # the node did not have it
     )
     assert "-ftrivial-auto-var-init=zero" in log
 

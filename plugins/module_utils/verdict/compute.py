@@ -79,10 +79,9 @@ def has_failures(smoke: SmokeRow) -> bool:
 
 def image_evidence(node: Node) -> dict[str, str]:
     """Return the evidence of COMPUTE_IMAGE_UNKNOWN and COMPUTE_PROGRAM_MISSING."""
-    names = dict.fromkeys(gpu_models.generation(gpu["device"]).name for gpu in node["pci"])
     return {
         "driver": node["nvml"]["driver_version"] or "of this node",
-        "gpus": ", ".join(names),
+        "gpus": ", ".join(_generations(node)),
         "default": cuda_images.IMAGES[0].name,
     }
 
@@ -172,8 +171,7 @@ def _is_in_use(number: int, node: Node, smoke: SmokeRow, uuids: Collection[str])
 
 
 def _misfit(node: Node, error: cuda_errors.CudaError) -> str:
-    generations = {gpu_models.generation(gpu["device"]).name for gpu in node["pci"]}
-    newer = sorted(generations.intersection(cuda_images.UNPROVEN))
+    newer = sorted(_generations(node).keys() & {*cuda_images.UNPROVEN})
     if error.number in (209, 222) and newer:
         return f"NVIDIA's images with vectorAdd are older than {' and '.join(newer)}"
     if error.number == 46:
@@ -187,9 +185,14 @@ def _lacks_code(
     """Tell whether 46 means that the image has a CUDA 13 program: all GPUs are too old for it."""
     if cuda_images.find(smoke.get("image", "")):
         return False
-    generations = {gpu_models.generation(gpu["device"]).name for gpu in node["pci"]}
     is_of_all = len(uuids) == len(node["pci"])
-    return error.number == 46 and is_of_all and generations <= {*_WITHOUT_CUDA_13}
+    is_old = _generations(node).keys() <= {*_WITHOUT_CUDA_13}
+    return error.number == 46 and is_of_all and is_old
+
+
+def _generations(node: Node) -> dict[str, None]:
+    """Return the generations of the node's GPUs, each once, in the order of the bus."""
+    return dict.fromkeys(gpu_models.generation(gpu["device"]).name for gpu in node["pci"])
 
 
 def _name(node: Node, uuid: str) -> str:
