@@ -8,7 +8,6 @@ The programs are stand-ins: a systemd whose services do not start.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -107,16 +106,7 @@ def test_no_reboot_while_pods_hold_gpus(tmp_path, server):
     server.put("nodes", {"metadata": {"name": "gpu-1"}, "spec": {}, "status": {}})
     spec = {"nodeName": "gpu-1", "containers": [container]}
     server.put("pods", {"metadata": metadata, "spec": spec, "status": {"phase": "Running"}})
-    kubeconfig = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "c",
-        "clusters": [{"name": "k", "cluster": {"server": server.url}}],
-        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
-        "users": [{"name": "u", "user": {"token": server.token}}],
-    }
-    path = tmp_path / "kubeconfig"
-    path.write_text(json.dumps(kubeconfig))
+    path = server.kubeconfig(tmp_path / "kubeconfig")
     variables = {"metal_gpu_kubeconfig": str(path), "nvidia_driver_reboot_drain": True}
     found = carry_out(tmp_path, "nvidia_driver", "drain.yml", {"gpu-1": RUNNING}, **variables)
     assert found.code != 0

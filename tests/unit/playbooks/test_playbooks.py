@@ -313,19 +313,8 @@ def cluster(tmp_path, api):
         "message": "Kubelet stopped posting status.",
     }
     api.put("nodes", {"metadata": {"name": "gpu-1"}, "status": {"conditions": [silent]}})
-    user = {"name": "u", "user": {"token": api.token}}
-    context = {"name": "c", "context": {"cluster": "k", "user": "u"}}
-    kubeconfig = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "c",
-        "clusters": [{"name": "k", "cluster": {"server": api.url}}],
-        "contexts": [context],
-        "users": [user],
-    }
-    (tmp_path / "kubeconfig").write_text(json.dumps(kubeconfig))
     return {
-        "metal_gpu_kubeconfig": str(tmp_path / "kubeconfig"),
+        "metal_gpu_kubeconfig": str(api.kubeconfig(tmp_path / "kubeconfig")),
         "verify_capacity_timeout": 1,
     }
 

@@ -46,16 +46,7 @@ class Fleet:
     def __init__(self, folder: Path, server: ApiServer) -> None:
         self._node = json.dumps(containerd_node().observed())
         self.server = server
-        self._kubeconfig = folder / "kubeconfig"
-        kubeconfig = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "c",
-            "clusters": [{"name": "k", "cluster": {"server": server.url}}],
-            "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
-            "users": [{"name": "u", "user": {"token": server.token}}],
-        }
-        self._kubeconfig.write_text(json.dumps(kubeconfig))
+        self._kubeconfig = server.kubeconfig(folder / "kubeconfig")
 
     def inventory(self, size: int, **variables: Any) -> dict[str, Any]:
         hosts = {f"gpu-{number}": self.host(f"gpu-{number}") for number in range(size)}

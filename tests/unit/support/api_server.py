@@ -29,6 +29,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
 
 _NONE: Mapping[str, str] = {}
 
@@ -119,6 +120,19 @@ class ApiServer:
     @property
     def url(self) -> str:
         return f"{self._scheme}://127.0.0.1:{self._server.server_port}"
+
+    def kubeconfig(self, path: Path) -> Path:
+        """Write a kubeconfig file for this server, whose user has the right token."""
+        content = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "c",
+            "clusters": [{"name": "k", "cluster": {"server": self.url}}],
+            "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+            "users": [{"name": "u", "user": {"token": self.token}}],
+        }
+        path.write_text(json.dumps(content))
+        return path
 
     def made(self, verb: str, resource: str) -> list[Request]:
         """Return the requests of one kind."""
