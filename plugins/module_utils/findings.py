@@ -822,6 +822,10 @@ COMPUTE_EXCLUSIVE (notice): {gpus}: the compute mode is {mode}, so a second CUDA
 Remedy: run `nvidia-smi -c DEFAULT` on the node, and remove what sets the mode at boot; if you set
   it for MPS, ignore this notice
 
+MIG_EMPTY (failure): {gpus}: MIG mode is on and there is no MIG instance, so no program can compute
+Remedy: create the instances again, for example with the tool that created them before; or switch
+  MIG off with `nvidia-smi -mig 0`; then restart the pods of the device plugin on this node
+
 MIG_MODE_PENDING (notice): {gpus}: the MIG mode changes with the next reset or boot ({modes}), and
   with it the resources of the node
 Remedy: drain the node and reboot it; or take the change back with `nvidia-smi -mig 0` or `-mig 1`

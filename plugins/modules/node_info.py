@@ -809,6 +809,9 @@ gpu_node:
             mig_pending:
               description: MIG mode after the next reset.
               type: str
+            mig_instances:
+              description: Number of MIG instances. V(null) if the report does not list them.
+              type: int
             compute_mode:
               description: Which programs may use the GPU, such as V(Default).
               type: str
@@ -835,6 +838,7 @@ gpu_node:
             link: {width: 16, max_width: 16, max_generation: 5}
             mig: Disabled
             mig_pending: Disabled
+            mig_instances: 0
             compute_mode: Default
     kernel_log:
       description: >-

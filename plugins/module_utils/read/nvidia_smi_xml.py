@@ -45,6 +45,8 @@ _LISTS = ("processes", "accounted_processes", "supported_clocks", "mig_devices")
 # Characters that XML does not have, and ampersands that nobody escaped, as in a serial number.
 _NOT_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff\ud800-\udfff]|&(?![A-Za-z#]\w*;)")
 _MAX_REASONS = 16
+# What stands in the place of MIG instances.
+_NO_INSTANCE = "None"
 _CUDA = re.compile(r"<cuda_version>\s*(?P<cuda>[0-9]{1,3}\.[0-9]{1,3})\s*</cuda_version>")
 _UUID = re.compile(r"GPU-[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 # A word of the driver, such as "Drain and Reset".
@@ -101,6 +103,7 @@ class Health(TypedDict):
     link: Link
     mig: str | None
     mig_pending: str | None
+    mig_instances: int | None
     compute_mode: str | None
 
 
@@ -207,9 +210,18 @@ def _parse_gpu(name: str, body: str) -> Gpu:
         "link": _link(gpu),
         "mig": _word(gpu, "mig_mode/current_mig"),
         "mig_pending": _word(gpu, "mig_mode/pending_mig"),
+        "mig_instances": _instances(body),
         "compute_mode": _word(gpu, "compute_mode"),
         "fabric": _fabric(gpu),
     }
+
+
+def _instances(body: str) -> int | None:
+    """Count the MIG instances of a GPU; None if the report does not list them."""
+    _before, _start, rest = body.partition("<mig_devices>")
+    listed, end, _after = rest.partition("</mig_devices>")
+    count = listed.count("<mig_device>")
+    return count if end and (count or listed.strip() in ("", _NO_INSTANCE)) else None
 
 
 def _recovery_action(gpu: Element) -> str | None:

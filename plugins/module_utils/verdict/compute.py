@@ -55,6 +55,7 @@ _OF_A_GPU = (
     "GPU_ERROR_LOGGED",
     "GPU_UNHEALTHY",
     "COMPUTE_PROHIBITED",
+    "MIG_EMPTY",
     "NVML_COUNT_DIFFERS",
 )
 # CUDA 13 has no code for generations older than Turing, and says 46 instead of 209.

@@ -134,6 +134,9 @@ def judge_notices(host: str, node: Node, named: Collection[str | None]) -> Itera
         yield finding("GPU_THROTTLED", host, gpus=name_gpus(node, *addresses), reason=words)
     for words, addresses in _group(gpus, _mig).items():
         yield finding("MIG_MODE_PENDING", host, gpus=name_gpus(node, *addresses), modes=words)
+    empty = [gpu["pci_address"] for gpu in gpus if health_words.is_empty(gpu)]
+    if empty:
+        yield finding("MIG_EMPTY", host, gpus=name_gpus(node, *empty))
     modes = _group(gpus, lambda gpu: gpu["compute_mode"] or "")
     for mode, addresses in modes.items():
         if mode != _DEFAULT:

@@ -36,6 +36,7 @@ _ACTIONS = {
     "node reboot required": REBOOT,
 }
 DRAIN_P2P = "drain p2p"
+_MIG_ON = "Enabled"
 
 # The driver logs these when a row is remapped, and when an error ended one program only.
 _REMAPPED = (63, 94)
@@ -75,6 +76,11 @@ def asks_for_reboot(gpu: Health) -> bool:
     return _ACTIONS.get((gpu["recovery_action"] or "").lower()) == REBOOT
 
 
+def is_empty(gpu: Health) -> bool:
+    """Tell whether MIG mode is on and no program can compute, because there is no instance."""
+    return gpu["mig"] == _MIG_ON and gpu["mig_instances"] == 0
+
+
 def advice(gpu: Health) -> str | None:
     """Return what the driver asks for, if that is no repair of the GPU, or not known."""
     action = gpu["recovery_action"]
@@ -84,7 +90,7 @@ def advice(gpu: Health) -> str | None:
 
 def _is_remapped(node: Node, gpu: Health) -> bool:
     """Tell whether the kernel log says that a row was remapped, of which MIG hides the report."""
-    if gpu["mig"] != "Enabled" or (gpu["remap_pending"], gpu["remap_failed"]) != (None, None):
+    if gpu["mig"] != _MIG_ON or (gpu["remap_pending"], gpu["remap_failed"]) != (None, None):
         return False
     address, log = gpu["pci_address"], node["kernel_log"]
     events = [one for one in log["events"] if one["address"] == address and one["source"] != SXID]

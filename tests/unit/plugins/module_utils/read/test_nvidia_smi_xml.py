@@ -89,6 +89,9 @@ def test_what_a_branch_does_not_have_is_not_known() -> None:
         ("retired_pages/pending_retirement", "Yes", "pages_pending", True),
         ("retired_pages/double_bit_retirement/retired_count", "5", "pages_retired", 5),
         ("mig_mode/pending_mig", "Enabled", "mig_pending", "Enabled"),
+        ("mig_devices/mig_device/index", "0", "mig_instances", 1),
+        ("mig_devices", "N/A", "mig_instances", None),
+        ("mig_devices", None, "mig_instances", None),
         ("compute_mode", "Prohibited", "compute_mode", "Prohibited"),
     ],
 )

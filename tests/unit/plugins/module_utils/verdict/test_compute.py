@@ -176,7 +176,11 @@ def test_999_is_not_the_module_that_the_node_has_loaded(healthy: Node) -> None:
         ({}, "the GPU is lost", "process"),
         ({"mig": None}, "the GPU is lost", "process"),
         ({"compute_mode": "Exclusive_Process"}, "is Exclusive_Process", "MIG"),
-        ({"mig": "Enabled", "mig_pending": "Enabled"}, "MIG mode is on", "process"),
+        (
+            {"mig": "Enabled", "mig_pending": "Enabled", "mig_instances": None},
+            "MIG mode is on",
+            "process",
+        ),
         ({"compute_mode": None}, "MIG mode is on and there is no MIG instance, or", "Default"),
     ],
 )
@@ -208,6 +212,7 @@ def test_802_without_nvswitches_is_not_their_fabric() -> None:
     ("values", "words", "code"),
     [
         ({"compute_mode": "Prohibited"}, BUSY, "COMPUTE_PROHIBITED"),
+        ({"mig": "Enabled", "mig_pending": "Enabled", "mig_instances": 0}, BUSY, "MIG_EMPTY"),
         ({"uncorrected": 2}, ECC, "GPU_UNRELIABLE"),
     ],
 )

@@ -35,6 +35,7 @@ BRANCHES = (470, 535, 550, 570, 580, 595)
 SLOTS = [f"0000:{bus:02x}:00.0" for bus in range(3, 11)]
 ECC = "ecc_errors/volatile/dram_uncorrectable"
 ROWS = "remapped_rows/remapped_row"
+MIG_ON = {"mig_mode/current_mig": "Enabled", "mig_mode/pending_mig": "Enabled"}
 CLOCK = "clocks_event_reasons/clocks_event_reason_"
 LINK = "pci/pci_gpu_link_info"
 WIDTH, GENERATION = f"{LINK}/link_widths/current_link_width", f"{LINK}/pcie_gen/max_link_gen"
@@ -214,6 +215,7 @@ DIAGNOSTIC = "run NVIDIA's field diagnostic"
         ({"compute_mode": "Prohibited"}, "COMPUTE_PROHIBITED", "error 46", "-c DEFAULT"),
         ({"compute_mode": "Exclusive_Process"}, "COMPUTE_EXCLUSIVE", "a second CUDA", "MPS"),
         ({"mig_mode/pending_mig": "Enabled"}, "MIG_MODE_PENDING", "Disabled now, Enabled then", ""),
+        (MIG_ON, "MIG_EMPTY", "no MIG instance", "-mig 0"),
     ],
 )
 def test_one_gpu_of_four(values: dict[str, str], code: str, words: str, remedy: str) -> None:
@@ -314,8 +316,8 @@ def test_a_replaced_row_and_its_log_do_not_contradict(number: int) -> None:
 
 
 MIG = {
-    "mig_mode/current_mig": "Enabled",
-    "mig_mode/pending_mig": "Enabled",
+    **MIG_ON,
+    "mig_devices/mig_device/index": "0",
     **dict.fromkeys(f"{ROWS}_{one}" for one in ("corr", "unc", "pending", "failure")),
     ECC: "1",
 }
