@@ -504,14 +504,19 @@ def test_unreadable_evidence_does_not_change_the_result(api, call, kind):
 
 
 def test_the_last_answers_of_a_silent_server_are_kept(api, call, monkeypatch):
-    monkeypatch.setattr(kube_transport, "_READ_S", 0.05)
-    monkeypatch.setattr(kube_transport, "_PATIENCE_S", 0.1)
     monkeypatch.setattr(kube_collections, "_STALLED_S", 0.0)
     api.put("nodes", node("gpu-1", 4))
     api.put("nodes", node("gpu-2", 2))
     api.stalls["watch", "nodes"] = 999
     nodes = {"gpu-1": 4, "gpu-2": 4}
-    api.when_listed["nodes"] = lambda: api.stalls.update({("list", "nodes"): 999})
+
+    def fall_silent():
+        api.stalls["list", "nodes"] = 999
+        # Not before: a busy machine answers late.
+        monkeypatch.setattr(kube_transport, "_READ_S", 0.05)
+        monkeypatch.setattr(kube_transport, "_PATIENCE_S", 0.1)
+
+    api.when_listed["nodes"] = fall_silent
     result = call(gpu_capacity, nodes=nodes, wait_timeout=1, report_only=True)
     assert "no answer within 1 s" in result["error"]
     assert [row["capacity"] for row in result["nodes"].values()] == [4, 2]
