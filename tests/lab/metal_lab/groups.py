@@ -11,10 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from metal_lab import debian_driver, debs, kernel_packages, packages, parts, versions
+from metal_lab import debian_archive, debian_driver, debs, kernel_packages, packages, parts, versions
 from metal_lab.cache import built, digest
 from metal_lab.debs import EMPTY, SOURCES, Package
 from metal_lab.description import Description
+from metal_lab.host import can_lower_oom_score
 
 
 class Group(NamedTuple):
@@ -25,11 +26,17 @@ class Group(NamedTuple):
     packages: tuple[Package, ...]
 
 
+def crio_helpers() -> Path:
+    """Return the folder with what CRI-O starts and does not build itself."""
+    return debian_archive.programs("trixie", crun="/usr/bin/crun", conmon="/usr/bin/conmon")
+
+
 def groups(
     description: Description,
     programs: Mapping[str, Path],
     silicon: Callable[[str], Path],
     kernel_release: str,
+    crio_helpers: Callable[[], Path] = crio_helpers,
 ) -> Iterator[Group]:
     """Yield the packages that a laboratory needs.
 
@@ -52,6 +59,14 @@ def groups(
             yield Group(f"docker-{suite}", f"docker/{suite}", tuple(both))
     if parts.CRI_DOCKERD in wanted:
         yield Group("cri-dockerd", "cri-dockerd", (packages.cri_dockerd(programs["cri-dockerd"]),))
+    if parts.CRIO in wanted:
+        package = packages.crio(
+            programs["cri-o"],
+            programs["runc"],
+            crio_helpers(),
+            can_lower_oom_score=can_lower_oom_score(),
+        )
+        yield Group("cri-o", "cri-o", (package,))
     if parts.CONTAINER_TOOLKIT in wanted:
         made = packages.toolkit(programs["container-toolkit"])
         yield Group("container-toolkit", "toolkit", tuple(made))

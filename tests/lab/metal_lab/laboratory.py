@@ -95,7 +95,11 @@ def prepare(description: Description) -> Built:
             dist = rpm_packages.SYSTEMS[system]["dist"]
             return [folders[f"{name}-{dist}"][1] for name in ("installed", "containerd", "kubelet")]
         suite = {**SUITES, **UBUNTU}[system]
-        of_engine = {"containerd": f"containerd-{suite}", "docker": "cri-dockerd"}
+        of_engine = {
+            "containerd": f"containerd-{suite}",
+            "docker": "cri-dockerd",
+            "crio": "cri-o",
+        }
         of_system = [ubuntu.installed(system)] if system in UBUNTU else []
         return [folders[name][1] for name in (of_engine[engine], "kubelet", *of_system)]
 
