@@ -52,7 +52,9 @@ def programs(suite: str, **paths: str) -> Path:
     def extract(out: Path) -> None:
         for name, path in paths.items():
             deb = DebianPackage(name, "", "", suite=suite).build(out)
-            tree = subprocess.run(["dpkg-deb", "--fsys-tarfile", deb], check=True, capture_output=True)
+            tree = subprocess.run(
+                ["dpkg-deb", "--fsys-tarfile", deb], check=True, capture_output=True
+            )
             program = subprocess.run(
                 ["tar", "--extract", "--to-stdout", f".{path}"],
                 check=True,

@@ -11,7 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from metal_lab import debian_archive, debian_driver, debs, kernel_packages, packages, parts, versions
+from metal_lab import (
+    debian_archive,
+    debian_driver,
+    debs,
+    kernel_packages,
+    packages,
+    parts,
+    versions,
+)
 from metal_lab.cache import built, digest
 from metal_lab.debs import EMPTY, SOURCES, Package
 from metal_lab.description import Description

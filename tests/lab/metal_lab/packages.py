@@ -108,9 +108,7 @@ def crio(engine: Path, runc: Path, helpers: Path, *, can_lower_oom_score: bool) 
         },
         files={}
         if can_lower_oom_score
-        else {
-            f"{LIBEXEC_OF_CRIO}/{Path(path).name}": render_runtime(path) for path in runtimes
-        },
+        else {f"{LIBEXEC_OF_CRIO}/{Path(path).name}": render_runtime(path) for path in runtimes},
         # An upgrade can replace its settings, and a removal removes them.
         keeps_configuration=False,
     )
