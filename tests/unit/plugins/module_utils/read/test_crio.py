@@ -101,7 +101,7 @@ def test_files_are_read_in_the_order_of_crio():
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        pytest.param('hooks_dir = ["/a", \'/b\']\n', ["/a", "/b"], id="one line"),
+        pytest.param("hooks_dir = [\"/a\", '/b']\n", ["/a", "/b"], id="one line"),
         pytest.param('  hooks_dir = [\n  "/a/hooks.d",\n]\n', ["/a/hooks.d"], id="lines"),
         pytest.param('# hooks_dir = ["/a"]\n', [], id="a comment"),
         pytest.param("hooks_dir = [", [], id="not TOML"),

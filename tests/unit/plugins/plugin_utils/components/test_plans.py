@@ -472,11 +472,18 @@ REFUSALS = [
         ["DRIVER_BROKEN"],
     ),
     (
+        "kubelet of an unknown engine",
+        "containerd",
+        {"kubelet": {"endpoint": "unix:///run/frakti.sock"}},
+        {},
+        ["ENGINE_UNSUPPORTED"],
+    ),
+    (
         "kubelet of CRI-O",
         "containerd",
         {"kubelet": {"endpoint": "unix:///var/run/crio/crio.sock"}},
         {},
-        ["ENGINE_UNSUPPORTED"],
+        ["ENGINE_MISMATCH"],
     ),
     (
         "TOML",
