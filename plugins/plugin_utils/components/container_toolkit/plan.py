@@ -94,6 +94,7 @@ def plan(node: Node, desired: Desired) -> PlanResult:
         _plan_absent(plan, node)
     packages.OURS.plan_repair(plan, node, packages.FORMER)
     refuse_lost_history(plan, node, runtime.ROLE)
+    refuse_lost_history(plan, node, crio.EDITS)
     return plan.result()
 
 

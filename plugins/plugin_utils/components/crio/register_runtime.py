@@ -29,7 +29,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
     actor,
     changes,
     edited,
-    refuse_lost_history,
     refuse_uneditable,
 )
 
@@ -68,7 +67,6 @@ def register_runtime(
     plan.data["crio_toolkit"] = nvidia_driver.TOOLKIT_CONFIG
     refuse_openshift(plan, node)
     refuse_config(plan, node)
-    refuse_lost_history(plan, node, EDITS)
     if not engine["installed"]:
         # The role crio runs before this one. What it installs is not observed yet.
         plan.data |= {"crio_config": None, "crio_low_level": [], "crio_hooks": []}
@@ -173,6 +171,5 @@ def unregister_runtime(plan: Plan[Data], node: Node) -> None:
     for path in edits:
         refuse_uneditable(plan, path, engine["config"]["obstacles"].get(path))
     plan.step(UNREGISTER, f"this role changed {', '.join(edits)}")
-    refuse_lost_history(plan, node, EDITS)
     read = [path for path in edits if path != nvidia_driver.TOOLKIT_CONFIG]
     plan.step(RESTART, RESTART_REASON if read and engine["running"] else None)
