@@ -1369,10 +1369,10 @@ gpu_node:
                   description: >-
                     Files that have a table of a runtime, by its name. The last one counts.
                   type: dict
-                default_files:
-                  description: Files that choose the default runtime. The last one counts.
-                  type: list
-                  elements: str
+                defaults:
+                  description: >-
+                    The default runtime, by the file that chooses it. The last one counts.
+                  type: dict
                 error:
                   description: >-
                     Why one of the files cannot be read or is invalid, with file, line and column if
@@ -1529,7 +1529,7 @@ gpu_node:
             exists: false
             files: []
             runtime_files: {}
-            default_files: []
+            defaults: {}
             error: null
             obstacles: {}
             source: null

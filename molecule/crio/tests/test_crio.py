@@ -169,7 +169,7 @@ def test_default_runtime_that_no_file_has_keeps_crio_from_starting(laboratory, d
     assert 'default_runtime set to \\"gvisor\\", but no runtime entry table' in journal
     words = refused(laboratory)
     assert f"CRIO_CONFIG_INVALID gpu-1: CRI-O's configuration is not valid: {DROP_INS}" in words
-    assert '98-default.toml: default_runtime is "gvisor"' in words
+    assert "98-default.toml: default_runtime is gvisor" in words
 
 
 def test_runtime_whose_program_is_missing_is_ignored_by_crio(laboratory, drop_in):

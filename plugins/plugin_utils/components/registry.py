@@ -48,7 +48,7 @@ ENGINE_OF = {"containerd": "containerd", "docker_ce": "docker", "crio": "crio"}
 # What one observation must contain, so that it is enough for all plans.
 PACKAGES = (
     *("python3-debian", "containerd*", "docker*", "podman-docker", "runc", "cri-dockerd"),
-    "cri-o",
+    "cri-o*",
     *("nvidia-*", "libnvidia-*", "linux-headers-*", "kernel-devel*", "kmod-nvidia*", "dkms"),
     # Of kernels: linux-image-generic, and the images of single kernels.
     *("linux-modules-nvidia-*", "linux-image-*", "libcuda1"),

@@ -121,6 +121,7 @@ def test_pools_hold_the_packages_of_upstream() -> None:
             "docker-ce=5:29.8.1-1~debian.13~trixie",
         ],
         "cri-dockerd": ["cri-dockerd=0.4.3~3-0~debian-bookworm"],
+        "cri-o": ["cri-o=1.36.3-1.1"],
         "nvidia": sorted(
             f"{name}={version}-1"
             for version in ("580.173.02", "580.178.04")

@@ -26,7 +26,7 @@ class Config(TypedDict):
     exists: bool | None
     files: list[str]  # in the order in which CRI-O reads them
     runtime_files: dict[str, list[str]]  # those that have a table of a runtime, by its name
-    default_files: list[str]  # those that choose the default runtime
+    defaults: dict[str, str]  # the default runtime, by the file that chooses it
     error: str | None
     obstacles: dict[str, str]  # why a file must not be edited, by path
     source: str | None
@@ -120,11 +120,11 @@ def _config(raw: Raw, files: Mapping[str, Document], source: list[str]) -> Confi
         "exists": raw.file_exists(crio.CONFIG),
         "files": list(files),
         "runtime_files": runtime_files,
-        "default_files": [
-            path
+        "defaults": {
+            path: default
             for path, document in files.items()
-            if text(document.content, "crio", "runtime", "default_runtime")
-        ],
+            if (default := text(document.content, "crio", "runtime", "default_runtime"))
+        },
         "error": errors[0] if errors else None,
         "obstacles": {path: one.obstacle for path, one in files.items() if one.obstacle},
         "source": ", ".join(source) or None,

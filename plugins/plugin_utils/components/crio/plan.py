@@ -88,9 +88,11 @@ def refuse_config(plan: Plan[NoData], node: Node) -> None:
     if engine["running"] or not engine["installed"]:
         return
     default, config = engine["default_runtime"], engine["config"]
-    if default and default not in engine["runtimes"] and config["default_files"]:
-        error = f'{config["default_files"][-1]}: default_runtime is "{default}", but no file has'
-        plan.refuse("CRIO_CONFIG_INVALID", error=f"{error} [crio.runtime.runtimes.{default}]")
+    if default and default not in engine["runtimes"] and config["defaults"]:
+        path = [*config["defaults"]][-1]
+        missing = f"no file has [crio.runtime.runtimes.{default}]"
+        error = f"{path}: default_runtime is {default}, but {missing}"
+        plan.refuse("CRIO_CONFIG_INVALID", error=error)
     for name in _without_monitor(engine):
         files = engine["config"]["runtime_files"].get(name, [])
         plan.refuse("CRIO_MONITOR_MISSING", runtime=name, path=", ".join(files[-1:]))

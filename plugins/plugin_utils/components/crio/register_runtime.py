@@ -80,7 +80,7 @@ def register_runtime(
     if desired["cdi"] and not _CDI.intersection(one.rstrip("/") for one in read):
         plan.refuse("CRIO_CDI_UNREAD", found=", ".join(read))
     former = changes(node, EDITS, settings.DROP_IN)
-    usable = settings.low_level(engine, runtime.text(former.get(_DEFAULT)))
+    usable = settings.low_level(engine)
     base = next((one.runtime for one in usable if settings.monitor(engine, one.runtime)), None)
     if base is None:
         found = ", ".join(engine["runtimes"]) or "none"
@@ -153,7 +153,7 @@ def _refuse_later(plan: Plan[Data], engine: Crio, reason: str, desired: runtime.
     config = engine["config"]
     found = set(config["runtime_files"].get(runtime.NAME, []))
     if desired["default"]:
-        found |= set(config["default_files"])
+        found |= set(config["defaults"])
     if files := [path for path in settings.later(config["files"]) if path in found]:
         plan.refuse(
             "CRIO_DROP_IN_REPLACED", files=", ".join(files), path=settings.DROP_IN, reason=reason

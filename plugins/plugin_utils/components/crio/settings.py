@@ -36,12 +36,13 @@ class LowLevel(NamedTuple):
     runtime: Runtime
 
 
-def low_level(engine: Crio, former_default: str | None) -> list[LowLevel]:
+def low_level(engine: Crio) -> list[LowLevel]:
     """Return the runtimes that NVIDIA's runtime can call, the default one first.
 
-    `former_default` is the default runtime before this collection changed it.
+    Where NVIDIA's runtime is the default one, that is what the other files choose.
     """
-    names = (former_default, engine["default_runtime"], *_BUILT_IN)
+    chosen = [name for name in engine["config"]["defaults"].values() if name != runtime.NAME]
+    names = (engine["default_runtime"], *chosen[-1:], *_BUILT_IN)
     found = {
         name: engine["runtimes"][name]
         for name in names

@@ -380,7 +380,7 @@ def test_a_gpu_node(observe, tmp_path):
                     "exists": False,
                     "files": [],
                     "runtime_files": {},
-                    "default_files": [],
+                    "defaults": {},
                     "error": None,
                     "obstacles": {},
                     "source": None,

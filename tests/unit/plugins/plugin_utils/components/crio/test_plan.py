@@ -259,6 +259,16 @@ def test_runc_as_the_default_comes_first() -> None:
     assert table["runtime_root"] == "/run/runc"
 
 
+def test_order_stays_when_nvidia_is_the_default() -> None:
+    """The other files say which runtime it calls first. They have it, whoever made it default."""
+    admins = "/etc/crio/crio.conf.d/20-admin.conf"
+    changes = crio(
+        default_runtime="nvidia", config={"defaults": {admins: "runc", DROP_IN: "nvidia"}}
+    )
+    planned = plan(RUNTIME, merge(DONE, {**changes, "toolkit": {"runtimes": [RUNC, CRUN]}}))
+    assert planned["data"]["crio_low_level"] == [RUNC, CRUN]
+
+
 def test_monitor_of_all_runtimes_counts() -> None:
     planned = plan(RUNTIME, merge(FRESH, crio(monitor="/usr/local/bin/conmon")))
     table = planned["data"]["crio_config"]["merge"]["crio"]["runtime"]["runtimes"]["nvidia"]
