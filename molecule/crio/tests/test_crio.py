@@ -218,6 +218,22 @@ def test_crio_that_does_not_come_back(laboratory, picky):
     assert (after["containerID"], after["restartCount"]) == (pod["containerID"], 0)
 
 
+def test_list_of_runtimes_that_somebody_puts_back(laboratory):
+    """NVIDIA's runtime then finds none, in its own words, and verify says what has drifted."""
+    host, config = laboratory.host("gpu-2"), "/etc/nvidia-container-runtime/config.toml"
+    right = host.file(config).content_string
+    wrong = 's|^runtimes = .*|runtimes = ["runc", "crun"]|'
+    host.check_output("sed --in-place %s %s", wrong, config)
+    said = host.run("/usr/bin/nvidia-container-runtime --version")
+    assert "no runtime binary found from candidate list: [runc crun]" in said.stdout + said.stderr
+    run = laboratory.playbook("metal.gpu.verify", "--limit=gpu-2")
+    assert run.returncode != 0
+    assert "DRIFTED gpu-2: container_toolkit has drifted;" in run.words
+    assert f"{config} names runc, crun, not {LIBEXEC}/" in run.words
+    assert laboratory.playbook("metal.gpu.site", "--limit=gpu-2", "--tags=runtime").returncode == 0
+    assert host.file(config).content_string == right
+
+
 def test_default_runtime_comes_and_goes(laboratory):
     """A pod with the default runtime nvidia, and the former one afterwards."""
     former = effective(laboratory, "gpu-2")["runtime"]["default_runtime"]
