@@ -193,8 +193,9 @@ def _sources(program: Program) -> Iterator[Path]:
 
 def _compile(sources: Path, target: Path) -> None:
     """Compile a program in C. It is static, because the nodes' C library differs."""
-    files = sorted(sources.glob("*.c"))
-    command = ["gcc", "-std=c99", "-Os", "-static", "-s", "-o", target, *files]
+    options = ("-std=c99", "-Os", "-static", "-s", "-o", str(target))
+    files = map(str, sorted(sources.glob("*.c")))
+    command = ["gcc", *options, *files]
     result = subprocess.run(command, check=False, capture_output=True, text=True)
     if result.returncode != 0:
         raise SystemExit(f"cannot build {target.name}:\n{result.stderr}")
