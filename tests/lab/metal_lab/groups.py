@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from metal_lab import (
-    debian_archive,
     debian_driver,
     debs,
     kernel_packages,
@@ -25,6 +24,9 @@ from metal_lab.debs import EMPTY, SOURCES, Package
 from metal_lab.description import Description
 from metal_lab.host import can_lower_oom_score
 
+# The key in `programs` of what CRI-O starts and does not build itself.
+CRIO_HELPERS = "crio-helpers"
+
 
 class Group(NamedTuple):
     """Packages that are built together."""
@@ -34,17 +36,11 @@ class Group(NamedTuple):
     packages: tuple[Package, ...]
 
 
-def crio_helpers() -> Path:
-    """Return the folder with what CRI-O starts and does not build itself."""
-    return debian_archive.programs("trixie", crun="/usr/bin/crun", conmon="/usr/bin/conmon")
-
-
 def groups(
     description: Description,
     programs: Mapping[str, Path],
     silicon: Callable[[str], Path],
     kernel_release: str,
-    crio_helpers: Callable[[], Path] = crio_helpers,
 ) -> Iterator[Group]:
     """Yield the packages that a laboratory needs.
 
@@ -71,7 +67,7 @@ def groups(
         package = packages.crio(
             programs["cri-o"],
             programs["runc"],
-            crio_helpers(),
+            programs[CRIO_HELPERS],
             can_lower_oom_score=can_lower_oom_score(),
         )
         yield Group("cri-o", "cri-o", (package,))

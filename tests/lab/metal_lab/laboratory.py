@@ -20,6 +20,7 @@ from typing import NamedTuple
 from metal_lab import (
     control_plane,
     cuda_programs,
+    debian_archive,
     facts,
     faults,
     groups,
@@ -69,6 +70,9 @@ def prepare(description: Description) -> Built:
         # debootstrap mostly waits for the network and the disk, while go keeps the cores busy.
         bases = {kind: pool.submit(node_image.base, *kind) for kind in kinds}
         real = {name: programs.build(name) for name in parts.programs(description.parts)}
+        if parts.CRIO in description.parts:
+            paths = {name: f"/usr/bin/{name}" for name in ("crun", "conmon")}
+            real[groups.CRIO_HELPERS] = debian_archive.programs("trixie", **paths)
     needed = (description, real, _silicon, _kernel_release())
     wanted = (
         *groups.groups(*needed),

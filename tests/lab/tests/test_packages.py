@@ -145,6 +145,15 @@ def test_pools_hold_the_packages_of_upstream() -> None:
     }
 
 
+def test_runtimes_of_crio_are_in_no_folder_of_the_path() -> None:
+    """NVIDIA's runtime does not find them there. They can be scripts, see packages.crio."""
+    package = find("cri-o")
+    files = {**package.binaries, **debs.texts(package)}
+    assert {f"/usr/libexec/crio/{name}" for name in ("crun", "runc", "conmon")} <= files.keys()
+    assert "/etc/crio/crio.conf" not in files
+    assert "conffiles" not in debs.control_files(package)
+
+
 def test_control_names_only_the_relations_there_are() -> None:
     package = Package("some", "1-1", "does something", depends=("a (= 1)", "b"), conflicts=("c",))
     assert debs.control(package) == (
