@@ -545,9 +545,9 @@ CONTAINERD_IMPORT_REPLACES (refusal): containerd {found} ignores the CRI plugin'
 Remedy: move those settings into the importing file, or register the runtime nvidia in the imported
   file yourself
 
-CDI_UNSUPPORTED (refusal): containerd {found} cannot read the toolkit's CDI specifications;
+CDI_UNSUPPORTED (refusal): {engine} {found} cannot read the toolkit's CDI specifications;
   {expected} or newer can
-Remedy: update containerd; or set `device_plugin_device_list_strategy: envvar` and
+Remedy: update {engine}; or set `device_plugin_device_list_strategy: envvar` and
   `nvidia_container_runtime_cdi: false`
 
 RUNTIME_UNUSABLE (refusal): {evidence}, although the package manager lists {packages} as installed;

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from ansible_collections.metal.gpu.plugins.module_utils.read import nvidia_driver
+from ansible_collections.metal.gpu.plugins.module_utils.read.version import is_newer
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import runtime
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio import hooks, settings
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio.observed import Crio
@@ -74,8 +75,11 @@ def register_runtime(
         plan.step(REGISTER, "CRI-O is not installed yet")
         plan.step(RESTART, RESTART_REASON)
         return
-    if known_version(plan, engines.CRIO, engine) is None:
+    version = known_version(plan, engines.CRIO, engine)
+    if version is None:
         return
+    if desired["cdi"] and is_newer(settings.CDI_SINCE, version):
+        plan.refuse("CDI_UNSUPPORTED", engine="CRI-O", found=version, expected=settings.CDI_SINCE)
     read = engine["cdi_dirs"]
     if desired["cdi"] and not _CDI.intersection(one.rstrip("/") for one in read):
         plan.refuse("CRIO_CDI_UNREAD", found=", ".join(read))

@@ -26,6 +26,8 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio.observed
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Edit
 
 DROP_IN = f"{DROP_INS}/99-metal-gpu.conf"
+# Older versions cannot read CDI specifications of version 0.7.0, which the toolkit writes.
+CDI_SINCE = "1.30.0"
 _BUILT_IN = ("crun", "runc")  # in the order of CRI-O's own preference
 
 

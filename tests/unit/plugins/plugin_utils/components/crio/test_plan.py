@@ -345,6 +345,8 @@ def test_default_runtime_nvidia_of_the_admin_stays() -> None:
             ["CRIO_RUNTIME_UNKNOWN"],
             id="no runtime has a monitor and a path",
         ),
+        pytest.param(crio(version="1.29.13"), ["CDI_UNSUPPORTED"], id="before CDI 0.7.0"),
+        pytest.param(crio(version="1.30.0"), [], id="the first one with it"),
         pytest.param(crio(cdi_dirs=["/srv/cdi"]), ["CRIO_CDI_UNREAD"], id="CDI"),
         pytest.param(
             crio(version=None, version_error="nothing"), ["VERSION_UNKNOWN"], id="version"
