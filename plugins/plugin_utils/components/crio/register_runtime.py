@@ -84,13 +84,13 @@ def register_runtime(
     if desired["cdi"] and not _CDI.intersection(one.rstrip("/") for one in read):
         plan.refuse("CRIO_CDI_UNREAD", found=", ".join(read))
     former = changes(node, EDITS, settings.DROP_IN)
-    usable = settings.low_level(engine)
+    usable = _in_order(settings.low_level(engine), _list_of_admin(node))
     base = next((one.runtime for one in usable if settings.monitor(engine, one.runtime)), None)
     if base is None:
         found = ", ".join(engine["runtimes"]) or "none"
         plan.refuse("CRIO_RUNTIME_UNKNOWN", runtimes=found)
         return
-    paths = [one.runtime["binary"] or "" for one in usable]
+    paths = _list_of_admin(node) or [one.path for one in usable]
     plan.data["crio_low_level"] = paths
     plan.step(LOW_LEVEL, _low_level_reason(node, paths, is_toolkit_new=is_toolkit_new))
     config = settings.edit(engine, base, default=runtime.NAME if desired["default"] else None)
@@ -109,6 +109,25 @@ def register_runtime(
     ours: Change = {"path": settings.DROP_IN, "actor": actor(EDITS)}
     plan.data["crio_change"] = ours if reason else unread_change(node)
     plan.step(RESTART, RESTART_REASON if reason or off else unread_reason(engine))
+
+
+def _list_of_admin(node: Node) -> list[str] | None:
+    """Return the list of runtimes that the admin wrote for CRI-O; None if there is none."""
+    found = node["toolkit"]["runtimes"]
+    is_ours = any(
+        edit["path"] == nvidia_driver.TOOLKIT_CONFIG
+        and edit["actor"] == actor(EDITS)
+        and edit["untouched"]
+        for edit in node["ours"]["edits"]
+    )
+    known = [one.path for one in settings.low_level(node["engines"]["crio"])]
+    return found if found and found[0] in known and not is_ours else None
+
+
+def _in_order(usable: list[settings.LowLevel], chosen: list[str] | None) -> list[settings.LowLevel]:
+    """Return the runtimes with the one first that the admin chose."""
+    first = (chosen or [""])[0]
+    return sorted(usable, key=lambda one: one.path != first)
 
 
 def _low_level_reason(node: Node, paths: list[str], *, is_toolkit_new: bool) -> str | None:

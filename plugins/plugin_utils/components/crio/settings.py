@@ -34,7 +34,7 @@ _BUILT_IN = ("crun", "runc")  # in the order of CRI-O's own preference
 class LowLevel(NamedTuple):
     """A runtime of CRI-O that starts containers, and that NVIDIA's runtime calls."""
 
-    name: str
+    path: str
     runtime: Runtime
 
 
@@ -51,9 +51,9 @@ def low_level(engine: Crio) -> list[LowLevel]:
         if name and name != runtime.NAME and name in engine["runtimes"]
     }
     return [
-        LowLevel(name, one)
-        for name, one in found.items()
-        if (one["type"] or "") in OCI and (one["binary"] or "").startswith("/")
+        LowLevel(path, one)
+        for one in found.values()
+        if (one["type"] or "") in OCI and (path := one["binary"] or "").startswith("/")
     ]
 
 

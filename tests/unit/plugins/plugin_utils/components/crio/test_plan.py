@@ -259,6 +259,22 @@ def test_runc_as_the_default_comes_first() -> None:
     assert table["runtime_root"] == "/run/runc"
 
 
+def test_list_of_the_admin_stays() -> None:
+    """It names one of CRI-O's runtimes. The table fits the runtime that is called."""
+    mine = merge(DONE, {"toolkit": {"runtimes": [RUNC]}})
+    planned = plan(RUNTIME, mine)
+    assert "Tell the NVIDIA runtime where CRI-O's runtimes are" not in names(planned)
+    table = planned["data"]["crio_config"]["merge"]["crio"]["runtime"]["runtimes"]["nvidia"]
+    assert table["runtime_root"] == "/run/runc"
+
+
+def test_list_of_this_role_follows_the_default_runtime() -> None:
+    node = merge(merge(DONE, crio(default_runtime="runc")), edits(TOOLKIT_CONFIG))
+    planned = plan(RUNTIME, node)
+    assert planned["data"]["crio_low_level"] == [RUNC, CRUN]
+    assert names(planned) == REGISTER
+
+
 def test_order_stays_when_nvidia_is_the_default() -> None:
     """The other files say which runtime it calls first. They have it, whoever made it default."""
     admins = "/etc/crio/crio.conf.d/20-admin.conf"
