@@ -31,7 +31,7 @@ VOLATILE = re.compile(
             r"/var/lib/(apt|dpkg|dnf|rpm)",
             r"/var/lib/systemd/(catalog|random-seed|timers)",
             # The engines' containers and the kubelet's pods and checkpoints, not its configuration.
-            r"/var/lib/(containerd|docker|cni|cri-dockerd)",
+            r"/var/lib/(containerd|containers|crio|docker|cni|cri-dockerd)",
             r"/var/lib/kubelet/(?!config\.yaml|kubeadm-flags\.env).*",
         )
     )

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 _EDITS = ("merge", "append", "discard", "remove")
 _NO_LANGUAGE = "the suffix of the file does not determine its language: set format"
-_NEW_FILE = ("mode", "owner", "group")
+_PASSED_ON = ("aside", "mode", "owner", "group")
 
 
 class ActionModule(ActionBase):
@@ -87,7 +87,7 @@ class ActionModule(ActionBase):
                 "after": redact(after or ""),
             }
         if request and not self._task.check_mode:
-            request |= {"validate": validate, **{name: args[name] for name in _NEW_FILE}}
+            request |= {"validate": validate, **{name: args[name] for name in _PASSED_ON}}
             written = self._call({**node_args, "_write": json.dumps(request)}, task_vars)
             if written.get("failed"):
                 return written

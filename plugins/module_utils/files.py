@@ -99,8 +99,8 @@ def directories(paths: list[str], mode: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def candidate(path: str, content: bytes | None) -> Iterator[str | None]:
-    """Write the new file beside the old one, and remove it after the block.
+def candidate(path: str, content: bytes | None, aside: str | None = None) -> Iterator[str | None]:
+    """Write the new file beside the old one, or in `aside`, and remove it after the block.
 
     Its name ends in random letters, so that no program reads it as one of its files. For example,
     containerd imports every `*.toml` in its `conf.d`.
@@ -108,20 +108,24 @@ def candidate(path: str, content: bytes | None) -> Iterator[str | None]:
     if content is None:
         yield None
         return
-    with written_aside(path, f".{os.path.basename(path)}.", content) as candidate:
+    with written_aside(path, f".{os.path.basename(path)}.", content, aside) as candidate:
         yield candidate
 
 
 @contextlib.contextmanager
-def written_aside(path: str, prefix: str, content: bytes) -> Iterator[str]:
-    """Write a temporary file beside the given one, readable by root only.
+def written_aside(
+    path: str, prefix: str, content: bytes, directory: str | None = None
+) -> Iterator[str]:
+    """Write a temporary file beside the given one, or in a directory, readable by root only.
 
     It is removed after the block, unless it was renamed.
     """
     temporary = None
     try:
         with writing(path):
-            descriptor, temporary = tempfile.mkstemp(prefix=prefix, dir=os.path.dirname(path))
+            descriptor, temporary = tempfile.mkstemp(
+                prefix=prefix, dir=directory or os.path.dirname(path)
+            )
             with os.fdopen(descriptor, "wb") as file:
                 file.write(content)
                 file.flush()

@@ -411,7 +411,7 @@ Remedy: end these processes, and run again; nothing was removed
 # --- container engine -----------------------------------------------------------------------------
 
 ENGINE_UNSUPPORTED (refusal): the kubelet is configured for {found}; this collection supports
-  containerd, and Docker through cri-dockerd
+  containerd, CRI-O, and Docker through cri-dockerd
 Remedy: configure the kubelet for one of them, or remove the node from the group
 
 ENGINE_MISMATCH (refusal): the run asks for the engine {desired}, but the kubelet is configured for
@@ -428,6 +428,41 @@ Remedy: remove the plugin from disabled_plugins in {path}, and run again; the ro
 
 CONTAINERD_IN_USE (refusal): containerd is not removed, because the kubelet or Docker needs it
 Remedy: drain the node, and remove the kubelet and Docker first
+
+CRIO_CONFIG_INVALID (refusal): CRI-O's configuration is not valid: {error}
+Remedy: correct the file, and check it with `crio config`; CRI-O reads every file below
+  /etc/crio/crio.conf.d, whatever its name
+
+CRIO_MONITOR_MISSING (refusal): CRI-O cannot start: its runtime {runtime} in {path} has no
+  monitor_path, and no folder of PATH has conmon
+Remedy: set monitor_path of this runtime, such as /usr/libexec/crio/conmon, or delete the file if
+  another tool has left it
+
+CRIO_RUNTIME_UNKNOWN (refusal): none of CRI-O's runtimes ({runtimes}) has both runtime_path and
+  monitor_path, so the NVIDIA runtime has nothing to call
+Remedy: compare `crio config` with the file of the package, /etc/crio/crio.conf.d/10-crio.conf; a
+  table in a later file replaces the whole table of the same runtime
+
+CRIO_DROP_IN_REPLACED (refusal): {files} is read after {path} and replaces its settings, but
+  {reason}
+Remedy: remove the runtime nvidia and default_runtime from {files}, or delete the file if another
+  tool has left it
+
+CRIO_IN_USE (refusal): CRI-O is not removed, because the kubelet runs and needs it
+Remedy: drain the node, and remove the kubelet first
+
+CRIO_CDI_UNREAD (refusal): CRI-O reads CDI specifications only in {found}, but the toolkit writes
+  them to /var/run/cdi
+Remedy: add /var/run/cdi to cdi_spec_dirs of CRI-O
+
+OPENSHIFT_UNSUPPORTED (refusal): {evidence}: operators of OpenShift own the configuration of this
+  node
+Remedy: install NVIDIA's GPU Operator, which OpenShift supports, and remove the node from the group
+
+OCI_HOOK_FOUND (notice): CRI-O runs OCI hooks from before CDI: {paths}; they give all GPUs to each
+  container whose image has NVIDIA_VISIBLE_DEVICES=all, also without a request
+Remedy: set `nvidia_container_runtime_replace_oci_hooks: true`; the role then turns the hooks off,
+  and CDI takes their place
 
 DOCKER_CONFIG_INVALID (refusal): Docker's configuration is not valid: {error}
 Remedy: correct the file; the role did not change it
@@ -510,9 +545,9 @@ CONTAINERD_IMPORT_REPLACES (refusal): containerd {found} ignores the CRI plugin'
 Remedy: move those settings into the importing file, or register the runtime nvidia in the imported
   file yourself
 
-CDI_UNSUPPORTED (refusal): containerd {found} cannot read the toolkit's CDI specifications;
+CDI_UNSUPPORTED (refusal): {engine} {found} cannot read the toolkit's CDI specifications;
   {expected} or newer can
-Remedy: update containerd; or set `device_plugin_device_list_strategy: envvar` and
+Remedy: update {engine}; or set `device_plugin_device_list_strategy: envvar` and
   `nvidia_container_runtime_cdi: false`
 
 RUNTIME_UNUSABLE (refusal): {evidence}, although the package manager lists {packages} as installed;
@@ -1079,8 +1114,8 @@ Remedy: drain the node, and reset the GPU or reboot; until then, no container wi
   this node
 
 ENGINE_SILENT (failure): the container engine does not answer the kubelet: {error}
-Remedy: run `systemctl status containerd docker cri-docker` and `journalctl -u containerd` on the
-  node
+Remedy: run `systemctl status containerd docker cri-docker crio` on the node, and `journalctl -u`
+  for the one that it uses
 
 KUBELET_SILENT (failure): {what} does not start, because the kubelet of {node} does not report:
   {error}

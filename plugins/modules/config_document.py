@@ -132,8 +132,14 @@ options:
       - Command that validates the new file before it replaces the old one. V(%s) stands for its
         path. If the command fails, the task fails and changes nothing.
       - A list of arguments, or a text that is split like a shell command. No shell runs.
-      - The new file is in the directory of O(path) and has another suffix.
+      - The new file is in the directory of O(path), or in O(aside), and has another suffix.
     type: raw
+  aside:
+    description:
+      - Directory where the new file is until it replaces the old one, on the same file system.
+      - If not set, the directory of O(path). Set it where a program reads every file of that
+        directory, whatever its name, as CRI-O does. It would read an unfinished file after a crash.
+    type: path
   backup:
     description:
       - Keep a copy of the file from before the first edit, named RV(backup_file). It has the mode,
@@ -302,6 +308,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "actor": {"type": "str", "default": "metal.gpu"},
     "history_dir": {"type": "path", "default": document_history_files.DIRECTORY},
     "validate": {"type": "raw"},
+    "aside": {"type": "path"},
     "backup": {"type": "bool", "default": True},
     "create": {"type": "bool", "default": True},
     "mode": {"type": "raw", "default": "0644"},
@@ -317,6 +324,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
 #   history_after    the history after that, null for none
 #   directories      to create for the file, or to remove after it; outermost first
 #   validate         command, null for none
+#   aside            where the new file is until then, null for the directory of the file
 #   backup           whether to copy the file first
 #   mode, owner, group   of a new file
 _WRITE: dict[str, Any] = {"type": "str", "no_log": True}
@@ -384,7 +392,7 @@ def _replace(
     directories = [] if content is None else request["directories"]
     with (
         files.directories(directories, _DIRECTORY_MODE),
-        files.candidate(place.path, content) as candidate,
+        files.candidate(place.path, content, request.get("aside")) as candidate,
     ):
         if candidate and request["validate"]:
             _validate(place.path, request["validate"], candidate, module.run_command)

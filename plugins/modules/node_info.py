@@ -1015,8 +1015,15 @@ gpu_node:
           description: Path of its configuration file. V(null) if there is none.
           type: str
         config_sha256:
-          description: SHA-256 of this file. V(null) if there is none, or if it cannot be read.
+          description: >-
+            SHA-256 of this file without the edits of this collection. V(null) if there is none, or
+            if it cannot be read.
           type: str
+        runtimes:
+          description: >-
+            Programs that the NVIDIA runtime calls, as this file lists them. V(null) without a list.
+          type: list
+          elements: str
         char_dev_rules:
           description: udev rules that create the links in C(/dev/char), which runc needs.
           type: list
@@ -1043,6 +1050,7 @@ gpu_node:
         cdi_skipped: false
         config: /etc/nvidia-container-runtime/config.toml
         config_sha256: 5c2f4c21a9e8b3d90e0f8f6c1b7a4d3e2f1a0b9c8d7e6f5a4b3c2d1e0f9a8b7c
+        runtimes: [runc, crun]
         char_dev_rules: [/etc/udev/rules.d/71-metal-gpu-char-dev.rules]
     cdi:
       description: The specifications of the Container Device Interface (CDI).
@@ -1347,7 +1355,9 @@ gpu_node:
           type: dict
           contains:
             installed: *installed
+            path: *path
             version: *version
+            version_error: *version_error
             running: *running
             config:
               description: Its configuration.
@@ -1355,14 +1365,61 @@ gpu_node:
               contains:
                 path: *config_path
                 exists: *exists
+                files:
+                  description: The configuration files, in the order in which CRI-O reads them.
+                  type: list
+                  elements: str
+                runtime_files:
+                  description: >-
+                    Files that have a table of a runtime, by its name. The last one counts.
+                  type: dict
+                defaults:
+                  description: >-
+                    The default runtime, by the file that chooses it. The last one counts.
+                  type: dict
                 error:
                   description: >-
                     Why one of the files cannot be read or is invalid, with file, line and column if
                     these are known.
                   type: str
+                obstacles:
+                  description: Why files cannot be edited, although CRI-O accepts them, by path.
+                  type: dict
                 source: *source
+            changed_since_start:
+              description: >-
+                Its configuration files and OCI hooks that were written after it was started.
+              type: list
+              elements: str
+            monitor_in_path:
+              description: Whether C(conmon) is in a folder of the PATH.
+              type: bool
+            monitor:
+              description: The monitor of all runtimes (C(conmon)). V(null) if each has its own.
+              type: str
             default_runtime: *default_runtime
-            runtimes: *runtimes
+            runtimes:
+              description: >-
+                Its runtimes by name, with C(type), C(binary), C(root), C(monitor),
+                C(monitor_cgroup) and C(annotations). V(null) for what is not set.
+              type: dict
+            cdi_dirs:
+              description: Folders from which it reads CDI specifications.
+              type: list
+              elements: str
+            hooks_dirs:
+              description: Folders from which it reads OCI hooks.
+              type: list
+              elements: str
+            hooks:
+              description: >-
+                OCI hooks there that call a program of NVIDIA's, with C(path), C(program), C(always)
+                (its condition of this name) and C(error) (why the file cannot be edited).
+              type: list
+              elements: dict
+            openshift:
+              description: What shows that it is a part of OpenShift. V(null) if nothing does.
+              type: str
       sample:
         containerd:
           installed: true
@@ -1467,15 +1524,28 @@ gpu_node:
           cdi_enabled: true
         crio:
           installed: false
+          path: null
           version: null
+          version_error: null
           running: false
           config:
             path: /etc/crio/crio.conf
             exists: false
+            files: []
+            runtime_files: {}
+            defaults: {}
             error: null
+            obstacles: {}
             source: null
+          changed_since_start: []
+          monitor_in_path: false
+          monitor: null
           default_runtime: null
           runtimes: {}
+          cdi_dirs: [/etc/cdi, /var/run/cdi]
+          hooks_dirs: [/usr/share/containers/oci/hooks.d]
+          hooks: []
+          openshift: null
     kubelet:
       description: The kubelet.
       type: dict

@@ -34,6 +34,7 @@ options:
       - nvidia_driver
       - containerd
       - docker_ce
+      - crio
       - nvidia_container_runtime
       - kubelet_device_plugins
   prove:
@@ -111,6 +112,7 @@ ROLES = [
     "nvidia_driver",
     "containerd",
     "docker_ce",
+    "crio",
     "nvidia_container_runtime",
     "kubelet_device_plugins",
 ]

@@ -17,7 +17,7 @@ UUID = re.compile(r"GPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 OPERATIONS_ALLOWED = 1
 # containerd.io is ours only below Docker, so it is not here.
 UPDATED = re.compile(r"^(?:Inst|Remv) ((?:lib)?nvidia\S*|libcuda\S*|docker-ce\S*)", re.M)
-UNITS = ("containerd", "cri-docker", "docker", "kubelet")
+UNITS = ("containerd", "cri-docker", "crio", "docker", "kubelet")
 
 DEPLOYMENT = """
 apiVersion: apps/v1

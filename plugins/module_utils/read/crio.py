@@ -1,23 +1,42 @@
 # SPDX-FileCopyrightText: metal.gpu contributors
 # SPDX-License-Identifier: BSD-2-Clause
 
-"""Parse CRI-O's configuration. No I/O; documents are already loaded from TOML.
+"""Parse CRI-O's configuration and OCI hooks. No I/O; documents are already loaded.
 
-Source: docs/crio.conf.5.md of CRI-O: crio.conf, then crio.conf.d/* in lexical order; a running
-CRI-O prints the result with `crio status config`.
+CRI-O reads crio.conf, then every file below crio.conf.d in lexical order, whatever its name. A
+table of a runtime replaces the earlier table of the same runtime as a whole. A running CRI-O prints
+the result with `crio status config`.
+
+Source: docs/crio.conf.5.md of CRI-O; `crio config` of 1.36.3, run. For hooks:
+docs/1.0.0 of containers/common, pkg/hooks.
 """
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
-from ansible_collections.metal.gpu.plugins.module_utils.mappings import sections, text
+from ansible_collections.metal.gpu.plugins.module_utils.mappings import sections, text, texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 UNIT = "crio.service"
-CONFIG_PATTERNS = ("/etc/crio/crio.conf", "/etc/crio/crio.conf.d/*")
+CONFIG = "/etc/crio/crio.conf"
+DROP_INS = "/etc/crio/crio.conf.d"
+# A shell pattern leaves out names that start with a dot, which CRI-O reads.
+CONFIG_PATTERNS = (
+    CONFIG,
+    *(f"{DROP_INS}/{names}" for names in ("*", ".*", "**/*", "**/.*")),
+)
+HOOKS = ("/usr/share/containers/oci/hooks.d", "/etc/containers/oci/hooks.d")
+CDI = ("/etc/cdi", "/var/run/cdi")
+OCI = ("", "oci")  # types of runtimes that a monitor starts
+
+# Programs of NVIDIA's that hooks have called since 2018.
+_OF_NVIDIA = re.compile(r"/nvidia-container-(?:runtime-hook|toolkit|cli)$|/nvidia-ctk$")
+_HOOKS_DIR = re.compile(r"^\s*hooks_dir\s*=\s*\[(.*?)\]", re.MULTILINE | re.DOTALL)
+_QUOTED = re.compile(r"""["'](/[^"'\n]+)["']""")
 
 
 class Runtime(TypedDict):
@@ -25,6 +44,10 @@ class Runtime(TypedDict):
 
     type: str | None
     binary: str | None
+    root: str | None
+    monitor: str | None
+    monitor_cgroup: str | None
+    annotations: list[str]
 
 
 class Effective(NamedTuple):
@@ -32,17 +55,48 @@ class Effective(NamedTuple):
 
     default_runtime: str | None  # None: the built-in one
     runtimes: dict[str, Runtime]
+    cdi_dirs: list[str]
+    hooks_dirs: list[str]
+    monitor: str | None  # of every runtime; an old setting, which Kubespray still writes
+
+
+def reading_order(paths: Iterable[str]) -> list[str]:
+    """Return the configuration files in the order in which CRI-O reads them."""
+    return sorted(paths, key=lambda path: (path != CONFIG, path.split("/")))
 
 
 def parse_effective(documents: Iterable[Mapping[str, object]]) -> Effective:
     """Merge the runtimes of configuration files, in the order given."""
     default: str | None = None
+    monitor: str | None = None
     runtimes: dict[str, Runtime] = {}
+    cdi_dirs, hooks_dirs = [*CDI], [*HOOKS[:1]]
     for document in documents:
         default = text(document, "crio", "runtime", "default_runtime") or default
+        monitor = text(document, "crio", "runtime", "conmon") or monitor
+        cdi_dirs = texts(document, "crio", "runtime", "cdi_spec_dirs") or cdi_dirs
+        hooks_dirs = texts(document, "crio", "runtime", "hooks_dir") or hooks_dirs
         for name, runtime in sections(document, "crio", "runtime", "runtimes").items():
             runtimes[name] = {
                 "type": text(runtime, "runtime_type"),
                 "binary": text(runtime, "runtime_path"),
+                "root": text(runtime, "runtime_root"),
+                "monitor": text(runtime, "monitor_path"),
+                "monitor_cgroup": text(runtime, "monitor_cgroup"),
+                "annotations": texts(runtime, "allowed_annotations"),
             }
-    return Effective(default, runtimes)
+    return Effective(default, runtimes, cdi_dirs, hooks_dirs, monitor)
+
+
+def mentioned_hooks_dirs(configuration: str) -> list[str]:
+    """Return the folders of hooks that a configuration file names.
+
+    Does not parse TOML, because nodes have no parser for it.
+    """
+    return [path for names in _HOOKS_DIR.findall(configuration) for path in _QUOTED.findall(names)]
+
+
+def parse_hook(hook: Mapping[str, object]) -> str | None:
+    """Return the program of NVIDIA's that a hook calls; None for a hook of others."""
+    program = text(hook, "hook", "path") or text(hook, "hook")  # version 1.0.0, or an older one
+    return program if program and _OF_NVIDIA.search(program) else None

@@ -46,6 +46,7 @@ _STOPPED = {
     "kubelet": "KUBELET_STOPPED",
     "containerd": "ENGINE_STOPPED",
     "docker": "ENGINE_STOPPED",
+    "crio": "ENGINE_STOPPED",
     "driver": "FABRIC_MANAGER_STOPPED",
 }
 

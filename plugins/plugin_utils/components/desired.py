@@ -23,7 +23,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.variables import (
 )
 
 State = Literal["present", "absent"]
-Engine = Literal["auto", "containerd", "docker"]
+Engine = Literal["auto", "containerd", "docker", "crio"]
 
 # Unlike templates, placeholders work in variables before the node is observed (decision 008).
 PLACEHOLDERS: tuple[Literal["id", "version_id", "codename"], ...] = ("id", "version_id", "codename")

@@ -15,6 +15,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_too
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import (
     plan as containerd,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio import plan as crio
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import plan as docker
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver import (
     packages as driver_packages,
@@ -36,16 +37,18 @@ _PLANNERS = {
     "nvidia_driver": driver.plan,
     "containerd": containerd.plan,
     "docker_ce": docker.plan,
+    "crio": crio.plan,
     "nvidia_container_runtime": container_toolkit.plan,
     "kubelet_device_plugins": kubelet.plan,
 }
 PLANNERS = cast(Mapping[str, Planner], _PLANNERS)
 # Roles that only nodes with this engine need.
-ENGINE_OF = {"containerd": "containerd", "docker_ce": "docker"}
+ENGINE_OF = {"containerd": "containerd", "docker_ce": "docker", "crio": "crio"}
 
 # What one observation must contain, so that it is enough for all plans.
 PACKAGES = (
     *("python3-debian", "containerd*", "docker*", "podman-docker", "runc", "cri-dockerd"),
+    "cri-o*",
     *("nvidia-*", "libnvidia-*", "linux-headers-*", "kernel-devel*", "kmod-nvidia*", "dkms"),
     # Of kernels: linux-image-generic, and the images of single kernels.
     *("linux-modules-nvidia-*", "linux-image-*", "libcuda1"),

@@ -176,6 +176,17 @@ def summarize(path: str, stored: str, content: str | None) -> Summary:
     return Summary(tuple(changes(original, written)), untouched)
 
 
+def original(stored: str, content: str | None) -> str | None:
+    """Return the file without an actor's edits; None if somebody else has edited it since."""
+    try:
+        history = recall(stored, content)
+    except HistoryUnreadable:
+        return None
+    if history is None or _lines(history.written) != _lines(content):
+        return None
+    return history.original
+
+
 def changes(
     original: Mapping[str, Any], written: Mapping[str, Any], path: tuple[str, ...] = ()
 ) -> Iterator[Change]:

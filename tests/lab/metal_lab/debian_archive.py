@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from metal_lab import records
+from metal_lab.cache import built, digest
 from metal_lab.debs import Package
 
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
@@ -40,6 +41,32 @@ class DebianPackage(Package):
         deb = folder / path.rpartition("/")[2]
         deb.write_bytes(_fetch(path, checksum))
         return deb
+
+
+def programs(suite: str, **paths: str) -> Path:
+    """Return a folder with programs of Debian's packages. The first call fetches them.
+
+    `paths` has the path of the program in each package.
+    """
+
+    def extract(out: Path) -> None:
+        for name, path in paths.items():
+            deb = DebianPackage(name, "", "", suite=suite).build(out)
+            tree = subprocess.run(
+                ["dpkg-deb", "--fsys-tarfile", deb], check=True, capture_output=True
+            )
+            program = subprocess.run(
+                ["tar", "--extract", "--to-stdout", f".{path}"],
+                check=True,
+                input=tree.stdout,
+                capture_output=True,
+            )
+            (out / name).write_bytes(program.stdout)
+            deb.unlink()
+
+    key = digest(suite, *(f"{name}{path}" for name, path in sorted(paths.items())))
+    what = f"{' and '.join(paths)} of Debian's {suite}"
+    return built(f"programs-{'-'.join(sorted(paths))}", key, what, extract)
 
 
 def checksum_of(path: str, release: str) -> str:

@@ -178,5 +178,5 @@ def build_environment() -> dict[str, str]:
 
 
 def _is_executable(path: Path) -> bool:
-    programs = path.match("bin/*") or path.match("sbin/*") or path.match("usr/lib/nvidia/current/*")
-    return programs or path.name in MAINTAINER_SCRIPTS
+    folders = ("bin/*", "sbin/*", "usr/lib/nvidia/current/*", "usr/libexec/crio/*")
+    return any(map(path.match, folders)) or path.name in MAINTAINER_SCRIPTS

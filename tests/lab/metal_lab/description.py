@@ -145,6 +145,9 @@ def _node(path: Path, **item: Any) -> Node:
         _known(path, f"{node.name}: {what}", value, known)
     if node.os not in SUITES and node.engine != "containerd":
         raise SystemExit(f"{path}: {node.name}: a node with {node.os} has the engine containerd")
+    if node.engine == "crio" and node.os != "debian13":
+        # Debian 12's crun is older than what CRI-O needs.
+        raise SystemExit(f"{path}: {node.name}: a node with CRI-O has the os debian13")
     return node._replace(scenes=tuple(node.scenes), faults=tuple(node.faults))
 
 

@@ -65,6 +65,7 @@ def collect(
             "containerd": versions.CONTAINERD,
             "docker": versions.DOCKER,
             "cri_dockerd": versions.CRI_DOCKERD,
+            "crio": versions.CRIO,
             "container_toolkit": versions.CONTAINER_TOOLKIT,
             "device_plugin": versions.DEVICE_PLUGIN,
             "debian_driver": debian_driver.version(),

@@ -11,10 +11,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from metal_lab import debian_driver, debs, kernel_packages, packages, parts, versions
+from metal_lab import (
+    debian_driver,
+    debs,
+    kernel_packages,
+    packages,
+    parts,
+    versions,
+)
 from metal_lab.cache import built, digest
 from metal_lab.debs import EMPTY, SOURCES, Package
 from metal_lab.description import Description
+from metal_lab.host import can_lower_oom_score
+
+# The key in `programs` of what CRI-O starts and does not build itself.
+CRIO_HELPERS = "crio-helpers"
 
 
 class Group(NamedTuple):
@@ -52,6 +63,14 @@ def groups(
             yield Group(f"docker-{suite}", f"docker/{suite}", tuple(both))
     if parts.CRI_DOCKERD in wanted:
         yield Group("cri-dockerd", "cri-dockerd", (packages.cri_dockerd(programs["cri-dockerd"]),))
+    if parts.CRIO in wanted:
+        package = packages.crio(
+            programs["cri-o"],
+            programs["runc"],
+            programs[CRIO_HELPERS],
+            can_lower_oom_score=can_lower_oom_score(),
+        )
+        yield Group("cri-o", "cri-o", (package,))
     if parts.CONTAINER_TOOLKIT in wanted:
         made = packages.toolkit(programs["container-toolkit"])
         yield Group("container-toolkit", "toolkit", tuple(made))

@@ -20,6 +20,7 @@ from typing import NamedTuple
 from metal_lab import (
     control_plane,
     cuda_programs,
+    debian_archive,
     facts,
     faults,
     groups,
@@ -69,6 +70,9 @@ def prepare(description: Description) -> Built:
         # debootstrap mostly waits for the network and the disk, while go keeps the cores busy.
         bases = {kind: pool.submit(node_image.base, *kind) for kind in kinds}
         real = {name: programs.build(name) for name in parts.programs(description.parts)}
+        if parts.CRIO in description.parts:
+            paths = {name: f"/usr/bin/{name}" for name in ("crun", "conmon")}
+            real[groups.CRIO_HELPERS] = debian_archive.programs("trixie", **paths)
     needed = (description, real, _silicon, _kernel_release())
     wanted = (
         *groups.groups(*needed),
@@ -95,7 +99,11 @@ def prepare(description: Description) -> Built:
             dist = rpm_packages.SYSTEMS[system]["dist"]
             return [folders[f"{name}-{dist}"][1] for name in ("installed", "containerd", "kubelet")]
         suite = {**SUITES, **UBUNTU}[system]
-        of_engine = {"containerd": f"containerd-{suite}", "docker": "cri-dockerd"}
+        of_engine = {
+            "containerd": f"containerd-{suite}",
+            "docker": "cri-dockerd",
+            "crio": "cri-o",
+        }
         of_system = [ubuntu.installed(system)] if system in UBUNTU else []
         return [folders[name][1] for name in (of_engine[engine], "kubelet", *of_system)]
 

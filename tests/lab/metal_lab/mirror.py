@@ -33,7 +33,7 @@ from typing import NamedTuple
 
 from metal_lab import debian_driver, rpm_mirror, ubuntu
 from metal_lab.keys import KEY_NAME, gpg_of, only_fingerprint
-from metal_lab.versions import CRI_DOCKERD, KUBERNETES_MINOR
+from metal_lab.versions import CRI_DOCKERD, CRIO_MINOR, KUBERNETES_MINOR
 
 # Pools that upstream publishes as plain files, with their paths below the mirror's address.
 FILES = {"cri-dockerd": f"Mirantis/cri-dockerd/releases/download/v{CRI_DOCKERD}"}
@@ -76,6 +76,7 @@ class Repository(NamedTuple):
 def repositories(fingerprint: str) -> tuple[Repository, ...]:
     """Return the repositories of a mirror that is signed with this key."""
     nvidia_key = f"{fingerprint[-8:]}.pub"
+    stream = f"repositories/isv:/cri-o:/stable:/v{CRIO_MINOR}/deb"
     core = f"kubernetes/core:/stable:/v{KUBERNETES_MINOR}/deb"
     return (
         *(
@@ -94,6 +95,7 @@ def repositories(fingerprint: str) -> tuple[Repository, ...]:
         ),
         Repository("toolkit", "toolkit", "toolkit/stable/deb/amd64", "toolkit/gpgkey"),
         Repository("kubernetes", "kubernetes", core, f"{core}/Release.key"),
+        Repository("cri-o", "cri-o", stream, f"{stream}/Release.key"),
         Repository("debian", "debian", "debian", "debian/gpg"),
         *(
             Repository(name, pool, path, "debian/gpg", suite, debian_driver.COMPONENTS)

@@ -35,6 +35,8 @@ UBUNTU_PACKAGES = f"{PACKAGES},unattended-upgrades"
 DEBIANS_ENGINE = {
     ("docker", "debian12"): ("docker.io", "containerd", "runc", "tini"),
     ("docker", "debian13"): ("docker.io", "docker-cli", "containerd", "runc", "tini"),
+    # The libraries of CRI-O's crun and conmon, and what loads images, because CRI-O does not.
+    ("crio", "debian13"): ("libyajl2", "libglib2.0-0t64", "libseccomp2", "skopeo"),
 }
 
 # The host does their work, or they would change the kernel that all nodes share.

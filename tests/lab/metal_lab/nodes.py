@@ -28,7 +28,10 @@ from metal_lab.state import State
 DATA = {
     "containerd": ("/var/lib/containerd",),
     "docker": ("/var/lib/containerd", "/var/lib/docker", "/srv/docker"),
+    "crio": ("/var/lib/containers",),
 }
+
+RUNC = ("/usr/bin/runc", "/usr/sbin/runc")  # of Docker's package, or of Debian's
 
 USER = "admin"  # an ordinary user with sudo, made by prepare-image
 
@@ -181,10 +184,14 @@ def files(
     }
     if node.engine == "containerd":
         content["etc/containerd/config.toml"] = rendered("containerd.toml.j2")
+    elif node.engine == "crio":
+        content["etc/crio/crio.conf.d/20-admin.conf"] = rendered("crio.conf.j2")
     else:
         content["etc/docker/daemon.json"] = rendered("daemon.json.j2")
         if not can_lower_oom_score():
-            content["usr/local/sbin/runc"] = rendered("runc.j2")
+            content["usr/local/sbin/runc"] = (
+                TEMPLATES.get_template("runc.j2").render(programs=RUNC).encode()
+            )
     return content, host_public
 
 

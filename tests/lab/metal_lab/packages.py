@@ -13,12 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from metal_lab import nodes
 from metal_lab.debs import EMPTY, LIBRARIES, Package
 from metal_lab.records import Subject
 from metal_lab.versions import (
     CONTAINER_TOOLKIT,
     CONTAINERD,
     CRI_DOCKERD,
+    CRIO,
     DOCKER,
     KUBERNETES,
     SUBNET_MANAGER,
@@ -26,6 +28,7 @@ from metal_lab.versions import (
 
 # The driver's stand-ins are in NVIDIA's repositories for both releases of Debian.
 NVIDIA = ("debian12", "debian13")
+LIBEXEC_OF_CRIO = "/usr/libexec/crio"
 
 
 def recorded(subject: Subject, summary: str, **content: Any) -> Package:
@@ -85,6 +88,35 @@ def cri_dockerd(folder: Path) -> Package:
         "lightweight implementation of the CRI specification which talks to docker",
         binaries=programs(folder, "cri-dockerd"),
     )
+
+
+def crio(engine: Path, runc: Path, helpers: Path, *, can_lower_oom_score: bool) -> Package:
+    """Return CRI-O with its runtimes, which are in no folder of PATH.
+
+    `helpers` has crun and conmon. Where this machine cannot lower OOM scores, each runtime is a
+    script that calls the real one.
+    """
+    real = LIBEXEC_OF_CRIO if can_lower_oom_score else "/usr/lib/metal-lab/bin"
+    runtimes = {f"{real}/crun": helpers / "crun", f"{real}/runc": runc / "runc"}
+    return recorded(
+        Subject("cri-o", CRIO, ("crio-deb",)),
+        "implementation of the kubelet's interface for OCI runtimes",
+        binaries={
+            **programs(engine, "crio", "pinns"),
+            f"{LIBEXEC_OF_CRIO}/conmon": helpers / "conmon",
+            **runtimes,
+        },
+        files={}
+        if can_lower_oom_score
+        else {f"{LIBEXEC_OF_CRIO}/{Path(path).name}": render_runtime(path) for path in runtimes},
+        # An upgrade can replace its settings, and a removal removes them.
+        keeps_configuration=False,
+    )
+
+
+def render_runtime(path: str) -> str:
+    """Return the script that raises the OOM score of a container before the runtime reads it."""
+    return nodes.TEMPLATES.get_template("runc.j2").render(programs=[path])
 
 
 def kubelet(folder: Path) -> Package:

@@ -16,7 +16,7 @@ class Part(NamedTuple):
     programs: tuple[str, ...]  # keys of programs.PROGRAMS
 
 
-CONTAINERD, DOCKER, CRI_DOCKERD = "containerd", "docker", "cri-dockerd"
+CONTAINERD, DOCKER, CRI_DOCKERD, CRIO = "containerd", "docker", "cri-dockerd", "cri-o"
 CONTAINER_TOOLKIT, DEVICE_PLUGIN = "container-toolkit", "device-plugin"
 DEBIAN_DRIVER = "debian-driver"
 UPDATES = "updates"
@@ -29,6 +29,7 @@ PARTS = {
         ("containerd", "runc", "docker", "docker-cli"),
     ),
     CRI_DOCKERD: Part("cri-dockerd, as a file of its release", ("cri-dockerd",)),
+    CRIO: Part("CRI-O with its runtimes, in its repository", ("cri-o", "runc")),
     CONTAINER_TOOLKIT: Part(
         "NVIDIA's container toolkit, in NVIDIA's repository", ("container-toolkit",)
     ),
@@ -48,7 +49,7 @@ PARTS = {
 
 # Every laboratory has Kubernetes, and what a node with this engine starts with.
 ALWAYS = ("kubernetes",)
-OF_ENGINE = {"containerd": CONTAINERD, "docker": CRI_DOCKERD}
+OF_ENGINE = {"containerd": CONTAINERD, "docker": CRI_DOCKERD, "crio": CRIO}
 
 
 def programs(parts: Collection[str]) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ RUNC = "1.5.2"  # from containerd's script/setup/runc-version
 DOCKER = "29.8.1"
 MOBY = "2.0.0-beta.24"  # the daemon's module of that release: see its releases/versions.yaml
 CRI_DOCKERD = "0.4.3"
+CRIO = "1.36.3"
 CONTAINER_TOOLKIT = "1.20.1"
 DEVICE_PLUGIN = "0.19.3"
 SUBNET_MANAGER = "2025.10.14"  # nvlsm, which has worked with this branch of the driver
@@ -28,3 +29,4 @@ NEWER_CONTAINER_TOOLKIT = "1.99.0"
 OLDER_CONTAINER_TOOLKIT = "1.19.0"  # in the repositories of the driver
 
 KUBERNETES_MINOR = KUBERNETES.rpartition(".")[0]
+CRIO_MINOR = CRIO.rpartition(".")[0]

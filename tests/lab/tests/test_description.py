@@ -39,6 +39,11 @@ def described(tmp_path):
             "gpu-1: a node with rocky9 has the engine containerd",
             id="engine-of-rocky",
         ),
+        pytest.param(
+            GOOD[:-2] + ", engine: crio}",
+            "gpu-1: a node with CRI-O has the os debian13",
+            id="crun of Debian 12 is too old for CRI-O",
+        ),
         pytest.param(GOOD.replace("os:", "system:"), "is not a description", id="unknown-key"),
         pytest.param("node: []\n" + GOOD, "is not a description", id="unknown-key-of-all"),
         pytest.param("parts: [tetris]\n" + GOOD, "part 'tetris' is not one of", id="part"),
@@ -82,6 +87,7 @@ def test_paths_are_relative_to_the_file(tmp_path, described):
     [
         pytest.param("containerd", "", ["kubernetes", "containerd", "runc"], id="containerd"),
         pytest.param("docker", "", ["kubernetes", "cri-dockerd"], id="docker"),
+        pytest.param("crio", "", ["kubernetes", "cri-o", "runc"], id="crio"),
         pytest.param(
             "docker",
             "parts: [docker]\n",
@@ -97,7 +103,8 @@ def test_paths_are_relative_to_the_file(tmp_path, described):
     ],
 )
 def test_only_needed_programs_are_built(described, engine, keys, expected):
-    description = described(keys + GOOD[:-2] + f", engine: {engine}}}")
+    on_13 = GOOD.replace("debian12", "debian13")
+    description = described(keys + on_13[:-2] + f", engine: {engine}}}")
     assert list(parts.programs(description.parts)) == expected
 
 

@@ -15,7 +15,7 @@ from metal_lab import nodes
 def test_runc_is_not_asked_for_what_this_machine_may_not_do(option: str, tmp_path: Path) -> None:
     """A negative score becomes 0; everything else stays."""
     script = tmp_path / "runc"
-    script.write_text(nodes.TEMPLATES.get_template("runc.j2").render())
+    script.write_text(nodes.TEMPLATES.get_template("runc.j2").render(programs=["/bin/true"]))
     bundle = tmp_path / "bundle"
     bundle.mkdir()
     config = bundle / "config.json"

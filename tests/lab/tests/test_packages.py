@@ -121,6 +121,7 @@ def test_pools_hold_the_packages_of_upstream() -> None:
             "docker-ce=5:29.8.1-1~debian.13~trixie",
         ],
         "cri-dockerd": ["cri-dockerd=0.4.3~3-0~debian-bookworm"],
+        "cri-o": ["cri-o=1.36.3-1.1"],
         "nvidia": sorted(
             f"{name}={version}-1"
             for version in ("580.173.02", "580.178.04")
@@ -142,6 +143,15 @@ def test_pools_hold_the_packages_of_upstream() -> None:
             for component, rows in by_component.items()
         },
     }
+
+
+def test_runtimes_of_crio_are_in_no_folder_of_the_path() -> None:
+    """NVIDIA's runtime does not find them there. They can be scripts, see packages.crio."""
+    package = find("cri-o")
+    files = {**package.binaries, **debs.texts(package)}
+    assert {f"/usr/libexec/crio/{name}" for name in ("crun", "runc", "conmon")} <= files.keys()
+    assert "/etc/crio/crio.conf" not in files
+    assert "conffiles" not in debs.control_files(package)
 
 
 def test_control_names_only_the_relations_there_are() -> None:

@@ -25,7 +25,8 @@ from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.te
 ROOT = Path(__file__).parents[3]
 
 
-ENGINES = (engines.CONTAINERD, engines.DOCKER)
+ENGINES = (engines.CONTAINERD, engines.DOCKER, engines.CRIO)
+FIXTURES = {engines.DOCKER: "docker", engines.CRIO: "crio"}
 # The running kernel, one that the archive has, and what compiled it. The keys are parts of the
 # versions of the system's packages.
 KERNELS = {
@@ -71,7 +72,7 @@ CARDS = (
 
 def node(system: System, engine: str, card: Card, *, has_engine: bool) -> dict[str, Any]:
     """Return the observation of a node with a kubelet, and nothing of NVIDIA's."""
-    found = merge(VIRGIN, load("docker")) if engine == engines.DOCKER else merge(VIRGIN, {})
+    found = merge(VIRGIN, load(FIXTURES[engine]) if engine in FIXTURES else {})
     meta = next((one for mark, one in META_PACKAGES.items() if mark in system.build), None)
     found["packages"] = {meta[0]: {"version": meta[1], "held": False}} if meta else {}
     found["package_sources"] = sources(system)

@@ -14,6 +14,9 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_too
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import (
     plan as plan_containerd,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio import (
+    plan as plan_crio,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import (
     plan as plan_docker_ce,
 )
@@ -44,6 +47,7 @@ YOURS = "https://yours.example/"
 ENGINE_PLANS = {
     engines.CONTAINERD: ("containerd", plan_containerd, {}),
     engines.DOCKER: ("docker_ce", plan_docker_ce, {"cri_dockerd_checksum": CONFIRMED}),
+    engines.CRIO: ("crio", plan_crio, {"repository_fingerprint": CONFIRMED}),
 }
 
 

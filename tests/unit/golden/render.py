@@ -21,6 +21,12 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_too
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import (
     plan as containerd_plan,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio import (
+    packages as crio_packages,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio import (
+    register_runtime as crio_runtime,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import (
     cri_dockerd,
 )
@@ -132,11 +138,19 @@ def _ramdisk(data: Mapping[str, Any], family: str) -> Lines:
     yield f"command {' '.join(data['initramfs'])}"
 
 
-def _config(data: Mapping[str, Any], family: str) -> Lines:
-    edit = {name: value for name, value in data["config"].items() if name != "path"}
-    yield f"keys in {data['config']['path']}"
-    text = yaml.safe_dump(edit, sort_keys=False)
-    yield from (f"{INDENT}{line}" for line in text.splitlines())
+def _keys(key: str) -> Callable[[Mapping[str, Any], str], Lines]:
+    def show(data: Mapping[str, Any], family: str) -> Lines:
+        edit = {name: value for name, value in data[key].items() if name != "path"}
+        yield f"keys in {data[key]['path']}"
+        text = yaml.safe_dump(edit, sort_keys=False)
+        yield from (f"{INDENT}{line}" for line in text.splitlines())
+
+    return show
+
+
+def _low_level(data: Mapping[str, Any], family: str) -> Lines:
+    yield f"keys in {data['crio_toolkit']}"
+    yield from (f"{INDENT}runtime {path}" for path in data["crio_low_level"])
 
 
 _SHOWN: dict[Step, Callable[[Mapping[str, Any], str], Lines]] = {
@@ -151,13 +165,16 @@ _SHOWN: dict[Step, Callable[[Mapping[str, Any], str], Lines]] = {
     driver_steps.PERSISTENCE: _persistence,
     driver_steps.FOLLOW: _following,
     driver_steps.FABRIC_MODULES: _fabric_modules,
-    containerd_plan.CRI: _config,
+    containerd_plan.CRI: _keys("config"),
     cri_dockerd.INSTALL: lambda data, family: iter([f"package {data['cri_dockerd_url']}"]),
     device_links.RULE: _file("rule"),
-    runtime.REGISTER: _config,
+    runtime.REGISTER: _keys("config"),
+    crio_runtime.LOW_LEVEL: _low_level,
+    crio_runtime.REGISTER: _keys("crio_config"),
 }
 for _role in (
-    *(driver_steps.OURS, containerd_plan.OURS, docker_packages.OURS, container_toolkit.OURS),
+    *(driver_steps.OURS, containerd_plan.OURS, docker_packages.OURS, crio_packages.OURS),
+    container_toolkit.OURS,
 ):
     _SHOWN |= {
         _role.python_debian: _prepare,

@@ -16,6 +16,13 @@ if TYPE_CHECKING:
     from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import Reading
 
 
+def _read(reading: Reading) -> None:
+    """Read the OCI hooks, also those in folders that the configuration names."""
+    texts = [text for path, text in reading.files.texts.items() if path.startswith("/etc/crio/")]
+    named = [folder for text in texts for folder in crio.mentioned_hooks_dirs(text)]
+    reading.files.read_all(f"{folder}/*.json" for folder in dict.fromkeys((*crio.HOOKS, *named)))
+
+
 def _commands(_reading: Reading) -> dict[str, Command]:
     return {
         "crio": Command(("crio", "--version")),
@@ -26,6 +33,7 @@ def _commands(_reading: Reading) -> dict[str, Command]:
 PROBE = Probe(
     services={crio.UNIT: Kind("crio")},
     files=crio.CONFIG_PATTERNS,
-    programs=("crio",),
+    programs=("crio", "conmon"),
+    read=_read,
     commands=_commands,
 )

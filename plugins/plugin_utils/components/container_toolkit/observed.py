@@ -7,14 +7,22 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import TypedDict
 
+from ansible_collections.metal.gpu.plugins.module_utils.mappings import texts
 from ansible_collections.metal.gpu.plugins.module_utils.probe.raw_data import ProgramFileData
-from ansible_collections.metal.gpu.plugins.module_utils.read import cdi, nvidia_driver
+from ansible_collections.metal.gpu.plugins.module_utils.read import (
+    cdi,
+    document_history_files,
+    nvidia_driver,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import (
     parse_version,
     upstream_version,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Raw, Unit
-from ansible_collections.metal.gpu.plugins.plugin_utils.documents.load import load_yaml
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents import (
+    history as document_history,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents.load import load_toml, load_yaml
 
 
 class Toolkit(TypedDict):
@@ -26,7 +34,8 @@ class Toolkit(TypedDict):
     cdi_refresh: Unit
     cdi_skipped: bool
     config: str | None
-    config_sha256: str | None
+    config_sha256: str | None  # without the edits of this collection
+    runtimes: list[str] | None  # that the NVIDIA runtime calls; None: its own choice
     char_dev_rules: list[str]
 
 
@@ -66,11 +75,34 @@ def _toolkit(raw: Raw) -> Toolkit:
         "cdi_refresh": raw.unit(nvidia_driver.CDI_PATH_UNIT),
         "cdi_skipped": raw.units.get(nvidia_driver.CDI_UNIT, {}).get("Result") == "exec-condition",
         "config": next(iter(raw.found["toolkit_config"]), None),
-        "config_sha256": _sha256(raw.texts.get(nvidia_driver.TOOLKIT_CONFIG)),
+        "config_sha256": _sha256(_config_without_edits(raw)),
+        "runtimes": _runtimes(raw),
         "char_dev_rules": [
             path for path in raw.find("*/udev/rules.d/*.rules") if _has_link_rule(raw.texts[path])
         ],
     }
+
+
+def _runtimes(raw: Raw) -> list[str] | None:
+    text = raw.texts.get(nvidia_driver.TOOLKIT_CONFIG)
+    if text is None:
+        return None
+    config = load_toml(nvidia_driver.TOOLKIT_CONFIG, text).content
+    return texts(config, "nvidia-container-runtime", "runtimes") or None
+
+
+def _config_without_edits(raw: Raw) -> str | None:
+    """Return the configuration file as it was before this collection edited it.
+
+    If somebody else has edited it since, nobody can tell, and this is the file as it is.
+    """
+    path = nvidia_driver.TOOLKIT_CONFIG
+    content = raw.texts.get(path)
+    for history in raw.find(document_history_files.PATTERN):
+        if document_history_files.parse_file_name(history).path == path:
+            original = document_history.original(raw.texts[history], content)
+            return content if original is None else original
+    return content
 
 
 def _sha256(text: str | None) -> str | None:

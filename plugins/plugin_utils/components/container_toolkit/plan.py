@@ -24,6 +24,9 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_too
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import (
     register_runtime as containerd,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio import (
+    register_runtime as crio,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import (
     register_runtime as docker,
 )
@@ -41,7 +44,14 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
 
 STEPS = tuple(
     dict.fromkeys(
-        (*packages.STEPS, *device_links.STEPS, *containerd.STEPS, *docker.STEPS, *cdi.STEPS)
+        (
+            *packages.STEPS,
+            *device_links.STEPS,
+            *containerd.STEPS,
+            *docker.STEPS,
+            *crio.STEPS,
+            *cdi.STEPS,
+        )
     )
 )
 
@@ -58,7 +68,11 @@ class Engine(Protocol):
         """Plan to undo it."""
 
 
-_ENGINES: Mapping[str, Engine] = {engines.CONTAINERD: containerd, engines.DOCKER: docker}
+_ENGINES: Mapping[str, Engine] = {
+    engines.CONTAINERD: containerd,
+    engines.DOCKER: docker,
+    engines.CRIO: crio,
+}
 
 
 def plan(node: Node, desired: Desired) -> PlanResult:
@@ -80,6 +94,7 @@ def plan(node: Node, desired: Desired) -> PlanResult:
         _plan_absent(plan, node)
     packages.OURS.plan_repair(plan, node, packages.FORMER)
     refuse_lost_history(plan, node, runtime.ROLE)
+    refuse_lost_history(plan, node, crio.EDITS)
     return plan.result()
 
 

@@ -27,6 +27,7 @@ class Desired(Circumstances):
     default: bool | None  # None: as the engine needs it
     restart_ok: bool
     cdi: bool
+    replace_oci_hooks: bool
 
 
 class Data(TypedDict, total=False):

@@ -8,6 +8,9 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_too
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import (
     register_runtime as containerd,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio import (
+    register_runtime as crio,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import State
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import (
     register_runtime as docker,
@@ -26,7 +29,7 @@ class Desired(RepositoryDesired, runtime.Desired):  # pylint: disable=duplicate-
     version: str
 
 
-class Data(PackageData, containerd.Data, docker.Data, total=False):
+class Data(PackageData, containerd.Data, docker.Data, crio.Data, total=False):
     """What the tasks need to know, with what each engine adds."""
 
     rule: File

@@ -60,7 +60,12 @@ def register_runtime(
     if version is None:
         return
     if desired["cdi"] and not settings.reads_cdi(version):
-        plan.refuse("CDI_UNSUPPORTED", found=version, expected=settings.CDI_SINCE)
+        plan.refuse(
+            "CDI_UNSUPPORTED",
+            engine=engines.CONTAINERD,
+            found=version,
+            expected=settings.CDI_SINCE,
+        )
     ours = changes(node, runtime.ROLE, ".toml")
     former = {key: before for key, before in ours.items() if key[-1] == "default_runtime_name"}
     # A default runtime that this role set gets its former value back.

@@ -4,11 +4,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TypedDict
 
-from ansible_collections.metal.gpu.plugins.module_utils.read import crio
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Raw
-from ansible_collections.metal.gpu.plugins.plugin_utils.documents.load import load_toml
+from ansible_collections.metal.gpu.plugins.module_utils.mappings import sections, text
+from ansible_collections.metal.gpu.plugins.module_utils.read import crio, systemd
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Program, Raw
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents.load import (
+    Document,
+    load_json,
+    load_toml,
+)
+
+_STATUS = "crio status config"
 
 
 class Config(TypedDict):
@@ -16,19 +24,36 @@ class Config(TypedDict):
 
     path: str
     exists: bool | None
+    files: list[str]  # in the order in which CRI-O reads them
+    runtime_files: dict[str, list[str]]  # those that have a table of a runtime, by its name
+    defaults: dict[str, str]  # the default runtime, by the file that chooses it
     error: str | None
+    obstacles: dict[str, str]  # why a file must not be edited, by path
     source: str | None
 
 
-class Crio(TypedDict):
+class Hook(TypedDict):
+    """An OCI hook that calls a program of NVIDIA's."""
+
+    path: str
+    program: str
+    always: bool | None  # its condition `always`
+    error: str | None  # why the file cannot be edited
+
+
+class Crio(Program):
     """The CRI-O service."""
 
-    installed: bool
-    version: str | None
-    running: bool | None
     config: Config
+    changed_since_start: list[str]
+    monitor_in_path: bool
+    monitor: str | None
     default_runtime: str | None
     runtimes: dict[str, crio.Runtime]
+    cdi_dirs: list[str]
+    hooks_dirs: list[str]
+    hooks: list[Hook]
+    openshift: str | None  # what shows that it is a part of OpenShift
 
 
 class Engines(TypedDict):
@@ -48,27 +73,81 @@ def observe(raw: Raw) -> Observed:
 
 
 def _crio(raw: Raw) -> Crio:
-    path = crio.CONFIG_PATTERNS[0]
-    files = {file: load_toml(file, raw.texts[file]) for file in raw.find(*crio.CONFIG_PATTERNS)}
-    errors = [raw.read_error(file) for file in raw.unread(*crio.CONFIG_PATTERNS)]
-    errors += [document.error for document in files.values() if document.error]
+    paths = crio.reading_order(set(raw.find(*crio.CONFIG_PATTERNS)))
+    files = {path: load_toml(path, raw.texts[path]) for path in paths}
     answer = raw.outputs.get("crio_config")
     if answer and answer.rc == 0:
-        documents = {"crio status config": load_toml("crio status config", answer.stdout)}
+        documents = {_STATUS: load_toml(_STATUS, answer.stdout)}
     else:
         documents = {file: document for file, document in files.items() if not document.error}
     effective = crio.parse_effective(document.content for document in documents.values())
-    program = raw.program(crio.UNIT, "crio", "crio")
     return {
-        "installed": program["installed"],
-        "version": program["version"],
-        "running": program["running"],
-        "config": {
-            "path": path,
-            "exists": raw.file_exists(path),
-            "error": errors[0] if errors else None,
-            "source": ", ".join(documents) or None,
-        },
+        **raw.program(crio.UNIT, "crio", "crio"),
+        "config": _config(raw, files, list(documents)),
+        "changed_since_start": raw.changed_since_start(
+            crio.UNIT, [*crio.CONFIG_PATTERNS, *(f"{one}/*" for one in effective.hooks_dirs)]
+        ),
+        "monitor_in_path": raw.programs["conmon"] is not None,
+        "monitor": effective.monitor,
         "default_runtime": effective.default_runtime,
         "runtimes": effective.runtimes,
+        "cdi_dirs": effective.cdi_dirs,
+        "hooks_dirs": effective.hooks_dirs,
+        "hooks": _hooks(raw, effective.hooks_dirs),
+        "openshift": _openshift(raw),
     }
+
+
+def _openshift(raw: Raw) -> str | None:
+    """Return what shows that OpenShift's operators own the configuration of CRI-O."""
+    release = systemd.parse_environment_file(raw.texts.get("/etc/os-release", ""))
+    if release.get("VARIANT_ID") == "coreos":
+        return "/etc/os-release has VARIANT_ID=coreos"
+    package = raw.packages.get("cri-o")
+    is_built_for_it = package is not None and ".rhaos" in package.version
+    return f"the package cri-o is {package.version}" if package and is_built_for_it else None
+
+
+def _config(raw: Raw, files: Mapping[str, Document], source: list[str]) -> Config:
+    errors = [raw.read_error(file) for file in raw.unread(*crio.CONFIG_PATTERNS)]
+    errors += [document.error for document in files.values() if document.error]
+    runtime_files: dict[str, list[str]] = {}
+    for path, document in files.items():
+        for name in sections(document.content, "crio", "runtime", "runtimes"):
+            runtime_files.setdefault(name, []).append(path)
+    return {
+        "path": crio.CONFIG,
+        "exists": raw.file_exists(crio.CONFIG),
+        "files": list(files),
+        "runtime_files": runtime_files,
+        "defaults": {
+            path: default
+            for path, document in files.items()
+            if (default := text(document.content, "crio", "runtime", "default_runtime"))
+        },
+        "error": errors[0] if errors else None,
+        "obstacles": {path: one.obstacle for path, one in files.items() if one.obstacle},
+        "source": ", ".join(source) or None,
+    }
+
+
+def _hooks(raw: Raw, folders: list[str]) -> list[Hook]:
+    """Return NVIDIA's hooks in the folders from which CRI-O reads hooks."""
+    found: list[Hook] = []
+    for path in raw.find(*(f"{folder.rstrip('/')}/*.json" for folder in folders)):
+        document = load_json(path, raw.texts[path])
+        program = crio.parse_hook(document.content)
+        if program:
+            when = document.content.get("when")
+            always = when.get("always") if isinstance(when, Mapping) else None
+            is_known = text(document.content, "version") == "1.0.0"
+            unknown = None if is_known else f'{path}: its "version" is not 1.0.0'
+            found.append(
+                {
+                    "path": path,
+                    "program": program,
+                    "always": always if isinstance(always, bool) else None,
+                    "error": document.obstacle or unknown,
+                }
+            )
+    return found

@@ -34,10 +34,15 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, PlanRe
 
 CLUSTER = "cluster"  # the host of the refusals
 
+# CRI-O always has CDI.
 # cri-dockerd 0.4.3 supports no RuntimeClass but its own and passes no CDI devices on, so Docker's
 # default runtime must provide the GPUs. One DaemonSet serves both engines if containerd also has
 # the NVIDIA runtime as its default.
-STRATEGIES = {engines.CONTAINERD: "cdi-cri", engines.DOCKER: "envvar"}
+STRATEGIES = {
+    engines.CONTAINERD: "cdi-cri",
+    engines.CRIO: "cdi-cri",
+    engines.DOCKER: "envvar",
+}
 
 
 def plan(observed: Observed, desired: Desired) -> PlanResult:

@@ -14,9 +14,10 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan import NoData, Plan
 AUTO: Final = "auto"
 CONTAINERD: Final = "containerd"
 DOCKER: Final = "docker"
+CRIO: Final = "crio"
 
 # Engines by a part of the name of the kubelet's socket.
-_SOCKETS = {"cri-dockerd": DOCKER, "containerd": CONTAINERD}
+_SOCKETS = {"cri-dockerd": DOCKER, "containerd": CONTAINERD, "crio": CRIO}
 
 
 def choose(node: Node, desired: Engine) -> str | None:

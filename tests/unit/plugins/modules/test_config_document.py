@@ -459,3 +459,25 @@ def test_a_full_disk_changes_nothing(write, node, before, after, history_during,
 def test_actors_have_separate_histories(write, call):
     write(None, b"new")
     assert call(actor="another/actor")["history"] is None
+
+
+def test_new_file_is_aside_where_a_program_reads_every_file(write, node):
+    """CRI-O reads every file below crio.conf.d. A crash must not leave an unfinished one there."""
+    folder = node / "etc/crio.conf.d"
+    folder.mkdir()
+    seen = node / "seen"
+    validate = ["sh", "-c", 'echo "$1" > "$2"; ls -A "$3" >> "$2"', "sh", "%s", seen, folder]
+    options = {"validate": [str(word) for word in validate], "aside": str(node / "etc")}
+    result = write(None, b"new", path="etc/crio.conf.d/99-ours.conf", **options)
+    assert result["changed"] is True
+    candidate, *beside = seen.read_text().splitlines()
+    assert candidate.startswith(f"{node}/etc/.99-ours.conf.")
+    assert beside == []
+    assert [path.name for path in folder.iterdir()] == ["99-ours.conf"]
+    assert [path.name for path in (node / "etc").iterdir()] == ["crio.conf.d"]
+
+
+def test_folder_aside_that_does_not_exist_changes_nothing(write, node):
+    result = write(None, b"new", aside=str(node / "nowhere"))
+    assert result["msg"].startswith("cannot write ")
+    assert files(node) == []

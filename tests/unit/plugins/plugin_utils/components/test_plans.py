@@ -20,6 +20,9 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_too
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import (
     plan as plan_containerd,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio import (
+    plan as plan_crio,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import (
     plan as plan_docker_ce,
 )
@@ -61,6 +64,7 @@ CHOICES: dict[str, dict[str, Any]] = {
         **REPOSITORY,
     },
     "containerd": {"host": "gpu-1", "state": "present", "version": "2.4.1", **REPOSITORY},
+    "crio": {"host": "gpu-1", "state": "present", "version": "1.36.6", **REPOSITORY},
     "docker_ce": {
         "host": "gpu-1",
         "state": "present",
@@ -83,6 +87,7 @@ CHOICES: dict[str, dict[str, Any]] = {
         "version": "1.20.1",
         "default": False,
         "cdi": True,
+        "replace_oci_hooks": False,
         **REPOSITORY,
     },
     "kubelet_device_plugins": {"host": "gpu-1", "state": "present"},
@@ -92,6 +97,7 @@ PLANNERS = {
     "nvidia_driver": plan_nvidia_driver,
     "containerd": plan_containerd,
     "docker_ce": plan_docker_ce,
+    "crio": plan_crio,
     "nvidia_container_runtime": plan_nvidia_container_runtime,
     "kubelet_device_plugins": plan_kubelet_device_plugins,
 }
@@ -195,6 +201,7 @@ def record(role: str, packages: dict[str, str], before: str | None = None) -> di
 VIRGIN = load("virgin")
 DONE = merge(VIRGIN, load("done"))
 DOCKER = merge(VIRGIN, load("docker"))
+CRIO = merge(VIRGIN, load("crio"))
 GPU = VIRGIN["pci"][0]
 EXCHANGED = {"version": "580.173.02-1", "held": False}
 OF_DRIVER = ("nvidia-driver-cuda", "nvidia-kernel-dkms", "nvidia-persistenced")
@@ -215,7 +222,7 @@ def codes(planned: dict[str, Any]) -> list[str]:
 
 @pytest.mark.parametrize("planner", PLANNERS)
 def test_second_run_finds_nothing_to_do(planner: str) -> None:
-    planned = plan(planner, DOCKER if planner == "docker_ce" else DONE)
+    planned = plan(planner, {"docker_ce": DOCKER, "crio": CRIO}.get(planner, DONE))
     assert (planned["steps"], planned["refusals"], planned["notices"]) == ([], [], [])
 
 
@@ -472,11 +479,18 @@ REFUSALS = [
         ["DRIVER_BROKEN"],
     ),
     (
+        "kubelet of an unknown engine",
+        "containerd",
+        {"kubelet": {"endpoint": "unix:///run/frakti.sock"}},
+        {},
+        ["ENGINE_UNSUPPORTED"],
+    ),
+    (
         "kubelet of CRI-O",
         "containerd",
         {"kubelet": {"endpoint": "unix:///var/run/crio/crio.sock"}},
         {},
-        ["ENGINE_UNSUPPORTED"],
+        ["ENGINE_MISMATCH"],
     ),
     (
         "TOML",

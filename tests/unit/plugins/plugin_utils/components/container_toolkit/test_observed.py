@@ -7,6 +7,8 @@ from hashlib import sha256
 
 import pytest
 
+from ansible_collections.metal.gpu.plugins.module_utils.read.document_history_files import file_name
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents.history import History, remember
 from ansible_collections.metal.gpu.tests.unit.support.programs import Programs
 from ansible_collections.metal.gpu.tests.unit.support.recordings import (
     plant,
@@ -22,6 +24,34 @@ def test_configuration_of_the_toolkit_is_recognised_by_its_checksum(observe, tmp
         path,
         sha256(content).hexdigest(),
     )
+
+
+@pytest.mark.parametrize(
+    ("found", "is_without_edits"),
+    [
+        pytest.param('runtimes = ["/usr/libexec/crio/crun"]\n', True, id="as it was left"),
+        pytest.param('runtimes = ["kata"]\n', False, id="somebody else has edited it since"),
+    ],
+)
+def test_checksum_is_that_of_the_file_without_our_edits(observe, tmp_path, found, is_without_edits):
+    """So that the teardown, which restores the file first, can tell whose it is."""
+    path = "/etc/nvidia-container-runtime/config.toml"
+    table = "[nvidia-container-runtime]\n"
+    original = f'{table}runtimes = ["runc", "crun"]\n'
+    written = f'{table}runtimes = ["/usr/libexec/crio/crun"]\n'
+    past = History(original, written, original, language="toml")
+    name = file_name(path, "metal.gpu.nvidia_container_runtime.crio")
+    plant(
+        tmp_path,
+        {
+            path: table + found,
+            f"/var/lib/metal-gpu/config_document/{name}": remember(past),
+        },
+    )
+    toolkit = observe(Programs({}))["toolkit"]
+    expected = original if is_without_edits else table + found
+    assert toolkit["config_sha256"] == sha256(expected.encode()).hexdigest()
+    assert toolkit["runtimes"] == [found.split('"')[1]]
 
 
 def test_configuration_of_the_toolkit_that_is_no_file_has_no_checksum(observe, tmp_path):

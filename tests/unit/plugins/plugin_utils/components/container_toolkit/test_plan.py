@@ -300,7 +300,7 @@ def test_docker_that_is_still_to_come() -> None:
         pytest.param(docker(flags=[flag("--add-runtime", "quiet=runc")]), [], id="merged-flag"),
         pytest.param(docker(config={"error": "line 3"}), ["DOCKER_CONFIG_INVALID"], id="JSON"),
         pytest.param(
-            {"kubelet": {"endpoint": "unix:///var/run/crio/crio.sock"}},
+            {"kubelet": {"endpoint": "unix:///run/frakti.sock"}},
             ["ENGINE_UNSUPPORTED"],
             id="engine",
         ),

@@ -280,6 +280,8 @@ def test_ours_is_found_by_its_labels() -> None:
         pytest.param(["docker", "docker"], {}, ("envvar", ""), id="docker"),
         pytest.param([], {}, ("cdi-cri", "nvidia"), id="nobody observed"),
         pytest.param([None, "docker"], {}, ("envvar", ""), id="one of an unknown engine"),
+        pytest.param(["crio"], {}, ("cdi-cri", "nvidia"), id="CRI-O"),
+        pytest.param(["containerd", "crio"], {}, ("cdi-cri", "nvidia"), id="both have CDI"),
         pytest.param(
             ["containerd"],
             {"device_list_strategy": "envvar"},

@@ -14,6 +14,7 @@ CONTAINERD = "unix:///run/containerd/containerd.sock"
 K3S = "unix:///run/k3s/containerd/containerd.sock"
 CRI_DOCKERD = "unix:///run/cri-dockerd.sock"
 CRIO = "unix:///var/run/crio/crio.sock"
+OTHER = "unix:///run/frakti.sock"
 
 
 def node(endpoint: str | None, *, docker: bool = False) -> dict[str, Any]:
@@ -30,8 +31,11 @@ def node(endpoint: str | None, *, docker: bool = False) -> dict[str, Any]:
         pytest.param(node(CRI_DOCKERD), "docker", "docker", None, id="as-desired"),
         pytest.param(node(CRI_DOCKERD), "containerd", None, "ENGINE_MISMATCH", id="mismatch"),
         pytest.param(node(CONTAINERD), "docker", None, "ENGINE_MISMATCH", id="other-mismatch"),
-        pytest.param(node(CRIO), "auto", None, "ENGINE_UNSUPPORTED", id="cri-o"),
-        pytest.param(node(CRIO), "docker", None, "ENGINE_UNSUPPORTED", id="cri-o-by-desired"),
+        pytest.param(node(CRIO), "auto", "crio", None, id="cri-o"),
+        pytest.param(node(CRIO), "docker", None, "ENGINE_MISMATCH", id="cri-o-by-desired"),
+        pytest.param(node(None), "crio", "crio", None, id="cri-o-to-be"),
+        pytest.param(node(OTHER), "auto", None, "ENGINE_UNSUPPORTED", id="another"),
+        pytest.param(node(OTHER), "docker", None, "ENGINE_UNSUPPORTED", id="another-by-desired"),
         pytest.param(node(None), "auto", "containerd", None, id="no-kubelet"),
         pytest.param(node(None, docker=True), "auto", "docker", None, id="docker-alone"),
         pytest.param(node(None), "docker", "docker", None, id="docker-to-be"),

@@ -1,0 +1,169 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Does the node have a CRI-O that a kubelet can use?
+
+Installs CRI-O if it is missing. An existing CRI-O stays the admin's: the plan only starts it, or
+restarts it with the configuration that it has not read yet.
+"""
+
+from __future__ import annotations
+
+from ansible_collections.metal.gpu.plugins.module_utils.read.crio import OCI
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio.observed import Crio
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio.packages import (
+    OURS,
+    PACKAGE,
+    packages,
+    source,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.crio.shapes import (
+    Data,
+    Desired,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import (
+    refuse_platform,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages import systems
+from ansible_collections.metal.gpu.plugins.plugin_utils.packages.plan import (
+    notice_unheld,
+    refuse_dependants,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
+    Change,
+    NoData,
+    Plan,
+    PlanResult,
+    Step,
+)
+
+RESTART = Step("restart", "Restart CRI-O")
+START = Step("start", "Start CRI-O")
+
+STEPS = (*OURS.steps, RESTART, START)
+
+RESTART_REASON = "CRI-O reads its configuration only when it starts; containers keep running"
+
+
+def plan(node: Node, desired: Desired) -> PlanResult:
+    """Plan CRI-O."""
+    plan = Plan[Data](desired["host"], {})
+    refuse_openshift(plan, node)
+    if plan.refusals:  # such a system is not supported for the other reasons, either
+        return plan.result()
+    refuse_platform(plan, node)
+    engines.refuse(plan, node, engines.CRIO)
+    if desired["state"] == "present":
+        engines.refuse_distribution(plan, node)
+    refuse_config(plan, node)
+    OURS.refuse_record(plan, node)
+    if plan.refusals:
+        return plan.result()
+    if desired["state"] == "absent":
+        _plan_absent(plan, node)
+    elif node["engines"]["crio"]["installed"]:
+        _plan_installed(plan, node)
+    else:
+        _plan_missing(plan, node, desired)
+    if desired["state"] == "present":
+        OURS.notice_sources(plan, node, desired)
+    OURS.plan_repair(plan, node)
+    return plan.result()
+
+
+def refuse_openshift(plan: Plan[NoData], node: Node) -> None:
+    """Refuse a CRI-O whose configuration belongs to the operators of OpenShift."""
+    if evidence := node["engines"]["crio"]["openshift"]:
+        plan.refuse("OPENSHIFT_UNSUPPORTED", evidence=evidence)
+
+
+def refuse_config(plan: Plan[NoData], node: Node) -> None:
+    """Refuse a configuration that CRI-O cannot read, or with which it cannot start."""
+    engine = node["engines"]["crio"]
+    if error := engine["config"]["error"]:
+        plan.refuse("CRIO_CONFIG_INVALID", error=error)
+        return
+    if engine["running"] or not engine["installed"]:
+        return
+    default, config = engine["default_runtime"], engine["config"]
+    if default and default not in engine["runtimes"] and config["defaults"]:
+        path = [*config["defaults"]][-1]
+        missing = f"no file has [crio.runtime.runtimes.{default}]"
+        error = f"{path}: default_runtime is {default}, but {missing}"
+        plan.refuse("CRIO_CONFIG_INVALID", error=error)
+    for name in _without_monitor(engine):
+        files = engine["config"]["runtime_files"].get(name, [])
+        plan.refuse("CRIO_MONITOR_MISSING", runtime=name, path=", ".join(files[-1:]))
+
+
+def _without_monitor(engine: Crio) -> list[str]:
+    """Return the runtimes for which CRI-O looks for conmon in PATH, where it is not."""
+    if engine["monitor"] or engine["monitor_in_path"]:
+        return []
+    return [
+        name
+        for name, runtime in engine["runtimes"].items()
+        if (runtime["type"] or "") in OCI and not runtime["monitor"]
+    ]
+
+
+def unread_reason(engine: Crio) -> str | None:
+    """Return why a correctly configured CRI-O must be restarted.
+
+    An earlier run may have stopped between the change and the restart.
+    """
+    unread = ", ".join(engine["changed_since_start"])
+    return f"{unread} changed after CRI-O started; containers keep running" if unread else None
+
+
+def unread_change(node: Node) -> Change | None:
+    """Return the path and the actor of our change that CRI-O has not read yet.
+
+    If CRI-O does not start with the change, the role may undo it, unless the admin has edited the
+    file since.
+    """
+    unread = node["engines"]["crio"]["changed_since_start"]
+    changes: list[Change] = [
+        {"path": edit["path"], "actor": edit["actor"]}
+        for edit in node["ours"]["edits"]
+        if edit["path"] in unread and edit["untouched"]
+    ]
+    return next(iter(changes), None)
+
+
+def _plan_missing(plan: Plan[Data], node: Node, desired: Desired) -> None:
+    system = systems.supported(node)
+    OURS.plan_repository(plan, node, desired, source(system, desired["version"]))
+    wanted = packages(system, desired["version"])
+    ours = OURS.plan_install(plan, node, wanted, "CRI-O is not installed")
+    OURS.plan_hold(plan, node, ours)
+    plan.step(START, "the package does not start it")
+
+
+def _plan_installed(plan: Plan[Data], node: Node) -> None:
+    engine = node["engines"]["crio"]
+    if OURS.of_role(node):
+        OURS.plan_hold(plan, node, {PACKAGE: ""})
+    else:
+        notice_unheld(plan, node, (PACKAGE,))
+    if not engine["running"]:
+        plan.step(START, "CRI-O is not running")
+    else:
+        plan.data["change"] = unread_change(node)
+        plan.step(RESTART, unread_reason(engine))
+
+
+def _plan_absent(plan: Plan[Data], node: Node) -> None:
+    """Plan the removal. The kubelet needs CRI-O, so the admin removes it first."""
+    names = OURS.added(node)
+    plan.data["packages"] = names
+    if names and node["kubelet"]["running"] is not False:
+        plan.refuse("CRIO_IN_USE")
+    refuse_dependants(plan, node, names)
+    if names:
+        plan.step(OURS.remove, f"this role installed {PACKAGE}")
+    elif node["engines"]["crio"]["installed"]:
+        plan.notice("ENGINE_OF_ADMIN", engine="CRI-O")
+    OURS.plan_cleanup(plan, node)
