@@ -727,9 +727,20 @@ DEVICE_PLUGIN_ADOPTED (notice): NVIDIA's device plugin runs as {found}; the role
   not change it
 Remedy: nothing to do
 
-DEVICE_PLUGIN_STRATEGY (refusal): device_plugin_device_list_strategy is {strategy}, but cri-dockerd
-  passes no CDI devices to Docker, which {found} use
-Remedy: set device_plugin_device_list_strategy to auto or to envvar
+DEVICE_PLUGIN_STRATEGY (refusal): device_plugin_device_list_strategy is {strategy}, but {evidence}
+Remedy: {remedy}
+
+DEVICE_PLUGIN_VARIABLE (refusal): {name} {error}
+Remedy: correct the variable; `ansible-doc -t role metal.gpu.device_plugin` describes it
+
+DEVICE_PLUGIN_EXCLUDES (refusal): device_plugin_affinity keeps the device plugin off the node
+  {node}: it requires {affinity}
+Remedy: set a matching label on the node, or change device_plugin_affinity; to leave out the node,
+  remove it from the group
+
+DRA_WITHOUT_CDI (refusal): the driver for dynamic resource allocation (DRA) {driver} runs on the
+  node, where pods would start without its devices: {reason}
+Remedy: keep the DRA driver off the node, with its node affinity; or move the node to containerd 2
 
 DEVICE_PLUGIN_MIXED (refusal): one device plugin cannot serve all nodes with these settings:
   {evidence}
