@@ -524,13 +524,17 @@ CDI_FILE_INVALID (notice): container engines skip a CDI specification, because i
 Remedy: correct or remove the file; its devices are missing until then
 
 CDI_FILE_OUTDATED (notice): in the CDI specification {path}, {evidence}, so containers that get GPUs
-  by it cannot use CUDA
+  by it do not start or cannot use CUDA
 Remedy: write the file again with the program that wrote it, such as
   `nvidia-ctk cdi generate --output={path}`, or restart the device plugin if it wrote the file
 
 CDI_DEVICE_TWICE (notice): the CDI specifications {paths} both have {names}, so container engines
   use neither of them
-Remedy: remove one of the files; `nvidia-ctk cdi list` then shows the devices again
+Remedy: remove {surplus}; `nvidia-ctk cdi list` then shows the devices again
+
+CDI_FILE_SHADOWED (notice): the CDI specifications {other} and {path} both have {names}; container
+  engines use {path}, but {other} at boot, until {path} is written
+Remedy: remove {other}, unless you keep it on purpose; no driver upgrade writes it again
 
 CDI_GPU_GONE (notice): the CDI specification {path} names GPUs that the node no longer has: {uuids}
 Remedy: write the file again with the program that wrote it, such as

@@ -1063,6 +1063,10 @@ gpu_node:
         names:
           description: Qualified names of the devices in each file that has some, by path.
           type: dict
+        drivers:
+          description: >-
+            The versions of the driver whose libraries each file names, by path, if it names some.
+          type: dict
         majors:
           description: >-
             The major numbers of device files in each file that has some, by the file's path and
@@ -1074,6 +1078,7 @@ gpu_node:
         errors: {}
         devices: [nvidia.com/gpu=0, nvidia.com/gpu=all]
         names: {/var/run/cdi/nvidia.yaml: [nvidia.com/gpu=0, nvidia.com/gpu=all]}
+        drivers: {}
         majors: {}
     engines:
       description: The container engines, installed or not.

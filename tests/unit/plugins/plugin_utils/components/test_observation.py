@@ -275,6 +275,7 @@ def test_a_gpu_node(observe, tmp_path):
                 "/etc/cdi/nvidia.json": ["nvidia.com/gpu=0", "nvidia.com/gpu=1"],
                 "/var/run/cdi/nvidia.yaml": ["nvidia.com/gpu=0", "nvidia.com/gpu=all"],
             },
+            "drivers": {},
             "majors": {},
         },
         "engines": {
