@@ -449,6 +449,20 @@ DOCKER_FLAG_CLASH (refusal): the flag {flag} in {file} conflicts with the key {k
 Remedy: keep one of the two, preferably the key in {path}; to remove the flag, override ExecStart in
   a drop-in
 
+DOCKER_OPTION_TAKEN (refusal): {path} has other values than docker_ce_daemon_options for {keys}, and
+  the role did not set them
+Remedy: set the variable to the values of the file, or remove these keys from the file; the role
+  changed no setting
+
+DOCKER_OPTIONS_WAIT (notice): docker_ce_daemon_options asks for changes of {keys} in daemon.json,
+  which need a restart of Docker, so the role does not make them
+Remedy: set `docker_ce_restart_ok: true` when the containers of the node may stop; with
+  `live-restore`, they keep running
+
+DOCKER_OPTIONS_OLD (notice): Docker keeps the options {keys} of docker_ce_daemon_options until its
+  next start, although daemon.json no longer has them
+Remedy: run `systemctl restart docker` when its containers may stop
+
 DOCKER_SETTING_LOST (refusal): {file} has {setting}, which docker-ce does not use
 Remedy: move the setting into daemon.json, which both Dockers read, and remove it from {file}; in
   ExecStart, write `dockerd` without its folder

@@ -1249,6 +1249,11 @@ gpu_node:
                   description: The keys of the file.
                   type: list
                   elements: str
+                values:
+                  description: >-
+                    SHA-256 of each value as JSON, by its path of keys. A value itself can be a
+                    secret.
+                  type: dict
                 default_runtime:
                   description: Default runtime in the file.
                   type: str
@@ -1424,6 +1429,7 @@ gpu_node:
             obstacle: null
             source: docker info
             settings: [log-opts, default-runtime, runtimes]
+            values: {}
             default_runtime: nvidia
             runtimes:
               nvidia:

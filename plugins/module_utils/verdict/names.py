@@ -77,9 +77,9 @@ def _named_twice(host: str, node: Node) -> Iterator[dict[str, str]]:
         folders: dict[str, list[str]] = {}
         for path in paths:
             folders.setdefault(dirname(path), []).append(path)
-        for found in folders.values():
-            if len(found) > 1:
-                twice.setdefault(tuple(found), []).append(name)
+        for together in folders.values():
+            if len(together) > 1:
+                twice.setdefault(tuple(together), []).append(name)
         used = _last_read(paths)
         for path in paths:
             if dirname(path) != dirname(used) and len(folders[dirname(used)]) == 1:

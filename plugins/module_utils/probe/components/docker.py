@@ -27,7 +27,7 @@ def _read(reading: Reading) -> None:
 
 
 def _times(reading: Reading) -> dict[str, float | None]:
-    return {docker.GPU_HOOK: reading.files.appeared(docker.GPU_HOOK)}
+    return {path: reading.files.appeared(path) for path in (docker.GPU_HOOK, docker.CDI_HOOK)}
 
 
 def _commands(_reading: Reading) -> dict[str, Command]:

@@ -119,7 +119,7 @@ def _unsplit(node: Node) -> dict[str, str]:
     No reason to generate one: without an instance, the generator fails.
     """
     modes = _mig_modes(node)
-    found = {}
+    found: dict[str, str] = {}
     for path, names in node["cdi"]["names"].items():
         listed = {name.partition("=")[2] for name in names if name.startswith(_OF_GPUS)}
         for index, gpu in _indexed(node):

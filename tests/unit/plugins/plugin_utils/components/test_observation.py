@@ -342,6 +342,7 @@ def test_a_gpu_node(observe, tmp_path):
                     "obstacle": None,
                     "source": None,
                     "settings": [],
+                    "values": {},
                     "default_runtime": None,
                     "runtimes": {},
                     "cdi_enabled": None,
