@@ -554,6 +554,11 @@ CDI_GPU_GONE (notice): the CDI specification {path} names GPUs that the node no 
 Remedy: write the file again with the program that wrote it, such as
   `nvidia-ctk cdi generate --output={path}`, or restart the device plugin if it wrote the file
 
+GPUS_LOST_BY_RELOAD (notice): these steps let systemd reload its units: {steps}; containers that got
+  their GPUs by the hook of the NVIDIA runtime may lose them: {containers}; {evidence}
+Remedy: before the run, run `nvidia-ctk system create-dev-char-symlinks --create-all` on the node;
+  or recreate these containers after it
+
 DOCKER_RESTART_DUE (notice): Docker {found} may not support {unknown} until its next start
 Remedy: nothing to do for pods; for other containers, run `systemctl restart docker` when they may
   stop, or set `nvidia_container_runtime_restart_ok: true`
