@@ -454,10 +454,14 @@ DOCKER_OPTION_TAKEN (refusal): {path} has other values than docker_ce_daemon_opt
 Remedy: set the variable to the values of the file, or remove these keys from the file; the role
   changed no setting
 
-DOCKER_OPTIONS_WAIT (notice): docker_ce_daemon_options asks for changes of {keys} in daemon.json,
-  which need a restart of Docker, so the role does not make them
+DOCKER_OPTIONS_WAIT (notice): changes of {keys} need a restart of Docker, so the role does not make
+  them
 Remedy: set `docker_ce_restart_ok: true` when the containers of the node may stop; with
   `live-restore`, they keep running
+
+DOCKER_PROXY_TAKEN (refusal): {path} sets {name} to another value than docker_ce_proxy
+Remedy: set docker_ce_proxy to the value of the file, or remove the setting from the file; the role
+  changed no setting
 
 DOCKER_OPTIONS_OLD (notice): Docker keeps the options {keys} of docker_ce_daemon_options until its
   next start, although daemon.json no longer has them

@@ -1227,6 +1227,11 @@ gpu_node:
               description: Every flag of the engine, as in RV(gpu_node.kubelet.flags).
               type: list
               elements: dict
+            proxy:
+              description: >-
+                Variables in the files of the unit that name a proxy, in capitals. Each has C(file),
+                and C(sha256) of its value, which can have a password.
+              type: dict
             config:
               description: >-
                 C(daemon.json), or the file of C(--config-file). Values of the file may not be
@@ -1422,6 +1427,7 @@ gpu_node:
               file: /usr/lib/systemd/system/docker.service
               variable: null
               effective: true
+          proxy: {}
           config:
             path: /etc/docker/daemon.json
             exists: true

@@ -59,6 +59,9 @@ GPU_HOOK = "/usr/bin/nvidia-container-runtime-hook"
 # From 29.2 on, Docker uses CDI for it if it finds this file when it starts.
 CDI_HOOK = "/usr/bin/nvidia-cdi-hook"
 
+# Go reads them in capitals and in small letters.
+PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
+
 # cri-dockerd connects the kubelet to Docker.
 CRI_UNIT = "cri-docker.service"
 CRI_SOCKET = "cri-docker.socket"

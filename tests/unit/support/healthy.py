@@ -85,6 +85,7 @@ _PLANS: dict[str, tuple[Any, dict[str, Any]]] = {
             "v1_removal_ok": False,
             "packages": [],
             "daemon_options": {},
+            "proxy": {},
             "restart_ok": False,
             "users": [],
             "cri_dockerd_url": "https://mirror.example/cri-dockerd.deb",

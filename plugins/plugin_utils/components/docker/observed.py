@@ -5,9 +5,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple, TypedDict, cast
 
 from ansible_collections.metal.gpu.plugins.module_utils import mappings
+from ansible_collections.metal.gpu.plugins.module_utils.probe.components.docker import (
+    Proxy,
+    Values,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.probe.raw_data import FlagData, ServiceData
 from ansible_collections.metal.gpu.plugins.module_utils.read import docker
 from ansible_collections.metal.gpu.plugins.module_utils.read.command_line import Flag, value_of
@@ -97,6 +101,7 @@ class Docker(Program):
     flags_source: str | None
     flags: list[FlagData]
     config: Config
+    proxy: dict[str, Proxy]  # by name of the variable
     default_runtime: str | None
     runtimes: dict[str, docker.Runtime]
     live_restore: bool | None
@@ -213,6 +218,7 @@ def _docker(raw: Raw) -> Docker:
         "program": _starter(service),
         "flags_source": service["source"],
         "flags": service["flags"],
+        "proxy": cast(Values, raw.values("docker"))["proxy"],
         "config": _config(raw, setup, source, has_version=bool(version)),
         "default_runtime": effective.default_runtime if effective else None,
         "runtimes": effective.runtimes if effective else {},

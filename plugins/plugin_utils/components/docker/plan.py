@@ -21,6 +21,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import
     cri_dockerd,
     leftovers,
     options,
+    proxy,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import (
     packages as docker_packages,
@@ -69,7 +70,7 @@ USERS = Step("users", "Add users to the group docker")
 
 STEPS = (
     *(*OURS.steps, *leftovers.STEPS, RECORD, START, CONTAINERS, STOP_SOCKET, DISARM),
-    *(*options.STEPS, *cri_dockerd.STEPS, USERS),
+    *(*options.STEPS, *proxy.STEPS, *cri_dockerd.STEPS, USERS),
 )
 
 # Engines of distributions, and packages that conflict with docker-ce or containerd.io. The package
@@ -133,6 +134,7 @@ def _refuse_engine(plan: Plan[NoData], node: Node, desired: Desired) -> None:
         plan.refuse("ROOTLESS_DOCKER", found=", ".join(engine["rootless"]))
     refuse_config(plan, node, desired["daemon_options"])
     options.refuse_options(plan, node, desired)
+    proxy.refuse_proxy(plan, node, desired)
     _refuse_packages(plan, desired)
     if engine["record_error"]:
         plan.refuse("DOCKER_RECORD_INVALID", error=engine["record_error"])
@@ -161,11 +163,13 @@ def _plan_engine(plan: Plan[Data], node: Node, desired: Desired) -> None:
     if not engine["installed"]:
         version: str | None = desired["version"]
         options.plan_options(plan, node, desired, version=version, is_new=True)
+        proxy.plan_proxy(plan, node, desired, is_new=True)
         held = _plan_packages(plan, node, desired, "Docker is not installed")
         OURS.plan_hold(plan, node, held)
     elif others and desired["replace_distribution"]:
         _plan_exchange(plan, node, desired, others)
         options.plan_options(plan, node, desired, version=desired["version"], is_new=False)
+        proxy.plan_proxy(plan, node, desired, is_new=False)
     else:
         ours = [name for name in OURS.of_role(node) if name in (*PACKAGES, *desired["packages"])]
         notice_unheld(plan, node, _of_others(node, ours))
@@ -178,6 +182,7 @@ def _plan_engine(plan: Plan[Data], node: Node, desired: Desired) -> None:
         _plan_interrupted(plan, node, engine["interrupted"])
         _plan_plugins(plan, node, desired)
         options.plan_options(plan, node, desired, version=engine["version"], is_new=False)
+        proxy.plan_proxy(plan, node, desired, is_new=False)
         new = {name: "" for name in desired["packages"] if name not in node["packages"]}
         if ours or new:
             versions = {name: node["packages"][name]["version"] for name in ours}
@@ -277,6 +282,7 @@ def _plan_absent(plan: Plan[Data], node: Node) -> None:
         plan.step(STOP_SOCKET, "the package does not stop it when it is removed")
     OURS.plan_remove(plan, node, packages)
     options.plan_no_options(plan, node)
+    proxy.plan_no_proxy(plan, node)
     OURS.plan_cleanup(plan, node)
 
 

@@ -12,7 +12,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.packages.role import (
     PackageData,
     RepositoryDesired,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Edit
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Edit, File
 
 
 class Expected(TypedDict):
@@ -32,6 +32,7 @@ class Desired(RepositoryDesired):  # pylint: disable=duplicate-bases
     v1_removal_ok: bool
     packages: list[str]
     daemon_options: Mapping[str, object]
+    proxy: Mapping[str, object]
     restart_ok: bool
     users: list[str]
     cri_dockerd_url: str
@@ -54,5 +55,6 @@ class Data(PackageData, total=False):
     options_validate: bool
     option_edits: list[str]
     expected: Expected
+    proxy: File
     users: list[str]
     cri_dockerd_url: str | None

@@ -335,6 +335,7 @@ def test_a_gpu_node(observe, tmp_path):
                 "program": None,
                 "flags_source": None,
                 "flags": [],
+                "proxy": {},
                 "config": {
                     "path": "/etc/docker/daemon.json",
                     "exists": False,

@@ -70,6 +70,7 @@ CHOICES: dict[str, dict[str, Any]] = {
         "v1_removal_ok": False,
         "packages": [],
         "daemon_options": {},
+        "proxy": {},
         "restart_ok": False,
         "users": [],
         "cri_dockerd_url": "https://mirror.example/cri-dockerd.deb",
