@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
 from ansible_collections.metal.gpu.plugins.module_utils.read.device_files import (
@@ -78,12 +79,14 @@ def generation_reason(node: Node) -> str | None:
         unread = (node["cdi"]["errors"].get(path) for path in _SPECIFICATIONS)
         return next(filter(None, unread), "no CDI specification has nvidia.com/gpu=all")
     # The toolkit's configuration decides whether devices are named by index, by UUID, or both. A
-    # GPU with MIG is listed by its parts, such as 0:1. A lost GPU is not listed.
+    # GPU with MIG is listed by its parts, such as 0:1 or MIG-UUID. A lost GPU is not listed.
     listed = {name.partition(":")[0] for name in devices}
+    modes = _mig_modes(node)
     missing = [
         name_gpu(gpu)
         for gpu in node["nvml"]["devices"]
         if gpu["error"] is None
+        and modes.get(gpu["pci_address"]) != _ON
         and not {f"nvidia.com/gpu={gpu['index']}", f"nvidia.com/gpu={gpu['uuid']}"} & listed
     ]
     if missing:
@@ -107,25 +110,36 @@ def _past(node: Node) -> list[str]:
         reasons.append(f"{gone[0]} is no GPU of this node")
     modes = _mig_modes(node)
     for index, gpu in _indexed(node):
-        parts = [name for name in listed if name.startswith(f"{index}:")]
+        parts = _parts(listed, index)
         if parts and modes.get(gpu["pci_address"]) == _OFF:
             reasons.append(f"{name_gpu(gpu)} is in parts ({parts[0]}), but its MIG mode is off")
     return reasons
 
 
 def _unsplit(node: Node) -> dict[str, str]:
-    """Return the specifications with a whole GPU that is split by now, by path.
+    """Return the specifications without the parts of a GPU whose MIG mode is on, by path.
 
-    No reason to generate one: without an instance, the generator fails.
+    No reason to generate one: without an instance, the generator fails (exit code 1), and systemd
+    gives up its service after five failures in a row.
     """
     modes = _mig_modes(node)
     found: dict[str, str] = {}
     for path, names in node["cdi"]["names"].items():
         listed = {name.partition("=")[2] for name in names if name.startswith(_OF_GPUS)}
+        has_parts = any(name.startswith("MIG-") for name in listed)
         for index, gpu in _indexed(node):
-            if modes.get(gpu["pci_address"]) == _ON and {index, gpu["uuid"]} & listed:
+            if modes.get(gpu["pci_address"]) != _ON:
+                continue
+            if {index, gpu["uuid"]} & listed:
                 found.setdefault(path, f"{name_gpu(gpu)} is whole, but its MIG mode is on")
+            elif path in _SPECIFICATIONS and not has_parts and not _parts(listed, index):
+                found.setdefault(path, f"{name_gpu(gpu)} is missing, and its MIG mode is on")
     return found
+
+
+def _parts(listed: Iterable[str], index: str) -> list[str]:
+    """Return the parts of a GPU that a specification names by numbers, such as 0:1."""
+    return [name for name in listed if name.startswith(f"{index}:")]
 
 
 def _mig_modes(node: Node) -> dict[str | None, str | None]:

@@ -1014,7 +1014,8 @@ def split_node(mode: str | None, names: list[str], path: str = SERVICES) -> dict
     ]
     names = [f"nvidia.com/gpu={name}" for name in names]
     every = [*names, "nvidia.com/gpu=1", "nvidia.com/gpu=all"]
-    changes = {"health": {"gpus": reports}, "cdi": {"devices": every, "names": {path: names}}}
+    named = {path: [*names, "nvidia.com/gpu=all"]}
+    changes = {"health": {"gpus": reports}, "cdi": {"devices": every, "names": named}}
     return merge(DONE, changes)
 
 
@@ -1028,6 +1029,9 @@ GONE_UUID = "GPU-11111111-0000-0000-0000-000000000000"
         pytest.param(split_node("Enabled", ["0:0", "0:1"]), [], 0, id="parts"),
         pytest.param(split_node("Enabled", ["0"]), [], 1, id="split since"),
         pytest.param(split_node("Enabled", ["0", "0:0"], ADMINS), [], 1, id="in a file of others"),
+        pytest.param(split_node("Enabled", []), [], 1, id="without an instance"),
+        pytest.param(split_node("Enabled", ["MIG-5c89852c"]), [], 0, id="parts by their UUIDs"),
+        pytest.param(split_node("Disabled", []), ["specification lacks "], 0, id="missing"),
         pytest.param(split_node("Disabled", ["0:0"]), ["is in parts (0:0)"], 0, id="whole again"),
         pytest.param(split_node(None, ["0:0"]), [], 0, id="mode unknown"),
         pytest.param(
