@@ -108,9 +108,12 @@ def plan_options(
     of the Docker that then runs; None: unknown.
     """
     engine = node["engines"]["docker"]
+    # A distribution's program is gone after its replacement.
+    is_same = version == engine["version"]
+    program = (engine["path"] if is_same else settings.PROGRAM) or "dockerd"
     changes = _changes(node, dict(leaves(desired["daemon_options"])))
     starts = is_new or not engine["running"]
-    plan.data |= {"options_first": starts, "options_validate": False}
+    plan.data |= {"options_first": starts, "options_program": None}
     if not changes.keys:
         return
     checks = version is not None and settings.validates(version)
@@ -133,7 +136,7 @@ def plan_options(
             "remove": [list(key) for key in changes.remove],
             "merge": _table(changes.merge),
         },
-        "options_validate": checks and not is_new,
+        "options_program": program if checks and not is_new else None,
         "expected": {
             "default_runtime": engine["default_runtime"] or DEFAULT_RUNTIME,
             "runtimes": [],

@@ -52,7 +52,7 @@ class Data(PackageData, total=False):
     daemon_reload: bool
     options: Edit  # of daemon.json
     options_first: bool  # before Docker is installed, which then starts with them
-    options_validate: bool
+    options_program: str | None  # checks them; None: nothing can
     option_edits: list[str]
     expected: Expected
     proxy: File

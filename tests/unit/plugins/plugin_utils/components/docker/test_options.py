@@ -108,7 +108,7 @@ def test_when_options_are_written(
 def test_new_docker_starts_with_its_options() -> None:
     made = planned(VIRGIN, daemon_options=LOGS)
     assert made["data"]["options_first"] is True
-    assert made["data"]["options_validate"] is False  # nothing could check it
+    assert made["data"]["options_program"] is None  # nothing could check it
     assert steps(made)[0] == "options"
     assert "restart" not in steps(made)
 
@@ -117,7 +117,15 @@ def test_docker_that_replaces_another_is_not_installed_with_them() -> None:
     """If they were wrong, the admin's containers would be down."""
     made = planned(DISTRIBUTION, daemon_options=LABELS, replace_distribution=True)
     assert made["data"]["options_first"] is False
+    assert made["data"]["options_program"] == "/usr/bin/dockerd"  # that of docker-ce
     assert steps(made).index("options") > steps(made).index("containers")
+
+
+def test_docker_that_runs_checks_its_options() -> None:
+    made = planned(docker(path="/usr/sbin/dockerd", version="26.1.5"), daemon_options=LABELS)
+    assert made["data"]["options_program"] == "/usr/sbin/dockerd"
+    old = planned(docker(version="20.10.24"), daemon_options=LABELS, **OK)
+    assert old["data"]["options_program"] is None
 
 
 BEFORE = """{
