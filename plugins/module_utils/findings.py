@@ -484,6 +484,24 @@ DOCKER_FLAG_CLASH (refusal): the flag {flag} in {file} conflicts with the key {k
 Remedy: keep one of the two, preferably the key in {path}; to remove the flag, override ExecStart in
   a drop-in
 
+DOCKER_OPTION_TAKEN (refusal): {path} has other values than docker_ce_daemon_options for {keys}, and
+  the role did not set them
+Remedy: set the variable to the values of the file, or remove these keys from the file; the role
+  changed no setting
+
+DOCKER_OPTIONS_WAIT (notice): changes of {keys} need a restart of Docker, so the role does not make
+  them
+Remedy: set `docker_ce_restart_ok: true` when the containers of the node may stop; with
+  `live-restore`, they keep running
+
+DOCKER_PROXY_TAKEN (refusal): {path} sets {name} to another value than docker_ce_proxy
+Remedy: set docker_ce_proxy to the value of the file, or remove the setting from the file; the role
+  changed no setting
+
+DOCKER_OPTIONS_OLD (notice): Docker keeps the options {keys} of docker_ce_daemon_options until its
+  next start, although daemon.json no longer has them
+Remedy: run `systemctl restart docker` when its containers may stop
+
 DOCKER_SETTING_LOST (refusal): {file} has {setting}, which docker-ce does not use
 Remedy: move the setting into daemon.json, which both Dockers read, and remove it from {file}; in
   ExecStart, write `dockerd` without its folder
@@ -559,17 +577,26 @@ CDI_FILE_INVALID (notice): container engines skip a CDI specification, because i
 Remedy: correct or remove the file; its devices are missing until then
 
 CDI_FILE_OUTDATED (notice): in the CDI specification {path}, {evidence}, so containers that get GPUs
-  by it cannot use CUDA
+  by it do not start or cannot use CUDA
 Remedy: write the file again with the program that wrote it, such as
   `nvidia-ctk cdi generate --output={path}`, or restart the device plugin if it wrote the file
 
 CDI_DEVICE_TWICE (notice): the CDI specifications {paths} both have {names}, so container engines
   use neither of them
-Remedy: remove one of the files; `nvidia-ctk cdi list` then shows the devices again
+Remedy: remove {surplus}; `nvidia-ctk cdi list` then shows the devices again
+
+CDI_FILE_SHADOWED (notice): the CDI specifications {other} and {path} both have {names}; container
+  engines use {path}, but {other} at boot, until {path} is written
+Remedy: remove {other}, unless you keep it on purpose; no driver upgrade writes it again
 
 CDI_GPU_GONE (notice): the CDI specification {path} names GPUs that the node no longer has: {uuids}
 Remedy: write the file again with the program that wrote it, such as
   `nvidia-ctk cdi generate --output={path}`, or restart the device plugin if it wrote the file
+
+GPUS_LOST_BY_RELOAD (notice): these steps let systemd reload its units: {steps}; containers that got
+  their GPUs by the hook of the NVIDIA runtime may lose them: {containers}; {evidence}
+Remedy: before the run, run `nvidia-ctk system create-dev-char-symlinks --create-all` on the node;
+  or recreate these containers after it
 
 DOCKER_RESTART_DUE (notice): Docker {found} may not support {unknown} until its next start
 Remedy: nothing to do for pods; for other containers, run `systemctl restart docker` when they may
@@ -762,9 +789,20 @@ DEVICE_PLUGIN_ADOPTED (notice): NVIDIA's device plugin runs as {found}; the role
   not change it
 Remedy: nothing to do
 
-DEVICE_PLUGIN_STRATEGY (refusal): device_plugin_device_list_strategy is {strategy}, but cri-dockerd
-  passes no CDI devices to Docker, which {found} use
-Remedy: set device_plugin_device_list_strategy to auto or to envvar
+DEVICE_PLUGIN_STRATEGY (refusal): device_plugin_device_list_strategy is {strategy}, but {evidence}
+Remedy: {remedy}
+
+DEVICE_PLUGIN_VARIABLE (refusal): {name} {error}
+Remedy: correct the variable; `ansible-doc -t role metal.gpu.device_plugin` describes it
+
+DEVICE_PLUGIN_EXCLUDES (refusal): device_plugin_affinity keeps the device plugin off the node
+  {node}: it requires {affinity}
+Remedy: set a matching label on the node, or change device_plugin_affinity; to leave out the node,
+  remove it from the group
+
+DRA_WITHOUT_CDI (refusal): the driver for dynamic resource allocation (DRA) {driver} runs on the
+  node, where pods would start without its devices: {reason}
+Remedy: keep the DRA driver off the node, with its node affinity; or move the node to containerd 2
 
 DEVICE_PLUGIN_MIXED (refusal): one device plugin cannot serve all nodes with these settings:
   {evidence}

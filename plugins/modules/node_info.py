@@ -1075,6 +1075,10 @@ gpu_node:
         names:
           description: Qualified names of the devices in each file that has some, by path.
           type: dict
+        drivers:
+          description: >-
+            The versions of the driver whose libraries each file names, by path, if it names some.
+          type: dict
         majors:
           description: >-
             The major numbers of device files in each file that has some, by the file's path and
@@ -1086,6 +1090,7 @@ gpu_node:
         errors: {}
         devices: [nvidia.com/gpu=0, nvidia.com/gpu=all]
         names: {/var/run/cdi/nvidia.yaml: [nvidia.com/gpu=0, nvidia.com/gpu=all]}
+        drivers: {}
         majors: {}
     engines:
       description: The container engines, installed or not.
@@ -1234,6 +1239,11 @@ gpu_node:
               description: Every flag of the engine, as in RV(gpu_node.kubelet.flags).
               type: list
               elements: dict
+            proxy:
+              description: >-
+                Variables in the files of the unit that name a proxy, in capitals. Each has C(file),
+                and C(sha256) of its value, which can have a password.
+              type: dict
             config:
               description: >-
                 C(daemon.json), or the file of C(--config-file). Values of the file may not be
@@ -1256,6 +1266,11 @@ gpu_node:
                   description: The keys of the file.
                   type: list
                   elements: str
+                values:
+                  description: >-
+                    SHA-256 of each value as JSON, by its path of keys. A value itself can be a
+                    secret.
+                  type: dict
                 default_runtime:
                   description: Default runtime in the file.
                   type: str
@@ -1473,6 +1488,7 @@ gpu_node:
               file: /usr/lib/systemd/system/docker.service
               variable: null
               effective: true
+          proxy: {}
           config:
             path: /etc/docker/daemon.json
             exists: true
@@ -1480,6 +1496,7 @@ gpu_node:
             obstacle: null
             source: docker info
             settings: [log-opts, default-runtime, runtimes]
+            values: {}
             default_runtime: nvidia
             runtimes:
               nvidia:

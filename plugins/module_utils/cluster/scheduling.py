@@ -89,6 +89,11 @@ def missing_labels(labels: Mapping[str, str], spec: Mapping[str, Any]) -> dict[s
     return {key: value for key, value in required.items() if labels.get(key) != value}
 
 
+def selects(name: str, labels: Mapping[str, str], spec: Mapping[str, Any]) -> bool:
+    """Tell whether the node selector and the node affinity of a pod allow a node."""
+    return not missing_labels(labels, spec) and not unmet_affinity(name, labels, spec)
+
+
 def unmet_affinity(name: str, labels: Mapping[str, str], spec: Mapping[str, Any]) -> str:
     """Return which rule of a pod's required node affinity a node does not meet; empty for none.
 

@@ -33,6 +33,7 @@ DRIVER_PIN = "/etc/apt/preferences.d/metal-gpu-nvidia-driver.pref"
 CHAR_DEV_RULE = "/etc/udev/rules.d/71-metal-gpu-char-dev.rules"
 CDI_DROP_IN = "/etc/systemd/system/nvidia-cdi-refresh.service.d/metal-gpu.conf"
 FABRIC_DROP_IN = "/etc/systemd/system/nvidia-fabricmanager.service.d/metal-gpu.conf"
+DOCKER_PROXY = "/etc/systemd/system/docker.service.d/metal-gpu-proxy.conf"
 KUBELET_DROP_IN = "/etc/systemd/system/kubelet.service.d/99-metal-gpu.conf"
 
 # The first line of a block, as in the tasks of the roles. Lines outside a block are the admin's.

@@ -10,11 +10,19 @@ Source: https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.m
 
 from __future__ import annotations
 
+import re
+from typing import TYPE_CHECKING
+
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import section, text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 # The second one is also /run/cdi, because systemd makes /var/run a link to /run.
 DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
 SUFFIXES = ("yaml", "json")
+# The driver's libraries have its version in their names: libcuda.so.580.178.04.
+_LIBRARY = re.compile(r"/lib(?:cuda|nvidia-ml)\.so\.(\d+\.\d+(?:\.\d+)?)$", re.ASCII)
 
 
 def parse_kind(document: object) -> str | None:
@@ -27,16 +35,33 @@ def parse_majors(document: object) -> dict[str, int]:
 
     A specification can leave them out. Then, the runtime takes those of the files.
     """
-    devices = section(document).get("devices")
-    parts = [document, *(devices if isinstance(devices, list) else [])]
     found = {}
-    for part in parts:
-        nodes = section(section(part).get("containerEdits")).get("deviceNodes")
+    for edits in _all_edits(document):
+        nodes = edits.get("deviceNodes")
         for node in nodes if isinstance(nodes, list) else []:
             path, major = text(node, "hostPath") or text(node, "path"), section(node).get("major")
             if path and isinstance(major, int):
                 found[path] = major
     return found
+
+
+def parse_drivers(document: object) -> list[str]:
+    """Return the versions of the driver whose libraries containers get, each once."""
+    found = []
+    for edits in _all_edits(document):
+        mounts = edits.get("mounts")
+        for mount in mounts if isinstance(mounts, list) else []:
+            match = _LIBRARY.search(text(mount, "hostPath") or "")
+            if match:
+                found.append(match[1])
+    return list(dict.fromkeys(found))
+
+
+def _all_edits(document: object) -> list[Mapping[str, object]]:
+    """Return what containers get of all devices, and of single ones."""
+    devices = section(document).get("devices")
+    parts = [document, *(devices if isinstance(devices, list) else [])]
+    return [section(section(part).get("containerEdits")) for part in parts]
 
 
 def parse_devices(document: object) -> list[str]:

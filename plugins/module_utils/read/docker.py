@@ -56,6 +56,11 @@ PURGE_SCRIPT = f"{DEFAULT_DATA_ROOT}/nuke-graph-directory.sh"
 # `docker run --gpus` needs this file, and Docker looks for it only when it starts. It is part of
 # the package nvidia-container-toolkit. Source: daemon/devices_nvidia_linux.go of Moby 29.8.
 GPU_HOOK = "/usr/bin/nvidia-container-runtime-hook"
+# From 29.2 on, Docker uses CDI for it if it finds this file when it starts.
+CDI_HOOK = "/usr/bin/nvidia-cdi-hook"
+
+# Go reads them in capitals and in small letters.
+PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
 
 # cri-dockerd connects the kubelet to Docker.
 CRI_UNIT = "cri-docker.service"

@@ -180,6 +180,26 @@ def parse_service(
     return Service(tuple(words), tuple(patterns))
 
 
+def parse_environment(texts: Mapping[str, str], unit: str) -> dict[str, Assignment]:
+    """Return the variables that files set for a service, by name: the last one counts.
+
+    A percent sign stands for itself if it is doubled; other specifiers stay as they are.
+    """
+    environment: list[Assignment] = []
+    patterns: list[str] = []
+    for name, value, file in _directives(texts, unit):
+        if name == "Environment":
+            pairs = (word.partition("=") for word in split_words(value))
+            assigned = [
+                Assignment(key, text.replace("%%", "%"), file) for key, _sign, text in pairs
+            ]
+            environment = [*environment, *assigned] if value else []
+        elif name == "EnvironmentFile":
+            patterns = [*patterns, value.lstrip("-")] if value else []
+    environment += _assignments(texts, _matching(texts, patterns))
+    return {assignment.name: assignment for assignment in environment}
+
+
 def split_words(text: str) -> list[str]:
     """Split at blanks outside quotes; none if a quote is unbalanced."""
     try:

@@ -9,10 +9,11 @@ findings explain it.
 
 from __future__ import annotations
 
-from posixpath import dirname
+from posixpath import basename, dirname, splitext
 from typing import TYPE_CHECKING
 
 from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
+from ansible_collections.metal.gpu.plugins.module_utils.read.cdi import DIRECTORIES
 from ansible_collections.metal.gpu.plugins.module_utils.read.kubelet_devices import (
     CHECKPOINT,
     gpu_uuid,
@@ -60,18 +61,58 @@ def _gone(names: Iterable[str], here: set[str]) -> list[str]:
 
 
 def _named_twice(host: str, node: Node) -> Iterator[dict[str, str]]:
-    """Yield the devices that two files of one directory have: engines then use neither.
+    """Yield the devices that two files have.
 
-    A file in a directory that engines read later replaces one in an earlier directory.
+    Of one directory, engines use neither. A file in a directory that engines read later replaces
+    one in an earlier directory.
     """
-    files: dict[tuple[str, str], list[str]] = {}
+    files: dict[str, list[str]] = {}
     for path, names in node["cdi"]["names"].items():
         for name in dict.fromkeys(names):
             if _OF_GPUS in name:
-                files.setdefault((dirname(path), name), []).append(path)
+                files.setdefault(name, []).append(path)
     twice: dict[tuple[str, ...], list[str]] = {}
-    for (_folder, name), paths in files.items():
-        if len(paths) > 1:
-            twice.setdefault(tuple(paths), []).append(name)
+    shadowed: dict[tuple[str, str], list[str]] = {}
+    for name, paths in files.items():
+        folders: dict[str, list[str]] = {}
+        for path in paths:
+            folders.setdefault(dirname(path), []).append(path)
+        for together in folders.values():
+            if len(together) > 1:
+                twice.setdefault(tuple(together), []).append(name)
+        used = _last_read(paths)
+        for path in paths:
+            if dirname(path) != dirname(used) and len(folders[dirname(used)]) == 1:
+                shadowed.setdefault((path, used), []).append(name)
     for found, names in twice.items():
-        yield finding("CDI_DEVICE_TWICE", host, paths=" and ".join(found), names=", ".join(names))
+        yield finding(
+            "CDI_DEVICE_TWICE",
+            host,
+            paths=" and ".join(found),
+            names=", ".join(names),
+            surplus=_surplus(node, found),
+        )
+    for (other, path), names in shadowed.items():
+        yield finding("CDI_FILE_SHADOWED", host, other=other, path=path, names=", ".join(names))
+
+
+def _last_read(paths: Iterable[str]) -> str:
+    """Return the file whose directory engines read last."""
+    return max(paths, key=lambda path: DIRECTORIES.index(dirname(path)))
+
+
+def _surplus(node: Node, paths: Iterable[str]) -> str:
+    """Name the files that no program writes; a file that one writes would come back."""
+    paths = list(paths)
+    by_hand = [path for path in paths if not _is_written(path, node["cdi"]["kinds"].get(path))]
+    return " and ".join(by_hand) if 0 < len(by_hand) < len(paths) else "one of the files"
+
+
+def _is_written(path: str, kind: str | None) -> bool:
+    """Tell whether the name of a file is one that NVIDIA's programs write.
+
+    The toolkit's service writes nvidia.yaml. The device plugin and the GPU Operator name a file
+    after its kind.
+    """
+    stem, suffix = splitext(basename(path))
+    return (stem, suffix) == ("nvidia", ".yaml") or stem == (kind or "").replace("/", "-")

@@ -25,6 +25,8 @@ from ansible_collections.metal.gpu.plugins.module_utils.verdict.rows import (
     SmokeRow,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils import variables
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import runtime
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin import strategy
 from ansible_collections.metal.gpu.plugins.plugin_utils.verdict.report import (
     BUSY,
     OK,
@@ -80,11 +82,14 @@ def report(host: Host) -> dict[str, Any]:
 
 
 def member(host: Host) -> dict[str, Any]:
-    """Return the name of a host's node and its engine, for the device plugin."""
+    """Return the name of a host's node, and what its engine can do, for the device plugin."""
+    node, engine = host.planned["node"], host.planned["engine"]
+    steps = host.planned.get("plans", {}).get(runtime.ROLE, {}).get("steps", ())
     return {
         "host": host.name,
-        "node": host.planned["node"]["kubelet"]["node_name"],
-        "engine": host.planned["engine"],
+        "node": node["kubelet"]["node_name"],
+        "engine": engine,
+        **strategy.facts(engine, node, is_pending=bool(steps)),
     }
 
 

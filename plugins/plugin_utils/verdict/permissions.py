@@ -44,6 +44,8 @@ NEEDED: Mapping[str, tuple[Permission, ...]] = {
         Permission("node.k8s.io", "runtimeclasses", ("get", "list", "create", "patch")),
         Permission("", "nodes", ("get", "patch")),
     ),
+    # Its configuration file.
+    "device_plugin_config": (Permission("", "configmaps", ("get", "create", "patch"), PLUGIN),),
     # An adopted device plugin stays as it is.
     "device_plugin_adopted": (
         Permission("apps", "daemonsets", ("get", "list")),
@@ -55,7 +57,9 @@ NEEDED: Mapping[str, tuple[Permission, ...]] = {
         Permission("", "pods", ("list",), PLUGIN),
         Permission("node.k8s.io", "runtimeclasses", ("get", "list", "delete")),
         Permission("", "nodes", ("get", "patch")),
+        Permission("", "configmaps", ("list",), PLUGIN),
     ),
+    "device_plugin_config_absent": (Permission("", "configmaps", ("delete",), PLUGIN),),
     "holders": (_HOLDERS,),
     "drain": (
         _HOLDERS,

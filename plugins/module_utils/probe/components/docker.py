@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from hashlib import sha256
+from typing import TYPE_CHECKING, TypedDict
 
+from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
 from ansible_collections.metal.gpu.plugins.module_utils.probe.commands import Command
 from ansible_collections.metal.gpu.plugins.module_utils.probe.probe import Probe
 from ansible_collections.metal.gpu.plugins.module_utils.probe.services import Kind
-from ansible_collections.metal.gpu.plugins.module_utils.read import docker, packages
+from ansible_collections.metal.gpu.plugins.module_utils.read import docker, packages, systemd
 from ansible_collections.metal.gpu.plugins.module_utils.read.command_line import value_of
 
 if TYPE_CHECKING:
@@ -21,13 +23,26 @@ if TYPE_CHECKING:
     from ansible_collections.metal.gpu.plugins.module_utils.read.output import Output
 
 
+class Proxy(TypedDict):
+    """A variable of the service's environment that names a proxy."""
+
+    file: str
+    sha256: str
+
+
+class Values(TypedDict):
+    """What only this probe reads."""
+
+    proxy: dict[str, Proxy]  # by name in capitals
+
+
 def _read(reading: Reading) -> None:
     flags = reading.services[docker.UNIT].in_force
     reading.files.read(value_of(flags, *docker.CONFIG_FLAGS) or docker.DEFAULT_CONFIG)
 
 
 def _times(reading: Reading) -> dict[str, float | None]:
-    return {docker.GPU_HOOK: reading.files.appeared(docker.GPU_HOOK)}
+    return {path: reading.files.appeared(path) for path in (docker.GPU_HOOK, docker.CDI_HOOK)}
 
 
 def _commands(_reading: Reading) -> dict[str, Command]:
@@ -54,6 +69,16 @@ def _follow_up(reading: Reading, outputs: Mapping[str, Output]) -> dict[str, Com
     return commands
 
 
+def _values(reading: Reading) -> dict[str, object]:
+    """Return the proxies in the files of the unit. Their values can have passwords."""
+    found: dict[str, Proxy] = {}
+    for name, one in systemd.parse_environment(reading.unit_files.texts, docker.UNIT).items():
+        if name.upper() in docker.PROXIES and one.value:
+            digest = sha256(one.value.encode(errors="replace")).hexdigest()
+            found[name.upper()] = {"file": one.file, "sha256": digest}
+    return {"proxy": found}
+
+
 PROBE = Probe(
     units=(docker.SOCKET, docker.CRI_SOCKET, docker.V1_UNIT),
     services={
@@ -67,7 +92,9 @@ PROBE = Probe(
         "docker_snap": docker.SNAP_PATTERNS,
     },
     programs=("dockerd", "docker", "cri-dockerd"),
+    own_files={own_files.DOCKER_PROXY: "docker_ce"},
     read=_read,
+    values=_values,
     times=_times,
     commands=_commands,
     follow_up=_follow_up,

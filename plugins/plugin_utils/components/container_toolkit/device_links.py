@@ -32,12 +32,13 @@ def plan_device_links(plan: Plan[NoData], node: Node, *, has_driver: bool) -> No
     has_rule = bool(node["toolkit"]["char_dev_rules"])
     plan.step(RULE, None if has_rule else "no udev rule calls create-dev-char-symlinks")
     if has_rule:
-        plan.step(LINK, _unlinked_reason(node))
+        plan.step(LINK, unlinked_reason(node))
     elif has_driver:
         plan.step(LINK, "udev runs the rule only at the next load of the driver")
 
 
-def _unlinked_reason(node: Node) -> str | None:
+def unlinked_reason(node: Node) -> str | None:
+    """Return which files of GPUs /dev/char has no link to."""
     files = [file for file in node["device_files"] if _GPU_FILE.fullmatch(file["path"])]
     unlinked = [file["path"] for file in files if not file["linked"]]
     return f"/dev/char has no link to {', '.join(unlinked)}" if unlinked else None

@@ -47,6 +47,7 @@ class Cdi(TypedDict):
     errors: dict[str, str]
     devices: list[str]
     names: dict[str, list[str]]  # of the devices, by path of the specification
+    drivers: dict[str, list[str]]  # versions whose libraries a specification names
     majors: dict[str, dict[str, int]]  # of device files, as far as a specification has them
 
 
@@ -123,6 +124,7 @@ def _cdi(raw: Raw) -> Cdi:
     documents = {path: load_yaml(path, raw.texts[path]) for path in files}
     names = {path: cdi.parse_devices(document.content) for path, document in documents.items()}
     devices = [name for found in names.values() for name in found]
+    drivers = {path: cdi.parse_drivers(one.content) for path, one in documents.items()}
     numbers = {path: cdi.parse_majors(one.content) for path, one in documents.items()}
     errors = {path: document.error for path, document in documents.items()}
     errors |= {path: raw.read_error(path) for path in raw.unread(*patterns)}
@@ -132,5 +134,6 @@ def _cdi(raw: Raw) -> Cdi:
         "errors": {path: error for path, error in errors.items() if error},
         "devices": list(dict.fromkeys(devices)),
         "names": {path: found for path, found in names.items() if found},
+        "drivers": {path: found for path, found in drivers.items() if found},
         "majors": {path: majors for path, majors in numbers.items() if majors},
     }

@@ -15,6 +15,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_too
     cdi,
     device_links,
     packages,
+    reload,
     runtime,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit.shapes import (
@@ -112,6 +113,7 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
         plan.notice("DRIVER_NOT_YET", error=failure and failure["message"])
     elif desired["cdi"]:
         cdi.plan_cdi(plan, node)
+    reload.notice_reload(plan, node, packages.OURS.install, packages.FORMER, cdi.DROP_IN)
 
 
 def _plan_absent(plan: Plan[Data], node: Node) -> None:
@@ -121,3 +123,4 @@ def _plan_absent(plan: Plan[Data], node: Node) -> None:
     cdi.plan_no_drop_in(plan, node)
     device_links.plan_no_rule(plan, node)
     packages.plan_no_packages(plan, node)
+    reload.notice_reload(plan, node, packages.OURS.remove, cdi.REMOVE_DROP_IN)

@@ -9,10 +9,11 @@ difference, with its reason.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from hashlib import sha256
 from typing import NamedTuple
 
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.smoke_pod import MANAGED_BY, MANAGER
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin import options
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin.shapes import (
     Desired,
     Manifest,
@@ -30,7 +31,6 @@ class _Volume(NamedTuple):
 
 
 HANDLER = "nvidia"  # the name of the runtime in the container engines
-STRATEGY = "DEVICE_LIST_STRATEGY"  # the variable of the plugin's environment
 
 # The pods of the DaemonSet have the first label. Every object of this role has both. Others are the
 # admin's, whatever their name.
@@ -48,7 +48,10 @@ _CDI_ENV = {"NVIDIA_DRIVER_ROOT": "/", "NVIDIA_CDI_HOOK_PATH": "/usr/bin/nvidia-
 _MIG_ENV = {"NVIDIA_MIG_MONITOR_DEVICES": "all"}
 _MIG_CONTEXT = {"capabilities": {"drop": ["ALL"], "add": ["SYS_ADMIN"]}}
 _CONTEXT = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
-_MIG_OPTION = "--mig-strategy"
+
+_CONFIG_FOLDER, _CONFIG_FILE = "/config", "config.yaml"
+# The plugin reads its configuration only when it starts, so other pods come with another one.
+_CONFIG_MARK = "metal.gpu/config-sha256"
 
 
 def _folder(path: str, kind: str = "Directory") -> Values:
@@ -99,7 +102,7 @@ def manifests(
             # large cluster.
             "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%"}},
             "template": {
-                "metadata": {"labels": MARKS},
+                "metadata": {"labels": MARKS, **_config_mark(desired)},
                 "spec": _pod(desired, strategy, runtime_class),
             },
         },
@@ -110,20 +113,51 @@ def manifests(
         "metadata": {"name": runtime_class, "labels": MARKS},
         "handler": HANDLER,
     }
-    return [created, daemonset] if creates_runtime_class else [daemonset]
+    config: Manifest = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": _config_name(desired),
+            "namespace": desired["namespace"],
+            "labels": MARKS,
+        },
+        "data": {_CONFIG_FILE: options.text_of(desired["config"])},
+    }
+    return [
+        *([created] if creates_runtime_class else []),
+        *([config] if desired["config"] else []),
+        daemonset,
+    ]
+
+
+def _config_name(desired: Desired) -> str:
+    return f"{desired['name']}-config"
+
+
+def _config_mark(desired: Desired) -> Values:
+    """Return the annotations of the pods."""
+    if not desired["config"]:
+        return {}
+    text = options.text_of(desired["config"])
+    return {"annotations": {_CONFIG_MARK: sha256(text.encode()).hexdigest()}}
 
 
 def _pod(desired: Desired, strategy: str, runtime_class: str) -> Values:
     is_cdi = "cdi" in strategy
     volumes = _VOLUMES + (_CDI_VOLUMES if is_cdi else ())
-    has_mig = _has_mig(desired["args"])
-    env = {STRATEGY: strategy, **_ENV, **(_CDI_ENV if is_cdi else {})}
+    args, has_mig = desired["args"], options.has_mig(desired)
+    if desired["config"]:
+        source = {"configMap": {"name": _config_name(desired)}}
+        volumes += (_Volume("config", source, _CONFIG_FOLDER, {"readOnly": True}),)
+        args = [*args, f"{options.CONFIG_OPTION}={_CONFIG_FOLDER}/{_CONFIG_FILE}"]
+    env = {options.STRATEGY: strategy, **_ENV, **(_CDI_ENV if is_cdi else {})}
     env |= _MIG_ENV if has_mig else {}
+    env |= options.texts_of(desired["env"])
     separator = "@" if desired["version"].startswith("sha256:") else ":"
     container = {
         "name": "nvidia-device-plugin",
         "image": f"{desired['image']}{separator}{desired['version']}",
-        "args": desired["args"],
+        "args": args,
         "env": [{"name": name, "value": value} for name, value in env.items()],
         "resources": desired["resources"],
         "securityContext": _MIG_CONTEXT if has_mig else _CONTEXT,
@@ -136,6 +170,7 @@ def _pod(desired: Desired, strategy: str, runtime_class: str) -> Values:
         "priorityClassName": desired["priority_class"],
         "nodeSelector": desired["node_selector"],
         "tolerations": desired["tolerations"],
+        **({"affinity": desired["affinity"]} if desired["affinity"] else {}),
         "imagePullSecrets": [{"name": secret} for secret in desired["image_pull_secrets"]],
         # The plugin connects to the kubelet, not to the API server.
         "automountServiceAccountToken": False,
@@ -144,10 +179,3 @@ def _pod(desired: Desired, strategy: str, runtime_class: str) -> Values:
         "containers": [container],
         "volumes": [{"name": one.name, **one.source} for one in volumes],
     }
-
-
-def _has_mig(args: Sequence[str]) -> bool:
-    """Tell whether the arguments choose a strategy for MIG, as one word or as two."""
-    words = " ".join(args).replace(f"{_MIG_OPTION} ", f"{_MIG_OPTION}=").split()
-    chosen = [word.partition("=")[2] for word in words if word.startswith(f"{_MIG_OPTION}=")]
-    return bool(chosen) and chosen[-1] != "none"

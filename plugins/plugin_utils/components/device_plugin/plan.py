@@ -10,16 +10,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ansible_collections.metal.gpu.plugins.module_utils.cluster import rivals
+from ansible_collections.metal.gpu.plugins.module_utils.cluster import (
+    gpu_claims,
+    rivals,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.forbidden import explain_error
-from ansible_collections.metal.gpu.plugins.module_utils.cluster.scheduling import selector_text
+from ansible_collections.metal.gpu.plugins.module_utils.cluster.scheduling import (
+    selector_text,
+    selects,
+    unmet_affinity,
+)
+from ansible_collections.metal.gpu.plugins.module_utils.findings import finding
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin import labels
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin import (
+    labels,
+    options,
+    strategy,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin.manifest import (
     HANDLER,
     MARKS,
     SELECTOR,
-    STRATEGY,
     manifests,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin.shapes import (
@@ -33,16 +44,6 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform impo
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Plan, PlanResult
 
 CLUSTER = "cluster"  # the host of the refusals
-
-# CRI-O always has CDI.
-# cri-dockerd 0.4.3 supports no RuntimeClass but its own and passes no CDI devices on, so Docker's
-# default runtime must provide the GPUs. One DaemonSet serves both engines if containerd also has
-# the NVIDIA runtime as its default.
-STRATEGIES = {
-    engines.CONTAINERD: "cdi-cri",
-    engines.CRIO: "cdi-cri",
-    engines.DOCKER: "envvar",
-}
 
 
 def plan(observed: Observed, desired: Desired) -> PlanResult:
@@ -74,10 +75,12 @@ def plan(observed: Observed, desired: Desired) -> PlanResult:
             plan.refuse("DEVICE_PLUGIN_FOREIGN", found=_name(daemonset["metadata"]))
         if taken:
             plan.refuse("DEVICE_PLUGIN_NAME_TAKEN", found=taken)
-        strategy, runtime_class = _choose(plan, ours, observed, desired)
+        way, runtime_class = _choose(plan, ours, observed, desired)
+        _refuse_dra(plan, observed)
+        _refuse_options(plan, observed, desired)
         data["manifests"] = manifests(
             desired,
-            strategy,
+            way,
             runtime_class,
             creates_runtime_class=_creates(plan, runtime_class, observed["runtime_classes"]),
         )
@@ -121,30 +124,80 @@ def _choose(
     plan: Plan[Data], ours: Object | None, observed: Observed, desired: Desired
 ) -> tuple[str, str]:
     """Choose the strategy and the RuntimeClass of the plugin itself, which can be empty."""
+    members = [one for one in observed["members"] if one["engine"]]
+    wanted, runtime_class = desired["device_list_strategy"], desired["runtime_class"]
+    chosen: dict[str, str] = {}  # by host
     hosts: dict[str, list[str]] = {}
-    for member in observed["members"]:
-        if member["engine"]:
-            hosts.setdefault(member["engine"], []).append(member["host"])
-    strategy, runtime_class = desired["device_list_strategy"], desired["runtime_class"]
-    if engines.DOCKER in hosts:
-        if "cdi" in strategy:
-            plan.refuse(
-                "DEVICE_PLUGIN_STRATEGY", strategy=strategy, found=", ".join(hosts[engines.DOCKER])
-            )
-        elif len(hosts) > 1 and (strategy == "auto" or runtime_class):
-            found = (f"{engine} on {', '.join(names)}" for engine, names in hosts.items())
-            plan.refuse("DEVICE_PLUGIN_MIXED", evidence=", ".join(found))
+    problems: dict[strategy.Problem, list[str]] = {}
+    for one in members:
+        decision = strategy.decide(one, wanted)
+        chosen[one["host"]] = decision.strategy
+        hosts.setdefault(decision.label, []).append(one["host"])
+        for problem in decision.problems:
+            problems.setdefault(problem, []).append(one["host"])
+    for problem, names in problems.items():
+        plan.refuse(
+            "DEVICE_PLUGIN_STRATEGY",
+            strategy=wanted,
+            evidence=f"{problem.reason}: {', '.join(names)}",
+            remedy=problem.remedy,
+        )
+    has_docker = any(one["engine"] == engines.DOCKER for one in members)
+    has_others = any(one["engine"] != engines.DOCKER for one in members)
+    found = {*chosen.values()}
+    if not problems and (len(found) > 1 or (has_docker and has_others and runtime_class)):
+        texts = (f"{label} on {', '.join(names)}" for label, names in hosts.items())
+        plan.refuse("DEVICE_PLUGIN_MIXED", evidence=", ".join(texts))
+    if has_docker:
         runtime_class = ""
-    if strategy == "auto":
-        strategy = STRATEGIES[next(iter(hosts), engines.CONTAINERD)]
-        runs, nodes = _strategy(ours), (ours or {}).get("status", {}).get("desiredNumberScheduled")
-        if runs and runs != strategy and nodes > len(observed["members"]):
-            plan.refuse(
-                "DEVICE_PLUGIN_MIXED",
-                evidence=f"it uses the strategy {runs} on {nodes} nodes, but the nodes of this run "
-                f"({len(observed['members'])}) need {strategy}",
+    if wanted != strategy.AUTO:
+        return wanted, runtime_class
+    best = next(iter(chosen.values()), strategy.ROWS[0].works[0])
+    runs, nodes = _strategy(ours), (ours or {}).get("status", {}).get("desiredNumberScheduled")
+    if runs and runs != best and nodes > len(observed["members"]):
+        plan.refuse(
+            "DEVICE_PLUGIN_MIXED",
+            evidence=f"it uses the strategy {runs} on {nodes} nodes, but the nodes of this run "
+            f"({len(observed['members'])}) need {best}",
+        )
+    return best, runtime_class
+
+
+def _refuse_dra(plan: Plan[Data], observed: Observed) -> None:
+    """Refuse nodes on which pods would get no devices of a DRA driver, without an error."""
+    for one in observed["members"]:
+        row = observed["rows"].get(one["node"])
+        if row is None or not one["engine"] or "cdi-cri" in strategy.row_of(one).works:
+            continue
+        for daemonset in observed["daemonsets"]:
+            template = daemonset["spec"]["template"]
+            if gpu_claims.is_dra_driver(template) and selects(
+                one["node"], row["labels"], template["spec"]
+            ):
+                plan.refusals.append(
+                    finding(
+                        "DRA_WITHOUT_CDI",
+                        one["host"],
+                        driver=_name(daemonset["metadata"]),
+                        reason=strategy.row_of(one).reason,
+                    )
+                )
+
+
+def _refuse_options(plan: Plan[Data], observed: Observed, desired: Desired) -> None:
+    """Refuse variables that are not usable, and an affinity that keeps the plugin off a node."""
+    for problem in options.problems(desired):
+        plan.refuse("DEVICE_PLUGIN_VARIABLE", name=problem.name, error=problem.error)
+    for one in observed["members"]:
+        row = observed["rows"].get(one["node"])
+        if row is None or row["state"] == "missing":
+            continue
+        labels_then = {**row["labels"], **desired["node_selector"]}
+        unmet = unmet_affinity(one["node"], labels_then, {"affinity": desired["affinity"]})
+        if unmet:
+            plan.refusals.append(
+                finding("DEVICE_PLUGIN_EXCLUDES", one["host"], node=one["node"], affinity=unmet)
             )
-    return strategy, runtime_class
 
 
 def _name(metadata: Object) -> str:
@@ -168,4 +221,4 @@ def _strategy(daemonset: Object | None) -> str | None:
         for container in daemonset["spec"]["template"]["spec"]["containers"]
         for variable in container.get("env", ())
     }
-    return named.get(STRATEGY)
+    return named.get(options.STRATEGY)

@@ -24,6 +24,9 @@ class Desired(TypedDict):
     image_pull_secrets: list[str]
     device_list_strategy: str
     args: list[str]
+    config: Values  # empty: no configuration file
+    env: Values
+    affinity: Values
     namespace: str
     name: str
     runtime_class: str  # empty: none
@@ -39,6 +42,9 @@ class Member(TypedDict):
     host: str
     node: str  # its name in the cluster
     engine: str | None
+    versions: Mapping[str, str | None]  # of its engine, and of cri-dockerd
+    cdi: bool | None  # whether the engine uses CDI; None: unknown, or about to change
+    default: str | None  # its default runtime, likewise
 
 
 class Row(TypedDict):
@@ -66,6 +72,7 @@ class Manifest(TypedDict, total=False):
     kind: str
     metadata: Values
     handler: str  # of a RuntimeClass
+    data: Values  # of a ConfigMap
     spec: Values
 
 

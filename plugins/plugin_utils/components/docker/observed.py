@@ -5,15 +5,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple, TypedDict, cast
 
 from ansible_collections.metal.gpu.plugins.module_utils import mappings
+from ansible_collections.metal.gpu.plugins.module_utils.probe.components.docker import (
+    Proxy,
+    Values,
+)
 from ansible_collections.metal.gpu.plugins.module_utils.probe.raw_data import FlagData, ServiceData
 from ansible_collections.metal.gpu.plugins.module_utils.read import docker
 from ansible_collections.metal.gpu.plugins.module_utils.read.command_line import Flag, value_of
-from ansible_collections.metal.gpu.plugins.module_utils.read.version import parse_version
+from ansible_collections.metal.gpu.plugins.module_utils.read.version import (
+    parse_version,
+    release,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.values import values_of
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.raw import Program, Raw
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents.edit import BYTE_ORDER_MARK
 from ansible_collections.metal.gpu.plugins.plugin_utils.documents.load import Document, load_json
+
+# Docker skips the mark from this version on, and also reads UTF-16 with one.
+_MARK_SINCE = (23, 0)
+_UTF_16 = "\ufffd\ufffd"  # its mark, read as UTF-8
+# From this version on, `docker run --gpus` uses CDI if Docker finds this program when it starts.
+_CDI_HOOK_SINCE = (29, 2)
 
 
 class Config(TypedDict):
@@ -25,6 +40,7 @@ class Config(TypedDict):
     obstacle: str | None
     source: str | None
     settings: list[str]
+    values: dict[str, str]  # fingerprints, by key path
     default_runtime: str | None
     runtimes: dict[str, docker.Runtime]
     cdi_enabled: bool | None
@@ -85,6 +101,7 @@ class Docker(Program):
     flags_source: str | None
     flags: list[FlagData]
     config: Config
+    proxy: dict[str, Proxy]  # by name of the variable
     default_runtime: str | None
     runtimes: dict[str, docker.Runtime]
     live_restore: bool | None
@@ -153,10 +170,28 @@ def _setup(raw: Raw, version: str | None) -> _Setup:
         flags=flags,
         path=path,
         document=document,
-        error=raw.read_error(path) or document.error,
+        error=raw.read_error(path)
+        or _encoding_error(path, raw.texts.get(path, ""), version)
+        or document.error,
         written=docker.effective_from_file(document.content, version or "0"),
         info=docker.parse_info(raw.stdout("docker_info")),
     )
+
+
+def _encoding_error(path: str, text: str, version: str | None) -> str | None:
+    """Return why Docker, or this collection, does not read the encoding of the file."""
+    if text.startswith(BYTE_ORDER_MARK) and release(version or "") < _MARK_SINCE and version:
+        return (
+            f"{path}, line 1, column 1: the file starts with a byte order mark, which Docker "
+            rf"{version} rejects. Remove it: sed -i '1s/^\xEF\xBB\xBF//' {path}"
+        )
+    if text.startswith(_UTF_16):
+        return (
+            f"{path}, line 1, column 1: the file is in UTF-16, which this collection does not "
+            f"edit. Convert it: iconv -f UTF-16 -t UTF-8 {path} > {path}.new && mv {path}.new "
+            f"{path}"
+        )
+    return None
 
 
 def _docker(raw: Raw) -> Docker:
@@ -179,10 +214,11 @@ def _docker(raw: Raw) -> Docker:
         "enabled": raw.is_enabled(docker.UNIT),
         "socket_active": bool(raw.is_active(docker.SOCKET)),
         "needs_reload": raw.needs_reload(docker.UNIT),
-        "changed_since_start": raw.changed_since_start(docker.UNIT, [docker.GPU_HOOK]),
+        "changed_since_start": raw.changed_since_start(docker.UNIT, _hooks(version)),
         "program": _starter(service),
         "flags_source": service["source"],
         "flags": service["flags"],
+        "proxy": cast(Values, raw.values("docker"))["proxy"],
         "config": _config(raw, setup, source, has_version=bool(version)),
         "default_runtime": effective.default_runtime if effective else None,
         "runtimes": effective.runtimes if effective else {},
@@ -203,6 +239,12 @@ def _docker(raw: Raw) -> Docker:
     }
 
 
+def _hooks(version: str | None) -> list[str]:
+    """Return the programs that Docker looks for only when it starts."""
+    has_cdi = release(version or "") >= _CDI_HOOK_SINCE
+    return [docker.GPU_HOOK, *([docker.CDI_HOOK] if has_cdi else [])]
+
+
 def _starter(service: ServiceData) -> Starter | None:
     path, file = service["starter"], service["starter_file"]
     return None if path is None or file is None else {"path": path, "file": file}
@@ -216,6 +258,7 @@ def _config(raw: Raw, setup: _Setup, source: str | None, *, has_version: bool) -
         "obstacle": setup.document.obstacle,
         "source": source,
         "settings": list(setup.document.content),
+        "values": values_of(setup.document.content),
         "default_runtime": mappings.text(setup.document.content, "default-runtime"),
         "runtimes": setup.written.runtimes,
         "cdi_enabled": setup.written.cdi_enabled if has_version else None,

@@ -4,14 +4,15 @@
 """Does the node have a Docker Engine that the kubelet can use?
 
 Installs Docker's own packages if there is no engine. An existing engine stays the admin's: the plan
-only starts it. It replaces a distribution's engine only if replace_distribution is true. This role
-does not edit daemon.json.
+only starts it, and writes the desired options. It replaces a distribution's engine only if
+replace_distribution is true.
 
 Source: https://docs.docker.com/engine/install/
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from ansible_collections.metal.gpu.plugins.module_utils.read import docker
@@ -19,6 +20,8 @@ from ansible_collections.metal.gpu.plugins.module_utils.read.version import upst
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import (
     cri_dockerd,
     leftovers,
+    options,
+    proxy,
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import (
     packages as docker_packages,
@@ -67,11 +70,12 @@ USERS = Step("users", "Add users to the group docker")
 
 STEPS = (
     *(*OURS.steps, *leftovers.STEPS, RECORD, START, CONTAINERS, STOP_SOCKET, DISARM),
-    *(*cri_dockerd.STEPS, USERS),
+    *(*options.STEPS, *proxy.STEPS, *cri_dockerd.STEPS, USERS),
 )
 
 # Engines of distributions, and packages that conflict with docker-ce or containerd.io. The package
 # manager removes them while it installs those two. Their data and settings stay.
+_PLUGIN = re.compile(r"docker-[a-z0-9.+-]+", re.ASCII)
 DISTRIBUTION = ("docker.io", "docker-engine", "moby-engine", "docker")
 CONFLICTS = (*DISTRIBUTION, "docker-cli", "podman-docker", "containerd", "runc")
 
@@ -83,7 +87,7 @@ def plan(node: Node, desired: Desired) -> PlanResult:
     engines.refuse(plan, node, engines.DOCKER)
     OURS.refuse_record(plan, node)
     if desired["state"] == "present":
-        _refuse_engine(plan, node)
+        _refuse_engine(plan, node, desired)
     if plan.refusals:
         return plan.result()
     if desired["state"] == "present":
@@ -120,7 +124,7 @@ def refuse_silent(plan: Plan[NoData], engine: Docker) -> None:
         plan.refuse("DOCKER_SILENT")
 
 
-def _refuse_engine(plan: Plan[NoData], node: Node) -> None:
+def _refuse_engine(plan: Plan[NoData], node: Node, desired: Desired) -> None:
     """Refuse a Docker that this role can neither use nor install beside."""
     engine = node["engines"]["docker"]
     engines.refuse_distribution(plan, node)
@@ -128,9 +132,24 @@ def _refuse_engine(plan: Plan[NoData], node: Node) -> None:
         plan.refuse("SNAP_DOCKER", found=", ".join(engine["snap"]))
     if engine["rootless"] and not engine["running"]:
         plan.refuse("ROOTLESS_DOCKER", found=", ".join(engine["rootless"]))
-    refuse_config(plan, node)
+    refuse_config(plan, node, desired["daemon_options"])
+    options.refuse_options(plan, node, desired)
+    proxy.refuse_proxy(plan, node, desired)
+    _refuse_packages(plan, desired)
     if engine["record_error"]:
         plan.refuse("DOCKER_RECORD_INVALID", error=engine["record_error"])
+
+
+def _refuse_packages(plan: Plan[NoData], desired: Desired) -> None:
+    wrong = [name for name in desired["packages"] if not _PLUGIN.fullmatch(name)]
+    if wrong:
+        plan.refuse(
+            "VARIABLE_INVALID",
+            name="docker_ce_packages",
+            found=", ".join(wrong),
+            expected="names of packages that begin with docker-, without versions",
+            role=ROLE,
+        )
 
 
 def _plan_engine(plan: Plan[Data], node: Node, desired: Desired) -> None:
@@ -142,12 +161,17 @@ def _plan_engine(plan: Plan[Data], node: Node, desired: Desired) -> None:
         "daemon_reload": engine["needs_reload"],
     }
     if not engine["installed"]:
+        version: str | None = desired["version"]
+        options.plan_options(plan, node, desired, version=version, is_new=True)
+        proxy.plan_proxy(plan, node, desired, is_new=True)
         held = _plan_packages(plan, node, desired, "Docker is not installed")
         OURS.plan_hold(plan, node, held)
     elif others and desired["replace_distribution"]:
         _plan_exchange(plan, node, desired, others)
+        options.plan_options(plan, node, desired, version=desired["version"], is_new=False)
+        proxy.plan_proxy(plan, node, desired, is_new=False)
     else:
-        ours = [name for name in OURS.of_role(node) if name in PACKAGES]
+        ours = [name for name in OURS.of_role(node) if name in (*PACKAGES, *desired["packages"])]
         notice_unheld(plan, node, _of_others(node, ours))
         if _version(node) != desired["version"]:
             plan.notice("ENGINE_KEPT", found=_found(node, others), expected=desired["version"])
@@ -156,10 +180,23 @@ def _plan_engine(plan: Plan[Data], node: Node, desired: Desired) -> None:
         elif not engine["enabled"]:
             plan.step(START, "Docker does not start at boot")
         _plan_interrupted(plan, node, engine["interrupted"])
-        if ours:
+        _plan_plugins(plan, node, desired)
+        options.plan_options(plan, node, desired, version=engine["version"], is_new=False)
+        proxy.plan_proxy(plan, node, desired, is_new=False)
+        new = {name: "" for name in desired["packages"] if name not in node["packages"]}
+        if ours or new:
             versions = {name: node["packages"][name]["version"] for name in ours}
-            OURS.plan_hold(plan, node, versions)
+            reason = "the new packages are not held yet" if new else None
+            OURS.plan_hold(plan, node, {**versions, **new}, reason)
             plan.step(DISARM, engine["purge_script"] and f"docker.io left {engine['purge_script']}")
+
+
+def _plan_plugins(plan: Plan[Data], node: Node, desired: Desired) -> None:
+    """Plan the additional packages that a node with an engine lacks."""
+    missing = {name: "" for name in desired["packages"] if name not in node["packages"]}
+    if missing:
+        OURS.plan_install(plan, node, missing, f"not installed: {', '.join(missing)}")
+        plan.data |= {"may_remove": [], "change_held": False, "repository": {}}
 
 
 def _of_others(node: Node, ours: Iterable[str]) -> list[str]:
@@ -200,6 +237,7 @@ def _plan_packages(plan: Plan[Data], node: Node, desired: Desired, reason: str) 
     packages = {
         **docker_packages.docker(system, desired["version"]),
         **docker_packages.containerd(system, desired["containerd_version"]),
+        **dict.fromkeys(desired["packages"], ""),
     }
     conflicts = installed(node, CONFLICTS)
     changed = [name for name in packages if install_reason(node, {name: packages[name]})]
@@ -243,6 +281,8 @@ def _plan_absent(plan: Plan[Data], node: Node) -> None:
     if PACKAGE in packages and systems.is_redhat(node) and engine["socket_active"]:
         plan.step(STOP_SOCKET, "the package does not stop it when it is removed")
     OURS.plan_remove(plan, node, packages)
+    options.plan_no_options(plan, node)
+    proxy.plan_no_proxy(plan, node)
     OURS.plan_cleanup(plan, node)
 
 

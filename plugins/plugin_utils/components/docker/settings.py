@@ -153,7 +153,7 @@ def way_back(engine: Docker, changes: Mapping[tuple[str, ...], object]) -> Edit:
         elif key[0] == "runtimes" and before is None:
             remove.append(list(key))
         elif key[0] == "runtimes":
-            _put(merge, key, before)
+            put(merge, key, before)
     return {"path": engine["config"]["path"], "remove": remove, "merge": merge}
 
 
@@ -207,7 +207,8 @@ def _name(value: str) -> str:
     return value.partition("=")[0]
 
 
-def _put(table: dict[str, object], key: tuple[str, ...], value: object) -> None:
+def put(table: dict[str, object], key: tuple[str, ...], value: object) -> None:
+    """Put a value at a key path into nested tables."""
     for name in key[:-1]:
         inner = table.setdefault(name, {})
         if not isinstance(inner, dict):

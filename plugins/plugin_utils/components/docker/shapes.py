@@ -4,12 +4,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TypedDict
+
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.desired import State
 from ansible_collections.metal.gpu.plugins.plugin_utils.packages.role import (
     PackageData,
     RepositoryDesired,
 )
-from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Edit
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Edit, File
+
+
+class Expected(TypedDict):
+    """What Docker must report after a change of its options."""
+
+    default_runtime: str
+    runtimes: list[str]
 
 
 class Desired(RepositoryDesired):  # pylint: disable=duplicate-bases
@@ -20,6 +30,10 @@ class Desired(RepositoryDesired):  # pylint: disable=duplicate-bases
     containerd_version: str
     replace_distribution: bool
     v1_removal_ok: bool
+    packages: list[str]
+    daemon_options: Mapping[str, object]
+    proxy: Mapping[str, object]
+    restart_ok: bool
     users: list[str]
     cri_dockerd_url: str
     cri_dockerd_checksum: str
@@ -36,5 +50,11 @@ class Data(PackageData, total=False):
     record: Edit  # of the containers that must run again
     containers: list[str]
     daemon_reload: bool
+    options: Edit  # of daemon.json
+    options_first: bool  # before Docker is installed, which then starts with them
+    options_program: str | None  # checks them; None: nothing can
+    option_edits: list[str]
+    expected: Expected
+    proxy: File
     users: list[str]
     cri_dockerd_url: str | None

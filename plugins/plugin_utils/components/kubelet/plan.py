@@ -16,6 +16,9 @@ from ansible_collections.metal.gpu.plugins.module_utils.probe.own_files import K
 from ansible_collections.metal.gpu.plugins.module_utils.read.kubelet import Gate
 from ansible_collections.metal.gpu.plugins.module_utils.read.silence import UNITS, silent_programs
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import release
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit.reload import (
+    notice_reload,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.kubelet.observed import (
     Kubelet,
 )
@@ -86,6 +89,8 @@ def plan(node: Node, desired: Desired) -> PlanResult:
         _plan_present(plan, node)
     else:
         _plan_absent(plan, node)
+    if plan.data.get("daemon_reload"):
+        notice_reload(plan, node, RESTART)
     refuse_lost_history(plan, node, ROLE)
     return plan.result()
 

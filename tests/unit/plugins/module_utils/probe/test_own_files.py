@@ -58,7 +58,8 @@ def test_an_unreadable_file_does_not_count(tmp_path):
 
 @pytest.mark.parametrize(("path", "role"), WRITERS.items(), ids=WRITERS)
 def test_the_role_writes_the_mark_that_is_looked_for(tmp_path, path, role):
-    variables = yaml.safe_load((ROLES / role / "vars" / "main.yml").read_text())
+    text = (ROLES / role / "vars" / "main.yml").read_text()
+    variables = yaml.safe_load(text.replace(" !unsafe ", " "))
     marker = variables[f"__{role}_marker"].format(mark="BEGIN")
     plant(tmp_path, {path: f"{marker}\n"})
     assert own_files.read_own_files(tmp_path, WRITERS) == [path]

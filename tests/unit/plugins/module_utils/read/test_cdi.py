@@ -7,6 +7,7 @@ import pytest
 
 from ansible_collections.metal.gpu.plugins.module_utils.read.cdi import (
     parse_devices,
+    parse_drivers,
     parse_majors,
 )
 
@@ -45,3 +46,26 @@ def test_parse_majors():
 )
 def test_documents_without_majors(document):
     assert parse_majors(document) == {}
+
+
+def test_versions_of_the_drivers_libraries() -> None:
+    """Of all devices, and of single ones; other libraries have no version of the driver."""
+    folder = "/usr/lib/x86_64-linux-gnu"
+
+    def mounts(*names: str) -> dict[str, object]:
+        return {"mounts": [{"hostPath": f"{folder}/{name}"} for name in names]}
+
+    document = {
+        "containerEdits": mounts("libcuda.so.580.178.04", "libnvidia-ml.so.580.178.04"),
+        "devices": [
+            {"name": "0", "containerEdits": mounts("nvidia/current/libcuda.so.575.57")},
+            {"name": "1", "containerEdits": mounts("libcuda.so.1", "libdrm.so.2.4", "firmware")},
+            "x",
+        ],
+    }
+    assert parse_drivers(document) == ["580.178.04", "575.57"]
+
+
+@pytest.mark.parametrize("document", [None, {}, {"containerEdits": {"mounts": ["x", {}]}}])
+def test_documents_without_libraries(document):
+    assert parse_drivers(document) == []

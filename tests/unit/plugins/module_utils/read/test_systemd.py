@@ -222,3 +222,20 @@ def test_parse_show_keeps_every_value_of_a_property():
 
 def test_a_command_of_a_unit_that_systemd_does_not_know():
     assert systemd.parse_command({"Id": "a.service", "LoadState": "not-found"}, {}, "a") == ()
+
+
+def test_environment_of_a_unit():
+    """The last value counts; an empty one forgets those before it."""
+    folder = "/etc/systemd/system/a.service.d"
+    texts = {
+        UNIT: "[Service]\nEnvironment=LOST=1\nEnvironmentFile=-/etc/default/a\n",
+        f"{folder}/1.conf": "[Service]\nEnvironment=\nEnvironment='A=x y' B=50%%\n",
+        f"{folder}/2.conf": "[Service]\nEnvironment=A=z\n",
+        "/etc/default/a": "C=3\n",
+    }
+    found = systemd.parse_environment(texts, "a.service")
+    assert {name: (one.value, one.file.rpartition("/")[2]) for name, one in found.items()} == {
+        "A": ("z", "2.conf"),
+        "B": ("50%", "1.conf"),
+        "C": ("3", "a"),
+    }

@@ -276,6 +276,7 @@ def test_a_gpu_node(observe, tmp_path):
                 "/etc/cdi/nvidia.json": ["nvidia.com/gpu=0", "nvidia.com/gpu=1"],
                 "/var/run/cdi/nvidia.yaml": ["nvidia.com/gpu=0", "nvidia.com/gpu=all"],
             },
+            "drivers": {},
             "majors": {},
         },
         "engines": {
@@ -335,6 +336,7 @@ def test_a_gpu_node(observe, tmp_path):
                 "program": None,
                 "flags_source": None,
                 "flags": [],
+                "proxy": {},
                 "config": {
                     "path": "/etc/docker/daemon.json",
                     "exists": False,
@@ -342,6 +344,7 @@ def test_a_gpu_node(observe, tmp_path):
                     "obstacle": None,
                     "source": None,
                     "settings": [],
+                    "values": {},
                     "default_runtime": None,
                     "runtimes": {},
                     "cdi_enabled": None,

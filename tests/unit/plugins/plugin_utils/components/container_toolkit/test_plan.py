@@ -969,3 +969,83 @@ def test_specification_is_generated_after_the_file_is_corrected() -> None:
     numbers = {"cdi": {"majors": {"/var/run/cdi/nvidia.yaml": {"/dev/nvidia-uvm": 510}}}}
     node = merge(merge(DONE, numbers), {"device_majors": {"nvidia-uvm": 509}})
     assert plan(PLANNER, node)["steps"] == []
+
+
+SERVICES, ADMINS = "/var/run/cdi/nvidia.yaml", "/etc/cdi/admin.yaml"
+LOADED = DONE["driver"]["module_version"]
+
+
+def cdi_reasons_and_notices(node: dict[str, Any]) -> tuple[list[str], list[str]]:
+    planned = plan(PLANNER, node)
+    steps = [step["reason"] for step in planned["steps"] if step["slug"] == "cdi"]
+    return steps, [one["message"] for one in planned["notices"] if "CDI" in one["code"]]
+
+
+@pytest.mark.parametrize(
+    ("path", "versions", "steps", "notices"),
+    [
+        pytest.param(SERVICES, [LOADED], 0, 0, id="of this driver"),
+        pytest.param(SERVICES, ["535.261.03", LOADED], 0, 0, id="of this driver, too"),
+        pytest.param(SERVICES, ["535.261.03"], 1, 0, id="of another driver"),
+        pytest.param(ADMINS, ["535.261.03"], 0, 1, id="of another driver, in a file of others"),
+    ],
+)
+def test_specification_of_another_driver(
+    path: str, versions: list[str], steps: int, notices: int
+) -> None:
+    """After an update of the driver: the libraries that it names are gone."""
+    found = cdi_reasons_and_notices(merge(DONE, {"cdi": {"drivers": {path: versions}}}))
+    assert tuple(map(len, found)) == (steps, notices)
+    said = f"the libraries are those of driver 535.261.03, but the driver is {LOADED}"
+    assert all(said in text for texts in found for text in texts)
+
+
+def test_specification_is_not_compared_while_no_driver_works() -> None:
+    """Between an update and the reboot, the generator would fail."""
+    broken = {"nvml": VIRGIN["nvml"], "cdi": {"drivers": {SERVICES: ["535.261.03"]}}}
+    assert cdi_reasons_and_notices({**merge(DONE, broken), "nvml": VIRGIN["nvml"]}) == ([], [])
+
+
+def split_node(mode: str | None, names: list[str], path: str = SERVICES) -> dict[str, Any]:
+    devices = DONE["nvml"]["devices"]
+    reports = [
+        {"pci_address": gpu["pci_address"], "mig": mode if number == 0 else "Disabled"}
+        for number, gpu in enumerate(devices)
+    ]
+    names = [f"nvidia.com/gpu={name}" for name in names]
+    every = [*names, "nvidia.com/gpu=1", "nvidia.com/gpu=all"]
+    named = {path: [*names, "nvidia.com/gpu=all"]}
+    changes = {"health": {"gpus": reports}, "cdi": {"devices": every, "names": named}}
+    return merge(DONE, changes)
+
+
+GONE_UUID = "GPU-11111111-0000-0000-0000-000000000000"
+
+
+@pytest.mark.parametrize(
+    ("node", "steps", "notices"),
+    [
+        pytest.param(split_node("Disabled", ["0"]), [], 0, id="no MIG"),
+        pytest.param(split_node("Enabled", ["0:0", "0:1"]), [], 0, id="parts"),
+        pytest.param(split_node("Enabled", ["0"]), [], 1, id="split since"),
+        pytest.param(split_node("Enabled", ["0", "0:0"], ADMINS), [], 1, id="in a file of others"),
+        pytest.param(split_node("Enabled", []), [], 1, id="without an instance"),
+        pytest.param(split_node("Enabled", ["MIG-5c89852c"]), [], 0, id="parts by their UUIDs"),
+        pytest.param(split_node("Disabled", []), ["specification lacks "], 0, id="missing"),
+        pytest.param(split_node("Disabled", ["0:0"]), ["is in parts (0:0)"], 0, id="whole again"),
+        pytest.param(split_node(None, ["0:0"]), [], 0, id="mode unknown"),
+        pytest.param(
+            split_node("Disabled", ["0", GONE_UUID]), [f"{GONE_UUID} is no GPU"], 0, id="replaced"
+        ),
+        pytest.param(
+            split_node("Disabled", ["0", GONE_UUID], ADMINS), [], 0, id="verify says it of others"
+        ),
+    ],
+)
+def test_specification_of_gpus_as_they_were(
+    node: dict[str, Any], steps: list[str], notices: int
+) -> None:
+    found, said = cdi_reasons_and_notices(node)
+    assert len(found) == len(steps)
+    assert all(words in reason for words, reason in zip(steps, found, strict=True))
+    assert len(said) == notices

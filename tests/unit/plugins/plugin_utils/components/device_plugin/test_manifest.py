@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin import manifest
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin.plan import (
-    STRATEGIES,
+from ansible_collections.metal.gpu.plugins.module_utils.cluster import sharing
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin import (
+    manifest,
+    strategy,
 )
 
 ROOT = Path(__file__).parents[6]
@@ -28,10 +29,10 @@ DEFAULTS = {
 }
 
 
-def objects(strategy: str = "cdi-cri", runtime_class: str = "nvidia", **more: Any) -> list[Any]:
+def objects(way: str = "cdi-cri", runtime_class: str = "nvidia", **more: Any) -> list[Any]:
     desired: Any = DEFAULTS | more
     creates = bool(runtime_class)
-    return [*manifest.manifests(desired, strategy, runtime_class, creates_runtime_class=creates)]
+    return [*manifest.manifests(desired, way, runtime_class, creates_runtime_class=creates)]
 
 
 def pod(*arguments: str, **more: Any) -> Any:
@@ -132,13 +133,13 @@ FROM_CHART = {
 
 @pytest.mark.parametrize("tag", RECORD["tags"])
 @pytest.mark.parametrize(
-    ("source", "strategy", "differences"),
+    ("source", "way", "differences"),
     [("static", "envvar", FROM_BOTH | FROM_STATIC), ("chart", "cdi-cri", FROM_BOTH | FROM_CHART)],
 )
 def test_each_difference_from_upstream_has_a_reason(
-    source: str, strategy: str, differences: dict[str, Other], tag: str
+    source: str, way: str, differences: dict[str, Other], tag: str
 ) -> None:
-    ours, theirs = said(objects(strategy, version=tag)[-1]), recorded(source, tag)
+    ours, theirs = said(objects(way, version=tag)[-1]), recorded(source, tag)
     assert {
         what: ours.get(what) for what in {*ours, *theirs} if ours.get(what) != theirs.get(what)
     } == {what: other.value for what, other in differences.items()}
@@ -166,14 +167,15 @@ def test_the_program_understands_its_environment() -> None:
     assert names <= {*program, *recorded("image")}
     assert f"mount {program['env DRIVER_ROOT_CTR_PATH']}" in ours  # which the role does not set
     (strategies,) = (row["choices"] for row in RECORD["program"]["rows"] if "choices" in row)
-    assert {*STRATEGIES.values()} <= {*strategies}
+    assert {*strategy.CDI, *strategy.BY_RUNTIME} == {*strategies}
+    assert {word for row in strategy.ROWS for word in row.works} <= {*strategies}
 
 
-@pytest.mark.parametrize("strategy", ["envvar", "volume-mounts"])
-def test_only_cdi_needs_the_file_system_of_the_node(strategy: str) -> None:
-    mounted = [what for what in said(objects(strategy)[-1]) if what.startswith("mount ")]
+@pytest.mark.parametrize("way", ["envvar", "volume-mounts"])
+def test_only_cdi_needs_the_file_system_of_the_node(way: str) -> None:
+    mounted = [what for what in said(objects(way)[-1]) if what.startswith("mount ")]
     assert mounted == ["mount /var/lib/kubelet/device-plugins"]
-    both = said(objects(f"cdi-annotations,{strategy}")[-1])
+    both = said(objects(f"cdi-annotations,{way}")[-1])
     assert both["mount /driver-root"]["readOnly"] is True
     assert both["env NVIDIA_DRIVER_ROOT"] == "/"
 
@@ -215,6 +217,49 @@ def test_what_users_set_arrives_as_it_is() -> None:
         (made, "tolerations", "tolerations"),
     ):
         assert where[field] == desired[name]
+
+
+SHARED = {"sharing": {"timeSlicing": {"resources": [{"name": "nvidia.com/gpu", "replicas": 4}]}}}
+
+
+def test_configuration_is_read_where_the_program_expects_it() -> None:
+    config, daemonset = objects(runtime_class="", config=SHARED)
+    rows = {row["what"]: row["value"] for row in RECORD["configuration"]["rows"]}
+    found = said(daemonset)
+    (folder,) = (what.removeprefix("mount ") for what in found if "/config" in what)
+    assert found[f"mount {folder}"] == {
+        "configMap": {"name": config["metadata"]["name"]},
+        "readOnly": True,
+    }
+    (key,) = config["data"]
+    assert f"{folder}/{key}" == rows["path in the chart"]
+    assert found["container.args"] == [f"{rows['option']}={folder}/{key}"]
+    assert yaml.safe_load(config["data"][key]) == {"version": rows["version"], **SHARED}
+    setup = sharing.of_setup(daemonset, {})
+    assert setup.name == f"kube-system/{config['metadata']['name']}"
+    assert sharing.of_config(yaml.safe_load(config["data"][key]), setup).replicas == 4
+    assert config["metadata"]["labels"] == manifest.MARKS
+
+
+def test_pods_are_replaced_with_another_configuration() -> None:
+    """The program reads it only when it starts."""
+    marks = [
+        objects(config=config)[-1]["spec"]["template"]["metadata"].get("annotations")
+        for config in ({}, SHARED, SHARED, {"flags": {"migStrategy": "none"}})
+    ]
+    assert marks[0] is None
+    assert marks[1] == marks[2] != marks[3]
+
+
+def test_environment_and_affinity() -> None:
+    env = {"PASS_DEVICE_SPECS": True, "NVIDIA_DRIVER_ROOT": "/run/nvidia/driver", "LEVEL": 2}
+    affinity = {"nodeAffinity": {"x": []}}
+    found = said(objects(env=env, affinity=affinity)[-1])
+    assert found["env PASS_DEVICE_SPECS"] == "true"
+    assert found["env NVIDIA_DRIVER_ROOT"] == "/run/nvidia/driver"
+    assert found["env LEVEL"] == "2"
+    assert pod(affinity=affinity)["affinity"] == affinity
+    assert "affinity" not in pod()
 
 
 def test_the_class_comes_before_the_pods_that_need_it() -> None:
@@ -266,7 +311,19 @@ def test_debians_nvidia_smi_is_found_and_no_node_gets_a_folder() -> None:
 )
 def test_parts_of_gpus_need_what_the_chart_gives(args: list[str], has_mig: bool) -> None:
     """Without both, the plugin sees no part of a GPU: the runtime refuses the container."""
-    (container,) = pod(args=args)["containers"]
+    check_mig(has_mig, args=args)
+
+
+@pytest.mark.parametrize("mode", ["none", "single", "mixed"])
+def test_mig_by_the_environment_or_by_the_configuration(mode: str) -> None:
+    has_mig = mode != "none"
+    check_mig(has_mig, env={"MIG_STRATEGY": mode})
+    check_mig(has_mig, config={"flags": {"migStrategy": mode}})
+    check_mig(False, args=["--mig-strategy=none"], config={"flags": {"migStrategy": mode}})
+
+
+def check_mig(has_mig: bool, **desired: Any) -> None:
+    (container,) = pod(**desired)["containers"]
     rows = {row["what"]: row["value"] for row in RECORD["sharing"]["rows"]}
     env = {one["name"]: one["value"] for one in container["env"]}
     wanted = rows["chart, MIG: env NVIDIA_MIG_MONITOR_DEVICES"] if has_mig else None

@@ -29,6 +29,9 @@ DESIRED: dict[str, Any] = {
     "image_pull_secrets": [],
     "device_list_strategy": "auto",
     "args": [],
+    "config": {},
+    "env": {},
+    "affinity": {},
     "namespace": "kube-system",
     "name": "nvidia-device-plugin",
     "runtime_class": "nvidia",
@@ -121,9 +124,21 @@ CHART = [HELM, CHART_MPS, CHART_FEATURES]
 ADOPT = {"foreign": "adopt"}
 
 
+def member(engine: str | None, **more: Any) -> dict[str, Any]:
+    (one,) = members(engine)
+    return one | more
+
+
 def members(*chosen: str | None) -> list[dict[str, Any]]:
     return [
-        {"host": f"h{number}", "node": f"n{number}", "engine": engine}
+        {
+            "host": f"h{number}",
+            "node": f"n{number}",
+            "engine": engine,
+            "versions": {},
+            "cdi": None,
+            "default": None,
+        }
         for number, engine in enumerate(chosen, start=1)
     ]
 
@@ -175,6 +190,9 @@ def test_a_permission_that_is_withheld_is_a_refusal() -> None:
     assert refusal["code"] == "CLUSTER_FORBIDDEN"
 
 
+DOCKER = member("docker")
+
+
 def runtime_class(handler: str, name: str = "nvidia", **labels: str) -> dict[str, Any]:
     return {"metadata": {"name": name, "labels": labels}, "handler": handler}
 
@@ -203,7 +221,7 @@ OUR_CLASS = runtime_class("nvidia", **MARKS)
         ),
         pytest.param([runtime_class("other")], {"runtime_class": ""}, False, [], id="not wanted"),
         pytest.param(
-            [runtime_class("other")], {"members": [{"host": "h", "node": "n", "engine": "docker"}]},
+            [runtime_class("other")], {"members": [DOCKER]},
             False, [], id="not wanted under Docker",
         ),
     ],
@@ -318,8 +336,8 @@ def test_how_gpus_get_into_containers(
         ),
         pytest.param(
             [], ["docker"], {"device_list_strategy": "cdi-cri"}, "DEVICE_PLUGIN_STRATEGY",
-            "device_plugin_device_list_strategy is cdi-cri, but cri-dockerd "
-            "passes no CDI devices to Docker, which h1",
+            "device_plugin_device_list_strategy is cdi-cri, but cri-dockerd up to 0.4.3 "
+            "passes no CDI devices to Docker: h1",
             id="CDI under Docker",
         ),
         pytest.param(
@@ -341,3 +359,75 @@ def test_one_plugin_cannot_serve_everybody(
 def test_all_nodes_may_change_their_engine_together() -> None:
     made = plan([ours(nodes=1)], members=members("docker"))
     assert chosen(made) == ("envvar", "")
+
+
+OLD = member("containerd", versions={"containerd": "1.6.20"})
+NEW = member("containerd", host="h2", node="n2", versions={"containerd": "2.4.1"})
+
+
+def test_containerd_without_cdi_gets_the_environment() -> None:
+    assert chosen(plan(members=[OLD])) == ("envvar", "nvidia")
+
+
+def test_versions_that_differ_are_named() -> None:
+    (refusal,) = plan(members=[OLD, NEW])["refusals"]
+    assert refusal["code"] == "DEVICE_PLUGIN_MIXED"
+    assert "containerd 1.6.20 on h1, containerd on h2" in refusal["message"]
+
+
+def dra_driver(**spec: Any) -> dict[str, Any]:
+    found = daemonset("dra", "kubelet-plugin", "dra-driver-nvidia-gpu:1", "gpu-kubelet-plugin")
+    found["spec"]["template"]["spec"] |= {"volumes": [], **spec}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("node", "driver", "expected"),
+    [
+        pytest.param(DOCKER, dra_driver(), ["DRA_WITHOUT_CDI"], id="cri-dockerd 0.4.3"),
+        pytest.param(OLD, dra_driver(), ["DRA_WITHOUT_CDI"], id="containerd 1.6"),
+        pytest.param(member("containerd"), dra_driver(), [], id="containerd"),
+        pytest.param(DOCKER, dra_driver(nodeSelector={"dra": "yes"}), [], id="not on this node"),
+    ],
+)
+def test_devices_of_a_dra_driver_that_the_engine_drops(
+    node: Any, driver: Any, expected: list[str]
+) -> None:
+    row: Any = {"state": "ok", "labels": {}, "annotations": {}}
+    assert codes(plan([driver], members=[node], rows={"n1": row})["refusals"]) == expected
+
+
+def affinity(value: str) -> dict[str, Any]:
+    rule = {"key": "pool", "operator": "In", "values": [value]}
+    required = {"nodeSelectorTerms": [{"matchExpressions": [rule]}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+
+
+@pytest.mark.parametrize(
+    ("state", "value", "expected"),
+    [
+        pytest.param("ok", "gpu", [], id="allowed"),
+        pytest.param("ok", "other", ["DEVICE_PLUGIN_EXCLUDES"], id="excluded"),
+        pytest.param("missing", "other", [], id="not in the cluster yet"),
+    ],
+)
+def test_affinity_that_excludes_a_node_of_the_play(
+    state: str, value: str, expected: list[str]
+) -> None:
+    row: Any = {"state": state, "labels": {"pool": "gpu"}, "annotations": {}}
+    made = plan(members=members("containerd"), rows={"n1": row}, affinity=affinity(value))
+    assert codes(made["refusals"]) == expected
+
+
+def test_every_variable_that_is_not_usable_is_a_refusal() -> None:
+    wrong = {"config": {"sharing": {"mps": {}}}, "env": {"CONFIG_FILE": "x"}, "args": []}
+    made = plan(**wrong, affinity={"node": {}})
+    assert codes(made["refusals"]) == ["DEVICE_PLUGIN_VARIABLE"] * 3
+    said = [one["message"] for one in made["refusals"]]
+    assert said == [
+        "cluster: device_plugin_config has sharing.mps, whose control daemon this role does not "
+        "run",
+        "cluster: device_plugin_env has CONFIG_FILE, which device_plugin_config sets",
+        "cluster: device_plugin_affinity has the key node, expected nodeAffinity, podAffinity or "
+        "podAntiAffinity",
+    ]

@@ -142,3 +142,55 @@ def test_a_list_of_interrupted_containers_that_does_not_parse(observe, tmp_path)
     plant(tmp_path, {path: '{"a": '})
     error = observe(Programs({}))["engines"]["docker"]["record_error"]
     assert error.startswith(f"{path}, line 1, column 7: ")
+
+
+@pytest.mark.parametrize(
+    ("version", "mark", "words"),
+    [
+        pytest.param(
+            "20.10.24", b"\xef\xbb\xbf", "a byte order mark, which Docker 20.10.24", id="old"
+        ),
+        pytest.param("23.0.0", b"\xef\xbb\xbf", None, id="from 23.0 on"),
+        pytest.param("29.8.1", b"", None, id="none"),
+    ],
+)
+def test_byte_order_mark_by_version(observe, tmp_path, version, mark, words):
+    plant(tmp_path, {"/etc/docker/daemon.json": "", "/usr/bin/dockerd": ""})
+    (tmp_path / "etc/docker/daemon.json").write_bytes(mark + b'{"debug": true}')
+    answer = (0, f"Docker version {version}, build 1", "")
+    config = observe(Programs({"dockerd --version": answer}))["engines"]["docker"]["config"]
+    assert (words in config["error"]) if words else (config["error"] is None)
+    assert config["settings"] == ["debug"]
+
+
+def test_utf_16_is_named_with_the_way_out(observe, tmp_path):
+    """Docker reads it from 23.0 on."""
+    plant(tmp_path, {"/etc/docker/daemon.json": ""})
+    (tmp_path / "etc/docker/daemon.json").write_bytes('{"debug": true}'.encode("utf-16"))
+    error = observe(Programs({}))["engines"]["docker"]["config"]["error"]
+    assert "is in UTF-16" in error
+    assert "iconv -f UTF-16 -t UTF-8 /etc/docker/daemon.json" in error
+
+
+def test_values_of_the_file_are_not_shown(observe, tmp_path):
+    """They can be secrets: two equal ones have the same fingerprint."""
+    proxy = "http://user:secret@proxy"
+    text = f'{{"proxies": {{"http-proxy": "{proxy}", "https-proxy": "{proxy}"}}, "labels": []}}'
+    plant(tmp_path, {"/etc/docker/daemon.json": text})
+    values = observe(Programs({}))["engines"]["docker"]["config"]["values"]
+    assert [*values] == ["proxies/http-proxy", "proxies/https-proxy", "labels"]
+    first, second, other = values.values()
+    assert first == second != other
+    assert "secret" not in str(values)
+
+
+@pytest.mark.parametrize(("version", "expected"), [("29.1.0", False), ("29.2.0", True)])
+def test_cdi_hook_that_came_after_the_start(observe, tmp_path, version, expected):
+    hook = "/usr/bin/nvidia-cdi-hook"
+    plant(tmp_path, {hook: "", "/usr/bin/dockerd": ""})
+    answers = {
+        "systemctl show": (0, active_since("docker", 1), ""),
+        "dockerd --version": (0, f"Docker version {version}, build 1", ""),
+    }
+    found = observe(Programs(answers))["engines"]["docker"]["changed_since_start"]
+    assert found == ([hook] if expected else [])

@@ -1,0 +1,116 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Does Docker use the proxy of the variable docker_ce_proxy?
+
+The role writes a drop-in of its own. A file http-proxy.conf is the admin's or another tool's: it is
+read, and never written. A setting that the node has elsewhere stays there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from hashlib import sha256
+
+from ansible_collections.metal.gpu.plugins.module_utils.probe import own_files
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit.reload import (
+    notice_reload,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.packages import ROLE
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.shapes import (
+    Data,
+    Desired,
+)
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.values import fingerprint
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import NoData, Plan, Step
+
+WRITE = Step("proxy", "Write the proxy of Docker")
+RESTART = Step("restart_proxy", "Restart Docker with its proxy")
+REMOVE = Step("remove_proxy", "Remove the proxy of Docker")
+
+STEPS = (WRITE, RESTART, REMOVE)
+
+_NAME = "docker_ce_proxy"
+# Variables of Docker's environment, by key of the variable of the role, and the keys that have the
+# same meaning in daemon.json, where they go before the environment.
+_VARIABLES = {"http": "HTTP_PROXY", "https": "HTTPS_PROXY", "no_proxy": "NO_PROXY"}
+_OF_FILE = {"http": "http-proxy", "https": "https-proxy", "no_proxy": "no-proxy"}
+_PLAIN = re.compile(r"[^\s\"'\\]+")
+
+
+def refuse_proxy(plan: Plan[NoData], node: Node, desired: Desired) -> None:
+    """Refuse values that no drop-in can have, and a proxy that is set elsewhere, differently."""
+    engine = node["engines"]["docker"]
+    for key, value in desired["proxy"].items():
+        # Messages never quote a value: it can have a password.
+        if key not in _VARIABLES or not (isinstance(value, str) and _PLAIN.fullmatch(value)):
+            plan.refuse(
+                "VARIABLE_INVALID",
+                name=_NAME,
+                found=f"{key} with a value of its own",
+                expected="the keys http, https and no_proxy, with texts without blanks and quotes",
+                role=ROLE,
+            )
+            continue
+        found = engine["proxy"].get(_VARIABLES[key])
+        if found and found["file"] != own_files.DOCKER_PROXY and found["sha256"] != _sha256(value):
+            plan.refuse("DOCKER_PROXY_TAKEN", name=_VARIABLES[key], path=found["file"])
+        in_file = engine["config"]["values"].get(f"proxies/{_OF_FILE[key]}")
+        if in_file not in (None, fingerprint(value)):
+            name, path = f"proxies.{_OF_FILE[key]}", engine["config"]["path"]
+            plan.refuse("DOCKER_PROXY_TAKEN", name=name, path=path)
+
+
+def plan_proxy(plan: Plan[Data], node: Node, desired: Desired, *, is_new: bool) -> None:
+    """Plan the drop-in, and the restart with which Docker reads it."""
+    engine = node["engines"]["docker"]
+    wanted = {
+        _VARIABLES[key]: str(value)
+        for key, value in desired["proxy"].items()
+        if not _is_elsewhere(node, key)
+    }
+    ours = {
+        name: found["sha256"]
+        for name, found in engine["proxy"].items()
+        if found["file"] == own_files.DOCKER_PROXY
+    }
+    plan.data["proxy"] = {"path": own_files.DOCKER_PROXY, "block": _block(wanted)}
+    if ours == {name: _sha256(value) for name, value in wanted.items()}:
+        return
+    names = ", ".join(wanted) or "no proxy"
+    if not is_new and engine["running"] and not desired["restart_ok"]:
+        plan.notice("DOCKER_OPTIONS_WAIT", keys=", ".join(wanted or ours))
+        return
+    step = WRITE if wanted else REMOVE
+    plan.step(step, f"{_NAME} has {names}")
+    plan.data["daemon_reload"] = True
+    if not is_new and engine["running"]:
+        plan.step(RESTART, "Docker reads it only when it starts; docker_ce_restart_ok is true")
+        notice_reload(plan, node, RESTART)
+
+
+def plan_no_proxy(plan: Plan[Data], node: Node) -> None:
+    """Plan the removal of the drop-in."""
+    plan.data["proxy"] = {"path": own_files.DOCKER_PROXY, "block": ""}
+    if own_files.DOCKER_PROXY in node["ours"]["files"]:
+        plan.step(REMOVE, "this role created the drop-in")
+
+
+def _is_elsewhere(node: Node, key: str) -> bool:
+    """Tell whether another file has the setting; `refuse_proxy` has compared the values."""
+    engine = node["engines"]["docker"]
+    found = engine["proxy"].get(_VARIABLES[key])
+    is_set = found is not None and found["file"] != own_files.DOCKER_PROXY
+    return is_set or f"proxies/{_OF_FILE[key]}" in engine["config"]["values"]
+
+
+def _block(wanted: Mapping[str, str]) -> str:
+    """Return the lines of the drop-in. systemd takes a percent sign for a specifier."""
+    lines = [f'Environment="{name}={value.replace("%", "%%")}"\n' for name, value in wanted.items()]
+    return "[Service]\n" + "".join(lines) if lines else ""
+
+
+def _sha256(value: object) -> str:
+    return sha256(str(value).encode()).hexdigest()

@@ -1,0 +1,100 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Containers that got their GPUs by the hook lose them when systemd reloads its units."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
+    DOCKER,
+    DONE,
+    merge,
+    plan,
+)
+
+POD = {"pid": 7, "command": "python", "pod": "2f1e"}
+HOST = {"pid": 8, "command": "nvidia-persistenced", "pod": None}
+UNLINKED = {
+    "device_files": [{**one, "linked": False} for one in DONE["device_files"]],
+    "device_users": [POD, HOST],
+}
+OLD = {"toolkit": {"version": "1.17.8"}, "packages": {
+    name: {"version": "1.17.8-1", "held": False}
+    for name in DONE["packages"] if "nvidia-container" in name
+}}  # fmt: skip
+
+
+def by_containerd(default: str, *, systemd: bool = True) -> dict[str, Any]:
+    handler = {"type": "io.containerd.runc.v2", "binary": "x", "systemd_cgroup": systemd}
+    return {
+        "engines": {"containerd": {"default_runtime": default, "runtimes": {"nvidia": handler}}}
+    }
+
+
+def by_docker(cgroups: str, **engine: Any) -> dict[str, Any]:
+    return {"engines": {"docker": {"cgroup_driver": cgroups, **engine}}}
+
+
+NVIDIA = by_docker("systemd", default_runtime="nvidia", made_with={"nvidia": ["digits"]})
+DROP_IN = {"ours": {"files": ["/etc/systemd/system/kubelet.service.d/99-metal-gpu.conf"]}}
+
+
+def notices(planner: str, *changes: Any, base: Any = DONE, **desired: Any) -> list[str]:
+    node = base
+    for change in changes:
+        node = merge(node, change)
+    made = plan(planner, node, **desired)
+    assert made["refusals"] == []
+    return [one["message"] for one in made["notices"] if one["code"] == "GPUS_LOST_BY_RELOAD"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        pytest.param([by_containerd("nvidia")], ["pod 2f1e (python)"], id="default runtime"),
+        pytest.param([by_containerd("runc")], [], id="by CDI"),
+        pytest.param([by_containerd("nvidia", systemd=False)], [], id="cgroupfs"),
+        pytest.param([by_containerd("nvidia"), {"device_users": [HOST]}], [], id="no pod"),
+        pytest.param(
+            [by_docker("systemd", default_runtime="runc", made_with={"nvidia": ["digits"]})],
+            ["digits"], id="a container of Docker",
+        ),
+        pytest.param([NVIDIA], ["digits, pod 2f1e (python)"], id="Docker's default runtime"),
+        pytest.param(
+            [by_docker("cgroupfs", default_runtime="nvidia", made_with={"nvidia": ["digits"]})],
+            [], id="Docker with cgroupfs",
+        ),
+    ],
+)  # fmt: skip
+def test_containers_that_lose_their_gpus(changes: list[Any], expected: list[str]) -> None:
+    found = notices("nvidia_container_runtime", UNLINKED, OLD, *changes)
+    assert len(found) == len(expected)
+    assert all(
+        f"may lose them: {names}; " in text for names, text in zip(expected, found, strict=True)
+    )
+    assert all("Install the container toolkit; " in text for text in found)
+    assert all("/dev/char has no link to /dev/nvidia0" in text for text in found)
+
+
+def test_links_protect_them() -> None:
+    users = {"device_users": [POD]}
+    assert notices("nvidia_container_runtime", users, OLD, by_containerd("nvidia")) == []
+
+
+def test_run_that_reloads_nothing() -> None:
+    assert notices("nvidia_container_runtime", UNLINKED, by_containerd("nvidia")) == []
+
+
+@pytest.mark.parametrize(("reload", "count"), [(True, 1), (False, 0)])
+def test_kubelet_whose_unit_changed(reload: bool, count: int) -> None:
+    stopped = {"kubelet": {"running": False, "needs_reload": reload, "last_error": "x"}}
+    changes = (UNLINKED, by_containerd("nvidia"), stopped)
+    assert len(notices("kubelet_device_plugins", *changes)) == count
+
+
+def test_docker_node_of_today_has_no_such_containers() -> None:
+    assert notices("nvidia_container_runtime", UNLINKED, OLD, base=DOCKER, engine="docker") == []

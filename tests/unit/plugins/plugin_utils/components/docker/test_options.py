@@ -1,0 +1,254 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""docker_ce_daemon_options: keys of the admin stay, and nothing waits for a later start."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import options
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.values import values_of
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents import history
+from ansible_collections.metal.gpu.plugins.plugin_utils.documents.edit import Edits
+from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.docker.test_plan import (  # noqa: E501
+    DISTRIBUTION,
+    VIRGIN,
+    docker,
+    node,
+)
+from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
+    plan,
+)
+
+RECORD = yaml.safe_load((Path(__file__).parents[5] / "recorded/docker_daemon.yml").read_text())
+PATH = "/etc/docker/daemon.json"
+LOGS = {"log-opts": {"max-size": "10m"}}
+LABELS = {"labels": ["rack=7"]}
+OK = {"restart_ok": True}
+
+
+def having(text: dict[str, Any], **engine: Any) -> dict[str, Any]:
+    """Return the changes of a node whose daemon.json has this content."""
+    return docker(config={"settings": [*text], "values": values_of(text)}, **engine)
+
+
+def ours(*changes: tuple[list[str], Any]) -> dict[str, Any]:
+    made = [{"key": key, "before": before} for key, before in changes]
+    edit = {"path": PATH, "actor": "metal.gpu.docker_ce", "changes": made, "error": None}
+    return {"ours": {"edits": [edit]}}
+
+
+def planned(*changes: dict[str, Any], state: str = "present", **desired: Any) -> Any:
+    return plan("docker_ce", node(*changes), state=state, **desired)
+
+
+def steps(made: Any) -> list[str]:
+    return [step["slug"] for step in made["steps"]]
+
+
+def codes(made: Any, kind: str = "notices") -> list[str]:
+    return [one["code"] for one in made[kind]]
+
+
+def test_reloadable_options_are_those_of_the_record() -> None:
+    rows = {row["what"]: row["value"] for row in RECORD["reload"]["rows"]}
+    assert {*options.RELOADABLE} == {*rows["applied"]} - {"default-runtime"}
+    assert not options.RELOADABLE & {*rows["needs a start"], *rows["said to be applied"]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "desired", "expected", "notices"),
+    [
+        pytest.param([], {}, [], [], id="nothing"),
+        pytest.param([having(LABELS)], LABELS, [], [], id="there"),
+        pytest.param([], LABELS, ["options", "reload"], [], id="reloaded"),
+        pytest.param([], LOGS, [], ["DOCKER_OPTIONS_WAIT"], id="needs a restart"),
+        pytest.param([], {**LOGS, **OK}, ["options", "restart"], [], id="which is allowed"),
+        pytest.param(
+            [], {**LOGS, **LABELS}, ["options", "reload"], ["DOCKER_OPTIONS_WAIT"], id="in part"
+        ),
+        pytest.param(
+            [docker(version="20.10.24")], LABELS, [], ["DOCKER_OPTIONS_WAIT"],
+            id="a Docker that cannot check the file",
+        ),
+        pytest.param(
+            [docker(version="20.10.24")], {**LABELS, **OK}, ["options", "restart"], [],
+            id="which a restart checks",
+        ),
+        pytest.param(
+            [docker(running=False)], LOGS, ["start", "options"], [], id="before it starts"
+        ),
+        pytest.param(
+            [having(LOGS), ours((["log-opts", "max-size"], None))], {}, [],
+            ["DOCKER_OPTIONS_WAIT"], id="no longer desired",
+        ),
+        pytest.param(
+            [having(LOGS), ours((["log-opts", "max-size"], None))], OK, ["options", "restart"], [],
+            id="and taken back",
+        ),
+    ],
+)  # fmt: skip
+def test_when_options_are_written(
+    changes: list[Any], desired: dict[str, Any], expected: list[str], notices: list[str]
+) -> None:
+    restart = desired.get("restart_ok", False)
+    wanted = {key: value for key, value in desired.items() if key != "restart_ok"}
+    made = planned(*changes, daemon_options=wanted, restart_ok=restart)
+    assert made["refusals"] == []
+    assert steps(made) == expected
+    assert [code for code in codes(made) if "OPTIONS" in code] == notices
+
+
+def test_new_docker_starts_with_its_options() -> None:
+    made = planned(VIRGIN, daemon_options=LOGS)
+    assert made["data"]["options_first"] is True
+    assert made["data"]["options_program"] is None  # nothing could check it
+    assert steps(made)[0] == "options"
+    assert "restart" not in steps(made)
+
+
+def test_docker_that_replaces_another_is_not_installed_with_them() -> None:
+    """If they were wrong, the admin's containers would be down."""
+    made = planned(DISTRIBUTION, daemon_options=LABELS, replace_distribution=True)
+    assert made["data"]["options_first"] is False
+    assert made["data"]["options_program"] == "/usr/bin/dockerd"  # that of docker-ce
+    assert steps(made).index("options") > steps(made).index("containers")
+
+
+def test_docker_that_runs_checks_its_options() -> None:
+    made = planned(docker(path="/usr/sbin/dockerd", version="26.1.5"), daemon_options=LABELS)
+    assert made["data"]["options_program"] == "/usr/sbin/dockerd"
+    old = planned(docker(version="20.10.24"), daemon_options=LABELS, **OK)
+    assert old["data"]["options_program"] is None
+
+
+BEFORE = """{
+  "log-driver": "local",
+  "log-opts": { "max-file": "3" },
+  "labels": ["a"]
+}
+"""
+
+
+def test_only_the_desired_keys_change() -> None:
+    text = json.loads(BEFORE)
+    made = planned(having(text), daemon_options=LOGS, **OK)
+    edit = made["data"]["options"]
+    assert (edit["remove"], edit["merge"]) == ([], LOGS)
+    after = history.change(BEFORE, "json", Edits(merge=edit["merge"]))
+    assert after == BEFORE.replace('"max-file": "3"', '"max-file": "3", "max-size": "10m"')
+
+
+def test_former_value_comes_back() -> None:
+    """The role has changed a value that it had been told about, and added another."""
+    text = {"debug": True, "labels": ["b"]}
+    edits = ours((["debug"], False), (["labels"], None))
+    made = planned(having(text), edits, daemon_options={}, **OK)
+    assert made["data"]["options"] == {
+        "path": PATH, "remove": [["labels"]], "merge": {"debug": False},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "desired", "keys"),
+    [
+        pytest.param({"log-opts": {"max-size": "5m"}}, LOGS, "log-opts.max-size", id="value"),
+        pytest.param({"log-opts": "x"}, LOGS, "log-opts.max-size", id="no table"),
+        pytest.param({"labels": {"a": 1}}, LABELS, "labels", id="a table"),
+        pytest.param(
+            {"log-opts": {"max-size": "5m"}, "labels": []}, {**LOGS, **LABELS},
+            "log-opts.max-size, labels", id="all at once",
+        ),
+        pytest.param({"log-opts": {"max-file": "3"}}, LOGS, None, id="another key of the table"),
+        pytest.param({"log-opts": {}}, LOGS, None, id="an empty table"),
+    ],
+)  # fmt: skip
+def test_values_of_the_admin_are_not_replaced(text: Any, desired: Any, keys: str | None) -> None:
+    made = planned(having(text), daemon_options=desired)
+    assert codes(made, "refusals") == (["DOCKER_OPTION_TAKEN"] if keys else [])
+    assert all(f"for {keys}, and" in one["message"] for one in made["refusals"])
+    assert all("5m" not in one["message"] for one in made["refusals"])  # it could be a secret
+
+
+def test_value_that_the_role_has_set_may_change() -> None:
+    changes = having({"labels": ["rack=6"]}), ours((["labels"], None))
+    made = planned(*changes, daemon_options=LABELS)
+    assert made["refusals"] == []
+    assert made["data"]["options"]["merge"] == LABELS
+
+
+@pytest.mark.parametrize(
+    ("desired", "words"),
+    [
+        ({"default-runtime": "nvidia"}, "nvidia_container_runtime_default decides"),
+        ({"runtimes": {"nvidia": {"path": "x"}}}, "nvidia_container_runtime_state decides"),
+        ({"features": {"cdi": False}}, "features.cdi, which nvidia_container_runtime_cdi decides"),
+    ],
+)
+def test_options_of_another_role(desired: Any, words: str) -> None:
+    (refusal,) = planned(daemon_options=desired)["refusals"]
+    assert refusal["code"] == "VARIABLE_INVALID"
+    assert words in refusal["message"]
+
+
+def test_other_runtimes_and_features_are_free() -> None:
+    wanted = {"runtimes": {"kata": {"path": "/k"}}, "features": {"containerd-snapshotter": True}}
+    assert planned(daemon_options=wanted)["refusals"] == []
+
+
+def test_option_that_is_a_flag_of_the_unit() -> None:
+    """docker-ce's unit has -H: with the key, too, Docker would not start again."""
+    made = planned(daemon_options={"hosts": ["tcp://0.0.0.0:1"]})
+    assert codes(made, "refusals") == ["DOCKER_FLAG_CLASH"]
+
+
+def test_file_that_cannot_be_edited() -> None:
+    twice = docker(config={"obstacle": f'{PATH}, line 2, column 2: key "debug" appears twice'})
+    assert codes(planned(twice, daemon_options=LABELS), "refusals") == ["CONFIG_NOT_EDITABLE"]
+    assert codes(planned(twice), "refusals") == []
+
+
+def test_options_go_with_the_role() -> None:
+    gone = [having(LABELS), ours((["labels"], None))]
+    of_admin = {"ours": {"packages": {"docker_ce": None}}}
+    made = planned(*gone, of_admin, state="absent")
+    assert steps(made) == ["restore_options", "remove_repository"]
+    assert "DOCKER_OPTIONS_OLD" in codes(made)
+    assert made["data"]["option_edits"] == [PATH]
+    assert "restore_options" not in steps(planned(of_admin, state="absent"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected", "hold"),
+    [
+        pytest.param([VIRGIN], "docker-compose-plugin", True, id="with Docker"),
+        pytest.param([], "docker-compose-plugin", True, id="beside Docker"),
+        pytest.param([DISTRIBUTION], "docker-compose-plugin", True, id="beside docker.io"),
+        pytest.param(
+            [{"packages": {"docker-compose-plugin": {"version": "5.1.0-1", "held": True}}}], None,
+            False, id="there",
+        ),
+    ],
+)  # fmt: skip
+def test_additional_packages(changes: list[Any], expected: str | None, hold: bool) -> None:
+    made = planned(*changes, packages=["docker-compose-plugin"])
+    assert made["refusals"] == []
+    assert ("install" in steps(made)) is (expected is not None)
+    if expected:
+        assert expected in made["data"]["packages"]
+        assert expected in made["data"]["packages_record"]["packages"]
+    assert ("hold" in steps(made)) is hold
+    if hold:
+        assert "docker-compose-plugin" in made["data"]["hold"]
+
+
+def test_package_that_is_never_observed() -> None:
+    (refusal,) = planned(packages=["podman", "docker-ce=1"])["refusals"]
+    assert refusal["code"] == "VARIABLE_INVALID"
+    assert "podman, docker-ce=1" in refusal["message"]

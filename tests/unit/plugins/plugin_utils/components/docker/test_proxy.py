@@ -1,0 +1,137 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""docker_ce_proxy: a drop-in of our own, and none for what another file says."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Any
+
+import pytest
+
+from ansible_collections.metal.gpu.plugins.module_utils.read import systemd
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker.values import values_of
+from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.docker.test_plan import (  # noqa: E501
+    VIRGIN,
+    docker,
+    node,
+)
+from ansible_collections.metal.gpu.tests.unit.plugins.plugin_utils.components.test_plans import (
+    plan,
+)
+
+OURS = "/etc/systemd/system/docker.service.d/metal-gpu-proxy.conf"
+ADMINS = "/etc/systemd/system/docker.service.d/http-proxy.conf"
+HTTP = "http://user:p%40ss@proxy.example:3128"
+WANTED = {"http": HTTP, "no_proxy": ".example,10.0.0.0/8"}
+OK = {"restart_ok": True}
+
+
+def found(path: str = OURS, **values: str) -> dict[str, Any]:
+    proxy = {
+        name: {"file": path, "sha256": sha256(value.encode()).hexdigest()}
+        for name, value in values.items()
+    }
+    return docker(proxy=proxy)
+
+
+def planned(*changes: Any, proxy: Any = WANTED, **more: Any) -> Any:
+    return plan("docker_ce", node(*changes), proxy=proxy, **more)
+
+
+def steps(made: Any) -> list[str]:
+    assert made["refusals"] == []
+    return [step["slug"] for step in made["steps"]]
+
+
+def notices(made: Any) -> list[str]:
+    return [one["code"] for one in made["notices"]]
+
+
+DONE = found(HTTP_PROXY=HTTP, NO_PROXY=WANTED["no_proxy"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "desired", "expected", "notice"),
+    [
+        pytest.param([], OK, ["proxy", "restart_proxy"], False, id="written"),
+        pytest.param([], {}, [], True, id="needs a restart"),
+        pytest.param([docker(running=False)], {}, ["start", "proxy"], False, id="before it starts"),
+        pytest.param([DONE], {}, [], False, id="there"),
+        pytest.param(
+            [found(ADMINS, HTTP_PROXY=HTTP, NO_PROXY=WANTED["no_proxy"])], {}, [], False,
+            id="in a file of the admin",
+        ),
+        pytest.param(
+            [docker(config={"values": values_of({"proxies": {
+                "http-proxy": HTTP, "no-proxy": WANTED["no_proxy"]}})})], {}, [], False,
+            id="in daemon.json",
+        ),
+        pytest.param([found(HTTP_PROXY="http://old")], OK, ["proxy", "restart_proxy"], False,
+                     id="another value of ours"),
+        pytest.param([DONE], {"proxy": {}, **OK}, ["remove_proxy", "restart_proxy"], False,
+                     id="no longer desired"),
+        pytest.param([DONE], {"proxy": {}}, [], True, id="which needs a restart, too"),
+        pytest.param([], {"proxy": {}}, [], False, id="nothing"),
+    ],
+)  # fmt: skip
+def test_when_the_proxy_is_written(
+    changes: list[Any], desired: Any, expected: list[str], notice: bool
+) -> None:
+    made = planned(*changes, **desired)
+    assert steps(made) == expected
+    assert ("DOCKER_OPTIONS_WAIT" in notices(made)) is notice
+
+
+def test_only_what_no_other_file_has() -> None:
+    made = planned(found(ADMINS, HTTP_PROXY=HTTP), **OK)
+    assert made["data"]["proxy"]["path"] == OURS
+    block = made["data"]["proxy"]["block"]
+    assert "HTTP_PROXY" not in block
+    read = systemd.parse_environment({OURS: block}, "docker.service")
+    assert {name: one.value for name, one in read.items()} == {"NO_PROXY": WANTED["no_proxy"]}
+
+
+def test_systemd_reads_the_value_as_it_was_given() -> None:
+    """A percent sign is a specifier in units, and part of many passwords."""
+    block = planned(**OK)["data"]["proxy"]["block"]
+    assert "p%%40ss" in block
+    read = systemd.parse_environment({OURS: block}, "docker.service")
+    assert read["HTTP_PROXY"].value == HTTP
+
+
+def test_new_docker_starts_with_it() -> None:
+    made = planned(VIRGIN)
+    assert "proxy" in steps(made)
+    assert "restart_proxy" not in steps(made)
+    assert made["data"]["daemon_reload"] is True
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        pytest.param(
+            found(ADMINS, HTTP_PROXY="http://x"), f"{ADMINS} sets HTTP_PROXY to", id="a drop-in"
+        ),
+        pytest.param(
+            docker(config={"values": values_of({"proxies": {"no-proxy": "x"}})}),
+            "/etc/docker/daemon.json sets proxies.no-proxy to", id="daemon.json",
+        ),
+    ],
+)  # fmt: skip
+def test_proxy_of_the_admin(changes: Any, words: str) -> None:
+    (refusal,) = planned(changes)["refusals"]
+    assert refusal["code"] == "DOCKER_PROXY_TAKEN"
+    assert words in refusal["message"]
+    assert "p%40ss" not in str(refusal)
+
+
+@pytest.mark.parametrize("proxy", [{"ftp": "x"}, {"http": 'a"b'}, {"http": "a b"}, {"http": None}])
+def test_values_that_a_drop_in_cannot_have(proxy: Any) -> None:
+    assert [one["code"] for one in planned(proxy=proxy)["refusals"]] == ["VARIABLE_INVALID"]
+
+
+def test_drop_in_goes_with_the_role() -> None:
+    of_admin = {"ours": {"packages": {"docker_ce": None}, "files": [OURS]}}
+    assert "remove_proxy" in steps(planned(of_admin, state="absent"))
