@@ -95,9 +95,9 @@ def prepare(description: Description) -> Built:
             dist = rpm_packages.SYSTEMS[system]["dist"]
             return [folders[f"{name}-{dist}"][1] for name in ("installed", "containerd", "kubelet")]
         suite = {**SUITES, **UBUNTU}[system]
-        of_engine = {"containerd": f"containerd-{suite}", "docker": "cri-dockerd"}
+        of_engine = {"containerd": [f"containerd-{suite}"], "docker": ["cri-dockerd"]}
         of_system = [ubuntu.installed(system)] if system in UBUNTU else []
-        return [folders[name][1] for name in (of_engine[engine], "kubelet", *of_system)]
+        return [folders[name][1] for name in (*of_engine.get(engine, ()), "kubelet", *of_system)]
 
     return Built(
         programs=real["kubernetes"],

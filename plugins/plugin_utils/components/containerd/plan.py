@@ -9,6 +9,7 @@ it, and corrects the packaged configuration, which disables the CRI plugin.
 
 from __future__ import annotations
 
+from ansible_collections.metal.gpu.plugins.module_utils.read import containerd
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd.observed import (
     Containerd,
 )
@@ -88,14 +89,36 @@ def plan(node: Node, desired: Desired) -> PlanResult:
         OURS.notice_sources(plan, node, desired)
     OURS.plan_repair(plan, node)
     refuse_lost_history(plan, node, ROLE)
+    refuse_fatal_start(plan, node)
     return plan.result()
 
 
 def refuse_config(plan: Plan[NoData], node: Node) -> None:
-    """Refuse a configuration that cannot be read."""
-    error = node["engines"]["containerd"]["config"]["error"]
-    if error:
+    """Refuse a configuration that cannot be read, or that nobody here has ever seen."""
+    engine = node["engines"]["containerd"]
+    if error := engine["config"]["error"]:
         plan.refuse("CONTAINERD_CONFIG_INVALID", error=error)
+    elif source := engine["config"]["source"] if engine["cri_enabled"] is None else None:
+        tables = ", ".join(containerd.CRI_SECTIONS)
+        plan.refuse("CONTAINERD_UNKNOWN", source=source, found=engine["version"], expected=tables)
+
+
+def refuse_fatal_start(plan: Plan[NoData], node: Node) -> None:
+    """Refuse to start containerd if it, or its CRI plugin, would not start.
+
+    A containerd that runs can have such a configuration, because it reads it only when it starts.
+    `containerd config dump` accepts both.
+    """
+    if not plan.has_step(RESTART, START, RESTART_BACK):
+        return
+    engine = node["engines"]["containerd"]
+    path, missing = engine["config"]["path"], engine["config"]["missing_imports"]
+    if missing:
+        evidence = f"these imported files do not exist: {', '.join(missing)}"
+        plan.refuse("CONTAINERD_FATAL", path=path, evidence=evidence)
+    if engine["registry_conflict"]:
+        evidence = "the registry's mirrors and config_path are both set"
+        plan.refuse("CONTAINERD_FATAL", path=path, evidence=evidence)
 
 
 def _plan_missing(plan: Plan[Data], node: Node, desired: Desired) -> None:
@@ -121,9 +144,13 @@ def _plan_installed(plan: Plan[Data], node: Node) -> None:
         notice_unheld(plan, node, (PACKAGE, DISTRIBUTION))
     if engine["cri_enabled"] is False:
         # The file that Docker's package ships has no version. A file with a version is the admin's,
-        # who disabled the plugin on purpose.
-        if config["version"] is None:
+        # who disabled the plugin on purpose. But nvidia-ctk adds `version = 1` and a runtime to the
+        # packaged file, and leaves the plugin disabled.
+        is_of_nvidia_ctk = config["version"] == 1 and "cri" in config["cri_tables"]
+        if config["version"] is None or is_of_nvidia_ctk:
             reason = f"{config['path']} disables the CRI plugin, as Docker's package ships it"
+            if is_of_nvidia_ctk:
+                reason += ", and nvidia-ctk has added a runtime to it"
             refuse_uneditable(plan, config["path"], config["obstacle"])
             _plan_cri(plan, config["path"], reason)
         else:
