@@ -15,7 +15,16 @@ from typing import Any
 
 import jinja2
 
-from metal_lab import debian_driver, mirror, node_image, nodes, pod_images, rpm_mirror, ubuntu, versions
+from metal_lab import (
+    debian_driver,
+    mirror,
+    node_image,
+    nodes,
+    pod_images,
+    rpm_mirror,
+    ubuntu,
+    versions,
+)
 from metal_lab.description import Description, Node, gpus
 from metal_lab.state import State
 
