@@ -31,6 +31,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
     changes,
     edited,
     refuse_uneditable,
+    rewritten,
 )
 
 UNREGISTER = Step("unregister", "Remove the NVIDIA runtime from containerd")
@@ -75,6 +76,8 @@ def register_runtime(
     config["remove"] = [] if desired["default"] else gone
     plan.data["config"] = config
     reason = _reason(engine, desired, is_default_ours=bool(former))
+    if reason and rewritten(node, runtime.ROLE, config["path"]):
+        reason += f"; something else has changed {config['path']} since this role wrote it"
     shadows = [] if settings.merges(version) else engine["config"]["imported_cri"]
     if reason and shadows:
         plan.refuse(

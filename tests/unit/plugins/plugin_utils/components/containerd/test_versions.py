@@ -262,3 +262,17 @@ def test_node_whose_admin_made_nvidia_the_default_is_left_alone():
     }
     made = plan("nvidia_container_runtime", merge(DONE, {"engines": {"containerd": engine}}))
     assert (codes(made), names(made)) == ([], [])
+
+
+@pytest.mark.parametrize("untouched", [True, False])
+def test_other_tool_that_undoes_the_edit_is_named_in_the_reason(untouched):
+    edit = {
+        "path": MAIN,
+        "actor": "metal.gpu.nvidia_container_runtime",
+        "changes": [],
+        "untouched": untouched,
+        "error": None,
+    }
+    made = plan("nvidia_container_runtime", merge(VIRGIN, {"ours": {"edits": [edit]}}))
+    (reason,) = [step["reason"] for step in made["steps"] if step["slug"] == "register"]
+    assert (f"something else has changed {MAIN}" in reason) is not untouched
