@@ -528,8 +528,8 @@ Remedy: remove the runtime nvidia from these files, and stop the tool that write
 CDI_UNSUPPORTED (refusal): containerd {found} cannot read the toolkit's CDI specifications;
   {expected} or newer can
 Remedy: update containerd; or set `device_plugin_device_list_strategy: envvar` (for nodes of both
-  kinds `envvar,cdi-cri`) and `nvidia_container_runtime_cdi: false`; docs/troubleshooting.md says what
-  that changes for pods
+  kinds `envvar,cdi-cri`) and `nvidia_container_runtime_cdi: false`; docs/troubleshooting.md
+  says what that changes for pods
 
 RUNTIME_UNUSABLE (refusal): {evidence}, although the package manager lists {packages} as installed;
   containers with GPUs do not start, and running ones do not end
