@@ -169,8 +169,8 @@ notes:
   - A run without a change needs one remote operation, a run with a change two.
   - Is not in the action group C(gpu), because it has none of the connection options to the cluster.
   - Keeps mode, owner, group and extended attributes of an existing file.
-  - A run that is killed, as by a power failure, leaves the old or the new file. The next run removes
-    what else it left, and ends what it began.
+  - A run that is killed, as by a power failure, leaves the old or the new file. The next run
+    removes what else it left, and ends what it began.
   - Fails and changes nothing if the file is invalid. The message has the line and the column. YAML
     files with several documents and repeated keys are also invalid.
   - Fails and changes nothing if a key cannot be edited without rewriting others. Examples are a

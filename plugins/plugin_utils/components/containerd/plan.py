@@ -75,6 +75,7 @@ def plan(node: Node, desired: Desired) -> PlanResult:
     engines.refuse(plan, node, engines.CONTAINERD)
     if desired["state"] == "present":
         engines.refuse_distribution(plan, node)
+        refuse_unknown(plan, node)
     refuse_config(plan, node)
     OURS.refuse_record(plan, node)
     if plan.refusals:
@@ -94,11 +95,17 @@ def plan(node: Node, desired: Desired) -> PlanResult:
 
 
 def refuse_config(plan: Plan[NoData], node: Node) -> None:
-    """Refuse a configuration that cannot be read, or that nobody here has ever seen."""
-    engine = node["engines"]["containerd"]
-    if error := engine["config"]["error"]:
+    """Refuse a configuration that cannot be read."""
+    error = node["engines"]["containerd"]["config"]["error"]
+    if error:
         plan.refuse("CONTAINERD_CONFIG_INVALID", error=error)
-    elif source := engine["config"]["source"] if engine["cri_enabled"] is None else None:
+
+
+def refuse_unknown(plan: Plan[NoData], node: Node) -> None:
+    """Refuse a containerd whose settings of the CRI plugin nobody here has ever seen."""
+    engine = node["engines"]["containerd"]
+    source = engine["config"]["source"]  # None: containerd did not answer
+    if source and engine["cri_enabled"] is None:
         tables = ", ".join(containerd.CRI_SECTIONS)
         plan.refuse("CONTAINERD_UNKNOWN", source=source, found=engine["version"], expected=tables)
 

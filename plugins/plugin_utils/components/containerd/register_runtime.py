@@ -15,6 +15,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd.pl
     RESTART_REASON,
     refuse_config,
     refuse_fatal_start,
+    refuse_unknown,
     unread_change,
     unread_reason,
 )
@@ -52,6 +53,7 @@ def register_runtime(
     """Plan the configuration of containerd, which needs no restart for a new toolkit."""
     engine = node["engines"]["containerd"]
     refuse_config(plan, node)
+    refuse_unknown(plan, node)
     if not engine["installed"]:
         # The containerd role runs before this one. What it installs is not observed yet.
         plan.data["config"] = None

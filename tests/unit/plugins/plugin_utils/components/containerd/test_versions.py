@@ -200,6 +200,7 @@ def test_version_that_nobody_has_seen(role):
     made = plan(role, unknown)
     assert codes(made) == ["CONTAINERD_UNKNOWN"]
     assert TABLE_3 in made["refusals"][0]["message"]
+    assert codes(plan(role, merge(unknown, {"ours": {"packages": {}}}), state="absent")) == []
     dump = {"version": 7, "plugins": {"io.containerd.cri.v9.everything": {"x": 1}}}
     assert containerd.parse_effective(dump, "5.0.0").cri_enabled is None
 
