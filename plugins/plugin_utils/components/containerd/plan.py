@@ -104,8 +104,9 @@ def refuse_config(plan: Plan[NoData], node: Node) -> None:
 def refuse_unknown(plan: Plan[NoData], node: Node) -> None:
     """Refuse a containerd whose settings of the CRI plugin nobody here has ever seen."""
     engine = node["engines"]["containerd"]
-    source = engine["config"]["source"]  # None: containerd did not answer
-    if source and engine["cri_enabled"] is None:
+    if engine["cri_enabled"] is not None:
+        return
+    if source := engine["config"]["source"]:  # None: containerd did not answer
         tables = ", ".join(containerd.CRI_SECTIONS)
         plan.refuse("CONTAINERD_UNKNOWN", source=source, found=engine["version"], expected=tables)
 
