@@ -104,7 +104,7 @@ def refuse_config(plan: Plan[NoData], node: Node) -> None:
 def refuse_unknown(plan: Plan[NoData], node: Node) -> None:
     """Refuse a containerd whose settings of the CRI plugin nobody here has ever seen."""
     engine = node["engines"]["containerd"]
-    if engine["cri_enabled"] is not None:
+    if engine["cri_enabled"] is not None or engine["config"]["error"]:
         return
     if source := engine["config"]["source"]:  # None: containerd did not answer
         tables = ", ".join(containerd.CRI_SECTIONS)
