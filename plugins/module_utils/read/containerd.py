@@ -12,6 +12,7 @@ Source: docs/man/containerd-config.toml.5.md and docs/cri/config.md of container
 from __future__ import annotations
 
 import re
+import sys
 from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import (
@@ -97,6 +98,11 @@ def needs_migration(version: str) -> bool:
     """Return whether `containerd config dump` of this version leaves settings out."""
     first, fixed = _DUMP_IS_BLIND
     return first <= release(version) < fixed
+
+
+def newest_config_version(version: str) -> int:
+    """Return the newest version of a file that this containerd is known to read."""
+    return 2 if release(version) < (2, 0) else sys.maxsize
 
 
 def cri_tables(document: Mapping[str, object]) -> list[str]:

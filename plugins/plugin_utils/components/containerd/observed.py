@@ -156,13 +156,22 @@ def _ask(raw: Raw, path: str, own: Document, version: str | None, command: str) 
         merged = load_toml(command, dump.stdout)
         effective = containerd.parse_effective(merged.content, version)
         # A file that containerd accepts is valid, even if it is not strict TOML.
-        return _Answer(effective, command, unreadable, own.error or own.obstacle)
+        error = unreadable or _too_new(path, own, version)
+        return _Answer(effective, command, error, own.error or own.obstacle)
     error = unreadable or own.error
     if dump and not error:
         error = containerd.parse_refusal(dump.stderr)
         if raw.texts.get(path, "").startswith(BYTE_ORDER_MARK) and _MARK_AS_READ in dump.stderr:
             error = _MARK_REFUSED.format(path=path)
     return _Answer(None, None, error, own.obstacle)
+
+
+def _too_new(path: str, own: Document, version: str) -> str | None:
+    """Return why containerd ignores settings of a file that it accepts, as 1.6 does."""
+    found = mappings.number(own.content, "version")
+    if found is None or found <= containerd.newest_config_version(version):
+        return None
+    return f"{path} has version {found}, whose settings containerd {version} ignores"
 
 
 def _sha256(text: str | None) -> str | None:

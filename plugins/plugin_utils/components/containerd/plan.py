@@ -10,6 +10,7 @@ it, and corrects the packaged configuration, which disables the CRI plugin.
 from __future__ import annotations
 
 from ansible_collections.metal.gpu.plugins.module_utils.read import containerd
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import settings
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd.observed import (
     Containerd,
 )
@@ -140,7 +141,8 @@ def _plan_missing(plan: Plan[Data], node: Node, desired: Desired) -> None:
     ours = OURS.plan_install(plan, node, packages, f"containerd is not installed{also}")
     plan.data["may_remove"] += replaced
     OURS.plan_hold(plan, node, ours)
-    _plan_cri(plan, CONFIG, "Docker's package disables the CRI plugin")
+    table = settings.cri_plugin(None, desired["version"])
+    _plan_cri(plan, CONFIG, table, "Docker's package disables the CRI plugin")
 
 
 def _plan_installed(plan: Plan[Data], node: Node) -> None:
@@ -160,7 +162,10 @@ def _plan_installed(plan: Plan[Data], node: Node) -> None:
             if is_of_nvidia_ctk:
                 reason += ", and nvidia-ctk has added a runtime to it"
             refuse_uneditable(plan, config["path"], config["obstacle"])
-            _plan_cri(plan, config["path"], reason)
+            table = settings.cri_plugin(
+                config["version"], engine["version"] or "", config["cri_tables"]
+            )
+            _plan_cri(plan, config["path"], table, reason)
         else:
             plan.refuse("CRI_DISABLED", path=config["path"])
     elif not engine["running"]:
@@ -194,7 +199,7 @@ def unread_change(node: Node) -> Change | None:
     return next(iter(changes), None)
 
 
-def _plan_cri(plan: Plan[Data], path: str, reason: str) -> None:
+def _plan_cri(plan: Plan[Data], path: str, table: str, reason: str) -> None:
     """Plan the edit of the packaged file, which has no version."""
     plan.data["change"] = {"path": path, "actor": actor(ROLE)}
     plan.data["config"] = {
@@ -203,7 +208,7 @@ def _plan_cri(plan: Plan[Data], path: str, reason: str) -> None:
         # systemd manages the node's cgroups. Two cgroup managers disturb each other's pods.
         "merge": {
             "plugins": {
-                "cri": {
+                table: {
                     "containerd": {
                         "runtimes": {
                             "runc": {

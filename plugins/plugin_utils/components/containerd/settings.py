@@ -37,6 +37,7 @@ CDI_SINCE = "1.7.16"
 # Source: tests/recorded/containerd.yml, imports
 _MERGES_SINCE = (2, 0)
 _VERSION_3_SINCE = (2, 0)
+_READS_VERSION_1_AGAIN = (2, 3)
 
 
 def cri_plugin(
@@ -46,7 +47,8 @@ def cri_plugin(
 
     containerd 2 ignores the table of an older version if the file has one of version 3, too; its
     first releases do the reverse. Azure's nodes have a file of version 2 with only the table of
-    version 3. Source: tests/recorded/containerd.yml
+    version 3. Up to 2.2, containerd 2 reads no table of version 1 either, even in a file without a
+    version, and then those of version 3. Source: tests/recorded/containerd.yml
     """
     if CRI_VERSION_3 in found and release(containerd_version) >= _VERSION_3_SINCE:
         older = [name for name in found if name != CRI_VERSION_3]
@@ -54,7 +56,8 @@ def cri_plugin(
             return CRI_VERSION_3
     match config_version:
         case None | 0 | 1:
-            return "cri"
+            ignores_it = _VERSION_3_SINCE <= release(containerd_version) < _READS_VERSION_1_AGAIN
+            return CRI_VERSION_3 if ignores_it else "cri"
         case 2:
             return "io.containerd.grpc.v1.cri"
         case _:

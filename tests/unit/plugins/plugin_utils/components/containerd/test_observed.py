@@ -197,3 +197,17 @@ def test_containerd_whose_dump_is_incomplete_is_asked_again(observe, tmp_path, v
     found = observe(programs)["engines"]["containerd"]
     assert list(found["runtimes"]) == [command]
     assert found["config"]["source"] == f"containerd config {command}"
+
+
+def test_file_that_is_newer_than_containerd(observe, tmp_path):
+    """1.6.20 accepts it, and ignores what it sets for pods. 1.7 rejects it itself."""
+    plant(tmp_path, {"/etc/containerd/config.toml": "version = 3\n"})
+    programs = Programs(
+        {
+            "containerd --version": (0, "containerd github.com/x 1.6.20~ds1\n", ""),
+            "containerd --config": (0, recording("containerd/default-1.6.20.toml"), ""),
+        }
+    )
+    assert observe(programs)["engines"]["containerd"]["config"]["error"] == (
+        "/etc/containerd/config.toml has version 3, whose settings containerd 1.6.20 ignores"
+    )

@@ -64,6 +64,19 @@ def test_keys_are_in_the_table_that_containerd_reads(row):
 
 
 @pytest.mark.parametrize("row", VERSIONS)
+@pytest.mark.parametrize("version", [None, 1])
+def test_packaged_file_gets_keys_that_containerd_reads(row, version):
+    """Docker's package ships a file without a version."""
+    table = {"read": "cri", "ignored": TABLE_3}[row["tables_1"]]
+    assert settings.cri_plugin(version, row["containerd"], ["cri"]) == table
+    engine = {"version": row["containerd"], "cri_enabled": False}
+    made = plan(
+        "containerd", with_containerd({**engine, "config": {"version": None, "cri_tables": []}})
+    )
+    assert list(made["data"]["config"]["merge"]["plugins"]) == [table]
+
+
+@pytest.mark.parametrize("row", VERSIONS)
 def test_cdi_is_switched_on_only_where_it_is_off(row):
     """A dump of containerd 2.4 has no key any more."""
     has_key = row["cdi"] in ("true", "false")
