@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 _EDITS = ("merge", "append", "discard", "remove")
 _NO_LANGUAGE = "the suffix of the file does not determine its language: set format"
-_PASSED_ON = ("aside", "mode", "owner", "group")
+_PASSED_ON = ("mode", "owner", "group")
 
 
 class ActionModule(ActionBase):
@@ -56,7 +56,8 @@ class ActionModule(ActionBase):
         )
         # Unexpanded: `~` and variables in paths are the node's, not the controller's.
         node_args = {
-            name: self._task.args.get(name, args[name]) for name in ("path", "actor", "history_dir")
+            name: self._task.args.get(name, args[name])
+            for name in ("path", "actor", "history_dir", "aside")
         }
         try:
             edits, validate = _edits(args), _argv(args["validate"])

@@ -108,33 +108,60 @@ def candidate(path: str, content: bytes | None, aside: str | None = None) -> Ite
     if content is None:
         yield None
         return
-    with written_aside(path, f".{os.path.basename(path)}.", content, aside) as candidate:
+    with written_aside(path, content, aside) as candidate:
         yield candidate
 
 
 @contextlib.contextmanager
-def written_aside(
-    path: str, prefix: str, content: bytes, directory: str | None = None
-) -> Iterator[str]:
+def written_aside(path: str, content: bytes, directory: str | None = None) -> Iterator[str]:
     """Write a temporary file beside the given one, or in a directory, readable by root only.
 
-    It is removed after the block, unless it was renamed.
+    It is removed after the block, unless it was renamed. It is locked until then, so that `sweep`
+    can tell it from one whose process was killed.
     """
-    temporary = None
-    try:
+    with contextlib.ExitStack() as stack:
         with writing(path):
             descriptor, temporary = tempfile.mkstemp(
-                prefix=prefix, dir=directory or os.path.dirname(path)
+                prefix=_aside(path), dir=directory or os.path.dirname(path)
             )
-            with os.fdopen(descriptor, "wb") as file:
+            stack.callback(_remove, temporary)
+            stack.callback(os.close, descriptor)
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            with os.fdopen(os.dup(descriptor), "wb") as file:
                 file.write(content)
                 file.flush()
-                os.fsync(file.fileno())
+                os.fsync(descriptor)
         yield temporary
-    finally:
-        if temporary:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(temporary)
+
+
+def sweep(path: str, directory: str | None = None) -> None:
+    """Remove temporary files beside the given one, or in a directory, of processes that died."""
+    directory, prefix = directory or os.path.dirname(path), _aside(path)
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+        for name in os.listdir(directory):
+            if name.startswith(prefix):
+                _remove_if_unlocked(os.path.join(directory, name))
+
+
+def _aside(path: str) -> str:
+    """Return the start of the names of temporary files for a file."""
+    return f".metal-gpu-{hashlib.sha256(os.path.basename(path).encode()).hexdigest()[:16]}-"
+
+
+def _remove_if_unlocked(temporary: str) -> None:
+    with contextlib.suppress(OSError):  # of a process that runs, or already removed
+        descriptor = os.open(temporary, os.O_RDONLY | os.O_NOFOLLOW)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.unlink(temporary)
+        finally:
+            os.close(descriptor)
+
+
+def _remove(temporary: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(temporary)
 
 
 @contextlib.contextmanager

@@ -422,6 +422,16 @@ Remedy: set `metal_gpu_engine: auto`, which follows the kubelet, or configure th
 CONTAINERD_CONFIG_INVALID (refusal): containerd's configuration is not valid: {error}
 Remedy: correct the file, and check it with `containerd config dump`; the role did not change it
 
+CONTAINERD_UNKNOWN (refusal): `{source}` of containerd {found} has none of the tables of the CRI
+  plugin that this collection knows: {expected}
+Remedy: use a containerd that docs/support.md lists; or register the runtime nvidia yourself, and
+  leave the role nvidia_container_runtime out
+
+CONTAINERD_FATAL (refusal): containerd would not serve the kubelet after its next start, because of
+  {path} or a file that it imports: {evidence}
+Remedy: correct the configuration; `containerd config dump` does not show this, and containerd still
+  runs with what it read before
+
 CRI_DISABLED (refusal): {path} disables containerd's CRI plugin, which the kubelet needs
 Remedy: remove the plugin from disabled_plugins in {path}, and run again; the role does not edit a
   file that an admin wrote
@@ -563,10 +573,16 @@ CONTAINERD_IMPORT_REPLACES (refusal): containerd {found} ignores the CRI plugin'
 Remedy: move those settings into the importing file, or register the runtime nvidia in the imported
   file yourself
 
+CONTAINERD_RUNTIME_CONTESTED (refusal): containerd reads {files} after {path}, and takes the
+  runtime nvidia from there: {evidence}
+Remedy: remove the runtime nvidia from these files, and stop the tool that writes them; for the GPU
+  Operator, set `toolkit.enabled=false`
+
 CDI_UNSUPPORTED (refusal): {engine} {found} cannot read the toolkit's CDI specifications;
   {expected} or newer can
-Remedy: update {engine}; or set `device_plugin_device_list_strategy: envvar` and
-  `nvidia_container_runtime_cdi: false`
+Remedy: update {engine}; or set `device_plugin_device_list_strategy: envvar` (for nodes of both
+  kinds `envvar,cdi-cri`) and `nvidia_container_runtime_cdi: false`; docs/troubleshooting.md
+  says what that changes for pods
 
 RUNTIME_UNUSABLE (refusal): {evidence}, although the package manager lists {packages} as installed;
   containers with GPUs do not start, and running ones do not end

@@ -175,6 +175,8 @@ notes:
   - A run without a change needs one remote operation, a run with a change two.
   - Is not in the action group C(gpu), because it has none of the connection options to the cluster.
   - Keeps mode, owner, group and extended attributes of an existing file.
+  - A run that is killed, as by a power failure, leaves the old or the new file. The next run
+    removes what else it left, and ends what it began.
   - Fails and changes nothing if the file is invalid. The message has the line and the column. YAML
     files with several documents and repeated keys are also invalid.
   - Fails and changes nothing if a key cannot be edited without rewriting others. Examples are a
@@ -324,7 +326,6 @@ ARGUMENT_SPEC: dict[str, Any] = {
 #   history_after    the history after that, null for none
 #   directories      to create for the file, or to remove after it; outermost first
 #   validate         command, null for none
-#   aside            where the new file is until then, null for the directory of the file
 #   backup           whether to copy the file first
 #   mode, owner, group   of a new file
 _WRITE: dict[str, Any] = {"type": "str", "no_log": True}
@@ -357,11 +358,18 @@ def read(place: Place) -> dict[str, Any]:
     }
 
 
+def sweep(place: Place, aside: str | None) -> None:
+    """Remove what a killed run of this module left beside its files."""
+    files.sweep(place.path, aside)
+    for path in (place.history, place.backup):
+        files.sweep(path)
+
+
 def write(place: Place, request: dict[str, Any], module: Any) -> dict[str, Any]:
     """Replace or remove the file, and write the history. Raises Refused.
 
-    The history is written before the file and again after it. So the history covers the file even
-    if the process is killed in between.
+    The history is written before the file and its directories, and again after them. So it covers
+    them even if the process is killed in between, and the next run ends what this one began.
     """
     if obstacle := _obstacle(place):
         raise files.Refused(obstacle)
@@ -369,14 +377,14 @@ def write(place: Place, request: dict[str, Any], module: Any) -> dict[str, Any]:
     result: dict[str, Any] = {"changed": False}
     if files.sha256(content) != request["expected"]:
         result.update(_replace(place, content, request, module), changed=True)
-    if request["history_after"] is not None:
-        _save(place, request["history_after"])
-    else:
-        _forget(place, content)
     if content is None:
         for directory in reversed(request["directories"]):
             with contextlib.suppress(OSError):  # it now has other files
                 os.rmdir(directory)
+    if request["history_after"] is not None:
+        _save(place, request["history_after"])
+    else:
+        _forget(place, content)
     return result
 
 
@@ -391,8 +399,11 @@ def _replace(
     result = {}
     directories = [] if content is None else request["directories"]
     with (
+        _history_during(place, request["history_during"])
+        if directories
+        else contextlib.nullcontext(),
         files.directories(directories, _DIRECTORY_MODE),
-        files.candidate(place.path, content, request.get("aside")) as candidate,
+        files.candidate(place.path, content, module.params["aside"]) as candidate,
     ):
         if candidate and request["validate"]:
             _validate(place.path, request["validate"], candidate, module.run_command)
@@ -406,8 +417,7 @@ def _replace(
             if candidate:
                 with files.writing(place.path):
                     _set_attributes(candidate, place.path, request, module, is_new=current is None)
-            missing = list(files.missing_directories(place.history))
-            stack.enter_context(files.directories(missing, _HISTORY_DIRECTORY_MODE))
+            stack.enter_context(_history_directories(place))
             if request["backup"] and current is not None:
                 result["backup_file"] = stack.enter_context(_backup(place, current, module))
             stack.enter_context(_history_during(place, request["history_during"]))
@@ -451,7 +461,7 @@ def _save(place: Place, history: str) -> None:
         for directory in files.missing_directories(place.history):
             with contextlib.suppress(FileExistsError):  # another run created it
                 os.mkdir(directory, mode=_HISTORY_DIRECTORY_MODE)
-        with files.written_aside(place.history, "", history.encode()) as temporary:
+        with files.written_aside(place.history, history.encode()) as temporary:
             os.replace(temporary, place.history)
     files.sync(place.history_dir)
 
@@ -460,25 +470,32 @@ def _save(place: Place, history: str) -> None:
 def _history_during(place: Place, history: str) -> Iterator[None]:
     """Save a history, and restore the former one if the block raises Refused."""
     former = files.content(place.history)
-    _save(place, history)
-    try:
-        yield
-    except files.Refused:
-        if former is None:
-            _forget(place, None)
-        else:
-            _save(place, former.decode())
-        raise
+    with _history_directories(place):
+        _save(place, history)
+        try:
+            yield
+        except files.Refused:
+            if former is None:
+                _forget(place, None)
+            else:
+                _save(place, former.decode())
+            raise
+
+
+def _history_directories(place: Place) -> contextlib.AbstractContextManager[None]:
+    missing = list(files.missing_directories(place.history))
+    return files.directories(missing, _HISTORY_DIRECTORY_MODE)
 
 
 def _forget(place: Place, content: bytes | None) -> None:
     """Remove the history, backups that equal the file, and the directory if it is empty then."""
-    with files.writing(place.history), contextlib.suppress(FileNotFoundError):
-        os.unlink(place.history)
     for backup in glob.glob(f"{glob.escape(place.backup)}*"):
         if content is not None and files.content(backup) == content:
             with files.writing(backup):
                 os.unlink(backup)
+    # Last: without it, no later run would look for the backups.
+    with files.writing(place.history), contextlib.suppress(FileNotFoundError):
+        os.unlink(place.history)
     with contextlib.suppress(OSError):  # it has other histories
         os.rmdir(place.history_dir)
         if place.history_dir == document_history_files.DIRECTORY:
@@ -489,13 +506,17 @@ def _forget(place: Place, content: bytes | None) -> None:
 def _backup(place: Place, content: bytes, module: Any) -> Iterator[str]:
     """Copy the file, and yield the copy. Remove it if the block, or the copying itself, fails.
 
-    An earlier copy with content that the file no longer has is never replaced.
+    An earlier copy with content that the file no longer has is never replaced. One with the same
+    content is of a run that was killed.
     """
     backup, number = place.backup, 1
     while os.path.lexists(backup):
+        if os.path.isfile(backup) and files.content(backup) == content:
+            yield backup
+            return
         number += 1
         backup = f"{place.backup}-{number}"
-    with files.written_aside(backup, ".", content) as copy, files.writing(backup):
+    with files.written_aside(place.backup, content) as copy, files.writing(backup):
         files.copy_attributes(copy, place.path, module)
         os.rename(copy, backup)
     try:
@@ -513,6 +534,8 @@ def main() -> None:
     place = Place(*(module.params[name] for name in ("path", "actor", "history_dir")))
     request = module.params["_write"]
     try:
+        if not request and not module.check_mode:
+            sweep(place, module.params["aside"])
         result = write(place, json.loads(request), module) if request else read(place)
     except files.Refused as error:
         module.fail_json(msg=str(error))

@@ -1152,8 +1152,22 @@ gpu_node:
                   description: Patterns of imported files, from the file.
                   type: list
                   elements: str
+                cri_tables:
+                  description: Tables of the CRI plugin in the file, the newest form first.
+                  type: list
+                  elements: str
                 imported_cri:
-                  description: Imported files with settings of the CRI plugin.
+                  description: >-
+                    Imported files with settings of the CRI plugin, also those that imported files
+                    import.
+                  type: list
+                  elements: str
+                imported_nvidia:
+                  description: Imported files that have the runtime C(nvidia).
+                  type: list
+                  elements: str
+                missing_imports:
+                  description: Imported files that do not exist, with the importing file.
                   type: list
                   elements: str
                 text_sha256:
@@ -1174,7 +1188,9 @@ gpu_node:
               type: list
               elements: str
             cri_enabled:
-              description: Whether its CRI plugin is enabled, which the kubelet needs.
+              description: >-
+                Whether its CRI plugin is enabled, which the kubelet needs. V(null) if that is
+                unknown.
               type: bool
             cdi_enabled:
               description: Whether CDI is enabled for pods.
@@ -1185,8 +1201,14 @@ gpu_node:
             runtimes:
               description: >-
                 Runtimes by name, from C(containerd config dump), with C(type), C(binary) (empty for
-                the default of the type) and C(systemd_cgroup).
+                the default of the type), C(systemd_cgroup) and C(base_runtime_spec) (empty for
+                containerd's own).
               type: dict
+            registry_conflict:
+              description: >-
+                Whether its configuration has C(mirrors) and C(config_path) of the registry. Its CRI
+                plugin does not load with both.
+              type: bool
         docker:
           description: >-
             The Docker Engine. The values are from the running engine, or else from its
@@ -1449,7 +1471,10 @@ gpu_node:
             exists: true
             version: 3
             imports: [/etc/containerd/conf.d/*.toml]
+            cri_tables: [io.containerd.cri.v1.runtime]
             imported_cri: []
+            imported_nvidia: []
+            missing_imports: []
             text_sha256: e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
             error: null
             obstacle: null
@@ -1464,6 +1489,8 @@ gpu_node:
               type: io.containerd.runc.v2
               binary: ""
               systemd_cgroup: true
+              base_runtime_spec: ""
+          registry_conflict: false
         docker:
           installed: true
           path: /usr/bin/dockerd

@@ -132,6 +132,15 @@ def edited(node: Node, role: str) -> list[str]:
     return [edit["path"] for edit in node["ours"]["edits"] if edit["actor"] == actor(role)]
 
 
+def rewritten(node: Node, role: str, path: str) -> bool:
+    """Tell whether someone else changed a file after a role had edited it."""
+    return any(
+        edit["path"] == path and not edit["error"] and not edit["untouched"]
+        for edit in node["ours"]["edits"]
+        if edit["actor"] == actor(role)
+    )
+
+
 def refuse_uneditable(plan: Plan[NoData], path: str | None, obstacle: str | None) -> None:
     """Refuse a configuration file that a step edits but that cannot be edited."""
     if obstacle:

@@ -5,13 +5,14 @@
 
 Documents are already loaded from TOML. The merged one is what `containerd config dump` prints.
 
-Source: docs/man/containerd-config.toml.5.md and docs/cri/config.md of containerd; seen with
-1.6.20 (configuration version 2) and 2.4.2 (version 4).
+Source: docs/man/containerd-config.toml.5.md and docs/cri/config.md of containerd; what 1.6.20,
+1.7.24, 2.0.0, 2.0.7, 2.3.4 and 2.4.2 print: tests/recorded/containerd.yml.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import (
@@ -32,10 +33,13 @@ DEFAULT_CONFIG = "/etc/containerd/config.toml"
 DEFAULT_SOCKET = "/run/containerd/containerd.sock"
 
 # Sections with the CRI runtime's settings: configuration version 3 and 4, 2, 1.
-_CRI_SECTIONS = ("io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri", "cri")
+CRI_SECTIONS = ("io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri", "cri")
+_IMAGES = "io.containerd.cri.v1.images"
 # Disabling any of these disables CRI.
-_CRI_PLUGINS = {*_CRI_SECTIONS, "io.containerd.cri.v1.images"}
+_CRI_PLUGINS = {*CRI_SECTIONS, _IMAGES}
 _CDI_ALWAYS = (2, 0)  # since this version, CDI is enabled by default
+# `config dump` of these versions leaves out what a file of version 1 or 2 sets; `migrate` does not.
+_DUMP_IS_BLIND = ((2, 0), (2, 0, 7))
 _QUOTED_FILE = re.compile(r"""["']([^"'\n]+\.toml)["']""")
 _REFUSAL = re.compile(r"^containerd: (.*)", re.MULTILINE)
 _LOGGED = re.compile(
@@ -49,39 +53,76 @@ class Runtime(TypedDict):
     type: str
     binary: str  # empty: the default of the type
     systemd_cgroup: bool
+    base_runtime_spec: str  # a file with the defaults of containers; empty: the engine's own
 
 
 class Effective(NamedTuple):
     """The settings that result from all configuration files."""
 
     socket: str
-    cri_enabled: bool
+    cri_enabled: bool | None  # None: it has no table of the CRI plugin that is known here
     cdi_enabled: bool
     default_runtime: str | None
     runtimes: dict[str, Runtime]
+    registry_conflict: bool = False  # the CRI plugin does not load with this
 
 
 def parse_effective(dump: Mapping[str, object], version: str) -> Effective:
     """Read the merged configuration of a containerd of this version."""
     plugins = section(dump, "plugins")
-    cri = next((section(plugins, name) for name in _CRI_SECTIONS if name in plugins), {})
+    known = [name for name in CRI_SECTIONS if name in plugins]
+    cri = section(plugins, known[0]) if known else {}
+    registry = section(plugins, _IMAGES, "registry") or section(cri, "registry")
     grpc = section(plugins, "io.containerd.server.v1.grpc") or section(dump, "grpc")
     cdi = flag(cri, "enable_cdi")
     return Effective(
         socket=text(grpc, "address") or DEFAULT_SOCKET,
-        cri_enabled=not _CRI_PLUGINS.intersection(texts(dump, "disabled_plugins")),
+        cri_enabled=_is_cri_enabled(dump, known),
         cdi_enabled=release(version) >= _CDI_ALWAYS if cdi is None else cdi,
         default_runtime=text(cri, "containerd", "default_runtime_name"),
         runtimes={
             name: _parse_runtime(runtime)
             for name, runtime in sections(cri, "containerd", "runtimes").items()
         },
+        registry_conflict=bool(text(registry, "config_path") and sections(registry, "mirrors")),
     )
 
 
-def has_cri(document: Mapping[str, object]) -> bool:
-    """Return whether a file has settings of the CRI plugin."""
-    return any(name in section(document, "plugins") for name in _CRI_SECTIONS)
+def _is_cri_enabled(dump: Mapping[str, object], known: list[str]) -> bool | None:
+    if _CRI_PLUGINS.intersection(texts(dump, "disabled_plugins")):
+        return False
+    return True if known else None
+
+
+def needs_migration(version: str) -> bool:
+    """Return whether `containerd config dump` of this version leaves settings out."""
+    first, fixed = _DUMP_IS_BLIND
+    return first <= release(version) < fixed
+
+
+def newest_config_version(version: str) -> int:
+    """Return the newest version of a file that this containerd is known to read."""
+    return 2 if release(version) < (2, 0) else sys.maxsize
+
+
+def cri_tables(document: Mapping[str, object]) -> list[str]:
+    """Return the tables of the CRI plugin that a file has."""
+    plugins = section(document, "plugins")
+    return [name for name in CRI_SECTIONS if name in plugins]
+
+
+def sets_runtime(document: Mapping[str, object], name: str) -> bool:
+    """Return whether a file has settings of a runtime."""
+    plugins = section(document, "plugins")
+    return any(
+        name in section(plugins, table, "containerd", "runtimes") for table in cri_tables(document)
+    )
+
+
+def absolute(path: str, imported: str) -> str:
+    """Return an imported name or pattern as containerd resolves it in a file."""
+    directory = path.rpartition("/")[0]
+    return imported if imported.startswith("/") else f"{directory}/{imported}"
 
 
 def mentioned_files(path: str, text: str) -> list[str]:
@@ -89,9 +130,8 @@ def mentioned_files(path: str, text: str) -> list[str]:
 
     Does not parse TOML, because nodes have no parser for it.
     """
-    directory = path.rpartition("/")[0]
     return [
-        found if found.startswith("/") else f"{directory}/{found}"
+        absolute(path, found)
         for line in text.splitlines()
         for found in _QUOTED_FILE.findall(line.partition("#")[0])
     ]
@@ -112,4 +152,5 @@ def _parse_runtime(runtime: Mapping[str, object]) -> Runtime:
         "type": text(runtime, "runtime_type") or "",
         "binary": text(runtime, "options", "BinaryName") or "",
         "systemd_cgroup": flag(runtime, "options", "SystemdCgroup") or False,
+        "base_runtime_spec": text(runtime, "base_runtime_spec") or "",
     }

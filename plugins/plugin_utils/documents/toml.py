@@ -33,6 +33,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.documents.toml_reader im
     Expression,
     read,
     split,
+    value_of,
 )
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def edit(text: str, desired: Table) -> str:
     if text and not text.endswith("\n"):
         text += "\n"
     content = read(text).content
-    written = {one.path for one in split(text) if one.node}
+    written = {one.path for one in split(text) if not one.is_header}
     for step in list(_steps(content, desired, (), written)):
         text = _carry_out(text, step)
     return text
@@ -130,10 +131,11 @@ def _carry_out(text: str, step: _Step) -> str:
     expressions = list(split(text))
     match step:
         case _Put(path, value):
-            holder = next((one for one in expressions if one.path == path and one.node), None)
+            values = (value_of(text, one) for one in expressions if one.path == path)
+            node = next(filter(None, values), None)
             becomes_table = isinstance(value, dict)
-            if holder and holder.node and becomes_table <= isinstance(holder.node.value, dict):
-                edits = spans.edit_brackets(text, holder.node, value, _Inline(), None, path)
+            if node and becomes_table <= isinstance(node.value, dict):
+                edits = spans.edit_brackets(text, node, value, _Inline(), None, path)
                 return spans.spliced(text, edits)
             if any(_is_under(one, path) for one in expressions):
                 text = _drop(text, expressions, path)
@@ -169,7 +171,7 @@ def _drop(text: str, expressions: list[Expression], path: Path) -> str:
     edits = []
     for one in expressions:
         if _is_under(one, path):
-            is_apart = one.node is None and text.endswith("\n\n", 0, one.start)
+            is_apart = one.is_header and text.endswith("\n\n", 0, one.start)
             edits.append(spans.Splice(one.start - is_apart, one.end, ""))
     return spans.spliced(text, edits)
 
@@ -181,7 +183,7 @@ def _add(text: str, expressions: list[Expression], path: Path, value: Any) -> st
         return _add_tables(text, expressions, path, value)
     below = [one for one in expressions if one.table == parent]
     if not below:
-        below = [one for one in expressions if _is_under(one, parent) and one.node]
+        below = [one for one in expressions if _is_under(one, parent) and not one.is_header]
         below = [one for one in below if len(one.table) < len(parent)]  # through dotted keys
     if below:
         last = below[-1]
@@ -241,8 +243,8 @@ def _insert(text: str, expressions: list[Expression], path: Path, place: int, ta
 
 def _indents(text: str, expressions: list[Expression]) -> tuple[str, str]:
     """Return the indentation of the last header, and of the keys below it."""
-    header = next(one for one in reversed(expressions) if one.node is None)
-    within = (one for one in expressions if one.node and one.table == header.path)
+    header = next(one for one in reversed(expressions) if one.is_header)
+    within = (one for one in expressions if not one.is_header and one.table == header.path)
     return line_indent(text, header.start), line_indent(text, next(within, header).start)
 
 

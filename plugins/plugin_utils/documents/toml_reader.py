@@ -78,12 +78,19 @@ class Expression(NamedTuple):
     end: int
     table: Path  # of the header above it; () at the top of the file
     path: Path  # complete; for a header, the path of its table
-    node: Node | None  # the value; None for a header
+    value: int | None  # the place of the value; None for a header
+
+    @property
+    def is_header(self) -> bool:
+        return self.value is None
 
 
 def split(text: str) -> Iterator[Expression]:
-    """Split a valid text that ends with a newline."""
-    content = tomllib.loads(text)
+    """Split a valid text that ends with a newline.
+
+    Only finds places: `value_of` reads a value. To parse all of a long text for each step of an
+    edit takes longer than everything else.
+    """
     table: Path = ()
     lengths: dict[Path, int] = {}  # of the lists of tables so far
     at = _skip(text, 0)
@@ -93,15 +100,36 @@ def split(text: str) -> Iterator[Expression]:
         if text[at] == "[":
             keys, end = _keys(text, at + 1 + is_item)
             table = _table_path(keys, lengths, is_item=is_item)
-            path, node = table, None
+            path, value = table, None
         else:
             keys, end = _keys(text, at)
             path = table + keys
-            node = _scan(text, _skip(text, end), _value_at(content, path))
-            end = node.end
+            value = _skip(text, end)
+            end = _end(text, value)
         end = text.index("\n", end) + 1
-        yield Expression(start, end, table, path, node)
+        yield Expression(start, end, table, path, value)
         at = _skip(text, end)
+
+
+def value_of(text: str, expression: Expression) -> Node | None:
+    """Return the value of an expression with its places; None for a header."""
+    at = expression.value
+    if at is None:
+        return None
+    return _scan(text, at, tomllib.loads(f"x = {text[at : _end(text, at)]}")["x"])
+
+
+def _end(text: str, at: int) -> int:
+    """Return the end of a value that starts at `at`."""
+    if text[at] not in "[{":
+        match = _TEXT.match(text, at) or _OTHER.match(text, at)
+        return match.end() if match else at
+    depth = 0
+    for match in _TOKEN.finditer(text, at):
+        depth += (match[0] in ("[", "{")) - (match[0] in ("]", "}"))
+        if not depth:
+            return match.end()
+    return len(text)
 
 
 def _table_path(keys: Path, lengths: dict[Path, int], *, is_item: bool) -> Path:
@@ -122,15 +150,24 @@ def _keys(text: str, at: int) -> tuple[Path, int]:
     sign = "."
     while sign == "." and (match := _KEY.match(text, at)):
         name, sign, at = match[1], match[2], match.end()
-        keys.append(tomllib.loads(f"x = {name}")["x"] if name[0] in "\"'" else name)
+        keys.append(_name(name))
     return tuple(keys), at
+
+
+def _name(written: str) -> str:
+    """Return a key without its quotes."""
+    if written[0] not in "\"'":
+        return written
+    if written[0] == "'" or "\\" not in written:
+        return written[1:-1]
+    name: str = tomllib.loads(f"x = {written}")["x"]
+    return name
 
 
 def _scan(text: str, at: int, value: Any) -> Node:
     """Return the place of a value that starts at `at`."""
     if text[at] not in "[{":
-        match = _TEXT.match(text, at) or _OTHER.match(text, at)
-        return Node(at, match.end() if match else at, value)
+        return Node(at, _end(text, at), value)
     entries: list[Entry] = []
     fixed = False
     cursor = _skip(text, at + 1)

@@ -15,7 +15,16 @@ from typing import Any
 
 import jinja2
 
-from metal_lab import debian_driver, mirror, nodes, pod_images, rpm_mirror, ubuntu, versions
+from metal_lab import (
+    debian_driver,
+    mirror,
+    node_image,
+    nodes,
+    pod_images,
+    rpm_mirror,
+    ubuntu,
+    versions,
+)
 from metal_lab.description import Description, Node, gpus
 from metal_lab.state import State
 
@@ -92,7 +101,7 @@ def _node(state: State, node: Node) -> dict[str, Any]:
         "os": node.os,
         "machine": node.machine,
         "gpus": gpus(node),
-        "engine": node.engine,
+        "engine": node_image.program(node.engine),
         "cgroup_driver": nodes.cgroup_driver(node),
         "scenes": list(node.scenes),
         "vars": dict(node.vars),

@@ -100,12 +100,12 @@ def prepare(description: Description) -> Built:
             return [folders[f"{name}-{dist}"][1] for name in ("installed", "containerd", "kubelet")]
         suite = {**SUITES, **UBUNTU}[system]
         of_engine = {
-            "containerd": f"containerd-{suite}",
-            "docker": "cri-dockerd",
-            "crio": "cri-o",
+            "containerd": [f"containerd-{suite}"],
+            "docker": ["cri-dockerd"],
+            "crio": ["cri-o"],
         }
         of_system = [ubuntu.installed(system)] if system in UBUNTU else []
-        return [folders[name][1] for name in (of_engine[engine], "kubelet", *of_system)]
+        return [folders[name][1] for name in (*of_engine.get(engine, ()), "kubelet", *of_system)]
 
     return Built(
         programs=real["kubernetes"],

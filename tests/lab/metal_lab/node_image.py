@@ -33,6 +33,8 @@ REDHAT_PACKAGES = (
 UBUNTU_PACKAGES = f"{PACKAGES},unattended-upgrades"
 # Debian's own packages of an engine. Docker's command line has its own since Debian 13.
 DEBIANS_ENGINE = {
+    ("debian-containerd", "debian12"): ("containerd", "runc"),
+    ("debian-containerd", "debian13"): ("containerd", "runc"),
     ("docker", "debian12"): ("docker.io", "containerd", "runc", "tini"),
     ("docker", "debian13"): ("docker.io", "docker-cli", "containerd", "runc", "tini"),
     # The libraries of CRI-O's crun and conmon, and what loads images, because CRI-O does not.
@@ -70,6 +72,11 @@ NODE_FILES = FILES / "node"
 REDHAT_FILES = FILES / "node_redhat"
 UBUNTU_FILES = FILES / "node_ubuntu"
 HARDWARE_FILES = Path(__file__).parent / "silicon" / "node"
+
+
+def program(engine: str) -> str:
+    """Return the program of an engine, which is also the name of its service."""
+    return engine.removeprefix("debian-")
 
 
 def _run(command: Sequence[str | Path], **options: object) -> None:
@@ -163,7 +170,7 @@ def image(system: str, engine: str, base: Path, packages: Sequence[Path]) -> str
                 shutil.copy(rpm, rootfs / "tmp" / rpm.name)
             chroot("/bin/sh", "-eu", "/usr/local/lib/metal-lab/prepare-redhat")
             _write_os_release(rootfs, rpm_packages.SYSTEMS[system]["os_release"])
-        chroot("/bin/sh", "-eu", "/usr/local/lib/metal-lab/prepare-image", engine)
+        chroot("/bin/sh", "-eu", "/usr/local/lib/metal-lab/prepare-image", program(engine))
         for unit in MASKED_UNITS:
             link = rootfs / "etc/systemd/system" / unit
             link.unlink(missing_ok=True)

@@ -27,6 +27,7 @@ from metal_lab.state import State
 # Volumes for the engine's data: an overlay on the overlay of the node's own disk fails.
 DATA = {
     "containerd": ("/var/lib/containerd",),
+    "debian-containerd": ("/var/lib/containerd",),
     "docker": ("/var/lib/containerd", "/var/lib/docker", "/srv/docker"),
     "crio": ("/var/lib/containers",),
 }
@@ -186,6 +187,8 @@ def files(
         content["etc/containerd/config.toml"] = rendered("containerd.toml.j2")
     elif node.engine == "crio":
         content["etc/crio/crio.conf.d/20-admin.conf"] = rendered("crio.conf.j2")
+    elif node.engine == "debian-containerd":
+        content["etc/containerd/config.toml"] = rendered("containerd1.toml.j2")
     else:
         content["etc/docker/daemon.json"] = rendered("daemon.json.j2")
         if not can_lower_oom_score():

@@ -49,7 +49,12 @@ PARTS = {
 
 # Every laboratory has Kubernetes, and what a node with this engine starts with.
 ALWAYS = ("kubernetes",)
-OF_ENGINE = {"containerd": CONTAINERD, "docker": CRI_DOCKERD, "crio": CRIO}
+OF_ENGINE = {
+    "containerd": CONTAINERD,
+    "debian-containerd": "",  # Debian's own packages are in the node's image
+    "docker": CRI_DOCKERD,
+    "crio": CRIO,
+}
 
 
 def programs(parts: Collection[str]) -> tuple[str, ...]:

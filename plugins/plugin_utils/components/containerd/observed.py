@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import NamedTuple, TypedDict
 
@@ -24,6 +25,9 @@ _MARK_REFUSED = (
 )
 
 
+RUNTIME = "nvidia"  # the handler that RuntimeClasses name
+
+
 class Config(TypedDict):
     """The main configuration file."""
 
@@ -31,7 +35,10 @@ class Config(TypedDict):
     exists: bool | None
     version: int | None
     imports: list[str]
+    cri_tables: list[str]
     imported_cri: list[str]
+    imported_nvidia: list[str]
+    missing_imports: list[str]
     text_sha256: str | None
     error: str | None
     obstacle: str | None
@@ -50,6 +57,7 @@ class Containerd(Program):
     cdi_enabled: bool | None
     default_runtime: str | None
     runtimes: dict[str, containerd.Runtime]
+    registry_conflict: bool
 
 
 class Engines(TypedDict):
@@ -83,9 +91,11 @@ def _containerd(raw: Raw) -> Containerd:
     text = raw.texts.get(path, "")
     own = load_toml(path, text)
     program = raw.program(containerd.UNIT, "containerd", "containerd")
-    imported = containerd.mentioned_files(path, text)
+    imported = _imported(raw, path)
     # The module runs the same command.
     command = "dump" if named or raw.file_exists(path) is not False else "default"
+    if command == "dump" and containerd.needs_migration(program["version"] or ""):
+        command = "migrate"
     answer = _ask(raw, path, own, program["version"], f"containerd config {command}")
     effective = answer.effective
     return {
@@ -97,10 +107,18 @@ def _containerd(raw: Raw) -> Containerd:
             "exists": raw.file_exists(path),
             "version": mappings.number(own.content, "version"),
             "imports": mappings.texts(own.content, "imports"),
-            "imported_cri": [
-                name
-                for name in raw.find(*imported)
-                if containerd.has_cri(load_toml(name, raw.texts[name]).content)
+            "cri_tables": containerd.cri_tables(own.content),
+            "imported_cri": [name for name, one in imported.items() if containerd.cri_tables(one)],
+            "imported_nvidia": [
+                name for name, one in imported.items() if containerd.sets_runtime(one, RUNTIME)
+            ],
+            "missing_imports": [
+                f"{name} in {importer}"
+                for importer, one in {path: own.content, **imported}.items()
+                for name in (
+                    containerd.absolute(importer, found) for found in mappings.texts(one, "imports")
+                )
+                if name.endswith(".toml") and "*" not in name and raw.file_exists(name) is False
             ],
             "text_sha256": _sha256(raw.texts.get(path)),
             "error": answer.error,
@@ -113,7 +131,22 @@ def _containerd(raw: Raw) -> Containerd:
         "cdi_enabled": effective.cdi_enabled if effective else None,
         "default_runtime": effective.default_runtime if effective else None,
         "runtimes": effective.runtimes if effective else {},
+        "registry_conflict": effective.registry_conflict if effective else False,
     }
+
+
+def _imported(raw: Raw, path: str) -> dict[str, Mapping[str, object]]:
+    """Return the content of each file that a file imports, also through other files."""
+    found: dict[str, Mapping[str, object]] = {}
+    left = [path]
+    while left:
+        importer = left.pop()
+        patterns = containerd.mentioned_files(importer, raw.texts.get(importer, ""))
+        for name in raw.find(*patterns):
+            if name != path and name not in found:
+                found[name] = load_toml(name, raw.texts[name]).content
+                left.append(name)
+    return dict(sorted(found.items()))
 
 
 def _ask(raw: Raw, path: str, own: Document, version: str | None, command: str) -> _Answer:
@@ -123,13 +156,22 @@ def _ask(raw: Raw, path: str, own: Document, version: str | None, command: str) 
         merged = load_toml(command, dump.stdout)
         effective = containerd.parse_effective(merged.content, version)
         # A file that containerd accepts is valid, even if it is not strict TOML.
-        return _Answer(effective, command, unreadable, own.error or own.obstacle)
+        error = unreadable or _too_new(path, own, version)
+        return _Answer(effective, command, error, own.error or own.obstacle)
     error = unreadable or own.error
     if dump and not error:
         error = containerd.parse_refusal(dump.stderr)
         if raw.texts.get(path, "").startswith(BYTE_ORDER_MARK) and _MARK_AS_READ in dump.stderr:
             error = _MARK_REFUSED.format(path=path)
     return _Answer(None, None, error, own.obstacle)
+
+
+def _too_new(path: str, own: Document, version: str) -> str | None:
+    """Return why containerd ignores settings of a file that it accepts, as 1.6 does."""
+    found = mappings.number(own.content, "version")
+    if found is None or found <= containerd.newest_config_version(version):
+        return None
+    return f"{path} has version {found}, whose settings containerd {version} ignores"
 
 
 def _sha256(text: str | None) -> str | None:

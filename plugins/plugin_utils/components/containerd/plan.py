@@ -9,6 +9,8 @@ it, and corrects the packaged configuration, which disables the CRI plugin.
 
 from __future__ import annotations
 
+from ansible_collections.metal.gpu.plugins.module_utils.read import containerd
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import settings
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd.observed import (
     Containerd,
 )
@@ -74,6 +76,7 @@ def plan(node: Node, desired: Desired) -> PlanResult:
     engines.refuse(plan, node, engines.CONTAINERD)
     if desired["state"] == "present":
         engines.refuse_distribution(plan, node)
+        refuse_unknown(plan, node)
     refuse_config(plan, node)
     OURS.refuse_record(plan, node)
     if plan.refusals:
@@ -88,6 +91,7 @@ def plan(node: Node, desired: Desired) -> PlanResult:
         OURS.notice_sources(plan, node, desired)
     OURS.plan_repair(plan, node)
     refuse_lost_history(plan, node, ROLE)
+    refuse_fatal_start(plan, node)
     return plan.result()
 
 
@@ -96,6 +100,34 @@ def refuse_config(plan: Plan[NoData], node: Node) -> None:
     error = node["engines"]["containerd"]["config"]["error"]
     if error:
         plan.refuse("CONTAINERD_CONFIG_INVALID", error=error)
+
+
+def refuse_unknown(plan: Plan[NoData], node: Node) -> None:
+    """Refuse a containerd whose settings of the CRI plugin nobody here has ever seen."""
+    engine = node["engines"]["containerd"]
+    if engine["cri_enabled"] is not None or engine["config"]["error"]:
+        return
+    if source := engine["config"]["source"]:  # None: containerd did not answer
+        tables = ", ".join(containerd.CRI_SECTIONS)
+        plan.refuse("CONTAINERD_UNKNOWN", source=source, found=engine["version"], expected=tables)
+
+
+def refuse_fatal_start(plan: Plan[NoData], node: Node) -> None:
+    """Refuse to start containerd if it, or its CRI plugin, would not start.
+
+    A containerd that runs can have such a configuration, because it reads it only when it starts.
+    `containerd config dump` accepts both.
+    """
+    if not plan.has_step(RESTART, START, RESTART_BACK):
+        return
+    engine = node["engines"]["containerd"]
+    path, missing = engine["config"]["path"], engine["config"]["missing_imports"]
+    if missing:
+        evidence = f"these imported files do not exist: {', '.join(missing)}"
+        plan.refuse("CONTAINERD_FATAL", path=path, evidence=evidence)
+    if engine["registry_conflict"]:
+        evidence = "the registry's mirrors and config_path are both set"
+        plan.refuse("CONTAINERD_FATAL", path=path, evidence=evidence)
 
 
 def _plan_missing(plan: Plan[Data], node: Node, desired: Desired) -> None:
@@ -109,7 +141,8 @@ def _plan_missing(plan: Plan[Data], node: Node, desired: Desired) -> None:
     ours = OURS.plan_install(plan, node, packages, f"containerd is not installed{also}")
     plan.data["may_remove"] += replaced
     OURS.plan_hold(plan, node, ours)
-    _plan_cri(plan, CONFIG, "Docker's package disables the CRI plugin")
+    table = settings.cri_plugin(None, desired["version"])
+    _plan_cri(plan, CONFIG, table, "Docker's package disables the CRI plugin")
 
 
 def _plan_installed(plan: Plan[Data], node: Node) -> None:
@@ -121,11 +154,18 @@ def _plan_installed(plan: Plan[Data], node: Node) -> None:
         notice_unheld(plan, node, (PACKAGE, DISTRIBUTION))
     if engine["cri_enabled"] is False:
         # The file that Docker's package ships has no version. A file with a version is the admin's,
-        # who disabled the plugin on purpose.
-        if config["version"] is None:
+        # who disabled the plugin on purpose. But nvidia-ctk adds `version = 1` and a runtime to the
+        # packaged file, and leaves the plugin disabled.
+        is_of_nvidia_ctk = config["version"] == 1 and "cri" in config["cri_tables"]
+        if config["version"] is None or is_of_nvidia_ctk:
             reason = f"{config['path']} disables the CRI plugin, as Docker's package ships it"
+            if is_of_nvidia_ctk:
+                reason += ", and nvidia-ctk has added a runtime to it"
             refuse_uneditable(plan, config["path"], config["obstacle"])
-            _plan_cri(plan, config["path"], reason)
+            table = settings.cri_plugin(
+                config["version"], engine["version"] or "", config["cri_tables"]
+            )
+            _plan_cri(plan, config["path"], table, reason)
         else:
             plan.refuse("CRI_DISABLED", path=config["path"])
     elif not engine["running"]:
@@ -159,7 +199,7 @@ def unread_change(node: Node) -> Change | None:
     return next(iter(changes), None)
 
 
-def _plan_cri(plan: Plan[Data], path: str, reason: str) -> None:
+def _plan_cri(plan: Plan[Data], path: str, table: str, reason: str) -> None:
     """Plan the edit of the packaged file, which has no version."""
     plan.data["change"] = {"path": path, "actor": actor(ROLE)}
     plan.data["config"] = {
@@ -168,7 +208,7 @@ def _plan_cri(plan: Plan[Data], path: str, reason: str) -> None:
         # systemd manages the node's cgroups. Two cgroup managers disturb each other's pods.
         "merge": {
             "plugins": {
-                "cri": {
+                table: {
                     "containerd": {
                         "runtimes": {
                             "runc": {

@@ -14,6 +14,8 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd.pl
     RESTART,
     RESTART_REASON,
     refuse_config,
+    refuse_fatal_start,
+    refuse_unknown,
     unread_change,
     unread_reason,
 )
@@ -30,6 +32,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.plan import (
     changes,
     edited,
     refuse_uneditable,
+    rewritten,
 )
 
 UNREGISTER = Step("unregister", "Remove the NVIDIA runtime from containerd")
@@ -50,6 +53,7 @@ def register_runtime(
     """Plan the configuration of containerd, which needs no restart for a new toolkit."""
     engine = node["engines"]["containerd"]
     refuse_config(plan, node)
+    refuse_unknown(plan, node)
     if not engine["installed"]:
         # The containerd role runs before this one. What it installs is not observed yet.
         plan.data["config"] = None
@@ -72,11 +76,15 @@ def register_runtime(
     default = (
         runtime.NAME if desired["default"] else runtime.text(next(iter(former.values()), None))
     )
-    config = settings.edit(engine, version, default=default, cdi=desired["cdi"])
+    config = settings.edit(
+        engine, version, default=default, cdi=desired["cdi"], is_default_ours=bool(former)
+    )
     gone = [list(key) for key, before in former.items() if before is None]
     config["remove"] = [] if desired["default"] else gone
     plan.data["config"] = config
     reason = _reason(engine, desired, is_default_ours=bool(former))
+    if reason and rewritten(node, runtime.ROLE, config["path"]):
+        reason += f"; something else has changed {config['path']} since this role wrote it"
     shadows = [] if settings.merges(version) else engine["config"]["imported_cri"]
     if reason and shadows:
         plan.refuse(
@@ -85,12 +93,33 @@ def register_runtime(
             path=config["path"],
             found=engine["version"],
         )
+    later = _read_later(engine, config["path"]) if settings.merges(version) else []
+    if reason and later:
+        plan.refuse(
+            "CONTAINERD_RUNTIME_CONTESTED",
+            files=", ".join(later),
+            path=config["path"],
+            evidence=reason,
+        )
     if reason and config["path"] == engine["config"]["path"]:
         refuse_uneditable(plan, engine["config"]["path"], engine["config"]["obstacle"])
     ours_now: Change = {"path": config["path"], "actor": actor(runtime.ROLE)}
     plan.data["change"] = ours_now if reason else unread_change(node)
     plan.step(runtime.REGISTER, reason)
     plan.step(RESTART, RESTART_REASON if reason else unread_reason(engine))
+    refuse_fatal_start(plan, node)
+
+
+def _read_later(engine: Containerd, path: str) -> list[str]:
+    """Return the files whose runtime nvidia replaces the one that is in `path`.
+
+    containerd reads the files of a folder by name, and imported files after the importing one.
+    """
+    folder = path.rpartition("/")[0]
+    others = [name for name in engine["config"]["imported_nvidia"] if name != path]
+    if path == engine["config"]["path"]:
+        return others
+    return [name for name in others if name.rpartition("/")[0] == folder and name > path]
 
 
 def _reason(engine: Containerd, desired: runtime.Desired, *, is_default_ours: bool) -> str | None:
@@ -101,9 +130,12 @@ def _reason(engine: Containerd, desired: runtime.Desired, *, is_default_ours: bo
     reasons = []
     if found["binary"] != runtime.PROGRAM:
         reasons.append(f"its runtime nvidia runs {found['binary'] or 'runc'}")
-    runc = engine["runtimes"].get("runc")
-    if found["systemd_cgroup"] != (runc is not None and runc["systemd_cgroup"]):
-        reasons.append("its runtimes runc and nvidia differ in SystemdCgroup")
+    like = settings.model(engine, is_default_ours=is_default_ours)
+    name = "runc" if is_default_ours else engine["default_runtime"] or "runc"
+    if found["systemd_cgroup"] != (like is not None and like["systemd_cgroup"]):
+        reasons.append(f"its runtimes {name} and nvidia differ in SystemdCgroup")
+    if like and like["base_runtime_spec"] not in ("", found["base_runtime_spec"]):
+        reasons.append(f"its runtime nvidia lacks the base_runtime_spec of {name}")
     is_default = engine["default_runtime"] == runtime.NAME
     if is_default != bool(desired["default"]) and (desired["default"] or is_default_ours):
         reasons.append(f"its default runtime is {engine['default_runtime']}")
@@ -125,3 +157,4 @@ def unregister_runtime(plan: Plan[Data], node: Node) -> None:
         plan.step(RESTART, RESTART_REASON if engine["running"] else None)
     else:
         plan.step(RESTART, unread_reason(engine))
+    refuse_fatal_start(plan, node)

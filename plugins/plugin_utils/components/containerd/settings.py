@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
+from ansible_collections.metal.gpu.plugins.module_utils.read import containerd
+from ansible_collections.metal.gpu.plugins.module_utils.read.containerd import Runtime
 from ansible_collections.metal.gpu.plugins.module_utils.read.version import release
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import runtime
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd.observed import (
@@ -23,6 +25,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd.ob
 from ansible_collections.metal.gpu.plugins.plugin_utils.plan import Edit
 
 RUNTIME_TYPE = "io.containerd.runc.v2"
+CRI_VERSION_3 = "io.containerd.cri.v1.runtime"
 CONFIG = "/etc/containerd/config.toml"
 DROP_IN = "99-metal-gpu.toml"
 
@@ -31,20 +34,34 @@ CDI_SINCE = "1.7.16"
 
 # Since this version, an imported file adds to a plugin's section. Before, it replaces the whole
 # section, and a list of runtimes replaces the built-in list, which has runc.
-# Source: https://github.com/containerd/containerd/issues/5837; `config dump` of 1.6.20.
-_MERGES_SINCE = (2, 1)
+# Source: tests/recorded/containerd.yml, imports
+_MERGES_SINCE = (2, 0)
 _VERSION_3_SINCE = (2, 0)
+_READS_VERSION_1_AGAIN = (2, 3)
 
 
-def cri_plugin(config_version: int | None) -> str:
-    """Return the table of the CRI runtime; a file without a version has version 1."""
+def cri_plugin(
+    config_version: int | None, containerd_version: str = "", found: Sequence[str] = ()
+) -> str:
+    """Return the table of the CRI runtime; a file without a version has version 1.
+
+    containerd 2 ignores the table of an older version if the file has one of version 3, too; its
+    first releases do the reverse. Azure's nodes have a file of version 2 with only the table of
+    version 3. Up to 2.2, containerd 2 reads no table of version 1 either, even in a file without a
+    version, and then those of version 3. Source: tests/recorded/containerd.yml
+    """
+    if CRI_VERSION_3 in found and release(containerd_version) >= _VERSION_3_SINCE:
+        older = [name for name in found if name != CRI_VERSION_3]
+        if not older or not containerd.needs_migration(containerd_version):
+            return CRI_VERSION_3
     match config_version:
         case None | 0 | 1:
-            return "cri"
+            ignores_it = _VERSION_3_SINCE <= release(containerd_version) < _READS_VERSION_1_AGAIN
+            return CRI_VERSION_3 if ignores_it else "cri"
         case 2:
             return "io.containerd.grpc.v1.cri"
         case _:
-            return "io.containerd.cri.v1.runtime"
+            return CRI_VERSION_3
 
 
 def new_config_version(containerd_version: str) -> int:
@@ -64,63 +81,90 @@ def merges(containerd_version: str) -> bool:
 def target(path: str, imports: Sequence[str], containerd_version: str) -> str:
     """Return the file to write: a separate drop-in if that is safe, else the main file."""
     if merges(containerd_version):
-        for pattern in map(PurePosixPath, imports):
-            if pattern.name == "*.toml" and pattern.is_absolute():
-                return str(pattern.with_name(DROP_IN))
+        for pattern in imports:
+            place = PurePosixPath(containerd.absolute(path, pattern))
+            if place.name == "*.toml" and "*" not in str(place.parent):
+                return str(place.with_name(DROP_IN))
     return path
 
 
 def runtime_keys(
-    config_version: int | None,
+    plugin_table: str,
     *,
     systemd_cgroup: bool,
     default: str | None,
     enable_cdi: bool,
-    keep_runc: str | None,
+    keep_runc: Runtime | None,
+    base_runtime_spec: str = "",
 ) -> dict[str, object]:
-    """Return the keys that register the NVIDIA runtime, for a file of this version.
+    """Return the keys that register the NVIDIA runtime, in this table of the CRI runtime.
 
-    `enable_cdi` writes the switch; it is needless if CDI is on already. `keep_runc` also writes the
-    runtime runc, with this type.
+    `base_runtime_spec` is that of runc, so that pods with both runtimes have the same limits.
+    `enable_cdi` writes the switch; it is needless if CDI is on already. `keep_runc` also writes
+    this runtime runc.
     """
-    # All handlers that use runc must have the same cgroup manager as the kubelet.
-    options = {"SystemdCgroup": systemd_cgroup}
+    spec = {"base_runtime_spec": base_runtime_spec} if base_runtime_spec else {}
     runtimes: dict[str, object] = {
         runtime.NAME: {
             "runtime_type": RUNTIME_TYPE,
-            "options": {"BinaryName": runtime.PROGRAM, **options},
+            **spec,
+            # All handlers that use runc must have the same cgroup manager as the kubelet.
+            "options": {"BinaryName": runtime.PROGRAM, "SystemdCgroup": systemd_cgroup},
         }
     }
     if keep_runc:
-        runtimes["runc"] = {"runtime_type": keep_runc, "options": options}
-    containerd: dict[str, object] = {"runtimes": runtimes}
+        runtimes["runc"] = {
+            "runtime_type": keep_runc["type"] or RUNTIME_TYPE,
+            "options": {"SystemdCgroup": keep_runc["systemd_cgroup"]},
+        }
+    in_plugin: dict[str, object] = {"runtimes": runtimes}
     if default:
-        containerd["default_runtime_name"] = default
-    plugin: dict[str, object] = {"containerd": containerd}
+        in_plugin["default_runtime_name"] = default
+    plugin: dict[str, object] = {"containerd": in_plugin}
     if enable_cdi:
         plugin["enable_cdi"] = True
-    return {"plugins": {cri_plugin(config_version): plugin}}
+    return {"plugins": {plugin_table: plugin}}
 
 
-def edit(engine: Containerd, version: str, *, default: str | None, cdi: bool) -> Edit:
+def model(engine: Containerd, *, is_default_ours: bool) -> Runtime | None:
+    """Return the runtime that the NVIDIA runtime must equal: that of pods without RuntimeClass.
+
+    That one has the cgroup manager of the kubelet. If an admin has made nvidia the default, it is
+    its own model: containerd 2 then reports a runc that no file mentions, with built-in values.
+    """
+    name = engine["default_runtime"]
+    if name is None or (name == runtime.NAME and is_default_ours):
+        name = "runc"
+    return engine["runtimes"].get(name)
+
+
+def edit(
+    engine: Containerd,
+    version: str,
+    *,
+    default: str | None,
+    cdi: bool,
+    is_default_ours: bool = False,
+) -> Edit:
     """Return the file to edit (path) and the keys to merge into it (merge).
 
     `default` is the desired default runtime; None keeps the current one. `cdi` turns CDI on if it
     is off. `engine` is `engines.containerd` of an observation. The NVIDIA runtime gets the cgroup
-    driver of the configured runc.
+    driver and the defaults of its model.
     """
     config = engine["config"]
-    runc = engine["runtimes"].get("runc")
+    like = model(engine, is_default_ours=is_default_ours)
     config_version = config["version"] if config["exists"] else new_config_version(version)
     path = config["path"] or CONFIG
     if config["exists"]:
         path = target(path, config["imports"], version)
     keys = runtime_keys(
-        config_version,
-        systemd_cgroup=runc is not None and runc["systemd_cgroup"],
+        cri_plugin(config_version, version, config["cri_tables"]),
+        systemd_cgroup=like is not None and like["systemd_cgroup"],
         default=default,
         enable_cdi=cdi and reads_cdi(version) and not engine["cdi_enabled"],
-        keep_runc=runc["type"] or RUNTIME_TYPE if runc and not merges(version) else None,
+        keep_runc=None if merges(version) else engine["runtimes"].get("runc"),
+        base_runtime_spec=like["base_runtime_spec"] if like else "",
     )
     # Only our own file needs a version. An existing file has one, or is version 1.
     own = not config["exists"] or path != config["path"]

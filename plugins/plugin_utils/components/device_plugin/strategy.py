@@ -109,7 +109,7 @@ def facts(engine: str | None, node: Node, *, is_pending: bool) -> Facts:
         default = containerd["default_runtime"]
     elif engine == engines.CRIO:
         versions = {engine: crio["version"]}
-        runtimes = {name: one["path"] for name, one in crio["runtimes"].items()}
+        runtimes = {name: one["binary"] for name, one in crio["runtimes"].items()}
         counts, cdi, default = crio["installed"], True, crio["default_runtime"]
     else:
         return {"versions": {}, "cdi": None, "default": None}

@@ -11,7 +11,7 @@ from ansible_collections.metal.gpu.plugins.module_utils.read import containerd
 from ansible_collections.metal.gpu.plugins.module_utils.read.containerd import Effective, Runtime
 from ansible_collections.metal.gpu.tests.unit.support.recordings import recording
 
-RUNC = Runtime(type="io.containerd.runc.v2", binary="", systemd_cgroup=False)
+RUNC = Runtime(type="io.containerd.runc.v2", binary="", systemd_cgroup=False, base_runtime_spec="")
 NVIDIA = {**RUNC, "binary": "/usr/bin/nvidia-container-runtime", "systemd_cgroup": True}
 SOCKET = "/run/containerd/containerd.sock"
 

@@ -293,7 +293,10 @@ def test_a_gpu_node(observe, tmp_path):
                     "exists": True,
                     "version": 3,
                     "imports": ["/etc/containerd/conf.d/*.toml"],
+                    "cri_tables": [],
                     "imported_cri": [],
+                    "imported_nvidia": [],
+                    "missing_imports": [],
                     "text_sha256": sha256(
                         texts["/etc/containerd/config.toml"].encode()
                     ).hexdigest(),
@@ -311,13 +314,16 @@ def test_a_gpu_node(observe, tmp_path):
                         "type": "io.containerd.runc.v2",
                         "binary": "/usr/bin/nvidia-container-runtime",
                         "systemd_cgroup": True,
+                        "base_runtime_spec": "",
                     },
                     "runc": {
                         "type": "io.containerd.runc.v2",
                         "binary": "",
                         "systemd_cgroup": False,
+                        "base_runtime_spec": "",
                     },
                 },
+                "registry_conflict": False,
             },
             "docker": {
                 "installed": False,

@@ -55,7 +55,8 @@ def docker(**values: Any) -> dict[str, Any]:
 def edits(path: str, *changes: tuple[list[str], Any]) -> dict[str, Any]:
     """The file has been edited by this role: key paths, and what was there before."""
     made = [{"key": key, "before": before} for key, before in changes]
-    return {"ours": {"edits": [{"path": path, "actor": ACTOR, "changes": made, "error": None}]}}
+    edit = {"path": path, "actor": ACTOR, "changes": made, "untouched": True, "error": None}
+    return {"ours": {"edits": [edit]}}
 
 
 def flag(name: str, value: str) -> dict[str, Any]:

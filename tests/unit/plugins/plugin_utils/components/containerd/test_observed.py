@@ -141,3 +141,73 @@ def test_containerd_started_before_its_files_were_written(observe, tmp_path, sta
     os.utime(tmp_path / "etc/containerd/config.toml", (before_boot, before_boot))
     node = observe(Programs({"systemctl show": (0, active_since("containerd", started_s), "")}))
     assert node["engines"]["containerd"]["changed_since_start"] == changed
+
+
+def test_files_that_imported_files_import(observe, tmp_path):
+    """Names in a file are relative to that file. A file that imports itself is read once."""
+    nvidia = '[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia]\n'
+    plant(
+        tmp_path,
+        {
+            "/etc/containerd/config.toml": 'version = 2\nimports = ["conf.d/*.toml"]\n',
+            "/etc/containerd/conf.d/one.toml": 'imports = ["two/*.toml", "gone.toml"]\n',
+            "/etc/containerd/conf.d/two/self.toml": 'imports = ["*.toml", "none/*.toml"]\n'
+            + nvidia,
+        },
+    )
+    found = observe(Programs({}))["engines"]["containerd"]["config"]
+    assert found["imported_cri"] == ["/etc/containerd/conf.d/two/self.toml"]
+    assert found["imported_nvidia"] == ["/etc/containerd/conf.d/two/self.toml"]
+    assert found["missing_imports"] == [
+        "/etc/containerd/conf.d/gone.toml in /etc/containerd/conf.d/one.toml"
+    ]
+
+
+def test_registry_with_mirrors_and_a_folder(observe, tmp_path):
+    """The CRI plugin of containerd 1.6 to 2.4 does not load with both."""
+    registry = '[plugins."io.containerd.cri.v1.images".registry]\nconfig_path = "/etc/c"\n'
+    mirrors = registry + '[plugins."io.containerd.cri.v1.images".registry.mirrors."docker.io"]\n'
+    plant(tmp_path, {"/etc/containerd/config.toml": "version = 3\n"})
+    for dump, conflict in ((registry, False), (mirrors, True)):
+        programs = Programs(
+            {
+                "containerd --version": (0, CONTAINERD_VERSION, ""),
+                "containerd --config": (0, f"version = 3\n{dump}", ""),
+            }
+        )
+        assert observe(programs)["engines"]["containerd"]["registry_conflict"] is conflict
+
+
+@pytest.mark.parametrize(
+    ("version", "command"),
+    [("2.0.5", "migrate"), ("2.0.7", "dump"), ("1.7.24~ds1", "dump"), ("2.4.2", "dump")],
+)
+def test_containerd_whose_dump_is_incomplete_is_asked_again(observe, tmp_path, version, command):
+    """2.0.0 to 2.0.5 print what a file of version 2 sets only with `config migrate`."""
+    plant(tmp_path, {"/etc/containerd/config.toml": "version = 2\n"})
+    table = '[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.'
+    config = "containerd --config /etc/containerd/config.toml config"
+    programs = Programs(
+        {
+            "containerd --version": (0, f"containerd github.com/x {version} abc\n", ""),
+            f"{config} dump": (0, f"{table}dump]\n", ""),
+            f"{config} migrate": (0, f"{table}migrate]\n", ""),
+        }
+    )
+    found = observe(programs)["engines"]["containerd"]
+    assert list(found["runtimes"]) == [command]
+    assert found["config"]["source"] == f"containerd config {command}"
+
+
+def test_file_that_is_newer_than_containerd(observe, tmp_path):
+    """1.6.20 accepts it, and ignores what it sets for pods. 1.7 rejects it itself."""
+    plant(tmp_path, {"/etc/containerd/config.toml": "version = 3\n"})
+    programs = Programs(
+        {
+            "containerd --version": (0, "containerd github.com/x 1.6.20~ds1\n", ""),
+            "containerd --config": (0, recording("containerd/default-1.6.20.toml"), ""),
+        }
+    )
+    assert observe(programs)["engines"]["containerd"]["config"]["error"] == (
+        "/etc/containerd/config.toml has version 3, whose settings containerd 1.6.20 ignores"
+    )

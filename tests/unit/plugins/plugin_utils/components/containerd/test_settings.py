@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.metal.gpu.plugins.module_utils.read import containerd
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import (
     settings as containerd_keys,
 )
@@ -17,6 +18,9 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.documents import edit as
 GOLDEN = Path(__file__).parents[4] / "fixtures" / "containerd_keys"
 MAIN = "/etc/containerd/config.toml"
 DROP_IN = "/etc/containerd/conf.d/99-metal-gpu.toml"
+
+
+RUNC = {"type": "io.containerd.runc.v2", "systemd_cgroup": True, "base_runtime_spec": ""}
 
 
 def engine(version: str, text: str | None, *, cdi_enabled: bool) -> dict[str, Any]:
@@ -28,9 +32,11 @@ def engine(version: str, text: str | None, *, cdi_enabled: bool) -> dict[str, An
             "exists": text is not None,
             "version": own.get("version"),
             "imports": own.get("imports", []),
+            "cri_tables": containerd.cri_tables(own),
         },
         "cdi_enabled": cdi_enabled,
-        "runtimes": {"runc": {"type": "io.containerd.runc.v2", "systemd_cgroup": True}},
+        "default_runtime": "runc",
+        "runtimes": {"runc": {**RUNC}},
     }
 
 
@@ -39,7 +45,7 @@ def engine(version: str, text: str | None, *, cdi_enabled: bool) -> dict[str, An
     [
         pytest.param("1.6.20", "1.6-version-2", False, MAIN, id="1.6"),
         pytest.param("1.7.33", "1.7-version-2", False, MAIN, id="1.7"),
-        pytest.param("2.0.5", "2.0-version-3", True, MAIN, id="2.0: drop-ins replace"),
+        pytest.param("2.0.5", "2.0-version-3", True, DROP_IN, id="2.0: drop-ins merge"),
         pytest.param("2.4.2", "2.4-version-3", True, DROP_IN, id="2.4: drop-ins merge"),
         pytest.param("2.4.2", "2.4-version-2", True, MAIN, id="2.4, old file"),
         pytest.param("2.4.2", "2.4-no-version", True, MAIN, id="2.4, Docker's file"),
@@ -61,10 +67,14 @@ def test_file_becomes_the_golden_one(version: str, name: str, cdi_enabled: bool,
 @pytest.mark.parametrize("default", ["nvidia", None])
 def test_default_runtime_is_a_wish(default: str | None) -> None:
     keys = containerd_keys.runtime_keys(
-        3, systemd_cgroup=True, default=default, enable_cdi=False, keep_runc=None
+        "io.containerd.cri.v1.runtime",
+        systemd_cgroup=True,
+        default=default,
+        enable_cdi=False,
+        keep_runc=None,
     )
-    containerd = keys["plugins"]["io.containerd.cri.v1.runtime"]["containerd"]
-    assert containerd.get("default_runtime_name") == default
+    table = keys["plugins"]["io.containerd.cri.v1.runtime"]["containerd"]
+    assert table.get("default_runtime_name") == default
 
 
 def test_type_of_the_owners_runc_stays() -> None:
@@ -88,7 +98,8 @@ def test_which_containerd_reads_the_specifications(version: str, expected: bool)
     [
         pytest.param([], MAIN, id="none"),
         pytest.param(["/etc/containerd/one.toml"], MAIN, id="single file"),
-        pytest.param(["conf.d/*.toml"], MAIN, id="relative"),
+        pytest.param(["conf.d/*.toml"], DROP_IN, id="relative"),
+        pytest.param(["/etc/*/conf.d/*.toml"], MAIN, id="several folders"),
         pytest.param(["/a/one.toml", "/b/*.toml"], "/b/99-metal-gpu.toml", id="second"),
     ],
 )

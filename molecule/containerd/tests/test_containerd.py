@@ -1,0 +1,123 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Nodes with Debian's containerd 1.6.20 (gpu-1) and 1.7.24 (gpu-2) after site.yml."""
+
+from __future__ import annotations
+
+import shlex
+import tomllib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+CONFIG = "/etc/containerd/config.toml"
+CRI = "io.containerd.grpc.v1.cri"
+VERSIONS = {"gpu-1": "1.6.20", "gpu-2": "1.7.24"}
+
+# The image sets NVIDIA_VISIBLE_DEVICES=all, as every CUDA image does. The pod requests no GPU.
+UNASKED = """
+apiVersion: v1
+kind: Pod
+metadata: {{name: unasked-{node}, namespace: default}}
+spec:
+  restartPolicy: Never
+  nodeName: {node}
+  containers:
+    - name: cuda
+      image: nvcr.io/nvidia/cuda:13.0.2-base-ubuntu24.04
+      command: [sh, -c, "ls /dev | grep -c nvidia; true"]
+"""
+
+
+def effective(laboratory: Any, node: str) -> Any:
+    dump = laboratory.host(node).check_output("containerd --config %s config dump", CONFIG)
+    return tomllib.loads(dump)["plugins"][CRI]
+
+
+def test_engine_of_the_distribution_stays(laboratory, node):
+    info = laboratory.objects("node", node)["status"]["nodeInfo"]
+    assert info["containerRuntimeVersion"] == f"containerd://{VERSIONS[node]}"
+    installed = laboratory.host(node).check_output("dpkg-query -W -f '${Package} ' '*containerd*'")
+    assert "containerd.io" not in installed
+
+
+def test_runtimes_and_the_admins_settings(laboratory, node):
+    cri = effective(laboratory, node)
+    runtimes = cri["containerd"]["runtimes"]
+    assert runtimes["nvidia"]["options"] == {
+        "BinaryName": "/usr/bin/nvidia-container-runtime",
+        "SystemdCgroup": True,
+    }
+    assert runtimes["runc"]["options"] == {"SystemdCgroup": True}
+    assert cri["containerd"]["default_runtime_name"] == {"gpu-1": "nvidia", "gpu-2": "runc"}[node]
+    assert cri.get("enable_cdi") == {"gpu-1": None, "gpu-2": True}[node]
+    assert cri["max_container_log_line_size"] == 32768
+    assert cri["cni"]["bin_dir"] == "/usr/lib/cni"
+    config = laboratory.host(node).file(CONFIG).content_string
+    assert "# mirrored in house" in config
+    assert "# as the kubelet" in config
+
+
+@pytest.mark.parametrize(("node", "seen"), [("gpu-1", True), ("gpu-2", False)])
+def test_pod_that_requests_no_gpu(laboratory, node, seen):
+    """What the lack of CDI costs on containerd 1.6, as docs/support.md says."""
+    name = f"pod/unasked-{node}"
+    laboratory.kubectl("apply", "-f", "-", stdin=UNASKED.format(node=node))
+    try:
+        laboratory.kubectl(
+            "wait", "--for=jsonpath={.status.phase}=Succeeded", name, "--timeout=60s"
+        )
+        assert (laboratory.kubectl("logs", name).strip() != "0") is seen
+    finally:
+        laboratory.kubectl("delete", name)
+
+
+def test_cdi_is_refused_by_name_on_containerd_1_6(laboratory):
+    run = laboratory.playbook("metal.gpu.site", "-e", '{"nvidia_container_runtime_cdi": true}')
+    assert run.returncode != 0
+    assert "Nothing was changed" in run.output
+    assert "CDI_UNSUPPORTED gpu-1: containerd 1.6.20 cannot read" in " ".join(run.output.split())
+    assert "CDI_UNSUPPORTED gpu-2" not in run.output
+
+
+def started(laboratory: Any, node: str) -> str:
+    command = "systemctl show --value -p ActiveEnterTimestampMonotonic containerd"
+    return str(laboratory.host(node).check_output(command))
+
+
+@pytest.fixture
+def broken_registry(laboratory: Any, node: str) -> Iterator[None]:
+    """The admin adds both forms of mirrors, and has not restarted containerd yet."""
+    host = laboratory.host(node)
+    table = f'[plugins."{CRI}".registry'
+    lines = f'{table}]\nconfig_path = "/etc/c"\n{table}.mirrors."x"]\nendpoint = ["http://x"]\n'
+    host.check_output("cp --preserve=all %s /root/config.toml", CONFIG)
+    host.check_output("sh -c %s", f"printf %s {shlex.quote(lines)} >> {CONFIG}")
+    yield
+    host.check_output("mv /root/config.toml %s", CONFIG)
+
+
+def test_restart_that_would_end_the_cri_plugin_is_refused(laboratory, node, broken_registry):
+    before = started(laboratory, node)
+    run = laboratory.playbook("metal.gpu.site")
+    assert run.returncode != 0
+    assert f"CONTAINERD_FATAL {node}: " in run.output
+    assert "the registry's mirrors and config_path are both set" in " ".join(run.output.split())
+    assert started(laboratory, node) == before
+
+
+def test_file_that_another_tool_writes_again(laboratory, node):
+    """It restores its own file and restarts containerd. Only our keys come back."""
+    host = laboratory.host(node)
+    ours = host.file(CONFIG).content_string
+    folder = "/var/lib/metal-gpu/config_document"
+    copies = host.check_output("ls %s", folder).splitlines()
+    (theirs,) = [one for one in copies if "config.toml@" in one and one.endswith(".orig")]
+    host.check_output("cp %s %s", f"{folder}/{theirs}", CONFIG)
+    host.check_output("systemctl restart containerd")
+    run = laboratory.playbook("metal.gpu.site")
+    assert run.returncode == 0
+    assert "Register the NVIDIA runtime" in run.output
+    assert host.file(CONFIG).content_string == ours
