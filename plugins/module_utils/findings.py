@@ -118,8 +118,25 @@ Remedy: run `hostnamectl set-hostname {joined}`, or start the kubelet with
   `--hostname-override={joined}`; to keep the new name, run `kubeadm reset` and `kubeadm join`
 
 DISTRIBUTION_UNSUPPORTED (refusal): the node runs {name} ({unit}), which has its own kubelet and
-  container engine; this release supports only a kubelet that runs as kubelet.service
+  container engine in places that this release does not know
 Remedy: remove the node from the group
+
+DISTRIBUTION_STOPPED (refusal): the containerd of {name} ({unit}) does not run, so its settings are
+  unknown
+Remedy: run `systemctl start {unit}` on the node, and run again; a node without containers, such as
+  a controller of k0s, does not belong in the group
+
+DISTRIBUTION_TOO_OLD (refusal): {name} contains containerd {found}; this collection supports the
+  containerd of {name} from {expected} on
+Remedy: upgrade {name} on the node
+
+DISTRIBUTION_RESTART (refusal): {unit} needs a restart, which is not permitted: {reason}
+Remedy: set `nvidia_container_runtime_restart_ok: true`; the restart also restarts the kubelet of
+  the node, and its pods keep running
+
+CLOUD_IMAGE (refusal): the node is made from an image of {name}, found by {evidence}; its cloud
+  writes the configuration of the container engine at each boot
+Remedy: use the GPU image of the cloud, and remove the node from the group
 
 CLUSTER_UNUSABLE (refusal): the API server gave no usable answer: {error}
 Remedy: run `kubectl get nodes` with the same kubeconfig and context; correct metal_gpu_kubeconfig
@@ -509,6 +526,35 @@ CONTAINERD_IMPORT_REPLACES (refusal): containerd {found} ignores the CRI plugin'
   {path}, because imported files replace them: {files}
 Remedy: move those settings into the importing file, or register the runtime nvidia in the imported
   file yourself
+
+DROP_IN_FORMER (refusal): the drop-in {path} has the format of containerd 1, with which {name} does
+  not start again
+Remedy: move its settings to `version = 3` and plugins."io.containerd.cri.v1.runtime", or delete the
+  file if `nvidia-ctk` or the GPU Operator wrote it
+
+RUNTIME_NOT_DETECTED (refusal): {name} ({unit}) does not have the settings that are asked for, and
+  the role cannot add them: {evidence}
+Remedy: upgrade {name}, or let the template of {path} extend the built-in one as the document below
+  shows; add /usr/bin to the PATH of {unit} if it lacks it
+
+OPERATOR_TOOLKIT (refusal): the runtime nvidia of {engine} runs {found}, which the GPU Operator
+  installs and registers again whenever its pod starts
+Remedy: set `toolkit.enabled=false` in the values of the GPU Operator, remove its entries from the
+  configuration of {engine}, and restart {engine}
+
+KUBESPRAY_OVERWRITES (notice): Kubespray writes {path} anew at each of its runs, and the runtime
+  nvidia is then lost
+Remedy: add the runtime to `containerd_additional_runtimes` in Kubespray's inventory; see
+  docs/coexistence.md
+
+DISTRIBUTION_RESTART_DUE (notice): {name} ({unit}) lists the runtime nvidia until its next start
+Remedy: nothing to do; to remove it now, run `systemctl restart {unit}`, or set
+  `nvidia_container_runtime_restart_ok: true`
+
+ENGINE_BESIDE (notice): {others} beside {engine}, which the kubelet uses; tools and people can take
+  one for the other
+Remedy: nothing to do for pods; stop what nobody needs with `systemctl disable --now {unit}`;
+  containers that you start there can use GPUs of pods
 
 CDI_UNSUPPORTED (refusal): containerd {found} cannot read the toolkit's CDI specifications;
   {expected} or newer can

@@ -21,6 +21,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_too
     Data,
     Desired,
 )
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import embedded
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.containerd import (
     register_runtime as containerd,
 )
@@ -29,7 +30,7 @@ from ansible_collections.metal.gpu.plugins.plugin_utils.components.docker import
 )
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.driver.state import works
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines, others
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform.plan import (
     refuse_platform,
 )
@@ -70,6 +71,7 @@ def plan(node: Node, desired: Desired) -> PlanResult:
     packages.OURS.refuse_record(plan, node)
     if desired["state"] == "present":
         engines.refuse_distribution(plan, node)
+        engines.refuse_stopped_distribution(plan, node)
         engines.refuse(plan, node, desired["engine"])
     if plan.refusals:
         return plan.result()
@@ -77,7 +79,7 @@ def plan(node: Node, desired: Desired) -> PlanResult:
         _plan_present(plan, node, desired)
         packages.OURS.notice_sources(plan, node, desired)
     else:
-        _plan_absent(plan, node)
+        _plan_absent(plan, node, desired)
     packages.OURS.plan_repair(plan, node, packages.FORMER)
     refuse_lost_history(plan, node, runtime.ROLE)
     return plan.result()
@@ -88,10 +90,13 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
     packages.plan_packages(plan, node, desired)
     device_links.plan_device_links(plan, node, has_driver=has_driver)
     engine = engines.choose(node, desired["engine"])
+    others.refuse_operator_toolkit(plan, node, engine)
     if engine is not None:
         _ENGINES[engine].register_runtime(
             plan, node, desired, is_toolkit_new=plan.has_step(packages.OURS.install)
         )
+    if engine == engines.CONTAINERD:
+        others.notice_kubespray(plan, node, is_registered_now=plan.has_step(runtime.REGISTER))
     if not has_driver:
         failure = node["nvml"]["failure"]
         plan.notice("DRIVER_NOT_YET", error=failure and failure["message"])
@@ -99,10 +104,11 @@ def _plan_present(plan: Plan[Data], node: Node, desired: Desired) -> None:
         cdi.plan_cdi(plan, node)
 
 
-def _plan_absent(plan: Plan[Data], node: Node) -> None:
+def _plan_absent(plan: Plan[Data], node: Node, desired: Desired) -> None:
     """Plan the removal of what this role did, whichever engine the node uses now."""
     for engine in _ENGINES.values():
         engine.unregister_runtime(plan, node)
     cdi.plan_no_drop_in(plan, node)
     device_links.plan_no_rule(plan, node)
     packages.plan_no_packages(plan, node)
+    embedded.plan_forget(plan, node, restart_ok=desired["restart_ok"])

@@ -1,0 +1,65 @@
+# SPDX-FileCopyrightText: metal.gpu contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which other tools and engines of a node are in the way of these roles?"""
+
+from __future__ import annotations
+
+from ansible_collections.metal.gpu.plugins.module_utils.read import tools
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.container_toolkit import runtime
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.observed import Node
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.platform import engines
+from ansible_collections.metal.gpu.plugins.plugin_utils.plan import NoData, Plan, edited
+
+_KUBESPRAYS_CONTAINERD = "/usr/local/bin/containerd"
+
+
+def refuse_cloud_image(plan: Plan[NoData], node: Node) -> None:
+    """Refuse an image of a cloud, which writes the engine's configuration at each boot."""
+    for name in tools.CLOUD_IMAGES:
+        if name in node["tools"]:
+            plan.refuse("CLOUD_IMAGE", name=name, evidence=tools.MARKS[name])
+
+
+def refuse_operator_toolkit(plan: Plan[NoData], node: Node, engine: str | None) -> None:
+    """Refuse an engine whose runtime nvidia is the GPU Operator's: both would write it in turns."""
+    if engine not in (engines.CONTAINERD, engines.DOCKER):
+        return
+    if engine == engines.CONTAINERD:
+        found = node["engines"]["containerd"].get("runtimes", {}).get(runtime.NAME)
+    else:
+        found = node["engines"]["docker"].get("runtimes", {}).get(runtime.NAME)
+    binary = (found and found["binary"]) or ""
+    if binary.startswith(f"{tools.OPERATOR_TOOLKIT}/"):
+        plan.refuse("OPERATOR_TOOLKIT", engine=engine, found=binary)
+
+
+def notice_kubespray(plan: Plan[NoData], node: Node, *, is_registered_now: bool) -> None:
+    """Name the file of Kubespray that has our keys: its template imports no drop-ins."""
+    engine = node["engines"]["containerd"]
+    path = engine["config"]["path"]
+    is_ours = is_registered_now or path in edited(node, runtime.ROLE)
+    is_kubesprays = tools.KUBESPRAY in node["tools"] and engine["path"] == _KUBESPRAYS_CONTAINERD
+    if is_kubesprays and is_ours and not engine["config"]["imports"]:
+        plan.notice("KUBESPRAY_OVERWRITES", path=path)
+
+
+def notice_second_engine(plan: Plan[NoData], node: Node, engine: str | None) -> None:
+    """Name an engine that runs and that the kubelet does not use."""
+    home = node["engines"]["containerd"]["home"]
+    others = {}
+    if home and home["host_containerd"]:
+        others["containerd.service"] = "containerd"
+    if engine == engines.CONTAINERD and node["engines"]["docker"].get("running"):
+        others["docker.service"] = "Docker"
+    if node["engines"]["crio"].get("running") and engine in (engines.CONTAINERD, engines.DOCKER):
+        others["crio.service"] = "CRI-O"
+    if others:
+        verb = "runs" if len(others) == 1 else "run"
+        used = f"the containerd of {home['name']}" if home else str(engine)
+        plan.notice(
+            "ENGINE_BESIDE",
+            others=f"{' and '.join(others.values())} {verb}",
+            engine=used,
+            unit=" ".join(others),
+        )
