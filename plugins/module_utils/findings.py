@@ -941,7 +941,7 @@ Remedy: read `nvidia-smi -q | grep -A 12 Fabric` and `nvidia-smi nvlink --status
   the node and reboot it; if the state returns, have the NVLinks and the NVSwitches checked
 
 KUBELET_STOPPED (failure): the kubelet is not running: {error}
-Remedy: read `journalctl -u kubelet` on the node, and start it with `systemctl start kubelet`
+Remedy: read `journalctl -u {unit}` on the node, and start it with `systemctl start {unit}`
 
 ENGINE_STOPPED (failure): {unit}.service is not running, so no container can start
 Remedy: read `journalctl -u {unit}` on the node, and start it with `systemctl start {unit}`

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from posixpath import basename, dirname, join
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, TypedDict, cast
 
 from ansible_collections.metal.gpu.plugins.module_utils.probe.services import find_process
 from ansible_collections.metal.gpu.plugins.module_utils.read import (
@@ -111,7 +111,7 @@ def read_kubelet(reading: Reading) -> KubeletData | None:
     return {
         "distribution": found,
         "path": process.program if process else None,
-        "flags": [flag._asdict() for flag in flags],  # type: ignore[misc]
+        "flags": [cast("FlagData", flag._asdict()) for flag in flags],
         "kubeconfig": distributions.kubeconfig(home, engine["config"]) if home and engine else None,
     }
 

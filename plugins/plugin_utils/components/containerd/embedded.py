@@ -220,7 +220,8 @@ def plan_forget(plan: Plan[Data], node: Node, *, restart_ok: bool) -> None:
     home = engine["home"]
     if home is None or not engine["running"] or plan.has_step(AWAIT):
         return
-    is_removed = bool(record.added(node, runtime.ROLE)) and runtime.NAME in engine["runtimes"]
+    loses_toolkit = home["detects_runtimes"] and bool(record.added(node, runtime.ROLE))
+    is_removed = loses_toolkit and runtime.NAME in engine["runtimes"]
     if not is_removed and not plan.has_step(UNREGISTER):
         return
     if restart_ok:

@@ -23,14 +23,13 @@ def refuse_cloud_image(plan: Plan[NoData], node: Node) -> None:
 
 def refuse_operator_toolkit(plan: Plan[NoData], node: Node, engine: str | None) -> None:
     """Refuse an engine whose runtime nvidia is the GPU Operator's: both would write it in turns."""
-    if engine not in (engines.CONTAINERD, engines.DOCKER):
-        return
-    if engine == engines.CONTAINERD:
-        found = node["engines"]["containerd"].get("runtimes", {}).get(runtime.NAME)
-    else:
-        found = node["engines"]["docker"].get("runtimes", {}).get(runtime.NAME)
-    binary = (found and found["binary"]) or ""
-    if binary.startswith(f"{tools.OPERATOR_TOOLKIT}/"):
+    found = node["engines"]
+    containerd = found["containerd"].get("runtimes", {}).get(runtime.NAME)
+    docker = found["docker"].get("runtimes", {}).get(runtime.NAME)
+    binary = containerd["binary"] if containerd and engine == engines.CONTAINERD else None
+    if docker and engine == engines.DOCKER:
+        binary = docker["binary"]
+    if binary and binary.startswith(f"{tools.OPERATOR_TOOLKIT}/"):
         plan.refuse("OPERATOR_TOOLKIT", engine=engine, found=binary)
 
 
@@ -38,7 +37,9 @@ def notice_kubespray(plan: Plan[NoData], node: Node, *, is_registered_now: bool)
     """Name the file of Kubespray that has our keys: its template imports no drop-ins."""
     engine = node["engines"]["containerd"]
     path = engine["config"]["path"]
-    is_ours = is_registered_now or path in edited(node, runtime.ROLE)
+    # A file that changed since has the runtime from its own tool, or the plan registers it again.
+    kept = [edit["path"] for edit in node["ours"]["edits"] if edit["untouched"]]
+    is_ours = is_registered_now or (path in kept and path in edited(node, runtime.ROLE))
     is_kubesprays = tools.KUBESPRAY in node["tools"] and engine["path"] == _KUBESPRAYS_CONTAINERD
     if is_kubesprays and is_ours and not engine["config"]["imports"]:
         plan.notice("KUBESPRAY_OVERWRITES", path=path)
