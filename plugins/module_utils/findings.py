@@ -765,6 +765,10 @@ DEVICE_PLUGIN_NAME_TAKEN (refusal): the DaemonSet {found} exists, but is neither
   nor NVIDIA's device plugin
 Remedy: set device_plugin_name or device_plugin_namespace to another name
 
+OPERATOR_INSTALLS (notice): the DaemonSet {found} of the GPU Operator selects nodes that this
+  collection prepares ({hosts}); both install the same
+Remedy: set `{value}=false` in the values of the GPU Operator; see docs/coexistence.md
+
 DEVICE_PLUGIN_TWICE (refusal): the cluster runs NVIDIA's device plugin as {found}; they take GPUs
   from each other
 Remedy: keep only one of them; `device_plugin_state: absent` removes the one of this collection

@@ -14,7 +14,10 @@ from ansible_collections.metal.gpu.plugins.module_utils.cluster import rivals
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.forbidden import explain_error
 from ansible_collections.metal.gpu.plugins.module_utils.cluster.scheduling import selector_text
 from ansible_collections.metal.gpu.plugins.module_utils.mappings import section
-from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin import labels
+from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin import (
+    labels,
+    operators,
+)
 from ansible_collections.metal.gpu.plugins.plugin_utils.components.device_plugin.manifest import (
     HANDLER,
     MARKS,
@@ -53,6 +56,9 @@ def plan(observed: Observed, desired: Desired) -> PlanResult:
         return plan.result()
     for error in observed["errors"]:
         plan.refusals.append(explain_error(error, CLUSTER, "CLUSTER_UNUSABLE"))
+    for installer, value, hosts in operators.installers(observed):
+        name = _name(installer["metadata"])
+        plan.notice("OPERATOR_INSTALLS", found=name, value=value, hosts=", ".join(hosts))
     ours, others = None, []
     taken = ""  # another DaemonSet has the name
     for daemonset in observed["daemonsets"]:
