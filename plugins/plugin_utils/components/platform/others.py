@@ -36,12 +36,12 @@ def refuse_operator_toolkit(plan: Plan[NoData], node: Node, engine: str | None) 
 def notice_kubespray(plan: Plan[NoData], node: Node, *, is_registered_now: bool) -> None:
     """Name the file of Kubespray that has our keys: its template imports no drop-ins."""
     engine = node["engines"]["containerd"]
-    path = engine["config"]["path"]
+    path, imports = engine["config"]["path"], engine["config"]["imports"]
+    if tools.KUBESPRAY not in node["tools"] or engine["path"] != _KUBESPRAYS_CONTAINERD or imports:
+        return
     # A file that changed since has the runtime from its own tool, or the plan registers it again.
     kept = [edit["path"] for edit in node["ours"]["edits"] if edit["untouched"]]
-    is_ours = is_registered_now or (path in kept and path in edited(node, runtime.ROLE))
-    is_kubesprays = tools.KUBESPRAY in node["tools"] and engine["path"] == _KUBESPRAYS_CONTAINERD
-    if is_kubesprays and is_ours and not engine["config"]["imports"]:
+    if is_registered_now or (path in kept and path in edited(node, runtime.ROLE)):
         plan.notice("KUBESPRAY_OVERWRITES", path=path)
 
 
