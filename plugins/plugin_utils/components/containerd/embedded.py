@@ -177,7 +177,8 @@ def _refuse_unwritable(
     """Refuse a distribution that does not find the runtime, and whose file imports no drop-ins."""
     path = engine["config"]["path"]
     if engine["config"]["imports"]:
-        why = f"containerd {version} replaces settings by those of imported files"
+        imports = ", ".join(engine["config"]["imports"])
+        why = f"{path} imports {imports}, and containerd {version} adds no folder of drop-ins by it"
     elif home["template"]:
         why = f"{home['template']} has no imports of drop-ins"
     else:

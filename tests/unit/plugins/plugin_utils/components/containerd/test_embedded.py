@@ -202,8 +202,8 @@ REFUSED: list[tuple[str, Any, dict[str, Any], list[str]]] = [
         ["RUNTIME_NOT_DETECTED"],
     ),
     (
-        "imports replace in 2.0, and the default is asked for",
-        {"version": "2.0.7", "runtimes": FOUND},
+        "imports a file, and the default is asked for",
+        {"runtimes": FOUND, "config": {"imports": ["/srv/site.toml"]}},
         {"default": True},
         ["RUNTIME_NOT_DETECTED"],
     ),
